@@ -90,10 +90,10 @@ def _check_same_task(
   first_dir: str, first_config: dict[str, Any], other_dir: str, other_config: dict[str, Any]
 ) -> None:
   """Raises UserError if two runs have different tasks or labels."""
-  settings = [("task", first_config.get("task"), other_config.get("task"))]
-  first_data, other_data = first_config.get("data", {}), other_config.get("data", {})
-  settings += [(key, first_data.get(key), other_data.get(key)) for key in _SHARED_SETTINGS]
-  for key, first_value, other_value in settings:
+  first_settings = {"task": first_config.get("task"), **first_config.get("data", {})}
+  other_settings = {"task": other_config.get("task"), **other_config.get("data", {})}
+  for key in ("task", *_SHARED_SETTINGS):
+    first_value, other_value = first_settings.get(key), other_settings.get(key)
     if first_value != other_value:
       raise UserError(
         f"--inputs: {other_dir} has {key} = {other_value!r}, {first_dir} has {first_value!r}: give runs of one task"
@@ -103,7 +103,8 @@ def _check_same_task(
 def _expand_inputs(inputs: str) -> list[str]:
   """Returns the directories that --inputs gives as paths or globs, separated by commas."""
   directories: list[str] = []
-  for pattern in filter(None, map(str.strip, inputs.split(","))):
+  patterns = [pattern.strip() for pattern in inputs.split(",") if pattern.strip()]
+  for pattern in patterns:
     matches = [pattern] if files.exists(pattern) else sorted(glob.glob(pattern))
     if not matches:
       raise UserError(f"--inputs: {pattern} does not exist")

@@ -58,15 +58,15 @@ def run_seeds(task: Task, config: RunConfig) -> None:
     )
   seeds = range(config.train.seed, config.train.seed + config.num_runs)
   _check_finished_runs(task, config, seeds)
-  results = {seed: _run_seed(task, _config_of_seed(config, seed)) for seed in seeds}
-  best_seed = _summarize(task, config, results)
+  metrics_of_seeds = {seed: _run_seed(task, _config_of_seed(config, seed)) for seed in seeds}
+  best_seed = _summarize(task, config, metrics_of_seeds)
   for seed in seeds:
     if seed != best_seed:
       files.remove_tree(files.join(_config_of_seed(config, seed).output_dir, output_files.CHECKPOINTS))
 
 
 def _check_finished_runs(task: Task, config: RunConfig, seeds: Iterable[int]) -> None:
-  """Checks that each finished run has its predictions, or a checkpoint to make them.
+  """Checks that each finished run has its predictions, or a checkpoint to predict with.
 
   Raises:
     UserError: a finished run lacks predictions, and its checkpoints are deleted.

@@ -12,15 +12,16 @@ from albert.io import json_values
 
 
 def format_stages(stages: Sequence[Mapping[str, Any]]) -> str:
-  """Returns a list of stages, as a recipe or Python gives it, in the form of the flag --stages."""
+  """Converts a list of stages, as a recipe or a Python call contains it, to a value of the flag --stages."""
   return json_values.dumps(stages, ensure_ascii=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageFlags(Config):
-  """The stages of a run: all of them as JSON, or the first of two by flags of its own."""
+  """The flags that divide a run into stages: --stages for any stages, --first_* for two."""
 
-  # Paths may differ when a run is resumed. What else the stages set is compared by the key "stages" of config.json.
+  # These flags contain paths, which may differ when a run is resumed, so they do not count as affecting training. The
+  # other settings of stages are compared with the key "stages" of config.json.
   stages: str = option(
     "",
     'stages of training as JSON, such as [{"until": 0.5, "num_hidden_layers": 3}, {"until": 1}]; a recipe has them as '

@@ -1,4 +1,4 @@
-"""Stages of pretraining: what differs in a part of the steps, such as fewer layers or shorter sequences.
+"""Stages of pretraining: parts of the steps with other settings, such as fewer layers or shorter sequences.
 
 Imports no TensorFlow, so that a bad stage is refused at once.
 """
@@ -17,8 +17,8 @@ from albert.errors import UserError
 from albert.io import json_values
 from albert.io.json_values import format_value
 
-# Setting of a stage -> the config that has a field of this name, which gives its type and its range.
-_OWNERS: dict[str, type[Config]] = {
+# Setting of a stage -> the config that has a field of this name. The field gives the setting's type and range.
+_CONFIG_OF_SETTING: dict[str, type[Config]] = {
   "num_hidden_layers": ModelConfig,
   "hidden_dropout_prob": ModelConfig,
   "attention_probs_dropout_prob": ModelConfig,
@@ -27,7 +27,7 @@ _OWNERS: dict[str, type[Config]] = {
   "masked_lm_prob": PretrainingConfig,
 }
 _SHARES = Range(above=0, maximum=1)
-# Field of PretrainingConfig -> the setting of the first of two stages that it gives.
+# Field of PretrainingConfig that describes the first of two stages -> the setting of this stage.
 _FIRST_STAGE_FIELDS = {
   "first_input_file": "input_file",
   "first_num_hidden_layers": "num_hidden_layers",
@@ -38,7 +38,7 @@ _EXAMPLE = '[{"until": 0.9, "input_file": "short/*.tfrecord"}, {"until": 1}]'
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage:
-  """A part of the steps of a run, and the settings that differ in it. None stands for the value of the run.
+  """A part of the steps of a run, and its settings. A setting that is None has the value of the run.
 
   Attributes:
     until: the share of all steps at which the stage ends, 0 < until <= 1.
@@ -58,14 +58,14 @@ class Stage:
   input_file: str | None = None
   masked_lm_prob: float | None = None
 
-  def given(self, config_class: type[Config]) -> dict[str, Any]:
-    """Name -> value of the settings of this stage that are fields of a config."""
-    values = {name: getattr(self, name) for name, owner in _OWNERS.items() if owner is config_class}
-    return {name: value for name, value in values.items() if value is not None}
+  def fields_of(self, config_class: type[Config]) -> dict[str, Any]:
+    """Returns name -> value of the settings of this stage that are fields of a config."""
+    names = [name for name, config in _CONFIG_OF_SETTING.items() if config is config_class]
+    return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 def stage_name(index: int, num_stages: int) -> str:
-  """How messages name a stage, such as "stage 1 of 2" for index 0."""
+  """Returns the name of a stage in messages, such as "stage 1 of 2" for index 0."""
   return f"stage {index + 1} of {num_stages}"
 
 
@@ -73,8 +73,7 @@ def read_stages(config: PretrainingConfig, model: ModelConfig) -> tuple[Stage, .
   """Reads the stages of a run and checks all that can be checked without reading the shards.
 
   Args:
-    config: the settings of pretraining, of which `stages`, `first_stage` and the other settings of the first stage are
-      used.
+    config: the settings of pretraining. Only those of StageFlags and input_file are used.
     model: the model that the last stage trains.
   Returns: the stages in order; () if the run is not divided into stages.
   Raises:
@@ -93,25 +92,27 @@ def read_stages(config: PretrainingConfig, model: ModelConfig) -> tuple[Stage, .
 
 
 def deciding_input_file(stages: Sequence[Stage], config: PretrainingConfig) -> str:
-  """Returns the shards whose settings the run has; "" if none are given.
+  """Returns the shards that decide the settings of the whole run, such as the length of sequences; "" for no shards.
 
-  Of several stages the last one decides: evaluations have the length of its sequences.
+  With several stages, these are the shards of the last one.
   """
   return (stages[-1].input_file if stages else None) or config.input_file
 
 
 def _two_stages(config: PretrainingConfig) -> list[dict[str, Any]] | None:
-  """The values of the two stages that --first_stage describes; None if it is not given."""
+  """Returns the settings of the two stages that --first_stage describes; None if it is not given."""
   flags = {flag: getattr(config, flag) for flag in _FIRST_STAGE_FIELDS if getattr(config, flag)}
   if not config.first_stage:
-    for flag, value in flags.items():
+    if flags:
+      flag, value = next(iter(flags.items()))
       raise UserError(f"--{flag}={value} needs --first_stage: the share of the steps of the first stage, such as 0.9")
     return None
   if not flags:
     names = ", ".join(f"--{flag}" for flag in _FIRST_STAGE_FIELDS)
     raise UserError(f"--first_stage={config.first_stage:g}: the first stage is like the second: also give {names}")
-  first = {_FIRST_STAGE_FIELDS[flag]: value for flag, value in flags.items()}
-  return [{"until": config.first_stage, **first}, {"until": 1.0}]
+  first_stage = {"until": config.first_stage}
+  first_stage |= {_FIRST_STAGE_FIELDS[flag]: value for flag, value in flags.items()}
+  return [first_stage, {"until": 1.0}]
 
 
 def _source(index: int, num_stages: int) -> str:
@@ -128,10 +129,10 @@ def _read_stage(values: Mapping[str, Any], source: str) -> Stage:
       if violation:
         raise UserError(f"{source}: until must be {violation}, got {format_value(value)}")
       checked[name] = float(value)
-    elif name in _OWNERS:
-      checked[name] = getattr(from_dict(_OWNERS[name], {name: value}, source=source), name)
+    elif name in _CONFIG_OF_SETTING:
+      checked[name] = getattr(from_dict(_CONFIG_OF_SETTING[name], {name: value}, source=source), name)
     else:
-      raise UserError(f"{source}: unknown key {name!r}; known: until, {', '.join(_OWNERS)}")
+      raise UserError(f"{source}: unknown key {name!r}; known: until, {', '.join(_CONFIG_OF_SETTING)}")
   if "until" not in checked:
     raise UserError(f"{source}: until is missing: give the share of the steps at which this stage ends, such as 0.5")
   return Stage(**checked)
@@ -139,33 +140,33 @@ def _read_stage(values: Mapping[str, Any], source: str) -> Stage:
 
 def _check_shares(stages: Sequence[Stage]) -> None:
   """Checks that the stages end one after the other, and the last one at the last step."""
-  previous = 0.0
+  previous_until = 0.0
   for index, stage in enumerate(stages):
-    if stage.until <= previous:
+    if stage.until <= previous_until:
       raise UserError(
-        f"{_source(index, len(stages))}: until is {stage.until:g}, not above the {previous:g} of the stage before it: "
-        "give shares of all steps in rising order"
+        f"{_source(index, len(stages))}: until is {stage.until:g}, not above the {previous_until:g} of the stage "
+        "before it: give shares of all steps in rising order"
       )
-    previous = stage.until
-  if stages and previous != 1:
+    previous_until = stage.until
+  if stages and previous_until != 1:
     raise UserError(
-      f"{_source(len(stages) - 1, len(stages))}: until is {previous:g}, and the last stage must end at 1, the last "
-      "step: give 1, or add a stage"
+      f"{_source(len(stages) - 1, len(stages))}: until is {previous_until:g}, and the last stage must end at 1, the "
+      "last step: give 1, or add a stage"
     )
 
 
 def _check_depths(stages: Sequence[Stage], model: ModelConfig) -> None:
-  """Checks that the depth does not fall, fits the groups of layers, and ends at that of the model."""
+  """Checks that the depth never decreases, that the groups can share it, and that the last depth is the model's."""
   full_depth, groups = model.num_hidden_layers, model.num_hidden_groups
-  previous = 0
+  previous_depth = 0
   for index, stage in enumerate(stages):
     source, depth = _source(index, len(stages)), stage.num_hidden_layers or full_depth
     if depth > full_depth:
       raise UserError(f"{source}: num_hidden_layers is {depth}, the model has {full_depth}: give at most {full_depth}")
-    if depth < previous:
+    if depth < previous_depth:
       raise UserError(
-        f"{source}: num_hidden_layers is {depth}, less than the {previous} of the stage before it: a model only grows "
-        f"from stage to stage: give {previous} or more"
+        f"{source}: num_hidden_layers is {depth}, less than the {previous_depth} of the stage before it: a model only "
+        f"grows from stage to stage: give {previous_depth} or more"
       )
     if index == len(stages) - 1 and depth != full_depth:
       raise UserError(
@@ -177,7 +178,7 @@ def _check_depths(stages: Sequence[Stage], model: ModelConfig) -> None:
         f"{source}: num_hidden_layers is {depth}, which the {groups} groups of layers cannot share evenly: give a "
         f"multiple of {groups}"
       )
-    previous = depth
+    previous_depth = depth
 
 
 def _check_input_file(stages: Sequence[Stage], input_file: str) -> None:

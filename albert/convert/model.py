@@ -1,4 +1,4 @@
-"""The model that a conversion reads and writes, and a copy of it in which every layer is a group of its own."""
+"""Reads the model that is converted. If needed, makes a copy of it in which every layer is a group of its own."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class ReportLine:
 
 def report_line(source: str, target: str, value: np.ndarray) -> ReportLine:
   """Makes the line of a weight. The hashed bytes are float32, little-endian, in row-major order."""
-  data = np.ascontiguousarray(value, "<f4").tobytes()
-  return ReportLine(source, target, value.shape, hashlib.sha256(data).hexdigest())
+  float32_bytes = np.ascontiguousarray(value, "<f4").tobytes()
+  return ReportLine(source, target, value.shape, hashlib.sha256(float32_bytes).hexdigest())
 
 
 def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str = "") -> ConvertedModel:
@@ -122,14 +122,15 @@ def _fits(shape: tuple[int, ...], expected_shape: tuple[int | None, ...]) -> boo
 
 
 def expand_sharing(model: ConvertedModel, *, for_huggingface: bool = False) -> ConvertedModel:
-  """Makes a model that the original and transformers can express, and that computes the same.
+  """Makes a model that the original and transformers can represent, and that computes the same.
 
-  In both, attention and feed-forward weights have the same groups of layers. If they have different groups in `model`
-  (`sharing` is not "all"), every layer becomes a group of its own, with copies of the shared weights.
+  In the original and in transformers, attention and feed-forward weights have the same groups of layers. If they have
+  different groups in `model` (`sharing` is not "all"), every layer becomes a group of its own with copies of the
+  weights.
 
   Args:
     model: the model.
-    for_huggingface: whether the layers of each group must be those that transformers assigns to it.
+    for_huggingface: whether layers must belong to the groups to which transformers assigns them.
   Returns:
     `model` itself if nothing has to change.
   """

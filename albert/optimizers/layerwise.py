@@ -10,7 +10,8 @@ from albert.weights.names import GROUP
 
 # Finite float32 numbers are below 2**128.
 _FLOAT32_EXPONENT = 128
-_BOTTOM = ("bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/")
+# Prefixes of the weights below the layers: the embeddings and their projection.
+_EMBEDDINGS = ("bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/")
 
 
 def layerwise_factors(names: Iterable[str], decay: float) -> dict[str, float]:
@@ -30,18 +31,19 @@ def layerwise_factors(names: Iterable[str], decay: float) -> dict[str, float]:
     UserError: the factor of the embeddings overflows float32.
   """
   depths = {name: _depth(name) for name in names}
-  exponent = 1 + max((depth for depth in depths.values() if depth is not None), default=0)  # of the embeddings
-  if decay > 1 and exponent * math.log2(decay) >= _FLOAT32_EXPONENT:
+  # The exponent of the embeddings.
+  max_exponent = 1 + max((depth for depth in depths.values() if depth is not None), default=0)
+  if decay > 1 and max_exponent * math.log2(decay) >= _FLOAT32_EXPONENT:
     raise UserError(
-      f"--layerwise_learning_rate_decay={decay:g}: its power {exponent}, the factor of the lowest layers, overflows "
-      "float32: give a smaller value (1 for no decay)"
+      f"--layerwise_learning_rate_decay={decay:g}: its power {max_exponent}, the factor of the lowest layers, "
+      "overflows float32: give a smaller value (1 for no decay)"
     )
-  return {name: 1.0 if depth is None else decay ** (exponent - depth) for name, depth in depths.items()}
+  return {name: 1.0 if depth is None else decay ** (max_exponent - depth) for name, depth in depths.items()}
 
 
 def _depth(name: str) -> int | None:
-  """0 for the embeddings, g + 1 for group g, None for weights above the layers."""
-  if name.startswith(_BOTTOM):
+  """Returns 0 for the embeddings, g + 1 for group g, and None for weights above the layers."""
+  if name.startswith(_EMBEDDINGS):
     return 0
   match = GROUP.search(name)
   return int(match.group(1)) + 1 if match else None

@@ -12,7 +12,7 @@ from albert.tasks import registry
 
 
 def check_command(task_name: str, config: RunConfig, model_config: ModelConfig, data_config: Config) -> None:
-  """Checks that a command has something to do, and that the local files exist that it reads.
+  """Checks that a command has something to do, and that the local files that it reads exist.
 
   The task and the Estimator make the same checks again when they open the files. Remote paths (gs://) are left to
   them, because only TensorFlow can look at these.
@@ -56,7 +56,7 @@ def check_actions(config: RunConfig) -> None:
 
 
 def evaluates_during(config: RunConfig, *, train: bool, evaluate: bool) -> bool:
-  """Whether these actions evaluate: evaluation itself, and training if it evaluates from time to time."""
+  """Whether these actions evaluate: the evaluation itself does, and training with --eval_every_steps does, too."""
   return evaluate or (train and config.train.eval_every_steps > 0)
 
 

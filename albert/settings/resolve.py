@@ -117,8 +117,8 @@ def make_defined_task(definition: TaskDefinition, arguments: Mapping[str, Any]) 
   Raises:
     UserError: see make_task_and_config; or an argument is unknown or belongs to the definition.
   """
-  given = {name: value for name, value in arguments.items() if value is not None}
-  settings = _checked_settings(definition, given)
+  given_arguments = {name: value for name, value in arguments.items() if value is not None}
+  settings = _checked_settings(definition, given_arguments)
   flags = _default_settings(definition, settings) | settings | definition.settings
   flags |= {"do_train": definition.has(TRAIN), "do_eval": definition.has(DEV)}
   task, config = make_task_and_config(definition.task_name, flags)
@@ -159,7 +159,7 @@ def _model_settings(model: Any) -> dict[str, Any]:
 
 
 def _default_settings(definition: TaskDefinition, settings: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns the definition's defaults for what `settings` leaves out; {} if a run or a recipe gives the defaults."""
+  """Returns the definition's defaults for the missing settings; {} if a run or a recipe gives the defaults."""
   if "recipe" in settings or find_existing_run(settings.get("output_dir", "")) is not None:
     return {}
   # Field -> the other field for the same setting, such as num_train_epochs -> num_train_steps.

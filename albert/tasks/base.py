@@ -77,8 +77,8 @@ class TrainingStage:
     model_config: the model as this stage trains it. It differs from that of the task in its depth and dropout.
     data: the data.
     train_batch_size: number of sequences per update; None for that of the run.
-    settings: settings of the data that affect training, as JSON values; config.json records them. {} if the settings
-      of the run list no stages.
+    settings: settings of the data that affect training, as JSON values; config.json records them. {} if the run is not
+      divided into stages.
   """
 
   until: float
@@ -89,7 +89,7 @@ class TrainingStage:
 
   @property
   def is_of_divided_run(self) -> bool:
-    """Whether the settings of the run list stages, be it a single one."""
+    """Whether the run is divided into stages: its settings list one or more."""
     return bool(self.settings)
 
 
@@ -140,7 +140,7 @@ class Task(abc.ABC):
     return None
 
   def checkpoint_settings(self) -> dict[str, Any]:
-    """Returns the settings that the meaning of a checkpoint depends on, such as the labels and the vocabulary.
+    """Returns the settings that must match before a checkpoint is used, such as the labels and the vocabulary.
 
     A command cannot evaluate or predict with a checkpoint of a run if one of these settings differs from the run's.
     """
@@ -169,7 +169,7 @@ class Task(abc.ABC):
 
   @abc.abstractmethod
   def training_data(self) -> Dataset:
-    """Returns the dataset to train on; of several stages, that of the last one."""
+    """Returns the dataset to train on. If the run has several stages, it is the dataset of the last one."""
 
   def training_stages(self) -> Sequence[TrainingStage]:
     """Returns the stages of training in order. The last one ends at the last step and trains the model of the task."""
@@ -179,7 +179,7 @@ class Task(abc.ABC):
   def evaluation_data(self) -> dict[str, Dataset]:
     """Returns split -> dataset to evaluate on.
 
-    If there are several, the name of the split is put before the names of its metrics: `matched_accuracy`.
+    If there are several splits, the names of their metrics begin with the name of the split: `matched_accuracy`.
     """
 
   @abc.abstractmethod

@@ -28,7 +28,7 @@ from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN, hold_out
 
 # The share of the training data that is held out if no data to evaluate on is given, and the seed of the choice.
 EVAL_SHARE, EVAL_SEED = 0.1, 12345
-# Split -> the argument that gives its data.
+# Split -> the constructor's argument for its data.
 _PARAMETERS = {TRAIN: "train", DEV: "eval", TEST: "test"}
 
 
@@ -37,7 +37,7 @@ class TaskDefinition(abc.ABC):
 
   Attributes:
     task_name: the name of the task in albert.tasks.registry.TASKS.
-    default_settings: for a new run, the values of settings that the Estimator is not given. They replace values of the
+    default_settings: the values of settings that the Estimator is not given, for a new run. They replace values of the
       recipe.
     file_fields: split ("train", "dev" or "test") -> the field of the task's config that names its file.
     settings: field of the task's config -> its value, for the fields that the definition sets.
@@ -121,17 +121,17 @@ class _TextDefinition(TaskDefinition):
     self._add_data(TRAIN, train, labeled_columns)
     self._add_data(DEV, eval, labeled_columns)
     self._add_data(TEST, test, text_columns, id_columns)
-    # All labeled data: `train` before a share of it is held out.
-    self._training: DataSource | None = self.rows.get(TRAIN) or self.settings.get(FILE_FIELDS[TRAIN])
-    if self._training is not None and eval is None and eval_share:
-      if not isinstance(self._training, Rows):
-        self._training = _read_file(self._training, labeled_columns)
-      strata = self._strata(self._training)
-      self.rows[TRAIN], self.rows[DEV] = hold_out(self._training, eval_share, eval_seed, stratify_by=strata)
+    # `train` before a share of it is held out.
+    self._labeled_data: DataSource | None = self.rows.get(TRAIN) or self.settings.get(FILE_FIELDS[TRAIN])
+    if self._labeled_data is not None and eval is None and eval_share:
+      if not isinstance(self._labeled_data, Rows):
+        self._labeled_data = _read_file(self._labeled_data, labeled_columns)
+      strata = self._strata(self._labeled_data)
+      self.rows[TRAIN], self.rows[DEV] = hold_out(self._labeled_data, eval_share, eval_seed, stratify_by=strata)
 
   def _strata(self, rows: Rows) -> Sequence[Any]:
-    """Returns the value of each row that the held-out rows are stratified by: its label, as a text."""
-    return [str(value) for value in rows.columns[self._label_column]]
+    """Returns the labels of the rows, as texts. The held-out rows are stratified by these values."""
+    return [str(label) for label in rows.columns[self._label_column]]
 
 
 def _read_file(path: str, names: Sequence[str]) -> Rows:
@@ -180,20 +180,20 @@ class Classification(_TextDefinition):
     )
     for split in (TRAIN, DEV):
       if split in self.rows:
-        self.rows[split] = self._with_whole_labels(self.rows[split])
-    self._label_values: dict[str, Any] = {}
-    if isinstance(self._training, Rows):
-      self._training = self._with_whole_labels(self._training)
-      self._label_values = {_label_text(value): value for value in self._training.columns[label]}
+        self.rows[split] = self._with_integer_labels(self.rows[split])
+    self._label_values: dict[str, Any] = {}  # the text of a label -> the label with its own type
+    if isinstance(self._labeled_data, Rows):
+      self._labeled_data = self._with_integer_labels(self._labeled_data)
+      self._label_values = {_label_text(value): value for value in self._labeled_data.columns[label]}
     if labels is not None:
       self._label_values |= {_label_text(value): value for value in labels}
       self.settings["labels"] = format_labels([_label_text(value) for value in labels])
-      parse_labels(self.settings["labels"])
-    elif self._training is not None:
-      self.settings["labels"] = format_labels(read_labels(self._training, label))
+      parse_labels(self.settings["labels"])  # raises an error if they are not possible
+    elif self._labeled_data is not None:
+      self.settings["labels"] = format_labels(read_labels(self._labeled_data, label))
 
-  def _with_whole_labels(self, rows: Rows) -> Rows:
-    """Converts labels such as 1.0 to whole numbers. pandas makes floats of whole numbers if a value is missing."""
+  def _with_integer_labels(self, rows: Rows) -> Rows:
+    """Converts labels such as 1.0 to integers. pandas converts a column of integers to floats if a value is missing."""
     labels = list(rows.columns[self._label_column])
     for index, value in enumerate(labels):
       if isinstance(value, float):
@@ -207,17 +207,18 @@ class Classification(_TextDefinition):
 
   def convert_answers(self, answers: list[Any]) -> list[Any]:
     """Converts the labels in answers to the type that they have in the training data."""
-    value_of = self._label_values
-    converted = []
+    converted_answers = []
     for answer in answers:
-      label = value_of.get(answer.label, answer.label)
-      probabilities = {value_of.get(name, name): probability for name, probability in answer.probabilities.items()}
-      converted.append(ClassAnswer(label, answer.probability, probabilities))
-    return converted
+      label = self._label_values.get(answer.label, answer.label)
+      probabilities = {
+        self._label_values.get(text, text): probability for text, probability in answer.probabilities.items()
+      }
+      converted_answers.append(ClassAnswer(label, answer.probability, probabilities))
+    return converted_answers
 
 
 def _label_text(value: Any) -> str:
-  """Converts a label to the text that predictions files have for it."""
+  """Returns the text of a label in predictions files."""
   if isinstance(value, bool):
     return "true" if value else "false"
   return str(value).strip()
@@ -267,7 +268,7 @@ class Regression(_TextDefinition):
 
 
 class Glue(TaskDefinition):
-  """A task of GLUE, with the files of GLUE's archives.
+  """A task of GLUE. Its data is in the files of GLUE's archives.
 
   Args:
     name: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI or AX.
@@ -290,7 +291,7 @@ class Glue(TaskDefinition):
     self.settings |= {"task_name": task_name, "data_dir": os.fspath(data_dir)}
 
   def has(self, split: str) -> bool:
-    """Whether the training set is given. The other sets of data_dir are looked for when they are needed."""
+    """Whether the split is the training set, and data_dir is given. The files of other splits are found later."""
     return split == TRAIN and bool(self.settings["data_dir"])
 
 

@@ -1,4 +1,4 @@
-"""The base class of the fine-tuning tasks. It holds their vocabulary, their examples and their settings."""
+"""The base class of the fine-tuning tasks, with their vocabulary, their examples and their settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import abc
 import copy
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import tensorflow as tf
@@ -32,6 +32,7 @@ from albert.tokenization.vocabulary import VocabularyId
 PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")
 
 _TaskT = TypeVar("_TaskT", bound="FinetuningTask")
+_ValueT = TypeVar("_ValueT")
 
 
 class FinetuningTask(Task):
@@ -73,9 +74,9 @@ class FinetuningTask(Task):
     self.tokenizer_config = tokenizer_config(config)
     self.new_weights = self.head_weights
     self.reinitialized_weights = self.head_weights if config.fresh_head else ()
-    # For each split: its rows if they are in memory, and what was read and made so far.
-    self._rows: dict[str, Rows] = {}
-    self._raw: dict[str, Sequence[Any]] = {}
+    self._rows: dict[str, Rows] = {}  # split -> its rows, if they are in memory
+    # Split -> what was read or made so far.
+    self._raw_examples: dict[str, Sequence[Any]] = {}
     self._examples: dict[str, TokenizedExamples] = {}
     self._datasets: dict[str, ExampleDataset] = {}
     self._content: dict[str, DataContent] = {}
@@ -138,9 +139,12 @@ class FinetuningTask(Task):
   def with_data(self: _TaskT, split: str, source: DataSource, *, cache: bool = True) -> _TaskT:
     """Returns a copy of the task that has other data for a split."""
     task = copy.copy(self)
-    # The copy has what was read and made for the other splits.
-    for name in ("_rows", "_raw", "_examples", "_datasets", "_content"):
-      setattr(task, name, {key: value for key, value in getattr(self, name).items() if key != split})
+    # The copy keeps what was read and made for the other splits.
+    task._rows = _without(split, self._rows)
+    task._raw_examples = _without(split, self._raw_examples)
+    task._examples = _without(split, self._examples)
+    task._datasets = _without(split, self._datasets)
+    task._content = _without(split, self._content)
     if isinstance(source, Rows):
       task._rows[split] = source
     else:
@@ -160,12 +164,12 @@ class FinetuningTask(Task):
 
   def cached_raw_examples(self, split: str) -> Sequence[Any]:
     """Returns the raw examples of a split, which are read only once. Raises UserError if there are none."""
-    if split not in self._raw:
-      raw = self.raw_examples(split)
-      if not raw:
+    if split not in self._raw_examples:
+      raw_examples = self.raw_examples(split)
+      if not raw_examples:
         raise UserError(f"{self._source_names(split)}: no examples; give the file of the {split} set")
-      self._raw[split] = raw
-    return self._raw[split]
+      self._raw_examples[split] = raw_examples
+    return self._raw_examples[split]
 
   def content(self, split: str) -> DataContent:
     """Returns the hashes of the files of a split, in order, or the hash of its rows in memory."""
@@ -262,3 +266,8 @@ class FinetuningTask(Task):
   def metric_names(self) -> Sequence[str]:
     """Returns "loss". Other metrics are computed from the outputs of the whole split."""
     return (LOSS,)
+
+
+def _without(split: str, values: Mapping[str, _ValueT]) -> dict[str, _ValueT]:
+  """Returns a copy of a dict without the entry of a split."""
+  return {name: value for name, value in values.items() if name != split}

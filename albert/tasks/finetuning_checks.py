@@ -1,4 +1,4 @@
-"""Checks of a fine-tuning task that need no TensorFlow: its vocabulary, and the files of its splits."""
+"""Checks the vocabulary of a fine-tuning task, and that the files of its splits exist. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def check_splits(
   evaluate: bool,
   predict: bool,
 ) -> None:
-  """Checks that the files of the splits exist that a command reads. They are not read.
+  """Checks that the files that a command reads exist. They are not opened.
 
   Args:
     find_files: returns the paths of a split's files.

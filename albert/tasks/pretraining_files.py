@@ -63,7 +63,7 @@ def find_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -
 
 
 def check_can_predict(config: PretrainingConfig, *, has_lines: bool) -> None:
-  """Raises UserError if the vocabulary is missing, or the lines to predict (has_lines: they are in memory)."""
+  """Raises UserError if the vocabulary or the lines to predict are missing. `has_lines`: the lines are in memory."""
   if not (config.predict_file or has_lines) or not config.spm_model_file:
     raise UserError("--do_predict needs --predict_file (lines with [MASK]) and --spm_model_file")
 
@@ -71,7 +71,7 @@ def check_can_predict(config: PretrainingConfig, *, has_lines: bool) -> None:
 def check_files(
   model_config: ModelConfig, config: PretrainingConfig, *, train: bool, evaluate: bool, predict: bool
 ) -> None:
-  """Checks that the files exist that a command reads. They are not read.
+  """Checks that the files that a command reads exist. They are not read.
 
   Args:
     model_config: the model.
@@ -81,7 +81,7 @@ def check_files(
     UserError: a flag is missing, there is no such file, or the stages are not possible.
   """
   input_file = deciding_input_file(read_stages(config, model_config), config)
-  # The lengths of the sequences are read from the first shard, whatever the command does.
+  # Every command reads the length of the sequences from the first shard.
   if train or input_file:
     find_shards("input_file", input_file)
   if evaluate or (config.eval_input_file and not input_file):

@@ -52,7 +52,7 @@ def _training_stage(task: PretrainingTask, stage: Stage, datasets: dict[str, Sha
     datasets: --input_file -> dataset, for the earlier stages. The files of such a dataset are not counted again. This
       function adds the dataset of this stage.
   """
-  model_config = dataclasses.replace(task.model_config, **stage.given(ModelConfig))
+  model_config = dataclasses.replace(task.model_config, **stage.fields_of(ModelConfig))
   stage_task = type(task)(model_config, _config_of_stage(task, stage))
   _check_fits_last_stage(stage_task, task)
   input_file = stage_task.config.input_file
@@ -87,7 +87,7 @@ def _config_of_stage(task: PretrainingTask, stage: Stage) -> PretrainingConfig:
   if task.masking:
     masking = task.masking
     changes |= {"masking": "dynamic", "masked_lm_prob": masking.masked_lm_prob, "ngram": masking.ngram}
-  changes |= stage.given(PretrainingConfig)
+  changes |= stage.fields_of(PretrainingConfig)
   return dataclasses.replace(task.config, **changes)
 
 

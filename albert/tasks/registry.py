@@ -91,7 +91,7 @@ class RegisteredTask:
     config_class: the config that holds the task's flags.
     make_task: (model config, task config) -> the task. It imports the task's module, and so TensorFlow.
     check_files: checks that the files of a command exist, before TensorFlow is imported.
-    recipe: task config -> the recipe of configs/ that is used unless --recipe names another one; "" if there is none.
+    recipe: task config -> the default recipe, the name of a file in configs/; "" if there is none.
     average_runs: averages the predictions of several runs; None if the task's predictions cannot be averaged.
     find_vocabulary_size: finds the vocab_size of a model that starts from random weights; by default in
       --spm_model_file.
@@ -106,7 +106,7 @@ class RegisteredTask:
 
   @property
   def has_recipes(self) -> bool:
-    """Whether the task has a recipe even if --recipe is not given."""
+    """Whether the task has default recipes, which are used if --recipe is not given."""
     return self.recipe is not _no_recipe
 
 
@@ -115,7 +115,7 @@ class RegisteredTask:
 
 
 def _make_pretraining(model_config: ModelConfig, config: PretrainingConfig) -> Task:
-  # Bad stages are refused before TensorFlow is imported, also of remote shards, which check_files is not called for.
+  # Refuses bad stages before TensorFlow is imported. check_files does the same, but is not called for remote shards.
   read_stages(config, model_config)
   from albert.tasks.pretraining import PretrainingTask
 
@@ -160,8 +160,8 @@ def _average_classifiers(
   return evaluation.average_runs(run_dirs, task_settings, output_dir)
 
 
-def _splits_check(find_files: Callable[[Any, str], Sequence[str]]) -> FileCheck:
-  """Returns the check of a fine-tuning task whose data is found split by split.
+def _make_file_check(find_files: Callable[[Any, str], Sequence[str]]) -> FileCheck:
+  """Returns the function that checks the files and the vocabulary of a fine-tuning task.
 
   Args:
     find_files: (task config, split) -> the files of the split.
@@ -217,14 +217,14 @@ TASKS: dict[str, RegisteredTask] = {
   "squad": RegisteredTask(
     squad_data.SquadConfig,
     _make_squad,
-    _splits_check(squad_data.find_files),
+    _make_file_check(squad_data.find_files),
     recipe=squad_data.recipe_name,
     average_runs=_average_squad,
   ),
   "race": RegisteredTask(
     race_data.RaceConfig,
     _make_race,
-    _splits_check(race_data.find_files),
+    _make_file_check(race_data.find_files),
     recipe=lambda config: "race",
     average_runs=_average_race,
   ),

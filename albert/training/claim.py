@@ -1,4 +1,4 @@
-"""Claims an output_dir for a run: writes the run's settings there, or checks that the existing ones are the same."""
+"""Claims an output_dir for a run: writes the run's settings there, or compares them with those of an existing run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from albert.weights.checkpoints import CheckpointManager
 
 
 def claim_output_dir(task: Task, plan: RunPlan, checkpoints: CheckpointManager, *, is_chief: bool) -> TrainingPlan:
-  """Writes config.json, environment.json and the task's files, or checks them if the run has written them before.
+  """Writes config.json, environment.json and the task's files. If a run has started there, it must be the same run.
 
   Args:
     task: the task of the run.
@@ -26,8 +26,8 @@ def claim_output_dir(task: Task, plan: RunPlan, checkpoints: CheckpointManager, 
   Raises:
     UserError: the output_dir belongs to a run with other settings or data, or the weights to start from do not fit.
   """
-  training = plan_training(plan, task.training_stages())
-  directory, train, content = plan.config.output_dir, training.train, joint_content(training.stages)
+  training_plan = plan_training(plan, task.training_stages())
+  directory, content = plan.config.output_dir, joint_content(training_plan.stages)
   is_started = bool(checkpoints.steps()) or _is_finished(directory)
   weights_settings = initial_weights.claim_initial_weights(
     directory,
@@ -39,10 +39,10 @@ def claim_output_dir(task: Task, plan: RunPlan, checkpoints: CheckpointManager, 
   )
   run_directory.claim_directory(
     directory,
-    training_settings=_settings_that_affect_training(task, plan.config, training, plan.precision),
+    training_settings=_settings_that_affect_training(task, plan.config, training_plan, plan.precision),
     recorded_sections={
       **weights_settings,
-      "train": train.to_dict() | {"precision": plan.precision},
+      "train": training_plan.train.to_dict() | {"precision": plan.precision},
       "data": task.all_settings(),
       "recipe": plan.config.recipe,
     },
@@ -53,19 +53,19 @@ def claim_output_dir(task: Task, plan: RunPlan, checkpoints: CheckpointManager, 
   if is_chief:
     run_directory.write_environment(directory, plan.strategy)
     _copy_task_files(task, directory, overwrite=not is_started)
-  return training
+  return training_plan
 
 
 def _settings_that_affect_training(
-  task: Task, config: RunConfig, training: TrainingPlan, precision: str
+  task: Task, config: RunConfig, training_plan: TrainingPlan, precision: str
 ) -> dict[str, Any]:
-  """The settings that must stay the same when a run is resumed, by their keys in config.json."""
+  """Returns key in config.json -> value of the settings that must stay the same when a run is resumed."""
   return {
     "task": task.name,
     "model": task.model_config.to_dict(),
-    "optimizer": training.optimizer.training_settings(),
-    "train": training.train.training_settings() | {"precision": precision},
-    "stages": [stage.to_dict() for stage in training.stages if stage.is_of_divided_run],
+    "optimizer": training_plan.optimizer.training_settings(),
+    "train": training_plan.train.training_settings() | {"precision": precision},
+    "stages": [stage.to_dict() for stage in training_plan.stages if stage.is_of_divided_run],
     "data": task.settings(),
     "init_from_shallower": config.init_from_shallower,
   }
@@ -83,10 +83,10 @@ def _copy_task_files(task: Task, directory: str, *, overwrite: bool) -> None:
   """Copies the files that later commands need, such as the vocabulary, into the directory.
 
   Args:
-    task: names the files.
+    task: the task, which lists the files.
     directory: the output_dir.
-    overwrite: whether existing files are replaced. A new run does so, because they may come from an earlier attempt
-      with another vocabulary.
+    overwrite: whether existing files are replaced. A new run replaces them, because they may come from an earlier
+      attempt with another vocabulary.
   """
   for name, source in task.files_to_keep().items():
     target = files.join(directory, name)

@@ -5,7 +5,6 @@ The loop does not depend on a particular task: a Task computes the losses and me
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,6 +22,7 @@ from albert.tasks.base import Batch, Task, WeightedSum
 from albert.training.accumulators import Accumulator
 from albert.training.cluster import Cluster
 from albert.training.run_plan import TrainingPlan
+from albert.training.speedometer import Speedometer
 from albert.training.stage_plan import StagePlan
 from albert.training.stop_request import StopRequest
 from albert.weights.checkpoints import GLOBAL_STEP, CheckpointManager
@@ -97,11 +97,12 @@ class Trainer:
     if layerwise_decay != 1.0:
       factors = layerwise_factors(self.weights, layerwise_decay)
       optimizer.scale_rates([(variable, factors[name]) for name, variable in self.weights.items()])
-    self._stacked: dict[str, str] = {}  # name -> the name that it is copied from
+    # Name of a weight of an upper layer -> the weight from which `stack_layers` copies it.
+    self._stacked_sources: dict[str, str] = {}
     if stage is not None and stage.is_of_divided_run:
       model.encoder.train_as(stage.model_config)
       depth = stage.model_config.num_hidden_layers
-      self._stacked = stacked_sources(self.state(), model.encoder.config, depth)
+      self._stacked_sources = stacked_sources(self.state(), model.encoder.config, depth)
 
   @property
   def step(self) -> int:
@@ -118,21 +119,21 @@ class Trainer:
   def stack_layers(self) -> None:
     """Copies the layers that this stage trains, with their moments, to the layers above them, if there are any.
 
-    After it, the whole network is that of the next stage at its start, so it can be saved and evaluated.
+    Then the whole network can be saved and evaluated. At the end of the stage it is the one with which the next begins.
     """
     state = self.state()
-    for name, source in self._stacked.items():
+    for name, source in self._stacked_sources.items():
       state[name].assign(tf.convert_to_tensor(state[source]))
 
   @tf.function(autograph=False)
   def _is_finite(self) -> Any:
     """Returns for each floating-point variable of `state` whether all of its elements are finite, bool [variables]."""
-    floating = [variable for variable in self.state().values() if variable.dtype.is_floating]
+    variables = [variable for variable in self.state().values() if variable.dtype.is_floating]
 
-    def on_replica() -> tf.Tensor:
-      return tf.stack([tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(variable))) for variable in floating])
+    def check_on_replica() -> tf.Tensor:
+      return tf.stack([tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(variable))) for variable in variables])
 
-    return self.strategy.run(on_replica)
+    return self.strategy.run(check_on_replica)
 
   @tf.function(reduce_retracing=True, autograph=False)
   def train_steps(self, batches: Iterator[Batch], num_steps: tf.Tensor) -> None:
@@ -157,7 +158,8 @@ class Trainer:
     """
     replica = tf.distribute.get_replica_context()
     # A replica divides its sums by the weights of the whole batch. So the sum over the replicas is the mean loss.
-    loss_weights = {name: replica.all_reduce("SUM", w) for name, w in self.task.loss_weights(batch).items()}
+    replica_weights = self.task.loss_weights(batch)
+    loss_weights = {name: replica.all_reduce("SUM", weight) for name, weight in replica_weights.items()}
     step = self.optimizer.iterations
     seed = tf.stack([tf.constant(self.plan.train.seed, tf.int64), step])
     seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(replica.replica_id_in_sync_group, tf.int64))
@@ -167,8 +169,8 @@ class Trainer:
     gradients = tf.nest.pack_sequence_as(replica_gradients, flat_gradients)
     gradients, norm = clip_by_global_norm(gradients, self.plan.optimizer.clip_norm)
     is_bad = tf.logical_not(tf.math.is_finite(norm + tf.reduce_sum(losses)))
-    first_bad = self.first_bad_step
-    first_bad.assign(tf.where(tf.logical_and(is_bad, first_bad < 0), step, tf.cast(first_bad, tf.int64)))
+    is_first_bad_step = tf.logical_and(is_bad, self.first_bad_step < 0)
+    self.first_bad_step.assign(tf.where(is_first_bad_step, step, tf.cast(self.first_bad_step, tf.int64)))
     self.optimizer.apply_gradients(
       zip(gradients, self.weights.values(), strict=True), experimental_aggregate_gradients=False
     )
@@ -204,8 +206,8 @@ class Trainer:
 
     # By default ten iterations may run in parallel, which would take the memory of ten micro-batches.
     start = (tf.constant(1), micro_batch_gradients(tf.constant(0)))
-    _, result = tf.while_loop(lambda index, _: index < num_micro_batches, add, start, parallel_iterations=1)
-    return result
+    _, gradients_and_sums = tf.while_loop(lambda index, _: index < num_micro_batches, add, start, parallel_iterations=1)
+    return gradients_and_sums
 
   def _compute_gradients(
     self, batch: Batch, loss_weights: dict[str, tf.Tensor], seed: tf.Tensor
@@ -234,13 +236,16 @@ class Trainer:
       metrics_log: receives the metrics every log_every_steps and at the end of the stage.
       learning_rate: maps the number of updates done so far to the learning rate of the next one, for the log.
       evaluate: called with the step every eval_every_steps and at the end. Training stops early if it returns True.
-      stop: receives signals, if several stages are trained; by default signals are received during this call.
+      stop: receives signals; None if they are received during this call only. Several stages share one StopRequest.
     Raises:
       RunError: a loss, a gradient or an updated weight is not finite. Nothing is saved after it.
       Stopped: SIGTERM or SIGINT was received; the state has been saved.
     """
-    with contextlib.nullcontext(stop) if stop is not None else StopRequest() as request:
-      self._train(batches, checkpoints, metrics_log, learning_rate, evaluate, request)
+    if stop is not None:
+      self._train(batches, checkpoints, metrics_log, learning_rate, evaluate, stop)
+      return
+    with StopRequest() as stop_during_call:
+      self._train(batches, checkpoints, metrics_log, learning_rate, evaluate, stop_during_call)
 
   def _train(
     self,
@@ -255,13 +260,13 @@ class Trainer:
     config = self.plan.train
     last_step = self.stage.last_step if self.stage is not None else config.num_train_steps
     eval_every_steps = config.eval_every_steps if evaluate is not None else 0
-    intervals = [n for n in (config.log_every_steps, config.save_checkpoints_steps, eval_every_steps) if n]
+    intervals = [steps for steps in (config.log_every_steps, config.save_checkpoints_steps, eval_every_steps) if steps]
     step = saved_step = self.step
-    speed = _Speedometer(step, (self.stage or self.plan).train.train_batch_size)
+    speed = Speedometer(step, self.stage.train.train_batch_size if self.stage is not None else config.train_batch_size)
     steps_per_call = 1  # the first call also traces and compiles the step
     while step < last_step:
       # Each call ends at the latest at the next step that is logged, saved or evaluated.
-      target = min(last_step, step + steps_per_call, *((step // n + 1) * n for n in intervals))
+      target = min(last_step, step + steps_per_call, *(_next_multiple(step, interval) for interval in intervals))
       seconds_per_step = self._run_steps(batches, target - step, checkpoints, saved_step) / (target - step)
       # All processes must make the same decisions: whether to stop, and how many steps the next call has.
       num_stopped, sum_of_seconds = self.cluster.sum(float(stop.signal_number > 0), seconds_per_step)
@@ -289,7 +294,7 @@ class Trainer:
           must_stop_early = evaluate(step)
         if must_stop_early:
           break
-    # A signal may also have come after the last step, during the save or the evaluation.
+    # A signal may also have been received after the last step, while the state was saved or evaluated.
     if self.cluster.any(stop.signal_number > 0):
       if saved_step < step:  # at the end of a stage that is not the last one
         self._check_state(checkpoints, saved_step, step)
@@ -346,27 +351,9 @@ def _next_steps_per_call(steps_per_call: int, seconds_per_step: float, max_steps
   return max(1, min(max_steps, 2 * steps_per_call, int(_SECONDS_PER_LOOP / seconds_per_step)))
 
 
-class _Speedometer:
-  """Measures the examples per second between log lines, without the time of evaluations."""
-
-  def __init__(self, step: int, batch_size: int):
-    self._step = step
-    self._batch_size = batch_size
-    self._started = time.monotonic()
-
-  def read(self, step: int) -> float:
-    """Returns the number of examples per second since the last call, and starts a new measurement."""
-    seconds = max(time.monotonic() - self._started, 1e-9)
-    examples = (step - self._step) * self._batch_size
-    self._step, self._started = step, time.monotonic()
-    return examples / seconds
-
-  @contextlib.contextmanager
-  def paused(self) -> Iterator[None]:
-    """A context manager. The time within the context is not counted."""
-    pause_started = time.monotonic()
-    yield
-    self._started += time.monotonic() - pause_started
+def _next_multiple(step: int, interval: int) -> int:
+  """Returns the first multiple of `interval` after `step`."""
+  return (step // interval + 1) * interval
 
 
 def _not_finite_error(problem: str, checkpoints: CheckpointManager, saved_step: int) -> RunError:

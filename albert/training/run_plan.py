@@ -49,7 +49,7 @@ class TrainingPlan:
     train: the training settings, with the resolved numbers of steps and input parts.
     optimizer: the optimizer's settings, with the resolved length of the warm-up.
     jit_compile: whether the loop compiles the training step with XLA. On a TPU the strategy compiles it in any case.
-    stages: the stages in order, which together have all steps; () for a trainer that gets its batches from elsewhere.
+    stages: the stages in order, which together have all steps; () for a trainer whose batches the caller makes.
   """
 
   strategy: tf.distribute.Strategy
@@ -59,7 +59,7 @@ class TrainingPlan:
   stages: tuple[StagePlan, ...] = ()
 
   def stages_after(self, step: int) -> tuple[StagePlan, ...]:
-    """The stages that end after `step` updates; of a finished run, the last one."""
+    """Returns the stages that are unfinished after `step` updates; the last stage if the run is finished."""
     return tuple(stage for stage in self.stages if stage.last_step > step) or self.stages[-1:]
 
 
@@ -88,8 +88,8 @@ def plan_training(plan: RunPlan, stages: Sequence[TrainingStage]) -> TrainingPla
     plan: the plan of the run.
     stages: the stages of training, with their data.
   Raises:
-    UserError: the number of epochs gives too many steps, a stage has no step or batches that cannot be shared, or XLA
-      was asked for where it is not possible.
+    UserError: the number of epochs gives too many steps, a stage has no step or batches that the replicas cannot share,
+      or --jit_compile=true is not possible.
   """
   config, strategy = plan.config, plan.strategy
   num_examples: float = stages[-1].data.num_examples
@@ -97,8 +97,10 @@ def plan_training(plan: RunPlan, stages: Sequence[TrainingStage]) -> TrainingPla
     num_examples = config.train.train_batch_size / epochs_per_step(stages, config.train)
   train = dataclasses.replace(config.train, num_train_steps=resolve_train_steps(config.train, num_examples))
   stage_plans = plan_stages(stages, train, strategy)
-  last = stage_plans[-1]
-  jit_compile = resolve_jit_compile(train.jit_compile, strategy, lambda: element_spec(strategy, last.train, last.data))
+  last_stage = stage_plans[-1]
+  jit_compile = resolve_jit_compile(
+    train.jit_compile, strategy, lambda: element_spec(strategy, last_stage.train, last_stage.data)
+  )
   optimizer = resolve_warmup(config.optimizer, train.num_train_steps, is_default=config.warmup_is_default)
   return TrainingPlan(strategy=strategy, train=train, optimizer=optimizer, jit_compile=jit_compile, stages=stage_plans)
 
@@ -122,8 +124,7 @@ def resolve_train_steps(train: TrainConfig, num_examples: float) -> int:
 
   Args:
     train: the training settings.
-    num_examples: size of the training data; with several stages, the size that data of all stages would have if they
-      took as many epochs as these stages.
+    num_examples: number of examples of an epoch; with several stages, its mean over all steps (see epochs_per_step).
   Raises:
     UserError: the number of epochs gives more than 2^31 - 1 steps.
   """
@@ -184,16 +185,16 @@ def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
 def resolve_jit_compile(
   jit_compile: str, strategy: tf.distribute.Strategy, make_element_spec: Callable[[], ElementSpec]
 ) -> bool:
-  """Decides whether the loop compiles the training step with XLA. It never does so on a TPU: the strategy compiles it.
+  """Decides whether the loop compiles the training step with XLA. On a TPU it does not, because the strategy does.
 
-  `auto` is true on a single GPU if all batches have the same shape. With different shapes XLA would compile the step
-  once for each: 25 to 29 times in fine-tuning, where a batch is as long as its longest example. On a CPU the step is
-  slower with XLA, which does not use oneDNN for matrix products (see benchmarks/results).
+  `auto` means true on a single GPU if all batches have the same shape. XLA would compile the step once for each shape:
+  25 to 29 times in fine-tuning, where a batch is as long as its longest example. On a CPU the step is slower with XLA,
+  which does not use oneDNN for matrix products (see benchmarks/results).
 
   Args:
     jit_compile: value of --jit_compile: "true", "false" or "auto".
     strategy: the strategy over the devices.
-    make_element_spec: returns the shapes of the batches. It is called only where the decision depends on them.
+    make_element_spec: returns the shapes of the batches. It is called only if the decision depends on them.
   Raises:
     UserError: "true" with several replicas. XLA compiles the step of a single device, without the sums over replicas.
   """
@@ -220,8 +221,8 @@ def resolve_jit_compile(
 def _cpu_flags() -> set[str]:
   """Returns the names of the CPU's instruction sets, as Linux reports them; empty on other systems."""
   try:
-    with open("/proc/cpuinfo", encoding="utf-8") as f:
-      for line in f:
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+      for line in file:
         if line.startswith("flags"):
           return set(line.split(":", 1)[1].split())
   except OSError:

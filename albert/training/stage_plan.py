@@ -21,7 +21,7 @@ from albert.training.strategy import check_batches
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StagePlan:
-  """One stage of a run. A run without stages consists of one.
+  """One stage of a run. A run that is not divided into stages has a single StagePlan.
 
   Attributes:
     number: 1 for the first stage.
@@ -31,7 +31,7 @@ class StagePlan:
     train: the training settings, with the batch size of the stage and the steps of the whole run.
     model_config: the model as the stage trains it: its depth and its dropout.
     data: the data. Its training batches begin after the examples that earlier stages have used.
-    settings: settings of the data for config.json; {} in a run without stages.
+    settings: settings of the data for config.json; {} if the run is not divided into stages.
   """
 
   number: int
@@ -45,7 +45,7 @@ class StagePlan:
 
   @property
   def is_of_divided_run(self) -> bool:
-    """Whether the settings of the run list stages, be it a single one."""
+    """Whether the run is divided into stages: its settings list one or more."""
     return bool(self.settings)
 
   @property
@@ -54,7 +54,7 @@ class StagePlan:
     return (self.last_step - self.first_step) * self.train.train_batch_size / self.data.num_examples
 
   def to_dict(self) -> dict[str, Any]:
-    """What config.json records. A resumed run must have the same."""
+    """Returns the values that config.json records. A resumed run must have the same values."""
     model = self.model_config
     return {
       "first_step": self.first_step,
@@ -68,29 +68,30 @@ class StagePlan:
     }
 
   def describe(self) -> str:
-    """A line for the log: the steps, and what the stages of a run may differ in."""
+    """Returns a line for the log: the steps of the stage, and its settings that other stages may have otherwise."""
     model, settings = self.model_config, self.settings
-    parts = [
+    phrases = [
       f"{stage_name(self.number - 1, self.num_stages)}: steps {self.first_step + 1} to {self.last_step}",
       f"{model.num_hidden_layers} layer{'s' if model.num_hidden_layers > 1 else ''}",
       f"batches of {self.train.train_batch_size}",
     ]
     if "max_seq_length" in settings:
-      parts.append(f"sequences of {settings['max_seq_length']} tokens")
+      phrases.append(f"sequences of {settings['max_seq_length']} tokens")
     if model.hidden_dropout_prob or model.attention_probs_dropout_prob:
-      parts.append(f"dropout {model.hidden_dropout_prob:g} (attention {model.attention_probs_dropout_prob:g})")
+      phrases.append(f"dropout {model.hidden_dropout_prob:g} (attention {model.attention_probs_dropout_prob:g})")
     if settings.get("masked_lm_prob"):
-      parts.append(f"{settings['masked_lm_prob']:g} of the tokens masked")
-    return f"{', '.join(parts)}, {self.data.describe()} ({self.num_epochs:.2f} epochs)"
+      phrases.append(f"{settings['masked_lm_prob']:g} of the tokens masked")
+    return f"{', '.join(phrases)}, {self.data.describe()} ({self.num_epochs:.2f} epochs)"
 
 
 def epochs_per_step(stages: Sequence[TrainingStage], train: TrainConfig) -> float:
-  """The mean share of an epoch that a step takes. The epochs of a stage are passes over its own data."""
-  share, start = 0.0, 0.0
+  """Returns the mean share of an epoch that a step takes. The epochs of a stage are passes over its own data."""
+  mean_share, stage_start = 0.0, 0.0  # stage_start: share of all steps before the stage
   for stage in stages:
-    share += (stage.until - start) * (stage.train_batch_size or train.train_batch_size) / stage.data.num_examples
-    start = stage.until
-  return share
+    batch_size = stage.train_batch_size or train.train_batch_size
+    mean_share += (stage.until - stage_start) * batch_size / stage.data.num_examples
+    stage_start = stage.until
+  return mean_share
 
 
 def plan_stages(
@@ -98,7 +99,7 @@ def plan_stages(
 ) -> tuple[StagePlan, ...]:
   """Plans the stages of a run.
 
-  Stages with the same data share one stream of examples: a later stage goes on where the earlier one has stopped.
+  Stages with the same data share one stream of examples: a later stage continues where the earlier one ended.
 
   Args:
     stages: the stages, as the task describes them.
@@ -109,7 +110,7 @@ def plan_stages(
     UserError: a stage is shorter than one step, or its batches or its data cannot be shared by the replicas and hosts.
   """
   plans: list[StagePlan] = []
-  used: dict[Any, int] = {}  # data -> number of its examples that the stages so far have used
+  num_used_examples: dict[Any, int] = {}  # key of a dataset -> number of its examples that earlier stages use
   for index, stage in enumerate(stages):
     try:
       stage_train = dataclasses.replace(train, train_batch_size=stage.train_batch_size or train.train_batch_size)
@@ -127,8 +128,8 @@ def plan_stages(
       )
     content = stage.data.content
     data_key = content.sha256 if content.files else id(stage.data)
-    num_used = used.get(data_key, 0)
-    used[data_key] = num_used + (last_step - first_step) * stage_train.train_batch_size
+    num_used = num_used_examples.get(data_key, 0)
+    num_used_examples[data_key] = num_used + (last_step - first_step) * stage_train.train_batch_size
     plans.append(
       StagePlan(
         number=index + 1,
@@ -145,7 +146,7 @@ def plan_stages(
 
 
 def joint_content(stages: Sequence[StagePlan]) -> DataContent:
-  """The content of the data of all stages in order; data that several stages share is listed once."""
+  """Returns the content of the data of all stages, in order. Data that several stages share is listed once."""
   contents = {stage.data.content.sha256: stage.data.content for stage in stages}
   if len(contents) == 1:
     return stages[0].data.content

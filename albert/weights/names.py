@@ -15,7 +15,7 @@ _TRANSFORMER = "bert/encoder/transformer"
 # The part of a weight's name that says to which group of layers it belongs.
 GROUP = re.compile(r"/group_(\d+)/")
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
-# The end of an error message that begins with "has", for weights of transformers' classes without a pooler.
+# The rest of error messages such as "--init_checkpoint=PATH: has ...", for weights without a pooler.
 NO_POOLER = (
   "no pooler (as transformers' AlbertForMaskedLM, AlbertForQuestionAnswering and AlbertForTokenClassification), which "
   "this needs: give weights with one, such as AlbertModel's, AlbertForPreTraining's or the original's"
@@ -60,8 +60,8 @@ def encoder_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 def huggingface_group(layer: int, config: ModelConfig) -> int:
   """The group of a layer in transformers.
 
-  Layer i of L belongs to group floor(i * G / L) of G in the original. transformers divides floats instead, whose
-  rounding gives another group for a few L and G.
+  In the original, layer i of L belongs to group floor(i * G / L) of G. transformers computes this with floats, and
+  their rounding gives another group for a few L and G.
   """
   return int(layer / (config.num_hidden_layers / config.num_hidden_groups))
 
@@ -110,7 +110,7 @@ def heads(config: ModelConfig) -> dict[str, Head]:
     "sentence": Head(_linear("cls/seq_relationship/", 2, hidden), "AlbertForPreTraining"),
     "classifier": Head(_linear("", None, hidden), "AlbertForSequenceClassification"),
     "squad": Head(_linear("cls/squad/", 2, hidden), "AlbertForQuestionAnswering"),
-    # transformers has these modules, under these names, in XLNet; no ALBERT class has them.
+    # In transformers, no ALBERT class has this head. XLNet has it, with these names of modules.
     "squad_v2": Head(span, "AlbertModel"),
   }
 
@@ -119,25 +119,22 @@ def _linear(prefix: str, classes: int | None, hidden: int) -> dict[str, tuple[in
   return {f"{prefix}output_weights": (classes, hidden), f"{prefix}output_bias": (classes,)}
 
 
-# Module in the original -> module in transformers. Their parameters are kernel and bias, or gamma and beta.
+# Module in the original -> module in transformers. The original calls its parameters kernel and bias, or gamma and
+# beta; transformers calls them weight and bias.
 _MODULES = {
   "bert/embeddings/LayerNorm": "albert.embeddings.LayerNorm",
   "bert/encoder/embedding_hidden_mapping_in": "albert.encoder.embedding_hidden_mapping_in",
   "bert/pooler/dense": "albert.pooler",
   "cls/predictions/transform/dense": "predictions.dense",
   "cls/predictions/transform/LayerNorm": "predictions.LayerNorm",
-  **{
-    name: name.replace("/", ".")
-    for name in (
-      "start_logits/dense",
-      "end_logits/dense_0",
-      "end_logits/LayerNorm",
-      "end_logits/dense_1",
-      "answer_class/dense_0",
-      "answer_class/dense_1",
-    )
-  },
+  "start_logits/dense": "start_logits.dense",
+  "end_logits/dense_0": "end_logits.dense_0",
+  "end_logits/LayerNorm": "end_logits.LayerNorm",
+  "end_logits/dense_1": "end_logits.dense_1",
+  "answer_class/dense_0": "answer_class.dense_0",
+  "answer_class/dense_1": "answer_class.dense_1",
 }
+# The same for the modules of a transformer block.
 _BLOCK_MODULES = {
   "attention_1/self/query": "attention.query",
   "attention_1/self/key": "attention.key",
@@ -150,23 +147,24 @@ _BLOCK_MODULES = {
 }
 # Arrays that are not transposed: embedding tables, and the [classes, H] weights of linear heads.
 _ARRAYS = {
-  **{
-    f"bert/embeddings/{kind}_embeddings": f"albert.embeddings.{kind}_embeddings.weight"
-    for kind in ("word", "token_type", "position")
-  },
+  "bert/embeddings/word_embeddings": "albert.embeddings.word_embeddings.weight",
+  "bert/embeddings/token_type_embeddings": "albert.embeddings.token_type_embeddings.weight",
+  "bert/embeddings/position_embeddings": "albert.embeddings.position_embeddings.weight",
   "cls/predictions/output_bias": "predictions.bias",
-  **{
-    f"{original}output_{kind}": f"{huggingface}.{parameter}"
-    for original, huggingface in (("cls/seq_relationship/", "sop_classifier.classifier"), ("", "classifier"),
-                         ("cls/squad/", "qa_outputs"))
-    for kind, parameter in (("weights", "weight"), ("bias", "bias"))
-  },
-}  # fmt: skip
-_ARRAYS_BACK = {huggingface: original for original, huggingface in _ARRAYS.items()}
-_MODULES_BACK = {huggingface: original for original, huggingface in _MODULES.items()}
-_BLOCK_MODULES_BACK = {huggingface: original for original, huggingface in _BLOCK_MODULES.items()}
-_BLOCK = re.compile(rf"^{_TRANSFORMER}/group_(\d+)/inner_group_(\d+)/(.+)$")
-_BLOCK_BACK = re.compile(r"^albert\.encoder\.albert_layer_groups\.(\d+)\.albert_layers\.(\d+)\.(.+)$")
+  "cls/seq_relationship/output_weights": "sop_classifier.classifier.weight",
+  "cls/seq_relationship/output_bias": "sop_classifier.classifier.bias",
+  "output_weights": "classifier.weight",
+  "output_bias": "classifier.bias",
+  "cls/squad/output_weights": "qa_outputs.weight",
+  "cls/squad/output_bias": "qa_outputs.bias",
+}
+# The same tables from transformers to the original.
+_ORIGINAL_ARRAYS = {huggingface: original for original, huggingface in _ARRAYS.items()}
+_ORIGINAL_MODULES = {huggingface: original for original, huggingface in _MODULES.items()}
+_ORIGINAL_BLOCK_MODULES = {huggingface: original for original, huggingface in _BLOCK_MODULES.items()}
+# The name of a module in a transformer block: its group, its inner group, and the module.
+_ORIGINAL_BLOCK = re.compile(rf"^{_TRANSFORMER}/group_(\d+)/inner_group_(\d+)/(.+)$")
+_HUGGINGFACE_BLOCK = re.compile(r"^albert\.encoder\.albert_layer_groups\.(\d+)\.albert_layers\.(\d+)\.(.+)$")
 
 
 class TranslatedName(NamedTuple):
@@ -183,33 +181,46 @@ def to_huggingface(name: str) -> TranslatedName | None:
   module, _, parameter = name.rpartition("/")
   if parameter not in ("kernel", "bias", "gamma", "beta"):
     return None
+  translated_module = _module_to_huggingface(module)
+  if translated_module is None:
+    return None
   suffix = "weight" if parameter in ("kernel", "gamma") else "bias"
-  block = _BLOCK.match(module)
-  if block:
-    group, layer = block.group(1), block.group(2)
-    block_module = _BLOCK_MODULES.get(block.group(3))
-    translated = block_module and f"albert.encoder.albert_layer_groups.{group}.albert_layers.{layer}.{block_module}"
-  else:
-    translated = _MODULES.get(module)
-  return TranslatedName(f"{translated}.{suffix}", parameter == "kernel") if translated else None
+  return TranslatedName(f"{translated_module}.{suffix}", parameter == "kernel")
+
+
+def _module_to_huggingface(module: str) -> str | None:
+  """Translates the name of a module of the original to transformers; None if transformers has no such module."""
+  block = _ORIGINAL_BLOCK.match(module)
+  if not block:
+    return _MODULES.get(module)
+  group, inner_group, block_module = block.groups()
+  if block_module not in _BLOCK_MODULES:
+    return None
+  return f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner_group}.{_BLOCK_MODULES[block_module]}"
 
 
 def from_huggingface(name: str) -> TranslatedName | None:
   """Translates a name of transformers (for encoder weights with the prefix `albert.`); None for an unknown name."""
-  if name in _ARRAYS_BACK:
-    return TranslatedName(_ARRAYS_BACK[name], False)
+  if name in _ORIGINAL_ARRAYS:
+    return TranslatedName(_ORIGINAL_ARRAYS[name], False)
   module, _, parameter = name.rpartition(".")
   if parameter not in ("weight", "bias"):
     return None
-  block = _BLOCK_BACK.match(module)
-  if block:
-    block_module = _BLOCK_MODULES_BACK.get(block.group(3))
-    translated = block_module and f"{_TRANSFORMER}/group_{block.group(1)}/inner_group_{block.group(2)}/{block_module}"
-  else:
-    translated = _MODULES_BACK.get(module)
-  if not translated:
+  original_module = _module_from_huggingface(module)
+  if original_module is None:
     return None
-  is_norm = "LayerNorm" in translated.rpartition("/")[2]
+  is_norm = "LayerNorm" in original_module.rpartition("/")[2]
   if parameter == "weight":
-    return TranslatedName(f"{translated}/{'gamma' if is_norm else 'kernel'}", not is_norm)
-  return TranslatedName(f"{translated}/{'beta' if is_norm else 'bias'}", False)
+    return TranslatedName(f"{original_module}/{'gamma' if is_norm else 'kernel'}", not is_norm)
+  return TranslatedName(f"{original_module}/{'beta' if is_norm else 'bias'}", False)
+
+
+def _module_from_huggingface(module: str) -> str | None:
+  """Translates the name of a module of transformers to the original; None for an unknown module."""
+  block = _HUGGINGFACE_BLOCK.match(module)
+  if not block:
+    return _ORIGINAL_MODULES.get(module)
+  group, inner_group, block_module = block.groups()
+  if block_module not in _ORIGINAL_BLOCK_MODULES:
+    return None
+  return f"{_TRANSFORMER}/group_{group}/inner_group_{inner_group}/{_ORIGINAL_BLOCK_MODULES[block_module]}"

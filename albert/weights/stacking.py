@@ -17,14 +17,14 @@ _ATTENTION = re.compile(r"/(attention_1|LayerNorm)/")
 def stacked_sources(names: Iterable[str], config: ModelConfig, depth: int) -> dict[str, str]:
   """Finds the weights that layers above `depth` get from the layers below it.
 
-  Layer i >= depth gets the weights of layer i mod depth. With partial sharing this holds for the part that each layer
-  has for itself, attention or feed-forward network.
+  Layer i >= depth gets the weights of layer i mod depth. If layers share either the attention or the feed-forward
+  network, only the weights that are not shared are copied.
 
   Args:
     names: names of weights, or of weights and moments, as checkpoints have them.
     config: the model with all its layers.
     depth: number of layers to copy from.
-  Returns: name -> name of the weight or moment that it is copied from, for the layers above `depth`.
+  Returns: name of a weight or moment of a layer above `depth` -> name of the one that is copied to it.
   """
   sources = {}
   for name in names:

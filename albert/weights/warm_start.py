@@ -20,9 +20,10 @@ _SENTENCE_HEAD = "cls/seq_relationship/"
 
 
 def _shallower_name(name: str, num_groups: int, num_source_groups: int) -> str:
-  """The name of the weight in a shallower network that initializes a weight of a deeper one.
+  """Returns the name of the weight of a shallower network that initializes the weight `name` of a deeper network.
 
-  Group g of the deeper network's n groups is initialized from group floor(g * m / n) of the shallower network's m.
+  The deeper network has n groups of layers, and the shallower one has m. Group g of the deeper network is initialized
+  from group floor(g * m / n) of the shallower one.
   """
 
   def replace_group(match: re.Match[str]) -> str:
@@ -38,7 +39,7 @@ def _num_groups(names: Sequence[str], part: str) -> int:
 
 
 def _source_names(variables: Sequence[str], source: Sequence[str], *, from_shallower: bool) -> dict[str, str]:
-  """Name of a variable -> name of the weight in the checkpoint that initializes it."""
+  """Returns name of a variable -> name of the weight in the checkpoint that initializes this variable."""
   source_names = {name: name for name in variables}
   if from_shallower:
     # Attention and feed-forward weights may have different numbers of groups.
@@ -91,9 +92,10 @@ def _match(
   matches = _Matches([], [], [], [], not_used)
   for name, variable in variables.items():
     weight = source.get(source_names[name])
-    if weight is None:
-      may_be_missing = name.startswith(tuple(newly_initialized))
-      (matches.not_assigned if may_be_missing else matches.missing).append(name)
+    if weight is None and name.startswith(tuple(newly_initialized)):
+      matches.not_assigned.append(name)
+    elif weight is None:
+      matches.missing.append(name)
     elif weight.shape != tuple(variable.shape):
       matches.misshapen.append(f"{name} {list(weight.shape)} instead of {list(variable.shape)}")
     else:
@@ -122,8 +124,8 @@ def warm_start(
       Such variables keep their initial values.
     ignored: prefixes of weights in the checkpoint that the model need not have, such as the heads of pretraining.
     unused: prefixes of variables that the task does not use, such as the pooler for SQuAD. If the checkpoint has no
-      weight with such a prefix, the variables become zeros. When weights are opened later, a pooler of zeros counts as
-      missing, since it was not trained (see albert.weights.files.open_weights).
+      weight with such a prefix, the variables become zeros. When a checkpoint with such a pooler is opened later, the
+      pooler counts as missing, because it was not trained (see albert.weights.files.open_weights).
     from_shallower: whether a model with more groups of layers may be initialized from a checkpoint with fewer groups
       (ALBERT, appendix A.1: deeper networks start from shallower ones).
     config: the model's config, or None. If there is a config beside the weights, the fields that the shapes of the
@@ -163,28 +165,25 @@ def _check_all_match(path: str, newly_initialized: Sequence[str], matches: _Matc
   Args:
     path: the value of --init_checkpoint.
     newly_initialized: see `warm_start`.
-    matches: how they match.
+    matches: the result of `_match`.
   Raises:
     UserError: a variable is missing or misshapen, or a weight is not used.
   """
   missing, misshapen = matches.missing, matches.misshapen
-  if missing and set(POOLER) <= set(missing) and _use_only_the_pooler(missing):
+  if missing and set(POOLER) <= set(missing) and _belong_to_pooler(missing):
     raise UserError(_missing_pooler_message(path, missing))
   for problem, names in (("lacks", missing), ("has another shape for", misshapen), ("has unused", matches.not_used)):
     if names:
-      only_head_differs = names is misshapen and all(name.startswith(tuple(newly_initialized)) for name in names)
-      remedy = (
-        "--fresh_head to initialize the head anew"
-        if only_head_differs
-        else "the --albert_config_file or --model of these weights"
-      )
+      remedy = "the --albert_config_file or --model of these weights"
+      if names is misshapen and all(name.startswith(tuple(newly_initialized)) for name in names):
+        remedy = "--fresh_head to initialize the head anew"
       raise UserError(
         f"--init_checkpoint={path}: {problem} {len(names)} weights: {', '.join(sorted(names)[:4])}"
         f"{', ...' if len(names) > 4 else ''}; give {remedy}"
       )
 
 
-def _use_only_the_pooler(names: Sequence[str]) -> bool:
+def _belong_to_pooler(names: Sequence[str]) -> bool:
   """Whether all weights belong to the pooler or to the sentence head, which reads the pooler's output."""
   return all(name in POOLER or name.startswith(_SENTENCE_HEAD) for name in names)
 
@@ -210,7 +209,10 @@ def _check_config(path: str, file: WeightFile, config: ModelConfig | None, *, fr
   if config is None:
     return
   keys_in_file = files.read_json(file.config_file)
-  for key in ("hidden_act", "num_attention_heads", *(() if from_shallower else ("num_hidden_layers",))):
+  compared_keys = ["hidden_act", "num_attention_heads"]
+  if not from_shallower:
+    compared_keys.append("num_hidden_layers")
+  for key in compared_keys:
     if key in keys_in_file and getattr(file_config, key) != getattr(config, key):
       raise UserError(
         f"--init_checkpoint={path}: {file.config_file} has {key} {getattr(file_config, key)!r}, this model has "
