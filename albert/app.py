@@ -80,16 +80,16 @@ def _parse_flags(
   if operands is not None:
     flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
   try:
-    parsed = command_flags.parse(argv)
+    arguments = command_flags.parse(argv)
   except UserError as error:
     _fail(str(error))
   for warning in command_flags.repetition_warnings(argv):
     print(warning, file=sys.stderr, flush=True)
   if operands is not None:
-    operands[:] = parsed[1:]
-  elif len(parsed) > 1:
-    _fail(f"unexpected argument {parsed[1]!r}: flags are written --name=value (--help lists them)")
-  return parsed
+    operands[:] = arguments[1:]
+  elif len(arguments) > 1:
+    _fail(f"unexpected argument {arguments[1]!r}: flags are written --name=value (--help lists them)")
+  return arguments
 
 
 def _print_help(

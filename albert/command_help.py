@@ -98,15 +98,15 @@ def render(title: str, description: str, page: HelpPage) -> str:
   Returns:
     The text, in lines of at most WIDTH characters.
   """
-  parts = [f"usage: {title} --flag=value ..."]
-  parts += [_wrap(paragraph) for paragraph in inspect.cleandoc(description).split("\n\n") if paragraph]
-  parts += [_wrap(note) for note in page.notes]
+  paragraphs = [f"usage: {title} --flag=value ..."]
+  paragraphs += [_wrap(paragraph) for paragraph in inspect.cleandoc(description).split("\n\n") if paragraph]
+  paragraphs += [_wrap(note) for note in page.notes]
   flags_by_group: dict[str, list[FlagHelp]] = {}
   for flag in page.flags:
     flags_by_group.setdefault(flag.group, []).append(flag)
   for group, group_flags in flags_by_group.items():
-    parts.append("\n".join([f"{group}:", *map(_format_flag_help, group_flags)]))
-  return "\n\n".join(parts) + "\n"
+    paragraphs.append("\n".join([f"{group}:", *map(_format_flag_help, group_flags)]))
+  return "\n\n".join(paragraphs) + "\n"
 
 
 def _wrap(paragraph: str) -> str:

@@ -254,16 +254,17 @@ class Estimator:
     Every process must enter it.
     """
     lock = DirectoryLock(self.config.output_dir, "training")
-    error: UserError | RunError | None = None
+    chief_error: UserError | RunError | None = None
     if self.cluster.is_chief:
       try:
         lock.acquire()
         self.checkpoints.lock = lock
-      except (UserError, RunError) as caught:
-        error = caught
+      except (UserError, RunError) as error:
+        chief_error = error
     try:
-      if self.cluster.any(error is not None):
-        raise error or RunError(f"the chief process cannot train in {self.config.output_dir}: see its error message")
+      if self.cluster.any(chief_error is not None):
+        message = f"the chief process cannot train in {self.config.output_dir}: see its error message"
+        raise chief_error or RunError(message)
       yield
     finally:
       self.checkpoints.lock = None
@@ -283,12 +284,12 @@ class Estimator:
     with self._messages(), self._running():
       self._check_batches(evaluate=True)
       step, _ = self._load_trained_weights("evaluating")
-      results, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
+      metrics, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
     files.makedirs(self.results_dir)
-    for split, values in outputs.items():
-      self.task.write_evaluation(split, values, self.results_dir)
-    files.write_json(files.join(self.results_dir, output_files.EVAL_RESULTS), {"step": step, **results})
-    return results
+    for split, outputs_of_split in outputs.items():
+      self.task.write_evaluation(split, outputs_of_split, self.results_dir)
+    files.write_json(files.join(self.results_dir, output_files.EVAL_RESULTS), {"step": step, **metrics})
+    return metrics
 
   def predict(self, data: TableData | None = None) -> list[Any]:
     """Predicts with the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.
@@ -330,7 +331,7 @@ class Estimator:
     return self._predict(with_answers=False)[0]
 
   def _predict(self, *, with_answers: bool) -> tuple[list[str], list[Any]]:
-    """Writes the predictions of the test set. Returns the paths of the files, and the answers if they are wanted."""
+    """Writes the predictions of the test set. Returns the paths of the files, and with `with_answers` the answers."""
     with self._messages(), self._running():
       self._check_files(predict=True)
       self._check_batches(predict=True)

@@ -124,33 +124,38 @@ def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
   return output_files.read_results(path)
 
 
-def _metric_names(task: Task, config: RunConfig, results: Mapping[int, Mapping[str, float]]) -> list[str]:
+def _metric_names(task: Task, config: RunConfig, metrics_of_seeds: Mapping[int, Mapping[str, float]]) -> list[str]:
   """Returns the names of the metrics, without `step`, after checking that all runs have them.
 
   Raises:
     UserError: a run lacks a metric of the first run, or the metric by which runs are compared.
   """
-  names = [name for name in next(iter(results.values())) if name != "step"]
-  for seed, result in results.items():
+  names = [name for name in next(iter(metrics_of_seeds.values())) if name != "step"]
+  for seed, metrics in metrics_of_seeds.items():
     for name in (*names, task.best_metric):
-      if name not in result:
+      if name not in metrics:
         path = files.join(_config_of_seed(config, seed).output_dir, output_files.EVAL_RESULTS)
         raise UserError(f"{path} lacks {name!r}: delete this file, and the same command evaluates the run again")
   return names
 
 
-def _summarize(task: Task, config: RunConfig, results: dict[int, dict[str, float]]) -> int:
+def _summarize(task: Task, config: RunConfig, metrics_of_seeds: dict[int, dict[str, float]]) -> int:
   """Writes runs.json, prints the statistics, and returns the seed of the best run.
 
   Args:
-    results: seed -> metrics of its evaluation.
+    metrics_of_seeds: seed -> metrics of its evaluation.
   """
-  names = _metric_names(task, config, results)
-  best_seed = _best_seed(task, results)
+  names = _metric_names(task, config, metrics_of_seeds)
+  best_seed = _best_seed(task, metrics_of_seeds)
   best_run = f"run-{best_seed}"
-  summary: dict[str, Any] = {"seeds": list(results), "best_seed": best_seed, "best_run": best_run, "metrics": {}}
+  summary: dict[str, Any] = {
+    "seeds": list(metrics_of_seeds),
+    "best_seed": best_seed,
+    "best_run": best_run,
+    "metrics": {},
+  }
   for name in names:
-    values = [result[name] for result in results.values()]
+    values = [metrics[name] for metrics in metrics_of_seeds.values()]
     all_are_finite = all(map(math.isfinite, values))
     statistics_of_metric: dict[str, float] = {
       statistic: function(values) if all_are_finite else math.nan for statistic, function in _STATISTICS.items()
@@ -162,17 +167,17 @@ def _summarize(task: Task, config: RunConfig, results: dict[int, dict[str, float
       flush=True,
     )
   files.write_json(files.join(config.output_dir, output_files.RUNS), summary)
-  print(f"best: {best_run} ({task.best_metric} {results[best_seed][task.best_metric]:.6g})", flush=True)
+  print(f"best: {best_run} ({task.best_metric} {metrics_of_seeds[best_seed][task.best_metric]:.6g})", flush=True)
   return best_seed
 
 
-def _best_seed(task: Task, results: Mapping[int, Mapping[str, float]]) -> int:
+def _best_seed(task: Task, metrics_of_seeds: Mapping[int, Mapping[str, float]]) -> int:
   """Returns the seed of the run with the best value of the task's best_metric. NaN is worse than any number."""
 
   def score(seed: int) -> float:
-    value = results[seed][task.best_metric]
+    value = metrics_of_seeds[seed][task.best_metric]
     if math.isnan(value):
       return -math.inf
     return value if task.higher_is_better else -value
 
-  return max(results, key=score)
+  return max(metrics_of_seeds, key=score)

@@ -230,10 +230,10 @@ def _open_closed_descriptors() -> None:
     try:
       os.fstat(descriptor)
     except OSError:
-      opened = os.open(os.devnull, mode)
-      if opened != descriptor:
-        os.dup2(opened, descriptor)
-        os.close(opened)
+      null_descriptor = os.open(os.devnull, mode)
+      if null_descriptor != descriptor:
+        os.dup2(null_descriptor, descriptor)
+        os.close(null_descriptor)
       os.set_inheritable(descriptor, True)
 
 

@@ -154,13 +154,13 @@ def check_types(cls: type[Config], values: Mapping[str, Any], *, source: str, st
     UserError: an unknown key or a wrong type.
   """
   fields = {field.name: field for field in dataclasses.fields(cls)}
-  checked: dict[str, Any] = {}
+  converted: dict[str, Any] = {}
   for key, value in values.items():
     if key in fields:
-      checked[key] = _check_type(value, str(fields[key].type), f"{source}: {key}")
+      converted[key] = _check_type(value, str(fields[key].type), f"{source}: {key}")
     elif strict:
       raise UserError(f"{source}: unknown key {key!r}; known: {', '.join(fields)}")
-  return checked
+  return converted
 
 
 def _check_type(value: Any, type_name: str, source_and_key: str) -> Any:

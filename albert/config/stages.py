@@ -121,21 +121,21 @@ def _source(index: int, num_stages: int) -> str:
 
 def _read_stage(values: Mapping[str, Any], source: str) -> Stage:
   """Checks the names, types and ranges of the settings of one stage."""
-  checked: dict[str, Any] = {}
+  settings: dict[str, Any] = {}
   for name, value in values.items():
     if name == "until":
       is_number = isinstance(value, int | float) and not isinstance(value, bool)
       violation = _SHARES.violation(float(value)) if is_number else "a number"
       if violation:
         raise UserError(f"{source}: until must be {violation}, got {format_value(value)}")
-      checked[name] = float(value)
+      settings[name] = float(value)
     elif name in _CONFIG_OF_SETTING:
-      checked[name] = getattr(from_dict(_CONFIG_OF_SETTING[name], {name: value}, source=source), name)
+      settings[name] = getattr(from_dict(_CONFIG_OF_SETTING[name], {name: value}, source=source), name)
     else:
       raise UserError(f"{source}: unknown key {name!r}; known: until, {', '.join(_CONFIG_OF_SETTING)}")
-  if "until" not in checked:
+  if "until" not in settings:
     raise UserError(f"{source}: until is missing: give the share of the steps at which this stage ends, such as 0.5")
-  return Stage(**checked)
+  return Stage(**settings)
 
 
 def _check_shares(stages: Sequence[Stage]) -> None:

@@ -164,31 +164,33 @@ def _parse_variants(path: str, file: _ExperimentFile, *, reduced: bool) -> list[
 
 
 def _parse_variant(
-  where: str, values: Mapping[str, Any], defaults: Mapping[str, Any], earlier_names: Sequence[str]
+  location: str, values: Mapping[str, Any], defaults: Mapping[str, Any], earlier_names: Sequence[str]
 ) -> Variant:
   """Checks the values of a variant and makes the variant.
 
   Args:
-    where: file and key of the variant, for error messages.
+    location: file and key of the variant, for error messages.
     values: its values.
     defaults: values that the file gives for all variants.
     earlier_names: names of the variants before it.
   """
-  _refuse_unknown_keys(where, values, _field_names(Variant))
-  variant = json_values.convert(where, {"fields": {}, "data": {}, **defaults, **values}, Variant, _REMEDY)
-  _refuse_unknown_keys(f"{where}: data", variant.data, set(DATA_DEFAULTS))
-  json_values.convert(f"{where}: data", variant.data, dict[str, str], _REMEDY)
+  _refuse_unknown_keys(location, values, _field_names(Variant))
+  variant = json_values.convert(location, {"fields": {}, "data": {}, **defaults, **values}, Variant, _REMEDY)
+  _refuse_unknown_keys(f"{location}: data", variant.data, set(DATA_DEFAULTS))
+  json_values.convert(f"{location}: data", variant.data, dict[str, str], _REMEDY)
   if variant.name in earlier_names:
-    raise UserError(f"{where}: another variant has the name {variant.name!r} too: give each variant a different name")
+    raise UserError(
+      f"{location}: another variant has the name {variant.name!r} too: give each variant a different name"
+    )
   if variant.starts_from not in ("", *earlier_names):
     known = f"earlier variants: {', '.join(earlier_names)}" if earlier_names else "there are no earlier variants"
-    raise UserError(f"{where}: starts_from {variant.starts_from!r} does not name an earlier variant; {known}")
+    raise UserError(f"{location}: starts_from {variant.starts_from!r} does not name an earlier variant; {known}")
   if variant.corpus not in (MAIN, ADDITIONAL):
-    raise UserError(f"{where}: corpus {format_value(variant.corpus)} is not one of {MAIN}, {ADDITIONAL}")
+    raise UserError(f"{location}: corpus {format_value(variant.corpus)} is not one of {MAIN}, {ADDITIONAL}")
   if variant.model not in MODELS:
-    raise UserError(f"{where}: unknown model {format_value(variant.model)}; known: {', '.join(MODELS)}")
+    raise UserError(f"{location}: unknown model {format_value(variant.model)}; known: {', '.join(MODELS)}")
   model = named_model(variant.model)
-  from_dict(type(model), model.to_dict() | dict(variant.fields), source=where)
+  from_dict(type(model), model.to_dict() | dict(variant.fields), source=location)
   # Values that equal the default are left out, so that the variant uses the same shards and runs as the others.
   return dataclasses.replace(
     variant, data={key: value for key, value in variant.data.items() if value != DATA_DEFAULTS[key]}
@@ -199,7 +201,7 @@ def _field_names(dataclass: type) -> set[str]:
   return {field.name for field in dataclasses.fields(dataclass)}
 
 
-def _refuse_unknown_keys(where: str, values: Mapping[str, Any], known: set[str]) -> None:
+def _refuse_unknown_keys(location: str, values: Mapping[str, Any], known: set[str]) -> None:
   unknown = sorted(set(values) - known)
   if unknown:
-    raise UserError(f"{where}: unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}")
+    raise UserError(f"{location}: unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}")

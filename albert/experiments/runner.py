@@ -112,9 +112,9 @@ class _TrialQueue:
   def __init__(
     self, preparation: Sequence[Command], trials: Sequence[Trial], command_runner: _CommandRunner, rows: _ResultRows
   ) -> None:
-    self._todo = [(trial, [*preparation, *trial.commands]) for trial in trials]
+    self._waiting_trials = [(trial, [*preparation, *trial.commands]) for trial in trials]
     self._command_runner, self._rows = command_runner, rows
-    self._changed = threading.Condition()
+    self._state_changed = threading.Condition()
     self._files_in_progress: set[str] = set()
 
   def work(self) -> None:
@@ -126,7 +126,7 @@ class _TrialQueue:
           if not self._command_runner.run(command):
             return
           self._release([command])
-        with self._changed:
+        with self._state_changed:
           self._rows.add(trial)
       except Exception as error:
         self._command_runner.fail(error)
@@ -139,21 +139,21 @@ class _TrialQueue:
 
     Returns: the trial and its commands, or None if no trial is left or all work was stopped.
     """
-    with self._changed:
-      while self._todo and not self._command_runner.stopped.is_set():
-        for index, (_, commands) in enumerate(self._todo):
+    with self._state_changed:
+      while self._waiting_trials and not self._command_runner.stopped.is_set():
+        for index, (_, commands) in enumerate(self._waiting_trials):
           last_files = {command.last_file for command in commands}
           if last_files.isdisjoint(self._files_in_progress):
             self._files_in_progress |= {path for path in last_files if not files.exists(path)}
-            return self._todo.pop(index)
-        self._changed.wait()
+            return self._waiting_trials.pop(index)
+        self._state_changed.wait()
     return None
 
   def _release(self, commands: Sequence[Command]) -> None:
     """Tells the other workers that this worker no longer makes the files of these commands."""
-    with self._changed:
+    with self._state_changed:
       self._files_in_progress.difference_update(command.last_file for command in commands)
-      self._changed.notify_all()
+      self._state_changed.notify_all()
 
 
 class _CommandRunner:

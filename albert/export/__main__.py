@@ -84,7 +84,7 @@ def main() -> None:
   arguments.check_formats(values.formats, values.precision)
   if values.name or values.task:
     arguments.version_directory(values.output_dir, values.name or values.task, values.version)
-  found = find_checkpoint(
+  found_checkpoint = find_checkpoint(
     values.checkpoint,
     select=values.select_checkpoint or "",
     albert_config_file=values.albert_config_file,
@@ -94,7 +94,7 @@ def main() -> None:
     from albert.export.export_model import export_model  # imports TensorFlow, which takes seconds
 
   directory = export_model(
-    found,
+    found_checkpoint,
     values.output_dir,
     task=values.task,
     name=values.name,

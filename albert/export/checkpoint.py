@@ -150,11 +150,12 @@ def open_checkpoint(
   Raises:
     UserError: see find_checkpoint; or the weights are damaged.
   """
-  found = checkpoint
-  if isinstance(found, str):
-    found = find_checkpoint(found, select=select, albert_config_file=albert_config_file, spm_model_file=spm_model_file)
-  config, vocabulary = found.config, found.vocabulary
-  file = open_location(found.weights, flag=FLAG)
+  if isinstance(checkpoint, str):
+    checkpoint = find_checkpoint(
+      checkpoint, select=select, albert_config_file=albert_config_file, spm_model_file=spm_model_file
+    )
+  config, vocabulary = checkpoint.config, checkpoint.vocabulary
+  file = open_location(checkpoint.weights, flag=FLAG)
   if file.is_huggingface and not huggingface_groups_agree(config):
     raise UserError(
       f"{FLAG}={file.path}: transformers assigns its {config.num_hidden_layers} layers to "

@@ -166,21 +166,23 @@ def _data_settings(checkpoint: ExportCheckpoint) -> dict[str, Any]:
 def _training_settings(checkpoint: ExportCheckpoint) -> dict[str, Any]:
   """The settings of the training and of the optimizer. Of two alternatives, only the one that had an effect."""
   train, optimizer = dict(checkpoint.run.get("train", {})), dict(checkpoint.run.get("optimizer", {}))
-  shown = {name: train[name] for name in _TRAINING_SETTINGS if name in train}
-  shown |= {name: optimizer[name] for name in _OPTIMIZER_SETTINGS if name in optimizer}
+  shown_settings = {name: train[name] for name in _TRAINING_SETTINGS if name in train}
+  shown_settings |= {name: optimizer[name] for name in _OPTIMIZER_SETTINGS if name in optimizer}
   for name in ("num_train_epochs", "warmup_proportion"):  # each is 0 if numbers of steps were given instead
-    if not shown.get(name):
-      shown.pop(name, None)
+    if not shown_settings.get(name):
+      shown_settings.pop(name, None)
   steps, batch_size = train.get("num_train_steps"), train.get("train_batch_size")
   if optimizer and steps and batch_size:
     config = from_dict(OptimizerConfig, optimizer, source=checkpoint.file.path, strict=False)
     schedule = make_schedule(config, steps, batch_size)
-    shown["num_warmup_steps"] = schedule.warmup_steps
+    shown_settings["num_warmup_steps"] = schedule.warmup_steps
     if config.scale_learning_rate:
-      shown["learning_rate"] = f"{schedule.peak:.6g} (learning_rate {config.learning_rate:g}, scaled by the batch)"
-  elif "warmup_proportion" in shown:
-    shown.pop("num_warmup_steps", None)
-  return shown
+      shown_settings["learning_rate"] = (
+        f"{schedule.peak:.6g} (learning_rate {config.learning_rate:g}, scaled by the batch)"
+      )
+  elif "warmup_proportion" in shown_settings:
+    shown_settings.pop("num_warmup_steps", None)
+  return shown_settings
 
 
 def _format_metrics(checkpoint: ExportCheckpoint) -> str:

@@ -147,9 +147,9 @@ class FeedForward(keras.layers.Layer):
     Returns:
       Hidden states [B, S, H] in the dtype of x.
     """
-    y = self.output_dense(self.activation(self.intermediate(x)))
-    y = layers.dropout(y, self.config.hidden_dropout_prob, site=2, training=training, seed=seed)
-    return self.layer_norm(x + y)
+    output = self.output_dense(self.activation(self.intermediate(x)))
+    output = layers.dropout(output, self.config.hidden_dropout_prob, site=2, training=training, seed=seed)
+    return self.layer_norm(x + output)
 
   def named_weights(self, prefix: str) -> dict[str, tf.Variable]:
     """Maps the variables' names in the original's checkpoints to the variables.

@@ -39,7 +39,7 @@ class GradientCheckpointing:
     @tf.custom_gradient
     def checkpointed(x: tf.Tensor) -> tuple[tf.Tensor, Callable[..., object]]:
       with tf.GradientTape() as forward_tape:
-        y = function(x)
+        output = function(x)
       for variable in forward_tape.watched_variables():
         self._first_blocks.setdefault(variable.ref(), block)
 
@@ -49,8 +49,8 @@ class GradientCheckpointing:
         with tf.GradientTape() as tape:
           delayed_x = x + tf.cast(_zero_from(upstream), x.dtype)
           tape.watch(delayed_x)
-          y = function(delayed_x)
-        wrt_x, *wrt_variables = tape.gradient(y, [delayed_x, *variables], output_gradients=upstream)
+          output = function(delayed_x)
+        wrt_x, *wrt_variables = tape.gradient(output, [delayed_x, *variables], output_gradients=upstream)
         if not variables:
           return wrt_x
         sums = [
@@ -59,7 +59,7 @@ class GradientCheckpointing:
         ]
         return wrt_x, sums
 
-      return y, gradient
+      return output, gradient
 
     return checkpointed(x)
 

@@ -59,8 +59,10 @@ def collect_curves(runs: Sequence[RunRecord]) -> dict[str, list[Curve]]:
         points = {line["step"]: float(line[name]) for line in lines if is_drawable(line.get(name))}
         if name not in ("step", log_lines.STAGE) and points:
           curves.setdefault(name, []).append(Curve(run_index, is_evaluation, sorted(points.items())))
-  changing = {name: metric_curves for name, metric_curves in curves.items() if any(map(_is_changing, metric_curves))}
-  return dict(sorted(changing.items(), key=lambda item: _chart_order(item[0])))
+  changing_curves = {
+    name: metric_curves for name, metric_curves in curves.items() if any(map(_is_changing, metric_curves))
+  }
+  return dict(sorted(changing_curves.items(), key=lambda item: _chart_order(item[0])))
 
 
 def _is_changing(curve: Curve) -> bool:
@@ -243,12 +245,13 @@ def _curve_label(curve: Curve, runs: Sequence[RunRecord]) -> str:
 
 def _describe_chart(name: str, curves: Sequence[Curve], runs: Sequence[RunRecord]) -> str:
   """A description of the chart for screen readers: the first and the last value of each curve."""
-  described = curves[:_MAX_DESCRIBED_CURVES]
+  described_curves = curves[:_MAX_DESCRIBED_CURVES]
   descriptions = [
-    f"{_curve_label(curve, runs)} from {curve.points[0][1]:.4g} to {curve.points[-1][1]:.4g}" for curve in described
+    f"{_curve_label(curve, runs)} from {curve.points[0][1]:.4g} to {curve.points[-1][1]:.4g}"
+    for curve in described_curves
   ]
-  if len(curves) > len(described):
-    descriptions.append(f"and {len(curves) - len(described)} more")
+  if len(curves) > len(described_curves):
+    descriptions.append(f"and {len(curves) - len(described_curves)} more")
   return f"{name} over steps: {'; '.join(descriptions)}"
 
 

@@ -21,8 +21,8 @@ def cleaned(text: str, max_characters: int = MAX_CHARACTERS) -> str:
     text: any text.
     max_characters: longer texts are cut, and their length is appended.
   """
-  shown = _INVALID.sub("\ufffd", text[:max_characters]).translate(_CONTROLS)
-  return shown if len(text) <= max_characters else f"{shown}… ({len(text):,} characters)"
+  shown_text = _INVALID.sub("\ufffd", text[:max_characters]).translate(_CONTROLS)
+  return shown_text if len(text) <= max_characters else f"{shown_text}… ({len(text):,} characters)"
 
 
 def escaped(value: Any) -> str:

@@ -185,18 +185,18 @@ def _format_settings(runs: Sequence[RunRecord], name: str, read: Callable[[RunRe
   def make_row(setting: str, css_class: str = "") -> tuple[str, Row]:
     return css_class, [escaped(setting), *(_format_number(values.get(setting, "")) for values in settings)]
 
-  differing = [setting for setting in names if len({str(values.get(setting)) for values in settings}) > 1]
-  parts = []
+  differing_settings = [setting for setting in names if len({str(values.get(setting)) for values in settings}) > 1]
+  table_of_differences = ""
   if len(runs) > 1:
-    rows = [make_row(setting, "differs") for setting in differing]
-    parts.append(_format_table(header, rows) if rows else "<p>The same in all runs.</p>")
-  all_rows = [make_row(setting, "differs" if setting in differing else "") for setting in names]
-  parts.append(f"<details><summary>All of {name}.json</summary>{_format_table(header, all_rows)}</details>")
-  return "".join(parts)
+    rows = [make_row(setting, "differs") for setting in differing_settings]
+    table_of_differences = _format_table(header, rows) if rows else "<p>The same in all runs.</p>"
+  all_rows = [make_row(setting, "differs" if setting in differing_settings else "") for setting in names]
+  all_settings = f"<details><summary>All of {name}.json</summary>{_format_table(header, all_rows)}</details>"
+  return table_of_differences + all_settings
 
 
 def _format_examples(runs: Sequence[RunRecord]) -> str:
-  parts = []
+  sections = []
   for index, run in enumerate(runs):
     pictures = "".join(
       f'<figure><figcaption>{escaped(name)}</figcaption><img alt="{escaped(name)} of {escaped(run.name)}" '
@@ -205,8 +205,8 @@ def _format_examples(runs: Sequence[RunRecord]) -> str:
     )
     tables = "".join(_format_example_table(table, is_open=table is run.examples[0]) for table in run.examples)
     if pictures or tables:
-      parts.append(f'<h3>{_format_run_name(index, run)}</h3>{tables}<div class="pictures">{pictures}</div>')
-  return "".join(parts)
+      sections.append(f'<h3>{_format_run_name(index, run)}</h3>{tables}<div class="pictures">{pictures}</div>')
+  return "".join(sections)
 
 
 def _format_example_table(table: ExampleTable, *, is_open: bool) -> str:

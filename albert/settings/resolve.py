@@ -131,10 +131,10 @@ def _checked_settings(definition: TaskDefinition, arguments: Mapping[str, Any]) 
   """Checks the names and types of arguments. Returns them as flags: a ModelConfig as `model` becomes its fields."""
   configs = (RunConfig, TrainConfig, OptimizerConfig, ModelConfig, registry.TASKS[definition.task_name].config_class)
   config_of_field = {field: config for config in configs for field in option_fields(config)}
-  checked: dict[str, Any] = {}
+  checked_settings: dict[str, Any] = {}
   for name, value in arguments.items():
     if name == "model":
-      checked |= _model_settings(value)
+      checked_settings |= _model_settings(value)
       continue
     if name not in config_of_field or name in _COMMAND_ONLY:
       similar_names = difflib.get_close_matches(name, config_of_field, n=1)
@@ -146,8 +146,8 @@ def _checked_settings(definition: TaskDefinition, arguments: Mapping[str, Any]) 
     json_value = os.fspath(value) if isinstance(value, os.PathLike) else value
     if name == "stages" and isinstance(value, list | tuple):
       json_value = format_stages(value)
-    checked |= check_types(config_of_field[name], {name: json_value}, source="Estimator")
-  return checked
+    checked_settings |= check_types(config_of_field[name], {name: json_value}, source="Estimator")
+  return checked_settings
 
 
 def _model_settings(model: Any) -> dict[str, Any]:

@@ -38,11 +38,11 @@ class Evaluator:
   @tf.function(reduce_retracing=True, autograph=False)
   def _evaluate_batch(self, batches: Iterator[Batch]) -> dict[str, tf.Tensor]:
     def replica_step(batch: Batch) -> dict[str, tf.Tensor]:
-      result = self.task.forward(self.model, batch, training=False)
-      self.accumulator.add(result.sums)
-      if not result.outputs:
+      sums, outputs = self.task.forward(self.model, batch, training=False)
+      self.accumulator.add(sums)
+      if not outputs:
         return {}
-      return result.outputs | {name: batch[name] for name in (EXAMPLE_INDEX, EXAMPLE_WEIGHT)}
+      return outputs | {name: batch[name] for name in (EXAMPLE_INDEX, EXAMPLE_WEIGHT)}
 
     return self.strategy.run(replica_step, args=(next(batches),))
 

@@ -215,15 +215,15 @@ class TrainingRun:
 
   def _evaluate_during_training(self, step: int, evaluations: EvaluationLog) -> None:
     """Evaluates the model, logs the metrics, and records whether this is the best checkpoint so far."""
-    results, _ = self.evaluator.evaluate(self.config.train.max_eval_steps)
-    log(f"step {step} evaluation  {format_metrics(results)}")
+    metrics, _ = self.evaluator.evaluate(self.config.train.max_eval_steps)
+    log(f"step {step} evaluation  {format_metrics(metrics)}")
     metric = self.task.best_metric
     self.checkpoints.check_lock()
     if self.cluster.is_chief and self.checkpoints.record_evaluation(
-      step, metric, results[metric], higher_is_better=self.task.higher_is_better
+      step, metric, metrics[metric], higher_is_better=self.task.higher_is_better
     ):
-      log(f"step {step} is the best so far ({metric} {results[metric]:.5g})")
-    evaluations.add(step, results)
+      log(f"step {step} is the best so far ({metric} {metrics[metric]:.5g})")
+    evaluations.add(step, metrics)
 
   def _log_run(self, plan: TrainingPlan) -> None:
     """Logs the sizes of the model and of the data, the number of steps, and how the step is computed."""

@@ -151,10 +151,13 @@ def insert_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
     questions, options: string [N].
   Returns: string [N].
   """
-  parts = tf.strings.split(tf.strings.regex_replace(questions, "_+", "_"), sep="_")
-  rows = parts.value_rowids()
-  follows_blank = tf.ragged.range(parts.row_lengths()).flat_values > 0  # every part of a question but its first
-  parts_with_option = tf.strings.join([tf.where(follows_blank, tf.gather(options, rows), ""), parts.flat_values])
+  question_parts = tf.strings.split(tf.strings.regex_replace(questions, "_+", "_"), sep="_")
+  rows = question_parts.value_rowids()
+  # True for every part of a question but its first.
+  follows_blank = tf.ragged.range(question_parts.row_lengths()).flat_values > 0
+  parts_with_option = tf.strings.join(
+    [tf.where(follows_blank, tf.gather(options, rows), ""), question_parts.flat_values]
+  )
   filled_in = tf.strings.unsorted_segment_join(parts_with_option, rows, num_segments=tf.shape(questions)[0])
-  has_blank = parts.row_lengths() > 1
+  has_blank = question_parts.row_lengths() > 1
   return tf.where(has_blank, filled_in, tf.strings.join([questions, options], separator=" "))

@@ -56,16 +56,16 @@ class ServedFillMask(ServedTextModel):
       texts: string [B].
     Returns: ids, int32 [B, (number of tokens)].
     """
-    parts = tf.strings.split(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), sep=MASK)
-    follows_mask = tf.ragged.range(parts.row_lengths()).flat_values > 0  # every part of a text but its first
-    ids = self.tokenizer.tokenize(parts.flat_values)
+    text_parts = tf.strings.split(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), sep=MASK)
+    follows_mask = tf.ragged.range(text_parts.row_lengths()).flat_values > 0  # every part of a text but its first
+    ids = self.tokenizer.tokenize(text_parts.flat_values)
     # A part that follows a mask without a space, such as ".", does not start a word.
-    continues_word = follows_mask & ~starts_with_space(parts.flat_values)
+    continues_word = follows_mask & ~starts_with_space(text_parts.flat_values)
     ids = self._remove_word_starts(ids, continues_word)
     num_masks = tf.cast(follows_mask, tf.int64)
     masks = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(num_masks)], MASK_ID), num_masks, validate=False)
     ids = tf.concat([masks, ids], axis=1)  # one row for each part, with the mask before it
-    text_splits = tf.gather(ids.row_splits, parts.row_splits)  # joins the parts of each text to one row
+    text_splits = tf.gather(ids.row_splits, text_parts.row_splits)  # joins the parts of each text to one row
     return tf.RaggedTensor.from_row_splits(ids.flat_values, text_splits, validate=False)
 
   def _remove_word_starts(self, ids: tf.RaggedTensor, continues_word: tf.Tensor) -> tf.RaggedTensor:

@@ -70,18 +70,18 @@ def make_windows(
   context_lengths = tf.cast(context.ids.row_lengths(), tf.int32)  # [B]
   # Number of context tokens that fit in a window, [B].
   max_part_lengths = max_seq_length - question_lengths - _NUM_SPECIAL_TOKENS
-  parts = _cut_contexts(context_lengths, max_part_lengths, doc_stride)
+  context_parts = _cut_contexts(context_lengths, max_part_lengths, doc_stride)
   # Positions in the windows. The legend's S is the length of the longest window.
-  part_begins = tf.gather(question_lengths, parts.example) + 2  # after [CLS] question [SEP], [W]
-  lengths = part_begins + parts.length + 1
+  part_begins = tf.gather(question_lengths, context_parts.example) + 2  # after [CLS] question [SEP], [W]
+  lengths = part_begins + context_parts.length + 1
   columns = tf.range(tf.reduce_max(tf.concat([lengths, [1]], axis=0)))[tf.newaxis, :]  # [1, S]
   part_begins, lengths = part_begins[:, tf.newaxis], lengths[:, tf.newaxis]
   is_answer = (columns >= part_begins) & (columns < lengths - 1)
   # For each position, the index of its token among the tokens of all questions, and among those of all contexts. At
   # most one of the two indices is used: tokens of a question have no index in the contexts and the other way round, and
   # [CLS], [SEP] and padding have neither.
-  in_question = tf.gather(_row_starts(question), parts.example)[:, tf.newaxis] + columns - 1
-  part_starts = tf.gather(_row_starts(context.ids), parts.example) + parts.start
+  in_question = tf.gather(_row_starts(question), context_parts.example)[:, tf.newaxis] + columns - 1
+  part_starts = tf.gather(_row_starts(context.ids), context_parts.example) + context_parts.start
   in_context = part_starts[:, tf.newaxis] + columns - part_begins
   ids = tf.where(
     is_answer, _gather_clipped(context.ids.flat_values, in_context), _gather_clipped(question.flat_values, in_question)
@@ -90,11 +90,13 @@ def make_windows(
   ids = tf.where(columns == 0, CLS_ID, ids)
   mask = tf.cast(columns < lengths, tf.int32)
   segments = tf.cast(columns >= part_begins, tf.int32) * mask
-  is_start = is_answer & _has_most_context(in_context, columns - part_begins, parts.length[:, tf.newaxis], is_answer)
+  is_start = is_answer & _has_most_context(
+    in_context, columns - part_begins, context_parts.length[:, tf.newaxis], is_answer
+  )
   begins = tf.where(is_answer, _gather_clipped(context.starts.flat_values, in_context), 0)
   ends = tf.where(is_answer, _gather_clipped(context.ends.flat_values, in_context), 0)
   tokens = TokenBatch(ids * mask, mask, segments)
-  return ContextWindows(tokens, WindowPositions(is_answer, is_start, begins, ends), parts.example)
+  return ContextWindows(tokens, WindowPositions(is_answer, is_start, begins, ends), context_parts.example)
 
 
 class _ContextParts(NamedTuple):

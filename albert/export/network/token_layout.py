@@ -105,12 +105,12 @@ class TokenLayout(abc.ABC):
     """
 
   @abc.abstractmethod
-  def split_heads(self, x: tf.Tensor, parts: int) -> list[tf.Tensor]:
+  def split_heads(self, x: tf.Tensor, num_projections: int) -> list[tf.Tensor]:
     """Splits projections of the tokens into heads.
 
     Args:
       x: P projections, concatenated, [T, P * H].
-      parts: P.
+      num_projections: P.
     Returns: P tensors [B, N, S, D]. Values at padding are arbitrary, because attention_bias masks them.
     """
 
@@ -146,9 +146,11 @@ class PaddedLayout(TokenLayout):
     row_starts = tf.expand_dims(tf.range(self._batch) * self._length, 1)  # [B, 1], indices into T
     return tf.gather(x, tf.reshape(row_starts + positions, [-1]))
 
-  def split_heads(self, x: tf.Tensor, parts: int) -> list[tf.Tensor]:
+  def split_heads(self, x: tf.Tensor, num_projections: int) -> list[tf.Tensor]:
     shape = [self._batch, self._length, self._num_heads, self._head_size]
-    return [tf.transpose(tf.reshape(part, shape), [0, 2, 1, 3]) for part in tf.split(x, parts, axis=-1)]
+    return [
+      tf.transpose(tf.reshape(projection, shape), [0, 2, 1, 3]) for projection in tf.split(x, num_projections, axis=-1)
+    ]
 
   def join_heads(self, context: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, self._hidden])
@@ -180,11 +182,11 @@ class UnpaddedLayout(TokenLayout):
   def select_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     return tf.gather(x, tf.reshape(tf.gather(self._token_indices, positions, batch_dims=1), [-1]))
 
-  def split_heads(self, x: tf.Tensor, parts: int) -> list[tf.Tensor]:
+  def split_heads(self, x: tf.Tensor, num_projections: int) -> list[tf.Tensor]:
     head_rows = tf.reshape(x, [-1, self._head_size])  # [T * P * N, D]
     heads = tf.range(self._num_heads)[tf.newaxis, :, tf.newaxis]
-    first_part_rows = (self._token_indices * (parts * self._num_heads))[:, tf.newaxis, :] + heads  # [B, N, S]
-    return [tf.gather(head_rows, first_part_rows + part * self._num_heads) for part in range(parts)]
+    first_rows = (self._token_indices * (num_projections * self._num_heads))[:, tf.newaxis, :] + heads  # [B, N, S]
+    return [tf.gather(head_rows, first_rows + index * self._num_heads) for index in range(num_projections)]
 
   def join_heads(self, context: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tf.gather(tf.reshape(context, [-1, self._head_size]), self._head_rows), [-1, self._hidden])

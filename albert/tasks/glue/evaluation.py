@@ -18,24 +18,24 @@ from albert.tasks.glue.specs import ClassifierConfig, Submission, TaskSpec
 from albert.tasks.predictions import Predictions
 
 
-def compute_metrics(spec: TaskSpec, result: Predictions) -> dict[str, float]:
+def compute_metrics(spec: TaskSpec, split_predictions: Predictions) -> dict[str, float]:
   """Computes the metrics of a task.
 
   Args:
     spec: the task; spec.metrics names its metrics.
-    result: predictions of at least one example, with labels.
+    split_predictions: predictions of at least one example, with labels.
   Returns: metric -> value. For classification there is also majority_accuracy, the accuracy of always predicting the
     most frequent label.
   """
-  assert result.labels is not None
-  metrics = classification.compute(spec.metrics, result.labels, result.predicted)
+  assert split_predictions.labels is not None
+  metrics = classification.compute(spec.metrics, split_predictions.labels, split_predictions.predicted)
   if not spec.is_regression:
-    metrics["majority_accuracy"] = float(np.bincount(result.labels).max() / len(result.labels))
+    metrics["majority_accuracy"] = float(np.bincount(split_predictions.labels).max() / len(split_predictions.labels))
   return metrics
 
 
 def write_submission(
-  directory: str, spec: TaskSpec, submission: Submission, result: Predictions, path: str = ""
+  directory: str, spec: TaskSpec, submission: Submission, split_predictions: Predictions, path: str = ""
 ) -> str:
   """Writes predictions in the form that gluebenchmark.com accepts: tab-separated columns, index and prediction.
 
@@ -43,16 +43,17 @@ def write_submission(
     directory: where to write.
     spec: the task. Labels are written as they are spelled in its files. Predicted numbers are clipped to its range.
     submission: gives the name of the file.
-    result: the predictions.
+    split_predictions: the predictions.
     path: the file to write instead of the one in `directory`.
   Returns: the path of the file.
   """
   if spec.is_regression:
-    texts = [f"{value:.6f}" for value in np.clip(result.predicted.astype(np.float64), spec.low, spec.high)]
+    numbers = np.clip(split_predictions.predicted.astype(np.float64), spec.low, spec.high)
+    texts = [f"{number:.6f}" for number in numbers]
   else:
-    texts = result.format_values(result.predicted)
+    texts = split_predictions.format_values(split_predictions.predicted)
   path = path or files.join(directory, submission.name)
-  predictions.write_table(path, ["index", "prediction"], zip(result.ids, texts, strict=True))
+  predictions.write_table(path, ["index", "prediction"], zip(split_predictions.ids, texts, strict=True))
   return path
 
 
@@ -71,13 +72,13 @@ def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], outp
     if not submission.is_optional:
       flag_of_split[split] = "--do_predict"
   averages = predictions.average_predictions_files(run_dirs, output_dir, flag_of_split)
-  labeled_splits = [split for split, result in averages.items() if result.labels is not None]
+  labeled_splits = [split for split, average in averages.items() if average.labels is not None]
   metrics: dict[str, float] = {}
-  for split, result in averages.items():
+  for split, average in averages.items():
     if split in labeled_splits:
-      predictions.draw_predictions(output_dir, split, result)
+      predictions.draw_predictions(output_dir, split, average)
       prefix = f"{split}_" if len(labeled_splits) > 1 else ""
-      metrics |= {prefix + name: value for name, value in compute_metrics(spec, result).items()}
+      metrics |= {prefix + name: value for name, value in compute_metrics(spec, average).items()}
     elif split in spec.submissions and spec.submissions[split].name:
-      write_submission(output_dir, spec, spec.submissions[split], result)
+      write_submission(output_dir, spec, spec.submissions[split], average)
   return metrics

@@ -192,14 +192,14 @@ class TextTask(FinetuningTask):
 
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes predictions, mistakes, and a confusion matrix or a scatter plot."""
-    result, rows = self.predictions(split, outputs), self.cached_rows(split)
+    split_predictions, rows = self.predictions(split, outputs), self.cached_rows(split)
     indices, names = outputs["example_index"], self._files.formats[split].texts
     texts = [(names[0], [rows.first[i] for i in indices])]
     if rows.second is not None:
       texts.append((names[1], [rows.second[i] for i in indices]))
-    predictions.write_predictions(directory, split, result)
-    predictions.write_mistakes(directory, split, result, texts)
-    predictions.draw_predictions(directory, split, result)
+    predictions.write_predictions(directory, split, split_predictions)
+    predictions.write_mistakes(directory, split, split_predictions, texts)
+    predictions.draw_predictions(directory, split, split_predictions)
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns for each test set the path of its predictions, then that of its submission if it has one."""
@@ -228,14 +228,16 @@ class TextTask(FinetuningTask):
     remaining_paths = iter(paths)
     for split in self.prediction_splits():
       submission = self.submissions[split]
-      result = self.predictions(split, run_model(self.data(split)))
-      predictions.write_predictions(directory, split, result, next(remaining_paths))
+      split_predictions = self.predictions(split, run_model(self.data(split)))
+      predictions.write_predictions(directory, split, split_predictions, next(remaining_paths))
       if submission.name:
-        glue_evaluation.write_submission(directory, self.spec, submission, result, next(remaining_paths))
+        glue_evaluation.write_submission(directory, self.spec, submission, split_predictions, next(remaining_paths))
     return paths
 
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
     """Returns for each row of the test sets a ClassAnswer, or the predicted number of a regression."""
     del model
-    results = [self.predictions(split, run_model(self.data(split))) for split in self.prediction_splits()]
-    return [answer for result in results for answer in class_answers(result)]
+    answers: list[Any] = []
+    for split in self.prediction_splits():
+      answers += class_answers(self.predictions(split, run_model(self.data(split))))
+    return answers

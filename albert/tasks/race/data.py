@@ -30,8 +30,9 @@ UNKNOWN = -1
 _BOM = b"\xef\xbb\xbf"
 # In the original's download, this file has the passages of a folder, one on each line.
 _ALL_PASSAGES = "all.txt"
-_find_level = re.compile(rf"({'|'.join(LEVELS)})(\d+\.txt-\d+$|/.)").match
-_is_numbered = re.compile(r"\d+\.txt").fullmatch
+# An id of RACE: high19432.txt-0, or high/asc00000.txt-0.
+_ID_WITH_LEVEL = re.compile(rf"({'|'.join(LEVELS)})(\d+\.txt-\d+$|/.)")
+_NUMBERED_FILE = re.compile(r"\d+\.txt")
 _REMEDY = "training and evaluation need the answers; --predict_file takes questions without"
 
 
@@ -81,7 +82,7 @@ class ChoiceQuestion:
 
 def level_of(question_id: str) -> str:
   """Returns the level of a RACE question, "middle" or "high", with which its id begins; "" for other questions."""
-  match = _find_level(question_id)
+  match = _ID_WITH_LEVEL.match(question_id)
   return match[1] if match else ""
 
 
@@ -150,13 +151,13 @@ def read_questions(paths: Sequence[DataSource], *, with_answers: bool) -> list[C
   questions: list[ChoiceQuestion] = []
   ids: dict[str, str] = {}
   for path in paths:
-    for where, question in _read_source(path, with_answers):
+    for location, question in _read_source(path, with_answers):
       if question.id in ids:
         raise UserError(
-          f"{where}: id {question.id!r} is already used by {ids[question.id]}: remove one of the two if they are the "
-          "same question, otherwise give this one a different id"
+          f"{location}: id {question.id!r} is already used by {ids[question.id]}: remove one of the two if they are "
+          "the same question, otherwise give this one a different id"
         )
-      ids[question.id] = where
+      ids[question.id] = location
       questions.append(question)
   return questions
 
@@ -172,36 +173,36 @@ def _read_source(source: DataSource, with_answers: bool) -> Iterator[tuple[str, 
 
 def _read_rows(rows: Rows, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
   for index, number in enumerate(rows.numbers):
-    where = rows.location(index)
-    row = json_values.convert(where, rows.values(index), _JsonLine)
-    yield where, _make_question_of_line(where, row, str(number), with_answers)
+    location = rows.location(index)
+    row = json_values.convert(location, rows.values(index), _JsonLine)
+    yield location, _make_question_of_line(location, row, str(number), with_answers)
 
 
 def _read_passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
-  for where, passage_id, passage in _parse_passages(path):
+  for location, passage_id, passage in _parse_passages(path):
     texts, option_lists = passage.questions, passage.options
-    answers = _answers_of_passage(where, passage) if with_answers else [None] * len(texts)
+    answers = _answers_of_passage(location, passage) if with_answers else [None] * len(texts)
     if not len(texts) == len(option_lists) == len(answers):
       raise UserError(
-        f"{where}: {len(texts)} questions, {len(option_lists)} lists of options and {len(answers)} answers: give one "
-        "of each"
+        f"{location}: {len(texts)} questions, {len(option_lists)} lists of options and {len(answers)} answers: give "
+        "one of each"
       )
-    for n, (text, options, answer) in enumerate(zip(texts, option_lists, answers, strict=True)):
-      location = f"{where}: question {n + 1}"
-      question = _make_question(location, f"{passage_id}-{n}", passage.article, text, options)
+    for index, (text, options, answer) in enumerate(zip(texts, option_lists, answers, strict=True)):
+      question_location = f"{location}: question {index + 1}"
+      question = _make_question(question_location, f"{passage_id}-{index}", passage.article, text, options)
       if with_answers:
         # A number is refused, because RACE does not say whether it would count from 0 or from 1.
-        index = UNKNOWN if isinstance(answer, int) else _answer_index(answer, question.options)
-        question = _set_answer(location, question, answer, index)
-      yield location, question
+        answer_index = UNKNOWN if isinstance(answer, int) else _answer_index(answer, question.options)
+        question = _set_answer(question_location, question, answer, answer_index)
+      yield question_location, question
 
 
-def _answers_of_passage(where: str, passage: _Passage) -> list[Any]:
+def _answers_of_passage(location: str, passage: _Passage) -> list[Any]:
   """Returns the answers of a passage. Raises UserError if it has no list of answers."""
   if passage.answers is msgspec.UNSET:
-    raise UserError(f"{where} lacks 'answers': {_REMEDY}")
+    raise UserError(f"{location} lacks 'answers': {_REMEDY}")
   if not isinstance(passage.answers, list):
-    raise UserError(f"{where} 'answers' must be a list, it is {format_value(passage.answers)}: {_REMEDY}")
+    raise UserError(f"{location} 'answers' must be a list, it is {format_value(passage.answers)}: {_REMEDY}")
   return passage.answers
 
 
@@ -234,13 +235,13 @@ def _parse_passages(path: str) -> Iterator[tuple[str, str, _Passage]]:
     yield path, _passage_id(folder, name), json_values.parse(path, content, _Passage)
     return
   for number, line in _split_passages(path, content):
-    where = f"{path}, line {number}"
-    passage = json_values.parse(where, line.rstrip(), _Passage)
+    location = f"{path}, line {number}"
+    passage = json_values.parse(location, line.rstrip(), _Passage)
     line_id = f"{name}-{number}" if isinstance(passage.id, msgspec.UnsetType) else passage.id
     if folder in LEVELS:
       # RACE's ids begin with the level: high19432.txt.
       line_id = _passage_id(folder, line_id.removeprefix(folder))
-    yield where, line_id, passage
+    yield location, line_id, passage
 
 
 def _split_passages(path: str, content: bytes) -> list[tuple[int, bytes]]:
@@ -268,7 +269,7 @@ def _is_json_object(content: bytes) -> bool:
 
 def _passage_id(folder: str, name: str) -> str:
   """Returns the id as RACE spells it, such as high19432.txt. A slash precedes a file name that is not a number."""
-  return f"{folder}/{name}" if folder in LEVELS and not _is_numbered(name) else f"{folder}{name}"
+  return f"{folder}/{name}" if folder in LEVELS and not _NUMBERED_FILE.fullmatch(name) else f"{folder}{name}"
 
 
 def _read_json_lines(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
@@ -278,30 +279,30 @@ def _read_json_lines(path: str, with_answers: bool) -> Iterator[tuple[str, Choic
   for number, line in enumerate(content.removeprefix(_BOM).split(b"\n"), start=1):
     if not line.strip():
       continue
-    where = f"{path}, line {number}"
-    json_line = json_values.parse(where, line.rstrip(), _JsonLine)
-    yield where, _make_question_of_line(where, json_line, f"{os.path.basename(path)}-{number}", with_answers)
+    location = f"{path}, line {number}"
+    json_line = json_values.parse(location, line.rstrip(), _JsonLine)
+    yield location, _make_question_of_line(location, json_line, f"{os.path.basename(path)}-{number}", with_answers)
 
 
-def _make_question_of_line(where: str, line: _JsonLine, default_id: str, with_answers: bool) -> ChoiceQuestion:
+def _make_question_of_line(location: str, line: _JsonLine, default_id: str, with_answers: bool) -> ChoiceQuestion:
   """Makes the question of a line of JSON or of a row in memory. Its id is `default_id` if the line has no id."""
   question_id = default_id if isinstance(line.id, msgspec.UnsetType) else line.id
-  question = _make_question(where, question_id, line.article, line.question, line.options)
+  question = _make_question(location, question_id, line.article, line.question, line.options)
   if not with_answers:
     return question
   if line.answer is msgspec.UNSET:
-    raise UserError(f"{where} lacks 'answer': {_REMEDY}")
-  return _set_answer(where, question, line.answer, _answer_index(line.answer, question.options))
+    raise UserError(f"{location} lacks 'answer': {_REMEDY}")
+  return _set_answer(location, question, line.answer, _answer_index(line.answer, question.options))
 
 
-def _make_question(where: str, question_id: str, article: str, text: str, options: Sequence[str]) -> ChoiceQuestion:
+def _make_question(location: str, question_id: str, article: str, text: str, options: Sequence[str]) -> ChoiceQuestion:
   """Makes a question without its answer."""
   if len(options) < 2:
-    raise UserError(f"{where}: {len(options)} option(s): give two or more")
+    raise UserError(f"{location}: {len(options)} option(s): give two or more")
   question_id = question_id.strip()  # predictions files are read with this id, stripped
   if not question_id:
-    raise UserError(f"{where}: 'id' is empty: give each question an id, or leave out all ids")
-  tables.check_name(where, "id", question_id)
+    raise UserError(f"{location}: 'id' is empty: give each question an id, or leave out all ids")
+  tables.check_name(location, "id", question_id)
   return ChoiceQuestion(question_id, article, text, tuple(options))
 
 
@@ -313,11 +314,11 @@ def _answer_index(answer: Any, options: Sequence[str]) -> int:
   return names.index(answer) if isinstance(answer, str) and answer in names else UNKNOWN
 
 
-def _set_answer(where: str, question: ChoiceQuestion, answer: Any, index: int) -> ChoiceQuestion:
+def _set_answer(location: str, question: ChoiceQuestion, answer: Any, index: int) -> ChoiceQuestion:
   """Returns the question with its answer. `answer` is the value in the file, for the error message."""
   if index == UNKNOWN:
     last = option_name(len(question.options) - 1)
     raise UserError(
-      f"{where}: answer {format_value(answer)} is not one of the options, which are A to {last}: {_REMEDY}"
+      f"{location}: answer {format_value(answer)} is not one of the options, which are A to {last}: {_REMEDY}"
     )
   return dataclasses.replace(question, answer=index)

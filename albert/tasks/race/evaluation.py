@@ -12,22 +12,22 @@ from albert.tasks.predictions import Predictions
 from albert.tasks.race.data import LEVELS, level_of
 
 
-def compute_metrics(result: Predictions) -> dict[str, float]:
+def compute_metrics(split_predictions: Predictions) -> dict[str, float]:
   """Computes accuracies.
 
   Args:
-    result: predictions of at least one question, with labels.
+    split_predictions: predictions of at least one question, with labels.
   Returns: accuracy; middle_accuracy and high_accuracy, if there are questions of these levels of RACE; and
     guessing_accuracy, the expected accuracy of choosing an option at random.
   """
-  assert result.labels is not None
-  is_right = result.predicted == result.labels
+  assert split_predictions.labels is not None
+  is_right = split_predictions.predicted == split_predictions.labels
   metrics = {"accuracy": float(is_right.mean())}
-  levels = np.array([level_of(question_id) for question_id in result.ids])
+  levels = np.array([level_of(question_id) for question_id in split_predictions.ids])
   for level in LEVELS:
     if (levels == level).any():
       metrics[f"{level}_accuracy"] = float(is_right[levels == level].mean())
-  num_options = (~np.isnan(result.scores)).sum(axis=1)
+  num_options = (~np.isnan(split_predictions.scores)).sum(axis=1)
   return metrics | {"guessing_accuracy": float((1 / num_options).mean())}
 
 

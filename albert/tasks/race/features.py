@@ -20,7 +20,7 @@ from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer, load_tokeni
 LABEL_IDS = "label_ids"
 _NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
 _CLS, _SEP = np.array([CLS_ID], np.int32), np.array([SEP_ID], np.int32)  # sequences of one token
-_find_blanks = re.compile("_+")
+_BLANK = re.compile("_+")
 
 
 def with_option(question: str, option: str) -> str:
@@ -33,7 +33,7 @@ def with_option(question: str, option: str) -> str:
   """
   if "_" not in question:
     return f"{question} {option}"
-  return _find_blanks.sub(lambda _: option, question)
+  return _BLANK.sub(lambda _: option, question)
 
 
 @dataclasses.dataclass(frozen=True)

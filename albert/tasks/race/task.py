@@ -96,9 +96,9 @@ class RaceTask(FinetuningTask):
 
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes predictions and mistakes."""
-    result = self.predictions(split, outputs)
-    predictions.write_predictions(directory, split, result)
-    predictions.write_mistakes(directory, split, result, self._text_columns(split, outputs))
+    split_predictions = self.predictions(split, outputs)
+    predictions.write_predictions(directory, split, split_predictions)
+    predictions.write_mistakes(directory, split, split_predictions, self._text_columns(split, outputs))
 
   def _text_columns(self, split: str, outputs: DatasetOutputs) -> Sequence[tuple[str, Sequence[str]]]:
     """The columns with texts in the file of mistakes, as pairs: name of the column, and its text for each question."""
@@ -115,9 +115,9 @@ class RaceTask(FinetuningTask):
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
     """Returns a ChoiceAnswer for each question of the test set."""
     del model
-    result, questions = self.predictions(TEST, run_model(self.data(TEST))), self.cached_raw_examples(TEST)
+    test_predictions, questions = self.predictions(TEST, run_model(self.data(TEST))), self.cached_raw_examples(TEST)
     answers: list[Any] = []
-    for question, best, scores in zip(questions, result.predicted, result.scores, strict=True):
+    for question, best, scores in zip(questions, test_predictions.predicted, test_predictions.scores, strict=True):
       probabilities = scores[: len(question.options)].tolist()
       answers.append(ChoiceAnswer(question.options[best], int(best), probabilities))
     return answers
@@ -131,5 +131,5 @@ class RaceTask(FinetuningTask):
   ) -> Sequence[str]:
     """Writes the predictions of the test set."""
     del model
-    result = self.predictions(TEST, run_model(self.data(TEST)))
-    return [predictions.write_predictions(directory, TEST, result, predictions_file)]
+    test_predictions = self.predictions(TEST, run_model(self.data(TEST)))
+    return [predictions.write_predictions(directory, TEST, test_predictions, predictions_file)]

@@ -160,13 +160,14 @@ def read_questions(paths: Sequence[DataSource], *, version_2: bool, with_answers
   locations: dict[str, str] = {}  # id -> file and JSON path
   for path in paths:
     entries: list[_QuestionEntry] = []
-    for where, paragraph, entry in _read_entries(path, _AnsweredEntry if with_answers else _QuestionEntry):
-      question = _make_question(where, paragraph, entry, len(questions))
+    for location, paragraph, entry in _read_entries(path, _AnsweredEntry if with_answers else _QuestionEntry):
+      question = _make_question(location, paragraph, entry, len(questions))
       if question.id in locations:
         raise UserError(
-          f"{where}: id {question.id!r} is already used by {locations[question.id]}: give this question a different id"
+          f"{location}: id {question.id!r} is already used by {locations[question.id]}: give this question a different "
+          "id"
         )
-      locations[question.id] = where
+      locations[question.id] = location
       if with_answers:
         _check_answerable(path, question, version_2=version_2)
       questions.append(question)
@@ -245,41 +246,41 @@ def _entries_of_rows(
 ) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
   """Does the same as _read_entries for rows in memory. A row without an id gets its number as the id."""
   for index, number in enumerate(rows.numbers):
-    where, row = rows.location(index), rows.values(index)
-    paragraph_entry = json_values.convert(where, row, _ParagraphOfRow)
+    location, row = rows.location(index), rows.values(index)
+    paragraph_entry = json_values.convert(location, row, _ParagraphOfRow)
     title = paragraph_entry.title if isinstance(paragraph_entry.title, str) else ""
     paragraph = SquadParagraph(title, paragraph_entry.context)
-    yield where, paragraph, json_values.convert(where, {"id": str(number), **row}, entry_type)
+    yield location, paragraph, json_values.convert(location, {"id": str(number), **row}, entry_type)
 
 
-def _make_question(where: str, paragraph: SquadParagraph, entry: _QuestionEntry, index: int) -> SquadQuestion:
+def _make_question(location: str, paragraph: SquadParagraph, entry: _QuestionEntry, index: int) -> SquadQuestion:
   """Converts an entry of a file to a question, and checks its answers if they were read."""
   if not isinstance(entry, _AnsweredEntry):
     return SquadQuestion(entry.id, index, entry.question, paragraph)
-  where = f"{where}, question {entry.id}"
+  location = f"{location}, question {entry.id}"
   is_impossible = entry.is_impossible is True
   if isinstance(entry.answers, msgspec.UnsetType):
-    raise UserError(f"{where} lacks 'answers': {_REMEDY}")
+    raise UserError(f"{location} lacks 'answers': {_REMEDY}")
   if is_impossible and entry.answers:
-    raise UserError(f"{where}: is_impossible is true, but it has answers: correct one of the two")
+    raise UserError(f"{location}: is_impossible is true, but it has answers: correct one of the two")
   answers = [
-    _make_answer(f"{where}: answers[{n}]", paragraph.context, answer) for n, answer in enumerate(entry.answers)
+    _make_answer(f"{location}: answers[{n}]", paragraph.context, answer) for n, answer in enumerate(entry.answers)
   ]
   return SquadQuestion(entry.id, index, entry.question, paragraph, tuple(answers), is_impossible)
 
 
-def _make_answer(where: str, context: str, entry: _AnswerEntry) -> SquadAnswer:
+def _make_answer(location: str, context: str, entry: _AnswerEntry) -> SquadAnswer:
   """Converts an entry of a file to an answer, and checks that the context has its text at answer_start."""
   text, start = entry.text, entry.answer_start
   if not text.strip():
-    raise UserError(f"{where}: the answer is empty: give its text, or leave it out and say is_impossible")
+    raise UserError(f"{location}: the answer is empty: give its text, or leave it out and say is_impossible")
   text_at_start = context[start : start + len(text)] if start >= 0 else ""
   if text_at_start != text:
     offset = context.find(text)
     remedy = "which the paragraph does not have" if offset < 0 else f"which the paragraph has at {offset}"
     raise UserError(
-      f"{where}: answer_start {start} (in characters, from 0) points at {format_value(text_at_start)}, but the answer "
-      f"is {format_value(text)}, {remedy}"
+      f"{location}: answer_start {start} (in characters, from 0) points at {format_value(text_at_start)}, but the "
+      f"answer is {format_value(text)}, {remedy}"
     )
   return SquadAnswer(text, start)
 
