@@ -1,4 +1,4 @@
-"""Settings that follow the vocabulary and the model where nothing else gives them. Imports no TensorFlow."""
+"""Settings whose default depends on the vocabulary or the model: vocab_size and max_seq_length. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def fit_vocab_size(
   """
   if settings.gives_vocab_size():
     return model, []
-  found = _size_of_weights(weights) if weights else settings.task_entry.find_vocabulary_size(model, data)
-  if found is None or (weights and found.size == model.vocab_size):
+  vocabulary = _size_of_weights(weights) if weights else settings.task_entry.find_vocabulary_size(model, data)
+  if vocabulary is None or (weights and vocabulary.size == model.vocab_size):
     return model, []
-  line = f"vocab_size is {found.size}, the size of the vocabulary according to {found.file}"
-  return dataclasses.replace(model, vocab_size=found.size), [line]
+  note = f"vocab_size is {vocabulary.size}, the size of the vocabulary according to {vocabulary.file}"
+  return dataclasses.replace(model, vocab_size=vocabulary.size), [note]
 
 
 def _size_of_weights(weights: WeightLocation) -> VocabularySize | None:
@@ -54,5 +54,5 @@ def fit_max_seq_length(settings: Settings, model: ModelConfig, data: Config) -> 
   default, positions = data.max_seq_length, model.max_position_embeddings
   if default <= positions:
     return data, []
-  line = f"max_seq_length is {positions}, the number of the model's positions, instead of the default {default}"
-  return dataclasses.replace(data, max_seq_length=positions), [line]
+  note = f"max_seq_length is {positions}, the number of the model's positions, instead of the default {default}"
+  return dataclasses.replace(data, max_seq_length=positions), [note]

@@ -304,7 +304,9 @@ class Settings:
         raise self._contradiction(_format_flag(name, value), name, model.to_dict())
     if model_of_flags is None:
       return model
-    not_compared = {*REGULARIZATION, *flags} | (set() if self._config_file_gives_vocab_size() else {"vocab_size"})
+    not_compared = {*REGULARIZATION, *flags}
+    if not self._config_file_gives_vocab_size():
+      not_compared.add("vocab_size")
     for name in set(option_fields(ModelConfig)) - not_compared:
       if getattr(model_of_flags, name) != getattr(model, name):
         flag = "albert_config_file" if self.flags.get("albert_config_file") else "model"

@@ -53,8 +53,8 @@ class PretrainingTask(Task):
     config: the shards and the objectives.
 
   Attributes:
-    stages: the stages that the run is divided into; () if it is not. Of several stages, the last one decides the values
-      of the other attributes.
+    stages: the stages that the run is divided into; () if it is not divided. With several stages, the other attributes
+      are those of the last stage.
     max_seq_length: S, number of tokens of each sequence in the shards.
     max_predictions: P, number of masked tokens of each sequence in the shards, with padding.
     sentence_prediction: the sentence objective: "sop", "nsp" or "none".
@@ -103,7 +103,7 @@ class PretrainingTask(Task):
     return self._file_stats[flag]
 
   def _read_shard_settings(self, paths: Sequence[str]) -> Manifest | None:
-    """Sets max_seq_length and max_predictions to those of the first shard. Checks that flags and model fit all shards.
+    """Sets max_seq_length and max_predictions to those of the first shard. Checks that flags and model fit the shards.
 
     Returns: the manifest beside the first shard, if there is one.
     """
@@ -137,31 +137,34 @@ class PretrainingTask(Task):
     return load_vocabulary(self.config)
 
   def _check_manifest(self, directory: str, manifest: Manifest) -> None:
-    """Checks that shards fit the model, the flags and other shards. Sets what the flags leave to the manifest."""
-    config, where = self.config, files.join(directory, "manifest.json")
+    """Checks that shards fit the model, the flags and other shards.
+
+    Sets vocab_sha256, and with --sentence_prediction=auto also sentence_prediction, to the values of the manifest.
+    """
+    config, manifest_file = self.config, files.join(directory, "manifest.json")
     if config.spm_model_file and self._tokenizer.sha256 != manifest.vocab_sha256:
       raise UserError(
-        f"--spm_model_file={config.spm_model_file} is not the vocabulary that {where} was made with (its SHA-256 "
-        "differs): give that one"
+        f"--spm_model_file={config.spm_model_file} is not the vocabulary that {manifest_file} was made with (its "
+        "SHA-256 differs): give that one"
       )
     if manifest.vocab_size != self.model_config.vocab_size:
       raise UserError(
-        f"{where}: the shards use a vocabulary of {manifest.vocab_size} pieces, the model has vocab_size "
+        f"{manifest_file}: the shards use a vocabulary of {manifest.vocab_size} pieces, the model has vocab_size "
         f"{self.model_config.vocab_size}: give --vocab_size={manifest.vocab_size} or other shards"
       )
     self.vocab_sha256 = self.vocab_sha256 or manifest.vocab_sha256
     if manifest.vocab_sha256 != self.vocab_sha256:
       raise UserError(
-        f"{where}: these shards were made with another vocabulary (SHA-256 {manifest.vocab_sha256[:12]}...) than the "
-        f"other ones ({self.vocab_sha256[:12]}...): give shards of one vocabulary"
+        f"{manifest_file}: these shards were made with another vocabulary (SHA-256 {manifest.vocab_sha256[:12]}...) "
+        f"than the other ones ({self.vocab_sha256[:12]}...): give shards of one vocabulary"
       )
     shard_objective = manifest.settings.get("sentence_prediction", "sop")
     if self.sentence_prediction == "auto":
       self.sentence_prediction = shard_objective
     elif self.sentence_prediction not in (shard_objective, "none"):
       raise UserError(
-        f"--sentence_prediction={config.sentence_prediction}: {where} says the shards hold {shard_objective}; give "
-        "that, or none to leave the sentence loss out"
+        f"--sentence_prediction={config.sentence_prediction}: {manifest_file} says the shards hold {shard_objective}; "
+        "give that, or none to leave the sentence loss out"
       )
 
   def settings(self) -> dict[str, Any]:
@@ -220,7 +223,7 @@ class PretrainingTask(Task):
       _ = self._masked_lines
 
   def training_data(self) -> ShardDataset:
-    """Returns the shards of --input_file; of several stages, those of the last one."""
+    """Returns the shards of --input_file; with several stages, those of the last stage."""
     return self._training_shards
 
   def training_stages(self) -> Sequence[TrainingStage]:
@@ -341,7 +344,7 @@ class PretrainingTask(Task):
     return [path]
 
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
-    """Returns for each line a list with a dict for each [MASK]: its most probable pieces -> their probabilities."""
+    """Returns for each line a list with a dict for each [MASK]: the most probable pieces -> their probabilities."""
     del run_model
     ranks = range(1, fill_mask.NUM_CANDIDATES + 1)
     answers: list[Any] = []

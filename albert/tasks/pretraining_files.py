@@ -44,7 +44,7 @@ def find_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -
   Args:
     model_config: the model, whose depth the stages must fit.
     config: the flags.
-  Returns: the number and the file that says so; None if neither is given, or if the shards have no manifest.
+  Returns: the number and the file in which it was found; None if neither is given, or if the shards have no manifest.
   Raises:
     UserError: a file or a manifest cannot be read, or the stages are not possible.
   """
@@ -55,10 +55,11 @@ def find_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -
     "eval_input_file": config.eval_input_file,
   }
   for flag, globs in shards.items():
-    for directory in dict.fromkeys(map(os.path.dirname, find_shards(flag, globs))) if globs else ():
-      found = manifest.Manifest.load(directory)
-      if found:
-        return VocabularySize(found.vocab_size, files.join(directory, manifest.FILE_NAME))
+    paths = find_shards(flag, globs) if globs else {}
+    for directory in dict.fromkeys(os.path.dirname(path) for path in paths):
+      shard_manifest = manifest.Manifest.load(directory)
+      if shard_manifest:
+        return VocabularySize(shard_manifest.vocab_size, files.join(directory, manifest.FILE_NAME))
   return None
 
 

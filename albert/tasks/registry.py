@@ -64,14 +64,14 @@ class VocabularySizeFinder(Protocol):
     Args:
       model_config: the model; its vocab_size is not used.
       config: the task's own config.
-    Returns: the number and the file that says so; None if the task's files do not say it.
+    Returns: the number and the file in which it was found; None if the task's files do not determine it.
     Raises:
       UserError: a file cannot be read.
     """
     ...
 
 
-def _vocabulary_size_of_task(model_config: ModelConfig, config: FinetuningConfig) -> VocabularySize | None:
+def _find_vocabulary_size(model_config: ModelConfig, config: FinetuningConfig) -> VocabularySize | None:
   del model_config
   from albert.tasks import finetuning_checks
 
@@ -102,7 +102,7 @@ class RegisteredTask:
   check_files: FileCheck
   recipe: Callable[[Any], str] = _no_recipe
   average_runs: RunAverager | None = None
-  find_vocabulary_size: VocabularySizeFinder = _vocabulary_size_of_task
+  find_vocabulary_size: VocabularySizeFinder = _find_vocabulary_size
 
   @property
   def has_recipes(self) -> bool:
@@ -130,7 +130,7 @@ def _check_pretraining(
   pretraining_files.check_files(model_config, config, train=train, evaluate=evaluate, predict=predict)
 
 
-def _vocabulary_size_of_pretraining(model_config: ModelConfig, config: PretrainingConfig) -> VocabularySize | None:
+def _find_pretraining_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -> VocabularySize | None:
   from albert.tasks import pretraining_files
 
   return pretraining_files.find_vocabulary_size(model_config, config)
@@ -205,7 +205,7 @@ TASKS: dict[str, RegisteredTask] = {
     PretrainingConfig,
     _make_pretraining,
     _check_pretraining,
-    find_vocabulary_size=_vocabulary_size_of_pretraining,
+    find_vocabulary_size=_find_pretraining_vocabulary_size,
   ),
   "classifier": RegisteredTask(
     specs.ClassifierConfig,

@@ -21,7 +21,7 @@ from albert.training.distributed_batches import ElementSpec, element_spec, featu
 from albert.training.stage_plan import StagePlan, epochs_per_step, plan_stages
 from albert.training.strategy import make_strategy, num_hosts
 
-# Share of a short run that is warm-up, if nobody chose another one.
+# Share of a short run that is warm-up, unless the user has chosen a length of the warm-up.
 _SHORT_WARMUP = 0.1
 
 
@@ -148,7 +148,7 @@ def resolve_warmup(optimizer: OptimizerConfig, num_train_steps: int, *, is_defau
     optimizer: the optimizer's settings.
     num_train_steps: number of updates of the run.
     is_default: whether num_warmup_steps comes from a recipe or is the default of the field.
-  Returns: the settings, with another num_warmup_steps if it was shortened; a line of the log then says so.
+  Returns: the settings. If the warm-up is shortened, num_warmup_steps is changed, and a line is logged.
   """
   default = optimizer.num_warmup_steps
   if not is_default or optimizer.warmup_proportion or 2 * default <= num_train_steps:
