@@ -6,15 +6,18 @@ import functools
 import importlib
 import json
 import re
+import threading
 import types
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.torture import campaign, parts
+from tests.torture import campaign, flag_values, parts
 from tests.torture.__main__ import main
 from tests.torture.campaign import Case, Context
+from tests.torture.disk_commands import CommandInputs, all_commands
+from tests.torture.runs import Runs
 
 
 def _cases(context: Context) -> Iterator[Case]:
@@ -98,3 +101,28 @@ def test_the_functions_at_which_commands_are_hit_exist():
   assert len(places) > 10
   for module, name in places:
     functools.reduce(getattr, name.split("."), importlib.import_module(module))
+
+
+class _SharedFileNames(Runs):
+  """Has names instead of the files and runs that the campaign's parts share. Only `shards` has a file."""
+
+  corpus = vocabulary = glue_dir = squad_train_file = squad_dev_file = race_dir = Path("absent")
+  pretraining_run = classifier_run = exported_classifier = Path("absent")
+  vocab_size = 9
+
+  def __init__(self, directory: Path):
+    self._lock = threading.RLock()
+    self.shards = directory
+    (directory / "part-0.tfrecord").touch()
+
+
+def test_the_commands_of_the_disks_part_have_only_flags_that_exist(monkeypatch, tmp_path):
+  monkeypatch.setattr(CommandInputs, "other_run", Path("absent"))
+  flags_of = {command.words: {flag.name for flag in command.flags} for command in flag_values.commands()}
+  commands = all_commands(_SharedFileNames(tmp_path))  # type: ignore[arg-type]
+  assert len(commands) == 13
+  for command in commands:
+    argv = command.make_argv(Path("disk"))
+    command_words = tuple(argv[:2]) if argv[0] == "-m" else (argv[0],)
+    names = {word.removeprefix("--").partition("=")[0] for word in argv if word.startswith("--")}
+    assert names <= flags_of[command_words], command.name
