@@ -75,7 +75,7 @@ def test_the_guide_to_own_data_gives_the_files_that_it_names(
     python, *words = shlex.split(text.replace("\\\n", " "))
     assert python == "python"
     finished = commands.run(words, cwd=tmp_path)
-    assert finished.wrong() is None
+    assert finished.unexpected_end() is None
   results = json.loads((tmp_path / "run" / "eval_results.json").read_text())
   assert {"accuracy", "matthews_corrcoef", "majority_accuracy"} <= set(results)
   header, *rows = (tmp_path / "answers.tsv").read_text().splitlines()

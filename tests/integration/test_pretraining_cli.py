@@ -149,7 +149,7 @@ def test_a_bad_stage_ends_the_command_with_one_line_and_exit_code_2(shards, tmp_
   argv = ["--do_train", f"--input_file={shards}/*", f"--output_dir={tmp_path / 'run'}", *TINY_MODEL_FLAGS, *TRAIN]
   stages = '[{"until": 0.5, "num_hidden_layers": 3}, {"until": 1}]'
   ended = commands.run(["run_pretraining.py", *argv, f"--stages={stages}"])
-  assert ended.wrong(2) is None
+  assert ended.unexpected_end(2) is None
   assert ended.error == "error: stages, stage 1 of 2: num_hidden_layers is 3, the model has 2: give at most 2"
   assert not (tmp_path / "run").exists()
 

@@ -12,33 +12,33 @@ from tests.torture import campaign, small_disks
 
 
 def main(argv: list[str]) -> int:
-  """Runs the parts that `argv` names; all of them if it names none."""
+  """Runs the parts that `argv` names, or all of them if it names none. Returns the exit code."""
   small_disks.enter_namespace()
-  # A shell lets commands that it starts with & ignore SIGINT, and the commands under attack would inherit that.
+  # A shell that starts a command with & makes it ignore SIGINT. The commands under attack would inherit that.
   signal.signal(signal.SIGINT, signal.default_int_handler)
   names = campaign.part_names()
   parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
   parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(names)} (default: all)")
-  parser.add_argument("--seed", type=int, help="of every random draw (default: a random one, which is printed)")
+  parser.add_argument("--seed", type=int, help="seed of every random draw (default: a random one, which is printed)")
   parser.add_argument("--share", type=float, default=1.0, help="share of the full campaign's cases (default: 1)")
-  parser.add_argument("--jobs", type=int, default=2, help="cases at a time (default: 2)")
+  parser.add_argument("--jobs", type=int, default=2, help="number of cases that run at the same time (default: 2)")
   parser.add_argument("--only", default="", help="run only the cases whose group contains this text (default: all)")
   parser.add_argument("--work_dir", default="", help="directory for the files (default: a temporary one)")
   parser.add_argument("--output_file", default="", help="JSON file for the results, with versions and the machine")
-  values = parser.parse_args(argv)
-  unknown = sorted({*values.parts} - {*names})
+  arguments = parser.parse_args(argv)
+  unknown = sorted({*arguments.parts} - {*names})
   if unknown:
     parser.error(f"unknown part {unknown[0]!r}: choose from {', '.join(names)}")
-  if not 0 < values.share <= 1 or values.jobs < 1:
+  if not 0 < arguments.share <= 1 or arguments.jobs < 1:
     parser.error("--share must be above 0 and at most 1, --jobs at least 1")
   return campaign.run(
-    values.parts or names,
-    seed=secrets.randbelow(10**6) if values.seed is None else values.seed,
-    share=values.share,
-    jobs=values.jobs,
-    only=values.only,
-    work_dir=values.work_dir,
-    output_file=values.output_file,
+    arguments.parts or names,
+    seed=secrets.randbelow(10**6) if arguments.seed is None else arguments.seed,
+    share=arguments.share,
+    jobs=arguments.jobs,
+    only=arguments.only,
+    work_dir=arguments.work_dir,
+    output_file=arguments.output_file,
   )
 
 

@@ -1,4 +1,4 @@
-"""Runs a command with a bad input, or with an unusual valid one, and compares its end with the expected one."""
+"""Attempts of the part "inputs": a command gets a bad or unusual input, and must end with the expected exit code."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.torture.campaign import Case, Context
 from tests.torture.workplace import ROOT, SECONDS, Finished
 
+# The exit code of a command with a valid input, and with a bad one.
 VALID, BAD = 0, 2
 
 Check = Callable[[Finished, Path], str | None]
@@ -20,10 +21,11 @@ class Expected:
 
   Attributes:
     code: the exit code, VALID or BAD.
-    names: texts that must be in the last line of stderr, such as a flag, or a file and its line. With code 0 they may
-      be anywhere in what was printed.
-    check: looks at what the command printed and wrote. Returns None, or what is wrong with it.
-    leaves_nothing: whether the command must not have made its output directory, `out` in the working directory.
+    names: texts that the error in the last line of stderr must contain, such as a flag, or a file and its line. With
+      code VALID they may be anywhere in stdout or stderr.
+    check: a further check of what the command printed, and of the files in the directory where it ran. Returns None,
+      or what is wrong.
+    leaves_nothing: whether the command must fail before it makes its output directory, `out` in the working directory.
   """
 
   code: int = BAD
@@ -37,7 +39,8 @@ class Attempt:
   """A command with its input.
 
   Attributes:
-    group, name: the group and name of its case.
+    group: the group of its case (see campaign.Case).
+    name: the name of its case.
     prepare: writes the input into an empty directory, and returns the command (see Workplace). The command runs in
       this directory.
     expected: how the command must end.
@@ -49,7 +52,7 @@ class Attempt:
   expected: Expected
 
 
-def case_of(attempt: Attempt, context: Context) -> Case:
+def make_case(attempt: Attempt, context: Context) -> Case:
   """Makes the case that runs the attempt's command in a new directory."""
 
   def run() -> str | None:
@@ -58,24 +61,24 @@ def case_of(attempt: Attempt, context: Context) -> Case:
     if argv[0].endswith(".py"):
       argv[0] = str(ROOT / argv[0])
     finished = context.workplace.run(argv, cwd=directory, timeout=SECONDS)
-    return wrong(attempt.expected, finished, directory)
+    return describe_unexpected_end(attempt.expected, finished, directory)
 
   return Case(attempt.group, attempt.name, run)
 
 
-def wrong(expected: Expected, finished: Finished, directory: Path) -> str | None:
+def describe_unexpected_end(expected: Expected, finished: Finished, directory: Path) -> str | None:
   """Returns None if the command ended as expected, else what is wrong."""
-  if failure := finished.wrong(expected.code):
+  if failure := finished.unexpected_end(expected.code):
     return failure
-  line = finished.error if expected.code else finished.stdout + finished.stderr
-  if missing := [name for name in expected.names if name not in line]:
-    return f"{missing[0]!r} is not in {line!r}"
+  printed = finished.error if expected.code else finished.stdout + finished.stderr
+  if missing := [name for name in expected.names if name not in printed]:
+    return f"{missing[0]!r} is not in {printed!r}"
   if expected.leaves_nothing and (directory / "out").exists():
-    return f"DIRECTORY/out was made although the command was refused: {line!r}"
+    return f"DIRECTORY/out was made although the command was refused: {printed!r}"
   return expected.check(finished, directory) if expected.check else None
 
 
-def numbered(attempts: Iterator[Attempt]) -> Iterator[Attempt]:
+def number_attempts(attempts: Iterator[Attempt]) -> Iterator[Attempt]:
   """Puts a number before each name, so that all names differ."""
   for number, attempt in enumerate(attempts):
     yield dataclasses.replace(attempt, name=f"{number}: {attempt.name}")

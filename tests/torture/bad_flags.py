@@ -1,4 +1,4 @@
-"""Bad flags of every command: types, ranges, combinations, unknown and missing ones, flag files."""
+"""Bad flags of every command, for the part "inputs": wrong types and ranges, unknown, missing and conflicting flags."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ from tests.torture.workplace import Workplace
 
 def _refused(command: Command, flag: Flag, value: str, group: str) -> Attempt:
   """Makes an attempt with one flag, whose value must be refused."""
-  word = f"--{flag.name}={value}"
+  argv = [*command.words, f"--{flag.name}={value}"]
+  if flag.name != "output_dir" and any(known.name == "output_dir" for known in command.flags):
+    argv.append("--output_dir=out")
   expected = Expected(BAD, (f"--{flag.name}",), leaves_nothing=True)
-  words = (*command.words, "--output_dir=out", word) if flag.name != "output_dir" else (*command.words, word)
-  if not any(known.name == "output_dir" for known in command.flags):
-    words = (*command.words, word)
   shown = repr(value) if len(value) < 60 else f"{value[:20]}... ({len(value)} characters)"
-  return Attempt(group, f"{command.name} --{flag.name}={shown}", lambda directory: words, expected)
+  return Attempt(group, f"{command.name} --{flag.name}={shown}", lambda directory: argv, expected)
 
 
 def types(all_commands: Sequence[Command], rng: random.Random, number: int) -> Iterator[Attempt]:
@@ -45,10 +44,10 @@ def ranges(all_commands: Sequence[Command], rng: random.Random, number: int) -> 
     command = with_numbers[index % len(with_numbers)]
     flag = rng.choice(command.of_kind("int", "float"))
     value = value_out_of_range(flag, rng)
-    candidates = REFUSED_VALUES.get(flag.name, ())
-    refused = [candidate for candidate in candidates if (command.name, flag.name, candidate) not in ACCEPTED_VALUES]
-    if refused and rng.random() < 0.5:
-      value = rng.choice(refused)
+    listed_values = REFUSED_VALUES.get(flag.name, ())
+    refused_values = [listed for listed in listed_values if (command.name, flag.name, listed) not in ACCEPTED_VALUES]
+    if refused_values and rng.random() < 0.5:
+      value = rng.choice(refused_values)
     yield _refused(command, flag, value, "flags: ranges")
 
 
@@ -60,26 +59,28 @@ def unknown(all_commands: Sequence[Command], rng: random.Random, number: int) ->
   for _ in range(number):
     command = rng.choice(all_commands)
     flag = rng.choice([flag for flag in command.flags if len(flag.name) >= 9])
+    # One character is left out, replaced by x, or doubled.
     position = rng.randrange(2, len(flag.name) - 1)
     name = flag.name[:position] + rng.choice(["", "x", flag.name[position] * 2]) + flag.name[position + 1 :]
     if name == flag.name or any(known.name == name for known in command.flags):
       name += "x"
     expected = Expected(BAD, (f"'{name}'", "Did you mean", flag.name), leaves_nothing=True)
-    words = (*command.words, f"--{name}=3")
-    yield Attempt("flags: unknown", f"{command.name} --{name}", lambda directory, words=words: words, expected)
+    argv = (*command.words, f"--{name}=3")
+    yield Attempt("flags: unknown", f"{command.name} --{name}", lambda directory, argv=argv: argv, expected)
   for command in all_commands:
     if command.name == "albert.report":
-      continue  # its words are directories
+      continue  # it takes directories as positional arguments
     required = [f"--{flag.name}=x" for flag in command.flags if flag.required]
-    words = (*command.words, *required, rng.choice(["do_train", "output_dir=out", "-", "x" * 300]))
-    expected = Expected(BAD, (words[-1][:50],))
-    yield Attempt("flags: unknown", f"{command.name} {words[-1][:20]}", lambda directory, words=words: words, expected)
+    stray_word = rng.choice(["do_train", "output_dir=out", "-", "x" * 300])
+    argv = (*command.words, *required, stray_word)
+    expected = Expected(BAD, (stray_word[:50],))
+    yield Attempt("flags: unknown", f"{command.name} {stray_word[:20]}", lambda directory, argv=argv: argv, expected)
 
 
 def missing(all_commands: Sequence[Command], workplace: Workplace) -> Iterator[Attempt]:
   """Yields attempts in which a flag that the command needs is left out or empty."""
-  # Command -> (flag, the other words of the command).
-  needed = {
+  # Command -> (the flag that is left out, the flags that the command gets).
+  needed_flags = {
     "run_pretraining.py": [("output_dir", []), ("input_file", ["--do_train", "--output_dir=out"])],
     "run_classifier.py": [("output_dir", []), ("task_name", ["--output_dir=out"])],
     "run_squad.py": [("output_dir", []), ("spm_model_file", ["--output_dir=out"])],
@@ -113,36 +114,31 @@ def missing(all_commands: Sequence[Command], workplace: Workplace) -> Iterator[A
     ],
   }  # fmt: skip
   for command in all_commands:
-    for name, other_words in needed.get(command.name, []):
+    for name, other_flags in needed_flags.get(command.name, []):
       flag = next(flag for flag in command.flags if flag.name == name)
-      for empty_flag in ([], [f"--{name}="]) if flag.kind != "enum" else ([],):
-        words = [*command.words, *other_words, *empty_flag]
-        yield Attempt(
-          "flags: missing", f"{command.name} without --{name} {empty_flag}", lambda directory, words=words: words,
-          Expected(BAD, (f"--{name}",), leaves_nothing=True),
-        )  # fmt: skip
+      expected = Expected(BAD, (f"--{name}",), leaves_nothing=True)
+      argv = [*command.words, *other_flags]
+      yield Attempt("flags: missing", f"{command.name} without --{name}", lambda directory, argv=argv: argv, expected)
+      if flag.kind != "enum":  # of which "" is a value of a wrong type
+        argv = [*argv, f"--{name}="]
+        yield Attempt("flags: missing", f"{command.name} --{name}=", lambda directory, argv=argv: argv, expected)
 
 
 def flag_files(rng: random.Random) -> Iterator[Attempt]:
-  """Yields attempts with flag files that are missing, are not text, or hold bad flags, and with one that is valid."""
-
-  def attempt(name: str, content: bytes | None, *names: str) -> Attempt:
-    def prepare(directory: Path) -> list[str]:
-      path = directory / "given.flags"
-      if content is not None:
-        path.write_bytes(content.replace(b"SELF", os.fsencode(path)))
-      return ["run_squad.py", f"--flagfile={path}"]
-
-    return Attempt("flags: flag files", name, prepare, Expected(BAD, names, leaves_nothing=True))
-
-  yield attempt("absent", None, "given.flags")
-  yield attempt("not UTF-8", b"--output_dir=out\n--tpu=\xff" + rng.randbytes(9), "--flagfile=", "given.flags", "UTF-8")
-  yield attempt("UTF-16", "--output_dir=out\n".encode("utf-16"), "--flagfile=", "UTF-8")
-  yield attempt("a bad flag in it", b"# comment\n--output_dir=out\n--learning_rate=nan\n", "--learning_rate=nan")
-  yield attempt("an unknown flag in it", b"--output_dir=out\n--learning_rat=1\n", "learning_rat'")
-  yield attempt("a valid one that lacks a vocabulary", b"\n// comment\n--output_dir=out\n", "--spm_model_file")
-  yield attempt("one that names itself", b"--flagfile=SELF\n--output_dir=out\n", "--spm_model_file")
-  for name, words, named in (
+  """Yields attempts with flag files that are missing, not text, or incomplete, and with bad flags that absl defines."""
+  not_utf8 = b"--output_dir=out\n--tpu=\xff" + rng.randbytes(9)
+  utf16 = "--output_dir=out\n".encode("utf-16")
+  bad_flag = b"# comment\n--output_dir=out\n--learning_rate=nan\n"
+  # A flag file that is read leads to an error about the vocabulary, which is not given.
+  yield _flag_file_attempt("absent", None, "given.flags")
+  yield _flag_file_attempt("not UTF-8", not_utf8, "--flagfile=", "given.flags", "UTF-8")
+  yield _flag_file_attempt("UTF-16", utf16, "--flagfile=", "UTF-8")
+  yield _flag_file_attempt("a bad flag in it", bad_flag, "--learning_rate=nan")
+  yield _flag_file_attempt("an unknown flag in it", b"--output_dir=out\n--learning_rat=1\n", "learning_rat'")
+  yield _flag_file_attempt("a valid one", b"\n// comment\n--output_dir=out\n", "--spm_model_file")
+  yield _flag_file_attempt("one that names itself", b"--flagfile=SELF\n--output_dir=out\n", "--spm_model_file")
+  # Name of the case, the command, what its error names.
+  for name, argv, named in (
     ("a directory", ["run_squad.py", "--flagfile=."], "flagfile"),
     ("threshold of absl's log", ["run_squad.py", "--stderrthreshold=high"], "--stderrthreshold"),
     ("verbosity of absl's log", ["run_race.py", "--verbosity=high"], "--verbosity"),
@@ -150,7 +146,19 @@ def flag_files(rng: random.Random) -> Iterator[Attempt]:
     ("a flag without its value", ["run_race.py", "--output_dir"], "--output_dir"),
     ("no name", ["run_race.py", "--=3"], "--=3"),
   ):
-    yield Attempt("flags: flag files", name, lambda directory, words=words: words, Expected(BAD, (named,)))
+    yield Attempt("flags: flag files", name, lambda directory, argv=argv: argv, Expected(BAD, (named,)))
+
+
+def _flag_file_attempt(name: str, content: bytes | None, *names_in_error: str) -> Attempt:
+  """Gives run_squad.py a flag file with this content; None for a missing file. SELF is replaced by the file's path."""
+
+  def prepare(directory: Path) -> list[str]:
+    path = directory / "given.flags"
+    if content is not None:
+      path.write_bytes(content.replace(b"SELF", os.fsencode(path)))
+    return ["run_squad.py", f"--flagfile={path}"]
+
+  return Attempt("flags: flag files", name, prepare, Expected(BAD, names_in_error, leaves_nothing=True))
 
 
 # ---- several flags ---------------------------------------------------------------------------------------
@@ -159,7 +167,8 @@ def flag_files(rng: random.Random) -> Iterator[Attempt]:
 def combinations(workplace: Workplace) -> Iterator[Attempt]:
   """Yields attempts with flags that do not fit together, and with unusual ones that do."""
   custom = ["--task_name=custom"]
-  for script, given, names in (
+  # Script, flags, what the error names.
+  for script, flags, names in (
     ("run_squad.py", ["--do_train", "--from_scratch", "--init_checkpoint=x"], ("--from_scratch", "--init_checkpoint")),
     ("run_squad.py", ["--model=albert_base", "--albert_config_file=x"], ("--model", "--albert_config_file")),
     ("run_race.py", ["--num_train_epochs=1", "--num_train_steps=5"], ("--num_train_epochs", "--num_train_steps")),
@@ -190,9 +199,9 @@ def combinations(workplace: Workplace) -> Iterator[Attempt]:
     ("run_classifier.py", [*custom, "--text_columns=a", f"--labels={'[' * 100_000}"], ("--labels",)),
     ("run_classifier.py", [*custom, "--text_columns=a", '--labels={"a":1}'], ("--labels",)),
   ):  # fmt: skip
-    yield _run(workplace, script, given, names)
-  # These are valid: the only error is that there is nothing to do.
-  for script, given in (
+    yield _script_attempt(workplace, script, flags, names)
+  # Script, flags. These are valid: the only error is that there is nothing to do.
+  for script, flags in (
     ("run_squad.py", ["--learning_rate=3.4e38", "--seed=0x10", "--clip_norm=-0.0", "--num_train_epochs=1e-400"]),
     ("run_squad.py", ["--epsilon=1.2e-38", "--beta_1=0", "--warmup_proportion=0.99", "--nodo_lower_case"]),
     ("run_race.py", ["--seed=2147483647", "--num_train_steps=2147483647", "--eval_every_steps=2147483647"]),
@@ -200,11 +209,13 @@ def combinations(workplace: Workplace) -> Iterator[Attempt]:
     ("run_classifier.py", ["--max_seq_length=8", "--num_processes=1024", "--cache_dir=", "--seed=1_000"]),
     ("run_classifier.py", ["--seed=1", "--seed=2"]),
   ):  # fmt: skip
-    yield _run(workplace, script, given, ("nothing to do",))
+    yield _script_attempt(workplace, script, flags, ("nothing to do",))
   yield from _combinations_of_modules(workplace)
 
 
-def _run(workplace: Workplace, script: str, given: Sequence[str], names: Sequence[str]) -> Attempt:
+def _script_attempt(workplace: Workplace, script: str, flags: Sequence[str], names: Sequence[str]) -> Attempt:
+  """Gives a script a model, the files of a task, and `flags`. The error must contain `names`."""
+
   def prepare(directory: Path) -> list[str]:
     task = {
       "run_classifier.py": ["--task_name=mrpc", f"--data_dir={workplace.glue_dir}"],
@@ -212,11 +223,11 @@ def _run(workplace: Workplace, script: str, given: Sequence[str], names: Sequenc
       "run_race.py": [f"--data_dir={workplace.race_dir}", "--max_qa_length=24"],
     }[script]
     model = [f"--spm_model_file={workplace.vocabulary}", "--max_seq_length=48", "--output_dir=out"]
-    if not any(word.startswith("--model=") for word in given):
+    if not any(flag.startswith("--model=") for flag in flags):
       model += workplace.model_flags
-    return [script, *model, *task, *given]
+    return [script, *model, *task, *flags]
 
-  return Attempt("flags: combinations", f"{script} {' '.join(given)[:100]}", prepare, Expected(BAD, names))
+  return Attempt("flags: combinations", f"{script} {' '.join(flags)[:100]}", prepare, Expected(BAD, names))
 
 
 def _combinations_of_modules(workplace: Workplace) -> Iterator[Attempt]:
@@ -230,7 +241,8 @@ def _combinations_of_modules(workplace: Workplace) -> Iterator[Attempt]:
   ]
   files = [f"--input_file={workplace.corpus}", f"--spm_model_file={workplace.vocabulary}", "--output_dir=out"]
   vocabulary = [f"--input_file={workplace.corpus}", "--output_dir=out"]
-  for module, given, code, names in (
+  # Module, flags, exit code, what the error names (for VALID: what is printed).
+  for module, flags, code, names in (
     (preparation, [*files, "--ngram=33", "--max_seq_length=32"], BAD, ("ngram", "max_seq_length")),
     (preparation, [*files, "--max_predictions_per_seq=600"], BAD, ("max_predictions_per_seq",)),
     (preparation, [*files, "--masked_lm_prob=-0.0"], BAD, ("--masked_lm_prob",)),
@@ -280,6 +292,7 @@ def _combinations_of_modules(workplace: Workplace) -> Iterator[Attempt]:
     ("albert.export", [*exported, "--task=fill_mask", "--top_k=100000"], VALID, ()),
     ("albert.convert", ["--init_checkpoint=absent", "--output_dir=out", "--format=tf1"], BAD, ("absent",)),
   ):  # fmt: skip
-    words = ["-m", module, *given]
-    name = f"{module} {' '.join(word for word in given if str(workplace.directory) not in word)}"
-    yield Attempt("flags: combinations", name, lambda directory, words=words: words, Expected(code, names))
+    argv = ["-m", module, *flags]
+    flags_without_shared_files = [flag for flag in flags if str(workplace.directory) not in flag]
+    name = f"{module} {' '.join(flags_without_shared_files)}"
+    yield Attempt("flags: combinations", name, lambda directory, argv=argv: argv, Expected(code, names))

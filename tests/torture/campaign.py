@@ -27,7 +27,7 @@ from tests.torture import parts
 from tests.torture.workplace import ROOT, Workplace
 
 _LIBRARIES = ("tensorflow", "tf-keras", "tensorflow-text", "numpy", "sentencepiece", "hypothesis")
-_SECONDS_BETWEEN_LINES = 10.0
+_SECONDS_BETWEEN_PROGRESS_LINES = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,14 +105,15 @@ def part_names() -> list[str]:
   return sorted(module.name for module in pkgutil.iter_modules(parts.__path__))
 
 
-def cases_of(part: str) -> Callable[[Context], Iterator[Case]]:
-  """Returns the function `cases` of a part."""
+def load_part(part: str) -> Callable[[Context], Iterator[Case]]:
+  """Imports a part, and returns its function `cases`."""
   module = importlib.import_module(f"{parts.__name__}.{part}")
-  make: Callable[[Context], Iterator[Case]] = module.cases
-  return make
+  cases: Callable[[Context], Iterator[Case]] = module.cases
+  return cases
 
 
-def _one_line(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
+  """Returns one line with the type of an error, where it was raised, and its message."""
   frame = traceback.extract_tb(error.__traceback__)[-1]
   text = " ".join(str(error).split()) or "no message"
   return f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}: {text}"
@@ -125,7 +126,7 @@ class _Progress:
     self._part, self._total = part, total
     self._lock = threading.Lock()
     self._done = self._failed = 0
-    self._next_line_at = time.monotonic() + _SECONDS_BETWEEN_LINES
+    self._next_line_time = time.monotonic() + _SECONDS_BETWEEN_PROGRESS_LINES
 
   def add(self, outcome: Outcome) -> None:
     with self._lock:
@@ -133,8 +134,8 @@ class _Progress:
       if outcome.failure is not None:
         self._failed += 1
         log(f"FAILED {self._part}: {outcome.group}: {outcome.name}: {outcome.failure}")
-      if time.monotonic() > self._next_line_at or self._done == self._total:
-        self._next_line_at = time.monotonic() + _SECONDS_BETWEEN_LINES
+      if time.monotonic() > self._next_line_time or self._done == self._total:
+        self._next_line_time = time.monotonic() + _SECONDS_BETWEEN_PROGRESS_LINES
         log(f"{self._part}: {self._done} of {self._total} tried, {self._failed} failed")
 
 
@@ -148,10 +149,10 @@ def run_case(case: Case, workplace: Workplace) -> Outcome:
   started = time.monotonic()
   failure: str | None
   try:
-    with workplace.ending_processes():
+    with workplace.killing_processes():
       failure = case.run()
   except (Exception, SystemExit) as error:
-    failure = _one_line(error)
+    failure = _describe_error(error)
   return Outcome(case.group, case.name, failure, time.monotonic() - started)
 
 
@@ -167,7 +168,7 @@ def run_part(
     cases = [case for case in make_cases(context) if only in case.group]
   except (Exception, SystemExit) as error:
     traceback.print_exc()
-    outcome = Outcome("making the cases", "cases(context)", _one_line(error), time.monotonic() - started)
+    outcome = Outcome("making the cases", "cases(context)", _describe_error(error), time.monotonic() - started)
     return PartResult(name, [outcome], outcome.seconds)
   if not cases:
     return PartResult(name, [Outcome("making the cases", "cases(context)", "there are none", 0.0)], 0.0)
@@ -179,9 +180,9 @@ def run_part(
     progress.add(outcomes[index])
 
   with futures.ThreadPoolExecutor(jobs) as pool:
-    running = [pool.submit(run, index) for index, case in enumerate(cases) if not case.in_process]
+    started_cases = [pool.submit(run, index) for index, case in enumerate(cases) if not case.in_process]
     try:
-      for future in futures.as_completed(running):
+      for future in futures.as_completed(started_cases):
         future.result()
     except BaseException:
       pool.shutdown(wait=False, cancel_futures=True)
@@ -195,12 +196,12 @@ def run_part(
 # ---- results ---------------------------------------------------------------------------------------------
 
 
-def groups_of(result: PartResult) -> dict[str, tuple[int, int]]:
-  """Returns {group: (tried, passed)}, in the order of the cases."""
+def count_by_group(result: PartResult) -> dict[str, tuple[int, int]]:
+  """Returns {group: (number of cases tried, number passed)}, in the order of the cases."""
   groups: dict[str, tuple[int, int]] = {}
   for outcome in result.outcomes:
     tried, passed = groups.get(outcome.group, (0, 0))
-    groups[outcome.group] = (tried + 1, passed + (outcome.failure is None))
+    groups[outcome.group] = (tried + 1, passed + 1 if outcome.failure is None else passed)
   return groups
 
 
@@ -208,24 +209,30 @@ def table(results: Sequence[PartResult]) -> str:
   """Formats the results: a Markdown table of the groups, one line with the time of each part, and the failures."""
   rows = [("part", "group", "tried", "passed")]
   for result in results:
-    rows += [(result.name, group, f"{tried}", f"{passed}") for group, (tried, passed) in groups_of(result).items()]
+    rows += [(result.name, group, f"{tried}", f"{passed}") for group, (tried, passed) in count_by_group(result).items()]
   tried = sum(len(result.outcomes) for result in results)
   rows.append(("all", "", f"{tried}", f"{tried - sum(len(result.failures) for result in results)}"))
-  widths = [max(len(row[column]) for row in rows) for column in range(4)]
-
-  def line(row: Sequence[str]) -> str:
-    cells = [row[0].ljust(widths[0]), row[1].ljust(widths[1]), row[2].rjust(widths[2]), row[3].rjust(widths[3])]
-    return f"| {' | '.join(cells)} |"
-
-  rule = f"|{'|'.join('-' * (width + 1) + ('-' if column < 2 else ':') for column, width in enumerate(widths))}|"
-  lines = [line(rows[0]), rule, *map(line, rows[1:]), ""]
+  lines = [*_format_rows(rows), ""]
   lines += [f"{result.name}: {result.seconds:.0f} seconds" for result in results]
   for result in results:
     lines += [f"FAILED {result.name}: {case.group}: {case.name}: {case.failure}" for case in result.failures]
   return "\n".join(lines) + "\n"
 
 
+def _format_rows(rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
+  """Formats rows, of which the first is the header, as a Markdown table: two columns of texts, then two of numbers."""
+  width_0, width_1, width_2, width_3 = (max(len(row[column]) for row in rows) for column in range(4))
+  lines = [
+    f"| {row[0].ljust(width_0)} | {row[1].ljust(width_1)} | {row[2].rjust(width_2)} | {row[3].rjust(width_3)} |"
+    for row in rows
+  ]
+  # The colons align the numbers on the right.
+  rule = f"|{'-' * (width_0 + 2)}|{'-' * (width_1 + 2)}|{'-' * (width_2 + 1)}:|{'-' * (width_3 + 1)}:|"
+  return [lines[0], rule, *lines[1:]]
+
+
 def _commit() -> str:
+  """Returns the commit of the checkout, or "" if it is unknown."""
   command = ["git", "describe", "--always", "--dirty"]
   try:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
@@ -258,7 +265,9 @@ def as_json(results: Sequence[PartResult], *, seed: int, share: float, jobs: int
         "seconds": round(result.seconds, 1),
         "tried": len(result.outcomes),
         "passed": len(result.outcomes) - len(result.failures),
-        "groups": {name: {"tried": tried, "passed": passed} for name, (tried, passed) in groups_of(result).items()},
+        "groups": {
+          name: {"tried": tried, "passed": passed} for name, (tried, passed) in count_by_group(result).items()
+        },
         "cases": [outcome._asdict() for outcome in result.outcomes],
       }
       for result in results
@@ -284,7 +293,7 @@ def run(
   log(f"--seed={seed} --share={share:g} --jobs={jobs}: {' '.join(names)}")
   root = Path(work_dir) if work_dir else Path(tempfile.mkdtemp(prefix="albert-torture-"))
   results: list[PartResult] = []
-  code = 0
+  exit_code = 0
   try:
     with Workplace(root / "workplace") as workplace:
       for name in names:
@@ -292,19 +301,18 @@ def run(
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         context = Context(seed, share, directory, workplace)
-        results.append(run_part(name, cases_of(name), context, jobs=jobs, only=only))
-        if output_file:  # after each part: a campaign takes long
-          values = as_json(results, seed=seed, share=share, jobs=jobs)
-          files.write_json(output_file, values)
+        results.append(run_part(name, load_part(name), context, jobs=jobs, only=only))
+        if output_file:  # written after each part, so that an interrupted campaign has results, too
+          files.write_json(output_file, as_json(results, seed=seed, share=share, jobs=jobs))
         if results[-1].failures:
-          code = 1
+          exit_code = 1
           log(f"{name}: its files are left in {directory}")
         else:
           shutil.rmtree(directory)
-    if not work_dir and code == 0:
+    if not work_dir and exit_code == 0:
       shutil.rmtree(root)
   except KeyboardInterrupt:
-    code = 130
+    exit_code = 130
   print(table(results), end="", flush=True)
   print(f"repeat it with --seed={seed} --share={share:g}")
-  return code
+  return exit_code

@@ -1,4 +1,4 @@
-"""Sets the clock back: training, the lock of a directory and the removal of staging files must not depend on it."""
+"""Sets the clock back, for the part "signals": training, directory locks and staging files must not depend on it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 DAY = 86400.0
 
 
-def real_clock(context: Context) -> str | None:
-  """Sets the clock back during training. Only with libfaketime TensorFlow's clock is set back, too."""
+def set_back_during_training(context: Context) -> str | None:
+  """Sets the clock back during training. Without libfaketime only Python's clock is set back, not TensorFlow's."""
   output = context.new_directory("faketime")
   if not FAKETIME.exists():
-    back = ("tests.torture.points", "set_clock_back", {"calls": 20, "seconds": DAY})
-    finished = context.workplace.run(context.workplace.pretraining_command(output), prelude=back)
-    return finished.wrong() or outputs.difference_of_runs(output, context.workplace.pretraining_run)
+    prelude = ("tests.torture.points", "set_clock_back", {"calls": 20, "seconds": DAY})
+    finished = context.workplace.run(context.workplace.pretraining_command(output), prelude=prelude)
+    return finished.unexpected_end() or outputs.difference_of_runs(output, context.workplace.pretraining_run)
   offset = output.with_name(f"{output.name}.offset")
   offset.write_text("+0\n", encoding="ascii")
   environment = {
@@ -31,23 +31,26 @@ def real_clock(context: Context) -> str | None:
     "FAKETIME_NO_CACHE": "1",
     "FAKETIME_DONT_FAKE_MONOTONIC": "1",
   }
-  process = context.workplace.start(context.workplace.pretraining_command(output), env=environment, fresh=True)
+  process = context.workplace.start(
+    context.workplace.pretraining_command(output), env=environment, new_interpreter=True
+  )
   while process.poll() is None and not (output / "checkpoints").is_dir():
     time.sleep(0.02)
   offset.write_text("-2d\n", encoding="ascii")
-  return process.finish().wrong() or outputs.difference_of_runs(output, context.workplace.pretraining_run)
+  return process.finish().unexpected_end() or outputs.difference_of_runs(output, context.workplace.pretraining_run)
 
 
-def _no_flock(lock: directory_lock.DirectoryLock) -> bool:
+def _take_no_flock(lock: directory_lock.DirectoryLock) -> bool:
+  """Acts like a file system without flock, on which a lock is only a file that its holder renews."""
   del lock
   return False
 
 
-def heartbeat(context: Context) -> str | None:
-  """While a lock is held, a second process cannot take it, whatever the clock says; afterwards it can."""
+def lock_excludes_others(context: Context) -> str | None:
+  """Checks that a lock cannot be taken while another process holds it, whatever the clock says, but can afterwards."""
   directory = str(context.new_directory("lock"))
   with (
-    mock.patch.object(directory_lock.DirectoryLock, "_take_flock", _no_flock),
+    mock.patch.object(directory_lock.DirectoryLock, "_take_flock", _take_no_flock),
     mock.patch.multiple(
       directory_lock, RENEWAL_SECONDS=0.05, SETTLE_SECONDS=0.1, _POLL_SECONDS=0.1, STALE_SECONDS=1.0,
       _owner_has_ended=lambda content: False,
@@ -67,16 +70,16 @@ def heartbeat(context: Context) -> str | None:
       return None
 
 
-def leftovers(context: Context) -> str | None:
-  """Staging files with a time in the future: that of an ended process here is removed, that of another host stays."""
+def staging_files_of_the_future(context: Context) -> str | None:
+  """Checks that staging files are removed only if their process has ended, though their times are in the future."""
   directory = context.new_directory("leftovers")
-  ended = context.workplace.start(["-c", "pass"], fresh=True)
+  ended = context.workplace.start(["-c", "pass"], new_interpreter=True)
   ended.wait()
-  of_ended_process = f".a.{processes.host_key()}-{ended.pid}-0123456789ab.tmp"
-  of_other_host = ".b.00000000-1-0123456789ab.tmp"
-  for name in (of_ended_process, of_other_host):
+  name_of_ended_process = f".a.{processes.host_key()}-{ended.pid}-0123456789ab.tmp"
+  name_of_other_host = ".b.00000000-1-0123456789ab.tmp"
+  for name in (name_of_ended_process, name_of_other_host):
     (directory / name).touch()
     os.utime(directory / name, (time.time() + 2 * DAY,) * 2)
   files.remove_leftovers(str(directory))
   names = os.listdir(directory)
-  return None if names == [of_other_host] else f"there are {names}"
+  return None if names == [name_of_other_host] else f"there are {names}"

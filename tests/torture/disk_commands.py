@@ -1,4 +1,4 @@
-"""The commands that write to a failing disk."""
+"""The commands that the part "disks" runs on a failing disk."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ class Command:
     name: its name in the table.
     make_argv: returns the command, for the directory of the disk.
     num_cases: number of cases of each kind in the full campaign.
-    num_failures: how often the disk fails in a case, each time later.
+    num_failures: how often the disk fails in a case. The command is repeated after each failure, and gets further.
     replaced: files that the command replaces. They exist before the command starts.
-    input_directory: returns a directory that the command reads through albert.io.files; None if reading is not tested.
+    input_directory: returns a file or directory that the command reads through albert.io.files. None if failing reads
+      are not tested.
     prints: whether standard output goes to a file on the disk.
     has_workers: whether the command starts worker processes. System calls for writing are then not made to fail, since
       the pipes to the workers would fail, too.
@@ -40,7 +41,7 @@ class Command:
 
 
 class CommandInputs:
-  """The files that the commands read, and the commands that read them."""
+  """The commands with inputs of their own. A method returns the arguments of a command for a disk's directory."""
 
   def __init__(self, workplace: Workplace):
     self.workplace = workplace
@@ -48,18 +49,18 @@ class CommandInputs:
 
   @functools.cached_property
   def other_run(self) -> Path:
-    """A second run of the classifier, for an ensemble."""
-    return self.workplace._made(
+    """A run of the classifier with another seed, for an ensemble."""
+    return self.workplace.make_output(
       "disks-classified", lambda output: self.workplace.classifier_command(output, "--seed=7")
     )
 
   @functools.cached_property
-  def questions(self) -> Path:
-    """Lines for albert.predict: pairs of sentences."""
+  def sentence_pairs(self) -> Path:
+    """Lines for albert.predict, with a pair of sentences each."""
     path = self.workplace.directory / "disks-pairs.tsv"
     sentences = [line for line in self.workplace.corpus.read_text(encoding="utf-8").splitlines() if line]
     pairs = zip(sentences[::2], sentences[1::2], strict=False)
-    path.write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
+    path.write_text("".join(f"{text_a}\t{text_b}\n" for text_a, text_b in pairs), encoding="utf-8")
     return path
 
   def ensemble(self, disk: Path) -> list[str]:
@@ -84,27 +85,27 @@ class CommandInputs:
     del disk
     model = self.workplace.exported_classifier
     with self._lock:
-      questions = self.questions
-    return ["-m", "albert.predict", f"--model={model}", f"--input_file={questions}", "--format=tsv"]
+      sentence_pairs = self.sentence_pairs
+    return ["-m", "albert.predict", f"--model={model}", f"--input_file={sentence_pairs}", "--format=tsv"]
 
-  def cached(self, make: Callable[..., list[str]]) -> Callable[[Path], list[str]]:
-    return lambda disk: make(disk / "run", f"--cache_dir={disk}/cache")
+  def with_cache(self, command: Callable[..., list[str]]) -> Callable[[Path], list[str]]:
+    """Puts the output directory and the feature cache of a command of Runs on the disk."""
+    return lambda disk: command(disk / "run", f"--cache_dir={disk}/cache")
 
   def pretraining(self, disk: Path) -> list[str]:
     return self.workplace.pretraining_command(disk / "run", "--num_train_steps=6", "--max_eval_steps=2")
 
 
 def all_commands(workplace: Workplace) -> list[Command]:
-  """Returns the commands, except albert.predict."""
+  """Returns all commands except albert.predict, whose output is standard output."""
   inputs = CommandInputs(workplace)
-  weights = lambda: workplace.pretraining_run  # noqa: E731
   return [
     Command("pretraining", inputs.pretraining, 1, 3, input_directory=lambda: workplace.shards),
     Command(
-      "classifier", inputs.cached(workplace.classifier_command), 1, 3, input_directory=lambda: workplace.glue_dir
+      "classifier", inputs.with_cache(workplace.classifier_command), 1, 3, input_directory=lambda: workplace.glue_dir
     ),
-    Command("SQuAD", inputs.cached(workplace.squad_command), 1, 3),
-    Command("RACE", inputs.cached(workplace.race_command), 1, 3),
+    Command("SQuAD", inputs.with_cache(workplace.squad_command), 1, 3),
+    Command("RACE", inputs.with_cache(workplace.race_command), 1, 3),
     Command(
       "export",
       lambda disk: workplace.export_command(workplace.classifier_run, disk),
@@ -117,7 +118,7 @@ def all_commands(workplace: Workplace) -> list[Command]:
       lambda disk: workplace.convert_command(workplace.pretraining_run, disk / "hf"),
       5,
       1,
-      input_directory=weights,
+      input_directory=lambda: workplace.pretraining_run,
     ),
     Command(
       "conversion to TF1",

@@ -1,4 +1,4 @@
-"""Ways to damage a file."""
+"""Ways to damage a file, for the part "damage"."""
 
 from __future__ import annotations
 
@@ -65,10 +65,15 @@ def _edit(path: Path, rng: random.Random) -> None:
     lines = data.split(b"\n")
     index = rng.randrange(len(lines))
     change = rng.choice(("drop", "double", "change"))
-    lines[index : index + 1] = {"drop": [], "double": [lines[index]] * 2, "change": [b"x" + lines[index]]}[change]
+    if change == "drop":
+      del lines[index]
+    elif change == "double":
+      lines.insert(index, lines[index])
+    else:
+      lines[index] = b"x" + lines[index]
     path.write_bytes(b"\n".join(lines))
     return
-  fields = [(values, key) for key in values]  # (object, key)
+  fields = [(values, key) for key in values]  # (object, key), also of the objects in the object
   for inner in values.values():
     if isinstance(inner, dict):
       fields += [(inner, key) for key in inner]
@@ -95,7 +100,7 @@ DAMAGES: dict[str, Callable[[Path, random.Random], None]] = {
 }
 
 
-# The files that this process cannot open, see `refuse`.
+# The files that this process refuses to open, see `refuse`.
 refused_paths: set[str] = set()
 
 
@@ -104,7 +109,7 @@ _originals: dict[str, Any] = {}
 
 
 def refuse(paths: Sequence[str]) -> None:
-  """Makes this process unable to open files, as if the user had no right to. (root may open any file.)"""
+  """Makes this process unable to open files, as if the user had no permission. (root always has it.)"""
   if not _originals:  # the first call replaces the functions that open files
     _originals.update(os_open=os.open, open=builtins.open)
 

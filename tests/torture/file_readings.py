@@ -1,7 +1,8 @@
-"""Reads the files of checkpoints, shards, features, runs, weights and exported models, as commands read them.
+"""Reads the files of checkpoints, shards, features, runs, weights and exported models as commands do.
 
-Each function takes a directory, and returns the messages about damaged files and a result to compare; or it raises an
-error. The result is None if a message says that the files cannot be used.
+Used by the part "damage". Each function takes a directory, and returns the messages about damaged files, and a result
+to compare with that of undamaged files. It raises an error instead, or returns the result None, if the files cannot be
+used.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ def read_checkpoint(run: Path) -> tuple[list[str], Any]:
 
 
 def older_checkpoints(run: Path) -> list[Any]:
-  """Returns the results that `read_checkpoint` may have if the newest checkpoint is damaged."""
+  """Returns the results that `read_checkpoint` may have if the newest checkpoint is damaged: that of the one before."""
   import tensorflow as tf
 
-  second = sorted(int(path.name[5:]) for path in (run / "checkpoints").glob("step-*"))[-2]
-  reader = tf.train.load_checkpoint(str(run / "checkpoints" / f"step-{second}" / "weights"))
+  second_newest = sorted(int(path.name[5:]) for path in (run / "checkpoints").glob("step-*"))[-2]
+  reader = tf.train.load_checkpoint(str(run / "checkpoints" / f"step-{second_newest}" / "weights"))
   tensors = {name: reader.get_tensor(name).tobytes() for name in sorted(reader.get_variable_to_shape_map())}
-  return [(second, hashlib.sha256(repr(tensors).encode()).hexdigest())]
+  return [(second_newest, hashlib.sha256(repr(tensors).encode()).hexdigest())]
 
 
 def read_best(run: Path) -> tuple[list[str], Any]:
-  """Finds the checkpoint that is evaluated with --select_checkpoint=best. A message names each better one."""
+  """Finds the checkpoint that --select_checkpoint=best evaluates. A message names each better one that is damaged."""
   from albert.weights.checkpoints import CheckpointManager
   from tests.synthetic import TINY_MODEL
 
@@ -52,7 +53,10 @@ def read_best(run: Path) -> tuple[list[str], Any]:
 
 
 def read_shards(directory: Path) -> tuple[list[str], Any]:
-  """Reads all batches of shards. The result is the hash of the data that a resumed run compares, and of the batches."""
+  """Reads all batches of shards.
+
+  The result is two hashes: that of the files, which a resumed run compares, and that of the batches.
+  """
   import tensorflow as tf
 
   from albert.data import pipeline, record_checks
@@ -82,30 +86,33 @@ def read_shards_without_manifest(expected: tuple[str, str], directory: Path) -> 
     expected: the result for the undamaged shards.
     directory: the directory of the shards.
   """
-  lines, (content, batches) = read_shards(directory)
-  return (lines, (content, batches)) if content == expected[0] else (["a resumed run refuses the shards"], None)
+  messages, (content_hash, batches_hash) = read_shards(directory)
+  if content_hash != expected[0]:
+    return ["a resumed run refuses the shards"], None
+  return messages, (content_hash, batches_hash)
 
 
-def _featurize(raw: Sequence[int]) -> Any:
+def _featurize(numbers: Sequence[int]) -> Any:
+  """Makes an example of three tokens of each number."""
   import numpy as np
 
   from albert.data.examples import TokenizedExamples
 
-  ids = np.array([token for value in raw for token in (2, value % 50 + 5, 3)], np.int32)
-  ones = np.ones(len(raw), np.int32)
-  return TokenizedExamples(ids, 3 * ones, ones, {"label_ids": np.array(raw, np.int32) % 2})
+  ids = np.array([token for number in numbers for token in (2, number % 50 + 5, 3)], np.int32)
+  ones = np.ones(len(numbers), np.int32)
+  return TokenizedExamples(ids, 3 * ones, ones, {"label_ids": np.array(numbers, np.int32) % 2})
 
 
 def read_features(directory: Path) -> tuple[list[str], Any]:
-  """Reads features twice: if the cache is damaged, the first call makes it again."""
+  """Reads cached features twice. If the cache is damaged, the first call computes the features and renews it."""
   from albert.data.feature_cache import make_examples
 
   first, again = (
     make_examples(range(700), _featurize, name="toy", key={"a": 1}, cache_dir=str(directory), num_processes=1)
     for _ in range(2)
   )
-  parts = (first.input_ids, first.labels["label_ids"], again.input_ids, again.labels["label_ids"])
-  return [], [part.tobytes() for part in parts]
+  arrays = (first.input_ids, first.labels["label_ids"], again.input_ids, again.labels["label_ids"])
+  return [], [array.tobytes() for array in arrays]
 
 
 def read_weights(directory: Path) -> tuple[list[str], Any]:
@@ -114,14 +121,14 @@ def read_weights(directory: Path) -> tuple[list[str], Any]:
 
   weights = open_weights(str(directory))
   config = weights.config()
-  if config is None:  # a command that needs it reports an error
+  if config is None:  # a command that needs the config reports an error
     return ["there is no config.json"], None
   values = {name: weights.read(name).tobytes() for name in sorted(weights.names)}
   return [], (hashlib.sha256(repr(values).encode()).hexdigest(), config)
 
 
 def read_exported(directory: Path) -> tuple[list[str], Any]:
-  """Reads what albert.predict checks before it loads an exported model. The result is the description."""
+  """Reads what albert.predict checks before it loads an exported model. The result is the model's description."""
   from albert.export import file_hashes
   from albert.export.formats import DESCRIPTION
   from albert.predict.exported_model import read_description
@@ -133,14 +140,14 @@ def read_exported(directory: Path) -> tuple[list[str], Any]:
 
 
 def read_vocabulary(run: Path) -> tuple[list[str], Any]:
-  """Reads the vocabulary of a run, as a later command does: it compares it with the hash in config.json."""
+  """Reads the vocabulary of a run and compares it with the hash in config.json, as a later command does."""
   from albert.tokenization.tokenizer import Tokenizer
   from albert.weights.files import open_weights
 
   weights = open_weights(str(run))
   vocabulary = weights.vocabulary
   if vocabulary is None:
-    return [f"there is no {Path('spiece.model')}"], None
+    return ["there is no spiece.model"], None
   tokenizer = Tokenizer(vocabulary)
   weights.check_vocabulary(tokenizer.sha256, f"--spm_model_file={vocabulary}")
   return [], tokenizer.encode("the captain sold 1,234 letters")

@@ -1,4 +1,4 @@
-"""The flags of every command, and values that they must refuse."""
+"""The flags of every command, and values that they must refuse. Used by tests.torture.bad_flags."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from absl import flags
 
 from albert.cli import script_flags
 
+# Script -> the task whose flags it defines.
 TASKS = {"run_pretraining.py": "pretraining", "run_classifier.py": "classifier", "run_squad.py": "squad",
          "run_race.py": "race"}  # fmt: skip
 
 
+# Command of the form `python -m MODULE` -> the function of the module that defines its flags.
 MODULES = {
   "albert.convert": "define_flags",
   "albert.ensemble": "define_flags",
@@ -32,11 +34,12 @@ MODULES = {
 }
 
 
-# Flags whose integers may be larger than 32 bits.
-_LARGE = {"random_seed", "version"}
+# Flags that accept integers of more than 32 bits.
+_64_BIT_FLAGS = {"random_seed", "version"}
 
 
-_NEGATIVE = {"random_seed"}
+# Flags that accept negative integers.
+_SIGNED_FLAGS = {"random_seed"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Flag:
 
   Attributes:
     name: its name, without dashes.
-    kind: int, float, bool, enum, list or text.
+    kind: "int", "float", "bool", "enum", "list" or "text".
     choices: the values of an enum.
     required: whether the command cannot run without it.
   """
@@ -61,7 +64,7 @@ class Command:
   """A command.
 
   Attributes:
-    words: what stands after `python`, up to the first flag.
+    words: the arguments of `python` before the flags: a script, or "-m" and a module.
     flags: its flags.
   """
 
@@ -70,9 +73,11 @@ class Command:
 
   @property
   def name(self) -> str:
+    """The script or the module."""
     return self.words[-1] if self.words[0] != "-m" else self.words[1]
 
   def of_kind(self, *kinds: str) -> list[Flag]:
+    """Returns the flags of these kinds."""
     return [flag for flag in self.flags if flag.kind in kinds]
 
 
@@ -82,10 +87,10 @@ def commands() -> list[Command]:
     Command((script,), _defined_flags(lambda task=task: script_flags.define_flags(task)))
     for script, task in TASKS.items()
   ]
-  for module, define in MODULES.items():
-    is_package = not module.startswith("data_prep.") and module != "albert.ensemble"
-    source = importlib.import_module(f"{module}.__main__" if is_package else module)
-    all_commands.append(Command(("-m", module), _defined_flags(getattr(source, define))))
+  for module_name, function_name in MODULES.items():
+    is_package = not module_name.startswith("data_prep.") and module_name != "albert.ensemble"
+    module = importlib.import_module(f"{module_name}.__main__" if is_package else module_name)
+    all_commands.append(Command(("-m", module_name), _defined_flags(getattr(module, function_name))))
   return all_commands
 
 
@@ -103,6 +108,7 @@ def _defined_flags(define: Callable[[], Any]) -> tuple[Flag, ...]:
 
 
 def _convert_flag(flag: Any) -> Flag:
+  """Converts a flag of absl."""
   parser, choices = flag.parser, getattr(flag.parser, "enum_values", None)
   if choices:
     kind = "enum"
@@ -111,15 +117,17 @@ def _convert_flag(flag: Any) -> Flag:
   elif isinstance(parser, flags.ListParser):
     kind = "list"
   else:
-    kinds = {flags.IntegerParser: "int", flags.FloatParser: "float"}
-    kind = next((name for known, name in kinds.items() if isinstance(parser, known)), "text")
-  return Flag(flag.name, kind, tuple(choices or ()), any("None" in v.message for v in flag.validators))
+    is_float, is_int = isinstance(parser, flags.FloatParser), isinstance(parser, flags.IntegerParser)
+    kind = "float" if is_float else "int" if is_int else "text"
+  # flags.mark_flag_as_required adds a validator with the message "Flag --x must have a value other than None."
+  is_required = any("None" in validator.message for validator in flag.validators)
+  return Flag(flag.name, kind, tuple(choices or ()), is_required)
 
 
 def value_of_wrong_type(flag: Flag, rng: random.Random) -> str:
   """Returns a value of another type than the flag's."""
   number = f"{rng.choice('123456789')}{rng.randrange(10 ** rng.randrange(1, 6))}"
-  wrong: dict[str, Sequence[str]] = {
+  wrong_values: dict[str, Sequence[str]] = {
     "int": ["", " ", f"{number}.5", f"{number}e2", "nan", "inf", "many", f"{number},{number}", f"--{number}", "0b1",
             "9" * rng.randrange(4301, 9000), f"{number}k", "None", "½"],
     "float": ["", "\t", "many", "1,5", f"{number}%", "0x1p", "e5", "1e", "--1", "None", "1/2"],
@@ -128,26 +136,26 @@ def value_of_wrong_type(flag: Flag, rng: random.Random) -> str:
              *(choice[:-1] for choice in flag.choices), ",".join(flag.choices) + ","],
     "text": [" ", "\t", " \n ", "\u00a0", "caf\udce9", "\udcff", "a\udc80/b"],
   }  # fmt: skip
-  return rng.choice([value for value in wrong[flag.kind] if value not in flag.choices])
+  return rng.choice([value for value in wrong_values[flag.kind] if value not in flag.choices])
 
 
 def value_out_of_range(flag: Flag, rng: random.Random) -> str:
   """Returns a number that no flag of this type accepts: not finite, too large or too small."""
   if flag.kind == "float":
-    signs = "" if rng.random() < 0.5 else "-"
+    sign = "" if rng.random() < 0.5 else "-"
     digits = f"{rng.uniform(1, 9):.3f}"
-    return rng.choice([f"{signs}nan", f"{signs}inf", "Infinity", f"{signs}{digits}e{rng.randrange(39, 308)}",
+    return rng.choice([f"{sign}nan", f"{sign}inf", "Infinity", f"{sign}{digits}e{rng.randrange(39, 308)}",
                        f"{digits}e999", "1e308", "NaN", "1" + "0" * 400])  # fmt: skip
-  beyond = [2**64, 2**80 + rng.randrange(1000), 10 ** rng.randrange(25, 400)]
-  if flag.name not in _LARGE:
-    beyond += [2**31, 2**31 + rng.randrange(1000), 2**32 - 1, 2**32, 2**63 - 1, 2**63]
-  below = [-(2**63) - rng.randrange(1, 99), -(2**80)]
-  if flag.name not in _NEGATIVE:
-    below += [-1, -rng.randrange(2, 1000), -(2**31) - 1, -(2**31)]
-  return str(rng.choice(beyond if rng.random() < 0.5 else below))
+  too_large = [2**64, 2**80 + rng.randrange(1000), 10 ** rng.randrange(25, 400)]
+  if flag.name not in _64_BIT_FLAGS:
+    too_large += [2**31, 2**31 + rng.randrange(1000), 2**32 - 1, 2**32, 2**63 - 1, 2**63]
+  too_small = [-(2**63) - rng.randrange(1, 99), -(2**80)]
+  if flag.name not in _SIGNED_FLAGS:
+    too_small += [-1, -rng.randrange(2, 1000), -(2**31) - 1, -(2**31)]
+  return str(rng.choice(too_large if rng.random() < 0.5 else too_small))
 
 
-# Flag -> values that it must refuse. They are listed here independently of the ranges that the flags declare.
+# Flag -> values that it must refuse. The list does not use the ranges that the flags declare, since it tests them.
 REFUSED_VALUES: dict[str, Sequence[str]] = {
   "learning_rate": ["0", "-0.0", "-1e-5", "1e-400", "1e-60", "0.0"],
   "epsilon": ["0", "-1e-6", "1e-310", "-0"],
@@ -203,8 +211,5 @@ REFUSED_VALUES: dict[str, Sequence[str]] = {
 }
 
 
-# (command, flag, value) for values of REFUSED_VALUES that the flag of this command accepts.
+# Exceptions to REFUSED_VALUES: (command, flag, value that the flag of this command accepts).
 ACCEPTED_VALUES = {("run_pretraining.py", "max_seq_length", "7"), *((script, "vocab_size", "4") for script in TASKS)}
-
-
-ACCEPTED_VALUES |= {("albert.export", "max_seq_length", "x")}

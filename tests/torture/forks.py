@@ -5,8 +5,8 @@ JSON on each connection: {"argv": [...], "cwd": "...", "env": {...}, "stdout": "
 process's id, and at the end its exit code. A forked process leaves the server's loop and ends like any program.
 (Python's own forkserver would end it with os._exit, which skips exit handlers.)
 
-Variables that an interpreter or a library reads only at its start (LANG, PYTHONHASHSEED, TF_CPP_MIN_LOG_LEVEL) keep the
-server's values. A command that depends on one of them needs a new interpreter.
+Some variables are read only when an interpreter starts or a library is imported (LANG, PYTHONHASHSEED,
+TF_CPP_MIN_LOG_LEVEL). They keep the server's values. A command that depends on one of them needs a new interpreter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import sys
 import threading
 from typing import Any
 
-# No import here may start a thread (see `main`), because a fork has only one thread.
+# The modules that the server imports. None may start a thread (see `main`), because a fork has only one thread.
 PRELOADED = (
   "albert",  # first: it chooses TensorFlow's kernels
   "tensorflow",
@@ -50,20 +50,21 @@ def serve(address: str) -> dict[str, Any]:
   """Forks a process for each request.
 
   Returns:
-    The request, and only in a forked process. The server itself doesn't return: it exits when its stdin is closed.
+    The request. Only a forked process returns: the server itself exits when its standard input is closed.
   """
   listener = socket.socket(socket.AF_UNIX)
   listener.bind(f"\0{address}")
   listener.listen(64)
   print("ready", flush=True)
-  woken, waker = os.pipe()
-  os.set_blocking(woken, False)
-  os.set_blocking(waker, False)
-  signal.signal(signal.SIGCHLD, lambda number, frame: None)  # needed so that each SIGCHLD writes to `waker`
-  signal.set_wakeup_fd(waker)
-  clients: dict[int, socket.socket] = {}
+  # Each SIGCHLD writes a byte to this pipe, so that the selector notices that a process has ended.
+  wakeup_reader, wakeup_writer = os.pipe()
+  os.set_blocking(wakeup_reader, False)
+  os.set_blocking(wakeup_writer, False)
+  signal.signal(signal.SIGCHLD, lambda number, frame: None)  # without a handler nothing is written
+  signal.set_wakeup_fd(wakeup_writer)
+  clients: dict[int, socket.socket] = {}  # process id -> connection to the client
   selector = selectors.DefaultSelector()
-  for source in (listener, woken, sys.stdin.fileno()):
+  for source in (listener, wakeup_reader, sys.stdin.fileno()):
     selector.register(source, selectors.EVENT_READ)
   while True:
     for key, _ in selector.select():
@@ -77,15 +78,15 @@ def serve(address: str) -> dict[str, Any]:
           selector.close()
           for connection in (listener, client, *clients.values()):
             connection.close()
-          os.close(woken)
-          os.close(waker)
+          os.close(wakeup_reader)
+          os.close(wakeup_writer)
           return request
         clients[pid] = client
         _send_number(client, pid)
-      elif key.fileobj == woken:
-        os.read(woken, 1 << 16)
-        _reap(clients)
-      else:  # the campaign has ended
+      elif key.fileobj == wakeup_reader:
+        os.read(wakeup_reader, 1 << 16)
+        _report_ended_processes(clients)
+      else:  # standard input was closed: the campaign has ended
         for pid in clients:
           with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
@@ -97,7 +98,7 @@ def _send_number(client: socket.socket, number: int) -> None:
     client.sendall(b"%d\n" % number)
 
 
-def _reap(clients: dict[int, socket.socket]) -> None:
+def _report_ended_processes(clients: dict[int, socket.socket]) -> None:
   """Sends the exit codes of all processes that have ended to their clients, and removes them from `clients`."""
   while clients:
     pid, status = os.waitpid(-1, os.WNOHANG)
@@ -114,11 +115,13 @@ def become(request: dict[str, Any]) -> None:
   os.chdir(request["cwd"])
   os.environ.clear()
   os.environ.update(request["env"])
-  flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-  for descriptor, path in ((0, os.devnull), (1, request["stdout"]), (2, request["stderr"])):
-    opened_as = os.open(path, os.O_RDONLY if descriptor == 0 else flags, 0o666)
-    os.dup2(opened_as, descriptor)
-    os.close(opened_as)
+
+  append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+  streams = ((0, os.devnull, os.O_RDONLY), (1, request["stdout"], append), (2, request["stderr"], append))
+  for descriptor, path, flags in streams:
+    opened_descriptor = os.open(path, flags, 0o666)
+    os.dup2(opened_descriptor, descriptor)
+    os.close(opened_descriptor)
   argv = request["argv"]
   python_path = [path for path in request["env"].get("PYTHONPATH", "").split(os.pathsep) if path]
   if argv[0] == "-m":
@@ -126,15 +129,15 @@ def become(request: dict[str, Any]) -> None:
   else:
     sys.argv, sys.path[0] = list(argv), os.path.dirname(os.path.abspath(argv[0]))
   sys.path[1:1] = python_path
-  prelude()
+  call_prelude()
   if argv[0] == "-m":
     runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
   else:
     runpy.run_path(argv[0], run_name="__main__")
 
 
-def prelude() -> None:
-  """Makes the call that the variable TORTURE_PRELUDE describes as JSON: [module, function, {argument: value}]."""
+def call_prelude() -> None:
+  """Makes the call that the variable TORTURE_PRELUDE describes, if it is set: [module, function, {argument: value}]."""
   text = os.environ.get("TORTURE_PRELUDE")
   if text:
     module, function, arguments = json.loads(text)
@@ -148,8 +151,8 @@ def main() -> None:
   for name in PRELOADED:
     importlib.import_module(name)
   if threading.active_count() > 1 or len(os.listdir("/proc/self/task")) > 1:
-    sys.exit("error: an import has started a thread: a fork of this process is not safe")
-  gc.freeze()  # a collection in a forked process would copy all pages
+    sys.exit("error: an import has started a thread, so a fork of this process is not safe")
+  gc.freeze()  # otherwise garbage collection in a forked process would write to all pages, and so copy them
   gc.enable()
   become(serve(address))
 

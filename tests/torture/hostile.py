@@ -1,7 +1,8 @@
-"""Attacks through files: contents that would run code, and file names that lead out of a directory.
+"""Attacks through files, for the part "safety": contents that would run code, and names that lead out of a directory.
 
-Each payload makes a file, the canary, if anything runs it. `Watch` also listens to Python's audit events, which tell
-what Python is about to run, open or delete. `violations` finds calls in source code that could run what a file holds.
+Each payload makes a file, the canary, if anything runs it. `Watch` also listens to Python's audit events: Python raises
+one before it runs code, or opens or deletes a file. `violations` finds calls in source code that could run the content
+of a file.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class _Bomb:
     self.code = code
 
   def __reduce__(self) -> tuple[Any, ...]:
+    """Tells pickle to call exec(code)."""
     return (exec, (self.code,))
 
 
@@ -39,39 +41,39 @@ def payloads(canary: Path) -> dict[str, bytes]:
   """Returns payloads by name: file contents that make the file `canary` if a library runs them."""
   code = f"open({str(canary)!r}, 'w').close()"
   bomb = _Bomb(code)
-  shell = f"touch {canary}"
-  objects = io.BytesIO()
-  np.save(objects, np.array([bomb], dtype=object), allow_pickle=True)
-  npz = io.BytesIO()
-  np.savez(npz, **{"bert/pooler/dense/kernel": np.array([bomb], dtype=object)})
-  torch = io.BytesIO()
-  with zipfile.ZipFile(torch, "w") as archive:
+  shell_command = f"touch {canary}"
+  npy_file, npz_file, torch_file = io.BytesIO(), io.BytesIO(), io.BytesIO()
+  np.save(npy_file, np.array([bomb], dtype=object), allow_pickle=True)
+  np.savez(npz_file, **{"bert/pooler/dense/kernel": np.array([bomb], dtype=object)})
+  with zipfile.ZipFile(torch_file, "w") as archive:
     archive.writestr("archive/data.pkl", pickle.dumps(bomb))
     archive.writestr("archive/version", "3\n")
   pickles = {f"pickle, protocol {protocol}": pickle.dumps(bomb, protocol) for protocol in range(6)}
   return pickles | {
     "pickle, gzip": gzip.compress(pickle.dumps(bomb)),
     "pickle after a line": b"id\tlabel\n" + pickle.dumps(bomb, 0) + b"\n",
-    "npy of objects": objects.getvalue(),
-    "npz of objects": npz.getvalue(),
-    "torch archive": torch.getvalue(),
+    "npy of objects": npy_file.getvalue(),
+    "npz of objects": npz_file.getvalue(),
+    "torch archive": torch_file.getvalue(),
     "marshalled code": marshal.dumps(compile(code, "payload", "exec")),
-    "Python source": f"__import__('os').system({shell!r})\n".encode(),
+    "Python source": f"__import__('os').system({shell_command!r})\n".encode(),
     "expression": f'[exec("{code}")]'.encode(),
-    "YAML": f"!!python/object/apply:os.system ['{shell}']\n".encode(),
-    "jsonpickle": json.dumps({"py/reduce": [{"py/function": "os.system"}, {"py/tuple": [shell]}]}).encode(),
+    "YAML": f"!!python/object/apply:os.system ['{shell_command}']\n".encode(),
+    "jsonpickle": json.dumps({"py/reduce": [{"py/function": "os.system"}, {"py/tuple": [shell_command]}]}).encode(),
     "Keras Lambda": json.dumps(
       {"class_name": "Lambda", "module": "builtins", "config": {"function": [code, None, None]}}
     ).encode(),
-    "shell in values": json.dumps({"task": f"$({shell})", "model": f"`{shell}`", "step": f"; {shell}"}).encode(),
+    "shell in values": json.dumps(
+      {"task": f"$({shell_command})", "model": f"`{shell_command}`", "step": f"; {shell_command}"}
+    ).encode(),
     "template": json.dumps(
       {"task": f"{{{{ {code} }}}}", "data": f"${{{code}}}", "x": f"{{0.__class__}}{code}"}
     ).encode(),
   }
 
 
-# Audit events that must not come while a file is read.
-_FORBIDDEN = {
+# Audit events that must not be raised while a file is read.
+_FORBIDDEN_EVENTS = {
   "pickle.find_class",
   "os.system",
   "os.exec",
@@ -81,7 +83,7 @@ _FORBIDDEN = {
   "code.__new__",
 }
 # Audit events that change files -> how many of their first arguments are paths.
-_CHANGING = {
+_FILE_EVENTS = {
   "os.remove": 1,
   "os.rename": 2,
   "os.rmdir": 1,
@@ -95,11 +97,11 @@ _MSGSPEC_UTILS = msgspec._utils.__file__
 
 
 class Watch:
-  """A context that records what this thread does in it.
+  """A context that records what this thread runs and opens in it.
 
   Attributes:
-    ran: audit events that run code; imports are left out.
-    opened: paths that were opened, deleted, renamed or otherwise changed.
+    ran: the audit events of code that was run, without imports.
+    opened: the paths that were opened, deleted, renamed or otherwise changed.
   """
 
   _active: Watch | None = None
@@ -124,13 +126,13 @@ class Watch:
 
   def record(self, event: str, arguments: tuple[Any, ...]) -> None:
     """Records an audit event if it runs code, or opens or changes a file."""
-    if event in _FORBIDDEN or event in ("exec", "marshal.loads"):
+    if event in _FORBIDDEN_EVENTS or event in ("exec", "marshal.loads"):
       if not _is_import():
         self.ran.append(f"{event} {str(arguments)[:80]}")
     elif event == "open" and isinstance(arguments[0], str | bytes):
       self.opened.add(os.path.realpath(os.fsdecode(arguments[0])))
-    elif event in _CHANGING:
-      paths = arguments[: _CHANGING[event]]
+    elif event in _FILE_EVENTS:
+      paths = arguments[: _FILE_EVENTS[event]]
       self.opened |= {os.path.realpath(os.fsdecode(path)) for path in paths if isinstance(path, str | bytes)}
 
 
@@ -141,7 +143,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _is_import() -> bool:
-  """Whether the current event comes from an import, or from msgspec, which evaluates the annotations of schemas."""
+  """Whether the current event was raised by an import, or by msgspec, which evaluates the annotations of schemas."""
   frame = sys._getframe()
   while frame is not None:
     if frame.f_code.co_filename.startswith("<frozen importlib") or frame.f_code.co_filename == _MSGSPEC_UTILS:
@@ -151,7 +153,7 @@ def _is_import() -> bool:
 
 
 def names_outside(directory: Path, target: Path) -> dict[str, str]:
-  """Returns names, by their form, that a manifest in `directory` could use for the file `target` outside of it."""
+  """Returns names that a manifest in `directory` could use for the file `target` outside: {form of the name: name}."""
   up = os.path.relpath(target, directory)
   return {
     "../": up,
@@ -170,12 +172,14 @@ def names_outside(directory: Path, target: Path) -> dict[str, str]:
 
 # ---- source code -------------------------------------------------------------------------------------------
 
+# Forbidden modules.
 _MODULES = {
   "pickle", "_pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "yaml", "ruamel",
   "jsonpickle", "h5py", "torch", "code", "codeop", "runpy", "pty", "tarfile", "imp", "xmlrpc", "ctypes",
   "cffi",
 }  # fmt: skip
-_NAMES = {"eval", "exec", "compile", "__import__", "execfile", "input"}
+# Forbidden built-in functions.
+_BUILT_INS = {"eval", "exec", "compile", "__import__", "execfile", "input"}
 # Forbidden attributes of any object.
 _ATTRIBUTES = {
   "system", "popen", "extractall", "unpack_archive", "import_module", "load_model", "model_from_json",
@@ -183,21 +187,21 @@ _ATTRIBUTES = {
   "numpy_function", "py_func", "read_pickle", "import_meta_graph", "load_library", "load_op_library",
   "literal_eval", "spawnlp", "execv", "execve", "execvp", "getstatusoutput", "fromfile",
 }  # fmt: skip
-# Forbidden functions, as they are written.
-_QUALIFIED = {
+# Forbidden functions whose last name alone would be allowed.
+_QUALIFIED_NAMES = {
   "np.load", "numpy.load", "tf.saved_model.load", "keras.layers.deserialize", "subprocess.getoutput",
 }  # fmt: skip
-# Uses that are there on purpose: file -> names, each with its reason.
+# File -> the forbidden names that it may use. A comment gives the reason.
 ALLOWED = {
-  "albert/data/dynamic_masking.py": {"numpy_function"},  # a function of the source
-  "albert/startup.py": {"execv", "import_module"},  # the same command again; the command that setup.py names
-  # Names of the source's own tables.
+  "albert/data/dynamic_masking.py": {"numpy_function"},  # calls a function of this project
+  "albert/startup.py": {"execv", "import_module"},  # starts the same command again; imports a command of setup.py
+  # These import modules that are listed in the same file.
   "albert/__init__.py": {"import_module"},
   "albert/tasks/__init__.py": {"import_module"},
-  # An argument and attribute of this name, which is never called.
+  # A parameter and an attribute are named eval. They are not called.
   "albert/tasks/definitions.py": {"eval"},
   "albert/tasks/question_definitions.py": {"eval"},
-  # An exported model is a program: see docs/reliability.md.
+  # An exported model is a program that the user chose to run: see docs/reliability.md.
   "albert/predict/exported_model.py": {"tf.saved_model.load"},
   # Tokenizer.from_config takes a TokenizerConfig. The function of Keras with this name makes objects of any class.
   "albert/export/served_model.py": {"from_config"},
@@ -206,12 +210,12 @@ ALLOWED = {
 
 
 def violations(source: str) -> Iterator[tuple[int, str]]:
-  """Yields (line number, name) of each module, function or attribute that could run what a file holds.
+  """Yields (line number, name) of each module, function or attribute that could run the content of a file.
 
-  A name of _NAMES that is called ends in `()`.
+  The name of a built-in function ends in `()` if it is called.
   """
   tree = ast.parse(source)
-  called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+  called_nodes = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
   for node in ast.walk(tree):
     if isinstance(node, ast.Import):
       yield from ((node.lineno, alias.name) for alias in node.names if alias.name.split(".")[0] in _MODULES)
@@ -219,11 +223,11 @@ def violations(source: str) -> Iterator[tuple[int, str]]:
       if (node.module or "").split(".")[0] in _MODULES:
         yield node.lineno, node.module or ""
       yield from ((node.lineno, alias.name) for alias in node.names if alias.name in _ATTRIBUTES)
-    elif isinstance(node, ast.Name) and node.id in _NAMES:
-      yield node.lineno, f"{node.id}()" if id(node) in called else node.id
+    elif isinstance(node, ast.Name) and node.id in _BUILT_INS:
+      yield node.lineno, f"{node.id}()" if id(node) in called_nodes else node.id
     elif isinstance(node, ast.Attribute):
       text = ast.unparse(node)
-      if text in _QUALIFIED:
+      if text in _QUALIFIED_NAMES:
         yield node.lineno, text
       elif node.attr in _ATTRIBUTES:
         yield node.lineno, node.attr
@@ -232,9 +236,10 @@ def violations(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _unsafe_arguments(call: ast.Call) -> Iterator[tuple[int, str]]:
+  """Yields (line number, argument) of arguments that allow a function to run code of a file."""
   for keyword in call.keywords:
-    is_true = not (isinstance(keyword.value, ast.Constant) and keyword.value.value is False)
-    if keyword.arg in ("shell", "allow_pickle") and is_true:
+    is_false = isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+    if keyword.arg in ("shell", "allow_pickle") and not is_false:
       yield call.lineno, f"{keyword.arg}={ast.unparse(keyword.value)}"
     if keyword.arg == "safe_mode":
       yield call.lineno, "safe_mode"

@@ -1,4 +1,7 @@
-"""Compares the files that two runs of the same command wrote: bit by bit, except for times and host names."""
+"""Compares the files that two runs of the same command wrote: bit by bit, except for times and host names.
+
+Used by the parts that stop commands: "kills", "processes", "signals", "disks" and "damage".
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,19 @@ from albert.io import files
 # The fields of a log that depend on the speed or the time of a run.
 _TIMES = ("examples_per_second", "seconds", "time")
 _LOGS = {"metrics.jsonl", "eval_metrics.jsonl"}
-# Not compared byte by byte: checkpoints have a comparison of their own, and the others hold times.
+# Not compared byte by byte: checkpoints, which are compared tensor by tensor, and files that hold times.
 _NOT_COMPARED = {"environment.json", "checkpoints", "tensorboard", "curves.png"}
 
 
 def leftovers(directory: Path) -> list[str]:
   """Lists staging files, staging directories and lock files anywhere below `directory`."""
-  left = (path for path in directory.rglob("*") if files.is_staging_name(path.name) or path.name.endswith(".lock"))
-  return sorted(str(path.relative_to(directory)) for path in left)
+  paths = (path for path in directory.rglob("*") if files.is_staging_name(path.name) or path.name.endswith(".lock"))
+  return sorted(str(path.relative_to(directory)) for path in paths)
 
 
 @functools.lru_cache(maxsize=64)
 def read_tensors(prefix: str, mtime_ns: int) -> dict[str, bytes]:
-  """Reads the tensors of a TensorFlow checkpoint by name. `mtime_ns` only renews the cache when the file changes."""
+  """Reads the tensors of a TensorFlow checkpoint by name. `mtime_ns` is part of the cache's key."""
   import tensorflow as tf
 
   reader = tf.train.load_checkpoint(prefix)
@@ -62,13 +65,13 @@ def _file_names(directory: Path) -> set[Path]:
 
 
 def difference_of_runs(a: Path, b: Path, *, stopped_at: int = 0) -> str | None:
-  """Returns None if two runs have the same checkpoints, logs, results and predictions, else what differs in one line.
+  """Returns None if two runs have the same checkpoints, logs, results and predictions, else one line: what differs.
 
   Args:
     a, b: the output directories of a run_*.py script.
-    stopped_at: the step at which a signal stopped run `a`, 0 if none did. Run `a` may then have a checkpoint of this
-      step, in addition to those of `b` or in place of the oldest one. The line of metrics.jsonl that covers the stop is
-      not compared, because it averages only the steps after the stop.
+    stopped_at: the step at which a signal stopped run `a`; 0 if there was no signal. A stopped run may have a
+      checkpoint of this step, in addition to those of `b` or in place of the oldest one. The line of metrics.jsonl
+      that covers this step is not compared, because it averages only the steps after the stop.
   """
   if left := leftovers(a):
     return f"left over: {left}"
@@ -85,16 +88,17 @@ def _step_of(name: str) -> int:
 
 
 def _difference_of_checkpoints(a: Path, b: Path, stopped_at: int) -> str | None:
-  names_a, names_b = ({path.name for path in (run / "checkpoints").iterdir()} for run in (a, b))
+  names_a = {path.name for path in (a / "checkpoints").iterdir()}
+  names_b = {path.name for path in (b / "checkpoints").iterdir()}
   if not _has_expected_names(names_a, names_b, stopped_at):
     return f"checkpoints {sorted(names_a)} instead of {sorted(names_b)}"
   checkpoints_a, checkpoints_b = tensors_of(a), tensors_of(b)
   for step, tensors_b in checkpoints_b.items():
-    tensors_a = checkpoints_a.get(step, tensors_b)
+    tensors_a = checkpoints_a.get(step, tensors_b)  # a stopped run may lack the oldest checkpoint
     if tensors_a != tensors_b:
       different = [name for name in tensors_b if tensors_a.get(name) != tensors_b[name]]
       return f"{step}: tensors that differ: {different[:5]}"
-  best_a, best_b = (run / "checkpoints" / "best.json" for run in (a, b))
+  best_a, best_b = a / "checkpoints" / "best.json", b / "checkpoints" / "best.json"
   if best_b.is_file() and best_a.read_bytes() != best_b.read_bytes():
     return "best.json differs"
   return None if checkpoints_b else "no checkpoint"
@@ -102,24 +106,27 @@ def _difference_of_checkpoints(a: Path, b: Path, stopped_at: int) -> str | None:
 
 def _has_expected_names(names: set[str], expected: set[str], stopped_at: int) -> bool:
   """Compares the names of checkpoints; see `difference_of_runs` for the steps that a stopped run may have."""
-  steps, expected_steps = ({_step_of(name) for name in group if _is_step(name)} for group in (names, expected))
-  others, expected_others = ({name for name in group if not _is_step(name)} for group in (names, expected))
+  steps, other_names = _split_names(names)
+  expected_steps, expected_other_names = _split_names(expected)
   with_stop = expected_steps | {stopped_at}
   without_oldest = with_stop - {min(expected_steps, default=0)}
-  return others == expected_others and steps in (expected_steps, with_stop, without_oldest)
+  return other_names == expected_other_names and steps in (expected_steps, with_stop, without_oldest)
 
 
-def _is_step(name: str) -> bool:
-  return name.startswith("step-")
+def _split_names(names: set[str]) -> tuple[set[int], set[str]]:
+  """Returns the steps of the names "step-N", and the other names."""
+  checkpoint_names = {name for name in names if name.startswith("step-")}
+  return {_step_of(name) for name in checkpoint_names}, names - checkpoint_names
 
 
 def _difference_of_results(a: Path, b: Path, stopped_at: int) -> str | None:
-  names_a, names_b = ({path.name for path in run.iterdir()} for run in (a, b))
+  names_a, names_b = {path.name for path in a.iterdir()}, {path.name for path in b.iterdir()}
   if names_a != names_b:
     return f"files of only one of them: {sorted(names_a ^ names_b)}"
   for name in sorted(names_a - _NOT_COMPARED):
     if name in _LOGS:
-      is_equal = _without_line_of(stopped_at, log_lines(a / name)) == _without_line_of(stopped_at, log_lines(b / name))
+      lines_a, lines_b = log_lines(a / name), log_lines(b / name)
+      is_equal = _without_line_of(stopped_at, lines_a) == _without_line_of(stopped_at, lines_b)
     elif (a / name).is_dir():
       is_equal = difference_of_files(a / name, b / name) is None
     else:
@@ -133,25 +140,27 @@ def _without_line_of(step: int, lines: list[dict[str, Any]]) -> list[dict[str, A
   """Drops the line that averages the steps before and after `step`. A line that ends exactly at `step` is kept."""
   if not step:
     return lines
-  ends = [line["step"] for line in lines if line["step"] >= step]
-  end_of_dropped = min(ends, default=0)
-  return [line for line in lines if line["step"] != end_of_dropped or line["step"] == step]
+  later_steps = [line["step"] for line in lines if line["step"] >= step]
+  covering_step = min(later_steps, default=0)  # the line of this step averages the steps up to it
+  if covering_step == step:
+    return lines
+  return [line for line in lines if line["step"] != covering_step]
 
 
 def _content(run: Path, name: str) -> bytes:
-  """Reads a file of a run, and writes RUN for the run's directory, which the file may name."""
+  """Reads a file of a run. The path of the run, which the file may contain, is replaced by RUN."""
   return (run / name).read_bytes().replace(str(run).encode(), b"RUN")
 
 
-_LOADING = threading.Lock()
+_loading_lock = threading.Lock()
 
 
 def answers(model: Path) -> dict[str, bytes]:
-  """Returns the outputs of an exported model for three requests of made-up texts, as bytes by name."""
+  """Returns the outputs of an exported model for three requests with made-up texts: {name of the output: bytes}."""
   import tensorflow as tf
-  import tensorflow_text  # noqa: F401 - its operations
+  import tensorflow_text  # noqa: F401 - registers operations of the model
 
-  with _LOADING:
+  with _loading_lock:
     signature = tf.saved_model.load(str(model)).signatures["serving_default"]
     names = sorted(signature.structured_input_signature[1])
     texts = {name: tf.constant([f"the teacher sold {name}", "nobody", ""]) for name in names}

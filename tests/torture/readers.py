@@ -1,4 +1,4 @@
-"""All kinds of files that the commands read, each with the function that reads it. The part "safety" attacks them."""
+"""All kinds of files that the commands read, each with a function that reads it. The part "safety" uses them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from tests.report.run_files import make_run
 
 @dataclasses.dataclass(frozen=True)
 class FileReader:
-  """A kind of file.
+  """A kind of file, and how to read it.
 
   Attributes:
-    name: the file's path relative to a working directory.
+    name: the path of the file in a working directory.
     read: reads the file at a path.
-    prepare: makes the other files that `read` needs, in an empty working directory.
+    prepare: makes the other files that `read` needs, in a working directory that is still empty.
   """
 
   name: str
@@ -75,23 +75,23 @@ def _read_bundle(path: Path) -> object:
   return _read_weights(path.with_name("weights"))
 
 
-def _featurize(raw: Any) -> examples.TokenizedExamples:
-  ones = np.ones(len(raw), np.int32)
+def _featurize(numbers: Any) -> examples.TokenizedExamples:
+  ones = np.ones(len(numbers), np.int32)
   return examples.TokenizedExamples(ones, ones, ones)
 
 
 def _read_feature_cache(path: Path) -> object:
-  """Fills a feature cache, puts the file in the place of the cached one, and reads the cache."""
+  """Fills a feature cache, overwrites the cached file with the file at `path`, and reads the cache."""
 
-  def make_examples() -> None:
-    cached = feature_cache.make_examples([1, 2], _featurize, name="features", key={}, cache_dir=str(path.parent))
-    if cached.num_examples != 2:
+  def use_cache() -> None:
+    tokenized = feature_cache.make_examples([1, 2], _featurize, name="features", key={}, cache_dir=str(path.parent))
+    if tokenized.num_examples != 2:
       raise AssertionError("the cache gave other examples")
 
-  make_examples()
+  use_cache()
   cache_file = next(path.parent.glob("features-*.tfrecord"))
   cache_file.write_bytes(path.read_bytes())
-  make_examples()
+  use_cache()
   return None
 
 
@@ -107,7 +107,8 @@ def _read_table(path: Path) -> object:
   return tables.read_header(str(path)), tables.read_table(str(path), ["id", "label"])
 
 
-_PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
+# Files that torch or pickle writes. They must be refused.
+_PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 
 
 def _read_race(path: Path) -> object:
@@ -119,7 +120,7 @@ def _open_exported_model(path: Path) -> object:
 
 
 READERS: tuple[FileReader, ...] = (
-  *(FileReader(f"weights{end}", _read_weights) for end in (".npz", ".safetensors", *_PICKLES)),
+  *(FileReader(f"weights{suffix}", _read_weights) for suffix in (".npz", ".safetensors", *_PICKLE_SUFFIXES)),
   FileReader("model/model.safetensors", lambda path: _read_weights(path.parent)),
   FileReader("model/model.safetensors.index.json", lambda path: _read_weights(path.parent)),
   FileReader("model/pytorch_model.bin", lambda path: _read_weights(path.parent)),
@@ -146,15 +147,15 @@ READERS: tuple[FileReader, ...] = (
     )
   ),
   FileReader("manifest.json", lambda path: manifest.Manifest.load(str(path.parent))),
-  FileReader("shard.tfrecord", lambda path: [records.decode_example(r) for r in records.read_records(str(path))]),
+  FileReader("shard.tfrecord", lambda path: list(map(records.decode_example, records.read_records(str(path))))),
   FileReader("shards.tfrecord", lambda path: shards.count_and_hash_shards([str(path)])),
   FileReader("cached.tfrecord", _read_feature_cache),
   FileReader("spiece.model", lambda path: Tokenizer(str(path)).encode("a text")),
-  *(FileReader(f"table{end}", _read_table) for end in (".tsv", ".csv", ".jsonl")),
+  *(FileReader(f"table{suffix}", _read_table) for suffix in (".tsv", ".csv", ".jsonl")),
   FileReader("squad.json", lambda path: squad_data.read_questions([str(path)], version_2=True, with_answers=True)),
-  *(FileReader(f"race{end}", _read_race) for end in (".txt", ".jsonl")),
+  *(FileReader(f"race{suffix}", _read_race) for suffix in (".txt", ".jsonl")),
   FileReader("recipe.json", lambda path: recipes.read_recipe(str(path), "pretraining")),
-  *(FileReader(f"corpus{end}", lambda path: list(open_text_lines(str(path)))) for end in (".txt", ".txt.gz")),
+  *(FileReader(f"corpus{suffix}", lambda path: list(open_text_lines(str(path)))) for suffix in (".txt", ".txt.gz")),
   FileReader(f"model/{DESCRIPTION}", _open_exported_model, _make_exported_model),
   FileReader("model/saved_model.pb", _open_exported_model, _make_exported_model),
   FileReader("values.json", lambda path: files.read_json(str(path))),

@@ -22,11 +22,11 @@ Value = TypeVar("Value")
 
 
 class MakingFailed(Exception):
-  """A command failed that should have made a shared file or run."""
+  """A command that makes a shared file or run has failed."""
 
 
 class shared(cached_property[Value]):
-  """A cached property whose first use makes a file or a run. Threads that ask at the same time wait for it."""
+  """A cached property whose first use makes a file or a run. Other threads wait until it is made."""
 
   def __get__(self, owner: Any, kind: type[Any] | None = None) -> Any:
     with owner._lock if owner is not None else contextlib.nullcontext():
@@ -36,20 +36,21 @@ class shared(cached_property[Value]):
 class Runs:
   """Shared files and runs. A case must not change them: it works on copies.
 
-  Each `..._command` method returns the arguments of one command. `flags` come last, so they win over the flags before
-  them.
+  Each method `..._command` returns the arguments of one command, which end with `flags`. A flag that is given twice has
+  its last value, so `flags` can replace the others.
   """
 
   directory: Path
   _lock: threading.RLock
 
   def run(self, argv: Sequence[str], **options: Any) -> Finished:
+    """Runs a command and waits for its end. Workplace implements it."""
     raise NotImplementedError
 
-  def _made(self, name: str, make: Callable[[Path], list[str]]) -> Path:
-    """Runs the command that `make` returns for the output directory `name`. Returns this directory."""
+  def make_output(self, name: str, make_argv: Callable[[Path], list[str]]) -> Path:
+    """Runs the command that `make_argv` returns for the output directory `name`. Returns this directory."""
     output = self.directory / name
-    finished = self.run(make(output))
+    finished = self.run(make_argv(output))
     if finished.code:
       raise MakingFailed(f"{name}: exit code {finished.code}: {finished.stderr}")
     return output
@@ -80,7 +81,7 @@ class Runs:
   @shared
   def shards(self) -> Path:
     """A directory with four shards of `corpus`, and their manifest."""
-    return self._made("shards", self.data_prep_command)
+    return self.make_output("shards", self.data_prep_command)
 
   @shared
   def glue_dir(self) -> Path:
@@ -152,14 +153,15 @@ class Runs:
       *flags,
     ]
 
-  def _finetuning(self, length: int) -> list[str]:
+  def _finetuning_flags(self, max_seq_length: int) -> list[str]:
+    """The flags of a run that finetunes for 4 steps and evaluates."""
     return [
       "--do_train",
       "--do_eval",
       "--from_scratch",
       f"--spm_model_file={self.vocabulary}",
       *self.model_flags,
-      f"--max_seq_length={length}",
+      f"--max_seq_length={max_seq_length}",
       "--train_batch_size=8",
       "--eval_batch_size=16",
       "--num_train_steps=4",
@@ -172,22 +174,22 @@ class Runs:
   def classifier_command(self, output_dir: Path | str, *flags: str) -> list[str]:
     """run_classifier.py: MRPC, 4 steps, an evaluation and predictions."""
     task = ["--task_name=mrpc", f"--data_dir={self.glue_dir}", "--do_predict", "--eval_every_steps=2"]
-    return ["run_classifier.py", *self._finetuning(32), *task, f"--output_dir={output_dir}", *flags]
+    return ["run_classifier.py", *self._finetuning_flags(32), *task, f"--output_dir={output_dir}", *flags]
 
   def squad_command(self, output_dir: Path | str, *flags: str) -> list[str]:
     """run_squad.py: version 2, 4 steps, an evaluation and predictions."""
-    data = [
+    files = [
       f"--train_file={self.squad_train_file}",
       f"--eval_file={self.squad_dev_file}",
       f"--predict_file={self.squad_dev_file}",
     ]
     lengths = ["--max_query_length=12", "--doc_stride=16", "--version_2_with_negative", "--do_predict"]
-    return ["run_squad.py", *self._finetuning(48), *data, *lengths, f"--output_dir={output_dir}", *flags]
+    return ["run_squad.py", *self._finetuning_flags(48), *files, *lengths, f"--output_dir={output_dir}", *flags]
 
   def race_command(self, output_dir: Path | str, *flags: str) -> list[str]:
     """run_race.py: 4 steps, an evaluation and predictions."""
     task = [f"--data_dir={self.race_dir}", "--max_qa_length=24", "--eval_every_steps=0", "--do_predict"]
-    return ["run_race.py", *self._finetuning(64), *task, f"--output_dir={output_dir}", *flags]
+    return ["run_race.py", *self._finetuning_flags(64), *task, f"--output_dir={output_dir}", *flags]
 
   def export_command(self, run: Path | str, output_dir: Path | str, *flags: str) -> list[str]:
     """albert.export of a run."""
@@ -203,22 +205,22 @@ class Runs:
   @shared
   def pretraining_run(self) -> Path:
     """A finished run of `pretraining_command`."""
-    return self._made("pretrained", self.pretraining_command)
+    return self.make_output("pretrained", self.pretraining_command)
 
   @shared
   def classifier_run(self) -> Path:
     """A finished run of `classifier_command`."""
-    return self._made("classified", self.classifier_command)
+    return self.make_output("classified", self.classifier_command)
 
   @shared
   def squad_run(self) -> Path:
     """A finished run of `squad_command`."""
-    return self._made("answered", self.squad_command)
+    return self.make_output("answered", self.squad_command)
 
   @shared
   def race_run(self) -> Path:
     """A finished run of `race_command`."""
-    return self._made("chosen", self.race_command)
+    return self.make_output("chosen", self.race_command)
 
   @shared
   def exported_classifier(self) -> Path:
@@ -236,5 +238,6 @@ class Runs:
     return self._exported("race", self.race_run)
 
   def _exported(self, name: str, run: Path) -> Path:
-    models = self._made(f"model_of_{name}", lambda output: self.export_command(run, output))
+    """Exports a run, and returns the directory of its one model."""
+    models = self.make_output(f"model_of_{name}", lambda output: self.export_command(run, output))
     return next(models.glob("*/*/saved_model.pb")).parent

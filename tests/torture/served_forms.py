@@ -1,4 +1,4 @@
-"""Exported models, and the answers of two routes to the same texts: the exported model, and the run that it is from."""
+"""Exported models for the part "strings": their answers are compared with those of the runs they come from."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
   from tests.export.pipelines import Run
 
 
-# Requests that are answered together.
+# Number of requests that are answered together.
 BATCH_SIZE = 50
 
 
-# Largest difference between the numbers of both routes: absolute for numbers up to 1, else relative.
+# Largest difference between a number of the exported model and that of the run: absolute up to 1, else relative.
 _TOLERANCE = 2e-4
 
 
@@ -33,7 +33,7 @@ _MAX_TIES = 0.01
 
 
 # Longer texts are cut to this many bytes, except for _FORMS_WITH_LONG_TEXTS.
-_MAX_BYTES = 20_000
+_MAX_TEXT_BYTES = 20_000
 
 
 _FORMS_WITH_LONG_TEXTS = ("classifier", "pair")
@@ -42,7 +42,7 @@ _FORMS_WITH_LONG_TEXTS = ("classifier", "pair")
 _SQUAD = ("squad_v1", "squad_v2")
 
 
-# The global state of TensorFlow and Keras is not safe for several threads.
+# Held while models are built: the global state of Keras is not safe for several threads.
 keras_lock = threading.Lock()
 
 
@@ -50,21 +50,23 @@ Request = dict[str, Any]
 
 
 def make_requests(form: str, texts: Sequence[bytes], context: Context) -> list[Request]:
-  """Makes a request of each text, as bytes. Further fields of a request hold other texts."""
+  """Makes one request of each text. If a form has several fields, the others hold other texts. All are bytes."""
   rng = context.rng("requests", form)
   if form not in _FORMS_WITH_LONG_TEXTS:
-    texts = [text[:_MAX_BYTES] for text in texts]
+    texts = [text[:_MAX_TEXT_BYTES] for text in texts]
   others = rng.sample(texts, len(texts))
   if form in ("classifier", "embeddings"):
     return [{"text": text} for text in texts]
   if form == "fill_mask":
-    offsets = [rng.randrange(min(len(text), 60) + 1) for text in texts]
-    return [{"text": text[:n] + b"[MASK]" + text[n:]} for text, n in zip(texts, offsets, strict=True)]
+    mask_offsets = [rng.randrange(min(len(text), 60) + 1) for text in texts]
+    return [
+      {"text": text[:offset] + b"[MASK]" + text[offset:]} for text, offset in zip(texts, mask_offsets, strict=True)
+    ]
   if form in ("sentence_order", "regression", "pair"):
-    return [{"text_a": a, "text_b": b} for a, b in zip(texts, others, strict=True)]
+    return [{"text_a": text, "text_b": other} for text, other in zip(texts, others, strict=True)]
   if form in _SQUAD:
     ends = (b"", b" the river", " 東 \u200bletter\x01".encode())
-    return [{"question": q, "context": c + rng.choice(ends)} for q, c in zip(others, texts, strict=True)]
+    return [{"question": other, "context": text + rng.choice(ends)} for text, other in zip(texts, others, strict=True)]
   return [
     {
       "article": text,
@@ -75,29 +77,38 @@ def make_requests(form: str, texts: Sequence[bytes], context: Context) -> list[R
   ]
 
 
-def _as_texts(request: Request) -> Request:
-  return {k: [as_read(t) for t in v] if isinstance(v, list) else as_read(v) for k, v in request.items()}
+def _decode_request(request: Request) -> Request:
+  """Decodes the texts of a request as a served model does. A field holds one text or a list of texts."""
+  return {
+    name: [as_read(text) for text in field] if isinstance(field, list) else as_read(field)
+    for name, field in request.items()
+  }
 
 
 def _find_difference(request: Request, answer: dict[str, Any], expected: dict[str, Any]) -> str | None:
-  """Compares the numbers of an answer with those of the other route, and its span with its offsets.
+  """Compares the numbers of an answer with the expected ones, and the text of a span with its offsets.
+
+  Args:
+    request: the request, decoded.
+    answer: the answer of the exported model.
+    expected: the answer of the run. Its arrays may be padded behind the elements of `answer`.
 
   Returns:
     The first difference; None if there is none.
   """
   for name, expected_value in expected.items():
-    if isinstance(expected_value, str):
+    if isinstance(expected_value, str) or name == "option":  # the best option may differ if two have equal scores
       continue
     value = answer[name]
     numbers = np.atleast_1d(np.array(list(value.values()) if isinstance(value, dict) else value, np.float64))
-    if name == "option" or not numbers.size:  # options may have equal scores; all masks may have been cut off
+    if not numbers.size:  # a text was truncated before its mask
       continue
     expected_numbers = np.atleast_1d(np.array(expected_value, np.float64))
     expected_numbers = expected_numbers[tuple(slice(size) for size in numbers.shape)]  # without padding
     if numbers.shape != expected_numbers.shape:
       return f"{name} has the shape {numbers.shape} instead of {expected_numbers.shape}"
     if np.any(np.abs(numbers - expected_numbers) > _TOLERANCE * np.maximum(1.0, np.abs(expected_numbers))):
-      return f"{name} is {numbers.ravel()[:4]}, by the other route {expected_numbers.ravel()[:4]}"
+      return f"{name} is {numbers.ravel()[:4]} instead of {expected_numbers.ravel()[:4]}"
   if "best_text" in answer and request["context"][answer["start"] : answer["end"]] != answer["best_text"]:
     return f"best_text {answer['best_text'][:40]!r} is not the text between start and end"
   return None
@@ -105,9 +116,9 @@ def _find_difference(request: Request, answer: dict[str, Any], expected: dict[st
 
 @dataclasses.dataclass
 class ServedForm:
-  """An exported model, and the answers of both routes to the same requests.
+  """An exported model, and its answers and those of its run to the same requests.
 
-  One case calls `prepare`. The other cases wait for it.
+  One case calls `prepare`, which makes them. The other cases wait until it has ended.
 
   Attributes:
     name: the form, or "pair".
@@ -116,7 +127,7 @@ class ServedForm:
     ready: set when `prepare` has ended.
     served: the answers of the exported model.
     expected: the answers of the run that it was exported from.
-    predicted: the end of the command albert.predict for these requests.
+    predicted: how the command albert.predict ended, which printed its answers to these requests.
     model: the exported model.
   """
 
@@ -130,8 +141,8 @@ class ServedForm:
   model: Any = None
 
   @functools.cached_property
-  def texts(self) -> list[Request]:
-    return [_as_texts(request) for request in self.requests]
+  def decoded_requests(self) -> list[Request]:
+    return [_decode_request(request) for request in self.requests]
 
   def prepare(self) -> str | None:
     """Exports the model, and collects all answers. Returns what went wrong, or None."""
@@ -141,6 +152,7 @@ class ServedForm:
       self.ready.set()
 
   def _prepare(self) -> str | None:
+    """Exports a newly initialized model, and collects the answers of the model, its run and albert.predict."""
     from tests.export.pipelines import FORMS, PAIR, write_run
 
     directory, workplace = self.context.directory / self.name, self.context.workplace
@@ -151,48 +163,51 @@ class ServedForm:
     finished = workplace.run(
       workplace.export_command(run.directory, directory / "models", f"--name={self.name}", *task)
     )
-    if wrong := finished.wrong():
+    if wrong := finished.unexpected_end():
       return wrong
-    lines = directory / "requests.jsonl"
-    lines.write_text("".join(json.dumps({"n": n, **r}) + "\n" for n, r in enumerate(self.texts)), encoding="utf-8")
-    command = ["-m", "albert.predict", f"--model={directory / 'models' / self.name}", f"--input_file={lines}"]
-    predicting = workplace.start(command)
+    path = directory / "requests.jsonl"
+    lines = [json.dumps({"n": number, **request}) + "\n" for number, request in enumerate(self.decoded_requests)]
+    path.write_text("".join(lines), encoding="utf-8")
+    command = ["-m", "albert.predict", f"--model={directory / 'models' / self.name}", f"--input_file={path}"]
+    prediction = workplace.start(command)
     self._answer(directory / "models" / self.name, run)
-    self.predicted = predicting.finish()
-    return self.predicted.wrong()
+    self.predicted = prediction.finish()
+    return self.predicted.unexpected_end()
 
   def _answer(self, directory: Path, run: Run) -> None:
+    """Collects the answers of the exported model in `directory` and of the run it was exported from."""
     from albert.predict.exported_model import ExportedModel
     from albert.predict.requests import PredictRequest
 
     with keras_lock:
       self.model = ExportedModel(str(directory))
     for start in range(0, len(self.requests), BATCH_SIZE):
-      rows = self.requests[start : start + BATCH_SIZE]
-      self.served += self.model.answer([PredictRequest(start + n + 1, row) for n, row in enumerate(rows)])
+      batch = self.requests[start : start + BATCH_SIZE]
+      predict_requests = [PredictRequest(line, request) for line, request in enumerate(batch, start + 1)]
+      self.served += self.model.answer(predict_requests)
       with keras_lock:
-        answers = run.expected_answers(self.texts[start : start + BATCH_SIZE])
-      self.expected += [{name: value[n] for name, value in answers.items()} for n in range(len(rows))]
+        answers = run.expected_answers(self.decoded_requests[start : start + BATCH_SIZE])
+      self.expected += [{name: column[row] for name, column in answers.items()} for row in range(len(batch))]
 
   def check(self, number: int) -> str | None:
     """Compares the exported model's answer to a request with the run's."""
     self.ready.wait()
     if number >= len(self.expected):
       return "its form was not prepared"
-    return _find_difference(self.texts[number], self.served[number], self.expected[number])
+    return _find_difference(self.decoded_requests[number], self.served[number], self.expected[number])
 
   def check_words(self) -> str | None:
-    """Compares answers in words. They may differ if two candidates have the same score, which is rare."""
+    """Compares the answers that are texts. A few may differ, because two candidates can have the same score."""
     self.ready.wait()
     different = []
     for answer, expected in zip(self.served, self.expected, strict=True):
-      words = {name: value for name, value in expected.items() if isinstance(value, str)}
-      different += [(answer[name], value) for name, value in words.items() if answer[name] != value]
+      expected_texts = {name: value for name, value in expected.items() if isinstance(value, str)}
+      different += [(answer[name], text) for name, text in expected_texts.items() if answer[name] != text]
     max_different = _MAX_TIES * len(self.served) + 1
     return None if len(different) <= max_different else f"{len(different)} differ: {different[:2]}"
 
   def check_alone(self, number: int) -> str | None:
-    """Compares the answer to a request alone with the answer in a batch of texts of mixed lengths."""
+    """Compares the answer to a single request with the answer to the same request in a batch of mixed lengths."""
     from albert.predict.requests import PredictRequest
 
     self.ready.wait()
@@ -202,17 +217,17 @@ class ServedForm:
       is_number = name == "probabilities" or not isinstance(value, str | list)
       if is_number and name not in ("start", "end"):
         expected[name] = list(value.values()) if isinstance(value, dict) else value
-    return _find_difference(self.texts[number], answer, expected)
+    return _find_difference(self.decoded_requests[number], answer, expected)
 
   def check_line(self, number: int) -> str | None:
-    """Checks a line that albert.predict printed: it answers request `number`, as the run does."""
+    """Checks line `number` of the output of albert.predict: it must answer this request as the run does."""
     self.ready.wait()
     if self.predicted is None:
       return "its form was not prepared"
     lines = self.predicted.stdout.splitlines()
     if len(lines) != len(self.requests):
-      return f"{len(lines)} lines of answers for {len(self.requests)} lines"
+      return f"{len(lines)} lines of answers for {len(self.requests)} requests"
     answer = json.loads(lines[number])
     if answer["n"] != number:
       return f"line {number + 1} is the answer to line {answer['n'] + 1}"
-    return _find_difference(self.texts[number], answer, self.expected[number])
+    return _find_difference(self.decoded_requests[number], answer, self.expected[number])

@@ -38,7 +38,7 @@ def _cases(context: Context) -> Iterator[Case]:
 
 
 def test_what_fails_is_reported_with_exit_code_1(monkeypatch, tmp_path, capsys):
-  monkeypatch.setattr(campaign, "cases_of", lambda name: _cases)
+  monkeypatch.setattr(campaign, "load_part", lambda name: _cases)
   arguments = ["kills", "--seed=7", f"--work_dir={tmp_path}", f"--output_file={tmp_path / 'a.json'}"]
   assert main([*arguments, "--share=0.5"]) == 1
   printed = capsys.readouterr()
@@ -63,7 +63,7 @@ def test_what_fails_is_reported_with_exit_code_1(monkeypatch, tmp_path, capsys):
 
 
 def test_the_seed_decides_the_cases(monkeypatch, tmp_path, capsys):
-  monkeypatch.setattr(campaign, "cases_of", lambda name: _cases)
+  monkeypatch.setattr(campaign, "load_part", lambda name: _cases)
 
   def drawn(seed: int) -> str:
     output = tmp_path / "results.json"
@@ -88,7 +88,7 @@ def test_each_part_is_listed_and_can_be_loaded(capsys):
   names = sorted(path.stem for path in Path(parts.__path__[0]).glob("*.py") if path.stem != "__init__")
   assert campaign.part_names() == names
   for name in names:
-    assert isinstance(campaign.cases_of(name), types.FunctionType)
+    assert isinstance(campaign.load_part(name), types.FunctionType)
   with pytest.raises(SystemExit):
     main(["nothing"])
   assert "unknown part 'nothing'" in capsys.readouterr().err

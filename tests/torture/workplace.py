@@ -23,7 +23,8 @@ from typing import Any
 from tests.torture.runs import Runs
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 240.0  # a command of the campaign takes far less
+# The time after which a command counts as hanging. Every command of the campaign takes far less.
+SECONDS = 240.0
 
 
 class Overdue(Exception):
@@ -45,9 +46,9 @@ class Finished:
     return lines[-1] if lines else ""
 
   def wrong(self, code: int = 0) -> str | None:
-    """Returns None if the process ended with exit code `code` as it should, else one line that says what is wrong.
+    """Returns None if the process ended properly with exit code `code`, else one line that says what is wrong.
 
-    Stderr must not have a traceback. With codes 1 and 2 its last line, and no other, begins with "error: ".
+    Stderr must not have a traceback. If the code is 1 or 2, the last line, and only this line, begins with "error: ".
     """
     if self.code != code:
       return f"exit code {self.code} instead of {code}: {self.error!r}"
@@ -64,7 +65,8 @@ class Running:
 
   Args:
     pid: its process id.
-    source: gives the exit code: a child process, or a socket on which the server of forked processes writes it.
+    source: where the exit code comes from: a child process, or a socket on which the server of forked processes
+      (tests.torture.forks) writes it.
     stdout, stderr: the files that the process prints to.
   """
 
@@ -80,6 +82,7 @@ class Running:
     return self._poll(0.0)
 
   def _poll(self, seconds: float) -> int | None:
+    """Waits for the exit code for at most so many seconds. Returns None if the process still runs."""
     with self._lock:
       if self._code is None and isinstance(self._source, subprocess.Popen):
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -99,7 +102,7 @@ class Running:
     deadline = time.monotonic() + timeout
     while (code := self._poll(min(0.5, max(0.0, deadline - time.monotonic())))) is None:
       if time.monotonic() > deadline:
-        self.end()
+        self.kill_group()
         raise Overdue(f"process {self.pid} had not ended after {timeout:.0f} seconds; stderr: {self._tail()!r}")
     return code
 
@@ -114,8 +117,8 @@ class Running:
       with contextlib.suppress(ProcessLookupError):
         (os.killpg if group else os.kill)(self.pid, number)
 
-  def end(self) -> None:
-    """Kills the process, and the processes of its group that are still there."""
+  def kill_group(self) -> None:
+    """Kills the process, and the other processes of its group."""
     with contextlib.suppress(OSError):
       os.killpg(self.pid, signal.SIGKILL)
     with contextlib.suppress(OSError, RuntimeError):
@@ -128,16 +131,17 @@ class Running:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
+# (module, function, arguments) of a call, see Workplace.start.
 Prelude = tuple[str, str, dict[str, Any]]
 
 
 def _environment(changes: dict[str, str | None], prelude: Prelude | None) -> dict[str, str]:
-  """Returns the environment of a started process: that of this process with `changes`. None removes a variable."""
+  """Returns the environment for a process: this process's environment with `changes`. None removes a variable."""
   environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"}
   paths = [str(ROOT)]
   if prelude:
     environment["TORTURE_PRELUDE"] = json.dumps(prelude)
-    paths.append(str(Path(__file__).with_name("site")))  # its sitecustomize.py makes the call
+    paths.append(str(Path(__file__).with_name("site")))  # Python imports sitecustomize.py, which makes the call
   environment["PYTHONPATH"] = os.pathsep.join(paths)
   for name, value in changes.items():
     environment.pop(name, None)
@@ -160,9 +164,9 @@ class Workplace(Runs):
     self.directory = directory
     self._outputs = directory / "printed"
     self._outputs.mkdir(exist_ok=True)
-    self._numbers = itertools.count()
+    self._output_numbers = itertools.count()
     self._lock = threading.RLock()
-    self._of_thread = threading.local()
+    self._thread_state = threading.local()  # `started`: the processes to kill, see killing_processes
     self._servers: list[subprocess.Popen[bytes]] = []
 
   def __enter__(self) -> Workplace:
@@ -177,17 +181,17 @@ class Workplace(Runs):
       server.wait()
 
   @contextlib.contextmanager
-  def ending_processes(self) -> Iterator[None]:
-    """A context that kills the processes which this thread has started in it."""
-    started_outside = getattr(self._of_thread, "started", None)
+  def killing_processes(self) -> Iterator[None]:
+    """A context at whose end the processes that this thread has started in it are killed."""
+    started_outside = getattr(self._thread_state, "started", None)
     started_inside: list[Running] = []
-    self._of_thread.started = started_inside
+    self._thread_state.started = started_inside
     try:
       yield
     finally:
-      self._of_thread.started = started_outside
+      self._thread_state.started = started_outside
       for process in started_inside:
-        process.end()
+        process.kill_group()
 
   def start(
     self,
@@ -198,7 +202,7 @@ class Workplace(Runs):
     stdout: Path | str | None = None,
     stderr: Path | str | None = None,
     prelude: Prelude | None = None,
-    fresh: bool = False,
+    new_interpreter: bool = False,
   ) -> Running:
     """Starts a command.
 
@@ -210,15 +214,15 @@ class Workplace(Runs):
       stderr: likewise.
       prelude: (module, function, arguments) of a call that comes before anything else, in the process and in the
         Python processes that it starts. The arguments are JSON values.
-      fresh: whether to start a new interpreter, which is slow. The default is a fork of an interpreter that has
-        imported TensorFlow. A fork ignores LANG and other variables that matter only when an interpreter starts.
+      new_interpreter: whether to start a new interpreter, which is slow. The default is a fork of an interpreter that
+        has imported TensorFlow. A fork ignores LANG and other variables that matter only when an interpreter starts.
     """
-    number = next(self._numbers)
+    number = next(self._output_numbers)
     out = Path(stdout or self._outputs / f"{number}.stdout")
     err = Path(stderr or self._outputs / f"{number}.stderr")
-    start = self._start_interpreter if fresh else self._start_fork
+    start = self._start_interpreter if new_interpreter else self._start_fork
     process = start(argv, Path(cwd or ROOT), _environment(env or {}, prelude), out, err)
-    started = getattr(self._of_thread, "started", None)
+    started = getattr(self._thread_state, "started", None)
     if started is not None:
       started.append(process)
     return process
@@ -252,11 +256,11 @@ class Workplace(Runs):
 
   @property
   def _server(self) -> str:
-    """The address of the server of forked processes. The first use starts the server."""
+    """The address of the server of forked processes (tests.torture.forks). The first use starts the server."""
     with self._lock:
       if not self._servers:
-        # Without threads of OpenBLAS and of the allocator of pyarrow, which pandas imports: the server must have only
-        # one thread, because a fork has only one.
+        # The server must have only one thread, because a fork copies only one. So OpenBLAS must not start threads, nor
+        # the memory allocator of pyarrow, which pandas imports.
         no_threads = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
         environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"} | no_threads
         server = subprocess.Popen(

@@ -1,7 +1,7 @@
-"""Runs each command on disks that are full, read-only, limited or fail, and then again on a disk without faults.
+"""Runs commands on a disk that is full or read-only, limits the size of files, or fails, and then without faults.
 
-In most cases the disk fails at a random moment, in a second run at a later one, and so on. The result of the last run
-is compared with that of a run without faults.
+In most cases the disk fails at a random moment. Then the command is repeated, and the disk may fail again later. The
+result of the last run, on a disk without faults, is compared with that of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from tests.torture import outputs
 from tests.torture.campaign import Case, Context
 from tests.torture.disk_commands import Command, CommandInputs, all_commands
 from tests.torture.small_disks import SmallDisk, can_fail_calls, can_mount
-from tests.torture.workplace import Finished
+from tests.torture.workplace import Finished, Prelude, Running
 
-# Files that depend on the time. They are not compared.
+# Files that are not compared, because they hold times.
 _NOT_COMPARED = {"environment.json", "curves.png", "fingerprint.pb", ".lock"}
 _LOGS = {"metrics.jsonl", "eval_metrics.jsonl"}
 # The content of files that the command replaces. A report replaces only an HTML page.
 _OLD_CONTENT = b"<!DOCTYPE html>\nwhat was there before\n"
+# The file on the disk to which the standard output of albert.predict goes.
 _STDOUT = "answers.jsonl"
 
 
@@ -37,35 +38,35 @@ class Reference:
   """The results of a command on a disk without faults.
 
   Attributes:
-    contents: what it left, see `read_contents`.
-    kib: the KiB that its files take.
-    largest: bytes of its largest file.
+    contents: the contents of its files, see `read_contents`.
+    kib: the size of all its files in KiB.
+    largest_file: the size of its largest file in bytes.
     seconds: how long it took.
     num_warnings: number of warnings that it printed.
   """
 
   contents: dict[str, Any]
   kib: int
-  largest: int
+  largest_file: int
   seconds: float
   num_warnings: int
 
 
 def read_contents(directory: Path) -> dict[str, Any]:
-  """Reads the files below a directory, without hidden files and those that depend on the time.
+  """Reads the files below a directory, except for hidden files and files that hold times.
 
   Returns:
-    Path in the directory -> the tensors of a checkpoint, the lines of a log without times, or the bytes of any other
-    file, in which the path of the directory is replaced.
+    Path in the directory -> content: the tensors of a checkpoint, the lines of a log without times, or the bytes of any
+    other file, in which DISK replaces the path of the directory.
   """
   contents: dict[str, Any] = {}
   for path in sorted(directory.rglob("*")):
     name = str(path.relative_to(directory))
-    parts = path.relative_to(directory).parts
-    is_hidden = any(part.startswith(".") for part in parts)
-    if not path.is_file() or is_hidden or path.name in _NOT_COMPARED or "tensorboard" in parts:
+    folders_and_name = path.relative_to(directory).parts
+    is_hidden = any(part.startswith(".") for part in folders_and_name)
+    if not path.is_file() or is_hidden or path.name in _NOT_COMPARED or "tensorboard" in folders_and_name:
       continue
-    if "checkpoints" in parts and path.name != "best.json":
+    if "checkpoints" in folders_and_name and path.name != "best.json":
       if path.name == "weights.index":
         contents[name] = outputs.read_tensors(str(path.with_suffix("")), path.stat().st_mtime_ns)
     elif path.name in _LOGS:
@@ -83,21 +84,27 @@ def find_difference(contents: dict[str, Any], expected: dict[str, Any]) -> str |
   return f"files that differ: {different[:5]}" if different else None
 
 
+def _read_all(directory: Path) -> dict[Path, bytes]:
+  return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
 class Attack:
-  """The cases of one command. The methods return what is wrong, or None."""
+  """The attacks on one command. A method that checks or attacks returns what is wrong, or None."""
 
   def __init__(self, context: Context, command: Command):
     self.context, self.command, self.workplace = context, command, context.workplace
     self._lock = threading.Lock()
     self._reference: Reference | None = None
 
-  def _start(self, disk: SmallDisk, prelude: tuple[str, str, dict[str, Any]] | None = None) -> Any:
+  def _start(self, disk: SmallDisk, prelude: Prelude | None = None) -> Running:
+    """Starts the command with its output on the disk. The prelude makes the disk fail."""
     output = disk.path / _STDOUT if self.command.prints else None
     if output is not None:
       output.unlink(missing_ok=True)
     return self.workplace.start(self.command.make_argv(disk.path), stdout=output, prelude=prelude)
 
-  def _disk(self) -> SmallDisk:
+  def _new_disk(self) -> SmallDisk:
+    """Mounts a disk with the files that the command replaces."""
     disk = SmallDisk(self.context.new_directory(self.command.name.replace(" ", "_")) / "disk")
     for name in self.command.replaced:
       path = disk.path / name
@@ -109,11 +116,11 @@ class Attack:
     """Returns the results on a disk without faults. The first call runs the command."""
     with self._lock:
       if self._reference is None:
-        with self._disk() as disk:
+        with self._new_disk() as disk:
           started = time.monotonic()
           finished = self._start(disk).finish()
-          if found := finished.wrong():
-            raise RuntimeError(f"the undisturbed {self.command.name}: {found}")
+          if wrong := finished.unexpected_end():
+            raise RuntimeError(f"the undisturbed {self.command.name}: {wrong}")
           seconds = time.monotonic() - started
           sizes = [path.stat().st_size for path in disk.path.rglob("*") if path.is_file()]
           num_warnings = finished.stderr.count("warning: ")
@@ -121,22 +128,21 @@ class Attack:
       return self._reference
 
   def _check_failure(self, disk: SmallDisk, finished: Finished, code: int, reasons: tuple[str, ...]) -> str | None:
-    """Checks how a command ended that the disk has stopped.
+    """Checks the end of a command that failed because of the disk, and the files that it left.
 
     Args:
       disk: the disk.
       finished: the end of the command.
       code: the exit code that it must have.
-      reasons: texts, one of which the error must contain.
+      reasons: the error must contain one of these texts.
     """
-    if found := finished.wrong(code):
-      return found
+    if wrong := finished.unexpected_end(code):
+      return wrong
     if not any(reason in finished.error for reason in reasons):
       return f"the error does not say why: {finished.error!r}"
     if left := outputs.leftovers(disk.path):
       return f"left over: {left[:3]}"
     expected = self.reference().contents
-    # Logs, best.json and standard output may be unfinished.
     for name, content in read_contents(disk.path).items():
       path = disk.path / name
       is_old = name in self.command.replaced and path.read_bytes() == _OLD_CONTENT
@@ -149,48 +155,48 @@ class Attack:
     return None
 
   def _has_more_warnings(self, finished: Finished) -> bool:
-    """Whether the command has warned more often than the undisturbed one: it could not write an optional file."""
+    """Whether the command warned more often than the undisturbed run, because it could not write an optional file."""
     return finished.stderr.count("warning: ") > self.reference().num_warnings
 
   def _check_success(self, disk: SmallDisk, finished: Finished) -> str | None:
-    """Checks a command that succeeded, since the fault came too late or affected only an optional file."""
-    if found := finished.wrong():
-      return found
-    if self._has_more_warnings(finished):  # the same command writes the cached features or TensorBoard's events again
+    """Checks a command that succeeded, because the fault came too late or affected only an optional file."""
+    if wrong := finished.unexpected_end():
+      return wrong
+    if self._has_more_warnings(finished):  # repeated, the command writes the optional file (feature cache, TensorBoard)
       return self._finish(disk)
     return find_difference(read_contents(disk.path), self.reference().contents)
 
   def _finish(self, disk: SmallDisk) -> str | None:
-    """Runs the same command again on a disk with space and without faults, and checks its results."""
+    """Repeats the command on a disk with enough space and without faults, and checks its results."""
     disk.resize()
     finished = self._start(disk).finish()
-    if found := finished.wrong():
-      return f"with space again: {found}"
+    if wrong := finished.unexpected_end():
+      return f"repeated with enough space: {wrong}"
     if left := outputs.leftovers(disk.path):
-      return f"with space again, left over: {left[:3]}"
-    if found := find_difference(read_contents(disk.path), self.reference().contents):
-      return f"with space again: {found}"
+      return f"repeated with enough space, left over: {left[:3]}"
+    if wrong := find_difference(read_contents(disk.path), self.reference().contents):
+      return f"repeated with enough space: {wrong}"
     return None
 
   # ---- kinds of cases --------------------------------------------------------------------------------------
 
-  def full(self, rng: random.Random) -> str | None:
-    """Runs the command on disks that hold random shares of the space that it needs."""
+  def run_on_full_disk(self, rng: random.Random) -> str | None:
+    """Runs the command on a disk with a random share of the space that it needs, then with larger shares."""
     shares = sorted(rng.uniform(0.0, 0.95) for _ in range(self.command.num_failures))
-    with self._disk() as disk:
+    with self._new_disk() as disk:
       for share in shares:
         disk.resize(round(share * self.reference().kib))
         finished = self._start(disk).finish()
         if finished.code == 0 and self._has_more_warnings(finished):
           return self._check_success(disk, finished)
         reasons = (os.strerror(errno.ENOSPC),)
-        if found := self._check_failure(disk, finished, 1, reasons):
-          return f"on a disk of {share:.0%} of {self.reference().kib} KiB: {found}"
+        if wrong := self._check_failure(disk, finished, 1, reasons):
+          return f"on a disk of {share:.0%} of {self.reference().kib} KiB: {wrong}"
       return self._finish(disk)
 
-  def filled(self, rng: random.Random) -> str | None:
-    """Fills the disk at a random moment, as another program may do."""
-    with self._disk() as disk:
+  def fill_disk_meanwhile(self, rng: random.Random) -> str | None:
+    """Fills the disk at a random moment of the run, as another program may do."""
+    with self._new_disk() as disk:
       seconds = rng.uniform(0.1, 1.0) * self.reference().seconds
       process = self._start(disk)
       time.sleep(seconds)
@@ -199,126 +205,130 @@ class Attack:
       filler.unlink(missing_ok=True)
       if finished.code == 0:
         return self._check_success(disk, finished)
-      if found := self._check_failure(disk, finished, 1, (os.strerror(errno.ENOSPC),)):
-        return f"filled after {seconds:.2f} s: {found}"
+      if wrong := self._check_failure(disk, finished, 1, (os.strerror(errno.ENOSPC),)):
+        return f"filled after {seconds:.2f} s: {wrong}"
       return self._finish(disk)
 
-  def timed(self, rng: random.Random, calls: str, number: int) -> str | None:
-    """Makes system calls return error `number` from a random moment on. `calls`: see small_disks.fail_calls."""
-    with self._disk() as disk:
+  def fail_calls(self, rng: random.Random, calls: str, number: int) -> str | None:
+    """Makes system calls of the kind `calls` return error `number` from a random moment on (small_disks.fail_calls)."""
+    with self._new_disk() as disk:
       for _ in range(self.command.num_failures):
         seconds = rng.uniform(0.0, 0.7) * self.reference().seconds
         prelude = ("tests.torture.small_disks", "fail_calls", {"calls": calls, "number": number, "seconds": seconds})
         finished = self._start(disk, prelude).finish()
         if finished.code == 0:
-          return self._check_success(disk, finished)  # it had ended before
-        if found := self._check_failure(disk, finished, 1, (os.strerror(number),)):
-          return f"{errno.errorcode[number]} of {calls} after {seconds:.2f} s: {found}"
+          return self._check_success(disk, finished)  # it had ended before the first failing call
+        if wrong := self._check_failure(disk, finished, 1, (os.strerror(number),)):
+          return f"{errno.errorcode[number]} of {calls} after {seconds:.2f} s: {wrong}"
       return self._finish(disk)
 
-  def limited(self, rng: random.Random) -> str | None:
-    """Limits the size of a file."""
-    largest = self.reference().largest
-    with self._disk() as disk:
+  def limit_file_size(self, rng: random.Random) -> str | None:
+    """Limits the size of each file to a random share of the largest one, then to larger shares."""
+    largest_file = self.reference().largest_file
+    with self._new_disk() as disk:
       for share in sorted(rng.uniform(0.0, 0.9) for _ in range(self.command.num_failures)):
-        limit = round(share * largest)
+        limit = round(share * largest_file)
         prelude = ("tests.torture.small_disks", "limit_files", {"num_bytes": limit})
         finished = self._start(disk, prelude).finish()
         if finished.code == 0 and self._has_more_warnings(finished):
           return self._check_success(disk, finished)
-        if found := self._check_failure(disk, finished, 1, (os.strerror(errno.EFBIG),)):
-          return f"with a limit of {limit} bytes a file: {found}"
+        if wrong := self._check_failure(disk, finished, 1, (os.strerror(errno.EFBIG),)):
+          return f"with a limit of {limit} bytes per file: {wrong}"
       return self._finish(disk)
 
-  def read_only(self, rng: random.Random) -> str | None:
+  def run_on_read_only_disk(self, rng: random.Random) -> str | None:
     """Runs the command on a read-only disk, which is empty or holds the files of a stopped command."""
-    with self._disk() as disk:
+    with self._new_disk() as disk:
       if rng.random() < 0.5:
         disk.resize(round(rng.uniform(0.3, 0.9) * self.reference().kib))
         self._start(disk).finish()
         disk.resize()
-      before = {path: path.read_bytes() for path in disk.path.rglob("*") if path.is_file()}
+      before = _read_all(disk.path)
       disk.make_read_only()
       finished = self._start(disk).finish()
-      if found := finished.wrong(2):
-        return found
-      if {path: path.read_bytes() for path in disk.path.rglob("*") if path.is_file()} != before:
+      if wrong := finished.unexpected_end(2):
+        return wrong
+      if _read_all(disk.path) != before:
         return "something was changed"
       return self._finish(disk)
 
-  def unreadable(self, rng: random.Random) -> str | None:
-    """Makes reading the input fail."""
+  def fail_reads(self, rng: random.Random) -> str | None:
+    """Makes reading the input fail after a random number of reads, then after more reads."""
     assert self.command.input_directory is not None
     below = str(self.command.input_directory())
-    with self._disk() as disk:
+    with self._new_disk() as disk:
       for after in sorted(rng.randrange(0, 12) for _ in range(self.command.num_failures)):
         arguments = {"below": below, "number": errno.EIO, "after": after}
         finished = self._start(disk, ("tests.torture.small_disks", "fail_reads", arguments)).finish()
         if finished.code == 0:
-          return self._check_success(disk, finished)  # it reads less often
-        if found := self._check_failure(disk, finished, 1, (os.strerror(errno.EIO),)):
-          return f"EIO after {after} reads: {found}"
+          return self._check_success(disk, finished)  # it needs fewer reads
+        if wrong := self._check_failure(disk, finished, 1, (os.strerror(errno.EIO),)):
+          return f"EIO after {after} reads: {wrong}"
         if below not in finished.error:
           return f"the error does not name the file: {finished.error!r}"
       return self._finish(disk)
 
 
-def _printed(attack: Attack, share: float) -> str | None:
-  """Writes standard output to a full disk, which must then hold the beginning of the answers."""
-  with attack._disk() as disk:
+def _print_to_full_disk(attack: Attack, share: float) -> str | None:
+  """Prints to a file on a full disk. The file must then hold the beginning of the answers."""
+  with attack._new_disk() as disk:
     disk.resize(round(share * attack.reference().kib))
     finished = attack._start(disk).finish()
-    if found := finished.wrong(1):
-      return found
-    whole = attack.reference().contents[_STDOUT]
-    if not whole.startswith((disk.path / _STDOUT).read_bytes()):
+    if wrong := finished.unexpected_end(1):
+      return wrong
+    all_answers = attack.reference().contents[_STDOUT]
+    if not all_answers.startswith((disk.path / _STDOUT).read_bytes()):
       return "other answers"
     return attack._finish(disk)
 
 
-def _full_scratch(attack: Attack, rng: random.Random) -> str | None:
+def _fill_temporary_directory(attack: Attack, rng: random.Random) -> str | None:
   """Puts TMPDIR on a disk that is full, or becomes full at a random moment. The output is on another disk."""
-  with attack._disk() as disk, SmallDisk(attack.context.new_directory("scratch") / "disk", 4) as scratch:
+  with attack._new_disk() as disk, SmallDisk(attack.context.new_directory("scratch") / "disk", 4) as scratch_disk:
     if rng.random() < 0.5:
-      scratch.fill()
-    process = attack.workplace.start(attack.command.make_argv(disk.path), env={"TMPDIR": str(scratch.path)})
+      scratch_disk.fill()
+    process = attack.workplace.start(attack.command.make_argv(disk.path), env={"TMPDIR": str(scratch_disk.path)})
     time.sleep(rng.uniform(0.1, 1.0) * attack.reference().seconds)
-    scratch.fill()
+    scratch_disk.fill()
     finished = process.finish()
     if finished.code != 0:
-      if found := attack._check_failure(disk, finished, 1, (os.strerror(errno.ENOSPC), "temporary directory")):
-        return found
+      if wrong := attack._check_failure(disk, finished, 1, (os.strerror(errno.ENOSPC), "temporary directory")):
+        return wrong
       return attack._finish(disk)
     return attack._check_success(disk, finished)
 
 
-def _experiments(context: Context, kib: int) -> str | None:
+def _run_experiment_on_full_disk(context: Context, kib: int) -> str | None:
   """Runs an experiment whose first command fails on a full disk."""
   with SmallDisk(context.new_directory("experiments") / "disk", kib) as disk:
     argv = ["-m", "albert.experiments", "--run=masking", "--scale=smoke", f"--output_dir={disk.path}"]
     finished = context.workplace.run(argv)
-    return finished.wrong(1)
+    return finished.unexpected_end(1)
 
 
-def _attacks(attack: Attack) -> Iterator[tuple[str, Callable[[random.Random], str | None]]]:
-  """Yields (kind, case) of a command, without the kinds that this machine does not allow."""
+def _kinds_of_attacks(attack: Attack) -> Iterator[tuple[str, Callable[[random.Random], str | None]]]:
+  """Yields (kind, function that attacks), without the kinds that this machine does not allow."""
   command = attack.command
   for _ in range(command.num_cases):
-    yield "full disk", attack.full
-  yield "read-only disk", attack.read_only
-  is_like_another = command.name in ("SQuAD", "RACE")  # they write as the classifier does
+    yield "full disk", attack.run_on_full_disk
+  yield "read-only disk", attack.run_on_read_only_disk
+  is_like_another = command.name in ("SQuAD", "RACE")  # these write the same files as the classifier
   if not is_like_another:
-    yield "disk filled by another program", attack.filled
+    yield "disk filled by another program", attack.fill_disk_meanwhile
   if can_fail_calls() and not is_like_another:
-    for _ in range(0 if command.has_workers else max(1, command.num_cases // 2)):
-      yield "EDQUOT or EIO when writing", lambda rng: attack.timed(rng, "write", rng.choice([errno.EDQUOT, errno.EIO]))
-    yield "EIO when syncing", lambda rng: attack.timed(rng, "sync", errno.EIO)
+    num_failing_writes = 0 if command.has_workers else max(1, command.num_cases // 2)
+    for _ in range(num_failing_writes):
+      yield (
+        "EDQUOT or EIO when writing",
+        lambda rng: attack.fail_calls(rng, "write", rng.choice([errno.EDQUOT, errno.EIO])),
+      )
+    yield "EIO when syncing", lambda rng: attack.fail_calls(rng, "sync", errno.EIO)
   for _ in range(max(1, command.num_cases // 2)):
-    yield "limit on the size of files", attack.limited
+    yield "limit on the size of files", attack.limit_file_size
   if command.input_directory is not None:
-    yield "EIO when reading", attack.unreadable
+    yield "EIO when reading", attack.fail_reads
   if command.name == "export":
-    yield "TMPDIR on a full disk", functools.partial(_full_scratch, attack)
+    yield "TMPDIR on a full disk", functools.partial(_fill_temporary_directory, attack)
 
 
 def cases(context: Context) -> Iterator[Case]:
@@ -328,13 +338,15 @@ def cases(context: Context) -> Iterator[Case]:
   for command in all_commands(context.workplace):
     attack = Attack(context, command)
     numbers: dict[str, int] = {}
-    for kind, run in _attacks(attack):
+    for kind, run in _kinds_of_attacks(attack):
       number = numbers[kind] = numbers.get(kind, 0) + 1
       rng = context.rng(command.name, kind, number)
       if number <= context.count(command.num_cases):
         yield Case(f"{command.name}, {kind}", f"{number}", functools.partial(run, rng))
-  answers = Attack(context, Command("predict", CommandInputs(context.workplace).predict, 1, 1, prints=True))
+  predict = Attack(context, Command("predict", CommandInputs(context.workplace).predict, 1, 1, prints=True))
   for share in (0.0, context.rng("predict").uniform(0.1, 0.9)):
-    yield Case("predict, full disk for its output", f"{share:.0%}", functools.partial(_printed, answers, share))
+    yield Case(
+      "predict, full disk for its output", f"{share:.0%}", functools.partial(_print_to_full_disk, predict, share)
+    )
   for kib in (4, context.rng("experiments").randrange(8, 64)):
-    yield Case("experiments, full disk", f"{kib} KiB", functools.partial(_experiments, context, kib))
+    yield Case("experiments, full disk", f"{kib} KiB", functools.partial(_run_experiment_on_full_disk, context, kib))

@@ -1,18 +1,18 @@
-"""Generated bad inputs of all commands, and unusual valid ones, each with its exit code and what its error names."""
+"""Gives all commands bad inputs, which must be refused with a clear error, and unusual valid ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.torture import bad_arrays, bad_flags, bad_json, bad_texts, flag_values
-from tests.torture.attempts import Attempt, case_of, numbered
+from tests.torture import bad_arrays, bad_flags, bad_json, bad_tables, bad_texts, flag_values
+from tests.torture.attempts import Attempt, make_case, number_attempts
 from tests.torture.campaign import Case, Context
 
 
 def cases(context: Context) -> Iterator[Case]:
-  """Every run draws new ones from the seed."""
-  for attempt in numbered(_attempts(context)):
-    yield case_of(attempt, context)
+  """The cases of this part. Most inputs are drawn at random, so another seed gives other inputs."""
+  for attempt in number_attempts(_attempts(context)):
+    yield make_case(attempt, context)
 
 
 def _attempts(context: Context) -> Iterator[Attempt]:
@@ -25,6 +25,6 @@ def _attempts(context: Context) -> Iterator[Attempt]:
   yield from bad_flags.combinations(workplace)
   yield from bad_json.attempts(workplace, context.rng("JSON"), context.count(90))
   yield from bad_texts.texts(workplace, context.rng("texts"), context.count(30))
-  yield from bad_texts.tables(workplace, context.rng("tables"), context.count(50))
+  yield from bad_tables.tables(workplace, context.rng("tables"), context.count(50))
   yield from bad_arrays.shards(workplace, context.rng("shards"), context.count(16))
   yield from bad_arrays.weights(workplace, context.rng("weights"), context.count(16))

@@ -1,13 +1,12 @@
 """Kills commands, repeats them until they finish, and compares the results with those of undisturbed runs.
 
-A command is killed at a random time of its run, or when a certain file appears, or it kills itself at the n-th call of
+A command is killed at a random time of its run, or when a certain file appears. Or it kills itself at the n-th call of
 a function such as a rename, a sync, a save or an evaluation (tests.torture.faults).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 import random
 import signal
@@ -21,28 +20,30 @@ from tests.torture import outputs
 from tests.torture.campaign import Case, Context, log
 from tests.torture.workplace import Running, Workplace
 
-_SAVE = "albert.weights.checkpoints:CheckpointManager"
-_WHEN = ("before", "after", "within")
+# The class that writes and deletes checkpoints.
+_MANAGER = "albert.weights.checkpoints:CheckpointManager"
+# When a process kills itself, relative to the call of a function.
+_KILL_TIMES = ("before", "after", "within")
 
 
 @dataclasses.dataclass(frozen=True)
 class Kill:
-  """One SIGKILL. Its time is set by `fault`, else by `watched`, else by `share`.
+  """One SIGKILL. Its time depends on `fault` if that is set, else on `watched` if that is set, else on `share`.
 
   Attributes:
-    share: the kill comes after this share of the time of an undisturbed run.
+    share: the kill comes after this share of the time that an undisturbed run takes.
     fault: the arguments of faults.kill_at, with which the process kills itself.
-    watched: (glob, number, seconds): the kill comes so many seconds after this number of names in the output directory
-      has matched the glob.
-    fresh: whether the command is started in a new interpreter.
+    watched: (glob, number, seconds): as soon as this number of names in the output directory has matched the glob, the
+      kill comes after so many seconds.
+    new_interpreter: whether the command is started in a new interpreter.
     is_certain: whether a process that ends before the kill is a failure.
-    code: the exit code of the command. It is 1 if a worker process is killed.
+    code: the exit code of the command: -9, or 1 if only a worker process is killed.
   """
 
   share: float = -1.0
   fault: dict[str, Any] | None = None
   watched: tuple[str, int, float] | None = None
-  fresh: bool = False
+  new_interpreter: bool = False
   is_certain: bool = True
   code: int = -signal.SIGKILL
 
@@ -51,11 +52,18 @@ class Kill:
       words = [f"{name}={value}" for name, value in self.fault.items() if value != ""]
       return " ".join(words)
     if self.watched:
-      return "{2:.4f} s after {1} of {0}".format(*self.watched)
-    return f"at {self.share:.3f} of the run" + (" (new interpreter)" if self.fresh else "")
+      pattern, number, seconds = self.watched
+      return f"{seconds:.4f} s after {number} of {pattern}"
+    return f"at {self.share:.3f} of the run" + (" (new interpreter)" if self.new_interpreter else "")
 
   def apply(self, process: Running, output: Path, seconds: float) -> None:
-    """Waits for the time of the kill, and kills the process. Does nothing if the process kills itself (`fault`)."""
+    """Waits for the time of the kill, and kills the process. Does nothing if the process kills itself (`fault`).
+
+    Args:
+      process: the started command.
+      output: its output directory.
+      seconds: the time that an undisturbed run takes.
+    """
     if self.fault:
       return
     if self.watched:
@@ -71,28 +79,31 @@ class Kill:
     process.send_signal(signal.SIGKILL)
 
 
-def at_call(rng: random.Random, target: str, calls: int, within: float = 0.02, **fault_options: Any) -> Kill:
+def draw_kill_at_call(
+  rng: random.Random, target: str, max_number: int, max_delay: float = 0.02, **fault_options: Any
+) -> Kill:
   """Draws a kill at the n-th call of a function.
 
   Args:
-    rng: draws n, and what is not given.
+    rng: draws n, and the time of the kill relative to the call.
     target: the function, as for faults.kill_at.
-    calls: n is between 1 and this number.
-    within: a kill within the call comes at most this many seconds after its beginning.
+    max_number: n is between 1 and this number.
+    max_delay: a kill within the call comes at most this many seconds after the beginning of the call.
     **fault_options: `when`, `contains` and `process` of faults.kill_at. `when` is drawn if it isn't given.
   """
-  when = fault_options.pop("when", None) or rng.choice(_WHEN)
-  fault = {"target": target, "number": rng.randint(1, calls), "when": when, **fault_options}
+  when = fault_options.pop("when", None) or rng.choice(_KILL_TIMES)
+  fault = {"target": target, "number": rng.randint(1, max_number), "when": when, **fault_options}
   if when == "within":
-    fault["delay"] = round(rng.uniform(0, within), 4)
+    fault["delay"] = round(rng.uniform(0, max_delay), 4)
   return Kill(fault=fault, code=1 if fault_options.get("process") == "worker" else -signal.SIGKILL)
 
 
-def at_random(rng: random.Random, max_share: float = 0.9) -> Kill:
-  """Draws a kill within the first `max_share` of the time of an undisturbed run. A faster run may end before it."""
+def draw_kill_at_random_time(rng: random.Random, max_share: float = 0.9) -> Kill:
+  """Draws a kill within the first `max_share` of the time of an undisturbed run. A faster run ends before the kill."""
   return Kill(share=rng.uniform(0, max_share), is_certain=False)
 
 
+# Draws a kill.
 KillDraw = Callable[[random.Random], Kill]
 
 
@@ -101,9 +112,12 @@ class Command:
 
   Args:
     name: its name in the table.
-    argv: returns the command for an output directory.
+    argv: returns the command's arguments for an output directory.
     difference: compares an output directory with that of an undisturbed run. Returns None, or what differs.
     context: the context of the part.
+
+  Attributes:
+    num_hits: number of kills that came before the end of their process.
   """
 
   def __init__(
@@ -115,13 +129,13 @@ class Command:
     self.num_hits = 0
 
   def reference(self) -> tuple[Path, float]:
-    """Returns the output directory of an undisturbed run, and how many seconds it took. Runs it at the first call."""
+    """Returns the output directory of an undisturbed run, and how many seconds it took. The first call runs it."""
     with self._lock:
       if self._reference is None:
         directory = self.context.new_directory("reference") / "output"
         started = time.monotonic()
         finished = self.context.workplace.run(self.argv(directory))
-        if wrong := finished.wrong():
+        if wrong := finished.unexpected_end():
           raise RuntimeError(f"the undisturbed run: {wrong}")
         self._reference = directory, time.monotonic() - started
       return self._reference
@@ -132,29 +146,34 @@ class Command:
     output = self.context.new_directory("killed") / "output"
     for kill in kills:
       prelude = ("tests.torture.faults", "kill_at", kill.fault) if kill.fault else None
-      process = self.context.workplace.start(self.argv(output), prelude=prelude, fresh=kill.fresh)
-      kill.apply(process, output, seconds + (8 if kill.fresh else 0))
+      process = self.context.workplace.start(self.argv(output), prelude=prelude, new_interpreter=kill.new_interpreter)
+      kill.apply(process, output, seconds + (8 if kill.new_interpreter else 0))  # imports take 8 s
       finished = process.finish()
       if finished.code == kill.code:
         with self._lock:
           self.num_hits += 1
       elif kill.is_certain or finished.code != 0:
         return f"[{kill}] exit code {finished.code} instead of {kill.code}: {finished.error!r}"
-      if wrong := (finished.wrong(1) if kill.code == 1 else None) or _survivors(process):
+      if kill.code == 1 and (wrong := finished.unexpected_end(1)):
+        return f"[{kill}] {wrong}"
+      if wrong := _find_survivors(process):
         return f"[{kill}] {wrong}"
     finished = self.context.workplace.run(self.argv(output))
-    return finished.wrong() or self.difference(output, reference)
+    return finished.unexpected_end() or self.difference(output, reference)
 
   def cases(self, group: str, number: int, draw_first: KillDraw, num_kills: Sequence[int] = (1, 2)) -> Iterator[Case]:
-    """Makes `number` cases of the full campaign.
+    """Makes the cases of a group.
 
-    The first kill of a case comes from `draw_first`, and more at random times. The number of kills of a case goes
-    through `num_kills` in turn.
+    Args:
+      group: the name of the group.
+      number: the number of cases in the full campaign.
+      draw_first: draws the first kill of a case. Further kills come at random times.
+      num_kills: the numbers of kills of the cases, which take turns.
     """
     for index in range(self.context.count(number)):
       rng = self.context.rng(self.name, group, index)
       kills = [draw_first(rng)]
-      kills += [at_random(rng, 0.6) for _ in range(num_kills[index % len(num_kills)] - 1)]
+      kills += [draw_kill_at_random_time(rng, 0.6) for _ in range(num_kills[index % len(num_kills)] - 1)]
       name = "; ".join(map(str, kills))
       yield Case(f"{self.name}: {group}", name, lambda kills=tuple(kills): self.try_kills(kills))
 
@@ -169,7 +188,7 @@ class Command:
     return Case(f"{self.name}: at least {minimum} SIGKILLs hit", "all of them", check, in_process=True)
 
 
-def _survivors(process: Running) -> str | None:
+def _find_survivors(process: Running) -> str | None:
   """Waits up to ten seconds for the worker processes of a killed command to end. Returns None, or that some did not."""
   deadline = time.monotonic() + 10
   while time.monotonic() < deadline:
@@ -182,58 +201,69 @@ def _survivors(process: Running) -> str | None:
 
 
 def _any_of(*draws: KillDraw) -> KillDraw:
-  return lambda rng: rng.choice(draws)(rng)
+  """Returns a function that chooses one of `draws` and draws a kill with it."""
+
+  def draw(rng: random.Random) -> Kill:
+    chosen_draw = rng.choice(draws)
+    return chosen_draw(rng)
+
+  return draw
 
 
-def _call(target: str, calls: int = 1, within: float = 0.02, **fault_options: Any) -> KillDraw:
-  return lambda rng: at_call(rng, target, calls, within, **fault_options)
+def _at_call(target: str, max_number: int = 1, max_delay: float = 0.02, **fault_options: Any) -> KillDraw:
+  """Returns a function that draws a kill at a call of `target`, see `draw_kill_at_call`."""
+  return lambda rng: draw_kill_at_call(rng, target, max_number, max_delay, **fault_options)
 
 
-def _saving(rng: random.Random) -> Kill:
+def _while_saving(rng: random.Random) -> Kill:
   """Draws a kill while a checkpoint is written: at a call, or when the staging directory appears."""
   if rng.random() < 0.4:
     return Kill(watched=("checkpoints/.step-*.tmp", rng.randint(1, 2), rng.uniform(0, 0.01)), is_certain=False)
   return _any_of(
-    _call("albert.weights.checkpoints:write_bundle", 3, 0.005),
-    _call("albert.weights.checkpoints:file_sha256", 8, when="before"),
-    _call(f"{_SAVE}._rename", 3, 0.01, when="within"),
-    _call("os:replace", 3, contains="/checkpoints/step-", when="before"),
-    _call("os:replace", 3, contains="/checkpoints/step-", when="after"),
+    _at_call("albert.weights.checkpoints:write_bundle", 3, 0.005),
+    _at_call("albert.weights.checkpoints:file_sha256", 8, when="before"),
+    _at_call(f"{_MANAGER}._rename", 3, 0.01, when="within"),
+    _at_call("os:replace", 3, contains="/checkpoints/step-", when="before"),
+    _at_call("os:replace", 3, contains="/checkpoints/step-", when="after"),
   )(rng)
 
 
-_START = _any_of(
-  _call("albert.runs.directory_lock:DirectoryLock.acquire"),
-  _call("albert.runs.run_directory:claim_directory"),
-  _call("albert.runs.run_directory:write_environment"),
-  _call("albert.runs.metrics_log:MetricsLog.__init__", when="before"),
-  _call("albert.estimator:Estimator.__init__", 1, 0.3, when="within"),
-  lambda rng: Kill(share=rng.uniform(0, 0.15), fresh=True, is_certain=False),
+_WHILE_STARTING = _any_of(
+  _at_call("albert.runs.directory_lock:DirectoryLock.acquire"),
+  _at_call("albert.runs.run_directory:claim_directory"),
+  _at_call("albert.runs.run_directory:write_environment"),
+  _at_call("albert.runs.metrics_log:MetricsLog.__init__", when="before"),
+  _at_call("albert.estimator:Estimator.__init__", 1, 0.3, when="within"),
+  lambda rng: Kill(share=rng.uniform(0, 0.15), new_interpreter=True, is_certain=False),
 )
-_EVALUATION = _call("albert.training.evaluator:Evaluator.evaluate", 3, 1.0)
-_RECORDING = _any_of(_call(f"{_SAVE}.record_evaluation", 2), _call("albert.runs.evaluation_log:EvaluationLog.add", 2))
-_END = _any_of(
-  _call("albert.runs.curves:draw_curves", 1, 0.3),
-  _call("os:replace", 1, contains="eval_results.json", when="before"),
-  _call("os:replace", 1, contains="eval_results.json", when="after"),
-  _call("albert.io.files:write_json", 1, contains="eval_results.json"),
+_WHILE_EVALUATING = _at_call("albert.training.evaluator:Evaluator.evaluate", 3, 1.0)
+_WHILE_RECORDING_EVALUATION = _any_of(
+  _at_call(f"{_MANAGER}.record_evaluation", 2), _at_call("albert.runs.evaluation_log:EvaluationLog.add", 2)
 )
+_WHILE_WRITING_RESULTS = _any_of(
+  _at_call("albert.runs.curves:draw_curves", 1, 0.3),
+  _at_call("os:replace", 1, contains="eval_results.json", when="before"),
+  _at_call("os:replace", 1, contains="eval_results.json", when="after"),
+  _at_call("albert.io.files:write_json", 1, contains="eval_results.json"),
+)
+# Functions that a resumed run calls, and the longest delay of a kill within the call in seconds.
 _RESUMING = (
   ("albert.training.training_run:restore", 0.05),
-  (f"{_SAVE}.remove_leftovers", 0.01),
-  (f"{_SAVE}.latest", 0.02),
+  (f"{_MANAGER}.remove_leftovers", 0.01),
+  (f"{_MANAGER}.latest", 0.02),
   ("albert.runs.metrics_log:MetricsLog.__init__", 0.01),
   ("albert.runs.evaluation_log:EvaluationLog.__init__", 0.01),
 )
 
 
-def _while_resuming(command: Command, number: int) -> Iterator[Case]:
+def _cases_while_resuming(command: Command, number: int) -> Iterator[Case]:
   """Makes cases in which the command is killed after a save, and again while it resumes."""
   for index in range(command.context.count(number)):
     rng = command.context.rng(command.name, "resuming", index)
-    target, within = rng.choice(_RESUMING)
-    first = at_call(rng, f"{_SAVE}.save", 3, when="after")
-    kills = (first, at_call(rng, target, 1, within, when=rng.choice(("before", "after"))))
+    target, max_delay = rng.choice(_RESUMING)
+    after_save = draw_kill_at_call(rng, f"{_MANAGER}.save", 3, when="after")
+    while_resuming = draw_kill_at_call(rng, target, 1, max_delay, when=rng.choice(("before", "after")))
+    kills = (after_save, while_resuming)
     name = "; ".join(map(str, kills))
     yield Case(f"{command.name}: while resuming", name, lambda kills=kills: command.try_kills(kills))
 
@@ -244,44 +274,48 @@ def _pretraining(context: Context) -> Iterator[Case]:
   command = Command(
     "pretraining", lambda output: workplace.pretraining_command(output, *flags), outputs.difference_of_runs, context
   )
-  yield from command.cases("at any time", 9, at_random, (2, 3))
-  yield from command.cases("while saving", 5, _saving, (1, 2))
-  yield from command.cases("at a rename or a sync", 4, _any_of(_call("os:replace", 20), _call("os:fsync", 35)))
+  yield from command.cases("at any time", 9, draw_kill_at_random_time, (2, 3))
+  yield from command.cases("while saving", 5, _while_saving, (1, 2))
+  yield from command.cases("at a rename or a sync", 4, _any_of(_at_call("os:replace", 20), _at_call("os:fsync", 35)))
   yield from command.cases(
-    "while pruning", 3, _any_of(_call("os:unlink", 4, contains="weights."), _call(f"{_SAVE}.prune", 5, 0.004))
+    "while pruning", 3, _any_of(_at_call("os:unlink", 4, contains="weights."), _at_call(f"{_MANAGER}.prune", 5, 0.004))
   )
-  yield from command.cases("during an evaluation", 3, _any_of(_EVALUATION, _EVALUATION, _RECORDING), (2, 1))
-  yield from command.cases("while starting", 4, _START, (1, 2))
-  yield from command.cases("while writing the results", 3, _END, (2, 1))
-  yield from _while_resuming(command, 4)
+  yield from command.cases(
+    "during an evaluation", 3, _any_of(_WHILE_EVALUATING, _WHILE_EVALUATING, _WHILE_RECORDING_EVALUATION), (2, 1)
+  )
+  yield from command.cases("while starting", 4, _WHILE_STARTING, (1, 2))
+  yield from command.cases("while writing the results", 3, _WHILE_WRITING_RESULTS, (2, 1))
+  yield from _cases_while_resuming(command, 4)
   yield command.check_num_hits(50)
 
 
 def _finetuning(context: Context) -> Iterator[Case]:
   workplace = context.workplace
-  predictions = _any_of(
-    _call("albert.training.prediction_sources:PredictionSources.write"),
-    _call("os:replace", 1, contains="predictions"),
-    _call("albert.estimator:Estimator.write_predictions", 1, 0.5),
+  while_predicting = _any_of(
+    _at_call("albert.training.prediction_sources:PredictionSources.write"),
+    _at_call("os:replace", 1, contains="predictions"),
+    _at_call("albert.estimator:Estimator.write_predictions", 1, 0.5),
   )
   classifier = Command("classifier", workplace.classifier_command, outputs.difference_of_runs, context)
-  cache = _any_of(_call("albert.data.feature_cache:_write", 2), _call("os:replace", 2, contains=".tfrecord"))
-  yield from classifier.cases("at any time", 3, at_random, (2,))
-  yield from classifier.cases("while keeping features", 3, cache, (1,))
-  yield from classifier.cases("while predicting", 2, predictions, (2,))
-  yield from classifier.cases("at a rename", 3, _call("os:replace", 20), (1,))
+  while_caching = _any_of(
+    _at_call("albert.data.feature_cache:_write", 2), _at_call("os:replace", 2, contains=".tfrecord")
+  )
+  yield from classifier.cases("at any time", 3, draw_kill_at_random_time, (2,))
+  yield from classifier.cases("while keeping features", 3, while_caching, (1,))
+  yield from classifier.cases("while predicting", 2, while_predicting, (2,))
+  yield from classifier.cases("at a rename", 3, _at_call("os:replace", 20), (1,))
   yield classifier.check_num_hits(10)
   squad = Command("SQuAD", workplace.squad_command, outputs.difference_of_runs, context)
-  answers = _call("os:replace", 4, contains="_dev.")
-  yield from squad.cases("at any time", 3, at_random, (2,))
-  yield from squad.cases("while writing the evaluation", 2, answers, (1,))
-  yield from squad.cases("while predicting", 3, predictions, (1, 2))
-  yield from squad.cases("at a rename", 3, _call("os:replace", 20), (1,))
+  while_writing_evaluation = _at_call("os:replace", 4, contains="_dev.")
+  yield from squad.cases("at any time", 3, draw_kill_at_random_time, (2,))
+  yield from squad.cases("while writing the evaluation", 2, while_writing_evaluation, (1,))
+  yield from squad.cases("while predicting", 3, while_predicting, (1, 2))
+  yield from squad.cases("at a rename", 3, _at_call("os:replace", 20), (1,))
   yield squad.check_num_hits(10)
 
 
-def _files(context: Context) -> Iterator[Case]:
-  """The commands that write files without training: data preparation, vocabulary and export."""
+def _other_commands(context: Context) -> Iterator[Case]:
+  """Yields the cases of commands that write files without training: data preparation, vocabulary and export."""
   workplace = context.workplace
   for num_processes in (1, 2):
     preparation = Command(
@@ -292,45 +326,51 @@ def _files(context: Context) -> Iterator[Case]:
       outputs.difference_of_files,
       context,
     )
-    yield from preparation.cases("at any time", 5, at_random, (2,))
-    yield from preparation.cases("at a rename or a sync", 7, _any_of(_call("os:replace", 6), _call("os:fsync", 6)))
+    yield from preparation.cases("at any time", 5, draw_kill_at_random_time, (2,))
+    yield from preparation.cases(
+      "at a rename or a sync", 7, _any_of(_at_call("os:replace", 6), _at_call("os:fsync", 6))
+    )
     if num_processes > 1:
-      worker = _call("os:replace", 2, process="worker", when="before")
-      yield from preparation.cases("a worker process", 3, worker, (1,))
+      in_worker = _at_call("os:replace", 2, process="worker", when="before")
+      yield from preparation.cases("a worker process", 3, in_worker, (1,))
     yield preparation.check_num_hits(10)
   vocabulary = Command("vocabulary", workplace.train_vocab_command, outputs.difference_of_files, context)
-  yield from vocabulary.cases("at any time", 6, at_random, (2,))
-  yield from vocabulary.cases("while writing", 10, _any_of(_call("os:replace", 2), _call("os:fsync", 2)), (1,))
+  yield from vocabulary.cases("at any time", 6, draw_kill_at_random_time, (2,))
+  yield from vocabulary.cases("while writing", 10, _any_of(_at_call("os:replace", 2), _at_call("os:fsync", 2)), (1,))
   yield vocabulary.check_num_hits(10)
   export = Command(
     "export", lambda output: workplace.export_command(workplace.classifier_run, output), model_difference, context
   )
-  yield from export.cases("at any time", 4, at_random, (2,))
-  writing = _any_of(_call("os:replace", 3), _call("albert.export.model_card:format_model_card"), _call("os:fsync", 3))
-  yield from export.cases("while writing", 7, writing, (1,))
+  yield from export.cases("at any time", 4, draw_kill_at_random_time, (2,))
+  while_writing = _any_of(
+    _at_call("os:replace", 3), _at_call("albert.export.model_card:format_model_card"), _at_call("os:fsync", 3)
+  )
+  yield from export.cases("while writing", 7, while_writing, (1,))
   yield export.check_num_hits(10)
 
 
 def model_difference(directory: Path, reference: Path) -> str | None:
-  """Returns None if all versions of an exported model answer like the reference and nothing is left over."""
+  """Compares exported models. Returns None if all versions answer like the reference and nothing is left over."""
   if left := outputs.leftovers(directory):
     return f"left over: {left}"
   expected = outputs.answers(next(reference.glob("*/*")))
-  versions = list(itertools.chain.from_iterable(model.iterdir() for model in directory.iterdir()))
+  versions = list(directory.glob("*/*"))
   different = [str(version) for version in versions if outputs.answers(version) != expected]
   return f"other answers: {different}" if different or not versions else None
 
 
-def _same_bits(workplace: Workplace, context: Context) -> str | None:
-  """Checks that a forked process and a new interpreter write the same bits. The campaign's forks rely on that."""
-  directory = context.new_directory("fresh")
-  finished = workplace.run(workplace.pretraining_command(directory / "run"), fresh=True)
-  return finished.wrong() or outputs.difference_of_runs(directory / "run", workplace.pretraining_run)
+def _fork_equals_new_interpreter(workplace: Workplace, context: Context) -> str | None:
+  """Checks that a forked process and a new interpreter write the same bits, since the campaign uses forks."""
+  directory = context.new_directory("new_interpreter")
+  finished = workplace.run(workplace.pretraining_command(directory / "run"), new_interpreter=True)
+  return finished.unexpected_end() or outputs.difference_of_runs(directory / "run", workplace.pretraining_run)
 
 
 def cases(context: Context) -> Iterator[Case]:
   """The cases of this part."""
   yield from _pretraining(context)
   yield from _finetuning(context)
-  yield from _files(context)
-  yield Case("fork and new interpreter agree", "pretraining", lambda: _same_bits(context.workplace, context))
+  yield from _other_commands(context)
+  yield Case(
+    "fork and new interpreter agree", "pretraining", lambda: _fork_equals_new_interpreter(context.workplace, context)
+  )

@@ -1,4 +1,4 @@
-"""Starts two processes on one output directory. The result must be the same as that of one undisturbed run."""
+"""Starts two processes with one output directory. The result must be the same as that of one undisturbed run."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.torture.campaign import Case, Context
 from tests.torture.parts.kills import Command, model_difference
 from tests.torture.workplace import Finished, Running
 
+# The time after which a process counts as hanging. The second process may wait for the first.
 _SECONDS = 400.0
 
 
@@ -23,7 +24,8 @@ class Pair:
 
   Args:
     command: the command.
-    refusal: a part of the error of a process that finds the directory locked. Empty for a command without a lock.
+    refusal: a part of the error that the second process prints if the first has locked the directory. "" for a command
+      that does not lock its output directory.
   """
 
   def __init__(self, command: Command, refusal: str):
@@ -41,95 +43,102 @@ class Pair:
         return
       time.sleep(0.002)
 
-  def wrong_end(self, finished: Finished) -> str | None:
-    """Returns None if a process ended well or was refused in one line with exit code 2, else what is wrong."""
+  def unexpected_end(self, finished: Finished) -> str | None:
+    """Returns None if a process succeeded, or was refused in one line with exit code 2; else what is wrong."""
     if finished.code == 2 and self.refusal:
-      wrong = finished.wrong(2)
-      return wrong or (None if self.refusal in finished.error else f"another error: {finished.error!r}")
-    return finished.wrong()
+      is_refusal = self.refusal in finished.error
+      return finished.unexpected_end(2) or (None if is_refusal else f"another error: {finished.error!r}")
+    return finished.unexpected_end()
 
   def difference(self, output: Path) -> str | None:
-    """Runs the command once more, as a user would after a refusal, and compares the result with an undisturbed run."""
+    """Runs the command once more, as a user would after a refusal, and compares the result with the reference."""
     finished = self.command.context.workplace.run(self.command.argv(output), timeout=_SECONDS)
-    return finished.wrong() or self.command.difference(output, self.command.reference()[0])
+    return finished.unexpected_end() or self.command.difference(output, self.command.reference()[0])
 
 
-def _together(pair: Pair, output: Path, rng: random.Random) -> str | None:
-  """Starts both processes, the second a random time after the first."""
+def _start_together(pair: Pair, output: Path, rng: random.Random) -> str | None:
+  """Starts the second process a random time after the first."""
   seconds = pair.command.reference()[1]
   first = pair.start(output)
   time.sleep(rng.uniform(0, 1.1) * seconds)
   second = pair.start(output)
-  ends = [process.finish(_SECONDS) for process in (first, second)]
-  if all(end.code != 0 for end in ends):
-    return f"neither ended well: {[end.error for end in ends]}"
-  return pair.wrong_end(ends[0]) or pair.wrong_end(ends[1]) or pair.difference(output)
+  first_end, second_end = first.finish(_SECONDS), second.finish(_SECONDS)
+  if first_end.code != 0 and second_end.code != 0:
+    return f"neither succeeded: {first_end.error!r}, {second_end.error!r}"
+  return pair.unexpected_end(first_end) or pair.unexpected_end(second_end) or pair.difference(output)
 
 
 def _one_is_killed(pair: Pair, output: Path, rng: random.Random) -> str | None:
-  """Kills the first process while the second waits or works. The second, or the repeated command, must finish."""
+  """Kills the first process while the second one waits or works. The second one or a repeated command must succeed."""
   first = pair.start(output)
   pair.wait_until_locked(first, output)
   second = pair.start(output)
   time.sleep(rng.uniform(0, 0.5) * pair.command.reference()[1])
   first.send_signal(signal.SIGKILL)
   if first.wait(_SECONDS) not in (0, -signal.SIGKILL):
-    return f"the first ended with code {first.poll()}"
-  return pair.wrong_end(second.finish(_SECONDS)) or pair.difference(output)
+    return f"the first process ended with exit code {first.poll()}"
+  return pair.unexpected_end(second.finish(_SECONDS)) or pair.difference(output)
 
 
-def _one_is_stopped(pair: Pair, output: Path, rng: random.Random) -> str | None:
-  """Suspends the first process, runs the second, and then lets the first go on."""
+def _one_is_suspended(pair: Pair, output: Path, rng: random.Random) -> str | None:
+  """Suspends the first process, runs the second one, and then resumes the first."""
   first = pair.start(output)
   pair.wait_until_locked(first, output)
   time.sleep(rng.uniform(0, 0.1))
   first.send_signal(signal.SIGSTOP)
   was_running = first.poll() is None
-  second = pair.start(output).finish(_SECONDS)
+  second_end = pair.start(output).finish(_SECONDS)
   first.send_signal(signal.SIGCONT)
-  end = first.finish(_SECONDS)
-  if pair.refusal and was_running and second.code != 2:
-    return f"the second was not refused: exit code {second.code}"
-  return pair.wrong_end(second) or pair.wrong_end(end) or pair.difference(output)
+  first_end = first.finish(_SECONDS)
+  if pair.refusal and was_running and second_end.code != 2:
+    return f"the second process was not refused: exit code {second_end.code}"
+  return pair.unexpected_end(second_end) or pair.unexpected_end(first_end) or pair.difference(output)
 
 
 def _lock_file_is_removed(pair: Pair, output: Path, rng: random.Random) -> str | None:
-  """Removes the lock file while the first process works, and starts a second one.
+  """Removes the lock file while the first process works, and starts a second process.
 
-  The first must end well, or stop with one line that says that somebody removed its lock.
+  The first process must succeed, or fail with an error that says that somebody removed its lock.
   """
   first = pair.start(output)
   pair.wait_until_locked(first, output)
   for lock in output.glob(".*lock"):
     lock.unlink(missing_ok=True)
-  second = pair.start(output).finish(_SECONDS)
-  end = first.finish(_SECONDS)
-  reports_lost_lock = end.code == 1 and end.wrong(1) is None and "somebody removed" in end.error
-  wrong = None if reports_lost_lock else pair.wrong_end(end)
-  return wrong or pair.wrong_end(second) or pair.difference(output)
+  second_end = pair.start(output).finish(_SECONDS)
+  first_end = first.finish(_SECONDS)
+  reports_lost_lock = first_end.unexpected_end(1) is None and "somebody removed" in first_end.error
+  wrong = None if reports_lost_lock else pair.unexpected_end(first_end)
+  return wrong or pair.unexpected_end(second_end) or pair.difference(output)
 
 
-def _lock_of_another_life(pair: Pair, output: Path, rng: random.Random) -> str | None:
-  """A process has left its lock file behind, and another process has its process id by now. The lock must be taken."""
+def _lock_with_reused_process_id(pair: Pair, output: Path, rng: random.Random) -> str | None:
+  """Starts a process in a directory with the lock file of an ended process, whose id another process has by now.
+
+  The process must take the lock.
+  """
   output.mkdir()
   content = {"host": "here", "pid": os.getpid(), "command": "run_x.py", "since": "then", "host_key": "0", "token": "x"}
   for name in (".lock", ".spiece.lock"):
     (output / name).write_text(json.dumps(content), encoding="utf-8")
   finished = pair.start(output).finish(_SECONDS)
-  for name in (".lock", ".spiece.lock"):  # each command uses only one of them, so the other one is still there
+  for name in (".lock", ".spiece.lock"):  # the command has removed only the one that it uses
     (output / name).unlink(missing_ok=True)
-  return finished.wrong() or pair.difference(output)
+  return finished.unexpected_end() or pair.difference(output)
 
 
 Trial = Callable[[Pair, Path, random.Random], "str | None"]
-# Group, trial, and cases in the full campaign. The last two need a command that locks its output directory.
+# Group, trial, and number of cases in the full campaign.
 _TRIALS: tuple[tuple[str, Trial, int], ...] = (
-  ("start together", _together, 2),
+  ("start together", _start_together, 2),
   ("one is killed", _one_is_killed, 1),
-  ("one is suspended", _one_is_stopped, 1),
+  ("one is suspended", _one_is_suspended, 1),
   ("the lock file is removed", _lock_file_is_removed, 1),
-  ("a lock of another life of the process id", _lock_of_another_life, 1),
+  ("a lock whose process id was reused", _lock_with_reused_process_id, 1),
 )
+
+
+# The other trials need a command that locks its output directory.
+_TRIALS_WITHOUT_LOCK = _TRIALS[:3]
 
 
 def _pairs(context: Context) -> Iterator[Pair]:
@@ -142,15 +151,17 @@ def _pairs(context: Context) -> Iterator[Pair]:
   yield Pair(Command("data preparation", workplace.data_prep_command, files, context), "is preparing data there")
   yield Pair(Command("vocabulary", workplace.train_vocab_command, files, context), "is training spiece.model there")
   yield Pair(
-    Command("export", lambda o: workplace.export_command(workplace.classifier_run, o), model_difference, context), ""
+    Command(
+      "export", lambda output: workplace.export_command(workplace.classifier_run, output), model_difference, context
+    ),
+    refusal="",
   )
 
 
 def cases(context: Context) -> Iterator[Case]:
   """The cases of this part."""
   for pair in _pairs(context):
-    trials = _TRIALS if pair.refusal else _TRIALS[:3]
-    for group, trial, number in trials:
+    for group, trial, number in _TRIALS if pair.refusal else _TRIALS_WITHOUT_LOCK:
       for index in range(context.count(number)):
         rng = context.rng(pair.command.name, group, index)
 

@@ -1,4 +1,4 @@
-"""Attacks with files: nothing that a file holds is run, becomes markup, or names a file outside its directory."""
+"""Attacks with files: no content of a file may be run, become markup, or lead to a file outside its directory."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from albert.data import manifest
-from albert.data.manifest import Manifest, ShardInfo, file_sha256
+from albert.data.manifest import file_sha256
 from albert.errors import RunError, UserError
 from albert.report.page import make_page
 from albert.report.records import read_runs
 from tests.report.run_files import make_seeds
 from tests.report.skeleton import Skeleton
-from tests.torture import hostile
+from tests.torture import hostile, outside_names
 from tests.torture.campaign import Case, Context
+from tests.torture.outside_names import OutsideFile
 from tests.torture.workplace import ROOT
 
 if TYPE_CHECKING:
@@ -31,17 +31,19 @@ if TYPE_CHECKING:
 # Modules that import TensorFlow are imported only when a case needs them.
 
 
-def _sources() -> list[Path]:
+def _source_files() -> list[Path]:
   return sorted([*ROOT.glob("albert/**/*.py"), *ROOT.glob("data_prep/**/*.py"), *ROOT.glob("run_*.py")])
 
 
 def _check_source(path: Path) -> str | None:
-  allowed = hostile.ALLOWED.get(path.relative_to(ROOT).as_posix(), ())
+  """Checks that a source file has no call that could run the content of a file, except those that are allowed."""
+  allowed_names = hostile.ALLOWED.get(path.relative_to(ROOT).as_posix(), ())
   violations = hostile.violations(path.read_text(encoding="utf-8"))
-  return "; ".join(f"line {line}: {name}" for line, name in violations if name not in allowed) or None
+  return "; ".join(f"line {line}: {name}" for line, name in violations if name not in allowed_names) or None
 
 
-_FORBIDDEN_SOURCES = (
+# Lines of source code that hostile.violations must find.
+_FORBIDDEN_LINES = (
   "import pickle", "from pickle import loads", "import yaml", "import marshal as m",
   "from shelve import open", "import torch", "import joblib", "import h5py", "x = eval('1')",
   "exec(open(p).read())", "__import__(name)", "compile(text, '', 'exec')", "np.load(path)",
@@ -54,14 +56,14 @@ _FORBIDDEN_SOURCES = (
 )  # fmt: skip
 
 
-def _check_finds(source: str) -> str | None:
+def _check_is_found(source: str) -> str | None:
   return None if list(hostile.violations(source)) else "the check does not find it"
 
 
-def _watch_sees(data: bytes) -> str | None:
-  """Checks the campaign itself: Watch must see the code that a pickle runs."""
+def _check_watch(pickled: bytes) -> str | None:
+  """Checks the campaign itself: Watch must record the code that a pickle runs."""
   with hostile.Watch() as watch:
-    pickle.loads(data)
+    pickle.loads(pickled)
   return None if any(event.startswith("exec") for event in watch.ran) else f"the watch saw {watch.ran}"
 
 
@@ -75,141 +77,26 @@ def _read_hostile(context: Context, reader: FileReader, payload_name: str) -> st
   path.write_bytes(hostile.payloads(canary)[payload_name])
   with hostile.Watch() as watch, contextlib.suppress(UserError, RunError):
     reader.read(path)
-  failure = f"ran code: {watch.ran}" if watch.ran else f"{canary} was made" if canary.exists() else None
+  was_made = canary.exists()
   shutil.rmtree(directory)
-  return failure
+  if watch.ran:
+    return f"ran code: {watch.ran}"
+  return f"{canary} was made" if was_made else None
 
 
 # ---- names of files outside ----------------------------------------------------------------------------------
 
 
-class OutsideFile(NamedTuple):
-  """A file outside the directory of a manifest, which nothing may open or change."""
-
-  path: Path
-  num_bytes: int
-  sha256: str
-
-  def name_from(self, directory: Path, form: str) -> str:
-    """Returns a name for the file that a manifest in `directory` could use, in a form of hostile.names_outside."""
-    return hostile.names_outside(directory, self.path)[form]
-
-
-# Each of these functions writes a manifest that names `outside`, and reads it. It raises AssertionError if the name is
-# accepted, and UserError or RunError if it is refused.
-
-
-def _read_shards(directory: Path, form: str, outside: OutsideFile) -> None:
-  name = outside.name_from(directory, form)
-  shard = ShardInfo(name, 1, outside.num_bytes, outside.sha256)
-  values: dict[str, Any] = {"vocab_sha256": "0" * 64, "vocab_size": 9, "num_documents": 1, "num_tokens": 9}
-  Manifest(kind="pretraining", settings={}, shards=(shard,), **values).save(str(directory))
-  loaded = Manifest.load(str(directory))
-  assert loaded is not None
-  for listed in loaded.shards:
-    if manifest.shard_is_intact(str(directory), listed):
-      raise AssertionError("a file outside passes for a shard")
-
-
-def _read_checkpoint(directory: Path, form: str, outside: OutsideFile) -> None:
-  from albert.config.model import ModelConfig
-  from albert.weights.checkpoints import CheckpointManager
-
-  manager = CheckpointManager(str(directory), keep=1, model_config=ModelConfig())
-  step = Path(manager.save(1, {"x": np.ones(3, np.float32)}))
-  values = json.loads((step / "manifest.json").read_text())
-  values["files"][outside.name_from(step, form)] = {"bytes": outside.num_bytes, "sha256": outside.sha256}
-  (step / "manifest.json").write_text(json.dumps(values))
-  if manager.latest()[0] is not None:
-    raise AssertionError("the checkpoint verifies")
-
-
-def _read_safetensors_index(directory: Path, form: str, outside: OutsideFile) -> None:
-  from albert.weights.files import open_weights
-
-  name = outside.name_from(directory, form)
-  (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name}}))
-  open_weights(str(directory))
-  raise AssertionError("the index is taken")
-
-
-def _read_best_run(directory: Path, form: str, outside: OutsideFile) -> None:
-  from albert.export.checkpoint import open_checkpoint
-
-  name = outside.name_from(directory, form)
-  values = {"seeds": [1], "best_run": str(Path(name).parent) if name not in ("", ".", "..") else name, "metrics": {}}
-  (directory / "runs.json").write_text(json.dumps(values))
-  open_checkpoint(str(directory))
-  raise AssertionError("the best run is taken")
-
-
-def _read_seeds(directory: Path, form: str, outside: OutsideFile) -> None:
-  name = outside.name_from(directory, form)
-  (directory / "runs.json").write_text(json.dumps({"seeds": [name], "best_run": "run-1", "metrics": {}}))
-  read_runs([str(directory)], num_examples=1)
-  raise AssertionError("the seed is taken")
-
-
-def _read_best_step(directory: Path, form: str, outside: OutsideFile) -> None:
-  from albert.config.model import ModelConfig
-  from albert.weights.checkpoints import CheckpointManager
-
-  name = outside.name_from(directory, form)
-  manager = CheckpointManager(str(directory), keep=1, model_config=ModelConfig())
-  (directory / "best.json").write_text(json.dumps({"step": name, "metric": "loss", "value": 1.0}))
-  manager.best_or_latest()
-  raise AssertionError("the step is taken")
-
-
-def _read_prediction_sources(directory: Path, form: str, outside: OutsideFile) -> None:
-  from albert.training.prediction_sources import PredictionSource, PredictionSources
-
-  name = outside.name_from(directory, form)
-  entry = {"checkpoint": name, "step": 1, "weights_sha256": "0", "inputs": {name: "0" * 64}}
-  (directory / "prediction_sources.json").write_text(json.dumps({name: entry, "predictions_dev.tsv": entry}))
-  sources = PredictionSources(str(directory), [str(directory / "predictions_dev.tsv")], {name: "0" * 64})
-  sources.are_complete()
-  sources.check()
-  sources.check_before_training()
-  sources.write(PredictionSource(name, 1, "0", {name: "0" * 64}))
-
-
-def _read_exported_model(directory: Path, form: str, outside: OutsideFile) -> None:
-  from albert.export.formats import DESCRIPTION
-  from albert.predict.exported_model import ExportedModel
-
-  name = outside.name_from(directory, form)
-  (directory / DESCRIPTION).parent.mkdir(parents=True)
-  text = {"name": name, "is_list": False, "meaning": name}
-  values = {
-    "task": name,
-    "fields": [text],
-    "answers": [name],
-    "labels": [name],
-    "counted_by": name,
-    "checkpoint": {"path": name},
-  }
-  (directory / DESCRIPTION).write_text(json.dumps(values))
-  (directory / "saved_model.pb").write_bytes(b"")
-  ExportedModel(str(directory))
-  raise AssertionError("the model is taken")
-
-
-_MANIFESTS: dict[str, Callable[[Path, str, OutsideFile], None]] = {
-  "manifest of shards": _read_shards,
-  "manifest of a checkpoint": _read_checkpoint,
-  "index of safetensors": _read_safetensors_index,
-  "runs.json, best run": _read_best_run,
-  "runs.json, seeds": _read_seeds,
-  "best.json": _read_best_step,
-  "prediction_sources.json": _read_prediction_sources,
-  "description of an export": _read_exported_model,
-}
-
-
 def _name_file_outside(context: Context, read: Callable[[Path, str, OutsideFile], None], form: str) -> str | None:
+  """Lets a manifest name a file outside, and reads the manifest. The file must be neither opened nor changed.
+
+  Args:
+    context: the context of the part.
+    read: a function of outside_names.READERS.
+    form: a key of hostile.names_outside.
+  """
   root = context.new_directory("outside")
-  path, directory = root / "private" / "config.json", root / "a" / "run"
+  path, directory = root / "private" / "config.json", root / "a" / "run"  # the file outside, the manifest's directory
   (path.parent / "checkpoints").mkdir(parents=True)  # so that path.parent looks like a run
   directory.mkdir(parents=True)
   path.write_text('{"task": "private"}')
@@ -219,13 +106,18 @@ def _name_file_outside(context: Context, read: Callable[[Path, str, OutsideFile]
   if str(path) in watch.opened:
     return f"{form} led to {path}"
   if file_sha256(str(path)) != outside.sha256 or len(list(path.parent.rglob("*"))) != 2:
-    return f"{form} changed what is outside"
+    return f"{form} changed a file outside"
   shutil.rmtree(root)
   return None
 
 
 def _links_are_not_followed(context: Context, number: int) -> str | None:
-  """Deletes or replaces a symbolic link in one of five ways. The file or directory that it points to must stay."""
+  """Deletes or replaces a symbolic link. The file or directory that it points to must stay.
+
+  Args:
+    context: the context of the part.
+    number: the way, from 0 to 4.
+  """
   from albert.config.model import ModelConfig
   from albert.io import files
   from albert.weights.checkpoints import CheckpointManager
@@ -235,35 +127,37 @@ def _links_are_not_followed(context: Context, number: int) -> str | None:
   directory.mkdir()
   manager = CheckpointManager(str(directory), keep=1, model_config=ModelConfig())
   tensors = {"x": np.ones(3, np.float32)}
-  if number == 0:  # a checkpoint that was moved to another disk
+  if number == 0:  # the manager deletes an old checkpoint that was moved to another disk
     shutil.move(manager.save(1, tensors), outside)
     (directory / "step-1").symlink_to(outside)
     manager.save(2, tensors)
     manager.save(3, tensors)
-    kept = sorted(path.name for path in outside.iterdir())
-    left = sorted(path.name for path in directory.iterdir())
-    return None if "manifest.json" in kept and left == ["step-3"] else f"left: {kept} and {left}"
+    files_outside = sorted(path.name for path in outside.iterdir())
+    checkpoints = sorted(path.name for path in directory.iterdir())
+    are_expected = "manifest.json" in files_outside and checkpoints == ["step-3"]
+    return None if are_expected else f"outside: {files_outside}, checkpoints: {checkpoints}"
   outside.mkdir()
   (outside / "file").write_text("x")
-  if number == 1:
+  if number == 1:  # staging files are removed
     staging = files.staging_path(str(directory / "step-7"))
     Path(staging).symlink_to(outside)
     manager.remove_leftovers()
     files.remove_leftovers(str(directory))
-  elif number == 2:
+  elif number == 2:  # a directory is removed
     (directory / "link").symlink_to(outside)
     files.remove_tree(str(directory / "link"))
-  elif number == 3:
+  elif number == 3:  # a file is replaced
     (directory / "link.json").symlink_to(outside / "file")
     files.write_json(str(directory / "link.json"), {"a": 1})
-  elif number == 4:
+  elif number == 4:  # a checkpoint is replaced
     (directory / "step-5").symlink_to(outside)
     manager.save(5, tensors)
-  return None if (outside / "file").read_text() == "x" else "what a link led to is gone"
+  return None if (outside / "file").read_text() == "x" else "the file that the link led to is gone"
 
 
 # ---- the report ----------------------------------------------------------------------------------------------
 
+# Texts that may be dangerous in HTML, JavaScript, URLs, JSON or a terminal.
 _TOKENS = (
   "<", ">", "&", '"', "'", "`", "=", "/", "</", "<!--", "-->", "<![CDATA[", "]]>", "<?", "<script>",
   "</script>", "</SCRIPT ", "<img src=x ", "onerror=alert(1)", "</style>", "</title>", "</textarea>",
@@ -274,7 +168,7 @@ _TOKENS = (
 )  # fmt: skip
 
 
-def _hostile_text(rng: random.Random) -> str:
+def _random_hostile_text(rng: random.Random) -> str:
   return "".join(rng.choice(_TOKENS) for _ in range(rng.randrange(1, 9)))
 
 
@@ -303,12 +197,11 @@ def _write_seeds(directory: Path, text: Callable[[str], str], file_text: Callabl
     (run / "eval_results.json").write_text(json.dumps({text("metric"): field("result"), text("null"): None}))
     for name in ("metrics.jsonl", "eval_metrics.jsonl"):
       lines = [
-        {"step": n, text("curve"): n * 0.5, "loss": 1.0 / n, text("no curve"): field("no number")} for n in (1, 2, 3)
+        {"step": step, text("curve"): step * 0.5, "loss": 1.0 / step, text("no curve"): field("no number")}
+        for step in (1, 2, 3)
       ]
       (run / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    cells = [[text(f"{row} {column}") for column in range(3)] for row in range(3)]
-    flat = ["\t".join(cell.translate({9: " ", 10: " ", 13: " "}) for cell in row) for row in cells]
-    (run / "mistakes_dev.tsv").write_bytes("\n".join(flat).encode("utf-8", "replace"))
+    (run / "mistakes_dev.tsv").write_bytes(_table_of(text).encode("utf-8", "replace"))
     (run / "predictions_dev.json").write_text(json.dumps({text("id"): text("answer"), text("id 2"): [text("list")]}))
     (run / "confusion_matrix_dev.png").rename(run / f"confusion_matrix_{file_text('picture')}.png")
   numbers = {"median": 0.8, "mean": 0.8, "standard_deviation": 0.0, "minimum": 0.8, "maximum": 0.8}
@@ -317,18 +210,25 @@ def _write_seeds(directory: Path, text: Callable[[str], str], file_text: Callabl
   return seeds
 
 
+def _table_of(text: Callable[[str], str]) -> str:
+  """Returns three rows of three cells in the format TSV, without the characters that separate cells and rows."""
+  without_separators = str.maketrans("\t\n\r", "   ")
+  rows = [[text(f"{row} {column}").translate(without_separators) for column in range(3)] for row in range(3)]
+  return "\n".join("\t".join(row) for row in rows)
+
+
 def _report_escapes(context: Context, number: int) -> str | None:
-  """Makes a report of runs with hostile texts. It must have the elements and scripts of one with harmless texts."""
+  """Makes a report of runs with hostile texts, and one with harmless texts. Their elements must be the same."""
   rng = context.rng("report", number)
   texts: dict[str, str] = {}
 
   def hostile_text(name: str) -> str:
-    # The number makes all texts different: equal ones would share one column of a table.
-    return texts.setdefault(name, f"{_hostile_text(rng)}{len(texts)}")
+    # The number makes all texts different. Equal names would share a column of a table.
+    return texts.setdefault(name, f"{_random_hostile_text(rng)}{len(texts)}")
 
   def hostile_file_text(name: str) -> str:
-    possible = hostile_text(name).replace("/", "").replace("\0", "")
-    return possible.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
+    allowed_in_file_names = hostile_text(name).replace("/", "").replace("\0", "")
+    return allowed_in_file_names.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
 
   root = context.new_directory("report")
   harmless = _make_report(root / "harmless", lambda name: f"harmless {name}", lambda name: "harmless")
@@ -347,11 +247,14 @@ def _make_report(directory: Path, text: Callable[[str], str], file_text: Callabl
 
 
 def _difference_of_reports(harmless: Skeleton, report: Skeleton) -> str | None:
-  elements, expected = ([_without_class(element) for element in page.elements] for page in (report, harmless))
-  if elements != expected:
-    pairs = zip([*elements, "the end"], [*expected, "the end"], strict=False)
-    return f"other elements: {next((a, b) for a, b in pairs if a != b)}"
-  *data_scripts, program = report.scripts
+  """Compares the elements and scripts of two reports. Returns None, or what differs."""
+  elements = [_without_class(element) for element in report.elements]
+  expected_elements = [_without_class(element) for element in harmless.elements]
+  if elements != expected_elements:
+    pairs = zip([*elements, "the end"], [*expected_elements, "the end"], strict=False)
+    different_pairs = [(element, expected) for element, expected in pairs if element != expected]
+    return f"other elements: {different_pairs[0]}"
+  *data_scripts, program = report.scripts  # the data as JSON, then the code of the page
   if program != harmless.scripts[-1] or any("<" in data for data in data_scripts):
     return "another script, or '<' in the data of one"
   for data in data_scripts:
@@ -362,38 +265,38 @@ def _difference_of_reports(harmless: Skeleton, report: Skeleton) -> str | None:
 
 
 def _without_class(element: tuple[str, ...]) -> tuple[str, ...]:
-  """Removes "class" from a table cell, because only cells with numbers have a class."""
-  return tuple(part for part in element if part != "class") if element[0] == "td" else element
+  """Removes the attribute "class" from a table cell, because only cells with numbers have it."""
+  return tuple(name for name in element if name != "class") if element[0] == "td" else element
 
 
 def cases(context: Context) -> Iterator[Case]:
   """The cases of this part."""
   case = partial(Case, in_process=True)
-  for path in _sources():
+  for path in _source_files():
     yield case(
-      "sources: nothing runs what a file holds", path.relative_to(ROOT).as_posix(), partial(_check_source, path)
+      "sources: nothing runs the content of a file", path.relative_to(ROOT).as_posix(), partial(_check_source, path)
     )
-  for source in _FORBIDDEN_SOURCES:
-    yield case("sources: the check finds what is forbidden", source, partial(_check_finds, source))
+  for source in _FORBIDDEN_LINES:
+    yield case("sources: the check finds forbidden code", source, partial(_check_is_found, source))
   from tests.torture.readers import READERS
 
   canary = context.directory / "canary"
   payloads = hostile.payloads(canary)
   for name, payload in payloads.items():
     if name.startswith("pickle, protocol"):
-      yield case("hostile files: the watch sees what runs", name, partial(_watch_sees, payload))
+      yield case("hostile files: the watch sees code that runs", name, partial(_check_watch, payload))
   attacks = [(number, payload_name) for number in range(len(READERS)) for payload_name in payloads]
   sample = context.rng("attacks").sample(attacks, min(len(attacks), context.count(len(attacks))))
   for number, payload_name in sorted(sample):
     reader = READERS[number]
     run = partial(_read_hostile, context, reader, payload_name)
-    yield case("hostile files: nothing runs, one line at most", f"{payload_name} as {reader.name}", run)
+    yield case("hostile files: nothing runs", f"{payload_name} as {reader.name}", run)
   forms = hostile.names_outside(Path("/a/b"), Path("/c"))
-  for manifest_name, read in _MANIFESTS.items():
+  for manifest_name, read in outside_names.READERS.items():
     for form in forms:
       run = partial(_name_file_outside, context, read, form)
       yield case("names of files outside the directory", f"{form} in {manifest_name}", run)
   for number in range(5):
-    yield case("links: what they lead to stays", f"way {number}", partial(_links_are_not_followed, context, number))
+    yield case("links: the files behind them stay", f"way {number}", partial(_links_are_not_followed, context, number))
   for number in range(context.count(100)):
     yield case("report: texts stay texts", f"page {number}", partial(_report_escapes, context, number))

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,107 +18,13 @@ from typing import NamedTuple
 from tests.torture import clocks, outputs
 from tests.torture.campaign import Case, Context
 from tests.torture.points import PHASES
-from tests.torture.workplace import ROOT, Finished, Workplace
+from tests.torture.signal_commands import COMMANDS, Command
+from tests.torture.workplace import ROOT, Finished
 
 _POINTS = "tests.torture.points"
+# Groups of cases.
 _STREAMS, _LOCALES = "standard output closed, full or unread", "LANG=C and names that are not ASCII"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-def _difference_of_names(a: Path, b: Path) -> str | None:
-  """Compares the names of files, for outputs whose contents hold times. Returns None, or what differs."""
-  if left := outputs.leftovers(a):
-    return f"left over: {left}"
-  names_a, names_b = (
-    sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()) for root in (a, b)
-  )
-  return None if names_a == names_b else f"files {names_a} instead of {names_b}"
-
-
-def _difference_of_versions(a: Path, b: Path) -> str | None:
-  """Compares the names of the files in each version of an exported model `a` with those in the one version of `b`.
-
-  `a` may have two versions: an export that could not print its last line has written its version, and the repeated
-  command writes the next one.
-  """
-  if left := outputs.leftovers(a):
-    return f"left over: {left}"
-  (reference,) = b.glob("*/*")
-  versions = sorted(a.glob("*/*"))
-  differences = ((version.name, _difference_of_names(version, reference)) for version in versions)
-  wrong = [f"version {name}: {difference}" for name, difference in differences if difference]
-  return "; ".join(wrong) or (None if versions else "no version")
-
-
-@dataclasses.dataclass(frozen=True)
-class Command:
-  """A command of the campaign.
-
-  Attributes:
-    name: its name in the table.
-    argv: gives the command for a workplace and an output directory.
-    difference: compares two output directories. Returns None, or what differs.
-    tries: the number of signals sent to it in the full campaign.
-    prints: whether it writes to standard output.
-  """
-
-  name: str
-  argv: Callable[[Workplace, Path], list[str]]
-  difference: Callable[[Path, Path], str | None]
-  tries: int
-  prints: bool = True
-
-
-def _report(workplace: Workplace, output: Path) -> list[str]:
-  return ["-m", "albert.report", str(workplace.pretraining_run), f"--output_file={output / 'page.html'}"]
-
-
-def _predict(workplace: Workplace, output: Path) -> list[str]:
-  return ["-m", "albert.predict", f"--model={workplace.exported_classifier}", f"--input_file={_input_file(workplace)}"]
-
-
-def _input_file(workplace: Workplace) -> Path:
-  """The file of 200 pairs of texts to predict. Threads may ask for it at the same time, so it appears at once."""
-  path = workplace.directory / "pairs_to_predict.tsv"
-  if not path.exists():
-    staging = path.with_name(f"{path.name}.{threading.get_ident()}")
-    staging.write_text("".join(f"word {i} of a text\tanother text {i}\n" for i in range(200)), encoding="utf-8")
-    staging.replace(path)
-  return path
-
-
-def _ensemble(workplace: Workplace, output: Path) -> list[str]:
-  other = workplace.directory / "classified_again"  # a copy of the run in the place of a second seed
-  if not other.exists():
-    shutil.copytree(workplace.classifier_run, other, dirs_exist_ok=True)
-  return ["-m", "albert.ensemble", f"--inputs={workplace.classifier_run},{other}", f"--output_dir={output}"]
-
-
-def _questions(workplace: Workplace, output: Path) -> list[str]:
-  module = "data_prep.question_texts"
-  return ["-m", module, f"--squad_file={workplace.squad_dev_file}", f"--output_file={output / 'text.txt'}"]
-
-
-def _sample(workplace: Workplace, output: Path) -> list[str]:
-  packages = f"--packages_dir={Path(json.__file__).parent}"
-  return ["-m", "data_prep.sample_corpus", packages, f"--output_dir={output}", "--num_processes=1"]
-
-
-COMMANDS = (
-  Command("pretraining", lambda p, o: p.pretraining_command(o), outputs.difference_of_runs, 18),
-  Command("classifier", lambda p, o: p.classifier_command(o), outputs.difference_of_runs, 12),
-  Command("SQuAD", lambda p, o: p.squad_command(o), outputs.difference_of_runs, 8),
-  Command("RACE", lambda p, o: p.race_command(o), outputs.difference_of_runs, 8),
-  Command("data preparation", lambda p, o: p.data_prep_command(o), outputs.difference_of_files, 12),
-  Command("vocabulary", lambda p, o: p.train_vocab_command(o), outputs.difference_of_files, 6),
-  Command("export", lambda p, o: p.export_command(p.classifier_run, o), _difference_of_versions, 6),
-  Command("convert", lambda p, o: p.convert_command(p.pretraining_run, o), outputs.difference_of_files, 6),
-  Command("report", _report, _difference_of_names, 4),
-  Command("ensemble", _ensemble, outputs.difference_of_files, 4),
-  Command("predict", _predict, outputs.difference_of_files, 6),
-  Command("question texts", _questions, outputs.difference_of_files, 3, prints=False),
-  Command("sample corpus", _sample, outputs.difference_of_files, 3),
-)
 
 
 class _Reference(NamedTuple):
@@ -131,14 +36,15 @@ class _Reference(NamedTuple):
 
 
 class _References:
-  """Undisturbed runs of the commands. Each is made at its first use."""
+  """The undisturbed runs of the commands. Each run is made when it is first needed."""
 
   def __init__(self, context: Context):
     self._context = context
     self._lock = threading.Lock()
     self._runs: dict[str, _Reference] = {}
 
-  def of(self, command: Command) -> _Reference:
+  def get(self, command: Command) -> _Reference:
+    """Returns the undisturbed run of a command."""
     with self._lock:
       if command.name not in self._runs:
         workplace, output = self._context.workplace, self._context.new_directory("reference")
@@ -154,19 +60,19 @@ class _References:
       return self._runs[command.name]
 
 
-def _wrong_stop(finished: Finished, number: int) -> str | None:
-  """Returns None if signal `number` stopped a command as it should, or came after its end; else what is wrong."""
+def _unexpected_stop(finished: Finished, number: int) -> str | None:
+  """Returns None if signal `number` stopped a command properly, or came after the end of the command; else an error."""
   if finished.code not in (128 + number, -number, 0):
     return f"exit code {finished.code} after signal {number}: {finished.error!r}"
   for text in ("Traceback", "Exception ignored", "error: "):
     if text in finished.stderr:
       return f"{text!r} after signal {number}: {finished.stderr[-600:]!r}"
-  stops = [line for line in finished.stderr.splitlines() if line.startswith("stopped")]
-  # While the interpreter shuts down, a second SIGINT kills the process directly, with or without a line before.
-  num_expected = (0, 1) if finished.code == -number else (int(finished.code == 128 + number),)
-  if len(stops) not in num_expected:
-    return f"exit code {finished.code} with the lines {stops}"
-  return None
+  stopped_lines = [line for line in finished.stderr.splitlines() if line.startswith("stopped")]
+  if finished.code == -number:  # a second SIGINT came while the interpreter shut down, so the line may be missing
+    is_expected = len(stopped_lines) <= 1
+  else:
+    is_expected = len(stopped_lines) == (1 if finished.code else 0)
+  return None if is_expected else f"exit code {finished.code} with the lines {stopped_lines}"
 
 
 def _repeat(context: Context, command: Command, output: Path, reference: Path) -> str | None:
@@ -174,41 +80,48 @@ def _repeat(context: Context, command: Command, output: Path, reference: Path) -
   finished = context.workplace.run(command.argv(context.workplace, output))
   if finished.code == 2 and "output_dir" in finished.error:
     return command.difference(output, reference)  # refused, because the first run had completed the output
-  return finished.wrong() or command.difference(output, reference)
+  return finished.unexpected_end() or command.difference(output, reference)
 
 
 def _stop_and_repeat(context: Context, references: _References, command: Command, index: int) -> str | None:
   """Stops a command with a signal in one of its phases, or at a random time, and then repeats the command."""
   rng = context.rng(command.name, index)
   output = context.new_directory("stopped")
-  reference = references.of(command)
+  reference = references.get(command)
   number = int(_SIGNALS[index % 2])
-  again_after = rng.choice((None, 0.0, 0.002, 0.05)) if index // 2 % 2 else None
+  # In two of four cases the signal may be sent twice.
+  again_after = rng.choice((None, 0.0, 0.002, 0.05)) if index % 4 >= 2 else None
+  # The phases of the command and a random time (None) take turns.
   phases = [*(phase for phase in PHASES if reference.phase_counts.get(phase)), None]
   phase = phases[index % len(phases)]
   argv = command.argv(context.workplace, output)
-  if phase is not None:
+  if phase is None:
+    seconds = rng.uniform(0.0, reference.seconds)
+    description = f"signal {number} after {seconds:.2f} seconds, again after {again_after}"
+    finished = _stop_at(seconds, context, argv, number, again_after)
+  else:
     at = rng.randint(1, reference.phase_counts[phase])
     point = {"phase": phase, "at": at, "number": number, "again_after": again_after}
+    description = str(point)
     finished = context.workplace.run(argv, prelude=(_POINTS, "interrupt", point))
     if finished.code == 0 and phase != "writing":
-      return f"{point}: not stopped"
-    description = str(point)
-  else:
-    process = context.workplace.start(argv)
-    seconds = rng.uniform(0.0, reference.seconds)
-    time.sleep(seconds)
-    process.send_signal(number)
-    if again_after is not None:
-      time.sleep(again_after)
-      process.send_signal(number)
-    finished = process.finish()
-    description = f"signal {number} after {seconds:.2f} seconds, again after {again_after}"
+      return f"{description}: not stopped"
   if finished.code != 0 and command.difference is outputs.difference_of_runs:
     compare = functools.partial(outputs.difference_of_runs, stopped_at=outputs.last_step(output))
     command = dataclasses.replace(command, difference=compare)
-  wrong = _wrong_stop(finished, number) or _repeat(context, command, output, reference.output)
+  wrong = _unexpected_stop(finished, number) or _repeat(context, command, output, reference.output)
   return wrong and f"{description}: {wrong}"
+
+
+def _stop_at(seconds: float, context: Context, argv: list[str], number: int, again_after: float | None) -> Finished:
+  """Runs a command, and sends it a signal after so many seconds, and again `again_after` seconds later if not None."""
+  process = context.workplace.start(argv)
+  time.sleep(seconds)
+  process.send_signal(number)
+  if again_after is not None:
+    time.sleep(again_after)
+    process.send_signal(number)
+  return process.finish()
 
 
 def _stop_at_start(context: Context, command: Command, index: int) -> str | None:
@@ -216,87 +129,89 @@ def _stop_at_start(context: Context, command: Command, index: int) -> str | None
   rng = context.rng("start", command.name, index)
   output = context.new_directory("start")
   number = int(_SIGNALS[index % 2])
-  process = context.workplace.start(command.argv(context.workplace, output), fresh=True)
-  # Until the command has set its handlers, Python would end the process in its own way.
-  _wait_for_our_handler(process.pid, number)
-  moment = rng.uniform(0.0, 1.5)
-  time.sleep(moment)
+  process = context.workplace.start(command.argv(context.workplace, output), new_interpreter=True)
+  # Before the command has set its handlers, Python itself handles a signal.
+  _wait_for_signal_handlers(process.pid)
+  seconds = rng.uniform(0.0, 1.5)
+  time.sleep(seconds)
   process.send_signal(number)
-  if index % 4 >= 2:
+  if index % 4 >= 2:  # a second signal
     time.sleep(rng.choice((0.0, 0.01)))
     process.send_signal(number)
-  wrong = _wrong_stop(process.finish(), number)
-  return wrong and f"signal {number} after {moment:.2f} seconds: {wrong}"
+  wrong = _unexpected_stop(process.finish(), number)
+  return wrong and f"signal {number} after {seconds:.2f} seconds: {wrong}"
 
 
-def _wait_for_our_handler(pid: int, number: int) -> None:
-  """Waits until the process handles SIGTERM. Python sets no handler for it, so this handler is the command's."""
+def _wait_for_signal_handlers(pid: int) -> None:
+  """Waits until the command has set its handlers of signals: until it handles SIGTERM, for which Python has none."""
   deadline = time.monotonic() + 30
   while time.monotonic() < deadline:
     try:
       status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     except OSError:
       return
-    caught = next((line for line in status.splitlines() if line.startswith("SigCgt")), "SigCgt 0")
-    caught_mask = int(caught.split()[1], 16)  # bit n - 1 stands for signal n
+    caught_line = next((line for line in status.splitlines() if line.startswith("SigCgt")), "SigCgt 0")
+    caught_mask = int(caught_line.split()[1], 16)  # bit n - 1 is set if signal n has a handler
     if caught_mask >> (signal.SIGTERM - 1) & 1:
       return
     time.sleep(0.005)
-  raise RuntimeError(f"process {pid} does not handle signal {number}")
+  raise RuntimeError(f"process {pid} does not handle SIGTERM")
 
 
 def _broken_stdout(context: Context, references: _References, command: Command, how: str) -> str | None:
   """Runs a command with a standard output that is closed, full or a pipe without a reader, and then repeats it."""
   output = context.new_directory("stdout")
-  reference = references.of(command)
-  expected_if_it_prints = 141 if how == "unread" else 1
-  expected = expected_if_it_prints if command.prints else 0
+  reference = references.get(command)
+  code_if_it_prints = 141 if how == "unread" else 1  # 141 is 128 + SIGPIPE
+  expected_code = code_if_it_prints if command.prints else 0
   argv = command.argv(context.workplace, output)
   finished = context.workplace.run(argv, prelude=(_POINTS, "break_stdout", {"how": how}))
-  if wrong := finished.wrong(expected):
+  if wrong := finished.unexpected_end(expected_code):
     return wrong
-  if "Exception ignored" in finished.stderr or (expected == 1 and "standard output" not in finished.error):
+  if "Exception ignored" in finished.stderr or (expected_code == 1 and "standard output" not in finished.error):
     return f"stderr {finished.stderr[-300:]!r}"
   return _repeat(context, command, output, reference.output)
 
 
-def _training_only(context: Context, how: str) -> str | None:
+def _train_with_broken_stdout(context: Context, how: str) -> str | None:
   """Trains without an evaluation. Training prints only to stderr, so a broken standard output must not stop it."""
   argv = [
     flag for flag in context.workplace.pretraining_command(context.new_directory("training")) if flag != "--do_eval"
   ]
-  return context.workplace.run(argv, prelude=(_POINTS, "break_stdout", {"how": how})).wrong()
+  return context.workplace.run(argv, prelude=(_POINTS, "break_stdout", {"how": how})).unexpected_end()
 
 
 def _shell(context: Context, words: str, redirection: str, code: int) -> str | None:
-  """Runs a command in bash with a redirection of its standard output."""
+  """Runs `python WORDS` in bash with a redirection of its standard output. The exit code must be `code`."""
   command = ["bash", "-c", f"{sys.executable} {words} {redirection}"]
   result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
   finished = Finished(result.returncode, result.stdout, result.stderr)
-  if code == 141 and finished.code == 0:  # all was written before the reader went
-    return ("Traceback" in finished.stderr and finished.stderr[-300:]) or None
-  return finished.wrong(code) or ("Exception ignored" in finished.stderr and finished.stderr[-300:]) or None
+  if code == 141 and finished.code == 0:  # the command had written everything before the reader ended
+    return finished.unexpected_end(0)
+  if wrong := finished.unexpected_end(code):
+    return wrong
+  return finished.stderr[-300:] if "Exception ignored" in finished.stderr else None
 
 
 def _other_locale(context: Context, command: Command, environment: dict[str, str]) -> str | None:
   """Runs a command in an ASCII locale, with an output directory whose name is not ASCII."""
   output = context.new_directory("größe-日本-é")
   argv = command.argv(context.workplace, output)
-  finished = context.workplace.run(argv, env={"LC_ALL": "C", "LANG": "C", **environment}, fresh=True)
-  if wrong := finished.wrong():
+  finished = context.workplace.run(argv, env={"LC_ALL": "C", "LANG": "C", **environment}, new_interpreter=True)
+  if wrong := finished.unexpected_end():
     return wrong
   has_files = any(path.is_file() for path in output.rglob("*"))
   return None if has_files or command.name == "predict" else "it wrote nothing there"
 
 
-def _not_utf8_name(context: Context, argv: Callable[[Path], list[str]], code: int) -> str | None:
-  """Runs a command with a path that is not valid UTF-8."""
+def _path_that_is_not_utf8(context: Context, argv: Callable[[Path], list[str]], code: int) -> str | None:
+  """Runs a command with a path that is not valid UTF-8. The exit code must be `code`."""
   path = context.new_directory("odd") / os.fsdecode(b"caf\xe9")
-  return context.workplace.run(argv(path)).wrong(code)
+  return context.workplace.run(argv(path)).unexpected_end(code)
 
 
 def _set_clock_back(context: Context, references: _References, command: Command, index: int) -> str | None:
-  """Sets the clock back by a day during a run (a resumed one if `index` is odd) and during its report."""
+  """Sets the clock back by a day while a run is trained (resumed if `index` is odd), and while its report is made."""
   rng = context.rng("clock", command.name, index)
   output = context.new_directory("clock")
   clock_back = (_POINTS, "set_clock_back", {"calls": rng.randint(1, 40), "seconds": clocks.DAY})
@@ -308,12 +223,13 @@ def _set_clock_back(context: Context, references: _References, command: Command,
     if not list((output / "checkpoints").iterdir()):
       return "it saved nothing"
   finished = context.workplace.run(argv, prelude=clock_back)
-  if wrong := finished.wrong() or command.difference(output, references.of(command).output):
+  if wrong := finished.unexpected_end() or command.difference(output, references.get(command).output):
     return wrong
   report = ["-m", "albert.report", str(output), f"--output_file={output}.html"]
-  return context.workplace.run(report, prelude=clock_back).wrong()
+  return context.workplace.run(report, prelude=clock_back).unexpected_end()
 
 
+# Arguments of points.interrupt.
 _STOP_IN_TRAINING = {"phase": "training", "at": 5, "number": int(signal.SIGTERM), "again_after": None}
 
 
@@ -322,13 +238,14 @@ _STOP_IN_TRAINING = {"phase": "training", "at": 5, "number": int(signal.SIGTERM)
 
 def _signal_cases(context: Context, references: _References) -> Iterator[Case]:
   for command in COMMANDS:
-    for index in range(context.count(command.tries)):
+    for index in range(context.count(command.num_tries)):
       run = functools.partial(_stop_and_repeat, context, references, command, index)
       yield Case(f"SIGINT and SIGTERM: {command.name}", f"signal {index}", run)
-  starts = [(command, 1) for command in COMMANDS] + [(COMMANDS[4], 8), (COMMANDS[8], 4)]
-  for command, tries in starts:
-    for index in range(context.count(tries)):
-      number = sum(map(ord, command.name)) + index
+  # Data preparation and the report are stopped more often: they do not import TensorFlow, so they start differently.
+  num_tries = {command.name: 1 for command in COMMANDS} | {"data preparation": 9, "report": 5}
+  for position, command in enumerate(COMMANDS):
+    for index in range(context.count(num_tries[command.name])):
+      number = position + index  # so that commands with one try get different signals
       run = functools.partial(_stop_at_start, context, command, number)
       yield Case("SIGINT and SIGTERM: start and imports", f"{command.name}, signal {number}", run)
 
@@ -339,7 +256,7 @@ def _stream_cases(context: Context, references: _References) -> Iterator[Case]:
       run = functools.partial(_broken_stdout, context, references, command, how)
       yield Case(_STREAMS, f"{command.name}, {how}", run)
   for how in ("closed", "full", "unread"):
-    yield Case(_STREAMS, f"training, {how}", functools.partial(_training_only, context, how))
+    yield Case(_STREAMS, f"training, {how}", functools.partial(_train_with_broken_stdout, context, how))
   for words in ("run_pretraining.py --help", "-m albert.export --version"):
     for redirection, code in ((">&-", 1), (">/dev/full", 1), ("| head -0; exit ${PIPESTATUS[0]}", 141)):
       run = functools.partial(_shell, context, words, redirection, code)
@@ -353,6 +270,7 @@ def _locale_cases(context: Context) -> Iterator[Case]:
     run = functools.partial(_other_locale, context, command, environment)
     yield Case(_LOCALES, f"{command.name}, {environment}", run)
   workplace = context.workplace
+  # Name, command for a path that is not UTF-8, exit code.
   commands: list[tuple[str, Callable[[Path], list[str]], int]] = [
     ("vocabulary", workplace.train_vocab_command, 2),
     ("report", lambda path: ["-m", "albert.report", str(path)], 2),
@@ -362,7 +280,7 @@ def _locale_cases(context: Context) -> Iterator[Case]:
     ("convert", lambda path: workplace.convert_command(path, path.parent / "out"), 2),
   ]
   for name, argv, code in commands:
-    yield Case(_LOCALES, f"{name}, no UTF-8", functools.partial(_not_utf8_name, context, argv, code))
+    yield Case(_LOCALES, f"{name}, no UTF-8", functools.partial(_path_that_is_not_utf8, context, argv, code))
 
 
 def _clock_cases(context: Context, references: _References) -> Iterator[Case]:
@@ -372,9 +290,9 @@ def _clock_cases(context: Context, references: _References) -> Iterator[Case]:
       yield Case(
         group, f"{command.name} {index}", functools.partial(_set_clock_back, context, references, command, index)
       )
-  yield Case(group, "all clocks but the monotonic one", functools.partial(clocks.real_clock, context))
-  yield Case(group, "heartbeat of a lock", functools.partial(clocks.heartbeat, context), in_process=True)
-  yield Case(group, "staging files", functools.partial(clocks.leftovers, context))
+  yield Case(group, "all clocks but the monotonic one", functools.partial(clocks.set_back_during_training, context))
+  yield Case(group, "heartbeat of a lock", functools.partial(clocks.lock_excludes_others, context), in_process=True)
+  yield Case(group, "staging files", functools.partial(clocks.staging_files_of_the_future, context))
 
 
 def cases(context: Context) -> Iterator[Case]:

@@ -1,5 +1,5 @@
-"""Python runs this at the start of an interpreter whose PYTHONPATH has this directory: see tests.torture.workplace."""
+"""Runs the prelude of a command (see Workplace.start). Python imports this module when an interpreter starts."""
 
-from tests.torture.forks import prelude
+from tests.torture.forks import call_prelude
 
-prelude()
+call_prelude()

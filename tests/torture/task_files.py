@@ -1,0 +1,119 @@
+"""The files in which tasks read and write texts. The part "strings" writes random texts to each and reads them back."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from albert.data import tables
+from albert.io.json_values import replace_surrogates
+from albert.tasks import predictions
+from albert.tasks.race import data as race_data
+from albert.tasks.squad import data as squad_data
+from albert.tasks.squad import predictions as squad_predictions
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskFile:
+  """A kind of file that holds texts.
+
+  Attributes:
+    name: its name in the table of results.
+    write_and_read: writes texts into a file in a directory, and returns what the task's own reader reads from it.
+    to_writable: returns a text in a form that this kind of file can hold.
+    to_expected: returns the text that must be read if a text was written. A reader replaces each lone surrogate, which
+      JSON can contain and UTF-8 cannot.
+  """
+
+  name: str
+  write_and_read: Callable[[Sequence[str], Path], list[str]]
+  to_writable: Callable[[str], str] = str
+  to_expected: Callable[[str], str] = replace_surrogates
+
+
+def _read_text_column(path: Path) -> list[str]:
+  return tables.read_table(str(path), ["text"]).columns["text"]
+
+
+def _write_and_read_tsv(texts: Sequence[str], directory: Path) -> list[str]:
+  path = directory / "a.tsv"
+  path.write_text("".join(f"{text}\t1\n" for text in ["text", *texts]), encoding="utf-8", newline="")
+  return _read_text_column(path)
+
+
+def _write_and_read_csv(texts: Sequence[str], directory: Path) -> list[str]:
+  path = directory / "a.csv"
+  content = io.StringIO(newline="")
+  writer = csv.writer(content, lineterminator="\n", quoting=csv.QUOTE_ALL)
+  writer.writerow(["text"])
+  writer.writerows([text] for text in texts)
+  path.write_text(content.getvalue(), encoding="utf-8", newline="")
+  return _read_text_column(path)
+
+
+def _write_and_read_json_lines(texts: Sequence[str], directory: Path) -> list[str]:
+  path = directory / "a.jsonl"
+  path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+  return _read_text_column(path)
+
+
+def _write_and_read_squad(texts: Sequence[str], directory: Path) -> list[str]:
+  """Writes each text as a paragraph and as the question about it."""
+  path = directory / "squad.json"
+  paragraphs = [{"context": text, "qas": [{"id": str(number), "question": text}]} for number, text in enumerate(texts)]
+  path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+  questions = squad_data.read_questions([str(path)], version_2=False, with_answers=False)
+  return [
+    question.text if question.text == question.paragraph.context else "the question differs from its paragraph"
+    for question in questions
+  ]
+
+
+def _write_and_read_race(texts: Sequence[str], directory: Path) -> list[str]:
+  """Writes each text as an article, the question about it and two options. Only the article is returned."""
+  path = directory / "race.jsonl"
+  questions = [{"article": text, "question": text, "options": [text, text]} for text in texts]
+  path.write_text("".join(json.dumps(question) + "\n" for question in questions))
+  return [question.article for question in race_data.read_questions([str(path)], with_answers=False)]
+
+
+def _write_and_read_squad_predictions(texts: Sequence[str], directory: Path) -> list[str]:
+  answers = {str(number): [{"text": text, "probability": 1.0}] for number, text in enumerate(texts)}
+  squad_predictions.write(str(directory), "dev", squad_predictions.SquadPredictions(answers), 0.0)
+  official_format = json.loads((directory / "predictions_dev.json").read_text(encoding="utf-8"))
+  return [official_format[str(number)] for number in range(len(texts))]
+
+
+def _write_and_read_mistakes(texts: Sequence[str], directory: Path) -> list[str]:
+  """Writes the texts as examples with label "a" that were predicted as "b", all with the same probability.
+
+  The most probable mistakes come first, so the texts keep their order.
+  """
+  labels = np.zeros(len(texts), np.int32)
+  scores = np.array([[0.1, 0.9]] * len(texts))
+  wrong_predictions = predictions.Predictions([str(label) for label in labels], ("a", "b"), scores, labels)
+  path = predictions.write_mistakes(str(directory), "dev", wrong_predictions, [("text", texts)])
+  return _read_text_column(Path(path))
+
+
+def _as_cell(text: str) -> str:
+  """Replaces the characters that separate the cells and lines of a TSV file."""
+  return text.translate({ord(character): " " for character in "\t\r\n"})
+
+
+# A table refuses an empty text, so another text is written in its place.
+TASK_FILES = (
+  TaskFile("a.tsv", _write_and_read_tsv, to_writable=lambda text: replace_surrogates(_as_cell(text)) or "."),
+  TaskFile("a.csv", _write_and_read_csv, to_writable=lambda text: replace_surrogates(text) or " "),
+  TaskFile("a.jsonl", _write_and_read_json_lines),
+  TaskFile("squad.json", _write_and_read_squad),
+  TaskFile("race.jsonl", _write_and_read_race),
+  TaskFile("predictions", _write_and_read_squad_predictions, to_expected=str),
+  TaskFile("mistakes", _write_and_read_mistakes, to_expected=lambda text: _as_cell(replace_surrogates(text))),
+)
