@@ -17,6 +17,7 @@ from tests.torture import campaign, flag_values, parts
 from tests.torture.__main__ import main
 from tests.torture.campaign import Case, Context
 from tests.torture.disk_commands import CommandInputs, all_commands
+from tests.torture.parts import safety
 from tests.torture.runs import Runs
 
 
@@ -126,3 +127,10 @@ def test_the_commands_of_the_disks_part_have_only_flags_that_exist(monkeypatch, 
     command_words = tuple(argv[:2]) if argv[0] == "-m" else (argv[0],)
     names = {word.removeprefix("--").partition("=")[0] for word in argv if word.startswith("--")}
     assert names <= flags_of[command_words], command.name
+
+
+def test_no_source_file_could_run_the_content_of_a_file():
+  """The part "safety" checks this, too. A new exception belongs into hostile.ALLOWED, with its reason."""
+  failures = {str(path): safety.check_source(path) for path in safety.source_files()}
+  assert len(failures) > 100
+  assert [(path, failure) for path, failure in failures.items() if failure] == []

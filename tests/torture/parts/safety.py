@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 # Modules that import TensorFlow are imported only when a case needs them.
 
 
-def _source_files() -> list[Path]:
+def source_files() -> list[Path]:
+  """Returns all source files of the project, without its tests."""
   return sorted([*ROOT.glob("albert/**/*.py"), *ROOT.glob("data_prep/**/*.py"), *ROOT.glob("run_*.py")])
 
 
-def _check_source(path: Path) -> str | None:
+def check_source(path: Path) -> str | None:
   """Checks that a source file has no call that could run the content of a file, except those that are allowed."""
   allowed_names = hostile.ALLOWED.get(path.relative_to(ROOT).as_posix(), ())
   violations = hostile.violations(path.read_text(encoding="utf-8"))
@@ -272,9 +273,9 @@ def _without_class(element: tuple[str, ...]) -> tuple[str, ...]:
 def cases(context: Context) -> Iterator[Case]:
   """The cases of this part."""
   case = partial(Case, in_process=True)
-  for path in _source_files():
+  for path in source_files():
     yield case(
-      "sources: nothing runs the content of a file", path.relative_to(ROOT).as_posix(), partial(_check_source, path)
+      "sources: nothing runs the content of a file", path.relative_to(ROOT).as_posix(), partial(check_source, path)
     )
   for source in _FORBIDDEN_LINES:
     yield case("sources: the check finds forbidden code", source, partial(_check_is_found, source))
