@@ -101,9 +101,9 @@ def _file_damages(rng: random.Random) -> Iterator[tuple[str, PathFunction]]:
   yield "GZIP header", lambda path: path.write_bytes(b"\x1f\x8b\x08" + path.read_bytes())
 
   def flip_bit(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[int(share * len(data))] ^= 0x10
-    path.write_bytes(bytes(data))
+    content = bytearray(path.read_bytes())
+    content[int(share * len(content))] ^= 0x10
+    path.write_bytes(bytes(content))
 
   yield f"a bit flipped at {share:.3f}", flip_bit
 

@@ -155,9 +155,9 @@ def _json_lines_with_bad_line(rng: random.Random) -> TableFile:
   index = rng.randrange(len(lines))
   line = lines[index]
   column = rng.choice(["text", "label"])
-  values = json.loads(line)
-  text = json.dumps(values["text"]).encode()
-  without_column = json.dumps({key: value for key, value in values.items() if key != column}).encode()
+  fields = json.loads(line)
+  text = json.dumps(fields["text"]).encode()
+  without_column = json.dumps({key: value for key, value in fields.items() if key != column}).encode()
   wrong_value = rng.choice([None, [], ["a"], {}, {"a": 1}])
   description, bad_line = rng.choice(
     [
@@ -169,12 +169,12 @@ def _json_lines_with_bad_line(rng: random.Random) -> TableFile:
       ("not UTF-8", line.replace(b'": "', b'": "\xff', 1)),
       ("deep nesting", b'{"text": ' + b"[" * 100_000),
       (f"no {column}", without_column),
-      (f"{wrong_value!r} as {column}", json.dumps(values | {column: wrong_value}).encode()),
+      (f"{wrong_value!r} as {column}", json.dumps(fields | {column: wrong_value}).encode()),
       ("NaN", line.replace(text, b"NaN")),
       ("an integer of 5,000 digits", line.replace(text, b"7" * 5000)),
       ("a key twice", b'{"text": "a", ' + line[1:]),
-      ("a blank text", json.dumps(values | {"text": " "}).encode()),
-      ("an unknown label", json.dumps(values | {"label": "maybe"}).encode()),
+      ("a blank text", json.dumps(fields | {"text": " "}).encode()),
+      ("an unknown label", json.dumps(fields | {"label": "maybe"}).encode()),
     ]
   )
   lines[index] = bad_line

@@ -157,5 +157,5 @@ def _count_documents_and_tokens(directory: Path) -> tuple[int, int] | None:
   path = directory / "manifest.json"
   if not path.exists():
     return None
-  values = json.loads(path.read_text(encoding="utf-8"))
-  return values["num_documents"], values["num_tokens"]
+  manifest = json.loads(path.read_text(encoding="utf-8"))
+  return manifest["num_documents"], manifest["num_tokens"]

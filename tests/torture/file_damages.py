@@ -17,15 +17,15 @@ def _empty(path: Path, rng: random.Random) -> None:
 
 
 def _halve(path: Path, rng: random.Random) -> None:
-  data = path.read_bytes()
-  path.write_bytes(data[: len(data) // 2])
+  content = path.read_bytes()
+  path.write_bytes(content[: len(content) // 2])
 
 
 def _flip_a_bit(path: Path, rng: random.Random) -> None:
-  data = bytearray(path.read_bytes())
-  bit = rng.randrange(8 * len(data))
-  data[bit // 8] ^= 1 << bit % 8
-  path.write_bytes(bytes(data))
+  content = bytearray(path.read_bytes())
+  bit = rng.randrange(8 * len(content))
+  content[bit // 8] ^= 1 << bit % 8
+  path.write_bytes(bytes(content))
 
 
 def _delete(path: Path, rng: random.Random) -> None:
@@ -58,11 +58,11 @@ def _make_unreadable(path: Path, rng: random.Random) -> None:
 
 def _edit(path: Path, rng: random.Random) -> None:
   """Removes or changes a field of a JSON object; of another file, drops, doubles or changes a line."""
-  data = path.read_bytes()
+  content = path.read_bytes()
   try:
-    values = json.loads(data)
+    root_object = json.loads(content)
   except ValueError:
-    lines = data.split(b"\n")
+    lines = content.split(b"\n")
     index = rng.randrange(len(lines))
     change = rng.choice(("drop", "double", "change"))
     if change == "drop":
@@ -73,8 +73,8 @@ def _edit(path: Path, rng: random.Random) -> None:
       lines[index] = b"x" + lines[index]
     path.write_bytes(b"\n".join(lines))
     return
-  fields = [(values, key) for key in values]  # (object, key), also of the objects in the object
-  for inner in values.values():
+  fields = [(root_object, key) for key in root_object]  # (object, key), also of objects inside the root object
+  for inner in root_object.values():
     if isinstance(inner, dict):
       fields += [(inner, key) for key in inner]
   json_object, key = rng.choice(fields)
@@ -82,7 +82,7 @@ def _edit(path: Path, rng: random.Random) -> None:
     del json_object[key]
   else:
     json_object[key] = rng.choice([None, [], {}, -1, 10**30, "x", True, 0.5, {"a": 1}])
-  path.write_text(json.dumps(values))
+  path.write_text(json.dumps(root_object))
 
 
 # Name of the damage -> a function that damages the file at a path.

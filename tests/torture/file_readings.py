@@ -107,11 +107,11 @@ def read_features(directory: Path) -> tuple[list[str], Any]:
   """Reads cached features twice. If the cache is damaged, the first call computes the features and renews it."""
   from albert.data.feature_cache import make_examples
 
-  first, again = (
+  computed, cached = (
     make_examples(range(700), _featurize, name="toy", key={"a": 1}, cache_dir=str(directory), num_processes=1)
     for _ in range(2)
   )
-  arrays = (first.input_ids, first.labels["label_ids"], again.input_ids, again.labels["label_ids"])
+  arrays = (computed.input_ids, computed.labels["label_ids"], cached.input_ids, cached.labels["label_ids"])
   return [], [array.tobytes() for array in arrays]
 
 
@@ -123,8 +123,8 @@ def read_weights(directory: Path) -> tuple[list[str], Any]:
   config = weights.config()
   if config is None:  # a command that needs the config reports an error
     return ["there is no config.json"], None
-  values = {name: weights.read(name).tobytes() for name in sorted(weights.names)}
-  return [], (hashlib.sha256(repr(values).encode()).hexdigest(), config)
+  arrays = {name: weights.read(name).tobytes() for name in sorted(weights.names)}
+  return [], (hashlib.sha256(repr(arrays).encode()).hexdigest(), config)
 
 
 def read_exported(directory: Path) -> tuple[list[str], Any]:
@@ -134,9 +134,9 @@ def read_exported(directory: Path) -> tuple[list[str], Any]:
   from albert.predict.exported_model import read_description
 
   path = str(directory / DESCRIPTION)
-  values = read_description(path)
-  file_hashes.check_hashes(str(directory), path, values, "export it again")
-  return [], values
+  description = read_description(path)
+  file_hashes.check_hashes(str(directory), path, description, "export it again")
+  return [], description
 
 
 def read_vocabulary(run: Path) -> tuple[list[str], Any]:

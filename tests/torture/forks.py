@@ -22,6 +22,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 # The modules that the server imports. None may start a thread (see `main`), because a fork has only one thread.
@@ -73,13 +74,8 @@ def serve(address: str) -> dict[str, Any]:
         request: dict[str, Any] = json.loads(client.makefile("rb").readline())
         pid = os.fork()
         if pid == 0:
-          signal.set_wakeup_fd(-1)
-          signal.signal(signal.SIGCHLD, signal.SIG_DFL)
           selector.close()
-          for connection in (listener, client, *clients.values()):
-            connection.close()
-          os.close(wakeup_reader)
-          os.close(wakeup_writer)
+          _leave_server((listener, client, *clients.values()), (wakeup_reader, wakeup_writer))
           return request
         clients[pid] = client
         _send_number(client, pid)
@@ -91,6 +87,16 @@ def serve(address: str) -> dict[str, Any]:
           with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
         os._exit(0)
+
+
+def _leave_server(connections: Iterable[socket.socket], pipe: tuple[int, int]) -> None:
+  """Undoes in a forked process what the server has set up."""
+  signal.set_wakeup_fd(-1)
+  signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+  for connection in connections:
+    connection.close()
+  for descriptor in pipe:
+    os.close(descriptor)
 
 
 def _send_number(client: socket.socket, number: int) -> None:

@@ -51,8 +51,8 @@ def log_lines(path: Path) -> list[dict[str, Any]]:
 
 def difference_of_files(a: Path, b: Path) -> str | None:
   """Returns None if two directories hold the same files with the same bytes, else one line that says what differs."""
-  if left := leftovers(a):
-    return f"left over: {left}"
+  if leftover_names := leftovers(a):
+    return f"left over: {leftover_names}"
   names_a, names_b = _file_names(a), _file_names(b)
   if names_a != names_b:
     return f"files of only one of them: {sorted(map(str, names_a ^ names_b))}"
@@ -73,8 +73,8 @@ def difference_of_runs(a: Path, b: Path, *, stopped_at: int = 0) -> str | None:
       checkpoint of this step, in addition to those of `b` or in place of the oldest one. The line of metrics.jsonl
       that covers this step is not compared, because it averages only the steps after the stop.
   """
-  if left := leftovers(a):
-    return f"left over: {left}"
+  if leftover_names := leftovers(a):
+    return f"left over: {leftover_names}"
   return _difference_of_checkpoints(a, b, stopped_at) or _difference_of_results(a, b, stopped_at)
 
 

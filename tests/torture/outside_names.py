@@ -36,8 +36,8 @@ class OutsideFile(NamedTuple):
 def _read_shards(directory: Path, form: str, outside: OutsideFile) -> None:
   name = outside.name_from(directory, form)
   shard = ShardInfo(name, 1, outside.num_bytes, outside.sha256)
-  values: dict[str, Any] = {"vocab_sha256": "0" * 64, "vocab_size": 9, "num_documents": 1, "num_tokens": 9}
-  Manifest(kind="pretraining", settings={}, shards=(shard,), **values).save(str(directory))
+  other_fields: dict[str, Any] = {"vocab_sha256": "0" * 64, "vocab_size": 9, "num_documents": 1, "num_tokens": 9}
+  Manifest(kind="pretraining", settings={}, shards=(shard,), **other_fields).save(str(directory))
   loaded = Manifest.load(str(directory))
   assert loaded is not None
   for listed in loaded.shards:
@@ -51,9 +51,9 @@ def _read_checkpoint(directory: Path, form: str, outside: OutsideFile) -> None:
 
   manager = CheckpointManager(str(directory), keep=1, model_config=ModelConfig())
   step = Path(manager.save(1, {"x": np.ones(3, np.float32)}))
-  values = json.loads((step / "manifest.json").read_text())
-  values["files"][outside.name_from(step, form)] = {"bytes": outside.num_bytes, "sha256": outside.sha256}
-  (step / "manifest.json").write_text(json.dumps(values))
+  checkpoint_manifest = json.loads((step / "manifest.json").read_text())
+  checkpoint_manifest["files"][outside.name_from(step, form)] = {"bytes": outside.num_bytes, "sha256": outside.sha256}
+  (step / "manifest.json").write_text(json.dumps(checkpoint_manifest))
   if manager.latest()[0] is not None:
     raise AssertionError("the checkpoint counts as intact")
 
@@ -72,8 +72,8 @@ def _read_best_run(directory: Path, form: str, outside: OutsideFile) -> None:
 
   name = outside.name_from(directory, form)
   best_run = name if name in ("", ".", "..") else str(Path(name).parent)  # the directory of the file is a run
-  values = {"seeds": [1], "best_run": best_run, "metrics": {}}
-  (directory / "runs.json").write_text(json.dumps(values))
+  runs = {"seeds": [1], "best_run": best_run, "metrics": {}}
+  (directory / "runs.json").write_text(json.dumps(runs))
   open_checkpoint(str(directory))
   raise AssertionError("the best run is accepted")
 
@@ -116,7 +116,7 @@ def _read_exported_model(directory: Path, form: str, outside: OutsideFile) -> No
   name = outside.name_from(directory, form)
   (directory / DESCRIPTION).parent.mkdir(parents=True)
   field = {"name": name, "is_list": False, "meaning": name}
-  values = {
+  description = {
     "task": name,
     "fields": [field],
     "answers": [name],
@@ -124,7 +124,7 @@ def _read_exported_model(directory: Path, form: str, outside: OutsideFile) -> No
     "counted_by": name,
     "checkpoint": {"path": name},
   }
-  (directory / DESCRIPTION).write_text(json.dumps(values))
+  (directory / DESCRIPTION).write_text(json.dumps(description))
   (directory / "saved_model.pb").write_bytes(b"")
   ExportedModel(str(directory))
   raise AssertionError("the model is accepted")

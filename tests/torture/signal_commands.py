@@ -15,8 +15,8 @@ from tests.torture.workplace import Workplace
 
 def _difference_of_names(a: Path, b: Path) -> str | None:
   """Compares only the names of files, for commands whose files hold times. Returns None, or what differs."""
-  if left := outputs.leftovers(a):
-    return f"left over: {left}"
+  if leftover_names := outputs.leftovers(a):
+    return f"left over: {leftover_names}"
   names_a, names_b = _file_names(a), _file_names(b)
   return None if names_a == names_b else f"files {names_a} instead of {names_b}"
 
@@ -31,8 +31,8 @@ def _difference_of_versions(a: Path, b: Path) -> str | None:
   `a` may have two versions: the first one of an export that was stopped when it had written it, and the second one of
   the repeated command.
   """
-  if left := outputs.leftovers(a):
-    return f"left over: {left}"
+  if leftover_names := outputs.leftovers(a):
+    return f"left over: {leftover_names}"
   (reference,) = b.glob("*/*")
   versions = sorted(a.glob("*/*"))
   differences = ((version.name, _difference_of_names(version, reference)) for version in versions)

@@ -140,8 +140,8 @@ class Attack:
       return wrong
     if not any(reason in finished.error for reason in reasons):
       return f"the error does not say why: {finished.error!r}"
-    if left := outputs.leftovers(disk.path):
-      return f"left over: {left[:3]}"
+    if leftover_names := outputs.leftovers(disk.path):
+      return f"left over: {leftover_names[:3]}"
     expected = self.reference().contents
     for name, content in read_contents(disk.path).items():
       path = disk.path / name
@@ -172,8 +172,8 @@ class Attack:
     finished = self._start(disk).finish()
     if wrong := finished.unexpected_end():
       return f"repeated with enough space: {wrong}"
-    if left := outputs.leftovers(disk.path):
-      return f"repeated with enough space, left over: {left[:3]}"
+    if leftover_names := outputs.leftovers(disk.path):
+      return f"repeated with enough space, left over: {leftover_names[:3]}"
     if wrong := find_difference(read_contents(disk.path), self.reference().contents):
       return f"repeated with enough space: {wrong}"
     return None

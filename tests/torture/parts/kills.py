@@ -49,8 +49,8 @@ class Kill:
 
   def __str__(self) -> str:
     if self.fault:
-      words = [f"{name}={value}" for name, value in self.fault.items() if value != ""]
-      return " ".join(words)
+      arguments = [f"{name}={value}" for name, value in self.fault.items() if value != ""]
+      return " ".join(arguments)
     if self.watched:
       pattern, number, seconds = self.watched
       return f"{seconds:.4f} s after {number} of {pattern}"
@@ -68,9 +68,9 @@ class Kill:
       return
     if self.watched:
       pattern, number, delay = self.watched
-      seen: set[str] = set()
-      while process.poll() is None and len(seen) < number:
-        seen.update(str(path) for path in output.glob(pattern))
+      matching_paths: set[str] = set()
+      while process.poll() is None and len(matching_paths) < number:
+        matching_paths.update(str(path) for path in output.glob(pattern))
       time.sleep(delay)
     else:
       deadline = time.monotonic() + self.share * seconds
@@ -351,8 +351,8 @@ def _other_commands(context: Context) -> Iterator[Case]:
 
 def model_difference(directory: Path, reference: Path) -> str | None:
   """Compares exported models. Returns None if all versions answer like the reference and nothing is left over."""
-  if left := outputs.leftovers(directory):
-    return f"left over: {left}"
+  if leftover_names := outputs.leftovers(directory):
+    return f"left over: {leftover_names}"
   expected = outputs.answers(next(reference.glob("*/*")))
   versions = list(directory.glob("*/*"))
   different = [str(version) for version in versions if outputs.answers(version) != expected]

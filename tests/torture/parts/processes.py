@@ -59,10 +59,10 @@ class Pair:
 def _start_together(pair: Pair, output: Path, rng: random.Random) -> str | None:
   """Starts the second process a random time after the first."""
   seconds = pair.command.reference()[1]
-  first = pair.start(output)
+  first_process = pair.start(output)
   time.sleep(rng.uniform(0, 1.1) * seconds)
-  second = pair.start(output)
-  first_end, second_end = first.finish(_SECONDS), second.finish(_SECONDS)
+  second_process = pair.start(output)
+  first_end, second_end = first_process.finish(_SECONDS), second_process.finish(_SECONDS)
   if first_end.code != 0 and second_end.code != 0:
     return f"neither succeeded: {first_end.error!r}, {second_end.error!r}"
   return pair.unexpected_end(first_end) or pair.unexpected_end(second_end) or pair.difference(output)
@@ -70,26 +70,26 @@ def _start_together(pair: Pair, output: Path, rng: random.Random) -> str | None:
 
 def _one_is_killed(pair: Pair, output: Path, rng: random.Random) -> str | None:
   """Kills the first process while the second one waits or works. The second one or a repeated command must succeed."""
-  first = pair.start(output)
-  pair.wait_until_locked(first, output)
-  second = pair.start(output)
+  first_process = pair.start(output)
+  pair.wait_until_locked(first_process, output)
+  second_process = pair.start(output)
   time.sleep(rng.uniform(0, 0.5) * pair.command.reference()[1])
-  first.send_signal(signal.SIGKILL)
-  if first.wait(_SECONDS) not in (0, -signal.SIGKILL):
-    return f"the first process ended with exit code {first.poll()}"
-  return pair.unexpected_end(second.finish(_SECONDS)) or pair.difference(output)
+  first_process.send_signal(signal.SIGKILL)
+  if first_process.wait(_SECONDS) not in (0, -signal.SIGKILL):
+    return f"the first process ended with exit code {first_process.poll()}"
+  return pair.unexpected_end(second_process.finish(_SECONDS)) or pair.difference(output)
 
 
 def _one_is_suspended(pair: Pair, output: Path, rng: random.Random) -> str | None:
   """Suspends the first process, runs the second one, and then resumes the first."""
-  first = pair.start(output)
-  pair.wait_until_locked(first, output)
+  first_process = pair.start(output)
+  pair.wait_until_locked(first_process, output)
   time.sleep(rng.uniform(0, 0.1))
-  first.send_signal(signal.SIGSTOP)
-  was_running = first.poll() is None
+  first_process.send_signal(signal.SIGSTOP)
+  was_running = first_process.poll() is None
   second_end = pair.start(output).finish(_SECONDS)
-  first.send_signal(signal.SIGCONT)
-  first_end = first.finish(_SECONDS)
+  first_process.send_signal(signal.SIGCONT)
+  first_end = first_process.finish(_SECONDS)
   if pair.refusal and was_running and second_end.code != 2:
     return f"the second process was not refused: exit code {second_end.code}"
   return pair.unexpected_end(second_end) or pair.unexpected_end(first_end) or pair.difference(output)
@@ -100,12 +100,12 @@ def _lock_file_is_removed(pair: Pair, output: Path, rng: random.Random) -> str |
 
   The first process must succeed, or fail with an error that says that somebody removed its lock.
   """
-  first = pair.start(output)
-  pair.wait_until_locked(first, output)
+  first_process = pair.start(output)
+  pair.wait_until_locked(first_process, output)
   for lock in output.glob(".*lock"):
     lock.unlink(missing_ok=True)
   second_end = pair.start(output).finish(_SECONDS)
-  first_end = first.finish(_SECONDS)
+  first_end = first_process.finish(_SECONDS)
   reports_lost_lock = first_end.unexpected_end(1) is None and "somebody removed" in first_end.error
   wrong = None if reports_lost_lock else pair.unexpected_end(first_end)
   return wrong or pair.unexpected_end(second_end) or pair.difference(output)

@@ -16,6 +16,7 @@ import numpy as np
 
 from albert.data.manifest import file_sha256
 from albert.errors import RunError, UserError
+from albert.io import files
 from albert.report.page import make_page
 from albert.report.records import read_runs
 from tests.report.run_files import make_seeds
@@ -26,6 +27,7 @@ from tests.torture.outside_names import OutsideFile
 from tests.torture.workplace import ROOT
 
 if TYPE_CHECKING:
+  from albert.weights.checkpoints import CheckpointManager
   from tests.torture.readers import FileReader
 
 # Modules that import TensorFlow are imported only when a case needs them.
@@ -112,48 +114,74 @@ def _name_file_outside(context: Context, read: Callable[[Path, str, OutsideFile]
   return None
 
 
-def _links_are_not_followed(context: Context, number: int) -> str | None:
-  """Deletes or replaces a symbolic link. The file or directory that it points to must stay.
+# ---- symbolic links ------------------------------------------------------------------------------------------
 
-  Args:
-    context: the context of the part.
-    number: the way, from 0 to 4.
-  """
+_TENSORS = {"x": np.ones(3, np.float32)}
+
+
+def _make_manager(directory: Path) -> CheckpointManager:
   from albert.config.model import ModelConfig
-  from albert.io import files
   from albert.weights.checkpoints import CheckpointManager
 
+  return CheckpointManager(str(directory), keep=1, model_config=ModelConfig())
+
+
+# Each of these functions makes a symbolic link in `directory` to the directory `outside`, and deletes or replaces it.
+
+
+def _remove_staging_files(directory: Path, outside: Path) -> None:
+  Path(files.staging_path(str(directory / "step-7"))).symlink_to(outside)
+  _make_manager(directory).remove_leftovers()
+  files.remove_leftovers(str(directory))
+
+
+def _remove_directory(directory: Path, outside: Path) -> None:
+  (directory / "link").symlink_to(outside)
+  files.remove_tree(str(directory / "link"))
+
+
+def _replace_file(directory: Path, outside: Path) -> None:
+  (directory / "link.json").symlink_to(outside / "file")
+  files.write_json(str(directory / "link.json"), {"a": 1})
+
+
+def _replace_checkpoint(directory: Path, outside: Path) -> None:
+  (directory / "step-5").symlink_to(outside)
+  _make_manager(directory).save(5, _TENSORS)
+
+
+_LINK_ATTACKS: dict[str, Callable[[Path, Path], None]] = {
+  "staging files are removed": _remove_staging_files,
+  "a directory is removed": _remove_directory,
+  "a file is replaced": _replace_file,
+  "a checkpoint is replaced": _replace_checkpoint,
+}
+
+
+def _check_file_behind_link(context: Context, attack: Callable[[Path, Path], None]) -> str | None:
   root = context.new_directory("links")
-  outside, directory = root / "outside", root / "run"
+  directory, outside = root / "run", root / "outside"
   directory.mkdir()
-  manager = CheckpointManager(str(directory), keep=1, model_config=ModelConfig())
-  tensors = {"x": np.ones(3, np.float32)}
-  if number == 0:  # the manager deletes an old checkpoint that was moved to another disk
-    shutil.move(manager.save(1, tensors), outside)
-    (directory / "step-1").symlink_to(outside)
-    manager.save(2, tensors)
-    manager.save(3, tensors)
-    files_outside = sorted(path.name for path in outside.iterdir())
-    checkpoints = sorted(path.name for path in directory.iterdir())
-    are_expected = "manifest.json" in files_outside and checkpoints == ["step-3"]
-    return None if are_expected else f"outside: {files_outside}, checkpoints: {checkpoints}"
   outside.mkdir()
   (outside / "file").write_text("x")
-  if number == 1:  # staging files are removed
-    staging = files.staging_path(str(directory / "step-7"))
-    Path(staging).symlink_to(outside)
-    manager.remove_leftovers()
-    files.remove_leftovers(str(directory))
-  elif number == 2:  # a directory is removed
-    (directory / "link").symlink_to(outside)
-    files.remove_tree(str(directory / "link"))
-  elif number == 3:  # a file is replaced
-    (directory / "link.json").symlink_to(outside / "file")
-    files.write_json(str(directory / "link.json"), {"a": 1})
-  elif number == 4:  # a checkpoint is replaced
-    (directory / "step-5").symlink_to(outside)
-    manager.save(5, tensors)
+  attack(directory, outside)
   return None if (outside / "file").read_text() == "x" else "the file that the link led to is gone"
+
+
+def _check_moved_checkpoint(context: Context) -> str | None:
+  """Moves a checkpoint to another directory and links to it. When it is outdated, only the link must be deleted."""
+  root = context.new_directory("links")
+  directory, moved = root / "run", root / "moved"
+  directory.mkdir()
+  manager = _make_manager(directory)
+  shutil.move(manager.save(1, _TENSORS), moved)
+  (directory / "step-1").symlink_to(moved)
+  manager.save(2, _TENSORS)
+  manager.save(3, _TENSORS)
+  moved_files = sorted(path.name for path in moved.iterdir())
+  checkpoints = sorted(path.name for path in directory.iterdir())
+  are_expected = "manifest.json" in moved_files and checkpoints == ["step-3"]
+  return None if are_expected else f"files of the moved checkpoint: {moved_files}, checkpoints: {checkpoints}"
 
 
 # ---- the report ----------------------------------------------------------------------------------------------
@@ -297,7 +325,9 @@ def cases(context: Context) -> Iterator[Case]:
     for form in forms:
       run = partial(_name_file_outside, context, read, form)
       yield case("names of files outside the directory", f"{form} in {manifest_name}", run)
-  for number in range(5):
-    yield case("links: the files behind them stay", f"way {number}", partial(_links_are_not_followed, context, number))
+  group = "links: the files behind them stay"
+  yield case(group, "an outdated checkpoint is deleted", partial(_check_moved_checkpoint, context))
+  for attack_name, attack in _LINK_ATTACKS.items():
+    yield case(group, attack_name, partial(_check_file_behind_link, context, attack))
   for number in range(context.count(100)):
     yield case("report: texts stay texts", f"page {number}", partial(_report_escapes, context, number))

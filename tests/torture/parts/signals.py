@@ -60,15 +60,15 @@ class _References:
       return self._runs[command.name]
 
 
-def _unexpected_stop(finished: Finished, number: int) -> str | None:
-  """Returns None if signal `number` stopped a command properly, or came after the end of the command; else an error."""
-  if finished.code not in (128 + number, -number, 0):
-    return f"exit code {finished.code} after signal {number}: {finished.error!r}"
+def _unexpected_stop(finished: Finished, signal_number: int) -> str | None:
+  """Returns None if the signal stopped a command properly, or came after the end of the command; else what is wrong."""
+  if finished.code not in (128 + signal_number, -signal_number, 0):
+    return f"exit code {finished.code} after signal {signal_number}: {finished.error!r}"
   for text in ("Traceback", "Exception ignored", "error: "):
     if text in finished.stderr:
-      return f"{text!r} after signal {number}: {finished.stderr[-600:]!r}"
+      return f"{text!r} after signal {signal_number}: {finished.stderr[-600:]!r}"
   stopped_lines = [line for line in finished.stderr.splitlines() if line.startswith("stopped")]
-  if finished.code == -number:  # a second SIGINT came while the interpreter shut down, so the line may be missing
+  if finished.code == -signal_number:  # a second SIGINT came while the interpreter shut down: the line may be missing
     is_expected = len(stopped_lines) <= 1
   else:
     is_expected = len(stopped_lines) == (1 if finished.code else 0)
@@ -88,7 +88,7 @@ def _stop_and_repeat(context: Context, references: _References, command: Command
   rng = context.rng(command.name, index)
   output = context.new_directory("stopped")
   reference = references.get(command)
-  number = int(_SIGNALS[index % 2])
+  signal_number = int(_SIGNALS[index % 2])
   # In two of four cases the signal may be sent twice.
   again_after = rng.choice((None, 0.0, 0.002, 0.05)) if index % 4 >= 2 else None
   # The phases of the command and a random time (None) take turns.
@@ -97,11 +97,11 @@ def _stop_and_repeat(context: Context, references: _References, command: Command
   argv = command.argv(context.workplace, output)
   if phase is None:
     seconds = rng.uniform(0.0, reference.seconds)
-    description = f"signal {number} after {seconds:.2f} seconds, again after {again_after}"
-    finished = _stop_at(seconds, context, argv, number, again_after)
+    description = f"signal {signal_number} after {seconds:.2f} seconds, again after {again_after}"
+    finished = _stop_at(seconds, context, argv, signal_number, again_after)
   else:
     at = rng.randint(1, reference.phase_counts[phase])
-    point = {"phase": phase, "at": at, "number": number, "again_after": again_after}
+    point = {"phase": phase, "at": at, "number": signal_number, "again_after": again_after}
     description = str(point)
     finished = context.workplace.run(argv, prelude=(_POINTS, "interrupt", point))
     if finished.code == 0 and phase != "writing":
@@ -109,18 +109,20 @@ def _stop_and_repeat(context: Context, references: _References, command: Command
   if finished.code != 0 and command.difference is outputs.difference_of_runs:
     compare = functools.partial(outputs.difference_of_runs, stopped_at=outputs.last_step(output))
     command = dataclasses.replace(command, difference=compare)
-  wrong = _unexpected_stop(finished, number) or _repeat(context, command, output, reference.output)
+  wrong = _unexpected_stop(finished, signal_number) or _repeat(context, command, output, reference.output)
   return wrong and f"{description}: {wrong}"
 
 
-def _stop_at(seconds: float, context: Context, argv: list[str], number: int, again_after: float | None) -> Finished:
+def _stop_at(
+  seconds: float, context: Context, argv: list[str], signal_number: int, again_after: float | None
+) -> Finished:
   """Runs a command, and sends it a signal after so many seconds, and again `again_after` seconds later if not None."""
   process = context.workplace.start(argv)
   time.sleep(seconds)
-  process.send_signal(number)
+  process.send_signal(signal_number)
   if again_after is not None:
     time.sleep(again_after)
-    process.send_signal(number)
+    process.send_signal(signal_number)
   return process.finish()
 
 
@@ -128,18 +130,18 @@ def _stop_at_start(context: Context, command: Command, index: int) -> str | None
   """Stops a command with a signal while a new interpreter imports the modules that the command needs."""
   rng = context.rng("start", command.name, index)
   output = context.new_directory("start")
-  number = int(_SIGNALS[index % 2])
+  signal_number = int(_SIGNALS[index % 2])
   process = context.workplace.start(command.argv(context.workplace, output), new_interpreter=True)
   # Before the command has set its handlers, Python itself handles a signal.
   _wait_for_signal_handlers(process.pid)
   seconds = rng.uniform(0.0, 1.5)
   time.sleep(seconds)
-  process.send_signal(number)
+  process.send_signal(signal_number)
   if index % 4 >= 2:  # a second signal
     time.sleep(rng.choice((0.0, 0.01)))
-    process.send_signal(number)
-  wrong = _unexpected_stop(process.finish(), number)
-  return wrong and f"signal {number} after {seconds:.2f} seconds: {wrong}"
+    process.send_signal(signal_number)
+  wrong = _unexpected_stop(process.finish(), signal_number)
+  return wrong and f"signal {signal_number} after {seconds:.2f} seconds: {wrong}"
 
 
 def _wait_for_signal_handlers(pid: int) -> None:
@@ -184,8 +186,8 @@ def _train_with_broken_stdout(context: Context, how: str) -> str | None:
 def _shell(context: Context, words: str, redirection: str, code: int) -> str | None:
   """Runs `python WORDS` in bash with a redirection of its standard output. The exit code must be `code`."""
   command = ["bash", "-c", f"{sys.executable} {words} {redirection}"]
-  result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-  finished = Finished(result.returncode, result.stdout, result.stderr)
+  completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+  finished = Finished(completed.returncode, completed.stdout, completed.stderr)
   if code == 141 and finished.code == 0:  # the command had written everything before the reader ended
     return finished.unexpected_end(0)
   if wrong := finished.unexpected_end(code):
@@ -241,11 +243,11 @@ def _signal_cases(context: Context, references: _References) -> Iterator[Case]:
     for index in range(context.count(command.num_tries)):
       run = functools.partial(_stop_and_repeat, context, references, command, index)
       yield Case(f"SIGINT and SIGTERM: {command.name}", f"signal {index}", run)
-  # Data preparation and the report are stopped more often: they do not import TensorFlow, so they start differently.
+  # The start of two commands that do not import TensorFlow is stopped more often.
   num_tries = {command.name: 1 for command in COMMANDS} | {"data preparation": 9, "report": 5}
   for position, command in enumerate(COMMANDS):
     for index in range(context.count(num_tries[command.name])):
-      number = position + index  # so that commands with one try get different signals
+      number = position + index  # so that commands with one try differ in the signal
       run = functools.partial(_stop_at_start, context, command, number)
       yield Case("SIGINT and SIGTERM: start and imports", f"{command.name}, signal {number}", run)
 
