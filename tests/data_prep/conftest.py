@@ -1,4 +1,4 @@
-"""Fixtures of data preparation: short files, and the output of an uninterrupted job on them."""
+"""Fixtures for tests of data preparation: short files, and the output of an uninterrupted job on them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.data_prep.runners.jobs import contents, make_job, make_units_small
 
 @pytest.fixture(scope="module")
 def small_files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-  """Eight short files, so that there is work for several processes when units are small."""
+  """Eight files of about 8 KB with twelve documents each."""
   directory = tmp_path_factory.mktemp("texts")
   paths = []
   for number in range(8):
@@ -24,14 +24,16 @@ def small_files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-  """Makes units small: half of a short file each."""
+  """Makes a unit of text half as long as a file of `small_files`, so that several processes have work."""
   make_units_small(monkeypatch)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, small_files: list[str], spm_model: str) -> dict[str, bytes]:
-  """The output files of an uninterrupted job on these files: name -> contents."""
-  directory = tmp_path_factory.mktemp("whole")
+def uninterrupted_output(
+  tmp_path_factory: pytest.TempPathFactory, small_files: list[str], spm_model: str
+) -> dict[str, bytes]:
+  """The output files of an uninterrupted job on `small_files`: {name: content}."""
+  directory = tmp_path_factory.mktemp("uninterrupted")
   with pytest.MonkeyPatch.context() as patch:
     make_units_small(patch)
     prepare(make_job(small_files, spm_model, directory))

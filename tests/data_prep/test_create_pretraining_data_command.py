@@ -1,4 +1,4 @@
-"""The command create_pretraining_data: resuming after a kill, help, bad input and memory."""
+"""The command data_prep.create_pretraining_data: it resumes after a kill; help, bad input and memory."""
 
 from __future__ import annotations
 
@@ -16,29 +16,26 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import english_like_documents
+from tests.data_prep.runners.jobs import contents
 
 
-def contents(directory: Path) -> dict[str, bytes]:
-  return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
-
-
-def command(**flags: object) -> list[str]:
+def make_argv(**flags: object) -> list[str]:
+  """Returns the command line with these flags."""
   module = "data_prep.create_pretraining_data"
   return [sys.executable, "-m", module, *(f"--{name}={value}" for name, value in flags.items())]
 
 
 def run(**flags: object) -> subprocess.CompletedProcess[str]:
-  return subprocess.run(command(**flags), capture_output=True, text=True, timeout=120, check=False)
+  return subprocess.run(make_argv(**flags), capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture(scope="module")
 def longer_text(tmp_path_factory: pytest.TempPathFactory) -> str:
   """A text file of 5 MB, which the command cuts into three units."""
-  rng = random.Random(0)
   documents = english_like_documents(400, seed=1)
+  sample = random.Random(0).choices(documents, k=10_000)
   path = tmp_path_factory.mktemp("longer") / "text.txt"
-  sampled = (documents[rng.randrange(400)] for _ in range(10_000))
-  path.write_text("\n\n".join("\n".join(document) for document in sampled))
+  path.write_text("\n\n".join("\n".join(document) for document in sample))
   return str(path)
 
 
@@ -54,48 +51,61 @@ def _flags(longer_text: str, spm_model: str) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory, longer_text: str, spm_model: str) -> dict[str, bytes]:
+def uninterrupted_output(
+  tmp_path_factory: pytest.TempPathFactory, longer_text: str, spm_model: str
+) -> dict[str, bytes]:
+  """The files that an uninterrupted command writes with one process."""
   directory = tmp_path_factory.mktemp("uninterrupted")
-  result = run(output_dir=directory, **_flags(longer_text, spm_model) | {"num_processes": 1})
-  assert result.returncode == 0, result.stderr
+  completed = run(output_dir=directory, **_flags(longer_text, spm_model) | {"num_processes": 1})
+  assert completed.returncode == 0, completed.stderr
   return contents(directory)
 
 
 @pytest.mark.parametrize(
-  "number", [signal.SIGKILL, *(pytest.param(n, marks=pytest.mark.thorough) for n in (signal.SIGINT, signal.SIGTERM))]
+  "signal_number",
+  [
+    signal.SIGKILL,
+    pytest.param(signal.SIGINT, marks=pytest.mark.thorough),
+    pytest.param(signal.SIGTERM, marks=pytest.mark.thorough),
+  ],
 )
 def test_a_killed_command_resumes(
-  tmp_path: Path, longer_text: str, spm_model: str, uninterrupted: dict[str, bytes], number: signal.Signals
+  tmp_path: Path,
+  longer_text: str,
+  spm_model: str,
+  uninterrupted_output: dict[str, bytes],
+  signal_number: signal.Signals,
 ) -> None:
   flags = _flags(longer_text, spm_model)
   process = subprocess.Popen(
-    command(output_dir=tmp_path / "out", **flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    make_argv(output_dir=tmp_path / "out", **flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
   )
   deadline = time.monotonic() + 60
   while not list(tmp_path.glob("out/.*/*.spill")) and time.monotonic() < deadline:
     time.sleep(0.01)
-  process.send_signal(number)
+  process.send_signal(signal_number)
   _, errors = process.communicate(timeout=60)
-  assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
-  if number != signal.SIGKILL:
+  was_killed = signal_number == signal.SIGKILL
+  assert process.returncode == (-signal_number if was_killed else 128 + signal_number)
+  if not was_killed:
     assert errors.strip().splitlines()[-1] == "stopped: run the same command again to continue"
     assert "Traceback" not in errors
   assert not [name for name in os.listdir(tmp_path / "out") if not name.startswith(".")]
-  again = run(output_dir=tmp_path / "out", **flags)
-  assert again.returncode == 0, again.stderr
-  assert "units of an earlier run" in again.stdout
-  assert contents(tmp_path / "out") == uninterrupted
+  repeated = run(output_dir=tmp_path / "out", **flags)
+  assert repeated.returncode == 0, repeated.stderr
+  assert "units of an earlier run" in repeated.stdout
+  assert contents(tmp_path / "out") == uninterrupted_output
 
 
 @pytest.mark.thorough
-def test_an_error_of_the_disk_in_a_worker_is_one_line_and_loses_nothing(
-  tmp_path: Path, longer_text: str, spm_model: str, uninterrupted: dict[str, bytes]
+def test_a_disk_error_in_a_worker_is_one_line_and_loses_no_units(
+  tmp_path: Path, longer_text: str, spm_model: str, uninterrupted_output: dict[str, bytes]
 ) -> None:
-  """The limit on the size of files is below the size of a shard, so writing a shard fails."""
+  """The size of files is limited to less than that of the smallest shard, so writing a shard fails."""
   flags = _flags(longer_text, spm_model) | {"output_dir": tmp_path / "out"}
-  limit = min(len(data) for name, data in uninterrupted.items() if name != "manifest.json") - 1
+  limit = min(len(data) for name, data in uninterrupted_output.items() if name != "manifest.json") - 1
   failed = subprocess.run(
-    command(**flags),
+    make_argv(**flags),
     capture_output=True,
     text=True,
     timeout=120,
@@ -108,21 +118,22 @@ def test_an_error_of_the_disk_in_a_worker_is_one_line_and_loses_nothing(
   assert re.search(
     r"pretraining-0000\d-of-00004\.tfrecord: cannot write it .File too large.: run the same command", line
   )
-  again = run(**flags)
-  assert again.returncode == 0, again.stderr
-  assert "kept 3 of 3 units" in again.stdout
-  assert contents(tmp_path / "out") == uninterrupted
+  repeated = run(**flags)
+  assert repeated.returncode == 0, repeated.stderr
+  assert "kept 3 of 3 units" in repeated.stdout
+  assert contents(tmp_path / "out") == uninterrupted_output
 
 
-def test_help_is_quick_and_lists_the_flags() -> None:
+def test_help_takes_less_than_5_seconds_and_lists_the_flags() -> None:
   start = time.monotonic()
-  result = subprocess.run([*command(), "--help"], capture_output=True, text=True, timeout=60, check=False)
+  completed = subprocess.run([*make_argv(), "--help"], capture_output=True, text=True, timeout=60, check=False)
   assert time.monotonic() - start < 5
-  assert result.returncode == 0
+  assert completed.returncode == 0
   for name in ("--input_file", "--sentence_prediction", "--num_processes", "--masked_lm_prob"):
-    assert name in result.stdout
+    assert name in completed.stdout
 
 
+# Flags that differ from those of the test, with {dir} for its directory; and a part of the error.
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
@@ -174,30 +185,30 @@ def test_bad_input_is_one_line(tmp_path: Path, spm_model: str, changes: dict[str
     "num_shards": 1,
     **changes,
   }
-  result = run(**{name: str(value).replace("{dir}", str(tmp_path)) for name, value in flags.items()})
-  assert result.returncode == 2, result.stderr
-  (line,) = [line for line in result.stderr.splitlines() if not line.startswith(("reading text", "checking text"))]
+  completed = run(**{name: str(value).replace("{dir}", str(tmp_path)) for name, value in flags.items()})
+  assert completed.returncode == 2, completed.stderr
+  (line,) = [line for line in completed.stderr.splitlines() if not line.startswith(("reading text", "checking text"))]
   assert line.startswith("error: ")
   assert message in line
-  # After the error of --num_shards the units are kept for a run with fewer shards. Otherwise nothing is kept.
+  # After an error about --num_shards, finished units are kept for a run with fewer shards. Otherwise nothing is kept.
   remaining = {path.name[:13] for path in tmp_path.glob("out/*")}
   assert remaining == ({".preparation-"} if "num_shards" in changes else set())
 
 
-def test_workers_import_no_tensorflow() -> None:
+def test_the_command_does_not_import_tensorflow() -> None:
   code = "import sys, data_prep.create_pretraining_data; sys.exit('tensorflow' in sys.modules)"
   assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, longer_text: str, spm_model: str) -> None:
-  """Preparing 150 MB of text in one file needs hardly more memory than 5 MB of text."""
-  peaks = []
+  """Preparing 150 MB of text in one file needs at most 1.5 times the memory of 5 MB, and less than 300 MB."""
+  peaks = []  # memory in MB
   for copies in (1, 30):
     path = tmp_path / f"{copies}.txt"
     path.write_text((Path(longer_text).read_text() + "\n\n") * copies)
     process = subprocess.Popen(
-      command(
+      make_argv(
         input_file=path,
         output_dir=tmp_path / str(copies),
         spm_model_file=spm_model,
@@ -212,6 +223,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, longer_text: str, 
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0
-    peaks.append(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6)
+    bytes_per_unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+    peaks.append(usage.ru_maxrss * bytes_per_unit / 1e6)
   assert peaks[1] < 300
   assert peaks[1] < 1.5 * peaks[0]

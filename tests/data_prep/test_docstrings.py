@@ -1,4 +1,4 @@
-"""Sentences of docstrings: hand-made cases for each kind of markup."""
+"""Sentences of docstrings: hand-made docstrings with each kind of markup, and the sentences to find in them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from data_prep.docstrings import docstring_sentences, sentence_key
 
-CASES = {
+# Kind of docstring -> (the docstring, its sentences).
+DOCSTRINGS = {
   "sentences over lines": (
     """
     Computes the mean of the values. It is zero for
@@ -167,12 +168,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_sentences(name: str) -> None:
-  docstring, expected = CASES[name]
+@pytest.mark.parametrize("name", DOCSTRINGS)
+def test_sentences_of_a_docstring_are_found(name: str) -> None:
+  docstring, expected = DOCSTRINGS[name]
   assert docstring_sentences(inspect.cleandoc(docstring)) == expected
 
 
-def test_key_ignores_case_digits_and_packages() -> None:
+def test_the_key_of_a_sentence_ignores_case_digits_and_packages() -> None:
   assert sentence_key("Use `tf.keras.Model` with 2 inputs.") == sentence_key("use keras.Model, with 3 inputs")
   assert sentence_key("The first of them.") != sentence_key("The last of them.")

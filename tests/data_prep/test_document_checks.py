@@ -1,4 +1,4 @@
-"""Text that is not what it is taken for gives a warning with the remedy before any shard is written."""
+"""Text whose lines are not sentences, or whose blank lines do not end documents, gives a warning with a remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conftest import english_like_documents
 from tests.data_prep.readers.forms import as_text
 from tests.data_prep.runners.jobs import make_job
 
-WRAPPED = """The captain sold the river, because
+WRAPPED_LINES = """The captain sold the river, because
 nobody had watched the teacher. The train
 was late, and so was the painter.
 """.splitlines()
@@ -28,15 +28,16 @@ def test_good_text_gives_no_warning() -> None:
   assert layout_warnings([]) == []
 
 
-def test_paragraphs_that_are_taken_for_documents() -> None:
+def test_a_blank_line_after_each_paragraph_gives_a_warning() -> None:
   lines = as_text([["A paragraph. It has some sentences."]] * 30).splitlines()
   (warning,) = layout_warnings([lines])
   assert warning.startswith("warning: documents have 1.0 sentences on average (a sample of the text)")
   assert warning.endswith("give --document=file; if each line is a paragraph, give --sentences=split")
 
 
-def test_wrapped_lines_that_are_taken_for_sentences() -> None:
-  (warning,) = layout_warnings([[*WRAPPED, ""] * 30])
+def test_wrapped_lines_give_a_warning() -> None:
+  (warning,) = layout_warnings([[*WRAPPED_LINES, ""] * 30])
+  # Two of three lines begin with a lower-case letter.
   assert warning.startswith("warning: 67% of the lines begin with a lower-case letter")
   assert "--document=file, or --sentences=split --paragraph=blank_line" in warning
 
@@ -45,7 +46,7 @@ def test_the_warning_is_printed_and_the_remedy_works(
   tmp_path: Path, spm_model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
   text = tmp_path / "novel.txt"
-  text.write_text("\n".join([*WRAPPED, ""] * 30))
+  text.write_text("\n".join([*WRAPPED_LINES, ""] * 30))
   settings = PreparationSettings(max_seq_length=32, dupe_factor=1)
   manifest = prepare(make_job(str(text), spm_model, tmp_path / "wrong", settings=settings))
   assert manifest.num_documents == 30

@@ -1,4 +1,4 @@
-"""SQuAD and RACE as text: whole articles in order, each once, with one sentence on each line."""
+"""The command data_prep.question_texts: articles of SQuAD and RACE as text with one sentence on each line."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def _run(**flags: str) -> subprocess.CompletedProcess[str]:
   return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_articles_become_documents(tmp_path: Path):
+def test_each_article_becomes_one_document(tmp_path: Path):
   squad = made_up_squad(tmp_path / "dev.json", 9)
   race = made_up_race(tmp_path, 3, sets=("dev",))
-  result = _run(squad_file=squad, race_file=f"{race}/dev", output_file=str(tmp_path / "out.txt"))
-  assert result.returncode == 0, result.stderr
+  completed = _run(squad_file=squad, race_file=f"{race}/dev", output_file=str(tmp_path / "out.txt"))
+  assert completed.returncode == 0, completed.stderr
   documents = (tmp_path / "out.txt").read_text().rstrip("\n").split("\n\n")
-  assert f"{len(documents)} documents" in result.stderr
+  assert f"{len(documents)} documents" in completed.stderr
   articles = json.loads(Path(squad).read_text())["data"]
   expected = [" ".join(paragraph["context"] for paragraph in article["paragraphs"]) for article in articles]
   passages = sorted(Path(race).glob("dev/*/*.txt"))
@@ -33,29 +33,19 @@ def test_articles_become_documents(tmp_path: Path):
   assert [document.replace("\n", " ") for document in documents] == expected
 
 
-def test_sentences_and_paragraphs_end_lines():
+def test_sentences_and_paragraphs_end_with_a_line():
   articles = [["Mr. Brown has gone. He lives at St. Ives.\tNobody  saw him!", "A title"], [" "]]
   assert list(question_texts.format_documents(articles)) == [
     "Mr. Brown has gone.\nHe lives at St. Ives.\nNobody saw him!\nA title\n\n"
   ]
 
 
-def test_paragraphs_without_a_title_stand_alone(tmp_path: Path):
-  paragraphs = [{"context": f"Text {n}.", "qas": [{"id": str(n), "question": "?"}]} for n in (1, 2)]
+def test_paragraphs_of_an_article_without_title_are_documents_of_their_own(tmp_path: Path):
+  paragraphs = [{"context": f"Text {number}.", "qas": [{"id": str(number), "question": "?"}]} for number in (1, 2)]
+  with_two_questions = paragraphs[0] | {"qas": [{"id": "3", "question": "?"}, {"id": "4", "question": "!"}]}
+  articles = [{"paragraphs": paragraphs}, {"title": "T", "paragraphs": [with_two_questions]}]
   path = tmp_path / "dev.json"
-  path.write_text(
-    json.dumps(
-      {
-        "data": [
-          {"paragraphs": paragraphs},
-          {
-            "title": "T",
-            "paragraphs": [paragraphs[0] | {"qas": [{"id": "3", "question": "?"}, {"id": "4", "question": "!"}]}],
-          },
-        ]
-      }
-    )
-  )
+  path.write_text(json.dumps({"data": articles}))
   assert question_texts.read_squad_articles([str(path)]) == [["Text 1."], ["Text 2."], ["Text 1."]]
 
 
@@ -70,9 +60,9 @@ def test_paragraphs_without_a_title_stand_alone(tmp_path: Path):
 )
 def test_bad_input_is_one_line(tmp_path: Path, flags: dict[str, str], message: str):
   (tmp_path / "bad.json").write_text("{")
-  given = {name: value.replace("{dir}", str(tmp_path)) for name, value in flags.items()}
-  result = _run(output_file=str(tmp_path / "out.txt"), **given)
-  assert result.returncode == 2
-  (line,) = result.stderr.splitlines()
+  flags = {name: value.replace("{dir}", str(tmp_path)) for name, value in flags.items()}
+  completed = _run(output_file=str(tmp_path / "out.txt"), **flags)
+  assert completed.returncode == 2
+  (line,) = completed.stderr.splitlines()
   assert message.replace("{dir}", str(tmp_path)) in line
   assert not (tmp_path / "out.txt").exists()

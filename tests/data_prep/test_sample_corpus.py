@@ -1,4 +1,4 @@
-"""The sample corpus, made from a directory of small generated packages."""
+"""The command data_prep.sample_corpus, on a directory of small generated packages."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from data_prep.sample_corpus import (
   unique_documents,
 )
 
-NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-           "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"]  # fmt: skip
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+         "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"]  # fmt: skip
 
 
-def sentence(word: str, kind: str) -> str:
+def make_sentence(word: str, kind: str) -> str:
+  """Returns a sentence that occurs in one module, whose name is `word`."""
   return f"The {kind} of the {word} function is described in this text."
 
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
-  """Twenty modules with four sentences each, and files that must be ignored."""
+  """Twenty modules with four sentences each, a copy, a module with a syntax error, and tests, which are left out."""
   folder = tmp_path / "packages"
   (folder / "pack" / "tests").mkdir(parents=True)
-  for word in NUMBERS:
+  for word in WORDS:
     (folder / "pack" / f"{word}.py").write_text(
-      f'"""{sentence(word, "purpose")}"""\nraise SystemExit("imported")\n'
-      f'def f():\n  """{sentence(word, "argument")}\n\n  {sentence(word, "result")}\n  """\n'
-      f"class C:\n  '''{sentence(word, 'class')}'''\n",
+      f'"""{make_sentence(word, "purpose")}"""\nraise SystemExit("imported")\n'
+      f'def f():\n  """{make_sentence(word, "argument")}\n\n  {make_sentence(word, "result")}\n  """\n'
+      f"class C:\n  '''{make_sentence(word, 'class')}'''\n",
       encoding="utf-8",
     )
   (folder / "pack" / "zz_copy.py").write_bytes((folder / "pack" / "one.py").read_bytes())
@@ -45,11 +46,11 @@ def packages(tmp_path: Path) -> Path:
   return folder
 
 
-def test_module_sentences_in_order_of_the_file(packages: Path) -> None:
+def test_module_sentences_are_in_the_order_of_the_file(packages: Path) -> None:
   assert module_sentences(str(packages / "pack" / "two.py")) == [
-    [sentence("two", "purpose")],
-    [sentence("two", "argument"), sentence("two", "result")],
-    [sentence("two", "class")],
+    [make_sentence("two", "purpose")],
+    [make_sentence("two", "argument"), make_sentence("two", "result")],
+    [make_sentence("two", "class")],
   ]
   assert module_sentences(str(packages / "pack" / "broken.py")) == []
 
@@ -67,35 +68,38 @@ def test_long_strings_count_as_documentation(tmp_path: Path) -> None:
 
 
 def test_find_modules_leaves_out_tests(packages: Path) -> None:
-  assert list(find_modules(str(packages))) == sorted(f"pack/{name}.py" for name in [*NUMBERS, "broken", "zz_copy"])
+  assert list(find_modules(str(packages))) == sorted(f"pack/{name}.py" for name in [*WORDS, "broken", "zz_copy"])
 
 
 def test_docstrings_that_mostly_repeat_earlier_ones_are_left_out() -> None:
-  a, b, c, d, e = (f"The {word} sentence of the document is here." for word in NUMBERS[:5])
-  f, g = "Another one of them is new here.", "The last one of them is new here."
+  one, two, three, four, five = (f"The {word} sentence of the document is here." for word in WORDS[:5])
+  six, seven = "Another one of them is new here.", "The last one of them is new here."
   documents = unique_documents(
     [
-      ("first", [["Notes:", a, b], [c]]),
-      ("copy", [[a, b, c.upper()]]),  # nothing new
-      ("mostly", [[a, b, c, d]]),  # one new sentence of four
-      ("partly", [[a, "Notes:", e, f, g], [d]]),  # d was in "mostly"
+      ("first", [["Notes:", one, two], [three]]),
+      ("copy", [[one, two, three.upper()]]),  # no new sentence
+      ("mostly", [[one, two, three, four]]),  # one new sentence of four
+      ("partly", [[one, "Notes:", five, six, seven], [four]]),  # `four` was in "mostly"
       ("short", [["It is a new sentence.", "Notes:"]]),
     ]
   )
-  assert list(documents) == [Document("first", ("Notes:", a, b, c)), Document("partly", (a, "Notes:", e, f, g))]
+  assert list(documents) == [
+    Document("first", ("Notes:", one, two, three)),
+    Document("partly", (one, "Notes:", five, six, seven)),
+  ]
 
 
-def test_split_is_by_name_and_keeps_the_order() -> None:
-  documents = [Document(f"pack/{i}.py", (f"The text of document {i} is here.",)) for i in range(1000)]
+def test_held_out_documents_depend_on_names_only() -> None:
+  documents = [Document(f"pack/{number}.py", (f"The text of document {number} is here.",)) for number in range(1000)]
   train, heldout = split_documents(documents, 0.05)
   assert len(heldout) == 50
   assert sorted(train + heldout, key=documents.index) == documents
   assert train == sorted(train, key=documents.index)
   assert split_documents(documents[::-1], 0.05)[1] == heldout[::-1]
-  few_train, few_heldout = split_documents(documents, 0.05, max_bytes=10_000)
-  size = sum(len(document.text) for document in few_train + few_heldout)
-  assert 9_900 < size <= 10_000
-  assert set(few_train) | set(few_heldout) < set(documents)
+  limited_train, limited_heldout = split_documents(documents, 0.05, max_bytes=10_000)
+  num_bytes = sum(len(document.text) for document in limited_train + limited_heldout)
+  assert 9_900 < num_bytes <= 10_000
+  assert set(limited_train) | set(limited_heldout) < set(documents)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -105,20 +109,24 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
   )
 
 
-def test_command_line(packages: Path, tmp_path: Path) -> None:
-  outputs = []
-  for processes in (1, 2):
-    done = run(f"--packages_dir={packages}", f"--output_dir={tmp_path / str(processes)}", "--heldout_fraction=0.1",
-               f"--num_processes={processes}")  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "18 documents, 72 sentences" in done.stdout
-    assert "2 documents, 8 sentences" in done.stdout
-    assert "reading docstrings: 100%" in done.stderr
-    outputs.append([(tmp_path / str(processes) / name).read_bytes() for name in ("train.txt", "heldout.txt")])
+def test_the_command_writes_the_same_text_with_any_number_of_processes(packages: Path, tmp_path: Path) -> None:
+  outputs = []  # the bytes of both files, for each number of processes
+  for num_processes in (1, 2):
+    output_dir = tmp_path / str(num_processes)
+    completed = run(
+      f"--packages_dir={packages}", f"--output_dir={output_dir}", "--heldout_fraction=0.1",
+      f"--num_processes={num_processes}",
+    )  # fmt: skip
+    assert completed.returncode == 0, completed.stderr
+    assert "18 documents, 72 sentences" in completed.stdout
+    assert "2 documents, 8 sentences" in completed.stdout
+    assert "reading docstrings: 100%" in completed.stderr
+    outputs.append([(output_dir / name).read_bytes() for name in ("train.txt", "heldout.txt")])
   assert outputs[0] == outputs[1]
   train, heldout = (text.decode().split("\n\n")[:-1] for text in outputs[0])
   assert [len(document.split("\n")) for document in train + heldout] == [4] * 20
-  train_lines, heldout_lines = ({line for text in part for line in text.split("\n")} for part in (train, heldout))
+  train_lines = {line for document in train for line in document.split("\n")}
+  heldout_lines = {line for document in heldout for line in document.split("\n")}
   assert train_lines.isdisjoint(heldout_lines)
 
 
@@ -132,18 +140,18 @@ def test_command_line(packages: Path, tmp_path: Path) -> None:
     (["--output_dir=x", "--packages_dir=tests/data_prep/__init__.py"], "no such directory"),
   ],
 )
-def test_bad_flags(arguments: list[str], message: str) -> None:
-  done = run(*arguments)
-  assert done.returncode == 2
-  assert message in done.stderr
-  assert done.stderr.count("\n") == 1
+def test_bad_flags_are_one_line(arguments: list[str], message: str) -> None:
+  completed = run(*arguments)
+  assert completed.returncode == 2
+  assert message in completed.stderr
+  assert completed.stderr.count("\n") == 1
 
 
-def test_too_little_text(tmp_path: Path) -> None:
+def test_too_little_text_is_an_error(tmp_path: Path) -> None:
   (tmp_path / "empty").mkdir()
-  done = run(f"--packages_dir={tmp_path / 'empty'}", f"--output_dir={tmp_path / 'out'}")
-  assert done.returncode == 2
-  assert "0 documents of prose, of which at least 2 are needed within the limit" in done.stderr
+  completed = run(f"--packages_dir={tmp_path / 'empty'}", f"--output_dir={tmp_path / 'out'}")
+  assert completed.returncode == 2
+  assert "0 documents of prose, of which at least 2 are needed within the limit" in completed.stderr
   assert not (tmp_path / "out").exists()
 
 

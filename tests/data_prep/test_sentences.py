@@ -1,4 +1,4 @@
-"""Paragraphs become sentences, also in quotations and in other languages."""
+"""Splitting paragraphs into sentences, also in quotations and in other languages."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from data_prep.sentences import SentenceSplitter, check_language, split_sentence
     ["the text has no capitals.", "nor has this sentence."],
   ],
 )
-def test_english(sentences: list[str]) -> None:
+def test_english_sentences_are_split(sentences: list[str]) -> None:
   assert list(split_sentences("  ".join(sentences))) == sentences
 
 
-def test_nothing_is_lost() -> None:
+def test_no_character_but_spaces_is_lost() -> None:
   text = ' "A!" (b) \t„C? D“ … e.g. x.\u00a0Y  '
   assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
   assert list(split_sentences(" \t ")) == []
@@ -44,14 +44,14 @@ def test_a_paragraph_of_any_length_is_split_in_the_same_way() -> None:
   assert "".join(split_sentences("x" * 25_000)) == "x" * 25_000
 
 
-@pytest.mark.parametrize(("language", "least"), [("en", 0.96), ("de", 0.93), ("fr", 0.90)])
-def test_quality_on_marked_samples(language: str, least: float) -> None:
-  """F1 of the boundaries between sentences; benchmarks/bench_sentences.py compares it with other libraries."""
+@pytest.mark.parametrize(("language", "min_f1"), [("en", 0.96), ("de", 0.93), ("fr", 0.90)])
+def test_quality_on_marked_samples(language: str, min_f1: float) -> None:
+  """The score is the F1 of sentence boundaries. benchmarks/bench_sentences.py compares it with other libraries."""
   paragraphs = read_paragraphs(SAMPLES / f"{language}.txt")
-  found, wrong, missed = quality(paragraphs, SentenceSplitter(language).split)
-  assert 2 * found / (2 * found + wrong + missed) > least
+  num_found, num_wrong, num_missed = quality(paragraphs, SentenceSplitter(language).split)
+  assert 2 * num_found / (2 * num_found + num_wrong + num_missed) > min_f1
 
 
-def test_a_language_is_a_code() -> None:
+def test_a_language_must_be_a_code() -> None:
   with pytest.raises(UserError, match="--language=English: give an ISO 639 code"):
     check_language("English")

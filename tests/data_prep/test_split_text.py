@@ -1,4 +1,4 @@
-"""The command data_prep.split_text: it replaces no text of others."""
+"""The command data_prep.split_text: what it writes, and which files it leaves alone."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ def run(**flags: object) -> subprocess.CompletedProcess[str]:
   return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
-def test_command_line(tmp_path: Path) -> None:
+def test_the_command_writes_sentences_and_a_report_and_keeps_other_files(tmp_path: Path) -> None:
   (tmp_path / "input").mkdir()
   (tmp_path / "input" / "novel.txt").write_text("A title\n\nThe first sentence\nends here. The second.\n")
   out = tmp_path / "out"
   out.mkdir()
   (out / "text-mine.txt").write_text("mine")
   flags = {"input_file": tmp_path / "input", "output_dir": out, "num_processes": 1}
-  done = run(**flags, document="file")
-  assert done.returncode == 0, done.stderr
+  completed = run(**flags, document="file")
+  assert completed.returncode == 0, completed.stderr
   (text,) = out.glob("text-0*.txt")
   assert text.read_text() == "A title\nThe first sentence ends here.\nThe second.\n\n"
-  assert "kept          1          3" in done.stdout
+  assert "kept          1          3" in completed.stdout
   report = json.loads((out / "reading.json").read_text())
   assert (report["documents"], report["sentences"]) == (1, 3)
   assert report["input_files"][0]["file"] == "novel.txt"
   assert (out / "text-mine.txt").read_text() == "mine"
-  done = run(**flags)
-  assert done.returncode == 2
-  assert "holds the text of other files, or was made with other settings" in done.stderr
-  assert done.stderr.count("\n") == 1
+  completed = run(**flags)
+  assert completed.returncode == 2
+  assert "holds the text of other files, or was made with other settings" in completed.stderr
+  assert completed.stderr.count("\n") == 1
 
 
 def test_input_files_are_not_overwritten(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""All code that reads text rejects files that are not plain text, with the format and a remedy."""
+"""Files that are not plain text are refused with their format and a remedy, by all code that reads text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from albert.errors import UserError
 from data_prep.create_pretraining_data import Job, prepare
-from data_prep.documents import parse_documents
+from data_prep.documents import TextDocument, parse_documents
 from data_prep.settings import PreparationSettings
 from data_prep.train_vocab import read_lines
 from data_prep.units import gzip_ranges, plain_ranges
@@ -41,11 +41,13 @@ def _tar() -> bytes:
 
 
 def _json_lines(**record: object) -> bytes:
-  return "\n".join(json.dumps({**record, "n": n}) for n in range(30)).encode()
+  """Returns 30 JSON objects with these members and a number, one on each line."""
+  return "\n".join(json.dumps({**record, "n": number}) for number in range(30)).encode()
 
 
-LONG = PROSE.decode() * 100  # longer than the part that is checked
-BINARY = {
+LONG_PROSE = PROSE.decode() * 100  # longer than the part of a file that is checked
+# Kind of file -> (its content, pattern of the error).
+BINARY_FILES = {
   "gzip": (gzip.compress(PROSE), r"GZIP data.*give it a name that ends in \.gz"),
   "bzip2": (bz2.compress(PROSE), "bzip2 data.*bunzip2"),
   "empty bzip2": (bz2.compress(b""), "bzip2 data.*bunzip2"),
@@ -58,19 +60,19 @@ BINARY = {
   "utf-16": (PROSE.decode().encode("utf-16"), "UTF-16 text.*iconv -f UTF-16"),
   "utf-16 without mark": (PROSE.decode().encode("utf-16-le"), "are NUL.*iconv -f UTF-16LE"),
 }
-TEXT = {
+TEXT_FILES = {
   "JSON lines": (_json_lines(text="A story."), r"""line 1, begins with '{"text": .*jq -r '\.text, ""'"""),
   "JSON lines of another key": (_json_lines(id="7", body="A story."), r"jq -r '\.body, "),
   "JSON with a key for quotes": (_json_lines(**{"main text": "A story."}), r"""jq -r '\."main text", """),
-  "JSON lines of great length": (_json_lines(id="7", text=LONG), r"jq -r '\.text, "),
-  "a long string of another key": (_json_lines(id="7", body=LONG), r"jq -r '\.body, "),
+  "JSON lines of great length": (_json_lines(id="7", text=LONG_PROSE), r"jq -r '\.text, "),
+  "a long string of another key": (_json_lines(id="7", body=LONG_PROSE), r"jq -r '\.body, "),
   "a JSON array": (json.dumps([{"text": "A story."}] * 9).encode(), r"jq -r '\.\[\] \| \.text, "),
   "a JSON array on many lines": (
     b"[\n" + _json_lines(text="x").replace(b"\n", b",\n") + b"\n]",
     r"jq -r '\.\[\] \| \.text, ",
   ),
   "nested JSON": (b'{"a": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", "JSON, not plain text"),
-  "indented JSON": (json.dumps({"text": LONG}, indent=2).encode(), "JSON, not plain text"),
+  "indented JSON": (json.dumps({"text": LONG_PROSE}, indent=2).encode(), "JSON, not plain text"),
   "JSON after blank lines": (b"\n \n" + _json_lines(text="x"), r"line 3, begins with '{"),
   "wikiextractor": (
     b'<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="Anarchism">\nAnarchism\n\nA movement.\n</doc>\n',
@@ -84,55 +86,61 @@ TEXT = {
 }
 
 
-def error_of_all_readers(path: Path) -> str:
+def parse_file(path: Path) -> list[TextDocument]:
+  """Returns the documents of a file, as data preparation reads them."""
+  cut_into_ranges = gzip_ranges if path.name.endswith(".gz") else plain_ranges
+  ranges = [text_range for text_range, _ in cut_into_ranges(str(path), 0)]
+  return [document for text_range in ranges for document in parse_documents(text_range)[0]]
+
+
+def get_error_of_readers(path: Path) -> str:
   """Returns the error of vocabulary training and of data preparation for a file. Both must give the same one."""
-  with pytest.raises(UserError) as of_lines:
+  with pytest.raises(UserError) as vocabulary_error:
     list(read_lines([str(path)]))
-  ranges = gzip_ranges if path.name.endswith(".gz") else plain_ranges
-  with pytest.raises(UserError) as of_documents:
-    list(map(parse_documents, (part for part, _ in ranges(str(path), 0))))
-  assert str(of_lines.value) == str(of_documents.value)
-  return str(of_lines.value)
+  with pytest.raises(UserError) as preparation_error:
+    parse_file(path)
+  assert str(vocabulary_error.value) == str(preparation_error.value)
+  return str(vocabulary_error.value)
 
 
 @pytest.mark.parametrize("name", ["text.txt", "text.txt.gz"])
-@pytest.mark.parametrize("kind", BINARY)
-def test_binary_files_under_a_wrong_name(tmp_path: Path, kind: str, name: str) -> None:
-  data, message = BINARY[kind]
+@pytest.mark.parametrize("kind", BINARY_FILES)
+def test_binary_files_with_the_name_of_a_text_file_are_refused(tmp_path: Path, kind: str, name: str) -> None:
+  content, message = BINARY_FILES[kind]
   path = tmp_path / name
-  # A file that was compressed twice is detected, too.
-  path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-  error = error_of_all_readers(path)
+  # Compressed files are compressed once more for the name .gz. They are detected, too.
+  path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+  error = get_error_of_readers(path)
   assert error.startswith(f"{path}: ")
   assert re.search(message, error)
   assert not re.search("UTF-8|iconv", error) or kind.startswith("utf-16")
 
 
 @pytest.mark.parametrize("name", ["text.txt", "text.txt.gz"])
-@pytest.mark.parametrize("kind", TEXT)
-def test_text_in_other_formats_is_rejected(tmp_path: Path, kind: str, name: str) -> None:
-  data, message = TEXT[kind]
+@pytest.mark.parametrize("kind", TEXT_FILES)
+def test_text_in_other_formats_is_refused(tmp_path: Path, kind: str, name: str) -> None:
+  content, message = TEXT_FILES[kind]
   path = tmp_path / name
-  path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-  error = error_of_all_readers(path)
+  path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+  error = get_error_of_readers(path)
   assert error.startswith(f"{path}")
   assert re.search(message, error), error
-  if "example" in error:
+  if "example" in error:  # a command line that converts the file
     assert error.endswith("> text.txt")
     assert ("zcat" in error) == name.endswith(".gz")
 
 
 @pytest.mark.parametrize(
-  ("data", "message"),
+  ("content", "message"),
   [
     (PROSE, r"not GZIP data, though its name ends in \.gz: rename it without \.gz"),
     (bz2.compress(PROSE), "bzip2 data"),
   ],
 )
-def test_not_gzip_under_a_name_that_ends_in_gz(tmp_path: Path, data: bytes, message: str) -> None:
+def test_a_file_with_the_suffix_gz_that_is_not_gzip_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
   path = tmp_path / "text.txt.gz"
-  path.write_bytes(data)
-  assert re.search(message, error_of_all_readers(path))
+  path.write_bytes(content)
+  assert re.search(message, get_error_of_readers(path))
 
 
 @pytest.mark.parametrize(
@@ -159,22 +167,22 @@ def test_not_gzip_under_a_name_that_ends_in_gz(tmp_path: Path, data: bytes, mess
     "\n" * 70_000 + "A sentence after many blank lines.",
   ],
 )
-def test_plain_text_is_accepted(tmp_path: Path, text: str) -> None:
+def test_plain_text_that_resembles_another_format_is_accepted(tmp_path: Path, text: str) -> None:
   path = tmp_path / "text.txt"
   path.write_bytes(text.encode())
   words = text.replace("\ufeff", "").split()
   assert " ".join(read_lines([str(path)])).split() == words
-  documents = [document for part, _ in plain_ranges(str(path), 0) for document in parse_documents(part)[0]]
-  assert [word for document in documents for line in document.sentences for word in line.split()] == words
+  sentences = [sentence for document in parse_file(path) for sentence in document.sentences]
+  assert " ".join(sentences).split() == words
 
 
 @pytest.mark.parametrize("name", ["b.txt", "b.txt.gz"])
 def test_a_bad_last_file_is_reported_before_the_first_is_read(
   tmp_path: Path, spm_model: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  data = _json_lines(text="A story.")
+  json_lines = _json_lines(text="A story.")
   (tmp_path / "a.txt").write_bytes(PROSE)
-  (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+  (tmp_path / name).write_bytes(gzip.compress(json_lines) if name.endswith(".gz") else json_lines)
   monkeypatch.setattr("data_prep.create_pretraining_data.Workers", None)  # no process is started
   job = Job(
     inputs=(str(tmp_path / "a.txt"), str(tmp_path / name)),
@@ -194,16 +202,16 @@ def test_unknown_characters_give_a_warning_at_the_start(
   chinese = "船长卖掉了那条河。没有人看老师。火车晚点了。\n".encode() * 9
   path = tmp_path / name
   settings = PreparationSettings(max_seq_length=32, dupe_factor=1)
-  for folder, text, warned in (("english", PROSE, False), ("chinese", PROSE[:80] + chinese, True)):
+  for folder, text, num_warnings in (("english", PROSE, 0), ("chinese", PROSE[:80] + chinese, 1)):
     path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     job = Job(
       inputs=(str(path),), output_dir=str(tmp_path / folder), spm_model_file=spm_model, settings=settings, num_shards=1
     )
     manifest = prepare(job)
     warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
-    assert len(warnings) == warned
-    if warned:
-      # The sample is the whole text here.
+    assert len(warnings) == num_warnings
+    if warnings:
+      # The text is short, so the sample is the whole text.
       assert f"a sample of the text: {manifest.unknown_share:.1%} of the tokens are <unk>" in warnings[0]
       assert re.search("not in the vocabulary, . U\\+[0-9A-F]{4}(, . U\\+[0-9A-F]{4}){4}: train a vocab", warnings[0])
       assert "了 U+4E86" in warnings[0]  # the most frequent one

@@ -1,4 +1,4 @@
-"""Training a vocabulary: special tokens, sampling, reproducibility and bad input."""
+"""The command data_prep.train_vocab: special tokens, rare characters, sampling, reproducibility and bad input."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ import sentencepiece
 from albert.errors import UserError
 from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization.normalization import normalize_text
-from albert.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
+from albert.tokenization.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
 from data_prep import train_vocab
 from data_prep.train_vocab import sample_lines, train_model
 from tests.conftest import english_like_documents
+
+# The default of --user_defined_symbols.
+DEFAULT_SYMBOLS = list('()"-.–£€')
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -27,15 +30,15 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
   return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(train_vocab.__file__).parents[1])
 
 
-def test_command_line(tmp_path: Path, corpus_file: str) -> None:
-  packed = tmp_path / "corpus.txt.gz"
-  packed.write_bytes(gzip.compress(Path(corpus_file).read_bytes()))
-  for name, source in (("a", corpus_file), ("b", str(packed))):
-    done = run(f"--input_file={source}", f"--output_dir={tmp_path / name}", "--vocab_size=300", "--num_threads=2")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("\n") == 1  # only the progress line, and no log of SentencePiece
-    assert "300 pieces" in done.stdout
-    assert re.search(r"on ([\d,]+) of \1 lines", done.stdout)
+def test_the_command_writes_the_same_model_for_plain_and_gzip_text(tmp_path: Path, corpus_file: str) -> None:
+  gzip_file = tmp_path / "corpus.txt.gz"
+  gzip_file.write_bytes(gzip.compress(Path(corpus_file).read_bytes()))
+  for name, source in (("a", corpus_file), ("b", str(gzip_file))):
+    completed = run(f"--input_file={source}", f"--output_dir={tmp_path / name}", "--vocab_size=300", "--num_threads=2")
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stderr.count("\n") == 1  # only the progress line, and no log of SentencePiece
+    assert "300 pieces" in completed.stdout
+    assert re.search(r"on ([\d,]+) of \1 lines", completed.stdout)  # all lines
   folder = tmp_path / "a"
   assert sorted(path.name for path in folder.iterdir()) == ["spiece.model", "spiece.vocab"]
   for name in ("spiece.model", "spiece.vocab"):
@@ -44,21 +47,23 @@ def test_command_line(tmp_path: Path, corpus_file: str) -> None:
   assert tokenizer.vocab_size == 300
   assert tuple(tokenizer.pieces[:5]) == SPECIAL_PIECES
   assert tokenizer.is_special.tolist() == [True] * 5 + [False] * 295
-  assert tokenizer.pieces[5:13] == list('()"-.–£€')
-  assert 1 not in tokenizer.encode("The captain sold a letter from Paris.")
-  rows = [line.split("\t") for line in (folder / "spiece.vocab").read_text(encoding="utf-8").splitlines()]
-  assert [piece for piece, _ in rows] == tokenizer.pieces
+  assert tokenizer.pieces[5:13] == DEFAULT_SYMBOLS
+  assert UNK_ID not in tokenizer.encode("The captain sold a letter from Paris.")
+  vocab_lines = (folder / "spiece.vocab").read_text(encoding="utf-8").splitlines()
+  pieces_and_scores = [line.split("\t") for line in vocab_lines]
+  assert [piece for piece, _ in pieces_and_scores] == tokenizer.pieces
   processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
-  assert [float(score) for _, score in rows] == pytest.approx([processor.get_score(i) for i in range(300)], rel=1e-5)
+  expected_scores = [processor.get_score(token) for token in range(300)]
+  assert [float(score) for _, score in pieces_and_scores] == pytest.approx(expected_scores, rel=1e-5)
 
 
-def test_cased_and_prefix(tmp_path: Path, corpus_file: str) -> None:
+def test_a_cased_vocabulary_without_symbols_is_written_to_a_prefix(tmp_path: Path, corpus_file: str) -> None:
   prefix = tmp_path / "new" / "cased"
-  done = run(
+  completed = run(
     f"--input_file={corpus_file}", f"--output_prefix={prefix}", "--vocab_size=300", "--nodo_lower_case",
     "--user_defined_symbols=", "--num_threads=1",
   )  # fmt: skip
-  assert done.returncode == 0, done.stderr
+  assert completed.returncode == 0, completed.stderr
   assert sorted(path.name for path in prefix.parent.iterdir()) == ["cased.model", "cased.vocab"]
   pieces = Tokenizer(f"{prefix}.model", do_lower_case=False).pieces
   assert any(piece.lower() != piece for piece in pieces[5:])
@@ -67,28 +72,28 @@ def test_cased_and_prefix(tmp_path: Path, corpus_file: str) -> None:
 
 def test_one_process_at_a_time_writes_a_vocabulary(tmp_path: Path, corpus_file: str) -> None:
   with DirectoryLock(str(tmp_path), "training spiece.model", ".spiece.lock"):
-    done = run(f"--input_file={corpus_file}", f"--output_dir={tmp_path}", "--vocab_size=400")
-  assert done.returncode == 2
-  assert "is training spiece.model there" in done.stderr
+    completed = run(f"--input_file={corpus_file}", f"--output_dir={tmp_path}", "--vocab_size=400")
+  assert completed.returncode == 2
+  assert "is training spiece.model there" in completed.stderr
   assert not list(tmp_path.iterdir())
 
 
-def test_text_is_normalized_as_for_encoding() -> None:
+def test_text_is_lower_cased_and_loses_accents_before_training() -> None:
   lines = [" ".join(document) for document in english_like_documents(100)]
-  plain = train_model(lines, vocab_size=200, num_threads=1)
-  accented = [line.upper().replace("A", "Á").replace(" ", " \t ") for line in lines]
-  assert train_model(accented, vocab_size=200, num_threads=1) == plain
+  model = train_model(lines, vocab_size=200, num_threads=1)
+  accented_lines = [line.upper().replace("A", "Á").replace(" ", " \t ") for line in lines]
+  assert train_model(accented_lines, vocab_size=200, num_threads=1) == model
 
 
-def test_normalizer_is_the_originals() -> None:
+def test_the_model_has_the_normalizer_of_the_originals() -> None:
   model = train_model(["a few words of text"] * 3, vocab_size=17, keep_ascii=False, num_threads=1)
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   assert b"nmt_nfkc" in model
-  # It reads zero-width characters as spaces, and ignores control characters.
+  # This normalizer turns zero-width characters into spaces, and ignores control characters.
   assert processor.encode("a\u200bfew\x01") == processor.encode("a few")
 
 
-def test_vocabulary_too_large_names_the_largest_that_works() -> None:
+def test_the_error_of_a_vocabulary_that_is_too_large_names_the_largest_possible() -> None:
   lines = [" ".join(document) for document in english_like_documents(20)]
   with pytest.raises(UserError, match=r"--vocab_size=5000: this text gives at most \d+ pieces") as caught:
     train_model(lines, vocab_size=5000, num_threads=1)
@@ -100,9 +105,9 @@ def test_vocabulary_too_large_names_the_largest_that_works() -> None:
 
 
 @pytest.mark.parametrize("keep_ascii", [True, False])
-def test_vocabulary_too_small_names_the_smallest_that_works(keep_ascii: bool) -> None:
+def test_the_error_of_a_vocabulary_that_is_too_small_names_the_smallest_possible(keep_ascii: bool) -> None:
   lines = [" ".join(document) for document in english_like_documents(20)]
-  settings = {"keep_ascii": keep_ascii, "user_defined_symbols": list('()"-.–£€'), "num_threads": 1}
+  settings = {"keep_ascii": keep_ascii, "user_defined_symbols": DEFAULT_SYMBOLS, "num_threads": 1}
   with pytest.raises(UserError, match=r"--vocab_size=9: .*: set --vocab_size=\d+ or more") as caught:
     train_model(lines, vocab_size=9, **settings)
   assert ("--nokeep_ascii" in str(caught.value)) == keep_ascii
@@ -113,7 +118,8 @@ def test_vocabulary_too_small_names_the_smallest_that_works(keep_ascii: bool) ->
     train_model(lines, vocab_size=smallest - 1, **settings)
 
 
-RARE = "In 1857 the Prize (of ~5%) went to J. Q. Zweig, @ 10 o'clock; see [x^y] {#2} + $3 & <4>?!"
+# A text with many digits, capitals and ASCII signs.
+TEXT_WITH_RARE_CHARACTERS = "In 1857 the Prize (of ~5%) went to J. Q. Zweig, @ 10 o'clock; see [x^y] {#2} + $3 & <4>?!"
 
 
 @pytest.fixture(scope="module")
@@ -124,31 +130,30 @@ def lines_of_letters() -> list[str]:
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
-@pytest.mark.parametrize("symbols", [[], list('()"-.–£€')])
+@pytest.mark.parametrize("symbols", [[], DEFAULT_SYMBOLS])
 def test_rare_ascii_characters_are_in_the_vocabulary(
   lines_of_letters: list[str], do_lower_case: bool, symbols: list[str]
 ) -> None:
   settings = {"do_lower_case": do_lower_case, "user_defined_symbols": symbols, "num_threads": 1}
   model = train_model(lines_of_letters, vocab_size=140, **settings)
-  kept = sentencepiece.SentencePieceProcessor(model_proto=model)
-  printable = "".join(map(chr, range(33, 127)))
-  for text in (RARE, printable):
-    assert kept.unk_id() not in kept.encode(normalize_text(text, do_lower_case=do_lower_case))
-  pieces = {kept.id_to_piece(i) for i in range(140)}
-  assert (set("ABCXYZ") & pieces == set()) == do_lower_case  # lower-cased text cannot hold them
-  lost = train_model(lines_of_letters, vocab_size=100, keep_ascii=False, **settings)
-  assert kept.unk_id() in sentencepiece.SentencePieceProcessor(model_proto=lost).encode("in 1857")
+  processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+  printable_ascii = "".join(map(chr, range(33, 127)))
+  for text in (TEXT_WITH_RARE_CHARACTERS, printable_ascii):
+    assert UNK_ID not in processor.encode(normalize_text(text, do_lower_case=do_lower_case))
+  pieces = {processor.id_to_piece(token) for token in range(140)}
+  assert pieces.isdisjoint("ABCXYZ") == do_lower_case  # lower-cased text has no capitals
+  model_without_ascii = train_model(lines_of_letters, vocab_size=100, keep_ascii=False, **settings)
+  assert UNK_ID in sentencepiece.SentencePieceProcessor(model_proto=model_without_ascii).encode("in 1857")
 
 
-def test_character_coverage_is_the_originals(lines_of_letters: list[str]) -> None:
-  """A letter with a share of 1 in 10,000 is kept with the original's coverage of 0.99995, but not with 0.9995."""
-  rare = round(sum(map(len, lines_of_letters)) / 10_000)
-  lines = [*lines_of_letters, *["æ"] * rare]
-  unknown = {}
-  for coverage in ({}, {"character_coverage": 0.9995}):
-    model = train_model(lines, vocab_size=120, num_threads=1, **coverage)
-    unknown[bool(coverage)] = 1 in sentencepiece.SentencePieceProcessor(model_proto=model).encode("the æther")
-  assert unknown == {False: False, True: True}
+def test_the_default_character_coverage_is_that_of_the_originals(lines_of_letters: list[str]) -> None:
+  """A letter that is one of 10,000 characters is kept with the default, 0.99995, but not with 0.9995."""
+  num_rare_letters = round(sum(map(len, lines_of_letters)) / 10_000)
+  lines = [*lines_of_letters, *["æ"] * num_rare_letters]
+  model = train_model(lines, vocab_size=120, num_threads=1)
+  assert UNK_ID not in sentencepiece.SentencePieceProcessor(model_proto=model).encode("the æther")
+  model = train_model(lines, vocab_size=120, num_threads=1, character_coverage=0.9995)
+  assert UNK_ID in sentencepiece.SentencePieceProcessor(model_proto=model).encode("the æther")
 
 
 @pytest.mark.parametrize(
@@ -157,10 +162,10 @@ def test_character_coverage_is_the_originals(lines_of_letters: list[str]) -> Non
   ids=["long", "reserved"],
 )
 def test_no_line_is_left_out(line: str) -> None:
-  """SentencePiece itself would skip lines over 1 MiB, and lines with the character with which it marks <unk>."""
+  """SentencePiece alone skips lines of more than 1 MiB, and lines with U+2585, with which it marks unknown text."""
   lines = [" ".join(document) for document in english_like_documents(20)]
   model = train_model([*lines, line], vocab_size=130, character_coverage=1, num_threads=1)
-  assert 1 not in sentencepiece.SentencePieceProcessor(model_proto=model).encode("the æther")
+  assert UNK_ID not in sentencepiece.SentencePieceProcessor(model_proto=model).encode("the æther")
 
 
 @pytest.mark.parametrize("symbols", [["-", "(", "-"], ["-", "[CLS]"], ["<unk>"]])
@@ -169,33 +174,35 @@ def test_symbols_that_the_vocabulary_has_already_are_rejected(symbols: list[str]
     train_model(["a few words of text"], vocab_size=90, user_defined_symbols=symbols, num_threads=1)
 
 
-def test_no_text() -> None:
+def test_text_without_words_is_an_error() -> None:
   with pytest.raises(UserError, match="the files hold no text"):
     train_model(["", " \u3000 "], vocab_size=9, num_threads=1)
 
 
-def test_sample_is_everything_when_there_is_room() -> None:
+def test_a_sample_of_at_least_all_lines_is_all_lines() -> None:
   assert sample_lines(iter("abc"), 3, random.Random(0)) == ["a", "b", "c"]
   assert sample_lines(iter("abc"), 9, random.Random(0)) == ["a", "b", "c"]
   assert sample_lines(iter(""), 9, random.Random(0)) == []
 
 
-def test_sample_is_uniform() -> None:
-  lines = [str(i) for i in range(40)]
-  rounds, size = 6000, 5
+def test_each_line_is_sampled_equally_often() -> None:
+  lines = [str(number) for number in range(40)]
+  num_samples, sample_size = 6000, 5
   counts: Counter[str] = Counter()
-  for seed in range(rounds):
-    sample = sample_lines(iter(lines), size, random.Random(seed))
-    assert len(set(sample)) == size
+  for seed in range(num_samples):
+    sample = sample_lines(iter(lines), sample_size, random.Random(seed))
+    assert len(set(sample)) == sample_size
     counts.update(sample)
-  # Binomial with mean 750 and standard deviation 25.6: 5 of these are a one in 40,000 chance for any line.
-  assert all(abs(counts[line] - rounds * size / 40) < 5 * 25.6 for line in lines)
+  # A count is binomial: mean 6000 * 5 / 40 = 750, standard deviation sqrt(6000 * 5/40 * 35/40) = 25.6. The chance that
+  # any of 40 counts is 5 standard deviations off is 1 in 40,000.
+  assert all(abs(counts[line] - 750) < 5 * 25.6 for line in lines)
 
 
-def test_sample_depends_on_the_seed(tmp_path: Path) -> None:
-  lines = [str(i) for i in range(1000)]
-  draws = [sample_lines(iter(lines), 10, random.Random(seed)) for seed in (1, 1, 2)]
-  assert draws[0] == draws[1] != draws[2]
+def test_a_sample_depends_on_the_seed() -> None:
+  lines = [str(number) for number in range(1000)]
+  sample = sample_lines(iter(lines), 10, random.Random(1))
+  assert sample_lines(iter(lines), 10, random.Random(1)) == sample
+  assert sample_lines(iter(lines), 10, random.Random(2)) != sample
 
 
 @pytest.mark.parametrize(
@@ -222,9 +229,9 @@ def test_sample_depends_on_the_seed(tmp_path: Path) -> None:
 )
 def test_bad_input_is_one_line(tmp_path: Path, corpus_file: str, arguments: list[str], message: str) -> None:
   (tmp_path / "latin.txt").write_bytes("gut\nschön\n".encode("latin-1"))
-  done = run(*(argument.format(corpus=corpus_file, tmp=tmp_path) for argument in arguments))
-  assert done.returncode == 2
-  errors = [line for line in done.stderr.splitlines() if not line.startswith("reading text")]
+  completed = run(*(argument.format(corpus=corpus_file, tmp=tmp_path) for argument in arguments))
+  assert completed.returncode == 2
+  errors = [line for line in completed.stderr.splitlines() if not line.startswith("reading text")]
   assert len(errors) == 1
   assert message in errors[0]
   assert not list(tmp_path.glob("x/*"))

@@ -31,7 +31,9 @@ def _write_dump_and_book(wiki: Path, dump_name: str, books: Path, num_documents:
   for folder in (wiki, books):
     folder.mkdir()
   articles = english_like_documents(num_documents, seed)
-  (wiki / dump_name).write_bytes(wikipedia_dump.multistream([article for article in articles if len(article) > 3]))
+  (wiki / dump_name).write_bytes(
+    wikipedia_dump.make_multistream_dump([article for article in articles if len(article) > 3])
+  )
   chapters = english_like_documents(num_documents, seed + 1)
   (books / "a book.txt").write_text("\n\n".join("\n".join(chapter) for chapter in chapters), encoding="utf-8")
 

@@ -93,6 +93,7 @@ _FILE_EVENTS = {
   "os.symlink": 2,
 }
 
+# The module in which msgspec evaluates annotations.
 _MSGSPEC_UTILS = msgspec._utils.__file__
 
 

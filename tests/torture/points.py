@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.torture.faults import find_function
 
-# Phase of a command -> functions that are called only in this phase.
+# Phase of a command -> functions that are called in this phase.
 PHASES = {
   "reading": ["albert.io.files:open_file", "albert.io.files:exists"],
   "writing": ["albert.io.files:staging_path", "albert.io.local_files:sync", "albert.io.files:replace"],

@@ -20,51 +20,55 @@ SETTINGS = ReadingSettings(drop_duplicates=True)
 
 
 def without_duplicates(documents: list[list[str]]) -> list[list[str]]:
+  """Keeps the first copy of each document."""
   return [list(lines) for lines in dict.fromkeys(map(tuple, documents))]
 
 
 @pytest.fixture
 def documents() -> list[list[str]]:
-  """DOCUMENTS with copies of some of them, and documents that differ from others in one character."""
+  """DOCUMENTS, copies of some of them, and documents that differ from one of them in the last character."""
   rng = random.Random(5)
-  found = [*DOCUMENTS, *rng.choices(DOCUMENTS[:20], k=30), *([f"{line} " for line in lines] for lines in DOCUMENTS[:3])]
-  found += [[*lines[:-1], lines[-1].replace(".", "!")] for lines in DOCUMENTS[:5]]
-  rng.shuffle(found)
-  return found
+  copies = rng.choices(DOCUMENTS[:20], k=30)
+  copies_with_spaces = [[f"{line} " for line in lines] for lines in DOCUMENTS[:3]]  # equal when lines are stripped
+  similar = [[*lines[:-1], lines[-1].replace(".", "!")] for lines in DOCUMENTS[:5]]
+  shuffled = [*DOCUMENTS, *copies, *copies_with_spaces, *similar]
+  rng.shuffle(shuffled)
+  return shuffled
 
 
 @pytest.mark.parametrize("max_open_runs", [pytest.param(400, marks=pytest.mark.thorough), 2])
-def test_the_first_copy_is_kept(
+def test_split_text_keeps_the_first_copy_of_each_document(
   tmp_path: Path, documents: list[list[str]], monkeypatch: pytest.MonkeyPatch, max_open_runs: int
 ) -> None:
-  monkeypatch.setattr(convert, "PART_BYTES", 3000)
+  monkeypatch.setattr(convert, "PART_BYTES", 3000)  # several parts of each file
   monkeypatch.setattr(duplicates, "max_open_runs", lambda: max_open_runs)
   middle = len(documents) // 2
   (tmp_path / "a.txt").write_text(as_text(documents[:middle]))
-  rows = [json.dumps({"text": "\n".join(document)}) for document in documents[middle:]]
-  (tmp_path / "b.jsonl").write_text("\n".join(rows))
+  json_lines = [json.dumps({"text": "\n".join(document)}) for document in documents[middle:]]
+  (tmp_path / "b.jsonl").write_text("\n".join(json_lines))
   inputs = [str(tmp_path / name) for name in ("a.txt", "b.jsonl")]
   settings = ReadingSettings(drop_duplicates=True, sentences="lines")
   converted = split_files(inputs, settings, str(tmp_path / "out"))
   stripped = [[line.strip() for line in document] for document in documents]
   expected = without_duplicates(stripped)
   assert "".join(Path(path).read_text() for path in converted.paths) == as_text(expected)
-  assert len(expected) < len(documents) - 30
+  assert len(expected) < len(documents) - 30  # 30 copies, and those with spaces
   report = converted.report
   assert report.documents == len(expected)
   assert report.sentences == sum(map(len, expected))
   assert report.characters == sum(len(line) for document in expected for line in document)
   assert report.dropped["duplicate"].documents == len(documents) - len(expected)
   assert len(report.dropped["duplicate"].examples) == 3
-  names = sorted(path.name for path in (tmp_path / "out").iterdir() if not path.name.endswith(".json"))
-  assert [name for name in names if name != ".lock"] == [Path(path).name for path in converted.paths]
+  names = {path.name for path in (tmp_path / "out").iterdir() if not path.name.endswith(".json")}
+  assert names - {".lock"} == {Path(path).name for path in converted.paths}  # no file of hashes is left
   if max_open_runs == 400:
-    by_three = split_files(inputs, settings, str(tmp_path / "by_three"), 3)
-    assert by_three.report == report
-    assert [Path(path).read_bytes() for path in by_three.paths] == [Path(path).read_bytes() for path in converted.paths]
+    by_three_processes = split_files(inputs, settings, str(tmp_path / "by_three"), 3)
+    assert by_three_processes.report == report
+    for path, other_path in zip(converted.paths, by_three_processes.paths, strict=True):
+      assert Path(path).read_bytes() == Path(other_path).read_bytes()
 
 
-def test_shards_are_those_of_the_text_without_duplicates(
+def test_shards_equal_those_of_the_text_without_duplicates(
   tmp_path: Path, documents: list[list[str]], spm_model: str
 ) -> None:
   documents = [[line.strip() for line in document] for document in documents]
@@ -72,22 +76,22 @@ def test_shards_are_those_of_the_text_without_duplicates(
   (tmp_path / "b.txt").write_text(as_text(without_duplicates(documents)))
   manifest = prepare(make_job(str(tmp_path / "a.txt"), spm_model, tmp_path / "a", reading=SETTINGS))
   prepare(make_job(str(tmp_path / "b.txt"), spm_model, tmp_path / "b"))
-  found, expected = (contents(tmp_path / name) for name in "ab")
-  assert found.keys() == expected.keys()
-  assert all(found[name] == expected[name] for name in found if name != "manifest.json")
+  output, expected = contents(tmp_path / "a"), contents(tmp_path / "b")
+  assert output.keys() == expected.keys()
+  assert all(output[name] == expected[name] for name in output if name != "manifest.json")
   assert manifest.reading is not None
   assert manifest.reading["dropped"]["duplicate"]["documents"] == len(documents) - manifest.num_documents
   assert manifest.settings["reading"]["drop_duplicates"]
 
 
-def test_all_128_bits_are_compared(tmp_path: Path) -> None:
-  """Two documents whose hashes agree in the first 64 bits are different."""
+def test_documents_with_equal_first_64_bits_of_their_hashes_are_kept(tmp_path: Path) -> None:
+  """Hashes have 128 bits. In part 0 document 2 is a copy of document 0, in part 1 document 0 is one of part 0."""
   hashes = DocumentHashes()
   hashes._digests = [b"A" * 8 + b"B" * 8, b"A" * 8 + b"C" * 8, b"A" * 8 + b"B" * 8, b"D" * 16]
   hashes.save(str(tmp_path / "0"), 0)
   hashes._digests = [b"A" * 8 + b"C" * 8, b"E" * 16]
   hashes.save(str(tmp_path / "1"), 1)
   DocumentHashes().save(str(tmp_path / "2"), 2)
-  found = find_duplicates([str(tmp_path / str(number)) for number in range(3)], str(tmp_path))
-  assert {part: numbers.tolist() for part, numbers in found.items()} == {0: [2], 1: [0]}
+  duplicates_by_part = find_duplicates([str(tmp_path / str(part)) for part in range(3)], str(tmp_path))
+  assert {part: numbers.tolist() for part, numbers in duplicates_by_part.items()} == {0: [2], 1: [0]}
   assert find_duplicates([str(tmp_path / "2")], str(tmp_path)) == {}

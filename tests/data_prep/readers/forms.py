@@ -1,4 +1,4 @@
-"""The same documents in every form that data preparation reads."""
+"""The same documents in every form that data preparation reads, for the tests of readers, conversion and runners."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from data_prep.readers.settings import ReadingSettings
 from tests.conftest import english_like_documents
 from tests.data_prep.readers import wikipedia_dump
 
-# Each sentence ends in a full stop, so that sentences can be split again.
+# 80 documents. Each sentence ends with a full stop, so that joined sentences can be split again.
 DOCUMENTS = [
-  [f"{line.rstrip('.?!;')}." for line in document] for seed in (3, 4) for document in english_like_documents(40, seed)
+  [f"{line.rstrip('.?!;')}." for line in document]
+  for document in english_like_documents(40, seed=3) + english_like_documents(40, seed=4)
 ]
 
 
 def as_text(documents: list[list[str]]) -> str:
-  """A sentence on each line and a blank line after each document."""
+  """Formats documents with a sentence on each line and a blank line after each document."""
   return "".join("\n".join(document) + "\n\n" for document in documents)
 
 
@@ -32,8 +33,8 @@ class Form(NamedTuple):
 
   Attributes:
     write: writes documents to files in a folder, and returns their paths.
-    settings: how they are read.
-    module: a library that the form needs.
+    settings: the settings with which the files are read.
+    module: a library that reading the files needs; "" if none.
   """
 
   write: Callable[[list[list[str]], Path], list[Path]]
@@ -42,6 +43,8 @@ class Form(NamedTuple):
 
 
 def _one_file(name: str, encode: Callable[[list[list[str]]], bytes]) -> Callable[[list[list[str]], Path], list[Path]]:
+  """Returns a function that writes all documents to one file, as `encode` encodes them."""
+
   def write(documents: list[list[str]], folder: Path) -> list[Path]:
     (folder / name).write_bytes(encode(documents))
     return [folder / name]
@@ -49,50 +52,61 @@ def _one_file(name: str, encode: Callable[[list[list[str]]], bytes]) -> Callable
   return write
 
 
-def json_lines(documents: list[list[str]], separator: str = "\n") -> bytes:
-  return "".join(
-    json.dumps({"id": n, "text": separator.join(document)}, ensure_ascii=n % 2 == 0) + "\n"
-    for n, document in enumerate(documents)
-  ).encode()
+def json_lines(documents: list[list[str]], sentence_separator: str = "\n") -> bytes:
+  """Encodes each document as a JSON object on one line. In every other line, non-ASCII characters are escaped."""
+  lines = [
+    json.dumps({"id": number, "text": sentence_separator.join(document)}, ensure_ascii=number % 2 == 0) + "\n"
+    for number, document in enumerate(documents)
+  ]
+  return "".join(lines).encode()
 
 
-def zstandard_bytes(data: bytes) -> bytes:
-  """Two frames, as pzstd writes them."""
-  module = pytest.importorskip("zstandard")
-  return module.compress(data[: len(data) // 2]) + module.compress(data[len(data) // 2 :])
+def zstandard_bytes(content: bytes) -> bytes:
+  """Compresses bytes to two frames, as pzstd does."""
+  zstandard = pytest.importorskip("zstandard")
+  middle = len(content) // 2
+  return zstandard.compress(content[:middle]) + zstandard.compress(content[middle:])
 
 
 def _file_per_document(documents: list[list[str]], folder: Path) -> list[Path]:
+  """Writes each document to a file of up to two paragraphs, whose first words are on lines of their own."""
   paths = []
   for number, document in enumerate(documents):
-    paths.append(folder / f"{number:04d}.txt")
     middle = len(document) // 2
-    paragraphs = [part for part in (document[:middle], document[middle:]) if part]
-    words = [" ".join(paragraph).replace(" ", "\n", 3) for paragraph in paragraphs]
-    paths[-1].write_text("\n\n".join(words) + "\n", encoding="utf-8")
+    paragraphs = [sentences for sentences in (document[:middle], document[middle:]) if sentences]
+    wrapped_paragraphs = [" ".join(sentences).replace(" ", "\n", 3) for sentences in paragraphs]
+    path = folder / f"{number:04d}.txt"
+    path.write_text("\n\n".join(wrapped_paragraphs) + "\n", encoding="utf-8")
+    paths.append(path)
   return paths
 
 
 def _parquet(documents: list[list[str]], folder: Path) -> list[Path]:
-  """Two files: one with several row groups, one with a single one. Another column is not read."""
+  """Writes two files: the first has one row group, the second row groups of 7 documents. The column id is not read."""
   pyarrow = pytest.importorskip("pyarrow")
   from pyarrow import parquet
 
   paths = [folder / "0.parquet", folder / "1.parquet"]
-  middle = len(documents) // 3
-  for path, part, rows in ((paths[0], documents[:middle], 1000), (paths[1], documents[middle:], 7)):
-    table = {"id": list(range(len(part))), "content": ["\n".join(document) for document in part]}
-    parquet.write_table(pyarrow.table(table), path, row_group_size=rows)
+  split = len(documents) // 3
+  for path, file_documents, row_group_size in (
+    (paths[0], documents[:split], 1000),
+    (paths[1], documents[split:], 7),
+  ):
+    columns = {
+      "id": list(range(len(file_documents))),
+      "content": ["\n".join(document) for document in file_documents],
+    }
+    parquet.write_table(pyarrow.table(columns), path, row_group_size=row_group_size)
   return paths
 
 
 def _dataset(documents: list[list[str]], folder: Path) -> list[Path]:
-  """The files that datasets.Dataset.save_to_disk writes: Arrow streams of record batches."""
+  """Writes the files that datasets.Dataset.save_to_disk writes: Arrow streams of record batches, and two JSON files."""
   pyarrow = pytest.importorskip("pyarrow")
   paths = [folder / f"data-{number:05d}-of-00002.arrow" for number in range(2)]
-  middle = len(documents) // 3
-  for path, part in ((paths[0], documents[:middle]), (paths[1], documents[middle:])):
-    table = pyarrow.table({"text": ["\n".join(document) for document in part]})
+  split = len(documents) // 3
+  for path, file_documents in ((paths[0], documents[:split]), (paths[1], documents[split:])):
+    table = pyarrow.table({"text": ["\n".join(document) for document in file_documents]})
     with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as writer:
       writer.write_table(table, max_chunksize=5)
   (folder / "state.json").write_text('{"_data_files": []}')
@@ -101,29 +115,27 @@ def _dataset(documents: list[list[str]], folder: Path) -> list[Path]:
 
 
 def _wikiextractor(documents: list[list[str]]) -> bytes:
+  """Encodes documents as the tool wikiextractor writes them. The first sentence is a paragraph of its own."""
   articles = []
   for number, document in enumerate(documents):
-    begin = f'<doc id="{number}" url="https://en.wikipedia.org/wiki?curid={number}" title="Title &amp; {number}">'
-    text = html.escape("\n\n".join((" ".join(document[:1]), " ".join(document[1:]))), quote=False)
-    articles.append(f"{begin}\nTitle &amp; {number}\n\n{text}\n\n</doc>\n")
+    start_tag = f'<doc id="{number}" url="https://en.wikipedia.org/wiki?curid={number}" title="Title &amp; {number}">'
+    text = html.escape(document[0] + "\n\n" + " ".join(document[1:]), quote=False)
+    articles.append(f"{start_tag}\nTitle &amp; {number}\n\n{text}\n\n</doc>\n")
   return "".join(articles).encode()
 
 
 def _wikiextractor_json(documents: list[list[str]]) -> bytes:
-  rows = (
-    {
-      "id": str(number),
-      "revid": "7",
-      "url": "https://x",
-      "title": f"T{number}",
-      "text": "\n".join([" ".join(document)]),
-    }
+  """Encodes documents as `wikiextractor --json` writes them."""
+  articles = [
+    {"id": str(number), "revid": "7", "url": "https://x", "title": f"T{number}", "text": " ".join(document)}
     for number, document in enumerate(documents)
-  )
-  return "".join(json.dumps(row) + "\n" for row in rows).encode()
+  ]
+  return "".join(json.dumps(article) + "\n" for article in articles).encode()
 
 
+# A sentence on each line of a record.
 LINES = ReadingSettings(sentences="lines")
+# Name of the form -> how to write and read it.
 FORMS: dict[str, Form] = {
   "text.bz2": Form(_one_file("a.txt.bz2", lambda documents: bz2.compress(as_text(documents).encode()))),
   "text.zst": Form(
@@ -154,12 +166,13 @@ FORMS: dict[str, Form] = {
   "wikiextractor": Form(_one_file("wiki_00", _wikiextractor)),
   "wikiextractor, bz2": Form(_one_file("wiki_01.bz2", lambda documents: bz2.compress(_wikiextractor(documents)))),
   "wikiextractor, JSON": Form(_one_file("wiki_02", _wikiextractor_json)),
-  "Wikipedia": Form(_one_file("pages-articles.xml", wikipedia_dump.dump), module="mwparserfromhell"),
+  "Wikipedia": Form(_one_file("pages-articles.xml", wikipedia_dump.make_dump), module="mwparserfromhell"),
   "Wikipedia, multistream": Form(
-    _one_file("enwiki-pages-articles-multistream.xml.bz2", wikipedia_dump.multistream), module="mwparserfromhell"
+    _one_file("enwiki-pages-articles-multistream.xml.bz2", wikipedia_dump.make_multistream_dump),
+    module="mwparserfromhell",
   ),
   "Wikipedia, other bzip2 streams": Form(
-    _one_file("enwiki-pages-articles.xml.bz2", wikipedia_dump.cut_anywhere), module="mwparserfromhell"
+    _one_file("enwiki-pages-articles.xml.bz2", wikipedia_dump.make_dump_of_cut_pages), module="mwparserfromhell"
   ),
   "jsonl.bz2": Form(_one_file("a.jsonl.bz2", lambda documents: bz2.compress(json_lines(documents))), LINES),
 }

@@ -1,4 +1,4 @@
-"""Damaged input is reported with its file and line or row, or it is left out, counted and listed."""
+"""Damaged input is an error that names the file and the line, or it is left out, counted and listed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from data_prep.split_text import split_files
 from data_prep.train_vocab import read_lines
 from tests.data_prep.runners.jobs import make_job
 
-GOOD = b'{"text": "A good line. Another one."}\n'
+GOOD_LINE = b'{"text": "A good line. Another one."}\n'
+# Bad line of JSON lines -> pattern of its error.
 BAD_LINES = {
   b'{"text": "not closed\n': r"line 3: not a JSON object with a text 'text' \(.*malformed.*correct or remove the line",
   b'["text"]\n': "line 3: not a JSON object",
@@ -34,39 +35,44 @@ BAD_LINES = {
 
 
 @pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: repr(line[:12]))
-def test_a_bad_line_of_json_lines(tmp_path: Path, line: bytes) -> None:
+def test_a_bad_line_of_json_lines_is_an_error_or_skipped(tmp_path: Path, line: bytes) -> None:
   path = tmp_path / "a.jsonl"
-  path.write_bytes(GOOD + b"\n" + line + GOOD)
-  for read in (
-    lambda settings: split_files([str(path)], settings, str(tmp_path / "out")),
-    lambda settings: list(read_lines([str(path)], settings)),
-  ):
+  path.write_bytes(GOOD_LINE + b"\n" + line + GOOD_LINE)
+
+  def convert(settings: ReadingSettings) -> object:
+    return split_files([str(path)], settings, str(tmp_path / "out"))
+
+  def read_for_vocabulary(settings: ReadingSettings) -> object:
+    return list(read_lines([str(path)], settings))
+
+  for read in (convert, read_for_vocabulary):
     with pytest.raises(UserError, match=BAD_LINES[line]) as caught:
       read(ReadingSettings())
-    assert str(caught.value).startswith(f"{path}, line 3: ")
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).endswith("(or leave such records out with --skip_bad_records)")
+    message = str(caught.value)
+    assert message.startswith(f"{path}, line 3: ")
+    assert "\n" not in message
+    assert message.endswith("(or leave such records out with --skip_bad_records)")
     read(ReadingSettings(skip_bad_records=1))
   converted = split_files([str(path)], ReadingSettings(skip_bad_records=1), str(tmp_path / "out"))
   assert converted.report.documents == 2
-  (dropped,) = converted.report.dropped.items()
-  assert (dropped[0], dropped[1].documents) == (report.BAD_RECORD, 1)
-  assert re.search(BAD_LINES[line], dropped[1].examples[0])
+  ((reason, dropped),) = converted.report.dropped.items()
+  assert (reason, dropped.documents) == (report.BAD_RECORD, 1)
+  assert re.search(BAD_LINES[line], dropped.examples[0])
 
 
 def test_lines_are_numbered_in_later_parts_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr("data_prep.conversion.convert.PART_BYTES", 1000)
   path = tmp_path / "a.jsonl"
-  path.write_bytes(GOOD * 200 + b"bad\n" + GOOD * 200)
+  path.write_bytes(GOOD_LINE * 200 + b"bad\n" + GOOD_LINE * 200)
   with pytest.raises(UserError, match=f"{path}, line 201: not a JSON object"):
     split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
 
 
-def test_one_bad_record_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-  """The limit holds for all files together. A later command with a greater limit keeps what is done."""
+def test_the_limit_of_bad_records_holds_for_all_files_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """Four files have one bad record each. A later command with a greater limit succeeds."""
   paths = [tmp_path / f"{number}.jsonl" for number in range(4)]
   for path in paths:
-    path.write_bytes(GOOD + b"bad\n" + GOOD)
+    path.write_bytes(GOOD_LINE + b"bad\n" + GOOD_LINE)
   inputs = list(map(str, paths))
   monkeypatch.setattr("data_prep.conversion.convert.PART_BYTES", 60)
   with pytest.raises(UserError, match=r"line 2: not a JSON.*\(one bad record more than --skip_bad_records=3\)"):
@@ -79,7 +85,7 @@ def test_one_bad_record_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("document", ["file", "blank_line"])
-def test_text_that_is_not_utf8(tmp_path: Path, document: str) -> None:
+def test_text_that_is_not_utf8_is_an_error_or_its_document_is_skipped(tmp_path: Path, document: str) -> None:
   (tmp_path / "a.txt").write_bytes(b"Good one. And two.\n\nA bad \xff line.\nMore.\n\nThe end. Really.\n")
   (tmp_path / "b.txt").write_bytes(b"Another file. With text.\n")
   inputs = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
@@ -89,33 +95,34 @@ def test_text_that_is_not_utf8(tmp_path: Path, document: str) -> None:
   settings = ReadingSettings(document=document, sentences="split", skip_bad_records=1)
   converted = split_files(inputs, settings, str(tmp_path / "out"))
   text = "".join(Path(path).read_text() for path in converted.paths)
-  rest = "" if document == "file" else "Good one.\nAnd two.\n\nThe end.\nReally.\n\n"
-  assert text == rest + "Another file.\nWith text.\n\n"
+  other_documents_of_a = "" if document == "file" else "Good one.\nAnd two.\n\nThe end.\nReally.\n\n"
+  assert text == other_documents_of_a + "Another file.\nWith text.\n\n"
   assert converted.report.num_bad == 1
 
 
 @pytest.mark.parametrize(
   ("name", "name_of_format"), [("a.txt.bz2", "bzip2"), ("a.jsonl.gz", "GZIP"), ("a.jsonl.zst", "Zst")]
 )
-def test_incomplete_compressed_files(tmp_path: Path, name: str, name_of_format: str) -> None:
+def test_an_incomplete_compressed_file_is_an_error(tmp_path: Path, name: str, name_of_format: str) -> None:
   if name.endswith(".zst"):
     compress = pytest.importorskip("zstandard").compress
   else:
     compress = bz2.compress if name.endswith(".bz2") else gzip.compress
   path = tmp_path / name
-  path.write_bytes(compress(b"".join(GOOD.replace(b"good", str(n).encode()) for n in range(9000)))[:-20])
+  lines = [GOOD_LINE.replace(b"good", str(number).encode()) for number in range(9000)]
+  path.write_bytes(compress(b"".join(lines))[:-20])
   with pytest.raises(UserError, match=f"{name}: the {name_of_format}.* file is damaged or incomplete"):
     split_files([str(path)], ReadingSettings(sentences="split", skip_bad_records=9), str(tmp_path / "out"))
 
 
-def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   path = tmp_path / "a.jsonl"
-  path.write_bytes(GOOD)
-  write_part = formats.reader_of("jsonl").read
+  path.write_bytes(GOOD_LINE)
+  read_json_lines = formats.reader_of("jsonl").read
 
   def read_and_change(piece: object, settings: object) -> object:
-    yield from write_part(piece, settings)  # type: ignore[arg-type]
-    path.write_bytes(GOOD.replace(b"good", b"fine"))
+    yield from read_json_lines(piece, settings)  # type: ignore[arg-type]
+    path.write_bytes(GOOD_LINE.replace(b"good", b"fine"))
 
   monkeypatch.setattr("data_prep.readers.json_lines.read", read_and_change)
   with pytest.raises(UserError, match=r"a\.jsonl changed while it was being read"):
@@ -123,25 +130,29 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-  ("name", "data", "message"),
+  ("name", "content", "message"),
   [
     ("a.json", b'[{"text": "a"}]', "a JSON array, not JSON lines: .*jq -c"),
     ("a.jsonl", b"A sentence.", "begins with 'A sentence.', not with a JSON object: give --text_format"),
-    ("a.jsonl", gzip.compress(GOOD), "GZIP data"),
+    ("a.jsonl", gzip.compress(GOOD_LINE), "GZIP data"),
     ("a.txt.bz2", b"A sentence.", r"bzip2 file is damaged or incomplete"),
   ],
-  # The packed bytes hold the time, so they cannot be part of a test's name.
+  # GZIP data holds the time, so the content cannot be part of the test's name.
   ids=["array", "text as jsonl", "gzip as jsonl", "text as bz2"],
 )
-def test_another_form_than_the_name_says(tmp_path: Path, spm_model: str, name: str, data: bytes, message: str) -> None:
+def test_a_file_whose_name_has_the_wrong_suffix_is_an_error(
+  tmp_path: Path, spm_model: str, name: str, content: bytes, message: str
+) -> None:
   path = tmp_path / name
-  path.write_bytes(data)
+  path.write_bytes(content)
   with pytest.raises(UserError, match=message):
     prepare(make_job(str(path), spm_model, tmp_path / "out"))
   assert not (tmp_path / "out").exists()
 
 
-def test_a_library_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_an_error_that_says_how_to_install_it(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
   for module, name, install in (
     ("zstandard", "a.txt.zst", "zstandard"),
     ("pyarrow", "a.parquet", "pyarrow"),
@@ -154,7 +165,7 @@ def test_a_library_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
       formats.check_inputs([str(tmp_path / name)], ReadingSettings())
 
 
-def test_inputs_of_a_directory(tmp_path: Path) -> None:
+def test_the_files_of_a_directory_are_found(tmp_path: Path) -> None:
   (tmp_path / "a" / "b").mkdir(parents=True)
   for name in ("a/1.txt", "a/b/2.jsonl", "a/.hidden", "a/reading.json"):
     (tmp_path / name).write_text("x")
@@ -169,12 +180,15 @@ def test_inputs_of_a_directory(tmp_path: Path) -> None:
 
 
 def test_warnings_name_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-  (tmp_path / "a.jsonl").write_bytes(GOOD + b'{"text": null}\n' * 9)
+  (tmp_path / "a.jsonl").write_bytes(GOOD_LINE + b'{"text": null}\n' * 9)
   converted = split_files([str(tmp_path / "a.jsonl")], ReadingSettings(), str(tmp_path / "out"))
-  few, lost = report.warnings(converted.report, {"few sentences": "REMEDY 1", "much dropped": "REMEDY 2"})
-  assert "2.0 sentences on average" in few
-  assert few.endswith("REMEDY 1")
-  assert "most of the text is left out (9 no text): REMEDY 2" in lost
+  few_sentences, much_dropped = report.warnings(
+    converted.report, {"few sentences": "REMEDY 1", "much dropped": "REMEDY 2"}
+  )
+  assert "2.0 sentences on average" in few_sentences
+  assert few_sentences.endswith("REMEDY 1")
+  assert "most of the text is left out (9 no text): REMEDY 2" in much_dropped
+  # One good line has 24 characters. Nine lines have no text.
   assert report.format_table(converted.report).splitlines() == [
     "text               documents  sentences  characters",
     "kept                       1          2          24",
@@ -185,7 +199,8 @@ def test_warnings_name_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[
   assert not report.warnings(report.ReadingReport(documents=3, sentences=30), remedies)
 
 
-def test_a_file_without_blank_lines_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_file_without_blank_lines_is_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """The file is longer than the longest paragraph, so it is read in pieces."""
   monkeypatch.setattr("data_prep.readers.lines._MAX_PARAGRAPH_CHARS", 100)
   sentences = [f"Sentence number {number} is here." for number in range(99)]
   (tmp_path / "a.txt").write_text("\n".join(sentences))

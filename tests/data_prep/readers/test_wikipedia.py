@@ -1,8 +1,9 @@
-"""Dumps of Wikipedia: what is left out, wikitext by hand, and damage."""
+"""Dumps of Wikipedia: hand-made wikitext, what is left out, and damaged dumps."""
 
 from __future__ import annotations
 
 import bz2
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ from albert.errors import UserError
 from data_prep.readers import wikipedia, wikitext
 from data_prep.readers.settings import ReadingSettings
 from data_prep.split_text import split_files
-from tests.data_prep.readers import wikipedia_dump as dump
+from tests.data_prep.readers import wikipedia_dump
 from tests.data_prep.readers.forms import DOCUMENTS
 
 pytest.importorskip("mwparserfromhell")
+# Names of namespaces, in lower case.
 NAMESPACES = frozenset({"file", "category", "special"})
 
 
@@ -42,17 +44,19 @@ NAMESPACES = frozenset({"file", "category", "special"})
     ("{{a|{{b|{{c}}}}}}\n'''", []),
   ],
 )
-def test_wikitext_by_hand(text: str, paragraphs: list[str]) -> None:
+def test_wikitext_becomes_paragraphs(text: str, paragraphs: list[str]) -> None:
   assert wikitext.parse(text, NAMESPACES).paragraphs == paragraphs
 
 
-def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
+def test_pages_and_markup_that_are_left_out_are_counted(tmp_path: Path) -> None:
   path = tmp_path / "pages-articles.xml"
-  path.write_bytes(dump.dump(DOCUMENTS[:9]))
+  path.write_bytes(wikipedia_dump.make_dump(DOCUMENTS[:9]))
   report = split_files([str(path)], ReadingSettings(), str(tmp_path / "out")).report
   assert report.documents == 9
+  # Each third page is followed by a redirect, each seventh by a talk page and a data page (wikipedia_dump.make_pages).
   assert {reason: entry.documents for reason, entry in report.dropped.items()} == {"redirect": 3, "not an article": 4}
   assert report.dropped["redirect"].examples[0] == f"{path}, page 'Redirect 0'"
+  # Per article: 1 table, 2 headings, 3 images and categories, at least 5 entries of lists.
   assert report.left_out["tables"] == 9
   assert report.left_out["headings"] == 18
   assert report.left_out["images and categories"] == 27
@@ -61,17 +65,21 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
 
 def test_an_article_without_sentences_is_left_out(tmp_path: Path) -> None:
   path = tmp_path / "a.xml"
-  pages = dump.page("Empty", "{{delete}}\n* [[a]]", 1) + dump.page("Full", "Some text. And more.", 2)
-  path.write_text(dump.HEADER + pages + dump.FOOTER)
+  pages = wikipedia_dump.make_page("Empty", "{{delete}}\n* [[a]]", 1) + wikipedia_dump.make_page(
+    "Full", "Some text. And more.", 2
+  )
+  path.write_text(wikipedia_dump.HEADER + pages + wikipedia_dump.FOOTER)
   converted = split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
   assert Path(converted.paths[0]).read_text() == "Some text.\nAnd more.\n\n"
   assert converted.report.dropped["no text"].examples == [f"{path}, page 'Empty'"]
 
 
-def test_a_page_that_is_not_xml(tmp_path: Path) -> None:
+def test_a_page_that_is_not_xml_is_an_error_or_skipped(tmp_path: Path) -> None:
   path = tmp_path / "a.xml"
-  bad = dump.page("Bad", "A & B.", 1).replace("A &amp; B.", "A & B.")
-  path.write_text(dump.HEADER + dump.page("One", "Some text.", 1) + bad + dump.page("Two", "More.", 2) + dump.FOOTER)
+  good_pages = [wikipedia_dump.make_page("One", "Some text.", 1), wikipedia_dump.make_page("Two", "More.", 2)]
+  bad_page = wikipedia_dump.make_page("Bad", "A & B.", 1).replace("A &amp; B.", "A & B.")
+  xml = wikipedia_dump.HEADER + good_pages[0] + bad_page + good_pages[1] + wikipedia_dump.FOOTER
+  path.write_text(xml)
   with pytest.raises(UserError, match=r"a\.xml, page 'Bad': not XML \(.*line 17.*download the dump again"):
     split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
   converted = split_files([str(path)], ReadingSettings(skip_bad_records=1), str(tmp_path / "out"))
@@ -79,23 +87,25 @@ def test_a_page_that_is_not_xml(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part_bytes", [1 << 20, 2000])
-def test_an_incomplete_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int) -> None:
+def test_an_incomplete_or_damaged_dump_is_an_error(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int
+) -> None:
   monkeypatch.setattr("data_prep.conversion.convert.PART_BYTES", part_bytes)
   path = tmp_path / "dump.xml.bz2"
-  data = dump.multistream(DOCUMENTS)
-  path.write_bytes(data[: len(data) * 2 // 3])
+  complete = wikipedia_dump.make_multistream_dump(DOCUMENTS)
+  path.write_bytes(complete[: len(complete) * 2 // 3])
   with pytest.raises(
     UserError, match=r"dump\.xml\.bz2: the bzip2 (file is damaged or|stream at byte \d+ is) incomplete"
   ):
     split_files([str(path)], ReadingSettings(skip_bad_records=99), str(tmp_path / "out"))
-  damaged = bytearray(data)
-  damaged[len(data) // 2] ^= 0xFF
+  damaged = bytearray(complete)
+  damaged[len(complete) // 2] ^= 0xFF
   path.write_bytes(damaged)
   with pytest.raises(UserError, match=r"dump\.xml\.bz2: the bzip2 .*(is damaged|damaged or incomplete)"):
     split_files([str(path)], ReadingSettings(skip_bad_records=99), str(tmp_path / "out"))
 
 
-def test_an_xml_file_that_is_no_dump(tmp_path: Path) -> None:
+def test_an_xml_file_that_is_no_dump_is_an_error(tmp_path: Path) -> None:
   path = tmp_path / "a.xml.bz2"
   path.write_bytes(bz2.compress(b"<html></html>"))
   with pytest.raises(UserError, match="begins with '<html></html>', not with <mediawiki"):
@@ -103,16 +113,28 @@ def test_an_xml_file_that_is_no_dump(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit_bytes", [100, 1000, 4096, 10_000_000])
-@pytest.mark.parametrize("write", [dump.dump, dump.multistream, dump.cut_anywhere])
+@pytest.mark.parametrize(
+  ("name", "make_dump"),
+  [
+    ("a.xml", wikipedia_dump.make_dump),
+    ("a.xml.bz2", wikipedia_dump.make_multistream_dump),
+    ("a.xml.bz2", wikipedia_dump.make_dump_of_cut_pages),
+  ],
+  ids=["dump", "multistream", "cut_anywhere"],
+)
 def test_pieces_of_any_size_hold_each_page_once(
-  tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: object, unit_bytes: int
+  tmp_path: Path,
+  monkeypatch: pytest.MonkeyPatch,
+  name: str,
+  make_dump: Callable[[list[list[str]]], bytes],
+  unit_bytes: int,
 ) -> None:
-  """Blocks that are read may end anywhere, also within <page>."""
+  """The file is read in blocks of 97 bytes, so that a block may end anywhere, also within a tag."""
   monkeypatch.setattr(wikipedia, "_READ_BYTES", 97)
   documents = DOCUMENTS[:12]
-  path = tmp_path / ("a.xml" if write is dump.dump else "a.xml.bz2")
-  path.write_bytes(write(documents))  # type: ignore[operator]
+  path = tmp_path / name
+  path.write_bytes(make_dump(documents))
   pieces = list(wikipedia.plan(str(path), ReadingSettings(), unit_bytes))
   places = [record.place() for piece in pieces for record in wikipedia.read(piece, ReadingSettings())]
-  titles = [page.split("<title>")[1].split("</title>")[0] for page in dump.pages(documents)]
+  titles = [page.split("<title>")[1].split("</title>")[0] for page in wikipedia_dump.make_pages(documents)]
   assert places == [f"page {title!r}" for title in titles]

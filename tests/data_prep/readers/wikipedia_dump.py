@@ -1,4 +1,7 @@
-"""Writes small dumps of Wikipedia in the real schema: redirects, other namespaces, lists, tables, templates."""
+"""Makes small dumps of Wikipedia in the real schema, for tests of the reader.
+
+They have redirects, pages of other namespaces, lists, tables and templates, which the reader must leave out.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +32,17 @@ version="0.11" xml:lang="en">
 """
 FOOTER = "</mediawiki>\n"
 
-MARKUP = """{{{{Short description|A test}}}}
+# The wikitext of an article, for str.format: {{ stands for a brace. Only the two paragraphs are text to keep.
+ARTICLE_TEMPLATE = """{{{{Short description|A test}}}}
 {{{{Infobox thing
 | name = {{{{nowrap|A name}}}}
 | image = [[File:Picture.jpg|thumb|A caption with [[a link]].]]
 }}}}
 [[File:Other.jpg|thumb|left|A caption. With two sentences.]]
-{first}<ref name="a">{{{{cite book|title=A book}}}} Not text.</ref><!-- a comment -->
+{first_paragraph}<ref name="a">{{{{cite book|title=A book}}}} Not text.</ref><!-- a comment -->
 
 == A heading ==
-{second}
+{second_paragraph}
 
 * An entry of a list.
 ** A nested [[entry]].
@@ -62,13 +66,16 @@ __NOTOC__
 """
 
 
-def page(title: str, text: str, number: int, *, namespace: int = 0, redirect: str = "", model: str = "wikitext") -> str:
-  target = f'    <redirect title="{escape(redirect)}" />\n' if redirect else ""
+def make_page(
+  title: str, text: str, number: int, *, namespace: int = 0, redirect: str = "", model: str = "wikitext"
+) -> str:
+  """Returns the XML of a page. `redirect` is the title of the page that it redirects to; "" if it is an article."""
+  redirect_element = f'    <redirect title="{escape(redirect)}" />\n' if redirect else ""
   return f"""  <page>
     <title>{escape(title)}</title>
     <ns>{namespace}</ns>
     <id>{number}</id>
-{target}    <revision>
+{redirect_element}    <revision>
       <id>{1000 + number}</id>
       <parentid>{900 + number}</parentid>
       <timestamp>2026-11-01T10:0{number % 10}:00Z</timestamp>
@@ -87,46 +94,49 @@ def page(title: str, text: str, number: int, *, namespace: int = 0, redirect: st
 """
 
 
-def article(sentences: list[str]) -> str:
-  """Wikitext with these sentences, in two paragraphs, and much that is not a sentence."""
+def make_article(sentences: list[str]) -> str:
+  """Returns wikitext with these sentences in two paragraphs, and with markup that is not text.
+
+  The second paragraph begins with a link or a bold word, followed by a named link.
+  """
   middle = len(sentences) // 2
-  first, second = (" ".join(part) for part in (sentences[:middle], sentences[middle:]))
-  words = second.split(" ")
+  words = " ".join(sentences[middle:]).split(" ")
   words[0] = f"[[{words[0]}]]" if len(words) % 2 else f"'''{words[0]}'''"
   words[1] = f"[[Some page|{words[1]}]]"
-  return MARKUP.format(first=first, second=" ".join(words))
+  return ARTICLE_TEMPLATE.format(first_paragraph=" ".join(sentences[:middle]), second_paragraph=" ".join(words))
 
 
-def pages(documents: Iterable[list[str]]) -> list[str]:
-  """A page for each document, and others between them that are no articles."""
-  found = []
+def make_pages(documents: Iterable[list[str]]) -> list[str]:
+  """Returns the XML of an article for each document, and of redirects, talk pages and data pages between them."""
+  pages = []
   for number, document in enumerate(documents):
-    found.append(page(f"Title {number} & more", article(document), 10 * number))
+    page_id = 10 * number
+    pages.append(make_page(f"Title {number} & more", make_article(document), page_id))
     if number % 3 == 0:
-      found.append(page(f"Redirect {number}", f"#REDIRECT [[Title {number}]]", 10 * number + 1, redirect=f"T {number}"))
+      redirect_text = f"#REDIRECT [[Title {number}]]"
+      pages.append(make_page(f"Redirect {number}", redirect_text, page_id + 1, redirect=f"T {number}"))
     if number % 7 == 0:
-      found.append(
-        page(f"Talk:Title {number}", "Somebody says something here. And more.", 10 * number + 2, namespace=1)
-      )
-      found.append(page(f"Data {number}", "{}", 10 * number + 3, model="json"))
-  return found
+      talk_text = "Somebody says something here. And more."
+      pages.append(make_page(f"Talk:Title {number}", talk_text, page_id + 2, namespace=1))
+      pages.append(make_page(f"Data {number}", "{}", page_id + 3, model="json"))
+  return pages
 
 
-def dump(documents: Iterable[list[str]]) -> bytes:
-  """A dump in one XML file."""
-  return (HEADER + "".join(pages(documents)) + FOOTER).encode()
+def make_dump(documents: Iterable[list[str]]) -> bytes:
+  """Returns a dump in one XML file."""
+  return (HEADER + "".join(make_pages(documents)) + FOOTER).encode()
 
 
-def multistream(documents: Iterable[list[str]], pages_per_stream: int = 10) -> bytes:
-  """A dump as Wikipedia publishes it: bzip2 streams with the header, with some pages each, and with the end."""
-  remaining = iter(pages(documents))
+def make_multistream_dump(documents: Iterable[list[str]], pages_per_stream: int = 10) -> bytes:
+  """Returns a dump as Wikipedia publishes it: bzip2 streams of the header, of some pages each, and of the footer."""
+  remaining = iter(make_pages(documents))
   streams = [HEADER]
   while chunk := list(itertools.islice(remaining, pages_per_stream)):
     streams.append("".join(chunk))
   return b"".join(bz2.compress(stream.encode()) for stream in [*streams, FOOTER])
 
 
-def cut_anywhere(documents: Iterable[list[str]], stream_bytes: int = 3000) -> bytes:
-  """A dump whose bzip2 streams begin in the middle of pages, as parallel compressors write them."""
-  data = dump(documents)
-  return b"".join(bz2.compress(data[start : start + stream_bytes]) for start in range(0, len(data), stream_bytes))
+def make_dump_of_cut_pages(documents: Iterable[list[str]], stream_bytes: int = 3000) -> bytes:
+  """Returns a dump whose bzip2 streams begin in the middle of a page, as parallel compressors write it."""
+  dump = make_dump(documents)
+  return b"".join(bz2.compress(dump[start : start + stream_bytes]) for start in range(0, len(dump), stream_bytes))

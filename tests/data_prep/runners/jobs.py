@@ -1,4 +1,4 @@
-"""Helpers to make jobs on a few short files and to read their output."""
+"""Jobs of data preparation on short files, for the tests in this folder and its siblings."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from data_prep.units import plan_units
 SETTINGS = PreparationSettings(max_seq_length=32, dupe_factor=3)
 
 
-def make_job(text: str | list[str], spm_model: str, output_dir: Path, **changes: object) -> Job:
-  inputs = tuple([text] if isinstance(text, str) else text)
-  values = {"settings": SETTINGS, "num_shards": 3, **changes}
-  return Job(inputs=inputs, output_dir=str(output_dir), spm_model_file=spm_model, **values)  # type: ignore[arg-type]
+def make_job(inputs: str | list[str], spm_model: str, output_dir: Path, **changes: object) -> Job:
+  """Returns a job of three shards on one file or several files. `changes` are other fields of Job."""
+  paths = (inputs,) if isinstance(inputs, str) else tuple(inputs)
+  fields = {"settings": SETTINGS, "num_shards": 3, **changes}
+  return Job(inputs=paths, output_dir=str(output_dir), spm_model_file=spm_model, **fields)  # type: ignore[arg-type]
 
 
 def contents(directory: Path) -> dict[str, bytes]:
+  """Reads the files of a directory: {name: content}."""
   return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
 
 
 def make_units_small(monkeypatch: pytest.MonkeyPatch) -> None:
-  """Makes the units that this process plans small: half of a short file each."""
+  """Makes the units that this process plans small: about half of a file of `small_files`."""
 
   def plan_small(paths: list[str], *, with_donors: bool) -> object:
     return plan_units(paths, with_donors=with_donors, unit_bytes=4096)

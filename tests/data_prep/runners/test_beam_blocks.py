@@ -1,4 +1,4 @@
-"""Shuffle blocks: sorting, and splitting by key range and by shard, compared with plain Python."""
+"""Shuffle blocks of the Beam runner: sorting, and splitting by key range and by shard, compared with plain Python."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from data_prep.runners.beam_blocks import ShuffleBlock
 
 
 def make_block(keys: list[int], origins: list[int], seed: int = 0) -> ShuffleBlock:
+  """Makes a block of instances with these keys and origins, and with 1 to 5 random words each."""
   rng = np.random.default_rng(seed)
   sizes = rng.integers(1, 6, len(keys)).astype(np.uint32)
   words = rng.integers(0, 1000, int(sizes.sum())).astype(np.uint16)
@@ -21,25 +22,27 @@ def make_block(keys: list[int], origins: list[int], seed: int = 0) -> ShuffleBlo
 def rows(block: ShuffleBlock) -> list[tuple[int, int, tuple[int, ...]]]:
   """Returns (key, origin, words) of each instance."""
   ends = np.cumsum(block.sizes)
-  words = [tuple(part.tolist()) for part in np.split(block.words, ends[:-1])]
+  words = [tuple(instance_words.tolist()) for instance_words in np.split(block.words, ends[:-1])]
   return list(zip(block.keys.tolist(), block.origins.tolist(), words, strict=True))
 
 
 def random_block(size: int, seed: int) -> ShuffleBlock:
+  """Makes a block of `size` instances with random keys."""
   rng = np.random.default_rng(seed)
   return make_block(rng.integers(0, 1 << 64, size, dtype=np.uint64).tolist(), [seed] * size, seed)
 
 
 def sorted_rows(blocks: list[ShuffleBlock]) -> list[tuple[int, int, tuple[int, ...]]]:
+  """Returns the rows of the sorted blocks, in their order."""
   return [row for block in beam_blocks.sort_blocks(blocks) for row in rows(block)]
 
 
 @pytest.mark.parametrize("memory_bytes", [1, 1 << 20], ids=["disk", "memory"])
 def test_instances_are_sorted_by_key_and_equal_keys_by_origin(monkeypatch, memory_bytes):
   monkeypatch.setattr(beam_blocks, "_MEMORY_BYTES", memory_bytes)
-  one, other = make_block([5, 9, 2], [7, 7, 7], 1), make_block([9, 5, 9], [3, 3, 3], 2)
-  expected = sorted(rows(one) + rows(other), key=lambda row: row[:2])
-  assert sorted_rows([one, other]) == expected
+  block_a, block_b = make_block([5, 9, 2], [7, 7, 7], seed=1), make_block([9, 5, 9], [3, 3, 3], seed=2)
+  expected = sorted(rows(block_a) + rows(block_b), key=lambda row: row[:2])  # by key and origin; the sort is stable
+  assert sorted_rows([block_a, block_b]) == expected
   assert [row[:2] for row in expected] == [(2, 7), (5, 3), (5, 7), (9, 3), (9, 3), (9, 7)]
 
 
@@ -68,13 +71,13 @@ def test_many_blocks_are_sorted_on_disk_as_in_memory(monkeypatch, word_type, hig
 @pytest.mark.parametrize("num_key_ranges", [1, 2, 7, 100])
 def test_key_ranges_are_consecutive_intervals(num_key_ranges):
   block = random_block(500, 3)
-  parts = dict(beam_blocks.split_by_key_range(block, num_key_ranges))
-  assert list(parts) == sorted(parts)
-  assert sorted(row for part in parts.values() for row in rows(part)) == sorted(rows(block))
-  bounds = [(int(part.keys.min()), int(part.keys.max())) for part in parts.values()]
-  assert all(last < first for (_, last), (first, _) in itertools.pairwise(bounds))
-  for number, part in parts.items():
-    assert {key * num_key_ranges >> 64 for key in part.keys.tolist()} == {number}
+  block_of_range = dict(beam_blocks.split_by_key_range(block, num_key_ranges))
+  assert list(block_of_range) == sorted(block_of_range)
+  assert sorted(row for range_block in block_of_range.values() for row in rows(range_block)) == sorted(rows(block))
+  bounds = [(int(range_block.keys.min()), int(range_block.keys.max())) for range_block in block_of_range.values()]
+  assert all(largest < next_smallest for (_, largest), (next_smallest, _) in itertools.pairwise(bounds))
+  for number, range_block in block_of_range.items():
+    assert {key * num_key_ranges >> 64 for key in range_block.keys.tolist()} == {number}
 
 
 def test_the_last_key_is_in_the_last_key_range():
@@ -83,24 +86,25 @@ def test_the_last_key_is_in_the_last_key_range():
 
 
 @pytest.mark.parametrize("num_shards", [1, 3, 10, 41])
-def test_shards_are_cut_as_on_one_machine(num_shards):
-  total = 41
-  (ordered,) = beam_blocks.sort_blocks([random_block(total, 4)])
-  parts_of_shards: dict[int, list[tuple[int, ShuffleBlock]]] = {}
-  for first, last in [(0, 6), (6, 7), (7, 30), (30, 41)]:
-    for shard, rank, part in beam_blocks.split_by_shard(
-      beam_blocks.take(ordered, np.arange(first, last)), first, total, num_shards
-    ):
-      parts_of_shards.setdefault(shard, []).append((rank, part))
-  assert list(parts_of_shards) == list(range(num_shards))
-  all_rows = rows(ordered)
-  for shard, parts in parts_of_shards.items():
-    low, high = shard * total // num_shards, (shard + 1) * total // num_shards
-    assert [rank for rank, _ in parts] == sorted(rank for rank, _ in parts)
-    assert [row for _, part in parts for row in rows(part)] == all_rows[low:high]
+def test_split_by_shard_gives_shards_of_equal_size(num_shards):
+  """41 sorted instances come in four key ranges. Shard s of n must begin at instance s * 41 // n."""
+  num_instances = 41
+  (sorted_block,) = beam_blocks.sort_blocks([random_block(num_instances, 4)])
+  ranked_blocks: dict[int, list[tuple[int, ShuffleBlock]]] = {}  # of each shard
+  for start, end in [(0, 6), (6, 7), (7, 30), (30, 41)]:
+    range_block = beam_blocks.take(sorted_block, np.arange(start, end))
+    for shard, rank, shard_block in beam_blocks.split_by_shard(range_block, start, num_instances, num_shards):
+      ranked_blocks.setdefault(shard, []).append((rank, shard_block))
+  assert list(ranked_blocks) == list(range(num_shards))
+  all_rows = rows(sorted_block)
+  for shard, blocks in ranked_blocks.items():
+    start, end = shard * num_instances // num_shards, (shard + 1) * num_instances // num_shards
+    assert [rank for rank, _ in blocks] == sorted(rank for rank, _ in blocks)
+    assert [row for _, shard_block in blocks for row in rows(shard_block)] == all_rows[start:end]
 
 
 def test_origins_are_ordered_by_file_then_position():
+  """unit_origin(file, offset of the unit in bytes)."""
   assert (
     beam_blocks.unit_origin(0, 5)
     < beam_blocks.unit_origin(0, 6)
