@@ -65,6 +65,8 @@ def define_flags() -> None:
   )
   seeds_help = "runs of each variant (default: given by the scale)"
   command_flags.define("int", "num_seeds", None, seeds_help, allowed=Range(1))
+  vocab_help = "pieces of the vocabulary that is trained without --spm_model_file (default: given by the scale)"
+  command_flags.define("int", "vocab_size", None, vocab_help, allowed=Range(1))
   command_flags.define(
     "int",
     "jobs",
@@ -120,17 +122,12 @@ def _make_squad_task(version: str, paths: str) -> DownstreamTask:
 def _make_plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
   """Makes the plan of an experiment with the inputs that the flags give."""
   flag_values = flags.FLAGS
-  vocab_size = scale.vocab_size
   question_flags = {}
   squad_files = flag_values.squad_v2 or flag_values.squad_v1
   if squad_files:
     question_flags["squad_file"] = squad_files.split(",")[-1]  # the dev file
   if flag_values.race_dir:
     question_flags["race_file"] = files.join(flag_values.race_dir, "dev")
-  if flag_values.spm_model_file:
-    from albert.tokenization.tokenizer import Tokenizer
-
-    vocab_size = Tokenizer(flag_values.spm_model_file).vocab_size
   inputs = Inputs(
     output_dir=os.path.abspath(flag_values.output_dir),
     corpus=flag_values.corpus,
@@ -139,10 +136,25 @@ def _make_plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
     question_flags=question_flags,
     spm_model_file=flag_values.spm_model_file,
     tasks=_make_tasks(),
-    vocab_size=vocab_size,
+    vocab_size=_vocab_size(scale),
     num_seeds=flag_values.num_seeds or scale.num_seeds,
   )
   return Plan(experiment, scale, inputs)
+
+
+def _vocab_size(scale: Scale) -> int:
+  """Returns the size of the vocabulary: of --spm_model_file, or of the one that is trained."""
+  flag_values = flags.FLAGS
+  if not flag_values.spm_model_file:
+    return flag_values.vocab_size or scale.vocab_size
+  if flag_values.vocab_size:
+    raise UserError(
+      f"--vocab_size={flag_values.vocab_size} and --spm_model_file={flag_values.spm_model_file} are both given: give "
+      "one"
+    )
+  from albert.tokenization.tokenizer import Tokenizer
+
+  return Tokenizer(flag_values.spm_model_file).vocab_size
 
 
 def describe(plan: Plan, flops_per_second: float) -> str:

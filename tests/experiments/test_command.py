@@ -28,6 +28,16 @@ def test_a_dry_run_shows_the_cost_of_each_experiment_and_writes_nothing(tmp_path
   assert not output_dir.exists()
 
 
+@pytest.mark.thorough
+def test_a_short_text_gets_a_vocabulary_of_the_size_that_the_error_names(tmp_path: Path):
+  result = _run_experiments("--run=masking", "--scale=smoke", f"--output_dir={tmp_path}", "--dry_run", "--gflops=1")
+  small = _run_experiments(
+    "--run=masking", "--scale=smoke", f"--output_dir={tmp_path}", "--dry_run", "--gflops=1", "--vocab_size=303"
+  )
+  parameters = [int(run.stdout.splitlines()[2].split("\t")[3].replace(",", "")) for run in (result, small)]
+  assert parameters[0] - parameters[1] == (1000 - 303) * 4  # the embeddings have 4 columns at this scale
+
+
 @pytest.mark.parametrize(
   ("words", "message"),
   [
@@ -39,6 +49,11 @@ def test_a_dry_run_shows_the_cost_of_each_experiment_and_writes_nothing(tmp_path
     ),
     pytest.param(["--run=masking", "--output_dir=out", "--jobs=0"], "jobs", marks=pytest.mark.thorough),
     (["--run=masking", "--output_dir=out", "--corpus=text.txt"], "--corpus without --heldout_corpus"),
+    pytest.param(
+      ["--run=masking", "--output_dir=out", "--spm_model_file=a.model", "--vocab_size=300"],
+      "--vocab_size=300 and --spm_model_file=a.model are both given: give one",
+      marks=pytest.mark.thorough,
+    ),
     pytest.param(
       ["--run=masking", "--output_dir=out", "--squad_v2=dev.json"],
       "give the train file and the dev file",
