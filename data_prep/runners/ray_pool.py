@@ -6,8 +6,10 @@ import contextlib
 import itertools
 import logging
 import os
+import re
 import resource
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,15 +18,20 @@ from typing import Any, NamedTuple, TypeVar
 
 import ray
 
-from albert.errors import RunError, UserError
+from albert import startup
+from albert.errors import Interrupted, RunError, UserError
 from data_prep.runners.ray_flags import RayOptions
 
 # Tasks are submitted ahead of their results until their items have this many bytes.
 _MAX_SUBMITTED_BYTES = 128 << 20
 # Seconds between two looks at the size of the cluster, to which nodes may be added.
 _SECONDS_BETWEEN_LOOKS = 10.0
+_SECONDS_FOR_AN_ANSWER = 10.0
 # Bytes of the shared memory of a cluster that this command starts. Tasks and results are small and don't use it.
 _OBJECT_STORE_BYTES = 100 << 20
+
+# The text of a worker's exception if it cannot import a module.
+_MISSING_MODULE = re.compile(r"No module named '([^']+)'")
 
 WorkItem = TypeVar("WorkItem")
 Result = TypeVar("Result")
@@ -161,6 +168,7 @@ class RayPool:
       (item, function(item)), in the order in which the calls finish.
 
     Raises:
+      UserError: the workers cannot import the function.
       RunError: a task's process died again and again, or the cluster is gone.
     """
     options = self._options
@@ -185,8 +193,16 @@ class RayPool:
         finished, _ = ray.wait(list(submitted), num_returns=1)
         for reference in finished:
           yield submitted.pop(reference), self._result(ray.get(reference))
-    except ray.exceptions.RayTaskError:
-      raise  # a fault of this program: its traceback is useful
+    except KeyboardInterrupt as stop:  # Ray replaces the Interrupted that a signal raised
+      raise Interrupted(startup.interrupting_signal() or signal.SIGINT) from stop
+    except ray.exceptions.RayTaskError as error:
+      missing = _MISSING_MODULE.search(str(error))
+      if missing is None:
+        raise  # a fault of this program: its traceback is useful
+      raise UserError(
+        f"--runner=ray: nodes of the Ray cluster lack the module {missing[1]!r}: install this project and its packages "
+        "on all nodes, in the versions of this machine"
+      ) from error
     except (ray.exceptions.RayError, ConnectionError) as error:
       reason = next(iter(str(error).splitlines()), "")
       raise RunError(
@@ -207,6 +223,24 @@ class RayPool:
     return outcome.result
 
 
+def _no_cluster_error(address: str, reason: object) -> UserError:
+  return UserError(
+    f"--runner=ray: no Ray cluster can be used at {address} ({reason}): start one with `ray start --head`, or give its "
+    "-- --address=HOST:6379"
+  )
+
+
+def _check_answers(address: str) -> None:
+  """Raises a UserError if nothing listens at an address. Ray would try again for minutes."""
+  if address in ("auto", "local"):
+    return
+  host, _, port = address.removeprefix("ray://").rpartition(":")
+  try:
+    socket.create_connection((host.strip("[]"), int(port)), _SECONDS_FOR_AN_ANSWER).close()
+  except (OSError, ValueError) as error:
+    raise _no_cluster_error(address, error) from error
+
+
 def _connect(options: RayOptions, num_processes: int) -> None:
   """Connects this process to a Ray cluster, or starts one on this machine.
 
@@ -214,6 +248,8 @@ def _connect(options: RayOptions, num_processes: int) -> None:
     UserError: there is no such cluster, or it has another version of Ray or Python.
   """
   address = options.address or os.environ.get("RAY_ADDRESS")
+  if address is not None:
+    _check_answers(address)
   settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
   if address is None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would send statistics to its makers
@@ -225,10 +261,7 @@ def _connect(options: RayOptions, num_processes: int) -> None:
     reason = " ".join(str(error).split())
     if address is None:
       raise RunError(f"--runner=ray: Ray does not start on this machine ({reason})") from error
-    raise UserError(
-      f"--runner=ray: no Ray cluster can be used at {address} ({reason}): start one with `ray start --head`, or give "
-      "its -- --address=HOST:6379"
-    ) from error
+    raise _no_cluster_error(address, reason) from error
   finally:
     for number, handler in handlers.items():  # Ray replaces them
       signal.signal(number, handler)

@@ -7,8 +7,10 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -198,7 +200,7 @@ def test_a_stopped_command_ends_its_cluster(tmp_path, corpus, spm_model):
   """SIGTERM ends the command with one line, and the processes of Ray that it started."""
   words = command(corpus, tmp_path / "other", spm_model, "--dupe_factor=200", "--runner=ray", num_processes=2)
   with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-    _wait_for(tmp_path / "other", "*", 1)
+    _wait_for(tmp_path / "other", ".unit-*.tmp", 1)  # a worker has begun, and the command waits for it
     children = _descendants(process.pid)
     process.terminate()
     _, errors = process.communicate(timeout=60)
@@ -276,6 +278,16 @@ def test_nodes_without_the_files_are_named(tmp_path, corpus, spm_model, monkeypa
 
 
 @needs_ray
+def test_a_module_that_the_nodes_lack_is_named(cluster):
+  module = types.ModuleType("only_here")
+  exec("def work(item): return item", module.__dict__)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setitem(sys.modules, "only_here", module)
+    with ray_runner.RayPool(RayOptions(), 1, print) as pool, pytest.raises(UserError, match=r"lack .*only_here.*: ins"):
+      list(pool.map(module.work, [1]))
+
+
+@needs_ray
 def test_a_task_that_fits_on_no_node_is_reported(tmp_path, corpus, spm_model, capsys, cluster):
   pool = ray_runner.RayPool(parse(["--memory_mb=900000"]), 1, print)
   with pool:
@@ -284,11 +296,12 @@ def test_a_task_that_fits_on_no_node_is_reported(tmp_path, corpus, spm_model, ca
 
 
 @needs_ray
-def test_a_cluster_that_does_not_exist_is_one_line(tmp_path, corpus, spm_model):
-  done = run_command(corpus, tmp_path / "out", spm_model, "--runner=ray", "--", "--address=127.0.0.1:1")
-  assert done.returncode == 2
-  assert done.stderr.startswith("error: --runner=ray: no Ray cluster can be used at 127.0.0.1:1 (")
-  assert done.stderr.count("\n") == 1
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "no port", "[::1]:1"])
+def test_a_cluster_that_does_not_exist_is_one_line(monkeypatch, address):
+  monkeypatch.setattr(ray, "is_initialized", lambda: False)
+  message = rf"--runner=ray: no Ray cluster can be used at {re.escape(address)} \(.*: start one with"
+  with pytest.raises(UserError, match=message), ray_runner.RayPool(RayOptions(address), 1, print):
+    pass
 
 
 @needs_ray

@@ -1,0 +1,61 @@
+"""GZIP files that are decompressed for a cluster: the text, and what a later command keeps."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from albert.errors import UserError
+from albert.io import files
+from data_prep import units
+from data_prep.runners import gzip_text
+from data_prep.runners.gzip_text import GzipTask
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> GzipTask:
+  (tmp_path / "out").mkdir()
+  path = tmp_path / "a.txt.gz"
+  path.write_bytes(gzip.compress(b"One sentence.\n\nAnother one.\n" * 200_000))  # more than two units
+  return GzipTask(str(path), 3, str(tmp_path / "out" / "gzip-00000003.txt"))
+
+
+def test_the_text_is_written_and_the_gzip_file_is_hashed(task: GzipTask) -> None:
+  data = Path(task.path).read_bytes()
+  entry = gzip_text.decompress(task)
+  assert entry == {"file": "a.txt.gz", "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+  assert Path(task.text_path).read_bytes() == gzip.decompress(data)
+  assert sorted(files.listdir(str(Path(task.text_path).parent))) == ["gzip-00000003.txt", "gzip-00000003.txt.json"]
+
+
+def test_a_later_command_keeps_the_text_only_if_it_is_that_of_the_file(task: GzipTask) -> None:
+  gzip_text.decompress(task)
+  text = Path(task.text_path)
+  time = text.stat().st_mtime_ns
+  gzip_text.decompress(task)
+  assert text.stat().st_mtime_ns == time
+  text.write_bytes(b"incomplete")
+  gzip_text.decompress(task)
+  assert text.read_bytes() == gzip.decompress(Path(task.path).read_bytes())
+  Path(task.path).write_bytes(gzip.compress(b"A new text.\n"))
+  gzip_text.decompress(task)
+  assert text.read_bytes() == b"A new text.\n"
+  Path(task.record_path).write_bytes(b"damaged")
+  gzip_text.decompress(task)
+  assert text.read_bytes() == b"A new text.\n"
+
+
+def test_a_file_that_changes_is_an_error(task: GzipTask, monkeypatch: pytest.MonkeyPatch) -> None:
+  gzip_ranges = units.gzip_ranges
+
+  def changing(path: str, ordinal: int) -> object:
+    yield from gzip_ranges(path, ordinal)
+    Path(path).write_bytes(b"other")
+
+  monkeypatch.setattr(units, "gzip_ranges", changing)
+  with pytest.raises(UserError, match=r"a\.txt\.gz changed while it was being read"):
+    gzip_text.decompress(task)
+  assert files.listdir(str(Path(task.text_path).parent)) == []
