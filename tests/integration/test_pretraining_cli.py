@@ -96,6 +96,7 @@ def test_a_run_leaves_what_the_design_says(shards, tmp_path, capsys):
   assert json.loads((output / "eval_results.json").read_text()) == results
 
 
+@pytest.mark.thorough
 def test_a_short_first_try_needs_neither_vocab_size_nor_warm_up_and_can_be_resumed(shards, tmp_path, capsys):
   describe_shards(shards)
   flags = [flag for flag in TINY_MODEL_FLAGS if "vocab_size" not in flag]
