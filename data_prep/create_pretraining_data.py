@@ -33,8 +33,7 @@ from albert.io.workers import WorkerPool
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from data_prep import text_checks
-from data_prep.conversion import report
-from data_prep.conversion.convert import RunTasks, convert_inputs, remedies
+from data_prep.conversion.convert import NO_TEXT_MESSAGE, RunTasks, convert_inputs, print_report
 from data_prep.readers import formats
 from data_prep.readers.reading_flags import define_flags, settings_from_flags
 from data_prep.readers.settings import ReadingSettings
@@ -108,11 +107,9 @@ def _convert(
   run_tasks = cast("RunTasks", functools.partial(runner.run_tasks, workspace, workers))
   converted = convert_inputs(job.inputs, job.reading, workspace.path, run_tasks)
   workspace.input_entries = converted.input_entries
-  print(report.format_table(converted.report))
-  forms = {formats.format_of(path, job.reading) for path in job.inputs}
-  _print_warnings("\n".join(report.warnings(converted.report, remedies(job.reading, forms))))
+  print_report(converted, job.inputs, job.reading)
   if not converted.paths:
-    raise UnusableTextError("--input_file: the input holds no text: look at the table above, and check --text_format")
+    raise UnusableTextError(NO_TEXT_MESSAGE)
   new_paths = [path for path in converted.paths if path not in job.inputs]
   _print_warnings(text_checks.check_inputs(new_paths, tokenizer, warns_of_documents=False))
   return dataclasses.replace(job, inputs=tuple(converted.paths), reading=ReadingSettings()), converted.report.to_dict()

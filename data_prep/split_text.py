@@ -14,7 +14,6 @@ if __name__ == "__main__":
 
 import dataclasses
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -29,8 +28,13 @@ from albert.errors import Interrupted, Stopped, UserError
 from albert.io import files
 from albert.io.workers import Workers
 from albert.runs.directory_lock import DirectoryLock
-from data_prep.conversion import report
-from data_prep.conversion.convert import ConvertedText, convert_inputs, remedies, remove_working_files
+from data_prep.conversion.convert import (
+  NO_TEXT_MESSAGE,
+  ConvertedText,
+  convert_inputs,
+  print_report,
+  remove_working_files,
+)
 from data_prep.readers import formats
 from data_prep.readers.reading_flags import define_flags, settings_from_flags
 from data_prep.readers.settings import SPLIT, ReadingSettings
@@ -122,12 +126,9 @@ def main() -> None:
     converted = split_files(inputs, settings, FLAGS.output_dir, FLAGS.num_processes)
   except Interrupted as stop:
     raise Stopped("stopped: run the same command again to continue", stop.signal_number) from stop
-  print(report.format_table(converted.report))
-  forms = {formats.format_of(path, settings) for path in inputs}
-  for warning in report.warnings(converted.report, remedies(settings, forms)):
-    print(warning, file=sys.stderr)
+  print_report(converted, inputs, settings)
   if not converted.paths:
-    raise UserError("--input_file: the input holds no text: look at the table above, and check --text_format")
+    raise UserError(NO_TEXT_MESSAGE)
   files.write_json(
     files.join(FLAGS.output_dir, _REPORT_FILE),
     {"settings": dataclasses.asdict(settings), "input_files": converted.entries, **converted.report.to_dict()},

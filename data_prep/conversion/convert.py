@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -22,6 +23,9 @@ PART_BYTES = 8 << 20
 _MAX_PIECES = 4096
 # The names of parts, of their records, and of the hashes of their documents.
 _PART_NAME = re.compile(r"\.?text-\d{8}-\d{15}\.txt(\.json|\.hashes)?")
+
+# The message if nothing remains of the input.
+NO_TEXT_MESSAGE = "--input_file: the input holds no text: look at the table above, and check --text_format"
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -318,17 +322,30 @@ def _remove_other_parts(directory: str, paths: set[str]) -> None:
       files.remove(path)
 
 
-def remedies(settings: ReadingSettings, text_formats: Iterable[str]) -> dict[str, str]:
+def print_report(converted: ConvertedText, inputs: Sequence[str], settings: ReadingSettings) -> None:
+  """Prints what was read and left out, and warnings about text that was probably not meant to be read in this way.
+
+  Args:
+    converted: the result of `convert_inputs`.
+    inputs: the input files.
+    settings: how they were read.
+  """
+  print(report.format_table(converted.report))
+  text_formats = {formats.format_of(path, settings) for path in inputs}
+  for warning in report.warnings(converted.report, _remedies(settings, text_formats)):
+    print(warning, file=sys.stderr, flush=True)
+
+
+def _remedies(settings: ReadingSettings, text_formats: set[str]) -> dict[str, str]:
   """Returns the remedies for `report.warnings`.
 
   Args:
     settings: how the text was read.
     text_formats: the forms of the input files.
   """
-  forms = set(text_formats)
-  if not any(settings.splits_sentences(form) for form in forms):
+  if not any(settings.splits_sentences(text_format) for text_format in text_formats):
     few_sentences = "give --sentences=split if the lines are paragraphs"
-  elif settings.document != FILE and TEXT in forms:
+  elif settings.document != FILE and TEXT in text_formats:
     few_sentences = "give --document=file if each file is a document"
   else:
     few_sentences = "give text with longer documents"

@@ -7,7 +7,6 @@ were decompressed.
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ import msgspec
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files, json_values
-from data_prep import units
+from data_prep import input_hashes, units
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +76,8 @@ def decompress(task: GzipTask) -> dict[str, Any]:
   Raises:
     UserError: the file is damaged, or changed while it was being read.
   """
-  size, sha256 = files.size(task.path), file_sha256(task.path)
-  entry = {"file": os.path.basename(task.path), "bytes": size, "sha256": sha256}
+  entry = input_hashes.hash_file(task.path)
+  sha256 = entry["sha256"]
   if _is_written(task, sha256):
     return entry
   num_bytes = 0
@@ -89,10 +88,7 @@ def decompress(task: GzipTask) -> dict[str, Any]:
         target.write(text_range.data or b"")
         num_bytes += len(text_range.data or b"")
     if file_sha256(task.path) != sha256:
-      raise UserError(
-        f"{task.path} changed while it was being read: nothing was written from it; run the same command again when no "
-        "other program writes to this file"
-      )
+      raise input_hashes.changed_file_error(task.path)
     files.replace(staging, task.text_path)
   finally:
     files.discard(staging)
