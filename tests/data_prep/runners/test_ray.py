@@ -19,6 +19,7 @@ import pytest
 
 from albert.errors import RunError, UserError
 from data_prep.create_pretraining_data import prepare
+from data_prep.runners import local
 from data_prep.runners.base import Runner
 from data_prep.runners.ray_flags import RayOptions, parse
 from data_prep.sorting import merge_passes
@@ -128,6 +129,28 @@ def test_a_killed_worker_is_replaced(tmp_path, corpus, spm_model, monkeypatch, r
   pid = int((tmp_path / f"died-while-{step}").read_text())
   assert not _is_running(pid)
   assert contents(tmp_path / "other") == contents(tmp_path / "local")
+
+
+@needs_ray
+@pytest.mark.parametrize("first", ["local", "ray"])
+def test_the_other_runner_continues_a_job(tmp_path, corpus, spm_model, monkeypatch, capsys, runner, first):
+  make_units_small(monkeypatch)
+  inputs = list(corpus.iterdir())
+  prepare(make_job(tmp_path, "local", inputs, spm_model))
+  job = make_job(tmp_path, "other", inputs, spm_model)
+  runners = [local.RUNNER, runner] if first == "local" else [runner, local.RUNNER]
+  with monkeypatch.context() as patch:
+    patch.setattr(local, "write_shards", _stop)
+    with pytest.raises(RunError, match="stopped here"):
+      prepare(job, runners[0])
+  capsys.readouterr()
+  prepare(job, runners[1])
+  assert re.search(r"kept (\d+) of \1 units of an earlier run", capsys.readouterr().out)
+  assert contents(tmp_path / "other") == contents(tmp_path / "local")
+
+
+def _stop(*arguments: Any) -> None:
+  raise RunError("stopped here")
 
 
 @needs_ray
