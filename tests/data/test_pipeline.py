@@ -127,7 +127,8 @@ def test_each_host_reads_its_examples_once_in_an_epoch(tmp_path, replicas):
   assert sorted(numbers_of_all_hosts) == list(range(32))
 
 
-@pytest.mark.parametrize("first", [pytest.param(0, marks=pytest.mark.thorough), 5])
+@pytest.mark.thorough
+@pytest.mark.parametrize("first", [0, 5])
 def test_global_batches_depend_on_the_input_parts_and_not_on_the_hosts(tmp_path, first):
   shards = count_and_hash_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
   host_0, host_1 = (global_batches(shards, 7, InputContext(host, 2, 4, 2), first) for host in range(2))

@@ -61,14 +61,8 @@ def uninterrupted_output(
   return contents(directory)
 
 
-@pytest.mark.parametrize(
-  "signal_number",
-  [
-    signal.SIGKILL,
-    pytest.param(signal.SIGINT, marks=pytest.mark.thorough),
-    pytest.param(signal.SIGTERM, marks=pytest.mark.thorough),
-  ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_killed_command_resumes(
   tmp_path: Path,
   longer_text: str,

@@ -105,6 +105,7 @@ def test_a_notebook_is_valid_and_has_no_outputs(path: Path) -> None:
       assert (cell.outputs, cell.execution_count) == ([], None), "clear all outputs before you commit a notebook"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_names_and_flags_in_a_notebook_exist(path: Path) -> None:
   sources = code_cells(read_notebook(path))

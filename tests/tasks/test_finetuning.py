@@ -233,6 +233,7 @@ def test_several_runs_are_summarized_and_a_second_start_does_nothing(tmp_path, s
   assert not (tmp_path / "runs" / "run-7").exists()  # the error comes before another run is trained
 
 
+@pytest.mark.thorough
 def test_predictions_are_not_overwritten_by_those_of_another_file_or_checkpoint(
   tmp_path, spm_file, capsys, monkeypatch
 ):

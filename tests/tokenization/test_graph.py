@@ -182,6 +182,7 @@ def test_the_graph_has_only_ops_of_tensorflow_serving(texts_to_inputs: TextsToIn
   assert ops <= ALLOWED_OPS
 
 
+@pytest.mark.thorough
 def test_a_saved_model_that_was_moved_gives_the_same_ids(texts_to_inputs: TextsToInputs, tmp_path: Path) -> None:
   first_texts = tf.constant(["The captain, 1999,", "İstanbul ΑΣ"])
   second_texts = first_texts[::-1]

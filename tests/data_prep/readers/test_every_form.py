@@ -68,6 +68,9 @@ def test_the_shards_equal_those_of_the_plain_text(
   assert contents(tmp_path / "out").keys() == contents(tmp_path / "expected").keys()  # no temporary file is left
 
 
+@pytest.mark.parametrize(
+  "form", thorough_except(["JSON lines", "Parquet", "wikiextractor", "Wikipedia, multistream"], FORMS), indirect=True
+)
 @pytest.mark.usefixtures("small_parts")
 def test_small_parts_lose_and_repeat_nothing(form: Form, inputs: list[str], tmp_path: Path) -> None:
   converted = split_files(inputs, form.settings, str(tmp_path / "out"))
