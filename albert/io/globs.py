@@ -10,6 +10,10 @@ from albert.errors import UserError
 from albert.io import files
 
 
+class NoMatchError(UserError):
+  """A glob matches no file."""
+
+
 def expand_globs(spec: str, *, flag: str = "--input_file") -> list[str]:
   """Lists the files that match comma-separated globs, sorted, each one once.
 
@@ -29,7 +33,8 @@ def stat_globs(spec: str, *, flag: str = "--input_file") -> dict[str, files.Stat
     Path -> metadata, sorted by path.
 
   Raises:
-    UserError: a pattern matches nothing, or a file is empty, unreadable, or not a regular file.
+    NoMatchError: a pattern matches nothing.
+    UserError: a file is empty, unreadable, or not a regular file.
   """
   patterns = [pattern.strip() for pattern in spec.split(",") if pattern.strip()]
   if not patterns:
@@ -38,7 +43,7 @@ def stat_globs(spec: str, *, flag: str = "--input_file") -> dict[str, files.Stat
   for pattern in patterns:
     matches = _matches(pattern)
     if not matches:
-      raise UserError(f"{flag}: {pattern!r} matches no file: check the path, and put globs in quotes")
+      raise NoMatchError(f"{flag}: {pattern!r} matches no file: check the path, and put globs in quotes")
     paths.update(matches)
   stats = files.stats(sorted(paths))
   for path, stat in stats.items():

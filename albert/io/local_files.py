@@ -62,6 +62,14 @@ def find_system_error(error: BaseException) -> OSError | None:
   return None
 
 
+def describe_error(error: Exception) -> str:
+  """Returns the system's message about an error of writing, or else the error's own text, at most 300 characters."""
+  system_error = find_system_error(error)
+  if system_error is not None and system_error.strerror:
+    return system_error.strerror
+  return " ".join(str(error).split())[:300] or type(error).__name__
+
+
 def one_line_error(error: OSError, problem: str, remedy: str) -> UserError | RunError:
   """Makes the error of one line for a system error.
 

@@ -95,8 +95,7 @@ class _TensorBoardEvents:
     try:
       yield
     except (OSError, self._tf.errors.OpError) as error:
-      os_error = local_files.find_system_error(error)
-      reason = (os_error and os_error.strerror) or " ".join(str(error).split())[:300]
+      reason = local_files.describe_error(error)
       self._writer = None
       log(
         f"warning: {self._directory}: cannot write TensorBoard's events ({reason}): training continues without "

@@ -75,14 +75,6 @@ def _upload_file(source: str, target: str) -> dict[str, Any]:
   return {"bytes": num_bytes, "sha256": digest.hexdigest()}
 
 
-def _describe_error(error: Exception) -> str:
-  """Returns the system's message about an error of writing, or else the error's own text, at most 300 characters."""
-  system_error = local_files.find_system_error(error)
-  if system_error is not None and system_error.strerror:
-    return system_error.strerror
-  return " ".join(str(error).split())[:300] or type(error).__name__
-
-
 def _is_unfinished_upload(path: str) -> bool:
   """Whether a remote directory is a checkpoint whose upload or deletion was interrupted."""
   if not files.is_remote(path) or files.exists(files.join(path, MANIFEST)):
@@ -154,9 +146,10 @@ class CheckpointManager:
     except (OSError, tf.errors.OpError) as error:
       if isinstance(error, tf.errors.OpError) and is_lost_process(error) and not is_copied_from_device:
         raise  # the error comes from a lost device, not from a disk
+      reason = local_files.describe_error(error)
       places = f"there and in {tempfile.gettempdir()}" if is_remote else "there"
       raise RunError(
-        f"{local_files.final_path(final)}: cannot save it ({_describe_error(error)}): check space and rights {places}, "
+        f"{local_files.final_path(final)}: cannot save it ({reason}): check space and rights {places}, "
         "and run the same command again; older checkpoints are kept"
       ) from error
     finally:

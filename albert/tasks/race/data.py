@@ -5,6 +5,7 @@ Worker processes import this module, so it does not import TensorFlow.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -19,7 +20,7 @@ from albert.data import tables
 from albert.data.rows import DataSource, Rows
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.globs import expand_globs
+from albert.io.globs import NoMatchError, expand_globs
 from albert.io.json_values import format_value
 from albert.io.text_encoding import check_first_line
 from albert.tasks.splits import FILE_FIELDS
@@ -101,12 +102,8 @@ def find_passages(folder: str, flag: str) -> list[str]:
     UserError: there are no such files.
   """
   for layout in (files.join("*", "*.txt"), "*.txt"):
-    pattern = files.join(folder, layout)
-    try:
-      return expand_globs(pattern, flag=flag)
-    except UserError as error:
-      if "matches no file" not in str(error):
-        raise
+    with contextlib.suppress(NoMatchError):
+      return expand_globs(files.join(folder, layout), flag=flag)
   raise UserError(
     f"{flag}: {folder} holds neither middle/*.txt and high/*.txt nor *.txt: give a folder with the layout of RACE"
   )
