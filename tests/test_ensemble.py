@@ -14,7 +14,7 @@ import pytest
 from albert.ensemble import ensemble_runs
 from albert.errors import UserError
 from albert.tasks.predictions import Predictions, write_predictions
-from tests.tasks.glue.archive import rows_of
+from tests.tasks.glue.archive import read_tsv_rows
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,8 +48,8 @@ def test_the_command_writes_averages_and_prints_metrics(tmp_path: Path) -> None:
   assert f"2 runs; wrote {average}\n" in result.stdout
   assert " tensorflow\n" not in result.stderr  # TensorFlow takes seconds to import
   # Columns: id, label, prediction and the probabilities of both classes. (0.25 + 0.875) / 2 = 0.5625.
-  assert rows_of(average / "predictions_dev.tsv")[1] == ["0", "1", "1", "0.4375", "0.5625"]
-  assert rows_of(average / "SST-2.tsv") == [["index", "prediction"], ["7", "1"], ["8", "0"], ["9", "0"]]
+  assert read_tsv_rows(average / "predictions_dev.tsv")[1] == ["0", "1", "1", "0.4375", "0.5625"]
+  assert read_tsv_rows(average / "SST-2.tsv") == [["index", "prediction"], ["7", "1"], ["8", "0"], ["9", "0"]]
   results = json.loads((average / "eval_results.json").read_text())
   assert results == {"runs": 2, "accuracy": pytest.approx(2 / 3), "majority_accuracy": pytest.approx(2 / 3)}
   assert (average / "confusion_matrix_dev.png").exists()

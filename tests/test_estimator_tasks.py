@@ -17,8 +17,8 @@ from albert import tasks
 from albert.errors import UserError
 from albert.estimator import Estimator
 from tests.synthetic import TINY_MODEL, write_manifest, write_shards
-from tests.tasks.race.folders import made_up_race
-from tests.tasks.squad.question_files import made_up_squad
+from tests.tasks.race.folders import write_made_up_race
+from tests.tasks.squad.question_files import write_made_up_squad
 from tests.test_estimator import saved_weights
 
 pytestmark = pytest.mark.usefixtures("all_steps_eager")
@@ -63,7 +63,7 @@ def squad_rows(path: str) -> list[dict[str, Any]]:
 def test_question_answering_on_rows_and_on_files(version: int, settings: dict[str, Any], tmp_path: Path) -> None:
   is_v2 = version == 2
   files = {
-    split: made_up_squad(tmp_path / f"{split}.json", size, version_2=is_v2, seed=size, max_sentences=3)
+    split: write_made_up_squad(tmp_path / f"{split}.json", size, version_2=is_v2, seed=size, max_sentences=3)
     for split, size in (("train", 8), ("eval", 6))
   }
   lengths = {"max_seq_length": 48, "max_query_length": 12, "doc_stride": 16}
@@ -147,7 +147,7 @@ def race_rows(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.thorough
 def test_multiple_choice_on_rows_and_on_folders(settings: dict[str, Any], tmp_path: Path) -> None:
-  folder = Path(made_up_race(tmp_path, 2))
+  folder = Path(write_made_up_race(tmp_path, 2))
   folders = {"train": folder / "train", "eval": folder / "dev"}
   rows = {split: race_rows(path) for split, path in folders.items()}
   # In a row, the answer may be a letter or an index.

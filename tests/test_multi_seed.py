@@ -22,7 +22,7 @@ from albert.training.loop import Trainer
 from tests.script_flags import run_script, script_flags
 from tests.synthetic import TINY_MODEL_FLAGS, write_shards
 from tests.tasks.glue.archive import write_archive
-from tests.tasks.squad.question_files import made_up_squad, squad_file
+from tests.tasks.squad.question_files import write_made_up_squad, write_squad
 
 # Most commands here must end before the first step; these flags keep a failing test short.
 TWO_STEPS = ["--train_batch_size=2", "--eval_batch_size=2", "--num_train_steps=2", "--num_warmup_steps=0"]
@@ -77,8 +77,8 @@ def bad_classifier_command(*argv: str, message: str) -> BadCommand:
 
 def bad_squad_command(*argv: str, message: str) -> BadCommand:
   def prepare(directory: Path) -> list[str]:
-    train = made_up_squad(directory / "train.json", 4)
-    squad_file(directory / "unanswered.json", [("Nobody sold it.", [{"id": "q", "question": "who?"}])])
+    train = write_made_up_squad(directory / "train.json", 4)
+    write_squad(directory / "unanswered.json", [("Nobody sold it.", [{"id": "q", "question": "who?"}])])
     write_lines(directory / "cut.json", '{"data": [')
     return [f"--train_file={train}", "--max_query_length=12", "--doc_stride=8", *argv]
 
@@ -212,8 +212,8 @@ def write_task_files(task: str, directory: Path) -> list[str]:
     write_archive(directory, ["MRPC"], num_rows=6)
     return ["--task_name=mrpc", f"--data_dir={directory}"]
   if task == "squad":
-    train = made_up_squad(directory / "train.json", 6)
-    new = made_up_squad(directory / "new.json", 3, seed=4)
+    train = write_made_up_squad(directory / "train.json", 6)
+    new = write_made_up_squad(directory / "new.json", 3, seed=4)
     argv = [f"--train_file={train}", f"--eval_file={train}", f"--predict_file={new}"]
     return [*argv, "--max_query_length=12", "--doc_stride=8"]
   train = write_json_lines(directory / "train.jsonl", *[QUESTION | {"answer": n % 2} for n in range(4)])

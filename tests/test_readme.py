@@ -12,7 +12,7 @@ import pytest
 from tests.docs.blocks import ROOT, blocks
 from tests.docs.smaller_commands import run_block, write_python
 from tests.docs.test_guides import lay_out_files
-from tests.tasks.squad.question_files import made_up_squad
+from tests.tasks.squad.question_files import write_made_up_squad
 
 README = ROOT / "README.md"
 # Script or module -> flags that are added to its commands, to make them small. The last value of a flag counts.
@@ -31,7 +31,7 @@ SMALL_FLAGS = {
 def test_the_readme_runs_as_printed(spm_model: str, tmp_path: Path) -> None:
   lay_out_files(tmp_path, spm_model)
   for name, size in (("train", 12), ("dev", 6)):
-    made_up_squad(tmp_path / f"{name}-v2.0.json", size, version_2=True)
+    write_made_up_squad(tmp_path / f"{name}-v2.0.json", size, version_2=True)
   (tmp_path / "configs").symlink_to(ROOT / "configs")
   write_python(tmp_path / "bin" / "python", SMALL_FLAGS)
   outputs = []

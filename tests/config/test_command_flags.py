@@ -1,8 +1,10 @@
-"""Flags: the ranges of their values, and the warning for a flag that is given twice."""
+"""Command-line flags: the ranges of their values, and the warning for a flag that is given twice."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 
 import pytest
 from absl import flags
@@ -27,10 +29,13 @@ def example_flags():
       delattr(flags.FLAGS, name)
 
 
-def parse(*words: str) -> None:
+@contextlib.contextmanager
+def parsed_flag(word: str) -> Iterator[None]:
+  """Parses a command line of one flag. The flags have their earlier values again afterwards."""
   with flagsaver.flagsaver():
     flags.FLAGS.unparse_flags()
-    flags.FLAGS([sys.argv[0], *words], known_only=True)
+    flags.FLAGS([sys.argv[0], word], known_only=True)
+    yield
 
 
 @pytest.mark.usefixtures("example_flags")
@@ -54,8 +59,8 @@ def parse(*words: str) -> None:
   ],
 )
 def test_a_value_out_of_range_is_an_error(word: str, message: str):
-  with pytest.raises(flags.IllegalFlagValueError) as caught:
-    parse(word)
+  with pytest.raises(flags.IllegalFlagValueError) as caught, parsed_flag(word):
+    pass
   assert command_flags.shorten(str(caught.value)).endswith(message)
 
 
@@ -72,10 +77,9 @@ def test_a_value_out_of_range_is_an_error(word: str, message: str):
   ],
 )
 def test_a_value_at_the_bound_of_its_range_is_accepted(word: str, value: object):
-  with flagsaver.flagsaver():
-    flags.FLAGS.unparse_flags()
-    flags.FLAGS([sys.argv[0], word], known_only=True)
-    assert flags.FLAGS[word[2:].split("=", maxsplit=1)[0]].value == value
+  name = word.removeprefix("--").partition("=")[0]
+  with parsed_flag(word):
+    assert flags.FLAGS[name].value == value
 
 
 @pytest.mark.usefixtures("example_flags")
@@ -90,6 +94,6 @@ def test_a_value_at_the_bound_of_its_range_is_accepted(word: str, value: object)
     (["--a_path=--a_count=3", "--a_count=1"], []),
   ],
 )
-def test_a_flag_that_is_given_twice(words: list[str], expected: list[str]):
+def test_a_flag_that_is_given_twice_with_different_values_is_warned_of(words: list[str], expected: list[str]):
   warnings = command_flags.repetition_warnings(["program", *words])
-  assert [line.split(" times: ", 1)[1] for line in warnings] == expected
+  assert [warning.partition(" times: ")[2] for warning in warnings] == expected

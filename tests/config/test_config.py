@@ -1,9 +1,10 @@
-"""Configs: ranges, reading and writing JSON, named models."""
+"""Tests of the configs: ranges of their fields, reading and writing JSON, and the named models."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from albert.errors import UserError
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_named_models_survive_json(name):
+def test_named_models_round_trip_through_json(name):
   config = named_model(name)
   assert from_dict(ModelConfig, json.loads(json.dumps(config.to_dict())), source="test") == config
 
@@ -46,7 +47,7 @@ def test_the_error_for_an_unknown_model_lists_the_known_ones():
 
 
 @pytest.mark.parametrize(
-  ("make", "message"),
+  ("make_config", "message"),
   [
     (lambda: OptimizerConfig(learning_rate=0.0), "learning_rate must be above 0, got 0.0"),
     (lambda: OptimizerConfig(learning_rate=float("nan")), "learning_rate must be a finite number, got nan"),
@@ -69,29 +70,31 @@ def test_the_error_for_an_unknown_model_lists_the_known_ones():
     (lambda: ModelConfig(hidden_act="swish"), "hidden_act must be one of gelu, gelu_erf, relu"),
   ],
 )
-def test_a_value_out_of_range_names_the_field_the_value_and_the_range(make, message):
+def test_the_error_for_a_value_out_of_range_names_the_field_the_value_and_the_range(make_config, message):
   with pytest.raises(UserError, match=message):
-    make()
+    make_config()
 
 
 @pytest.mark.parametrize(
   ("huggingface_name", "our_name"),
   [("gelu", "gelu_erf"), ("gelu_new", "gelu"), ("gelu_pytorch_tanh", "gelu"), ("relu", "relu"), (None, "gelu")],
 )
-def test_activations_of_a_hugging_face_config(tmp_path: Path, huggingface_name: str | None, our_name: str):
-  """transformers calls the exact GELU "gelu"; the original code calls its tanh approximation "gelu"."""
+def test_the_activation_of_a_hugging_face_config_is_renamed(
+  tmp_path: Path, huggingface_name: str | None, our_name: str
+):
+  """In transformers "gelu" means the exact GELU. In the original code it means the tanh approximation."""
   path = tmp_path / "config.json"
-  values = {"model_type": "albert", "num_attention_heads": 8} | (
-    {"hidden_act": huggingface_name} if huggingface_name else {}
-  )
-  path.write_text(json.dumps(values))
+  fields: dict[str, Any] = {"model_type": "albert", "num_attention_heads": 8}
+  if huggingface_name is not None:
+    fields["hidden_act"] = huggingface_name
+  path.write_text(json.dumps(fields))
   config = load_model_config(str(path))
   assert (config.hidden_act, config.num_attention_heads) == (our_name, 8)
   assert (config.hidden_size, config.intermediate_size) == (4096, 16384)  # the defaults of transformers
 
 
 @pytest.mark.parametrize(
-  ("values", "message"),
+  ("fields", "message"),
   [
     ({"model_type": "bert"}, r"config\.json: model_type is 'bert', not 'albert'"),
     ({"layer_norm_eps": 1e-5}, r"config\.json: layer_norm_eps is 1e-05, but ALBERT's is 1e-12"),
@@ -99,9 +102,9 @@ def test_activations_of_a_hugging_face_config(tmp_path: Path, huggingface_name: 
     ({"hidden_act": "gelu_10"}, "hidden_act must be one of gelu, gelu_erf, relu, got 'gelu_10'"),
   ],
 )
-def test_a_hugging_face_config_of_another_model_is_an_error(tmp_path: Path, values: dict[str, object], message: str):
+def test_a_hugging_face_config_of_another_model_is_an_error(tmp_path: Path, fields: dict[str, object], message: str):
   path = tmp_path / "config.json"
-  path.write_text(json.dumps({"model_type": "albert", **values}))
+  path.write_text(json.dumps({"model_type": "albert", **fields}))
   with pytest.raises(UserError, match=message):
     load_model_config(str(path))
 
@@ -125,7 +128,7 @@ def test_the_originals_config_with_its_unknown_keys_is_accepted(tmp_path: Path):
     ('{"hidden_dropout_prob": 1}', "hidden_dropout_prob must be below 1, got 1.0"),
   ],
 )
-def test_a_bad_config_file_is_named(tmp_path: Path, text, message):
+def test_the_error_for_a_bad_config_file_names_the_file(tmp_path: Path, text, message):
   path = tmp_path / "albert_config.json"
   path.write_text(text)
   with pytest.raises(UserError, match=message) as caught:

@@ -1,4 +1,4 @@
-"""Stages of pretraining: what a stage may set, and which stages are refused."""
+"""Tests of the stages of pretraining: their settings, and stages that are refused."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from tests.synthetic import TINY_MODEL
 MODEL = dataclasses.replace(TINY_MODEL, num_hidden_layers=12)
 
 
-def stages_of(stages: Any, model: Any = MODEL, **settings: Any) -> tuple[Stage, ...]:
-  return read_stages(PretrainingConfig(stages=json.dumps(stages), **settings), model)
+def parse_stages(stages: Any, model: Any = MODEL, **config_fields: Any) -> tuple[Stage, ...]:
+  """Reads stages that are given as JSON."""
+  return read_stages(PretrainingConfig(stages=json.dumps(stages), **config_fields), model)
 
 
-def test_stages_hold_what_is_given():
-  first, second = stages_of(
+def test_stages_have_the_fields_of_their_json():
+  first, second = parse_stages(
     [
       {"until": 0.25, "num_hidden_layers": 3, "input_file": "short/*", "train_batch_size": 8, "hidden_dropout_prob": 0},
       {"until": 1, "masked_lm_prob": 0.2, "attention_probs_dropout_prob": 0.1},
@@ -34,7 +35,7 @@ def test_stages_hold_what_is_given():
     until=0.25, num_hidden_layers=3, input_file="short/*", train_batch_size=8, hidden_dropout_prob=0.0
   )
   assert second == Stage(until=1.0, masked_lm_prob=0.2, attention_probs_dropout_prob=0.1)
-  assert stages_of([]) == ()
+  assert parse_stages([]) == ()
   assert read_stages(PretrainingConfig(), MODEL) == ()
 
 
@@ -46,7 +47,7 @@ def test_flags_of_the_first_stage_give_two_stages():
   )
 
 
-GROUPS = dataclasses.replace(MODEL, num_hidden_groups=4)
+# Name of the case -> (the stages, a part of the error).
 BAD_STAGES: dict[str, tuple[Any, str]] = {
   "falling until": (
     [{"until": 0.5}, {"until": 0.4}, {"until": 1}],
@@ -95,28 +96,29 @@ BAD_STAGES: dict[str, tuple[Any, str]] = {
 def test_bad_stages_are_refused_in_one_line(case):
   stages, message = BAD_STAGES[case]
   with pytest.raises(UserError) as error:
-    stages_of(stages)
+    parse_stages(stages)
   assert message in str(error.value)
   assert "\n" not in str(error.value)
 
 
-def test_a_stage_uses_each_group_of_layers_equally_often():
+def test_the_number_of_layers_of_a_stage_is_a_multiple_of_the_number_of_groups():
+  four_groups = dataclasses.replace(MODEL, num_hidden_groups=4)
   with pytest.raises(UserError, match=r"num_hidden_layers is 6, which the 4 groups .* give a multiple of 4"):
-    stages_of([{"until": 0.5, "num_hidden_layers": 6}, {"until": 1}], GROUPS)
-  assert len(stages_of([{"until": 0.5, "num_hidden_layers": 8}, {"until": 1}], GROUPS)) == 2
-  bert = dataclasses.replace(MODEL, sharing="none")
-  assert len(stages_of([{"until": 0.5, "num_hidden_layers": 5}, {"until": 1}], bert)) == 2
+    parse_stages([{"until": 0.5, "num_hidden_layers": 6}, {"until": 1}], four_groups)
+  assert len(parse_stages([{"until": 0.5, "num_hidden_layers": 8}, {"until": 1}], four_groups)) == 2
+  without_sharing = dataclasses.replace(MODEL, sharing="none")
+  assert len(parse_stages([{"until": 0.5, "num_hidden_layers": 5}, {"until": 1}], without_sharing)) == 2
 
 
 def test_an_input_file_that_no_stage_reads_is_refused():
   own_files = [{"until": 0.5, "input_file": "a"}, {"until": 1, "input_file": "b"}]
   with pytest.raises(UserError, match=r"--input_file=c: no stage reads it, because each has an input_file of its own"):
-    stages_of(own_files, input_file="c")
-  assert len(stages_of(own_files, input_file="b")) == 2
+    parse_stages(own_files, input_file="c")
+  assert len(parse_stages(own_files, input_file="b")) == 2
 
 
 @pytest.mark.parametrize("text", ["0.5", "[1]", '{"until": 1}', "[", '[{"until": NaN}]'])
-def test_other_json_is_refused(text):
+def test_json_that_is_no_list_of_stages_is_refused(text):
   with pytest.raises(UserError, match=r"--stages") as error:
     read_stages(PretrainingConfig(stages=text), MODEL)
   assert "\n" not in str(error.value)
@@ -129,14 +131,14 @@ def test_incomplete_flags_of_the_first_stage_are_refused():
     read_stages(PretrainingConfig(first_stage=0.9), MODEL)
 
 
-def test_a_recipe_has_stages_as_a_section(tmp_path: Path):
+def test_the_stages_of_a_recipe_are_one_of_its_sections(tmp_path: Path):
   stages = [{"until": 0.5, "num_hidden_layers": 3}, {"until": 1}]
   path = tmp_path / "recipe.json"
   path.write_text(json.dumps({"task": "pretraining", "data": {"ngram": 2}, "stages": stages}))
-  data = read_recipe(str(path), "pretraining").sections["data"]
-  config = from_dict(PretrainingConfig, data, source="recipe")
+  data_fields = read_recipe(str(path), "pretraining").sections["data"]
+  config = from_dict(PretrainingConfig, data_fields, source="recipe")
   assert config.ngram == 2
-  assert read_stages(config, MODEL) == stages_of(stages)
+  assert read_stages(config, MODEL) == parse_stages(stages)
   path.write_text(json.dumps({"stages": {"until": 1}}))
   with pytest.raises(UserError, match=r"recipe\.json: \$\.stages must be a list"):
     read_recipe(str(path), "pretraining")

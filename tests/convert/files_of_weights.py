@@ -1,4 +1,7 @@
-"""Writes weights in every format that can be read, without using the code that is tested."""
+"""Writes weights in every format that can be read, for the tests of reading and converting them.
+
+It does not use the code that is tested, apart from the table of names.
+"""
 
 from __future__ import annotations
 
@@ -27,32 +30,33 @@ CONFIG = ModelConfig(
 
 def original_tensors(weights: dict[str, np.ndarray], prefix: str = "") -> dict[str, np.ndarray]:
   """Returns the tensors in a checkpoint of the original code: the weights, an optimizer slot for each, and the step."""
-  slots = {f"{name}/adam_m": np.zeros_like(value) for name, value in weights.items()}
-  return {f"{prefix}{name}": value for name, value in {**weights, **slots}.items()} | {"global_step": np.int64(7)}
+  slots = {f"{name}/adam_m": np.zeros_like(weight) for name, weight in weights.items()}
+  tensors = {f"{prefix}{name}": tensor for name, tensor in (weights | slots).items()}
+  return tensors | {"global_step": np.int64(7)}
 
 
 def write_tf1(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray], prefix: str = "") -> str:
-  """Writes a checkpoint of the original code, as TensorFlow 1's Saver does; returns its prefix.
+  """Writes a checkpoint of the original code, as TensorFlow 1's Saver does. Returns its prefix.
 
-  It calls the Saver's operation directly: a session that initializes the variables takes most of a second.
+  It calls the Saver's operation directly, because a session that initializes the variables takes most of a second.
   """
   directory.mkdir(parents=True, exist_ok=True)
   (directory / "albert_config.json").write_text(json.dumps(config.to_dict() | {"net_structure_type": 0}))
   path = str(directory / "model.ckpt-7")
   tensors = original_tensors(weights, prefix)
   names = sorted(tensors)
-  values = [tf.constant(tensors[name]) for name in names]
-  tf.raw_ops.SaveV2(prefix=path, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values)
+  constants = [tf.constant(tensors[name]) for name in names]
+  tf.raw_ops.SaveV2(prefix=path, tensor_names=names, shape_and_slices=[""] * len(names), tensors=constants)
   tf.compat.v1.train.update_checkpoint_state(str(directory), path)
   return path
 
 
 def write_tf1_with_saver(directory: Path, tensors: dict[str, np.ndarray]) -> str:
-  """Writes a checkpoint of these tensors with TensorFlow 1's Saver in a session; returns its prefix."""
+  """Writes a checkpoint of tensors with TensorFlow 1's Saver in a session. Returns its prefix."""
   directory.mkdir(parents=True, exist_ok=True)
   graph = tf.Graph()
   with graph.as_default(), tf.compat.v1.Session(graph=graph) as session:
-    variables = {name: tf.compat.v1.Variable(value) for name, value in tensors.items()}
+    variables = {name: tf.compat.v1.Variable(tensor) for name, tensor in tensors.items()}
     session.run(tf.compat.v1.global_variables_initializer())
     return tf.compat.v1.train.Saver(variables).save(session, str(directory / "model.ckpt-7"), write_meta_graph=False)
 
@@ -60,28 +64,28 @@ def write_tf1_with_saver(directory: Path, tensors: dict[str, np.ndarray]) -> str
 def huggingface_tensors(weights: dict[str, np.ndarray], *, prefix: bool = True) -> dict[str, np.ndarray]:
   """Returns the weights under the names of transformers, with or without the prefix `albert.`."""
   tensors = {}
-  for name, value in weights.items():
+  for name, weight in weights.items():
     translated = to_huggingface(name)
     assert translated is not None
-    key = translated.name if prefix else translated.name.removeprefix("albert.")
-    tensors[key] = np.ascontiguousarray(value.T) if translated.is_transposed else value
+    tensor_name = translated.name if prefix else translated.name.removeprefix("albert.")
+    tensors[tensor_name] = np.ascontiguousarray(weight.T) if translated.is_transposed else weight
   return tensors
 
 
 def without_pooler(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
   """Returns the weights that AlbertForMaskedLM, AlbertForQuestionAnswering and AlbertForTokenClassification have."""
-  return {name: value for name, value in weights.items() if not name.startswith("bert/pooler/")}
+  return {name: weight for name, weight in weights.items() if not name.startswith("bert/pooler/")}
 
 
 def huggingface_config(config: ModelConfig) -> dict[str, object]:
   """Returns the content of config.json of transformers."""
-  values = config.to_dict()
-  del values["sharing"]
-  return values | {"model_type": "albert", "hidden_act": "gelu_new", "layer_norm_eps": 1e-12}
+  fields = config.to_dict()
+  del fields["sharing"]
+  return fields | {"model_type": "albert", "hidden_act": "gelu_new", "layer_norm_eps": 1e-12}
 
 
 def write_huggingface(directory: Path, config: ModelConfig, tensors: dict[str, np.ndarray]) -> str:
-  """Writes model.safetensors and config.json to a directory; returns its path."""
+  """Writes model.safetensors and config.json to a directory. Returns its path."""
   directory.mkdir(parents=True, exist_ok=True)
   save_file(tensors, str(directory / "model.safetensors"))
   (directory / "config.json").write_text(json.dumps(huggingface_config(config)))

@@ -1,4 +1,7 @@
-"""Conversions there and back keep all bits, report every weight, and refuse weights that do not match."""
+"""Converting weights between our format, the original's and Hugging Face's keeps all bits and reports every weight.
+
+Weights that do not match are refused.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from albert.config.model import load_model_config
-from albert.convert import convert_checkpoint as convert_run
+from albert.convert import convert_checkpoint
 from albert.convert.convert_checkpoint import convert
 from albert.errors import RunError, UserError
 from albert.weights.files import open_weights
@@ -25,12 +28,14 @@ from albert.weights.names import heads
 from tests.convert.files_of_weights import CONFIG, huggingface_tensors, without_pooler, write_huggingface, write_tf1
 from tests.file_limits import file_size_limit
 from tests.golden.make_tiny_albert import batch, random_weights
-from tests.models.built import encoder
+from tests.models.build_models import build_encoder
 from tests.thorough import thorough_except
 
 PRETRAINING = ("masked_lm", "sentence")
+# The heads of a model.
 HEADS = [(), ("masked_lm",), PRETRAINING, ("classifier",), ("squad",), ("squad_v2",), (*PRETRAINING, "squad_v2")]
-SHAPES = [
+# Changes of CONFIG that change the names or the shapes of weights, or the activation.
+CONFIG_CHANGES = [
   {},
   {"num_hidden_groups": 1, "inner_group_num": 1},
   {"num_hidden_groups": 4, "num_hidden_layers": 4},
@@ -39,43 +44,44 @@ SHAPES = [
 ]
 
 
-def bundle(prefix: str | Path) -> dict[str, np.ndarray]:
+def read_bundle(prefix: str | Path) -> dict[str, np.ndarray]:
+  """Reads all tensors of a checkpoint of TensorFlow."""
   reader = tf.train.load_checkpoint(str(prefix))
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def assert_same_bits(weights: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
   assert weights.keys() == expected.keys()
-  for name, value in expected.items():
-    assert weights[name].dtype == value.dtype
-    assert weights[name].shape == value.shape
-    assert weights[name].tobytes() == value.tobytes(), name
+  for name, array in expected.items():
+    assert weights[name].dtype == array.dtype
+    assert weights[name].shape == array.shape
+    assert weights[name].tobytes() == array.tobytes(), name
 
 
-@pytest.mark.parametrize("changes", SHAPES)
+@pytest.mark.parametrize("changes", CONFIG_CHANGES)
 def test_from_the_original_to_hugging_face_and_back_is_bit_identical(tmp_path, changes):
   config = dataclasses.replace(CONFIG, **changes)
   weights = random_weights(config, 3)
   source = write_tf1(tmp_path / "tf1", config, weights)
   convert(source, str(tmp_path / "ours"), "albert")
   convert(str(tmp_path / "ours"), str(tmp_path / "hf"), "huggingface")
-  convert(str(tmp_path / "hf"), str(tmp_path / "again"), "albert")
-  convert(str(tmp_path / "again" / "step-0"), str(tmp_path / "tf1_again"), "tf1")
-  for prefix in ("ours/step-0/weights", "again/step-0/weights", "tf1_again/model.ckpt"):
-    assert_same_bits(bundle(tmp_path / prefix), weights)
-  first, second = (tmp_path / name / "step-0" / "weights.data-00000-of-00001" for name in ("ours", "again"))
-  assert first.read_bytes() == second.read_bytes()
-  for path in ("again/step-0/albert_config.json", "tf1_again/albert_config.json"):
+  convert(str(tmp_path / "hf"), str(tmp_path / "ours_again"), "albert")
+  convert(str(tmp_path / "ours_again" / "step-0"), str(tmp_path / "tf1_again"), "tf1")
+  for prefix in ("ours/step-0/weights", "ours_again/step-0/weights", "tf1_again/model.ckpt"):
+    assert_same_bits(read_bundle(tmp_path / prefix), weights)
+  data_file = "step-0/weights.data-00000-of-00001"
+  assert (tmp_path / "ours" / data_file).read_bytes() == (tmp_path / "ours_again" / data_file).read_bytes()
+  for path in ("ours_again/step-0/albert_config.json", "tf1_again/albert_config.json"):
     assert load_model_config(str(tmp_path / path)) == config
 
 
 @pytest.mark.parametrize("with_heads", HEADS)
-def test_every_head_goes_there_and_back(tmp_path, with_heads):
+def test_every_head_is_converted_to_hugging_face_and_back(tmp_path, with_heads):
   weights = random_weights(CONFIG, 3, with_heads=with_heads)
   convert(write_tf1(tmp_path / "tf1", CONFIG, weights), str(tmp_path / "hf"), "huggingface")
   assert_same_bits(load_file(tmp_path / "hf" / "model.safetensors"), huggingface_tensors(weights))
   convert(str(tmp_path / "hf"), str(tmp_path / "tf1_again"), "tf1")
-  assert_same_bits(bundle(tmp_path / "tf1_again" / "model.ckpt"), weights)
+  assert_same_bits(read_bundle(tmp_path / "tf1_again" / "model.ckpt"), weights)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +95,7 @@ def test_every_head_goes_there_and_back(tmp_path, with_heads):
     (("squad_v2",), "AlbertModel"),
   ],
 )
-def test_config_json_names_the_class_with_the_head(tmp_path, with_heads, architecture):
+def test_config_json_names_the_class_of_transformers_that_has_the_heads(tmp_path, with_heads, architecture):
   weights = random_weights(CONFIG, 3, with_heads=with_heads)
   convert(write_tf1(tmp_path / "tf1", CONFIG, weights), str(tmp_path / "hf"), "huggingface")
   config = json.loads((tmp_path / "hf" / "config.json").read_text())
@@ -123,33 +129,32 @@ def test_partly_shared_weights_are_copied_to_every_layer(tmp_path, sharing, targ
   file = open_weights(str(tmp_path / "out" / "model.ckpt" if target == "tf1" else tmp_path / "out"))
   converted_config = file.config()
   assert (converted_config.sharing, converted_config.num_hidden_groups) == ("all", 4)
-  features = batch(config, 5)
-  inputs = {name: tf.constant(value) for name, value in features.items()}
-  expected = encoder(config, weights)(inputs)
-  output = encoder(converted_config, {name: file.read(name) for name in file.names})(inputs)
+  inputs = {name: tf.constant(array) for name, array in batch(config, 5).items()}
+  expected = build_encoder(config, weights)(inputs)
+  output = build_encoder(converted_config, {name: file.read(name) for name in file.names})(inputs)
   np.testing.assert_array_equal(output.sequence_output, expected.sequence_output)
   np.testing.assert_array_equal(output.pooled_output, expected.pooled_output)
 
 
-def test_weights_whose_groups_differ_in_transformers_are_copied_to_every_layer(tmp_path):
+def test_weights_whose_layers_transformers_groups_in_another_way_are_copied_to_every_layer(tmp_path):
   config = dataclasses.replace(CONFIG, num_hidden_layers=18, num_hidden_groups=14, inner_group_num=1)
   weights = random_weights(config, 3, with_heads=())
   convert(write_tf1(tmp_path / "tf1", config, weights), str(tmp_path / "hf"), "huggingface")
   assert json.loads((tmp_path / "hf" / "config.json").read_text())["num_hidden_groups"] == 18
   tensors = load_file(tmp_path / "hf" / "model.safetensors")
-  bias = "bert/encoder/transformer/group_{}/inner_group_0/ffn_1/intermediate/dense/bias"
+
+  def bias_name(group: int) -> str:
+    return f"bert/encoder/transformer/group_{group}/inner_group_0/ffn_1/intermediate/dense/bias"
+
   for layer in range(18):
-    np.testing.assert_array_equal(
-      tensors[f"albert.encoder.albert_layer_groups.{layer}.albert_layers.0.ffn.bias"],
-      weights[bias.format(layer * 14 // 18)],
-    )
+    bias_of_layer = tensors[f"albert.encoder.albert_layer_groups.{layer}.albert_layers.0.ffn.bias"]
+    np.testing.assert_array_equal(bias_of_layer, weights[bias_name(layer * 14 // 18)])
   # In a model of transformers, layer 9 belongs to group 6, although 9 * 14 / 18 is 7.
-  convert(
-    write_huggingface(tmp_path / "theirs", config, huggingface_tensors(weights)), str(tmp_path / "back"), "albert"
-  )
-  back = bundle(tmp_path / "back" / "step-0" / "weights")
-  np.testing.assert_array_equal(back[bias.format(9)], weights[bias.format(6)])
-  np.testing.assert_array_equal(back[bias.format(10)], weights[bias.format(7)])
+  source = write_huggingface(tmp_path / "from_transformers", config, huggingface_tensors(weights))
+  convert(source, str(tmp_path / "ours"), "albert")
+  converted = read_bundle(tmp_path / "ours" / "step-0" / "weights")
+  np.testing.assert_array_equal(converted[bias_name(9)], weights[bias_name(6)])
+  np.testing.assert_array_equal(converted[bias_name(10)], weights[bias_name(7)])
 
 
 def test_the_report_lists_every_weight_with_its_hash(tmp_path):
@@ -167,7 +172,7 @@ def test_the_report_lists_every_weight_with_its_hash(tmp_path):
 
 
 def test_a_flipped_bit_in_converted_weights_is_named(tmp_path):
-  """safetensors has no checksums; conversion.tsv has them."""
+  """A safetensors file has no checksums, but conversion.tsv beside it has them."""
   convert(write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 4)), str(tmp_path / "hf"), "huggingface")
   path = tmp_path / "hf" / "model.safetensors"
   data = bytearray(path.read_bytes())
@@ -187,8 +192,8 @@ def test_the_vocabulary_is_copied(tmp_path):
   (tmp_path / "mine.model").write_bytes(b"a vocabulary")
   convert(source, str(tmp_path / "ours"), "albert", spm_model_file=str(tmp_path / "mine.model"))
   convert(str(tmp_path / "ours"), str(tmp_path / "hf"), "huggingface")
-  convert(str(tmp_path / "hf"), str(tmp_path / "again"), "tf1")
-  for name in ("ours", "hf", "again"):
+  convert(str(tmp_path / "hf"), str(tmp_path / "tf1_again"), "tf1")
+  for name in ("ours", "hf", "tf1_again"):
     assert (tmp_path / name / "spiece.model").read_bytes() == b"a vocabulary"
   (tmp_path / "tf1" / "30k-clean.model").write_bytes(b"Google's")
   convert(source, str(tmp_path / "from_google"), "huggingface")
@@ -219,27 +224,27 @@ def test_the_activation_keeps_its_meaning(tmp_path, activation):
     ("classifier", "AlbertForTokenClassification"),
   ],
 )
-def test_a_model_without_pooler_goes_there_and_back(tmp_path, head, architecture):
+def test_a_model_without_pooler_is_converted_from_hugging_face_and_back(tmp_path, head, architecture):
   weights = without_pooler(random_weights(CONFIG, 3, with_heads=(head,)))
   source = write_huggingface(tmp_path / "hf", CONFIG, huggingface_tensors(weights))
   for target, prefix in (("albert", "step-0/weights"), ("tf1", "model.ckpt")):
     convert(source, str(tmp_path / target), target)
-    assert_same_bits(bundle(tmp_path / target / prefix), weights)
+    assert_same_bits(read_bundle(tmp_path / target / prefix), weights)
   convert(str(tmp_path / "albert"), str(tmp_path / "back"), "huggingface")
   assert_same_bits(load_file(tmp_path / "back" / "model.safetensors"), huggingface_tensors(weights))
   assert json.loads((tmp_path / "back" / "config.json").read_text())["architectures"] == [architecture]
   with pytest.raises(UserError, match="--architecture=AlbertForSequenceClassification: the weights have no pooler"):
     convert(source, str(tmp_path / "pooled"), "huggingface", architecture="AlbertForSequenceClassification")
-  # A run that does not use the pooler saves zeros in its place, which do not count as a pooler either.
-  zeros = {name: np.zeros_like(value) for name, value in random_weights(CONFIG, 3).items() if "pooler" in name}
-  convert(write_tf1(tmp_path / "run", CONFIG, weights | zeros), str(tmp_path / "of_run"), "huggingface")
-  assert_same_bits(load_file(tmp_path / "of_run" / "model.safetensors"), huggingface_tensors(weights))
+  # A run that does not use the pooler saves a pooler of zeros. It is left out.
+  zeros = {name: np.zeros_like(weight) for name, weight in random_weights(CONFIG, 3).items() if "pooler" in name}
+  convert(write_tf1(tmp_path / "run", CONFIG, weights | zeros), str(tmp_path / "hf_of_run"), "huggingface")
+  assert_same_bits(load_file(tmp_path / "hf_of_run" / "model.safetensors"), huggingface_tensors(weights))
 
 
-def changed_weights(changes: dict[str, np.ndarray | None]) -> dict[str, np.ndarray]:
+def change_weights(changes: dict[str, np.ndarray | None]) -> dict[str, np.ndarray]:
   """Returns random weights with some of them replaced, or removed if the new value is None."""
   weights = {**random_weights(CONFIG, 3), **changes}
-  return {name: value for name, value in weights.items() if value is not None}
+  return {name: weight for name, weight in weights.items() if weight is not None}
 
 
 @pytest.mark.parametrize(
@@ -259,7 +264,7 @@ def changed_weights(changes: dict[str, np.ndarray | None]) -> dict[str, np.ndarr
   ],
 )
 def test_weights_that_do_not_match_are_an_error_and_nothing_is_written(tmp_path, changes, message):
-  source = write_tf1(tmp_path / "tf1", CONFIG, changed_weights(changes))
+  source = write_tf1(tmp_path / "tf1", CONFIG, change_weights(changes))
   with pytest.raises(UserError, match=message):
     convert(source, str(tmp_path / "out"), "albert")
   assert [path.name for path in tmp_path.iterdir()] == ["tf1"]
@@ -284,7 +289,7 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("target", ["albert", "huggingface", "tf1"])
-def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, target):
+def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path, target):
   source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
   message = rf"^{tmp_path}/out.*: cannot (write|save) it \(File too large\): .*same command again"
   with file_size_limit(5000), pytest.raises(RunError, match=message):
@@ -295,31 +300,31 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, target):
 
 def test_every_file_is_synced_before_the_directory_is_renamed(tmp_path, monkeypatch):
   source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
-  synced: set[int] = set()
+  synced_inodes: set[int] = set()
   fsync = os.fsync
 
-  def sync(descriptor: int) -> None:
+  def sync_and_record(descriptor: int) -> None:
     if not (tmp_path / "out").exists():
-      synced.add(os.fstat(descriptor).st_ino)
+      synced_inodes.add(os.fstat(descriptor).st_ino)
     fsync(descriptor)
 
-  monkeypatch.setattr(os, "fsync", sync)
+  monkeypatch.setattr(os, "fsync", sync_and_record)
   convert(source, str(tmp_path / "out"), "tf1")
-  names = {path.name: path.stat().st_ino for path in (tmp_path / "out").iterdir()}
-  assert {"model.ckpt.index", "albert_config.json"} < set(names)
-  assert [name for name, inode in names.items() if inode not in synced] == []
+  inodes = {path.name: path.stat().st_ino for path in (tmp_path / "out").iterdir()}
+  assert {"model.ckpt.index", "albert_config.json"} < set(inodes)
+  assert set(inodes.values()) <= synced_inodes
 
 
 def test_an_output_dir_that_another_process_fills_meanwhile_is_refused(tmp_path, monkeypatch):
   source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
-  write = convert_run._write
+  write = convert_checkpoint._write
 
-  def write_twice(model, directory, target, architecture):
+  def write_after_other_process(model, directory, target, architecture):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "other").touch()
     return write(model, directory, target, architecture)
 
-  monkeypatch.setattr(convert_run, "_write", write_twice)
+  monkeypatch.setattr(convert_checkpoint, "_write", write_after_other_process)
   with pytest.raises(UserError, match="exists and is not empty"):
     convert(source, str(tmp_path / "out"), "huggingface")
   assert [path.name for path in (tmp_path / "out").iterdir()] == ["other"]
@@ -333,7 +338,7 @@ def test_the_exact_gelu_cannot_be_written_for_the_original(tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_command(tmp_path, commands):
+def test_the_command_converts_and_prints_the_report(tmp_path, commands):
   source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
   flags = [f"--init_checkpoint={source}", f"--output_dir={tmp_path / 'hf'}", "--format=huggingface"]
   result = commands.run(["-m", "albert.convert", *flags])
@@ -355,7 +360,7 @@ def test_the_command(tmp_path, commands):
     ),
   ],
 )
-def test_the_command_refuses_in_one_line(flags, message):
+def test_the_command_refuses_bad_flags_with_one_line_and_exit_code_2(flags, message):
   command = [sys.executable, "-m", "albert.convert", *flags]
   result = subprocess.run(command, capture_output=True, text=True, check=False)
   assert (result.returncode, result.stdout) == (2, "")
@@ -363,5 +368,5 @@ def test_the_command_refuses_in_one_line(flags, message):
   assert len(result.stderr.splitlines()) == 1
 
 
-def test_every_head_of_the_table_is_tested():
-  assert {name for group in HEADS for name in group} == set(heads(CONFIG))
+def test_heads_lists_every_head_of_the_table_of_names():
+  assert {name for heads_of_model in HEADS for name in heads_of_model} == set(heads(CONFIG))

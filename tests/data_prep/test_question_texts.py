@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from data_prep import question_texts
-from tests.tasks.race.folders import made_up_race
-from tests.tasks.squad.question_files import made_up_squad
+from tests.tasks.race.folders import write_made_up_race
+from tests.tasks.squad.question_files import write_made_up_squad
 
 
 def _run(**flags: str) -> subprocess.CompletedProcess[str]:
@@ -20,8 +20,8 @@ def _run(**flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_each_article_becomes_one_document(tmp_path: Path):
-  squad = made_up_squad(tmp_path / "dev.json", 9)
-  race = made_up_race(tmp_path, 3, sets=("dev",))
+  squad = write_made_up_squad(tmp_path / "dev.json", 9)
+  race = write_made_up_race(tmp_path, 3, splits=("dev",))
   completed = _run(squad_file=squad, race_file=f"{race}/dev", output_file=str(tmp_path / "out.txt"))
   assert completed.returncode == 0, completed.stderr
   documents = (tmp_path / "out.txt").read_text().rstrip("\n").split("\n\n")

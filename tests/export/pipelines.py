@@ -34,7 +34,7 @@ from albert.tokenization.packing import pack_pair, pack_single
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
 from albert.weights.checkpoints import CheckpointManager
 from tests.golden.make_tiny_albert import random_weights
-from tests.models.built import assign, pretraining_model
+from tests.models.build_models import assign_weights, build_pretraining_model
 
 MAX_LENGTH = 40
 STEP = 7
@@ -156,12 +156,12 @@ def _call_model(run: Run, make_model: Callable[[ModelConfig], Any], batch: dict[
   """
   model = make_model(run.config)
   model(batch, **options)  # creates the variables
-  assign(model.named_weights(), {name: run.weights[name] for name in model.named_weights()})
+  assign_weights(model.named_weights(), {name: run.weights[name] for name in model.named_weights()})
   return model(batch, **options)
 
 
 def _call_pretraining_model(run: Run, batch: dict[str, tf.Tensor], positions: Any) -> Any:
-  model = pretraining_model(run.config, run.weights)
+  model = build_pretraining_model(run.config, run.weights)
   return model(batch | {"masked_lm_positions": tf.constant(positions, tf.int32)})
 
 
@@ -189,7 +189,7 @@ def _answer_sentence_order(run: Run, requests: Requests) -> AnswerTensors:
 
 def _answer_embeddings(run: Run, requests: Requests) -> AnswerTensors:
   batch = _tokenize(run, requests, "text", length=run.config.max_position_embeddings)
-  model = pretraining_model(run.config, run.weights)
+  model = build_pretraining_model(run.config, run.weights)
   encoded = model.encoder(batch)
   mask = np.asarray(batch["input_mask"], np.float64)[..., None]
   mean = (np.asarray(encoded.sequence_output) * mask).sum(axis=1) / mask.sum(axis=1)

@@ -1,9 +1,10 @@
-"""A valid content of each JSON file with many fields that the code reads."""
+"""Valid contents of the JSON files that tests/integration/json_files.py lists."""
 
 from __future__ import annotations
 
 import hashlib
 
+# The config.json of a run.
 RUN = {
   "task": "race",
   "recipe": "race",
@@ -15,9 +16,8 @@ RUN = {
   "training_data": {"num_files": 1, "num_examples": 2, "sha256": "ab"},
 }
 
-
+# The runs.json of several runs.
 RUNS = {"seeds": [1, 2], "best_seed": 1, "best_run": "run-1", "metrics": {"accuracy": {"median": 1.0}}}
-
 
 SQUAD = {
   "version": "1.1",
@@ -34,13 +34,13 @@ SQUAD = {
   ],
 }
 
-
+# A passage of RACE.
 PASSAGE = {"article": "a", "questions": ["q"], "options": [["x", "y"]], "answers": ["A"], "id": "high1.txt"}
 
-
+# A line of a file of multiple-choice questions.
 CHOICE = {"id": "1", "article": "a", "question": "q", "options": ["x", "y"], "answer": 1}
 
-
+# The manifest.json of shards.
 MANIFEST = {
   "kind": "pretraining",
   "settings": {"sentence_prediction": "sop", "masking": "static", "ngram": 3, "input_files": [{"file": "a.txt"}]},
@@ -53,7 +53,6 @@ MANIFEST = {
   "shards": [{"file": "x", "examples": 2, "bytes": 3, "sha256": "ab"}],
 }
 
-
 EXPERIMENT = {
   "title": "t",
   "source": "s",
@@ -63,7 +62,7 @@ EXPERIMENT = {
   "variants": [{"name": "n", "fields": {"num_hidden_layers": 3}, "data": {"masking": "none"}, "paper": {"mlm": 1.0}}],
 }
 
-
+# The description of an exported model.
 DESCRIPTION = {
   "task": "classifier",
   "fields": [{"name": "text", "meaning": "m", "is_list": False}],
@@ -73,17 +72,23 @@ DESCRIPTION = {
   "checkpoint": {"path": "p", "step": 3},
 }
 
+# A line of the results of experiments.
+RESULT_ROW = {
+  "variant": "v",
+  "seed": 1,
+  "digest": "d",
+  "parameters": 3,
+  "examples_per_second": 1.5,
+  "scores": {"mlm": 2.0},
+}
 
-ROW = {"variant": "v", "seed": 1, "digest": "d", "parameters": 3, "examples_per_second": 1.5, "scores": {"mlm": 2.0}}
-
-
+# SQuAD's n best answers.
 NBEST = {"q": [{"text": "x", "probability": 1.0}]}
 
-
+# The SHA-256 of an empty file.
 EMPTY_SHA256 = hashlib.sha256().hexdigest()
-
 
 CHECKPOINT_FILES = ("weights.index", "weights.data-00000-of-00001", "albert_config.json")
 
-
+# A file in the manifest.json of a checkpoint.
 FILE_ENTRY = {"bytes": 5, "sha256": "ab"}

@@ -1,58 +1,43 @@
-"""The JSON files that the code reads: for each a valid content, and a function that reads it."""
+"""The JSON files and other JSON that the code reads: a valid content of each, and the function that reads it.
+
+tests/integration/test_json_files.py reads all of them with damaged contents.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import struct
 import types
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from albert import ensemble
 from albert.config.model import load_model_config
 from albert.config.recipes import read_recipe
-from albert.config.run import PretrainingConfig
-from albert.config.stages import read_stages
-from albert.data import feature_cache, shards, tables
+from albert.data import shards, tables
 from albert.data.manifest import Manifest
-from albert.errors import UserError
 from albert.experiments import catalog, layers
 from albert.experiments.runner import _ResultRows
 from albert.export import checkpoint
 from albert.io.files import read_json
-from albert.io.records import RecordWriter
 from albert.predict.exported_model import read_description
-from albert.predict.requests import JSON, RequestParser
 from albert.report import records
 from albert.runs import log_lines, output_files, run_directory
 from albert.runs.directory_lock import _parse_owner
-from albert.settings.sources import Settings
-from albert.tasks.glue.labels import parse_labels
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
 from albert.tasks.squad import predictions as squad_predictions
 from albert.tokenization.vocabulary_files import find_tokenizer_config
-from albert.training import cluster
 from albert.training.prediction_sources import PredictionSources
 from albert.weights.checkpoint_damage import find_damage
 from albert.weights.checkpoints import CheckpointManager
-from albert.weights.files import open_weights
 from data_prep import split_text
-from data_prep.conversion.parts import PartTask, load_record
+from data_prep.conversion.parts import load_record
 from data_prep.conversion.sentences_of_files import read_sentences
 from data_prep.readers.settings import ReadingSettings
 from data_prep.runners import gzip_text
-from data_prep.runners.job import Job
-from data_prep.runners.workspace import Workspace
-from data_prep.settings import PreparationSettings
-from data_prep.sorting.spills import _MAGIC, Spill
-from data_prep.text_checks import check_head
+from data_prep.sorting.spills import Spill
 from tests.integration.json_contents import (
   CHECKPOINT_FILES,
   CHOICE,
@@ -63,30 +48,47 @@ from tests.integration.json_contents import (
   MANIFEST,
   NBEST,
   PASSAGE,
-  ROW,
+  RESULT_ROW,
   RUN,
   RUNS,
   SQUAD,
+)
+from tests.integration.json_readers import (
+  find_json_in_text,
+  json_line,
+  json_line_without_blanks,
+  make_part,
+  make_workspace,
+  questions_reader,
+  read_cached_features,
+  read_labels,
+  read_request,
+  read_safetensors,
+  read_settings,
+  read_settings_of_several_runs,
+  read_stages_value,
+  read_tf_config,
+  spill_footer,
 )
 from tests.synthetic import TINY_MODEL
 
 
 @dataclasses.dataclass(frozen=True)
 class JsonFile:
-  """A file, or another source, from which the code reads JSON.
+  """A file from which the code reads JSON. JSON from another source (a flag, a variable) is in a file called `value`.
 
   Attributes:
-    path: its path in a directory.
+    path: the path of the file in a directory.
     valid: a valid content.
-    read: the function that reads it; its argument is the directory. For a damaged file it raises a UserError, unless
-      `damage` is given.
+    read: a function that reads the file. Its argument is the directory. For a damaged file it raises a UserError,
+      unless `damage` is given.
     name_in_error: the text with which an error names the file; "" for its path.
-    damage: for files whose damage is not an error: what `read` returns for a damaged file. If it is a text, `read`
-      returns a text that contains it.
+    damage: for files whose damage is not an error: the result of `read` for a damaged file. If `damage` is a text, the
+      result is a text that contains it.
     other_files: path in the directory -> content, of other files that `read` needs.
     reads_nan: whether NaN is read as null.
-    wrap: makes the bytes of the file from those of the JSON.
-    valid_faults: the names of those BAD contents that are valid here.
+    wrap: converts the bytes of the JSON to the bytes of the file.
+    valid_faults: the names of the contents in test_json_files.BAD_CONTENTS that are valid for this file.
   """
 
   path: str
@@ -100,89 +102,7 @@ class JsonFile:
   valid_faults: tuple[str, ...] = ()
 
 
-def _footer(data: bytes) -> bytes:
-  return data + struct.pack("<QQ", len(data), zlib.crc32(data)) + _MAGIC
-
-
-def _read_cached_features(directory: Path) -> None:
-  footer = (directory / "footer").read_bytes()
-  with RecordWriter(str(directory / "x.tfrecord")) as writer:
-    writer.write(feature_cache._FOOTER + footer)
-  try:
-    feature_cache._read(str(directory / "x.tfrecord"))
-  except UserError as error:
-    if "records are missing" not in str(error):
-      raise
-
-
-def _read_settings(directory: Path) -> None:
-  settings = Settings("race", {"output_dir": str(directory)})
-  settings.run_config()
-  settings.model_config()
-  settings.data_config()
-
-
-def _settings_of_several_runs(directory: Path) -> None:
-  try:
-    Settings("race", {"output_dir": str(directory), "do_eval": True})
-  except UserError as error:
-    if not str(error).endswith("/run-1"):
-      raise
-
-
-def _read_environment(directory: Path) -> None:
-  text = (directory / "value").read_bytes().decode("utf-8", "surrogateescape")
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setitem(os.environ, "TF_CONFIG", text)
-    cluster.process_addresses()
-
-
-def _read_stages(directory: Path) -> None:
-  text = (directory / "value").read_bytes().decode("utf-8", "surrogateescape")
-  read_stages(PretrainingConfig(stages=text), TINY_MODEL)
-
-
-def _read_labels(directory: Path) -> None:
-  parse_labels((directory / "value").read_bytes().decode("utf-8", "surrogateescape"))
-
-
-def _read_request(directory: Path) -> None:
-  fields = [{"name": "text", "meaning": "m", "is_list": False}]
-  RequestParser(fields, JSON, "requests").parse(2, (directory / "value").read_bytes())
-
-
-def _read_safetensors(directory: Path) -> None:
-  try:
-    open_weights(str(directory))
-  except UserError as error:
-    if "which is missing" not in str(error):
-      raise
-
-
-def _workspace(directory: Path) -> Workspace:
-  job = Job(inputs=("a.txt",), output_dir=str(directory), spm_model_file="m", settings=PreparationSettings())
-  workspace = Workspace(job, "ab")
-  workspace.path = str(directory)
-  return workspace
-
-
-def _part(path: str) -> PartTask:
-  return PartTask((), ReadingSettings(), path, 0)
-
-
-def _read_head(directory: Path) -> str:
-  try:
-    check_head(str(directory / "a.txt"), (directory / "a.txt").read_bytes())
-  except UserError as error:
-    return str(error)
-  return str(directory / "a.txt")
-
-
-def _questions(module: types.ModuleType, **options: Any) -> Callable[[Path], Any]:
-  return lambda directory: module.read_questions([str(next(directory.iterdir()))], **options)
-
-
-# Name, for the names of the tests -> the file.
+# Name for the tests -> the file. In the functions, d is the directory.
 JSON_FILES = {
   "recipe": JsonFile(
     "r.json",
@@ -200,7 +120,7 @@ JSON_FILES = {
   "config of a run, for a command": JsonFile(
     "config.json",
     RUN,
-    _read_settings,
+    read_settings,
     other_files={"eval_results.json": "{}"},
   ),
   "config of a run, for an ensemble": JsonFile("config.json", RUN, lambda d: ensemble._read_config(str(d))),
@@ -229,7 +149,7 @@ JSON_FILES = {
   "several runs, for a command": JsonFile(
     "runs.json",
     RUNS,
-    _settings_of_several_runs,
+    read_settings_of_several_runs,
   ),
   "several runs": JsonFile("runs.json", RUNS, lambda d: output_files.read_runs(str(d / "runs.json")), reads_nan=True),
   "results": JsonFile(
@@ -253,7 +173,7 @@ JSON_FILES = {
   ),
   "manifest of shards": JsonFile("manifest.json", MANIFEST, lambda d: Manifest.load(str(d))),
   "index of safetensors": JsonFile(
-    "model.safetensors.index.json", {"weight_map": {"a": "one.safetensors"}}, _read_safetensors
+    "model.safetensors.index.json", {"weight_map": {"a": "one.safetensors"}}, read_safetensors
   ),
   "sources of predictions": JsonFile(
     "prediction_sources.json",
@@ -272,21 +192,21 @@ JSON_FILES = {
     {"step": 3, "loss": 0.5},
     lambda d: log_lines.read(str(d / "m.jsonl")),
     reads_nan=True,
-    wrap=lambda data: data.replace(b"\n", b" ") + b"\n",
+    wrap=json_line,
   ),
   "results of experiments": JsonFile(
     "results.jsonl",
-    ROW,
+    RESULT_ROW,
     lambda d: _ResultRows(types.SimpleNamespace(directory=str(d))),  # type: ignore[arg-type]
     reads_nan=True,
-    wrap=lambda data: data.replace(b"\n", b" ") + b"\n",
+    wrap=json_line,
   ),
   "distances of layers": JsonFile(
     "layers.json", {"l2": [1.0], "degrees": [2.0]}, lambda d: read_json(str(d / "layers.json"), layers.Distances)
   ),
   "experiment": JsonFile("e.json", EXPERIMENT, lambda d: catalog.load(str(d / "e.json"), reduced=True)),
   "feature cache": JsonFile(
-    "footer", {"num_examples": 3, "sha256": "ab"}, _read_cached_features, name_in_error="its end"
+    "footer", {"num_examples": 3, "sha256": "ab"}, read_cached_features, name_in_error="its end"
   ),
   "lock": JsonFile(
     "lock", {"pid": 3, "host": "h", "token": "t"}, lambda d: _parse_owner((d / "lock").read_bytes()), damage=None
@@ -294,7 +214,7 @@ JSON_FILES = {
   "TF_CONFIG": JsonFile(
     "value",
     {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}},
-    _read_environment,
+    read_tf_config,
     name_in_error="TF_CONFIG",
     wrap=lambda data: data.replace(b"\0", b""),
     valid_faults=("empty",),
@@ -302,7 +222,7 @@ JSON_FILES = {
   "labels": JsonFile(
     "value",
     "a",
-    _read_labels,
+    read_labels,
     name_in_error="--labels",
     wrap=lambda data: b'["x", ' + data + b"]",
     valid_faults=("number", "text"),
@@ -310,30 +230,30 @@ JSON_FILES = {
   "stages": JsonFile(
     "value",
     {"until": 1, "input_file": "a"},
-    _read_stages,
+    read_stages_value,
     name_in_error="stages",
     wrap=lambda data: b"[" + data + b"]",
     valid_faults=("empty", "blank"),
   ),
-  "SQuAD": JsonFile("s.json", SQUAD, _questions(squad_data, version_2=False, with_answers=True)),
-  "SQuAD without answers": JsonFile("s.json", SQUAD, _questions(squad_data, version_2=False, with_answers=False)),
-  "RACE, a passage": JsonFile("7.txt", PASSAGE, _questions(race_data, with_answers=True)),
-  "RACE, all passages": JsonFile("all.txt", PASSAGE, _questions(race_data, with_answers=True)),
+  "SQuAD": JsonFile("s.json", SQUAD, questions_reader(squad_data, version_2=False, with_answers=True)),
+  "SQuAD without answers": JsonFile("s.json", SQUAD, questions_reader(squad_data, version_2=False, with_answers=False)),
+  "RACE, a passage": JsonFile("7.txt", PASSAGE, questions_reader(race_data, with_answers=True)),
+  "RACE, all passages": JsonFile("all.txt", PASSAGE, questions_reader(race_data, with_answers=True)),
   "RACE, JSON lines": JsonFile(
-    "r.jsonl", CHOICE, _questions(race_data, with_answers=True), wrap=lambda data: data.strip() or b"[]"
+    "r.jsonl", CHOICE, questions_reader(race_data, with_answers=True), wrap=json_line_without_blanks
   ),
   "table": JsonFile(
     "t.jsonl",
     {"id": 3, "text": "a"},
     lambda d: tables.read_table(str(d / "t.jsonl"), ["id", "text"]),
-    wrap=lambda data: data.strip() or b"[]",
+    wrap=json_line_without_blanks,
   ),
   "request": JsonFile(
     "value",
     {"text": "a", "n": 3},
-    _read_request,
+    read_request,
     name_in_error="requests, line 2",
-    wrap=lambda data: data.strip() or b"[]",
+    wrap=json_line_without_blanks,
   ),
   "exported model": JsonFile("d.json", DESCRIPTION, lambda d: read_description(str(d / "d.json"))),
   "n-best answers": JsonFile(
@@ -354,19 +274,19 @@ JSON_FILES = {
   "settings of data preparation": JsonFile(
     "settings.json",
     {"workspace_version": 2, "input_files": [{"file": "a"}], "ngram": 3},
-    lambda d: _workspace(d)._read_settings(str(d)),
+    lambda d: make_workspace(d)._read_settings(str(d)),
   ),
   "record of a shard": JsonFile(
     "shard-00000.json",
     {"content": "c", "file": "pretraining-00000-of-00016.tfrecord", "examples": 1, "bytes": 0, "sha256": EMPTY_SHA256},
-    lambda d: _workspace(d).find_finished_shard(0, "c"),
+    lambda d: make_workspace(d).find_finished_shard(0, "c"),
     damage=None,
     other_files={"pretraining-00000-of-00016.tfrecord": ""},
   ),
   "record of a part of the text": JsonFile(
     ".text-0.txt.json",
-    {"sources": _part("").sources_digest, "num_bytes": 0, "sha256": EMPTY_SHA256, "report": {"documents": 0}},
-    lambda d: load_record(_part(str(d / "text-0.txt"))),
+    {"sources": make_part("").sources_digest, "num_bytes": 0, "sha256": EMPTY_SHA256, "report": {"documents": 0}},
+    lambda d: load_record(make_part(str(d / "text-0.txt"))),
     damage=None,
   ),
   "record of a decompressed text": JsonFile(
@@ -379,7 +299,7 @@ JSON_FILES = {
     "t.jsonl",
     {"text": "A sentence."},
     lambda d: list(read_sentences(str(d / "t.jsonl"), ReadingSettings(), lambda num_bytes: None)),
-    wrap=lambda data: data.strip() or b"[]",
+    wrap=json_line_without_blanks,
   ),
   "report of split text": JsonFile(
     "reading.json",
@@ -391,7 +311,7 @@ JSON_FILES = {
     {"runs": [[1, 0, 9, 1, 1]], "records": [0, 2, 7], "summary": {}},
     lambda d: Spill.load(str(d / "x.spill")),
     damage=None,
-    wrap=_footer,
+    wrap=spill_footer,
   ),
-  "text that may be JSON": JsonFile("a.txt", {"text": "a"}, _read_head, damage="a.txt"),
+  "text that may be JSON": JsonFile("a.txt", {"text": "a"}, find_json_in_text, damage="a.txt"),
 }

@@ -1,6 +1,7 @@
-"""Trains on one and on two logical CPU devices.
+"""Trains a task on one and on two logical CPU devices, and saves weights and metrics.
 
-A test runs this program as a process, since a CPU can be split only before TensorFlow uses it.
+tests/integration/test_mirrored.py runs this program in a process of its own, because a CPU can be divided into devices
+only before TensorFlow uses it.
 """
 
 from __future__ import annotations
@@ -16,36 +17,43 @@ if TYPE_CHECKING:
   from albert.tasks.base import Task
 
 
-def pretraining(input_file: str) -> Task:
-  """Returns the task of pretraining on shards."""
+def make_pretraining_task(input_file: str) -> Task:
+  """Makes a pretraining task that trains and evaluates on the same shards."""
   from albert.config.run import PretrainingConfig
   from albert.tasks.pretraining import PretrainingTask
   from tests.synthetic import TINY_MODEL
 
-  model = dataclasses.replace(TINY_MODEL, num_hidden_layers=1)  # each replica's step is traced by itself
+  # One layer, because the step of each replica is traced separately.
+  model = dataclasses.replace(TINY_MODEL, num_hidden_layers=1)
   return PretrainingTask(model, PretrainingConfig(input_file=input_file, eval_input_file=input_file))
 
 
-def finetuning(directory: str) -> Task:
-  """Returns the toy task on a directory with its data and spiece.model."""
+def make_finetuning_task(directory: str) -> Task:
+  """Makes the toy task with a directory that holds its files and spiece.model."""
   from albert.config.run import FinetuningConfig
   from tests.synthetic import TINY_MODEL
   from tests.tasks.toy import ToyTask
 
   config = FinetuningConfig(spm_model_file=f"{directory}/spiece.model", max_seq_length=32)
-  # Without dropout, since each replica draws other masks for its examples.
+  # Without dropout, because each replica draws other masks for its examples.
   return ToyTask(dataclasses.replace(TINY_MODEL, classifier_dropout_prob=0.0), config, directory)
 
 
 def train(kind: str, source: str, output_dir: str, num_devices: int) -> None:
   """Trains for six steps with MirroredStrategy (for one device: OneDeviceStrategy), and saves weights and metrics.
 
-  In fine-tuning, two devices use gradient checkpointing, which must not change the results either.
+  In fine-tuning, the run on two devices uses gradient checkpointing. This must not change the results either.
+
+  Args:
+    kind: "pretraining" or "finetuning".
+    source: the pattern of the shards, or the directory of the toy task.
+    output_dir: the directory of the run, which also gets weights.npz: the weights, metrics and outputs.
+    num_devices: 1 or 2.
   """
   from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
   from albert.estimator import Estimator
 
-  task = {"pretraining": pretraining, "finetuning": finetuning}[kind](source)
+  task = make_pretraining_task(source) if kind == "pretraining" else make_finetuning_task(source)
   config = RunConfig(
     output_dir=output_dir,
     from_scratch=True,
@@ -63,9 +71,9 @@ def train(kind: str, source: str, output_dir: str, num_devices: int) -> None:
   estimator.train()
   results, outputs = estimator.evaluator.evaluate()
   arrays = {name: variable.numpy() for name, variable in estimator.model.named_weights().items()}
-  arrays |= {f"metric:{name}": np.float64(value) for name, value in results.items()}
-  for split, values in outputs.items():
-    arrays |= {f"output:{split}:{name}": value for name, value in values.items()}
+  arrays |= {f"metric:{name}": np.float64(number) for name, number in results.items()}
+  for split, split_outputs in outputs.items():
+    arrays |= {f"output:{split}:{name}": array for name, array in split_outputs.items()}
   np.savez(f"{output_dir}/weights.npz", **arrays)
 
 

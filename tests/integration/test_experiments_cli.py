@@ -1,63 +1,67 @@
-"""The experiments command makes a table from text, and continues an experiment that was stopped."""
+"""The command albert.experiments makes tables and figures from text, and continues an experiment that was stopped."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from albert.experiments import catalog
+from tests.run_outputs import read_json_lines
 
 pytestmark = pytest.mark.slow
 
 
-def _command(output_dir: Path, corpus: str, spm_model: str, *words: str) -> list[str]:
-  return [
-    *(sys.executable, "-m", "albert.experiments", "--scale=smoke", "--num_seeds=1", f"--output_dir={output_dir}"),
-    *(f"--corpus={corpus}", f"--heldout_corpus={corpus}", f"--spm_model_file={spm_model}", *words),
-  ]
+def _make_command(output_dir: Path, corpus: str, spm_model: str, *flags: str) -> list[str]:
+  command = [sys.executable, "-m", "albert.experiments", "--scale=smoke", "--num_seeds=1"]
+  files = [f"--output_dir={output_dir}", f"--corpus={corpus}", f"--heldout_corpus={corpus}"]
+  return [*command, *files, f"--spm_model_file={spm_model}", *flags]
 
 
-def _rows(path: Path) -> list[dict[str, object]]:
-  return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+  """Reads the finished trials of an experiment. There are none before the file exists."""
+  return read_json_lines(path) if path.exists() else []
 
 
 def test_a_stopped_experiment_continues(tmp_path: Path, corpus_file: str, spm_model: str):
-  command = _command(tmp_path, corpus_file, spm_model, "--run=sentence_loss")
+  command = _make_command(tmp_path, corpus_file, spm_model, "--run=sentence_loss")
   results = tmp_path / "sentence_loss" / "results.jsonl"
   process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-  while process.poll() is None and not _rows(results):
+  while process.poll() is None and not _read_rows(results):
     time.sleep(0.2)
   process.send_signal(signal.SIGTERM)
   _, errors = process.communicate(timeout=300)
   assert process.returncode == 143, errors
   assert errors.splitlines()[-1].startswith("stopped in ")
-  first = _rows(results)
+  rows_before_stop = _read_rows(results)
   log = tmp_path / "sentence_loss" / "log.txt"
-  started = log.read_text().count("run_pretraining --output_dir")
+  num_started_before_stop = log.read_text().count("run_pretraining --output_dir")
   finished = subprocess.run(command, capture_output=True, text=True, check=True)
-  assert f"sentence_loss: {len(first)} of 3 trials are done" in finished.stdout
-  rows = _rows(results)
-  assert rows[: len(first)] == first
+  assert f"sentence_loss: {len(rows_before_stop)} of 3 trials are done" in finished.stdout
+  rows = _read_rows(results)
+  assert rows[: len(rows_before_stop)] == rows_before_stop
   assert [row["variant"] for row in rows] == ["none", "NSP", "SOP"]
-  assert all(set(row["scores"]) == {"mlm", "nsp", "sop"} for row in rows)  # type: ignore[call-overload]
-  # Finished trials are not repeated. The trial that was stopped is.
-  assert log.read_text().count("run_pretraining --output_dir") <= 3 + (started > len(first))
+  assert all(set(row["scores"]) == {"mlm", "nsp", "sop"} for row in rows)
+  # Finished trials are not repeated. If the signal stopped a trial, this one is started twice.
+  max_repetitions = 1 if num_started_before_stop > len(rows_before_stop) else 0
+  assert log.read_text().count("run_pretraining --output_dir") <= 3 + max_repetitions
   assert "paper: MLM" in (tmp_path / "sentence_loss" / "table.md").read_text()
   assert os.listdir(tmp_path / "runs")
 
 
 @pytest.mark.parametrize("names", ["masking,layer_distances", "depth"])
-def test_from_text_to_table_two_at_a_time(tmp_path: Path, corpus_file: str, spm_model: str, names: str):
-  command = _command(tmp_path, corpus_file, spm_model, f"--run={names}", "--jobs=2")
+def test_two_jobs_at_a_time_give_the_rows_and_the_figure_of_each_experiment(
+  tmp_path: Path, corpus_file: str, spm_model: str, names: str
+):
+  command = _make_command(tmp_path, corpus_file, spm_model, f"--run={names}", "--jobs=2")
   subprocess.run(command, capture_output=True, text=True, check=True)
   for name in names.split(","):
-    rows = _rows(tmp_path / name / "results.jsonl")
+    rows = _read_rows(tmp_path / name / "results.jsonl")
     assert {row["variant"] for row in rows} == {variant.name for variant in catalog.load(name).variants}
     assert (tmp_path / name / "figure.png").read_bytes().startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
-"""Evaluation and training give the same numbers from the same weights in every format."""
+"""Pretraining tasks evaluate and train alike from the same weights in every format (--init_checkpoint)."""
 
 from __future__ import annotations
 
@@ -25,75 +25,79 @@ pytestmark = pytest.mark.usefixtures("eager_steps")
 WEIGHTS = random_weights(TINY_MODEL, 5)
 
 
-def estimator(directory: Path, init_checkpoint: str, model: ModelConfig = TINY_MODEL, steps: int = 2) -> Estimator:
+def make_estimator(directory: Path, init_checkpoint: str, model: ModelConfig = TINY_MODEL) -> Estimator:
+  """Makes an estimator with a new output_dir, which trains on and evaluates with the shards of the directory."""
   shards = str(directory / "shards" / "*.tfrecord")
   task = PretrainingTask(model, PretrainingConfig(input_file=shards, eval_input_file=shards))
   run = RunConfig(
     output_dir=str(directory / f"run_{len(list(directory.iterdir()))}"),
     init_checkpoint=init_checkpoint,
     optimizer=OptimizerConfig(learning_rate=0.01, num_warmup_steps=0),
-    train=TrainConfig(train_batch_size=8, eval_batch_size=8, num_train_steps=steps, precision="float32"),
+    train=TrainConfig(train_batch_size=8, eval_batch_size=8, num_train_steps=2, precision="float32"),
   )
   return Estimator(task, run)
 
 
 @pytest.fixture
-def forms(tmp_path: Path) -> dict[str, str]:
+def paths_of_formats(tmp_path: Path) -> dict[str, str]:
+  """The same weights in every format: name of the format -> path for --init_checkpoint. Also writes the shards."""
   write_shards(tmp_path / "shards", [24])
   tf1 = write_tf1(tmp_path / "tf1", TINY_MODEL, WEIGHTS, "module/")
   convert(tf1, str(tmp_path / "ours"), "albert")
-  bare = huggingface_tensors(WEIGHTS, prefix=False)
-  np.savez(tmp_path / "weights.npz", **bare)
+  tensors = huggingface_tensors(WEIGHTS, prefix=False)
+  np.savez(tmp_path / "weights.npz", **tensors)
   return {
     "tf1": tf1,
     "ours": str(tmp_path / "ours"),
-    "huggingface": write_huggingface(tmp_path / "hf", TINY_MODEL, bare),
+    "huggingface": write_huggingface(tmp_path / "hf", TINY_MODEL, tensors),
     "npz": str(tmp_path / "weights.npz"),
   }
 
 
 @pytest.mark.thorough
-def test_every_form_evaluates_alike(tmp_path, forms):
-  results = {form: estimator(tmp_path, path).evaluate() for form, path in forms.items()}
+def test_every_format_gives_the_same_results(tmp_path, paths_of_formats):
+  results = {name: make_estimator(tmp_path, path).evaluate() for name, path in paths_of_formats.items()}
   assert 1 < results["tf1"]["masked_lm_loss"] < 20
-  assert all(results[form] == results["tf1"] for form in forms), results
+  assert all(results[name] == results["tf1"] for name in paths_of_formats), results
 
 
 @pytest.mark.slow
-def test_training_starts_from_either_librarys_weights(tmp_path, forms):
-  trained = {}
-  for form in ("tf1", "huggingface"):
-    run = estimator(tmp_path, forms[form])
-    run.train()
-    trained[form] = {name: variable.numpy() for name, variable in run.model.named_weights().items()}
-  for name, value in trained["tf1"].items():
-    np.testing.assert_array_equal(trained["huggingface"][name], value, err_msg=name)
-    assert 0 < np.abs(value - WEIGHTS[name]).max() < 0.5, name
+def test_training_from_weights_of_the_original_and_of_hugging_face_gives_the_same_weights(tmp_path, paths_of_formats):
+  trained_weights = {}
+  for name in ("tf1", "huggingface"):
+    estimator = make_estimator(tmp_path, paths_of_formats[name])
+    estimator.train()
+    trained_weights[name] = {key: variable.numpy() for key, variable in estimator.model.named_weights().items()}
+  for name, weight in trained_weights["tf1"].items():
+    np.testing.assert_array_equal(trained_weights["huggingface"][name], weight, err_msg=name)
+    assert 0 < np.abs(weight - WEIGHTS[name]).max() < 0.5, name
 
 
-def test_a_model_that_differs_where_shapes_do_not_tell_is_refused(tmp_path, forms):
-  assert load_model_config(f"{forms['huggingface']}/config.json") == TINY_MODEL
-  other = dataclasses.replace(TINY_MODEL, num_attention_heads=4)
-  for form in ("tf1", "ours", "huggingface"):
+def test_another_number_of_attention_heads_which_no_shape_shows_is_refused(tmp_path, paths_of_formats):
+  assert load_model_config(f"{paths_of_formats['huggingface']}/config.json") == TINY_MODEL
+  other_model = dataclasses.replace(TINY_MODEL, num_attention_heads=4)
+  for name in ("tf1", "ours", "huggingface"):
     with pytest.raises(UserError, match="has num_attention_heads 3, this model has 4"):
-      estimator(tmp_path, forms[form], other).evaluate()
+      make_estimator(tmp_path, paths_of_formats[name], other_model).evaluate()
 
 
-def test_weights_of_another_vocabulary_than_that_of_the_shards_are_refused(tmp_path):
+def test_weights_with_another_vocabulary_than_the_shards_are_refused(tmp_path):
   paths = write_shards(tmp_path / "shards", [24])
-  write_manifest(tmp_path / "shards", paths, [24], vocab_sha256=hashlib.sha256(b"the shards'").hexdigest())
+  vocabulary_of_shards, other_vocabulary = b"the vocabulary of the shards", b"another vocabulary"
+  sha256 = hashlib.sha256(vocabulary_of_shards).hexdigest()
+  write_manifest(tmp_path / "shards", paths, [24], vocab_sha256=sha256)
   weights = write_tf1(tmp_path / "tf1", TINY_MODEL, WEIGHTS)
-  (tmp_path / "tf1" / "30k-clean.model").write_bytes(b"the weights'")
-  run = estimator(tmp_path, weights)
-  for action in (run.train, run.evaluate):
-    with pytest.raises(
-      UserError, match=r"its vocabulary is .*30k-clean\.model .*, but that of .*\.tfrecord is a different one"
-    ):
+  (tmp_path / "tf1" / "30k-clean.model").write_bytes(other_vocabulary)
+  estimator = make_estimator(tmp_path, weights)
+  message = r"its vocabulary is .*30k-clean\.model .*, but that of .*\.tfrecord is a different one"
+  for action in (estimator.train, estimator.evaluate):
+    with pytest.raises(UserError, match=message):
       action()
-  (tmp_path / "tf1" / "30k-clean.model").write_bytes(b"the shards'")
-  assert run.evaluate()["masked_lm_loss"] > 1
-  # config.json records the vocabulary of the run, so later evaluations with another one are refused.
-  run_directory = Path(run.config.output_dir)
-  (run_directory / "config.json").write_text(json.dumps({"data": {"vocab_sha256": "0" * 64}}))
+  (tmp_path / "tf1" / "30k-clean.model").write_bytes(vocabulary_of_shards)
+  assert estimator.evaluate()["masked_lm_loss"] > 1
+
+  # config.json records the vocabulary of the run. Later evaluations with another vocabulary are refused.
+  config_file = Path(estimator.config.output_dir, "config.json")
+  config_file.write_text(json.dumps({"data": {"vocab_sha256": "0" * 64}}))
   with pytest.raises(UserError, match=r"config\.json: its checkpoints were trained with vocab_sha256 = '0000"):
-    run.evaluate()
+    estimator.evaluate()

@@ -1,11 +1,13 @@
-"""Each JSON file that the code reads is read, or refused with one line that names it, whatever its content.
+"""Whatever a JSON file contains, the code reads it or refuses it with an error of one line that names the file.
 
-The files are listed in json_files.py. The last test finds modules that read JSON without albert.io.json_values.
+The files are listed in tests/integration/json_files.py. The last test finds modules that read JSON without
+albert.io.json_values.
 """
 
 from __future__ import annotations
 
 import ast
+import enum
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +20,9 @@ from albert.io import json_values
 from tests.integration.json_files import JSON_FILES, JsonFile
 
 ROOT = Path(__file__).resolve().parents[2]
-DEEP = 100_000
+DEPTH = 100_000
 # Name of the fault -> content.
-BAD = {
+BAD_CONTENTS = {
   "empty": b"",
   "blank": b" \n",
   "number": b"5",
@@ -29,8 +31,8 @@ BAD = {
   "null": b"null",
   "list": b"[]",
   "list of lists": b"[[]]",
-  "lists without end": b"[" * DEEP,
-  "objects without end": b'{"a":' * DEEP,
+  "lists without end": b"[" * DEPTH,
+  "objects without end": b'{"a":' * DEPTH,
   "deep lists": b'{"a": ' + b"[" * 200 + b"]" * 200 + b"}",
   "5,000 digits": b'{"a": ' + b"1" * 5000 + b"}",
   "overflow": b'{"a": 1e999}',
@@ -53,75 +55,85 @@ def _write(directory: Path, json_file: JsonFile, data: bytes) -> Path:
   return path
 
 
-def _outcome(directory: Path, json_file: JsonFile, data: bytes) -> str:
-  """Writes the file and reads it. Returns "read", "damage" or the line of the error. Other exceptions are raised."""
+class Outcome(enum.Enum):
+  READ = "the content was read"
+  DAMAGE = "the content counts as damage, which is no error"
+  ERROR = "an error of one line"
+
+
+def _write_and_read(directory: Path, json_file: JsonFile, data: bytes) -> Outcome:
+  """Writes a file with a content and reads it. Checks the line of a UserError. Raises other exceptions."""
   path = _write(directory, json_file, data)
   try:
-    value = json_file.read(directory)
+    result = json_file.read(directory)
   except UserError as error:
     line = str(error)
     assert (json_file.name_in_error or str(path)) in line, line
     assert "\n" not in line
     assert len(line) < 1500, line
-    return line
+    return Outcome.ERROR
   if json_file.damage is ...:
-    return "read"
-  is_text = isinstance(json_file.damage, str) and value
-  is_damage = json_file.damage in value if is_text else value == json_file.damage
-  return "damage" if is_damage else "read"
+    return Outcome.READ
+  if isinstance(json_file.damage, str) and result:
+    return Outcome.DAMAGE if json_file.damage in result else Outcome.READ
+  return Outcome.DAMAGE if result == json_file.damage else Outcome.READ
 
 
 @pytest.mark.parametrize("name", JSON_FILES)
-def test_bad_json_is_one_line_or_known_damage(tmp_path: Path, name: str) -> None:
+def test_no_bad_content_is_read(tmp_path: Path, name: str) -> None:
   json_file = JSON_FILES[name]
-  for fault, data in BAD.items():
+  for fault, data in BAD_CONTENTS.items():
     if (fault == "NaN" and json_file.reads_nan) or fault in json_file.valid_faults:
       continue
-    assert _outcome(tmp_path, json_file, data) != "read", fault
+    assert _write_and_read(tmp_path, json_file, data) != Outcome.READ, fault
 
 
-def _changed(value: Any) -> Iterator[Any]:
-  """Yields copies of a value. In each, one part is left out, or replaced by a value of another type."""
-  for other in (None, True, -5, 2**63, "../x", [5], {"a": {"b": []}}):
-    if type(other) is not type(value):
-      yield other
-  items: list[tuple[Any, Any]] = []
-  if isinstance(value, dict | list):
-    items = list(value.items() if isinstance(value, dict) else enumerate(value))
-  for key, inner in items:
-    for other in _changed(inner):
-      copy = value.copy()
-      copy[key] = other
-      yield copy
-    if isinstance(value, dict):
-      yield {k: v for k, v in value.items() if k != key}
-      yield {**value, "unknown": inner}
+def _changed_values(value: Any) -> Iterator[Any]:
+  """Yields copies of a JSON value with one change, at any depth.
+
+  In each copy one value has another type, or an object lacks one of its keys, or it has an unknown key.
+  """
+  for replacement in (None, True, -5, 2**63, "../x", [5], {"a": {"b": []}}):
+    if type(replacement) is not type(value):
+      yield replacement
+  if isinstance(value, list):
+    for index, element in enumerate(value):
+      for changed_element in _changed_values(element):
+        yield [*value[:index], changed_element, *value[index + 1 :]]
+  if isinstance(value, dict):
+    for key, member in value.items():
+      for changed_member in _changed_values(member):
+        yield {**value, key: changed_member}
+      yield {other_key: value[other_key] for other_key in value if other_key != key}
+      yield {**value, "unknown": member}
 
 
 @pytest.mark.parametrize("name", JSON_FILES)
-def test_a_value_of_another_kind_is_read_or_one_line(tmp_path: Path, name: str) -> None:
+def test_a_value_of_another_type_is_read_or_an_error_of_one_line(tmp_path: Path, name: str) -> None:
   json_file = JSON_FILES[name]
-  expected = "damage" if name == "text that may be JSON" else "read"
-  assert _outcome(tmp_path, json_file, json.dumps(json_file.valid).encode()) == expected
-  outcomes = [_outcome(tmp_path, json_file, json.dumps(value).encode()) for value in _changed(json_file.valid)]
-  assert any(outcome != "read" for outcome in outcomes)
+  expected = Outcome.DAMAGE if name == "text that may be JSON" else Outcome.READ
+  assert _write_and_read(tmp_path, json_file, json.dumps(json_file.valid).encode()) == expected
+  contents = [json.dumps(changed).encode() for changed in _changed_values(json_file.valid)]
+  outcomes = {_write_and_read(tmp_path, json_file, content) for content in contents}
+  assert outcomes != {Outcome.READ}
+
+
+def _reads_json(node: ast.AST) -> bool:
+  """Returns whether a node imports from json or msgspec, or uses one of their functions that read JSON."""
+  if isinstance(node, ast.ImportFrom):
+    return node.module in ("json", "msgspec")
+  is_attribute_of_module = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+  if not is_attribute_of_module or node.value.id not in ("json", "msgspec"):
+    return False
+  return node.attr in ("load", "loads", "JSONDecoder", "decoder", "json", "convert")
 
 
 def test_no_other_module_reads_json() -> None:
-  readers = {"load", "loads", "JSONDecoder", "decoder", "json", "convert"}
-  modules_with_readers = set()
+  modules_that_read_json = set()
   for path in [*ROOT.glob("run_*.py"), *ROOT.glob("albert/**/*.py"), *ROOT.glob("data_prep/**/*.py")]:
     text = path.read_text(encoding="utf-8")
     if "json" not in text and "msgspec" not in text:
       continue
-    for node in ast.walk(ast.parse(text)):
-      is_import = isinstance(node, ast.ImportFrom) and node.module in ("json", "msgspec")
-      is_call = (
-        isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id in ("json", "msgspec")
-        and node.attr in readers
-      )
-      if is_import or is_call:
-        modules_with_readers.add(path)
-  assert modules_with_readers == {Path(str(json_values.__file__))}
+    if any(_reads_json(node) for node in ast.walk(ast.parse(text))):
+      modules_that_read_json.add(path)
+  assert modules_that_read_json == {Path(str(json_values.__file__))}

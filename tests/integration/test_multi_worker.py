@@ -1,4 +1,4 @@
-"""Two processes on one machine (MultiWorkerMirroredStrategy, TF_CONFIG) give the same results as one process."""
+"""Two processes on one machine (MultiWorkerMirroredStrategy, TF_CONFIG) train as one process does, resume and stop."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert.errors import UserError
 from albert.training import cluster
+from tests.run_outputs import assert_equal_bits, checkpoint_steps, read_checkpoint, read_json, read_json_lines
 from tests.synthetic import TINY_MODEL_FLAGS, write_shards
 
 ROOT = Path(__file__).parents[2]
 STEPS = 12
 
 
-def command(directory: Path, name: str, *extra: str) -> list[str]:
+def make_command(directory: Path, name: str, *extra_flags: str) -> list[str]:
+  """Returns the command of a run, whose output_dir is directory/name."""
   shards = directory / "shards" / "*"
   return [
     sys.executable,
@@ -41,42 +42,41 @@ def command(directory: Path, name: str, *extra: str) -> list[str]:
     "--log_every_steps=2",
     "--save_checkpoints_steps=4",
     "--precision=float32",
-    *extra,
+    *extra_flags,
   ]
 
 
-def free_ports(count: int) -> list[int]:
+def find_free_ports(count: int) -> list[int]:
   sockets = [socket.socket() for _ in range(count)]
-  for one in sockets:
-    one.bind(("localhost", 0))
-  ports = [one.getsockname()[1] for one in sockets]
-  for one in sockets:
-    one.close()
+  for bound_socket in sockets:
+    bound_socket.bind(("localhost", 0))
+  ports = [bound_socket.getsockname()[1] for bound_socket in sockets]
+  for bound_socket in sockets:
+    bound_socket.close()
   return ports
 
 
-def start_workers(directory: Path, name: str, *extra: str, count: int = 2) -> list[subprocess.Popen[str]]:
-  """Starts the processes of one run. Their output goes to NAME-INDEX.log."""
-  workers = [f"localhost:{port}" for port in free_ports(count)]
+def start_workers(directory: Path, name: str, *extra_flags: str) -> list[subprocess.Popen[str]]:
+  """Starts the two processes of a run. Their output goes to NAME-INDEX.log."""
+  addresses = [f"localhost:{port}" for port in find_free_ports(2)]
   processes = []
-  for index in range(count):
-    config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
+  for index in range(2):
+    config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
     log = (directory / f"{name}-{index}.log").open("a")
-    processes.append(
-      subprocess.Popen(
-        command(directory, name, *extra),
-        cwd=ROOT,
-        env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        text=True,
-      )
+    process = subprocess.Popen(
+      make_command(directory, name, *extra_flags),
+      cwd=ROOT,
+      env={**os.environ, "TF_CONFIG": json.dumps(config)},
+      stdout=log,
+      stderr=subprocess.STDOUT,
+      text=True,
     )
+    processes.append(process)
   return processes
 
 
 def wait(processes: list[subprocess.Popen[str]], timeout: float = 1800) -> list[int]:
-  """Waits for the processes and returns their exit codes. Those that still run after the timeout are killed."""
+  """Waits for the processes and returns their exit codes. Kills the processes that still run after the timeout."""
   try:
     return [process.wait(timeout=timeout) for process in processes]
   finally:
@@ -85,83 +85,81 @@ def wait(processes: list[subprocess.Popen[str]], timeout: float = 1800) -> list[
 
 
 def wait_for_step_4(directory: Path, name: str, process: subprocess.Popen[str], timeout: float = 900) -> None:
-  """Returns as soon as the run has saved its first checkpoint. `process`: one of its processes."""
+  """Waits until a run has saved its first checkpoint. Fails if one of its processes ends before, or after a timeout."""
   deadline = time.monotonic() + timeout
   while not (directory / name / "checkpoints" / "step-4").exists():
-    assert process.poll() is None, log_of(directory, name, 1)
+    assert process.poll() is None, read_log(directory, name, 1)
     if time.monotonic() > deadline:
-      process.kill()  # then the other processes stop
+      process.kill()  # then the other process stops
       pytest.fail(f"{name} has not come to step 4 in {timeout} s")
     time.sleep(0.001)
 
 
-def log_of(directory: Path, name: str, index: int) -> str:
+def read_log(directory: Path, name: str, index: int) -> str:
   return (directory / f"{name}-{index}.log").read_text()
 
 
-def metrics(directory: Path, name: str) -> list[dict[str, float]]:
-  lines = (directory / name / "metrics.jsonl").read_text().splitlines()
-  return [{k: v for k, v in json.loads(line).items() if k != "examples_per_second"} for line in lines]
-
-
-def state(directory: Path, name: str) -> dict[str, np.ndarray]:
-  reader = tf.train.load_checkpoint(str(directory / name / "checkpoints" / f"step-{STEPS}" / "weights"))
-  return {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()}
-
-
-def assert_alike(lines: list[dict[str, float]], expected_lines: list[dict[str, float]]) -> None:
-  assert [line["step"] for line in lines] == [line["step"] for line in expected_lines]
-  for one, other in zip(lines, expected_lines, strict=True):
-    assert one == pytest.approx(other, rel=1e-5, abs=1e-7)
+def read_metrics(output_dir: Path) -> list[dict[str, float]]:
+  """Reads metrics.jsonl without the speed, which differs from run to run."""
+  lines = read_json_lines(output_dir / "metrics.jsonl")
+  for line in lines:
+    del line["examples_per_second"]
+  return lines
 
 
 @pytest.mark.slow
 def test_two_processes_train_and_evaluate_as_one(tmp_path: Path):
   write_shards(tmp_path / "shards", [20, 19, 20, 21])
-  assert wait(start_workers(tmp_path, "two", "--do_eval", "--eval_every_steps=6")) == [0, 0], log_of(tmp_path, "two", 0)
-  one = command(tmp_path, "one", "--do_eval", "--eval_every_steps=6", "--input_parts=2")
-  subprocess.run(one, cwd=ROOT, check=True, capture_output=True, timeout=900)
-  assert len(metrics(tmp_path, "two")) == STEPS // 2
-  assert_alike(metrics(tmp_path, "two"), metrics(tmp_path, "one"))
-  two_processes, one_process = state(tmp_path, "two"), state(tmp_path, "one")
-  assert two_processes.keys() == one_process.keys()
-  assert max(float(np.abs(two_processes[name] - one_process[name]).max()) for name in two_processes) < 2e-5
-  results = [json.loads((tmp_path / name / "eval_results.json").read_text()) for name in ("two", "one")]
-  assert results[0] == pytest.approx(results[1], rel=1e-5)
-  assert results[0]["masked_lm_loss"] < metrics(tmp_path, "one")[0]["masked_lm_loss"]
-  # The chief alone writes; what the other one needed is gone with it.
-  assert sorted(p.name for p in (tmp_path / "two").iterdir()) == sorted(p.name for p in (tmp_path / "one").iterdir())
-  settings = [json.loads((tmp_path / name / "config.json").read_text())["train"] for name in ("two", "one")]
-  assert settings[0]["input_parts"] == settings[1]["input_parts"] == 2
+  flags = ["--do_eval", "--eval_every_steps=6"]
+  assert wait(start_workers(tmp_path, "two", *flags)) == [0, 0], read_log(tmp_path, "two", 0)
+  command = make_command(tmp_path, "one", *flags, "--input_parts=2")
+  subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=900)
+  one, two = tmp_path / "one", tmp_path / "two"
+
+  metrics_of_one, metrics_of_two = read_metrics(one), read_metrics(two)
+  assert len(metrics_of_two) == STEPS // 2
+  for line, expected_line in zip(metrics_of_two, metrics_of_one, strict=True):
+    assert line == pytest.approx(expected_line, rel=1e-5, abs=1e-7)
+  state_of_one, state_of_two = read_checkpoint(one, STEPS), read_checkpoint(two, STEPS)
+  assert state_of_two.keys() == state_of_one.keys()
+  for name, tensor in state_of_one.items():
+    np.testing.assert_allclose(state_of_two[name], tensor, rtol=0, atol=2e-5, err_msg=name)
+  results = read_json(two / "eval_results.json")
+  assert results == pytest.approx(read_json(one / "eval_results.json"), rel=1e-5)
+  assert results["masked_lm_loss"] < metrics_of_one[0]["masked_lm_loss"]
+  # Only the chief writes files that remain.
+  assert {path.name for path in two.iterdir()} == {path.name for path in one.iterdir()}
+  assert read_json(one / "config.json")["train"]["input_parts"] == 2
+  assert read_json(two / "config.json")["train"]["input_parts"] == 2
+
   # A run keeps the number of input parts that it began with, whatever the number of processes.
-  subprocess.run(command(tmp_path, "two"), cwd=ROOT, check=True, capture_output=True, timeout=900)
-  assert json.loads((tmp_path / "two" / "config.json").read_text())["train"]["input_parts"] == 2
-  other = [*command(tmp_path, "two"), "--input_parts=1"]
-  refused = subprocess.run(other, cwd=ROOT, check=False, capture_output=True, text=True, timeout=900)
+  subprocess.run(make_command(tmp_path, "two"), cwd=ROOT, check=True, capture_output=True, timeout=900)
+  assert read_json(two / "config.json")["train"]["input_parts"] == 2
+  command = make_command(tmp_path, "two", "--input_parts=1")
+  refused = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=900)
   assert refused.returncode == 2
   assert "input_parts" in refused.stderr
 
 
 @pytest.mark.slow
-def test_a_killed_process_stops_the_run_which_resumes_exactly(tmp_path: Path):
+def test_if_a_process_is_killed_the_run_stops_and_resumes_with_the_same_bits(tmp_path: Path):
   write_shards(tmp_path / "shards", [20, 19, 20, 21])
-  dropout = ["--hidden_dropout_prob=0.1", "--attention_probs_dropout_prob=0.1", "--steps_per_loop=1"]
-  assert wait(start_workers(tmp_path, "whole", *dropout)) == [0, 0], log_of(tmp_path, "whole", 0)
+  flags = ["--hidden_dropout_prob=0.1", "--attention_probs_dropout_prob=0.1", "--steps_per_loop=1"]
+  assert wait(start_workers(tmp_path, "uninterrupted", *flags)) == [0, 0], read_log(tmp_path, "uninterrupted", 0)
 
-  processes = start_workers(tmp_path, "killed", *dropout)
+  processes = start_workers(tmp_path, "killed", *flags)
   wait_for_step_4(tmp_path, "killed", processes[1])
   processes[1].send_signal(signal.SIGKILL)
-  assert wait(processes) == [1, -signal.SIGKILL], log_of(tmp_path, "killed", 0)
-  error = [line for line in log_of(tmp_path, "killed", 0).splitlines() if line.startswith("error: ")]
-  assert len(error) == 1
-  assert "another of the 2 processes is gone" in error[0]
-  assert "start all processes again with the same command, and they continue from step-" in error[0]
-  assert not (tmp_path / "killed" / "checkpoints" / f"step-{STEPS}").exists()
+  assert wait(processes) == [1, -signal.SIGKILL], read_log(tmp_path, "killed", 0)
+  (error,) = [line for line in read_log(tmp_path, "killed", 0).splitlines() if line.startswith("error: ")]
+  assert "another of the 2 processes is gone" in error
+  assert "start all processes again with the same command, and they continue from step-" in error
+  assert checkpoint_steps(tmp_path / "killed")[-1] < STEPS
 
-  assert wait(start_workers(tmp_path, "killed", *dropout)) == [0, 0], log_of(tmp_path, "killed", 0)
-  whole, resumed = state(tmp_path, "whole"), state(tmp_path, "killed")
-  assert {name: value.tobytes() for name, value in whole.items()} == {n: v.tobytes() for n, v in resumed.items()}
-  assert metrics(tmp_path, "whole")[2:] == metrics(tmp_path, "killed")[2:]
+  assert wait(start_workers(tmp_path, "killed", *flags)) == [0, 0], read_log(tmp_path, "killed", 0)
+  assert_equal_bits(read_checkpoint(tmp_path / "killed", STEPS), read_checkpoint(tmp_path / "uninterrupted", STEPS))
+  # The first two lines are those of steps 2 and 4, before the kill.
+  assert read_metrics(tmp_path / "killed")[2:] == read_metrics(tmp_path / "uninterrupted")[2:]
 
 
 @pytest.mark.slow
@@ -170,10 +168,11 @@ def test_a_signal_to_one_process_saves_and_stops_all(tmp_path: Path):
   processes = start_workers(tmp_path, "stopped", "--steps_per_loop=1", "--num_train_steps=100000")
   wait_for_step_4(tmp_path, "stopped", processes[1])
   processes[1].terminate()
-  assert wait(processes) == [128 + signal.SIGTERM] * 2, log_of(tmp_path, "stopped", 0)
-  assert "and saved; the same command resumes there" in log_of(tmp_path, "stopped", 0)
+  assert wait(processes) == [128 + signal.SIGTERM] * 2, read_log(tmp_path, "stopped", 0)
+  assert "and saved; the same command resumes there" in read_log(tmp_path, "stopped", 0)
 
 
+# Name of the case -> (TF_CONFIG as a text or as the content of its JSON, a part of the error).
 BAD_CONFIGS: dict[str, tuple[Any, str]] = {
   "no JSON": ("{", r'TF_CONFIG: not JSON .*: give it as \{"cluster"'),
   "no task": ({"cluster": {"worker": ["a:1"]}}, "TF_CONFIG lacks .task.: give it as"),
@@ -183,14 +182,14 @@ BAD_CONFIGS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD_CONFIGS)
-def test_a_bad_tf_config_gives_one_line(case, monkeypatch):
-  value, message = BAD_CONFIGS[case]
-  monkeypatch.setenv("TF_CONFIG", value if isinstance(value, str) else json.dumps(value))
+def test_a_bad_tf_config_is_refused(case, monkeypatch):
+  config, message = BAD_CONFIGS[case]
+  monkeypatch.setenv("TF_CONFIG", config if isinstance(config, str) else json.dumps(config))
   with pytest.raises(UserError, match=message):
     cluster.process_addresses()
 
 
-def test_the_chief_comes_first(monkeypatch):
-  value = {"cluster": {"worker": ["b:1", "c:1"], "chief": ["a:1"]}, "task": {"type": "worker", "index": 1}}
-  monkeypatch.setenv("TF_CONFIG", json.dumps(value))
+def test_the_chief_is_the_first_process(monkeypatch):
+  config = {"cluster": {"worker": ["b:1", "c:1"], "chief": ["a:1"]}, "task": {"type": "worker", "index": 1}}
+  monkeypatch.setenv("TF_CONFIG", json.dumps(config))
   assert cluster.process_addresses() == ["a:1", "b:1", "c:1"]

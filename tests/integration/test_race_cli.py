@@ -1,26 +1,23 @@
-"""run_race.py end to end: RACE's folders, JSON lines, resuming, averages of runs, and bad input."""
+"""Tests of run_race.py from its flags: RACE's folders, JSON lines, resuming, averages of runs, and bad input."""
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import sentencepiece
-import tensorflow as tf
 
 from albert.ensemble import ensemble_runs
 from albert.errors import UserError
-from albert.weights.checkpoints import CheckpointManager
+from tests.run_outputs import assert_equal_bits, read_checkpoint, read_json, read_tsv
 from tests.script_flags import run_script, script_flags
-from tests.synthetic import TINY_MODEL, TINY_MODEL_FLAGS
-from tests.tasks.race.folders import made_up_race
+from tests.synthetic import TINY_MODEL_FLAGS
+from tests.tasks.race.folders import write_made_up_race
 
 STEPS = 4
 
@@ -33,11 +30,12 @@ def _flags(all_steps_eager: None) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-  return made_up_race(tmp_path_factory.mktemp("race"), 5)
+  """The folder RACE. Each of its three sets has 5 passages of each level, with two questions each."""
+  return write_made_up_race(tmp_path_factory.mktemp("race"), 5)
 
 
 @pytest.fixture(scope="module")
-def common(spm_model: str) -> list[str]:
+def training_flags(spm_model: str) -> list[str]:
   """The flags of a short run of a small model from random weights."""
   size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   return [
@@ -63,118 +61,109 @@ def run(*argv: str) -> None:
   run_script("race", *argv)
 
 
-def read(path: Path) -> dict[str, Any]:
-  values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-  return values
-
-
-def table(path: Path) -> list[dict[str, str]]:
-  with path.open(encoding="utf-8") as file:
-    return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-
-
-def weights(output_dir: Path) -> dict[str, np.ndarray]:
-  newest, _ = CheckpointManager(str(output_dir / "checkpoints"), keep=1, model_config=TINY_MODEL).latest()
-  assert newest is not None
-  reader = tf.train.load_checkpoint(newest.prefix)
-  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+def accuracy(prediction_rows: list[dict[str, str]]) -> float:
+  """Computes the accuracy of the rows of a predictions file."""
+  return float(np.mean([row["label"] == row["prediction"] for row in prediction_rows]))
 
 
 @pytest.mark.thorough
-def test_training_evaluation_and_prediction_from_folders(folder: str, common: list[str], tmp_path: Path) -> None:
-  output = tmp_path / "run"
+def test_training_evaluation_and_prediction_from_folders(
+  folder: str, training_flags: list[str], tmp_path: Path
+) -> None:
+  output_dir = tmp_path / "run"
   # --data_dir is the folder that holds RACE, as in the original scripts.
-  run(f"--data_dir={Path(folder).parent}", f"--output_dir={output}", *common, "--do_eval", "--do_predict")
-  config = read(output / "config.json")
+  run(f"--data_dir={Path(folder).parent}", f"--output_dir={output_dir}", *training_flags, "--do_eval", "--do_predict")
+  config = read_json(output_dir / "config.json")
   assert (config["optimizer"]["optimizer"], config["model"]["hidden_dropout_prob"]) == ("adamw", 0.1)  # of the recipe
-  rows, results = table(output / "predictions_dev.tsv"), read(output / "eval_results.json")
+
+  rows, results = read_tsv(output_dir / "predictions_dev.tsv"), read_json(output_dir / "eval_results.json")
   assert len(rows) == 20
-  for name, chosen in {
-    "accuracy": rows,
-    "middle_accuracy": [row for row in rows if row["id"].startswith("middle")],
-    "high_accuracy": [row for row in rows if row["id"].startswith("high")],
-  }.items():
-    assert results[name] == np.mean([row["label"] == row["prediction"] for row in chosen])
-  assert results["guessing_accuracy"] == 0.25
+  assert results["accuracy"] == accuracy(rows)
+  assert results["middle_accuracy"] == accuracy([row for row in rows if row["id"].startswith("middle")])
+  assert results["high_accuracy"] == accuracy([row for row in rows if row["id"].startswith("high")])
+  assert results["guessing_accuracy"] == 1 / 4
   for row in rows:
-    passage, number = row["id"].split("-")
-    level = "middle" if passage.startswith("middle") else "high"
-    values = read(Path(folder) / "dev" / level / passage.removeprefix(level))
-    assert row["label"] == values["answers"][int(number)]
+    passage_name, question_number = row["id"].split("-")
+    level = "middle" if passage_name.startswith("middle") else "high"
+    passage = read_json(Path(folder) / "dev" / level / passage_name.removeprefix(level))
+    assert row["label"] == passage["answers"][int(question_number)]
     probabilities = {letter: float(row[f"probability_{letter}"]) for letter in "ABCD"}
     assert sum(probabilities.values()) == pytest.approx(1, abs=1e-6)
     assert row["prediction"] == max(probabilities, key=lambda letter: probabilities[letter])
-  wrong = {row["id"] for row in rows if row["label"] != row["prediction"]}
-  mistakes = table(output / "mistakes_dev.tsv")
-  assert {row["id"] for row in mistakes} == wrong
+  mistakes = read_tsv(output_dir / "mistakes_dev.tsv")
+  assert {row["id"] for row in mistakes} == {row["id"] for row in rows if row["label"] != row["prediction"]}
   assert all(row["options"].count(" | ") == 3 for row in mistakes)
-  predicted = table(output / "predictions_test.tsv")
-  assert len(predicted) == 20
-  assert "label" not in predicted[0]
-  # Prediction needs only the run and the questions, without answers.
-  lines = tmp_path / "new.jsonl"
+
+  test_predictions = read_tsv(output_dir / "predictions_test.tsv")
+  assert len(test_predictions) == 20
+  assert "label" not in test_predictions[0]
+
+  # Later, prediction needs only the run and questions without answers.
+  question_file, predictions_file = tmp_path / "new.jsonl", output_dir / "predictions_new.tsv"
   row = {"article": "nobody sold the letter.", "question": "who?", "options": ["nobody", "the captain", "a child"]}
-  lines.write_text(json.dumps(row | {"id": "three"}) + "\n" + json.dumps(row | {"options": ["a", "b"]}) + "\n")
-  new = output / "predictions_new.tsv"
-  run("--do_predict", f"--output_dir={output}", f"--predict_file={lines}", f"--predictions_file={new}")
-  assert table(output / "predictions_test.tsv") == predicted
-  three, two = table(new)
-  assert (three["id"], two["id"]) == ("three", "new.jsonl-2")
-  assert (three["probability_C"] != "", two["probability_C"]) == (True, "")
-  assert float(two["probability_A"]) + float(two["probability_B"]) == pytest.approx(1, abs=1e-6)
+  row_with_two_options = row | {"options": ["a", "b"]}
+  question_file.write_text(json.dumps(row | {"id": "three"}) + "\n" + json.dumps(row_with_two_options) + "\n")
+  files = [f"--predict_file={question_file}", f"--predictions_file={predictions_file}"]
+  run("--do_predict", f"--output_dir={output_dir}", *files)
+  assert read_tsv(output_dir / "predictions_test.tsv") == test_predictions
+  of_three_options, of_two_options = read_tsv(predictions_file)
+  assert (of_three_options["id"], of_two_options["id"]) == ("three", "new.jsonl-2")
+  assert of_three_options["probability_C"] != ""
+  assert of_two_options["probability_C"] == ""
+  probabilities_of_two = [float(of_two_options[f"probability_{letter}"]) for letter in "AB"]
+  assert sum(probabilities_of_two) == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.slow
-def test_json_lines_with_different_numbers_of_options_and_averaged_runs(common: list[str], tmp_path: Path) -> None:
+def test_runs_on_questions_with_different_numbers_of_options_are_averaged(
+  training_flags: list[str], tmp_path: Path
+) -> None:
   rng = np.random.default_rng(0)
-  rows = [
-    {
-      "article": f"the letter of {n}",
-      "question": "which _?",
-      "options": ["a"] * size,
-      "answer": int(rng.integers(size)),
-    }
-    for n, size in enumerate(rng.integers(2, 7, 24))
-  ]
-  lines = tmp_path / "own.jsonl"
-  lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
-  outputs = []
+  questions = []
+  for number, num_options in enumerate(rng.integers(2, 7, 24)):
+    question = {"article": f"the letter of {number}", "question": "which _?", "options": ["a"] * int(num_options)}
+    questions.append(question | {"answer": int(rng.integers(num_options))})
+  question_file = tmp_path / "own.jsonl"
+  question_file.write_text("".join(json.dumps(question) + "\n" for question in questions))
+  flags = [*training_flags, "--do_eval", "--gradient_accumulation_steps=2", "--pad_to_max_length"]
+  flags += [f"--train_file={question_file}", f"--eval_file={question_file}"]
   for seed in (1, 2):
-    outputs.append(str(tmp_path / f"run-{seed}"))
-    flags = [f"--train_file={lines}", f"--eval_file={lines}", f"--output_dir={outputs[-1]}", f"--seed={seed}"]
-    run(*common, *flags, "--do_eval", "--gradient_accumulation_steps=2", "--pad_to_max_length")
-  results = read(Path(outputs[0]) / "eval_results.json")
-  assert results["guessing_accuracy"] == pytest.approx(np.mean([1 / len(row["options"]) for row in rows]))
+    run(*flags, f"--output_dir={tmp_path / f'run-{seed}'}", f"--seed={seed}")
+  results = read_json(tmp_path / "run-1" / "eval_results.json")
+  guessing_accuracy = np.mean([1 / len(question["options"]) for question in questions])
+  assert results["guessing_accuracy"] == pytest.approx(guessing_accuracy)
   assert math.isfinite(results["loss"])
-  metrics = ensemble_runs(outputs, str(tmp_path / "both"))
-  tables = [table(Path(path) / "predictions_dev.tsv") for path in [*outputs, str(tmp_path / "both")]]
-  for one, two, mean in zip(*tables, strict=True):
-    assert float(mean["probability_A"]) == pytest.approx(
-      (float(one["probability_A"]) + float(two["probability_A"])) / 2, abs=1e-6
-    )
-  assert metrics["accuracy"] == np.mean([row["label"] == row["prediction"] for row in tables[2]])
+
+  metrics = ensemble_runs([str(tmp_path / "run-1"), str(tmp_path / "run-2")], str(tmp_path / "average"))
+  rows_1 = read_tsv(tmp_path / "run-1" / "predictions_dev.tsv")
+  rows_2 = read_tsv(tmp_path / "run-2" / "predictions_dev.tsv")
+  average_rows = read_tsv(tmp_path / "average" / "predictions_dev.tsv")
+  for row_1, row_2, average_row in zip(rows_1, rows_2, average_rows, strict=True):
+    mean = (float(row_1["probability_A"]) + float(row_2["probability_A"])) / 2
+    assert float(average_row["probability_A"]) == pytest.approx(mean, abs=1e-6)
+  assert metrics["accuracy"] == accuracy(average_rows)
 
 
 @pytest.mark.slow
 def test_a_resumed_run_ends_with_identical_weights(
-  folder: str, common: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+  folder: str, training_flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-  flags = [*common, f"--data_dir={folder}", "--do_eval", "--save_checkpoints_steps=1", "--keep_checkpoints=9"]
+  flags = [*training_flags, f"--data_dir={folder}", "--do_eval", "--save_checkpoints_steps=1", "--keep_checkpoints=9"]
   flags += ["--precision=bfloat16"]
-  run(*flags, f"--output_dir={tmp_path / 'whole'}")
-  run(*flags, f"--output_dir={tmp_path / 'stopped'}")
-  for step in range(3, STEPS + 1):  # then the directory is as if the run was killed after step 2
-    shutil.rmtree(tmp_path / "stopped" / "checkpoints" / f"step-{step}")
+  uninterrupted, resumed = tmp_path / "uninterrupted", tmp_path / "resumed"
+  run(*flags, f"--output_dir={uninterrupted}")
+  run(*flags, f"--output_dir={resumed}")
+  # Without the later checkpoints, the directory is as if the run was killed after step 2.
+  for step in range(3, STEPS + 1):
+    shutil.rmtree(resumed / "checkpoints" / f"step-{step}")
   capsys.readouterr()
-  run(*flags, f"--output_dir={tmp_path / 'stopped'}")
+  run(*flags, f"--output_dir={resumed}")
   assert "resumed from" in capsys.readouterr().err
-  whole, resumed = weights(tmp_path / "whole"), weights(tmp_path / "stopped")
-  assert whole.keys() == resumed.keys()
-  for name, value in whole.items():
-    assert value.tobytes() == resumed[name].tobytes(), name
-  assert read(tmp_path / "whole" / "eval_results.json") == read(tmp_path / "stopped" / "eval_results.json")
+  assert_equal_bits(read_checkpoint(resumed), read_checkpoint(uninterrupted))
+  assert read_json(resumed / "eval_results.json") == read_json(uninterrupted / "eval_results.json")
 
 
+# Name of the case -> (flags, in which {folder} stands for the folder RACE; a part of the error).
 BAD_INPUT = {
   "no folder": ([], "--data_dir is missing: the folder RACE with its train set"),
   "another folder": (["--data_dir={folder}/train"], r"--data_dir: .*train holds neither middle/\*\.txt"),
@@ -183,8 +172,8 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_gives_an_error_of_one_line(folder: str, common: list[str], tmp_path: Path, case: str) -> None:
-  argv, message = BAD_INPUT[case]
+def test_bad_input_is_an_error_of_one_line(folder: str, training_flags: list[str], tmp_path: Path, case: str) -> None:
+  flags, message = BAD_INPUT[case]
   with pytest.raises(UserError, match=message) as caught:
-    run(*common, f"--output_dir={tmp_path / 'run'}", *(word.format(folder=folder) for word in argv))
+    run(*training_flags, f"--output_dir={tmp_path / 'run'}", *(flag.format(folder=folder) for flag in flags))
   assert "\n" not in str(caught.value)

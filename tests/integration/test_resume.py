@@ -1,8 +1,7 @@
-"""A killed run resumes, and ends with the same weights, bit for bit, as an uninterrupted run."""
+"""A run that a signal ended resumes, and ends with the same weights, bit for bit, as an uninterrupted run."""
 
 from __future__ import annotations
 
-import json
 import platform
 import signal
 import subprocess
@@ -13,15 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
+from tests.run_outputs import assert_equal_bits, checkpoint_steps, read_checkpoint, read_json_lines
 from tests.synthetic import TINY_MODEL_FLAGS, write_shards
 
 ROOT = Path(__file__).parents[2]
 STEPS = 40
 
 
-def command(directory: Path, name: str, extra: list[str]) -> list[str]:
+def make_command(directory: Path, name: str, *extra_flags: str) -> list[str]:
+  """Returns the command of a run of 40 steps with dropout, whose output_dir is directory/name."""
   return [
     sys.executable,
     "run_pretraining.py",
@@ -38,93 +38,94 @@ def command(directory: Path, name: str, extra: list[str]) -> list[str]:
     "--save_checkpoints_steps=4",
     "--keep_checkpoints=100",
     "--gradient_accumulation_steps=2",
-    *extra,
+    *extra_flags,
   ]
 
 
-def run(directory: Path, name: str, extra: list[str]) -> None:
-  subprocess.run(command(directory, name, extra), cwd=ROOT, check=True, capture_output=True, timeout=300)
+def run(directory: Path, name: str, *extra_flags: str) -> None:
+  subprocess.run(make_command(directory, name, *extra_flags), cwd=ROOT, check=True, capture_output=True, timeout=300)
 
 
-def stop_when(directory: Path, name: str, extra: list[str], due: Callable[[], bool], sign: int) -> int:
-  """Starts a run, sends the signal `sign` as soon as `due()` is true, and returns the exit code."""
-  process = subprocess.Popen(command(directory, name, extra), cwd=ROOT, stderr=subprocess.DEVNULL)
+def run_and_signal(command: list[str], signal_number: int, is_due: Callable[[], bool]) -> int:
+  """Starts a run, sends a signal as soon as `is_due()` is true, and returns the exit code."""
+  process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
   deadline = time.monotonic() + 240
-  while not due():
-    assert process.poll() is None, "the run ended before it could be stopped"
+  while not is_due():
+    assert process.poll() is None, "the run ended before the signal could be sent"
     assert time.monotonic() < deadline
     time.sleep(0.0005)
-  process.send_signal(sign)
+  process.send_signal(signal_number)
   return process.wait(timeout=240)
 
 
-def final_state(directory: Path, name: str) -> dict[str, np.ndarray]:
-  reader = tf.train.load_checkpoint(str(directory / name / "checkpoints" / f"step-{STEPS}" / "weights"))
-  return {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()}
-
-
-def assert_identical(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
-  assert a.keys() == b.keys()
-  assert any(name.endswith("adam_v") for name in a)
-  for name, value in a.items():
-    assert value.tobytes() == b[name].tobytes(), name
+def assert_equal_final_states(resumed: Path, uninterrupted: Path) -> None:
+  """Compares the weights and the optimizer state of two runs after their last step."""
+  expected = read_checkpoint(uninterrupted, STEPS)
+  assert any(name.endswith("adam_v") for name in expected)
+  assert_equal_bits(read_checkpoint(resumed, STEPS), expected)
 
 
 @pytest.mark.slow
-def test_sigterm_saves_and_the_run_resumes_exactly(tmp_path: Path):
+def test_sigterm_saves_and_the_run_resumes_with_the_same_bits(tmp_path: Path):
   write_shards(tmp_path / "shards", [30, 20, 30])
-  run(tmp_path, "whole", [])
-  metrics = tmp_path / "stopped" / "metrics.jsonl"
-  code = stop_when(
-    tmp_path,
-    "stopped",
-    ["--steps_per_loop=1"],
-    lambda: metrics.exists() and metrics.stat().st_size > 0,
-    signal.SIGTERM,
-  )
-  assert code == 128 + signal.SIGTERM
-  saved = sorted(int(p.name[5:]) for p in (tmp_path / "stopped" / "checkpoints").glob("step-*"))
-  assert 0 < saved[-1] < STEPS
-  run(tmp_path, "stopped", [])
-  assert_identical(final_state(tmp_path, "whole"), final_state(tmp_path, "stopped"))
+  run(tmp_path, "uninterrupted")
+  metrics_file = tmp_path / "stopped" / "metrics.jsonl"
+
+  def has_metrics() -> bool:
+    return metrics_file.exists() and metrics_file.stat().st_size > 0
+
+  command = make_command(tmp_path, "stopped", "--steps_per_loop=1")
+  assert run_and_signal(command, signal.SIGTERM, has_metrics) == 128 + signal.SIGTERM
+  assert 0 < checkpoint_steps(tmp_path / "stopped")[-1] < STEPS
+  run(tmp_path, "stopped")
+  assert_equal_final_states(tmp_path / "stopped", tmp_path / "uninterrupted")
 
 
 @pytest.mark.slow
-def test_kill_9_at_three_points_one_while_saving(tmp_path: Path):
+def test_a_run_killed_three_times_resumes_with_the_same_bits(tmp_path: Path):
   write_shards(tmp_path / "shards", [30, 20, 30])
-  # A large vocabulary makes a checkpoint of 20 MB, so that the kill can hit while it is written.
-  extra = ["--vocab_size=50000", "--embedding_size=32"]
-  run(tmp_path, "whole", extra)
+  # A large vocabulary makes a checkpoint of 20 MB. So there is time to kill the run while it writes a checkpoint.
+  large_vocabulary = ["--vocab_size=50000", "--embedding_size=32"]
+  run(tmp_path, "uninterrupted", *large_vocabulary)
+  command = make_command(tmp_path, "killed", *large_vocabulary)
   checkpoints = tmp_path / "killed" / "checkpoints"
+
+  # Two kills after random checkpoints. Checkpoints are saved at every fourth step.
   rng = np.random.default_rng()
-  for step in sorted(rng.choice(np.arange(1, STEPS // 4 - 1), 2, replace=False) * 4):
-    due = lambda step=step: (checkpoints / f"step-{step}").exists()  # noqa: E731
-    assert stop_when(tmp_path, "killed", extra, due, signal.SIGKILL) == -signal.SIGKILL
-  newest = max(int(p.name[5:]) for p in checkpoints.glob("step-*"))
-  saving = lambda: list(checkpoints.glob(f".step-{newest + 4}.*.tmp"))  # noqa: E731
-  assert stop_when(tmp_path, "killed", extra, lambda: bool(saving()), signal.SIGKILL) == -signal.SIGKILL
-  assert saving(), "the kill missed the writing of the checkpoint"
-  run(tmp_path, "killed", extra)
-  assert_identical(final_state(tmp_path, "whole"), final_state(tmp_path, "killed"))
+  for step in sorted(rng.choice(np.arange(4, STEPS - 4, 4), 2, replace=False)):
+
+    def is_saved(step: int = step) -> bool:
+      return (checkpoints / f"step-{step}").exists()
+
+    assert run_and_signal(command, signal.SIGKILL, is_saved) == -signal.SIGKILL
+
+  # A kill while the next checkpoint is in its staging directory.
+  next_step = checkpoint_steps(tmp_path / "killed")[-1] + 4
+
+  def is_saving() -> bool:
+    return any(checkpoints.glob(f".step-{next_step}.*.tmp"))
+
+  assert run_and_signal(command, signal.SIGKILL, is_saving) == -signal.SIGKILL
+  assert is_saving(), "the kill missed the writing of the checkpoint"
+  run(tmp_path, "killed", *large_vocabulary)
+  assert_equal_final_states(tmp_path / "killed", tmp_path / "uninterrupted")
 
 
 @pytest.mark.slow
-def test_a_second_run_in_the_same_directory_is_refused_and_the_first_is_unharmed(tmp_path: Path):
+def test_a_second_run_in_the_same_directory_is_refused_and_the_first_continues(tmp_path: Path):
   write_shards(tmp_path / "shards", [30, 20, 30])
-  metrics = tmp_path / "run" / "metrics.jsonl"
-  first = subprocess.Popen(command(tmp_path, "run", ["--steps_per_loop=1"]), cwd=ROOT, stderr=subprocess.DEVNULL)
-  while not metrics.exists():
+  metrics_file = tmp_path / "run" / "metrics.jsonl"
+  command = make_command(tmp_path, "run", "--steps_per_loop=1")
+  first = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+  while not metrics_file.exists():
     assert first.poll() is None
     time.sleep(0.01)
-  first.send_signal(signal.SIGSTOP)  # so that it cannot end before the second run has looked for it
-  second = subprocess.run(
-    command(tmp_path, "run", []), cwd=ROOT, check=False, capture_output=True, text=True, timeout=300
-  )
+  first.send_signal(signal.SIGSTOP)  # so that the first run does not end before the second one starts
+  command = make_command(tmp_path, "run")
+  second = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=300)
   first.send_signal(signal.SIGCONT)
   assert second.returncode == 2
-  errors = [line for line in second.stderr.splitlines() if line.startswith("error: ")]
-  assert len(errors) == 1
-  assert f"process {first.pid} on host {platform.node()} is training there" in errors[0]
+  (error,) = [line for line in second.stderr.splitlines() if line.startswith("error: ")]
+  assert f"process {first.pid} on host {platform.node()} is training there" in error
   assert first.wait(timeout=300) == 0
-  steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
-  assert steps == list(range(4, STEPS + 1, 4))
+  assert [line["step"] for line in read_json_lines(metrics_file)] == list(range(4, STEPS + 1, 4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,9 +13,9 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from albert.config.model import ModelConfig
-from albert.models.encoder import Encoder
+from albert.models.encoder import Encoder, EncoderOutput
 from tests.golden.make_tiny_albert import batch, random_weights
-from tests.models.built import encoder
+from tests.models.build_models import build_encoder
 from tests.reference.albert import ACTIVATIONS, Reference
 from tests.thorough import thorough_except
 
@@ -28,21 +28,22 @@ CONFIG = ModelConfig(
   intermediate_size=28,
   max_position_embeddings=14,
 )
-ADMITTED = {field.name: field.metadata["choices"] for field in dataclasses.fields(ModelConfig)}["hidden_act"]
+ACTIVATION_NAMES = ModelConfig.__dataclass_fields__["hidden_act"].metadata["choices"]
 
 
-def outputs(config: ModelConfig, weights: dict[str, np.ndarray], features: dict[str, np.ndarray]) -> Any:
-  model = encoder(config, weights)
+def encode(config: ModelConfig, weights: dict[str, np.ndarray], features: dict[str, np.ndarray]) -> EncoderOutput:
+  model = build_encoder(config, weights)
   return model({name: tf.constant(value) for name, value in features.items()})
 
 
-def check(config: ModelConfig, features: dict[str, np.ndarray] | None = None) -> None:
-  features = features or batch(config, 5)
+def assert_equals_reference(config: ModelConfig) -> None:
+  """Compares all outputs of an encoder with random weights with those of the NumPy reference."""
+  features = batch(config, 5)
   weights = random_weights(config, 4, with_heads=())
   expected, _ = Reference(config, weights).encode(
     features["input_ids"], features["input_mask"], features["segment_ids"]
   )
-  output = outputs(config, weights, features)
+  output = encode(config, weights, features)
   assert len(output.hidden_states) == config.num_hidden_layers + 1
   np.testing.assert_allclose(output.embedding_output, expected.embedding_output, atol=3e-6)
   for states, expected_states in zip(output.hidden_states, expected.hidden_states, strict=True):
@@ -56,86 +57,92 @@ def check(config: ModelConfig, features: dict[str, np.ndarray] | None = None) ->
     [("all", 3), ("none", 1), ("attention", 3)], itertools.product(["all", "attention", "ffn", "none"], [1, 3])
   ),
 )
-def test_sharing_and_groups(sharing, groups):
-  check(dataclasses.replace(CONFIG, sharing=sharing, num_hidden_groups=groups))
+def test_layers_share_weights_by_part_and_by_group(sharing, groups):
+  assert_equals_reference(dataclasses.replace(CONFIG, sharing=sharing, num_hidden_groups=groups))
 
 
 def test_groups_that_do_not_divide_the_layers():
-  check(dataclasses.replace(CONFIG, num_hidden_groups=4))
+  assert_equals_reference(dataclasses.replace(CONFIG, num_hidden_groups=4))
 
 
-def test_inner_groups():
-  check(dataclasses.replace(CONFIG, inner_group_num=2, num_hidden_groups=2, num_hidden_layers=4))
+def test_a_layer_may_have_several_inner_blocks():
+  assert_equals_reference(dataclasses.replace(CONFIG, inner_group_num=2, num_hidden_groups=2, num_hidden_layers=4))
 
 
-def test_as_many_embeddings_as_hidden():
+def test_embeddings_of_the_hidden_size_are_not_projected():
   config = dataclasses.replace(CONFIG, embedding_size=20)
-  assert not any("hidden_mapping" in name for name in encoder(config).named_weights())
-  check(config)
+  assert not any("hidden_mapping" in name for name in build_encoder(config).named_weights())
+  assert_equals_reference(config)
 
 
-@pytest.mark.parametrize("activation", ADMITTED)
-def test_activations(activation):
-  check(dataclasses.replace(CONFIG, hidden_act=activation))
+@pytest.mark.parametrize("activation", ACTIVATION_NAMES)
+def test_each_activation_equals_the_reference(activation):
+  assert_equals_reference(dataclasses.replace(CONFIG, hidden_act=activation))
 
 
-def test_gelu_is_the_tanh_approximation():
+def test_the_two_forms_of_gelu_differ_by_more_than_the_tolerance():
   x = np.linspace(-6, 6, 401)
-  assert np.abs(ACTIVATIONS["gelu"](x)[0] - ACTIVATIONS["gelu_erf"](x)[0]).max() > 4e-4  # tests can tell them apart
+  tanh_form, erf_form = ACTIVATIONS["gelu"](x)[0], ACTIVATIONS["gelu_erf"](x)[0]
+  assert np.abs(tanh_form - erf_form).max() > 4e-4
 
 
-def test_padding_changes_nothing_before_it():
-  config, features = CONFIG, batch(CONFIG, 5)
-  weights = random_weights(config, 4, with_heads=())
-  padded = outputs(config, weights, features)
+def test_padding_does_not_change_the_outputs_of_other_tokens():
+  features = batch(CONFIG, 5)
+  weights = random_weights(CONFIG, 4, with_heads=())
+  padded = encode(CONFIG, weights, features)
   for row, length in enumerate(features["input_mask"].sum(axis=1)):
-    cut = {name: value[row : row + 1, :length] for name, value in features.items() if name.startswith(("in", "seg"))}
-    alone = outputs(config, weights, cut)
-    np.testing.assert_allclose(padded.sequence_output[row, :length], alone.sequence_output[0], atol=3e-6)
-    np.testing.assert_allclose(padded.pooled_output[row], alone.pooled_output[0], atol=3e-6)
+    unpadded_features = {
+      name: features[name][row : row + 1, :length] for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    unpadded = encode(CONFIG, weights, unpadded_features)
+    np.testing.assert_allclose(padded.sequence_output[row, :length], unpadded.sequence_output[0], atol=3e-6)
+    np.testing.assert_allclose(padded.pooled_output[row], unpadded.pooled_output[0], atol=3e-6)
 
 
 def test_layers_use_the_weights_of_their_group():
   config = dataclasses.replace(CONFIG, num_hidden_groups=3)
   weights = random_weights(config, 4, with_heads=())
   features = batch(config, 5)
-  before = outputs(config, weights, features).hidden_states
-  changed = dict(weights)
+  states = encode(config, weights, features).hidden_states
   name = "bert/encoder/transformer/group_1/inner_group_0/ffn_1/intermediate/dense/bias"
-  changed[name] = weights[name] + 1
-  after = outputs(config, changed, features).hidden_states
-  same = [bool(np.array_equal(a, b)) for a, b in zip(before, after, strict=True)]
-  assert same == [True, True, True, False, False, False, False]  # layers 3 and 4 of 6 are group 1
+  states_after_change = encode(config, weights | {name: weights[name] + 1}, features).hidden_states
+  is_equal = [bool(np.array_equal(*pair)) for pair in zip(states, states_after_change, strict=True)]
+  # The projected embeddings and layers 1 and 2 (group 0) are equal. Layers 3 and 4 are group 1, layers 5 and 6 group 2.
+  assert is_equal == [True, True, True, False, False, False, False]
 
 
 @pytest.mark.parametrize("changes", [{}, {"num_hidden_layers": 1}, {"inner_group_num": 2, "num_hidden_layers": 2}])
 @pytest.mark.parametrize("selected", [[[1, 4, 4], [0, 2, 9], [3, 0, 0]], [[], [], []]])
-def test_last_layer_is_computed_for_selected_positions_only(changes, selected):
+def test_the_last_layer_may_be_computed_for_selected_positions_only(changes, selected):
   config = dataclasses.replace(CONFIG, **changes)
-  model = encoder(config, random_weights(config, 4, with_heads=()))
+  model = build_encoder(config, random_weights(config, 4, with_heads=()))
   features = batch(config, 5)
   inputs = {name: tf.constant(value) for name, value in features.items()}
-  full = model(inputs)
-  positions = np.array(selected, np.int32)
-  some = model(inputs, positions=tf.constant(positions))
-  expected = full.sequence_output.numpy()[np.arange(3)[:, None], positions.astype(int)]
-  assert some.sequence_output.shape == (3, positions.shape[1], config.hidden_size)
-  np.testing.assert_allclose(some.sequence_output, expected, atol=1e-6)
-  np.testing.assert_allclose(some.pooled_output, full.pooled_output, atol=1e-6)
-  assert len(some.hidden_states) == len(full.hidden_states)
-  for one, other in zip(some.hidden_states[:-1], full.hidden_states[:-1], strict=True):
-    np.testing.assert_array_equal(one, other)
+  output_of_all = model(inputs)
+  positions = np.array(selected, np.int32)  # of the three examples
+  output = model(inputs, positions=tf.constant(positions))
+  expected = output_of_all.sequence_output.numpy()[np.arange(3)[:, None], positions.astype(int)]
+  assert output.sequence_output.shape == (3, positions.shape[1], config.hidden_size)
+  np.testing.assert_allclose(output.sequence_output, expected, atol=1e-6)
+  np.testing.assert_allclose(output.pooled_output, output_of_all.pooled_output, atol=1e-6)
+  assert len(output.hidden_states) == len(output_of_all.hidden_states)
+  for states, expected_states in zip(output.hidden_states[:-1], output_of_all.hidden_states[:-1], strict=True):
+    np.testing.assert_array_equal(states, expected_states)
 
 
-Gradients = Callable[[list[int]], dict[str, np.ndarray]]
+class TracedGradients(NamedTuple):
+  """The gradients of an arbitrary loss in a tf.function.
 
-
-def gradient_function(model: Encoder, features: dict[str, np.ndarray]) -> tuple[Gradients, int]:
-  """Traces the gradients of an arbitrary loss.
-
-  Returns:
-    A function of a seed that returns weight name -> gradient, and the number of matrix products in the graph.
+  Attributes:
+    compute: a function of the seed of dropout, which returns the gradient of each weight.
+    num_products: the number of matrix products in the graph.
   """
+
+  compute: Callable[[list[int]], dict[str, np.ndarray]]
+  num_products: int
+
+
+def trace_gradients(model: Encoder, features: dict[str, np.ndarray]) -> TracedGradients:
   weights = model.named_weights()
   inputs = {name: tf.constant(value) for name, value in features.items()}
 
@@ -146,52 +153,57 @@ def gradient_function(model: Encoder, features: dict[str, np.ndarray]) -> tuple[
       loss = tf.reduce_sum(tf.cast(output.sequence_output, tf.float32) ** 3) + tf.reduce_sum(output.pooled_output)
     return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, list(weights.values()))]
 
-  def gradients(seed: list[int]) -> dict[str, np.ndarray]:
-    values = step(tf.constant(seed, tf.int64))
-    return dict(zip(weights, (gradient.numpy() for gradient in values), strict=True))
+  def compute(seed: list[int]) -> dict[str, np.ndarray]:
+    gradients = step(tf.constant(seed, tf.int64))
+    return {name: gradient.numpy() for name, gradient in zip(weights, gradients, strict=True)}
 
-  products = sum(op.type in ("MatMul", "BatchMatMulV2") for op in step.get_concrete_function().graph.get_operations())
-  return gradients, products
+  operations = step.get_concrete_function().graph.get_operations()
+  products = [operation for operation in operations if operation.type in ("MatMul", "BatchMatMulV2")]
+  return TracedGradients(compute, len(products))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
   "sharing", ["all", *(pytest.param(name, marks=pytest.mark.slow) for name in ("attention", "none"))]
 )
-def test_recomputed_gradients_are_the_same_with_dropout(sharing):
+def test_gradient_checkpointing_gives_the_same_gradients_with_dropout(sharing):
   dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
   config = dataclasses.replace(CONFIG, sharing=sharing, num_hidden_layers=3, **dropout)
-  model = encoder(config, random_weights(config, 4, with_heads=()))
+  model = build_encoder(config, random_weights(config, 4, with_heads=()))
   features = batch(config, 5)
-  compute_kept, products = gradient_function(model, features)
-  kept = compute_kept([3, 4])
+  plain = trace_gradients(model, features)
+  gradients = plain.compute([3, 4])
   model.recompute_grad = True
-  compute_again, more_products = gradient_function(model, features)
-  recomputed = compute_again([3, 4])
-  scale = max(np.abs(gradient).max() for gradient in kept.values())  # the gradient of key/bias is 0 except for rounding
-  for name, gradient in kept.items():
-    np.testing.assert_allclose(recomputed[name], gradient, rtol=1e-4, atol=1e-6 * scale, err_msg=name)
-  # Forward there are 8 in each block: Q, K, V, scores, context, output, and two of the feed-forward network.
-  assert more_products - products == 8 * config.num_hidden_layers
-  other_dropout = compute_again([3, 5])
-  assert any(np.abs(other_dropout[name] - kept[name]).max() > 1e-3 for name in kept)
+  checkpointed = trace_gradients(model, features)
+  gradients_of_checkpointing = checkpointed.compute([3, 4])
+  # An absolute tolerance, because the gradient of key/bias is 0 except for rounding.
+  scale = max(np.abs(gradient).max() for gradient in gradients.values())
+  for name, gradient in gradients.items():
+    np.testing.assert_allclose(gradients_of_checkpointing[name], gradient, rtol=1e-4, atol=1e-6 * scale, err_msg=name)
+  # A forward pass of a block has 8 products: Q, K, V, scores, context, output, and two of the feed-forward network.
+  assert checkpointed.num_products - plain.num_products == 8 * config.num_hidden_layers
+  gradients_of_other_seed = checkpointed.compute([3, 5])
+  assert any(np.abs(gradients_of_other_seed[name] - gradient).max() > 1e-3 for name, gradient in gradients.items())
 
 
-def count_sums(number: int, model: Encoder, features: dict[str, np.ndarray]) -> int:
-  """Counts the sums of `number` tensors in TensorFlow's optimized graph of the gradients."""
+def count_sums_of_three(model: Encoder, features: dict[str, np.ndarray]) -> int:
+  """Counts the sums of three tensors in TensorFlow's optimized graph of the gradients."""
   context.enable_run_metadata()
-  gradient_function(model, features)[0]([3, 4])
+  trace_gradients(model, features).compute([3, 4])
   (graph,) = context.export_run_metadata().partition_graphs
   context.disable_run_metadata()
-  nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-  return sum("AddN" in node.op and len(node.input) == number for node in nodes)
+  nodes = list(graph.node)
+  for function in graph.library.function:
+    nodes.extend(function.node_def)
+  return len([node for node in nodes if "AddN" in node.op and len(node.input) == 3])
 
 
 @pytest.mark.thorough
-def test_gradients_of_shared_weights_are_added_one_after_the_other():
+def test_gradient_checkpointing_adds_the_gradients_of_shared_weights_one_after_the_other():
   config = dataclasses.replace(CONFIG, num_hidden_layers=3)
-  model = encoder(config, random_weights(config, 4, with_heads=()))
+  model = build_encoder(config, random_weights(config, 4, with_heads=()))
   features = batch(config, 5)
-  assert count_sums(3, model, features) == 16  # the weights of a layer
+  # Without gradient checkpointing, the gradients from all three layers are stored until their sum is computed.
+  assert count_sums_of_three(model, features) == 16  # one sum for each of the 16 weights of a layer
   model.recompute_grad = True
-  assert count_sums(3, model, features) == 0
+  assert count_sums_of_three(model, features) == 0

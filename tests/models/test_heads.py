@@ -1,4 +1,4 @@
-"""Heads, losses and all gradients of the pretraining model against the NumPy float64 reference."""
+"""The pretraining model's outputs, losses and gradients, compared with the NumPy float64 reference."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.models.heads import LinearHead
 from albert.tasks.pretraining import PretrainingTask
 from tests.golden.make_tiny_albert import batch, random_weights
-from tests.models.built import pretraining_model
+from tests.models.build_models import build_pretraining_model
 from tests.reference.albert import Reference
 
 CONFIG = ModelConfig(
@@ -35,55 +35,59 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("changes", VARIANTS)
-def test_log_probabilities_losses_and_gradients(changes):
+def test_log_probabilities_losses_and_gradients_equal_the_reference(changes):
   config = dataclasses.replace(CONFIG, **changes)
   weights, features = random_weights(config, 1), batch(config, 2)
   expected = Reference(config, weights).pretrain(features)
-  model = pretraining_model(config, weights)
+  model = build_pretraining_model(config, weights)
   task = PretrainingTask(config, PretrainingConfig())
   tensors = {name: tf.constant(value) for name, value in features.items()} | {EXAMPLE_WEIGHT: tf.ones([3])}
   variables = model.named_weights()
   with tf.GradientTape() as tape:
     sums = task.forward(model, tensors, training=False).sums
     losses = {name: sums[name].total / weight for name, weight in task.loss_weights(tensors).items()}
-    loss = tf.add_n(list(losses.values()))
+    total_loss = tf.add_n(list(losses.values()))
   output = model(tensors)
   np.testing.assert_allclose(tf.nn.log_softmax(output.masked_lm_logits), expected.masked_lm_log_probs, atol=1e-5)
   np.testing.assert_allclose(tf.nn.log_softmax(output.sentence_logits), expected.sentence_log_probs, atol=1e-5)
   assert float(losses["masked_lm_loss"]) == pytest.approx(expected.masked_lm_loss, rel=2e-6)
   assert float(losses["sentence_order_loss"]) == pytest.approx(expected.sentence_loss, rel=2e-6)
-  gradients = tape.gradient(loss, list(variables.values()))
+  gradients = tape.gradient(total_loss, list(variables.values()))
   for name, gradient in zip(variables, gradients, strict=True):
-    truth = expected.gradients[name]
-    actual = tf.convert_to_tensor(gradient).numpy()
-    np.testing.assert_allclose(actual, truth, atol=2e-6 + 1e-5 * np.abs(truth).max(), err_msg=name)
+    expected_gradient = expected.gradients[name]
+    tolerance = 2e-6 + 1e-5 * np.abs(expected_gradient).max()
+    np.testing.assert_allclose(tf.convert_to_tensor(gradient), expected_gradient, atol=tolerance, err_msg=name)
 
 
-def test_the_references_gradients_are_right_by_central_differences():
+def test_the_gradients_of_the_reference_equal_central_differences():
   config = dataclasses.replace(CONFIG, num_hidden_groups=2, inner_group_num=2)
   weights, features = random_weights(config, 1), batch(config, 2)
-  model = Reference(config, weights)
-  gradients = dict(model.pretrain(features).gradients)
+
+  def total_loss(name: str, change: np.ndarray) -> float:
+    """Computes the loss after a change of one weight."""
+    reference = Reference(config, weights)
+    reference.weights[name] = reference.weights[name] + change
+    outputs = reference.pretrain(features)
+    return outputs.masked_lm_loss + outputs.sentence_loss
+
+  gradients = Reference(config, weights).pretrain(features).gradients
   rng, step = np.random.default_rng(3), 1e-5
   for name, gradient in gradients.items():
     direction = rng.standard_normal(gradient.shape)
-    losses = []
-    for sign in (1, -1):
-      moved = Reference(config, weights)
-      moved.weights[name] = moved.weights[name] + sign * step * direction
-      result = moved.pretrain(features)
-      losses.append(result.masked_lm_loss + result.sentence_loss)
-    slope = (losses[0] - losses[1]) / (2 * step)
+    slope = (total_loss(name, step * direction) - total_loss(name, -step * direction)) / (2 * step)
     assert slope == pytest.approx(float((gradient * direction).sum()), rel=1e-6, abs=1e-8), name
 
 
-def test_linear_head_on_tokens_and_on_pooled_outputs():
+def test_a_linear_head_classifies_tokens_or_pooled_outputs():
+  num_classes, hidden_size = 3, 7
   rng = np.random.default_rng(0)
-  weights, bias = rng.standard_normal((3, 7)).astype(np.float32), rng.standard_normal(3).astype(np.float32)
-  for shape in ((4, 7), (2, 5, 7)):
-    x = rng.standard_normal(shape).astype(np.float32)
-    head = LinearHead(3, 0.02, name="head")
-    head(tf.constant(x))
+  weights = rng.standard_normal((num_classes, hidden_size)).astype(np.float32)
+  bias = rng.standard_normal(num_classes).astype(np.float32)
+  for shape in ((4, hidden_size), (2, 5, hidden_size)):
+    states = rng.standard_normal(shape).astype(np.float32)
+    head = LinearHead(num_classes, 0.02, name="head")
+    head(tf.constant(states))
     head.output_weights.assign(weights)
     head.output_bias.assign(bias)
-    np.testing.assert_allclose(head(tf.constant(x)), np.einsum("...h,ch->...c", x, weights) + bias, atol=1e-5)
+    expected = np.einsum("...h,ch->...c", states, weights) + bias
+    np.testing.assert_allclose(head(tf.constant(states)), expected, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Layers and models work inside other Keras models and in fit, and are saved and loaded with the same numbers."""
+"""Layers and models work inside other Keras models and in fit, and give the same outputs after saving and loading."""
 
 from __future__ import annotations
 
@@ -30,83 +30,96 @@ B, K, S, P = 3, 2, 7, 4
 CONFIG = dataclasses.replace(files_of_weights.CONFIG, classifier_dropout_prob=0.0)
 # Two layers, for the tests in which Keras calls or trains the model again and again.
 SHALLOW_CONFIG = dataclasses.replace(CONFIG, num_hidden_layers=2, inner_group_num=1)
-TOKENS = ("input_ids", "input_mask", "segment_ids")
+INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
 
 
 def token_features(*shape: int) -> dict[str, np.ndarray]:
+  """Makes random ids of one segment, without padding, of a shape."""
   ids = np.random.default_rng(0).integers(5, CONFIG.vocab_size, shape).astype(np.int32)
   return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
 
 
 def randomize(layer: keras.layers.Layer) -> None:
-  """Gives all weights values that no initializer gives, so that a weight that is not saved shows."""
+  """Adds random numbers to all weights. A weight that is not saved then differs after loading."""
   rng = np.random.default_rng(1)
   for variable in layer.weights:
     if variable.dtype.is_floating:
       variable.assign(variable + 0.1 * rng.standard_normal(variable.shape).astype(np.float32))
 
 
-def flat(outputs: Any) -> list[np.ndarray]:
-  return [np.asarray(value) for value in tf.nest.flatten(outputs) if value is not None]
+def assert_equal_outputs(actual: Any, expected: Any) -> None:
+  """Compares the arrays of two nested outputs. None, an output that a call does not have, is left out."""
+  for actual_array, expected_array in zip(tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True):
+    assert (actual_array is None) == (expected_array is None)
+    if expected_array is not None:
+      np.testing.assert_array_equal(actual_array, expected_array)
 
 
-def assert_equal(actual: Any, expected: Any) -> None:
-  for one, other in zip(flat(actual), flat(expected), strict=True):
-    np.testing.assert_array_equal(one, other)
-
-
-def task_models() -> list[tuple[EncoderModel, dict[str, np.ndarray]]]:
-  tokens, p_mask = token_features(B, S), np.zeros([B, S], np.int32)
-  positions = np.random.default_rng(1).integers(1, S, [B, P]).astype(np.int32)
-  return [
-    (PretrainingModel(CONFIG), tokens | {"masked_lm_positions": positions}),
-    (ClassifierModel(CONFIG, 3), tokens),
-    (MultipleChoiceModel(CONFIG), token_features(B, K, S) | {"option_mask": np.ones([B, K], np.float32)}),
-    (SquadV1Model(CONFIG), tokens | {"p_mask": p_mask}),
-    (SquadV2Model(CONFIG), tokens | {"p_mask": p_mask}),
-  ]
+def inputs_of(model_class: type[EncoderModel]) -> dict[str, np.ndarray]:
+  """Makes the inputs of a model of the class."""
+  if model_class is MultipleChoiceModel:
+    return token_features(B, K, S) | {"option_mask": np.ones([B, K], np.float32)}
+  tokens = token_features(B, S)
+  if model_class is PretrainingModel:
+    positions = np.random.default_rng(1).integers(1, S, [B, P]).astype(np.int32)
+    return tokens | {"masked_lm_positions": positions}
+  if model_class in (SquadV1Model, SquadV2Model):
+    return tokens | {"p_mask": np.zeros([B, S], np.int32)}
+  return tokens
 
 
 @pytest.mark.parametrize(
-  "index",
-  thorough_except([0], range(5)),
+  ("model_class", "arguments"),
+  thorough_except(
+    [(PretrainingModel, ())],
+    [
+      (PretrainingModel, ()),
+      (ClassifierModel, (3,)),
+      (MultipleChoiceModel, ()),
+      (SquadV1Model, ()),
+      (SquadV2Model, ()),
+    ],
+  ),
   ids=["pretraining", "classifier", "multiple_choice", "squad_v1", "squad_v2"],
 )
-def test_every_task_model_is_saved_and_loaded(tmp_path: Path, index: int):
-  model, inputs = task_models()[index]
-  names = set(model.named_weights())  # before any call
+def test_every_task_model_is_saved_and_loaded(
+  tmp_path: Path, model_class: type[EncoderModel], arguments: tuple[int, ...]
+):
+  model, inputs = model_class(CONFIG, *arguments), inputs_of(model_class)
+  names_before_call = set(model.named_weights())
   assert model.built
   randomize(model)
   expected = model(inputs)
-  assert set(model.named_weights()) == names
+  assert set(model.named_weights()) == names_before_call
   model.save(tmp_path / "model.keras")
   loaded = keras.models.load_model(tmp_path / "model.keras")
   assert type(loaded) is type(model)
   assert loaded.config == CONFIG
-  assert_equal(loaded(inputs), expected)
-  again = type(model).from_config(model.get_config())
-  assert again.get_config() == model.get_config()
+  assert_equal_outputs(loaded(inputs), expected)
+  copy = type(model).from_config(model.get_config())
+  assert copy.get_config() == model.get_config()
 
 
 @pytest.mark.parametrize("sharing", thorough_except(["attention"], ["all", "attention", "ffn", "none"]))
-def test_weights_before_a_call_are_those_of_the_call(sharing):
+def test_an_encoder_has_the_same_weights_before_and_after_its_first_call(sharing):
   config = ModelConfig(**{**CONFIG.to_dict(), "sharing": sharing})
-  encoder, called = Encoder(config), Encoder(config)
-  called(token_features(B, S))
-  weights = encoder.named_weights()
+  encoder, called_encoder = Encoder(config), Encoder(config)
+  called_encoder(token_features(B, S))
+  weights, weights_after_call = encoder.named_weights(), called_encoder.named_weights()
   shapes = {name: tuple(variable.shape) for name, variable in weights.items()}
-  assert shapes == {name: tuple(variable.shape) for name, variable in called.named_weights().items()}
-  assert [v.name for v in weights.values()] == [v.name for v in called.named_weights().values()]
+  assert shapes == {name: tuple(variable.shape) for name, variable in weights_after_call.items()}
+  assert [variable.name for variable in weights.values()] == [variable.name for variable in weights_after_call.values()]
   encoder(token_features(B, S))
   assert all(weights[name] is variable for name, variable in encoder.named_weights().items())
   assert len(encoder.weights) == len(weights)
 
 
 def keras_inputs() -> dict[str, Any]:
-  return {name: keras.Input([None], dtype=tf.int32, name=name) for name in TOKENS}
+  return {name: keras.Input([None], dtype=tf.int32, name=name) for name in INPUT_NAMES}
 
 
 def functional_model() -> keras.Model:
+  """A classifier that uses several outputs of the encoder."""
   inputs = keras_inputs()
   output = Encoder(SHALLOW_CONFIG)(inputs)
   states = keras.layers.Concatenate()(
@@ -117,6 +130,8 @@ def functional_model() -> keras.Model:
 
 @keras.saving.register_keras_serializable("tests")
 class SubclassedModel(keras.Model):
+  """A classifier with its own class, which is saved with its encoder."""
+
   def __init__(self, encoder: Encoder | None = None, **kwargs: Any):
     super().__init__(**kwargs)
     self.encoder = encoder or Encoder(SHALLOW_CONFIG)
@@ -133,7 +148,7 @@ class SubclassedModel(keras.Model):
     return cls(keras.saving.deserialize_keras_object(config["encoder"]))
 
 
-def around_a_task_model() -> keras.Model:
+def functional_model_with_a_task_model() -> keras.Model:
   inputs = keras_inputs()
   return keras.Model(inputs, keras.layers.Dense(2)(ClassifierModel(SHALLOW_CONFIG, 3)(inputs)))
 
@@ -148,12 +163,12 @@ def task_model() -> keras.Model:
   [
     functional_model,
     pytest.param(SubclassedModel, marks=pytest.mark.slow),
-    pytest.param(around_a_task_model, marks=pytest.mark.slow),
+    pytest.param(functional_model_with_a_task_model, marks=pytest.mark.slow),
     pytest.param(task_model, marks=pytest.mark.thorough),
   ],
 )
 @pytest.mark.usefixtures("eager_steps")
-def test_a_model_around_it_is_trained_saved_and_loaded(tmp_path: Path, build, suffix):
+def test_a_model_that_contains_an_encoder_is_trained_saved_and_loaded(tmp_path: Path, build, suffix):
   if suffix == "h5" and build is not functional_model:
     pytest.skip("Keras saves only functional models of layers as .h5")
   model = build()
@@ -165,29 +180,29 @@ def test_a_model_around_it_is_trained_saved_and_loaded(tmp_path: Path, build, su
   path = str(tmp_path / f"model.{suffix}")
   model.save(path)
   loaded = keras.models.load_model(path)
-  assert_equal(loaded(inputs), model(inputs))
+  assert_equal_outputs(loaded(inputs), model(inputs))
   assert isinstance(loaded.optimizer, LAMB)
   assert loaded.optimizer.get_config() == model.optimizer.get_config()
-  assert_equal(loaded.optimizer.variables, model.optimizer.variables)
-  # Both continue alike.
-  for one in (model, loaded):
-    one.fit(inputs, labels, batch_size=B, verbose=0)
+  assert_equal_outputs(loaded.optimizer.variables, model.optimizer.variables)
+  # The loaded model continues the training as the saved one does.
+  for continued in (model, loaded):
+    continued.fit(inputs, labels, batch_size=B, verbose=0)
   np.testing.assert_allclose(loaded(inputs), model(inputs), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.thorough
-def test_the_whole_output_can_be_the_output_of_a_functional_model(tmp_path: Path):
+def test_an_encoder_output_can_be_the_output_of_a_functional_model(tmp_path: Path):
   inputs = keras_inputs()
   encoder = Encoder(SHALLOW_CONFIG)
   model = keras.Model(inputs, encoder(inputs))
   features = token_features(B, S)
-  assert_equal(model(features), encoder(features))
+  assert_equal_outputs(model(features), encoder(features))
   model.save(tmp_path / "model.keras")
-  assert_equal(keras.models.load_model(tmp_path / "model.keras")(features), encoder(features))
+  assert_equal_outputs(keras.models.load_model(tmp_path / "model.keras")(features), encoder(features))
 
 
 @pytest.mark.thorough
-def test_a_policy_is_kept(tmp_path: Path):
+def test_a_loaded_model_keeps_its_dtype_policy(tmp_path: Path):
   encoder, inputs = Encoder(SHALLOW_CONFIG, dtype="mixed_bfloat16"), keras_inputs()
   model = keras.Model(inputs, encoder(inputs).pooled_output)
   features = token_features(B, S)
@@ -197,10 +212,10 @@ def test_a_policy_is_kept(tmp_path: Path):
   model.save(tmp_path / "model.keras")
   output = keras.models.load_model(tmp_path / "model.keras")(features)
   assert output.dtype == tf.bfloat16
-  assert_equal(tf.cast(output, tf.float32), tf.cast(expected, tf.float32))
+  assert_equal_outputs(tf.cast(output, tf.float32), tf.cast(expected, tf.float32))
 
 
-def test_a_named_config():
+def test_an_encoder_accepts_a_name_and_refuses_unknown_names_and_other_types():
   assert Encoder("albert_base").config == MODELS["albert_base"]
   with pytest.raises(UserError, match=r"there is no model 'albert_bas'.*albert_base"):
     Encoder("albert_bas")
@@ -208,7 +223,7 @@ def test_a_named_config():
     Encoder(768)  # type: ignore[arg-type]
 
 
-def test_inputs_that_are_not_a_dictionary_of_the_features():
+def test_wrong_inputs_are_refused():
   ids = token_features(B, S)["input_ids"]
   with pytest.raises(UserError, match="Encoder got a dictionary without input_mask, segment_ids"):
     Encoder(CONFIG)({"input_ids": ids})
@@ -218,11 +233,11 @@ def test_inputs_that_are_not_a_dictionary_of_the_features():
     Encoder(CONFIG)(token_features(B, 15))
 
 
-def test_objects_of_the_other_keras_are_refused_in_one_sentence():
-  other = pytest.importorskip("keras")
-  inputs = {name: other.Input([S], dtype="int32", name=name) for name in TOKENS}
+def test_objects_of_keras_3_are_refused():
+  keras_3 = pytest.importorskip("keras")
+  inputs = {name: keras_3.Input([S], dtype="int32", name=name) for name in INPUT_NAMES}
   for layer in (Encoder(CONFIG), ClassifierModel(CONFIG, 3)):
     with pytest.raises(UserError, match=rf"{type(layer).__name__} is a tf_keras object.*import tf_keras as keras"):
       layer(inputs)
   with pytest.raises(UserError, match="got a Adam of another Keras"):
-    ClassifierModel(CONFIG, 3).compile(optimizer=other.optimizers.Adam())
+    ClassifierModel(CONFIG, 3).compile(optimizer=keras_3.optimizers.Adam())

@@ -1,4 +1,4 @@
-"""Dropout, layer normalization and the activations, one by one."""
+"""Tests of each layer alone: dropout, layer normalization, the activations, attention and the feed-forward network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from albert.models import layers
 from albert.models.activations import ACTIVATIONS
 from albert.models.attention import FeedForward, SelfAttention, attention_bias
 from tests.golden.make_tiny_albert import batch, random_weights
-from tests.models.built import encoder
+from tests.models.build_models import build_encoder
 from tests.reference.albert import ACTIVATIONS as REFERENCE_ACTIVATIONS
 from tests.reference.albert import Reference
 
@@ -29,21 +29,22 @@ def drop(x: tf.Tensor, rate: float, seed: tf.Tensor | None = SEED, site: int = 0
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 @pytest.mark.parametrize("seed", [SEED, None])
-def test_dropouts_rate_mean_and_variance(rate, dtype, seed):
-  y = drop(tf.fill([400, 1000], tf.constant(2.0, dtype)), rate, seed)
-  assert y.dtype.name == dtype
-  y = tf.cast(y, tf.float32).numpy().astype(np.float64)
-  kept = y != 0
+def test_dropout_has_the_expected_share_of_zeros_mean_and_variance(rate, dtype, seed):
+  dropped = drop(tf.fill([400, 1000], tf.constant(2.0, dtype)), rate, seed)
+  assert dropped.dtype.name == dtype
+  y = tf.cast(dropped, tf.float32).numpy().astype(np.float64)
+  is_kept = y != 0
   # Each element is 2 / (1 - rate) with probability 1 - rate, and else 0: mean 2, variance 4 rate / (1 - rate).
   deviation = 2 * np.sqrt(rate / (1 - rate))
   scale_error = 0.0 if dtype == "float32" else 4e-3  # bfloat16 rounds 2 / (1 - rate)
-  assert kept.mean() == pytest.approx(1 - rate, abs=4 * np.sqrt(rate * (1 - rate) / y.size))
-  np.testing.assert_allclose(y[kept], 2.0 / (1 - rate), rtol=max(scale_error, 1e-6))
+  # The share of zeros and the mean may be wrong by four standard errors.
+  assert is_kept.mean() == pytest.approx(1 - rate, abs=4 * np.sqrt(rate * (1 - rate) / y.size))
+  np.testing.assert_allclose(y[is_kept], 2.0 / (1 - rate), rtol=max(scale_error, 1e-6))
   assert y.mean() == pytest.approx(2, rel=scale_error, abs=4 * deviation / np.sqrt(y.size))
   assert y.var() == pytest.approx(deviation**2, rel=0.02)
 
 
-def test_dropouts_gradient_has_the_same_mask():
+def test_the_gradient_of_dropout_has_the_same_mask():
   x = tf.ones([50, 40])
   with tf.GradientTape() as tape:
     tape.watch(x)
@@ -62,9 +63,9 @@ def test_dropout_depends_on_seed_and_site_alone():
 
 
 def test_dropout_draws_the_numbers_of_its_seed():
-  kept = drop(tf.ones([2, 5]), 0.5).numpy() != 0
+  is_kept = drop(tf.ones([2, 5]), 0.5, site=0).numpy() != 0
   uniform = tf.random.stateless_uniform([2, 5], tf.random.experimental.stateless_fold_in(SEED, 0))
-  np.testing.assert_array_equal(kept, uniform.numpy() >= 0.5)
+  np.testing.assert_array_equal(is_kept, uniform.numpy() >= 0.5)
 
 
 @pytest.mark.parametrize("training", [False, None])
@@ -88,10 +89,10 @@ def test_without_a_seed_every_call_draws_another_mask_and_set_seed_repeats_them(
     step = wrap(lambda: drop(x, 0.5, None))
     return [step().numpy().tobytes() for _ in range(3)]
 
-  first = masks()
-  assert len(set(first)) == 3
+  three_masks = masks()
+  assert len(set(three_masks)) == 3
   if follows_set_seed:
-    assert masks() == first
+    assert masks() == three_masks
 
 
 def make_config(hidden_dropout: float = 0.0, attention_dropout: float = 0.0) -> ModelConfig:
@@ -135,8 +136,8 @@ def test_dropout_sits_where_the_original_has_it_and_every_site_draws_its_own_mas
 ):
   calls = record_dropouts(monkeypatch)
   config, features = make_config(hidden, attention), batch(make_config(), 5)
-  model = encoder(config)
-  calls.clear()  # of calls while the model was built
+  model = build_encoder(config)
+  calls.clear()  # the calls while the model was built
   model(features, training=True, seed=SEED)
   assert len(calls) == config.num_hidden_layers * sites_per_block + (1 if hidden else 0)
   assert len({call.mask_seed for call in calls}) == len(calls)
@@ -148,34 +149,37 @@ def test_dropout_sits_where_the_original_has_it_and_every_site_draws_its_own_mas
 
 
 def test_a_models_dropout_is_a_function_of_its_seed():
-  features, model = batch(make_config(), 5), encoder(make_config(0.2, 0.2))
+  features, model = batch(make_config(), 5), build_encoder(make_config(0.2, 0.2))
 
   def states(seed: tf.Tensor | None, training: bool | None = True) -> np.ndarray:
     return model(features, training=training, seed=seed).sequence_output.numpy()
 
   np.testing.assert_array_equal(states(SEED), states(SEED))
   assert np.abs(states(SEED) - states(tf.constant([3, 5]))).max() > 0.1
-  model_without_dropout = encoder(make_config(), {n: v.numpy() for n, v in model.named_weights().items()})
+  weights = {name: variable.numpy() for name, variable in model.named_weights().items()}
+  model_without_dropout = build_encoder(make_config(), weights)
   expected = model_without_dropout(features, training=True, seed=SEED).sequence_output.numpy()
   for training in (False, None):
     for seed in (SEED, None):
       np.testing.assert_array_equal(states(seed, training), expected)
 
 
-def test_layer_norm_of_values_far_from_zero():
-  rng = np.random.default_rng(0)
-  x = (1000 + rng.standard_normal((6, 50))).astype(np.float32)
+def normalize_in_float64(x: np.ndarray) -> np.ndarray:
+  x = x.astype(np.float64)
+  return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+
+
+def test_layer_norm_is_accurate_far_from_zero_and_finite_for_equal_elements():
+  x = (1000 + np.random.default_rng(0).standard_normal((6, 50))).astype(np.float32)
   layer = layers.LayerNorm()
-  normalized = layer(tf.constant(x)).numpy()
-  x64 = x.astype(np.float64)
-  truth = (x64 - x64.mean(-1, keepdims=True)) / np.sqrt(x64.var(-1, keepdims=True) + 1e-12)
-  np.testing.assert_allclose(normalized, truth, atol=1e-3)  # 1000 in float32 has steps of 6e-5
+  # Near 1000, float32 has steps of 6e-5.
+  np.testing.assert_allclose(layer(tf.constant(x)), normalize_in_float64(x), atol=1e-3)
   assert np.isfinite(layer(tf.zeros([2, 50])).numpy()).all()
 
 
-def test_layer_norms_gradient_against_differences():
+def test_the_gradients_of_layer_norm_equal_central_differences():
   rng = np.random.default_rng(1)
-  x, upstream = rng.standard_normal((2, 2, 3, 7))
+  x, output_gradient = rng.standard_normal((2, 2, 3, 7))
   gamma, beta = 1 + 0.3 * rng.standard_normal((2, 7))
   layer = layers.LayerNorm()
   tensor = tf.constant(x, tf.float32)
@@ -185,42 +189,45 @@ def test_layer_norms_gradient_against_differences():
   with tf.GradientTape() as tape:
     tape.watch(tensor)
     y = layer(tensor)
-  gradients = tape.gradient(y, [tensor, layer.gamma, layer.beta], output_gradients=tf.constant(upstream, tf.float32))
+  gradients = tape.gradient(
+    y, [tensor, layer.gamma, layer.beta], output_gradients=tf.constant(output_gradient, tf.float32)
+  )
 
-  def loss(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> float:
-    normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
-    return float(np.sum((normal * gamma + beta) * upstream))
+  def loss() -> float:
+    """Computes the loss whose gradient with respect to the output is output_gradient."""
+    return float(np.sum((normalize_in_float64(x) * gamma + beta) * output_gradient))
 
-  arguments = [x, gamma, beta]
-  for number, gradient in enumerate(gradients):
-    for index in np.ndindex(arguments[number].shape):
-      sides = []
-      for step in (1e-6, -1e-6):
-        moved = [array.copy() for array in arguments]
-        moved[number][index] += step
-        sides.append(loss(*moved))
-      assert gradient.numpy()[index] == pytest.approx((sides[0] - sides[1]) / 2e-6, abs=2e-5)
+  step = 1e-6
+  for argument, gradient in zip((x, gamma, beta), gradients, strict=True):
+    for index in np.ndindex(argument.shape):
+      element = argument[index]
+      argument[index] = element + step
+      loss_above = loss()
+      argument[index] = element - step
+      loss_below = loss()
+      argument[index] = element
+      assert gradient.numpy()[index] == pytest.approx((loss_above - loss_below) / (2 * step), abs=2e-5)
 
 
 @pytest.mark.parametrize("name", list(REFERENCE_ACTIVATIONS))
-def test_activations_and_their_slopes(name):
+def test_activations_and_their_slopes_equal_the_reference(name):
   x = np.linspace(-5, 5, 200).astype(np.float32)
   tensor = tf.constant(x)
   with tf.GradientTape() as tape:
     tape.watch(tensor)
     y = ACTIVATIONS[name].training(tensor)
-  value, slope = REFERENCE_ACTIVATIONS[name](x.astype(np.float64))
-  np.testing.assert_allclose(y, value, atol=1e-6)
-  np.testing.assert_allclose(tape.gradient(y, tensor), slope, atol=1e-5)  # tanh of float32 saturates early
+  expected, expected_slope = REFERENCE_ACTIVATIONS[name](x.astype(np.float64))
+  np.testing.assert_allclose(y, expected, atol=1e-6)
+  np.testing.assert_allclose(tape.gradient(y, tensor), expected_slope, atol=1e-5)  # tanh of float32 saturates early
   np.testing.assert_array_equal(ACTIVATIONS[name].inference(tensor), y)
 
 
 def test_every_activation_of_the_config_has_a_function():
-  choices = {field.name: field.metadata["choices"] for field in dataclasses.fields(ModelConfig)}["hidden_act"]
+  choices = ModelConfig.__dataclass_fields__["hidden_act"].metadata["choices"]
   assert list(ACTIVATIONS) == list(choices) == list(REFERENCE_ACTIVATIONS)
 
 
-def test_each_half_of_a_block_against_the_reference():
+def test_the_attention_and_the_feed_forward_network_of_a_block_equal_the_reference():
   config = dataclasses.replace(make_config(), num_attention_heads=4)
   weights = random_weights(config, 4, with_heads=())
   reference = Reference(config, weights)
@@ -231,10 +238,10 @@ def test_each_half_of_a_block_against_the_reference():
   attention, ffn = SelfAttention(config), FeedForward(config)
   attention(tf.constant(x), attention_bias(tf.constant(mask)))
   ffn(tf.constant(x))
-  for half in (attention, ffn):
-    for name, variable in half.named_weights(prefix).items():
+  for layer in (attention, ffn):
+    for name, variable in layer.named_weights(prefix).items():
       variable.assign(weights[name])
-  truth, _ = reference.attention(x.astype(np.float64), mask, prefix)
-  np.testing.assert_allclose(attention(tf.constant(x), attention_bias(tf.constant(mask))), truth, atol=5e-6)
-  truth, _ = reference.feed_forward(x.astype(np.float64), prefix)
-  np.testing.assert_allclose(ffn(tf.constant(x)), truth, atol=5e-6)
+  expected, _ = reference.attention(x.astype(np.float64), mask, prefix)
+  np.testing.assert_allclose(attention(tf.constant(x), attention_bias(tf.constant(mask))), expected, atol=5e-6)
+  expected, _ = reference.feed_forward(x.astype(np.float64), prefix)
+  np.testing.assert_allclose(ffn(tf.constant(x)), expected, atol=5e-6)

@@ -1,4 +1,4 @@
-"""Options are scored one by one, whatever stands beside them."""
+"""The multiple-choice model gives each option the logit that a classifier gives its sequence alone."""
 
 from __future__ import annotations
 
@@ -20,56 +20,53 @@ CONFIG = ModelConfig(
   max_position_embeddings=16,
 )
 LENGTHS = np.array([[9, 5, 7, 9], [6, 9, 0, 0], [4, 4, 4, 0]])  # tokens of each option; 0 for a padding option
+MAX_LENGTH = 9
 
 
-def batch() -> dict[str, tf.Tensor]:
-  mask = (np.arange(9) < LENGTHS[..., None]).astype(np.int32)
+def make_batch() -> dict[str, tf.Tensor]:
+  mask = (np.arange(MAX_LENGTH) < LENGTHS[..., None]).astype(np.int32)
   ids = np.random.default_rng(0).integers(5, 37, mask.shape) * mask
-  values = {"input_ids": ids, "input_mask": mask, "segment_ids": (np.arange(9) > 2) * mask}
-  return {
-    **{name: tf.constant(value, tf.int32) for name, value in values.items()},
-    "option_mask": tf.constant(LENGTHS > 0, tf.float32),
-  }
+  segments = (np.arange(MAX_LENGTH) > 2) * mask
+  features = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+  tensors = {name: tf.constant(array, tf.int32) for name, array in features.items()}
+  return tensors | {"option_mask": tf.constant(LENGTHS > 0, tf.float32)}
 
 
-def models() -> tuple[MultipleChoiceModel, ClassifierModel]:
-  choice, single = MultipleChoiceModel(CONFIG), ClassifierModel(CONFIG, 1)
-  choice(batch())
-  single({name: value[:, 0] for name, value in batch().items()})
+def make_models() -> tuple[MultipleChoiceModel, ClassifierModel]:
+  """Makes a multiple-choice model and a classifier of one class with the same random weights."""
+  multiple_choice, classifier = MultipleChoiceModel(CONFIG), ClassifierModel(CONFIG, 1)
   rng = np.random.default_rng(1)
-  for name, variable in choice.named_weights().items():
+  for name, variable in multiple_choice.named_weights().items():
     variable.assign(rng.normal(0, 0.4, variable.shape))
-    single.named_weights()[name].assign(variable)
-  return choice, single
+    classifier.named_weights()[name].assign(variable)
+  return multiple_choice, classifier
 
 
-def test_every_option_has_the_logit_it_has_alone() -> None:
-  choice, single = models()
-  logits = choice(batch()).numpy()
+def test_the_logit_of_an_option_is_that_of_its_sequence_alone() -> None:
+  multiple_choice, classifier = make_models()
+  batch = make_batch()
+  logits = multiple_choice(batch).numpy()
   assert logits.dtype == np.float32
-  for row, column in np.ndindex(*LENGTHS.shape):
-    length = LENGTHS[row, column]
-    if not length:
-      assert logits[row, column] == np.float32(-1e9)
+  for example, option in np.ndindex(*LENGTHS.shape):
+    length = LENGTHS[example, option]
+    if length == 0:
+      assert logits[example, option] == np.float32(-1e9)
       continue
-    alone = single(
-      {name: value[row, column, None, :length] for name, value in batch().items() if name != "option_mask"}
-    )
-    np.testing.assert_allclose(logits[row, column], alone[0, 0], atol=1e-5)
+    sequence = {name: batch[name][example, option, None, :length] for name in batch if name != "option_mask"}
+    np.testing.assert_allclose(logits[example, option], classifier(sequence)[0, 0], atol=1e-5)
 
 
 def test_names_and_shapes_are_the_originals() -> None:
-  shapes = {name: tuple(variable.shape) for name, variable in models()[0].named_weights().items()}
+  multiple_choice, _ = make_models()
+  shapes = {name: tuple(variable.shape) for name, variable in multiple_choice.named_weights().items()}
   assert shapes == encoder_shapes(CONFIG) | {"output_weights": (1, 20), "output_bias": (1,)}
 
 
 def test_dropout_in_front_of_the_head_is_a_function_of_the_seed() -> None:
-  choice, _ = models()
-  np.testing.assert_array_equal(choice(batch()), choice(batch()))
-  first, again = (
-    choice(batch(), training=True, seed=tf.constant([1, 2])),
-    choice(batch(), training=True, seed=tf.constant([1, 2])),
-  )
-  np.testing.assert_array_equal(first, again)
+  multiple_choice, _ = make_models()
+  batch, seed = make_batch(), tf.constant([1, 2])
+  np.testing.assert_array_equal(multiple_choice(batch), multiple_choice(batch))
+  logits = multiple_choice(batch, training=True, seed=seed)
+  np.testing.assert_array_equal(logits, multiple_choice(batch, training=True, seed=seed))
   is_option = LENGTHS > 0
-  assert np.all(first.numpy()[is_option] != choice(batch()).numpy()[is_option])
+  assert np.all(logits.numpy()[is_option] != multiple_choice(batch).numpy()[is_option])

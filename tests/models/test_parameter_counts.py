@@ -1,4 +1,4 @@
-"""The number of parameters of every named model, exactly."""
+"""The number of parameters of every named model equals the paper's and that of a closed form."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from albert.models.heads import PretrainingModel
 from tests.thorough import thorough_except
 
 
-def parameters(config: ModelConfig) -> dict[str, int]:
-  """Name -> number of elements. Built as a graph, which allocates nothing, so xxlarge is no trouble."""
+def count_parameters(config: ModelConfig) -> dict[str, int]:
+  """Returns the number of elements of each weight.
+
+  The model is built in a graph, which allocates no memory for its weights. So even xxlarge can be built.
+  """
   with tf.Graph().as_default():
     model = PretrainingModel(config)
-    named = model.named_weights()
-    assert {id(v) for v in named.values()} == {id(v) for v in model.trainable_variables}
-    return {name: math.prod(variable.shape) for name, variable in named.items()}
+    variables = model.named_weights()
+    assert {id(variable) for variable in variables.values()} == {id(variable) for variable in model.trainable_variables}
+    return {name: math.prod(variable.shape) for name, variable in variables.items()}
 
 
 @pytest.mark.parametrize(
@@ -30,13 +33,13 @@ def parameters(config: ModelConfig) -> dict[str, int]:
     ("albert_xxlarge", 222_595_584),
   ],
 )
-def test_encoder_and_pooler_have_the_papers_parameters(name, expected):
-  counts = parameters(named_model(name))
-  assert sum(count for key, count in counts.items() if key.startswith("bert/")) == expected
+def test_encoder_and_pooler_have_the_papers_number_of_parameters(name, expected):
+  counts = count_parameters(named_model(name))
+  assert sum(count for weight, count in counts.items() if weight.startswith("bert/")) == expected
 
 
 def closed_form(config: ModelConfig) -> int:
-  """Encoder, pooler and heads, by arithmetic."""
+  """Computes the number of parameters of the encoder, the pooler and the heads from the sizes of the model."""
   v, e, h, f = config.vocab_size, config.embedding_size, config.hidden_size, config.intermediate_size
   embeddings = (v + config.max_position_embeddings + config.type_vocab_size) * e + 2 * e
   projection = 0 if e == h else e * h + h
@@ -47,21 +50,21 @@ def closed_form(config: ModelConfig) -> int:
   return embeddings + projection + attention + feed_forward + pooler + heads
 
 
-# Without sharing every layer has variables of its own, which take long to make.
-_MANY_VARIABLES = {"bert_base", "bert_large", "bert_xlarge"}
+# These models share no weights. So each layer has its own variables, which take long to make.
+_MODELS_WITH_MANY_VARIABLES = {"bert_base", "bert_large", "bert_xlarge"}
 
 
 @pytest.mark.parametrize(
   "name",
   [
-    pytest.param(name, marks=pytest.mark.thorough) if name in _MANY_VARIABLES else name
+    pytest.param(name, marks=pytest.mark.thorough) if name in _MODELS_WITH_MANY_VARIABLES else name
     for name in MODELS
     if not name.endswith(("_v1", "_v2"))
   ],
 )
 def test_named_models_agree_with_the_closed_form(name):
   config = named_model(name)
-  assert sum(parameters(config).values()) == closed_form(config)
+  assert sum(count_parameters(config).values()) == closed_form(config)
 
 
 @pytest.mark.parametrize("sharing", thorough_except(["ffn"], ["all", "attention", "ffn", "none"]))
@@ -78,4 +81,4 @@ def test_sharing_and_groups_agree_with_the_closed_form(sharing):
     max_position_embeddings=32,
     sharing=sharing,
   )
-  assert sum(parameters(config).values()) == closed_form(config)
+  assert sum(count_parameters(config).values()) == closed_form(config)

@@ -1,9 +1,10 @@
-"""bfloat16: what stays float32, and how far 50 steps of training lead from those in float32."""
+"""Precision bfloat16: which operations and variables stay float32, and how near 50 training steps stay to float32."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,13 +12,14 @@ import tensorflow as tf
 
 from albert.config.run import OptimizerConfig, PretrainingConfig
 from albert.models.classifier import ClassifierModel
+from albert.models.encoder_model import EncoderModel
 from albert.models.heads import LinearHead
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.models.squad_heads import SquadV1Model
 from albert.optimizers.factory import make_optimizer
 from albert.tasks.pretraining import PretrainingTask
 from albert.training.global_state import dtype_policy
-from tests.models.built import pretraining_model
+from tests.models.build_models import build_pretraining_model
 from tests.parity.bfloat16 import CONFIG, make_batch, rows
 from tests.parity.rows import assert_ok
 
@@ -26,21 +28,22 @@ SEED = tf.constant([1, 2])
 
 @pytest.fixture
 def bfloat16() -> Iterator[None]:
+  """Models that the test builds compute in bfloat16."""
   with dtype_policy("bfloat16"):
     yield
 
 
 def dtypes_by_operation() -> dict[str, set[str]]:
-  """Kind of operation -> the types it computes in, over the graph of losses and gradients."""
-  model, task = pretraining_model(CONFIG), PretrainingTask(CONFIG, PretrainingConfig())
+  """Returns kind of operation -> the types of its results, in the graph of the pretraining losses and gradients."""
+  model, task = build_pretraining_model(CONFIG), PretrainingTask(CONFIG, PretrainingConfig())
   variables = list(model.named_weights().values())
 
   @tf.function(autograph=False)
   def step(inputs: dict[str, tf.Tensor]):
     with tf.GradientTape() as tape:
       sums = task.forward(model, inputs, training=True, seed=SEED).sums
-      loss = tf.add_n([value.total / value.weight for value in sums.values()])
-    return loss, [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
+      loss = tf.add_n([weighted_sum.total / weighted_sum.weight for weighted_sum in sums.values()])
+    return loss, [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
 
   dtypes: dict[str, set[str]] = defaultdict(set)
   graph = step.get_concrete_function(make_batch(0)).graph
@@ -53,23 +56,23 @@ def dtypes_by_operation() -> dict[str, set[str]]:
 
 def test_softmax_statistics_and_losses_are_float32(bfloat16):
   dtypes = dtypes_by_operation()
-  # With deterministic operations, which the Estimator asks for, TensorFlow composes the loss of a LogSoftmax.
+  # With deterministic operations, which the Estimator switches on, TensorFlow computes the loss with a LogSoftmax.
   loss = "LogSoftmax" if dtypes["LogSoftmax"] else "SparseSoftmaxCrossEntropyWithLogits"
   for kind in ("Softmax", loss, "Rsqrt", "Mean"):
     assert dtypes[kind] == {"float32"}, kind
   assert dtypes["ResourceGather"] == {"float32"}  # embeddings are summed before they are rounded
-  products = {kind: dtypes[kind] for kind in ("MatMul", "BatchMatMulV2", "Einsum") if dtypes[kind]}
-  assert products
-  assert all("bfloat16" in types for types in products.values())
+  dtypes_of_products = [dtypes[kind] for kind in ("MatMul", "BatchMatMulV2", "Einsum") if dtypes[kind]]
+  assert dtypes_of_products
+  assert all("bfloat16" in kind_dtypes for kind_dtypes in dtypes_of_products)
 
 
 @pytest.mark.thorough
 def test_float32_has_no_bfloat16_anywhere():
-  assert all("bfloat16" not in types for types in dtypes_by_operation().values())
+  assert all("bfloat16" not in dtypes for dtypes in dtypes_by_operation().values())
 
 
 def test_variables_and_slots_are_float32(bfloat16):
-  variables = pretraining_model(CONFIG).named_weights()
+  variables = build_pretraining_model(CONFIG).named_weights()
   optimizer = make_optimizer(OptimizerConfig(optimizer="lamb"), 0.1)
   optimizer.build(list(variables.values()))
   for variable in variables.values():
@@ -77,57 +80,75 @@ def test_variables_and_slots_are_float32(bfloat16):
     assert {slot.dtype for slot in optimizer.slots(variable).values()} == {tf.float32}
 
 
-def assert_product(logits: tf.Tensor, hidden: tf.Tensor, matrix: tf.Variable, bias: tf.Variable) -> None:
-  """The logits are the product in float64 but for float32's rounding; bfloat16's is a thousandth of the largest."""
+def to_float64(tensor: tf.Tensor | tf.Variable) -> np.ndarray:
+  return tf.cast(tensor, tf.float32).numpy().astype(np.float64)
+
+
+def assert_computed_in_float32(logits: tf.Tensor, hidden: tf.Tensor, matrix: tf.Variable, bias: tf.Variable) -> None:
+  """Checks that the logits equal hidden x matrix^T + bias within the rounding of float32.
+
+  The tolerance is a millionth of the largest logit. The rounding of bfloat16 would be a thousandth.
+  """
   assert (hidden.dtype, logits.dtype) == (tf.bfloat16, tf.float32)
-  states, weights = (tf.cast(value, tf.float32).numpy().astype(np.float64) for value in (hidden, matrix))
-  products = states @ weights.T + bias.numpy()
-  np.testing.assert_allclose(logits, products, rtol=1e-6, atol=1e-6 * np.abs(products).max())
+  expected = to_float64(hidden) @ to_float64(matrix).T + to_float64(bias)
+  np.testing.assert_allclose(logits, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
 
 
 def test_logits_of_pretraining_are_multiplied_in_float32(bfloat16):
-  model, inputs = pretraining_model(CONFIG), make_batch(0)
-  output, head = model(inputs), model.masked_lm
+  model, inputs = build_pretraining_model(CONFIG), make_batch(0)
+  output = model(inputs)
   encoded = model.encoder(inputs, positions=inputs["masked_lm_positions"])
+  head = model.masked_lm
   hidden = head.layer_norm(head.activation(head.transform(encoded.sequence_output)))
-  assert_product(output.masked_lm_logits, hidden, model.encoder.embeddings.word_embeddings, head.output_bias)
+  embeddings = model.encoder.embeddings.word_embeddings
+  assert_computed_in_float32(output.masked_lm_logits, hidden, embeddings, head.output_bias)
   head = model.sentence
-  assert_product(output.sentence_logits, encoded.pooled_output, head.output_weights, head.output_bias)
+  assert_computed_in_float32(output.sentence_logits, encoded.pooled_output, head.output_weights, head.output_bias)
 
 
-def squad_v1(inputs: dict[str, tf.Tensor]) -> tuple[SquadV1Model, tf.Tensor, str]:
+class TaskLogits(NamedTuple):
+  """A model with one linear head, its logits, and the name of the encoder's output that the head multiplies."""
+
+  model: EncoderModel
+  logits: tf.Tensor
+  head_input: str
+
+
+def squad_v1(inputs: dict[str, tf.Tensor]) -> TaskLogits:
   model = SquadV1Model(CONFIG)
-  every = tf.ones_like(inputs["input_mask"])
-  spans = model(inputs | {"input_mask": every, "p_mask": 1 - every})
-  return model, tf.stack(spans, axis=-1), "sequence_output"
+  start_and_end = model(inputs | {"p_mask": tf.zeros_like(inputs["input_ids"])})
+  return TaskLogits(model, tf.stack(start_and_end, axis=-1), "sequence_output")
 
 
-def classifier(inputs: dict[str, tf.Tensor]) -> tuple[ClassifierModel, tf.Tensor, str]:
+def classifier(inputs: dict[str, tf.Tensor]) -> TaskLogits:
   model = ClassifierModel(CONFIG, 3)
-  return model, model(inputs), "pooled_output"
+  return TaskLogits(model, model(inputs), "pooled_output")
 
 
-def multiple_choice(inputs: dict[str, tf.Tensor]) -> tuple[MultipleChoiceModel, tf.Tensor, str]:
+def multiple_choice(inputs: dict[str, tf.Tensor]) -> TaskLogits:
   model = MultipleChoiceModel(CONFIG)
-  options = {name: value[tf.newaxis] for name, value in inputs.items()}
+  options = {name: tensor[tf.newaxis] for name, tensor in inputs.items()}  # one question
   logits = model(options | {"option_mask": tf.ones(options["input_ids"].shape[:2])})
-  return model, logits[0, :, tf.newaxis], "pooled_output"
+  return TaskLogits(model, logits[0, :, tf.newaxis], "pooled_output")
 
 
-@pytest.mark.parametrize("run", [squad_v1, classifier, multiple_choice])
-def test_logits_of_tasks_are_multiplied_in_float32(bfloat16, run):
-  inputs = {name: value for name, value in make_batch(0).items() if name in ("input_ids", "segment_ids")}
+@pytest.mark.parametrize("run_model", [squad_v1, classifier, multiple_choice])
+def test_logits_of_tasks_are_multiplied_in_float32(bfloat16, run_model):
+  batch = make_batch(0)
+  inputs = {name: batch[name] for name in ("input_ids", "segment_ids")}
   inputs["input_mask"] = tf.ones_like(inputs["input_ids"])
-  model, logits, states = run(inputs)
-  hidden = getattr(model.encoder(inputs), states)
-  assert_product(logits, hidden, model.head.output_weights, model.head.output_bias)
+  model, logits, head_input = run_model(inputs)
+  hidden = getattr(model.encoder(inputs), head_input)
+  assert_computed_in_float32(logits, hidden, model.head.output_weights, model.head.output_bias)
 
 
-def test_no_two_of_many_tokens_tie_in_bfloat16(bfloat16):
+def test_all_tokens_of_a_sequence_have_different_logits_in_bfloat16(bfloat16):
+  """Logits in bfloat16 would have many ties, and the best start of an answer would be arbitrary."""
+  num_sequences, length = 16, 384
   head = LinearHead(2, 0.02, name="squad")
-  states = np.random.default_rng(0).standard_normal((16, 384, 64))
-  starts = head(tf.constant(states, tf.bfloat16)).numpy()[..., 0]
-  assert [len(np.unique(row)) for row in starts] == [384] * 16
+  states = np.random.default_rng(0).standard_normal((num_sequences, length, 64))
+  start_logits = head(tf.constant(states, tf.bfloat16)).numpy()[..., 0]
+  assert [len(np.unique(sequence_logits)) for sequence_logits in start_logits] == [length] * num_sequences
 
 
 @pytest.mark.thorough

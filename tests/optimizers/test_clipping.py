@@ -1,4 +1,4 @@
-"""The clip of the global norm, and the norm itself."""
+"""Clipping by the global norm, compared with TensorFlow and NumPy. Gradients of embeddings are sums of rows."""
 
 from __future__ import annotations
 
@@ -12,50 +12,48 @@ from tests.reference import optimizers as reference
 DENSE = np.array([[3.0, -4.0]], np.float32)
 ROWS = np.array([[1.0, 2.0], [3.0, 4.0], [-5.0, 6.0]], np.float32)
 INDICES = [2, 0, 2]
+# The norm counts each row alone, as in TensorFlow: 3^2 + 4^2 = 25 for DENSE and 1 + 4 + 9 + 16 + 25 + 36 = 91 for ROWS.
+NORM = np.sqrt(25 + 91)
 
 
-def gradients() -> list[Gradient]:
-  return densify([tf.constant(DENSE), tf.IndexedSlices(tf.constant(ROWS), tf.constant(INDICES), tf.constant([4, 2]))])
+def sparse_gradient(rows: slice = slice(None)) -> tf.IndexedSlices:
+  """Returns the gradient of a table of four rows: ROWS are added to its rows INDICES."""
+  return tf.IndexedSlices(tf.constant(ROWS[rows]), tf.constant(INDICES[rows]), tf.constant([4, 2]))
+
+
+def dense_gradients() -> list[Gradient]:
+  return densify([tf.constant(DENSE), sparse_gradient()])
 
 
 @pytest.mark.parametrize("limit", [0.5, 1.0, 9.0, 1000.0])
-def test_clip_is_that_of_tensorflow_which_counts_rows(limit):
-  clipped, norm = clip_by_global_norm(gradients(), limit)
-  sparse = tf.IndexedSlices(tf.constant(ROWS), tf.constant(INDICES), tf.constant([4, 2]))
-  expected, expected_norm = tf.clip_by_global_norm([tf.constant(DENSE), sparse], limit)
+def test_clipped_gradients_and_their_norm_equal_tensorflows(limit):
+  clipped, norm = clip_by_global_norm(dense_gradients(), limit)
+  expected, expected_norm = tf.clip_by_global_norm([tf.constant(DENSE), sparse_gradient()], limit)
   assert float(norm) == pytest.approx(float(expected_norm), rel=1e-6)
-  for a, b in zip(clipped, expected, strict=True):
-    np.testing.assert_allclose(a, tf.convert_to_tensor(b), rtol=1e-6)
+  for gradient, expected_gradient in zip(clipped, expected, strict=True):
+    np.testing.assert_allclose(gradient, tf.convert_to_tensor(expected_gradient), rtol=1e-6)
 
 
-def test_clip_against_numpy():
-  summed = np.zeros((4, 2))
-  np.add.at(summed, INDICES, ROWS.astype(np.float64))
-  truth = reference.clip_by_global_norm({"a": DENSE, "b": summed}, 2.0, {"b": float((ROWS**2).sum())})
-  clipped, norm = clip_by_global_norm(gradients(), 2.0)
-  np.testing.assert_allclose(clipped[0], truth["a"], rtol=1e-6)
-  np.testing.assert_allclose(clipped[1], truth["b"], rtol=1e-6)
-  assert float(norm) == pytest.approx(np.sqrt(25 + 91), rel=1e-6)
+def test_clipped_gradients_equal_numpys():
+  table = np.zeros((4, 2))
+  np.add.at(table, INDICES, ROWS.astype(np.float64))
+  expected = reference.clip_by_global_norm({"dense": DENSE, "table": table}, 2.0, {"table": float((ROWS**2).sum())})
+  clipped, norm = clip_by_global_norm(dense_gradients(), 2.0)
+  np.testing.assert_allclose(clipped[0], expected["dense"], rtol=1e-6)
+  np.testing.assert_allclose(clipped[1], expected["table"], rtol=1e-6)
+  assert float(norm) == pytest.approx(NORM, rel=1e-6)
 
 
-def test_no_limit_no_clip():
-  clipped, norm = clip_by_global_norm(gradients(), 0.0)
+def test_a_limit_of_zero_clips_nothing():
+  clipped, norm = clip_by_global_norm(dense_gradients(), 0.0)
   np.testing.assert_array_equal(clipped[0], DENSE)
-  assert float(norm) == pytest.approx(np.sqrt(25 + 91), rel=1e-6)
+  assert float(norm) == pytest.approx(NORM, rel=1e-6)
 
 
-def test_parts_of_a_batch_add_up():
-  """Rows cut among parts and summed give what all rows give at once: neither the gradient nor its norm changes."""
-  whole = gradients()
-  parts = [
-    densify(
-      [
-        tf.constant(DENSE) * share,
-        tf.IndexedSlices(tf.constant(ROWS[cut]), tf.constant(INDICES[cut]), tf.constant([4, 2])),
-      ]
-    )
-    for share, cut in ((0.25, slice(0, 1)), (0.75, slice(1, 3)))
-  ]
-  summed = tf.nest.map_structure(tf.add, *parts)
-  for a, b in zip(tf.nest.flatten(summed), tf.nest.flatten(whole), strict=True):
-    np.testing.assert_allclose(a, b, rtol=1e-6)
+def test_the_gradients_of_micro_batches_add_up_to_those_of_the_batch():
+  """Neither the gradients nor the sums of squares for their norm depend on the division into micro-batches."""
+  first = densify([0.25 * tf.constant(DENSE), sparse_gradient(slice(0, 1))])
+  second = densify([0.75 * tf.constant(DENSE), sparse_gradient(slice(1, 3))])
+  total = tf.nest.map_structure(tf.add, first, second)
+  for actual, expected in zip(tf.nest.flatten(total), tf.nest.flatten(dense_gradients()), strict=True):
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""The learning rate against its closed form."""
+"""Learning rate schedules, compared with their closed form."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from albert.optimizers.schedules import WarmupPolynomialDecay, make_schedule
 
 
 @pytest.mark.parametrize(("warmup", "total", "end", "power"), [(5, 20, 0.0, 1.0), (0, 7, 0.0, 1.0), (3, 9, 0.1, 2.0)])
-def test_closed_form(warmup, total, end, power):
+def test_warm_up_is_linear_and_decay_is_polynomial(warmup, total, end, power):
   schedule = WarmupPolynomialDecay(0.8, warmup, total, end=end, power=power)
-  for t in range(total + 3):
-    expected = 0.8 * t / warmup if t < warmup else end + (0.8 - end) * (1 - min(t, total) / total) ** power
-    assert float(schedule(tf.constant(t, tf.int64))) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+  for step in range(total + 3):
+    remaining = 1 - min(step, total) / total
+    expected = 0.8 * step / warmup if step < warmup else end + (0.8 - end) * remaining**power
+    assert float(schedule(tf.constant(step, tf.int64))) == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
 def test_the_papers_schedule():
   schedule = make_schedule(OptimizerConfig(learning_rate=0.00176, num_warmup_steps=3125), 125_000, 4096)
-  rates = [float(schedule(tf.constant(t))) for t in (0, 1, 3124, 3125, 62_500, 125_000)]
+  rates = [float(schedule(tf.constant(step))) for step in (0, 1, 3124, 3125, 62_500, 125_000)]
   expected = [0, 0.00176 / 3125, 0.00176 * 3124 / 3125, 0.00176 * (1 - 1 / 40), 0.00088, 0]
   np.testing.assert_allclose(rates, expected, rtol=1e-5, atol=1e-12)
 
 
-def test_square_root_scaling():
+def test_the_rate_is_scaled_with_the_square_root_of_the_batch_size():
   config = OptimizerConfig(learning_rate=0.00176, num_warmup_steps=0, scale_learning_rate=True)
-  assert make_schedule(config, 10, 1024).peak == pytest.approx(0.00088)
+  assert make_schedule(config, 10, 1024).peak == pytest.approx(0.00176 * (1024 / 4096) ** 0.5)
 
 
 def test_a_scaled_rate_that_overflows_is_refused():
@@ -39,8 +40,8 @@ def test_a_scaled_rate_that_overflows_is_refused():
 
 def test_serialization_round_trip():
   schedule = WarmupPolynomialDecay(0.8, 3, 9, end=0.1, power=2.0)
-  again = WarmupPolynomialDecay.from_config(schedule.get_config())
-  assert [float(again(t)) for t in range(12)] == [float(schedule(t)) for t in range(12)]
+  deserialized = WarmupPolynomialDecay.from_config(schedule.get_config())
+  assert [float(deserialized(step)) for step in range(12)] == [float(schedule(step)) for step in range(12)]
 
 
 def test_more_warmup_than_steps_is_refused():

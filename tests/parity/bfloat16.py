@@ -16,7 +16,7 @@ from albert.optimizers.schedules import WarmupPolynomialDecay
 from albert.tasks.pretraining import PretrainingTask
 from albert.training.global_state import dtype_policy
 from tests.golden.make_tiny_albert import batch, random_weights
-from tests.models.built import pretraining_model
+from tests.models.build_models import build_pretraining_model
 from tests.parity.rows import Row
 
 CONFIG = ModelConfig(
@@ -55,7 +55,7 @@ def train_with_precision(precision: str, optimizer_name: str) -> np.ndarray:
 
 def _train(optimizer_name: str) -> np.ndarray:
   """Trains with the current precision. CONFIG has dropout for other tests; here it is off (training=False)."""
-  model = pretraining_model(CONFIG, random_weights(CONFIG, 3))
+  model = build_pretraining_model(CONFIG, random_weights(CONFIG, 3))
   task = PretrainingTask(CONFIG, PretrainingConfig())
   variables = list(model.named_weights().values())
   schedule = WarmupPolynomialDecay(PEAK_RATES[optimizer_name], 10, 2 * STEPS)

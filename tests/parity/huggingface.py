@@ -22,7 +22,7 @@ from albert.weights.files import open_weights
 from albert.weights.names import POOLER, encoder_shapes
 from tests.convert.files_of_weights import write_tf1
 from tests.golden.make_tiny_albert import random_weights
-from tests.models.built import assign, encoder, pretraining_model
+from tests.models.build_models import assign_weights, build_encoder, build_pretraining_model
 from tests.parity.rows import Row, Unavailable, largest_difference
 
 CONFIG = ModelConfig(
@@ -120,7 +120,7 @@ def to_tensors(inputs: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
 def encode(config: ModelConfig, weights: dict[str, np.ndarray], inputs: dict[str, np.ndarray]) -> Any:
   """Returns the outputs of our encoder. The weights of heads are ignored."""
   encoder_weights = {name: value for name, value in weights.items() if name.startswith("bert/")}
-  return encoder(config, encoder_weights)(to_tensors(inputs))
+  return build_encoder(config, encoder_weights)(to_tensors(inputs))
 
 
 def export(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray], architecture: str = "") -> Path:
@@ -142,7 +142,7 @@ def pretraining_model_rows(directory: Path, name: str) -> Iterator[Row]:
   weights, inputs = random_weights(config, 3), random_inputs(config)
   theirs = run_theirs(export(directory, config, weights), "AlbertForPreTraining", inputs)
   all_positions = np.tile(np.arange(inputs["input_ids"].shape[1]), (len(inputs["input_ids"]), 1))
-  ours = pretraining_model(config, weights)(to_tensors(inputs | {"masked_lm_positions": all_positions}))
+  ours = build_pretraining_model(config, weights)(to_tensors(inputs | {"masked_lm_positions": all_positions}))
   difference = largest_difference(ours.masked_lm_logits, theirs.prediction_logits)
   yield Row(f"masked LM logits ({name})", compared_with, difference, LOGITS_TOLERANCE)
   difference = largest_difference(ours.sentence_logits, theirs.sop_logits)
@@ -182,7 +182,7 @@ def linear_head_rows(directory: Path, head: str, classes: int, architecture: str
   linear = LinearHead(classes, 0.02, name="head")
   linear(head_input)
   head_weights = {f"head/{name}": weights[f"{prefix}{name}"] for name in ("output_weights", "output_bias")}
-  assign(linear.named_weights("head"), head_weights)
+  assign_weights(linear.named_weights("head"), head_weights)
   ours = linear(head_input).numpy()
   if architecture == "AlbertForMultipleChoice":  # two questions of two options
     inputs = {name: value.reshape(2, 2, -1) for name, value in inputs.items()}
@@ -240,7 +240,7 @@ def squad_v2_rows(directory: Path) -> Iterator[Row]:
   model = SquadV2Model(CONFIG)
   batch, starts = to_tensors(inputs | {P_MASK: p_mask}), tf.constant(start_positions, tf.int32)
   model(batch, start_positions=starts)  # creates the variables
-  assign(model.named_weights(), weights)
+  assign_weights(model.named_weights(), weights)
   ours = model(batch, start_positions=starts)
   is_allowed = p_mask == 0
   pairs = {
@@ -263,7 +263,8 @@ def masked_lm_rows(directory: Path) -> Iterator[Row]:
     "cls/seq_relationship/output_bias": np.zeros(2, np.float32),
   }
   all_positions = np.tile(np.arange(inputs["input_ids"].shape[1]), (len(inputs["input_ids"]), 1))
-  ours = pretraining_model(CONFIG, weights | sentence)(to_tensors(inputs | {"masked_lm_positions": all_positions}))
+  model = build_pretraining_model(CONFIG, weights | sentence)
+  ours = model(to_tensors(inputs | {"masked_lm_positions": all_positions}))
   yield Row(
     "AlbertForMaskedLM", compared_with, largest_difference(ours.masked_lm_logits, theirs.logits), LOGITS_TOLERANCE
   )

@@ -17,7 +17,7 @@ from albert.optimizers.factory import make_optimizer
 from albert.optimizers.lamb import LAMB
 from albert.optimizers.schedules import WarmupPolynomialDecay
 from tests.optimizers.test_factory import train as train_a_little
-from tests.optimizers.test_lamb_adamw import reference, train
+from tests.optimizers.test_lamb_adamw import train, train_reference
 from tests.parity.rows import Row, Unavailable, largest_difference
 
 STEPS = 7
@@ -32,7 +32,7 @@ def numpy_rows() -> Iterator[Row]:
   for optimizer_class, title in ((LAMB, "LAMB"), (AdamW, "AdamW")):
     for is_corrected in (False, True):
       weights = train(optimizer_class(0.02, weight_decay_rate=0.1, bias_correction=is_corrected), STEPS)
-      expected = reference(
+      expected = train_reference(
         lambda _: 0.02, STEPS, rescale=optimizer_class is LAMB, decay=0.1, bias_correction=is_corrected
       )
       quantity = f"{title}, {STEPS} steps{', bias corrected' if is_corrected else ''}: weights"

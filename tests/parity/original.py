@@ -12,7 +12,7 @@ from albert.optimizers.factory import make_optimizer
 from albert.tasks.pretraining import PretrainingTask
 from albert.training.loop import Trainer
 from albert.training.run_plan import TrainingPlan
-from tests.models.built import pretraining_model
+from tests.models.build_models import build_pretraining_model
 from tests.parity.golden import Golden, as_batch
 from tests.parity.rows import Row, largest_difference, relative_distance
 
@@ -23,7 +23,7 @@ TRAINING_TOLERANCE = 1e-4
 
 def output_rows(recorded: Golden, compared_with: str) -> Iterator[Row]:
   """Compares embeddings, every layer, the pooled output and both heads."""
-  model, batch = pretraining_model(recorded.config, recorded.weights), as_batch(recorded.batch)
+  model, batch = build_pretraining_model(recorded.config, recorded.weights), as_batch(recorded.batch)
   output = model(batch)
   encoded = model.encoder(batch)
   pairs = {"embedding output": (encoded.embedding_output, recorded.embedding_output)}
@@ -44,7 +44,7 @@ def training_rows(recorded: Golden, optimizer: str, compared_with: str) -> Itera
   losses, weights = recorded.training[optimizer]
   strategy = tf.distribute.OneDeviceStrategy("CPU:0")
   with strategy.scope():
-    model = pretraining_model(recorded.config, recorded.weights)
+    model = build_pretraining_model(recorded.config, recorded.weights)
     trainer = Trainer(
       PretrainingTask(recorded.config, PretrainingConfig()),
       model,

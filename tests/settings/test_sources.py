@@ -1,4 +1,4 @@
-"""Settings: the value of each one comes from a flag, the run in output_dir, the recipe, or the default."""
+"""Tests of settings: each one comes from a flag, from the run in output_dir, from the recipe, or is the default."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from albert.tasks.glue.data import make_spec
 from albert.tasks.glue.specs import ClassifierConfig
 from tests.synthetic import TINY_MODEL
 
+# Task -> the settings of the data that the run of the task recorded.
 DATA = {
   "classifier": {"task_name": "RTE", "data_dir": "/data", "max_seq_length": 48, "labels": "entailment,not_entailment"},
   "squad": {
@@ -33,9 +34,12 @@ DATA = {
 }
 
 
-def write_run(directory: Path, task: str, *, checkpoint: bool = True, **changes: Any) -> Path:
-  """Writes the config.json of a run, in an older form without the name of the recipe, and an empty checkpoint."""
-  values: dict[str, Any] = {
+def write_run(directory: Path, task: str, *, with_checkpoint: bool = True, **changes: Any) -> Path:
+  """Writes the files of a run: its config.json, its vocabulary and an empty checkpoint. Returns its directory.
+
+  The config.json is one of an earlier version, without the name of the recipe. `changes` replace its sections.
+  """
+  config: dict[str, Any] = {
     "task": task,
     "model": TINY_MODEL.to_dict(),
     "optimizer": {"optimizer": "adamw", "learning_rate": 0.25, "num_warmup_steps": 2, "warmup_proportion": 0.0},
@@ -56,9 +60,9 @@ def write_run(directory: Path, task: str, *, checkpoint: bool = True, **changes:
     "init_from_shallower": False,
   }
   directory.mkdir(parents=True)
-  (directory / "config.json").write_text(json.dumps(values | changes))
+  (directory / "config.json").write_text(json.dumps(config | changes))
   (directory / "spiece.model").write_bytes(b"the vocabulary of the run")
-  if checkpoint:
+  if with_checkpoint:
     (directory / "checkpoints" / "step-7").mkdir(parents=True)
   return directory
 
@@ -73,10 +77,11 @@ def test_later_commands_use_the_settings_of_the_run(tmp_path: Path, task: str) -
   train = config.train
   assert (train.select_checkpoint, train.seed, train.train_batch_size, train.precision) == ("best", 3, 4, "bfloat16")
   # The vocabulary is the copy in output_dir. The training shards are not needed, and may have been deleted.
-  changed = {"spm_model_file": f"{run}/spiece.model", "input_file": ""}
-  for name, value in DATA[task].items():
-    assert getattr(data, name) == changed.get(name, value)
-  assert data.spm_model_file == f"{run}/spiece.model"  # type: ignore[attr-defined]
+  expected = {**DATA[task], "spm_model_file": f"{run}/spiece.model"}
+  if task == "pretraining":
+    expected["input_file"] = ""
+  for name, value in expected.items():
+    assert getattr(data, name) == value
   # Settings that depend on the machine or on the command are not reused.
   assert (train.tpu, train.distribution_strategy) == ("", "auto")
   assert getattr(data, "num_processes", 0) == 0
@@ -91,28 +96,33 @@ def test_training_is_resumed_with_no_other_flag_than_output_dir(tmp_path: Path, 
   config = Settings(task, {"output_dir": str(run), "do_train": True}).run_config()
   assert (config.init_checkpoint, config.from_scratch) == ("/weights", False)
   assert (config.train.num_train_steps, config.train.input_parts) == (7, 2)
-  data = Settings(task, {"output_dir": str(run), "do_train": True}).data_config()
-  assert (
-    data.reusable_values().items() >= {name: v for name, v in DATA[task].items() if name != "spm_model_file"}.items()
-  )
-  scratch = write_run(tmp_path / "scratch", task, init_checkpoint="")
-  assert Settings(task, {"output_dir": str(scratch), "do_train": True}).run_config().from_scratch
+  values = Settings(task, {"output_dir": str(run), "do_train": True}).data_config().reusable_values()
+  for name, value in DATA[task].items():
+    if name != "spm_model_file":
+      assert values[name] == value
+  run_from_scratch = write_run(tmp_path / "scratch", task, init_checkpoint="")
+  assert Settings(task, {"output_dir": str(run_from_scratch), "do_train": True}).run_config().from_scratch
 
 
 def test_the_recipe_of_a_run_gives_the_values_that_the_run_did_not_record(tmp_path: Path) -> None:
-  older = write_run(tmp_path / "older", "classifier")
-  settings = Settings("classifier", {"output_dir": str(older)})
+  def settings_of_run(name: str, task: str, **changes: Any) -> Settings:
+    return Settings(task, {"output_dir": str(write_run(tmp_path / name, task, **changes))})
+
+  # A run of an earlier version has the recipe of its task.
+  settings = settings_of_run("older", "classifier")
   assert settings.recipe.name == settings.run_config().recipe == "glue_rte"
   assert settings.run_config().train.eval_every_steps == 100
-  recorded = write_run(tmp_path / "recorded", "classifier", recipe="glue_cola")
-  assert Settings("classifier", {"output_dir": str(recorded)}).run_config().train.eval_every_steps == 500
-  without = write_run(tmp_path / "without", "squad", recipe="none")
-  assert Settings("squad", {"output_dir": str(without)}).run_config().train.save_checkpoints_steps == 5000
-  gone = write_run(tmp_path / "gone", "classifier", recipe="/gone.json")
-  assert Settings("classifier", {"output_dir": str(gone)}).run_config().recipe == "/gone.json"
+  settings = settings_of_run("recorded", "classifier", recipe="glue_cola")
+  assert settings.run_config().train.eval_every_steps == 500
+  settings = settings_of_run("without", "squad", recipe="none")
+  assert settings.run_config().train.save_checkpoints_steps == 5000
+  # The file of the recipe does not exist any more.
+  settings = settings_of_run("gone", "classifier", recipe="/gone.json")
+  assert settings.run_config().recipe == "/gone.json"
 
 
-MAY_DIFFER: dict[str, dict[str, Any]] = {
+# Task -> flags that do not affect the training.
+FLAGS_THAT_MAY_DIFFER: dict[str, dict[str, Any]] = {
   "classifier": {"eval_batch_size": 5, "precision": "float32", "data_dir": "/other", "task_name": "rte", "tpu": "x"},
   "squad": {"max_eval_steps": 5, "keep_checkpoints": 2, "null_score_diff_threshold": 1.5, "input_parts": 1},
   "race": {"save_checkpoints_steps": 9, "log_every_steps": 3, "predict_file": "/other", "pad_to_max_length": True},
@@ -120,16 +130,17 @@ MAY_DIFFER: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("task", MAY_DIFFER)
+@pytest.mark.parametrize("task", FLAGS_THAT_MAY_DIFFER)
 def test_a_flag_that_does_not_affect_training_replaces_the_value_of_the_run(tmp_path: Path, task: str) -> None:
   run = write_run(tmp_path / "run", task)
-  settings = Settings(task, {"output_dir": str(run), "do_eval": True, **MAY_DIFFER[task]})
+  settings = Settings(task, {"output_dir": str(run), "do_eval": True, **FLAGS_THAT_MAY_DIFFER[task]})
   config, data = settings.run_config(), settings.data_config()
-  for name, value in MAY_DIFFER[task].items():
+  for name, value in FLAGS_THAT_MAY_DIFFER[task].items():
     assert getattr(data if hasattr(data, name) else config.train, name) == value
   settings.check_task_settings(DATA[task])
 
 
+# Name of the case -> (task, a flag that contradicts its run, the beginning of the error).
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
   "checkpoint": ("race", {"select_checkpoint": "newest"}, "--select_checkpoint=newest: .* select_checkpoint = 'best'"),
   "model field": ("squad", {"num_hidden_layers": 3}, "--num_hidden_layers=3: the run in .* has num_hidden_layers = 2"),
@@ -160,7 +171,9 @@ def test_a_flag_that_contradicts_the_run_is_an_error(tmp_path: Path, case: str) 
     resolve()
 
 
-def test_flags_with_the_values_of_the_run_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_and_a_copy_of_the_vocabulary_do_not_contradict_the_run(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
   monkeypatch.chdir(tmp_path)
   run = write_run(tmp_path / "run", "race", init_checkpoint="weights", recipe="race")
   flags = {"output_dir": "run", "do_train": True, "init_checkpoint": f"{tmp_path}/weights", "num_train_steps": 7}
@@ -170,15 +183,14 @@ def test_flags_with_the_values_of_the_run_are_accepted(tmp_path: Path, monkeypat
   vocabulary.write_bytes((run / "spiece.model").read_bytes())
   settings = Settings("race", {**flags, "spm_model_file": str(vocabulary)})
   assert settings.data_config().spm_model_file == str(vocabulary)  # type: ignore[attr-defined]
-  vocabulary.write_bytes(b"another one")
-  with pytest.raises(
-    UserError, match=r"--spm_model_file=.*same\.model: the run in run has spm_model_file = 'run/spiece"
-  ):
+  vocabulary.write_bytes(b"another vocabulary")
+  message = r"--spm_model_file=.*same\.model: the run in run has spm_model_file = 'run/spiece"
+  with pytest.raises(UserError, match=message):
     settings.data_config()
 
 
 def test_a_task_without_training_data_uses_the_model_of_another_one(tmp_path: Path) -> None:
-  """AX has no training data: it is predicted with a model of MNLI, and its labels are those that the run recorded."""
+  """AX has no training data. It is predicted with a model of MNLI, and has the labels that the run of MNLI recorded."""
   data = {"task_name": "MNLI", "labels": "contradiction,entailment,neutral", "data_dir": "/data"}
   run = write_run(tmp_path / "mnli", "classifier", data=data)
   settings = Settings("classifier", {"output_dir": str(run), "do_predict": True, "task_name": "AX"})
@@ -187,10 +199,11 @@ def test_a_task_without_training_data_uses_the_model_of_another_one(tmp_path: Pa
   spec = make_spec(config)
   assert (spec.name, ",".join(spec.labels), config.data_dir) == ("AX", data["labels"], "/data")
   settings.check_task_settings(config.training_settings() | {"task_name": spec.model_of})
-  other = Settings("classifier", {"output_dir": str(write_run(tmp_path / "rte", "classifier")), "task_name": "AX"})
-  assert make_spec(other.data_config()).name == "AX"  # type: ignore[arg-type]
+  rte_run = write_run(tmp_path / "rte", "classifier")
+  settings = Settings("classifier", {"output_dir": str(rte_run), "task_name": "AX"})
+  assert make_spec(settings.data_config()).name == "AX"  # type: ignore[arg-type]
   with pytest.raises(UserError, match=r"--task_name=AX: the run in .*rte has task_name = 'RTE'"):
-    other.check_task_settings({"task_name": spec.model_of})
+    settings.check_task_settings({"task_name": spec.model_of})
 
 
 def test_the_error_names_the_way_to_train_a_finished_run_for_longer(tmp_path: Path) -> None:
@@ -201,11 +214,11 @@ def test_the_error_names_the_way_to_train_a_finished_run_for_longer(tmp_path: Pa
 
 
 def test_the_warm_up_is_a_default_unless_a_flag_or_a_run_gives_it(tmp_path: Path) -> None:
-  given = {"output_dir": str(tmp_path / "new"), "do_train": True}
-  assert Settings("race", given).run_config().warmup_is_default
-  assert Settings("race", given | {"warmup_proportion": 0.0}).run_config().warmup_is_default  # 0: not used
-  for flags in ({"num_warmup_steps": 0}, {"warmup_proportion": 0.1}):
-    assert not Settings("race", given | flags).run_config().warmup_is_default
+  flags = {"output_dir": str(tmp_path / "new"), "do_train": True}
+  assert Settings("race", flags).run_config().warmup_is_default
+  assert Settings("race", flags | {"warmup_proportion": 0.0}).run_config().warmup_is_default  # 0: not used
+  for warmup_flag in ({"num_warmup_steps": 0}, {"warmup_proportion": 0.1}):
+    assert not Settings("race", flags | warmup_flag).run_config().warmup_is_default
   run = write_run(tmp_path / "run", "race")
   assert not Settings("race", {"output_dir": str(run), "do_train": True}).run_config().warmup_is_default
 
@@ -216,13 +229,13 @@ def test_a_run_of_another_script_is_an_error(tmp_path: Path) -> None:
     Settings("squad", {"output_dir": str(run)})
 
 
-def test_settings_of_a_run_that_saved_nothing_are_not_reused(tmp_path: Path) -> None:
-  failed = write_run(tmp_path / "failed", "race", checkpoint=False)
+def test_settings_of_a_run_without_checkpoints_are_not_reused(tmp_path: Path) -> None:
+  failed = write_run(tmp_path / "failed", "race", with_checkpoint=False)
   settings = Settings("race", {"output_dir": str(failed), "model": "albert_tiny", "num_train_steps": 9})
   assert (settings.run_config().train.num_train_steps, settings.run_config().train.train_batch_size) == (9, 32)
   assert settings.model_config().hidden_size == named_model("albert_tiny").hidden_size
-  weights = str(tmp_path / "beside.model")
-  assert settings.data_config(weights).spm_model_file == weights  # type: ignore[attr-defined]
+  vocabulary = str(tmp_path / "beside.model")  # the one beside the initial weights
+  assert settings.data_config(vocabulary).spm_model_file == vocabulary  # type: ignore[attr-defined]
 
 
 def test_several_runs_share_the_settings_of_the_first_except_for_the_seed(tmp_path: Path) -> None:
@@ -239,29 +252,29 @@ def test_several_runs_share_the_settings_of_the_first_except_for_the_seed(tmp_pa
     Settings("race", {"output_dir": str(tmp_path), "do_predict": True})
 
 
-def test_a_flag_that_gives_another_folder_drops_the_files_that_the_run_recorded(tmp_path: Path) -> None:
+def test_a_flag_with_another_folder_or_file_drops_the_files_that_the_run_recorded(tmp_path: Path) -> None:
   run = write_run(tmp_path / "run", "classifier", data=DATA["classifier"] | {"eval_file": "/data/dev.tsv"})
-  same = Settings("classifier", {"output_dir": str(run), "data_dir": "/data"}).data_config()
-  assert same.eval_file == "/data/dev.tsv"  # type: ignore[attr-defined]
-  other = Settings("classifier", {"output_dir": str(run), "data_dir": "/new"}).data_config()
-  assert (other.data_dir, other.eval_file) == ("/new", "")  # type: ignore[attr-defined]
+  with_same_folder = Settings("classifier", {"output_dir": str(run), "data_dir": "/data"}).data_config()
+  assert with_same_folder.eval_file == "/data/dev.tsv"  # type: ignore[attr-defined]
+  with_new_folder = Settings("classifier", {"output_dir": str(run), "data_dir": "/new"}).data_config()
+  assert (with_new_folder.data_dir, with_new_folder.eval_file) == ("/new", "")  # type: ignore[attr-defined]
   run = write_run(tmp_path / "squad", "squad", data=DATA["squad"] | {"predict_file": "/old.json"})
-  data = Settings("squad", {"output_dir": str(run), "predict_file": "/new.json"}).data_config()
-  assert (data.predict_file, data.eval_file) == ("/new.json", "")  # type: ignore[attr-defined]
+  with_new_file = Settings("squad", {"output_dir": str(run), "predict_file": "/new.json"}).data_config()
+  assert (with_new_file.predict_file, with_new_file.eval_file) == ("/new.json", "")  # type: ignore[attr-defined]
 
 
-# Commands whose output_dir holds no run.
+# The following commands have an output_dir without a run.
 
 
 def test_a_flag_replaces_its_alternative_in_the_recipe(tmp_path: Path) -> None:
-  given = {"output_dir": str(tmp_path), "task_name": "custom", "text_columns": "text"}
-  recipe = Settings("classifier", given).run_config()
-  assert (recipe.train.num_train_epochs, recipe.optimizer.warmup_proportion) == (3.0, 0.1)
-  config = Settings("classifier", given | {"num_train_steps": 125000, "num_warmup_steps": 0}).run_config()
+  flags = {"output_dir": str(tmp_path), "task_name": "custom", "text_columns": "text"}
+  config = Settings("classifier", flags).run_config()
+  assert (config.train.num_train_epochs, config.optimizer.warmup_proportion) == (3.0, 0.1)  # of the recipe
+  config = Settings("classifier", flags | {"num_train_steps": 125000, "num_warmup_steps": 0}).run_config()
   assert (config.train.num_train_steps, config.train.num_train_epochs) == (125000, 0.0)
   assert (config.optimizer.num_warmup_steps, config.optimizer.warmup_proportion) == (0, 0.0)
-  given = {"output_dir": str(tmp_path), "num_train_epochs": 2.0, "warmup_proportion": 0.5}
-  config = Settings("race", given).run_config()
+  flags = {"output_dir": str(tmp_path), "num_train_epochs": 2.0, "warmup_proportion": 0.5}
+  config = Settings("race", flags).run_config()
   assert (config.train.num_train_epochs, config.optimizer.warmup_proportion) == (2.0, 0.5)
   config = Settings("race", {"output_dir": str(tmp_path), "num_train_epochs": 0.0}).run_config()  # 0: not used
   assert config.train.num_train_steps == 12000
@@ -270,10 +283,10 @@ def test_a_flag_replaces_its_alternative_in_the_recipe(tmp_path: Path) -> None:
 def test_another_masking_than_the_recipes_drops_the_recipes_masking_settings(tmp_path: Path) -> None:
   recipe = tmp_path / "recipe.json"
   recipe.write_text(json.dumps({"data": {"masking": "dynamic", "masked_lm_prob": 0.25}}))
-  given = {"output_dir": str(tmp_path), "recipe": str(recipe)}
-  for masking, expected in (("dynamic", 0.25), ("static", 0.0)):
-    data = Settings("pretraining", given | {"masking": masking}).data_config()
-    assert (data.masking, data.masked_lm_prob) == (masking, expected)  # type: ignore[attr-defined]
+  flags = {"output_dir": str(tmp_path), "recipe": str(recipe)}
+  for masking, masked_lm_prob in (("dynamic", 0.25), ("static", 0.0)):
+    data = Settings("pretraining", flags | {"masking": masking}).data_config()
+    assert (data.masking, data.masked_lm_prob) == (masking, masked_lm_prob)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -297,8 +310,9 @@ def test_two_alternative_flags_on_one_command_line_are_an_error(flags: dict[str,
 
 
 def test_a_recipe_changes_only_the_dropout_of_a_model_that_a_flag_names(tmp_path: Path) -> None:
-  given = {"output_dir": str(tmp_path), "recipe": "pretraining_demo"}
-  assert Settings("pretraining", given).model_config().hidden_size == 128
-  assert Settings("pretraining", given | {"model": "albert_base_v1"}).model_config() == named_model("albert_base_v1")
-  glue = Settings("classifier", {"output_dir": str(tmp_path), "task_name": "MNLI", "model": "albert_base_v1"})
-  assert (glue.model_config().hidden_size, glue.model_config().hidden_dropout_prob) == (768, 0.0)
+  flags = {"output_dir": str(tmp_path), "recipe": "pretraining_demo"}
+  assert Settings("pretraining", flags).model_config().hidden_size == 128
+  assert Settings("pretraining", flags | {"model": "albert_base_v1"}).model_config() == named_model("albert_base_v1")
+  flags = {"output_dir": str(tmp_path), "task_name": "MNLI", "model": "albert_base_v1"}
+  model = Settings("classifier", flags).model_config()
+  assert (model.hidden_size, model.hidden_dropout_prob) == (768, 0.0)

@@ -1,4 +1,4 @@
-"""Small datasets for every registered task. tests/tasks/test_every_task.py trains the tasks with them."""
+"""Small datasets for every registered task. tests/tasks/test_every_task.py trains each task on them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import Any
 
 from tests.synthetic import write_shards
 from tests.tasks.glue.archive import write_archive
-from tests.tasks.race.folders import made_up_race
-from tests.tasks.squad.question_files import made_up_squad
+from tests.tasks.race.folders import write_made_up_race
+from tests.tasks.squad.question_files import write_made_up_squad
 
 
 @dataclasses.dataclass(frozen=True)
 class SmallDataset:
-  """How to make one dataset of a task, and what can be done with a model that was trained on it.
+  """How to write one dataset of a task, and how to export a model that was trained on it.
 
   Attributes:
-    write: writes the files into a directory and returns the fields of the task's config that name them, apart from
-      the vocabulary (`spm_model_file`).
-    exports: the forms of albert.export that serve such a model.
+    write: writes the files into a directory. Returns the fields of the task's config, apart from `spm_model_file`.
+    exports: the names of the export forms (albert.export.registry.FORMS) of such a model.
   """
 
   write: Callable[[Path], dict[str, Any]]
@@ -46,8 +45,8 @@ def _squad_writer(version: int) -> Callable[[Path], dict[str, Any]]:
   def write(directory: Path) -> dict[str, Any]:
     is_v2 = version == 2
     return {
-      "train_file": made_up_squad(directory / "train.json", 8, version_2=is_v2, seed=1, max_sentences=3),
-      "predict_file": made_up_squad(directory / "dev.json", 6, version_2=is_v2, seed=2, max_sentences=3),
+      "train_file": write_made_up_squad(directory / "train.json", 8, version_2=is_v2, seed=1, max_sentences=3),
+      "predict_file": write_made_up_squad(directory / "dev.json", 6, version_2=is_v2, seed=2, max_sentences=3),
       "version_2_with_negative": is_v2,
       "max_seq_length": 48,
       "max_query_length": 12,
@@ -58,7 +57,7 @@ def _squad_writer(version: int) -> Callable[[Path], dict[str, Any]]:
 
 
 def _write_race(directory: Path) -> dict[str, Any]:
-  return {"data_dir": made_up_race(directory, 2), "max_seq_length": 64, "max_qa_length": 24}
+  return {"data_dir": write_made_up_race(directory, 2), "max_seq_length": 64, "max_qa_length": 24}
 
 
 # Registered task -> name of a test case -> its dataset.

@@ -1,4 +1,4 @@
-"""The tasks of the Python API: data in memory in every form is the data of the same rows in a file."""
+"""The tasks of the Python API (albert.tasks): rows in memory, in any form, give the same examples as rows in a file."""
 
 from __future__ import annotations
 
@@ -16,44 +16,51 @@ import pytest
 import sentencepiece
 
 from albert import tasks
+from albert.data.examples import TokenizedExamples
 from albert.data.manifest import file_sha256
-from albert.data.rows import rows_of
+from albert.data.rows import Rows, rows_of
 from albert.data.tables import read_table
 from albert.errors import UserError
 from albert.settings.resolve import make_defined_task
 from albert.tasks.race.data import read_questions
 from albert.tasks.splits import hold_out
 from tests.synthetic import TINY_MODEL
-from tests.tasks.race.folders import made_up_race
-from tests.tasks.squad.question_files import made_up_squad
-
-FIELDS = np.dtype([("text", "U9"), ("label", "i4")])
+from tests.tasks.race.folders import write_made_up_race
+from tests.tasks.squad.question_files import write_made_up_squad
 
 
-class Column:
-  """A column that has no tolist(), as of Polars."""
+class PolarsLikeColumn:
+  """A column that has to_list(), as in Polars, but no tolist(), as in pandas and NumPy."""
 
-  def __init__(self, values: list[Any]):
-    self.to_list = lambda: values
+  def __init__(self, cells: list[Any]):
+    self.cells = cells
+
+  def to_list(self) -> list[Any]:
+    return self.cells
 
 
-class Frame(dict[str, Any]):
+class PolarsLikeFrame(dict[str, Any]):
+  """Column name -> column, with the attribute `columns` of a data frame."""
+
   columns = property(list)
 
 
+# The same two rows in each form of data that the tasks accept. Some forms also have a column that is not used.
 FORMS: dict[str, Any] = {
   "pandas": pandas.DataFrame({"text": ["one", "two"], "label": [1, 0], "other": [None, 0.5]}, index=[7, 3]),
-  "Polars": Frame(text=Column(["one", "two"]), label=Column([1, 0]), other=Column([None, None])),
+  "Polars": PolarsLikeFrame(
+    text=PolarsLikeColumn(["one", "two"]), label=PolarsLikeColumn([1, 0]), other=PolarsLikeColumn([None, None])
+  ),
   "columns": {"text": ("one", "two"), "label": np.array([1, 0])},
   "dicts": [{"text": "one", "label": 1, "other": None}, {"text": "two", "label": np.int64(0)}],
   "tuples": [("one", 1), ("two", 0)],
   "matrix": np.array([["one", 1], ["two", 0]], object),
-  "named fields": np.array([("one", 1), ("two", 0)], FIELDS),
+  "named fields": np.array([("one", 1), ("two", 0)], np.dtype([("text", "U9"), ("label", "i4")])),
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_each_form_gives_the_same_rows_and_the_content_of_their_json_lines(form: str, tmp_path: Path) -> None:
+def test_each_form_gives_the_same_rows_and_the_hash_of_a_file_of_these_rows(form: str, tmp_path: Path) -> None:
   rows = rows_of(FORMS[form], "train", ["text", "label"])
   assert rows.columns == {"text": ["one", "two"], "label": [1, 0]}
   path = tmp_path / "rows.jsonl"
@@ -63,15 +70,16 @@ def test_each_form_gives_the_same_rows_and_the_content_of_their_json_lines(form:
   assert rows.sha256 == file_sha256(str(path))
 
 
-def test_missing_values_and_nested_values_are_plain() -> None:
-  values = {"a": ["x", float("nan"), None], "b": [np.array(["p", "q"]), ({"n": np.float32(0.5)},), True]}
-  rows = rows_of(values, "train", ["a"], ["b", "c"])
+def test_cells_become_plain_python_values_and_missing_cells_become_none() -> None:
+  columns = {"a": ["x", float("nan"), None], "b": [np.array(["p", "q"]), ({"n": np.float32(0.5)},), True]}
+  rows = rows_of(columns, "train", ["a"], ["b", "c"])
   assert rows.columns == {"a": ["x", None, None], "b": [["p", "q"], [{"n": 0.5}], True]}
   assert rows_of(["one", "two"], "train", ["text"]).columns == {"text": ["one", "two"]}
   with pytest.raises(UserError, match=r"^train: row 1: column 'a' holds inf: give a finite number"):
     rows_of([1.0, float("inf")], "train", ["a"])
 
 
+# The same column as each of the pandas types that can hold texts.
 PANDAS_COLUMNS: dict[str, Any] = {
   "object": pandas.Series(["one", None, "two", float("nan")], dtype=object),
   "string": pandas.Series(["one", None, "two", pandas.NA], dtype="string"),
@@ -86,12 +94,12 @@ def test_missing_texts_of_pandas_are_named_by_row_and_column(dtype: str) -> None
   assert rows.columns == {"comment": ["one", None, "two", None]}
   with pytest.raises(UserError, match=r"^train: row 1: column 'comment' is empty"):
     read_table(rows, ["comment"]).non_empty_texts("comment")
-  kept = frame.dropna()
-  task = tasks.Classification(kept, text="comment", label="kind", eval_share=0, labels=["x", "y"])
+  frame_without_gaps = frame.dropna()
+  task = tasks.Classification(frame_without_gaps, text="comment", label="kind", eval_share=0, labels=["x", "y"])
   assert task.rows["train"].columns == {"comment": ["one", "two"], "kind": ["x", "x"]}
 
 
-# Labels of a frame -> the same labels as plain values, and the setting that names the labels.
+# Type of the label column -> (the column, its labels as plain Python values, the setting `labels` of the task).
 PANDAS_LABELS: dict[str, tuple[Any, list[Any], str]] = {
   "category": (pandas.Series(["b", "a", "b"], dtype="category"), ["b", "a", "b"], "a,b"),
   "categories without rows": (pandas.Categorical(["b", "a", "b"], ["a", "b", "c"]), ["b", "a", "b"], "a,b"),
@@ -105,93 +113,115 @@ PANDAS_LABELS: dict[str, tuple[Any, list[Any], str]] = {
 
 @pytest.mark.parametrize("dtype", PANDAS_LABELS)
 def test_labels_of_pandas_keep_their_type(dtype: str) -> None:
-  labels, expected, setting = PANDAS_LABELS[dtype]
-  frame = pandas.DataFrame({"text": ["one", "two", "three"], "label": labels})
+  column, expected_labels, labels_setting = PANDAS_LABELS[dtype]
+  frame = pandas.DataFrame({"text": ["one", "two", "three"], "label": column})
   task = tasks.Classification(frame, eval_share=0)
-  found = task.rows["train"].columns["label"]
-  assert found == expected
-  assert [type(value) for value in found] == [type(value) for value in expected]
-  assert task.settings["labels"] == setting
+  labels = task.rows["train"].columns["label"]
+  assert labels == expected_labels
+  assert [type(label) for label in labels] == [type(label) for label in expected_labels]
+  assert task.settings["labels"] == labels_setting
 
 
 def test_frames_that_cannot_be_used_are_refused() -> None:
   frame = pandas.DataFrame({"comment": ["one", "two"], "kind": ["x", "y"]})
-  numbers = frame.assign(kind=pandas.array([1, None], dtype="Int64"))
-  dates = frame.assign(comment=pandas.to_datetime(["2020-01-01", "2020-01-02"]))
+  with_missing_label = frame.assign(kind=pandas.array([1, None], dtype="Int64"))
+  with_dates = frame.assign(comment=pandas.to_datetime(["2020-01-01", "2020-01-02"]))
   for train, message in (
     (frame.rename(columns={"comment": "review"}), r"^train: no column 'comment'; there are: review, kind$"),
     (pandas.concat([frame, frame[["kind"]]], axis=1), r"^train: 2 columns are called 'kind': rename all but one"),
-    (numbers, r"^train: row 1: column 'kind' is empty: fill it in or remove the row"),
-    (dates, r"^train: row 0: column 'comment' must hold texts, .* holds a Timestamp$"),
+    (with_missing_label, r"^train: row 1: column 'kind' is empty: fill it in or remove the row"),
+    (with_dates, r"^train: row 0: column 'comment' must hold texts, .* holds a Timestamp$"),
     (frame[:0], r"^train: has no rows"),
   ):
     with pytest.raises(UserError, match=message):
       tasks.Classification(train, text="comment", label="kind", eval_share=0.5)
 
 
-def test_rows_are_held_out_by_label_and_by_group() -> None:
-  rows = rows_of({"n": range(40), "label": ["a"] * 30 + ["b"] * 10}, "train", ["n", "label"])
-  train, dev = hold_out(rows, 0.1, 7, stratify_by=rows.columns["label"])
+def make_labelled_rows() -> Rows:
+  """Makes 40 rows, of which 30 have the label a and 10 the label b."""
+  return rows_of({"n": range(40), "label": ["a"] * 30 + ["b"] * 10}, "train", ["n", "label"])
+
+
+def test_a_tenth_of_the_rows_of_each_label_is_held_out() -> None:
+  rows = make_labelled_rows()
+  labels = rows.columns["label"]
+  train, dev = hold_out(rows, 0.1, seed=7, stratify_by=labels)
   assert sorted(dev.columns["label"]) == ["a", "a", "a", "b"]
   assert sorted([*train.numbers, *dev.numbers]) == list(range(40))
-  assert (train, dev) == hold_out(rows, 0.1, 7, stratify_by=rows.columns["label"])
-  assert dev != hold_out(rows, 0.1, 8, stratify_by=rows.columns["label"])[1]
+  assert (train, dev) == hold_out(rows, 0.1, seed=7, stratify_by=labels)
+  assert dev != hold_out(rows, 0.1, seed=8, stratify_by=labels)[1]
+
+
+def test_rows_of_a_group_are_held_out_together() -> None:
+  rows = make_labelled_rows()
   groups = [number // 4 for number in range(40)]
-  train, dev = hold_out(rows, 0.15, 7, groups=groups)
+  train, dev = hold_out(rows, 0.15, seed=7, groups=groups)
+  # 0.15 of 40 rows are 6. Whole groups of 4 rows are held out until there are as many: 2 groups.
   assert list(collections.Counter(groups[i] for i in dev.numbers).values()) == [4, 4]
   assert not {groups[i] for i in dev.numbers} & {groups[i] for i in train.numbers}
+
+
+def test_a_bad_share_or_too_few_rows_to_hold_out_are_refused() -> None:
+  rows = make_labelled_rows()
   with pytest.raises(UserError, match=r"^train: too few rows \(2\) to hold some out for evaluation"):
-    hold_out(rows.select([0, 1]), 0.5, 7, groups=["a", "a"])
+    hold_out(rows.select([0, 1]), 0.5, seed=7, groups=["a", "a"])
   with pytest.raises(UserError, match=r"^eval_share=1.5: give a share between 0 and 1"):
-    hold_out(rows, 1.5, 7)
+    hold_out(rows, 1.5, seed=7)
 
 
-def test_rows_held_out_of_a_file_keep_their_lines(tmp_path: Path) -> None:
+def test_rows_held_out_of_a_file_keep_their_line_numbers(tmp_path: Path) -> None:
   path = tmp_path / "train.csv"
   path.write_text("text,label\none,a\ntwo,b\nthree,a\n,b\n")
   task = tasks.Classification(path, eval_share=0.25)
   assert [task.rows[split].unit for split in ("train", "dev")] == ["line", "line"]
   assert sorted([*task.rows["train"].numbers, *task.rows["dev"].numbers]) == [2, 3, 4, 5]
-  assert {task.rows[split].location(0).rpartition(" ")[0] for split in ("train", "dev")} == {f"{path}, line"}
+  for split in ("train", "dev"):
+    rows = task.rows[split]
+    assert rows.location(0) == f"{path}, line {rows.numbers[0]}"
 
 
-def made_task(definition: tasks.TaskDefinition, spm_model: str, tmp_path: Path, **settings: Any) -> Any:
-  pieces = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
-  model = dataclasses.replace(TINY_MODEL, vocab_size=pieces, max_position_embeddings=64)
-  given = {"model": model, "spm_model_file": spm_model, "from_scratch": True, "output_dir": str(tmp_path / "run")}
-  return make_defined_task(definition, given | settings)[0]
+def make_task(definition: tasks.TaskDefinition, spm_model: str, tmp_path: Path, **settings: Any) -> Any:
+  """Makes the task of a definition, with a tiny model."""
+  vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+  model = dataclasses.replace(TINY_MODEL, vocab_size=vocab_size, max_position_embeddings=64)
+  settings |= {"model": model, "spm_model_file": spm_model, "from_scratch": True, "output_dir": str(tmp_path / "run")}
+  return make_defined_task(definition, settings)[0]
 
 
-def assert_same_examples(found: Any, expected: Any) -> None:
+def assert_same_examples(actual: TokenizedExamples, expected: TokenizedExamples) -> None:
   for name in ("input_ids", "sequence_lengths", "sequence_counts"):
-    np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
+    np.testing.assert_array_equal(getattr(actual, name), getattr(expected, name), name)
   for name in ("labels", "token_features"):
-    left, right = getattr(found, name), getattr(expected, name)
-    assert left.keys() == right.keys()
-    for key in left:
-      np.testing.assert_array_equal(left[key], right[key], key)
+    actual_arrays, expected_arrays = getattr(actual, name), getattr(expected, name)
+    assert actual_arrays.keys() == expected_arrays.keys()
+    for key, array in actual_arrays.items():
+      np.testing.assert_array_equal(array, expected_arrays[key], key)
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_questions_in_memory_are_those_of_a_file(version: int, spm_model: str, tmp_path: Path) -> None:
+def test_questions_in_memory_give_the_examples_of_their_file(version: int, spm_model: str, tmp_path: Path) -> None:
   is_v2 = version == 2
-  path = made_up_squad(tmp_path / "train.json", 8, version_2=is_v2, seed=1, max_sentences=3)
-  content = json.loads(Path(path).read_text())
-  flat = [
-    {"question": qa["question"], "context": paragraph["context"], "answers": qa["answers"]}
-    for article in content["data"] for paragraph in article["paragraphs"] for qa in paragraph["qas"]
-  ]  # fmt: skip
-  in_lists = [
-    row | {"answers": {key: [answer[key] for answer in row["answers"]] for key in ("text", "answer_start")}}
-    for row in flat
-  ]
-  settings = {"max_seq_length": 48, "max_query_length": 12, "doc_stride": 16}
-  expected = None
-  for train in (path, content, flat, in_lists):
+
+  def make_examples(train: Any) -> TokenizedExamples:
     definition = tasks.QuestionAnswering(train, version_2_with_negative=is_v2, eval_share=0)
-    examples = made_task(definition, spm_model, tmp_path, **settings).examples("train")
-    expected = expected or examples
-    assert_same_examples(examples, expected)
+    task = make_task(definition, spm_model, tmp_path, max_seq_length=48, max_query_length=12, doc_stride=16)
+    return task.examples("train")
+
+  path = write_made_up_squad(tmp_path / "train.json", 8, version_2=is_v2, seed=1, max_sentences=3)
+  content = json.loads(Path(path).read_text())
+  rows = []
+  for article in content["data"]:
+    for paragraph in article["paragraphs"]:
+      for qa in paragraph["qas"]:
+        rows.append({"question": qa["question"], "context": paragraph["context"], "answers": qa["answers"]})
+  # As in the datasets of Hugging Face: one list of texts and one list of offsets.
+  rows_with_lists = []
+  for row in rows:
+    answers = {key: [answer[key] for answer in row["answers"]] for key in ("text", "answer_start")}
+    rows_with_lists.append(row | {"answers": answers})
+  examples_of_file = make_examples(path)
+  for train in (content, rows, rows_with_lists):
+    assert_same_examples(make_examples(train), examples_of_file)
 
 
 def test_answers_are_found_in_the_context(spm_model: str, tmp_path: Path) -> None:
@@ -210,33 +240,35 @@ def test_answers_are_found_in_the_context(spm_model: str, tmp_path: Path) -> Non
   ):
     with pytest.raises(UserError, match=message):
       tasks.QuestionAnswering(train, eval_share=0)
-  wrong = tasks.QuestionAnswering([("a ?", "b c", [{"text": "c", "answer_start": 0}])], eval_share=0)
+  wrong_offset = tasks.QuestionAnswering([("a ?", "b c", [{"text": "c", "answer_start": 0}])], eval_share=0)
   with pytest.raises(UserError, match=r"^train: row 0, question 0: answers\[0\]: answer_start 0 .* has at 2"):
-    made_task(wrong, spm_model, tmp_path, max_query_length=12, max_seq_length=48).cached_raw_examples("train")
+    make_task(wrong_offset, spm_model, tmp_path, max_query_length=12, max_seq_length=48).cached_raw_examples("train")
 
 
-def test_options_in_memory_are_those_of_a_file(spm_model: str, tmp_path: Path) -> None:
-  race = Path(made_up_race(tmp_path, 2), "train")
-  questions = read_questions(sorted(map(str, race.glob("*/*.txt"))), with_answers=True)
-  rows = [
-    {"article": q.article, "question": q.text, "options": q.options, "answer": "ABCD"[q.answer] if n % 2 else q.answer}
-    for n, q in enumerate(questions)
-  ]
-  expected = None
-  for train in (race, rows):
-    task = made_task(tasks.MultipleChoice(train, eval_share=0), spm_model, tmp_path, max_seq_length=64)
-    examples = task.examples("train")
-    expected = expected or examples
-    assert_same_examples(examples, expected)
-  wrong = tasks.MultipleChoice([rows[0] | {"answer": "E"}], eval_share=0)
+def test_options_in_memory_give_the_examples_of_their_files(spm_model: str, tmp_path: Path) -> None:
+  folder = Path(write_made_up_race(tmp_path, 2), "train")
+  questions = read_questions(sorted(map(str, folder.glob("*/*.txt"))), with_answers=True)
+  rows = []
+  for number, question in enumerate(questions):
+    answer = question.answer if number % 2 == 0 else "ABCD"[question.answer]  # an index or a letter
+    rows.append({"article": question.article, "question": question.text, "options": question.options, "answer": answer})
+
+  def make_race_task(train: Any) -> Any:
+    return make_task(tasks.MultipleChoice(train, eval_share=0), spm_model, tmp_path, max_seq_length=64)
+
+  assert_same_examples(make_race_task(rows).examples("train"), make_race_task(folder).examples("train"))
+  wrong_answer_task = make_race_task([rows[0] | {"answer": "E"}])
   with pytest.raises(UserError, match=r"^train: row 0: answer 'E' is not one of the options, which are A to D"):
-    made_task(wrong, spm_model, tmp_path, max_seq_length=64).cached_raw_examples("train")
+    wrong_answer_task.cached_raw_examples("train")
 
 
-def test_glue_tasks_keep_their_names_and_pretraining_reads_files() -> None:
+def test_a_glue_task_is_found_in_another_spelling_and_a_custom_task_is_refused() -> None:
   assert tasks.Glue("sst2", "data").settings == {"task_name": "SST-2", "data_dir": "data"}
   with pytest.raises(UserError, match=r"use albert.tasks.Classification"):
     tasks.Glue("custom")
+
+
+def test_pretraining_on_texts_in_memory_is_refused() -> None:
   with pytest.raises(UserError, match="pretraining reads files: give their paths"):
     tasks.Pretraining(["a", "b"])  # type: ignore[arg-type]
 
@@ -244,6 +276,9 @@ def test_glue_tasks_keep_their_names_and_pretraining_reads_files() -> None:
 def test_the_public_tasks_import_no_tensorflow() -> None:
   code = "import sys, albert.tasks as t; [getattr(t, name) for name in dir(t)]; sys.exit('tensorflow' in sys.modules)"
   assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-  unknown = "Tagging"
+
+
+def test_an_unknown_public_task_is_an_attribute_error() -> None:
+  unknown_name = "Tagging"
   with pytest.raises(AttributeError, match="no attribute 'Tagging'"):
-    getattr(tasks, unknown)
+    getattr(tasks, unknown_name)

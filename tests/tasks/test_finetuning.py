@@ -1,4 +1,7 @@
-"""Tests of what all fine-tuning tasks share: batches by length, early stopping, best checkpoint, seeds, resuming."""
+"""Tests of what all fine-tuning tasks share: batches by length, early stopping, best checkpoint, seeds, resuming.
+
+They train a small classifier of made-up tokens (tests/tasks/toy.py) for a few steps.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,7 @@ import numpy as np
 import pytest
 
 from albert import multi_seed
-from albert.config.model import ModelConfig
-from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig
+from albert.config.run import FinetuningConfig
 from albert.data import manifest
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
@@ -24,82 +26,42 @@ from albert.training.model_weights import load_initial_weights
 from albert.training.training_run import TrainingRun
 from albert.weights import checkpoints
 from tests.conftest import SaveModel
-from tests.synthetic import TINY_MODEL
-from tests.tasks.toy import ToyTask, write_data
+from tests.run_outputs import assert_equal_bits, read_checkpoint, read_json, read_json_lines
+from tests.tasks.toy import MODEL, ToyTask, run_config, toy_task
 
 pytestmark = pytest.mark.usefixtures("eager_steps")
-
-MODEL = dataclasses.replace(TINY_MODEL, vocab_size=61, num_hidden_layers=1)
 
 
 @pytest.fixture
 def spm_file(save_model: SaveModel) -> str:
-  """A vocabulary of 61 pieces."""
+  """A vocabulary of 61 pieces: five control symbols and 56 words of two letters (aa, ab, ..., cd)."""
   return save_model([(f"▁{chr(0x61 + i // 26)}{chr(0x61 + i % 26)}", -1.0 - i) for i in range(56)])
 
 
-def toy_task(tmp_path: Path, spm_file: str, model: ModelConfig = MODEL, **options: Any) -> ToyTask:
-  directory = tmp_path / "data"
-  if not directory.exists():
-    write_data(str(directory))
-  values = {"spm_model_file": spm_file, "max_seq_length": 32, "cache_dir": str(tmp_path / "features")}
-  return ToyTask(model, FinetuningConfig(**{**values, **options}), str(directory))
-
-
-def run_config(output_dir: Path, *, optimizer: dict[str, Any] | None = None, **options: Any) -> RunConfig:
-  train = {
-    "train_batch_size": 8,
-    "eval_batch_size": 24,
-    "num_train_steps": 12,
-    "log_every_steps": 4,
-    "save_checkpoints_steps": 100,
-    "eval_every_steps": 4,
-  }
-  run_fields = {field.name for field in dataclasses.fields(RunConfig)}
-  run_options = {name: value for name, value in options.items() if name in run_fields}
-  train |= {name: value for name, value in options.items() if name not in run_fields}
-  return RunConfig(
-    **{"output_dir": str(output_dir), "from_scratch": True, **run_options},
-    optimizer=OptimizerConfig(
-      **{"optimizer": "adamw", "learning_rate": 0.003, "num_warmup_steps": 2, **(optimizer or {})}
-    ),
-    train=TrainConfig(**train),
-  )
-
-
-def read_json_lines(path: Path) -> list[dict[str, float]]:
-  return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def read_final_weights(output_dir: Path) -> dict[str, np.ndarray]:
-  """Reads all tensors of the newest checkpoint."""
-  manager = checkpoints.CheckpointManager(str(output_dir / "checkpoints"), keep=1, model_config=MODEL)
-  newest, _ = manager.latest()
-  assert newest is not None
-  import tensorflow as tf
-
-  reader = tf.train.load_checkpoint(newest.prefix)
-  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+def save_other_vocabulary(save_model: SaveModel) -> str:
+  """Writes a vocabulary of 61 pieces that are not all those of spm_file (az, ay, ...). Returns its path."""
+  return save_model([(f"▁{chr(0x61 + i // 26)}{chr(0x7A - i % 26)}", -1.0 - i) for i in range(56)])
 
 
 def test_short_batches_and_full_padding_give_equal_losses(tmp_path, spm_file):
-  short = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "a"))
-  full = Estimator(toy_task(tmp_path, spm_file, pad_to_max_length=True), run_config(tmp_path / "a"))
-  for name, variable in full.model.named_weights().items():
+  short = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "run"))
+  padded = Estimator(toy_task(tmp_path, spm_file, pad_to_max_length=True), run_config(tmp_path / "run"))
+  for name, variable in padded.model.named_weights().items():
     variable.assign(short.model.named_weights()[name])
-  metrics, outputs = short.evaluator.evaluate()
-  padded_metrics, padded_outputs = full.evaluator.evaluate()
-  np.testing.assert_allclose(outputs["dev"]["losses"], padded_outputs["dev"]["losses"], atol=1e-5)
-  np.testing.assert_array_equal(outputs["dev"]["example_index"], np.arange(64))
-  assert metrics["loss"] == pytest.approx(float(outputs["dev"]["losses"].mean()), rel=1e-5)
-  assert metrics["loss"] == pytest.approx(padded_metrics["loss"], abs=1e-5)
-  assert metrics["accuracy"] == padded_metrics["accuracy"]
+  short_metrics, short_outputs = short.evaluator.evaluate()
+  padded_metrics, padded_outputs = padded.evaluator.evaluate()
+  losses = short_outputs["dev"]["losses"]
+  np.testing.assert_allclose(losses, padded_outputs["dev"]["losses"], atol=1e-5)
+  np.testing.assert_array_equal(short_outputs["dev"]["example_index"], np.arange(64))
+  assert short_metrics["loss"] == pytest.approx(float(losses.mean()), rel=1e-5)
+  assert short_metrics["loss"] == pytest.approx(padded_metrics["loss"], abs=1e-5)
+  assert short_metrics["accuracy"] == padded_metrics["accuracy"]
 
 
 def test_ids_and_segments_without_an_embedding_are_refused(tmp_path, spm_file):
   task = toy_task(tmp_path, spm_file)
   path = Path(task.directory) / "dev.txt"
-  path.write_text(path.read_text() + "1 10 61 12\n")
+  path.write_text(path.read_text() + "1 10 61 12\n")  # label 1, then three ids; the vocabulary has the ids 0 to 60
   with pytest.raises(UserError, match=r"dev.txt: the dev set has ids from 2 to 61, the model has 61"):
     task.data("dev")
   path.write_text("1 10 3 12\n")  # [SEP] between two texts
@@ -108,33 +70,35 @@ def test_ids_and_segments_without_an_embedding_are_refused(tmp_path, spm_file):
   assert toy_task(tmp_path, spm_file, dataclasses.replace(MODEL, type_vocab_size=1)).data("train").num_examples == 64
 
 
-def test_outputs_of_some_batches_belong_to_their_examples(tmp_path, spm_file):
-  estimator = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "a"))
+def test_example_index_says_which_examples_were_evaluated_in_two_batches(tmp_path, spm_file):
+  estimator = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "run"))
   _, all_outputs = estimator.evaluator.evaluate()
-  _, some_outputs = estimator.evaluator.evaluate(max_steps=2)
-  indices = some_outputs["dev"]["example_index"]
-  assert len(indices) == 48
-  np.testing.assert_allclose(some_outputs["dev"]["logits"], all_outputs["dev"]["logits"][indices], atol=1e-6)
+  _, outputs_of_two_batches = estimator.evaluator.evaluate(max_steps=2)
+  indices = outputs_of_two_batches["dev"]["example_index"]
+  assert len(indices) == 2 * 24
+  logits = outputs_of_two_batches["dev"]["logits"]
+  np.testing.assert_allclose(logits, all_outputs["dev"]["logits"][indices], atol=1e-6)
 
 
 def test_training_evaluates_and_keeps_the_best_checkpoint(tmp_path, spm_file):
+  output_dir = tmp_path / "run"
   options = {"num_train_steps": 7, "eval_every_steps": 2, "keep_checkpoints": 1}
-  config = run_config(tmp_path / "run", select_checkpoint="best", **options)
+  config = run_config(output_dir, select_checkpoint="best", **options)
   estimator = Estimator(toy_task(tmp_path, spm_file), config)
   estimator.train()
-  evaluations = read_json_lines(tmp_path / "run" / "eval_metrics.jsonl")
+  evaluations = read_json_lines(output_dir / "eval_metrics.jsonl")
   assert [line["step"] for line in evaluations] == [2, 4, 6, 7]
   best = max(evaluations, key=lambda line: line["accuracy"])
-  assert sorted({7, best["step"]}) == estimator.checkpoints.steps()
-  (tmp_path / "run" / "curves.png").unlink()  # as if the process had been killed after the last save
+  assert estimator.checkpoints.steps() == sorted({7, best["step"]})
+  (output_dir / "curves.png").unlink()  # as if the process had been killed after the last save
   estimator.train()
-  assert (tmp_path / "run" / "curves.png").exists()
+  assert (output_dir / "curves.png").exists()
   results = estimator.evaluate()
-  assert json.loads((tmp_path / "run" / "eval_results.json").read_text())["step"] == best["step"]
+  assert read_json(output_dir / "eval_results.json")["step"] == best["step"]
   assert results["loss"] == pytest.approx(best["loss"], rel=1e-5)
-  assert (tmp_path / "run" / "spiece.model").read_bytes() == Path(spm_file).read_bytes()
-  assert estimator.write_predictions() == [str(tmp_path / "run" / "predictions.tsv")]
-  assert len((tmp_path / "run" / "predictions.tsv").read_text().splitlines()) == 65
+  assert (output_dir / "spiece.model").read_bytes() == Path(spm_file).read_bytes()
+  assert estimator.write_predictions() == [str(output_dir / "predictions.tsv")]
+  assert len((output_dir / "predictions.tsv").read_text().splitlines()) == 1 + 64  # the header and 64 examples
 
 
 def test_the_former_best_checkpoint_is_deleted_if_the_last_one_is_better(tmp_path, spm_file, monkeypatch):
@@ -171,7 +135,7 @@ class Killed(BaseException):
 @pytest.mark.thorough
 def test_a_run_killed_between_saving_and_evaluating_resumes_to_the_same_result(tmp_path, spm_file, monkeypatch):
   options = {"num_train_steps": 6, "eval_every_steps": 2}
-  Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "whole", **options)).train()
+  Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "uninterrupted", **options)).train()
   evaluate = TrainingRun._evaluate_during_training
 
   def kill_at_step_4(self: TrainingRun, step: int, evaluations: Any) -> None:
@@ -179,18 +143,25 @@ def test_a_run_killed_between_saving_and_evaluating_resumes_to_the_same_result(t
       raise Killed
     evaluate(self, step, evaluations)
 
-  first = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "killed", **options))
+  killed_estimator = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "killed", **options))
   with monkeypatch.context() as patch:
     patch.setattr(TrainingRun, "_evaluate_during_training", kill_at_step_4)
     with pytest.raises(Killed):
-      first.train()
+      killed_estimator.train()
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "killed", **options)).train()
-  whole, killed = read_final_weights(tmp_path / "whole"), read_final_weights(tmp_path / "killed")
-  assert whole.keys() == killed.keys()
-  for name, value in whole.items():
-    assert value.tobytes() == killed[name].tobytes(), name
+  assert_equal_bits(read_checkpoint(tmp_path / "killed"), read_checkpoint(tmp_path / "uninterrupted"))
   for name in ("eval_metrics.jsonl", "checkpoints/best.json"):
-    assert (tmp_path / "whole" / name).read_text() == (tmp_path / "killed" / name).read_text()
+    assert (tmp_path / "killed" / name).read_text() == (tmp_path / "uninterrupted" / name).read_text()
+
+
+def assert_summary_has_the_metrics_of_runs(summary: dict[str, Any], run_results: list[dict[str, float]]) -> None:
+  """Compares runs.json with the eval_results.json of each run."""
+  accuracies = [results["accuracy"] for results in run_results]
+  statistics = summary["metrics"]["accuracy"]
+  assert statistics["values"] == accuracies
+  assert statistics["median"] == np.median(accuracies)
+  assert statistics["mean"] == pytest.approx(np.mean(accuracies))
+  assert statistics["standard_deviation"] == pytest.approx(np.std(accuracies, ddof=1))
 
 
 def test_several_runs_are_summarized_and_a_second_start_does_nothing(tmp_path, spm_file, capsys):
@@ -198,43 +169,43 @@ def test_several_runs_are_summarized_and_a_second_start_does_nothing(tmp_path, s
     tmp_path / "runs", num_train_steps=2, num_runs=2, do_train=True, do_eval=True, do_predict=True, seed=5
   )
   multi_seed.run_seeds(toy_task(tmp_path, spm_file), config)
-  summary = json.loads((tmp_path / "runs" / "runs.json").read_text())
-  results = [json.loads((tmp_path / "runs" / f"run-{seed}" / "eval_results.json").read_text()) for seed in (5, 6)]
-  accuracies = [result["accuracy"] for result in results]
-  statistics = summary["metrics"]["accuracy"]
-  assert statistics["values"] == accuracies
-  assert statistics["median"] == np.median(accuracies)
-  assert statistics["mean"] == pytest.approx(np.mean(accuracies))
-  assert statistics["standard_deviation"] == pytest.approx(np.std(accuracies, ddof=1))
-  assert len({result["loss"] for result in results}) == 2  # the seeds matter
-  best_seed = 5 + int(np.argmax(accuracies))
+  summary = read_json(tmp_path / "runs" / "runs.json")
+  run_dirs = {seed: tmp_path / "runs" / f"run-{seed}" for seed in (5, 6)}
+  results = {seed: read_json(run_dir / "eval_results.json") for seed, run_dir in run_dirs.items()}
+  assert_summary_has_the_metrics_of_runs(summary, list(results.values()))
+  assert len({run_results["loss"] for run_results in results.values()}) == 2  # the seeds matter
+  best_seed = max(results, key=lambda seed: results[seed]["accuracy"])
   assert summary["best_run"] == f"run-{best_seed}"
-  seeds_with_checkpoints = [seed for seed in (5, 6) if (tmp_path / "runs" / f"run-{seed}" / "checkpoints").exists()]
-  assert seeds_with_checkpoints == [best_seed]
-  predictions = [tmp_path / "runs" / f"run-{seed}" / "predictions.tsv" for seed in (5, 6)]
-  assert all(path.exists() for path in predictions)  # written before the checkpoints were deleted
-  predictions[best_seed - 5].unlink()  # the best run still has its checkpoints and can predict again
+  assert [seed for seed, run_dir in run_dirs.items() if (run_dir / "checkpoints").exists()] == [best_seed]
+  predictions = {seed: run_dir / "predictions.tsv" for seed, run_dir in run_dirs.items()}
+  assert all(path.exists() for path in predictions.values())  # written before the checkpoints were deleted
+
+  # The best run still has its checkpoints and can predict again.
+  predictions[best_seed].unlink()
   capsys.readouterr()
   multi_seed.run_seeds(toy_task(tmp_path, spm_file), config)
   assert capsys.readouterr().err.count("is done") == 2
-  assert predictions[best_seed - 5].exists()
-  assert json.loads((tmp_path / "runs" / "runs.json").read_text()) == summary
+  assert predictions[best_seed].exists()
+  assert read_json(tmp_path / "runs" / "runs.json") == summary
+
+  # Other settings are refused.
   other_config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, learning_rate=0.004))
   with pytest.raises(UserError, match=r"optimizer.learning_rate = 0.003, this one has 0.004"):
     multi_seed.run_seeds(toy_task(tmp_path, spm_file), other_config)
   with pytest.raises(UserError, match=r"--predictions_file=x\.tsv names one file, but each of the 2 runs writes"):
     multi_seed.run_seeds(toy_task(tmp_path, spm_file), dataclasses.replace(config, predictions_file="x.tsv"))
-  other_seed = 6 if best_seed == 5 else 5
-  predictions[other_seed - 5].unlink()
-  with pytest.raises(
-    UserError, match=rf"run-{other_seed} is done, but has no predictions of .*test\.txt, and its checkpoints"
-  ):
+
+  # A run without checkpoints cannot predict again. This is found out before a third run is trained.
+  other_seed = next(seed for seed in run_dirs if seed != best_seed)
+  predictions[other_seed].unlink()
+  message = rf"run-{other_seed} is done, but has no predictions of .*test\.txt, and its checkpoints"
+  with pytest.raises(UserError, match=message):
     multi_seed.run_seeds(toy_task(tmp_path, spm_file), dataclasses.replace(config, num_runs=3))
-  assert not (tmp_path / "runs" / "run-7").exists()  # the error comes before another run is trained
+  assert not (tmp_path / "runs" / "run-7").exists()
 
 
 @pytest.mark.thorough
-def test_predictions_are_not_overwritten_by_those_of_another_file_or_checkpoint(
+def test_predictions_for_another_file_or_of_another_checkpoint_do_not_overwrite_predictions_tsv(
   tmp_path, spm_file, capsys, monkeypatch
 ):
   options = {"num_train_steps": 4, "eval_every_steps": 0, "save_checkpoints_steps": 2, "do_predict": True}
@@ -250,25 +221,26 @@ def test_predictions_are_not_overwritten_by_those_of_another_file_or_checkpoint(
   # The test file is checked three times, and its hash is part of the cache's key, but it is read only once.
   assert hashed_files.count(str(tmp_path / "data" / "test.txt")) == 1
   assert path.read_bytes() == predictions
-  # Another checkpoint.
+
+  # Without step-4 the newest checkpoint is step-2, which would give other predictions.
   (tmp_path / "run" / "checkpoints" / "step-4").rename(tmp_path / "step-4")
-  with pytest.raises(
-    UserError, match=r"predictions\.tsv holds predictions made with another checkpoint, .*step-4: give"
-  ):
+  message = r"predictions\.tsv holds predictions made with another checkpoint, .*step-4: give"
+  with pytest.raises(UserError, match=message):
     estimator.write_predictions()
   with pytest.raises(UserError, match=r"predictions\.tsv holds predictions made before this training"):
     estimator.train()
   (tmp_path / "step-4").rename(tmp_path / "run" / "checkpoints" / "step-4")
-  # Another file.
+
+  # The test file now has only five of its examples.
   lines = (tmp_path / "data" / "test.txt").read_text().splitlines(keepends=True)
   (tmp_path / "data" / "test.txt").write_text("".join(lines[:5]))
   predict_config = run_config(tmp_path / "run", **options)
   with pytest.raises(UserError, match=r"predictions\.tsv holds predictions for .*test\.txt, not for .*test\.txt: give"):
     Estimator(toy_task(tmp_path, spm_file), predict_config)
   assert path.read_bytes() == predictions
-  other_file = dataclasses.replace(predict_config, predictions_file=str(tmp_path / "new.tsv"))
-  assert Estimator(toy_task(tmp_path, spm_file), other_file).write_predictions() == [str(tmp_path / "new.tsv")]
-  assert len((tmp_path / "new.tsv").read_text().splitlines()) == 6
+  new_file_config = dataclasses.replace(predict_config, predictions_file=str(tmp_path / "new.tsv"))
+  assert Estimator(toy_task(tmp_path, spm_file), new_file_config).write_predictions() == [str(tmp_path / "new.tsv")]
+  assert len((tmp_path / "new.tsv").read_text().splitlines()) == 1 + 5
   assert path.read_bytes() == predictions
   with pytest.raises(UserError, match=r"--predictions_file=new\.csv: give a name that ends in \.tsv"):
     Estimator(toy_task(tmp_path, spm_file), dataclasses.replace(predict_config, predictions_file="new.csv"))
@@ -279,23 +251,24 @@ def test_a_resumed_run_compares_the_content_of_its_data(tmp_path, spm_file):
   Estimator(toy_task(tmp_path, spm_file), config).train()
   shutil.copytree(tmp_path / "data", tmp_path / "moved")
 
-  def claim() -> None:
-    values = FinetuningConfig(spm_model_file=spm_file, max_seq_length=32, cache_dir=str(tmp_path / "features"))
-    task = ToyTask(MODEL, values, str(tmp_path / "moved"))
+  def claim_with_moved_files() -> None:
+    task_config = FinetuningConfig(spm_model_file=spm_file, max_seq_length=32, cache_dir=str(tmp_path / "features"))
+    task = ToyTask(MODEL, task_config, str(tmp_path / "moved"))
     Estimator(task, config).claim_output_dir()
 
   (tmp_path / "moved" / "dev.txt").write_text("1 7\n")  # the development set may change
-  claim()
+  claim_with_moved_files()
   path = tmp_path / "moved" / "train.txt"
   path.write_text(path.read_text().replace("7", "8", 1))
   with pytest.raises(UserError, match=r"trained on other data .*1 of its 1 files changed: file 1 is train\.txt"):
-    claim()
+    claim_with_moved_files()
 
 
 def test_epochs_are_converted_to_steps(tmp_path, spm_file):
   config = run_config(tmp_path / "run", num_train_epochs=1.5, train_batch_size=32, eval_every_steps=0)
   Estimator(toy_task(tmp_path, spm_file), config).train()
-  assert json.loads((tmp_path / "run" / "config.json").read_text())["train"]["num_train_steps"] == 3
+  # 1.5 epochs of 64 examples in batches of 32.
+  assert read_json(tmp_path / "run" / "config.json")["train"]["num_train_steps"] == 1.5 * 64 / 32
 
 
 def test_training_without_weights_needs_from_scratch(tmp_path, spm_file):
@@ -315,26 +288,22 @@ def test_a_head_is_reused_unless_fresh_head_is_given(tmp_path, spm_file):
   first.train()
   options = {"from_scratch": False, "init_checkpoint": str(tmp_path / "first"), "seed": 77}
   head = first.model.named_weights()["output_weights"].numpy()
+  pooler = first.model.named_weights()["bert/pooler/dense/kernel"].numpy()
   for fresh_head in (False, True):
     config = run_config(tmp_path / f"second-{fresh_head}", **options)
     estimator = Estimator(toy_task(tmp_path, spm_file, fresh_head=fresh_head), config)
     load_initial_weights(estimator.task, estimator.model, config)
     weights = estimator.model.named_weights()
-    assert np.array_equal(weights["output_weights"].numpy(), head) != fresh_head
-    pooler = first.model.named_weights()["bert/pooler/dense/kernel"].numpy()
+    is_head_reused = np.array_equal(weights["output_weights"].numpy(), head)
+    assert is_head_reused == (not fresh_head)
     np.testing.assert_array_equal(weights["bert/pooler/dense/kernel"].numpy(), pooler)
-
-
-def other_vocabulary(save_model: SaveModel) -> str:
-  """A vocabulary with the pieces of spm_file in another order."""
-  return save_model([(f"▁{chr(0x61 + i // 26)}{chr(0x7A - i % 26)}", -1.0 - i) for i in range(56)])
 
 
 def test_weights_of_another_vocabulary_are_refused_to_train_and_to_evaluate(tmp_path, spm_file, save_model):
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "first", num_train_steps=2, eval_every_steps=0)).train()
   options = {"from_scratch": False, "init_checkpoint": str(tmp_path / "first"), "num_train_steps": 2}
-  other = other_vocabulary(save_model)
-  estimator = Estimator(toy_task(tmp_path, other), run_config(tmp_path / "second", **options))
+  other_vocabulary = save_other_vocabulary(save_model)
+  estimator = Estimator(toy_task(tmp_path, other_vocabulary), run_config(tmp_path / "second", **options))
   for action in (estimator.train, estimator.evaluate):
     with pytest.raises(
       UserError, match=r"first: its vocabulary is .*spiece\.model .* --spm_model_file=.* is a different one"
@@ -342,22 +311,24 @@ def test_weights_of_another_vocabulary_are_refused_to_train_and_to_evaluate(tmp_
       action()
   assert not (tmp_path / "second" / "spiece.model").exists()
   with pytest.raises(UserError, match=r"--checkpoint=.*its vocabulary is .*spiece\.model"):
-    open_checkpoint(str(tmp_path / "first"), spm_model_file=other)
+    open_checkpoint(str(tmp_path / "first"), spm_model_file=other_vocabulary)
 
 
 @pytest.mark.thorough
 def test_a_resumed_run_compares_the_content_of_its_initial_weights(tmp_path, spm_file):
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "first", num_train_steps=2, eval_every_steps=0)).train()
   manager = checkpoints.CheckpointManager(str(tmp_path / "other" / "checkpoints"), keep=1, model_config=MODEL)
-  manager.save(2, {name: value * 2 for name, value in read_final_weights(tmp_path / "first").items()})
+  manager.save(2, {name: value * 2 for name, value in read_checkpoint(tmp_path / "first").items()})
+
+  def make_estimator(**options: Any) -> Estimator:
+    options = {"from_scratch": False, "num_train_steps": 2, "eval_every_steps": 0, **options}
+    return Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "run", **options))
 
   def claim(**options: Any) -> None:
-    values = {"from_scratch": False, "num_train_steps": 2, "eval_every_steps": 0, **options}
-    task = toy_task(tmp_path, spm_file)
-    estimator = Estimator(task, run_config(tmp_path / "run", **values))
-    estimator.train() if not (tmp_path / "run").exists() else estimator.claim_output_dir()
+    """Claims the output directory, as a resumed run does first."""
+    make_estimator(**options).claim_output_dir()
 
-  claim(init_checkpoint=str(tmp_path / "first"))
+  make_estimator(init_checkpoint=str(tmp_path / "first")).train()
   (tmp_path / "first").rename(tmp_path / "moved")
   claim(init_checkpoint=str(tmp_path / "first"))  # the weights need not exist any more
   claim(init_checkpoint=str(tmp_path / "moved"))
@@ -365,7 +336,7 @@ def test_a_resumed_run_compares_the_content_of_its_initial_weights(tmp_path, spm
     claim(init_checkpoint=str(tmp_path / "other"))
   with pytest.raises(UserError, match=r"started from .*moved, not from random weights"):
     claim(from_scratch=True)
-  config = json.loads((tmp_path / "run" / "config.json").read_text())
+  config = read_json(tmp_path / "run" / "config.json")
   del config["init_checkpoint_sha256"]  # earlier versions did not write it
   (tmp_path / "run" / "config.json").write_text(json.dumps(config))
   with pytest.raises(UserError, match=r"this run started from .*moved \(SHA-256 .*other holds different weights"):
@@ -400,8 +371,8 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path, spm_file):
 
 
 @pytest.mark.thorough
-def test_checkpoints_of_another_vocabulary_are_refused(tmp_path, spm_file, save_model):
+def test_evaluating_a_run_with_another_vocabulary_is_refused(tmp_path, spm_file, save_model):
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "run", num_train_steps=2)).train()
-  other = save_model([(f"▁{chr(0x61 + i // 26)}{chr(0x7A - i % 26)}", -1.0 - i) for i in range(56)])
+  other_vocabulary = save_other_vocabulary(save_model)
   with pytest.raises(UserError, match="vocab_sha256"):
-    Estimator(toy_task(tmp_path, other), run_config(tmp_path / "run", num_train_steps=2)).evaluate()
+    Estimator(toy_task(tmp_path, other_vocabulary), run_config(tmp_path / "run", num_train_steps=2)).evaluate()

@@ -1,4 +1,4 @@
-"""Tests of predictions files (written, read and averaged), submissions, mistakes and pictures."""
+"""Tests of predictions: their files, averages of several runs, submissions to GLUE, lists of mistakes and pictures."""
 
 from __future__ import annotations
 
@@ -13,38 +13,47 @@ from albert.tasks import predictions
 from albert.tasks.glue import evaluation as glue_evaluation
 from albert.tasks.glue.specs import SPECS
 from albert.tasks.predictions import Predictions
-from tests.tasks.glue.archive import rows_of
+from tests.tasks.glue.archive import read_tsv_rows
 
+# Of two classes, with labels: two right predictions, b is wrong, c is wrong.
 CLASSES = Predictions(
-  ["a", "b", "c", "d"],
-  ("no", "yes"),
-  np.array([[0.25, 0.75], [0.9, 0.1], [0.4, 0.6], [0.5, 0.5]]),
-  np.array([1, 1, 0, 0], np.int32),
+  ids=["a", "b", "c", "d"],
+  label_names=("no", "yes"),
+  scores=np.array([[0.25, 0.75], [0.9, 0.1], [0.4, 0.6], [0.5, 0.5]]),
+  labels=np.array([1, 1, 0, 0], np.int32),
 )
-NUMBERS = Predictions(["7", "8"], (), np.array([-0.25, 5.5], np.float32), np.array([0.1, 4.0], np.float32))
-OPTIONS = Predictions(["q1", "q2"], ("A", "B", "C"), np.array([[0.2, 0.8, np.nan], [0.1, 0.2, 0.7]]))
+REGRESSION = Predictions(
+  ids=["7", "8"],
+  label_names=(),
+  scores=np.array([-0.25, 5.5], np.float32),
+  labels=np.array([0.1, 4.0], np.float32),
+)
+# Of multiple choice, without labels. The question q1 has only two options.
+OPTIONS = Predictions(
+  ids=["q1", "q2"], label_names=("A", "B", "C"), scores=np.array([[0.2, 0.8, np.nan], [0.1, 0.2, 0.7]])
+)
 
 
-@pytest.mark.parametrize("result", [CLASSES, NUMBERS, OPTIONS, dataclasses.replace(NUMBERS, labels=None)])
-def test_predictions_are_read_as_they_were_written(tmp_path: Path, result: Predictions) -> None:
-  path = predictions.write_predictions(str(tmp_path), "dev", result)
+@pytest.mark.parametrize("written", [CLASSES, REGRESSION, OPTIONS, dataclasses.replace(REGRESSION, labels=None)])
+def test_predictions_are_read_as_they_were_written(tmp_path: Path, written: Predictions) -> None:
+  path = predictions.write_predictions(str(tmp_path), "dev", written)
   assert path == str(tmp_path / "predictions_dev.tsv")
-  read_result = predictions.read_predictions(path)
-  assert (list(read_result.ids), read_result.label_names) == (result.ids, result.label_names)
-  np.testing.assert_allclose(read_result.scores, result.scores, rtol=1e-7)
-  if result.labels is None:
-    assert read_result.labels is None
+  read = predictions.read_predictions(path)
+  assert (list(read.ids), read.label_names) == (written.ids, written.label_names)
+  np.testing.assert_allclose(read.scores, written.scores, rtol=1e-7)
+  if written.labels is None:
+    assert read.labels is None
   else:
-    np.testing.assert_array_equal(read_result.labels, result.labels)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(read.labels, written.labels)  # type: ignore[arg-type]
 
 
-def test_columns_of_a_predictions_file(tmp_path: Path) -> None:
-  rows = rows_of(Path(predictions.write_predictions(str(tmp_path), "dev", CLASSES)))
+def test_a_predictions_file_has_the_label_the_prediction_and_the_probabilities(tmp_path: Path) -> None:
+  rows = read_tsv_rows(Path(predictions.write_predictions(str(tmp_path), "dev", CLASSES)))
   assert rows[0] == ["id", "label", "prediction", "probability_no", "probability_yes"]
   assert rows[1] == ["a", "yes", "yes", "0.25", "0.75"]
   assert rows[4][:3] == ["d", "no", "no"]  # the first of two equally probable classes
-  rows = rows_of(Path(predictions.write_predictions(str(tmp_path), "test", OPTIONS)))
-  assert rows[1] == ["q1", "B", "0.2", "0.8", ""]
+  rows = read_tsv_rows(Path(predictions.write_predictions(str(tmp_path), "test", OPTIONS)))
+  assert rows[1] == ["q1", "B", "0.2", "0.8", ""]  # no label, and no third option
 
 
 @pytest.mark.parametrize(
@@ -63,48 +72,50 @@ def test_files_without_valid_predictions_are_refused(tmp_path: Path, text: str, 
     predictions.read_predictions(str(tmp_path / "p.tsv"))
 
 
-def test_mistakes_are_sorted_by_probability(tmp_path: Path) -> None:
-  texts = [("text", ['one "', "two\tparts", "three", "four"])]
-  rows = rows_of(Path(predictions.write_mistakes(str(tmp_path), "dev", CLASSES, texts)))
+def test_mistakes_are_sorted_by_probability_or_by_error(tmp_path: Path) -> None:
+  text_columns = [("text", ['one "', "two\twords", "three", "four"])]
+  rows = read_tsv_rows(Path(predictions.write_mistakes(str(tmp_path), "dev", CLASSES, text_columns)))
   assert rows == [
     ["id", "label", "prediction", "probability", "text"],
-    ["b", "yes", "no", "0.9000", "two parts"],
+    ["b", "yes", "no", "0.9000", "two words"],
     ["c", "no", "yes", "0.6000", "three"],
   ]
-  rows = rows_of(Path(predictions.write_mistakes(str(tmp_path), "dev", NUMBERS, [])))
+  rows = read_tsv_rows(Path(predictions.write_mistakes(str(tmp_path), "dev", REGRESSION, [])))
   assert [row[0] for row in rows] == ["id", "8", "7"]
-  assert rows[1][3] == "1.5000"
+  assert rows[1][3] == "1.5000"  # the error of 8: 5.5 - 4.0
 
 
 @pytest.mark.usefixtures("rendered_pictures")
-def test_the_confusion_matrix(tmp_path: Path) -> None:
+def test_predictions_are_drawn_as_a_confusion_matrix_or_as_a_scatter_plot(tmp_path: Path) -> None:
   assert predictions.confusion_counts(CLASSES).tolist() == [[1, 1], [1, 1]]
+  # One "yes" and three "no", so that rows (labels) and columns (predictions) differ.
   skewed = dataclasses.replace(CLASSES, labels=np.array([1, 0, 0, 0], np.int32))
   assert predictions.confusion_counts(skewed).tolist() == [[2, 1], [0, 1]]
-  for result, name in ((skewed, "confusion_matrix_dev.png"), (NUMBERS, "scatter_dev.png")):
-    path = Path(predictions.draw_predictions(str(tmp_path), "dev", result))
+  for drawn, name in ((skewed, "confusion_matrix_dev.png"), (REGRESSION, "scatter_dev.png")):
+    path = Path(predictions.draw_predictions(str(tmp_path), "dev", drawn))
     assert path.name == name
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_content_of_submissions(tmp_path: Path) -> None:
+def test_submissions_hold_indices_with_label_names_or_with_scores_from_0_to_5(tmp_path: Path) -> None:
   spec = SPECS["STS-B"]
-  path = glue_evaluation.write_submission(str(tmp_path), spec, spec.submissions["test"], NUMBERS)
+  path = glue_evaluation.write_submission(str(tmp_path), spec, spec.submissions["test"], REGRESSION)
   assert Path(path).read_text() == "index\tprediction\n7\t0.000000\n8\t5.000000\n"
   spec = SPECS["MNLI"]
-  result = Predictions(["0", "1"], spec.labels, np.array([[0.1, 0.8, 0.1], [0.5, 0.2, 0.3]]))
-  path = glue_evaluation.write_submission(str(tmp_path), spec, spec.submissions["diagnostic"], result)
+  mnli_predictions = Predictions(["0", "1"], spec.labels, np.array([[0.1, 0.8, 0.1], [0.5, 0.2, 0.3]]))
+  path = glue_evaluation.write_submission(str(tmp_path), spec, spec.submissions["diagnostic"], mnli_predictions)
   assert path.endswith("AX.tsv")
   assert Path(path).read_text() == "index\tprediction\n0\tentailment\n1\tcontradiction\n"
 
 
-def test_probabilities_and_numbers_are_averaged(tmp_path: Path) -> None:
-  other = dataclasses.replace(CLASSES, scores=np.array([[0.95, 0.05], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]]))
-  mean = predictions.average_predictions([CLASSES, other], ["x", "y"])
+def test_probabilities_and_regression_scores_are_averaged(tmp_path: Path) -> None:
+  other_classes = dataclasses.replace(CLASSES, scores=np.array([[0.95, 0.05], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]]))
+  mean = predictions.average_predictions([CLASSES, other_classes], ["x", "y"])
   np.testing.assert_allclose(mean.scores[:, 1], [0.4, 0.45, 0.5, 0.6])
   assert mean.predicted.tolist() == [0, 0, 0, 1]
-  numbers = dataclasses.replace(NUMBERS, scores=np.array([0.75, 4.5], np.float32))
-  assert predictions.average_predictions([NUMBERS, numbers], ["x", "y"]).scores.tolist() == [0.25, 5.0]
+  other_regression = dataclasses.replace(REGRESSION, scores=np.array([0.75, 4.5], np.float32))
+  mean = predictions.average_predictions([REGRESSION, other_regression], ["x", "y"])
+  assert mean.scores.tolist() == [0.25, 5.0]
 
 
 @pytest.mark.parametrize(
@@ -116,35 +127,36 @@ def test_probabilities_and_numbers_are_averaged(tmp_path: Path) -> None:
     ({"labels": None}, "y: its column 'label' is not that of x"),
   ],
 )
-def test_only_runs_on_the_same_data_are_averaged(change: dict[str, object], message: str) -> None:
+def test_predictions_with_other_ids_or_labels_are_not_averaged(change: dict[str, object], message: str) -> None:
   with pytest.raises(UserError, match=message):
     predictions.average_predictions([CLASSES, dataclasses.replace(CLASSES, **change)], ["x", "y"])  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("rendered_pictures")
 def test_runs_of_the_classifier_are_averaged(tmp_path: Path) -> None:
-  for name, yes in (("one", 0.25), ("two", 0.875)):
+  # The two runs disagree about the first example. Their mean probability of its label 1 is 0.5625.
+  for name, probability in (("one", 0.25), ("two", 0.875)):
     (tmp_path / name).mkdir()
-    scores = np.array([[1 - yes, yes], [0.8, 0.2]])
-    result = Predictions(["0", "1"], ("0", "1"), scores, np.array([1, 0], np.int32))
-    predictions.write_predictions(str(tmp_path / name), "dev", result)
-    predictions.write_predictions(str(tmp_path / name), "test", dataclasses.replace(result, labels=None))
+    scores = np.array([[1 - probability, probability], [0.8, 0.2]])
+    labelled = Predictions(["0", "1"], ("0", "1"), scores, np.array([1, 0], np.int32))
+    predictions.write_predictions(str(tmp_path / name), "dev", labelled)
+    predictions.write_predictions(str(tmp_path / name), "test", dataclasses.replace(labelled, labels=None))
   directories = [str(tmp_path / "one"), str(tmp_path / "two")]
-  output = tmp_path / "both"
+  output = tmp_path / "average"
   output.mkdir()
   metrics = glue_evaluation.average_runs(directories, {"task_name": "SST-2", "unknown": 3}, str(output))
   assert metrics == {"accuracy": 1.0, "majority_accuracy": 0.5}
   assert (output / "SST-2.tsv").read_text() == "index\tprediction\n0\t1\n1\t0\n"
-  assert rows_of(output / "predictions_dev.tsv")[1] == ["0", "1", "1", "0.4375", "0.5625"]
+  assert read_tsv_rows(output / "predictions_dev.tsv")[1] == ["0", "1", "1", "0.4375", "0.5625"]
   assert (output / "confusion_matrix_dev.png").exists()
   with pytest.raises(UserError, match=r"have no predictions_\*\.tsv in common"):
     predictions.average_predictions_files([directories[0], str(tmp_path)], str(output), {})
 
 
 def test_a_lone_surrogate_becomes_a_replacement_character(tmp_path: Path) -> None:
-  """A flag of bytes that are not UTF-8 gives such characters, but the written file must be UTF-8."""
-  result = Predictions(["1"], ("a\udcff", "b"), np.array([[0.25, 0.75]]), np.array([0]))
-  path = predictions.write_mistakes(str(tmp_path), "dev", result, [("text", ["x\ud800\t\ny"])])
+  """A label name from a command line that is not UTF-8 contains lone surrogates, which UTF-8 cannot encode."""
+  written = Predictions(["1"], ("a\udcff", "b"), np.array([[0.25, 0.75]]), np.array([0]))
+  path = predictions.write_mistakes(str(tmp_path), "dev", written, [("text", ["x\ud800\t\ny"])])
   assert "x\ufffd  y" in Path(path).read_text(encoding="utf-8")
-  read_result = predictions.read_predictions(predictions.write_predictions(str(tmp_path), "dev", result))
-  assert read_result.label_names == ("a\ufffd", "b")
+  read = predictions.read_predictions(predictions.write_predictions(str(tmp_path), "dev", written))
+  assert read.label_names == ("a\ufffd", "b")

@@ -1,16 +1,22 @@
-"""A fine-tuning task for tests: it classifies whether a sequence contains a certain token."""
+"""A fine-tuning task for tests: it classifies whether a sequence contains a certain token.
+
+tests/tasks/test_finetuning.py tests with it what all fine-tuning tasks share, tests/integration/mirrored.py trains it
+with several devices.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.model import ModelConfig
-from albert.config.run import FinetuningConfig
+from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig
 from albert.data import tables
 from albert.data.dataset import Dataset
 from albert.data.examples import TokenizedExamples
@@ -20,21 +26,23 @@ from albert.models.classifier import ClassifierModel
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.finetuning import LOSS, FinetuningTask
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID
+from tests.synthetic import TINY_MODEL
 
-WORD = 7
+MODEL = dataclasses.replace(TINY_MODEL, vocab_size=61, num_hidden_layers=1)
+TARGET_TOKEN = 7
 
 
 @dataclasses.dataclass(frozen=True)
-class Featurizer:
+class ToyFeaturizer:
   """Converts lines of numbers to TokenizedExamples. The first number of a line is the label."""
 
-  def __call__(self, raw: Sequence[list[int]]) -> TokenizedExamples:
-    tokens = [[CLS_ID, *line[1:], SEP_ID] for line in raw]
+  def __call__(self, lines: Sequence[list[int]]) -> TokenizedExamples:
+    sequences = [[CLS_ID, *line[1:], SEP_ID] for line in lines]
     return TokenizedExamples(
-      np.array([token for row in tokens for token in row], np.int32),
-      np.array([len(row) for row in tokens], np.int32),
-      np.ones(len(raw), np.int32),
-      {"label_ids": np.array([line[0] for line in raw], np.int32)},
+      input_ids=np.concatenate(sequences).astype(np.int32),
+      sequence_lengths=np.array([len(sequence) for sequence in sequences], np.int32),
+      sequence_counts=np.ones(len(lines), np.int32),
+      labels={"label_ids": np.array([line[0] for line in lines], np.int32)},
     )
 
 
@@ -53,11 +61,11 @@ class ToyTask(FinetuningTask):
 
   def raw_examples(self, split: str) -> Sequence[list[int]]:
     with files.open_file(self.data_files(split)[0]) as file:
-      return [[int(word) for word in line.split()] for line in file.read().decode().splitlines()]
+      return [[int(number) for number in line.split()] for line in file.read().decode().splitlines()]
 
   def featurizer(self, split: str) -> Callable[[Sequence[list[int]]], TokenizedExamples]:
     del split
-    return Featurizer()
+    return ToyFeaturizer()
 
   def build_model(self) -> keras.Model:
     model = ClassifierModel(self.model_config, 2)
@@ -88,15 +96,47 @@ class ToyTask(FinetuningTask):
     return [path]
 
 
-def write_data(directory: str, num_examples: int = 64) -> None:
-  """Writes train.txt, dev.txt and test.txt: sequences of 3 to 29 tokens, half of which contain WORD."""
+def write_toy_files(directory: str, num_examples: int = 64) -> None:
+  """Writes train.txt, dev.txt and test.txt: sequences of 3 to 29 tokens. Half of the sequences contain TARGET_TOKEN."""
   files.makedirs(directory)
   rng = np.random.default_rng(0)
   for split in ("train", "dev", "test"):
     lines = []
-    for number in range(num_examples):
+    for index in range(num_examples):
+      label = index % 2
       tokens = rng.integers(10, 60, int(rng.integers(3, 30)))
-      if number % 2:
-        tokens[rng.integers(len(tokens))] = WORD
-      lines.append(" ".join(map(str, [number % 2, *tokens])))
+      if label == 1:
+        tokens[rng.integers(len(tokens))] = TARGET_TOKEN
+      lines.append(" ".join(map(str, [label, *tokens])))
     files.write_atomically(files.join(directory, f"{split}.txt"), "\n".join(lines) + "\n")
+
+
+def toy_task(tmp_path: Path, spm_file: str, model: ModelConfig = MODEL, **config_fields: Any) -> ToyTask:
+  """Makes a task that reads the files of tmp_path/data, which the first call writes."""
+  directory = tmp_path / "data"
+  if not directory.exists():
+    write_toy_files(str(directory))
+  fields = {"spm_model_file": spm_file, "max_seq_length": 32, "cache_dir": str(tmp_path / "features"), **config_fields}
+  return ToyTask(model, FinetuningConfig(**fields), str(directory))
+
+
+def run_config(output_dir: Path, *, optimizer: dict[str, Any] | None = None, **options: Any) -> RunConfig:
+  """Makes the config of a run of 12 steps. The options are fields of RunConfig and of TrainConfig."""
+  train_options = {
+    "train_batch_size": 8,
+    "eval_batch_size": 24,
+    "num_train_steps": 12,
+    "log_every_steps": 4,
+    "save_checkpoints_steps": 100,
+    "eval_every_steps": 4,
+  }
+  run_fields = {field.name for field in dataclasses.fields(RunConfig)}
+  run_options = {name: value for name, value in options.items() if name in run_fields}
+  train_options |= {name: value for name, value in options.items() if name not in run_fields}
+  return RunConfig(
+    **{"output_dir": str(output_dir), "from_scratch": True, **run_options},
+    optimizer=OptimizerConfig(
+      **{"optimizer": "adamw", "learning_rate": 0.003, "num_warmup_steps": 2, **(optimizer or {})}
+    ),
+    train=TrainConfig(**train_options),
+  )

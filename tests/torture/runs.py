@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tests.conftest import english_like_documents, train_small_model
 from tests.synthetic import TINY_MODEL_FLAGS
 from tests.tasks.glue.archive import write_archive
-from tests.tasks.race.folders import made_up_race
-from tests.tasks.squad.question_files import made_up_squad
+from tests.tasks.race.folders import write_made_up_race
+from tests.tasks.squad.question_files import write_made_up_squad
 
 if TYPE_CHECKING:
   from tests.torture.workplace import Finished
@@ -91,18 +91,18 @@ class Runs:
   @shared
   def squad_train_file(self) -> Path:
     """A SQuAD 2 file of 20 questions."""
-    return Path(made_up_squad(self.directory / "train-v2.0.json", 20, version_2=True, seed=1))
+    return Path(write_made_up_squad(self.directory / "train-v2.0.json", 20, version_2=True, seed=1))
 
   @shared
   def squad_dev_file(self) -> Path:
     """A SQuAD 2 file of 9 questions."""
-    return Path(made_up_squad(self.directory / "dev-v2.0.json", 9, version_2=True, seed=2))
+    return Path(write_made_up_squad(self.directory / "dev-v2.0.json", 9, version_2=True, seed=2))
 
   @shared
   def race_dir(self) -> Path:
     """A RACE directory with 5 passages per split and level."""
     (self.directory / "race").mkdir()
-    return Path(made_up_race(self.directory / "race", 5))
+    return Path(write_made_up_race(self.directory / "race", 5))
 
   # ---- commands --------------------------------------------------------------------------------------------
 

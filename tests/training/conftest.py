@@ -1,4 +1,4 @@
-"""Fixtures of the tests of training."""
+"""Shards for the tests of training in stages."""
 
 from __future__ import annotations
 

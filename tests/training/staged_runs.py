@@ -1,4 +1,4 @@
-"""Small pretraining runs for the tests of training in stages."""
+"""Small pretraining runs for the tests of training in stages (test_stages.py and test_stage_data.py)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from tests.synthetic import TINY_MODEL, write_shards
 
 STEPS = 8
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+# Models: four shared layers, two shared layers with dropout, and three layers without sharing.
 ALBERT = dataclasses.replace(TINY_MODEL, num_hidden_layers=4)
-SHALLOW = dataclasses.replace(ALBERT, num_hidden_layers=2, **DROPOUT)
+SHALLOW_ALBERT = dataclasses.replace(ALBERT, num_hidden_layers=2, **DROPOUT)
 BERT = dataclasses.replace(ALBERT, num_hidden_layers=3, sharing="none")
 SHORT_LENGTH = 12
 
@@ -28,28 +29,28 @@ def write_stage_shards(directory: Path) -> dict[str, str]:
   return {name: f"{directory}/{name}/*" for name in ("long", "short")}
 
 
-def estimator_of(directory: Path, model: ModelConfig, settings: dict[str, Any], **options: Any) -> Estimator:
-  """Makes the estimator of a pretraining run.
+def make_estimator(output_dir: Path, model: ModelConfig, settings: dict[str, Any], **options: Any) -> Estimator:
+  """Makes the estimator of a pretraining run of 8 steps.
 
   Args:
-    directory: its output_dir.
+    output_dir: the directory of the run.
     model: the model.
-    settings: fields of PretrainingConfig; `stages` as a list.
-    options: fields of TrainConfig; init_checkpoint and do_eval are fields of RunConfig.
+    settings: fields of PretrainingConfig. `stages` is a list here.
+    options: fields of TrainConfig, or init_checkpoint, a field of RunConfig.
   """
   if "stages" in settings:
     settings = {**settings, "stages": json.dumps(settings["stages"])}
-  run = {name: options.pop(name) for name in ("init_checkpoint", "do_eval") if name in options}
+  init_checkpoint = options.pop("init_checkpoint", "")
   train = {"train_batch_size": 8, "num_train_steps": STEPS, "log_every_steps": 3, "save_checkpoints_steps": 1}
   config = RunConfig(
-    output_dir=str(directory),
+    output_dir=str(output_dir),
+    init_checkpoint=init_checkpoint,
     optimizer=OptimizerConfig(num_warmup_steps=2, learning_rate=0.01),
     train=TrainConfig(**{**train, "keep_checkpoints": 100, **options}),
-    **run,
   )
   return Estimator(PretrainingTask(model, PretrainingConfig(**settings)), config)
 
 
-def claim(directory: Path, model: ModelConfig, settings: dict[str, Any]) -> None:
+def claim(output_dir: Path, model: ModelConfig, settings: dict[str, Any]) -> None:
   """Claims output_dir for a run, as training does first. This fails if the directory holds another run."""
-  estimator_of(directory, model, settings).claim_output_dir()
+  make_estimator(output_dir, model, settings).claim_output_dir()

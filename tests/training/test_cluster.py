@@ -1,4 +1,4 @@
-"""Error messages after another process or a TPU was lost."""
+"""Errors after the loss of another process or of a TPU."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from albert.io.lost_processes import is_lost_process
 from albert.training.cluster import Cluster
 
 
-class FakeTPU(tf.distribute.TPUStrategy):
+class FakeTPUStrategy(tf.distribute.TPUStrategy):
   """A TPUStrategy without a TPU."""
 
   def __init__(self) -> None:
     pass
 
 
+# Errors of TensorFlow after such a loss.
 RESTARTED = "Unable to find a context_id matching the specified one (7). Perhaps the worker was restarted"
-LOST: list[tf.errors.OpError] = [
+ERRORS_OF_LOSS: list[tf.errors.OpError] = [
   tf.errors.UnavailableError(None, None, "Socket closed\nAdditional GRPC error information: ..."),
   tf.errors.AbortedError(None, None, "RecvTensor expects a different device incarnation: 15 vs. 17."),
   tf.errors.CancelledError(None, None, "RPC was cancelled"),
@@ -29,9 +30,9 @@ LOST: list[tf.errors.OpError] = [
 ]
 
 
-@pytest.mark.parametrize("error", LOST, ids=lambda error: type(error).__name__)
-def test_a_lost_tpu_gives_one_line_that_says_how_to_continue(error: tf.errors.OpError) -> None:
-  with pytest.raises(RunError) as caught, Cluster(FakeTPU()).report_lost_processes(lambda: "start it again"):
+@pytest.mark.parametrize("error", ERRORS_OF_LOSS, ids=lambda error: type(error).__name__)
+def test_the_loss_of_a_tpu_is_an_error_of_one_line_with_the_remedy(error: tf.errors.OpError) -> None:
+  with pytest.raises(RunError) as caught, Cluster(FakeTPUStrategy()).report_lost_processes(lambda: "start it again"):
     raise error
   first_line = str(error).split("\n", maxsplit=1)[0]
   assert str(caught.value) == (
@@ -40,10 +41,10 @@ def test_a_lost_tpu_gives_one_line_that_says_how_to_continue(error: tf.errors.Op
   )
 
 
-def test_a_service_that_does_not_answer_gives_one_line_on_any_device() -> None:
-  watched = Cluster(tf.distribute.get_strategy()).report_lost_processes(lambda: "start it again")
-  with pytest.raises(RunError, match=r"does not answer \(UnavailableError: Socket closed\); start it again"), watched:
-    raise LOST[0]
+def test_a_service_that_does_not_answer_is_reported_on_any_device() -> None:
+  report = Cluster(tf.distribute.get_strategy()).report_lost_processes(lambda: "start it again")
+  with pytest.raises(RunError, match=r"does not answer \(UnavailableError: Socket closed\); start it again"), report:
+    raise tf.errors.UnavailableError(None, None, "Socket closed")
 
 
 def test_other_errors_are_not_changed() -> None:

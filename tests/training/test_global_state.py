@@ -1,4 +1,4 @@
-"""An Estimator leaves the settings of the process as they were, and does not depend on them."""
+"""An Estimator does not change the settings of the process (seeds, dtype policy, determinism) or depend on them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, Tra
 from albert.estimator import Estimator
 from albert.tasks.pretraining import PretrainingTask
 from albert.training.global_state import deterministic_ops, dtype_policy, initializer_seed
+from tests.run_outputs import assert_equal_bits
 from tests.synthetic import TINY_MODEL, write_shards
 
 
 @pytest.fixture(autouse=True)
 def _default_process() -> Iterator[None]:
-  """The process has no op determinism and no dtype policy of its own, whatever other tests have set."""
+  """Switches deterministic operations off and sets the policy float32. Restores both after the test."""
   was_deterministic, policy = tf_config.is_op_determinism_enabled(), keras.mixed_precision.global_policy()
   tf_config.disable_op_determinism()
   keras.mixed_precision.set_global_policy("float32")
@@ -36,25 +37,26 @@ def _default_process() -> Iterator[None]:
     tf.config.experimental.enable_op_determinism()
 
 
-def make_estimator(tmp_path: Path, name: str, **train: object) -> Estimator:
+def make_estimator(tmp_path: Path, name: str, **train_options: object) -> Estimator:
+  """Makes an estimator of a pretraining run of two steps in bfloat16."""
   if not (tmp_path / "shards").exists():
     (tmp_path / "shards").mkdir()
     write_shards(tmp_path / "shards", [30, 20])
   model = dataclasses.replace(TINY_MODEL, num_hidden_layers=1)
   task = PretrainingTask(model, PretrainingConfig(input_file=str(tmp_path / "shards" / "*.tfrecord")))
-  settings = TrainConfig(**{"train_batch_size": 8, "num_train_steps": 2, "precision": "bfloat16", **train})
+  train = TrainConfig(**{"train_batch_size": 8, "num_train_steps": 2, "precision": "bfloat16", **train_options})
   optimizer = OptimizerConfig(num_warmup_steps=0)
-  return Estimator(task, RunConfig(output_dir=str(tmp_path / name), optimizer=optimizer, train=settings))
+  return Estimator(task, RunConfig(output_dir=str(tmp_path / name), optimizer=optimizer, train=train))
 
 
 def initial_weights(estimator: Estimator) -> dict[str, np.ndarray]:
   return {name: variable.numpy() for name, variable in estimator.model.named_weights().items()}
 
 
-def assert_same_weights(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-  assert actual.keys() == expected.keys()
-  for name, value in actual.items():
-    np.testing.assert_array_equal(value, expected[name], err_msg=name)
+def draw_random_numbers() -> list[float]:
+  """Draws numbers from the global generators of Python, NumPy, TensorFlow and Keras' initializers."""
+  layer_output = keras.layers.Dense(3)(tf.ones([1, 2])).numpy()
+  return [random.random(), np.random.random(), float(tf.random.uniform([])), *layer_output[0].tolist()]
 
 
 @pytest.mark.parametrize("steps", ["eager", pytest.param("traced", marks=pytest.mark.thorough)])
@@ -62,7 +64,7 @@ def test_construction_and_training_leave_seeds_policy_and_determinism_as_they_we
   if steps == "eager":
     request.getfixturevalue("eager_steps")
   keras.utils.set_random_seed(7)
-  drawn = (random.random(), np.random.random(), float(tf.random.uniform([])), keras.layers.Dense(3)(tf.ones([1, 2])))
+  numbers_without_estimator = draw_random_numbers()
   keras.utils.set_random_seed(7)
   python_state, numpy_state = random.getstate(), np.random.get_state()
   make_estimator(tmp_path, "run").train()
@@ -71,9 +73,7 @@ def test_construction_and_training_leave_seeds_policy_and_determinism_as_they_we
   assert context.global_seed() == 7
   assert keras.mixed_precision.global_policy().name == "float32"
   assert not tf_config.is_op_determinism_enabled()
-  again = (random.random(), np.random.random(), float(tf.random.uniform([])), keras.layers.Dense(3)(tf.ones([1, 2])))
-  assert again[:3] == drawn[:3]
-  np.testing.assert_array_equal(again[3], drawn[3])
+  assert draw_random_numbers() == numbers_without_estimator
 
 
 @pytest.mark.thorough
@@ -87,21 +87,20 @@ def test_a_keras_model_made_afterwards_is_float32(tmp_path):
   assert keras.Sequential([keras.layers.Dense(3)])(tf.ones([1, 2])).dtype == tf.float32
 
 
-def test_the_second_estimator_starts_from_the_same_weights_as_the_first(tmp_path):
-  first = initial_weights(make_estimator(tmp_path, "first"))
+def test_initial_weights_depend_only_on_the_seed_of_the_run(tmp_path):
+  weights = initial_weights(make_estimator(tmp_path, "first"))
   keras.utils.set_random_seed(99)
   keras.mixed_precision.set_global_policy("mixed_bfloat16")
-  second = initial_weights(make_estimator(tmp_path, "second", precision="float32"))
-  assert_same_weights(second, first)
-  other_seed = initial_weights(make_estimator(tmp_path, "third", seed=54321))
-  assert any((other_seed[name] != value).any() for name, value in first.items())
+  assert_equal_bits(initial_weights(make_estimator(tmp_path, "second", precision="float32")), weights)
+  weights_of_other_seed = initial_weights(make_estimator(tmp_path, "third", seed=54321))
+  assert any((weights_of_other_seed[name] != weight).any() for name, weight in weights.items())
 
 
 @pytest.mark.thorough
-def test_initial_weights_are_those_of_a_fresh_process_after_keras_set_random_seed(tmp_path):
-  """Runs that began before the seed was scoped resume and repeat with the same weights."""
+def test_initial_weights_are_those_of_a_new_process_after_keras_set_random_seed(tmp_path):
+  """Earlier versions called keras.utils.set_random_seed. Their runs can be repeated with the same initial weights."""
   make_estimator(tmp_path, "first", seed=1)
-  second = initial_weights(make_estimator(tmp_path, "second", seed=12345))
+  weights = initial_weights(make_estimator(tmp_path, "second", seed=12345))
   code = (
     "import dataclasses, numpy, tf_keras, tests.synthetic as synthetic\n"
     "from albert.config.run import PretrainingConfig\n"
@@ -113,8 +112,8 @@ def test_initial_weights_are_those_of_a_fresh_process_after_keras_set_random_see
   )
   root = Path(__file__).resolve().parents[2]
   subprocess.run([sys.executable, "-c", code], check=True, cwd=root, env=os.environ | {"PYTHONPATH": str(root)})
-  with np.load(tmp_path / "weights.npz") as fresh:
-    assert_same_weights(second, dict(fresh))
+  with np.load(tmp_path / "weights.npz") as weights_of_new_process:
+    assert_equal_bits(weights, dict(weights_of_new_process))
 
 
 def test_settings_are_restored_after_an_error():

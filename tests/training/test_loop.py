@@ -1,4 +1,4 @@
-"""The loop: results do not depend on how a batch is divided, and numbers that are not finite stop the run."""
+"""The training loop: equal results, numbers that are not finite, signals, and directories of other or damaged runs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from albert.training.loop import Trainer
 from albert.training.run_plan import TrainingPlan
 from albert.weights.checkpoints import CheckpointManager
 from tests.golden.make_tiny_albert import random_weights
-from tests.models.built import pretraining_model
+from tests.models.build_models import build_pretraining_model
 from tests.optimizers.test_factory import has_addons
+from tests.run_outputs import assert_equal_bits, checkpoint_steps, read_checkpoint
 from tests.synthetic import TINY_MODEL, example, write_shards
 
 MODEL = dataclasses.replace(TINY_MODEL, num_hidden_layers=1)
@@ -32,6 +33,7 @@ MODEL = dataclasses.replace(TINY_MODEL, num_hidden_layers=1)
 
 @pytest.fixture(scope="module")
 def input_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+  """The pattern of shards with 80 examples."""
   directory = tmp_path_factory.mktemp("shards")
   write_shards(directory, [30, 20, 30])
   return str(directory / "*.tfrecord")
@@ -43,17 +45,26 @@ def train(
   *,
   optimizer: dict[str, Any] | None = None,
   model: Any = MODEL,
-  run: dict[str, Any] | None = None,
-  **options: Any,
+  start_over: bool = False,
+  **train_options: Any,
 ) -> dict[str, np.ndarray]:
-  """Trains a few steps and returns the final weights."""
-  settings = {"train_batch_size": 8, "num_train_steps": 6, "log_every_steps": 3, "save_checkpoints_steps": 3}
+  """Trains for six steps and returns the final weights.
+
+  Args:
+    input_file: the pattern of the shards.
+    output_dir: the directory of the run.
+    optimizer: fields of OptimizerConfig.
+    model: the model.
+    start_over: a field of RunConfig.
+    train_options: fields of TrainConfig.
+  """
+  train_fields = {"train_batch_size": 8, "num_train_steps": 6, "log_every_steps": 3, "save_checkpoints_steps": 3}
   task = PretrainingTask(model, PretrainingConfig(input_file=input_file))
   config = RunConfig(
     output_dir=str(output_dir),
+    start_over=start_over,
     optimizer=OptimizerConfig(**{"num_warmup_steps": 2, "learning_rate": 0.01, **(optimizer or {})}),
-    train=TrainConfig(**{**settings, **options}),
-    **(run or {}),
+    train=TrainConfig(**{**train_fields, **train_options}),
   )
   estimator = Estimator(task, config)
   estimator.train()
@@ -62,57 +73,59 @@ def train(
 
 @pytest.fixture(scope="module")
 def default_weights(input_file: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
-  """The final weights of a run with the settings of `train`, which starts all six steps at once."""
+  """The final weights of a run that computes all six steps in one call of the compiled loop."""
   return train(input_file, tmp_path_factory.mktemp("default"), steps_per_loop=100)
 
 
-def largest_difference(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> float:
-  assert a.keys() == b.keys()
-  return max(float(np.abs(a[name] - b[name]).max()) for name in a)
+def largest_difference(weights: dict[str, np.ndarray], other_weights: dict[str, np.ndarray]) -> float:
+  assert weights.keys() == other_weights.keys()
+  return max(float(np.abs(weights[name] - other_weights[name]).max()) for name in weights)
 
 
 @pytest.mark.usefixtures("eager_steps")
-def test_accumulation_changes_nothing_but_rounding(input_file, tmp_path):
-  whole = train(input_file, tmp_path / "whole", num_train_steps=2)
-  parts = train(input_file, tmp_path / "parts", num_train_steps=2, gradient_accumulation_steps=4)
-  assert 0 < largest_difference(whole, parts) < 2e-5
+def test_gradient_accumulation_changes_only_the_rounding(input_file, tmp_path):
+  weights = train(input_file, tmp_path / "one", num_train_steps=2)
+  weights_of_accumulation = train(input_file, tmp_path / "four", num_train_steps=2, gradient_accumulation_steps=4)
+  assert 0 < largest_difference(weights, weights_of_accumulation) < 2e-5
 
 
 @pytest.mark.thorough
-def test_accumulation_in_traced_steps_changes_nothing_but_rounding(input_file, tmp_path, default_weights):
-  parts = train(input_file, tmp_path, gradient_accumulation_steps=4)
-  assert 0 < largest_difference(default_weights, parts) < 2e-5
+def test_gradient_accumulation_changes_only_the_rounding_in_traced_steps(input_file, tmp_path, default_weights):
+  weights = train(input_file, tmp_path, gradient_accumulation_steps=4)
+  assert 0 < largest_difference(default_weights, weights) < 2e-5
 
 
 @pytest.mark.slow
-def test_xla_changes_nothing_but_rounding(input_file, tmp_path, capsys):
-  plain = train(input_file, tmp_path / "plain")  # auto, on a CPU
+def test_xla_changes_only_the_rounding(input_file, tmp_path, capsys):
+  weights_without_xla = train(input_file, tmp_path / "auto")  # jit_compile is "auto", which means no XLA on a CPU
   assert "float32, without XLA, 1 replica(s)" in capsys.readouterr().err
-  compiled = train(input_file, tmp_path / "compiled", jit_compile="true")
+  weights_with_xla = train(input_file, tmp_path / "xla", jit_compile="true")
   assert "float32, with XLA, 1 replica(s)" in capsys.readouterr().err
-  assert 0 < largest_difference(plain, compiled) < 2e-5
+  assert 0 < largest_difference(weights_without_xla, weights_with_xla) < 2e-5
 
 
-def batches_of_lengths(lengths: list[int]) -> tf.data.Dataset:
-  """Batches of 8 whose sequences have these lengths; the lengths are not known when the step is traced."""
+def make_batches(lengths: list[int]) -> tf.data.Dataset:
+  """Makes batches of 8 sequences. Each batch has another length, which is not known when the step is traced."""
   rng = np.random.default_rng(5)
   batches = []
   for length in lengths:
-    rows = [example(number, rng, length) for number in range(8)]
-    batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-    batch = {name: v if v.dtype == np.float32 else v.astype(np.int32) for name, v in batch.items()}
-    batches.append(batch | {EXAMPLE_WEIGHT: np.ones(8, np.float32)})
-  signature = {name: tf.TensorSpec([8, *[None] * (value.ndim - 1)], value.dtype) for name, value in batches[0].items()}
+    examples = [example(number, rng, length) for number in range(8)]
+    batch = {EXAMPLE_WEIGHT: np.ones(8, np.float32)}
+    for name in examples[0]:
+      feature = np.stack([row[name] for row in examples])
+      batch[name] = feature if feature.dtype == np.float32 else feature.astype(np.int32)
+    batches.append(batch)
+  signature = {name: tf.TensorSpec([8, *[None] * (array.ndim - 1)], array.dtype) for name, array in batches[0].items()}
   return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
 
 
-def trained_on(batches: tf.data.Dataset, num_steps: int, parts: int) -> dict[str, np.ndarray]:
-  """Weights after `num_steps` steps from fixed initial weights, with each batch in `parts` micro-batches."""
+def train_on_batches(batches: tf.data.Dataset, num_steps: int, num_micro_batches: int) -> dict[str, np.ndarray]:
+  """Trains from fixed initial weights with several micro-batches per batch. Returns the final weights."""
   strategy = tf.distribute.OneDeviceStrategy("CPU:0")
   with strategy.scope():
-    model = pretraining_model(TINY_MODEL, random_weights(TINY_MODEL, 1))
+    model = build_pretraining_model(TINY_MODEL, random_weights(TINY_MODEL, 1))
     task = PretrainingTask(TINY_MODEL, PretrainingConfig())
-    config = TrainConfig(train_batch_size=8, gradient_accumulation_steps=parts)
+    config = TrainConfig(train_batch_size=8, gradient_accumulation_steps=num_micro_batches)
     plan = TrainingPlan(strategy=strategy, train=config)
     trainer = Trainer(task, model, make_optimizer(OptimizerConfig(), 0.01), plan)
   trainer.train_steps(iter(batches), tf.constant(num_steps))
@@ -120,61 +133,61 @@ def trained_on(batches: tf.data.Dataset, num_steps: int, parts: int) -> dict[str
 
 
 @pytest.mark.slow
-def test_accumulation_works_with_dynamic_sequence_lengths():
-  batches = batches_of_lengths([16, 12, 20])
-  whole, parts = trained_on(batches, 3, 1), trained_on(batches, 3, 4)
-  assert largest_difference(whole, random_weights(TINY_MODEL, 1)) > 0.01
-  assert 0 < largest_difference(whole, parts) < 2e-5
+def test_gradient_accumulation_changes_only_the_rounding_with_dynamic_lengths():
+  batches = make_batches([16, 12, 20])
+  weights = train_on_batches(batches, num_steps=3, num_micro_batches=1)
+  weights_of_accumulation = train_on_batches(batches, num_steps=3, num_micro_batches=4)
+  assert largest_difference(weights, random_weights(TINY_MODEL, 1)) > 0.01
+  assert 0 < largest_difference(weights, weights_of_accumulation) < 2e-5
 
 
 @pytest.mark.thorough
-def test_steps_per_loop_changes_nothing(input_file, tmp_path, default_weights):
-  assert largest_difference(train(input_file, tmp_path, steps_per_loop=1), default_weights) == 0
+def test_steps_per_loop_changes_no_bit(input_file, tmp_path, default_weights):
+  assert_equal_bits(train(input_file, tmp_path, steps_per_loop=1), default_weights)
 
 
 @pytest.mark.slow
 def test_runs_with_dropout_depend_only_on_the_seed(input_file, tmp_path):
   model = dataclasses.replace(MODEL, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
-  first = train(input_file, tmp_path / "first", model=model)
-  again = train(input_file, tmp_path / "again", model=model)
-  other = train(input_file, tmp_path / "other", model=model, seed=54321)
-  assert largest_difference(first, again) == 0
-  assert largest_difference(first, other) > 1e-3
+  weights = train(input_file, tmp_path / "first", model=model)
+  assert_equal_bits(train(input_file, tmp_path / "second", model=model), weights)
+  weights_of_other_seed = train(input_file, tmp_path / "other", model=model, seed=54321)
+  assert largest_difference(weights, weights_of_other_seed) > 1e-3
 
 
 @pytest.mark.skipif(not has_addons(), reason="needs the tf215-tfa profile")
-def test_addons_lamb_trains_like_ours_with_bias_correction(input_file, tmp_path):
-  theirs = train(input_file, tmp_path / "theirs", optimizer={"optimizer": "tfa_lamb"})
-  ours = train(input_file, tmp_path / "ours", optimizer={"bias_correction": True})
-  original = train(input_file, tmp_path / "original")
-  assert largest_difference(ours, theirs) < 1e-4
-  assert largest_difference(original, theirs) > 1e-3
+def test_the_lamb_of_tensorflow_addons_trains_like_ours_with_bias_correction(input_file, tmp_path):
+  weights_of_addons = train(input_file, tmp_path / "addons", optimizer={"optimizer": "tfa_lamb"})
+  weights_of_ours = train(input_file, tmp_path / "ours", optimizer={"bias_correction": True})
+  weights_without_correction = train(input_file, tmp_path / "original")
+  assert largest_difference(weights_of_ours, weights_of_addons) < 1e-4
+  assert largest_difference(weights_without_correction, weights_of_addons) > 1e-3
 
 
 @pytest.mark.usefixtures("eager_steps")
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint(input_file, tmp_path):
-  # LayerNorm keeps a bad weight from overflowing for long, so the rate must be absurd.
+  # LayerNorm rescales large activations. So only an extreme learning rate makes the loss overflow within a few steps.
+  optimizer = {"optimizer": "adamw", "learning_rate": 1e38, "num_warmup_steps": 4}
   with pytest.raises(RunError, match=r"step \d: the loss or its gradient is not finite.*learning_rate"):
-    train(input_file, tmp_path / "run", optimizer={"learning_rate": 1e38, "optimizer": "adamw", "num_warmup_steps": 4})
-  for saved in (tmp_path / "run" / "checkpoints").glob("step-*"):
-    reader = tf.train.load_checkpoint(str(saved / "weights"))
-    assert all(np.isfinite(reader.get_tensor(name)).all() for name in reader.get_variable_to_shape_map())
+    train(input_file, tmp_path, optimizer=optimizer)
+  for step in checkpoint_steps(tmp_path):
+    assert all(np.isfinite(tensor).all() for tensor in read_checkpoint(tmp_path, step).values())
 
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("eager_steps")
 def test_weights_that_are_not_finite_after_an_update_are_not_saved(input_file, tmp_path):
-  # AdamW's first update is about 3.16 times the rate, which float32 cannot hold. The loss of the only step is
-  # computed before its update.
-  settings = {"optimizer": "adamw", "learning_rate": 3e38, "num_warmup_steps": 0}
+  # AdamW's first update is about 3.16 times the rate, which float32 cannot hold. The loss of the only step is finite,
+  # because it is computed before the update.
+  optimizer = {"optimizer": "adamw", "learning_rate": 3e38, "num_warmup_steps": 0}
   with pytest.raises(RunError, match=r"after 1 updates .* not finite, .* no checkpoint was saved .*--learning_rate"):
-    train(input_file, tmp_path / "run", optimizer=settings, num_train_steps=1)
+    train(input_file, tmp_path / "run", optimizer=optimizer, num_train_steps=1)
   assert not list((tmp_path / "run" / "checkpoints").glob("*"))
 
 
 @pytest.mark.usefixtures("eager_steps")
 def test_a_signal_while_the_last_step_is_saved_stops_the_command(input_file, tmp_path, monkeypatch):
-  """Nothing is left to train, but the command must not go on to evaluate and predict."""
+  """The training is finished then, but the command must not go on to evaluate and predict."""
   save = CheckpointManager.save
 
   def save_and_signal(manager: CheckpointManager, step: int, *arguments: Any, **options: Any) -> str:
@@ -191,18 +204,20 @@ def test_a_signal_while_the_last_step_is_saved_stops_the_command(input_file, tmp
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("eager_steps")
-def test_a_stop_at_the_last_step_leaves_no_more_checkpoints_than_asked_for(input_file, tmp_path, monkeypatch):
-  """The stop saves the last step without deleting old checkpoints; the repeated command has nothing left to train."""
+def test_after_a_signal_at_the_last_step_the_repeated_command_deletes_older_checkpoints(
+  input_file, tmp_path, monkeypatch
+):
+  """The signal makes the run save the last step without deleting older checkpoints."""
   train_steps = Trainer.train_steps
 
-  def stopped_at_the_end(trainer: Trainer, *arguments: Any) -> None:
+  def train_steps_and_signal(trainer: Trainer, *arguments: Any) -> None:
     train_steps(trainer, *arguments)
     if trainer.step == 2:
       os.kill(os.getpid(), signal.SIGTERM)
 
   options = {"keep_checkpoints": 1, "num_train_steps": 2, "save_checkpoints_steps": 1}
   with monkeypatch.context() as patch:
-    patch.setattr(Trainer, "train_steps", stopped_at_the_end)
+    patch.setattr(Trainer, "train_steps", train_steps_and_signal)
     with pytest.raises(Stopped):
       train(input_file, tmp_path, **options)
   assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-1", "step-2"]
@@ -232,7 +247,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_stops_unless_start_over_is_give
     train(input_file, tmp_path / "run")
   assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoints"]  # nothing was written
   (tmp_path / "run" / "config.json").write_text("{}")
-  train(input_file, tmp_path / "run", run={"start_over": True})
+  train(input_file, tmp_path / "run", start_over=True)
   assert not directory.exists()
   assert (tmp_path / "run" / "checkpoints.damaged" / "step-2" / "manifest.json").exists()
 
@@ -263,7 +278,7 @@ def test_only_the_chief_writes_the_files_of_a_run(input_file, tmp_path, monkeypa
 
 
 @pytest.mark.slow
-def test_training_can_overfit_the_examples(input_file, tmp_path):
+def test_training_learns_all_examples(input_file, tmp_path):
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=input_file, eval_input_file=input_file))
   config = RunConfig(
     output_dir=str(tmp_path / "run"),

@@ -1,4 +1,4 @@
-"""The values that a run plan decides: precision, XLA, input parts and the number of steps."""
+"""The values that a run plan decides: precision, XLA, input parts, the number of steps and the warm-up."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ from albert.training import run_plan
 from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, write_shards
 from tests.training.test_strategy import FakeStrategy
 
-STATIC = {"input_ids": tf.TensorSpec([8, 16], tf.int32)}
+STATIC_SPEC = {"input_ids": tf.TensorSpec([8, 16], tf.int32)}
 
 
-def with_device(monkeypatch: pytest.MonkeyPatch, *, flags: str = "", capability: tuple[int, int] | None = None) -> None:
-  """Pretends that the CPU has the instruction sets `flags`, and that there is a GPU of `capability` or none."""
+def simulate_device(
+  monkeypatch: pytest.MonkeyPatch, *, flags: str = "", capability: tuple[int, int] | None = None
+) -> None:
+  """Simulates a CPU with the instruction sets `flags`, and a GPU with a compute capability, or none."""
   gpus = [] if capability is None else ["GPU:0"]
   monkeypatch.setattr(run_plan, "_cpu_flags", lambda: set(flags.split()))
   for kind in ("list_physical_devices", "list_logical_devices"):
@@ -50,7 +52,7 @@ def with_device(monkeypatch: pytest.MonkeyPatch, *, flags: str = "", capability:
 def test_auto_precision_is_bfloat16_where_the_device_multiplies_in_it(
   monkeypatch: pytest.MonkeyPatch, device: dict[str, Any], precision: str
 ) -> None:
-  with_device(monkeypatch, **device)
+  simulate_device(monkeypatch, **device)
   assert run_plan.resolve_precision("auto", FakeStrategy(1)) == precision
   assert run_plan.resolve_precision("float32", FakeStrategy(1)) == "float32"
   assert run_plan.resolve_precision("bfloat16", FakeStrategy(1)) == "bfloat16"
@@ -74,43 +76,46 @@ def test_auto_compiles_with_xla_on_a_single_gpu(
   jit_compile: str,
   expected: bool,
 ) -> None:
-  with_device(monkeypatch, capability=capability)
-  assert run_plan.resolve_jit_compile(jit_compile, FakeStrategy(num_replicas), lambda: STATIC) is expected
+  simulate_device(monkeypatch, capability=capability)
+  assert run_plan.resolve_jit_compile(jit_compile, FakeStrategy(num_replicas), lambda: STATIC_SPEC) is expected
 
 
 def test_auto_compiles_with_xla_only_if_all_batches_have_one_shape(
   monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-  rows = [np.arange(length) for length in (5, 9, 17)]
-  lengths = np.array([len(row) for row in rows], np.int32)
-  examples = TokenizedExamples(np.concatenate(rows).astype(np.int32), lengths, np.ones(3, np.int32), {})
+  sequences = [np.arange(length, dtype=np.int32) for length in (5, 9, 17)]
+  lengths = np.array([len(sequence) for sequence in sequences], np.int32)
+  examples = TokenizedExamples(np.concatenate(sequences), lengths, np.ones(3, np.int32), {})
   shards = count_and_hash_shards(write_shards(tmp_path, [4]))
-  data: dict[str, Dataset] = {
-    "finetuning": ExampleDataset(examples, "toy"),
-    "padded": ExampleDataset(examples, "toy", length=32),
-    "pretraining": ShardDataset(shards, pretraining_features(SEQ_LENGTH, NUM_PREDICTIONS)),
-  }
-  specs = {
-    name: source.training_batches(batch_size=2, first_step=0, seed=1, context=InputContext(0, 1, 1)).element_spec
-    for name, source in data.items()
-  }
-  with_device(monkeypatch, capability=(8, 0))
+
+  def batch_spec(dataset: Dataset) -> Any:
+    context = InputContext(0, 1, 1)
+    return dataset.training_batches(batch_size=2, first_step=0, seed=1, context=context).element_spec
+
+  finetuning = batch_spec(ExampleDataset(examples, "toy"))
+  finetuning_with_full_padding = batch_spec(ExampleDataset(examples, "toy", length=32))
+  pretraining = batch_spec(ShardDataset(shards, pretraining_features(SEQ_LENGTH, NUM_PREDICTIONS)))
+
+  def is_compiled(jit_compile: str, spec: Any) -> bool:
+    return run_plan.resolve_jit_compile(jit_compile, FakeStrategy(1), lambda: spec)
+
+  simulate_device(monkeypatch, capability=(8, 0))
   capsys.readouterr()
-  compiled = {
-    name: run_plan.resolve_jit_compile("auto", FakeStrategy(1), lambda s=spec: s) for name, spec in specs.items()
-  }
-  assert compiled == {"finetuning": False, "padded": True, "pretraining": True}
+  assert not is_compiled("auto", finetuning)
+  assert is_compiled("auto", finetuning_with_full_padding)
+  assert is_compiled("auto", pretraining)
   assert capsys.readouterr().err == ""
-  assert run_plan.resolve_jit_compile("true", FakeStrategy(1), lambda: specs["finetuning"])
+  assert is_compiled("true", finetuning)
   assert capsys.readouterr().err.startswith("warning: --jit_compile=true compiles the step anew for each length")
 
 
 def test_xla_with_several_replicas_is_refused() -> None:
   with pytest.raises(UserError, match="this run has 2 replicas: give --jit_compile=auto"):
-    run_plan.resolve_jit_compile("true", FakeStrategy(2), lambda: STATIC)
+    run_plan.resolve_jit_compile("true", FakeStrategy(2), lambda: STATIC_SPEC)
 
 
 def test_the_number_of_epochs_gives_the_number_of_steps_rounded_up() -> None:
+  # 2.5 epochs of 10 examples in batches of 4 are 6.25 steps.
   assert run_plan.resolve_train_steps(TrainConfig(num_train_epochs=2.5, train_batch_size=4), 10) == 7
   assert run_plan.resolve_train_steps(TrainConfig(num_train_steps=9, train_batch_size=4), 10) == 9
 

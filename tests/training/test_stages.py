@@ -1,4 +1,4 @@
-"""Runs in stages end in the same bits as runs without stages put together by hand, also after a kill at any step."""
+"""Training in stages: the weights of each stage, killed and resumed runs, evaluation, logs and recorded stages."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from albert.runs import log_lines
 from albert.runs.metrics_log import read_metrics
 from albert.training.loop import Trainer
 from tests.golden.make_tiny_albert import random_weights
-from tests.models.built import pretraining_model
+from tests.models.build_models import build_pretraining_model
+from tests.run_outputs import assert_equal_bits, read_checkpoint
 from tests.synthetic import NUM_PREDICTIONS
 from tests.training.staged_runs import (
   ALBERT,
   BERT,
   DROPOUT,
-  SHALLOW,
+  SHALLOW_ALBERT,
   SHORT_LENGTH,
   STEPS,
   claim,
-  estimator_of,
+  make_estimator,
 )
 
 MODELS = {
@@ -44,25 +45,18 @@ MODELS = {
 
 State = dict[str, np.ndarray]
 
-# One test uses traced_steps instead.
+# Only one test traces the steps (traced_steps).
 pytestmark = pytest.mark.usefixtures("all_steps_eager")
 
 
-def read_checkpoint(directory: Path, step: int = STEPS) -> State:
-  """Returns the weights and moments of a checkpoint of a run."""
-  reader = tf.train.load_checkpoint(str(directory / "checkpoints" / f"step-{step}" / "weights"))
-  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
-def assert_identical(state: State, expected: State) -> None:
-  assert state.keys() == expected.keys()
+def assert_equal_states(state: State, expected: State) -> None:
+  """Compares the bits of weights and moments."""
   assert any(name.endswith("adam_v") for name in state)
-  for name, value in expected.items():
-    assert state[name].tobytes() == value.tobytes(), name
+  assert_equal_bits(state, expected)
 
 
 def write_npz(path: Path, weights: dict[str, np.ndarray]) -> str:
-  """Writes the file, and returns its path."""
+  """Writes weights, and returns the path."""
   np.savez(path, **weights)
   return str(path)
 
@@ -76,48 +70,48 @@ def stack_layers(state: State, model: ModelConfig, depth: int) -> State:
     depth: number of layers of the shallow model.
   """
   deep_state = {}
-  for name, value in state.items():
+  for name, tensor in state.items():
     is_attention = "/attention_1/" in name or "/LayerNorm/" in name
-    is_shared = {"all": True, "none": False, "attention": is_attention}[model.sharing]
+    is_shared = model.sharing == "all" or (model.sharing == "attention" and is_attention)
     if is_shared or "/group_" not in name:
-      deep_state[name] = value
+      deep_state[name] = tensor
     elif "/group_0/" in name:  # the other layers have the same names apart from the number of the group
       for layer in range(model.num_hidden_layers):
-        copied_layer = state[name.replace("/group_0/", f"/group_{layer % depth}/")]
-        deep_state[name.replace("/group_0/", f"/group_{layer}/")] = copied_layer
+        source_name = name.replace("/group_0/", f"/group_{layer % depth}/")
+        deep_state[name.replace("/group_0/", f"/group_{layer}/")] = state[source_name]
   return deep_state
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["groups", "none", "attention"])
-def test_two_stages_are_two_runs_put_together_by_hand(kind, shards, tmp_path):
-  """The run with two stages ends in the same weights and moments as two runs without stages.
-
-  The first of these has two layers. Its checkpoint, stacked by NumPy, is resumed by the second with all layers.
-  """
+def test_a_run_with_two_stages_ends_in_the_same_bits_as_two_runs_without_stages(kind, shards, tmp_path):
+  """The first of the two runs has two layers. The second one, with all layers, resumes from its stacked checkpoint."""
   model = MODELS[kind]
   shallow = dataclasses.replace(model, num_hidden_layers=2, **DROPOUT)
   weights = random_weights(shallow, 1)
   settings, options = {"input_file": shards["long"]}, {"num_train_steps": 4, "save_checkpoints_steps": 2}
 
   stages = [{"until": 0.5, "num_hidden_layers": 2, **DROPOUT}, {"until": 1}]
-  start = write_npz(tmp_path / "deep.npz", stack_layers(weights, model, 2))
-  estimator_of(tmp_path / "staged", model, {**settings, "stages": stages}, init_checkpoint=start, **options).train()
+  options["init_checkpoint"] = write_npz(tmp_path / "deep.npz", stack_layers(weights, model, 2))
+  make_estimator(tmp_path / "staged", model, {**settings, "stages": stages}, **options).train()
 
-  start = write_npz(tmp_path / "shallow.npz", weights)
-  estimator_of(tmp_path / "first", shallow, settings, init_checkpoint=start, **options).train()
-  by_hand = stack_layers(read_checkpoint(tmp_path / "first", 2), model, 2)
-  assert_identical(read_checkpoint(tmp_path / "staged", 2), by_hand)
-  if kind != "groups":  # the copied layers differ from each other, and their moments are not zero
-    moments = [by_hand[f"bert/encoder/transformer/group_{i}/inner_group_0/LayerNorm_1/gamma/adam_v"] for i in range(2)]
-    assert (moments[0] != moments[1]).any()
-    assert moments[0].any()
+  options["init_checkpoint"] = write_npz(tmp_path / "shallow.npz", weights)
+  make_estimator(tmp_path / "first", shallow, settings, **options).train()
+  stacked_state = stack_layers(read_checkpoint(tmp_path / "first", 2), model, 2)
+  assert_equal_states(read_checkpoint(tmp_path / "staged", 2), stacked_state)
+  if kind != "groups":
+    # A test in which all copied layers were equal, or all moments zero, would not show a wrong copy.
+    name = "bert/encoder/transformer/group_{}/inner_group_0/LayerNorm_1/gamma/adam_v"
+    moment_0, moment_1 = stacked_state[name.format(0)], stacked_state[name.format(1)]
+    assert (moment_0 != moment_1).any()
+    assert moment_0.any()
 
-  second = estimator_of(tmp_path / "second", model, settings, **options)
+  del options["init_checkpoint"]
+  second = make_estimator(tmp_path / "second", model, settings, **options)
   second.claim_output_dir()
-  second.checkpoints.save(2, by_hand)
+  second.checkpoints.save(2, stacked_state)
   second.train()
-  assert_identical(read_checkpoint(tmp_path / "staged", 4), read_checkpoint(tmp_path / "second", 4))
+  assert_equal_states(read_checkpoint(tmp_path / "staged", 4), read_checkpoint(tmp_path / "second", 4))
 
 
 def three_stages(shards: dict[str, str]) -> dict[str, Any]:
@@ -131,7 +125,7 @@ def three_stages(shards: dict[str, str]) -> dict[str, Any]:
 
 
 class FinishedRun(NamedTuple):
-  """The output_dir of a run, and what it printed to stderr."""
+  """The output_dir of a run, and its output to stderr."""
 
   directory: Path
   log: str
@@ -144,12 +138,12 @@ def uninterrupted(shards: dict[str, str], tmp_path_factory: pytest.TempPathFacto
   settings = {**three_stages(shards), "eval_input_file": shards["long"]}
   evaluation = {"eval_every_steps": 2, "max_eval_steps": 2, "eval_batch_size": 8}
   with contextlib.redirect_stderr(io.StringIO()) as printed:
-    estimator_of(directory, BERT, settings, log_every_steps=1, **evaluation).train()
+    make_estimator(directory, BERT, settings, log_every_steps=1, **evaluation).train()
   return FinishedRun(directory, printed.getvalue())
 
 
 class _Killed(BaseException):
-  """Stands for SIGKILL: no code of the training handles it."""
+  """Simulates SIGKILL: no code of the training catches this exception."""
 
 
 @pytest.mark.thorough
@@ -159,18 +153,18 @@ def test_a_run_that_is_killed_ends_in_the_same_bits(shards, uninterrupted, tmp_p
   train_steps = Trainer.train_steps
   for kill_step in (2, 3, 6, 7):
 
-    def run_until(trainer: Trainer, *arguments: Any, kill_step: int = kill_step) -> None:
+    def train_steps_until_killed(trainer: Trainer, *arguments: Any, kill_step: int = kill_step) -> None:
       if trainer.step == kill_step:
         raise _Killed
       train_steps(trainer, *arguments)
 
-    killed = estimator_of(tmp_path, BERT, settings, **options)
+    estimator = make_estimator(tmp_path, BERT, settings, **options)
     with monkeypatch.context() as patch:
-      patch.setattr(Trainer, "train_steps", run_until)
+      patch.setattr(Trainer, "train_steps", train_steps_until_killed)
       with pytest.raises(_Killed):
-        killed.train()
-  estimator_of(tmp_path, BERT, settings, **options).train()
-  assert_identical(read_checkpoint(tmp_path), read_checkpoint(uninterrupted.directory))
+        estimator.train()
+  make_estimator(tmp_path, BERT, settings, **options).train()
+  assert_equal_states(read_checkpoint(tmp_path), read_checkpoint(uninterrupted.directory))
   # A line is written every three steps and at the end of each stage.
   assert [(line["step"], line["stage"]) for line in read_metrics(str(tmp_path))] == [(3, 1), (6, 2), (8, 3)]
 
@@ -191,64 +185,66 @@ def test_the_step_is_traced_for_each_stage(shards, tmp_path):
   settings = {"input_file": shards["long"], "stages": stages}
   model = dataclasses.replace(BERT, num_hidden_layers=2)
   options = {"num_train_steps": 4, "save_checkpoints_steps": 2}
-  estimator_of(tmp_path / "whole", model, settings, **options).train()
-  shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
-  shutil.rmtree(tmp_path / "resumed" / "checkpoints" / "step-4")
-  estimator_of(tmp_path / "resumed", model, settings, **options).train()
-  assert_identical(read_checkpoint(tmp_path / "resumed", 4), read_checkpoint(tmp_path / "whole", 4))
-  # The first stage has left the upper layer as a copy of the lower one, and the second stage has trained both.
-  layer = "bert/encoder/transformer/group_{}/inner_group_0/ffn_1/intermediate/dense/kernel"
+  uninterrupted, resumed = tmp_path / "uninterrupted", tmp_path / "resumed"
+  make_estimator(uninterrupted, model, settings, **options).train()
+  shutil.copytree(uninterrupted, resumed)
+  shutil.rmtree(resumed / "checkpoints" / "step-4")
+  make_estimator(resumed, model, settings, **options).train()
+  assert_equal_states(read_checkpoint(resumed, 4), read_checkpoint(uninterrupted, 4))
+  # After the first stage the upper layer is a copy of the lower one. The second stage trains both.
+  kernel = "bert/encoder/transformer/group_{}/inner_group_0/ffn_1/intermediate/dense/kernel"
   for step, are_equal in ((2, True), (4, False)):
-    state = read_checkpoint(tmp_path / "whole", step)
-    assert (state[layer.format(0)] == state[layer.format(1)]).all() == are_equal
+    state = read_checkpoint(uninterrupted, step)
+    assert (state[kernel.format(0)] == state[kernel.format(1)]).all() == are_equal
 
 
 def test_a_signal_at_the_end_of_a_stage_saves_it(shards, uninterrupted, tmp_path, monkeypatch, capsys):
   settings = three_stages(shards)
-  metrics = Trainer._metrics
+  compute_metrics = Trainer._metrics
 
-  def signal_at_the_end(trainer: Trainer, *arguments: Any) -> dict[str, float]:
-    if trainer.step == 3:
+  def signal_and_compute_metrics(trainer: Trainer, *arguments: Any) -> dict[str, float]:
+    if trainer.step == 3:  # the end of the first stage
       os.kill(os.getpid(), signal.SIGTERM)
-    return metrics(trainer, *arguments)
+    return compute_metrics(trainer, *arguments)
 
-  stopped = estimator_of(tmp_path, BERT, settings, save_checkpoints_steps=100)
+  estimator = make_estimator(tmp_path, BERT, settings, save_checkpoints_steps=100)
   with monkeypatch.context() as patch:
-    patch.setattr(Trainer, "_metrics", signal_at_the_end)
+    patch.setattr(Trainer, "_metrics", signal_and_compute_metrics)
     with pytest.raises(Stopped, match="stopped at step 3 and saved"):
-      stopped.train()
+      estimator.train()
   assert os.listdir(tmp_path / "checkpoints") == ["step-3"]
   capsys.readouterr()
-  estimator_of(tmp_path, BERT, settings, save_checkpoints_steps=100).train()
-  printed = capsys.readouterr().err
-  assert "stage 1 of 3" not in printed
-  assert "stage 2 of 3: steps 4 to 6, 2 layers, batches of 8, sequences of 16 tokens, dropout 0.1" in printed
-  assert_identical(read_checkpoint(tmp_path), read_checkpoint(uninterrupted.directory))
+  make_estimator(tmp_path, BERT, settings, save_checkpoints_steps=100).train()
+  log = capsys.readouterr().err
+  assert "stage 1 of 3" not in log
+  assert "stage 2 of 3: steps 4 to 6, 2 layers, batches of 8, sequences of 16 tokens, dropout 0.1" in log
+  assert_equal_states(read_checkpoint(tmp_path), read_checkpoint(uninterrupted.directory))
 
 
 def test_evaluation_uses_all_layers_and_the_full_length(shards, uninterrupted, tmp_path):
-  """An evaluation during a stage gives the same metrics as one of the saved weights without stages."""
+  """An evaluation during a stage gives the same metrics as an evaluation of the saved weights without stages."""
   lines = log_lines.read(str(uninterrupted.directory / "eval_metrics.jsonl"))
   assert [line["step"] for line in lines] == [2, 4, 6, 8]
-  for line in lines[:2]:  # of the first two stages, which train with fewer layers; the third trains all
-    weights = str(uninterrupted.directory / "checkpoints" / f"step-{line['step']}")
-    options = {"init_checkpoint": weights, "max_eval_steps": 2, "eval_batch_size": 8}
+  # The evaluations at steps 2 and 4 are in the first two stages, which train with fewer layers than the model has.
+  for line in lines[:2]:
+    checkpoint = str(uninterrupted.directory / "checkpoints" / f"step-{line['step']}")
+    options = {"init_checkpoint": checkpoint, "max_eval_steps": 2, "eval_batch_size": 8}
     settings = {"eval_input_file": shards["long"]}
-    expected = estimator_of(tmp_path / f"eval-{line['step']}", BERT, settings, **options).evaluate()
+    expected = make_estimator(tmp_path / f"eval-{line['step']}", BERT, settings, **options).evaluate()
     assert {name: line[name] for name in expected} == expected
 
 
-def test_evaluation_of_shared_layers_applies_them_as_often_as_the_model_does():
-  """A training pass has the depth of the stage; a pass for evaluation that of the model."""
+def test_with_shared_layers_training_has_the_depth_of_the_stage_and_evaluation_that_of_the_model():
   weights = random_weights(ALBERT, 3)
-  staged, shallow, deep = (pretraining_model(config, weights) for config in (ALBERT, SHALLOW, ALBERT))
-  staged.encoder.train_as(SHALLOW)
+  staged, deep = build_pretraining_model(ALBERT, weights), build_pretraining_model(ALBERT, weights)
+  shallow = build_pretraining_model(SHALLOW_ALBERT, weights)
+  staged.encoder.train_as(SHALLOW_ALBERT)
   ids = tf.constant([[2, 17, 23, 11, 3]])
   inputs = {
     "input_ids": ids,
     "input_mask": tf.ones_like(ids),
     "segment_ids": tf.zeros_like(ids),
-    "masked_lm_positions": ids[:, :2] * 0 + 2,
+    "masked_lm_positions": tf.constant([[2, 2]]),
   }
 
   def logits(model: Any, *, training: bool) -> np.ndarray:
@@ -261,7 +257,8 @@ def test_evaluation_of_shared_layers_applies_them_as_often_as_the_model_does():
 
 
 def test_logs_show_the_stages_and_one_schedule_over_all_steps(uninterrupted):
-  # 3 steps of 4 of 40 examples, then 3 of 8 and 2 of 16 of 80 examples.
+  # 3 steps with batches of 4 from 40 examples are 0.3 epochs. With batches from 80 examples, 3 steps of 8 are 0.3 and
+  # 2 steps of 16 are 0.4.
   assert "3 stages, 8 steps (1.00 epochs)" in uninterrupted.log
   assert (
     "stage 1 of 3: steps 1 to 3, 1 layer, batches of 4, sequences of 12 tokens, 40 examples in 2 shards (0.30 epochs)"
@@ -269,7 +266,7 @@ def test_logs_show_the_stages_and_one_schedule_over_all_steps(uninterrupted):
   )
   lines = read_metrics(str(uninterrupted.directory))
   assert [line["stage"] for line in lines] == [1, 1, 1, 2, 2, 2, 3, 3]
-  rates = [0.01 * (t / 2 if t < 2 else 1 - t / STEPS) for t in range(STEPS)]
+  rates = [0.01 * (step / 2 if step < 2 else 1 - step / STEPS) for step in range(STEPS)]
   assert [line["learning_rate"] for line in lines] == pytest.approx(rates)
   config = json.loads((uninterrupted.directory / "config.json").read_text())
   assert [stage["last_step"] for stage in config["stages"]] == [3, 6, 8]
@@ -293,12 +290,13 @@ def test_logs_show_the_stages_and_one_schedule_over_all_steps(uninterrupted):
 def test_a_resumed_run_must_have_the_same_stages(shards, uninterrupted, tmp_path):
   shutil.copytree(uninterrupted.directory, tmp_path / "run")
   settings = three_stages(shards)
-  first, *later = settings["stages"]
+  first_stage, *later_stages = settings["stages"]
+  with_other_batches = {**settings, "stages": [{**first_stage, "train_batch_size": 2}, *later_stages]}
   with pytest.raises(UserError, match=r"this directory holds a run with stages = .*'train_batch_size': 2"):
-    claim(tmp_path / "run", BERT, {**settings, "stages": [{**first, "train_batch_size": 2}, *later]})
+    claim(tmp_path / "run", BERT, with_other_batches)
   shutil.copytree(Path(shards["short"]).parent, tmp_path / "moved")
-  moved = {**settings, "stages": [{**first, "input_file": f"{tmp_path}/moved/*"}, *later]}
-  claim(tmp_path / "run", BERT, moved)
+  with_moved_shards = {**settings, "stages": [{**first_stage, "input_file": f"{tmp_path}/moved/*"}, *later_stages]}
+  claim(tmp_path / "run", BERT, with_moved_shards)
   (tmp_path / "moved" / "part-01.tfrecord").unlink()
   with pytest.raises(UserError, match=r"trained on other data .*\(1 of its 5 files missing: part-01\.tfrecord"):
-    claim(tmp_path / "run", BERT, moved)
+    claim(tmp_path / "run", BERT, with_moved_shards)

@@ -1,4 +1,4 @@
-"""Strategies: unreachable TPUs, and checks of batch sizes and memory."""
+"""Distribution strategies: TPUs that cannot be reached, and checks of batch sizes and memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from albert.training import strategy as strategies
 
 
 class FakeStrategy:
-  """A strategy of which only the number of replicas is read."""
+  """Stands in for a strategy where only the number of replicas is used."""
 
   def __init__(self, num_replicas: int):
     self.num_replicas_in_sync = num_replicas
@@ -39,25 +39,28 @@ def test_only_the_batch_sizes_that_the_command_uses_are_checked(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("tpu", ["nope", "grpc://127.0.0.1:1", "grpc://[::1]:1", "a b"])
-def test_an_unreachable_tpu_gives_one_line_within_seconds(tpu: str) -> None:
-  """TensorFlow itself would try to connect for minutes, and its resolver raises other kinds of errors."""
-  started = time.monotonic()
+def test_a_tpu_that_cannot_be_reached_is_an_error_within_seconds(tpu: str) -> None:
+  """TensorFlow itself tries to connect for minutes, and its resolver raises other types of errors."""
+  start_time = time.monotonic()
   with pytest.raises(UserError, match=re.escape(f"--tpu={tpu}: cannot reach that TPU (")) as caught:
     strategies.make_strategy(TrainConfig(tpu=tpu, num_train_steps=1))
   assert "give its name or grpc:// address" in str(caught.value)
-  assert time.monotonic() - started < 30
+  assert time.monotonic() - start_time < 30
 
 
 def test_a_model_larger_than_the_memory_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
   strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-  huge = ModelConfig(hidden_size=10**6, num_attention_heads=10)
+  huge_model = ModelConfig(hidden_size=10**6, num_attention_heads=10)
   with pytest.raises(UserError, match=r"hidden_size 1000000, .* has 5.01e\+12 parameters, which take 60,\d+ GB with"):
-    strategies.check_memory(huge, strategy, trains=True)
-  # 11.7 million parameters of albert_base: 47 MB, 140 MB with both moments.
-  for memory, trains, is_refused in ((150e6, True, False), (130e6, True, True), (50e6, False, False), (0, True, False)):
-    monkeypatch.setattr(strategies, "_memory_bytes", lambda memory=memory: int(memory))
-    if is_refused:
-      with pytest.raises(UserError, match="give a smaller model"):
-        strategies.check_memory(ModelConfig(), strategy, trains=trains)
-    else:
-      strategies.check_memory(ModelConfig(), strategy, trains=trains)
+    strategies.check_memory(huge_model, strategy, trains=True)
+
+  # The 11.7 million parameters of albert_base take 47 MB, or 140 MB with both moments.
+  def check_albert_base(memory_megabytes: int, *, trains: bool) -> None:
+    monkeypatch.setattr(strategies, "_memory_bytes", lambda: memory_megabytes * 10**6)
+    strategies.check_memory(ModelConfig(), strategy, trains=trains)
+
+  check_albert_base(150, trains=True)
+  check_albert_base(50, trains=False)
+  check_albert_base(0, trains=True)  # 0: the memory is not known
+  with pytest.raises(UserError, match="give a smaller model"):
+    check_albert_base(130, trains=True)

@@ -1,4 +1,4 @@
-"""Small checkpoints for tests."""
+"""Contents of small checkpoints, and their damage, for the tests of checkpoints."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from albert.weights.checkpoints import CheckpointManager
 from tests.synthetic import TINY_MODEL
 
 
-def tensors(step: int) -> dict[str, tf.Tensor]:
+def make_tensors(step: int) -> dict[str, tf.Tensor]:
+  """Makes two tensors that are different at each step."""
   return {"a/kernel": tf.fill([3, 5], float(step)), "b": tf.range(7, dtype=tf.float32) + step}
 
 
-def reopened(manager: CheckpointManager, keep: int = 2) -> CheckpointManager:
-  """The manager of the next process, which has verified nothing yet."""
+def reopen(manager: CheckpointManager, keep: int = 2) -> CheckpointManager:
+  """Returns a new manager of the same directory, as in another process. It has verified no checkpoint yet."""
   return CheckpointManager(manager.directory, keep=keep, model_config=TINY_MODEL)
 
 
 def flip_one_bit(manager: CheckpointManager, step: int) -> bytes:
-  """Damages a checkpoint; returns the damaged bytes."""
-  data = Path(manager.directory) / f"step-{step}" / "weights.data-00000-of-00001"
-  content = bytearray(data.read_bytes())
+  """Damages the data file of a checkpoint. Returns the damaged bytes."""
+  data_file = Path(manager.directory) / f"step-{step}" / "weights.data-00000-of-00001"
+  content = bytearray(data_file.read_bytes())
   content[20] ^= 1
-  data.write_bytes(bytes(content))
+  data_file.write_bytes(bytes(content))
   return bytes(content)

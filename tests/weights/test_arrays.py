@@ -1,4 +1,4 @@
-"""Untrusted files of weights: values that are not finite floating-point numbers, and wrong headers, are errors."""
+"""Files of weights that must be refused: numbers that are not finite, other dtypes, damaged or malicious files."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ HUGGINGFACE_NAME = "albert.embeddings.position_embeddings.weight"
 FORMATS = ("tf1", "npz", "safetensors", "sharded")
 
 
-def write(format_name: str, directory: Path, weights: dict[str, np.ndarray]) -> str:
-  """Writes weights in one of the formats, with their config; returns the value of --init_checkpoint."""
+def write_weights(format_name: str, directory: Path, weights: dict[str, np.ndarray]) -> str:
+  """Writes weights and their config in one of FORMATS. Returns the path for --init_checkpoint."""
   directory.mkdir(exist_ok=True)
   (directory / "config.json").write_text(json.dumps(huggingface_config(CONFIG)))
   if format_name == "tf1":
@@ -47,12 +47,12 @@ def write(format_name: str, directory: Path, weights: dict[str, np.ndarray]) -> 
   if format_name == "safetensors":
     save_file(tensors, str(directory / "model.safetensors"))
     return str(directory)
+  # Two shards, each with every second tensor.
+  names = list(tensors)
   weight_map = {}
-  for number, name in enumerate(tensors):
-    part = f"part-{number % 2}.safetensors"
-    weight_map[name] = part
-  for part in set(weight_map.values()):
-    save_file({name: value for name, value in tensors.items() if weight_map[name] == part}, str(directory / part))
+  for shard_name, names_of_shard in (("part-0.safetensors", names[::2]), ("part-1.safetensors", names[1::2])):
+    save_file({name: tensors[name] for name in names_of_shard}, str(directory / shard_name))
+    weight_map |= dict.fromkeys(names_of_shard, shard_name)
   (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
   return str(directory)
 
@@ -61,77 +61,92 @@ def read_all(file: WeightFile) -> dict[str, np.ndarray]:
   return {name: file.read(name) for name in file.names}
 
 
-def altered(value_or_dtype: str) -> np.ndarray:
-  """Returns the position embeddings with one value changed, such as to "nan", or in another dtype, such as "int32"."""
-  array = WEIGHTS[NAME].copy()
-  if value_or_dtype in ("nan", "inf", "-inf"):
-    array[3, 5] = float(value_or_dtype)
-    return array
-  if value_or_dtype == "1e300":
-    float64_array = array.astype(np.float64)
-    float64_array[3, 5] = 1e300
-    return float64_array
-  return np.array(array * 100).astype(value_or_dtype)
+def change_one_number(number: str) -> np.ndarray:
+  """Returns the position embeddings with one number replaced, in float64 if the number is too large for float32."""
+  array = WEIGHTS[NAME].astype(np.float64 if number == "1e300" else np.float32)
+  array[3, 5] = float(number)
+  return array
+
+
+def assert_refused(format_name: str, directory: Path, position_embeddings: np.ndarray, problem: str) -> str:
+  """Writes weights with other position embeddings. Checks that reading them is an error. Returns their path."""
+  path = write_weights(format_name, directory, WEIGHTS | {NAME: position_embeddings})
+  with pytest.raises(UserError, match=rf"=.*{directory.name}.*: {name_in_format(format_name)} {problem}"):
+    read_all(open_weights(path))
+  return path
+
+
+def name_in_format(format_name: str) -> str:
+  """Returns the name of the position embeddings in a format."""
+  return HUGGINGFACE_NAME if format_name in ("safetensors", "sharded") else NAME
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_weights_that_are_not_finite_floats_are_refused_by_name(tmp_path: Path, format_name: str):
-  for value in ("nan", "inf", "-inf", "1e300", "int32", "int64", "uint8", "bool", "complex64", "S4", "U4"):
-    if value in ("S4", "U4") and format_name in ("safetensors", "sharded"):
+def test_numbers_that_are_not_finite_in_float32_are_refused(tmp_path: Path, format_name: str):
+  problem = r"holds 1 values that are not finite in float32, the first at \[3, 5\]"
+  for number in ("nan", "inf", "-inf", "1e300"):
+    assert_refused(format_name, tmp_path / f"{format_name} {number}", change_one_number(number), problem)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_dtypes_that_are_not_floats_are_refused(tmp_path: Path, format_name: str):
+  for dtype in ("int32", "int64", "uint8", "bool", "complex64", "S4", "U4"):
+    if dtype in ("S4", "U4") and format_name in ("safetensors", "sharded"):
       continue  # safetensors has no strings
-    source = write(format_name, tmp_path / f"{format_name} {value}", WEIGHTS | {NAME: altered(value)})
-    tensor = HUGGINGFACE_NAME if format_name in ("safetensors", "sharded") else NAME
-    is_value = value in ("nan", "inf", "-inf", "1e300")
-    problem = (
-      r"holds 1 values that are not finite in float32, the first at \[3, 5\]" if is_value else r"holds \w+ values"
-    )
-    readers = [lambda source=source: read_all(open_weights(source))]
-    if value in ("nan", "int32"):
-      readers += [
-        lambda source=source: content_sha256(open_weights(source)),
-        lambda source=source: convert(source, str(tmp_path / "out"), "albert"),
-        lambda source=source: warm_start(source, {name: tf.Variable(v) for name, v in WEIGHTS.items()}),
-      ]
-    for reader in readers:
-      with pytest.raises(UserError, match=rf"=.*{format_name} {value}.*: {tensor} {problem}"):
-        reader()
+    array = np.array(WEIGHTS[NAME] * 100).astype(dtype)
+    assert_refused(format_name, tmp_path / f"{format_name} {dtype}", array, r"holds \w+ values")
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_such_weights_are_not_hashed_converted_or_trained(tmp_path: Path, format_name: str):
+  bad_arrays = {"nan": change_one_number("nan"), "int32": np.array(WEIGHTS[NAME] * 100).astype("int32")}
+  for array_name, array in bad_arrays.items():
+    path = assert_refused(format_name, tmp_path / f"{format_name} {array_name}", array, "holds ")
+    message = rf"=.*{format_name} {array_name}.*: {name_in_format(format_name)} holds "
+    with pytest.raises(UserError, match=message):
+      content_sha256(open_weights(path))
+    with pytest.raises(UserError, match=message):
+      convert(path, str(tmp_path / "out"), "albert")
+    with pytest.raises(UserError, match=message):
+      warm_start(path, {name: tf.Variable(weight) for name, weight in WEIGHTS.items()})
   assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_narrow_and_wide_floats_are_read_exactly(tmp_path: Path, format_name: str):
+def test_other_floats_are_read_as_float32(tmp_path: Path, format_name: str):
   for dtype in (np.float16, np.float64, tf.bfloat16.as_numpy_dtype):
     if dtype is tf.bfloat16.as_numpy_dtype and format_name == "npz":
       continue  # .npz has no bfloat16
-    weights = {name: value.astype(dtype) for name, value in WEIGHTS.items()}
-    values = read_all(open_weights(write(format_name, tmp_path / f"{format_name} {np.dtype(dtype).name}", weights)))
-    assert values.keys() == weights.keys()
-    for name, value in weights.items():
-      assert values[name].dtype == np.float32
-      np.testing.assert_array_equal(values[name], value.astype(np.float32))
+    written = {name: weight.astype(dtype) for name, weight in WEIGHTS.items()}
+    path = write_weights(format_name, tmp_path / f"{format_name} {np.dtype(dtype).name}", written)
+    read = read_all(open_weights(path))
+    assert read.keys() == written.keys()
+    for name, weight in written.items():
+      assert read[name].dtype == np.float32
+      np.testing.assert_array_equal(read[name], weight.astype(np.float32))
 
 
 def test_empty_weights_and_weights_with_the_same_name_are_refused(tmp_path: Path):
   head = {"output_weights": np.zeros([0, 20], np.float32), "output_bias": np.zeros([0], np.float32)}
   for format_name in FORMATS:
-    source = write(format_name, tmp_path / f"empty {format_name}", WEIGHTS | head)
+    source = write_weights(format_name, tmp_path / f"empty {format_name}", WEIGHTS | head)
     with pytest.raises(UserError, match=r"is empty: \[0"):
       convert(source, str(tmp_path / "out"), "albert")
-  bare = huggingface_tensors(WEIGHTS, prefix=False)
-  np.savez(tmp_path / "both.npz", **bare, **{HUGGINGFACE_NAME: WEIGHTS[NAME]})
+  without_prefix = huggingface_tensors(WEIGHTS, prefix=False)
+  np.savez(tmp_path / "both.npz", **without_prefix, **{HUGGINGFACE_NAME: WEIGHTS[NAME]})
   with pytest.raises(UserError, match=r"has both embeddings.position_embeddings.weight and albert\.embeddings"):
     open_weights(str(tmp_path / "both.npz"))
   np.savez(tmp_path / "hub.npz", **WEIGHTS, **{f"module/{NAME}": WEIGHTS[NAME]})
   with pytest.raises(UserError, match=rf"has both {NAME} and module/{NAME}"):
     open_weights(str(tmp_path / "hub.npz"))
   with pytest.raises(UserError, match="holds no weights"):
-    open_weights(write("npz", tmp_path / "none", {"global_step": np.zeros([], np.int64)}))
+    open_weights(write_weights("npz", tmp_path / "none", {"global_step": np.zeros([], np.int64)}))
 
 
-def safetensors_bytes(entries: dict[str, Any] | bytes, data: bytes, size: int | None = None) -> bytes:
-  """Returns the bytes of a safetensors file. `size` replaces the length of the header at its start."""
-  header = entries if isinstance(entries, bytes) else json.dumps(entries).encode()
-  return struct.pack("<Q", len(header) if size is None else size) + header + data
+def safetensors_bytes(header: dict[str, Any] | bytes, data: bytes, header_length: int | None = None) -> bytes:
+  """Returns the bytes of a safetensors file, with the length of its header or with a wrong length."""
+  header_bytes = header if isinstance(header, bytes) else json.dumps(header).encode()
+  return struct.pack("<Q", len(header_bytes) if header_length is None else header_length) + header_bytes + data
 
 
 ENTRY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
@@ -139,14 +154,14 @@ ENTRY_TEXT = json.dumps(ENTRY).encode()
 
 
 @pytest.mark.parametrize(
-  "data",
+  "content",
   [
     b"",
     b"\0" * 8,
     safetensors_bytes({"x": ENTRY}, b"\0" * 7),
     safetensors_bytes({"x": ENTRY}, b"\0" * 9),
-    safetensors_bytes({"x": ENTRY}, b"\0" * 8, size=2**63),
-    safetensors_bytes({"x": ENTRY}, b"\0" * 8, size=2),
+    safetensors_bytes({"x": ENTRY}, b"\0" * 8, header_length=2**63),
+    safetensors_bytes({"x": ENTRY}, b"\0" * 8, header_length=2),
     safetensors_bytes({"x": {**ENTRY, "data_offsets": [8, 16]}}, b"\0" * 16),
     safetensors_bytes({"x": {**ENTRY, "data_offsets": [8, 0]}}, b"\0" * 8),
     safetensors_bytes({"x": {**ENTRY, "shape": [-2]}}, b"\0" * 8),
@@ -160,9 +175,9 @@ ENTRY_TEXT = json.dumps(ENTRY).encode()
     pickle.dumps({"x": np.ones(2)}),
   ],
 )
-def test_damaged_headers_of_safetensors(tmp_path: Path, data: bytes):
+def test_damaged_headers_of_safetensors_are_refused(tmp_path: Path, content: bytes):
   path = tmp_path / "x.safetensors"
-  path.write_bytes(data)
+  path.write_bytes(content)
   with pytest.raises(UserError, match=r"x\.safetensors: (is not a safetensors file, or is damaged|its header)"):
     open_weights(str(path))
 
@@ -189,12 +204,13 @@ def test_damaged_headers_of_safetensors(tmp_path: Path, data: bytes):
     ('{"weight_map": {"a": "pipe"}}', "pipe.*is a pipe, not a file"),
   ],
 )
-def test_damaged_indexes_of_safetensors(tmp_path: Path, index: str, message: str):
+def test_damaged_indexes_of_safetensors_are_refused(tmp_path: Path, index: str, message: str):
   save_file({"a": np.ones(2, np.float32)}, str(tmp_path / "outside.safetensors"))
   directory = tmp_path / "model"
   directory.mkdir()
-  for part, names in (("part-0", "a"), ("part-1", "c"), ("part-2", "ab")):
-    save_file({name: np.ones(2, np.float32) for name in names}, str(directory / f"{part}.safetensors"))
+  for shard_name, tensor_names in (("part-0", "a"), ("part-1", "c"), ("part-2", "ab")):
+    tensors = {name: np.ones(2, np.float32) for name in tensor_names}
+    save_file(tensors, str(directory / f"{shard_name}.safetensors"))
   (directory / "directory").mkdir()
   os.mkfifo(directory / "pipe")
   text = index.replace("ABSOLUTE", str(tmp_path / "outside.safetensors"))
@@ -203,50 +219,60 @@ def test_damaged_indexes_of_safetensors(tmp_path: Path, index: str, message: str
     open_weights(str(directory))
 
 
-def npy(array: np.ndarray, shape: tuple[int, ...] | None = None) -> bytes:
-  """The bytes of a .npy file. If `shape` is given, its header states that shape instead of the array's own."""
+def npy_bytes(array: np.ndarray, shape_in_header: tuple[int, ...] | None = None) -> bytes:
+  """Returns the bytes of a .npy file. Its header may have another shape than the array."""
   file = io.BytesIO()
-  header = np.lib.format.header_data_from_array_1_0(array) | ({"shape": shape} if shape else {})
+  header = np.lib.format.header_data_from_array_1_0(array)
+  if shape_in_header is not None:
+    header["shape"] = shape_in_header
   np.lib.format.write_array_header_1_0(file, header)
   return file.getvalue() + array.tobytes()
 
 
-def test_hostile_npz(tmp_path: Path):
+class Bomb:
+  """Creates a file when it is unpickled."""
+
+  def __init__(self, path: Path):
+    self.path = path
+
+  def __reduce__(self):
+    return (Path.touch, (self.path,))
+
+
+def test_malicious_and_damaged_npz_files_are_refused(tmp_path: Path):
   path = tmp_path / "x.npz"
-
-  class Bomb:
-    def __reduce__(self):
-      return (Path.touch, (tmp_path / "exploded",))
-
-  objects = io.BytesIO()
-  np.save(objects, np.array([Bomb()], dtype=object), allow_pickle=True)
-  good = npy(np.ones([2, 3], np.float32))
-  huge = npy(np.zeros([1], np.float32), (1 << 40,))
-  deep = b"\x93NUMPY\x01\x00" + struct.pack("<H", 9000) + b"(" * 9000
-  for members, message in [
-    ([("a.npy", objects.getvalue())], "pickles"),
-    ([("a.npy", pickle.dumps(Bomb()))], "is not an .npz file"),
-    ([("a.npy", good), ("a.npy", good)], "has 'a' twice"),
-    ([("a.npy", huge)], "its header says"),
-    ([("a.npy", good[:-1])], "its header says"),
-    ([("a.npy", good + b"\0")], "its header says"),
-    ([("a.npy", deep)], "is not an .npz file"),
-    ([("a.npy", b"")], "is not an .npz file"),
+  pickled = pickle.dumps(Bomb(tmp_path / "exploded"))
+  object_array_file = io.BytesIO()
+  np.save(object_array_file, np.array([Bomb(tmp_path / "exploded")], dtype=object), allow_pickle=True)
+  object_array = object_array_file.getvalue()
+  valid = npy_bytes(np.ones([2, 3], np.float32))
+  too_large = npy_bytes(np.zeros([1], np.float32), shape_in_header=(1 << 40,))
+  deeply_nested = b"\x93NUMPY\x01\x00" + struct.pack("<H", 9000) + b"(" * 9000
+  # Contents of the members of the archive, which are all called a.npy, and the error.
+  for contents, message in [
+    ([object_array], "pickles"),
+    ([pickled], "is not an .npz file"),
+    ([valid, valid], "has 'a' twice"),
+    ([too_large], "its header says"),
+    ([valid[:-1]], "its header says"),
+    ([valid + b"\0"], "its header says"),
+    ([deeply_nested], "is not an .npz file"),
+    ([b""], "is not an .npz file"),
   ]:
     with zipfile.ZipFile(path, "w") as archive:
-      for name, data in members:
-        archive.writestr(name, data)
+      for content in contents:
+        archive.writestr("a.npy", content)
     with pytest.raises(UserError, match=message):
       read_all(open_weights(str(path)))
-  for data in (pickle.dumps(Bomb()), objects.getvalue(), good):
-    path.write_bytes(data)
+  for content in (pickled, object_array, valid):
+    path.write_bytes(content)
     with pytest.raises(UserError, match=r"is not an \.npz file"):
       open_weights(str(path))
   assert not (tmp_path / "exploded").exists()
 
 
-def test_a_flipped_bit_of_an_npz_is_found_when_it_is_read(tmp_path: Path):
-  path = Path(write("npz", tmp_path / "npz", WEIGHTS))
+def test_a_flipped_bit_of_an_npz_file_is_an_error_when_the_array_is_read(tmp_path: Path):
+  path = Path(write_weights("npz", tmp_path / "npz", WEIGHTS))
   data = bytearray(path.read_bytes())
   data[data.index(WEIGHTS[NAME].tobytes()) + 100] ^= 64
   path.write_bytes(data)
@@ -254,18 +280,18 @@ def test_a_flipped_bit_of_an_npz_is_found_when_it_is_read(tmp_path: Path):
     open_weights(str(path)).read(NAME)
 
 
-def test_damage_that_is_found_by_an_error_without_a_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-  """zipfile raises a bare EOFError where an archive ends too early."""
-  arrays = open_weights(write("npz", tmp_path / "npz", WEIGHTS))
+def test_an_error_of_a_library_without_a_message_is_named_by_its_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+  """Python's zipfile raises an EOFError without a message where an archive ends too early."""
+  arrays = open_weights(write_weights("npz", tmp_path / "npz", WEIGHTS))
   monkeypatch.setattr(np.lib.format, "read_array", mock.Mock(side_effect=EOFError))
   with pytest.raises(UserError, match=r"is damaged \(EOFError\)$"):
     arrays.read(NAME)
 
 
 def test_an_archive_that_unpacks_to_far_more_is_not_read(tmp_path: Path):
-  """257 MiB of zeros are compressed to 0.3 MB. The sizes in the archive show it before memory is allocated."""
+  """257 MiB of zeros are compressed to 0.3 MB. The archive says this size before memory is allocated."""
   path = tmp_path / "bomb.npz"
-  header = npy(np.zeros([0], np.float32), (257 << 18,))
+  header = npy_bytes(np.zeros([0], np.float32), shape_in_header=(257 << 18,))
   with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive, archive.open("a.npy", "w") as file:
     file.write(header)
     for _ in range(257):
@@ -277,18 +303,18 @@ def test_an_archive_that_unpacks_to_far_more_is_not_read(tmp_path: Path):
 @pytest.mark.parametrize(
   "name", ["model.safetensors", "weights.npz", "model.ckpt.index", "model.ckpt.data-00000-of-00001"]
 )
-def test_directories_and_pipes_in_the_place_of_weights(tmp_path: Path, name: str):
-  for kind in ("directory", "pipe"):
-    format_name = "tf1" if "ckpt" in name else "npz" if name.endswith(".npz") else "safetensors"
-    source = write(format_name, tmp_path / kind, WEIGHTS)
+def test_directories_and_pipes_in_the_place_of_weights_are_refused(tmp_path: Path, name: str):
+  format_name = {".safetensors": "safetensors", ".npz": "npz"}.get(Path(name).suffix, "tf1")
+  for kind, make in (("directory", os.mkdir), ("pipe", os.mkfifo)):
+    source = write_weights(format_name, tmp_path / kind, WEIGHTS)
     (tmp_path / kind / name).unlink()
-    (tmp_path / kind / name).mkdir() if kind == "directory" else os.mkfifo(tmp_path / kind / name)
+    make(tmp_path / kind / name)
     with pytest.raises(UserError, match=rf"{name}: is (a {kind}|not a file, but a {kind})"):
       open_weights(source)
 
 
-def test_bfloat16_of_a_remote_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-  """A remote file is read at once by the library, and gives the same bits as a local one."""
+def test_bfloat16_is_read_from_a_remote_file_as_from_a_local_one(tmp_path: Path):
+  """The safetensors library reads the bytes of a remote file, and our code those of a local file."""
   array = WEIGHTS[NAME].astype(tf.bfloat16.as_numpy_dtype)
   (tmp_path / "x.safetensors").write_bytes(save({HUGGINGFACE_NAME: array}))
   local = open_weights(str(tmp_path / "x.safetensors")).read(NAME)

@@ -1,4 +1,4 @@
-"""Damaged checkpoints are recognized, described and skipped; those that cannot be read are not taken for damaged."""
+"""Damaged checkpoints are recognized, described and skipped. A checkpoint that cannot be read is another error."""
 
 from __future__ import annotations
 
@@ -8,98 +8,113 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from albert.errors import RunError, UserError
 from albert.weights.checkpoint_damage import find_damage
-from tests.weights.small_checkpoints import flip_one_bit, reopened, tensors
+from tests.weights.small_checkpoints import flip_one_bit, make_tensors, reopen
 
 
-def remove_from_manifest(name: str) -> Callable[[Path], object]:
-  """Returns a function that edits a checkpoint's manifest so that it does not list a file."""
-
-  def edit(path: Path) -> None:
-    manifest = json.loads((path / "manifest.json").read_text())
-    del manifest["files"][name]
-    (path / "manifest.json").write_text(json.dumps(manifest))
-
-  return edit
+def remove_from_manifest(name: str, checkpoint: Path) -> None:
+  """Edits a checkpoint's manifest so that it does not list a file."""
+  manifest = json.loads((checkpoint / "manifest.json").read_text())
+  del manifest["files"][name]
+  (checkpoint / "manifest.json").write_text(json.dumps(manifest))
 
 
-def replace_by(make: Callable[[Path], object], name: str) -> Callable[[Path], object]:
-  """Returns a function that removes a file of a checkpoint and calls `make` with its path."""
+def replace_file(name: str, make: Callable[[Path], object], checkpoint: Path) -> None:
+  """Removes a file of a checkpoint and calls `make` with its path."""
+  (checkpoint / name).unlink()
+  make(checkpoint / name)
 
-  def replace(path: Path) -> None:
-    (path / name).unlink()
-    make(path / name)
 
-  return replace
+def make_broken_link(path: Path) -> None:
+  path.symlink_to("gone")
+
+
+def replace_checkpoint_by_file(checkpoint: Path) -> None:
+  shutil.rmtree(checkpoint)
+  checkpoint.write_text("")
+
+
+def replace_checkpoint_by_step_1(checkpoint: Path) -> None:
+  shutil.rmtree(checkpoint)
+  shutil.copytree(checkpoint.parent / "step-1", checkpoint)
 
 
 @pytest.mark.parametrize(
   ("damage", "message"),
   [
-    (remove_from_manifest("weights.index"), "does not list weights.index"),
-    (remove_from_manifest("weights.data-00000-of-00001"), "does not list weights.data-00000-of-00001"),
-    (remove_from_manifest("albert_config.json"), "does not list albert_config.json"),
-    (replace_by(Path.mkdir, "weights.index"), "weights.index is not a regular file"),
-    (replace_by(os.mkfifo, "weights.data-00000-of-00001"), "weights.data-00000-of-00001 is not a regular file"),
-    (replace_by(os.mkfifo, "manifest.json"), "manifest.json is not a regular file"),
-    (replace_by(lambda path: path.symlink_to("gone"), "manifest.json"), "manifest.json is not a regular file"),
-    (replace_by(lambda path: path.symlink_to("gone"), "albert_config.json"), "albert_config.json is missing"),
-    (lambda path: (shutil.rmtree(path), path.write_text("")), "it is not a directory"),
-    (lambda path: (shutil.rmtree(path), shutil.copytree(path.parent / "step-1", path)), "manifest.json says step 1"),
+    (partial(remove_from_manifest, "weights.index"), "does not list weights.index"),
+    (partial(remove_from_manifest, "weights.data-00000-of-00001"), "does not list weights.data-00000-of-00001"),
+    (partial(remove_from_manifest, "albert_config.json"), "does not list albert_config.json"),
+    (partial(replace_file, "weights.index", os.mkdir), "weights.index is not a regular file"),
+    (
+      partial(replace_file, "weights.data-00000-of-00001", os.mkfifo),
+      "weights.data-00000-of-00001 is not a regular file",
+    ),
+    (partial(replace_file, "manifest.json", os.mkfifo), "manifest.json is not a regular file"),
+    (partial(replace_file, "manifest.json", make_broken_link), "manifest.json is not a regular file"),
+    (partial(replace_file, "albert_config.json", make_broken_link), "albert_config.json is missing"),
+    (replace_checkpoint_by_file, "it is not a directory"),
+    (replace_checkpoint_by_step_1, "manifest.json says step 1"),
   ],
 )
 def test_the_damage_of_a_checkpoint_is_described(manager, damage, message):
-  manager.save(1, tensors(1))
-  path = Path(manager.save(2, tensors(2)))
+  manager.save(1, make_tensors(1))
+  path = Path(manager.save(2, make_tensors(2)))
   damage(path)
   newest, skipped = manager.latest()
   assert (newest.step, len(skipped)) == (1, 1)
   assert re.search(rf"skipped .*step-2: .*{message}", skipped[0])
 
 
-@pytest.mark.parametrize(("number", "kind"), [(errno.EACCES, UserError), (errno.EIO, RunError)])
+@pytest.mark.parametrize(("error_number", "error_class"), [(errno.EACCES, UserError), (errno.EIO, RunError)])
 @pytest.mark.parametrize("name", ["weights.data-00000-of-00001", "manifest.json"])
-def test_a_checkpoint_that_cannot_be_read_does_not_count_as_damaged(manager, capsys, monkeypatch, name, number, kind):
-  """Otherwise an older checkpoint would be used, although only a permission or a cable has to be repaired."""
+def test_a_checkpoint_that_cannot_be_read_does_not_count_as_damaged(
+  manager, capsys, monkeypatch, name, error_number, error_class
+):
+  """It may be whole: a user may repair the permission or the disk. So no older checkpoint is used instead."""
   for step in (1, 2):
-    manager.save(step, tensors(step))
+    manager.save(step, make_tensors(step))
     manager.record_evaluation(step, "loss", float(step), higher_is_better=True)
   original_open = os.open
 
   def refuse(path, *args, **kwargs):
     if str(path).endswith(f"step-2/{name}"):
-      raise OSError(number, os.strerror(number), path)
+      raise OSError(error_number, os.strerror(error_number), path)
     return original_open(path, *args, **kwargs)
 
   monkeypatch.setattr(os, "open", refuse)
-  manager = reopened(manager, keep=1)
-  message = rf"step-2/{name}: cannot read it \({os.strerror(number)}\).*move .*step-2 away, and an older checkpoint is"
-  for attempt in (manager.latest, manager.best_or_latest, lambda: manager.latest_to_resume(start_over=True)):
-    with pytest.raises(kind, match=message):
-      attempt()
-  manager.save(3, tensors(3))  # a run that is already training continues
+  manager = reopen(manager, keep=1)
+  reason = os.strerror(error_number)
+  message = rf"step-2/{name}: cannot read it \({reason}\).*move .*step-2 away, and an older checkpoint is"
+  for find_checkpoint in (manager.latest, manager.best_or_latest, lambda: manager.latest_to_resume(start_over=True)):
+    with pytest.raises(error_class, match=message):
+      find_checkpoint()
+
+  # A run that is already training continues. Step 2 has the best evaluation (2.0), so it is not deleted.
+  manager.save(3, make_tensors(3))
   assert not manager.record_evaluation(3, "loss", 1.5, higher_is_better=True)
-  manager.save(4, tensors(4))
+  manager.save(4, make_tensors(4))
   assert manager.steps() == [2, 4]
   assert "step-2 is not deleted: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "manifest", "no manifest"])
 def test_a_damaged_checkpoint_is_skipped_with_a_message(manager, damage):
-  manager.save(1, tensors(1))
-  path = Path(manager.save(2, tensors(2)))
-  data = path / "weights.data-00000-of-00001"
+  manager.save(1, make_tensors(1))
+  path = Path(manager.save(2, make_tensors(2)))
+  data_file = path / "weights.data-00000-of-00001"
   if damage == "flip":
     flip_one_bit(manager, 2)
   elif damage == "truncate":
-    data.write_bytes(data.read_bytes()[:-1])
+    data_file.write_bytes(data_file.read_bytes()[:-1])
   elif damage == "delete":
-    data.unlink()
+    data_file.unlink()
   elif damage == "manifest":
     (path / "manifest.json").write_text("{")
   else:
@@ -124,16 +139,16 @@ def test_a_damaged_checkpoint_is_skipped_with_a_message(manager, damage):
   ],
 )
 def test_an_edited_manifest_is_damage(manager, files_entry, message):
-  manager.save(1, tensors(1))
-  path = Path(manager.save(2, tensors(2)))
+  manager.save(1, make_tensors(1))
+  path = Path(manager.save(2, make_tensors(2)))
   (path / "manifest.json").write_text(json.dumps({"step": 2, "files": files_entry}))
   newest, (skipped,) = manager.latest()
   assert newest.step == 1
   assert re.search(r"step-2: manifest\.json is damaged .*" + message, skipped)
 
 
-def test_the_manifest_covers_every_file(manager):
-  path = Path(manager.save(1, tensors(1)))
+def test_a_change_of_the_config_is_damage_too(manager):
+  path = Path(manager.save(1, make_tensors(1)))
   assert find_damage(str(path)) is None
   (path / "albert_config.json").write_text("{}")
   assert "albert_config.json" in str(find_damage(str(path)))

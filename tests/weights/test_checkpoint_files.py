@@ -1,4 +1,4 @@
-"""Variables get the tensors of a checkpoint; tensors that do not fit are refused."""
+"""Restoring variables from a checkpoint. Tensors that do not fit are refused."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from albert.errors import UserError
 from albert.weights.checkpoint_files import restore
-from tests.weights.small_checkpoints import tensors
+from tests.weights.small_checkpoints import make_tensors
 
 
 def test_saved_tensors_are_restored(manager):
-  manager.save(4, tensors(4))
+  manager.save(4, make_tensors(4))
   newest, skipped = manager.latest()
   assert newest is not None
   assert (newest.step, skipped) == (4, [])
@@ -29,11 +29,11 @@ def test_saved_tensors_are_restored(manager):
     ({"b": tf.zeros([8])}, r"b has shape \[7\], the model needs \[8\]"),
   ],
 )
-def test_other_weights_are_refused(manager, variables, message):
-  manager.save(1, tensors(1))
+def test_a_missing_tensor_or_another_shape_is_refused(manager, variables, message):
+  manager.save(1, make_tensors(1))
   newest, _ = manager.latest()
   with pytest.raises(UserError, match=message):
-    restore(newest, {name: tf.Variable(value) for name, value in variables.items()})
+    restore(newest, {name: tf.Variable(tensor) for name, tensor in variables.items()})
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_other_weights_are_refused(manager, variables, message):
     (np.array([np.inf, 1], np.float32), "b holds values that are not finite"),
   ],
 )
-def test_values_that_no_run_saves_are_refused(manager, saved, message):
+def test_other_dtypes_and_numbers_that_are_not_finite_are_refused(manager, saved, message):
   manager.save(1, {"b": saved})
   newest, _ = manager.latest()
   with pytest.raises(UserError, match=message):

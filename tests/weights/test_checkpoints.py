@@ -1,4 +1,4 @@
-"""Checkpoints appear completely or not at all; the newest and the best are kept; unknown files are not deleted."""
+"""Saving checkpoints completely or not at all, keeping the newest and the best, and leaving unknown files alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from albert.weights.checkpoint_damage import find_damage
 from albert.weights.checkpoints import BestEvaluation, CheckpointManager
 from tests.file_limits import file_size_limit
 from tests.synthetic import TINY_MODEL
-from tests.weights.small_checkpoints import flip_one_bit, reopened, tensors
+from tests.weights.small_checkpoints import flip_one_bit, make_tensors, reopen
 
 
 def test_a_file_in_place_of_the_directory_of_checkpoints_is_named(manager):
@@ -28,58 +28,55 @@ def test_a_file_in_place_of_the_directory_of_checkpoints_is_named(manager):
 
 
 def test_the_newest_and_the_best_are_kept(manager):
-  for step in (1, 2, 3, 4):
-    manager.save(step, tensors(step))
-    value = {1: 5.0, 2: 1.0, 3: 2.0, 4: 3.0}[step]
-    is_best = manager.record_evaluation(step, "loss", value, higher_is_better=False)
-    assert is_best == (step in (1, 2))
-  manager.save(5, tensors(5))
+  for step, loss, is_best in ((1, 5.0, True), (2, 1.0, True), (3, 2.0, False), (4, 3.0, False)):
+    manager.save(step, make_tensors(step))
+    assert manager.record_evaluation(step, "loss", loss, higher_is_better=False) == is_best
+  manager.save(5, make_tensors(5))
   assert manager.steps() == [2, 4, 5]
   assert manager.best() == BestEvaluation(step=2, value=1.0, metric="loss")
 
 
 def test_undamaged_checkpoints_are_not_deleted_because_of_a_damaged_one(manager, capsys):
-  manager.save(4, tensors(4))
-  manager.save(8, tensors(8))
-  damaged = flip_one_bit(manager, 8)
-  manager = reopened(manager, keep=1)
+  manager.save(4, make_tensors(4))
+  manager.save(8, make_tensors(8))
+  damaged_bytes = flip_one_bit(manager, 8)
+  manager = reopen(manager, keep=1)
   newest, skipped = manager.latest()
   assert newest is not None
   assert newest.step == 4
   assert "step-8" in skipped[0]
-  manager.save(5, tensors(5))
+  manager.save(5, make_tensors(5))
   assert manager.steps() == [5, 8]  # 5 is the newest that verifies
-  manager.save(6, tensors(6))
+  manager.save(6, make_tensors(6))
   assert manager.steps() == [6, 8]
   assert manager.latest()[0].step == 6
-  manager.save(8, tensors(80))  # the damaged one has this name
+  manager.save(8, make_tensors(80))  # the damaged checkpoint, which has this name, is renamed
   assert manager.latest()[0].step == 8
   renamed = Path(manager.directory) / "step-8.damaged"
-  assert (renamed / "weights.data-00000-of-00001").read_bytes() == damaged
+  assert (renamed / "weights.data-00000-of-00001").read_bytes() == damaged_bytes
   assert manager.steps() == [8]
   assert f"renamed to {renamed}" in capsys.readouterr().err
 
 
-def test_pruning_counts_undamaged_checkpoints_and_names_each_damaged_one_once(manager, capsys):
+def test_pruning_keeps_damaged_checkpoints_and_names_each_of_them_once(manager, capsys):
   manager.keep = 5
   for step in (1, 2, 3, 4):
-    manager.save(step, tensors(step))
+    manager.save(step, make_tensors(step))
   flip_one_bit(manager, 1)
   flip_one_bit(manager, 3)
-  manager = reopened(manager)
+  manager = reopen(manager)
   for step in (5, 6):
-    manager.save(step, tensors(step))
-  assert manager.steps() == [1, 3, 5, 6]
-  assert [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()] == [
-    f"{manager.directory}/step-{step} is not deleted" for step in (3, 1)
-  ]
+    manager.save(step, make_tensors(step))
+  assert manager.steps() == [1, 3, 5, 6]  # 1 and 3 are damaged, 5 and 6 are the two newest
+  warnings = [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()]
+  assert warnings == [f"{manager.directory}/step-{step} is not deleted" for step in (3, 1)]
 
 
-def test_pruning_hashes_a_checkpoint_once_in_a_process(manager, monkeypatch):
+def test_pruning_verifies_a_checkpoint_once_in_a_process(manager, monkeypatch):
   manager.keep = 5
   for step in (1, 2, 3):
-    manager.save(step, tensors(step))
-  manager = reopened(manager, keep=5)
+    manager.save(step, make_tensors(step))
+  manager = reopen(manager, keep=5)
   manager.latest()
   verified: list[str] = []
 
@@ -89,54 +86,54 @@ def test_pruning_hashes_a_checkpoint_once_in_a_process(manager, monkeypatch):
 
   monkeypatch.setattr(checkpoints, "find_damage", find_and_record)
   for step in (4, 5, 6, 7):
-    manager.save(step, tensors(step))
+    manager.save(step, make_tensors(step))
   assert verified == ["step-2", "step-1"]  # 3 was verified by latest(), 4 to 7 were saved by this process
 
 
-def test_if_all_are_damaged_nothing_is_written_without_start_over(manager, capsys):
+def test_if_all_checkpoints_are_damaged_nothing_is_written_without_start_over(manager, capsys):
   for step in (1, 2):
-    manager.save(step, tensors(step))
+    manager.save(step, make_tensors(step))
     flip_one_bit(manager, step)
-  before = sorted(str(path) for path in Path(manager.directory).rglob("*"))
-  manager = reopened(manager)
+  paths_before = sorted(str(path) for path in Path(manager.directory).rglob("*"))
+  manager = reopen(manager)
   message = (
     r"checkpoints: all of its 2 checkpoints are damaged \(step-2: weights.data.* damaged.*; step-1: .*--start_over"
   )
   with pytest.raises(UserError, match=message):
     manager.latest_to_resume(start_over=False)
-  assert sorted(str(path) for path in Path(manager.directory).rglob("*")) == before
+  assert sorted(str(path) for path in Path(manager.directory).rglob("*")) == paths_before
   assert manager.latest_to_resume(start_over=True)[0] is None
   manager.rename_damaged()
-  manager.save(1, tensors(1))
+  manager.save(1, make_tensors(1))
   assert manager.steps() == [1]
   renamed = f"{manager.directory}.damaged"
-  assert reopened(manager).latest()[0].step == 1
+  assert reopen(manager).latest()[0].step == 1
   assert CheckpointManager(renamed, keep=1, model_config=TINY_MODEL).steps() == [1, 2]
   assert f"kept in {renamed}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["flip", "delete"])
-def test_a_best_checkpoint_that_is_lost_is_replaced_by_the_next_evaluation(manager, damage):
-  manager.save(1, tensors(1))
+def test_if_the_best_checkpoint_is_lost_the_next_evaluation_is_the_best(manager, damage):
+  manager.save(1, make_tensors(1))
   assert manager.record_evaluation(1, "f1", 0.9, higher_is_better=True)
-  manager.save(2, tensors(2))
+  manager.save(2, make_tensors(2))
   if damage == "flip":
     flip_one_bit(manager, 1)
   else:
     files.remove_tree(manager.path(1))
-  manager = reopened(manager, keep=1)
+  manager = reopen(manager, keep=1)
   newest, skipped = manager.best_or_latest()
   assert newest is not None
   assert newest.step == 2
   assert "the best" in skipped[0]
   assert manager.record_evaluation(2, "f1", 0.5, higher_is_better=True)
-  manager.save(3, tensors(3))
+  manager.save(3, make_tensors(3))
   assert 2 in manager.steps()
 
 
 def test_any_number_is_better_than_nan(manager):
   for step, value, is_best in ((1, float("nan"), True), (2, 0.5, True), (3, float("nan"), False), (4, 0.6, True)):
-    manager.save(step, tensors(step))
+    manager.save(step, make_tensors(step))
     assert manager.record_evaluation(step, "f1", value, higher_is_better=True) == is_best
 
 
@@ -150,41 +147,52 @@ def test_any_number_is_better_than_nan(manager):
     ('{"step": 1, "value": "x"}', r": \$\.value must be a number or null, it is 'x'"),
   ],
 )
-def test_a_damaged_best_json_is_one_line(manager, content, message):
+def test_a_damaged_best_json_is_refused(manager, content, message):
   (Path(manager.directory)).mkdir()
   (Path(manager.directory) / "best.json").write_text(content)
   with pytest.raises(UserError, match=rf"best.json:? ?{message}: restore or delete this file"):
     manager.latest_to_resume(start_over=False)  # so that the error comes before hours of training
 
 
+def interrupt_remote_removal(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Raises KeyboardInterrupt, in place of a kill, after the removal of two files of step-1."""
+  remove, removed = files.remove, []
+
+  def remove_two_files(path: str) -> None:
+    if "step-1/" in path:
+      if len(removed) == 2:
+        raise KeyboardInterrupt
+      removed.append(path)
+    remove(path)
+
+  monkeypatch.setattr(files, "remove", remove_two_files)
+
+
+def interrupt_local_removal(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Raises KeyboardInterrupt, in place of a kill, after the removal of one file of step-1."""
+
+  def remove_one_file(path: str) -> None:
+    if "step-1" in Path(path).name:
+      (Path(path) / "weights.index").unlink()
+      raise KeyboardInterrupt
+    shutil.rmtree(path, ignore_errors=True)
+
+  monkeypatch.setattr(files, "remove_tree", remove_one_file)
+
+
 @pytest.mark.parametrize("scheme", ["", "ram://"])
 def test_a_kill_while_pruning_leaves_no_damaged_checkpoint(scheme, tmp_path, monkeypatch):
   directory = f"ram://{tmp_path.name}/checkpoints" if scheme else str(tmp_path / "checkpoints")
   manager = CheckpointManager(directory, keep=1, model_config=TINY_MODEL)
-  manager.save(1, tensors(1))
-  if scheme:
-    remove, removed = files.remove, list[str]()
-
-    def interrupt_after_two_files(path: str) -> None:
-      if "step-1/" in path and len(removed) == 2:
-        raise KeyboardInterrupt
-      removed.append(path) if "step-1/" in path else None
-      remove(path)
-
-    monkeypatch.setattr(files, "remove", interrupt_after_two_files)
-  else:
-
-    def interrupt_after_one_file(path: str) -> None:
-      if "step-1" in Path(path).name:
-        (Path(path) / "weights.index").unlink()
-        raise KeyboardInterrupt
-      shutil.rmtree(path, ignore_errors=True)
-
-    monkeypatch.setattr(files, "remove_tree", interrupt_after_one_file)
-  with pytest.raises(KeyboardInterrupt):
-    manager.save(2, tensors(2))
-  monkeypatch.undo()
-  manager = reopened(manager, keep=1)
+  manager.save(1, make_tensors(1))
+  with monkeypatch.context() as patch:
+    if scheme == "ram://":
+      interrupt_remote_removal(patch)
+    else:
+      interrupt_local_removal(patch)
+    with pytest.raises(KeyboardInterrupt):
+      manager.save(2, make_tensors(2))
+  manager = reopen(manager, keep=1)
   newest, skipped = manager.latest()
   assert newest is not None
   assert newest.step == 2
@@ -193,22 +201,22 @@ def test_a_kill_while_pruning_leaves_no_damaged_checkpoint(scheme, tmp_path, mon
   assert skipped == []
 
 
-def test_files_that_the_manager_does_not_know_are_left_alone(manager):
+def test_staging_directories_are_removed_and_unknown_directories_are_left_alone(manager):
   root = Path(manager.directory)
-  leftover = Path(files.staging_path(manager.path(7))).name
-  for name in ("step-old", "mine", ".step-7.tmp", leftover):
+  staging_name = Path(files.staging_path(manager.path(7))).name
+  for name in ("step-old", "mine", ".step-7.tmp", staging_name):
     (root / name).mkdir(parents=True)
     (root / name / "note").write_text("x")
   manager.remove_leftovers()
   for step in (1, 2, 3):
-    manager.save(step, tensors(step))
+    manager.save(step, make_tensors(step))
   assert (root / "step-old" / "note").exists()
   assert (root / "mine" / "note").exists()
   assert not (root / ".step-7.tmp").exists()
-  assert not (root / leftover).exists()
+  assert not (root / staging_name).exists()
 
 
-def test_a_half_written_directory_is_no_checkpoint(manager):
+def test_a_staging_directory_is_no_checkpoint(manager):
   staging = Path(files.staging_path(manager.path(9)))
   staging.mkdir(parents=True)
   (staging / "weights.index").write_bytes(b"x")
@@ -216,39 +224,39 @@ def test_a_half_written_directory_is_no_checkpoint(manager):
 
 
 @pytest.mark.parametrize("kind", ["local", "object store"])
-def test_a_failed_save_leaves_only_the_older_checkpoints(manager, remote, kind, monkeypatch):
-  manager = manager if kind == "local" else remote
-  manager.save(1, tensors(1))
-  staged: list[str] = []
+def test_a_failed_save_leaves_only_the_older_checkpoints(manager, remote_manager, kind, monkeypatch):
+  manager = manager if kind == "local" else remote_manager
+  manager.save(1, make_tensors(1))
+  written_prefixes: list[str] = []
 
   def fail(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
     Path(prefix).write_bytes(b"half")
-    staged.append(prefix)
+    written_prefixes.append(prefix)
     raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
   monkeypatch.setattr(checkpoints, "write_bundle", fail)
   with pytest.raises(RunError, match=r"step-2: cannot save it \(No space left on device\): check space"):
-    manager.save(2, tensors(2))
-  assert not Path(staged[0]).parent.exists()
+    manager.save(2, make_tensors(2))
+  assert not Path(written_prefixes[0]).parent.exists()
   assert files.listdir(manager.directory) == ["step-1"]
 
 
-def test_a_disk_that_is_full_while_tensors_are_written_is_an_error_of_one_line(manager):
-  manager.save(1, tensors(1))
+def test_a_full_disk_is_an_error_that_leaves_the_older_checkpoint(manager):
+  manager.save(1, make_tensors(1))
   with (
     file_size_limit(100),
     pytest.raises(RunError, match=r"/step-2: cannot save it \(File too large\): check space"),
   ):
-    manager.save(2, tensors(2))
+    manager.save(2, make_tensors(2))
   assert files.listdir(manager.directory) == ["step-1"]
   assert manager.latest()[0].step == 1
 
 
-def test_a_device_that_is_lost_while_saving_is_not_reported_as_a_full_disk(manager, monkeypatch):
+def test_the_loss_of_a_device_while_saving_is_not_reported_as_a_full_disk(manager, monkeypatch):
   def fail(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
     raise tf.errors.UnavailableError(None, None, "Socket closed")
 
   monkeypatch.setattr(checkpoints, "write_bundle", fail)
   with pytest.raises(tf.errors.UnavailableError):
-    manager.save(1, tensors(1))
+    manager.save(1, make_tensors(1))
   assert files.listdir(manager.directory) == []

@@ -1,4 +1,4 @@
-"""--init_checkpoint reads every format of weights; errors for other files name the remedy."""
+"""Reading weights of every format, as --init_checkpoint does. The errors for other files name the remedy."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from tests.convert.files_of_weights import (
   write_tf1_with_saver,
 )
 from tests.golden.make_tiny_albert import random_weights
-from tests.models.built import pretraining_model
+from tests.models.build_models import build_pretraining_model
 
 WEIGHTS = random_weights(CONFIG, 3)
 
 
 def write_all_formats(directory: Path) -> dict[str, str]:
-  """Writes the same weights in all formats; returns name of a format -> value of --init_checkpoint."""
-  bare = huggingface_tensors(WEIGHTS, prefix=False)
+  """Writes the same weights in all formats. Returns name of a format -> path for --init_checkpoint."""
+  without_prefix = huggingface_tensors(WEIGHTS, prefix=False)
   paths = {
     "original": write_tf1(directory / "tf1", CONFIG, WEIGHTS),
     "hub": write_tf1(directory / "hub", CONFIG, WEIGHTS, "module/"),
     "huggingface": write_huggingface(directory / "hf", CONFIG, huggingface_tensors(WEIGHTS)),
-    "huggingface_bare": write_huggingface(directory / "hf_bare", CONFIG, bare),
+    "huggingface_without_prefix": write_huggingface(directory / "hf_without_prefix", CONFIG, without_prefix),
     "safetensors": str(directory / "hf" / "model.safetensors"),
     "npz_original": str(directory / "original.npz"),
     "npz_huggingface": str(directory / "huggingface.npz"),
@@ -49,42 +49,44 @@ def write_all_formats(directory: Path) -> dict[str, str]:
     "sharded": str(directory / "sharded"),
   }
   np.savez(paths["npz_original"], **WEIGHTS)
-  np.savez(paths["npz_huggingface"], **bare)
+  np.savez(paths["npz_huggingface"], **without_prefix)
   CheckpointManager(str(directory / "run" / "checkpoints"), keep=1, model_config=CONFIG).save(7, WEIGHTS)
   write_sharded(directory / "sharded")
   return paths
 
 
 def test_write_tf1_writes_the_same_files_as_the_saver_of_tensorflow_1(tmp_path: Path):
-  paths = [
-    write_tf1(tmp_path / "operation", CONFIG, WEIGHTS),
-    write_tf1_with_saver(tmp_path / "saver", original_tensors(WEIGHTS)),
-  ]
-  readers = [tf.train.load_checkpoint(path) for path in paths]
-  assert readers[0].get_variable_to_dtype_map() == readers[1].get_variable_to_dtype_map()
-  for name in readers[0].get_variable_to_shape_map():
-    np.testing.assert_array_equal(readers[0].get_tensor(name), readers[1].get_tensor(name), err_msg=name)
-  names = [sorted(path.name for path in (tmp_path / folder).iterdir()) for folder in ("operation", "saver")]
-  assert names[0] == ["albert_config.json", *names[1]]
-  assert [tf.train.latest_checkpoint(str(Path(path).parent)) for path in paths] == paths
+  prefix = write_tf1(tmp_path / "operation", CONFIG, WEIGHTS)
+  saver_prefix = write_tf1_with_saver(tmp_path / "saver", original_tensors(WEIGHTS))
+  reader, saver_reader = tf.train.load_checkpoint(prefix), tf.train.load_checkpoint(saver_prefix)
+  assert reader.get_variable_to_dtype_map() == saver_reader.get_variable_to_dtype_map()
+  for name in reader.get_variable_to_shape_map():
+    np.testing.assert_array_equal(reader.get_tensor(name), saver_reader.get_tensor(name), err_msg=name)
+  file_names = sorted(path.name for path in (tmp_path / "operation").iterdir())
+  saver_file_names = sorted(path.name for path in (tmp_path / "saver").iterdir())
+  assert file_names == ["albert_config.json", *saver_file_names]
+  for path in (prefix, saver_prefix):
+    assert tf.train.latest_checkpoint(str(Path(path).parent)) == path
 
 
 def write_sharded(directory: Path) -> None:
+  """Writes weights of Hugging Face in two shards, each with every second tensor."""
   directory.mkdir()
   tensors = huggingface_tensors(WEIGHTS)
-  parts = {
+  names_of_shards = {
     "model-00001-of-00002.safetensors": sorted(tensors)[::2],
     "model-00002-of-00002.safetensors": sorted(tensors)[1::2],
   }
-  for part, names in parts.items():
-    save_file({name: tensors[name] for name in names}, str(directory / part))
-  weight_map = {name: part for part, names in parts.items() for name in names}
+  weight_map = {}
+  for shard_name, names in names_of_shards.items():
+    save_file({name: tensors[name] for name in names}, str(directory / shard_name))
+    weight_map |= dict.fromkeys(names, shard_name)
   (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
 
 
 def test_every_format_gives_the_same_bits(tmp_path):
   for format_name, path in write_all_formats(tmp_path).items():
-    model = pretraining_model(CONFIG)
+    model = build_pretraining_model(CONFIG)
     assert warm_start(path, model.named_weights()) == []
     for name, variable in model.named_weights().items():
       assert variable.numpy().tobytes() == WEIGHTS[name].tobytes(), (format_name, name)
@@ -105,35 +107,46 @@ def test_a_damaged_checkpoint_of_a_run_is_named(tmp_path, capsys):
       open_weights(str(tmp_path / path))
 
 
-def test_weights_that_the_task_does_not_use_may_be_missing(tmp_path):
-  weights = {name: value for name, value in WEIGHTS.items() if "seq_relationship" not in name}
-  tensors = huggingface_tensors(without_pooler(weights))
-  path = write_huggingface(tmp_path / "masked_lm", CONFIG, tensors)
+def write_masked_lm(directory: Path) -> str:
+  """Writes the weights of transformers' AlbertForMaskedLM, which has no pooler and no sentence head."""
+  weights = {name: weight for name, weight in WEIGHTS.items() if "seq_relationship" not in name}
+  return write_huggingface(directory, CONFIG, huggingface_tensors(without_pooler(weights)))
+
+
+def test_weights_that_the_task_does_not_use_may_be_missing_and_become_zeros(tmp_path):
   unused = PretrainingTask(CONFIG, PretrainingConfig(sentence_prediction="none")).unused_weights
   assert not PretrainingTask(CONFIG, PretrainingConfig()).unused_weights
-  variables = pretraining_model(CONFIG).named_weights()
-  assert warm_start(path, variables, unused=unused) == []
+  variables = build_pretraining_model(CONFIG).named_weights()
+  assert warm_start(write_masked_lm(tmp_path / "masked_lm"), variables, unused=unused) == []
   for name, variable in variables.items():
     expected = np.zeros_like(WEIGHTS[name]) if name.startswith(("bert/pooler/", "cls/seq")) else WEIGHTS[name]
     assert variable.numpy().tobytes() == expected.tobytes(), name
-  # The next run does not take these zeros for a trained pooler.
-  prefix = write_tf1(tmp_path / "run", CONFIG, {name: variable.numpy() for name, variable in variables.items()})
-  assert not open_weights(prefix).has_pooler
+  # A later run does not use the pooler of zeros as if it were trained.
+  weights = {name: variable.numpy() for name, variable in variables.items()}
+  assert not open_weights(write_tf1(tmp_path / "run", CONFIG, weights)).has_pooler
+
+
+def test_a_task_that_needs_a_pooler_refuses_weights_without_a_trained_one(tmp_path):
+  masked_lm = write_masked_lm(tmp_path / "masked_lm")
+  pooler_of_zeros = {name: np.zeros_like(weight) for name, weight in WEIGHTS.items() if name.startswith("bert/pooler/")}
+  prefix = write_tf1(tmp_path / "run", CONFIG, WEIGHTS | pooler_of_zeros)
+  variables = build_pretraining_model(CONFIG).named_weights()
   remedy = "has no pooler .*AlbertForMaskedLM.*: give weights with one, such as AlbertModel's"
   with pytest.raises(UserError, match=f"{remedy}.*or train without the sentence loss, with --sentence_prediction=none"):
-    warm_start(path, pretraining_model(CONFIG).named_weights())
-  pooled = {name: variable for name, variable in variables.items() if "seq_relationship" not in name}
-  for without_trained_pooler in (path, prefix):
+    warm_start(masked_lm, variables)
+  # A classifier, for example, has no sentence loss, so the error does not mention it.
+  without_sentence_head = {name: variable for name, variable in variables.items() if "seq_relationship" not in name}
+  for path in (masked_lm, prefix):
     with pytest.raises(UserError, match=remedy) as caught:
-      warm_start(without_trained_pooler, pooled, ignored=("cls/",))
+      warm_start(path, without_sentence_head, ignored=("cls/",))
     assert "sentence_prediction" not in str(caught.value)
 
 
-def test_a_part_of_the_unused_weights_is_an_error(tmp_path):
-  tensors = {name: value for name, value in huggingface_tensors(WEIGHTS).items() if name != "albert.pooler.bias"}
+def test_unused_weights_must_be_complete_or_missing(tmp_path):
+  tensors = {name: tensor for name, tensor in huggingface_tensors(WEIGHTS).items() if name != "albert.pooler.bias"}
   path = write_huggingface(tmp_path / "damaged", CONFIG, tensors)
   with pytest.raises(UserError, match="lacks 1 weights: bert/pooler/dense/bias"):
-    warm_start(path, pretraining_model(CONFIG).named_weights(), unused=("bert/pooler/",))
+    warm_start(path, build_pretraining_model(CONFIG).named_weights(), unused=("bert/pooler/",))
 
 
 def test_copies_of_tied_weights_must_be_equal(tmp_path):
@@ -145,8 +158,9 @@ def test_copies_of_tied_weights_must_be_equal(tmp_path):
   }
   file = open_weights(write_huggingface(tmp_path / "tied", CONFIG, tensors | copies))
   assert set(file.names) == set(WEIGHTS)
-  only_copy = {name: value for name, value in (tensors | copies).items() if name != "predictions.bias"}
-  file = open_weights(write_huggingface(tmp_path / "only", CONFIG, only_copy))
+  # The copy of a bias is enough.
+  without_bias = {name: tensor for name, tensor in (tensors | copies).items() if name != "predictions.bias"}
+  file = open_weights(write_huggingface(tmp_path / "only_copy", CONFIG, without_bias))
   np.testing.assert_array_equal(file.read("cls/predictions/output_bias"), WEIGHTS["cls/predictions/output_bias"])
   copies["predictions.decoder.weight"][0, 0] += 1
   with pytest.raises(UserError, match=r"predictions\.decoder\.weight differs from .*word_embeddings.* ALBERT ties it"):
@@ -160,26 +174,27 @@ def test_a_projection_between_equal_sizes_must_be_the_identity(tmp_path):
   identity = {f"{name}.weight": np.eye(20, dtype=np.float32), f"{name}.bias": np.zeros(20, np.float32)}
   tensors = huggingface_tensors(weights) | identity
   assert set(open_weights(write_huggingface(tmp_path / "identity", config, tensors)).names) == set(weights)
-  for key in identity:
-    changed = {**tensors, key: tensors[key] + np.float32(0.5)}
+  for changed_name in identity:
+    changed = {**tensors, changed_name: tensors[changed_name] + np.float32(0.5)}
     with pytest.raises(UserError, match=r"is not the identity; ALBERT has no projection where E = H"):
-      open_weights(write_huggingface(tmp_path / key, config, changed))
+      open_weights(write_huggingface(tmp_path / changed_name, config, changed))
 
 
 @pytest.mark.parametrize("shape", [(), (20,), (1, 20, 20)])
-def test_a_projection_of_another_rank_has_another_shape(tmp_path, shape):
+def test_a_projection_of_another_rank_is_refused(tmp_path, shape):
   tensors = huggingface_tensors(WEIGHTS)
   tensors["albert.encoder.embedding_hidden_mapping_in.weight"] = np.zeros(shape, np.float32)
   path = write_huggingface(tmp_path / "weights", CONFIG, tensors)
-  with pytest.raises(
-    UserError, match="has another shape for 1 weights: bert/encoder/embedding_hidden_mapping_in/kernel"
-  ):
-    warm_start(path, pretraining_model(CONFIG).named_weights())
+  message = "has another shape for 1 weights: bert/encoder/embedding_hidden_mapping_in/kernel"
+  with pytest.raises(UserError, match=message):
+    warm_start(path, build_pretraining_model(CONFIG).named_weights())
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pth"])
 def test_pickles_are_refused_without_reading_them(tmp_path, name):
   class Bomb:
+    """Creates a file when it is unpickled."""
+
     def __reduce__(self):
       return (Path.touch, (tmp_path / "exploded",))
 
@@ -197,7 +212,7 @@ def test_object_arrays_are_refused_without_reading_them(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x.npz", "x.safetensors"])
-def test_damaged_and_missing_files(tmp_path, name):
+def test_damaged_and_missing_files_are_refused(tmp_path, name):
   path = tmp_path / name
   with pytest.raises(UserError, match="no such file"):
     open_weights(str(path))
@@ -206,32 +221,32 @@ def test_damaged_and_missing_files(tmp_path, name):
     open_weights(str(path))
 
 
-def test_a_truncated_safetensors_file(tmp_path):
+def test_a_truncated_safetensors_file_is_refused(tmp_path):
   path = Path(write_huggingface(tmp_path / "hf", CONFIG, huggingface_tensors(WEIGHTS))) / "model.safetensors"
   path.write_bytes(path.read_bytes()[:-100])
   with pytest.raises(UserError, match=r"model\.safetensors: is not a safetensors file, or is damaged"):
     open_weights(str(path))
 
 
-def test_a_truncated_checkpoint_of_the_original(tmp_path):
+def test_a_truncated_checkpoint_of_the_original_is_refused(tmp_path):
   prefix = write_tf1(tmp_path / "tf1", CONFIG, WEIGHTS)
-  data = Path(prefix + ".data-00000-of-00001")
-  data.write_bytes(data.read_bytes()[:1000])
+  data_file = Path(prefix + ".data-00000-of-00001")
+  data_file.write_bytes(data_file.read_bytes()[:1000])
   with pytest.raises(UserError, match=r"cannot read .* the data file is damaged or missing"):
-    warm_start(prefix, pretraining_model(CONFIG).named_weights())
+    warm_start(prefix, build_pretraining_model(CONFIG).named_weights())
   Path(prefix + ".index").write_bytes(b"x" * 50)
   with pytest.raises(UserError, match=r"\.index: is not a TensorFlow checkpoint, or is damaged"):
     open_weights(prefix)
 
 
-def test_a_missing_part_is_named(tmp_path):
+def test_a_missing_shard_is_named(tmp_path):
   write_sharded(tmp_path / "sharded")
   (tmp_path / "sharded" / "model-00002-of-00002.safetensors").unlink()
   with pytest.raises(UserError, match=r"lists model-00002-of-00002\.safetensors, which is missing"):
     open_weights(str(tmp_path / "sharded"))
 
 
-def test_another_model_is_refused(tmp_path):
+def test_weights_of_another_architecture_are_refused(tmp_path):
   save_file({"transformer.wte.weight": np.ones([3, 4], np.float32)}, str(tmp_path / "gpt.safetensors"))
   with pytest.raises(UserError, match=r"none of its 1 arrays has a name of ALBERT's .*'transformer\.wte\.weight'"):
     open_weights(str(tmp_path / "gpt.safetensors"))
@@ -241,18 +256,18 @@ def test_a_weight_with_an_unknown_name_is_an_error(tmp_path):
   tensors = huggingface_tensors(WEIGHTS) | {"lm_head.weight": np.ones([2, 3], np.float32)}
   source = write_huggingface(tmp_path / "hf", CONFIG, tensors)
   with pytest.raises(UserError, match=r"has unused 1 weights: lm_head\.weight"):
-    warm_start(source, pretraining_model(CONFIG).named_weights())
+    warm_start(source, build_pretraining_model(CONFIG).named_weights())
 
 
 def test_float16_is_read_as_float32(tmp_path):
-  float16_tensors = {name: value.astype(np.float16) for name, value in huggingface_tensors(WEIGHTS).items()}
+  float16_tensors = {name: tensor.astype(np.float16) for name, tensor in huggingface_tensors(WEIGHTS).items()}
   file = open_weights(write_huggingface(tmp_path / "hf", CONFIG, float16_tensors))
-  value = file.read("bert/pooler/dense/kernel")
-  assert value.dtype == np.float32
-  np.testing.assert_array_equal(value, WEIGHTS["bert/pooler/dense/kernel"].astype(np.float16).astype(np.float32))
+  kernel = file.read("bert/pooler/dense/kernel")
+  assert kernel.dtype == np.float32
+  np.testing.assert_array_equal(kernel, WEIGHTS["bert/pooler/dense/kernel"].astype(np.float16).astype(np.float32))
 
 
-def test_weights_whose_groups_differ_in_transformers_need_conversion(tmp_path):
+def test_weights_whose_layers_transformers_groups_in_another_way_need_conversion(tmp_path):
   config = dataclasses.replace(CONFIG, num_hidden_layers=18, num_hidden_groups=14, inner_group_num=1)
   source = write_huggingface(tmp_path / "hf", config, huggingface_tensors(random_weights(config, 3)))
   with pytest.raises(UserError, match=r"18 layers to 14 groups in another way .* python -m albert\.convert"):
@@ -277,9 +292,9 @@ def test_weights_whose_groups_differ_in_transformers_need_conversion(tmp_path):
 def test_a_config_beside_the_weights_must_agree_in_fields_that_do_not_affect_shapes(tmp_path, changes, message):
   source = write_huggingface(tmp_path / "hf", CONFIG, huggingface_tensors(WEIGHTS))
   config = dataclasses.replace(CONFIG, **changes)
-  model = pretraining_model(config)
+  model = build_pretraining_model(config)
   with pytest.raises(UserError, match=message):
     warm_start(source, model.named_weights(), config=config)
   if "num_hidden_layers" in changes:
     assert warm_start(source, model.named_weights(), config=config, from_shallower=True) == []
-  assert warm_start(source, pretraining_model(CONFIG).named_weights(), config=CONFIG) == []
+  assert warm_start(source, build_pretraining_model(CONFIG).named_weights(), config=CONFIG) == []

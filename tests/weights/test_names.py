@@ -1,4 +1,4 @@
-"""Names and shapes of weights are those of the built model; translating a name there and back gives the same name."""
+"""Names and shapes of weights, compared with the built model, and their translation to Hugging Face's names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from albert.config.model import MODELS
 from albert.weights.names import encoder_shapes, from_huggingface, heads, num_parameters, to_huggingface
 from tests.convert.files_of_weights import CONFIG
-from tests.models.built import pretraining_model
+from tests.models.build_models import build_pretraining_model
 from tests.thorough import thorough_except
 
 
@@ -22,8 +22,8 @@ def test_shapes_are_those_of_the_built_model(sharing, embedding_size):
   config = dataclasses.replace(CONFIG, sharing=sharing, embedding_size=embedding_size)
   all_heads = heads(config)
   expected = encoder_shapes(config) | all_heads["masked_lm"].shapes | all_heads["sentence"].shapes
-  built = {name: tuple(variable.shape) for name, variable in pretraining_model(config).named_weights().items()}
-  assert built == expected
+  variables = build_pretraining_model(config).named_weights()
+  assert {name: tuple(variable.shape) for name, variable in variables.items()} == expected
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_shapes_are_those_of_the_built_model(sharing, embedding_size):
     ("albert_xxlarge", 222_595_584),
   ],
 )
-def test_numbers_of_parameters(name, count):
+def test_encoder_and_pooler_have_the_papers_number_of_parameters(name, count):
   assert num_parameters(encoder_shapes(MODELS[name])) == count
 
 
@@ -75,17 +75,17 @@ def test_translating_to_hugging_face_and_back_gives_the_same_name():
     ("answer_class/dense_1/kernel", "answer_class.dense_1.weight", True),
   ],
 )
-def test_some_names_by_hand(original, huggingface, is_transposed):
+def test_a_name_has_its_translation(original, huggingface, is_transposed):
   assert to_huggingface(original) == (huggingface, is_transposed)
 
 
 @pytest.mark.parametrize(
   "name", ["global_step", "bert/pooler/dense/moment", "x/kernel", "bert/pooler/dense/kernel/adam_m"]
 )
-def test_other_names_have_no_translation(name):
+def test_names_that_are_no_weights_have_no_translation(name):
   assert to_huggingface(name) is None
 
 
 @pytest.mark.parametrize("name", ["albert.embeddings.position_ids", "lm_head.weight", "predictions.decoder.weight"])
-def test_other_libraries_names_have_no_translation(name):
+def test_other_names_in_files_of_hugging_face_have_no_translation(name):
   assert from_huggingface(name) is None

@@ -1,4 +1,7 @@
-"""Checkpoints on an object store are written once, without renaming; unfinished uploads are recognized."""
+"""Checkpoints on an object store: each file is written once, without renaming, and unfinished uploads are recognized.
+
+TensorFlow's file system in memory (ram://) stands in for the object store.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,18 @@ from albert.io import files
 from albert.weights import checkpoints
 from albert.weights.checkpoint_damage import find_damage
 from albert.weights.checkpoint_files import Checkpoint, restore
-from tests.weights.small_checkpoints import reopened, tensors
+from tests.weights.small_checkpoints import make_tensors, reopen
+
+WEIGHTS = ("weights.data-00000-of-00001", "weights.index")
 
 
 class RemoteCalls:
-  """Records which files of a remote file system are opened and renamed. TensorFlow's in-memory one takes its place."""
+  """Records which remote files are opened and renamed.
+
+  Attributes:
+    opened: mode and name of each opened file, such as "wb manifest.json".
+    renamed: the new path of each renamed file.
+  """
 
   def __init__(self, monkeypatch: pytest.MonkeyPatch):
     self.opened: list[str] = []
@@ -44,25 +54,22 @@ class RemoteCalls:
     monkeypatch.setattr(checkpoints, "write_bundle", write_and_record)
 
 
-WEIGHTS = ("weights.data-00000-of-00001", "weights.index")
-
-
-def test_saving_to_an_object_store_writes_each_file_once_and_reads_none(remote, tmp_path, monkeypatch):
+def test_saving_to_an_object_store_writes_each_file_once_and_reads_none(remote_manager, tmp_path, monkeypatch):
   for step in (1, 2):
-    remote.save(step, tensors(step))
+    remote_manager.save(step, make_tensors(step))
   calls = RemoteCalls(monkeypatch)
-  path = remote.save(3, tensors(3))
-  # .uploading also marks step-1, which is then deleted.
-  assert sorted(calls.opened) == [
-    f"wb {name}" for name in (".uploading", ".uploading", "albert_config.json", "manifest.json", *WEIGHTS)
-  ]
+  path = remote_manager.save(3, make_tensors(3))
+  # A file .uploading marks step-3 as unfinished. Another one marks step-1, which is then deleted.
+  written_names = [".uploading", ".uploading", "albert_config.json", "manifest.json", *WEIGHTS]
+  assert sorted(calls.opened) == [f"wb {name}" for name in written_names]
   assert calls.opened[-2:] == ["wb manifest.json", "wb .uploading"]
   assert calls.renamed == []
-  assert remote.steps() == [2, 3]  # pruned without reading
+  assert remote_manager.steps() == [2, 3]  # pruned without reading
   assert files.listdir(path) == ["albert_config.json", "manifest.json", *WEIGHTS]
   assert find_damage(path) is None  # the hashes agree with the files
-  assert reopened(remote).latest()[0].step == 3
-  for name in WEIGHTS:  # copied, because load_checkpoint treats a prefix of ram:// as a directory
+  assert reopen(remote_manager).latest()[0].step == 3
+  # TensorFlow cannot load a checkpoint from ram://, because it treats the prefix as a directory. So it is copied.
+  for name in WEIGHTS:
     with files.open_file(files.join(path, name)) as file:
       (tmp_path / name).write_bytes(file.read())
   variable = tf.Variable(tf.zeros([7]))
@@ -70,26 +77,30 @@ def test_saving_to_an_object_store_writes_each_file_once_and_reads_none(remote, 
   np.testing.assert_array_equal(variable, np.arange(7) + 3.0)
 
 
-def test_an_upload_that_was_killed_is_no_damage_and_is_removed(remote, monkeypatch):
+def test_an_unfinished_upload_does_not_count_as_damaged_and_is_replaced(remote_manager, monkeypatch):
   def interrupt(source: str, target: str) -> None:
-    raise KeyboardInterrupt  # instead of kill -9
+    raise KeyboardInterrupt  # in place of kill -9
 
   with monkeypatch.context() as patch:
     patch.setattr(checkpoints, "_upload_file", interrupt)
     with pytest.raises(KeyboardInterrupt):
-      remote.save(4, tensors(4))
-  remote = reopened(remote)
-  assert remote.steps() == [4]
-  newest, skipped = remote.latest_to_resume(start_over=False)
+      remote_manager.save(4, make_tensors(4))
+  remote_manager = reopen(remote_manager)
+  assert remote_manager.steps() == [4]
+  newest, skipped = remote_manager.latest_to_resume(start_over=False)
   assert newest is None
   assert "never finished" in skipped[0]
-  remote.save(4, tensors(40))
-  assert reopened(remote).latest()[0].step == 4
-  assert remote.steps() == [4]
-  files.remove(files.join(remote.path(4), "manifest.json"))  # a damaged checkpoint, which is not deleted
-  remote.remove_leftovers()
+  remote_manager.save(4, make_tensors(40))
+  assert reopen(remote_manager).latest()[0].step == 4
+  assert remote_manager.steps() == [4]
+
+
+def test_an_unfinished_upload_is_removed_and_a_damaged_checkpoint_is_not(remote_manager):
+  remote_manager.save(4, make_tensors(4))
+  files.remove(files.join(remote_manager.path(4), "manifest.json"))  # damage
+  remote_manager.remove_leftovers()
   with pytest.raises(UserError, match="all of its 1 checkpoints are damaged"):
-    reopened(remote).latest_to_resume(start_over=False)
-  files.write_atomically(files.join(remote.path(4), ".uploading"), "x")
-  remote.remove_leftovers()
-  assert remote.steps() == []
+    reopen(remote_manager).latest_to_resume(start_over=False)
+  files.write_atomically(files.join(remote_manager.path(4), ".uploading"), "x")
+  remote_manager.remove_leftovers()
+  assert remote_manager.steps() == []

@@ -1,4 +1,4 @@
-"""Stacking: which layers the upper layers are copied from."""
+"""Stacking: the lower layer from which each upper layer is copied."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from tests.synthetic import TINY_MODEL
 MODEL = dataclasses.replace(TINY_MODEL, num_hidden_layers=5)
 
 
-@pytest.mark.parametrize(("sharing", "copied"), [("none", 16), ("attention", 6), ("ffn", 10), ("all", 0)])
-def test_each_part_that_is_not_shared_is_copied(sharing, copied):
+# Sharing -> number of weights of each layer that are not shared. The attention of a layer has 10 weights, and its
+# feed-forward network has 6.
+@pytest.mark.parametrize(("sharing", "num_weights"), [("none", 16), ("attention", 6), ("ffn", 10), ("all", 0)])
+def test_weights_that_are_not_shared_are_copied_with_their_moments(sharing, num_weights):
   model = dataclasses.replace(MODEL, sharing=sharing)
   names = list(encoder_shapes(model))
   sources = stacked_sources([*names, *(f"{name}/adam_m" for name in names)], model, 2)
-  assert len(sources) == 2 * 3 * copied
+  num_upper_layers = 5 - 2
+  assert len(sources) == 2 * num_upper_layers * num_weights  # each weight and its moment
   for name, source in sources.items():
     layer = int(name.split("/group_")[1].split("/")[0])
     assert layer >= 2

@@ -22,48 +22,57 @@ ENCODER = {"bert/embeddings/word_embeddings": np.arange(12.0, dtype=np.float32).
 HEAD = {"cls/predictions/output_bias": np.arange(4.0, dtype=np.float32)}
 
 
-def bundle(directory: Path, tensors: dict[str, np.ndarray]) -> str:
+def write_checkpoint(directory: Path, tensors: dict[str, np.ndarray]) -> str:
+  """Writes tensors in the format of TensorFlow. Returns the prefix of the files."""
   prefix = str(directory / "model.ckpt")
   write_bundle(prefix, tensors)
   return prefix
 
 
-def variables(*groups: dict[str, np.ndarray]) -> dict[str, tf.Variable]:
-  return {name: tf.Variable(tf.zeros(value.shape)) for group in groups for name, value in group.items()}
+def make_variables(weights: dict[str, np.ndarray]) -> dict[str, tf.Variable]:
+  """Makes variables of zeros with the names and shapes of weights."""
+  return {name: tf.Variable(tf.zeros(weight.shape)) for name, weight in weights.items()}
+
+
+def assert_all_zero(variables: dict[str, tf.Variable]) -> None:
+  assert all(not np.any(variable.numpy()) for variable in variables.values())
 
 
 def test_moments_and_the_step_are_not_weights(tmp_path: Path):
-  extra = {f"{name}/adam_m": value for name, value in ENCODER.items()} | {"global_step": np.int64(7)}
-  target = variables(ENCODER)
-  assert warm_start(bundle(tmp_path, ENCODER | extra), target) == []
-  np.testing.assert_array_equal(target["bert/embeddings/word_embeddings"], ENCODER["bert/embeddings/word_embeddings"])
+  other_tensors = {f"{name}/adam_m": weight for name, weight in ENCODER.items()} | {"global_step": np.int64(7)}
+  variables = make_variables(ENCODER)
+  assert warm_start(write_checkpoint(tmp_path, ENCODER | other_tensors), variables) == []
+  for name, variable in variables.items():
+    np.testing.assert_array_equal(variable, ENCODER[name])
 
 
 def test_the_prefix_of_tf_hub_is_removed(tmp_path: Path):
-  target = variables(ENCODER)
-  warm_start(bundle(tmp_path, {f"module/{name}": value for name, value in ENCODER.items()}), target)
-  assert float(tf.reduce_sum(target["bert/embeddings/word_embeddings"])) == 66
+  variables = make_variables(ENCODER)
+  warm_start(write_checkpoint(tmp_path, {f"module/{name}": weight for name, weight in ENCODER.items()}), variables)
+  for name, variable in variables.items():
+    np.testing.assert_array_equal(variable, ENCODER[name])
 
 
 def test_a_missing_weight_is_an_error_unless_it_may_be_newly_initialized(tmp_path: Path):
-  prefix = bundle(tmp_path, ENCODER)
+  prefix = write_checkpoint(tmp_path, ENCODER)
+  variables = make_variables(ENCODER | HEAD)
   with pytest.raises(UserError, match="lacks 1 weights: cls/predictions/output_bias"):
-    warm_start(prefix, variables(ENCODER, HEAD))
-  assert warm_start(prefix, variables(ENCODER, HEAD), newly_initialized=["cls/"]) == ["cls/predictions/output_bias"]
+    warm_start(prefix, variables)
+  assert warm_start(prefix, variables, newly_initialized=["cls/"]) == ["cls/predictions/output_bias"]
 
 
 def test_an_unused_weight_is_an_error_unless_it_may_be_ignored(tmp_path: Path):
-  prefix = bundle(tmp_path, ENCODER | HEAD)
+  prefix = write_checkpoint(tmp_path, ENCODER | HEAD)
   with pytest.raises(UserError, match="has unused 1 weights: cls/predictions/output_bias"):
-    warm_start(prefix, variables(ENCODER))
-  assert warm_start(prefix, variables(ENCODER), ignored=["cls/"]) == []
+    warm_start(prefix, make_variables(ENCODER))
+  assert warm_start(prefix, make_variables(ENCODER), ignored=["cls/"]) == []
 
 
 def test_another_shape_is_an_error_and_assigns_nothing(tmp_path: Path):
-  target = {"bert/embeddings/word_embeddings": tf.Variable(tf.zeros([3, 4]))} | variables(HEAD)
+  variables = make_variables(HEAD) | {"bert/embeddings/word_embeddings": tf.Variable(tf.zeros([3, 4]))}
   with pytest.raises(UserError, match=r"another shape .*word_embeddings \[4, 3\] instead of \[3, 4\]"):
-    warm_start(bundle(tmp_path, ENCODER | HEAD), target)
-  assert all(float(tf.reduce_sum(tf.abs(v))) == 0 for v in target.values())
+    warm_start(write_checkpoint(tmp_path, ENCODER | HEAD), variables)
+  assert_all_zero(variables)
 
 
 def test_a_path_without_a_checkpoint_is_an_error(tmp_path: Path):
@@ -82,25 +91,31 @@ def test_the_output_dir_of_a_run_means_its_newest_undamaged_checkpoint(tmp_path:
     find_prefix(str(tmp_path / "checkpoints" / "step-10"))
 
 
-def test_a_deeper_network_starts_from_a_shallower_one(tmp_path: Path):
-  def layers(count: int) -> dict[str, np.ndarray]:
-    name = "bert/encoder/transformer/group_{}/inner_group_0/{}"
-    kinds = ("attention_1/self/query/kernel", "LayerNorm/gamma", "ffn_1/intermediate/dense/kernel", "LayerNorm_1/beta")
-    return {name.format(group, kind): np.full([2], group, np.float32) for group in range(count) for kind in kinds}
+def make_layers(num_layers: int) -> dict[str, np.ndarray]:
+  """Makes four weights of each layer, which hold the number of the layer."""
+  kinds = ("attention_1/self/query/kernel", "LayerNorm/gamma", "ffn_1/intermediate/dense/kernel", "LayerNorm_1/beta")
+  weights = {}
+  for layer in range(num_layers):
+    for kind in kinds:
+      weights[f"bert/encoder/transformer/group_{layer}/inner_group_0/{kind}"] = np.full([2], layer, np.float32)
+  return weights
 
-  target = variables(layers(6))
+
+def test_each_layer_of_a_network_of_three_layers_initializes_two_layers_of_six(tmp_path: Path):
+  prefix, variables = write_checkpoint(tmp_path, make_layers(3)), make_variables(make_layers(6))
   with pytest.raises(UserError, match="lacks 12 weights"):
-    warm_start(bundle(tmp_path, layers(3)), target)
-  warm_start(bundle(tmp_path, layers(3)), target, from_shallower=True)
-  for name, variable in target.items():
-    group = int(name.split("group_")[1].split("/")[0])
-    assert float(variable[0]) == group // 2
+    warm_start(prefix, variables)
+  warm_start(prefix, variables, from_shallower=True)
+  for name, variable in variables.items():
+    layer = int(name.split("group_")[1].split("/")[0])
+    assert float(variable[0]) == layer // 2
 
 
-def run_with_head(directory: Path, data: dict[str, str], task: str = "classifier") -> str:
+def write_run_with_head(directory: Path, data_settings: dict[str, str]) -> str:
+  """Writes a run of a classifier, with the settings of its data in config.json. Returns its path."""
   manager = CheckpointManager(str(directory / "checkpoints"), keep=1, model_config=TINY_MODEL)
-  manager.save(1, {name: tf.Variable(value) for name, value in (ENCODER | HEAD).items()})
-  (directory / "config.json").write_text(json.dumps({"task": task, "data": data}))
+  manager.save(1, {name: tf.Variable(weight) for name, weight in (ENCODER | HEAD).items()})
+  (directory / "config.json").write_text(json.dumps({"task": "classifier", "data": data_settings}))
   return str(directory)
 
 
@@ -112,48 +127,47 @@ def run_with_head(directory: Path, data: dict[str, str], task: str = "classifier
   ],
 )
 def test_a_head_of_other_labels_or_another_task_is_refused(tmp_path: Path, settings: dict, message: str):
-  path = run_with_head(tmp_path, {"labels": "no,yes"})
-  target = variables(ENCODER, HEAD)
+  path = write_run_with_head(tmp_path, {"labels": "no,yes"})
+  variables = make_variables(ENCODER | HEAD)
   with pytest.raises(UserError, match=message):
-    warm_start(path, target, newly_initialized=["cls/"], head_settings=settings)
-  assert all(float(tf.reduce_sum(tf.abs(v))) == 0 for v in target.values())
-  # A head that the model does not have may be ignored, whatever it was trained for.
-  assert (
-    warm_start(path, variables(ENCODER), newly_initialized=["cls/"], ignored=["cls/"], head_settings=settings) == []
-  )
+    warm_start(path, variables, newly_initialized=["cls/"], head_settings=settings)
+  assert_all_zero(variables)
+  # If the model does not have this head, the head may be ignored, whatever it was trained for.
+  encoder_variables = make_variables(ENCODER)
+  options = {"newly_initialized": ["cls/"], "ignored": ["cls/"], "head_settings": settings}
+  assert warm_start(path, encoder_variables, **options) == []
 
 
 def test_a_head_of_the_same_labels_is_reused(tmp_path: Path):
-  path = run_with_head(tmp_path, {"labels": "no,yes"})
-  target = variables(ENCODER, HEAD)
-  assert (
-    warm_start(path, target, newly_initialized=["cls/"], head_settings={"task": "classifier", "labels": "no,yes"}) == []
-  )
-  np.testing.assert_array_equal(target["cls/predictions/output_bias"], HEAD["cls/predictions/output_bias"])
+  path = write_run_with_head(tmp_path, {"labels": "no,yes"})
+  variables = make_variables(ENCODER | HEAD)
+  settings = {"task": "classifier", "labels": "no,yes"}
+  assert warm_start(path, variables, newly_initialized=["cls/"], head_settings=settings) == []
+  np.testing.assert_array_equal(variables["cls/predictions/output_bias"], HEAD["cls/predictions/output_bias"])
 
 
-def test_another_vocabulary_than_that_of_the_weights_is_refused(tmp_path: Path):
-  different, file_content = VocabularyId("a" * 64, "--spm_model_file=x.model"), b"a SentencePiece model"
-  same = VocabularyId(hashlib.sha256(file_content).hexdigest(), "the same")
-  prefix = bundle(tmp_path, ENCODER)
-  # The vocabulary of the weights is not known.
-  assert warm_start(prefix, variables(ENCODER), vocabulary=different) == []
+def test_a_vocabulary_other_than_the_one_beside_the_weights_is_refused(tmp_path: Path):
+  model_bytes = b"a SentencePiece model"
+  same = VocabularyId(hashlib.sha256(model_bytes).hexdigest(), "the same")
+  different = VocabularyId("a" * 64, "--spm_model_file=x.model")
+  prefix = write_checkpoint(tmp_path, ENCODER)
+  # Without a file beside the weights, their vocabulary is not known.
+  assert warm_start(prefix, make_variables(ENCODER), vocabulary=different) == []
   for name in ("30k-clean.model", "spiece.model"):
-    (tmp_path / name).write_bytes(file_content)
-    target = variables(ENCODER)
+    (tmp_path / name).write_bytes(model_bytes)
+    variables = make_variables(ENCODER)
     message = rf"vocabulary is .*{name} \(SHA-256 .* --spm_model_file=x\.model is a different one"
     with pytest.raises(UserError, match=message):
-      warm_start(prefix, target, vocabulary=different)
-    assert all(float(tf.reduce_sum(tf.abs(v))) == 0 for v in target.values())
-    assert warm_start(prefix, variables(ENCODER), vocabulary=same) == []
+      warm_start(prefix, variables, vocabulary=different)
+    assert_all_zero(variables)
+    assert warm_start(prefix, variables, vocabulary=same) == []
 
 
-def test_the_vocabulary_of_a_run_is_in_its_config(tmp_path: Path):
-  path = run_with_head(tmp_path, {"vocab_sha256": "b" * 64})
-  for sha256 in ("a" * 64, "b" * 64):
-    vocabulary = VocabularyId(sha256, "that of the shards")
-    if sha256.startswith("b"):
-      assert warm_start(path, variables(ENCODER, HEAD), vocabulary=vocabulary) == []
-    else:
-      with pytest.raises(UserError, match=r"config\.json \(SHA-256 bbbb.*, but that of the shards is a different one"):
-        warm_start(path, variables(ENCODER, HEAD), vocabulary=vocabulary)
+def test_a_vocabulary_other_than_the_one_in_the_config_of_a_run_is_refused(tmp_path: Path):
+  path = write_run_with_head(tmp_path, {"vocab_sha256": "b" * 64})
+  variables = make_variables(ENCODER | HEAD)
+  same = VocabularyId("b" * 64, "that of the shards")
+  assert warm_start(path, variables, vocabulary=same) == []
+  different = VocabularyId("a" * 64, "that of the shards")
+  with pytest.raises(UserError, match=r"config\.json \(SHA-256 bbbb.*, but that of the shards is a different one"):
+    warm_start(path, variables, vocabulary=different)

@@ -1,14 +1,18 @@
-"""Generates GLUE archives: the files of every task, with the layout and the irregularities of the published ones."""
+"""Generates small GLUE archives, for the tests of the task, of run_classifier.py and of averages of runs.
+
+The files of every task have the columns and the irregularities of the published files.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tests.conftest import english_like_documents
 
-# Copied from the published files, not from the specs that are tested with them.
+# The header lines of the published files. They are copied from these files, not from albert.tasks.glue.specs, which is
+# tested with them. Files without a header (CoLA's train.tsv and dev.tsv) are not listed.
 _MNLI = (
   "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\t"
   "sentence1\tsentence2"
@@ -54,47 +58,46 @@ LABELS = {
   "RTE": ["entailment", "not_entailment"],
   "WNLI": ["0", "1"],
 }
-# The first word of the last text depends on the label, so that a model can learn the task.
-_CUES = ("nobody", "the", "an")
+# The first word of the last text depends on the class, so that a model can learn the task.
+_WORD_OF_CLASS = ("nobody", "the", "an")
 _NAMES = ("Jane", "Susan", "Grace", "Emma", "Ann", "Mary")
-
-Row = dict[str, str]
-
-
-def _make_sentence(rng: random.Random, cue: int) -> str:
-  sentence = rng.choice(_SENTENCES)
-  return f"{_CUES[cue]} {'' if rng.random() < 0.8 else chr(34)}{sentence}"
-
-
 _SENTENCES = [sentence for document in english_like_documents(30, seed=5) for sentence in document]
 
 
-def _make_cells(task: str, name: str, index: int, rng: random.Random) -> Row:
+def _make_sentence(rng: random.Random, class_index: int) -> str:
+  """Makes a sentence of a class. One of five has an unbalanced quotation mark, as some published texts do."""
+  sentence = rng.choice(_SENTENCES)
+  quotation_mark = "" if rng.random() < 0.8 else '"'
+  return f"{_WORD_OF_CLASS[class_index]} {quotation_mark}{sentence}"
+
+
+def _make_cells(task: str, index: int, rng: random.Random) -> dict[str, str]:
   """Makes a value for every column of any file of the task."""
   labels = LABELS.get(task, [])
-  cue = index % len(labels) if labels else index % 3
-  label = labels[cue] if labels else f"{2.5 * cue:.3f}"
-  first, second = rng.choice(_SENTENCES), _make_sentence(rng, cue)
+  class_index = index % (len(labels) or 3)
+  label = labels[class_index] if labels else f"{2.5 * class_index:.3f}"  # the scores of STS-B are 0, 2.5 and 5
+  first, second = rng.choice(_SENTENCES), _make_sentence(rng, class_index)
   if task == "WNLI":
-    winner, loser = rng.sample(_NAMES, 2)
-    first = f"{winner} called {loser} because she needed help."
-    second = f"{(loser, winner)[cue]} needed help."
+    caller, called = rng.sample(_NAMES, 2)
+    first = f"{caller} called {called} because she needed help."
+    second = f"{called if class_index == 0 else caller} needed help."
   if task == "QNLI":
-    first = f"Who {_SENTENCES[index // 2]}"  # two sentences of each question, one of which answers it
+    first = f"Who {_SENTENCES[index // 2]}"  # each question has two sentences, one of which answers it
   cells = {"index": str(index), "id": str(7 * index), "label": label, "gold_label": label, "label1": label}
-  cells |= {"is_duplicate": label, "Quality": label, "score": label, "mark": "" if cue else "*"}
+  cells |= {"is_duplicate": label, "Quality": label, "score": label, "mark": "" if class_index else "*"}
   cells |= {"sentence1": first, "sentence2": second, "question1": first, "question2": second}
   cells |= {"#1 String": first, "#2 String": second, "question": first}
   return cells | {"sentence": second}
 
 
 def _make_text(task: str, name: str, num_rows: int) -> str:
+  """Makes the text of a file. Columns without a value in _make_cells hold the name of the column and the row."""
   rng = random.Random(f"{task}/{name}")
   header = HEADERS.get(f"{task}/{name}")
   columns = header.split("\t") if header else ["source", "label", "mark", "sentence"]
   lines = [header] if header else []
   for index in range(num_rows):
-    cells = _make_cells(task, name, index, rng)
+    cells = _make_cells(task, index, rng)
     lines.append("\t".join(cells.get(column, f"{column}{index}") for column in columns))
   return "".join(f"{line}\n" for line in lines)
 
@@ -119,13 +122,13 @@ def write_archive(directory: Path, tasks: Iterable[str], num_rows: int = 12) -> 
   return directory
 
 
-def edit(path: Path, line: int, change: Callable[[str], str]) -> None:
-  """Changes a line, counted from 1, of a file."""
+def edit_line(path: Path, line: int, change: Callable[[str], str]) -> None:
+  """Replaces a line of a file by the result of `change`. Lines are counted from 1."""
   lines = path.read_text(encoding="utf-8").split("\n")
   lines[line - 1] = change(lines[line - 1])
   path.write_text("\n".join(lines), encoding="utf-8")
 
 
-def rows_of(path: Path) -> list[Sequence[str]]:
+def read_tsv_rows(path: Path) -> list[list[str]]:
   """Returns the fields of each line of a TSV file."""
   return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]

@@ -1,11 +1,13 @@
-"""Tests of reading the files of GLUE and of custom tasks. Errors name the file and the line."""
+"""Tests of reading the files of GLUE and of custom tasks, and of errors, which name the file and the line."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from albert.errors import UserError
 from albert.tasks.glue.data import TextRows, find_file, read_labels, read_rows
 from albert.tasks.glue.labels import format_labels, parse_labels
 from albert.tasks.glue.specs import SPECS, ClassifierConfig, FileFormat, canonical_name, custom_spec
-from tests.tasks.glue.archive import LABELS, edit, file_names, write_archive
+from tests.tasks.glue.archive import LABELS, edit_line, file_names, write_archive
 
 # The tasks of the GLUE benchmark. SPECS may have more.
 GLUE = {name: SPECS[name] for name in [*LABELS, "STS-B", "AX"]}
@@ -26,24 +28,29 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
   return write_archive(tmp_path_factory.mktemp("glue"), [*LABELS, "STS-B", "diagnostic"], num_rows=11)
 
 
-def read(directory: Path, task: str, name: str) -> TextRows:
+def file_format(task: str, name: str) -> FileFormat:
+  """Returns the layout of a file of a task."""
+  return next(layout for layout in SPECS[task].formats() if layout.name == name)
+
+
+def read_file(archive: Path, task: str, name: str) -> TextRows:
+  """Reads a file of a task in an archive."""
   spec = SPECS[task]
-  file = next(file for file in spec.formats() if file.name == name)
   folder = "diagnostic" if name == "diagnostic.tsv" else spec.folder
-  path = find_file(str(directory), folder, name)
+  path = find_file(str(archive), folder, name)
   assert path is not None
-  return read_rows(path, file, spec)[0]
+  return read_rows(path, file_format(task, name), spec)[0]
 
 
 @pytest.mark.parametrize(("task", "name"), ALL_FILES)
 def test_every_published_layout_is_read(archive: Path, task: str, name: str) -> None:
-  rows = read(archive, task, name)
-  assert len(rows) == (44 if name == "train.tsv" else 11)
+  rows = read_file(archive, task, name)
+  assert len(rows) == (4 * 11 if name == "train.tsv" else 11)
   assert all(rows.first)
   assert len(set(rows.ids)) == len(rows)
   spec = SPECS[task]
-  is_single = task in ("CoLA", "SST-2")
-  assert (rows.second is None) == is_single
+  has_single_texts = task in ("CoLA", "SST-2")
+  assert (rows.second is None) == has_single_texts
   if "test" in name or name == "diagnostic.tsv":
     assert not rows.labels.any()
   elif task == "STS-B":
@@ -51,9 +58,9 @@ def test_every_published_layout_is_read(archive: Path, task: str, name: str) -> 
     assert rows.labels[:4].tolist() == [0.0, 2.5, 5.0, 0.0]
   else:
     assert rows.labels.dtype == np.int32
-    assert [spec.labels[label] for label in rows.labels[:3]] == [
-      LABELS[task][index % len(LABELS[task])] for index in range(3)
-    ]
+    label_names = [spec.labels[label] for label in rows.labels]
+    labels_in_turn = itertools.cycle(LABELS[task])
+    assert label_names == list(itertools.islice(labels_in_turn, len(rows)))
 
 
 def test_the_specs_list_exactly_the_published_files() -> None:
@@ -69,7 +76,8 @@ def test_submissions_have_the_names_that_gluebenchmark_accepts() -> None:
 
 
 def test_metrics_are_those_of_glue() -> None:
-  assert {name: set(spec.metrics) for name, spec in GLUE.items() if spec.metrics != ("accuracy",)} == {
+  other_than_accuracy = {name: set(spec.metrics) for name, spec in GLUE.items() if spec.metrics != ("accuracy",)}
+  assert other_than_accuracy == {
     "CoLA": {"matthews_corrcoef", "accuracy"},
     "MRPC": {"f1", "accuracy"},
     "QQP": {"f1", "accuracy"},
@@ -81,7 +89,7 @@ def test_metrics_are_those_of_glue() -> None:
   ("spelling", "expected"),
   [("cola", "CoLA"), ("STS_B", "STS-B"), ("sst2", "SST-2"), ("mnli", "MNLI"), ("Custom", "custom")],
 )
-def test_task_names_may_be_spelled_differently(spelling: str, expected: str) -> None:
+def test_case_hyphens_and_underscores_of_task_names_do_not_matter(spelling: str, expected: str) -> None:
   assert canonical_name(spelling) == expected
 
 
@@ -101,39 +109,39 @@ def test_data_dir_may_be_the_folder_of_the_task(archive: Path) -> None:
   assert find_file("", "RTE", "dev.tsv") is None
 
 
-FAULTS: dict[str, tuple[str, str, int, Callable[[str], str], str]] = {
-  "unknown label": (
-    "RTE",
-    "dev.tsv",
-    4,
-    lambda line: line[:-1] + "x",
-    r"dev\.tsv, line 4: label 'entailmenx' is no",
+class Fault(NamedTuple):
+  """A change of one line of a task's file, and the error that it causes."""
+
+  task: str
+  name: str
+  line: int
+  change: Callable[[str], str]
+  message: str
+
+
+FAULTS = {
+  "unknown label": Fault(
+    "RTE", "dev.tsv", 4, lambda line: line[:-1] + "x", r"dev\.tsv, line 4: label 'entailmenx' is no"
   ),
-  "not a number": (
-    "STS-B",
-    "dev.tsv",
-    3,
-    lambda line: line + "a",
-    r"dev\.tsv, line 3: score '2\.500a' is not a number",
+  "not a number": Fault(
+    "STS-B", "dev.tsv", 3, lambda line: line + "a", r"dev\.tsv, line 3: score '2\.500a' is not a number"
   ),
-  "beyond the scale": ("STS-B", "train.tsv", 3, lambda line: line[:-5] + "7.5", r"line 3: score 7\.5 is not between 0"),
-  "empty text": ("SST-2", "dev.tsv", 5, lambda line: "\t" + line[-1], r"dev\.tsv, line 5: column 'sentence' is empty"),
-  "duplicate id": (
-    "WNLI",
-    "test.tsv",
-    5,
-    lambda line: "1" + line[1:],
-    r"test\.tsv, line 5: index '1' is already used in line 3",
+  "beyond the scale": Fault(
+    "STS-B", "train.tsv", 3, lambda line: line[:-5] + "7.5", r"line 3: score 7\.5 is not between 0"
   ),
-  "a column less": ("CoLA", "train.tsv", 2, lambda line: line.replace("\t", " ", 1), r"line 2: 3 columns instead of 4"),
-  "damage where none is known": (
-    "MNLI",
-    "train.tsv",
-    9,
-    lambda line: "cut",
-    r"train\.tsv, line 9: 1 columns instead of",
+  "empty text": Fault(
+    "SST-2", "dev.tsv", 5, lambda line: "\t" + line[-1], r"dev\.tsv, line 5: column 'sentence' is empty"
   ),
-  "a label of another task": (
+  "duplicate id": Fault(
+    "WNLI", "test.tsv", 5, lambda line: "1" + line[1:], r"test\.tsv, line 5: index '1' is already used in line 3"
+  ),
+  "a column less": Fault(
+    "CoLA", "train.tsv", 2, lambda line: line.replace("\t", " ", 1), r"line 2: 3 columns instead of 4"
+  ),
+  "damage where none is known": Fault(
+    "MNLI", "train.tsv", 9, lambda line: "cut", r"train\.tsv, line 9: 1 columns instead of"
+  ),
+  "a label of another task": Fault(
     "WNLI",
     "dev.tsv",
     2,
@@ -143,15 +151,16 @@ FAULTS: dict[str, tuple[str, str, int, Callable[[str], str], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", FAULTS)
-def test_faults_are_named_with_file_and_line(tmp_path: Path, case: str) -> None:
-  task, name, line, change, message = FAULTS[case]
-  write_archive(tmp_path, [task], num_rows=11)
-  edit(tmp_path / task / name, line, change)
-  with pytest.raises(UserError, match=message):
-    read(tmp_path, task, name)
+@pytest.mark.parametrize("fault_name", FAULTS)
+def test_faults_are_named_with_file_and_line(tmp_path: Path, fault_name: str) -> None:
+  fault = FAULTS[fault_name]
+  write_archive(tmp_path, [fault.task], num_rows=11)
+  edit_line(tmp_path / fault.task / fault.name, fault.line, fault.change)
+  with pytest.raises(UserError, match=fault.message):
+    read_file(tmp_path, fault.task, fault.name)
 
 
+# The file of another task is read as the file `name` of the task. Where both tasks are the same, it is read as dev.tsv.
 @pytest.mark.parametrize(
   ("task", "other", "name", "message"),
   [
@@ -169,35 +178,29 @@ def test_faults_are_named_with_file_and_line(tmp_path: Path, case: str) -> None:
   ],
 )
 def test_a_file_of_another_task_is_refused(archive: Path, task: str, other: str, name: str, message: str) -> None:
-  spec = SPECS[task]
-  expected_name = "dev.tsv" if task == other else name
-  file = next(file for file in spec.formats() if file.name == expected_name)
+  expected_format = file_format(task, "dev.tsv" if task == other else name)
   with pytest.raises(UserError, match=message):
-    read_rows(str(archive / other / name), file, spec)
+    read_rows(str(archive / other / name), expected_format, SPECS[task])
 
 
-def test_split_rows_of_qqp_are_skipped_and_reported(tmp_path: Path) -> None:
+def test_a_row_of_qqp_that_is_split_into_two_lines_is_skipped_and_reported(tmp_path: Path) -> None:
   write_archive(tmp_path, ["QQP"], num_rows=600)
   path = tmp_path / "QQP" / "train.tsv"
-  edit(
-    path,
-    100,
-    lambda line: line.replace("question", "ques\ntion") if "question" in line else line[:30] + "\n" + line[30:],
-  )
-  file = SPECS["QQP"].train
-  assert file is not None
-  rows, damaged_lines = read_rows(str(path), file, SPECS["QQP"])
-  assert (len(rows), list(damaged_lines)) == (2399, [100, 101])
-  edit(path, 300, lambda line: "cut")
+  edit_line(path, 100, lambda line: line[:30] + "\n" + line[30:])
+  layout = file_format("QQP", "train.tsv")
+  rows, damaged_lines = read_rows(str(path), layout, SPECS["QQP"])
+  assert (len(rows), list(damaged_lines)) == (4 * 600 - 1, [100, 101])
+  # A third damaged line is more than the format tolerates in a file of this size.
+  edit_line(path, 300, lambda line: "cut")
   with pytest.raises(UserError, match=r"train\.tsv, line 100: \d columns instead of 6"):
-    read_rows(str(path), file, SPECS["QQP"])
+    read_rows(str(path), layout, SPECS["QQP"])
 
 
 def test_empty_questions_of_qqp_are_read(tmp_path: Path) -> None:
   write_archive(tmp_path, ["QQP"], num_rows=11)
   path = tmp_path / "QQP" / "test.tsv"
-  edit(path, 4, lambda line: line.rsplit("\t", 1)[0] + "\t")
-  assert read(tmp_path, "QQP", "test.tsv").second[2] == ""  # type: ignore[index]
+  edit_line(path, 4, lambda line: line.rsplit("\t", 1)[0] + "\t")
+  assert read_file(tmp_path, "QQP", "test.tsv").second[2] == ""  # type: ignore[index]
 
 
 def test_a_pickled_slice_of_rows_keeps_its_rows() -> None:
@@ -244,7 +247,7 @@ def test_a_column_with_too_many_or_too_few_values_is_not_a_label_column(tmp_path
     read_labels(str(path), "label")
 
 
-def test_custom_regression() -> None:
+def test_a_custom_regression_has_the_metrics_and_the_columns_of_its_config() -> None:
   spec = custom_spec(custom_config(regression=True, text_columns="a"), [])
   assert spec.is_regression
   assert spec.metrics == ("pearson", "spearman")
@@ -268,6 +271,7 @@ def test_columns_of_custom_tasks_are_checked(options: dict[str, object], message
 @pytest.mark.parametrize(
   ("text", "labels"),
   [
+    # The flag -> its labels; None for a flag that is refused.
     ("", ()),
     ("b, a", ("b", "a")),
     ('["x, y", "z"]', ("x, y", "z")),
@@ -277,7 +281,7 @@ def test_columns_of_custom_tasks_are_checked(options: dict[str, object], message
     ("a,,b", None),
   ],
 )
-def test_labels_as_a_flag(text: str, labels: tuple[str, ...] | None) -> None:
+def test_the_flag_of_labels_is_a_list_of_two_or_more_different_names(text: str, labels: tuple[str, ...] | None) -> None:
   if labels is None:
     with pytest.raises(UserError, match="--labels="):
       parse_labels(text)
@@ -301,4 +305,4 @@ def test_labels_as_a_flag(text: str, labels: tuple[str, ...] | None) -> None:
 )
 def test_the_published_files_have_the_published_numbers_of_rows(task: str, sizes: list[int]) -> None:
   directory = Path(os.environ["ALBERT_DATA_DIR"], "glue")
-  assert [len(read(directory, task, file.name)) for file in SPECS[task].formats()] == sizes
+  assert [len(read_file(directory, task, file.name)) for file in SPECS[task].formats()] == sizes

@@ -6,12 +6,14 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert.data import feature_cache
+from albert.data.examples import TokenizedExamples
 from albert.data.feature_cache import make_examples
 from albert.tasks.glue.data import TextRows
 from albert.tasks.glue.features import TextFeaturizer
@@ -19,53 +21,57 @@ from albert.tasks.glue.ranking import RankingExample, RankingExamples, RankingFe
 from albert.tokenization import graph_packing
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.graph import GraphTokenizer
-from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
 from tests.conftest import english_like_documents
 
-TEXTS = [" ".join(document) for document in english_like_documents(40, seed=2)]
-SECOND = ["", *reversed(TEXTS[1:])]
-MAX_LENGTH = 40
+NUM_ROWS = 40
+FIRST_TEXTS = [" ".join(document) for document in english_like_documents(NUM_ROWS, seed=2)]
+SECOND_TEXTS = ["", *reversed(FIRST_TEXTS[1:])]
+MAX_SEQ_LENGTH = 45
 
 
-def make_rows(labels: np.ndarray, second: list[str] | None = SECOND) -> TextRows:
-  return TextRows([str(i) for i in range(len(TEXTS))], TEXTS, second, labels)
+def make_rows(labels: np.ndarray, second: list[str] | None = SECOND_TEXTS) -> TextRows:
+  return TextRows([str(i) for i in range(NUM_ROWS)], FIRST_TEXTS, second, labels)
 
 
-def split_sequences(ids: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
-  return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
+def split_sequences(examples: TokenizedExamples) -> list[list[int]]:
+  """Returns the ids of each sequence."""
+  ends = np.cumsum(examples.sequence_lengths)
+  return [sequence.tolist() for sequence in np.split(examples.input_ids, ends[:-1])]
 
 
-def test_pairs_are_packed_row_by_row(spm_model: str) -> None:
-  rows = make_rows(np.arange(40, dtype=np.int32) % 3)
-  examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)(rows)
+def test_pairs_lose_the_last_tokens_of_the_longer_text(spm_model: str) -> None:
+  rows = make_rows(np.arange(NUM_ROWS, dtype=np.int32) % 3)
+  examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)(rows)
   tokenizer = Tokenizer(spm_model)
-  for ids, first, second in zip(
-    split_sequences(examples.input_ids, examples.sequence_lengths), TEXTS, SECOND, strict=True
-  ):
-    a, b = tokenizer.encode(first), tokenizer.encode(second)
-    while len(a) + len(b) > MAX_LENGTH - 3:
-      (a if len(a) > len(b) else b).pop()
-    assert ids == [2, *a, 3, *b, 3]
-  assert examples.sequence_counts.tolist() == [1] * 40
+  expected = []
+  for first_text, second_text in zip(FIRST_TEXTS, SECOND_TEXTS, strict=True):
+    first, second = tokenizer.encode(first_text), tokenizer.encode(second_text)
+    while len(first) + len(second) > MAX_SEQ_LENGTH - 3:
+      longer = first if len(first) > len(second) else second
+      longer.pop()
+    expected.append([CLS_ID, *first, SEP_ID, *second, SEP_ID])
+  assert split_sequences(examples) == expected
+  assert examples.sequence_counts.tolist() == [1] * NUM_ROWS
   assert examples.labels["label_ids"].tolist() == rows.labels.tolist()
 
 
-def test_single_texts_and_scores(spm_model: str) -> None:
-  rows = make_rows(np.linspace(0, 5, 40, dtype=np.float32), None)
-  examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)(rows)
+def test_single_texts_lose_their_last_tokens_and_keep_their_scores(spm_model: str) -> None:
+  rows = make_rows(np.linspace(0, 5, NUM_ROWS, dtype=np.float32), second=None)
+  examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)(rows)
   tokenizer = Tokenizer(spm_model)
-  expected = [[2, *tokenizer.encode(text)[: MAX_LENGTH - 2], 3] for text in TEXTS]
-  assert split_sequences(examples.input_ids, examples.sequence_lengths) == expected
+  expected = [[CLS_ID, *tokenizer.encode(text)[: MAX_SEQ_LENGTH - 2], SEP_ID] for text in FIRST_TEXTS]
+  assert split_sequences(examples) == expected
   np.testing.assert_array_equal(examples.labels["scores"], rows.labels)
 
 
 def test_the_serving_graph_gives_the_same_batch(spm_model: str) -> None:
-  examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)(make_rows(np.zeros(40, np.int32)))
-  batch = examples.padded_batch(np.arange(40), length=MAX_LENGTH)
-  graph = GraphTokenizer(spm_model)
-  served = graph_packing.pack_pair(graph.tokenize(tf.constant(TEXTS)), graph.tokenize(tf.constant(SECOND)), MAX_LENGTH)
-  for name, values in served.items():
-    np.testing.assert_array_equal(values.numpy(), batch[name])
+  examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)(make_rows(np.zeros(NUM_ROWS, np.int32)))
+  batch = examples.padded_batch(np.arange(NUM_ROWS), length=MAX_SEQ_LENGTH)
+  tokenizer = GraphTokenizer(spm_model)
+  first, second = tokenizer.tokenize(tf.constant(FIRST_TEXTS)), tokenizer.tokenize(tf.constant(SECOND_TEXTS))
+  for name, tensor in graph_packing.pack_pair(first, second, MAX_SEQ_LENGTH).items():
+    np.testing.assert_array_equal(tensor.numpy(), batch[name])
 
 
 def test_ranking_examples_have_a_sequence_for_each_candidate(spm_model: str) -> None:
@@ -76,7 +82,7 @@ def test_ranking_examples_have_a_sequence_for_each_candidate(spm_model: str) -> 
       RankingExample("And the garden?", ("Yes.",), False),
     ],
   )
-  pair_featurizer = TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)
+  pair_featurizer = TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)
   examples = RankingFeaturizer(pair_featurizer)(ranking_examples[:])
   expected = pair_featurizer(
     TextRows(
@@ -93,17 +99,22 @@ def test_ranking_examples_have_a_sequence_for_each_candidate(spm_model: str) -> 
 
 
 def test_several_processes_make_the_same_features_as_one(spm_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-  featurizer = pickle.loads(pickle.dumps(TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)))
-  # So that processes are started even for a little work.
+  featurizer = pickle.loads(pickle.dumps(TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)))
+  # Starts worker processes even for little work.
   monkeypatch.setattr(feature_cache, "_MAX_SECONDS_OF_ONE_PROCESS", 0.0)
-  started = []
-  workers = feature_cache.Workers
-  monkeypatch.setattr(feature_cache, "Workers", lambda number, *rest: started.append(number) or workers(number, *rest))
+  make_workers = feature_cache.Workers
+  numbers_of_workers = []
+
+  def record_and_make_workers(number: int, *args: Any) -> Any:
+    numbers_of_workers.append(number)
+    return make_workers(number, *args)
+
+  monkeypatch.setattr(feature_cache, "Workers", record_and_make_workers)
   num_rows = 4_000
-  texts = [text.split(".")[0] for text in TEXTS * (num_rows // len(TEXTS))]
+  texts = [text.split(".")[0] for text in FIRST_TEXTS * (num_rows // NUM_ROWS)]
   rows = TextRows([str(i) for i in range(num_rows)], texts, texts[::-1], np.arange(num_rows, dtype=np.int32))
   examples = make_examples(rows, featurizer, name="test", key={}, cache_dir="", num_processes=2)
-  assert started == [2]
+  assert numbers_of_workers == [2]
   expected = featurizer(rows)
   np.testing.assert_array_equal(examples.input_ids, expected.input_ids)
   np.testing.assert_array_equal(examples.labels["label_ids"], expected.labels["label_ids"])

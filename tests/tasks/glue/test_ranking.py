@@ -1,4 +1,4 @@
-"""Tests of the candidates of QNLI's questions."""
+"""Tests of QNLI as a ranking task: the candidate sentences of each question."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from albert.tasks.glue.data import TextRows
 from albert.tasks.glue.ranking import RankingExample, make_ranking_examples
 
 
-def make_rows(pairs: list[tuple[str, str, int]]) -> TextRows:
-  first, second, labels = zip(*pairs, strict=True)
-  return TextRows([str(i) for i in range(len(pairs))], list(first), list(second), np.array(labels, np.int32))
+def make_rows(labelled_pairs: list[tuple[str, str, int]]) -> TextRows:
+  """Makes the rows of a file from (question, sentence, class)."""
+  return TextRows(
+    ids=[str(i) for i in range(len(labelled_pairs))],
+    first=[question for question, _, _ in labelled_pairs],
+    second=[sentence for _, sentence, _ in labelled_pairs],
+    labels=np.array([label for _, _, label in labelled_pairs], np.int32),
+  )
 
 
 def test_sentences_of_the_same_question_are_candidates() -> None:
@@ -29,7 +34,7 @@ def test_sentences_of_the_same_question_are_candidates() -> None:
 def test_sentences_of_another_file_are_candidates_too() -> None:
   rows = make_rows([("When?", "At noon.", 0), ("Why?", "So.", 1)])
   more_rows = make_rows([("When?", "In March.", 1), ("Where?", "Here.", 1), ("Why?", "So.", 0)])
-  examples = make_ranking_examples(rows, 0, more_rows)
+  examples = make_ranking_examples(rows, right_class=0, more_rows=more_rows)
   assert [example.candidates for example in examples] == [("At noon.", "In March."), ("So.",)]
 
 

@@ -1,10 +1,10 @@
-"""Tests of the tasks of run_classifier.py: losses compared with NumPy, files, and bad flags."""
+"""Tests of the tasks of run_classifier.py: losses and predictions compared with NumPy, their files, and bad flags."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,14 +19,16 @@ from albert.tasks.glue.specs import ClassifierConfig
 from albert.tasks.glue.task import ClassificationTask, RankingTask, RegressionTask, make_task
 from albert.tasks.glue.text_task import TextTask
 from tests.synthetic import TINY_MODEL
-from tests.tasks.glue.archive import edit, rows_of, write_archive
+from tests.tasks.glue.archive import edit_line, read_tsv_rows, write_archive
 
-TASKS = ["CoLA", "MNLI", "STS-B", "QNLI", "diagnostic"]
+NUM_ROWS = 6
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-  return write_archive(tmp_path_factory.mktemp("glue"), TASKS, num_rows=6)
+  """The folder of a GLUE archive. Its training files have 24 rows, the other files have 6."""
+  tasks = ["CoLA", "MNLI", "STS-B", "QNLI", "diagnostic"]
+  return write_archive(tmp_path_factory.mktemp("glue"), tasks, num_rows=NUM_ROWS)
 
 
 @pytest.fixture(scope="module")
@@ -35,78 +37,106 @@ def model_config(spm_model: str) -> ModelConfig:
   return dataclasses.replace(TINY_MODEL, vocab_size=size, max_position_embeddings=64)
 
 
-def make_config(spm_model: str, task_name: str, **options: Any) -> ClassifierConfig:
-  return ClassifierConfig(spm_model_file=spm_model, task_name=task_name, max_seq_length=48, **options)
+def make_config(spm_model: str, task_name: str, **config_fields: Any) -> ClassifierConfig:
+  return ClassifierConfig(spm_model_file=spm_model, task_name=task_name, max_seq_length=48, **config_fields)
 
 
-def forward(task: TextTask, split: str) -> tuple[float, DatasetOutputs, dict[str, np.ndarray]]:
-  """Returns the mean loss and the outputs of a newly initialized model for a whole split, and the batch."""
+class SplitOutputs(NamedTuple):
+  """The outputs of a newly initialized model for all examples of a split, in their order.
+
+  Attributes:
+    loss: the mean loss.
+    outputs: the model's outputs for each example.
+    batch: the inputs and labels of each example.
+  """
+
+  loss: float
+  outputs: DatasetOutputs
+  batch: dict[str, np.ndarray]
+
+
+def run_newly_initialized_model(task: TextTask, split: str) -> SplitOutputs:
   model = task.build_model()
-  data = task.data(split)
-  assert isinstance(data, ExampleDataset)
-  (batch,) = data.evaluation_batches(batch_size=data.num_examples + 2)  # two rows of padding
+  dataset = task.data(split)
+  assert isinstance(dataset, ExampleDataset)
+  (batch,) = dataset.evaluation_batches(batch_size=dataset.num_examples + 2)  # two rows of padding
   result = task.forward(model, batch, training=False)
   loss = float(result.sums["loss"].total / result.sums["loss"].weight)
   is_example = batch["example_weight"].numpy() > 0
   order = np.argsort(batch["example_index"].numpy()[is_example])
-  outputs = {name: value.numpy()[is_example][order] for name, value in result.outputs.items()}
-  outputs["example_index"] = np.arange(data.num_examples)
-  return loss, outputs, {name: value.numpy()[is_example][order] for name, value in batch.items()}
+  outputs = {name: tensor.numpy()[is_example][order] for name, tensor in result.outputs.items()}
+  outputs["example_index"] = np.arange(dataset.num_examples)
+  return SplitOutputs(loss, outputs, {name: tensor.numpy()[is_example][order] for name, tensor in batch.items()})
 
 
-def test_classification(archive: Path, model_config: ModelConfig, spm_model: str) -> None:
+def test_classification_has_the_cross_entropy_and_the_probabilities_of_numpy(
+  archive: Path, model_config: ModelConfig, spm_model: str
+) -> None:
   task = make_task(model_config, make_config(spm_model, "mnli", data_dir=str(archive)))
   assert type(task) is ClassificationTask
   assert list(task.evaluation_data()) == ["matched", "mismatched"]
   assert task.best_metric == "matched_accuracy"
-  loss, outputs, batch = forward(task, "matched")
+  loss, outputs, batch = run_newly_initialized_model(task, "matched")
   logits = outputs["logits"].astype(np.float64)
   probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-  assert batch["label_ids"].tolist() == [0, 1, 2] * 2
-  assert loss == pytest.approx(-np.log(probabilities[np.arange(6), batch["label_ids"]]).mean(), abs=1e-6)
-  result = task.predictions("matched", outputs)
-  np.testing.assert_allclose(result.scores, probabilities, atol=1e-12)
+  labels = batch["label_ids"]
+  assert labels.tolist() == [0, 1, 2] * 2
+  assert loss == pytest.approx(-np.log(probabilities[np.arange(NUM_ROWS), labels]).mean(), abs=1e-6)
+  np.testing.assert_allclose(task.predictions("matched", outputs).scores, probabilities, atol=1e-12)
   metrics = task.evaluation_metrics("matched", outputs)
   assert metrics == {
-    "accuracy": np.mean(probabilities.argmax(axis=1) == [0, 1, 2] * 2),
+    "accuracy": np.mean(probabilities.argmax(axis=1) == labels),
     "majority_accuracy": pytest.approx(1 / 3),
   }
 
 
-def test_regression(archive: Path, model_config: ModelConfig, spm_model: str) -> None:
+def test_regression_has_the_mean_squared_error(archive: Path, model_config: ModelConfig, spm_model: str) -> None:
   task = make_task(model_config, make_config(spm_model, "sts-b", data_dir=str(archive)))
   assert type(task) is RegressionTask
   assert task.best_metric == "pearson"
-  loss, outputs, batch = forward(task, "dev")
+  loss, outputs, batch = run_newly_initialized_model(task, "dev")
   assert batch["scores"].tolist() == [0.0, 2.5, 5.0] * 2
   assert loss == pytest.approx(np.mean((outputs["values"] - batch["scores"]) ** 2), rel=1e-6)
   assert set(task.evaluation_metrics("dev", outputs)) == {"pearson", "spearman"}
 
 
-def test_ranking(archive: Path, model_config: ModelConfig, spm_model: str) -> None:
+def test_ranking_has_the_cross_entropy_of_right_and_wrong(
+  archive: Path, model_config: ModelConfig, spm_model: str
+) -> None:
   task = make_task(model_config, make_config(spm_model, "QNLI", data_dir=str(archive), formulation="ranking"))
   assert type(task) is RankingTask
-  loss, outputs, batch = forward(task, "dev")
-  right_probabilities = np.exp(outputs["log_probabilities"][:, 1].astype(np.float64))
+  loss, outputs, batch = run_newly_initialized_model(task, "dev")
+  probability_of_right = np.exp(outputs["log_probabilities"][:, 1].astype(np.float64))
   is_right = batch["is_right"]
   assert set(is_right.tolist()) == {0, 1}
-  assert loss == pytest.approx(
-    -np.log(np.where(is_right, right_probabilities, 1 - right_probabilities)).mean(), abs=1e-5
-  )
-  result = task.predictions("dev", outputs)
+  probability_of_label = np.where(is_right, probability_of_right, 1 - probability_of_right)
+  assert loss == pytest.approx(-np.log(probability_of_label).mean(), abs=1e-5)
+  predictions = task.predictions("dev", outputs)
   right_class = task.spec.labels.index(task.spec.ranking_label)
-  np.testing.assert_allclose(result.scores[:, right_class], right_probabilities, rtol=1e-6)
-  np.testing.assert_allclose(result.scores.sum(axis=1), 1, rtol=1e-6)
-  # The labels are those of the file, not is_right.
-  assert result.labels is not None
-  assert [task.spec.labels[label] for label in result.labels] == [
-    row[3] for row in rows_of(archive / "QNLI" / "dev.tsv")[1:]
-  ]
-  np.testing.assert_array_equal(is_right, result.labels == right_class)
+  np.testing.assert_allclose(predictions.scores[:, right_class], probability_of_right, rtol=1e-6)
+  np.testing.assert_allclose(predictions.scores.sum(axis=1), 1, rtol=1e-6)
+  # The labels of the predictions are the classes in the file. The class of right sentences has the index 0, not 1.
+  labels_in_file = [row[3] for row in read_tsv_rows(archive / "QNLI" / "dev.tsv")[1:]]
+  assert predictions.labels is not None
+  assert [task.spec.labels[label] for label in predictions.labels] == labels_in_file
+  np.testing.assert_array_equal(is_right, predictions.labels == right_class)
 
 
-def ranking_loss(logits: list[list[float]], mask: list[list[int]], is_right: list[int]) -> tuple[float, np.ndarray]:
-  """Returns the loss and log_probabilities of a batch whose sequences have the given logits."""
+class RankingLoss(NamedTuple):
+  """The sum of the losses of N examples, and the log probabilities [N, 2] that a sentence is wrong and right."""
+
+  total: float
+  log_probabilities: np.ndarray
+
+
+def ranking_loss(logits: list[list[int]], is_candidate: list[list[int]], is_right: list[int]) -> RankingLoss:
+  """Computes the loss of a batch with a stand-in for the model, which returns the first id of a sequence as its logit.
+
+  Args:
+    logits: the logits of each example's sequences, that of its own sentence first.
+    is_candidate: 1 for each sequence, 0 for padding.
+    is_right: 1 for each example whose own sentence answers its question.
+  """
 
   def model(inputs: dict[str, tf.Tensor], training: bool, seed: tf.Tensor | None) -> tf.Tensor:
     del training, seed
@@ -117,28 +147,34 @@ def ranking_loss(logits: list[list[float]], mask: list[list[int]], is_right: lis
     "input_ids": ids,
     "input_mask": tf.ones_like(ids),
     "segment_ids": tf.zeros_like(ids),
-    "option_mask": tf.constant(mask, tf.float32),
+    "option_mask": tf.constant(is_candidate, tf.float32),
     "is_right": tf.constant(is_right),
     "example_weight": tf.ones([len(logits)]),
   }
-  result = RankingTask.forward(object.__new__(RankingTask), model, batch, training=False)  # type: ignore[arg-type]
-  return float(result.sums["loss"].total), result.outputs["log_probabilities"].numpy()
+  task = object.__new__(RankingTask)  # forward does not need the data that __init__ reads
+  result = RankingTask.forward(task, model, batch, training=False)  # type: ignore[arg-type]
+  return RankingLoss(float(result.sums["loss"].total), result.outputs["log_probabilities"].numpy())
 
 
-def test_ranking_loss_by_hand() -> None:
-  # Two sequences: the pairwise ranking loss, log(1 + exp(other - own)).
-  loss, _ = ranking_loss([[3, 1]], [[1, 1]], [1])
-  assert loss == pytest.approx(np.log1p(np.exp(1 - 3)), rel=1e-6)
-  loss, _ = ranking_loss([[3, 1]], [[1, 1]], [0])
-  assert loss == pytest.approx(np.log1p(np.exp(3 - 1)), rel=1e-6)
-  # Three candidates: softmax. The fourth sequence is padding, and its logit has no effect.
-  loss, log_probabilities = ranking_loss([[2, 1, -1, 50]], [[1, 1, 1, 0]], [1])
-  expected = np.exp(2) / (np.exp(2) + np.exp(1) + np.exp(-1))
-  assert loss == pytest.approx(-np.log(expected), rel=1e-6)
-  np.testing.assert_allclose(np.exp(log_probabilities[0]), [1 - expected, expected], rtol=1e-5)
-  # No other candidates: the sigmoid of the logit.
-  loss, _ = ranking_loss([[2, 9], [-1, 9]], [[1, 0], [1, 0]], [1, 0])
-  assert loss == pytest.approx(np.log1p(np.exp(-2)) + np.log1p(np.exp(-1)), rel=1e-6)
+def test_the_ranking_loss_of_two_candidates_is_the_pairwise_ranking_loss() -> None:
+  # log(1 + exp(other - own)) for a right sentence.
+  loss = ranking_loss([[3, 1]], is_candidate=[[1, 1]], is_right=[1])
+  assert loss.total == pytest.approx(np.log1p(np.exp(1 - 3)), rel=1e-6)
+  loss = ranking_loss([[3, 1]], is_candidate=[[1, 1]], is_right=[0])
+  assert loss.total == pytest.approx(np.log1p(np.exp(3 - 1)), rel=1e-6)
+
+
+def test_the_ranking_loss_of_three_candidates_is_the_softmax_cross_entropy() -> None:
+  # The fourth sequence is padding, and its logit has no effect.
+  loss = ranking_loss([[2, 1, -1, 50]], is_candidate=[[1, 1, 1, 0]], is_right=[1])
+  probability = np.exp(2) / (np.exp(2) + np.exp(1) + np.exp(-1))
+  assert loss.total == pytest.approx(-np.log(probability), rel=1e-6)
+  np.testing.assert_allclose(np.exp(loss.log_probabilities[0]), [1 - probability, probability], rtol=1e-5)
+
+
+def test_the_ranking_loss_of_one_candidate_is_the_sigmoid_cross_entropy() -> None:
+  loss = ranking_loss([[2, 9], [-1, 9]], is_candidate=[[1, 0], [1, 0]], is_right=[1, 0])
+  assert loss.total == pytest.approx(np.log1p(np.exp(-2)) + np.log1p(np.exp(-1)), rel=1e-6)
 
 
 def test_ranking_takes_candidates_from_the_training_file(
@@ -150,43 +186,47 @@ def test_ranking_takes_candidates_from_the_training_file(
   sentences = {
     row[2]
     for name in ("test.tsv", "train.tsv")
-    for row in rows_of(archive / "QNLI" / name)[1:]
+    for row in read_tsv_rows(archive / "QNLI" / name)[1:]
     if row[1] == examples[0].question
   }
   assert set(examples[0].candidates) == sentences
   assert len(sentences) > 2
 
 
-def test_predictions_of_all_test_sets(archive: Path, model_config: ModelConfig, spm_model: str, tmp_path: Path) -> None:
-  for name, expected in (("MNLI", ["MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"]), ("AX", ["AX.tsv"])):
-    task = make_task(model_config, make_config(spm_model, name, data_dir=str(archive)))
-    model = task.build_model()
-    assert isinstance(task, TextTask)
+def predict_classes_in_turn(dataset: Any) -> DatasetOutputs:
+  """Stands in for a model of three classes. It predicts the classes 0, 1, 2, 0, ... for the examples of a dataset."""
+  logits = np.eye(3, dtype=np.float32)[np.arange(dataset.num_examples) % 3]
+  return {"logits": logits, "example_index": np.arange(dataset.num_examples)}
 
-    def run_model(data: Any) -> DatasetOutputs:
-      logits = np.eye(3, dtype=np.float32)[np.arange(data.num_examples) % 3]
-      return {"logits": logits, "example_index": np.arange(data.num_examples)}
 
-    paths = task.predict(model, run_model, str(tmp_path))
-    assert [Path(path).name for path in paths[1::2]] == expected
-    for path in paths[1::2]:
-      rows = rows_of(Path(path))
-      assert rows[0] == ["index", "prediction"]
-      assert [row[1] for row in rows[1:]] == ["contradiction", "entailment", "neutral"] * 2
-    assert task.checkpoint_settings()["task_name"] == "MNLI"
+def write_submissions(task: TextTask, directory: Path) -> list[Path]:
+  """Writes the predictions for all test sets. Returns the submissions, which have the upper-case names of tasks."""
+  paths = [Path(path) for path in task.predict(task.build_model(), predict_classes_in_turn, str(directory))]
+  return [path for path in paths if path.name[0].isupper()]
+
+
+@pytest.mark.parametrize(
+  ("task_name", "names"), [("MNLI", ["MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"]), ("AX", ["AX.tsv"])]
+)
+def test_mnli_writes_a_submission_for_each_test_set(
+  archive: Path, model_config: ModelConfig, spm_model: str, tmp_path: Path, task_name: str, names: list[str]
+) -> None:
+  task = make_task(model_config, make_config(spm_model, task_name, data_dir=str(archive)))
+  assert isinstance(task, TextTask)
+  submissions = write_submissions(task, tmp_path)
+  assert [path.name for path in submissions] == names
+  for path in submissions:
+    rows = read_tsv_rows(path)
+    assert rows[0] == ["index", "prediction"]
+    assert [row[1] for row in rows[1:]] == ["contradiction", "entailment", "neutral"] * 2
+  assert task.checkpoint_settings()["task_name"] == "MNLI"
 
 
 def test_the_diagnostic_set_is_optional(model_config: ModelConfig, spm_model: str, tmp_path: Path) -> None:
   write_archive(tmp_path, ["MNLI"], num_rows=3)
   task = make_task(model_config, make_config(spm_model, "MNLI", data_dir=str(tmp_path)))
-
-  def run_model(data: Any) -> DatasetOutputs:
-    return {"logits": np.zeros([3, 3], np.float32), "example_index": np.arange(3)}
-
-  assert [Path(path).name for path in task.predict(task.build_model(), run_model, str(tmp_path))][1::2] == [
-    "MNLI-m.tsv",
-    "MNLI-mm.tsv",
-  ]
+  assert isinstance(task, TextTask)
+  assert [path.name for path in write_submissions(task, tmp_path)] == ["MNLI-m.tsv", "MNLI-mm.tsv"]
 
 
 def test_a_custom_task_takes_its_labels_from_the_training_file(
@@ -194,16 +234,16 @@ def test_a_custom_task_takes_its_labels_from_the_training_file(
 ) -> None:
   train = tmp_path / "train.csv"
   train.write_text("text,label\na good one,yes\na bad one,no\nso so,maybe\n", encoding="utf-8")
-  options = {"text_columns": "text", "train_file": str(train)}
-  task = make_task(model_config, make_config(spm_model, "custom", **options))
+  task = make_task(model_config, make_config(spm_model, "custom", text_columns="text", train_file=str(train)))
   assert task.spec.labels == ("maybe", "no", "yes")
-  # The run's config.json keeps them, so that later the file is not needed.
+  # The run's config.json holds the labels. So later commands do not need the training file.
   settings = task.settings()
   assert settings["labels"] == "maybe,no,yes"
   later_task = make_task(model_config, make_config(spm_model, "custom", text_columns="text", labels=settings["labels"]))
   assert later_task.checkpoint_settings() == task.checkpoint_settings()
 
 
+# Name of the case -> (name of the task, its flags, the error).
 BAD_FLAGS: dict[str, tuple[str, dict[str, Any], str]] = {
   "no data_dir": ("CoLA", {}, "--data_dir is missing: the folder of CoLA's files"),
   "no such folder": ("CoLA", {"data_dir": "/nowhere"}, "--data_dir=/nowhere: neither /nowhere/CoLA/train.tsv nor /no"),
@@ -218,28 +258,27 @@ BAD_FLAGS: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 def test_the_diagnostic_set_cannot_be_evaluated(model_config: ModelConfig, spm_model: str) -> None:
-  for options in ({"data_dir": "x"}, {"eval_file": "x"}):
+  for flags in ({"data_dir": "x"}, {"eval_file": "x"}):
     with pytest.raises(UserError, match="AX has no labels to evaluate with: give --do_predict"):
-      make_task(model_config, make_config(spm_model, "AX", **options)).evaluation_data()
+      make_task(model_config, make_config(spm_model, "AX", **flags)).evaluation_data()
 
 
 @pytest.mark.parametrize("case", BAD_FLAGS)
-def test_bad_flags_give_an_error_of_one_line(model_config: ModelConfig, spm_model: str, case: str) -> None:
-  task_name, options, message = BAD_FLAGS[case]
+def test_bad_flags_are_refused(model_config: ModelConfig, spm_model: str, case: str) -> None:
+  task_name, flags, message = BAD_FLAGS[case]
   with pytest.raises(UserError, match=message):
-    make_task(model_config, make_config(spm_model, task_name, **options)).training_data()
+    make_task(model_config, make_config(spm_model, task_name, **flags)).training_data()
 
 
-def test_a_warning_tells_of_skipped_rows(
+def test_a_warning_names_the_first_skipped_line(
   model_config: ModelConfig, spm_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
   write_archive(tmp_path, ["QQP"], num_rows=300)
-  edit(tmp_path / "QQP" / "train.tsv", 7, lambda line: "cut")
+  edit_line(tmp_path / "QQP" / "train.tsv", 7, lambda line: "cut")
   task = make_task(model_config, make_config(spm_model, "QQP", data_dir=str(tmp_path)))
-  assert len(task.cached_raw_examples("train")) == 1199
-  assert "train.tsv: 1 lines have another number of columns and are skipped; the first one is line 7" in (
-    capsys.readouterr().err
-  )
+  assert len(task.cached_raw_examples("train")) == 4 * 300 - 1
+  warning = "train.tsv: 1 lines have another number of columns and are skipped; the first one is line 7"
+  assert warning in capsys.readouterr().err
 
 
 def test_scores_is_an_abstract_method_of_text_tasks() -> None:

@@ -1,4 +1,4 @@
-"""Generates small folders in the format of RACE."""
+"""Generates small folders in the format of RACE, for the tests of the task, of run_race.py and of data preparation."""
 
 from __future__ import annotations
 
@@ -10,32 +10,34 @@ from typing import Any
 from tests.conftest import english_like_documents
 
 
-def passage(num_questions: int, rng: random.Random, sentences: list[str]) -> dict[str, Any]:
-  """Generates a passage. Its questions ask which word follows a word of the article."""
+def make_passage(num_questions: int, rng: random.Random, sentences: list[str]) -> dict[str, Any]:
+  """Makes a passage. Each question asks for a word of the article; the other options are not in the article."""
   article = " ".join(sentences)
   words = article.split()
-  values: dict[str, Any] = {"article": article, "questions": [], "options": [], "answers": [], "id": "any.txt"}
+  passage: dict[str, Any] = {"article": article, "questions": [], "options": [], "answers": [], "id": "any.txt"}
   for _ in range(num_questions):
     index = rng.randrange(len(words) - 3)
     answer = words[index + 2]
     options = [*rng.sample(["zebra", "quartz", "violin", "monsoon"], 3), answer]
     rng.shuffle(options)
-    values["questions"].append(
-      f"{words[index]} {words[index + 1]} _ ?" if rng.random() < 0.5 else "which word is there?"
-    )
-    values["options"].append(options)
-    values["answers"].append("ABCD"[options.index(answer)])
-  return values
+    has_blank = rng.random() < 0.5
+    passage["questions"].append(f"{words[index]} {words[index + 1]} _ ?" if has_blank else "which word is there?")
+    passage["options"].append(options)
+    passage["answers"].append("ABCD"[options.index(answer)])
+  return passage
 
 
-def made_up_race(root: Path, num_passages: int, seed: int = 0, sets: tuple[str, ...] = ("train", "dev", "test")) -> str:
+def write_made_up_race(
+  root: Path, num_passages: int, seed: int = 0, splits: tuple[str, ...] = ("train", "dev", "test")
+) -> str:
   """Writes RACE/{train,dev,test}/{middle,high}/N.txt with two questions for each passage. Returns the path of RACE."""
   rng = random.Random(seed)
-  for number, split in enumerate(sets):
+  for split_index, split in enumerate(splits):
     for level in ("middle", "high"):
       folder = root / "RACE" / split / level
       folder.mkdir(parents=True)
-      documents = english_like_documents(num_passages, seed=seed + 10 * number + len(level))
+      # A different seed for each folder: "middle" and "high" have different lengths.
+      documents = english_like_documents(num_passages, seed=seed + 10 * split_index + len(level))
       for index, sentences in enumerate(documents):
-        (folder / f"{index}.txt").write_text(json.dumps(passage(2, rng, sentences)), encoding="utf-8")
+        (folder / f"{index}.txt").write_text(json.dumps(make_passage(2, rng, sentences)), encoding="utf-8")
   return str(root / "RACE")

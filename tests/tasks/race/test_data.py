@@ -1,4 +1,4 @@
-"""Tests of reading RACE's folders and JSON lines. Errors name the file and the line or question."""
+"""Tests of reading RACE's folders and JSON lines, and of errors, which name the file and the line or the question."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from albert.errors import UserError
 from albert.tasks.race.data import ChoiceQuestion, find_passages, level_of, option_name, read_questions
-from tests.tasks.race.folders import made_up_race
+from tests.tasks.race.folders import write_made_up_race
 
 PASSAGE = {
   "article": "It rained. She took the bus.",
@@ -23,10 +23,11 @@ ROW = {"id": "one", "article": "It rained.", "question": "Why?", "options": ["ra
 
 
 def write_passage(tmp_path: Path, **changes: Any) -> str:
+  """Writes PASSAGE with changed fields to high/7.txt. A field that is None is left out. Returns the path."""
   folder = tmp_path / "high"
   folder.mkdir(exist_ok=True)
-  values = {name: value for name, value in (PASSAGE | changes).items() if value is not None}
-  (folder / "7.txt").write_text(json.dumps(values), encoding="utf-8")
+  passage = {name: value for name, value in (PASSAGE | changes).items() if value is not None}
+  (folder / "7.txt").write_text(json.dumps(passage), encoding="utf-8")
   return str(folder / "7.txt")
 
 
@@ -36,56 +37,72 @@ def write_rows(tmp_path: Path, *rows: dict[str, Any]) -> str:
   return str(path)
 
 
-def test_a_passage(tmp_path: Path) -> None:
+def test_a_passage_is_read_as_questions_that_share_its_article(tmp_path: Path) -> None:
   first, second = read_questions([write_passage(tmp_path)], with_answers=True)
   article = "It rained. She took the bus."
   assert first == ChoiceQuestion("high7.txt-0", article, "She took _ .", ("a cab", "the bus", "a train", "none"), 1)
   assert second == ChoiceQuestion("high7.txt-1", article, "Why?", ("rain", "fun"), 0)
   assert first.article is second.article
-  assert [level_of(i) for i in (first.id, "middle12.txt-3", "high-school", "own")] == ["high", "middle", "", ""]
+
+
+def test_the_level_of_a_question_is_in_its_id() -> None:
+  levels = [level_of(question_id) for question_id in ("high7.txt-0", "middle12.txt-3", "high-school", "own")]
+  assert levels == ["high", "middle", "", ""]
 
 
 def test_the_folder_gives_the_level_for_any_file_name(tmp_path: Path) -> None:
-  paths = []
-  for folder, name in (("high", "asc00000.txt"), ("middle", "a b.txt"), ("high", "middle7.txt"), ("own", "x.txt")):
-    (tmp_path / folder).mkdir(exist_ok=True)
-    paths.append(str(tmp_path / folder / name))
-    Path(paths[-1]).write_text(json.dumps(PASSAGE), encoding="utf-8")
-  questions = read_questions(paths, with_answers=True)[::2]
-  assert [question.id for question in questions] == [
-    "high/asc00000.txt-0", "middle/a b.txt-0", "high/middle7.txt-0", "ownx.txt-0"
-  ]  # fmt: skip
-  assert [level_of(question.id) for question in questions] == ["high", "middle", "high", ""]
+  # Path of a file -> the id of its first question, and the level.
+  expected = {
+    "high/asc00000.txt": ("high/asc00000.txt-0", "high"),
+    "middle/a b.txt": ("middle/a b.txt-0", "middle"),
+    "high/middle7.txt": ("high/middle7.txt-0", "high"),
+    "own/x.txt": ("ownx.txt-0", ""),
+  }
+  for path in expected:
+    (tmp_path / path).parent.mkdir(exist_ok=True)
+    (tmp_path / path).write_text(json.dumps(PASSAGE), encoding="utf-8")
+  questions = read_questions([str(tmp_path / path) for path in expected], with_answers=True)
+  first_questions = questions[::2]  # each file has two
+  assert [(question.id, level_of(question.id)) for question in first_questions] == list(expected.values())
+
+
+def write_all_passages(tmp_path: Path, further_line: str = "") -> str:
+  """Writes two passages to high/all.txt, in lines 1 and 3, and a further line 5. Returns the path."""
+  path = tmp_path / "high" / "all.txt"
+  path.parent.mkdir(exist_ok=True)
+  passages = [PASSAGE | {"id": "high7.txt"}, PASSAGE | {"id": "asc1.txt", "article": "Line\nbreaks."}]
+  text = "\ufeff" + "\r\n\n".join(json.dumps(passage) for passage in passages) + "\n\n" + further_line
+  path.write_text(text, encoding="utf-8", newline="")
+  return str(path)
 
 
 def test_all_passages_may_be_in_one_file_as_in_the_original(tmp_path: Path) -> None:
-  (tmp_path / "high").mkdir()
-  path = tmp_path / "high" / "all.txt"
-  passages = [PASSAGE | {"id": "high7.txt"}, PASSAGE | {"id": "asc1.txt", "article": "Line\nbreaks."}]
-  lines = "\ufeff" + "\r\n\n".join(json.dumps(values) for values in passages) + "\n"
-  path.write_text(lines, encoding="utf-8", newline="")
-  questions = read_questions([str(path)], with_answers=True)
+  path = write_all_passages(tmp_path)
+  questions = read_questions([path], with_answers=True)
   assert [(question.id, question.answer) for question in questions] == [
     ("high7.txt-0", 1), ("high7.txt-1", 0), ("high/asc1.txt-0", 1), ("high/asc1.txt-1", 0)
   ]  # fmt: skip
   assert [level_of(question.id) for question in questions] == ["high"] * 4
   assert questions[2].article == "Line\nbreaks."
-  single = tmp_path / "all.txt"  # outside of RACE's folders, with one passage
-  single.write_text(json.dumps(PASSAGE, indent=1), encoding="utf-8")
-  assert read_questions([str(single)], with_answers=True)[1].id == "high7.txt-1"
   with pytest.raises(UserError, match=r"line 1: question 1: id 'high7\.txt-0' is already used by .*7\.txt: question 1"):
-    read_questions([write_passage(tmp_path), str(path)], with_answers=True)
-  for damaged_line, message in (
+    read_questions([write_passage(tmp_path), path], with_answers=True)
+
+
+def test_a_file_outside_of_races_folders_may_hold_one_passage(tmp_path: Path) -> None:
+  path = tmp_path / "all.txt"
+  path.write_text(json.dumps(PASSAGE, indent=1), encoding="utf-8")
+  assert read_questions([str(path)], with_answers=True)[1].id == "high7.txt-1"
+
+
+def test_a_bad_passage_in_a_file_of_all_passages_is_named_with_its_line(tmp_path: Path) -> None:
+  without_answer = json.dumps(PASSAGE | {"answers": [None, "A"]})
+  for bad_line, message in (
     ('{"id": }', r"all\.txt, line 5: not JSON \(.*, column 8\)"),
-    (
-      json.dumps(PASSAGE | {"answers": [None, "A"]}),
-      r"all\.txt, line 5: question 1: answer null is not one of the opt",
-    ),
+    (without_answer, r"all\.txt, line 5: question 1: answer null is not one of the opt"),
     (json.dumps(PASSAGE | {"id": 3}), r"all\.txt, line 5: \$\.id must be a text, it is 3"),
   ):
-    path.write_text(lines + "\n" + damaged_line, encoding="utf-8", newline="")
     with pytest.raises(UserError, match=message):
-      read_questions([str(path)], with_answers=True)
+      read_questions([write_all_passages(tmp_path, bad_line)], with_answers=True)
 
 
 def test_predicting_needs_no_answers(tmp_path: Path) -> None:
@@ -103,7 +120,7 @@ def test_json_lines_with_any_number_of_options(tmp_path: Path) -> None:
   path = Path(write_rows(tmp_path, ROW, many_options, letter_answer, without_id))
   path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n\n"))
   questions = read_questions([str(path)], with_answers=True)
-  assert [(q.id, len(q.options), q.answer) for q in questions] == [
+  assert [(question.id, len(question.options), question.answer) for question in questions] == [
     ("one", 3, 2), ("many", 30, 28), ("letters", 30, 25), ("own.jsonl-7", 3, 2)
   ]  # fmt: skip
   assert [option_name(index) for index in (0, 25, 26, 29)] == ["A", "Z", "27", "30"]
@@ -131,7 +148,7 @@ def test_json_lines_with_any_number_of_options(tmp_path: Path) -> None:
     ({"questions": ["a", None]}, r"\$\.questions\[1\] must be a text, it is null"),
   ],
 )
-def test_a_bad_passage_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_an_error_names_the_file_of_a_bad_passage(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
   path = write_passage(tmp_path, **changes)
   with pytest.raises(UserError, match=message) as caught:
     read_questions([path], with_answers=True)
@@ -152,54 +169,61 @@ def test_a_bad_passage_is_named(tmp_path: Path, changes: dict[str, Any], message
     ([{"article": "a"}], r"line 1 lacks 'question'"),
   ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
+def test_an_error_names_a_bad_line(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
   with pytest.raises(UserError, match=message):
     read_questions([write_rows(tmp_path, *rows)], with_answers=True)
 
 
 def test_text_that_is_not_json_is_refused_with_line_and_column(tmp_path: Path) -> None:
-  lines = Path(write_rows(tmp_path, ROW))
-  lines.write_text(lines.read_text() + '{"article": }\n')
+  row_file = Path(write_rows(tmp_path, ROW))
+  row_file.write_text(row_file.read_text() + '{"article": }\n')
   with pytest.raises(UserError, match=r"own\.jsonl, line 2: not JSON \(.*, column 13\)"):
-    read_questions([str(lines)], with_answers=True)
-  lines.write_bytes(b'{"article": "\xff"}')
+    read_questions([str(row_file)], with_answers=True)
+  row_file.write_bytes(b'{"article": "\xff"}')
   with pytest.raises(UserError, match=r"own\.jsonl, line 1: not UTF-8 \(byte 14 of the line is 0x"):
-    read_questions([str(lines)], with_answers=True)
-  lines.write_text("[1]\n")
+    read_questions([str(row_file)], with_answers=True)
+  row_file.write_text("[1]\n")
   with pytest.raises(UserError, match=r"line 1: must hold a JSON object, holds \[1\]"):
-    read_questions([str(lines)], with_answers=True)
-  passage = Path(write_passage(tmp_path))
-  passage.write_text('{"article": "a",\n "questions": [,]}')
+    read_questions([str(row_file)], with_answers=True)
+  passage_file = Path(write_passage(tmp_path))
+  passage_file.write_text('{"article": "a",\n "questions": [,]}')
   with pytest.raises(UserError, match=r"7\.txt, line 2: not JSON \(.*, column 16\)"):
-    read_questions([str(passage)], with_answers=True)
+    read_questions([str(passage_file)], with_answers=True)
 
 
 def test_the_passages_of_a_folder_are_found(tmp_path: Path) -> None:
-  root = made_up_race(tmp_path, 3, sets=("train",))
+  root = write_made_up_race(tmp_path, 3, splits=("train",))
   paths = find_passages(f"{root}/train", "--x")
   assert [Path(path).parts[-2:] for path in paths] == [
     (folder, f"{n}.txt") for folder in ("high", "middle") for n in range(3)
   ]
   assert find_passages(f"{root}/train/high", "--x") == paths[:3]
-  assert len(read_questions(paths, with_answers=True)) == 12
+  assert len(read_questions(paths, with_answers=True)) == 2 * 6  # two questions for each passage
   with pytest.raises(UserError, match=r"--x: .*RACE holds neither middle/\*\.txt and high/\*\.txt nor \*\.txt"):
     find_passages(root, "--x")
 
 
-def test_ids_are_stripped_like_those_of_a_predictions_file(tmp_path: Path) -> None:
-  path = tmp_path / "a.jsonl"
-  row = {"article": "", "question": "", "options": ["a", "a"], "answer": 0}  # no passage, no question, equal options
-  path.write_text(json.dumps(row | {"id": " a\u2028"}))
-  assert [question.id for question in read_questions([str(path)], with_answers=True)] == ["a"]
+def test_an_id_must_fit_into_a_column_of_a_predictions_file(tmp_path: Path) -> None:
+  path = write_rows(tmp_path, ROW | {"id": " a\u2028"})
+  assert [question.id for question in read_questions([path], with_answers=True)] == ["a"]
   for bad_id, message in ((" ", "'id' is empty"), ("a\nb", r"id 'a\\nb' has a tab or a line end")):
-    path.write_text(json.dumps(row | {"id": bad_id}))
-    with pytest.raises(UserError, match=rf"a\.jsonl, line 1: {message}"):
-      read_questions([str(path)], with_answers=True)
-  for data, message in ((json.dumps(row).encode("utf-16"), "is UTF-16: save it"), (b"{}\r{}\r", "end in CR alone")):
-    path.write_bytes(data)
+    path = write_rows(tmp_path, ROW | {"id": bad_id})
+    with pytest.raises(UserError, match=rf"own\.jsonl, line 1: {message}"):
+      read_questions([path], with_answers=True)
+
+
+def test_empty_texts_and_equal_options_are_read(tmp_path: Path) -> None:
+  path = write_rows(tmp_path, {"article": "", "question": "", "options": ["a", "a"], "answer": 0})
+  assert [question.options for question in read_questions([path], with_answers=True)] == [("a", "a")]
+
+
+def test_other_encodings_and_line_ends_are_refused(tmp_path: Path) -> None:
+  path = tmp_path / "a.jsonl"
+  for content, message in ((json.dumps(ROW).encode("utf-16"), "is UTF-16: save it"), (b"{}\r{}\r", "end in CR alone")):
+    path.write_bytes(content)
     with pytest.raises(UserError, match=message):
       read_questions([str(path)], with_answers=True)
-  passage = tmp_path / "1.txt"
-  passage.write_bytes(json.dumps({"article": "", "questions": [], "options": [], "answers": []}).encode("utf-16"))
+  passage_file = tmp_path / "1.txt"
+  passage_file.write_bytes(json.dumps(PASSAGE).encode("utf-16"))
   with pytest.raises(UserError, match=r"1\.txt is UTF-16: save it as UTF-8"):
-    read_questions([str(passage)], with_answers=True)
+    read_questions([str(passage_file)], with_answers=True)

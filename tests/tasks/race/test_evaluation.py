@@ -1,4 +1,4 @@
-"""Accuracies of multiple choice, compared with values computed by hand."""
+"""Tests of RACE's accuracies, compared with values computed by hand."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ NAN = np.nan
 
 
 def make_predictions(ids: list[str]) -> Predictions:
+  """Makes predictions for four questions with three or two options. Only the second prediction is wrong."""
   scores = np.array([[0.7, 0.2, 0.1], [0.4, 0.6, NAN], [0.1, 0.2, 0.7], [0.5, 0.5, NAN]])
   return Predictions(ids, ("A", "B", "C"), scores, np.array([0, 0, 2, 0]))
 

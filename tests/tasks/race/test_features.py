@@ -1,4 +1,4 @@
-"""Tests of the sequences of options, compared with those of a simple loop."""
+"""Tests of RACE's features: one sequence for each option, compared with those of a simple loop."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from albert.tasks.race.data import ChoiceQuestion, find_passages, read_questions
 from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer, with_option
 from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.tokenizer import Tokenizer
-from tests.tasks.race.folders import made_up_race
+from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
+from tests.tasks.race.folders import write_made_up_race
 
 
 @pytest.mark.parametrize(
@@ -40,34 +40,37 @@ def test_the_article_is_truncated_at_its_end_and_the_question_at_its_start(spm_m
     ChoiceQuestion("c", article, f"{long} _ {long}", ("x", "y"), 1),
   ]
   tokenizer = Tokenizer(spm_model)
-  examples = RaceFeaturizer(TokenizerConfig(spm_model), 24, 15)(questions)
+  max_seq_length, max_qa_length = 24, 15
+  examples = RaceFeaturizer(TokenizerConfig(spm_model), max_seq_length, max_qa_length)(questions)
   assert examples.sequence_counts.tolist() == [3, 2, 2]
-  assert examples.labels[LABEL_IDS].tolist() == [1, 0, 1]
-  sequence = 0
+  assert examples.labels[LABEL_IDS].tolist() == [1, 0, 1]  # question b has no answer
+  expected = []
   for question in questions:
     for option in question.options:
-      tokens = examples.input_ids[examples.token_offsets[sequence] : examples.token_offsets[sequence + 1]].tolist()
-      question_ids = tokenizer.encode(with_option(question.text, option))[-15:]
-      article_ids = tokenizer.encode(question.article)[: 24 - 3 - len(question_ids)]
-      assert tokens == [2, *article_ids, 3, *question_ids, 3]
-      assert len(tokens) <= 24
-      sequence += 1
-  assert sequence == len(examples.sequence_lengths)
+      question_ids = tokenizer.encode(with_option(question.text, option))[-max_qa_length:]
+      article_ids = tokenizer.encode(question.article)[: max_seq_length - 3 - len(question_ids)]
+      expected.append([CLS_ID, *article_ids, SEP_ID, *question_ids, SEP_ID])
+  assert max(len(sequence) for sequence in expected) == max_seq_length
+  assert examples.sequence_lengths.tolist() == [len(sequence) for sequence in expected]
+  assert examples.input_ids.tolist() == [token for sequence in expected for token in sequence]
 
 
 def test_a_question_that_fills_the_sequence_leaves_no_room_for_the_article(spm_model: str) -> None:
   question = ChoiceQuestion("a", "the garden", "who watched the river and the bridge?", ("nobody", "the captain"), 0)
-  examples = RaceFeaturizer(TokenizerConfig(spm_model), 9, 128)([question])
+  examples = RaceFeaturizer(TokenizerConfig(spm_model), max_seq_length=9, max_qa_length=128)([question])
   question_ids = Tokenizer(spm_model).encode("who watched the river and the bridge? nobody")
-  assert examples.input_ids[:9].tolist() == [2, 3, *question_ids[-6:], 3]
+  assert examples.input_ids[:9].tolist() == [CLS_ID, SEP_ID, *question_ids[-6:], SEP_ID]
 
 
-def test_concatenated_chunks_equal_the_whole(spm_model: str, tmp_path: Path) -> None:
-  questions = read_questions(find_passages(made_up_race(tmp_path, 4, sets=("dev",)) + "/dev", "--x"), with_answers=True)
-  featurize = pickle.loads(pickle.dumps(RaceFeaturizer(TokenizerConfig(spm_model), 64, 32)))
-  whole, parts = featurize(questions), [featurize(questions[:5]), featurize(questions[5:])]
-  np.testing.assert_array_equal(whole.input_ids, np.concatenate([part.input_ids for part in parts]))
-  np.testing.assert_array_equal(whole.sequence_lengths, np.concatenate([part.sequence_lengths for part in parts]))
+def test_chunks_of_questions_give_the_same_examples_as_all_questions_at_once(spm_model: str, tmp_path: Path) -> None:
+  folder = write_made_up_race(tmp_path, 4, splits=("dev",)) + "/dev"
+  questions = read_questions(find_passages(folder, "--x"), with_answers=True)
+  featurizer = RaceFeaturizer(TokenizerConfig(spm_model), max_seq_length=64, max_qa_length=32)
+  featurize = pickle.loads(pickle.dumps(featurizer))  # as in a worker process
+  examples = featurize(questions)
+  chunks = [featurize(questions[:5]), featurize(questions[5:])]
+  np.testing.assert_array_equal(examples.input_ids, np.concatenate([chunk.input_ids for chunk in chunks]))
+  np.testing.assert_array_equal(examples.sequence_lengths, np.concatenate([chunk.sequence_lengths for chunk in chunks]))
 
 
 def test_the_processes_that_make_features_do_not_import_tensorflow() -> None:

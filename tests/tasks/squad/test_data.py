@@ -1,4 +1,4 @@
-"""Tests of reading SQuAD's files. Errors name the file, the JSON path and the question."""
+"""Tests of reading SQuAD's files, and of errors, which name the file, the JSON path and the question."""
 
 from __future__ import annotations
 
@@ -9,68 +9,71 @@ from typing import Any
 import pytest
 
 from albert.errors import UserError
-from albert.tasks.squad.data import SquadAnswer, read_questions
-from tests.tasks.squad.question_files import qa, squad_file
+from albert.tasks.squad.data import SquadAnswer, SquadQuestion, read_questions
+from tests.tasks.squad.question_files import make_qa, write_squad
 
 CONTEXT = "Café Müller opened in 1978.\nPina Bausch made it."
 
 
-def write(tmp_path: Path, *qas: dict[str, Any]) -> str:
-  return squad_file(tmp_path / "squad.json", [(CONTEXT, list(qas))])
+def write_questions(tmp_path: Path, *qas: dict[str, Any]) -> str:
+  """Writes a file with questions about CONTEXT. Returns its path."""
+  return write_squad(tmp_path / "squad.json", [(CONTEXT, list(qas))])
 
 
-def read(*paths: str, version_2: bool = False, with_answers: bool = True) -> Any:
+def read_files(*paths: str, version_2: bool = False, with_answers: bool = True) -> list[SquadQuestion]:
   return read_questions(paths, version_2=version_2, with_answers=with_answers)
 
 
-def test_questions_of_several_files_in_order(tmp_path: Path) -> None:
-  first = squad_file(
+def test_questions_of_several_files_are_read_in_order(tmp_path: Path) -> None:
+  first_file = write_squad(
     tmp_path / "a.json",
     [
-      (CONTEXT, [qa("a", "When?", CONTEXT, "1978", "in 1978"), qa("b", "Who?", CONTEXT, "Pina Bausch")]),
-      ("A b.", [qa("c", "What?", "A b.", "b")]),
+      (CONTEXT, [make_qa("a", "When?", CONTEXT, "1978", "in 1978"), make_qa("b", "Who?", CONTEXT, "Pina Bausch")]),
+      ("A b.", [make_qa("c", "What?", "A b.", "b")]),
       ("C d.", []),
     ],
   )
-  second = squad_file(tmp_path / "b.json", [("E f.", [qa("d", "f?", "E f.", "f")])])
-  questions = read(first, second)
-  assert [q.index for q in questions] == [0, 1, 2, 3]
-  assert [(q.id, q.text) for q in questions] == [("a", "When?"), ("b", "Who?"), ("c", "What?"), ("d", "f?")]
+  second_file = write_squad(tmp_path / "b.json", [("E f.", [make_qa("d", "f?", "E f.", "f")])])
+  questions = read_files(first_file, second_file)
+  assert [question.index for question in questions] == [0, 1, 2, 3]
+  ids_and_texts = [(question.id, question.text) for question in questions]
+  assert ids_and_texts == [("a", "When?"), ("b", "Who?"), ("c", "What?"), ("d", "f?")]
   assert questions[0].answers == (SquadAnswer("1978", 22), SquadAnswer("in 1978", 19))
   assert questions[0].paragraph is questions[1].paragraph
   assert (questions[2].paragraph.title, questions[2].paragraph.context) == ("T0", "A b.")
 
 
 def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
-  path = Path(write(tmp_path, qa("a", "When?", CONTEXT, "1978")))
+  path = Path(write_questions(tmp_path, make_qa("a", "When?", CONTEXT, "1978")))
   path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-  assert len(read(str(path))) == 1
+  assert len(read_files(str(path))) == 1
 
 
-def test_unanswerable_questions_of_v2(tmp_path: Path) -> None:
-  path = write(
+def test_an_unanswerable_question_of_v2_has_no_answers_even_if_some_are_plausible(tmp_path: Path) -> None:
+  path = write_questions(
     tmp_path,
-    qa("a", "When?", CONTEXT, "1978", is_impossible=False),
-    qa("b", "Why?", CONTEXT, is_impossible=True) | {"plausible_answers": [{"text": "1978", "answer_start": 22}]},
+    make_qa("a", "When?", CONTEXT, "1978", is_impossible=False),
+    make_qa("b", "Why?", CONTEXT, is_impossible=True) | {"plausible_answers": [{"text": "1978", "answer_start": 22}]},
   )
-  questions = read(path, version_2=True)
-  assert [(q.is_impossible, len(q.answers)) for q in questions] == [(False, 1), (True, 0)]
+  questions = read_files(path, version_2=True)
+  assert [(question.is_impossible, len(question.answers)) for question in questions] == [(False, 1), (True, 0)]
 
 
 def test_predicting_needs_no_answers_and_accepts_both_versions(tmp_path: Path) -> None:
   without_answers = {"id": "a", "question": "When?"}
   for version_2 in (False, True):
-    (question,) = read(write(tmp_path, without_answers), version_2=version_2, with_answers=False)
+    (question,) = read_files(write_questions(tmp_path, without_answers), version_2=version_2, with_answers=False)
     assert (question.answers, question.is_impossible) == ((), False)
-  wrong_answer = qa("a", "When?", CONTEXT, is_impossible=True) | {"answers": [{"text": "x", "answer_start": 99}]}
-  assert len(read(write(tmp_path, wrong_answer), with_answers=False)) == 1
+  wrong_answer = make_qa("a", "When?", CONTEXT, is_impossible=True) | {"answers": [{"text": "x", "answer_start": 99}]}
+  assert len(read_files(write_questions(tmp_path, wrong_answer), with_answers=False)) == 1
 
 
-def answers_field(text: str, start: Any) -> dict[str, Any]:
+def answers_field(text: str, answer_start: Any) -> dict[str, Any]:
   """The field of a question with one answer."""
-  return {"answers": [{"text": text, "answer_start": start}]}
+  return {"answers": [{"text": text, "answer_start": answer_start}]}
 
 
+# (fields that replace those of the valid question q1, which is the second one of the file; the error)
 BAD_QUESTIONS = [
   (
     answers_field("1978", 23),
@@ -102,17 +105,18 @@ BAD_QUESTIONS = [
 
 @pytest.mark.parametrize(("changes", "message"), BAD_QUESTIONS)
 def test_a_bad_question_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-  path = write(tmp_path, qa("q0", "Who?", CONTEXT, "Pina"), qa("q1", "When?", CONTEXT, "1978") | changes)
+  valid, bad = make_qa("q0", "Who?", CONTEXT, "Pina"), make_qa("q1", "When?", CONTEXT, "1978") | changes
+  path = write_questions(tmp_path, valid, bad)
   with pytest.raises(UserError, match=message) as caught:
-    read(path)
+    read_files(path)
   assert path in str(caught.value)
 
 
 def test_a_file_of_the_other_version_is_refused(tmp_path: Path) -> None:
   with pytest.raises(UserError, match=r"no question says is_impossible, so this is a SQuAD v1\.1 file: leave out"):
-    read(write(tmp_path, qa("a", "When?", CONTEXT, "1978")), version_2=True)
+    read_files(write_questions(tmp_path, make_qa("a", "When?", CONTEXT, "1978")), version_2=True)
   with pytest.raises(UserError, match=r"question b has no answer.* \(or is_impossible: true\)"):
-    read(write(tmp_path, qa("b", "Why?", CONTEXT, is_impossible=False)), version_2=True)
+    read_files(write_questions(tmp_path, make_qa("b", "Why?", CONTEXT, is_impossible=False)), version_2=True)
 
 
 @pytest.mark.parametrize(
@@ -135,11 +139,11 @@ def test_a_file_of_another_format_is_refused_with_the_json_path(tmp_path: Path, 
   path.write_text(content)
   for with_answers in (True, False):
     with pytest.raises(UserError, match=message):
-      read(str(path), with_answers=with_answers)
+      read_files(str(path), with_answers=with_answers)
 
 
 def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
   path = tmp_path / "squad.json"
   path.write_bytes(json.dumps({"data": []}).encode("utf-8") + b"\xff")
   with pytest.raises(UserError, match=r"not UTF-8 \(byte 13 of the line is 0xff\)"):
-    read(str(path))
+    read_files(str(path))

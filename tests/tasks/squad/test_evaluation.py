@@ -1,4 +1,4 @@
-"""Tests of baselines, mistakes and unaligned answers, compared with values computed by hand."""
+"""Tests of SQuAD's baselines, mistakes and unaligned answers, compared with values computed by hand."""
 
 from __future__ import annotations
 
@@ -24,39 +24,41 @@ def make_question(question_id: str, index: int, *texts: str) -> SquadQuestion:
   return SquadQuestion(question_id, index, f"{question_id}?", PARAGRAPH, answers, is_impossible=not texts)
 
 
-def test_baselines_of_v1() -> None:
+def test_the_baselines_of_v1_answer_with_the_first_sentence_or_a_random_span() -> None:
   questions = [
     make_question("a", 0, "The captain sold St."),
     make_question("b", 1, "1906"),
     make_question("c", 2, "why"),
   ]
   scores = squad_evaluation.baselines(questions, version_2=False)
-  # The first sentence ends at the first full stop before a space: "The captain sold St."
+  # The first sentence ends at the first full stop before a space: "The captain sold St." It answers one of 3 questions.
   assert scores["first_sentence_exact"] == pytest.approx(100 / 3)
   assert scores["first_sentence_f1"] == pytest.approx(100 / 3)
   spans = [squad_evaluation._random_span(question) for question in questions]
-  assert len(set(spans)) > 1  # although all questions share one paragraph
+  assert len(set(spans)) > 1  # the questions are about the same paragraph, but get different spans
   for span in spans:
     assert span in CONTEXT
     assert 1 <= len(span.split()) <= 5
   assert scores == squad_evaluation.baselines(questions, version_2=False)
   answers = {question.id: [question.answers[0].text] for question in questions}
-  expected = squad.evaluate_v1(answers, dict(zip("abc", spans, strict=True)))
+  span_of_question = {question.id: span for question, span in zip(questions, spans, strict=True)}
+  expected = squad.evaluate_v1(answers, span_of_question)
   assert (scores["random_span_exact"], scores["random_span_f1"]) == (expected["exact"], expected["f1"])
 
 
-def test_baselines_for_an_empty_paragraph() -> None:
+def test_baselines_of_an_empty_paragraph_are_zero() -> None:
   questions = [SquadQuestion("q", 0, "?", SquadParagraph("t", " "), (SquadAnswer("x", 0),))]
   assert set(squad_evaluation.baselines(questions, version_2=False).values()) == {0.0}
 
 
-def test_baselines_of_v2() -> None:
+def test_the_baseline_of_v2_gives_no_answers() -> None:
   questions = [
     make_question("a", 0, "1906"),
     make_question("b", 1),
     make_question("c", 2),
     make_question("d", 3, "why"),
   ]
+  # Two of the four questions are unanswerable.
   assert squad_evaluation.baselines(questions, version_2=True) == {"no_answers_exact": 50.0, "no_answers_f1": 50.0}
 
 
@@ -73,23 +75,23 @@ def test_answers_that_do_not_match_their_labels_are_found(spm_model: str) -> Non
   assert [(question.id, text) for question, text in unaligned] == [("cut", "captain"), ("long", None)]
 
 
-def test_mistakes_and_official_files(tmp_path: Path) -> None:
+def test_the_evaluation_writes_the_official_files_and_the_mistakes(tmp_path: Path) -> None:
   questions = [
     make_question("a", 0, "1906", "in 1906"),
     make_question("b", 1),
     make_question("c", 2, "why"),
     make_question("d", 3, "sold"),
   ]
-  entries = {
+  nbest = {
     "a": [{"text": "in 1906!", "probability": 0.5}],
     "b": [{"text": "captain", "probability": 0.9}],
     "c": [{"text": "Nobody\tremembered\nwhy", "probability": 0.7}],
     "d": [],
   }
-  predictions = SquadPredictions(entries, {"a": -1.0, "b": -3.0, "c": -0.5, "d": -2.0})
-  paths = squad_evaluation.write_evaluation(
-    str(tmp_path), [*questions, make_question("not predicted", 4, "why")], predictions, 0.0
-  )
+  null_odds = {"a": -1.0, "b": -3.0, "c": -0.5, "d": -2.0}
+  predictions = SquadPredictions(nbest, null_odds)
+  all_questions = [*questions, make_question("not predicted", 4, "why")]
+  paths = squad_evaluation.write_evaluation(str(tmp_path), all_questions, predictions, 0.0)
   assert [Path(path).name for path in paths] == [
     "predictions_dev.json",
     "nbest_predictions_dev.json",
@@ -99,8 +101,9 @@ def test_mistakes_and_official_files(tmp_path: Path) -> None:
   ]
   answers = json.loads((tmp_path / "answers_dev.json").read_text())
   assert answers == {"a": ["1906", "in 1906"], "b": [], "c": ["why"], "d": ["sold"]}
-  assert squad_evaluation.compute_scores(answers, predictions, 0.0)["exact"] == 25.0
-  assert squad_evaluation.compute_scores(answers, predictions, -2.5)["exact"] == 0.0  # only b is answered, and wrongly
+  assert squad_evaluation.compute_scores(answers, predictions, 0.0)["exact"] == 25.0  # of the four answers, a is right
+  # Only the null odds of b are below -2.5. So only b gets an answer, and b is unanswerable.
+  assert squad_evaluation.compute_scores(answers, predictions, -2.5)["exact"] == 0.0
   rows = [line.split("\t") for line in (tmp_path / "mistakes_dev.tsv").read_text().splitlines()]
   assert rows == [
     ["id", "answers", "prediction", "f1", "probability", "question"],

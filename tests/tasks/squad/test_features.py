@@ -1,4 +1,4 @@
-"""Tests of the windows of questions, compared with a simple loop, and of the offsets of answers."""
+"""Tests of the features of SQuAD: windows, compared with those of a simple loop, and the tokens of answers."""
 
 from __future__ import annotations
 
@@ -32,23 +32,25 @@ from albert.tasks.squad.features import (
 )
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.offsets import OffsetTokenizer, TokensWithOffsets
-from albert.tokenization.tokenizer import load_tokenizer
-from tests.tasks.squad.question_files import made_up_squad
+from albert.tokenization.tokenizer import CLS_ID, SEP_ID, load_tokenizer
+from tests.tasks.squad.question_files import write_made_up_squad
 
-CLS, SEP = 2, 3
+MAX_SEQ_LENGTH = 30
+MAX_QUERY_LENGTH = 8
+DOC_STRIDE = 7
 
 
-def make_windows(num_tokens: int, room: int, stride: int) -> list[range]:
+def make_windows(num_tokens: int, window_size: int, stride: int) -> list[range]:
   """Makes the windows one by one, as ranges of tokens."""
-  windows = [range(0, min(room, num_tokens))]
+  windows = [range(0, min(window_size, num_tokens))]
   while windows[-1].stop < num_tokens:
-    start = windows[-1].start + min(room, stride)
-    windows.append(range(start, min(start + room, num_tokens)))
+    start = windows[-1].start + min(window_size, stride)
+    windows.append(range(start, min(start + window_size, num_tokens)))
   return windows
 
 
 @pytest.mark.parametrize(
-  ("num_tokens", "room", "stride"),
+  ("num_tokens", "window_size", "stride"),
   [
     (0, 5, 2),
     (1, 5, 2),
@@ -62,18 +64,21 @@ def make_windows(num_tokens: int, room: int, stride: int) -> list[range]:
     (300, 128, 37),
   ],
 )
-def test_windows_and_maximum_context(num_tokens: int, room: int, stride: int) -> None:
-  windows = make_windows(num_tokens, room, stride)
-  starts = window_starts(num_tokens, room, stride)
+def test_windows_and_the_window_of_maximum_context_equal_a_plain_loop(
+  num_tokens: int, window_size: int, stride: int
+) -> None:
+  windows = make_windows(num_tokens, window_size, stride)
+  starts = window_starts(num_tokens, window_size, stride)
   assert starts == [window.start for window in windows]
-  best = max_context_windows(num_tokens, starts, room)
+  best_windows = max_context_windows(num_tokens, starts, window_size)
   for token in range(num_tokens):
+    # The score of a window is the smaller number of tokens before and after the token. A longer window wins a tie.
     scores = {
       index: min(token - window.start, window.stop - 1 - token) + 0.01 * len(window)
       for index, window in enumerate(windows)
       if token in window
     }
-    assert best[token] == max(scores, key=lambda index: scores[index])  # max returns the first of equal windows
+    assert best_windows[token] == max(scores, key=lambda index: scores[index])  # the first of equal windows
 
 
 def make_answer(context: str, text: str) -> SquadAnswer:
@@ -87,122 +92,120 @@ CONTEXT = (
 
 @pytest.fixture
 def questions() -> list[SquadQuestion]:
-  first, second, empty = (
-    SquadParagraph("t", CONTEXT),
-    SquadParagraph("t", "a short letter from paris"),
-    SquadParagraph("t", " "),
-  )
+  """Questions about a long paragraph (a to c), a short one (d and e) and one without tokens (f)."""
+  long = SquadParagraph("t", CONTEXT)
+  short = SquadParagraph("t", "a short letter from paris")
+  empty = SquadParagraph("t", " ")
+  garden_answers = (make_answer(CONTEXT, "garden behind the house"), make_answer(CONTEXT, "garden"))
   return [
-    SquadQuestion("a", 0, "when did the teacher describe it?", first, (make_answer(CONTEXT, "1999"),)),
-    SquadQuestion(
-      "b", 1, "how many letters were there in the whole village?", first, (make_answer(CONTEXT, "12,500"),)
-    ),
-    SquadQuestion(
-      "c", 2, "?", first, (make_answer(CONTEXT, "garden behind the house"), make_answer(CONTEXT, "garden"))
-    ),
-    SquadQuestion("d", 3, "who?", second, (), True),
-    SquadQuestion("e", 4, "where from?", second, (make_answer(second.context, "paris"),)),
-    SquadQuestion("f", 5, "nothing?", empty, (), True),
+    SquadQuestion("a", 0, "when did the teacher describe it?", long, (make_answer(CONTEXT, "1999"),)),
+    SquadQuestion("b", 1, "how many letters were there in the whole village?", long, (make_answer(CONTEXT, "12,500"),)),
+    SquadQuestion("c", 2, "?", long, garden_answers),
+    SquadQuestion("d", 3, "who?", short, is_impossible=True),
+    SquadQuestion("e", 4, "where from?", short, (make_answer(short.context, "paris"),)),
+    SquadQuestion("f", 5, "nothing?", empty, is_impossible=True),
   ]
 
 
-def featurizer(spm_model: str, **changes: int) -> SquadFeaturizer:
-  settings = {"max_seq_length": 30, "max_query_length": 8, "doc_stride": 7} | changes
-  return SquadFeaturizer(TokenizerConfig(spm_model), **settings)
+def make_featurizer(spm_model: str) -> SquadFeaturizer:
+  return SquadFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH, MAX_QUERY_LENGTH, DOC_STRIDE)
 
 
 # Characters that belong to no token: zero-width ones, a byte-order mark, control characters, a combining accent.
 WITHOUT_TOKEN = ("\u200b", "\u200d", "\u200e", "\ufeff", "\x00", "\x01", "\x7f", "\u0301")
-word = st.lists(st.sampled_from((*WITHOUT_TOKEN, "the", "Ávila", "1999", "ﷺ", "½", "ß", ".")), min_size=1, max_size=5)
+word_parts = st.sampled_from((*WITHOUT_TOKEN, "the", "Ávila", "1999", "ﷺ", "½", "ß", "."))
+word = st.lists(word_parts, min_size=1, max_size=5).map("".join)
 
 
 @settings(
   max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(st.lists(word.map("".join), min_size=1, max_size=6), st.sampled_from([" ", "\n\n"]), st.data())
-def test_answers_of_whole_words_are_returned_exactly(
+@given(st.lists(word, min_size=1, max_size=6), st.sampled_from([" ", "\n\n"]), st.data())
+def test_the_tokens_of_an_answer_of_whole_words_give_its_exact_text(
   spm_model: str, words: list[str], gap: str, data: st.DataObject
 ) -> None:
+  first_word = data.draw(st.integers(0, len(words) - 1))
+  last_word = data.draw(st.integers(first_word, len(words) - 1))
+  # A word has no token if all its characters are in WITHOUT_TOKEN.
+  assume(all(set(words[index]).difference(*WITHOUT_TOKEN) for index in (first_word, last_word)))
+  answer_start = sum(len(text) + len(gap) for text in words[:first_word])
+  answer = SquadAnswer(gap.join(words[first_word : last_word + 1]), answer_start)
   context = gap.join(words)
-  first = data.draw(st.integers(0, len(words) - 1))
-  last = data.draw(st.integers(first, len(words) - 1))
-  # A word of such characters alone has no token.
-  assume(all(set(words[index]).difference(*WITHOUT_TOKEN) for index in (first, last)))
-  start = sum(len(text) + len(gap) for text in words[:first])
-  answer = SquadAnswer(gap.join(words[first : last + 1]), start)
   tokens = load_tokenizer(TokenizerConfig(spm_model), OffsetTokenizer).encode_with_offsets(context)
-  begin, end = answer_tokens(tokens, answer)
-  assert context[tokens.starts[begin] : tokens.ends[end]] == answer.text
+  first_token, last_token = answer_tokens(tokens, answer)
+  assert context[tokens.starts[first_token] : tokens.ends[last_token]] == answer.text
 
 
 def test_every_window_equals_a_plain_loop(spm_model: str, questions: list[SquadQuestion]) -> None:
   tokenizer = OffsetTokenizer(spm_model)
-  examples = featurizer(spm_model)(questions)
+  examples = make_featurizer(spm_model)(questions)
   row = 0
   for question in questions:
-    query = tokenizer.encode(question.text)[:8]
-    ids, starts, ends = tokenizer.encode_with_offsets(question.paragraph.context)
-    windows = make_windows(len(ids), 30 - 3 - len(query), 7)
-    best = max_context_windows(len(ids), [window.start for window in windows], 30 - 3 - len(query))
+    query = tokenizer.encode(question.text)[:MAX_QUERY_LENGTH]
+    ids, char_starts, char_ends = tokenizer.encode_with_offsets(question.paragraph.context)
+    window_size = MAX_SEQ_LENGTH - 3 - len(query)  # [CLS] query [SEP] window [SEP]
+    windows = make_windows(len(ids), window_size, DOC_STRIDE)
+    best_windows = max_context_windows(len(ids), [window.start for window in windows], window_size)
     for index, window in enumerate(windows):
-      tokens = slice(examples.token_offsets[row], examples.token_offsets[row + 1])
-      part = slice(window.start, window.stop)
-      assert examples.input_ids[tokens].tolist() == [CLS, *query, SEP, *ids[part], SEP]
-      outside = [0] * (len(query) + 2)
-      features = {name: values[tokens].tolist() for name, values in examples.token_features.items()}
+      row_tokens = slice(examples.token_offsets[row], examples.token_offsets[row + 1])
+      window_tokens = slice(window.start, window.stop)
+      assert examples.input_ids[row_tokens].tolist() == [CLS_ID, *query, SEP_ID, *ids[window_tokens], SEP_ID]
+      zeros_before = [0] * (len(query) + 2)  # for [CLS], the query and [SEP]
+      features = {name: array[row_tokens].tolist() for name, array in examples.token_features.items()}
       assert features == {
         P_MASK: [0, *[1] * (len(query) + 1), *[0] * len(window), 1],
-        CHAR_STARTS: [*outside, *starts[part], 0],
-        CHAR_ENDS: [*outside, *ends[part], 0],
-        IS_MAX_CONTEXT: [*outside, *(int(best[token] == index) for token in window), 0],
+        CHAR_STARTS: [*zeros_before, *char_starts[window_tokens], 0],
+        CHAR_ENDS: [*zeros_before, *char_ends[window_tokens], 0],
+        IS_MAX_CONTEXT: [*zeros_before, *(int(best_windows[token] == index) for token in window), 0],
       }
       assert examples.labels[QUESTION_INDEX][row] == question.index
       row += 1
   assert row == examples.num_examples
-  assert examples.sequence_lengths.max() == 30
-  assert min(np.bincount(examples.labels[QUESTION_INDEX])[:3]) > 5
+  assert examples.sequence_lengths.max() == MAX_SEQ_LENGTH
+  assert min(np.bincount(examples.labels[QUESTION_INDEX])[:3]) > 5  # the long paragraph has several windows
 
 
 def test_labels_mark_the_first_answer_in_windows_that_contain_it(
   spm_model: str, questions: list[SquadQuestion]
 ) -> None:
-  examples = featurizer(spm_model)(questions)
+  examples = make_featurizer(spm_model)(questions)
   labels = examples.labels
   questions_with_answer = set()
   for window in range(examples.num_examples):
     question = questions[labels[QUESTION_INDEX][window]]
     begin, end = examples.token_offsets[window : window + 2]
-    starts, ends = examples.token_features[CHAR_STARTS][begin:end], examples.token_features[CHAR_ENDS][begin:end]
+    features = {name: array[begin:end] for name, array in examples.token_features.items()}
+    char_starts, char_ends = features[CHAR_STARTS], features[CHAR_ENDS]
     first, last = labels[START_POSITIONS][window], labels[END_POSITIONS][window]
     if labels[IS_IMPOSSIBLE][window]:
       assert first == last == 0
       for answer in question.answers[:1]:
-        assert not ((starts <= answer.start) & (ends > answer.start)).any() or ends.max() < answer.start + len(
-          answer.text
-        )
+        contains_start = ((char_starts <= answer.start) & (char_ends > answer.start)).any()
+        contains_end = char_ends.max() >= answer.start + len(answer.text)
+        assert not (contains_start and contains_end)
     else:
       questions_with_answer.add(question.id)
-      assert question.paragraph.context[starts[first] : ends[last]] == question.answers[0].text
-      assert examples.token_features[P_MASK][begin + first] == examples.token_features[P_MASK][begin + last] == 0
+      assert question.paragraph.context[char_starts[first] : char_ends[last]] == question.answers[0].text
+      assert features[P_MASK][first] == features[P_MASK][last] == 0
   assert questions_with_answer == {"a", "b", "c", "e"}
   assert gold_texts(questions, examples) == {0: "1999", 1: "12,500", 2: "garden behind the house", 4: "paris"}
 
 
 def test_every_token_has_maximum_context_in_exactly_one_window(spm_model: str, questions: list[SquadQuestion]) -> None:
-  examples = featurizer(spm_model)(questions)
-  windows = np.repeat(np.arange(examples.num_examples), examples.sequence_lengths)
-  question_indices = examples.labels[QUESTION_INDEX][windows]
-  is_best = examples.token_features[IS_MAX_CONTEXT] == 1
+  examples = make_featurizer(spm_model)(questions)
+  window_of_token = np.repeat(np.arange(examples.num_examples), examples.sequence_lengths)
+  question_of_token = examples.labels[QUESTION_INDEX][window_of_token]
+  is_max_context = examples.token_features[IS_MAX_CONTEXT] == 1
   tokenizer = OffsetTokenizer(spm_model)
   for question in questions:
     tokens = tokenizer.encode_with_offsets(question.paragraph.context)
-    char_starts = examples.token_features[CHAR_STARTS][is_best & (question_indices == question.index)]
+    char_starts = examples.token_features[CHAR_STARTS][is_max_context & (question_of_token == question.index)]
     assert sorted(char_starts.tolist()) == tokens.starts.tolist()
 
 
 def test_answers_that_end_inside_a_token_are_labelled_with_the_whole_token() -> None:
-  # 'the' 0-3, '' 4-4, 'sixth' 4-9, 'one' 10-13
-  tokens = TokensWithOffsets(np.array([5, 6, 7, 8]), np.array([0, 4, 4, 10]), np.array([3, 4, 9, 13]))
+  # The tokens of "the sixth one": 'the' 0-3, '' 4-4, 'sixth' 4-9, 'one' 10-13.
+  tokens = TokensWithOffsets(ids=np.array([5, 6, 7, 8]), starts=np.array([0, 4, 4, 10]), ends=np.array([3, 4, 9, 13]))
   assert answer_tokens(tokens, SquadAnswer("six", 4)) == (2, 2)
   assert answer_tokens(tokens, SquadAnswer("th on", 7)) == (2, 3)
   assert answer_tokens(tokens, SquadAnswer(" sixth ", 3)) == (1, 2)
@@ -213,16 +216,16 @@ def test_answers_that_end_inside_a_token_are_labelled_with_the_whole_token() -> 
   assert answer_tokens(TokensWithOffsets(empty, empty, empty), SquadAnswer("x", 0)) is None
 
 
-def test_concatenated_chunks_equal_the_whole(spm_model: str, tmp_path: Path) -> None:
-  path = made_up_squad(tmp_path / "squad.json", 21)
+def test_chunks_of_questions_give_the_same_examples_as_all_questions_at_once(spm_model: str, tmp_path: Path) -> None:
+  path = write_made_up_squad(tmp_path / "squad.json", 21)
   questions = read_questions([path], version_2=False, with_answers=True)
-  featurize = pickle.loads(pickle.dumps(featurizer(spm_model)))
-  whole, parts = featurize(questions), [featurize(questions[:9]), featurize(questions[9:])]
-  np.testing.assert_array_equal(whole.input_ids, np.concatenate([part.input_ids for part in parts]))
-  for name, values in whole.labels.items():
-    np.testing.assert_array_equal(values, np.concatenate([part.labels[name] for part in parts]))
-  golds = gold_texts(questions, whole)
-  assert {q.index: q.answers[0].text for q in questions} == golds
+  featurize = pickle.loads(pickle.dumps(make_featurizer(spm_model)))  # as in a worker process
+  examples = featurize(questions)
+  chunks = [featurize(questions[:9]), featurize(questions[9:])]
+  np.testing.assert_array_equal(examples.input_ids, np.concatenate([chunk.input_ids for chunk in chunks]))
+  for name, label in examples.labels.items():
+    np.testing.assert_array_equal(label, np.concatenate([chunk.labels[name] for chunk in chunks]))
+  assert gold_texts(questions, examples) == {question.index: question.answers[0].text for question in questions}
 
 
 def test_the_processes_that_make_features_do_not_import_tensorflow() -> None:
@@ -243,19 +246,22 @@ def test_the_processes_that_make_features_do_not_import_tensorflow() -> None:
 def test_gold_answers_of_real_data_are_returned_unless_they_end_inside_a_word(
   name: str, version_2: bool, num_unaligned: int
 ) -> None:
-  data = Path(os.environ["ALBERT_DATA_DIR"])
-  questions = read_questions([str(data / "squad" / f"{name}.json")], version_2=version_2, with_answers=True)
-  vocabulary = str(data / "vocab" / "30k-clean.model")
-  golds = gold_texts(questions, SquadFeaturizer(TokenizerConfig(vocabulary), 384, 64, 128)(questions))
+  data_dir = Path(os.environ["ALBERT_DATA_DIR"])
+  questions = read_questions([str(data_dir / "squad" / f"{name}.json")], version_2=version_2, with_answers=True)
+  tokenizer_config = TokenizerConfig(str(data_dir / "vocab" / "30k-clean.model"))
+  featurizer = SquadFeaturizer(tokenizer_config, max_seq_length=384, max_query_length=64, doc_stride=128)
+  label_texts = gold_texts(questions, featurizer(questions))
   answerable = [question for question in questions if question.answers]
-  assert len(golds) == len(answerable)
-  unaligned = [
-    (question.answers[0], golds[question.index], question.paragraph.context)
-    for question in answerable
-    if evaluate_v1({"id": [question.answers[0].text]}, {"id": golds[question.index]})["exact"] < 100
-  ]
-  assert len(unaligned) == num_unaligned
-  for answer, label_text, context in unaligned:
-    end = answer.start + len(answer.text)
+  assert len(label_texts) == len(answerable)
+  actual_num_unaligned = 0
+  for question in answerable:
+    answer, label_text, context = question.answers[0], label_texts[question.index], question.paragraph.context
+    if evaluate_v1({"id": [answer.text]}, {"id": label_text})["exact"] == 100:
+      continue
+    actual_num_unaligned += 1
     assert answer.text in label_text
-    assert context[answer.start - 1 : answer.start + 1].isalnum() or context[end - 1 : end + 1].isalnum()
+    end = answer.start + len(answer.text)
+    starts_inside_word = context[answer.start - 1 : answer.start + 1].isalnum()
+    ends_inside_word = context[end - 1 : end + 1].isalnum()
+    assert starts_inside_word or ends_inside_word
+  assert actual_num_unaligned == num_unaligned

@@ -1,10 +1,12 @@
-"""Tests of answers from scores, compared with a search over all spans; of official files, thresholds and averages."""
+"""Tests of SQuAD predictions: the best spans (compared with a search over all spans), files, thresholds, averages."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -19,111 +21,156 @@ from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import SEP_ID, UNK_ID, Tokenizer
 from tests.conftest import english_like_documents
 
-MAX_LENGTH = 5
+MAX_SEQ_LENGTH = 40
+MAX_ANSWER_LENGTH = 5
+
+
+class ScoredText(NamedTuple):
+  """An answer and the sum of the scores of its start and its end."""
+
+  text: str
+  score: float
+
+
+class Span(NamedTuple):
+  """The positions of the first and the last token of an answer in its window."""
+
+  start: int
+  end: int
+
+
+def make_examples(spm_model: str, questions: list[SquadQuestion]) -> TokenizedExamples:
+  featurizer = SquadFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH, max_query_length=12, doc_stride=11)
+  return featurizer(questions)
 
 
 @pytest.fixture(scope="module")
 def questions() -> list[SquadQuestion]:
+  """Two questions about each of six paragraphs."""
   paragraphs = [SquadParagraph("t", " ".join(document)) for document in english_like_documents(6, seed=8)]
   return [SquadQuestion(f"q{i}", i, "who forgot the letter?", paragraphs[i // 2]) for i in range(12)]
 
 
 @pytest.fixture(scope="module")
 def examples(spm_model: str, questions: list[SquadQuestion]) -> TokenizedExamples:
-  return SquadFeaturizer(TokenizerConfig(spm_model), 40, 12, 11)(questions)
+  return make_examples(spm_model, questions)
 
 
-def allowed_spans(examples: TokenizedExamples, window: int) -> list[tuple[int, int]]:
-  """Returns every span of a window that may be an answer, as positions of its first and its last token."""
+def windows_of(question: SquadQuestion, examples: TokenizedExamples) -> np.ndarray:
+  """Returns the indices of the windows of a question."""
+  return np.flatnonzero(examples.labels["question_index"] == question.index)
+
+
+def allowed_spans(examples: TokenizedExamples, window: int) -> list[Span]:
+  """Returns every span of a window that may be an answer."""
   tokens = slice(examples.token_offsets[window], examples.token_offsets[window + 1])
-  mask, is_best = examples.token_features[P_MASK][tokens], examples.token_features[IS_MAX_CONTEXT][tokens]
-  positions = [i for i in range(1, len(mask)) if not mask[i]]
-  return [(i, j) for i in positions for j in positions if i <= j < i + MAX_LENGTH and is_best[i]]
+  mask, is_max_context = examples.token_features[P_MASK][tokens], examples.token_features[IS_MAX_CONTEXT][tokens]
+  spans = []
+  for start in range(1, len(mask)):
+    for end in range(start, min(start + MAX_ANSWER_LENGTH, len(mask))):
+      if is_max_context[start] and not mask[start] and not mask[end]:
+        spans.append(Span(start, end))
+  return spans
 
 
-def text_of(examples: TokenizedExamples, questions: list[SquadQuestion], window: int, span: tuple[int, int]) -> str:
+def span_text(examples: TokenizedExamples, questions: list[SquadQuestion], window: int, span: Span) -> str:
   offset = examples.token_offsets[window]
-  start = examples.token_features[CHAR_STARTS][offset + span[0]]
-  end = examples.token_features[CHAR_ENDS][offset + span[1]]
+  start = examples.token_features[CHAR_STARTS][offset + span.start]
+  end = examples.token_features[CHAR_ENDS][offset + span.end]
   return questions[examples.labels["question_index"][window]].paragraph.context[start:end]
 
 
-def best_texts(scored_texts: list[tuple[float, str]], count: int) -> list[tuple[str, float]]:
+def best_texts(scored_texts: list[ScoredText], count: int) -> list[ScoredText]:
   """Returns the `count` best texts with the best score of each, best first. Empty texts are left out."""
-  best: dict[str, float] = {}
-  for score, text in scored_texts:
+  best_scores: dict[str, float] = {}
+  for text, score in scored_texts:
     if text:
-      best[text] = max(score, best.get(text, -math.inf))
-  return sorted(best.items(), key=lambda item: -item[1])[:count]
+      best_scores[text] = max(score, best_scores.get(text, -math.inf))
+  best = [ScoredText(text, score) for text, score in best_scores.items()]
+  return sorted(best, key=lambda scored: -scored.score)[:count]
 
 
-def assert_same_answers(
-  predictions: SquadPredictions, expected: dict[str, list[tuple[str, float]]], score_kind: str
-) -> None:
-  """Compares the n best answers, their scores and their probabilities with question -> (text, score) of each."""
+def assert_same_answers(predictions: SquadPredictions, expected: dict[str, list[ScoredText]], score_kind: str) -> None:
+  """Compares the n best answers of each question, their scores and their probabilities with the expected ones.
+
+  Args:
+    predictions: the predictions to check.
+    expected: question id -> the best answers, best first.
+    score_kind: "logit" (v1) or "log_prob" (v2), the end of the names of the scores.
+  """
   assert list(predictions.nbest) == list(expected)
   for question, entries in predictions.nbest.items():
-    assert [entry["text"] for entry in entries] == [text for text, _ in expected[question]]
-    scores = [score for _, score in expected[question]]
-    assert [entry[f"start_{score_kind}"] + entry[f"end_{score_kind}"] for entry in entries] == pytest.approx(
-      scores, abs=1e-5
-    )
-    exponentials = [math.exp(score - max(scores)) for score in scores]
-    probabilities = [value / sum(exponentials) for value in exponentials]
-    assert [entry["probability"] for entry in entries] == pytest.approx(probabilities, abs=1e-6)
+    assert [entry["text"] for entry in entries] == [answer.text for answer in expected[question]]
+    expected_scores = [answer.score for answer in expected[question]]
+    scores = [entry[f"start_{score_kind}"] + entry[f"end_{score_kind}"] for entry in entries]
+    assert scores == pytest.approx(expected_scores, abs=1e-5)
+    exponentials = [math.exp(score - max(expected_scores)) for score in expected_scores]
+    softmax = [exponential / sum(exponentials) for exponential in exponentials]
+    assert [entry["probability"] for entry in entries] == pytest.approx(softmax, abs=1e-6)
 
 
 def test_v1_finds_the_best_of_all_spans(examples: TokenizedExamples, questions: list[SquadQuestion]) -> None:
   rng = np.random.default_rng(0)
-  order = np.arange(examples.num_examples)
-  assert examples.num_examples > 2 * len(questions)
-  starts, ends = rng.standard_normal((2, len(order), 40)).astype(np.float32) * 3
-  outputs = {EXAMPLE_INDEX: order, "start_logits": starts, "end_logits": ends}
+  num_windows = examples.num_examples
+  assert num_windows > 2 * len(questions)
+  start_logits, end_logits = rng.standard_normal((2, num_windows, MAX_SEQ_LENGTH)).astype(np.float32) * 3
+  outputs = {EXAMPLE_INDEX: np.arange(num_windows), "start_logits": start_logits, "end_logits": end_logits}
   expected = {}
   for question in questions:
-    windows = np.flatnonzero(examples.labels["question_index"] == question.index)
-    scored_texts = [
-      (float(starts[window, i] + ends[window, j]), text_of(examples, questions, window, (i, j)))
-      for window in windows
-      for i, j in allowed_spans(examples, window)
-    ]
+    scored_texts = []
+    for window in windows_of(question, examples):
+      for span in allowed_spans(examples, window):
+        score = float(start_logits[window, span.start] + end_logits[window, span.end])
+        scored_texts.append(ScoredText(span_text(examples, questions, window, span), score))
     expected[question.id] = best_texts(scored_texts, 6)
-  predictions = predictions_v1(questions, outputs, examples, n_best_size=6, max_answer_length=MAX_LENGTH)
+  predictions = predictions_v1(questions, outputs, examples, n_best_size=6, max_answer_length=MAX_ANSWER_LENGTH)
   assert_same_answers(predictions, expected, "logit")
-  assert predictions.answers() == {question: entries[0][0] for question, entries in expected.items()}
+  assert predictions.answers() == {question: answers[0].text for question, answers in expected.items()}
   for question in questions:
     assert predictions.answers()[question.id] in question.paragraph.context
+
+
+def outputs_of_v1(end_logits: dict[int, float], start: int) -> dict[str, np.ndarray]:
+  """Makes the outputs of v1 for one window whose answers start at `start`. end_logits: position of the end -> logit."""
+  starts, ends = np.full((2, 1, MAX_SEQ_LENGTH), -99, np.float32)
+  starts[0, start] = 0
+  for end, logit in end_logits.items():
+    ends[0, end] = logit
+  return {EXAMPLE_INDEX: np.zeros(1, int), "start_logits": starts, "end_logits": ends}
+
+
+def outputs_of_v2(end_log_probs: dict[int, float], start: int) -> dict[str, np.ndarray]:
+  """Makes the outputs of v2, with the same scores as outputs_of_v1."""
+  return {
+    EXAMPLE_INDEX: np.zeros(1, int),
+    "start_log_probs": np.zeros([1, 1], np.float32),
+    "start_positions": np.array([[start]]),
+    "end_log_probs": np.array([[list(end_log_probs.values())]], np.float32),
+    "end_positions": np.array([[list(end_log_probs)]]),
+    "null_logits": np.zeros(1, np.float32),
+  }
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_token_of_one_space_is_not_part_of_an_answer(spm_model: str, version: int) -> None:
   """Before an unknown character there is a token ▁. So two spans give the answer "letter", which counts once."""
-  questions = [SquadQuestion("q", 0, "what?", SquadParagraph("t", "nobody sold the letter \u6771"))]
-  examples = SquadFeaturizer(TokenizerConfig(spm_model), 40, 12, 11)(questions)
+  context = "nobody sold the letter \u6771"
+  questions = [SquadQuestion("q", 0, "what?", SquadParagraph("t", context))]
+  examples = make_examples(spm_model, questions)
   space = int(np.flatnonzero(examples.input_ids == Tokenizer(spm_model).pieces.index("▁"))[-1])
   assert examples.input_ids[space + 1 :].tolist() == [UNK_ID, SEP_ID]
-  first = int(np.flatnonzero(examples.token_features[CHAR_STARTS] == 16)[0])
-  scores = {(first, space): 3.0, (first, space - 1): 2.0, (first, space + 1): 1.0}
-  limits = {"n_best_size": 3, "max_answer_length": 9}
+  start = int(np.flatnonzero(examples.token_features[CHAR_STARTS] == context.index("letter"))[0])
+  # The ends give "letter" with the token of a space, "letter" without it, and "letter \u6771".
+  end_scores = {space: 3.0, space - 1: 2.0, space + 1: 1.0}
   if version == 1:
-    starts, ends = np.full((2, 1, 40), -99, np.float32)
-    starts[0, first] = 0
-    for (_, end), score in scores.items():
-      ends[0, end] = score
-    outputs = {EXAMPLE_INDEX: np.zeros(1, int), "start_logits": starts, "end_logits": ends}
-    predictions = predictions_v1(questions, outputs, examples, **limits)
+    outputs = outputs_of_v1(end_scores, start)
+    predictions = predictions_v1(questions, outputs, examples, n_best_size=3, max_answer_length=9)
   else:
-    outputs = {
-      EXAMPLE_INDEX: np.zeros(1, int),
-      "start_log_probs": np.zeros([1, 1], np.float32),
-      "start_positions": np.array([[first]]),
-      "end_log_probs": np.array([[list(scores.values())]], np.float32),
-      "end_positions": np.array([[[end for _, end in scores]]]),
-      "null_logits": np.zeros(1, np.float32),
-    }
-    predictions = predictions_v2(questions, outputs, examples, **limits)
+    outputs = outputs_of_v2(end_scores, start)
+    predictions = predictions_v2(questions, outputs, examples, n_best_size=3, max_answer_length=9)
   best, second, *_ = predictions.nbest["q"]
   assert (best["text"], second["text"]) == ("letter", "letter \u6771")
+  # "letter" has the score 3, and the only other answer has 1. The score 2 does not reduce the probability.
   assert best["probability"] > math.exp(3) / (math.exp(3) + math.exp(1)) - 1e-6
   assert all(entry["text"] == entry["text"].strip() for entry in predictions.nbest["q"])
 
@@ -131,61 +178,63 @@ def test_a_token_of_one_space_is_not_part_of_an_answer(spm_model: str, version: 
 def make_beams(
   examples: TokenizedExamples, rng: np.random.Generator, num_starts: int, num_ends: int
 ) -> dict[str, np.ndarray]:
-  """Makes random beams over all 40 positions. Some of them are no part of the paragraph, or beyond a short window."""
+  """Makes random beams over all positions. Some positions are outside the paragraph, or beyond a short window."""
   shape = (examples.num_examples, num_starts)
   return {
     EXAMPLE_INDEX: np.arange(examples.num_examples),
     "start_log_probs": -rng.exponential(size=shape).astype(np.float32),
-    "start_positions": rng.integers(0, 40, shape),
+    "start_positions": rng.integers(0, MAX_SEQ_LENGTH, shape),
     "end_log_probs": -rng.exponential(size=(*shape, num_ends)).astype(np.float32),
-    "end_positions": rng.integers(0, 40, (*shape, num_ends)),
+    "end_positions": rng.integers(0, MAX_SEQ_LENGTH, (*shape, num_ends)),
     "null_logits": rng.standard_normal(examples.num_examples).astype(np.float32),
   }
 
 
 def test_v2_keeps_the_beams_that_are_allowed_spans(examples: TokenizedExamples, questions: list[SquadQuestion]) -> None:
-  outputs = make_beams(examples, np.random.default_rng(1), 2, 1)
-  expected, odds = {}, {}
+  num_starts, num_ends = 2, 1
+  outputs = make_beams(examples, np.random.default_rng(1), num_starts, num_ends)
+  expected, null_odds = {}, {}
   for question in questions:
+    windows = windows_of(question, examples)
+    null_odds[question.id] = float(outputs["null_logits"][windows].min())
     scored_texts = []
-    windows = np.flatnonzero(examples.labels["question_index"] == question.index)
-    odds[question.id] = float(min(outputs["null_logits"][window] for window in windows))
-    for window in windows:
-      spans = set(allowed_spans(examples, window))
-      for k, start in enumerate(outputs["start_positions"][window]):
-        for m, end in enumerate(outputs["end_positions"][window, k]):
-          if (start, end) in spans:
-            score = outputs["start_log_probs"][window, k] + outputs["end_log_probs"][window, k, m]
-            scored_texts.append((float(score), text_of(examples, questions, window, (start, end))))
+    for window, k, m in itertools.product(windows, range(num_starts), range(num_ends)):
+      span = Span(outputs["start_positions"][window, k], outputs["end_positions"][window, k, m])
+      if span in allowed_spans(examples, window):
+        score = float(outputs["start_log_probs"][window, k] + outputs["end_log_probs"][window, k, m])
+        scored_texts.append(ScoredText(span_text(examples, questions, window, span), score))
     expected[question.id] = best_texts(scored_texts, 4)
-  predictions = predictions_v2(questions, outputs, examples, n_best_size=4, max_answer_length=MAX_LENGTH)
+  predictions = predictions_v2(questions, outputs, examples, n_best_size=4, max_answer_length=MAX_ANSWER_LENGTH)
   assert_same_answers(predictions, expected, "log_prob")
-  assert predictions.null_odds == odds
+  assert predictions.null_odds == null_odds
   assert {len(entries) for entries in predictions.nbest.values()} > {4}  # some questions have fewer allowed beams
-  threshold = float(np.median(list(odds.values())))
-  answers = predictions.answers(threshold)
-  assert {q for q, answer in answers.items() if not answer} >= {q for q, value in odds.items() if value > threshold}
-  assert {q: a for q, a in answers.items() if a} == {
-    q: expected[q][0][0] for q, value in odds.items() if value <= threshold and expected[q]
-  }
+
+  # A question gets its best answer, unless its null odds are above the threshold or it has no allowed beam.
+  threshold = float(np.median(list(null_odds.values())))
+  expected_answers = {}
+  for question_id, odds in null_odds.items():
+    is_answered = odds <= threshold and expected[question_id]
+    expected_answers[question_id] = expected[question_id][0].text if is_answered else ""
+  assert predictions.answers(threshold) == expected_answers
 
 
 def test_only_questions_with_windows_in_the_outputs_are_answered(
   examples: TokenizedExamples, questions: list[SquadQuestion]
 ) -> None:
-  outputs = make_beams(examples, np.random.default_rng(1), 9, 8)
-  rows = np.flatnonzero(np.isin(examples.labels["question_index"], [3, 7]))
-  some_outputs = {name: values[rows] for name, values in outputs.items()}
-  part = predictions_v2(questions, some_outputs, examples, n_best_size=4, max_answer_length=MAX_LENGTH)
-  whole = predictions_v2(questions, outputs, examples, n_best_size=4, max_answer_length=MAX_LENGTH)
-  assert list(part.nbest) == ["q3", "q7"]
-  assert all(part.nbest[question] == whole.nbest[question] for question in part.nbest)
+  outputs = make_beams(examples, np.random.default_rng(1), num_starts=9, num_ends=8)
+  windows = np.flatnonzero(np.isin(examples.labels["question_index"], [3, 7]))
+  outputs_of_two_questions = {name: array[windows] for name, array in outputs.items()}
+  limits = {"n_best_size": 4, "max_answer_length": MAX_ANSWER_LENGTH}
+  answers_of_two = predictions_v2(questions, outputs_of_two_questions, examples, **limits).nbest
+  answers_of_all = predictions_v2(questions, outputs, examples, **limits).nbest
+  assert list(answers_of_two) == ["q3", "q7"]
+  assert answers_of_two == {"q3": answers_of_all["q3"], "q7": answers_of_all["q7"]}
 
 
 def test_a_paragraph_without_tokens_has_no_answer(spm_model: str) -> None:
   questions = [SquadQuestion("q", 0, "what?", SquadParagraph("t", " \n"))]
-  examples = SquadFeaturizer(TokenizerConfig(spm_model), 40, 12, 11)(questions)
-  logits = np.zeros((1, 40), np.float32)
+  examples = make_examples(spm_model, questions)
+  logits = np.zeros((1, MAX_SEQ_LENGTH), np.float32)
   outputs = {EXAMPLE_INDEX: np.zeros(1, int), "start_logits": logits, "end_logits": logits}
   predictions = predictions_v1(questions, outputs, examples, n_best_size=3, max_answer_length=5)
   assert (predictions.nbest, predictions.answers()) == ({"q": []}, {"q": ""})
@@ -223,18 +272,20 @@ def test_different_questions_or_versions_are_not_averaged() -> None:
 def test_the_official_files_are_written_and_read(tmp_path: Path) -> None:
   predictions = SquadPredictions({"a": [make_entry("é", 1.0)], "b": [make_entry("w", 1.0)]}, {"a": -1.0, "b": 0.5})
   paths = squad_predictions.write(str(tmp_path), "", predictions, 0.0)
-  names = ["predictions.json", "nbest_predictions.json", "null_odds.json"]
-  assert [Path(path).name for path in paths] == names
-  assert [json.loads((tmp_path / name).read_text()) for name in names] == [
-    {"a": "é", "b": ""}, predictions.nbest, {"a": -1.0, "b": 0.5}
-  ]  # fmt: skip
+  expected_contents = {
+    "predictions.json": {"a": "é", "b": ""},
+    "nbest_predictions.json": predictions.nbest,
+    "null_odds.json": {"a": -1.0, "b": 0.5},
+  }
+  assert [Path(path).name for path in paths] == list(expected_contents)
+  for name, content in expected_contents.items():
+    assert json.loads((tmp_path / name).read_text()) == content
   assert squad_predictions.read(str(tmp_path), "") == predictions
-  v1 = SquadPredictions({"a": []})
-  assert [Path(p).name for p in squad_predictions.write(str(tmp_path), "dev", v1, 0.0)] == [
-    "predictions_dev.json",
-    "nbest_predictions_dev.json",
-  ]
-  assert squad_predictions.read(str(tmp_path), "dev") == v1
+  # Predictions for v1.1 have no null odds.
+  v1_predictions = SquadPredictions({"a": []})
+  paths = squad_predictions.write(str(tmp_path), "dev", v1_predictions, 0.0)
+  assert [Path(path).name for path in paths] == ["predictions_dev.json", "nbest_predictions_dev.json"]
+  assert squad_predictions.read(str(tmp_path), "dev") == v1_predictions
   (tmp_path / "nbest_predictions_dev.json").write_text('{"a": [{"text": "x"}]}')
   with pytest.raises(UserError, match=r"nbest_predictions_dev\.json: \$\.a\[0\] lacks 'probability': predict again"):
     squad_predictions.read(str(tmp_path), "dev")

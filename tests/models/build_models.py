@@ -1,4 +1,4 @@
-"""Builds models with given weights, for tests."""
+"""Builds models with given weights, for tests of models, weights, training, export and parity."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from albert.models.encoder import Encoder
 from albert.models.heads import PretrainingModel
 
 
-def assign(variables: Mapping[str, tf.Variable], weights: Mapping[str, np.ndarray]) -> None:
-  """Assigns a weight to each variable. The names must be the same."""
+def assign_weights(variables: Mapping[str, tf.Variable], weights: Mapping[str, np.ndarray]) -> None:
+  """Assigns a weight to each variable. Both arguments must have the same names."""
   assert set(variables) == set(weights)
   for name, variable in variables.items():
     variable.assign(weights[name])
 
 
-def pretraining_model(config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None) -> PretrainingModel:
+def build_pretraining_model(config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None) -> PretrainingModel:
   """Builds a pretraining model, with random weights if none are given."""
   model = PretrainingModel(config)
   ids = tf.zeros([1, 2], tf.int32)
   model({"input_ids": ids, "input_mask": ids, "segment_ids": ids, "masked_lm_positions": ids[:, :1]})
   if weights is not None:
-    assign(model.named_weights(), weights)
+    assign_weights(model.named_weights(), weights)
   return model
 
 
-def encoder(config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None) -> Encoder:
+def build_encoder(config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None) -> Encoder:
   """Builds an encoder, with random weights if none are given."""
   model = Encoder(config)
   ids = tf.zeros([1, 2], tf.int32)
   model({"input_ids": ids, "input_mask": ids, "segment_ids": ids})
   if weights is not None:
-    assign(model.named_weights(), weights)
+    assign_weights(model.named_weights(), weights)
   return model

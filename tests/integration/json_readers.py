@@ -1,0 +1,137 @@
+"""Functions that read the JSON of tests/integration/json_files.py, where one call of the code is not enough.
+
+The argument of each `read_...` is a directory that holds the file.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import types
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albert.config.run import PretrainingConfig
+from albert.config.stages import read_stages
+from albert.data import feature_cache
+from albert.errors import UserError
+from albert.io.records import RecordWriter
+from albert.predict.requests import JSON, RequestParser
+from albert.settings.sources import Settings
+from albert.tasks.glue.labels import parse_labels
+from albert.training import cluster
+from albert.weights.files import open_weights
+from data_prep.conversion.parts import PartTask
+from data_prep.readers.settings import ReadingSettings
+from data_prep.runners.job import Job
+from data_prep.runners.workspace import Workspace
+from data_prep.settings import PreparationSettings
+from data_prep.sorting.spills import _MAGIC
+from data_prep.text_checks import check_head
+from tests.synthetic import TINY_MODEL
+
+
+def spill_footer(data: bytes) -> bytes:
+  """Returns a spill of data preparation that consists only of its footer, which is `data`."""
+  return data + struct.pack("<QQ", len(data), zlib.crc32(data)) + _MAGIC
+
+
+def json_line(data: bytes) -> bytes:
+  return data.replace(b"\n", b" ") + b"\n"
+
+
+def json_line_without_blanks(data: bytes) -> bytes:
+  """Returns a line of a file whose blank lines are skipped. An empty content becomes a list, which is no valid line."""
+  return data.strip() or b"[]"
+
+
+def read_value(directory: Path) -> str:
+  """Returns JSON that is not in a file, as the command line or the environment gives it."""
+  return (directory / "value").read_bytes().decode("utf-8", "surrogateescape")
+
+
+def read_cached_features(directory: Path) -> None:
+  """Reads a cache of features that consists only of its last record. The missing records are no error here."""
+  footer = (directory / "footer").read_bytes()
+  with RecordWriter(str(directory / "x.tfrecord")) as writer:
+    writer.write(feature_cache._FOOTER + footer)
+  try:
+    feature_cache._read(str(directory / "x.tfrecord"))
+  except UserError as error:
+    if "records are missing" not in str(error):
+      raise
+
+
+def read_settings(directory: Path) -> None:
+  settings = Settings("race", {"output_dir": str(directory)})
+  settings.run_config()
+  settings.model_config()
+  settings.data_config()
+
+
+def read_settings_of_several_runs(directory: Path) -> None:
+  """Reads runs.json. The error that asks for one of the runs shows that it was read."""
+  try:
+    Settings("race", {"output_dir": str(directory), "do_eval": True})
+  except UserError as error:
+    if not str(error).endswith("/run-1"):
+      raise
+
+
+def read_tf_config(directory: Path) -> None:
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setitem(os.environ, "TF_CONFIG", read_value(directory))
+    cluster.process_addresses()
+
+
+def read_stages_value(directory: Path) -> None:
+  read_stages(PretrainingConfig(stages=read_value(directory)), TINY_MODEL)
+
+
+def read_labels(directory: Path) -> None:
+  parse_labels(read_value(directory))
+
+
+def read_request(directory: Path) -> None:
+  fields = [{"name": "text", "meaning": "m", "is_list": False}]
+  RequestParser(fields, JSON, "requests").parse(2, (directory / "value").read_bytes())
+
+
+def read_safetensors(directory: Path) -> None:
+  """Reads the index of shards. The missing shards are no error here."""
+  try:
+    open_weights(str(directory))
+  except UserError as error:
+    if "which is missing" not in str(error):
+      raise
+
+
+def make_workspace(directory: Path) -> Workspace:
+  """Makes the workspace of a job of data preparation."""
+  job = Job(inputs=("a.txt",), output_dir=str(directory), spm_model_file="m", settings=PreparationSettings())
+  workspace = Workspace(job, "ab")
+  workspace.path = str(directory)
+  return workspace
+
+
+def make_part(path: str) -> PartTask:
+  """Makes a part of the conversion to text, without sources."""
+  return PartTask((), ReadingSettings(), path, 0)
+
+
+def find_json_in_text(directory: Path) -> str:
+  """Checks whether a text file holds JSON. Returns the error, or the path if there is none. Both contain the path."""
+  try:
+    check_head(str(directory / "a.txt"), (directory / "a.txt").read_bytes())
+  except UserError as error:
+    return str(error)
+  return str(directory / "a.txt")
+
+
+def questions_reader(module: types.ModuleType, **options: Any) -> Callable[[Path], Any]:
+  """Returns a function that reads the only file of a directory with `read_questions` of a module."""
+  return lambda directory: module.read_questions([str(next(directory.iterdir()))], **options)
