@@ -1,13 +1,13 @@
-"""Compares the runners of data preparation on the same text: seconds, memory, and whether all files are the same.
+"""Compares the runners of data preparation on the same text: their time, their memory, and the files that they write.
 
   PYTHONPATH=. python benchmarks/bench_runners.py --input_file='text/*.txt' --spm_model_file=30k.model \
     --runner=local --runner=beam=.venv-beam/bin/python --runner=ray=.venv-ray/bin/python -- --document=file
 
-Each --runner is a name and, if it needs another environment, its Python. Words after -- are flags of
-data_prep.create_pretraining_data for all runners. The runners take turns, --repeats times. The table shows the shortest
-and the longest time from the start of the command to its end, and the processor time of all processes of the command.
-The latter hardly depends on what else the machine does. It also shows the greatest sum of the resident memory of these
-processes, and that of a single one. Processor time and memory are sampled twice a second.
+Each --runner is a name and, if the runner needs another environment, the Python of that environment. Words after -- are
+flags of data_prep.create_pretraining_data for all runners. The runners take turns, --repeats times. The table shows the
+shortest and the longest time of a command, and the processor time of all its processes, which hardly depends on what
+else the machine does. It also shows the peak memory of all processes together, and of a single process. Processor time
+and memory are sampled twice a second.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _SECONDS_BETWEEN_SAMPLES = 0.5
 
 
 class Measurement(NamedTuple):
-  """One command.
+  """The measurement of one command.
 
   Attributes:
-    seconds: wall time.
+    seconds: time from the start of the command to its end.
     processor_seconds: processor time of all its processes.
     total_mb: greatest resident memory of all its processes together, in MB. Shared pages count for each process.
     process_mb: greatest resident memory of one of its processes, in MB.
@@ -48,30 +48,33 @@ class Measurement(NamedTuple):
 
 
 class _Sample(NamedTuple):
-  """A process: its resident memory in MB, and its processor time in seconds."""
+  """The resident memory of a process in MB, and the processor time in seconds that it has used so far."""
 
   resident_mb: float
   processor_seconds: float
 
 
-def _sample(pid: int) -> dict[int, _Sample]:
-  """Returns samples of a process and its descendants."""
-  ticks, page_size = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-  parents: dict[int, int] = {}
+def _sample_processes(pid: int) -> dict[int, _Sample]:
+  """Returns samples of a process and its descendants, by their process ids."""
+  ticks_per_second, page_size = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+  children: dict[int, list[int]] = {}  # of each process
   samples: dict[int, _Sample] = {}
   for path in Path("/proc").glob("[0-9]*/stat"):
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # the process has ended meanwhile
+      # The fields after the name, which is in parentheses: state, ppid, ..., utime, stime, ..., rss.
       fields = path.read_text().rpartition(")")[2].split()
-      process = int(path.parent.name)
-      parents[process] = int(fields[1])
-      samples[process] = _Sample(int(fields[21]) * page_size / 1e6, (int(fields[11]) + int(fields[12])) / ticks)
-  found = [pid]
-  for parent in found:
-    found += [child for child, of in parents.items() if of == parent]
-  return {process: samples[process] for process in found if process in samples}
+      parent, utime, stime, rss = (int(fields[index]) for index in (1, 11, 12, 21))
+      child = int(path.parent.name)
+      children.setdefault(parent, []).append(child)
+      samples[child] = _Sample(rss * page_size / 1e6, (utime + stime) / ticks_per_second)
+  family = [pid]
+  for parent in family:
+    family += children.get(parent, [])
+  return {process: samples[process] for process in family if process in samples}
 
 
-def _digest(directory: Path) -> str:
+def _hash_files(directory: Path) -> str:
+  """Returns a hash of the names and contents of all files in a directory."""
   digest = hashlib.sha256()
   for path in sorted(directory.iterdir()):
     digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -110,12 +113,12 @@ def measure(runner: str, python: str, options: argparse.Namespace) -> Measuremen
       environment = {**os.environ, "PYTHONPATH": str(ROOT)}
       command = _command(runner, python, str(output_dir), options)
       process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
-      total, single = 0.0, 0.0
+      total_mb, process_mb = 0.0, 0.0
       processor_seconds: dict[int, float] = {}  # of each process
       while process.poll() is None:
-        samples = _sample(process.pid)
+        samples = _sample_processes(process.pid)
         sizes = [sample.resident_mb for sample in samples.values()]
-        total, single = max(total, sum(sizes)), max([single, *sizes])
+        total_mb, process_mb = max(total_mb, sum(sizes)), max([process_mb, *sizes])
         processor_seconds |= {pid: sample.processor_seconds for pid, sample in samples.items()}
         with contextlib.suppress(subprocess.TimeoutExpired):
           process.wait(_SECONDS_BETWEEN_SAMPLES)
@@ -123,7 +126,7 @@ def measure(runner: str, python: str, options: argparse.Namespace) -> Measuremen
       if process.returncode:
         log.seek(0)
         sys.exit(f"{' '.join(command)} failed:\n{log.read().decode()[-2000:]}")
-    return Measurement(seconds, sum(processor_seconds.values()), total, single, _digest(output_dir))
+    return Measurement(seconds, sum(processor_seconds.values()), total_mb, process_mb, _hash_files(output_dir))
 
 
 def _parse_flags() -> argparse.Namespace:
@@ -143,10 +146,13 @@ def _parse_flags() -> argparse.Namespace:
 
 def main() -> None:
   options = _parse_flags()
-  runners = {name: python or sys.executable for name, _, python in (text.partition("=") for text in options.runner)}
-  results: dict[str, list[Measurement]] = {name: [] for name in runners}
+  pythons = {}  # of each runner
+  for text in options.runner:
+    name, _, python = text.partition("=")
+    pythons[name] = python or sys.executable
+  results: dict[str, list[Measurement]] = {name: [] for name in pythons}
   for _ in range(options.repeats):
-    for name, python in runners.items():
+    for name, python in pythons.items():
       results[name].append(measure(name, python, options))
       load = os.getloadavg()[0]
       print(f"{name}: {results[name][-1]}, load average {load:.1f}", file=sys.stderr, flush=True)
@@ -157,11 +163,11 @@ def main() -> None:
   print("|---|---|---|---|---|---|")
   for name, measured in results.items():
     seconds = sorted(result.seconds for result in measured)
-    processor = sorted(result.processor_seconds for result in measured)
-    total, single = (max(column) for column in zip(*((r.total_mb, r.process_mb) for r in measured), strict=True))
+    processor_seconds = sorted(result.processor_seconds for result in measured)
+    total_mb, process_mb = max(result.total_mb for result in measured), max(result.process_mb for result in measured)
     print(
-      f"| {name} | {seconds[0]:.0f} to {seconds[-1]:.0f} | {processor[0]:.0f} to {processor[-1]:.0f} | "
-      f"{total:.0f} MB | {single:.0f} MB | {measured[0].digest[:16]} |"
+      f"| {name} | {seconds[0]:.0f} to {seconds[-1]:.0f} | {processor_seconds[0]:.0f} to {processor_seconds[-1]:.0f} | "
+      f"{total_mb:.0f} MB | {process_mb:.0f} MB | {measured[0].digest[:16]} |"
     )
   if len(digests) > 1:
     sys.exit("the files differ")

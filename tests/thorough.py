@@ -1,4 +1,4 @@
-"""Marks cases of parametrized tests as thorough: `make test` leaves them out, and `make test-thorough` runs them."""
+"""Marks some cases of parametrized tests as thorough: `make test` leaves them out, `make test-thorough` runs them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def thorough_except(fast: Collection[Any], cases: Iterable[Any]) -> list[Any]:
-  """Marks all cases but some as thorough.
+  """Marks all cases as thorough except those that are fast.
 
   Args:
     fast: the cases that stay without a marker. Each must be one of `cases`.
@@ -20,8 +20,8 @@ def thorough_except(fast: Collection[Any], cases: Iterable[Any]) -> list[Any]:
   """
   cases = list(cases)
   assert all(case in cases for case in fast), (fast, cases)
-  values = [case if isinstance(case, tuple) else (case,) for case in cases]
-  return [
-    case if case in fast else pytest.param(*value, marks=pytest.mark.thorough)
-    for case, value in zip(cases, values, strict=True)
-  ]
+  marked = []
+  for case in cases:
+    parameters = case if isinstance(case, tuple) else (case,)
+    marked.append(case if case in fast else pytest.param(*parameters, marks=pytest.mark.thorough))
+  return marked

@@ -1,4 +1,4 @@
-"""A program `python` for the tests that run a document's commands: it adds flags which make the commands small."""
+"""Runs the commands of documents with added flags, which make the commands small. The tests of documents use it."""
 
 from __future__ import annotations
 
@@ -13,30 +13,42 @@ from tests.docs.blocks import ROOT
 
 
 def write_python(path: Path, added_flags: Mapping[str, str]) -> None:
-  """Writes a program that calls Python with more flags. It ends with an error for a command that is not known.
+  """Writes a program `python` that adds flags to the command it runs. Commands without an entry are errors.
 
   Args:
     path: the file to write.
-    added_flags: script ("run_squad.py") or module ("albert.export") -> flags, separated by spaces. They come last, and
-      the last value of a flag counts.
+    added_flags: script ("run_squad.py") or module ("albert.export") -> flags, separated by spaces. They are added at
+      the end, and the last value of a flag counts.
   """
   cases = "".join(f'  "{name}"|"-m {name}") set -- "$@" {flags} ;;\n' for name, flags in added_flags.items())
   path.parent.mkdir(parents=True, exist_ok=True)
-  path.write_text(
-    f'#!/bin/sh\ncase "$1 $2" in -m*) command="$1 $2" ;; *) command="$1" ;; esac\ncase "$command" in\n{cases}'
-    f'  *) echo "there are no flags for $command" >&2; exit 1 ;;\nesac\nexec {shlex.quote(sys.executable)} "$@"\n'
-  )
+  path.write_text(f"""#!/bin/sh
+case "$1 $2" in
+  -m*) command="$1 $2" ;;
+  *) command="$1" ;;
+esac
+case "$command" in
+{cases}  *) echo "there are no flags for $command" >&2; exit 1 ;;
+esac
+exec {shlex.quote(sys.executable)} "$@"
+""")
   path.chmod(0o755)
 
 
-def run_block(text: str, directory: Path, programs: Path) -> str:
-  """Runs a block of shell commands in a directory, and returns what they print. Programs of a folder come first."""
+def run_block(text: str, directory: Path, bin_dir: Path) -> str:
+  """Runs a block of shell commands, and returns what they print.
+
+  Args:
+    text: the commands.
+    directory: the current directory of the commands.
+    bin_dir: a folder of programs, which is searched before the folders of PATH.
+  """
   environment = os.environ | {
-    "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+    "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}",
     "PYTHONPATH": str(ROOT),
     "TF_CPP_MIN_LOG_LEVEL": "3",
   }
   command = ["bash", "-c", f"set -euo pipefail\n{text}"]
-  finished = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
-  assert finished.returncode == 0, f"{text}\n{finished.stderr}"
-  return finished.stdout
+  result = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+  assert result.returncode == 0, f"{text}\n{result.stderr}"
+  return result.stdout

@@ -1,4 +1,4 @@
-"""The commands of docs/wikipedia_and_books.md run as printed, on small files in the forms that the guide names."""
+"""The commands of docs/wikipedia_and_books.md run as they are printed there, on small files of the same forms."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ PRETRAINING_FLAGS = (
   "--model=albert_tiny --vocab_size=200 --train_batch_size=4 --gradient_accumulation_steps=2 --num_train_steps=10 "
   "--num_warmup_steps=1 --save_checkpoints_steps=5 --eval_every_steps=5 --max_eval_steps=1"
 )
+# Script or module -> flags that are added to its commands, to make them small.
 ADDED_FLAGS = {
   "data_prep.split_text": "--num_processes=2",
   "data_prep.train_vocab": "--vocab_size=200",
@@ -27,7 +28,15 @@ ADDED_FLAGS = {
 
 
 def _write_dump_and_book(wiki: Path, dump_name: str, books: Path, num_documents: int, seed: int) -> None:
-  """Makes a folder with a dump and a folder with a book. Another seed gives other sentences."""
+  """Writes a folder with a dump of Wikipedia, and a folder with a book.
+
+  Args:
+    wiki: the folder of the dump.
+    dump_name: the name of the dump's file.
+    books: the folder of the book.
+    num_documents: number of articles, and of chapters.
+    seed: gives the sentences.
+  """
   for folder in (wiki, books):
     folder.mkdir()
   articles = english_like_documents(num_documents, seed)
@@ -39,15 +48,14 @@ def _write_dump_and_book(wiki: Path, dump_name: str, books: Path, num_documents:
 
 
 @pytest.mark.slow
-def test_commands_run_as_printed(tmp_path: Path) -> None:
+def test_the_commands_of_the_guide_run_as_printed(tmp_path: Path) -> None:
   for script in ROOT.glob("run_*.py"):
     (tmp_path / script.name).symlink_to(script)
   (tmp_path / "configs").symlink_to(ROOT / "configs")
   write_archive(tmp_path / "glue_data", ["MRPC"], num_rows=10)
-  for suffix, part, num_documents, seed in (("", "1.xml-p1p41242", 40, 1), ("_eval", "27.xml-p9p10", 10, 5)):
-    dump_name = f"enwiki-20261101-pages-articles-multistream{part}.bz2"
-    wiki, books = tmp_path / f"wiki{suffix}", tmp_path / f"books{suffix}"
-    _write_dump_and_book(wiki, dump_name, books, num_documents, seed)
+  dump_name = "enwiki-20261101-pages-articles-multistream"
+  _write_dump_and_book(tmp_path / "wiki", f"{dump_name}1.xml-p1p41242.bz2", tmp_path / "books", 40, seed=1)
+  _write_dump_and_book(tmp_path / "wiki_eval", f"{dump_name}27.xml-p9p10.bz2", tmp_path / "books_eval", 10, seed=5)
   write_python(tmp_path / "bin" / "python", ADDED_FLAGS)
   guide = ROOT / "docs" / "wikipedia_and_books.md"
   texts = [block.text for block in blocks(guide) if block.language == "sh" and "pip install" not in block.text]
@@ -57,7 +65,6 @@ def test_commands_run_as_printed(tmp_path: Path) -> None:
   stages = json.loads((tmp_path / "pretrained" / "config.json").read_text())["stages"]
   assert [stage["max_seq_length"] for stage in stages] == [128, 512]
   assert (tmp_path / "pretrained" / "curves.png").exists()
-  assert {"masked_lm_accuracy", "sentence_order_accuracy"} <= set(
-    json.loads((tmp_path / "pretrained" / "eval_results.json").read_text())
-  )
+  results = json.loads((tmp_path / "pretrained" / "eval_results.json").read_text())
+  assert {"masked_lm_accuracy", "sentence_order_accuracy"} <= set(results)
   assert "accuracy" in json.loads((tmp_path / "mrpc" / "eval_results.json").read_text())
