@@ -122,9 +122,9 @@ class TrialRecorder:
     self.path = path
     self.trials: dict[tuple[Program, str], dict[int, search.Trial]] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-      values = json.loads(line)
-      key = Program(**values["program"]), values["chip"]
-      self.trials.setdefault(key, {})[values["batch_size"]] = values["trial"]
+      recorded = json.loads(line)
+      key = Program(**recorded["program"]), recorded["chip"]
+      self.trials.setdefault(key, {})[recorded["batch_size"]] = recorded["trial"]
     self._lowering = Worker("benchmarks.tpu.lowering")
     self._compiler = Worker("benchmarks.tpu.compiler")
     self._lowered: dict[int, dict[str, Any]] = {}  # batch size -> result of lowering the present program
@@ -150,9 +150,9 @@ class TrialRecorder:
       while (batch := self._next_batch(program, chip)) is not None:
         trial = self._compile(program, chip, batch, directory)
         trials[batch] = trial
-        values = {"program": dataclasses.asdict(program), "chip": chip, "batch_size": batch, "trial": trial}
+        record = {"program": dataclasses.asdict(program), "chip": chip, "batch_size": batch, "trial": trial}
         with self.path.open("a", encoding="utf-8") as file:
-          file.write(json.dumps(values) + "\n")
+          file.write(json.dumps(record) + "\n")
         print(report.format_trial(program, chip, batch, trial), flush=True)
 
   def _next_batch(self, program: Program, chip: str) -> int | None:

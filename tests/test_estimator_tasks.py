@@ -27,9 +27,11 @@ pytestmark = pytest.mark.usefixtures("all_steps_eager")
 @pytest.fixture(scope="module")
 def settings(spm_model: str) -> dict[str, Any]:
   """The settings of a quick training of a tiny model."""
-  pieces = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+  vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   return {
-    "model": dataclasses.replace(TINY_MODEL, vocab_size=pieces, max_position_embeddings=64, hidden_dropout_prob=0.1),
+    "model": dataclasses.replace(
+      TINY_MODEL, vocab_size=vocab_size, max_position_embeddings=64, hidden_dropout_prob=0.1
+    ),
     "spm_model_file": spm_model,
     "from_scratch": True,
     "num_train_steps": 2,

@@ -85,8 +85,8 @@ def test_help_of_finetuning_shows_no_default_of_pretraining():
 
 def test_help_shows_the_settings_of_the_run_in_output_dir(tmp_path):
   (tmp_path / "checkpoints" / "step-7").mkdir(parents=True)
-  values = {"task": "race", "optimizer": {"learning_rate": 0.25}, "train": {"num_train_steps": 7}}
-  (tmp_path / "config.json").write_text(json.dumps(values))
+  run_config = {"task": "race", "optimizer": {"learning_rate": 0.25}, "train": {"num_train_steps": 7}}
+  (tmp_path / "config.json").write_text(json.dumps(run_config))
   assert shown_defaults("race", output_dir=str(tmp_path))["learning_rate"] == "0.25"
   page = script_help.make_page("race", {"output_dir": str(tmp_path)})
   assert f"Defaults are the values of the run in {tmp_path}." in page.notes

@@ -33,9 +33,9 @@ def test_a_saved_manifest_can_be_loaded(tmp_path: Path) -> None:
   MANIFEST.save(str(tmp_path))
   assert Manifest.load(str(tmp_path)) == MANIFEST
   assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
-  values = json.loads((tmp_path / "manifest.json").read_text())
-  assert values["num_examples"] == MANIFEST.num_examples == 21
-  assert values["shards"][1] == {"file": "x-1", "examples": 12, "bytes": 130, "sha256": "bb"}
+  manifest_json = json.loads((tmp_path / "manifest.json").read_text())
+  assert manifest_json["num_examples"] == MANIFEST.num_examples == 21
+  assert manifest_json["shards"][1] == {"file": "x-1", "examples": 12, "bytes": 130, "sha256": "bb"}
 
 
 def test_the_fraction_of_unknown_tokens_is_optional(tmp_path: Path) -> None:
@@ -43,9 +43,9 @@ def test_the_fraction_of_unknown_tokens_is_optional(tmp_path: Path) -> None:
   with_unknown_tokens.save(str(tmp_path))
   assert Manifest.load(str(tmp_path)) == with_unknown_tokens
   assert with_unknown_tokens.unknown_share == 27 / 900
-  values = json.loads((tmp_path / "manifest.json").read_text())
-  del values["num_unknown_tokens"], values["checksum"]  # as older versions wrote it
-  (tmp_path / "manifest.json").write_text(json.dumps(values))
+  manifest_json = json.loads((tmp_path / "manifest.json").read_text())
+  del manifest_json["num_unknown_tokens"], manifest_json["checksum"]  # as older versions wrote it
+  (tmp_path / "manifest.json").write_text(json.dumps(manifest_json))
   old_manifest = Manifest.load(str(tmp_path))
   assert old_manifest == MANIFEST
   assert old_manifest.unknown_share is None
@@ -59,24 +59,30 @@ def test_a_file_that_is_no_manifest_is_refused(tmp_path: Path, text: str) -> Non
     Manifest.load(str(tmp_path))
 
 
+def move_an_example(manifest_json: dict[str, Any]) -> None:
+  """Changes the counts of both shards, but not the number of all examples."""
+  manifest_json["shards"][0]["examples"] = 10
+  manifest_json["shards"][1]["examples"] = 11
+
+
 @pytest.mark.parametrize(
   "change",
   [
-    lambda values: values["settings"].update(sentence_prediction="nsp"),
-    lambda values: values.update(vocab_size=values["vocab_size"] + 1),
-    lambda values: (values["shards"][0].update(examples=10), values["shards"][1].update(examples=11)),
-    lambda values: values["shards"].reverse(),
-    lambda values: values.update(shards=[], num_examples=0),
+    lambda manifest_json: manifest_json["settings"].update(sentence_prediction="nsp"),
+    lambda manifest_json: manifest_json.update(vocab_size=manifest_json["vocab_size"] + 1),
+    move_an_example,
+    lambda manifest_json: manifest_json["shards"].reverse(),
+    lambda manifest_json: manifest_json.update(shards=[], num_examples=0),
   ],
 )
 def test_a_manifest_that_was_edited_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
   MANIFEST.save(str(tmp_path))
   path = tmp_path / "manifest.json"
-  values = json.loads(path.read_text())
-  path.write_text(json.dumps(values))
+  manifest_json = json.loads(path.read_text())
+  path.write_text(json.dumps(manifest_json))
   assert Manifest.load(str(tmp_path)) == MANIFEST  # formatting does not matter
-  change(values)
-  path.write_text(json.dumps(values))
+  change(manifest_json)
+  path.write_text(json.dumps(manifest_json))
   with pytest.raises(UserError, match=r"manifest\.json: was changed after data preparation: restore it"):
     Manifest.load(str(tmp_path))
 

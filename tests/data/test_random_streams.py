@@ -45,8 +45,8 @@ def test_to_int_below_equals_python_integers(bound: int) -> None:
 def test_draws_are_uniform_across_keys_and_counters() -> None:
   # Consecutive keys and counters, such as document offsets and steps.
   keys = random_streams.draw(random_streams.draw(0, np.arange(400)), 3)
-  values = random_streams.to_int_below(random_streams.draw(keys[:, None], np.arange(400)), 20)
-  counts = np.bincount(values.ravel(), minlength=20)
-  expected = values.size / 20
+  draws = random_streams.to_int_below(random_streams.draw(keys[:, None], np.arange(400)), 20)
+  counts = np.bincount(draws.ravel(), minlength=20)
+  expected = draws.size / 20
   chi_square = float(((counts - expected) ** 2 / expected).sum())
   assert 5 < chi_square < 45  # 19 degrees of freedom: 1 in 1000 is beyond either bound

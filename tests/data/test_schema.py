@@ -1,4 +1,4 @@
-"""The pretraining features."""
+"""The features of pretraining have the original's names, lengths, types and ranges."""
 
 from __future__ import annotations
 

@@ -152,8 +152,8 @@ def test_a_manifest_without_shards_is_refused(tmp_path: Path) -> None:
 def test_a_manifest_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
   paths = write_shards(tmp_path, SIZES)
   write_manifest(tmp_path, paths, SIZES)
-  values = json.loads((tmp_path / "manifest.json").read_text())
-  del values["shards"][1]
-  (tmp_path / "manifest.json").write_text(json.dumps(values))
+  manifest = json.loads((tmp_path / "manifest.json").read_text())
+  del manifest["shards"][1]
+  (tmp_path / "manifest.json").write_text(json.dumps(manifest))
   with pytest.raises(UserError, match=r"manifest\.json: its shards have 9 examples, not 14: not a manifest"):
     open_globs(f"{tmp_path}/*.tfrecord")

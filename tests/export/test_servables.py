@@ -202,12 +202,18 @@ def test_the_model_card_lists_the_settings_that_had_an_effect(served: ServedRun)
   assert "3125" not in card
   card = served.model_card(train=train, optimizer=optimizer | {"num_warmup_steps": 0, "scale_learning_rate": True})
   assert "| learning_rate | 6.25e-05 (learning_rate 0.001, scaled by the batch) |" in card
-  data = {"masking": "static", "masked_lm_prob": 0.0, "ngram": 0, "max_seq_length": 512}
-  card = served.model_card(task="pretraining", data=data)
+  data_settings = {"masking": "static", "masked_lm_prob": 0.0, "ngram": 0, "max_seq_length": 512}
+  card = served.model_card(task="pretraining", data=data_settings)
   assert "| max_seq_length | 512 |" in card
   assert "masked_lm_prob" not in card
-  data = {"task_name": "RTE", "label_column": "label", "num_processes": 4, "predict_file": "x.tsv", "data_dir": "glue"}
-  card = served.model_card(data=data)
+  data_settings = {
+    "task_name": "RTE",
+    "label_column": "label",
+    "num_processes": 4,
+    "predict_file": "x.tsv",
+    "data_dir": "glue",
+  }
+  card = served.model_card(data=data_settings)
   assert "| task_name | RTE |\n| data_dir | glue |\n" in card
   assert not any(name in card for name in ("label_column", "num_processes", "predict_file"))
   # write_run has written an evaluation at step 7.

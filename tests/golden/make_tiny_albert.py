@@ -69,16 +69,16 @@ def batch(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:
 def make_arrays() -> dict[str, np.ndarray]:
   """Computes all arrays of the file."""
   weights, examples = random_weights(CONFIG, 7), batch(CONFIG, 8)
-  result = Reference(CONFIG, weights).pretrain(examples)
+  computed = Reference(CONFIG, weights).pretrain(examples)
   arrays = {f"weights/{name}": value for name, value in weights.items()}
   arrays |= {f"batch/{name}": value for name, value in examples.items()}
   arrays |= {
-    "outputs/embedding_output": result.encoder.embedding_output,
-    "outputs/hidden_states": np.stack(result.encoder.hidden_states),
-    "outputs/pooled_output": result.encoder.pooled_output,
-    "outputs/masked_lm_log_probs": result.masked_lm_log_probs,
-    "outputs/sentence_log_probs": result.sentence_log_probs,
-    "outputs/losses": np.array([result.masked_lm_loss, result.sentence_loss]),
+    "outputs/embedding_output": computed.encoder.embedding_output,
+    "outputs/hidden_states": np.stack(computed.encoder.hidden_states),
+    "outputs/pooled_output": computed.encoder.pooled_output,
+    "outputs/masked_lm_log_probs": computed.masked_lm_log_probs,
+    "outputs/sentence_log_probs": computed.sentence_log_probs,
+    "outputs/losses": np.array([computed.masked_lm_loss, computed.sentence_loss]),
   }
   for name, rescale in (("lamb", True), ("adamw", False)):
     losses, final_weights = train(CONFIG, weights, examples, LEARNING_RATES, rescale=rescale)

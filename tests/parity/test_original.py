@@ -73,10 +73,10 @@ def test_the_script_makes_the_shipped_file():
 def test_the_recorded_numbers_depend_on_how_rows_are_counted_in_the_norm():
   """Otherwise the tests above would not fail if the norm were computed after the rows of a token are added up."""
   config, weights, batch = make_tiny_albert.CONFIG, golden.read_own().weights, golden.read_own().batch
-  result = Reference(config, weights).pretrain(batch)
-  squared_norms = {name: float((gradient**2).sum()) for name, gradient in result.gradients.items()}
+  computed = Reference(config, weights).pretrain(batch)
+  squared_norms = {name: float((gradient**2).sum()) for name, gradient in computed.gradients.items()}
   squared_global_norm = sum(squared_norms.values())
   assert squared_global_norm > 1  # so the gradients are clipped
-  after_adding_rows = sum(squared_norms[name] for name in result.row_squares)
-  before_adding_rows = sum(result.row_squares.values())
+  after_adding_rows = sum(squared_norms[name] for name in computed.row_squares)
+  before_adding_rows = sum(computed.row_squares.values())
   assert abs(before_adding_rows - after_adding_rows) / squared_global_norm > 1e-3

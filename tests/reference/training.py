@@ -27,7 +27,7 @@ def train(
   losses = []
   for rate in learning_rates:
     model.weights = optimizer.weights
-    result = model.pretrain(batch)
-    losses.append(result.masked_lm_loss + result.sentence_loss)
-    optimizer.step(clip_by_global_norm(result.gradients, clip_norm, result.row_squares), rate)
+    computed = model.pretrain(batch)
+    losses.append(computed.masked_lm_loss + computed.sentence_loss)
+    optimizer.step(clip_by_global_norm(computed.gradients, clip_norm, computed.row_squares), rate)
   return np.array(losses), optimizer.weights

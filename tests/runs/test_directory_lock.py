@@ -125,9 +125,9 @@ def test_a_lock_is_free_at_once_when_its_owner_on_this_host_is_killed(tmp_path, 
 
 def write_abandoned_lock(path: str) -> None:
   """Writes the lock file of an owner on another host that has ended."""
-  values = {"host": "elsewhere", "pid": 7, "command": "run_x.py", "since": "then", "host_key": "0", "token": "x"}
+  owner = {"host": "elsewhere", "pid": 7, "command": "run_x.py", "since": "then", "host_key": "0", "token": "x"}
   files.makedirs(path)
-  files.write_atomically(files.join(path, ".lock"), json.dumps(values))
+  files.write_atomically(files.join(path, ".lock"), json.dumps(owner))
 
 
 def test_a_heartbeat_that_is_not_renewed_is_stale(tmp_path, short_intervals, capsys):
@@ -164,16 +164,16 @@ def test_check_fails_in_a_process_that_lost_the_lock(tmp_path, short_intervals):
 
 def test_a_process_whose_lock_file_was_removed_stops_and_keeps_the_new_lock_file(tmp_path):
   path = str(tmp_path / "run")
-  first = DirectoryLock(path, "training")
-  first.acquire()
-  os.remove(first.path)
+  lost_lock = DirectoryLock(path, "training")
+  lost_lock.acquire()
+  os.remove(lost_lock.path)
   with pytest.raises(RunError, match=r"somebody removed .*\.lock, so another process may be training there"):
-    first.check(read=False)
-  with DirectoryLock(path, "training") as second:
+    lost_lock.check(read=False)
+  with DirectoryLock(path, "training") as new_lock:
     with pytest.raises(RunError, match="stopped without saving"):
-      first.check()
-    first.release()
-    second.check()
+      lost_lock.check()
+    lost_lock.release()
+    new_lock.check()
 
 
 def test_a_lock_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
