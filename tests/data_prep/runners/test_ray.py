@@ -271,7 +271,7 @@ def _descendants(pid: int) -> list[int]:
 
 @needs_ray
 def test_memory_of_a_worker_is_bounded(tmp_path, spm_model, capsys, runner):
-  """The greatest resident memory of a worker hardly differs between 6 and 30 MB of text."""
+  """The greatest resident memory of a worker, for 6 and for 30 MB of text."""
   documents = ["\n".join(document) for document in english_like_documents(10_000, seed=5)]
   peaks = []
   for copies in (1, 5):
