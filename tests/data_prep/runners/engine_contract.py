@@ -1,4 +1,4 @@
-"""What every engine does beside the local runner: the same files, the same errors, and repairs of finished jobs."""
+"""The contract of every engine (Beam, Ray): the same files and errors as the local runner, and repaired jobs."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def write_corpus(directory: Path) -> Path:
   """Writes three files of documents. The last file has only five documents."""
   documents = english_like_documents(420, seed=8)
   directory.mkdir()
-  for index, (first, last) in enumerate([(0, 200), (200, 415), (415, 420)]):
-    text = "".join("\n".join(document) + "\n\n" for document in documents[first:last])
+  for index, (start, end) in enumerate([(0, 200), (200, 415), (415, 420)]):
+    text = "".join("\n".join(document) + "\n\n" for document in documents[start:end])
     (directory / f"{index}.txt").write_text(text, encoding="utf-8")
   return directory
 
 
 def compress_file(path: Path) -> Path:
   """Replaces a file by a GZIP file, and returns its path."""
-  packed = path.with_name(f"{path.name}.gz")
-  packed.write_bytes(gzip.compress(path.read_bytes()))
+  gzip_path = path.with_name(f"{path.name}.gz")
+  gzip_path.write_bytes(gzip.compress(path.read_bytes()))
   path.unlink()
-  return packed
+  return gzip_path
 
 
 def make_job(
@@ -97,12 +97,13 @@ def command(corpus: Path, output: Path, spm_model: str, *flags: str, num_process
 
 
 def run_command(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-  words = command(*arguments, **options)
-  return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900)
+  """Runs the command that `command` returns for these arguments."""
+  argv = command(*arguments, **options)
+  return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900)
 
 
 class EngineContract:
-  """Tests that an engine's test class inherits. It has a fixture `runner`."""
+  """Tests that the test class of an engine inherits. The class needs a fixture `runner`, its module one `corpus`."""
 
   @pytest.mark.parametrize(
     "settings",
@@ -143,29 +144,29 @@ class EngineContract:
     inputs = tuple(map(str, form.write([*DOCUMENTS, DOCUMENTS[3]], tmp_path / "input")))
     reading = dataclasses.replace(form.settings, drop_duplicates=True)
     for runner_name, options in (("local", {}), ("other", {"runner": runner})):
-      made = dataclasses.replace(make_job(tmp_path, runner_name, [], spm_model), inputs=inputs, reading=reading)
-      assert prepare(made, **options).reading["dropped"]["duplicate"]["documents"] == 1
+      job = dataclasses.replace(make_job(tmp_path, runner_name, [], spm_model), inputs=inputs, reading=reading)
+      assert prepare(job, **options).reading["dropped"]["duplicate"]["documents"] == 1
     assert contents(tmp_path / "local") == contents(tmp_path / "other")
 
   def test_a_bad_record_gives_the_error_of_the_local_runner(self, tmp_path, spm_model, runner):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "One. Two."}\n{"body": 1}\n')
-    lines = []
+    messages = []
     for name, options in (("local", {}), ("other", {"runner": runner})):
       with pytest.raises(UserError, match=r"a\.jsonl, line 2: no field 'text'") as caught:
         prepare(make_job(tmp_path, name, [path], spm_model), **options)
-      lines.append(str(caught.value))
-    assert lines[0] == lines[1]
+      messages.append(str(caught.value))
+    assert messages[0] == messages[1]
 
   @pytest.mark.parametrize("case", BAD_INPUT)
   def test_bad_input_gives_the_error_of_the_local_runner(self, tmp_path, spm_model, runner, case):
     text, settings, message = BAD_INPUT[case]
     path = tmp_path / "0.txt"
     path.write_bytes(text)
-    lines = []
+    messages = []
     for name, options in (("local", {}), ("other", {"runner": runner})):
       with pytest.raises(UserError, match=message) as caught:
         prepare(make_job(tmp_path, name, [path], spm_model, **settings), **options)
-      lines.append(str(caught.value))
+      messages.append(str(caught.value))
       assert all(path.name.startswith(".preparation-") for path in (tmp_path / name).iterdir())
-    assert lines[0] == lines[1]
+    assert messages[0] == messages[1]

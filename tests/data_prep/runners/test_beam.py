@@ -19,7 +19,7 @@ from data_prep.create_pretraining_data import Job, prepare
 from data_prep.runners.base import Runner, check_shards
 from data_prep.settings import PreparationSettings
 from data_prep.units import plan_units
-from tests.data_prep.runners.engine_contract import EngineContract, make_job, run_command, write_corpus
+from tests.data_prep.runners.engine_contract import EngineContract, compress_file, make_job, run_command, write_corpus
 from tests.data_prep.runners.jobs import contents
 
 try:
@@ -62,25 +62,31 @@ def test_formats_that_need_neighbours_reject_gzip_files(tmp_path, spm_model, set
 
 @needs_beam
 def test_the_step_can_be_pickled_after_setup(corpus, spm_model):
+  """Beam pickles a step to copy it. The copy must give the same outputs."""
   settings = PreparationSettings(max_seq_length=48, dupe_factor=2)
   step = beam_steps.MakeInstances(settings, Path(spm_model).read_bytes(), 3)
   before = pickle.dumps(step)
   step.setup()
   step.start_bundle()
   (unit,) = plan_units([str(corpus / "2.txt")], with_donors=False)
-  made = _outputs([*step.process(unit), *step.finish_bundle()])
+  outputs = _outputs([*step.process(unit), *step.finish_bundle()])
   assert pickle.dumps(step) == before
   copy = pickle.loads(pickle.dumps(step))
   copy.setup()
   copy.start_bundle()
-  assert len(made) > 3
-  assert _outputs([*copy.process(unit), *copy.finish_bundle()]) == made
+  assert len(outputs) > 3
+  assert _outputs([*copy.process(unit), *copy.finish_bundle()]) == outputs
 
 
 def _outputs(elements: list[Any]) -> list[tuple[Any, Any]]:
   """Returns the outputs of MakeInstances without Beam's wrappers and NumPy's arrays: (tag or key range, value)."""
-  values = [(e.tag, e.value) if isinstance(e, beam_steps.beam.pvalue.TaggedOutput) else e.value for e in elements]
-  return [(key, [column.tolist() for column in value] if isinstance(key, int) else value) for key, value in values]
+  outputs = []
+  for element in elements:
+    is_tagged = isinstance(element, beam_steps.beam.pvalue.TaggedOutput)
+    key, value = (element.tag, element.value) if is_tagged else element.value
+    is_block = isinstance(key, int)  # of the key range `key`
+    outputs.append((key, [column.tolist() for column in value] if is_block else value))
+  return outputs
 
 
 @needs_beam
@@ -89,7 +95,7 @@ def test_a_large_text_gives_large_blocks(tmp_path, monkeypatch):
   monkeypatch.setattr(files, "size", lambda path: 160 * 10**9)
   job = make_job(tmp_path, "beam", [tmp_path / "0.txt"], "", max_seq_length=512, dupe_factor=10)
   block_bytes = beam_steps._GATHERED_BYTES / beam_runner.num_key_ranges(job)
-  assert block_bytes > 90 * 1360
+  assert block_bytes > 90 * 1360  # an instance of 512 tokens has about 1360 bytes
 
 
 @needs_beam
@@ -97,18 +103,18 @@ def test_a_large_text_gives_large_blocks(tmp_path, monkeypatch):
 def test_beams_own_flags_pass_through(tmp_path, corpus, spm_model):
   prepare(make_job(tmp_path, "local", list(corpus.iterdir()), spm_model))
   flags = ["--runner=DirectRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing"]
-  done = run_command(corpus, tmp_path / "beam", spm_model, "--runner=beam", "--", *flags)
-  assert done.returncode == 0, done.stderr
+  completed = run_command(corpus, tmp_path / "beam", spm_model, "--runner=beam", "--", *flags)
+  assert completed.returncode == 0, completed.stderr
   assert contents(tmp_path / "local") == contents(tmp_path / "beam")
-  done = run_command(corpus, tmp_path / "other", spm_model, "--runner=beam", "--", "--runner=NoSuchRunner")
-  assert done.returncode != 0
-  assert "NoSuchRunner" in done.stderr
+  completed = run_command(corpus, tmp_path / "other", spm_model, "--runner=beam", "--", "--runner=NoSuchRunner")
+  assert completed.returncode != 0
+  assert "NoSuchRunner" in completed.stderr
 
 
 def test_beams_flags_without_beam_are_refused(tmp_path, corpus, spm_model):
-  done = run_command(corpus, tmp_path / "out", spm_model, "--", "--project=p")
-  assert done.returncode == 2
-  assert done.stderr == (
+  completed = run_command(corpus, tmp_path / "out", spm_model, "--", "--project=p")
+  assert completed.returncode == 2
+  assert completed.stderr == (
     "error: '--project=p': words after -- are flags of Apache Beam or Ray: give --runner=beam or --runner=ray, or "
     "leave them out\n"
   )
@@ -116,9 +122,9 @@ def test_beams_flags_without_beam_are_refused(tmp_path, corpus, spm_model):
 
 @pytest.mark.skipif(beam_runner is not None, reason="Apache Beam is installed")
 def test_without_beam_one_line_says_what_to_install(tmp_path, corpus, spm_model):
-  done = run_command(corpus, tmp_path / "out", spm_model, "--runner=beam")
-  assert done.returncode == 2
-  assert done.stderr.startswith("error: --runner=beam needs Apache Beam (No module named 'apache_beam')")
+  completed = run_command(corpus, tmp_path / "out", spm_model, "--runner=beam")
+  assert completed.returncode == 2
+  assert completed.stderr.startswith("error: --runner=beam needs Apache Beam (No module named 'apache_beam')")
 
 
 # ---- checks of the starting machine --------------------------------------------------------------------
@@ -136,107 +142,158 @@ def make_result(tmp_path: Path, sizes: list[int]) -> tuple[Job, list[ShardInfo]]
 def test_the_result_of_a_runner_is_checked(tmp_path: Path) -> None:
   job, infos = make_result(tmp_path, [3, 3, 4])
   check_shards(job, infos, 10)
-  for wrong, num_examples, message in (
-    (infos[:2], 10, r"2 shards instead of 3 \(pretraining-00002-of-00003.tfrecord and others are missing"),
-    ([*infos, infos[2]], 10, "4 shards instead of 3"),
-    ([infos[0], infos[0], infos[2]], 10, "3 shards instead of 3"),
+  first, second, third = infos
+  sizes_swapped = [first, dataclasses.replace(second, examples=4), dataclasses.replace(third, examples=3)]
+  wrong_file_size = [first, second, dataclasses.replace(third, bytes=11)]
+  # The shards that a runner returns, the number of examples that were made from the text, the error.
+  for wrong_infos, num_examples, message in (
+    ([first, second], 10, r"2 shards instead of 3 \(pretraining-00002-of-00003.tfrecord and others are missing"),
+    ([first, second, third, third], 10, "4 shards instead of 3"),
+    ([first, first, third], 10, "3 shards instead of 3"),
     (infos, 20, "10 examples in the shards, but 20 were made from the text"),
-    (
-      [infos[0], *(dataclasses.replace(i, examples=n) for i, n in zip(infos[1:], (4, 3), strict=True))],
-      10,
-      "should ha",
-    ),
-    (
-      [*infos[:2], dataclasses.replace(infos[2], bytes=11)],
-      10,
-      "00002-of-00003.tfrecord is missing or does not have its 11 byt",
-    ),
+    (sizes_swapped, 10, "should ha"),
+    (wrong_file_size, 10, "00002-of-00003.tfrecord is missing or does not have its 11 byt"),
   ):
     with pytest.raises(RunError, match=message) as caught:
-      check_shards(job, wrong, num_examples)
+      check_shards(job, wrong_infos, num_examples)
     assert "no manifest was written" in str(caught.value)
-  (tmp_path / infos[1].file).unlink()
+  (tmp_path / second.file).unlink()
   with pytest.raises(RunError, match=r"00001-of-00003\.tfrecord is missing or does not have its 10 bytes"):
     check_shards(job, infos, 10)
 
 
-LOST: dict[str, str] = {
-  "Units": r"0\.txt: the text from byte \d+ to \d+ is missing from the examples",
-  "twice": "is twice in the examples",
-  "Sort": "examples in the shards, but",
-  "Write shards": "4 shards instead of 5",
-  "Check input": "lost the work on 1 of 3 files",
-  "List shards": "0 shards instead of 5|ended .* without a result",
+# ---- a faulty runner -----------------------------------------------------------------------------------
+
+
+def lose_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Removes the second unit of the text from the inputs of the pipeline."""
+  make_units_of_4_kib(monkeypatch)
+  pipeline_inputs = beam_runner._pipeline_inputs
+
+  def all_but_the_second(job: Job) -> list[Any]:
+    inputs = pipeline_inputs(job)
+    return [*inputs[:1], *inputs[2:]]
+
+  monkeypatch.setattr(beam_runner, "_pipeline_inputs", all_but_the_second)
+
+
+def repeat_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Puts the second unit of the text twice into the inputs of the pipeline."""
+  make_units_of_4_kib(monkeypatch)
+  pipeline_inputs = beam_runner._pipeline_inputs
+
+  def with_second_twice(job: Job) -> list[Any]:
+    inputs = pipeline_inputs(job)
+    return [*inputs, inputs[1]]
+
+  monkeypatch.setattr(beam_runner, "_pipeline_inputs", with_second_twice)
+
+
+def make_units_of_4_kib(monkeypatch: pytest.MonkeyPatch) -> None:
+  plan = functools.partial(beam_runner.units.plan_units, unit_bytes=4096)
+  monkeypatch.setattr(beam_runner.units, "plan_units", plan)
+
+
+def lose_key_range(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Drops the instances of key range 4 when they are sorted."""
+  sort_key_range = beam_runner.sort_key_range
+
+  def sort_all_but_one(key_range: Any, *arguments: Any) -> Any:
+    return [] if key_range[0] == 4 else sort_key_range(key_range, *arguments)
+
+  monkeypatch.setattr(beam_runner, "sort_key_range", sort_all_but_one)
+
+
+def lose_elements(monkeypatch: pytest.MonkeyPatch, name: str, is_lost: Callable[[Any], bool]) -> None:
+  """Drops elements of the step that maps the function `name` of the runner's module over its input."""
+  beam = beam_runner.beam
+  function, beam_map = getattr(beam_runner, name), beam.Map
+
+  def map_or_lose(transform: Callable[..., Any], *arguments: Any) -> Any:
+    if transform is not function:
+      return beam_map(transform, *arguments)
+    return beam.FlatMap(lambda element, *rest: [] if is_lost(element) else [function(element, *rest)], *arguments)
+
+  monkeypatch.setattr(beam, "Map", map_or_lose)
+
+
+def lose_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+  lose_elements(monkeypatch, "write_shard", lambda element: element[0] == 1)
+
+
+def lose_checked_file(monkeypatch: pytest.MonkeyPatch) -> None:
+  lose_elements(monkeypatch, "check_input", lambda element: element[0] == 1)
+
+
+def lose_all_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+  lose_elements(monkeypatch, "write_shard", lambda element: True)
+
+
+# Step of the pipeline -> (function that installs the fault, the error).
+LOST: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+  "Units": (lose_unit, r"0\.txt: the text from byte \d+ to \d+ is missing from the examples"),
+  "twice": (repeat_unit, "is twice in the examples"),
+  "Sort": (lose_key_range, "examples in the shards, but"),
+  "Write shards": (lose_shard, "4 shards instead of 5"),
+  "Check input": (lose_checked_file, "lost the work on 1 of 3 files"),
+  "List shards": (lose_all_shards, "0 shards instead of 5|ended .* without a result"),
 }
 
 
 @needs_beam
 @pytest.mark.parametrize("step", LOST)
 def test_lost_work_is_detected(tmp_path, corpus, spm_model, monkeypatch, step):
-  """A step loses an element (or "twice": handles it twice), as with a faulty runner that loses a bundle."""
+  """A step loses or repeats an element, as a faulty runner does that loses or repeats a bundle."""
+  install_fault, message = LOST[step]
   monkeypatch.setattr(beam_runner, "num_key_ranges", lambda job: 13)
-  map_of, flat_map = beam_runner.beam.Map, beam_runner.beam.FlatMap
-  if step in ("Units", "twice"):
-    pipeline_inputs = beam_runner._pipeline_inputs
-
-    def changed(job):
-      inputs = pipeline_inputs(job)
-      return [*inputs[:1], *inputs[2:]] if step == "Units" else [*inputs, inputs[1]]
-
-    plan = functools.partial(beam_runner.units.plan_units, unit_bytes=4096)
-    monkeypatch.setattr(beam_runner.units, "plan_units", plan)
-    monkeypatch.setattr(beam_runner, "_pipeline_inputs", changed)
-  elif step == "Sort":
-    sort = beam_runner.sort_key_range
-    monkeypatch.setattr(beam_runner, "sort_key_range", lambda s, *rest: [] if s[0] == 4 else sort(s, *rest))
-  else:
-    name = {"Write shards": "write_shard", "Check input": "check_input", "List shards": "write_shard"}[step]
-    function = getattr(beam_runner, name)
-    is_lost = (lambda element: True) if step == "List shards" else (lambda element: element[0] == 1)
-
-    def losing(transform, *arguments):
-      if transform is function:
-        return flat_map(lambda element, *rest: [] if is_lost(element) else [function(element, *rest)], *arguments)
-      return map_of(transform, *arguments)
-
-    monkeypatch.setattr(beam_runner.beam, "Map", losing)
-  with pytest.raises(RunError, match=LOST[step]):
+  install_fault(monkeypatch)
+  with pytest.raises(RunError, match=message):
     prepare(make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model), beam_runner.make_runner())
   assert not (tmp_path / "beam" / "manifest.json").exists()
 
 
 @needs_beam
-@pytest.mark.parametrize("packed", [False, True])
-def test_the_starting_machine_reads_no_text_and_changes_are_detected(tmp_path, corpus, spm_model, monkeypatch, packed):
-  """The pipeline is built without opening an input file. A file that changes between two steps is detected."""
+@pytest.mark.parametrize("is_gzip", [False, True])
+def test_a_file_that_changes_is_detected(tmp_path, corpus, spm_model, monkeypatch, is_gzip):
+  """A file changes between two steps of a job, and again after the job has finished."""
   path = corpus / "1.txt"
-  if packed:
-    data = path.read_bytes()
+  if is_gzip:
+    text = path.read_bytes()
     path.unlink()
     path = corpus / "1.txt.gz"
-    path.write_bytes(gzip.compress(data, 0))
+    path.write_bytes(gzip.compress(text, compresslevel=0))  # uncompressed, so that its words can be replaced
   before = path.read_bytes()
-  check = beam_runner.input_hashes.check_file
+  after = before.replace(b"The captain", b"The teacher", 1)
+  job = make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model)
+  check_file = beam_runner.input_hashes.check_file
 
-  def change_first(task):
-    path.write_bytes(before.replace(b"The captain", b"The teacher", 1))
-    return check(task)
+  def change_and_check(task):
+    path.write_bytes(after)
+    return check_file(task)
 
-  monkeypatch.setattr(beam_runner.input_hashes, "check_file", change_first)
-  with pytest.raises(UserError, match=f"{path} changed while it was being read"):
-    prepare(make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model), beam_runner.make_runner())
-  assert not [name for name in (tmp_path / "beam").iterdir() if not name.name.startswith(".preparation-")]
-  monkeypatch.undo()
+  with monkeypatch.context() as patch:
+    patch.setattr(beam_runner.input_hashes, "check_file", change_and_check)
+    with pytest.raises(UserError, match=f"{path} changed while it was being read"):
+      prepare(job, beam_runner.make_runner())
+  assert all(entry.name.startswith(".preparation-") for entry in (tmp_path / "beam").iterdir())  # no shard
   path.write_bytes(before)
+  manifest = prepare(job, beam_runner.make_runner())
+  path.write_bytes(after)
+  with pytest.raises(UserError, match=r"holds a finished run with other settings \(other input files"):
+    prepare(job, beam_runner.make_runner())
+  names = {entry.name for entry in (tmp_path / "beam").iterdir()}
+  assert names == {"manifest.json", *(shard.file for shard in manifest.shards)}
+
+
+@needs_beam
+@pytest.mark.parametrize("is_gzip", [False, True])
+def test_the_starting_machine_reads_no_text(tmp_path, corpus, spm_model, monkeypatch, is_gzip):
+  """The pipeline is built without opening an input file."""
+  if is_gzip:
+    compress_file(corpus / "1.txt")
   job = make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model)
   monkeypatch.setattr(files, "open_file", refuse_inputs(files.open_file, corpus))
   beam_runner.build(beam_runner.beam.Pipeline(), job, b"", str(tmp_path / "result.json"))
-  monkeypatch.undo()
-  manifest = prepare(job, beam_runner.make_runner())
-  path.write_bytes(before.replace(b"The captain", b"The teacher", 1))
-  with pytest.raises(UserError, match=r"holds a finished run with other settings \(other input files"):
-    prepare(job, beam_runner.make_runner())
-  assert sorted(p.name for p in (tmp_path / "beam").iterdir()) == ["manifest.json", *(s.file for s in manifest.shards)]
 
 
 def refuse_inputs(open_file: Callable[..., Any], corpus: Path) -> Callable[..., Any]:
