@@ -51,7 +51,10 @@ def _make_task(name: str, *, pad_to_max_length: bool) -> FinetuningTask:
     max_seq_length=FLAGS.max_seq_length,
     pad_to_max_length=pad_to_max_length,
   )
-  return make_task(dataclasses.replace(named_model(FLAGS.model), classifier_dropout_prob=0.0), config)
+  model = dataclasses.replace(named_model(FLAGS.model), classifier_dropout_prob=0.0)
+  if FLAGS.vocab_size:
+    model = dataclasses.replace(model, vocab_size=FLAGS.vocab_size)
+  return make_task(model, config)
 
 
 def _training_batches(task: FinetuningTask) -> Iterator[Any]:
@@ -129,6 +132,7 @@ if __name__ == "__main__":
   flags.DEFINE_string("data_dir", None, "directory of GLUE", required=True)
   flags.DEFINE_string("spm_model_file", None, "SentencePiece model", required=True)
   flags.DEFINE_string("model", "albert_base", "named model")
+  flags.DEFINE_integer("vocab_size", 0, "size of the vocabulary; 0: the model's own", lower_bound=0)
   flags.DEFINE_list("tasks", ["CoLA", "MRPC"], "tasks to measure")
   flags.DEFINE_integer("batch_size", 32, "number of examples in a batch", lower_bound=1)
   flags.DEFINE_integer("max_seq_length", 512, "length that the padded batches have", lower_bound=8)

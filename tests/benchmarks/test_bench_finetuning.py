@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import sentencepiece
 
 from tests.benchmarks import scripts
 from tests.tasks.glue.archive import write_archive
@@ -13,9 +14,11 @@ from tests.tasks.glue.archive import write_archive
 @pytest.mark.slow
 def test_the_table_has_seconds_and_equal_losses_for_both_kinds_of_padding(tmp_path: Path, spm_model: str) -> None:
   write_archive(tmp_path, ["MRPC"], num_rows=10)
-  sizes = ["--model=albert_tiny", "--batch_size=2", "--max_seq_length=64", "--steps=1", "--rounds=1", "--compared=4"]
+  vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+  sizes = ["--model=albert_tiny", f"--vocab_size={vocab_size}", "--batch_size=2", "--max_seq_length=64"]
+  rounds = ["--steps=1", "--rounds=1", "--compared=4"]
   result = scripts.run(
-    "bench_finetuning.py", f"--data_dir={tmp_path}", f"--spm_model_file={spm_model}", "--tasks=MRPC", *sizes
+    "bench_finetuning.py", f"--data_dir={tmp_path}", f"--spm_model_file={spm_model}", "--tasks=MRPC", *sizes, *rounds
   )
   assert result.returncode == 0, result.stderr
   row = result.stdout.splitlines()[2].strip("| ").split(" | ")
