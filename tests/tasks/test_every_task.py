@@ -96,12 +96,13 @@ TRACED_BY_MAKE_TEST = ("classifier", "classes")
 EXPORTED_BY_MAKE_TEST = ("pretraining", "classifier")
 
 
-def _parameters(tasks_of_make_test: Collection[str]) -> Iterator[Any]:
-  """Yields (task, dataset, mode), where the mode is "eager" or "traced", with the markers of the case.
+def _parameters(tasks_of_make_test: Collection[str]) -> list[Any]:
+  """Returns (task, dataset, mode), where the mode is "eager" or "traced", with the markers of the case.
 
   `make test` runs the first dataset of each of `tasks_of_make_test`, eagerly. `make test-thorough` runs all datasets
   with traced steps, too.
   """
+  parameters = []
   tasks_before = set()
   for task, dataset in TASK_DATASETS:
     is_first = task not in tasks_before
@@ -110,7 +111,8 @@ def _parameters(tasks_of_make_test: Collection[str]) -> Iterator[Any]:
     for mode in modes:
       is_of_make_test = is_first and mode == modes[0] and task in tasks_of_make_test
       markers = () if is_of_make_test else pytest.mark.thorough
-      yield pytest.param((task, dataset, mode), id=f"{task}-{dataset}-{mode}", marks=markers)
+      parameters.append(pytest.param((task, dataset, mode), id=f"{task}-{dataset}-{mode}", marks=markers))
+  return parameters
 
 
 @pytest.fixture(scope="module", params=_parameters(registry.TASKS))
