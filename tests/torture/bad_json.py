@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.tasks.race.folders import passage
+from tests.tasks.race.folders import make_passage
 from tests.torture.attempts import BAD, VALID, Attempt, Expected
 from tests.torture.workplace import Workplace
 
@@ -294,7 +294,7 @@ def _squad_with_answers_document(workplace: Workplace) -> Document:
 
 
 def _race_document(rng: random.Random) -> Document:
-  value = passage(2, rng, ["The captain sold the river.", "Nobody watched the small teacher before breakfast."])
+  value = make_passage(2, rng, ["The captain sold the river.", "Nobody watched the small teacher before breakfast."])
   kinds: dict[KeyPath, str] = {
     ("article",): "text",
     ("questions",): "list",

@@ -45,7 +45,7 @@ class Finished:
     lines = self.stderr.rstrip().splitlines()
     return lines[-1] if lines else ""
 
-  def wrong(self, code: int = 0) -> str | None:
+  def unexpected_end(self, code: int = 0) -> str | None:
     """Returns None if the process ended properly with exit code `code`, else one line that says what is wrong.
 
     Stderr must not have a traceback. If the code is 1 or 2, the last line, and only this line, begins with "error: ".
