@@ -7,7 +7,7 @@ import time
 import pytest
 
 from albert.errors import UserError
-from benchmarks.bench_sentences import SAMPLES, quality, read_paragraphs
+from benchmarks.bench_sentences import SAMPLES, measure_quality, read_paragraphs
 from data_prep.sentences import SentenceSplitter, check_language, split_sentences
 
 
@@ -48,7 +48,7 @@ def test_a_paragraph_of_any_length_is_split_in_the_same_way() -> None:
 def test_quality_on_marked_samples(language: str, min_f1: float) -> None:
   """The score is the F1 of sentence boundaries. benchmarks/bench_sentences.py compares it with other libraries."""
   paragraphs = read_paragraphs(SAMPLES / f"{language}.txt")
-  num_found, num_wrong, num_missed = quality(paragraphs, SentenceSplitter(language).split)
+  num_found, num_wrong, num_missed = measure_quality(paragraphs, SentenceSplitter(language).split)
   assert 2 * num_found / (2 * num_found + num_wrong + num_missed) > min_f1
 
 
