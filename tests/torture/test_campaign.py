@@ -19,6 +19,7 @@ from tests.torture.campaign import Case, Context
 from tests.torture.disk_commands import CommandInputs, all_commands
 from tests.torture.parts import safety
 from tests.torture.runs import Runs
+from tests.torture.workplace import Finished
 
 
 def _cases(context: Context) -> Iterator[Case]:
@@ -135,3 +136,15 @@ def test_no_source_file_could_run_the_content_of_a_file():
   failures = {str(path): safety.check_source(path) for path in safety.source_files()}
   assert len(failures) > 100
   assert [(path, failure) for path, failure in failures.items() if failure] == []
+
+
+def test_a_process_must_end_with_the_expected_code_and_one_error_line():
+  assert Finished(0, "", "a warning\n").unexpected_end() is None
+  assert Finished(2, "", "reading\nerror: bad value\n").unexpected_end(2) is None
+  for finished, expected_code, message in (
+    (Finished(1, "", "error: full"), 0, "exit code 1 instead of 0: 'error: full'"),
+    (Finished(0, "", "Traceback (most recent call last):\n"), 0, "but a traceback"),
+    (Finished(2, "", "error: bad\nmore\n"), 2, "exit code 2 with 1 error lines; the last line of stderr is 'more'"),
+    (Finished(2, "", "error: bad\nerror: worse\n"), 2, "exit code 2 with 2 error lines"),
+  ):
+    assert message in finished.unexpected_end(expected_code)
