@@ -183,7 +183,7 @@ def test_a_bad_last_file_is_reported_before_the_first_is_read(
   json_lines = _json_lines(text="A story.")
   (tmp_path / "a.txt").write_bytes(PROSE)
   (tmp_path / name).write_bytes(gzip.compress(json_lines) if name.endswith(".gz") else json_lines)
-  monkeypatch.setattr("data_prep.create_pretraining_data.Workers", None)  # no process is started
+  monkeypatch.setattr("data_prep.create_pretraining_data.WorkerPool", None)  # no process is started
   job = Job(
     inputs=(str(tmp_path / "a.txt"), str(tmp_path / name)),
     output_dir=str(tmp_path / "out"),
