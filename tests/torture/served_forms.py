@@ -1,4 +1,7 @@
-"""Exported models for the part "strings": their answers are compared with those of the runs they come from."""
+"""Exported models for the campaign's part "strings": their answers are compared with those of the runs they come from.
+
+The part makes a case of each check of ServedForm, for each form in which models are exported.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,12 @@ if TYPE_CHECKING:
 BATCH_SIZE = 50
 
 
-# Largest difference between a number of the exported model and that of the run: absolute up to 1, else relative.
+# Largest difference between a number of the exported model and that of the run, if the latter is at most 1; for greater
+# numbers, the largest relative difference.
 _TOLERANCE = 2e-4
 
 
-# Largest share of the answers in words that may differ, because two candidates have the same score.
+# Largest share of the answers that are strings which may differ, because two candidates have the same score.
 _MAX_TIES = 0.01
 
 
@@ -40,6 +44,11 @@ _FORMS_WITH_LONG_TEXTS = ("classifier", "pair")
 
 
 _SQUAD = ("squad_v1", "squad_v2")
+
+
+# Requests to these forms have different numbers of options or masks. The run's answers to a batch are padded with
+# zeros.
+_FORMS_WITH_PADDED_ANSWERS = ("race", "fill_mask")
 
 
 # Held while models are built: the global state of Keras is not safe for several threads.
@@ -85,30 +94,46 @@ def _decode_request(request: Request) -> Request:
   }
 
 
-def _find_difference(request: Request, answer: dict[str, Any], expected: dict[str, Any]) -> str | None:
+def _to_numbers(value: Any) -> np.ndarray:
+  """Converts a field of an answer, which may be a dictionary of numbers, to an array with at least one dimension."""
+  return np.atleast_1d(np.array(list(value.values()) if isinstance(value, dict) else value, np.float64))
+
+
+def _difference_of_numbers(name: str, numbers: np.ndarray, expected: np.ndarray) -> str | None:
+  """Compares the numbers of a field. A number that is not finite is a difference."""
+  if numbers.shape != expected.shape:
+    return f"{name} has the shape {numbers.shape} instead of {expected.shape}"
+  is_close = np.abs(numbers - expected) <= _TOLERANCE * np.maximum(1.0, np.abs(expected))
+  return None if is_close.all() else f"{name} is {numbers.ravel()[:4]} instead of {expected.ravel()[:4]}"
+
+
+def _find_difference(
+  form_name: str, request: Request, answer: dict[str, Any], expected_answer: dict[str, Any]
+) -> str | None:
   """Compares the numbers of an answer with the expected ones, and the text of a span with its offsets.
 
   Args:
+    form_name: name of the form, or "pair".
     request: the request, decoded.
     answer: the answer of the exported model.
-    expected: the answer of the run. Its arrays may be padded behind the elements of `answer`.
+    expected_answer: the answer of the run. For _FORMS_WITH_PADDED_ANSWERS its arrays may be longer than those of
+      `answer`.
 
   Returns:
     The first difference; None if there is none.
   """
-  for name, expected_value in expected.items():
-    if isinstance(expected_value, str) or name == "option":  # the best option may differ if two have equal scores
+  for name, expected_value in expected_answer.items():
+    if (
+      isinstance(expected_value, str) or name == "option"
+    ):  # check_words compares these: two options may be equally good
       continue
-    value = answer[name]
-    numbers = np.atleast_1d(np.array(list(value.values()) if isinstance(value, dict) else value, np.float64))
-    if not numbers.size:  # a text was truncated before its mask
-      continue
-    expected_numbers = np.atleast_1d(np.array(expected_value, np.float64))
-    expected_numbers = expected_numbers[tuple(slice(size) for size in numbers.shape)]  # without padding
-    if numbers.shape != expected_numbers.shape:
-      return f"{name} has the shape {numbers.shape} instead of {expected_numbers.shape}"
-    if np.any(np.abs(numbers - expected_numbers) > _TOLERANCE * np.maximum(1.0, np.abs(expected_numbers))):
-      return f"{name} is {numbers.ravel()[:4]} instead of {expected_numbers.ravel()[:4]}"
+    numbers, expected = _to_numbers(answer[name]), _to_numbers(expected_value)
+    if form_name in _FORMS_WITH_PADDED_ANSWERS:
+      if form_name == "fill_mask" and not numbers.size:  # the mask was in the part of the text that was cut off
+        continue
+      expected = expected[tuple(slice(size) for size in numbers.shape)]
+    if difference := _difference_of_numbers(name, numbers, expected):
+      return difference
   if "best_text" in answer and request["context"][answer["start"] : answer["end"]] != answer["best_text"]:
     return f"best_text {answer['best_text'][:40]!r} is not the text between start and end"
   return None
@@ -118,23 +143,25 @@ def _find_difference(request: Request, answer: dict[str, Any], expected: dict[st
 class ServedForm:
   """An exported model, and its answers and those of its run to the same requests.
 
-  One case calls `prepare`, which makes them. The other cases wait until it has ended.
+  The first check that needs them makes the model and all answers. Checks in other threads wait until it has ended.
 
   Attributes:
-    name: the form, or "pair".
+    name: name of the form, such as "squad_v1"; "pair" for a classifier of pairs of texts.
     requests: the requests, as bytes.
-    context: the context of the part.
-    ready: set when `prepare` has ended.
+    context: the workplace and the random numbers of the part.
+    lock: held while the answers are made.
+    is_prepared: whether the answers were made, or whether the attempt failed; None before it.
     served: the answers of the exported model.
     expected: the answers of the run that it was exported from.
-    predicted: how the command albert.predict ended, which printed its answers to these requests.
+    predicted: the command albert.predict with these requests as its input: its output and its exit code.
     model: the exported model.
   """
 
   name: str
   requests: list[Request]
   context: Context
-  ready: threading.Event = dataclasses.field(default_factory=threading.Event)
+  lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+  is_prepared: bool | None = None
   served: list[dict[str, Any]] = dataclasses.field(default_factory=list)
   expected: list[dict[str, Any]] = dataclasses.field(default_factory=list)
   predicted: Finished | None = None
@@ -145,11 +172,14 @@ class ServedForm:
     return [_decode_request(request) for request in self.requests]
 
   def prepare(self) -> str | None:
-    """Exports the model, and collects all answers. Returns what went wrong, or None."""
-    try:
-      return self._prepare()
-    finally:
-      self.ready.set()
+    """Exports the model and collects all answers, unless that is done. Returns what went wrong, or None."""
+    with self.lock:
+      if self.is_prepared is not None:
+        return None if self.is_prepared else "its form was not prepared"
+      self.is_prepared = False
+      wrong = self._prepare()
+      self.is_prepared = wrong is None
+      return wrong
 
   def _prepare(self) -> str | None:
     """Exports a newly initialized model, and collects the answers of the model, its run and albert.predict."""
@@ -191,14 +221,14 @@ class ServedForm:
 
   def check(self, number: int) -> str | None:
     """Compares the exported model's answer to a request with the run's."""
-    self.ready.wait()
-    if number >= len(self.expected):
-      return "its form was not prepared"
-    return _find_difference(self.decoded_requests[number], self.served[number], self.expected[number])
+    if wrong := self.prepare():
+      return wrong
+    return _find_difference(self.name, self.decoded_requests[number], self.served[number], self.expected[number])
 
   def check_words(self) -> str | None:
-    """Compares the answers that are texts. A few may differ, because two candidates can have the same score."""
-    self.ready.wait()
+    """Compares the answers that are strings. A few may differ, because two candidates can have the same score."""
+    if wrong := self.prepare():
+      return wrong
     different = []
     for answer, expected in zip(self.served, self.expected, strict=True):
       expected_texts = {name: value for name, value in expected.items() if isinstance(value, str)}
@@ -207,27 +237,32 @@ class ServedForm:
     return None if len(different) <= max_different else f"{len(different)} differ: {different[:2]}"
 
   def check_alone(self, number: int) -> str | None:
-    """Compares the answer to a single request with the answer to the same request in a batch of mixed lengths."""
+    """Compares the numbers in the answer to a single request with those in the answer to a batch of mixed lengths.
+
+    Strings, lists of strings and the offsets of a span are left out: they may differ if two candidates have the same
+    score.
+    """
     from albert.predict.requests import PredictRequest
 
-    self.ready.wait()
+    if wrong := self.prepare():
+      return wrong
     (answer,) = self.model.answer([PredictRequest(1, self.requests[number])])
     expected = {}
     for name, value in self.served[number].items():
-      is_number = name == "probabilities" or not isinstance(value, str | list)
-      if is_number and name not in ("start", "end"):
-        expected[name] = list(value.values()) if isinstance(value, dict) else value
-    return _find_difference(self.decoded_requests[number], answer, expected)
+      has_numbers = name == "probabilities" or not isinstance(value, str | list)
+      if has_numbers and name not in ("start", "end"):
+        expected[name] = _to_numbers(value)
+    return _find_difference(self.name, self.decoded_requests[number], answer, expected)
 
   def check_line(self, number: int) -> str | None:
     """Checks line `number` of the output of albert.predict: it must answer this request as the run does."""
-    self.ready.wait()
-    if self.predicted is None:
-      return "its form was not prepared"
+    if wrong := self.prepare():
+      return wrong
+    assert self.predicted is not None
     lines = self.predicted.stdout.splitlines()
     if len(lines) != len(self.requests):
       return f"{len(lines)} lines of answers for {len(self.requests)} requests"
     answer = json.loads(lines[number])
     if answer["n"] != number:
       return f"line {number + 1} is the answer to line {answer['n'] + 1}"
-    return _find_difference(self.decoded_requests[number], answer, self.expected[number])
+    return _find_difference(self.name, self.decoded_requests[number], answer, self.expected[number])
