@@ -1,9 +1,9 @@
-"""Plans the commands of an experiment at a scale.
+"""Plans the commands of an experiment at a scale, which is smoke, small or paper (see scales).
 
 The commands are those that a user would type. Each command has a file that it writes last; if this file exists, the
 command is not run again. Several variants or experiments may need the same text, vocabulary, shards or pretrained
-model. Each of these is made only once: the name of its directory contains a hash of everything that it depends on, so
-two plans that need the same one name the same directory.
+model. Each of these is made only once: the name of its directory contains a hash of the flags that it is made with, so
+two plans that need the same one name the same directory. The hash does not cover what is in the files that flags name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from albert.runs import output_files
 
 # The corpus that pretraining is evaluated on (see catalog for the others).
 HELDOUT = "heldout"
-# Pretraining task, which is also the name of its score -> name of the metric of run_pretraining.
+# Name of a pretraining task and of its score -> the metric of run_pretraining that the score is.
 INTRINSIC = {"mlm": "masked_lm_accuracy", "sop": "sentence_order_accuracy", "nsp": "next_sentence_accuracy"}
 _SHARD_MANIFEST = "manifest.json"
 _FIRST_SEED = 12345
@@ -117,7 +117,7 @@ class Trial:
   Attributes:
     variant: the variant.
     seed: the seed.
-    digest: hash of everything that the scores depend on.
+    digest: hash of all commands of the trial.
     config: the config of the model.
     commands: the commands in order. If the variant starts from another one, the commands of that one come first.
     scores: name of a score -> where it is read from.
@@ -155,9 +155,9 @@ class Plan:
       raise UserError(
         f"--run={experiment.name} trains some variants on additional text: give it with --additional_corpus"
       )
-    self._sample_flags = {"max_megabytes": scale.max_megabytes} if scale.max_megabytes else {}
-    self._sample_directory = self._shared_directory("corpus", self._sample_flags)
-    self._question_text = files.join(self._shared_directory("questions", inputs.question_flags), "heldout.txt")
+    self._documentation_flags = {"max_megabytes": scale.max_megabytes} if scale.max_megabytes else {}
+    self._documentation_directory = self._shared_directory("corpus", self._documentation_flags)
+    self._question_text_file = files.join(self._shared_directory("questions", inputs.question_flags), "heldout.txt")
     self._vocabulary_flags = {"input_file": self._texts(MAIN), "vocab_size": inputs.vocab_size}
     trained_vocabulary = files.join(self._shared_directory("vocab", self._vocabulary_flags), output_files.VOCABULARY)
     self.vocabulary = inputs.spm_model_file or trained_vocabulary
@@ -171,12 +171,13 @@ class Plan:
     """Returns the commands that make the text and the vocabulary, if they are not given."""
     inputs, commands = self.inputs, []
     if not inputs.corpus:
-      words = _command_line("data_prep.sample_corpus", output_dir=self._sample_directory, **self._sample_flags)
-      last_file = files.join(self._sample_directory, "heldout.txt")
+      output_dir, flags = self._documentation_directory, self._documentation_flags
+      words = _command_line("data_prep.sample_corpus", output_dir=output_dir, **flags)
+      last_file = files.join(self._documentation_directory, "heldout.txt")
       commands.append(Command("text of the installed packages", words, last_file))
     if inputs.question_flags and not inputs.heldout_corpus:
-      words = _command_line("data_prep.question_texts", output_file=self._question_text, **inputs.question_flags)
-      commands.append(Command("text of the development sets", words, self._question_text))
+      words = _command_line("data_prep.question_texts", output_file=self._question_text_file, **inputs.question_flags)
+      commands.append(Command("text of the development sets", words, self._question_text_file))
     if not inputs.spm_model_file:
       output_dir = os.path.dirname(self.vocabulary)
       words = _command_line("data_prep.train_vocab", output_dir=output_dir, **self._vocabulary_flags)
@@ -217,8 +218,8 @@ class Plan:
     sentence_prediction = _sentence_prediction(variant)
     commands = [
       *commands,
-      self._make_shards(variant.corpus, **variant.data),
-      self._make_heldout_shards(sentence_prediction),
+      self._plan_shards(variant.corpus, **variant.data),
+      self._plan_heldout_shards(sentence_prediction),
     ]
     model = self.scale.model(variant, self.inputs.vocab_size)
     flags |= {
@@ -233,7 +234,7 @@ class Plan:
     words = _command_line("run_pretraining", output_dir=run, do_train=True, do_eval=True, **flags)
     last_file = files.join(run, output_files.EVAL_RESULTS)
     commands.append(Command(f"{variant.name}, seed {seed}: pretraining", words, last_file))
-    # A command may be in the list twice, for example if both variants use the same shards.
+    # A command may be in the list twice, for example if the variant uses the same shards as the one it starts from.
     return run, list(dict.fromkeys(commands))
 
   def _plan_intrinsic_evaluation(self, variant: Variant, seed: int, run: str) -> _CommandsAndScores:
@@ -244,16 +245,19 @@ class Plan:
       if task in ("mlm", _sentence_prediction(variant)):
         results_file = files.join(run, output_files.EVAL_RESULTS)
       else:
-        commands += self._plan_other_sentence_task(variant, seed, task, run)
-        results_file = commands[-1].last_file
+        shards, evaluation = self._plan_other_sentence_task(variant, seed, task, run)
+        commands += [shards, evaluation]
+        results_file = evaluation.last_file
       scores[task] = ScoreSource(results_file, INTRINSIC[task])
     return commands, scores
 
-  def _plan_other_sentence_task(self, variant: Variant, seed: int, task: str, run: str) -> list[Command]:
+  def _plan_other_sentence_task(self, variant: Variant, seed: int, task: str, run: str) -> tuple[Command, Command]:
     """Plans the evaluation on a sentence task that the variant was not trained on (ALBERT, table 5).
 
     The sentence head of the variant is evaluated without further training. It was trained on the other sentence task
     or not at all.
+
+    Returns: the commands that make the shards and that evaluate.
     """
     output_dir = files.join(run, task)
     words = _command_line(
@@ -265,7 +269,7 @@ class Plan:
     )
     last_file = files.join(output_dir, output_files.EVAL_RESULTS)
     evaluation = Command(f"{variant.name}, seed {seed}: {task}", words, last_file)
-    return [self._make_heldout_shards(task), evaluation]
+    return self._plan_heldout_shards(task), evaluation
 
   def _plan_finetuning(self, variant: Variant, seed: int, run: str) -> _CommandsAndScores:
     """Plans the fine-tuning of a variant on all tasks whose data is given, if the experiment fine-tunes."""
@@ -274,10 +278,10 @@ class Plan:
     if not self.experiment.finetuned:
       return commands, scores
     for name, task in self.inputs.tasks.items():
-      output_dir = files.join(run, name)
       flags = dict(task.flags) | {"seed": seed}
       if self.scale.finetuning:
         flags |= {**self.scale.finetuning, "max_seq_length": self.scale.max_seq_length, "eval_every_steps": 0}
+      output_dir = files.join(run, f"{name}-{_digest(flags)}")
       words = _command_line(
         task.script, init_checkpoint=run, output_dir=output_dir, do_train=True, do_eval=True, **flags
       )
@@ -304,10 +308,10 @@ class Plan:
     values["learning_rate"] *= variant.batch**0.5  # the square-root rule of LAMB
     return values
 
-  def _make_heldout_shards(self, sentence_prediction: str) -> Command:
-    return self._make_shards(HELDOUT, sentence_prediction=sentence_prediction)
+  def _plan_heldout_shards(self, sentence_prediction: str) -> Command:
+    return self._plan_shards(HELDOUT, sentence_prediction=sentence_prediction)
 
-  def _make_shards(self, corpus: str, **settings: Any) -> Command:
+  def _plan_shards(self, corpus: str, **settings: Any) -> Command:
     """Returns the command that makes shards from text."""
     output_dir = self._shard_directory(corpus, settings)
     words = _command_line(
@@ -335,9 +339,9 @@ class Plan:
     """Returns globs of the text files of a corpus."""
     inputs = self.inputs
     if corpus == HELDOUT:
-      sample_text = files.join(self._sample_directory, "heldout.txt")
-      return inputs.heldout_corpus or (self._question_text if inputs.question_flags else sample_text)
-    main_text = inputs.corpus or files.join(self._sample_directory, "train.txt")
+      documentation = files.join(self._documentation_directory, "heldout.txt")
+      return inputs.heldout_corpus or (self._question_text_file if inputs.question_flags else documentation)
+    main_text = inputs.corpus or files.join(self._documentation_directory, "train.txt")
     return main_text if corpus == MAIN else f"{main_text},{inputs.additional_corpus}"
 
   def _shard_directory(self, corpus: str, settings: Mapping[str, Any]) -> str:
