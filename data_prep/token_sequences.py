@@ -21,7 +21,7 @@ class InstanceTokens(NamedTuple):
 
   Attributes:
     ids: int32 [T], token ids, with [CLS] and [SEP].
-    word_starts: bool [T], whether the token starts a word.
+    word_starts: bool [T], whether the token starts a word. It has no meaning for special tokens.
     maskable: bool [T], whether the token may be masked. Special tokens may not.
     row_splits: int64 [I + 1], instance i consists of the tokens row_splits[i] to row_splits[i + 1] - 1.
     b_starts: int64 [I], position of the second segment's first token in the instance; the instance's length if there
@@ -50,21 +50,20 @@ def assemble(documents: Documents, instances: InstanceSegments, *, cls_id: int, 
   row_lengths = a_lengths + 2 + np.where(has_second, b_lengths + 1, 0)
   row_splits = np.concatenate([[0], np.cumsum(row_lengths)])
   row_starts = row_splits[:-1]
-  # The position in the documents that each token is copied from. Special tokens are copied from position 0, and
-  # replaced below.
+  # The position in the documents that each token is copied from. Special tokens are copied from position 0; below,
+  # their ids are replaced, and they are marked as not maskable.
   document_positions = np.zeros(int(row_splits[-1]), np.int64)
   b_starts = a_lengths + 2  # positions in the instances
-  for segment_starts, segment_ends, row_offsets in (
-    (instances.a_start, instances.a_end, np.ones_like(a_lengths)),
-    (instances.b_start, instances.b_end, b_starts),
+  for segment_starts, lengths, positions_in_instances in (
+    (instances.a_start, a_lengths, np.ones_like(a_lengths)),
+    (instances.b_start, b_lengths, b_starts),
   ):
-    lengths = segment_ends - segment_starts
-    positions = concatenated_ranges(segment_starts, lengths)
-    document_positions[concatenated_ranges(row_starts + row_offsets, lengths)] = positions
+    copied_to = concatenated_ranges(row_starts + positions_in_instances, lengths)
+    document_positions[copied_to] = concatenated_ranges(segment_starts, lengths)
   separators = np.concatenate([row_starts + b_starts - 1, row_splits[1:][has_second] - 1])
   ids = documents.ids[document_positions]
   ids[row_starts] = cls_id
   ids[separators] = sep_id
-  maskable = ids != sep_id  # neither [SEP] nor the separators between documents
+  maskable = ids != sep_id  # this leaves out [SEP], also where it separates documents within a segment
   maskable[row_starts] = False
   return InstanceTokens(ids, documents.word_starts[document_positions], maskable, row_splits, b_starts)

@@ -11,7 +11,7 @@ import tf_keras as keras
 from albert.config.model import ModelConfig
 from albert.models import layers
 from albert.models.activations import ACTIVATIONS
-from albert.models.base import build_sublayer
+from albert.models.base import build_in_scope
 
 # B batch, S sequence, M selected positions, H hidden, N heads, D = H / N head size.
 
@@ -53,7 +53,7 @@ class SelfAttention(keras.layers.Layer):
 
   def build(self, input_shape: tf.TensorShape) -> None:
     for layer in (self.query, self.key, self.value, self.output_dense, self.layer_norm):
-      build_sublayer(layer, [None, None, self.config.hidden_size])
+      build_in_scope(layer, [None, None, self.config.hidden_size])
     super().build(input_shape)
 
   def call(
@@ -131,9 +131,9 @@ class FeedForward(keras.layers.Layer):
     self.layer_norm = layers.LayerNorm(dtype=policy)
 
   def build(self, input_shape: tf.TensorShape) -> None:
-    build_sublayer(self.intermediate, [None, None, self.config.hidden_size])
-    build_sublayer(self.output_dense, [None, None, self.config.intermediate_size])
-    build_sublayer(self.layer_norm, [None, None, self.config.hidden_size])
+    build_in_scope(self.intermediate, [None, None, self.config.hidden_size])
+    build_in_scope(self.output_dense, [None, None, self.config.intermediate_size])
+    build_in_scope(self.layer_norm, [None, None, self.config.hidden_size])
     super().build(input_shape)
 
   def call(self, x: tf.Tensor, training: bool | None = False, seed: tf.Tensor | None = None) -> tf.Tensor:

@@ -38,7 +38,9 @@ def as_config(config: AnyConfig) -> ModelConfig:
       )
     return MODELS[config]
   if not isinstance(config, Mapping):
-    raise UserError(f"config is {config!r}: give a ModelConfig, or a name such as 'albert_base'")
+    raise UserError(
+      f"config is {config!r}: give a ModelConfig, a name such as 'albert_base', or a dictionary of the fields"
+    )
   return from_dict(ModelConfig, dict(config), source="the config of the model")
 
 
@@ -50,42 +52,44 @@ def refuse_other_keras(values: Any, name: str) -> None:
     name: name of the layer or model that they were given to, for the error.
 
   Raises:
-    UserError: a value is an object of the package `keras`, which is Keras 3. tf.keras is usually this package, too.
+    UserError: the class of a value, or a class that it inherits from, is one of the package `keras`, which is Keras 3.
+      tf.keras is usually this package, too.
   """
   for value in tf.nest.flatten(values):
-    if type(value).__module__.partition(".")[0] == "keras":
+    if any(base.__module__.partition(".")[0] == "keras" for base in type(value).__mro__):
       raise UserError(
         f"{name} is a tf_keras object and got a {type(value).__name__} of another Keras (tf.keras or keras): make all "
         "layers, inputs and optimizers with tf_keras (import tf_keras as keras)"
       )
 
 
-def check_inputs(inputs: Any, names: Sequence[str], name: str) -> None:
+def check_inputs(inputs: Any, required_keys: Sequence[str], layer_name: str) -> None:
   """Checks the inputs of a layer or model before Keras sees them.
 
   Args:
     inputs: the argument that the layer or model was called with.
-    names: the keys that it needs.
-    name: name of the layer or model, for the error.
+    required_keys: the keys that the inputs must have.
+    layer_name: name of the layer or model, for the error.
 
   Raises:
     UserError: the inputs are objects of Keras 3, they are not a dictionary, or a key is missing.
   """
-  refuse_other_keras(inputs, name)
+  refuse_other_keras(inputs, layer_name)
   if isinstance(inputs, Mapping):
-    missing_keys = [key for key in names if key not in inputs]
+    missing_keys = [key for key in required_keys if key not in inputs]
     problem = f"a dictionary without {', '.join(missing_keys)}" if missing_keys else ""
   else:
     problem = type(inputs).__name__
   if problem:
-    raise UserError(f"{name} got {problem}: give a dictionary with {', '.join(names)}, as albert.Tokenizer returns it")
+    keys = ", ".join(required_keys)
+    raise UserError(f"{layer_name} got {problem}: give a dictionary with {keys}, as albert.Tokenizer returns it")
 
 
-def build_sublayer(layer: keras.layers.Layer, shape: Iterable[int | None]) -> None:
-  """Makes the weights of a layer that is a part of another one. Does nothing if they exist.
+def build_in_scope(layer: keras.layers.Layer, shape: Iterable[int | None]) -> None:
+  """Makes the weights of a layer, whose names then begin with the layer's name. Does nothing if they exist.
 
   Args:
-    layer: the layer. Its name becomes a part of the names of the weights, as if it had been called.
+    layer: the layer. Its weights get the names that they would get by a call.
     shape: the shape of its (first) input.
   """
   if not layer.built:
@@ -122,4 +126,4 @@ class BuiltFromConfig:
       config: not used.
     """
     del config
-    build_sublayer(self, [None, None])
+    build_in_scope(self, [None, None])

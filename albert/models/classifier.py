@@ -10,7 +10,7 @@ import tf_keras as keras
 
 from albert.errors import UserError
 from albert.models import layers
-from albert.models.base import PACKAGE, AnyConfig, build_sublayer
+from albert.models.base import PACKAGE, AnyConfig, build_in_scope
 from albert.models.encoder_model import EncoderModel
 from albert.models.heads import LinearHead
 from albert.weights.pretrained import Pretrained, num_classes_of
@@ -73,7 +73,7 @@ class ClassifierModel(EncoderModel):
 
   def build_heads(self) -> None:
     """Makes the weights of the head."""
-    build_sublayer(self.head, [None, self.config.hidden_size])
+    build_in_scope(self.head, [None, self.config.hidden_size])
 
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None

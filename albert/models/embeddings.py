@@ -7,7 +7,7 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.models import layers
-from albert.models.base import build_sublayer
+from albert.models.base import build_in_scope
 
 # B batch, S sequence, E embedding, V vocabulary.
 
@@ -42,7 +42,7 @@ class Embeddings(keras.layers.Layer):
     self.word_embeddings = table("word_embeddings", config.vocab_size)
     self.token_type_embeddings = table("token_type_embeddings", config.type_vocab_size)
     self.position_embeddings = table("position_embeddings", config.max_position_embeddings)
-    build_sublayer(self.layer_norm, [None, None, config.embedding_size])
+    build_in_scope(self.layer_norm, [None, None, config.embedding_size])
     super().build(input_shape)
 
   def call(

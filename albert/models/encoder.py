@@ -20,7 +20,7 @@ from albert.models.base import (
   AnyConfig,
   BuiltFromConfig,
   as_config,
-  build_sublayer,
+  build_in_scope,
   check_inputs,
 )
 from albert.models.embeddings import Embeddings
@@ -205,14 +205,14 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     """
     config = self.config
     hidden_shape = [None, None, config.hidden_size]
-    build_sublayer(self.embeddings, [None, None])
+    build_in_scope(self.embeddings, [None, None])
     if self.projection is not None:
-      build_sublayer(self.projection, [None, None, config.embedding_size])
+      build_in_scope(self.projection, [None, None, config.embedding_size])
     for blocks in self._blocks(config.num_hidden_layers):
       for attention, feed_forward in blocks:
-        build_sublayer(attention, hidden_shape)
-        build_sublayer(feed_forward, hidden_shape)
-    build_sublayer(self.pooler, [None, config.hidden_size])
+        build_in_scope(attention, hidden_shape)
+        build_in_scope(feed_forward, hidden_shape)
+    build_in_scope(self.pooler, [None, config.hidden_size])
     super().build(input_shape)
 
   def __call__(self, inputs: Mapping[str, tf.Tensor], *args: Any, **kwargs: Any) -> Any:
@@ -302,7 +302,7 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     Args:
       prefix: the encoder's name there.
     """
-    build_sublayer(self, [None, None])
+    build_in_scope(self, [None, None])
     weights = self.embeddings.named_weights(f"{prefix}/embeddings")
     if self.projection is not None:
       weights |= layers.dense_weights(self.projection, f"{prefix}/encoder/embedding_hidden_mapping_in")

@@ -15,7 +15,7 @@ from albert.models.base import (
   AnyConfig,
   BuiltFromConfig,
   as_config,
-  build_sublayer,
+  build_in_scope,
   check_inputs,
   refuse_other_keras,
 )
@@ -104,7 +104,7 @@ class EncoderModel(BuiltFromConfig, keras.Model):
     """
     del input_shape
     if not self.built:
-      build_sublayer(self.encoder, ())
+      build_in_scope(self.encoder, ())
       self.build_heads()
       self.built = True
 
@@ -133,7 +133,7 @@ class EncoderModel(BuiltFromConfig, keras.Model):
 
   def named_weights(self) -> dict[str, tf.Variable]:
     """Maps the variables' names in the original's checkpoints to the variables. Makes the variables if needed."""
-    build_sublayer(self, ())
+    build_in_scope(self, ())
     return {**self.encoder.named_weights(), **self.named_head_weights()}
 
   @classmethod

@@ -15,7 +15,7 @@ import tf_keras as keras
 from albert.config.model import ModelConfig
 from albert.models import layers
 from albert.models.activations import ACTIVATIONS
-from albert.models.base import PACKAGE, TOKEN_INPUTS, AnyConfig, build_sublayer
+from albert.models.base import PACKAGE, TOKEN_INPUTS, AnyConfig, build_in_scope
 from albert.models.encoder_model import EncoderModel
 from albert.weights.pretrained import POOLER_NEW
 
@@ -42,8 +42,8 @@ class MaskedLMHead(keras.layers.Layer):
     self.output_bias = self.add_weight(
       name="output_bias", shape=[self.config.vocab_size], initializer="zeros", experimental_autocast=False
     )
-    build_sublayer(self.transform, [None, None, self.config.hidden_size])
-    build_sublayer(self.layer_norm, [None, None, self.config.embedding_size])
+    build_in_scope(self.transform, [None, None, self.config.hidden_size])
+    build_in_scope(self.layer_norm, [None, None, self.config.embedding_size])
     super().build(input_shape)
 
   def call(self, hidden: tf.Tensor, word_embeddings: tf.Tensor) -> tf.Tensor:
@@ -163,7 +163,7 @@ class PretrainingModel(EncoderModel):
   def build_heads(self) -> None:
     """Makes the weights of the heads."""
     for head in (self.masked_lm, self.sentence):
-      build_sublayer(head, [None, self.config.hidden_size])
+      build_in_scope(head, [None, self.config.hidden_size])
 
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None

@@ -13,7 +13,7 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.models import layers
-from albert.models.base import PACKAGE, TOKEN_INPUTS, AnyConfig, build_sublayer
+from albert.models.base import PACKAGE, TOKEN_INPUTS, AnyConfig, build_in_scope
 from albert.models.classifier import HEAD_DROPOUT_SITE
 from albert.models.encoder_model import EncoderModel
 from albert.models.heads import LinearHead
@@ -119,7 +119,7 @@ class SquadV1Model(EncoderModel):
 
   def build_heads(self) -> None:
     """Makes the weights of the head."""
-    build_sublayer(self.head, [None, None, self.config.hidden_size])
+    build_in_scope(self.head, [None, None, self.config.hidden_size])
 
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
@@ -205,7 +205,7 @@ class SquadV2Head(keras.layers.Layer):
 
   def build(self, input_shape: tf.TensorShape) -> None:
     for layer in (self.start, self.end_0, self.end_norm, self.end_1, self.null_0, self.null_1):
-      build_sublayer(layer, [None, self.config.hidden_size])
+      build_in_scope(layer, [None, self.config.hidden_size])
     super().build(input_shape)
 
   def call(
@@ -330,7 +330,7 @@ class SquadV2Model(EncoderModel):
 
   def build_heads(self) -> None:
     """Makes the weights of the head."""
-    build_sublayer(self.head, [None, None, self.config.hidden_size])
+    build_in_scope(self.head, [None, None, self.config.hidden_size])
 
   def call(
     self,

@@ -56,8 +56,9 @@ def pack_pair(first: Ragged, second: Ragged, max_length: int) -> tuple[np.ndarra
   (ids_a, offsets_a), (ids_b, offsets_b) = first, second
   length_a, length_b = np.diff(offsets_a), np.diff(offsets_b)
   budget = _text_budget(max_length, 2)
-  # If both texts are longer than half of the budget, each keeps half of it, and a keeps one more if the budget is odd.
-  # Otherwise the shorter one is kept whole, and the other one gets the rest.
+  # The removal of single tokens that the docstring describes ends as follows. If both texts are longer than half of the
+  # budget, each keeps half of it, and a keeps one token more if the budget is odd. Otherwise the shorter text is kept
+  # whole, and the longer one keeps the rest of the budget.
   kept_a = np.minimum(length_a, np.maximum(budget - length_b, (budget + 1) // 2))
   kept_b = np.minimum(length_b, budget - kept_a)
   lengths = kept_a + kept_b + 3
@@ -79,8 +80,8 @@ def padded(ids: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:
     lengths: int32 [N], the number of tokens of each sequence.
 
   Returns:
-    input_ids, input_mask (1 for tokens, 0 for padding) and segment_ids (1 after the first [SEP], 0 elsewhere), int32
-    [N, S], where S is the largest length.
+    input_ids, input_mask (1 for tokens, 0 for padding) and segment_ids (1 for the tokens after the first [SEP], 0 for
+    those before it and for padding), int32 [N, S], where S is the largest length.
   """
   mask = np.arange(int(lengths.max(initial=0))) < lengths[:, None]
   input_ids = np.full(mask.shape, PAD_ID, np.int32)

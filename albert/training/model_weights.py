@@ -50,8 +50,8 @@ def load_trained_weights(
     task: the task of the run.
     model: the model that gets the weights.
     manager: the checkpoints of the run.
-    config: the settings of the command. Its train.select_checkpoint selects the newest or the best checkpoint. If the
-      run has none, its init_checkpoint is used.
+    config: the settings of the command. train.select_checkpoint chooses the newest or the best checkpoint of the run.
+      If the run has no checkpoint, the weights of init_checkpoint are used.
     purpose: "evaluating" or "predicting", for the log line.
   Returns: step and path of the checkpoint; the step of init_checkpoint is 0.
   Raises:

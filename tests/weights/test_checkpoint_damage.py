@@ -1,4 +1,4 @@
-"""Damaged checkpoints are recognized, described and skipped. A checkpoint that cannot be read is another error."""
+"""Damaged checkpoints are recognized, described and skipped. One that cannot be read ends the command instead."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_checkpoint_that_cannot_be_read_does_not_count_as_damaged(
     with pytest.raises(error_class, match=message):
       find_checkpoint()
 
-  # A run that is already training continues. Step 2 has the best evaluation (2.0), so it is not deleted.
+  # A run that is already training goes on. It keeps the newest checkpoint and, since nothing is known about it, step 2.
   manager.save(3, make_tensors(3))
   assert not manager.record_evaluation(3, "loss", 1.5, higher_is_better=True)
   manager.save(4, make_tensors(4))

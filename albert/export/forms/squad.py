@@ -81,8 +81,8 @@ class _QuestionAnswering(ServedModel):
       indices = tf.stack([best_window, tf.gather(token_positions, best_window)], axis=1)
       return tf.where(has_span, tf.gather_nd(offsets, indices), 0)
 
-    begin = character_offset(windows.positions.begins, spans.start)
-    end = character_offset(windows.positions.ends, spans.end)
+    begin = character_offset(windows.positions.char_starts, spans.start)
+    end = character_offset(windows.positions.char_ends, spans.end)
     text = tf.strings.substr(context, begin, end - begin, unit="UTF8_CHAR")
     # A question has an answer if one of its windows has one.
     null_odds = tf.math.unsorted_segment_min(spans.null_odds, windows.example, num_examples)

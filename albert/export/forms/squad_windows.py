@@ -11,7 +11,8 @@ from albert.tokenization.graph_offsets import RaggedTokensWithOffsets
 from albert.tokenization.graph_packing import first_tokens
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID
 
-# B examples, W windows of all examples, S tokens of the longest window, T tokens of all contexts.
+# B examples, W windows of all examples, S tokens of the longest window, T tokens of all contexts, N context tokens of
+# all windows (a token counts once for each window that contains it).
 
 _NUM_SPECIAL_TOKENS = 3  # a window is [CLS] question [SEP] part of the context [SEP]
 
@@ -20,16 +21,16 @@ class WindowPositions(NamedTuple):
   """Where answers may be, and the character offsets of the tokens. All tensors have the shape [W, S].
 
   Attributes:
-    is_answer: bool, whether the token belongs to the context, so that an answer may contain it.
-    is_start: bool, whether an answer may start at this token. Windows overlap; an answer may start at a token only in
+    is_context: bool, whether the token belongs to the context, so that an answer may contain it.
+    may_start: bool, whether an answer may start at this token. Windows overlap; an answer may start at a token only in
       the window that shows the most context around it.
-    begins, ends: int32, character offsets of the token in its context.
+    char_starts, char_ends: int32, character offsets of the token in its context.
   """
 
-  is_answer: tf.Tensor
-  is_start: tf.Tensor
-  begins: tf.Tensor
-  ends: tf.Tensor
+  is_context: tf.Tensor
+  may_start: tf.Tensor
+  char_starts: tf.Tensor
+  char_ends: tf.Tensor
 
   def rows(self, begin: tf.Tensor, end: tf.Tensor, length: tf.Tensor) -> WindowPositions:
     """The windows from `begin` to `end`, cut to `length` tokens."""
@@ -40,7 +41,7 @@ class ContextWindows(NamedTuple):
   """The windows of all examples, in order.
 
   Attributes:
-    tokens: ids, int32 [W, S].
+    tokens: ids, mask and segments of the tokens, [W, S].
     positions: where answers may be, [W, S].
     example: index of the example that each window belongs to, int32 [W].
   """
@@ -70,33 +71,35 @@ def make_windows(
   context_lengths = tf.cast(context.ids.row_lengths(), tf.int32)  # [B]
   # Number of context tokens that fit in a window, [B].
   max_part_lengths = max_seq_length - question_lengths - _NUM_SPECIAL_TOKENS
-  context_parts = _cut_contexts(context_lengths, max_part_lengths, doc_stride)
-  # Positions in the windows. The legend's S is the length of the longest window.
-  part_begins = tf.gather(question_lengths, context_parts.example) + 2  # after [CLS] question [SEP], [W]
-  lengths = part_begins + context_parts.length + 1
-  columns = tf.range(tf.reduce_max(tf.concat([lengths, [1]], axis=0)))[tf.newaxis, :]  # [1, S]
-  part_begins, lengths = part_begins[:, tf.newaxis], lengths[:, tf.newaxis]
-  is_answer = (columns >= part_begins) & (columns < lengths - 1)
-  # For each position, the index of its token among the tokens of all questions, and among those of all contexts. At
-  # most one of the two indices is used: tokens of a question have no index in the contexts and the other way round, and
-  # [CLS], [SEP] and padding have neither.
-  in_question = tf.gather(_row_starts(question), context_parts.example)[:, tf.newaxis] + columns - 1
-  part_starts = tf.gather(_row_starts(context.ids), context_parts.example) + context_parts.start
-  in_context = part_starts[:, tf.newaxis] + columns - part_begins
+  parts = _cut_contexts(context_lengths, max_part_lengths, doc_stride)
+  # Where the part begins in its window: after [CLS] question [SEP].
+  first_columns = tf.gather(question_lengths, parts.example) + 2
+  window_lengths = first_columns + parts.length + 1
+  columns = tf.range(tf.reduce_max(tf.concat([window_lengths, [1]], axis=0)))[tf.newaxis, :]  # [1, S]
+  from_part = columns - first_columns[:, tf.newaxis]  # tokens from the part's first one, negative before it, [W, S]
+  from_end = columns - window_lengths[:, tf.newaxis]  # tokens from the end of the window, negative in it, [W, S]
+  is_context = (from_part >= 0) & (from_end < -1)
+  # The index of a token among the tokens of all contexts, and among those of all questions. The first has a meaning
+  # where is_context is True, the second at the tokens of the question. All other elements are not used, or replaced.
+  part_starts = tf.gather(_row_starts(context.ids), parts.example) + parts.start
+  in_contexts = part_starts[:, tf.newaxis] + from_part
+  in_questions = tf.gather(_row_starts(question), parts.example)[:, tf.newaxis] + columns - 1
   ids = tf.where(
-    is_answer, _gather_clipped(context.ids.flat_values, in_context), _gather_clipped(question.flat_values, in_question)
+    is_context,
+    _gather_clipped(context.ids.flat_values, in_contexts),
+    _gather_clipped(question.flat_values, in_questions),
   )
-  ids = tf.where((columns == part_begins - 1) | (columns == lengths - 1), SEP_ID, ids)
+  ids = tf.where((from_part == -1) | (from_end == -1), SEP_ID, ids)
   ids = tf.where(columns == 0, CLS_ID, ids)
-  mask = tf.cast(columns < lengths, tf.int32)
-  segments = tf.cast(columns >= part_begins, tf.int32) * mask
-  is_start = is_answer & _has_most_context(
-    in_context, columns - part_begins, context_parts.length[:, tf.newaxis], is_answer
+  mask = tf.cast(from_end < 0, tf.int32)
+  segments = tf.cast(from_part >= 0, tf.int32) * mask
+  positions = WindowPositions(
+    is_context=is_context,
+    may_start=is_context & _has_most_context(in_contexts, from_part, parts.length[:, tf.newaxis], is_context),
+    char_starts=tf.where(is_context, _gather_clipped(context.starts.flat_values, in_contexts), 0),
+    char_ends=tf.where(is_context, _gather_clipped(context.ends.flat_values, in_contexts), 0),
   )
-  begins = tf.where(is_answer, _gather_clipped(context.starts.flat_values, in_context), 0)
-  ends = tf.where(is_answer, _gather_clipped(context.ends.flat_values, in_context), 0)
-  tokens = TokenBatch(ids * mask, mask, segments)
-  return ContextWindows(tokens, WindowPositions(is_answer, is_start, begins, ends), context_parts.example)
+  return ContextWindows(TokenBatch(ids * mask, mask, segments), positions, parts.example)
 
 
 class _ContextParts(NamedTuple):
@@ -114,7 +117,9 @@ class _ContextParts(NamedTuple):
 
 
 def _cut_contexts(context_lengths: tf.Tensor, max_part_lengths: tf.Tensor, doc_stride: int) -> _ContextParts:
-  """Divides contexts into overlapping parts that begin doc_stride tokens apart, or less if a part is shorter.
+  """Divides contexts into overlapping parts, each of which begins doc_stride tokens after the one before it.
+
+  If a window holds fewer context tokens than doc_stride, the parts begin that many tokens apart, without overlap.
 
   Args:
     context_lengths: number of tokens of each context, int32 [B].
@@ -130,30 +135,35 @@ def _cut_contexts(context_lengths: tf.Tensor, max_part_lengths: tf.Tensor, doc_s
   return _ContextParts(example, start, length)
 
 
-def _has_most_context(in_context: tf.Tensor, before: tf.Tensor, size: tf.Tensor, is_answer: tf.Tensor) -> tf.Tensor:
+def _has_most_context(
+  in_contexts: tf.Tensor, num_before: tf.Tensor, part_lengths: tf.Tensor, is_context: tf.Tensor
+) -> tf.Tensor:
   """Whether a window shows the most context around a token, compared with the other windows that contain the token.
 
-  It computes the same float64 scores, bit for bit, as `albert.tasks.squad.features.max_context_windows`.
+  Of several windows with equally much context, the first one counts. The scores are the same float64 numbers, bit for
+  bit, as those of `albert.tasks.squad.features.max_context_windows`.
 
   Args:
-    in_context: index of each token among the tokens of all contexts, int32 [W, S].
-    before: number of context tokens before the token in its window, int32 [W, S].
-    size: number of context tokens in the window, int32 [W, 1].
-    is_answer: whether the token belongs to the context, bool [W, S].
-  Returns: bool [W, S].
+    in_contexts: index of each token among the tokens of all contexts, int32 [W, S].
+    num_before: number of context tokens before the token in its window, int32 [W, S].
+    part_lengths: number of context tokens in the window, int32 [W, 1].
+    is_context: whether the token belongs to the context, bool [W, S].
+  Returns: bool [W, S]; without a meaning where is_context is False.
   """
-  windows = tf.zeros_like(in_context) + tf.range(tf.shape(in_context)[0])[:, tf.newaxis]
-  after = size - 1 - before
-  scores = tf.cast(tf.minimum(before, after), tf.float64) + 0.01 * tf.cast(size, tf.float64)
-  # These vectors have one element for each token in each window that contains it.
-  token = tf.boolean_mask(in_context, is_answer)
-  window = tf.boolean_mask(windows, is_answer)
-  score = tf.boolean_mask(scores, is_answer)
-  num_tokens = tf.reduce_max(tf.concat([token, [-1]], axis=0)) + 1
-  best_scores = tf.math.unsorted_segment_max(score, token, num_tokens)  # [T]
-  candidates = tf.where(score == tf.gather(best_scores, token), window, tf.shape(in_context)[0])
-  first_best = tf.math.unsorted_segment_min(candidates, token, num_tokens)  # the first of a token's best windows, [T]
-  return _gather_clipped(first_best, in_context) == windows
+  num_windows = tf.shape(in_contexts)[0]
+  windows = tf.zeros_like(in_contexts) + tf.range(num_windows)[:, tf.newaxis]
+  num_after = part_lengths - 1 - num_before
+  scores = tf.cast(tf.minimum(num_before, num_after), tf.float64) + 0.01 * tf.cast(part_lengths, tf.float64)
+  # The tokens of the contexts in all windows: index among the tokens of all contexts, window, score, each [N].
+  flat_tokens = tf.boolean_mask(in_contexts, is_context)
+  flat_windows = tf.boolean_mask(windows, is_context)
+  flat_scores = tf.boolean_mask(scores, is_context)
+  num_tokens = tf.reduce_max(tf.concat([flat_tokens, [-1]], axis=0)) + 1
+  best_scores = tf.math.unsorted_segment_max(flat_scores, flat_tokens, num_tokens)  # [T]
+  # Windows whose score is not the best get a number that is greater than that of any window.
+  best_windows = tf.where(flat_scores == tf.gather(best_scores, flat_tokens), flat_windows, num_windows)  # [N]
+  first_best_windows = tf.math.unsorted_segment_min(best_windows, flat_tokens, num_tokens)  # [T]
+  return _gather_clipped(first_best_windows, in_contexts) == windows
 
 
 def _row_starts(values: tf.RaggedTensor) -> tf.Tensor:

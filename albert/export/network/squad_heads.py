@@ -69,16 +69,16 @@ class V1Head(SpanHead):
 
   def __call__(self, x: tf.Tensor, positions: WindowPositions) -> BestSpans:
     start_logits, end_logits = tf.unstack(self.output(x), num=2, axis=-1)  # [W, S]
-    start_logits = tf.where(positions.is_start, start_logits, NO_SPAN)
-    end_logits = tf.where(positions.is_answer, end_logits, NO_SPAN)
+    start_logits = tf.where(positions.may_start, start_logits, NO_SPAN)
+    end_logits = tf.where(positions.is_context, end_logits, NO_SPAN)
     length, max_answer_length = tf.shape(end_logits)[1], self._config.max_answer_length
     # The L possible ends for each start, [S, L].
     ends = tf.expand_dims(tf.range(length), 1) + tf.expand_dims(tf.range(max_answer_length), 0)
     is_inside = tf.expand_dims(ends < length, 0)
     ends = tf.minimum(ends, length - 1)
-    is_span = tf.expand_dims(positions.is_start, 2) & tf.gather(positions.is_answer, ends, axis=1) & is_inside
+    is_span = tf.expand_dims(positions.may_start, 2) & tf.gather(positions.is_context, ends, axis=1) & is_inside
     # A span must have at least one character; a token may have none.
-    is_span &= tf.gather(positions.ends, ends, axis=1) > tf.expand_dims(positions.begins, 2)
+    is_span &= tf.gather(positions.char_ends, ends, axis=1) > tf.expand_dims(positions.char_starts, 2)
     scores = tf.expand_dims(start_logits, 2) + tf.gather(end_logits, ends, axis=1)
     scores = tf.reshape(tf.where(is_span, scores, NO_SPAN), [-1, length * max_answer_length])
     best = tf.argmax(scores, axis=1, output_type=tf.int32)  # start * L + (end - start)
@@ -106,17 +106,17 @@ class V2Head(SpanHead):
   def __call__(self, x: tf.Tensor, positions: WindowPositions) -> BestSpans:
     # [CLS] is scored, too: it stands for the answer of unanswerable questions.
     is_cls = tf.expand_dims(tf.range(tf.shape(x)[1]) == 0, 0)
-    is_scored = positions.is_answer | is_cls
+    is_scored = positions.is_context | is_cls
     start_logits = tf.where(is_scored, tf.squeeze(self.start(x), 2), NO_SPAN)
     start_scores, starts = _top_positions(start_logits, self._config.start_n_top)  # [W, K]
     scores_and_ends = [self._best_ends(x, is_scored, starts[:, k]) for k in range(self._config.start_n_top)]
     end_scores = tf.stack([scores for scores, _ in scores_and_ends], axis=1)  # [W, K, M]
     ends = tf.stack([positions_of_ends for _, positions_of_ends in scores_and_ends], axis=1)  # [W, K, M]
     starts = tf.expand_dims(starts, 2) + tf.zeros_like(ends)  # [W, K, M]
-    is_span = _gather_at(positions.is_start, starts) & _gather_at(positions.is_answer, ends)
+    is_span = _gather_at(positions.may_start, starts) & _gather_at(positions.is_context, ends)
     is_span &= (ends >= starts) & (ends - starts < self._config.max_answer_length)
     # A span must have at least one character; a token may have none.
-    is_span &= _gather_at(positions.ends, ends) > _gather_at(positions.begins, starts)
+    is_span &= _gather_at(positions.char_ends, ends) > _gather_at(positions.char_starts, starts)
     scores = tf.where(is_span, tf.expand_dims(start_scores, 2) + end_scores, NO_SPAN)
     scores, starts, ends = _flatten_candidates(scores), _flatten_candidates(starts), _flatten_candidates(ends)
     best = tf.expand_dims(tf.argmax(scores, axis=1, output_type=tf.int32), 1)  # [W, 1]
