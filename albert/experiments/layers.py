@@ -28,8 +28,8 @@ class Distances(msgspec.Struct):
   """The content of layers.json.
 
   Attributes:
-    l2: the L2 distance of each layer.
-    degrees: the angle of each layer, in degrees.
+    l2: the L2 distance between the input and the output of each layer.
+    degrees: the angle between the input and the output of each layer, in degrees.
   """
 
   l2: list[float]
@@ -56,7 +56,7 @@ def mean_distances(states: list[np.ndarray], mask: np.ndarray) -> dict[str, list
 
 
 def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
-  """Measures the distances between a pretrained model's layers, on the first 64 examples of the shards.
+  """Measures the distances between the inputs and outputs of a pretrained model's layers, on the first 64 examples.
 
   Args:
     checkpoint: the weights: a checkpoint or the output_dir of a run.
@@ -70,19 +70,20 @@ def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
   from albert.io import records
   from albert.models.encoder import Encoder
   from albert.weights.files import open_weights
+  from albert.weights.names import POOLER
   from albert.weights.warm_start import warm_start
 
-  file = open_weights(checkpoint, flag="--checkpoint")
-  if not file.config_file:
+  weight_file = open_weights(checkpoint, flag="--checkpoint")
+  if not weight_file.config_file:
     raise UserError(f"--checkpoint={checkpoint}: its directory has no model config (albert_config.json)")
-  encoder = Encoder(load_model_config(file.config_file))
+  encoder = Encoder(load_model_config(weight_file.config_file))
   all_records = itertools.chain.from_iterable(map(records.read_records, expand_globs(input_file)))
   examples = [records.decode_example(record) for record in itertools.islice(all_records, _NUM_EXAMPLES)]
   batch = {}
   for name in ("input_ids", "input_mask", "segment_ids"):
     batch[name] = np.array([example[name] for example in examples], np.int32)
   encoder(batch)  # creates the weights
-  warm_start(checkpoint, encoder.named_weights(), ignored=("cls/",))
+  warm_start(checkpoint, encoder.named_weights(), ignored=("cls/",), unused=POOLER)
   return mean_distances([state.numpy() for state in encoder(batch).hidden_states], batch["input_mask"])
 
 
@@ -92,7 +93,8 @@ def main() -> None:
   files.write_json(flag_values.output_file, measure(flag_values.checkpoint, flag_values.input_file))
 
 
-if __name__ == "__main__":
+def run_command() -> None:
+  """Runs the command: python -m albert.experiments.layers."""
   for name, help_text in (
     ("checkpoint", "pretrained weights: output_dir of a run, or a checkpoint"),
     ("input_file", "TFRecord shards: comma-separated globs"),
@@ -100,3 +102,7 @@ if __name__ == "__main__":
   ):
     command_flags.define("str", name, None, help_text, required=True)
   app.run(main)
+
+
+if __name__ == "__main__":
+  run_command()

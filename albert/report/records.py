@@ -16,8 +16,8 @@ from albert.io import files
 from albert.runs import log_lines, output_files
 
 # The names of the pictures and of the tables begin with these words.
-_PICTURES = ("confusion_matrix_", "scatter_")
-_TABLES = ("mistakes_", "predictions")
+_PICTURE_PREFIXES = ("confusion_matrix_", "scatter_")
+_TABLE_PREFIXES = ("mistakes_", "predictions")
 # A directory that has none of these files is not the output_dir of a run.
 _RUN_FILES = (output_files.CONFIG, output_files.EVAL_RESULTS, output_files.METRICS)
 _PNG_START = b"\x89PNG\r\n\x1a\n"
@@ -190,10 +190,11 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
   settings = _RunSettings()
   if files.exists(config_file):
     settings = files.read_json(config_file, _RunSettings, nan_is_null=True)
-  tables = [file for file in file_names if file.startswith(_TABLES) and file.endswith((".tsv", ".json"))]
-  is_quoted = settings.task == "pretraining"  # only the table of filled masks quotes its cells
-  examples = [_read_examples(path, table, num_examples, is_quoted) for table in tables] if num_examples else []
-  pictures = [file for file in file_names if file.startswith(_PICTURES) and file.endswith(".png")]
+  table_names = [file for file in file_names if file.startswith(_TABLE_PREFIXES) and file.endswith((".tsv", ".json"))]
+  # The tables of pretraining quote their cells; of the other tasks, only predictions.tsv does.
+  is_quoted = settings.task == "pretraining"
+  tables = [_read_examples(path, name, num_examples, is_quoted) for name in table_names] if num_examples else []
+  picture_names = [file for file in file_names if file.startswith(_PICTURE_PREFIXES) and file.endswith(".png")]
   return RunRecord(
     name=name,
     path=path,
@@ -203,8 +204,8 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
     metrics=log_lines.read(files.join(path, output_files.METRICS)),
     evaluations=log_lines.read(files.join(path, output_files.EVALUATIONS)),
     results=_read_json_if_exists(files.join(path, output_files.EVAL_RESULTS)),
-    examples=[table for table in examples if table.rows],
-    pictures={picture: _read_picture(files.join(path, picture)) for picture in pictures},
+    examples=[table for table in tables if table.rows],
+    pictures={picture: _read_picture(files.join(path, picture)) for picture in picture_names},
   )
 
 
@@ -254,7 +255,7 @@ def _read_lines(file: BinaryIO, path: str) -> Iterator[str]:
     if not line:
       return
     if len(line) > _MAX_LINE_BYTES:
-      raise UserError(f"{path}, line {number}: has more than {_MAX_LINE_BYTES >> 20} MiB: predict again")
+      raise UserError(f"{path}, line {number}: has more than {_MAX_LINE_BYTES >> 20} MiB: evaluate or predict again")
     yield line.decode("utf-8", errors="replace").replace("\0", "\ufffd")  # the csv module of Python 3.10 refuses NUL
 
 
@@ -264,6 +265,8 @@ def _read_quoted_rows(lines: Iterator[str], path: str, num_rows: int) -> list[li
   try:
     return list(itertools.islice(reader, num_rows))
   except csv.Error as error:
-    raise UserError(f"{path}, line {reader.line_num}: not a row of this table ({error}): predict again") from error
+    raise UserError(
+      f"{path}, line {reader.line_num}: not a row of this table ({error}): evaluate or predict again"
+    ) from error
   finally:
     csv.field_size_limit(previous_limit)

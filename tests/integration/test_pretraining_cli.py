@@ -248,7 +248,8 @@ BAD_INPUT = {
   "nothing to do": BadInput([], "nothing to do"),
   "no input": BadInput(["--do_train"], "--do_train needs --input_file"),
   "no match": BadInput(["--do_train", "--input_file={shards}/*.nothing"], "matches no file"),
-  "no evaluation files": BadInput(["--do_eval", "--init_checkpoint=x"], "no checkpoint there"),
+  "no evaluation files": BadInput(["--do_eval"], "evaluation needs --eval_input_file"),
+  "no such weights": BadInput(["--do_eval", "--init_checkpoint=x"], "no checkpoint there"),
   "empty file": BadInput(
     TRAIN_ON_SHARDS, "empty.tfrecord is empty", lambda shards: (shards / "empty.tfrecord").write_bytes(b"")
   ),

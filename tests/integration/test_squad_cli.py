@@ -272,22 +272,22 @@ def test_two_runs_are_averaged(question_files: dict[str, str], training_flags: l
   flags += [f"--predict_file={question_files['new']}", *training_flags, "--do_eval", "--do_predict"]
   for seed, output_dir in enumerate(runs):
     run(f"--output_dir={output_dir}", f"--seed={seed}", *flags)
-  average = tmp_path / "average"
-  metrics = ensemble_runs([str(output_dir) for output_dir in runs], str(average))
+  shutil.rmtree(runs[1] / "checkpoints")  # only the predictions are needed
+  average_dir = tmp_path / "average"
+  metrics = ensemble_runs([str(output_dir) for output_dir in runs], str(average_dir))
 
   odds_1, odds_2 = (read_json(output_dir / "null_odds_dev.json") for output_dir in runs)
   mean_odds = {question: (odds_1[question] + odds_2[question]) / 2 for question in odds_1}
-  assert read_json(average / "null_odds_dev.json") == pytest.approx(mean_odds)
-  best_texts = read_best_texts(average / "nbest_predictions_dev.json")
+  assert read_json(average_dir / "null_odds_dev.json") == pytest.approx(mean_odds)
+  best_texts = read_best_texts(average_dir / "nbest_predictions_dev.json")
   answers = read_squad(question_files["dev2"]).answers
   assert metrics == squad.evaluate_v2(answers, best_texts, mean_odds, 0.0)
-  assert read_json(average / "eval_results.json") == {"runs": 2, **metrics}
-  assert len(read_json(average / "predictions.json")) == 9
+  assert read_json(average_dir / "eval_results.json") == {"runs": 2, **metrics}
+  assert len(read_json(average_dir / "predictions.json")) == 9
 
-  shutil.rmtree(runs[1] / "checkpoints")  # the average needs only the predictions
   (runs[1] / "nbest_predictions_dev.json").unlink()
   with pytest.raises(UserError, match=r"run-2 has no nbest_predictions_dev\.json, which .*run-1 has: its checkpoints"):
-    ensemble_runs([str(output_dir) for output_dir in runs], str(average))
+    ensemble_runs([str(output_dir) for output_dir in runs], str(average_dir))
 
 
 def test_answers_that_do_not_match_their_labels_are_counted_and_listed(
@@ -315,12 +315,12 @@ def test_answers_that_do_not_match_their_labels_are_counted_and_listed(
   ]
 
 
-# Name of the case -> (flags, in which {train1} stands for the path of this file, and so on; a part of the error).
+# Name of the case -> flags, and a part of the error. {train1} in the flags stands for the path of this question file.
 BAD_INPUT = {
   "v2 file": (["--train_file={train2}"], r"train-v2\.json: question q2 is unanswerable, so this is a SQuAD v2\.0 file"),
   "v1 file": ([V2, "--train_file={train1}"], r"train-v1\.json: no question says is_impossible, so this is a SQuAD v1"),
-  "no file": ([], r"--train_file is missing: the train set, JSON in the form of SQuAD"),
-  "missing": (["--train_file=absent.json"], "--train_file: 'absent.json' matches no file"),
+  "flag missing": ([], r"--train_file is missing: the train set, JSON in the form of SQuAD"),
+  "no such file": (["--train_file=absent.json"], "--train_file: 'absent.json' matches no file"),
   "no answers": (["--train_file={new}"], r"new\.json: .*question new-q0 lacks 'answers'"),
   "no room": (["--train_file={train1}", "--max_query_length=45"], "max_seq_length=48 leaves no room for a paragraph"),
 }
