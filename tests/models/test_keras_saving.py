@@ -161,7 +161,13 @@ def task_model() -> keras.Model:
 @pytest.mark.parametrize(
   "build",
   [
-    functional_model,
+    pytest.param(
+      functional_model,
+      marks=pytest.mark.skipif(
+        keras.__version__.startswith("2.15"),
+        reason="load_model of tf_keras 2.15 once did not end, in its loop over unprocessed nodes",
+      ),
+    ),
     pytest.param(SubclassedModel, marks=pytest.mark.slow),
     pytest.param(functional_model_with_a_task_model, marks=pytest.mark.slow),
     pytest.param(task_model, marks=pytest.mark.thorough),
