@@ -22,6 +22,7 @@ from albert.models.squad_heads import SquadV1Model, SquadV2Model
 from albert.optimizers.lamb import LAMB
 from albert.optimizers.schedules import WarmupPolynomialDecay
 from tests.convert import files_of_weights
+from tests.keras_2_15 import loads_models
 from tests.thorough import thorough_except
 
 # B examples of K options, S tokens, P masked tokens.
@@ -82,6 +83,7 @@ def inputs_of(model_class: type[EncoderModel]) -> dict[str, np.ndarray]:
   ),
   ids=["pretraining", "classifier", "multiple_choice", "squad_v1", "squad_v2"],
 )
+@loads_models
 def test_every_task_model_is_saved_and_loaded(
   tmp_path: Path, model_class: type[EncoderModel], arguments: tuple[int, ...]
 ):
@@ -161,19 +163,14 @@ def task_model() -> keras.Model:
 @pytest.mark.parametrize(
   "build",
   [
-    pytest.param(
-      functional_model,
-      marks=pytest.mark.skipif(
-        keras.__version__.startswith("2.15"),
-        reason="load_model of tf_keras 2.15 once did not end, in its loop over unprocessed nodes",
-      ),
-    ),
+    functional_model,
     pytest.param(SubclassedModel, marks=pytest.mark.slow),
     pytest.param(functional_model_with_a_task_model, marks=pytest.mark.slow),
     pytest.param(task_model, marks=pytest.mark.thorough),
   ],
 )
 @pytest.mark.usefixtures("eager_steps")
+@loads_models
 def test_a_model_that_contains_an_encoder_is_trained_saved_and_loaded(tmp_path: Path, build, suffix):
   if suffix == "h5" and build is not functional_model:
     pytest.skip("Keras saves only functional models of layers as .h5")
@@ -197,6 +194,7 @@ def test_a_model_that_contains_an_encoder_is_trained_saved_and_loaded(tmp_path: 
 
 
 @pytest.mark.thorough
+@loads_models
 def test_an_encoder_output_can_be_the_output_of_a_functional_model(tmp_path: Path):
   inputs = keras_inputs()
   encoder = Encoder(SHALLOW_CONFIG)
@@ -208,6 +206,7 @@ def test_an_encoder_output_can_be_the_output_of_a_functional_model(tmp_path: Pat
 
 
 @pytest.mark.thorough
+@loads_models
 def test_a_loaded_model_keeps_its_dtype_policy(tmp_path: Path):
   encoder, inputs = Encoder(SHALLOW_CONFIG, dtype="mixed_bfloat16"), keras_inputs()
   model = keras.Model(inputs, encoder(inputs).pooled_output)
