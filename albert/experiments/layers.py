@@ -93,8 +93,8 @@ def main() -> None:
   files.write_json(flag_values.output_file, measure(flag_values.checkpoint, flag_values.input_file))
 
 
-def run_command() -> None:
-  """Runs the command: python -m albert.experiments.layers."""
+# albert.experiments calls this module. It is no command for users, so it has no console command and no run_command().
+if __name__ == "__main__":
   for name, help_text in (
     ("checkpoint", "pretrained weights: output_dir of a run, or a checkpoint"),
     ("input_file", "TFRecord shards: comma-separated globs"),
@@ -102,7 +102,3 @@ def run_command() -> None:
   ):
     command_flags.define("str", name, None, help_text, required=True)
   app.run(main)
-
-
-if __name__ == "__main__":
-  run_command()
