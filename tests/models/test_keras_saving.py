@@ -22,7 +22,6 @@ from albert.models.squad_heads import SquadV1Model, SquadV2Model
 from albert.optimizers.lamb import LAMB
 from albert.optimizers.schedules import WarmupPolynomialDecay
 from tests.convert import files_of_weights
-from tests.keras_2_15 import loads_models
 from tests.thorough import thorough_except
 
 # B examples of K options, S tokens, P masked tokens.
@@ -83,7 +82,6 @@ def inputs_of(model_class: type[EncoderModel]) -> dict[str, np.ndarray]:
   ),
   ids=["pretraining", "classifier", "multiple_choice", "squad_v1", "squad_v2"],
 )
-@loads_models
 def test_every_task_model_is_saved_and_loaded(
   tmp_path: Path, model_class: type[EncoderModel], arguments: tuple[int, ...]
 ):
@@ -170,7 +168,6 @@ def task_model() -> keras.Model:
   ],
 )
 @pytest.mark.usefixtures("eager_steps")
-@loads_models
 def test_a_model_that_contains_an_encoder_is_trained_saved_and_loaded(tmp_path: Path, build, suffix):
   if suffix == "h5" and build is not functional_model:
     pytest.skip("Keras saves only functional models of layers as .h5")
@@ -194,7 +191,6 @@ def test_a_model_that_contains_an_encoder_is_trained_saved_and_loaded(tmp_path: 
 
 
 @pytest.mark.thorough
-@loads_models
 def test_an_encoder_output_can_be_the_output_of_a_functional_model(tmp_path: Path):
   inputs = keras_inputs()
   encoder = Encoder(SHALLOW_CONFIG)
@@ -206,7 +202,6 @@ def test_an_encoder_output_can_be_the_output_of_a_functional_model(tmp_path: Pat
 
 
 @pytest.mark.thorough
-@loads_models
 def test_a_loaded_model_keeps_its_dtype_policy(tmp_path: Path):
   encoder, inputs = Encoder(SHALLOW_CONFIG, dtype="mixed_bfloat16"), keras_inputs()
   model = keras.Model(inputs, encoder(inputs).pooled_output)

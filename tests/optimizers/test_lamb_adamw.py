@@ -17,7 +17,6 @@ from albert.models.heads import LinearHead
 from albert.optimizers.adamw import EXCLUDED, AdamW
 from albert.optimizers.lamb import LAMB
 from albert.optimizers.schedules import WarmupPolynomialDecay
-from tests.keras_2_15 import loads_models
 from tests.models.build_models import build_pretraining_model
 from tests.reference.optimizers import Optimizer
 
@@ -220,7 +219,6 @@ def train_with_numpy(optimizer: Optimizer, regression: Regression) -> list[np.nd
 @pytest.mark.parametrize(
   ("optimizer_class", "rescale"), [(LAMB, True), pytest.param(AdamW, False, marks=pytest.mark.thorough)]
 )
-@loads_models
 def test_fit_does_the_updates_of_the_training_loop_and_a_saved_model_keeps_its_optimizer(
   optimizer_class, rescale, tmp_path
 ):
