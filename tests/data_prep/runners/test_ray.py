@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -216,7 +217,7 @@ def test_a_killed_command_is_continued(tmp_path, spm_model, request, place):
       process.kill()
     assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "other" / "manifest.json").exists()
-  finished_shards = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "other").glob("*.tfrecord")}
+  finished_shards = _modification_times_of_recorded_shards(tmp_path / "other")
   done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900)
   assert done.returncode == 0, done.stderr
   assert re.search(ALL_UNITS_KEPT, done.stdout)
@@ -249,6 +250,15 @@ def test_a_stopped_command_ends_its_cluster(tmp_path, corpus, spm_model):
 def _write(path: Path, data: bytes) -> Path:
   path.write_bytes(data)
   return path
+
+
+def _modification_times_of_recorded_shards(output_dir: Path) -> dict[str, int]:
+  """Returns the time in nanoseconds at which each shard with a record was last written, by the shard's file name.
+
+  A later command writes a shard again if the kill came between the shard and its record.
+  """
+  records = [json.loads(path.read_text()) for path in output_dir.glob(".preparation-*/shard-*.json")]
+  return {record["file"]: (output_dir / record["file"]).stat().st_mtime_ns for record in records}
 
 
 def _wait_for(output_dir: Path, pattern: str, count: int) -> None:
