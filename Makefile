@@ -3,13 +3,14 @@
 VENV := .venv
 VENV_BEAM := .venv-beam
 VENV_RAY := .venv-ray
+VENV_SERVING := .venv-serving
 VENV_TFA := .venv-tfa
 VENV_PARITY := .venv-parity
 VENV_TPU := .venv-tpu
 VENV_DOCS := .venv-docs
 PYTHON := $(VENV)/bin/python
-# The Pythons that make .venv (also .venv-beam, .venv-ray and .venv-parity), .venv-tfa, .venv-tpu and .venv-docs; empty: the first
-# suitable one on the PATH.
+# The Pythons that make .venv (also .venv-beam, .venv-ray, .venv-serving and .venv-parity), .venv-tfa, .venv-tpu and
+# .venv-docs; empty: the first suitable one on the PATH.
 BASE_PYTHON ?=
 BASE_PYTHON_TFA ?=
 BASE_PYTHON_TPU ?=
@@ -33,7 +34,7 @@ NO_TPU := env TPU_SKIP_MDS_QUERY=1 TPU_ACCELERATOR_TYPE=v3-8 TPU_WORKER_HOSTNAME
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tpu demo test test-thorough test-slow test-beam test-ray test-tfa test-tpu test-parity torture lint format bench parity docs tpu-aot clean distclean
+.PHONY: help setup setup-tpu demo test test-thorough test-slow test-beam test-ray test-serving test-tfa test-tpu test-parity torture lint format bench parity docs tpu-aot clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -47,7 +48,7 @@ test: setup  ## run the fast tests
 	$(PYTHON) -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-thorough: setup  ## run the tests that repeat checks of the fast tests for more cases
-	$(PYTHON) -m pytest -m 'thorough and not slow' $(IN_PARALLEL) $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -m 'thorough and not slow and not serving' $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-slow: setup  ## run the tests that take minutes
 	$(PYTHON) -m pytest -m slow $(PYTEST_ARGS)
@@ -60,6 +61,9 @@ test-beam: $(VENV_BEAM)/installed  ## run the tests of data preparation with Apa
 
 test-ray: $(VENV_RAY)/installed  ## run the tests of data preparation on a Ray cluster of two nodes, in .venv-ray
 	$(VENV_RAY)/bin/python -m pytest -m 'slow or not slow' tests/data_prep/runners/test_ray.py $(PYTEST_ARGS)
+
+test-serving: $(VENV_SERVING)/installed  ## run the tests of exports to ONNX and TFLite and of the example server, in .venv-serving
+	$(VENV_SERVING)/bin/python -m pytest -m 'serving and not slow' $(PYTEST_ARGS)
 
 test-tfa: $(VENV_TFA)/installed  ## run the fast tests with TensorFlow 2.15 and tensorflow-addons, in .venv-tfa
 	$(VENV_TFA)/bin/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
@@ -101,7 +105,7 @@ clean:  ## remove builds and caches
 	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## remove the environments, too
-	rm -rf $(VENV) $(VENV_BEAM) $(VENV_RAY) $(VENV_TFA) $(VENV_PARITY) $(VENV_TPU) $(VENV_DOCS)
+	rm -rf $(VENV) $(VENV_BEAM) $(VENV_RAY) $(VENV_SERVING) $(VENV_TFA) $(VENV_PARITY) $(VENV_TPU) $(VENV_DOCS)
 
 # $(call new_venv,folder,candidates,wanted,variable), the beginning of a line of shell. A candidate is run, since a
 # launcher may exist whose Python doesn't.
@@ -144,6 +148,9 @@ $(VENV_BEAM)/installed: setup.py constraints/default.txt constraints/beam.txt
 
 $(VENV_RAY)/installed: setup.py constraints/default.txt constraints/ray.txt
 	$(call make_venv,$(VENV_RAY),constraints/ray.txt,ray$(comma)dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.10 3.11 3.12 3.13,BASE_PYTHON)
+
+$(VENV_SERVING)/installed: setup.py constraints/default.txt constraints/serving.txt
+	$(call make_venv,$(VENV_SERVING),constraints/serving.txt,onnx$(comma)tflite$(comma)dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.11 3.12 3.13,BASE_PYTHON)
 
 $(VENV_PARITY)/installed: setup.py constraints/default.txt constraints/parity.txt
 	$(call make_venv,$(VENV_PARITY),constraints/parity.txt,parity$(comma)dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.10 3.11 3.12 3.13,BASE_PYTHON)

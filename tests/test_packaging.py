@@ -29,6 +29,7 @@ EXTRAS_OF_PROFILE = {
   "tf215-tfa.txt": ("tfa", "dev"),
   "beam.txt": ("beam", "dev"),
   "ray.txt": ("ray", "dev"),
+  "serving.txt": ("onnx", "tflite", "dev"),
   "parity.txt": ("parity", "dev"),
   "tpu.txt": ("tpu", "dev"),
   "docs.txt": ("docs",),

@@ -59,11 +59,13 @@ def test_each_group_of_tests_has_a_target_of_make_and_ci_runs_all_but_the_slow_o
   pytestconfig: pytest.Config,
 ) -> None:
   markers = [line.partition(":")[0] for line in pytestconfig.getini("markers") if "make test-" in line]
-  assert sorted(markers) == ["slow", "thorough"]
+  assert sorted(markers) == ["serving", "slow", "thorough"]
   makefile, ci = ((ROOT / name).read_text(encoding="utf-8") for name in ("Makefile", ".ci/run"))
-  selected = dict(re.findall(r"^test-(\w+): .*\n\t\$\(PYTHON\) -m pytest -m '?([\w ]+)'? ", makefile, re.MULTILINE))
-  assert selected == {"slow": "slow", "thorough": "thorough and not slow"}
-  # What `make test` leaves out is what these two targets run.
-  assert pytestconfig.getini("addopts")[-2:] == ["-m", "not slow and not thorough"]
+  selected = dict(re.findall(r"^test-(\w+): .*\n\t\S+ -m pytest -m '?([\w ]+)'? \$", makefile, re.MULTILINE))
+  expected = {"slow": "slow", "thorough": "thorough and not slow and not serving", "serving": "serving and not slow"}
+  assert {name: selected[name] for name in expected} == expected
+  # What `make test` leaves out is what these three targets run.
+  assert pytestconfig.getini("addopts")[-2:] == ["-m", "not slow and not thorough and not serving"]
   steps = re.findall(r"^step (test\S*)", ci, re.MULTILINE)
   assert steps[:2] == ["test", "test-thorough"]
+  assert "test-serving" in steps

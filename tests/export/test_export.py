@@ -258,7 +258,7 @@ def test_requests_and_answers_fit_into_tensorflow_servings_messages(
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5, err_msg=key)
 
 
-@pytest.mark.slow
+@pytest.mark.serving
 @pytest.mark.parametrize("file_format", [TFLITE, TFLITE_INT8, ONNX])
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form_is_exported_in_other_formats(tmp_path: Path, spm_model: str, name: str, file_format: str) -> None:
