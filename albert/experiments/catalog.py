@@ -21,7 +21,9 @@ _FOLDER = "experiments"
 MAIN, ADDITIONAL = "main", "additional"
 LAYERS = "layers"
 # Keys of an experiment's file that set the defaults of its variants.
-_VARIANT_DEFAULTS = ("model", "steps")
+_VARIANT_DEFAULTS = ("model", "fields", "steps")
+# Those of these keys that `reduced` may replace.
+_REDUCED_KEYS = ("model", "steps")
 # The pretraining tasks: masked LM, sentence order and next sentence.
 _PRETRAINING_TASKS = ("mlm", "sop", "nsp")
 # Settings of data preparation that variants may change, with their defaults.
@@ -38,6 +40,7 @@ class _ExperimentFile(msgspec.Struct):
   Attributes:
     title, source: see Experiment.
     model, steps: the defaults of the variants, see Variant.
+    fields: fields of ModelConfig that all variants have, unless a variant has another value for them.
     variants: the values of each variant, see Variant.
     reduced: values that replace `model` and `steps` at scales smaller than the paper's.
   """
@@ -46,6 +49,7 @@ class _ExperimentFile(msgspec.Struct):
   source: str
   model: str
   variants: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+  fields: dict[str, Any] = {}
   steps: _Positive = 1.0
   reduced: dict[str, Any] = {}
 
@@ -152,8 +156,8 @@ def _check_choice(path: str, key: str, value: str, allowed: Sequence[str]) -> No
 
 def _parse_variants(path: str, file: _ExperimentFile, *, reduced: bool) -> list[Variant]:
   """Makes the variants of an experiment's file, with the defaults that the file gives for all of them."""
-  _refuse_unknown_keys(f"{path}: reduced", file.reduced, set(_VARIANT_DEFAULTS))
-  defaults = {"model": file.model, "steps": file.steps}
+  _refuse_unknown_keys(f"{path}: reduced", file.reduced, set(_REDUCED_KEYS))
+  defaults = {"model": file.model, "fields": file.fields, "steps": file.steps}
   if reduced:
     defaults |= file.reduced
   variants: list[Variant] = []
@@ -176,6 +180,7 @@ def _parse_variant(
   """
   _refuse_unknown_keys(location, values, _field_names(Variant))
   variant = json_values.convert(location, {"fields": {}, "data": {}, **defaults, **values}, Variant, _REMEDY)
+  variant = dataclasses.replace(variant, fields={**defaults["fields"], **variant.fields})
   _refuse_unknown_keys(f"{location}: data", variant.data, set(DATA_DEFAULTS))
   json_values.convert(f"{location}: data", variant.data, dict[str, str], _REMEDY)
   if variant.name in earlier_names:

@@ -31,8 +31,11 @@ TITLES = {
   "squad_v2_f1": "SQuAD2.0 F1",
   "squad_v2_exact": "SQuAD2.0 EM",
   "race": "RACE",
-  "average": "average",
+  "average": "Avg",
 }
+# The scores of the column Avg.
+_SQUAD_SCORES = ("squad_v1_f1", "squad_v1_exact", "squad_v2_f1", "squad_v2_exact")
+_OTHER_AVERAGED_SCORES = ("mnli", "sst2", "race")
 _NO_VALUE = "–"
 
 
@@ -45,6 +48,7 @@ def write(plan: Plan, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
     scale: name of the scale, for the caption.
   Returns: the text of table.md.
   """
+  rows = [add_average(row) for row in rows]
   files.write_atomically(files.join(plan.directory, CSV), _format_csv(rows))
   text = format_table(plan.experiment, rows, scale=scale)
   files.write_atomically(files.join(plan.directory, TABLE), text)
@@ -53,6 +57,23 @@ def write(plan: Plan, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
   if image:
     files.write_atomically(files.join(plan.directory, FIGURE), image)
   return text
+
+
+def add_average(row: Mapping[str, Any]) -> dict[str, Any]:
+  """Adds the score "average" to a row that has all scores of the paper's column Avg (ALBERT, table 2).
+
+  The column is the mean over SQuAD 1.1, SQuAD 2.0, MNLI, SST-2 and RACE. SQuAD counts with the mean of F1 and exact
+  match. Scores that are not in this list, such as CoLA's, do not count.
+
+  Args:
+    row: a result, with its scores in percent.
+  """
+  scores = row["scores"]
+  if any(score not in scores for score in (*_SQUAD_SCORES, *_OTHER_AVERAGED_SCORES)):
+    return dict(row)
+  # Each of the four scores of SQuAD has half the weight of another task's score.
+  total = sum(scores[score] for score in _SQUAD_SCORES) / 2 + sum(scores[score] for score in _OTHER_AVERAGED_SCORES)
+  return {**row, "scores": {**scores, "average": total / 5}}
 
 
 def _format_csv(rows: Sequence[Mapping[str, Any]]) -> str:

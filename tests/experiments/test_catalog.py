@@ -9,7 +9,7 @@ import pytest
 
 from albert.config.model import named_model
 from albert.errors import UserError
-from albert.experiments import catalog, costs
+from albert.experiments import catalog, costs, tables
 from albert.experiments.scales import SCALES
 
 NAMES = catalog.names()
@@ -25,6 +25,10 @@ def test_the_papers_averages_are_the_means_of_its_columns(name: str):
       squad = [(paper[f"{version}_f1"] + paper[f"{version}_exact"]) / 2 for version in ("squad_v1", "squad_v2")]
       scores = [*squad, paper["mnli"], paper["sst2"], paper["race"]]
       assert sum(scores) / 5 == pytest.approx(paper["average"], abs=0.11), variant.name
+      without_average = {score: value for score, value in paper.items() if score != "average"}
+      row = tables.add_average({"scores": {**without_average, "cola": 0.0}})
+      assert row["scores"]["average"] == pytest.approx(sum(scores) / 5)
+      assert "average" not in tables.add_average({"scores": {"sst2": 90.0, "mnli": 80.0}})["scores"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -34,6 +38,15 @@ def test_numbers_of_parameters_are_the_papers(name: str):
       num_parameters = costs.num_model_parameters(SCALES["paper"].model(variant, VOCAB_SIZE))
       # The paper rounds, and for models like xxlarge it gives 5 to 10% more than its own code has.
       assert num_parameters == pytest.approx(variant.paper["parameters"], rel=0.12), variant.name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_model_has_dropout_except_where_the_paper_removes_it(name: str):
+  """The paper trains with dropout 0.1. Only one row of its table on dropout (table 8) is without."""
+  for variant in catalog.load(name).variants:
+    model = SCALES["paper"].model(variant, VOCAB_SIZE)
+    expected = 0.0 if variant.name == "without dropout" else 0.1
+    assert (model.hidden_dropout_prob, model.attention_probs_dropout_prob) == (expected, expected), variant.name
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -68,6 +81,15 @@ def test_a_users_file_is_loaded(tmp_path: Path):
   assert experiment.intrinsic == ["mlm", "sop"]
 
 
+def test_a_variant_has_the_files_fields_unless_it_has_its_own(tmp_path: Path):
+  variants = [{"name": "a"}, {"name": "b", "fields": {"num_hidden_layers": 6, "hidden_dropout_prob": 0.2}}]
+  experiment = catalog.load(_write_experiment(tmp_path, fields={"hidden_dropout_prob": 0.1}, variants=variants))
+  assert [variant.fields for variant in experiment.variants] == [
+    {"hidden_dropout_prob": 0.1},
+    {"hidden_dropout_prob": 0.2, "num_hidden_layers": 6},
+  ]
+
+
 def test_a_smaller_scale_may_have_another_model(tmp_path: Path):
   path = _write_experiment(tmp_path, model="albert_xxlarge", steps=8, reduced={"model": "albert_base", "steps": 1})
   variants = [catalog.load(path, reduced=reduced).variants[0] for reduced in (False, True)]
@@ -88,6 +110,8 @@ def test_a_size_without_a_reduced_value_gives_one_line(tmp_path: Path, field: st
   ("changes", "message"),
   [
     ({"reduced": {"layers": 3}}, r"mine\.json: reduced: unknown key 'layers'; known: model, steps"),
+    ({"reduced": {"fields": {}}}, r"mine\.json: reduced: unknown key 'fields'; known: model, steps"),
+    ({"fields": {"depth": 3}}, r"variants\[0\]: unknown key 'depth'"),
     ({"variant": []}, r"mine\.json: unknown key 'variant'; known: figure"),
     ({"title": 3}, r"mine\.json: \$\.title must be a text, it is 3"),
     ({"variants": [{"name": "a", "colour": 1}]}, r"variants\[0\]: unknown key 'colour'"),
