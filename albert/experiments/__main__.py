@@ -67,6 +67,11 @@ def define_flags() -> None:
   command_flags.define("int", "num_seeds", None, seeds_help, allowed=Range(1))
   vocab_help = "pieces of the vocabulary that is trained without --spm_model_file (default: given by the scale)"
   command_flags.define("int", "vocab_size", None, vocab_help, allowed=Range(1))
+  predictions_help = (
+    "masked tokens per sequence at most; 0: 15% of the sequence (default: given by the scale; paper: 20, as the "
+    "authors of ALBERT chose)"
+  )
+  command_flags.define("int", "max_predictions_per_seq", None, predictions_help, allowed=Range(0))
   command_flags.define(
     "int",
     "jobs",
@@ -137,9 +142,20 @@ def _make_plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
     spm_model_file=flag_values.spm_model_file,
     tasks=_make_tasks(),
     vocab_size=_vocab_size(scale),
+    max_predictions_per_seq=_max_predictions(scale),
     num_seeds=flag_values.num_seeds or scale.num_seeds,
   )
   return Plan(experiment, scale, inputs)
+
+
+def _max_predictions(scale: Scale) -> int:
+  """Returns the value of --max_predictions_per_seq, or the scale's if the flag is not given."""
+  value: int | None = flags.FLAGS.max_predictions_per_seq
+  if value is not None and value > scale.max_seq_length:
+    raise UserError(
+      f"--max_predictions_per_seq={value} exceeds the {scale.max_seq_length} tokens of a sequence at this scale"
+    )
+  return scale.max_predictions_per_seq if value is None else value
 
 
 def _vocab_size(scale: Scale) -> int:
@@ -167,7 +183,8 @@ def describe(plan: Plan, flops_per_second: float) -> str:
   scale, total_hours = plan.scale, 0.0
   header = "variant\tlayers\thidden\tparameters\tbatch\tsteps\tGFLOP per step\thours"
   lines = [f"{plan.experiment.name}: {plan.experiment.title}", header]
-  num_predictions = math.ceil(scale.max_seq_length * 15 / 100)  # 15% of the tokens are masked
+  # Without a limit, 15% of the tokens are masked.
+  num_predictions = plan.inputs.max_predictions_per_seq or math.ceil(scale.max_seq_length * 15 / 100)
   for variant in plan.experiment.variants:
     config, train = scale.model(variant, plan.inputs.vocab_size), plan.training_flags(variant)
     batch_size, num_steps = train["train_batch_size"], train["num_train_steps"]

@@ -62,6 +62,7 @@ class Inputs:
     spm_model_file: the vocabulary. If it is empty, a vocabulary is trained on the corpus.
     tasks: name -> task to fine-tune on.
     vocab_size: size of the vocabulary.
+    max_predictions_per_seq: masked tokens per sequence at most; 0 for 15% of the sequence.
     num_seeds: number of runs of each variant.
   """
 
@@ -73,6 +74,7 @@ class Inputs:
   spm_model_file: str = ""
   tasks: Mapping[str, DownstreamTask] = dataclasses.field(default_factory=dict)
   vocab_size: int
+  max_predictions_per_seq: int = 0
   num_seeds: int
 
 
@@ -324,6 +326,8 @@ class Plan:
 
     The held-out text becomes one shard without duplicates (dupe_factor 1). Its seed is not that of the training shards.
     """
+    num_predictions = self.inputs.max_predictions_per_seq
+    prediction_flags = {"max_predictions_per_seq": num_predictions} if num_predictions else {}
     heldout_flags = {"dupe_factor": 1, "num_shards": 1, "random_seed": _HELDOUT_SEED} if corpus == HELDOUT else {}
     return {
       "input_file": self._texts(corpus),
@@ -331,6 +335,7 @@ class Plan:
       "max_seq_length": self.scale.max_seq_length,
       "dupe_factor": self.scale.dupe_factor,
       "num_shards": self.scale.num_shards,
+      **prediction_flags,
       **heldout_flags,
       **settings,
     }

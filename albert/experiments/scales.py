@@ -30,6 +30,7 @@ class Scale:
     head_size: size of an attention head in a reduced model; 0 if nothing is reduced.
     vocab_size: size of the vocabulary that is trained if none is given.
     max_seq_length: tokens per sequence.
+    max_predictions_per_seq: masked tokens per sequence at most; 0 for 15% of max_seq_length.
     dupe_factor: number of times that the text is used, each time with other masks.
     num_shards: number of shard files.
     max_megabytes: amount of text that is taken from the installed packages; 0 for all of it.
@@ -44,6 +45,7 @@ class Scale:
   head_size: int = 0
   vocab_size: int = 30000
   max_seq_length: int = 512
+  max_predictions_per_seq: int = 0
   dupe_factor: int = 10
   num_shards: int = 256
   max_megabytes: float = 0
@@ -132,6 +134,8 @@ SCALES: dict[str, Scale] = {
     },
   ),
   "paper": Scale(
+    # The authors' value, according to https://github.com/google-research/albert/issues/51.
+    max_predictions_per_seq=20,
     train={
       "train_batch_size": 4096,
       "num_train_steps": 125000,

@@ -33,6 +33,8 @@ TITLES = {
   "race": "RACE",
   "average": "Avg",
 }
+# Score -> the percentage that guessing gives if all classes are equally frequent; 0 for the other scores.
+_GUESSING = {"nsp": 50.0, "sop": 50.0, "sst2": 50.0, "rte": 50.0, "mnli": 100 / 3, "race": 25.0}
 # The scores of the column Avg.
 _SQUAD_SCORES = ("squad_v1_f1", "squad_v1_exact", "squad_v2_f1", "squad_v2_exact")
 _OTHER_AVERAGED_SCORES = ("mnli", "sst2", "race")
@@ -171,14 +173,21 @@ def _draw_score_figure(experiment: Experiment, rows: Sequence[Mapping[str, Any]]
     for row in rows:
       if score in row["scores"]:
         values.setdefault(row["variant"], []).append(row["scores"][score])
-    _draw_panel(axes, experiment, values)
+    draw_panel(axes, experiment, values, guessing=_GUESSING.get(score, 0.0))
     axes.set_title(TITLES[score])
     axes.grid(alpha=0.3)
   return figures.png(figure)
 
 
-def _draw_panel(axes: Any, experiment: Experiment, values: Mapping[str, Sequence[float]]) -> None:
-  """Draws one score. `values` maps the name of a variant to the score with each seed."""
+def draw_panel(axes: Any, experiment: Experiment, values: Mapping[str, Sequence[float]], *, guessing: float) -> None:
+  """Draws one score.
+
+  Args:
+    axes: the panel.
+    experiment: the variants, in the order of the bars or with their positions on the x axis.
+    values: name of a variant -> its score with each seed, in percent.
+    guessing: the score of guessing, in percent. Bars start there, and a dashed line shows it if it is not 0.
+  """
   variants = [variant for variant in experiment.variants if variant.name in values]
   means = [statistics.fmean(values[variant.name]) for variant in variants]
   x_values = [float(index if variant.x is None else variant.x) for index, variant in enumerate(variants)]
@@ -188,9 +197,9 @@ def _draw_panel(axes: Any, experiment: Experiment, values: Mapping[str, Sequence
     axes.set_xticks(x_values, [f"{x:g}" for x in x_values])
     axes.set_xlabel(experiment.x)
   else:
-    lowest = min(map(min, values.values()))
-    axes.bar(x_values, means, width=0.6, alpha=0.4)
-    axes.set_ylim(bottom=max(0.0, lowest - 5))
+    axes.bar(x_values, [mean - guessing for mean in means], bottom=guessing, width=0.6, alpha=0.4)
+    if guessing:
+      axes.axhline(guessing, color="0.4", linestyle="--", linewidth=1)
     axes.set_xticks(x_values, [variant.name for variant in variants], rotation=40, ha="right", fontsize=8)
   for x, variant in zip(x_values, variants, strict=True):
     axes.plot([x] * len(values[variant.name]), values[variant.name], "k.", markersize=4)

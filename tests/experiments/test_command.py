@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from albert.experiments import catalog
+from albert.experiments.costs import step_flops
+from albert.experiments.scales import SCALES
+
 
 def _run_experiments(*words: str) -> subprocess.CompletedProcess[str]:
   command = [sys.executable, "-m", "albert.experiments", *words]
@@ -38,9 +42,31 @@ def test_a_short_text_gets_a_vocabulary_of_the_size_that_the_error_names(tmp_pat
   assert parameters[0] - parameters[1] == (1000 - 303) * 4  # the embeddings have 4 columns at this scale
 
 
+@pytest.mark.thorough
+def test_the_scale_paper_masks_as_many_tokens_as_the_authors_did(tmp_path: Path):
+  """At most 20 of 512 tokens. With --max_predictions_per_seq=0 it is 15% of 512, which is 77."""
+  plans = {
+    flag: _run_experiments(
+      "--run=sharing", "--scale=paper", f"--output_dir={tmp_path}", "--dry_run", "--gflops=1", *flag.split()
+    )
+    for flag in ("", "--max_predictions_per_seq=0")
+  }
+  gflops = [float(plan.stdout.splitlines()[2].split("\t")[6].replace(",", "")) for plan in plans.values()]
+  model = SCALES["paper"].model(catalog.load("sharing").variants[0], 30000)
+  expected = [
+    step_flops(model, batch_size=4096, seq_length=512, predictions=num_predictions) / 1e9
+    for num_predictions in (20, 77)
+  ]
+  assert gflops == pytest.approx(expected, rel=1e-3)
+
+
 @pytest.mark.parametrize(
   ("words", "message"),
   [
+    (
+      ["--run=masking", "--output_dir=out", "--max_predictions_per_seq=65"],
+      "--max_predictions_per_seq=65 exceeds the 64 tokens of a sequence at this scale",
+    ),
     ([], "give --list, or --run=NAME and --output_dir"),
     pytest.param(["--run=masking"], "give --list, or --run=NAME and --output_dir", marks=pytest.mark.thorough),
     (["--run=masking,sop", "--output_dir=out"], "--run=sop: no such experiment; there are additional_data, "),

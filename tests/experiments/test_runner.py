@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ from albert.experiments import catalog, layers, runner, tables
 from albert.experiments.catalog import Experiment, Variant
 from albert.experiments.plan import Command, DownstreamTask, Inputs, Plan, ScoreSource, Trial
 from albert.experiments.scales import SCALES
+from albert.io import figures
 from albert.runs.directory_lock import DirectoryLock
 
 _VARIANTS = [
@@ -184,6 +186,17 @@ def test_the_table_has_our_numbers_beside_the_papers(tmp_path: Path):
   assert (directory / tables.FIGURE).read_bytes().startswith(b"\x89PNG")
 
 
+def test_bars_start_at_guessing():
+  experiment = dataclasses.replace(TOY, x="", variants=[dataclasses.replace(variant, x=None) for variant in _VARIANTS])
+  axes = figures.new_figure(4.0, 3.0).subplots()
+  tables.draw_panel(axes, experiment, {"one": [47.0, 49.0], "two": [60.0, 70.0]}, guessing=50.0)
+  # The bars end at the means, 48 and 65.
+  assert [(bar.get_y(), bar.get_height()) for bar in axes.patches] == [(50.0, -2.0), (50.0, 15.0)]
+  lowest, highest = axes.get_ylim()
+  assert lowest < 47.0
+  assert highest > 70.0
+
+
 def _make_plan(tmp_path: Path, name: str, **inputs: Any) -> Plan:
   """The plan of an experiment at the smallest scale."""
   all_inputs = {"output_dir": str(tmp_path), "vocab_size": 1000, "num_seeds": 1} | inputs
@@ -245,6 +258,16 @@ def test_other_text_or_another_scale_uses_other_folders(tmp_path: Path):
     files_of_plan = {command.last_file for trial in plan.trials() for command in trial.commands}
     assert files_of_plan.isdisjoint(written_files)
     written_files |= files_of_plan
+
+
+@pytest.mark.parametrize("num_predictions", [0, 5])
+def test_all_shards_have_the_number_of_masked_tokens_that_the_inputs_give(tmp_path: Path, num_predictions: int):
+  plan = _make_plan(tmp_path, "sentence_loss", max_predictions_per_seq=num_predictions)
+  commands = {command for trial in plan.trials() for command in trial.commands}
+  shards = [command.words for command in commands if "data_prep.create_pretraining_data" in command.words]
+  assert len(shards) == 3 + 3  # of the training text, and of the held-out text for SOP, NSP and none
+  flags = [word for words in shards for word in words if word.startswith("--max_predictions_per_seq=")]
+  assert flags == (["--max_predictions_per_seq=5"] * len(shards) if num_predictions else [])
 
 
 def test_held_out_text_is_made_from_the_development_sets(tmp_path: Path):
