@@ -17,7 +17,7 @@ from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import format_value
 
-# Section of a recipe -> the config that it holds. A recipe may also have the keys `task`, `data` and `stages`.
+# Section of a recipe -> the config that it holds. A recipe may also have `task`, `weights`, `data` and `stages`.
 SECTIONS: dict[str, type[Config]] = {"model": ModelConfig, "optimizer": OptimizerConfig, "train": TrainConfig}
 _NO_RECIPE = "none"
 _FOLDER = "configs"
@@ -45,10 +45,23 @@ def config_names(folder: str = "") -> list[str]:
   return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
 
+class RecipeWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+  """The section `weights` of a recipe: the initial weights that its values are for.
+
+  Attributes:
+    with_dropout: whether they were pretrained with dropout. Those of ALBERT v2 were not.
+    other_recipe: name of the recipe for other weights.
+  """
+
+  with_dropout: bool
+  other_recipe: str
+
+
 class _Sections(msgspec.Struct):
   """The types of a recipe's sections. What `data` may contain depends on the task, which checks it later."""
 
   task: str = ""
+  weights: RecipeWeights | None = None
   model: str | dict[str, Any] = {}
   optimizer: dict[str, Any] = {}
   train: dict[str, Any] = {}
@@ -66,11 +79,13 @@ class Recipe:
     path: the path of the file; "" if there is no recipe.
     sections: the content of the file; empty if there is no recipe. The section `stages` of the file is here a value of
       the section `data`, as the flag --stages has it.
+    weights: the initial weights that the recipe is for; None if the file does not say.
   """
 
   name: str = ""
   path: str = ""
   sections: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  weights: RecipeWeights | None = None
 
 
 def read_recipe(name: str, task_name: str) -> Recipe:
@@ -92,10 +107,11 @@ def read_recipe(name: str, task_name: str) -> Recipe:
   if not files.exists(path):
     raise UserError(f"--recipe={name}: no such file or recipe; recipes: {', '.join(config_names())}")
   sections = files.read_json(path, remedy=_REMEDY)
-  unknown = set(sections) - {"task", "data", "stages", *SECTIONS}
+  known = _Sections.__struct_fields__
+  unknown = set(sections) - set(known)
   if unknown:
-    raise UserError(f"{path}: unknown section {min(unknown)!r}; known: task, model, optimizer, train, data, stages")
-  json_values.convert(path, sections, _Sections, _REMEDY)
+    raise UserError(f"{path}: unknown section {min(unknown)!r}; known: {', '.join(known)}")
+  weights = json_values.convert(path, sections, _Sections, _REMEDY).weights
   model = sections.get("model")
   if isinstance(model, str) and model not in MODELS:
     raise UserError(f"{path}: model: unknown model {format_value(model)}; known: {', '.join(MODELS)}")
@@ -108,4 +124,4 @@ def read_recipe(name: str, task_name: str) -> Recipe:
   stages = sections.pop("stages", None)
   if stages is not None:
     sections["data"] = {**sections.get("data", {}), "stages": format_stages(stages)}
-  return Recipe(name, path, sections)
+  return Recipe(name, path, sections, weights)

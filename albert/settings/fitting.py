@@ -1,4 +1,4 @@
-"""Settings whose default depends on the vocabulary or the model: vocab_size and max_seq_length. Needs no TensorFlow."""
+"""Settings and advice that depend on the vocabulary, the model or the initial weights. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -56,3 +56,26 @@ def fit_max_seq_length(settings: Settings, model: ModelConfig, data: Config) -> 
     return data, []
   note = f"max_seq_length is {positions}, the number of the model's positions, instead of the default {default}"
   return dataclasses.replace(data, max_seq_length=positions), [note]
+
+
+def compare_recipe_with_weights(settings: Settings, weights: WeightLocation | None) -> list[str]:
+  """Returns a line of advice if training starts from other weights than those the recipe is for; else no line.
+
+  Whether weights were pretrained with dropout is read from the model config beside them.
+  """
+  recipe, config = settings.recipe, weights.config() if weights else None
+  if recipe.weights is None or weights is None or config is None or not settings.flags.get("do_train"):
+    return []
+  has_dropout = config.hidden_dropout_prob > 0
+  if has_dropout == recipe.weights.with_dropout:
+    return []
+  other = recipe.weights.other_recipe
+  if has_dropout:
+    advice = f"for such weights, as those of ALBERT v1, there is --recipe={other}"
+  else:
+    advice = f"if they are weights of ALBERT v2, the training may diverge: give --recipe={other}"
+  dropout = "with dropout" if has_dropout else "without dropout"
+  return [
+    f"the recipe {recipe.name} is for other weights: according to {weights.config_file}, these were pretrained "
+    f"{dropout}; {advice}"
+  ]

@@ -17,7 +17,7 @@ from albert.io.json_values import format_value
 from albert.runs.metrics_log import log
 from albert.settings.command_checks import check_command
 from albert.settings.existing_run import find_existing_run
-from albert.settings.fitting import fit_max_seq_length, fit_vocab_size
+from albert.settings.fitting import compare_recipe_with_weights, fit_max_seq_length, fit_vocab_size
 from albert.settings.sources import Settings
 from albert.tasks import registry
 from albert.tasks.definitions import TaskDefinition
@@ -38,7 +38,7 @@ class ResolvedSettings:
     model_config: the model.
     data_config: the task's own config.
     weights: where the weights of init_checkpoint are; None if a new run does not start from any.
-    notes: lines that tell the user which settings follow the vocabulary or the model. make_task logs them.
+    notes: lines for the user about settings that follow the vocabulary, the model or the weights. make_task logs them.
   """
 
   settings: Settings
@@ -89,7 +89,8 @@ def resolve_settings(task_name: str, flags: Mapping[str, Any]) -> ResolvedSettin
   data_config = settings.data_config(weights.vocabulary if weights else None)
   model_config, notes = fit_vocab_size(settings, model_config, data_config, weights)
   data_config, length_notes = fit_max_seq_length(settings, model_config, data_config)
-  return ResolvedSettings(settings, config, model_config, data_config, weights, notes + length_notes)
+  notes += length_notes + compare_recipe_with_weights(settings, weights)
+  return ResolvedSettings(settings, config, model_config, data_config, weights, notes)
 
 
 def make_task_and_config(task_name: str, flags: Mapping[str, Any]) -> tuple[Task, RunConfig]:

@@ -57,7 +57,9 @@ def recipes() -> str:
       sections = json.load(file)
     rows = []
     for section, values in sections.items():
-      if isinstance(values, dict):
+      if section == "weights":
+        rows.append(("initial weights", f"pretrained {'with' if values['with_dropout'] else 'without'} dropout"))
+      elif isinstance(values, dict):
         rows += [(f"`{key}`", f"`{_format_value(value)}`") for key, value in values.items()]
       elif section == "stages":
         rows.append(("`stages`", f"`{json.dumps(values)}`"))

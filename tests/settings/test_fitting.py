@@ -11,6 +11,7 @@ import sentencepiece
 
 from albert.cli import script_help
 from albert.config.model import named_model
+from albert.config.recipes import configs_directory
 from albert.errors import UserError
 from albert.settings.resolve import resolve_settings
 from albert.settings.sources import Settings
@@ -137,3 +138,39 @@ def test_the_default_length_is_at_most_that_of_the_model(spm_model: str, tmp_pat
   assert resolve_length(max_position_embeddings=96) == (96, [line])
   assert resolve_length(max_position_embeddings=384) == (384, [])
   assert resolve_length(max_position_embeddings=96, max_seq_length=128) == (128, [])
+
+
+@pytest.mark.parametrize(
+  ("dropout", "recipe", "advice"),
+  [
+    (0.1, "", None),  # without --recipe it is race
+    (0.0, "", "without dropout; if they are weights of ALBERT v2, the training may diverge: give --recipe=race_v2"),
+    (0.0, "race_v2", None),
+    (0.1, "race_v2", "with dropout; for such weights, as those of ALBERT v1, there is --recipe=race"),
+    (0.0, "none", None),
+  ],
+)
+def test_a_recipe_for_other_weights_is_named(
+  spm_model: str, tmp_path: Path, dropout: float, recipe: str, advice: str | None
+) -> None:
+  config = small_config(spm_model, hidden_dropout_prob=dropout)
+  weights = write_hub(tmp_path / "downloads", config, random_weights(config, 3), spm_model)
+  flags = {"init_checkpoint": weights, "data_dir": "/data", "max_seq_length": 48, "output_dir": str(tmp_path / "run")}
+  flags |= {"recipe": recipe} if recipe else {}
+  notes = resolve_settings("race", {**flags, "do_train": True}).notes
+  line = (
+    f"the recipe {recipe or 'race'} is for other weights: according to {weights}/config.json, these were "
+    f"pretrained {advice}"
+  )
+  assert list(notes) == ([line] if advice else [])
+  assert not resolve_settings("race", {**flags, "do_eval": True}).notes
+
+
+def test_the_recipe_of_race_for_v2_has_the_originals_rate_and_dropout() -> None:
+  """According to the README of https://github.com/google-research/albert: rate 1e-5, dropout 0, the rest as in v1."""
+  v1, v2 = (json.loads((Path(configs_directory()) / f"{name}.json").read_text()) for name in ("race", "race_v2"))
+  assert (v2["optimizer"]["learning_rate"], v2["model"]["hidden_dropout_prob"]) == (1e-5, 0.0)
+  assert v2["model"]["attention_probs_dropout_prob"] == 0.0
+  v2["optimizer"]["learning_rate"] = v1["optimizer"]["learning_rate"]
+  assert v1["optimizer"] == v2["optimizer"]
+  assert (v1["train"], v1["data"]) == (v2["train"], v2["data"])
