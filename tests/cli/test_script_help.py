@@ -30,7 +30,9 @@ def test_recipes_are_listed_without_the_folder_of_experiments():
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_is_valid_in_every_section(path: Path):
   recipe = json.loads(path.read_text())
-  assert set(recipe) <= {"task", "model", "optimizer", "train", "data"}
+  assert set(recipe) <= {"task", "weights", "model", "optimizer", "train", "data"}
+  if "weights" in recipe:
+    assert recipe["weights"]["other_recipe"] in config_names()
   entry = registry.TASKS[recipe["task"]]
   model = recipe["model"]
   if isinstance(model, str):
