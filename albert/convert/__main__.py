@@ -53,23 +53,25 @@ def define_flags() -> None:
 
 def main() -> None:
   """Runs the command: converts the weights, and prints the list of them."""
-  values = flags.FLAGS
+  flag_values = flags.FLAGS
   for name in ("init_checkpoint", "output_dir", "format"):
-    if not getattr(values, name):
+    if not getattr(flag_values, name):
       raise UserError(f"--{name} is missing (--help explains it)")
   from albert.convert.convert_checkpoint import convert  # imports TensorFlow, which takes seconds
 
   report = convert(
-    values.init_checkpoint,
-    values.output_dir,
-    values.format,
-    albert_config_file=values.albert_config_file,
-    spm_model_file=values.spm_model_file,
-    architecture=values.architecture or "",
+    flag_values.init_checkpoint,
+    flag_values.output_dir,
+    flag_values.format,
+    albert_config_file=flag_values.albert_config_file,
+    spm_model_file=flag_values.spm_model_file,
+    architecture=flag_values.architecture or "",
   )
   print(report, end="")
-  count = len(report.splitlines()) - 1
-  print(f"{count} weights in {values.output_dir}; {files.join(values.output_dir, REPORT)} has this list")
+  num_weights = len(report.splitlines()) - 1  # without the header
+  print(
+    f"{num_weights} weights in {flag_values.output_dir}; {files.join(flag_values.output_dir, REPORT)} has this list"
+  )
 
 
 def run_command() -> None:

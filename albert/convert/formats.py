@@ -16,5 +16,5 @@ ARCHITECTURES = (
   "AlbertForTokenClassification",
 )
 # The classes that need a pooler.
-POOLED = ("AlbertForPreTraining", "AlbertForSequenceClassification", "AlbertForMultipleChoice")
+CLASSES_WITH_POOLER = ("AlbertForPreTraining", "AlbertForSequenceClassification", "AlbertForMultipleChoice")
 REPORT = CONVERSION

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from albert.config.huggingface import ACTIVATION_NAMES
-from albert.convert.formats import POOLED
+from albert.convert.formats import CLASSES_WITH_POOLER
 from albert.convert.model import ConvertedModel, ReportLine, expand_sharing, report_line
 from albert.errors import UserError
 from albert.io import files
@@ -51,7 +51,7 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
 
   model = expand_sharing(model, for_huggingface=True)
   architecture = architecture or _choose_architecture(model)
-  if architecture in POOLED and POOLER[0] not in model.weights:
+  if architecture in CLASSES_WITH_POOLER and not _has_pooler(model):
     raise UserError(f"--architecture={architecture}: the weights have {NO_POOLER}")
   tensors: dict[str, np.ndarray] = {}
   report = []
@@ -65,6 +65,10 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
   files.write_atomically(files.join(directory, SAFETENSORS), save(tensors, metadata={"format": "pt"}))
   files.write_json(files.join(directory, "config.json"), _transformers_config(model, architecture))
   return report
+
+
+def _has_pooler(model: ConvertedModel) -> bool:
+  return all(name in model.weights for name in POOLER)
 
 
 def _add_identity(tensors: dict[str, np.ndarray], size: int) -> list[ReportLine]:
@@ -82,7 +86,7 @@ def _add_identity(tensors: dict[str, np.ndarray], size: int) -> list[ReportLine]
 
 def _choose_architecture(model: ConvertedModel) -> str:
   """Returns the transformers class that has the model's heads."""
-  has_pooler = POOLER[0] in model.weights
+  has_pooler = _has_pooler(model)
   if model.heads == ("classifier",) and not has_pooler:
     return "AlbertForTokenClassification"
   if "masked_lm" in model.heads:
@@ -92,7 +96,7 @@ def _choose_architecture(model: ConvertedModel) -> str:
       "the classifier head has one output: say with --architecture whether it is AlbertForMultipleChoice or "
       "AlbertForSequenceClassification (a regression)"
     )
-  return heads(model.config)[model.heads[0]].huggingface if model.heads else "AlbertModel"
+  return heads(model.config)[model.heads[0]].huggingface_class if model.heads else "AlbertModel"
 
 
 def _transformers_config(model: ConvertedModel, architecture: str) -> dict[str, Any]:

@@ -14,7 +14,17 @@ from albert.errors import UserError
 from albert.io import files
 from albert.weights.files import WeightFile, open_location
 from albert.weights.location import FLAG, find_weights
-from albert.weights.names import GROUP, POOLER, encoder_shapes, heads, huggingface_group, huggingface_groups_agree
+from albert.weights.names import (
+  GROUP_PATTERN,
+  POOLER,
+  encoder_shapes,
+  heads,
+  huggingface_group,
+  huggingface_groups_agree,
+)
+
+# The largest number of weights that an error message names.
+_MAX_SHOWN_NAMES = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,8 +118,9 @@ def _check_weights(file: WeightFile, config: ModelConfig, config_file: str) -> t
   for problem, names in problems:
     if names:
       raise UserError(
-        f"{FLAG}={file.path}: {problem} {len(names)} weights: {', '.join(names[:4])}"
-        f"{', ...' if len(names) > 4 else ''}; {config_file} is not its config, or it is not an ALBERT model"
+        f"{FLAG}={file.path}: {problem} {len(names)} weights: {', '.join(names[:_MAX_SHOWN_NAMES])}"
+        f"{', ...' if len(names) > _MAX_SHOWN_NAMES else ''}; {config_file} is not its config, or it is not an ALBERT "
+        "model"
       )
   return tuple(head_names)
 
@@ -155,14 +166,14 @@ def _ungroup(
     attention_group, ffn_group: return the group of a layer in `model`, for attention and feed-forward weights.
   """
   config = dataclasses.replace(model.config, sharing="all", num_hidden_groups=model.config.num_hidden_layers)
-  origins = {name: name for name in model.weights if not GROUP.search(name)}
+  origins = {name: name for name in model.weights if not GROUP_PATTERN.search(name)}
   for name in encoder_shapes(config):
-    match = GROUP.search(name)
+    match = GROUP_PATTERN.search(name)
     if match:
       layer = int(match.group(1))
       is_attention = "/attention_1/" in name or "/LayerNorm/" in name
       group = attention_group(layer) if is_attention else ffn_group(layer)
-      origins[name] = GROUP.sub(f"/group_{group}/", name)
+      origins[name] = GROUP_PATTERN.sub(f"/group_{group}/", name)
   return dataclasses.replace(
     model,
     config=config,

@@ -8,7 +8,8 @@ from albert.io import files
 from albert.weights.checkpoint_files import write_bundle
 from albert.weights.checkpoints import CheckpointManager
 
-PREFIX = "model.ckpt"
+# The prefix of the checkpoint's files, as in the archives of the original.
+CHECKPOINT_PREFIX = "model.ckpt"
 
 
 def write_albert(model: ConvertedModel, directory: str) -> list[ReportLine]:
@@ -26,7 +27,7 @@ def write_tf1(model: ConvertedModel, directory: str) -> list[ReportLine]:
   model = expand_sharing(model)
   if model.config.hidden_act == "gelu_erf":
     raise UserError("hidden_act gelu_erf: the original has only the tanh approximation; give another --format")
-  write_bundle(files.join(directory, PREFIX), model.weights)
+  write_bundle(files.join(directory, CHECKPOINT_PREFIX), model.weights)
   config = model.config.to_dict()
   del config["sharing"]  # the original has no such key
   files.write_json(files.join(directory, "albert_config.json"), config)

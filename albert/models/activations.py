@@ -10,9 +10,10 @@ import tensorflow as tf
 
 Function = Callable[[tf.Tensor], tf.Tensor]
 
-# The tanh approximation of GELU is x / 2 (1 + tanh(u)) = x sigmoid(2 u), where 2 u = _SLOPE x + _CUBIC x^3.
-_SLOPE = 2.0 * math.sqrt(2.0 / math.pi)
-_CUBIC = 0.044715 * _SLOPE
+# The tanh approximation of GELU is x / 2 (1 + tanh(u)) = x sigmoid(2 u), where
+# 2 u = _LINEAR_COEFFICIENT x + _CUBIC_COEFFICIENT x^3.
+_LINEAR_COEFFICIENT = 2.0 * math.sqrt(2.0 / math.pi)
+_CUBIC_COEFFICIENT = 0.044715 * _LINEAR_COEFFICIENT
 
 
 class Activation(NamedTuple):
@@ -28,7 +29,7 @@ class Activation(NamedTuple):
 
 
 def _gelu_gate(x: tf.Tensor) -> tf.Tensor:
-  return tf.sigmoid(x * (_SLOPE + _CUBIC * tf.square(x)))
+  return tf.sigmoid(x * (_LINEAR_COEFFICIENT + _CUBIC_COEFFICIENT * tf.square(x)))
 
 
 def _gelu(x: tf.Tensor) -> tf.Tensor:
@@ -45,8 +46,9 @@ def _gelu_with_gradient(x: tf.Tensor) -> tuple[tf.Tensor, Function]:
   gate = _gelu_gate(x)
 
   def gradient(upstream: tf.Tensor) -> tf.Tensor:
-    steepness = _SLOPE + 3.0 * _CUBIC * tf.square(x)
-    return upstream * (gate + tf.raw_ops.SigmoidGrad(y=gate, dy=x) * steepness)
+    slope = _LINEAR_COEFFICIENT + 3.0 * _CUBIC_COEFFICIENT * tf.square(x)  # d(2 u) / dx
+    # The derivative of x gate(x) is gate + x gate (1 - gate) slope, and SigmoidGrad computes x gate (1 - gate).
+    return upstream * (gate + tf.raw_ops.SigmoidGrad(y=gate, dy=x) * slope)
 
   return x * gate, gradient
 

@@ -84,10 +84,10 @@ class SelfAttention(keras.layers.Layer):
     query = query * tf.cast(head_size**-0.5, x.dtype)
     scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S or M, S]
     probs = tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + bias), x.dtype)
-    probs = layers.dropout(probs, config.attention_probs_dropout_prob, site=0, training=training, seed=seed)
+    probs = layers.dropout(probs, config.attention_probs_dropout_prob, dropout_index=0, training=training, seed=seed)
     context = tf.transpose(tf.matmul(probs, value), [0, 2, 1, 3])
     context = self.output_dense(tf.reshape(context, tf.shape(query_states)))
-    context = layers.dropout(context, config.hidden_dropout_prob, site=1, training=training, seed=seed)
+    context = layers.dropout(context, config.hidden_dropout_prob, dropout_index=1, training=training, seed=seed)
     return self.layer_norm(query_states + context)
 
   def _split_heads(self, states: tf.Tensor) -> tf.Tensor:
@@ -148,7 +148,7 @@ class FeedForward(keras.layers.Layer):
       Hidden states [B, S, H] in the dtype of x.
     """
     output = self.output_dense(self.activation(self.intermediate(x)))
-    output = layers.dropout(output, self.config.hidden_dropout_prob, site=2, training=training, seed=seed)
+    output = layers.dropout(output, self.config.hidden_dropout_prob, dropout_index=2, training=training, seed=seed)
     return self.layer_norm(x + output)
 
   def named_weights(self, prefix: str) -> dict[str, tf.Variable]:

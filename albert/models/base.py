@@ -53,7 +53,7 @@ def refuse_other_keras(values: Any, name: str) -> None:
 
   Raises:
     UserError: the class of a value, or a class that it inherits from, is one of the package `keras`, which is Keras 3.
-      tf.keras is usually this package, too.
+      With TensorFlow 2.16 and later, tf.keras is usually Keras 3, too.
   """
   for value in tf.nest.flatten(values):
     if any(base.__module__.partition(".")[0] == "keras" for base in type(value).__mro__):
@@ -98,7 +98,9 @@ def build_in_scope(layer: keras.layers.Layer, shape: Iterable[int | None]) -> No
 
 
 class BuiltFromConfig:
-  """The methods with which Keras saves and loads Encoder and the task models. Their weights depend on the config alone.
+  """The methods with which Keras saves and loads Encoder and the task models.
+
+  Their weights can be made without the shape of an input.
 
   Attributes:
     config: the encoder's config.

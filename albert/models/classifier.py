@@ -17,9 +17,9 @@ from albert.weights.pretrained import Pretrained, num_classes_of
 
 # B batch, S sequence, H hidden, C classes.
 
-# `site` of the dropout in front of a task head (see layers.dropout). The embeddings use site 0 of the same seed; each
-# block of the encoder has a seed of its own.
-HEAD_DROPOUT_SITE = 101
+# `dropout_index` of the dropout in front of a task head (see layers.dropout). The embeddings use index 0 of the same
+# seed. The numbers of the blocks, from 1, also give other random numbers of this seed: the seeds of the blocks.
+HEAD_DROPOUT_INDEX = 101
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -28,7 +28,7 @@ class ClassifierModel(EncoderModel):
 
   Args:
     config: the encoder's config, or its name, such as "albert_base". Its classifier_dropout_prob is the dropout rate in
-      front of the head. The original uses 0.1 there, also where the encoder has no dropout.
+      front of the head. The original uses 0.1 there, even if the encoder has no dropout.
     num_classes: number of logits C; 1 for a regression, whose logit is the predicted number.
     name: Keras' name of the model.
     **kwargs: further arguments of keras.Model: trainable, dtype.
@@ -91,7 +91,7 @@ class ClassifierModel(EncoderModel):
     no_positions = inputs["input_ids"][:, :0]  # the pooled output needs [CLS] only
     encoded = self.encoder(inputs, training=training, seed=seed, positions=no_positions)
     rate = self.config.classifier_dropout_prob
-    pooled = layers.dropout(encoded.pooled_output, rate, site=HEAD_DROPOUT_SITE, training=training, seed=seed)
+    pooled = layers.dropout(encoded.pooled_output, rate, dropout_index=HEAD_DROPOUT_INDEX, training=training, seed=seed)
     return self.head(pooled)
 
   def named_head_weights(self) -> dict[str, tf.Variable]:

@@ -69,7 +69,7 @@ class Embeddings(keras.layers.Layer):
     segments = tf.gather(self.token_type_embeddings, segment_ids)
     positions = self.position_embeddings[: tf.shape(input_ids)[1]]
     x = tf.cast(self.layer_norm(words + segments + positions), self.compute_dtype)
-    return layers.dropout(x, self.config.hidden_dropout_prob, site=0, training=training, seed=seed)
+    return layers.dropout(x, self.config.hidden_dropout_prob, dropout_index=0, training=training, seed=seed)
 
   def named_weights(self, prefix: str) -> dict[str, tf.Variable]:
     """Maps the variables' names in the original's checkpoints to the variables.

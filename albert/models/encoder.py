@@ -100,7 +100,8 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
   """
 
   def __init__(self, config: AnyConfig, name: str = "bert", **kwargs: Any):
-    super().__init__(name=name, **{"autocast": False, **kwargs})  # bfloat16 cannot hold ids that are given as floats
+    # Keras' autocast would cast ids that are given as floats to bfloat16, which cannot represent all of them.
+    super().__init__(name=name, **{"autocast": False, **kwargs})
     policy = self.dtype_policy
     self.config = self.training_config = config = as_config(config)
     self.recompute_grad = False
@@ -156,7 +157,7 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     """
     pretrained = open_pretrained(path, config)
     encoder = cls(pretrained.config, **kwargs)
-    load_pretrained(pretrained, encoder.named_weights(), pooler=POOLER_NEW)
+    load_pretrained(pretrained, encoder.named_weights(), on_missing_pooler=POOLER_NEW)
     return encoder
 
   @property
@@ -240,7 +241,7 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
       An EncoderOutput.
     """
     config = self.config
-    # Keras builds a subclassed model that it loads with floats, whatever the dtype of its inputs.
+    # To build a subclassed model that it loads, Keras calls it with floats, even if the real inputs are integers.
     input_ids, segment_ids = (_as_integers(inputs[name]) for name in ("input_ids", "segment_ids"))
     length = input_ids.shape[1]
     if length is not None and length > config.max_position_embeddings:

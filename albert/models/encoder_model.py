@@ -43,7 +43,7 @@ class EncoderModel(BuiltFromConfig, keras.Model):
   # The heads, by their names in albert.weights.names.heads.
   head_names: ClassVar[Sequence[str]] = ()
   # What `from_pretrained` does if the weights have no pooler, see albert.weights.pretrained.
-  pooler: ClassVar[str] = POOLER_NEEDED
+  on_missing_pooler: ClassVar[str] = POOLER_NEEDED
   built: bool  # of Keras: whether the weights exist
 
   def __init__(self, config: AnyConfig, name: str, **kwargs: Any):
@@ -76,7 +76,11 @@ class EncoderModel(BuiltFromConfig, keras.Model):
     pretrained = open_pretrained(path, config)
     model = cls(pretrained.config, **cls.pretrained_arguments(pretrained, kwargs, new_heads=new_heads))
     load_pretrained(
-      pretrained, model.named_weights(), head_names=cls.head_names, new_heads=new_heads, pooler=cls.pooler
+      pretrained,
+      model.named_weights(),
+      head_names=cls.head_names,
+      new_heads=new_heads,
+      on_missing_pooler=cls.on_missing_pooler,
     )
     return model
 

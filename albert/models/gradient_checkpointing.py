@@ -43,6 +43,7 @@ class GradientCheckpointing:
       for variable in forward_tape.watched_variables():
         self._first_blocks.setdefault(variable.ref(), block)
 
+      # tf.custom_gradient passes the variables that `function` has used, if there are any.
       def gradient(
         upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()
       ) -> tuple[tf.Tensor, list[tf.Tensor | None]] | tf.Tensor:

@@ -128,7 +128,7 @@ class PretrainingOutput(NamedTuple):
 class PretrainingModel(EncoderModel):
   """The encoder with a masked-LM head and a sentence head (ALBERT, section 3.1), a Keras model.
 
-  The sentence head serves sentence-order prediction and next-sentence prediction; its weights have the same shapes.
+  The sentence head is the same for sentence-order prediction and for next-sentence prediction.
 
   Args:
     config: the encoder's config, or its name, such as "albert_base".
@@ -153,7 +153,7 @@ class PretrainingModel(EncoderModel):
 
   input_keys = (*TOKEN_INPUTS, "masked_lm_positions")
   head_names = ("masked_lm", "sentence")
-  pooler = POOLER_NEW
+  on_missing_pooler = POOLER_NEW
 
   def __init__(self, config: AnyConfig, name: str = "albert_pretraining", **kwargs: Any):
     super().__init__(config, name, **kwargs)

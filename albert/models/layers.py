@@ -72,13 +72,15 @@ def new_seed() -> tf.Tensor:
   return tf.random.uniform([2], minval=tf.int32.min, maxval=tf.int32.max, dtype=tf.int32)
 
 
-def dropout(x: tf.Tensor, rate: float, *, site: int, training: bool | None, seed: tf.Tensor | None) -> tf.Tensor:
+def dropout(
+  x: tf.Tensor, rate: float, *, dropout_index: int, training: bool | None, seed: tf.Tensor | None
+) -> tf.Tensor:
   """Applies dropout. The mask is a pure function of the seed, so a resumed run draws the same masks.
 
   Args:
     x: floating-point tensor of any shape.
     rate: fraction of the elements that is set to 0; the others are scaled by 1 / (1 - rate).
-    site: number of this dropout among those that share the seed. Each number gives another mask.
+    dropout_index: index of this dropout among those that share the seed. Each index gives another mask.
     training: whether dropout is applied; None counts as False.
     seed: int32 or int64 [2]; None draws a new seed (see `new_seed`).
 
@@ -90,7 +92,7 @@ def dropout(x: tf.Tensor, rate: float, *, site: int, training: bool | None, seed
   seed = new_seed() if seed is None else seed
   # The numbers are drawn in float32 for every dtype of x: bfloat16 has only 128 distinct uniform numbers, and a rate of
   # 0.1 would become 0.1016.
-  uniform = tf.random.stateless_uniform(tf.shape(x), tf.random.experimental.stateless_fold_in(seed, site))
+  uniform = tf.random.stateless_uniform(tf.shape(x), tf.random.experimental.stateless_fold_in(seed, dropout_index))
   return tf.cast(tf.where(uniform >= rate, tf.cast(x, tf.float32) / (1.0 - rate), 0.0), x.dtype)
 
 

@@ -14,7 +14,7 @@ import tf_keras as keras
 from albert.config.model import ModelConfig
 from albert.models import layers
 from albert.models.base import PACKAGE, TOKEN_INPUTS, AnyConfig, build_in_scope
-from albert.models.classifier import HEAD_DROPOUT_SITE
+from albert.models.classifier import HEAD_DROPOUT_INDEX
 from albert.models.encoder_model import EncoderModel
 from albert.models.heads import LinearHead
 from albert.weights.pretrained import POOLER_UNUSED
@@ -111,7 +111,7 @@ class SquadV1Model(EncoderModel):
 
   input_keys = (*TOKEN_INPUTS, P_MASK)
   head_names = ("squad",)
-  pooler = POOLER_UNUSED
+  on_missing_pooler = POOLER_UNUSED
 
   def __init__(self, config: AnyConfig, name: str = "albert_squad_v1", **kwargs: Any):
     super().__init__(config, name, **kwargs)
@@ -173,7 +173,7 @@ class PairDense(keras.layers.Layer):
     return tf.tanh(tf.tensordot(a, self.kernel[:size], 1) + tf.tensordot(b, self.kernel[size:], 1) + self.bias)
 
 
-def _logit(stddev: float, name: str, *, use_bias: bool = True) -> keras.layers.Dense:
+def _logit_layer(stddev: float, name: str, *, use_bias: bool = True) -> keras.layers.Dense:
   """A dense layer with one unit, computed in float32 for every dtype policy."""
   return keras.layers.Dense(
     1, use_bias=use_bias, kernel_initializer=layers.truncated_normal(stddev), dtype="float32", name=name
@@ -196,12 +196,12 @@ class SquadV2Head(keras.layers.Layer):
     size, stddev = config.hidden_size, config.initializer_range
     # The start logit reads a token. The end logit reads a token and the start token. The null logit reads the expected
     # start state and [CLS]. The names are those of XLNet's layers.
-    self.start = _logit(stddev, "start_logits")
+    self.start = _logit_layer(stddev, "start_logits")
     self.end_0 = PairDense(size, stddev, "end_dense_0", policy)
     self.end_norm = layers.LayerNorm("end_LayerNorm", policy)
-    self.end_1 = _logit(stddev, "end_dense_1")
+    self.end_1 = _logit_layer(stddev, "end_dense_1")
     self.null_0 = PairDense(size, stddev, "answer_dense_0", policy)
-    self.null_1 = _logit(stddev, "answer_dense_1", use_bias=False)
+    self.null_1 = _logit_layer(stddev, "answer_dense_1", use_bias=False)
 
   def build(self, input_shape: tf.TensorShape) -> None:
     for layer in (self.start, self.end_0, self.end_norm, self.end_1, self.null_0, self.null_1):
@@ -250,10 +250,10 @@ class SquadV2Head(keras.layers.Layer):
 
   def _beams(self, x: tf.Tensor, mask: tf.Tensor, start_logits: tf.Tensor, num_starts: int, num_ends: int) -> Beams:
     """Finds the most probable starts, and for each of them the most probable ends."""
-    start_log_probs, start_positions = _top(start_logits, num_starts)
+    start_log_probs, start_positions = _most_probable(start_logits, num_starts)
     end_log_probs, end_positions = [], []  # for each start, [B, M]
     for k in range(num_starts):
-      log_probs, positions = _top(self._end_logits(x, mask, start_positions[:, k]), num_ends)
+      log_probs, positions = _most_probable(self._end_logits(x, mask, start_positions[:, k]), num_ends)
       end_log_probs.append(log_probs)
       end_positions.append(positions)
     return Beams(start_log_probs, start_positions, tf.stack(end_log_probs, axis=1), tf.stack(end_positions, axis=1))
@@ -266,7 +266,7 @@ class SquadV2Head(keras.layers.Layer):
     expected_start = tf.matmul(probabilities[:, None], x)[:, 0]  # [B, H]
     hidden = self.null_0(expected_start, x[:, 0])
     rate = self.config.classifier_dropout_prob
-    hidden = layers.dropout(hidden, rate, site=HEAD_DROPOUT_SITE, training=training, seed=seed)
+    hidden = layers.dropout(hidden, rate, dropout_index=HEAD_DROPOUT_INDEX, training=training, seed=seed)
     return self.null_1(hidden)[:, 0]
 
   def named_weights(self) -> dict[str, tf.Variable]:
@@ -281,7 +281,7 @@ class SquadV2Head(keras.layers.Layer):
     }
 
 
-def _top(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _most_probable(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
   """Finds the most probable positions.
 
   Args:
@@ -322,7 +322,7 @@ class SquadV2Model(EncoderModel):
 
   input_keys = (*TOKEN_INPUTS, P_MASK)
   head_names = ("squad_v2",)
-  pooler = POOLER_UNUSED
+  on_missing_pooler = POOLER_UNUSED
 
   def __init__(self, config: AnyConfig, name: str = "albert_squad_v2", **kwargs: Any):
     super().__init__(config, name, **kwargs)
@@ -346,7 +346,7 @@ class SquadV2Model(EncoderModel):
 
     Args:
       inputs: input_ids, input_mask, segment_ids, p_mask int [B, S], see `answer_mask`.
-      start_positions: see SquadV2Head.call, as the arguments below.
+      start_positions: int [B], see SquadV2Head.call.
       num_starts: K of the beams; 0 for no beams.
       num_ends: M of the beams.
       training: whether dropout is applied; None counts as False.

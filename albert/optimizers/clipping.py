@@ -14,7 +14,8 @@ class Gradient(NamedTuple):
   Attributes:
     value: dense tensor with the weight's shape.
     row_squares: for an embedding table, whose gradient is a row for each token, a tuple with one float32 scalar: the
-      sum of the squares of these rows, before rows of the same token are summed. () for other weights.
+      sum of the squares of these rows, before rows of the same token are summed. () for other weights. It is a tuple
+      because the fields of two micro-batches are added with tf.nest.map_structure, which cannot add None and None.
   """
 
   value: tf.Tensor

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable
 
 from albert.errors import UserError
-from albert.weights.names import GROUP
+from albert.weights.names import GROUP_PATTERN
 
 # Finite float32 numbers are below 2**128.
-_FLOAT32_EXPONENT = 128
+_MAX_FLOAT32_EXPONENT = 128
 # Prefixes of the weights below the layers: the embeddings and their projection.
-_EMBEDDINGS = ("bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/")
+_EMBEDDING_PREFIXES = ("bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/")
 
 
 def layerwise_factors(names: Iterable[str], decay: float) -> dict[str, float]:
@@ -33,7 +33,7 @@ def layerwise_factors(names: Iterable[str], decay: float) -> dict[str, float]:
   depths = {name: _depth(name) for name in names}
   # The exponent of the embeddings.
   max_exponent = 1 + max((depth for depth in depths.values() if depth is not None), default=0)
-  if decay > 1 and max_exponent * math.log2(decay) >= _FLOAT32_EXPONENT:
+  if decay > 1 and max_exponent * math.log2(decay) >= _MAX_FLOAT32_EXPONENT:
     raise UserError(
       f"--layerwise_learning_rate_decay={decay:g}: its power {max_exponent}, the factor of the lowest layers, "
       "overflows float32: give a smaller value (1 for no decay)"
@@ -43,7 +43,7 @@ def layerwise_factors(names: Iterable[str], decay: float) -> dict[str, float]:
 
 def _depth(name: str) -> int | None:
   """Returns 0 for the embeddings, g + 1 for group g, and None for weights above the layers."""
-  if name.startswith(_EMBEDDINGS):
+  if name.startswith(_EMBEDDING_PREFIXES):
     return 0
-  match = GROUP.search(name)
+  match = GROUP_PATTERN.search(name)
   return int(match.group(1)) + 1 if match else None

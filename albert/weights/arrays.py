@@ -28,6 +28,8 @@ INDEX = SAFETENSORS + ".index.json"
 # Weights of these types are accepted, and converted to float32.
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
 _SAFETENSORS_TYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
+# A safetensors file begins with the size of its header, in this number of bytes.
+_SIZE_BYTES = 8
 # Compression makes trained weights smaller by a few percent only. An array that has more than this many bytes and is
 # compressed by more than this factor was made to exhaust memory, and is refused.
 _MAX_UNCHECKED_BYTES, _MAX_COMPRESSION = 256 << 20, 100
@@ -179,12 +181,12 @@ def _open_npz_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: st
     if version not in header_readers:
       raise ValueError(f"{member.filename} has version {version} of the format")
     shape, _, dtype = header_readers[version](file)
-    start = file.tell()
+    header_bytes = file.tell()
   if dtype.hasobject:
     raise ValueError(f"{member.filename} holds Python objects, which are pickles")
   num_bytes = dtype.itemsize * math.prod(shape)
-  if start + num_bytes != member.file_size:
-    raise ValueError(f"{member.filename} has {member.file_size} bytes, but its header says {start + num_bytes}")
+  if header_bytes + num_bytes != member.file_size:
+    raise ValueError(f"{member.filename} has {member.file_size} bytes, but its header says {header_bytes + num_bytes}")
   if member.file_size > max(_MAX_UNCHECKED_BYTES, _MAX_COMPRESSION * member.compress_size):
     raise UserError(
       f"{flag}={path}: {member.filename} unpacks {member.compress_size} bytes to {member.file_size}, which no trained "
@@ -233,17 +235,17 @@ def open_safetensors_directory(directory: str, names: list[str], flag: str) -> d
   if not weight_map:
     raise UserError(f"{path}: lists no weights; download it again")
   arrays: dict[str, Array] = {}
-  for part in sorted(set(weight_map.values())):
-    if part not in names:
-      raise UserError(f"{flag}={directory}: {INDEX} lists {part}, which is missing; download it, too")
-    part_arrays = open_safetensors(files.join(directory, part), flag)
-    duplicates = arrays.keys() & part_arrays.keys()
-    misplaced = [name for name in part_arrays if name in weight_map and weight_map[name] != part]
-    wrong = [*duplicates, *misplaced]
-    if wrong:
-      name = wrong[0]
-      raise UserError(f"{flag}={directory}: {name} is in {part}, and {INDEX} lists it in {weight_map.get(name)}")
-    arrays |= part_arrays
+  for file_name in sorted(set(weight_map.values())):
+    if file_name not in names:
+      raise UserError(f"{flag}={directory}: {INDEX} lists {file_name}, which is missing; download it, too")
+    arrays_of_file = open_safetensors(files.join(directory, file_name), flag)
+    duplicates = arrays.keys() & arrays_of_file.keys()
+    misplaced = [name for name in arrays_of_file if name in weight_map and weight_map[name] != file_name]
+    wrong_names = [*duplicates, *misplaced]
+    if wrong_names:
+      name = wrong_names[0]
+      raise UserError(f"{flag}={directory}: {name} is in {file_name}, and {INDEX} lists it in {weight_map.get(name)}")
+    arrays |= arrays_of_file
   missing = sorted(weight_map.keys() - arrays.keys())
   if missing:
     raise UserError(
@@ -349,11 +351,11 @@ def _read_header(file: BinaryIO, path: str, flag: str) -> tuple[dict[str, _Heade
     Name -> entry, and the offset in bytes at which the data begins.
   """
   file.seek(0)
-  header_bytes = int.from_bytes(file.read(8), "little")
+  header_bytes = int.from_bytes(file.read(_SIZE_BYTES), "little")
   source = f"{flag}={path}: its header"
   values = json_values.parse(source, file.read(header_bytes), dict[str, Any], "download it again")
   values.pop("__metadata__", None)
-  return json_values.convert(source, values, dict[str, _HeaderEntry], "download it again"), 8 + header_bytes
+  return json_values.convert(source, values, dict[str, _HeaderEntry], "download it again"), _SIZE_BYTES + header_bytes
 
 
 def _decode_array(data: bytes, entry: _HeaderEntry) -> np.ndarray:

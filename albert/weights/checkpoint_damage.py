@@ -10,10 +10,11 @@ from albert.data.manifest import file_sha256
 from albert.errors import RunError, UserError
 from albert.io import files, json_values
 
-PREFIX = "weights"
+# The names of the files of the TensorFlow checkpoint begin with this: weights.index, weights.data-00000-of-00001.
+WEIGHTS_PREFIX = "weights"
 MANIFEST = "manifest.json"
 MODEL_CONFIG = "albert_config.json"
-_DATA_FILE = re.compile(rf"^{PREFIX}\.data-\d{{5}}-of-(\d{{5}})$")
+_DATA_FILE = re.compile(rf"^{WEIGHTS_PREFIX}\.data-\d{{5}}-of-(\d{{5}})$")
 
 
 class _FileEntry(msgspec.Struct):
@@ -89,11 +90,12 @@ def _read_manifest(path: str) -> _Manifest | str:
     manifest = json_values.parse(MANIFEST, content, _Manifest)
   except UserError as error:
     return f"{MANIFEST} is damaged ({error})"
-  # The name of each data file ends in the number of data files, such as weights.data-00000-of-00002.
+  # The name of each data file ends in the number of data files, such as weights.data-00000-of-00002. If no data file is
+  # listed, 1 is used, and the loop below reports the missing file.
   counts = [int(match[1]) for match in map(_DATA_FILE.match, manifest.files) if match]
   num_data_files = counts[0] if counts and counts[0] else 1
-  data_files = [f"{PREFIX}.data-{index:05d}-of-{num_data_files:05d}" for index in range(num_data_files)]
-  for name in (f"{PREFIX}.index", *data_files, MODEL_CONFIG):
+  data_files = [f"{WEIGHTS_PREFIX}.data-{index:05d}-of-{num_data_files:05d}" for index in range(num_data_files)]
+  for name in (f"{WEIGHTS_PREFIX}.index", *data_files, MODEL_CONFIG):
     if name not in manifest.files:
       return f"{MANIFEST} is damaged (it does not list {name})"
   return manifest

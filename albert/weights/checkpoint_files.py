@@ -10,7 +10,7 @@ import numpy as np
 
 from albert.errors import UserError
 from albert.io import files
-from albert.weights.checkpoint_damage import PREFIX
+from albert.weights.checkpoint_damage import WEIGHTS_PREFIX
 
 if TYPE_CHECKING:
   import tensorflow as tf
@@ -31,7 +31,7 @@ class Checkpoint:
   @property
   def prefix(self) -> str:
     """The path that tf.train.load_checkpoint takes."""
-    return files.join(self.path, PREFIX)
+    return files.join(self.path, WEIGHTS_PREFIX)
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> None:

@@ -28,7 +28,7 @@ from albert.io import files, json_values, local_files
 from albert.runs.directory_lock import DirectoryLock
 from albert.runs.metrics_log import log
 from albert.runs.output_files import STEP_DIRECTORY
-from albert.weights.checkpoint_damage import MANIFEST, MODEL_CONFIG, PREFIX, describe_damage, find_damage
+from albert.weights.checkpoint_damage import MANIFEST, MODEL_CONFIG, WEIGHTS_PREFIX, describe_damage, find_damage
 from albert.weights.checkpoint_files import Checkpoint, write_bundle
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class CheckpointManager:
     is_copied_from_device = False
     try:
       os.mkdir(staging, 0o700 if is_remote else 0o777)
-      write_bundle(os.path.join(staging, PREFIX), tensors)
+      write_bundle(os.path.join(staging, WEIGHTS_PREFIX), tensors)
       is_copied_from_device = True
       files.write_json(os.path.join(staging, MODEL_CONFIG), self.model_config.to_dict())
       if is_remote:

@@ -164,8 +164,8 @@ def _huggingface_entries(path: str, weights: dict[str, Array], flag: str) -> dic
   Returns:
     Name in the original -> entry. A weight that the original does not have keeps its name.
   """
-  # Classes without a head leave out the prefix "albert." of the encoder's weights.
-  # Name in transformers, with this prefix -> name in the file.
+  # Name in transformers, with the prefix "albert." of encoder weights -> name in the file. Files of classes without a
+  # head leave out this prefix.
   sources = {f"albert.{name}" if _lacks_prefix(name) else name: name for name in weights}
   if len(sources) < len(weights):
     duplicate = next(name for name in weights if f"albert.{name}" in weights)
@@ -192,7 +192,8 @@ def _huggingface_entries(path: str, weights: dict[str, Array], flag: str) -> dic
 
 def _drop_untrained_pooler(entries: dict[str, WeightEntry], weights: dict[str, Array], flag: str) -> None:
   """Removes the pooler if its kernel is zero. Such a pooler was never trained (see argument `unused` of warm_start)."""
-  kernel = entries.get(POOLER[0])
+  kernel_name, _ = POOLER
+  kernel = entries.get(kernel_name)
   if kernel is not None and not np.any(weights[kernel.source].read(kernel.source, flag)):
     for name in POOLER:
       entries.pop(name, None)

@@ -14,7 +14,8 @@ from albert.runs.metrics_log import log
 from albert.tokenization.vocabulary import VocabularyId
 from albert.weights.files import WeightFile, open_weights
 
-_PATH, _SHA256 = "init_checkpoint", "init_checkpoint_sha256"
+# Keys of config.json.
+_PATH_KEY, _SHA256_KEY = "init_checkpoint", "init_checkpoint_sha256"
 
 
 def content_sha256(weights: WeightFile) -> str:
@@ -54,14 +55,14 @@ def claim_initial_weights(
   if not is_started or not files.exists(path):
     return _entries_of_new_run(init_checkpoint, vocabulary, is_chief=is_chief)
   config = output_files.read_config(path)
-  recorded_path, recorded_sha256 = config.get(_PATH, ""), config.get(_SHA256, "")
+  recorded_path, recorded_sha256 = config.get(_PATH_KEY, ""), config.get(_SHA256_KEY, "")
   if from_scratch and recorded_path:
     raise UserError(
       f"{path}: this run started from {recorded_path}, not from random weights: leave --from_scratch out to resume it, "
       "or give another --output_dir"
     )
   if init_checkpoint in ("", recorded_path):
-    return {key: config[key] for key in (_PATH, _SHA256) if key in config}
+    return {key: config[key] for key in (_PATH_KEY, _SHA256_KEY) if key in config}
   if not recorded_path:
     raise UserError(
       f"{path}: this run started from random weights, not from --init_checkpoint={init_checkpoint}: leave the flag out "
@@ -80,19 +81,19 @@ def claim_initial_weights(
       f"--init_checkpoint={init_checkpoint} holds different weights ({sha256[:12]}...): leave the flag out to resume "
       "the run, or give another --output_dir"
     )
-  return {_PATH: init_checkpoint, _SHA256: sha256}
+  return {_PATH_KEY: init_checkpoint, _SHA256_KEY: sha256}
 
 
 def _entries_of_new_run(init_checkpoint: str, vocabulary: VocabularyId | None, *, is_chief: bool) -> dict[str, Any]:
   """Makes the entries of config.json for a run that has saved nothing, after checking its vocabulary."""
   if not init_checkpoint:
-    return {_PATH: ""}
+    return {_PATH_KEY: ""}
   weights = open_weights(init_checkpoint)
   if vocabulary is not None:
     weights.check_vocabulary(vocabulary.sha256, vocabulary.name)
-  entries = {_PATH: init_checkpoint}
+  entries = {_PATH_KEY: init_checkpoint}
   if is_chief:
-    entries[_SHA256] = content_sha256(weights)
+    entries[_SHA256_KEY] = content_sha256(weights)
   return entries
 
 

@@ -18,7 +18,7 @@ FLAG = "--init_checkpoint"
 CONFIG_NAMES = ("albert_config.json", "config.json")
 # The directory of one checkpoint, or of all checkpoints of a run.
 _CHECKPOINT_DIRECTORY = re.compile(r"^(step-\d+|checkpoints)$")
-_PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
+_PICKLE_EXTENSIONS = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 
 
 class WeightLocation:
@@ -90,7 +90,7 @@ def find_weights(path: str, *, flag: str = FLAG) -> WeightLocation:
   Raises:
     UserError: there are no weights, they are a pickle, or a checkpoint with a manifest is damaged.
   """
-  if path.endswith(_PICKLES):
+  if path.endswith(_PICKLE_EXTENSIONS):
     raise _pickle_error(path, flag)
   if path.endswith(".npz") or (path.endswith(".safetensors") and not files.is_dir(path)):
     check_is_file(path, flag)
@@ -99,8 +99,10 @@ def find_weights(path: str, *, flag: str = FLAG) -> WeightLocation:
     names = files.listdir(path)
     if SAFETENSORS in names or INDEX in names:
       return WeightLocation(path, path)
-    has_checkpoint = checkpoint_damage.PREFIX + ".index" in names or any(map(_CHECKPOINT_DIRECTORY.match, names))
-    pickles = [name for name in names if name.endswith(_PICKLES)]
+    has_checkpoint = checkpoint_damage.WEIGHTS_PREFIX + ".index" in names or any(
+      map(_CHECKPOINT_DIRECTORY.match, names)
+    )
+    pickles = [name for name in names if name.endswith(_PICKLE_EXTENSIONS)]
     if pickles and not has_checkpoint:
       raise _pickle_error(files.join(path, pickles[0]), flag)
   prefix = find_prefix(path, flag=flag)
@@ -151,16 +153,18 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
   path = path.removesuffix(".index")
   if files.exists(path + ".index"):
     directory, _, name = path.rpartition("/")
-    if name == checkpoint_damage.PREFIX and files.exists(files.join(directory or ".", checkpoint_damage.MANIFEST)):
+    if name == checkpoint_damage.WEIGHTS_PREFIX and files.exists(
+      files.join(directory or ".", checkpoint_damage.MANIFEST)
+    ):
       _refuse_damaged(directory or ".", f"{flag}={path}")
     return path
-  if files.exists(files.join(path, checkpoint_damage.PREFIX + ".index")):
+  if files.exists(files.join(path, checkpoint_damage.WEIGHTS_PREFIX + ".index")):
     _refuse_damaged(path, f"{flag}={path}")
-    return files.join(path, checkpoint_damage.PREFIX)
+    return files.join(path, checkpoint_damage.WEIGHTS_PREFIX)
   for directory in (path, files.join(path, output_files.CHECKPOINTS)):
     newest = _find_newest_undamaged(directory, f"{flag}={path}")
     if newest is not None:
-      return files.join(newest, checkpoint_damage.PREFIX)
+      return files.join(newest, checkpoint_damage.WEIGHTS_PREFIX)
   names = files.listdir(path) if files.is_dir(path) else []
   index_files = sorted(name for name in names if name.endswith(".index"))
   if len(index_files) == 1:

@@ -13,9 +13,9 @@ from albert.config.model import ModelConfig
 
 _TRANSFORMER = "bert/encoder/transformer"
 # The part of a weight's name that says to which group of layers it belongs.
-GROUP = re.compile(r"/group_(\d+)/")
+GROUP_PATTERN = re.compile(r"/group_(\d+)/")
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
-# The rest of error messages such as "--init_checkpoint=PATH: has ...", for weights without a pooler.
+# The end of error messages that begin with "--init_checkpoint=PATH: has ", for weights without a pooler.
 NO_POOLER = (
   "no pooler (as transformers' AlbertForMaskedLM, AlbertForQuestionAnswering and AlbertForTokenClassification), which "
   "this needs: give weights with one, such as AlbertModel's, AlbertForPreTraining's or the original's"
@@ -24,11 +24,11 @@ PROJECTION = ("bert/encoder/embedding_hidden_mapping_in/kernel", "bert/encoder/e
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 
-def _dense(name: str, size_in: int, size_out: int) -> dict[str, tuple[int, ...]]:
+def _dense_shapes(name: str, size_in: int, size_out: int) -> dict[str, tuple[int, ...]]:
   return {f"{name}/kernel": (size_in, size_out), f"{name}/bias": (size_out,)}
 
 
-def _layer_norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
+def _layer_norm_shapes(name: str, size: int) -> dict[str, tuple[int, ...]]:
   return {f"{name}/gamma": (size,), f"{name}/beta": (size,)}
 
 
@@ -39,22 +39,22 @@ def encoder_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     WORD_EMBEDDINGS: (config.vocab_size, embedding),
     "bert/embeddings/token_type_embeddings": (config.type_vocab_size, embedding),
     "bert/embeddings/position_embeddings": (config.max_position_embeddings, embedding),
-    **_layer_norm("bert/embeddings/LayerNorm", embedding),
+    **_layer_norm_shapes("bert/embeddings/LayerNorm", embedding),
   }
   if embedding != hidden:
-    shapes |= _dense("bert/encoder/embedding_hidden_mapping_in", embedding, hidden)
+    shapes |= _dense_shapes("bert/encoder/embedding_hidden_mapping_in", embedding, hidden)
   for inner_group in range(config.inner_group_num):
     for group in range(config.num_attention_groups):
       block = f"{_TRANSFORMER}/group_{group}/inner_group_{inner_group}"
       for part in ("self/query", "self/key", "self/value", "output/dense"):
-        shapes |= _dense(f"{block}/attention_1/{part}", hidden, hidden)
-      shapes |= _layer_norm(f"{block}/LayerNorm", hidden)
+        shapes |= _dense_shapes(f"{block}/attention_1/{part}", hidden, hidden)
+      shapes |= _layer_norm_shapes(f"{block}/LayerNorm", hidden)
     for group in range(config.num_ffn_groups):
       block = f"{_TRANSFORMER}/group_{group}/inner_group_{inner_group}"
-      shapes |= _dense(f"{block}/ffn_1/intermediate/dense", hidden, intermediate)
-      shapes |= _dense(f"{block}/ffn_1/intermediate/output/dense", intermediate, hidden)
-      shapes |= _layer_norm(f"{block}/LayerNorm_1", hidden)
-  return shapes | _dense("bert/pooler/dense", hidden, hidden)
+      shapes |= _dense_shapes(f"{block}/ffn_1/intermediate/dense", hidden, intermediate)
+      shapes |= _dense_shapes(f"{block}/ffn_1/intermediate/output/dense", intermediate, hidden)
+      shapes |= _layer_norm_shapes(f"{block}/LayerNorm_1", hidden)
+  return shapes | _dense_shapes("bert/pooler/dense", hidden, hidden)
 
 
 def huggingface_group(layer: int, config: ModelConfig) -> int:
@@ -82,40 +82,40 @@ class Head(NamedTuple):
 
   Attributes:
     shapes: name in the original -> shape. None as a length stands for any number of classes.
-    huggingface: the transformers class that has this head.
+    huggingface_class: the transformers class that has this head.
   """
 
   shapes: dict[str, tuple[int | None, ...]]
-  huggingface: str
+  huggingface_class: str
 
 
 def heads(config: ModelConfig) -> dict[str, Head]:
   """Name of a head in this project -> its weights, for all heads of the original."""
   vocab, embedding, hidden = config.vocab_size, config.embedding_size, config.hidden_size
-  masked_lm: dict[str, tuple[int | None, ...]] = {
+  masked_lm_shapes: dict[str, tuple[int | None, ...]] = {
     "cls/predictions/output_bias": (vocab,),
-    **_dense("cls/predictions/transform/dense", hidden, embedding),
-    **_layer_norm("cls/predictions/transform/LayerNorm", embedding),
+    **_dense_shapes("cls/predictions/transform/dense", hidden, embedding),
+    **_layer_norm_shapes("cls/predictions/transform/LayerNorm", embedding),
   }
-  span: dict[str, tuple[int | None, ...]] = {
-    **_dense("start_logits/dense", hidden, 1),
-    **_dense("end_logits/dense_0", 2 * hidden, hidden),
-    **_layer_norm("end_logits/LayerNorm", hidden),
-    **_dense("end_logits/dense_1", hidden, 1),
-    **_dense("answer_class/dense_0", 2 * hidden, hidden),
+  squad_v2_shapes: dict[str, tuple[int | None, ...]] = {
+    **_dense_shapes("start_logits/dense", hidden, 1),
+    **_dense_shapes("end_logits/dense_0", 2 * hidden, hidden),
+    **_layer_norm_shapes("end_logits/LayerNorm", hidden),
+    **_dense_shapes("end_logits/dense_1", hidden, 1),
+    **_dense_shapes("answer_class/dense_0", 2 * hidden, hidden),
     "answer_class/dense_1/kernel": (hidden, 1),
   }
   return {
-    "masked_lm": Head(masked_lm, "AlbertForMaskedLM"),
-    "sentence": Head(_linear("cls/seq_relationship/", 2, hidden), "AlbertForPreTraining"),
-    "classifier": Head(_linear("", None, hidden), "AlbertForSequenceClassification"),
-    "squad": Head(_linear("cls/squad/", 2, hidden), "AlbertForQuestionAnswering"),
+    "masked_lm": Head(masked_lm_shapes, "AlbertForMaskedLM"),
+    "sentence": Head(_linear_head_shapes("cls/seq_relationship/", 2, hidden), "AlbertForPreTraining"),
+    "classifier": Head(_linear_head_shapes("", None, hidden), "AlbertForSequenceClassification"),
+    "squad": Head(_linear_head_shapes("cls/squad/", 2, hidden), "AlbertForQuestionAnswering"),
     # In transformers, no ALBERT class has this head. XLNet has it, with these names of modules.
-    "squad_v2": Head(span, "AlbertModel"),
+    "squad_v2": Head(squad_v2_shapes, "AlbertModel"),
   }
 
 
-def _linear(prefix: str, classes: int | None, hidden: int) -> dict[str, tuple[int | None, ...]]:
+def _linear_head_shapes(prefix: str, classes: int | None, hidden: int) -> dict[str, tuple[int | None, ...]]:
   return {f"{prefix}output_weights": (classes, hidden), f"{prefix}output_bias": (classes,)}
 
 
@@ -145,7 +145,8 @@ _BLOCK_MODULES = {
   "ffn_1/intermediate/output/dense": "ffn_output",
   "LayerNorm_1": "full_layer_layer_norm",
 }
-# Arrays that are not transposed: embedding tables, and the [classes, H] weights of linear heads.
+# Array in the original -> array in transformers, for arrays that are not transposed: embedding tables, and the
+# [classes, H] weights of linear heads.
 _ARRAYS = {
   "bert/embeddings/word_embeddings": "albert.embeddings.word_embeddings.weight",
   "bert/embeddings/token_type_embeddings": "albert.embeddings.token_type_embeddings.weight",

@@ -112,7 +112,7 @@ def load_pretrained(
   *,
   head_names: Sequence[str] = (),
   new_heads: bool = False,
-  pooler: str = POOLER_NEEDED,
+  on_missing_pooler: str = POOLER_NEEDED,
 ) -> None:
   """Assigns weights to variables of the same names. Nothing is assigned if there is an error.
 
@@ -122,7 +122,7 @@ def load_pretrained(
     head_names: the heads of the model, by their names in `albert.weights.names.heads`. A head that the weights lack
       keeps its initial values, and a line is logged.
     new_heads: whether the heads keep their initial values in any case.
-    pooler: POOLER_NEEDED, POOLER_NEW or POOLER_UNUSED.
+    on_missing_pooler: POOLER_NEEDED, POOLER_NEW or POOLER_UNUSED.
 
   Raises:
     UserError: a weight is missing, has another shape, or belongs to no known part of the model.
@@ -134,20 +134,20 @@ def load_pretrained(
     names = set(all_heads[head].shapes)
     if new_heads or not names & set(file.entries):
       new_parts[f"{head} head"] = names
-  if not file.has_pooler and pooler == POOLER_NEEDED:
+  if not file.has_pooler and on_missing_pooler == POOLER_NEEDED:
     raise UserError(f"{FLAG}={file.path}: has {NO_POOLER}")
-  if not file.has_pooler and pooler == POOLER_NEW:
+  if not file.has_pooler and on_missing_pooler == POOLER_NEW:
     new_parts["pooler"] = set(POOLER)
-  zeros = set(POOLER) if not file.has_pooler and pooler == POOLER_UNUSED else set()
-  not_in_file = zeros.union(*new_parts.values())
+  zeroed_names = set(POOLER) if not file.has_pooler and on_missing_pooler == POOLER_UNUSED else set()
+  not_in_file = zeroed_names.union(*new_parts.values())
   assigned = {name: variable for name, variable in variables.items() if name not in not_in_file}
   _check_match(pretrained, assigned, variables)
   for name, variable in assigned.items():
     variable.assign(file.read(name))
-  if zeros:
+  if zeroed_names:
     import tensorflow as tf
 
-    for name in zeros:
+    for name in zeroed_names:
       variables[name].assign(tf.zeros_like(variables[name]))
   if new_parts:
     log(f"{file.path}: newly initialized, so to be trained before use: {', '.join(new_parts)}")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from albert.config.model import ModelConfig
-from albert.weights.names import GROUP
+from albert.weights.names import GROUP_PATTERN
 
 _ATTENTION = re.compile(r"/(attention_1|LayerNorm)/")
 
@@ -28,11 +28,11 @@ def stacked_sources(names: Iterable[str], config: ModelConfig, depth: int) -> di
   """
   sources = {}
   for name in names:
-    match = GROUP.search(name)
+    match = GROUP_PATTERN.search(name)
     if match is None:
       continue
     part = "attention" if _ATTENTION.search(name) else "ffn"
     layer = int(match.group(1))
     if config.sharing not in ("all", part) and layer >= depth:
-      sources[name] = GROUP.sub(f"/group_{layer % depth}/", name, count=1)
+      sources[name] = GROUP_PATTERN.sub(f"/group_{layer % depth}/", name, count=1)
   return sources

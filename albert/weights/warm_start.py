@@ -14,9 +14,12 @@ from albert.io import files
 from albert.runs import output_files
 from albert.tokenization.vocabulary import VocabularyId
 from albert.weights.files import WeightEntry, WeightFile, open_weights
-from albert.weights.names import GROUP, NO_POOLER, POOLER, huggingface_groups_agree
+from albert.weights.names import GROUP_PATTERN, NO_POOLER, POOLER, huggingface_groups_agree
 
+# Prefix of the weights of the sentence head.
 _SENTENCE_HEAD = "cls/seq_relationship/"
+# The largest number of weights that an error message names.
+_MAX_SHOWN_NAMES = 4
 
 
 def _shallower_name(name: str, num_groups: int, num_source_groups: int) -> str:
@@ -29,26 +32,26 @@ def _shallower_name(name: str, num_groups: int, num_source_groups: int) -> str:
   def replace_group(match: re.Match[str]) -> str:
     return f"/group_{int(match.group(1)) * num_source_groups // num_groups}/"
 
-  return GROUP.sub(replace_group, name)
+  return GROUP_PATTERN.sub(replace_group, name)
 
 
 def _num_groups(names: Sequence[str], part: str) -> int:
   """The number of groups of layers, counted in the weights whose names contain `part`."""
-  matches = [GROUP.search(name) for name in names if part in name]
+  matches = [GROUP_PATTERN.search(name) for name in names if part in name]
   return 1 + max((int(match.group(1)) for match in matches if match), default=0)
 
 
-def _source_names(variables: Sequence[str], source: Sequence[str], *, from_shallower: bool) -> dict[str, str]:
+def _source_names(variables: Sequence[str], checkpoint_names: Sequence[str], *, from_shallower: bool) -> dict[str, str]:
   """Returns name of a variable -> name of the weight in the checkpoint that initializes this variable."""
   source_names = {name: name for name in variables}
   if from_shallower:
     # Attention and feed-forward weights may have different numbers of groups.
     for part in ("/attention_1/", "/ffn_1/", "/LayerNorm/", "/LayerNorm_1/"):
-      num_groups, num_source_groups = _num_groups(variables, part), _num_groups(source, part)
+      num_groups, num_source_groups = _num_groups(variables, part), _num_groups(checkpoint_names, part)
       source_names |= {
         name: _shallower_name(name, num_groups, num_source_groups)
         for name in variables
-        if part in name and GROUP.search(name)
+        if part in name and GROUP_PATTERN.search(name)
       }
   return source_names
 
@@ -73,7 +76,7 @@ class _Matches(NamedTuple):
 
 def _match(
   variables: Mapping[str, tf.Variable],
-  source: Mapping[str, WeightEntry],
+  entries: Mapping[str, WeightEntry],
   source_names: Mapping[str, str],
   *,
   newly_initialized: Sequence[str],
@@ -83,15 +86,15 @@ def _match(
 
   Args:
     variables: the variables to match, by the names of the original.
-    source: the weights of the checkpoint.
+    entries: the weights of the checkpoint.
     source_names: name of each variable of the model -> name of its weight in the checkpoint.
     newly_initialized, ignored: see `warm_start`.
   """
   used = set(source_names.values())
-  not_used = [name for name in source if name not in used and not name.startswith(tuple(ignored))]
+  not_used = [name for name in entries if name not in used and not name.startswith(tuple(ignored))]
   matches = _Matches([], [], [], [], not_used)
   for name, variable in variables.items():
-    weight = source.get(source_names[name])
+    weight = entries.get(source_names[name])
     if weight is None and name.startswith(tuple(newly_initialized)):
       matches.not_assigned.append(name)
     elif weight is None:
@@ -140,19 +143,19 @@ def warm_start(
       used, or the config, the vocabulary or the settings of the head differ. The message names them.
   """
   file = open_weights(path)
-  source = file.entries
+  entries = file.entries
   if vocabulary is not None:
     file.check_vocabulary(vocabulary.sha256, vocabulary.name)
   _check_config(path, file, config, from_shallower=from_shallower)
-  source_names = _source_names(list(variables), list(source), from_shallower=from_shallower)
-  zero_prefixes = tuple(prefix for prefix in unused if not any(name.startswith(prefix) for name in source))
-  zeros = [name for name in variables if name.startswith(zero_prefixes)]
-  others = {name: variable for name, variable in variables.items() if name not in zeros}
-  matches = _match(others, source, source_names, newly_initialized=newly_initialized, ignored=ignored)
+  source_names = _source_names(list(variables), list(entries), from_shallower=from_shallower)
+  zero_prefixes = tuple(prefix for prefix in unused if not any(name.startswith(prefix) for name in entries))
+  zeroed_names = [name for name in variables if name.startswith(zero_prefixes)]
+  others = {name: variable for name, variable in variables.items() if name not in zeroed_names}
+  matches = _match(others, entries, source_names, newly_initialized=newly_initialized, ignored=ignored)
   _check_all_match(path, newly_initialized, matches)
-  if any(name.startswith(tuple(newly_initialized)) for name in [*matches.assigned, *zeros]):
+  if any(name.startswith(tuple(newly_initialized)) for name in [*matches.assigned, *zeroed_names]):
     _check_head(path, file, head_settings or {})
-  for name in zeros:
+  for name in zeroed_names:
     variables[name].assign(tf.zeros_like(variables[name]))
   for name in matches.assigned:
     variables[name].assign(file.read(source_names[name]))
@@ -178,8 +181,8 @@ def _check_all_match(path: str, newly_initialized: Sequence[str], matches: _Matc
       if names is misshapen and all(name.startswith(tuple(newly_initialized)) for name in names):
         remedy = "--fresh_head to initialize the head anew"
       raise UserError(
-        f"--init_checkpoint={path}: {problem} {len(names)} weights: {', '.join(sorted(names)[:4])}"
-        f"{', ...' if len(names) > 4 else ''}; give {remedy}"
+        f"--init_checkpoint={path}: {problem} {len(names)} weights: {', '.join(sorted(names)[:_MAX_SHOWN_NAMES])}"
+        f"{', ...' if len(names) > _MAX_SHOWN_NAMES else ''}; give {remedy}"
       )
 
 
