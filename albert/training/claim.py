@@ -59,7 +59,7 @@ def claim_output_dir(task: Task, plan: RunPlan, checkpoints: CheckpointManager, 
 def _settings_that_affect_training(
   task: Task, config: RunConfig, training_plan: TrainingPlan, precision: str
 ) -> dict[str, Any]:
-  """Returns key in config.json -> value of the settings that must stay the same when a run is resumed."""
+  """Returns the settings that must stay the same when a run is resumed, by their keys in config.json."""
   return {
     "task": task.name,
     "model": task.model_config.to_dict(),

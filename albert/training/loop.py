@@ -119,7 +119,7 @@ class Trainer:
   def stack_layers(self) -> None:
     """Copies the layers that this stage trains, with their moments, to the layers above them, if there are any.
 
-    Then the whole network can be saved and evaluated. At the end of the stage it is the one with which the next begins.
+    Then the whole network can be saved and evaluated, and the next stage can begin with it.
     """
     state = self.state()
     for name, source in self._stacked_sources.items():
@@ -157,7 +157,8 @@ class Trainer:
       batch: features of this replica, each [B / replicas, ...].
     """
     replica = tf.distribute.get_replica_context()
-    # A replica divides its sums by the weights of the whole batch. So the sum over the replicas is the mean loss.
+    # A replica divides its sum of each loss by the total weight of the whole batch. The sum of these quotients over the
+    # replicas is the mean loss of the batch.
     replica_weights = self.task.loss_weights(batch)
     loss_weights = {name: replica.all_reduce("SUM", weight) for name, weight in replica_weights.items()}
     step = self.optimizer.iterations
@@ -236,7 +237,7 @@ class Trainer:
       metrics_log: receives the metrics every log_every_steps and at the end of the stage.
       learning_rate: maps the number of updates done so far to the learning rate of the next one, for the log.
       evaluate: called with the step every eval_every_steps and at the end. Training stops early if it returns True.
-      stop: receives signals; None if they are received during this call only. Several stages share one StopRequest.
+      stop: receives the signals. Several stages share one. None to receive signals during this call only.
     Raises:
       RunError: a loss, a gradient or an updated weight is not finite. Nothing is saved after it.
       Stopped: SIGTERM or SIGINT was received; the state has been saved.
@@ -284,7 +285,7 @@ class Trainer:
         checkpoints.check_lock(read=False)
         metrics_log.write(step, self._metrics(learning_rate(step - 1), speed.read(step)))
       if must_save:
-        # After a signal the process may be killed soon, so it does not take the time to delete old checkpoints.
+        # After a signal the process may be killed soon, so old checkpoints are not deleted now.
         self._save(checkpoints, step, prune=not num_stopped)
         saved_step = step
       if num_stopped:

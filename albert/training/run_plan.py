@@ -22,7 +22,7 @@ from albert.training.stage_plan import StagePlan, epochs_per_step, plan_stages
 from albert.training.strategy import make_strategy, num_hosts
 
 # Share of a short run that is warm-up, unless the user has chosen a length of the warm-up.
-_SHORT_WARMUP = 0.1
+_SHORT_RUN_WARMUP_SHARE = 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ def plan_training(plan: RunPlan, stages: Sequence[TrainingStage]) -> TrainingPla
   """
   config, strategy = plan.config, plan.strategy
   num_examples: float = stages[-1].data.num_examples
-  if stages[-1].is_of_divided_run:
+  if stages[-1].is_of_divided_run:  # the examples of an epoch, averaged over the stages
     num_examples = config.train.train_batch_size / epochs_per_step(stages, config.train)
   train = dataclasses.replace(config.train, num_train_steps=resolve_train_steps(config.train, num_examples))
   stage_plans = plan_stages(stages, train, strategy)
@@ -153,7 +153,7 @@ def resolve_warmup(optimizer: OptimizerConfig, num_train_steps: int, *, is_defau
   default = optimizer.num_warmup_steps
   if not is_default or optimizer.warmup_proportion or 2 * default <= num_train_steps:
     return optimizer
-  num_warmup_steps = round(_SHORT_WARMUP * num_train_steps)
+  num_warmup_steps = round(_SHORT_RUN_WARMUP_SHARE * num_train_steps)
   log(
     f"num_warmup_steps is {num_warmup_steps}, a tenth of the {num_train_steps} steps: the default, {default}, is more "
     "than half of them"

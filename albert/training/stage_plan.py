@@ -68,7 +68,7 @@ class StagePlan:
     }
 
   def describe(self) -> str:
-    """Returns a line for the log: the steps of the stage, and its settings that other stages may have otherwise."""
+    """Returns a line for the log: the steps of the stage, and the settings in which stages may differ."""
     model, settings = self.model_config, self.settings
     phrases = [
       f"{stage_name(self.number - 1, self.num_stages)}: steps {self.first_step + 1} to {self.last_step}",

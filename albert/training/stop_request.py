@@ -24,25 +24,25 @@ class StopRequest:
     self._previous_handlers: dict[int, Any] = {}
 
   def __enter__(self) -> StopRequest:
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
       try:
-        self._previous_handlers[number] = signal.signal(number, self._handle)
+        self._previous_handlers[signal_number] = signal.signal(signal_number, self._handle)
       except ValueError:  # Python allows signal handlers in the main thread only
         break
     return self
 
-  def _handle(self, number: int, frame: FrameType | None) -> None:
+  def _handle(self, signal_number: int, frame: FrameType | None) -> None:
     del frame
-    self.signal_number = number
-    log(f"{signal.Signals(number).name}: saving after the current step")
-    signal.signal(number, self._previous_handlers[number])
+    self.signal_number = signal_number
+    log(f"{signal.Signals(signal_number).name}: saving after the current step")
+    signal.signal(signal_number, self._previous_handlers[signal_number])
 
   def error(self, step: int) -> Stopped:
     """Makes the error that ends a run that was stopped and saved at `step`."""
     # If another process received the signal, its number is not known here.
-    number = self.signal_number or signal.SIGTERM
-    return Stopped(f"stopped at step {step} and saved; the same command resumes there", number)
+    signal_number = self.signal_number or signal.SIGTERM
+    return Stopped(f"stopped at step {step} and saved; the same command resumes there", signal_number)
 
   def __exit__(self, *unused: object) -> None:
-    for number, handler in self._previous_handlers.items():
-      signal.signal(number, handler)
+    for signal_number, handler in self._previous_handlers.items():
+      signal.signal(signal_number, handler)

@@ -84,17 +84,17 @@ class TrainingRun:
       trainer = self._make_trainer(plan, make_optimizer(plan.optimizer, schedule), stage)
       self._load_state(trainer, newest)
     first_step = trainer.step
-    evaluations = self._open_evaluation_log(first_step) if plan.train.eval_every_steps else None
-    if evaluations is not None:
-      self._evaluate_if_missing(first_step, plan.train, evaluations)
-    if first_step >= plan.train.num_train_steps or self._stops_early(evaluations):
+    evaluation_log = self._open_evaluation_log(first_step) if plan.train.eval_every_steps else None
+    if evaluation_log is not None:
+      self._evaluate_if_missing(first_step, plan.train, evaluation_log)
+    if first_step >= plan.train.num_train_steps or self._stops_early(evaluation_log):
       log(f"{self.config.output_dir} has all {first_step} steps already: nothing to train")
       self._finish_interrupted_run(first_step)
       return first_step
     if self.config.do_predict:
       prediction_sources_of(self.task, self.config).check_before_training()
     self._log_run(plan)
-    last_step = self._run_loop(trainer, evaluations, make_learning_rate_reader(schedule))
+    last_step = self._run_loop(trainer, evaluation_log, make_learning_rate_reader(schedule))
     self._finish(last_step, plan.train)
     return last_step
 
@@ -102,11 +102,11 @@ class TrainingRun:
     with self.strategy.scope():
       return Trainer(self.task, self.model, optimizer, plan, self.cluster, stage)
 
-  def _evaluate_if_missing(self, step: int, train: TrainConfig, evaluations: EvaluationLog) -> None:
+  def _evaluate_if_missing(self, step: int, train: TrainConfig, evaluation_log: EvaluationLog) -> None:
     """Evaluates a step whose evaluation is missing, because the run was killed between saving and evaluating it."""
     is_due = step > 0 and is_evaluation_due(train, step)
-    if self.cluster.is_true_in_chief(is_due and not evaluations.has_step(step)):
-      self._evaluate_during_training(step, evaluations)
+    if self.cluster.is_true_in_chief(is_due and not evaluation_log.has_step(step)):
+      self._evaluate_during_training(step, evaluation_log)
 
   def _finish_interrupted_run(self, step: int) -> None:
     """Deletes old checkpoints and draws the curves, which an interrupted run may not have done after its last step."""
@@ -150,19 +150,19 @@ class TrainingRun:
       )
 
   def _run_loop(
-    self, trainer: Trainer, evaluations: EvaluationLog | None, learning_rate: Callable[[int], float]
+    self, trainer: Trainer, evaluation_log: EvaluationLog | None, learning_rate: Callable[[int], float]
   ) -> int:
     """Runs the training loop from the trainer's step on, stage by stage.
 
     Args:
       trainer: the trainer of the first stage that has steps left.
-      evaluations: the log of evaluations; None if there are none during training.
+      evaluation_log: the log of evaluations; None if there are none during training.
       learning_rate: see Trainer.train.
     Returns: the number of updates done.
     """
     plan = trainer.plan
     metrics_log = MetricsLog(self.results_dir, first_step=trainer.step, total_steps=plan.train.num_train_steps)
-    evaluate = self._make_evaluate(evaluations) if evaluations is not None else None
+    evaluate = self._make_evaluate(evaluation_log) if evaluation_log is not None else None
     try:
       with StopRequest() as stop:
         for stage in plan.stages_after(trainer.step):
@@ -170,22 +170,22 @@ class TrainingRun:
             trainer = self._make_trainer(plan, trainer.optimizer, stage)
           if stage.num_stages > 1:
             log(stage.describe())
-          steps_of_stage = trainer.step - stage.first_step  # done before the run was resumed
+          num_skipped_steps = trainer.step - stage.first_step  # steps of the stage that were done before resuming
           with _explain_reading_errors(stage.data):
-            batches = iter(distribute_training_batches(self.strategy, stage.train, stage.data, steps_of_stage))
+            batches = iter(distribute_training_batches(self.strategy, stage.train, stage.data, num_skipped_steps))
             trainer.train(batches, self.checkpoints, metrics_log, learning_rate, evaluate, stop)
-          if trainer.step < stage.last_step or self._stops_early(evaluations):
+          if trainer.step < stage.last_step or self._stops_early(evaluation_log):
             break
     finally:
       metrics_log.close()
     return trainer.step
 
-  def _make_evaluate(self, evaluations: EvaluationLog) -> Callable[[int], bool]:
+  def _make_evaluate(self, evaluation_log: EvaluationLog) -> Callable[[int], bool]:
     """Returns the function that the training loop calls to evaluate a step. It returns whether training must end."""
 
     def evaluate(step: int) -> bool:
-      self._evaluate_during_training(step, evaluations)
-      return self._stops_early(evaluations)
+      self._evaluate_during_training(step, evaluation_log)
+      return self._stops_early(evaluation_log)
 
     return evaluate
 
@@ -194,8 +194,9 @@ class TrainingRun:
     if self.cluster.is_chief:
       self.checkpoints.prune(step)  # if the last evaluation found a new best checkpoint, the former best is deleted
     picture = curves.draw_curves(self.results_dir)
-    early = f", stopped early ({self.task.best_metric} did not improve)" if step < train.num_train_steps else ""
-    log(f"trained {step} steps{early}" + (f"; curves in {picture}" if picture else ""))
+    early_note = f", stopped early ({self.task.best_metric} did not improve)" if step < train.num_train_steps else ""
+    curves_note = f"; curves in {picture}" if picture else ""
+    log(f"trained {step} steps{early_note}{curves_note}")
 
   def _open_evaluation_log(self, first_step: int) -> EvaluationLog:
     return EvaluationLog(
@@ -205,15 +206,15 @@ class TrainingRun:
       higher_is_better=self.task.higher_is_better,
     )
 
-  def _stops_early(self, evaluations: EvaluationLog | None) -> bool:
+  def _stops_early(self, evaluation_log: EvaluationLog | None) -> bool:
     """Whether training must end because the last evaluations were not better than an earlier one."""
     patience = self.config.train.early_stopping_patience
-    if not patience or evaluations is None:
+    if not patience or evaluation_log is None:
       return False
     # Only the chief has read the whole log.
-    return self.cluster.is_true_in_chief(evaluations.evaluations_since_best >= patience)
+    return self.cluster.is_true_in_chief(evaluation_log.evaluations_since_best >= patience)
 
-  def _evaluate_during_training(self, step: int, evaluations: EvaluationLog) -> None:
+  def _evaluate_during_training(self, step: int, evaluation_log: EvaluationLog) -> None:
     """Evaluates the model, logs the metrics, and records whether this is the best checkpoint so far."""
     metrics, _ = self.evaluator.evaluate(self.config.train.max_eval_steps)
     log(f"step {step} evaluation  {format_metrics(metrics)}")
@@ -223,7 +224,7 @@ class TrainingRun:
       step, metric, metrics[metric], higher_is_better=self.task.higher_is_better
     ):
       log(f"step {step} is the best so far ({metric} {metrics[metric]:.5g})")
-    evaluations.add(step, metrics)
+    evaluation_log.add(step, metrics)
 
   def _log_run(self, plan: TrainingPlan) -> None:
     """Logs the sizes of the model and of the data, the number of steps, and how the step is computed."""
