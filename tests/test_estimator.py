@@ -167,7 +167,7 @@ def test_eval_share_holds_out_rows_of_every_label() -> None:
   rows = [{"text": text, "label": kind} for text, kind in zip(TEXTS, KINDS, strict=True)]
   task = tasks.Classification(train=rows, eval_share=0.2)
   assert sorted(task.rows["dev"].columns["label"]) == [0, 0, 1, 1]
-  assert sorted([*task.rows["dev"].numbers, *task.rows["train"].numbers]) == list(range(20))
+  assert sorted([*task.rows["dev"].row_numbers, *task.rows["train"].row_numbers]) == list(range(20))
   assert task.rows["dev"] == tasks.Classification(train=rows, eval_share=0.2).rows["dev"]
 
 

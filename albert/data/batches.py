@@ -18,7 +18,7 @@ from albert.data.examples import EXAMPLE_INDEX, OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 
 # Number of batches in a window. Larger windows save only a little more padding.
-_WINDOW_BATCHES = 64
+_BATCHES_PER_WINDOW = 64
 # The length of a batch is rounded up to a multiple of this, for vector instructions.
 _LENGTH_MULTIPLE = 8
 # Random numbers have two purposes: to permute the examples of an epoch, and to shuffle the batches of a window. These
@@ -42,27 +42,29 @@ class BatchPlan:
     self._batch_size = batch_size
     self._seed = seed
     # A window must not have more examples than an epoch: two copies of an example could get into one batch.
-    self._window_batches = max(1, min(_WINDOW_BATCHES, len(lengths) // batch_size)) if sort_by_length else 1
-    # A cache: the permutations of the epochs that the last window was cut from, and that window as (number, batches).
+    self._batches_per_window = max(1, min(_BATCHES_PER_WINDOW, len(lengths) // batch_size)) if sort_by_length else 1
+    # A cache: the permutations of the epochs that the last window was cut from, the index of that window, and the
+    # examples of its batches.
     self._permutations: dict[int, np.ndarray] = {}
-    self._last_window: tuple[int, np.ndarray] | None = None
+    self._last_window_index = -1
+    self._last_window = np.zeros([0, batch_size], np.int64)
 
   def batch(self, step: int) -> np.ndarray:
     """Returns the indices of the examples in the batch of a step, int64 [batch_size]."""
-    window, index = divmod(step, self._window_batches)
-    if self._last_window is None or self._last_window[0] != window:
-      self._last_window = (window, self._make_window(window))
-    return self._last_window[1][index]
+    window_index, index_in_window = divmod(step, self._batches_per_window)
+    if window_index != self._last_window_index:
+      self._last_window_index, self._last_window = window_index, self._make_window(window_index)
+    return self._last_window[index_in_window]
 
-  def _make_window(self, window: int) -> np.ndarray:
+  def _make_window(self, window_index: int) -> np.ndarray:
     """Returns the examples of all batches of a window, int64 [batches, batch_size]."""
-    num_examples = self._window_batches * self._batch_size
-    indices = self._slice_stream(window * num_examples, num_examples)
-    if self._window_batches == 1:
+    num_examples = self._batches_per_window * self._batch_size
+    indices = self._slice_stream(window_index * num_examples, num_examples)
+    if self._batches_per_window == 1:
       return indices[None]
     sorted_indices = indices[np.argsort(self._lengths[indices], kind="stable")]
-    order = np.random.default_rng([self._seed, _WINDOW_STREAM, window]).permutation(self._window_batches)
-    return sorted_indices.reshape(self._window_batches, self._batch_size)[order]
+    order = np.random.default_rng([self._seed, _WINDOW_STREAM, window_index]).permutation(self._batches_per_window)
+    return sorted_indices.reshape(self._batches_per_window, self._batch_size)[order]
 
   def _slice_stream(self, start: int, size: int) -> np.ndarray:
     """Returns the examples `start` to `start + size - 1` of the concatenated epochs, int64 [size]."""
@@ -113,12 +115,12 @@ class ExampleDataset(Dataset):
     self._token_features = tuple(token_features)
     self._num_sequences = int(examples.sequence_counts.max()) if multiple_choice else None
     self._length = length
-    self._longest = int(examples.longest_sequences.max())
+    self._max_length = int(examples.longest_sequences.max())
 
   def describe(self) -> str:
     """Returns the number of examples and their mean and largest length."""
     mean_length = self.examples.longest_sequences.mean()
-    return f"{self.num_examples:,} examples of {self._name}, {mean_length:.0f} tokens long (at most {self._longest})"
+    return f"{self.num_examples:,} examples of {self._name}, {mean_length:.0f} tokens long (at most {self._max_length})"
 
   def training_batches(self, *, batch_size: int, first_step: int, seed: int, context: InputContext) -> tf.data.Dataset:
     """See Dataset. All replicas pad their shares of a global batch to the same length."""
@@ -156,7 +158,7 @@ class ExampleDataset(Dataset):
     length = self._length
     if length is None:
       longest = int(self.examples.longest_sequences[indices].max())
-      length = min(-(-longest // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE, self._longest)
+      length = min(-(-longest // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE, self._max_length)
     batch = self.examples.padded_batch(
       indices, length=length, num_sequences=self._num_sequences, token_features=self._token_features
     )

@@ -69,28 +69,28 @@ class DataContent:
     """
     actual_hashes = {file.sha256 for file in self.files}
     expected_hashes = {file.sha256 for file in expected.files}
-    missing = [file for file in expected.files if file.sha256 not in actual_hashes]
-    added = [file for file in self.files if file.sha256 not in expected_hashes]
-    if missing and not added:
-      return f"{len(missing)} of its {len(expected.files)} files missing: {_name_first(missing)}"
-    if added and not missing:
-      return f"{len(added)} more than its {len(expected.files)} files: {_name_first(added)}"
+    missing_files = [file for file in expected.files if file.sha256 not in actual_hashes]
+    added_files = [file for file in self.files if file.sha256 not in expected_hashes]
+    if missing_files and not added_files:
+      return f"{len(missing_files)} of its {len(expected.files)} files missing: {_describe_first(missing_files)}"
+    if added_files and not missing_files:
+      return f"{len(added_files)} more than its {len(expected.files)} files: {_describe_first(added_files)}"
     change = self._first_change(expected)
-    if not missing and not added:
+    if not missing_files and not added_files:
       return f"the same files in another order: {change}"
     if len(self.files) != len(expected.files):
       return f"{len(self.files)} files instead of {len(expected.files)}: {change}"
-    return f"{len(missing)} of its {len(expected.files)} files changed: {change}"
+    return f"{len(missing_files)} of its {len(expected.files)} files changed: {change}"
 
   def _first_change(self, expected: DataContent) -> str:
     """Describes the first file that is not the expected one."""
     pairs = list(zip(self.files, expected.files, strict=False))
-    changed = [index for index, (file, expected_file) in enumerate(pairs) if file.sha256 != expected_file.sha256]
+    changed_indices = [i for i, (file, expected_file) in enumerate(pairs) if file.sha256 != expected_file.sha256]
     # No hash differs if only a number of examples or the number of copies of a file has changed.
-    index = changed[0] if changed else len(pairs) - 1
+    index = changed_indices[0] if changed_indices else len(pairs) - 1
     file, expected_file = pairs[index]
     return f"file {index + 1} is {file}, it was {expected_file}"
 
 
-def _name_first(files: Sequence[FileContent]) -> str:
+def _describe_first(files: Sequence[FileContent]) -> str:
   return str(files[0]) + (", ..." if len(files) > 1 else "")

@@ -1,8 +1,8 @@
 """Dynamic masking (RoBERTa, section 4.1): an example gets new masks each time it is seen.
 
 Tokens are masked by the same rules as in data preparation. The masks are a pure function of a seed and of the example's
-number in the training stream, which is another one in each epoch. If a shard was written with masks, they are removed
-first, so the same shards can be used for static and for dynamic masking.
+number in the training stream. An example has another number in each epoch. If a shard was written with masks, they are
+removed first, so the same shards can be used for static and for dynamic masking.
 
 Legend: B examples, S tokens of an example, P predictions of an example, T tokens of all examples, V pieces of the
 vocabulary.
@@ -64,6 +64,7 @@ class DynamicMasking:
     # Example b consists of the tokens row_splits[b] to row_splits[b + 1] - 1.
     row_splits = np.concatenate([[0], np.cumsum(lengths)])
     max_predictions = features[schema.MASKED_LM_IDS].shape[1]
+    # The keys of the examples are numbers of the stream with the key draw(seed, 0). Their counters are example_numbers.
     masked = masking.mask_tokens(
       tokens,
       self.word_starts[tokens],

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -26,7 +26,7 @@ from albert.io.workers import Workers
 # Increase this number if a change of the code makes other examples for the same key.
 _FORMAT_VERSION = 2
 # The last record of a file starts with this text.
-_FOOTER = b"albert features "
+_FOOTER_PREFIX = b"albert features "
 # Number of raw examples that a worker process gets at a time.
 _CHUNK_SIZE = 1024
 # Worker processes are started only if one process would need more seconds: starting them takes a second or two.
@@ -93,7 +93,7 @@ def _write(path: str, examples: TokenizedExamples) -> None:
       writer.write(record)
       digest.update(record)
     footer = {"num_examples": examples.num_examples, "sha256": digest.hexdigest()}
-    writer.write(_FOOTER + json.dumps(footer).encode("utf-8"))
+    writer.write(_FOOTER_PREFIX + json.dumps(footer).encode("utf-8"))
 
 
 def _read(path: str) -> TokenizedExamples:
@@ -106,10 +106,10 @@ def _read(path: str) -> TokenizedExamples:
     all_records = list(records.read_records(path))
   except UserError as error:  # its message has a remedy for shards, which does not apply here
     raise UserError("a record is damaged, or the file cannot be read") from error
-  if not all_records or not all_records[-1].startswith(_FOOTER):
+  if not all_records or not all_records[-1].startswith(_FOOTER_PREFIX):
     raise UserError("its end is missing")
   *content, footer = all_records
-  expected = json_values.parse("its end", footer.removeprefix(_FOOTER), _Footer)
+  expected = json_values.parse("its end", footer.removeprefix(_FOOTER_PREFIX), _Footer)
   digest = hashlib.sha256()
   for record in content:
     digest.update(record)
@@ -129,26 +129,32 @@ def _warn(line: str) -> None:
   print(f"warning: {line}", file=sys.stderr, flush=True)
 
 
+class _Chunk(NamedTuple):
+  """Some successive raw examples. `start` is the index of the first one."""
+
+  start: int
+  raw: Sequence[Any]
+
+
 def _make_in_chunks(
   raw: Sequence[_RawT], featurize: Callable[[Sequence[_RawT]], TokenizedExamples], num_processes: int, name: str
 ) -> TokenizedExamples:
   """Tokenizes all raw examples, in worker processes if one process would need too long."""
-  # Each chunk is a pair: the index of its first raw example, and its raw examples.
-  chunks = [(start, raw[start : start + _CHUNK_SIZE]) for start in range(0, len(raw), _CHUNK_SIZE)]
+  chunks = [_Chunk(start, raw[start : start + _CHUNK_SIZE]) for start in range(0, len(raw), _CHUNK_SIZE)]
   examples_by_start: dict[int, TokenizedExamples] = {}
   with Progress(len(raw), " examples", f"features of {name}") as progress:
     # The first chunk is timed: a question about an article takes a hundred times longer than a sentence of CoLA.
     start_time = time.monotonic()
-    examples_by_start[0] = featurize(chunks[0][1])
+    examples_by_start[0] = featurize(chunks[0].raw)
     remaining_chunks = len(chunks) - 1
     remaining_seconds = (time.monotonic() - start_time) * remaining_chunks
-    progress.update(len(chunks[0][1]))
+    progress.update(len(chunks[0].raw))
     num_processes = 1 if remaining_seconds < _MAX_SECONDS_OF_ONE_PROCESS else min(num_processes, remaining_chunks)
     with Workers(num_processes, _set_featurize, (featurize,)) as workers:
-      for (start, chunk), examples in workers.map(_featurize_chunk, chunks[1:]):
-        examples_by_start[start] = examples
-        progress.update(len(chunk))
-  return concatenate([examples_by_start[start] for start, _ in chunks])
+      for chunk, examples in workers.map(_featurize_chunk, chunks[1:]):
+        examples_by_start[chunk.start] = examples
+        progress.update(len(chunk.raw))
+  return concatenate([examples_by_start[chunk.start] for chunk in chunks])
 
 
 # The state of a worker process: the function that makes examples. It is sent to the process only once.
@@ -159,5 +165,5 @@ def _set_featurize(featurize: Callable[[Any], TokenizedExamples]) -> None:
   _state["featurize"] = featurize
 
 
-def _featurize_chunk(start_and_chunk: tuple[int, Any]) -> TokenizedExamples:
-  return _state["featurize"](start_and_chunk[1])
+def _featurize_chunk(chunk: _Chunk) -> TokenizedExamples:
+  return _state["featurize"](chunk.raw)

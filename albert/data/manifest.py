@@ -20,7 +20,7 @@ from albert.io import files, json_values
 FILE_NAME = "manifest.json"
 # Key of the hash of all other values.
 _CHECKSUM = "checksum"
-_BLOCK_BYTES = 1 << 20
+_READ_BLOCK_BYTES = 1 << 20
 _REMEDY = "not a manifest of data preparation, or damaged: run data preparation again into another directory"
 
 
@@ -81,7 +81,8 @@ class Manifest:
     num_cut_documents: number of documents that were cut into several ones, because they were too long for one unit of
       work.
     num_unknown_tokens: how many of num_tokens are <unk>; None in manifests of earlier versions.
-    reading: what was read and left out when input files of other forms were converted to text; None if none were.
+    reading: what was read and what was left out when input files of other formats, such as Wikipedia dumps, were
+      converted to text; None if all input files were text.
     label_counts: label of the sentence prediction ("0" or "1") -> number of examples.
     shards: the files, in the order of their numbers.
   """
@@ -159,7 +160,7 @@ def file_sha256(path: str) -> str:
   """Returns the SHA-256 of a file, in hex."""
   digest = hashlib.sha256()
   with files.open_file(path) as file:
-    while block := file.read(_BLOCK_BYTES):
+    while block := file.read(_READ_BLOCK_BYTES):
       digest.update(block)
   return digest.hexdigest()
 

@@ -78,10 +78,10 @@ def replace_tokens(
   Returns:
     int [T], a new array.
   """
-  streams = random_streams.draw(keys, _REPLACEMENT_STREAM)
-  action_draws = random_streams.to_unit_float(random_streams.draw(streams, 2 * columns))
+  stream_keys = random_streams.draw(keys, _REPLACEMENT_STREAM)
+  action_draws = random_streams.to_unit_float(random_streams.draw(stream_keys, 2 * columns))
   random_tokens = random_ids[
-    random_streams.to_int_below(random_streams.draw(streams, 2 * columns + 1), random_ids.size)
+    random_streams.to_int_below(random_streams.draw(stream_keys, 2 * columns + 1), random_ids.size)
   ]
   random_or_same = np.where(action_draws < _P_MASK_OR_RANDOM, random_tokens, ids[positions])
   replaced = ids.copy()

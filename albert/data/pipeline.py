@@ -27,7 +27,7 @@ WINDOW_SIZE = 4096
 
 # Number of examples that are masked in one call. If batches are smaller, several are masked together, because most of
 # the time of a call (about 5 ms for 128 examples) does not depend on the number of examples.
-_EXAMPLES_PER_MASKING = 128
+_EXAMPLES_PER_MASKING_CALL = 128
 
 # Feature of every batch: 1 for an example, 0 for the padding that fills up the last batch of an evaluation.
 EXAMPLE_WEIGHT = "example_weight"
@@ -55,7 +55,7 @@ def training_records(
   epoch, offset = divmod(num_skipped, shards.num_examples)
 
   def read_epoch(number: tf.Tensor, first_record: int = 0) -> tf.data.Dataset:
-    return _epoch(shards, number, first_record, seed, num_interleaved, window_size)
+    return _read_epoch(shards, number, first_record, seed, num_interleaved, window_size)
 
   current_epoch = read_epoch(tf.constant(epoch, tf.int64), offset)
   later_epochs = tf.data.Dataset.range(epoch + 1, np.iinfo(np.int64).max).flat_map(read_epoch)
@@ -110,7 +110,7 @@ def training_batches(
   stream = _alternate(streams, examples_per_part)
   if masking is None:
     return _parse_batches(stream.batch(replica_batch_size, drop_remainder=True), features, replica_batch_size)
-  large_batch_size = max(1, _EXAMPLES_PER_MASKING // replica_batch_size) * replica_batch_size
+  large_batch_size = max(1, _EXAMPLES_PER_MASKING_CALL // replica_batch_size) * replica_batch_size
   masked_batches = _parse_batches(
     stream.batch(large_batch_size, drop_remainder=True),
     features,
@@ -121,7 +121,7 @@ def training_batches(
 
 
 def _alternate(streams: Sequence[tf.data.Dataset], num_examples: int) -> tf.data.Dataset:
-  """Joins streams to one, which takes `num_examples` elements from each of them in turn."""
+  """Joins streams to one that consists of `num_examples` elements of each of them in turn."""
   if len(streams) == 1:
     return streams[0]
 
@@ -192,8 +192,8 @@ class _EpochStart(NamedTuple):
 def _find_start(counts: np.ndarray, offset: int, num_interleaved: int, window_size: int) -> _EpochStart:
   """Finds the group of shards and the window that contain record `offset` of an epoch.
 
-  The window is read from its start, because a window is shuffled as a whole. So the group is that of the window's first
-  record.
+  The window is read from its start, because a window is shuffled as a whole. So the group to begin with is the one that
+  contains the window's first record.
 
   Args:
     counts: int [shards], number of records of each shard, in the order of the epoch.
@@ -206,7 +206,7 @@ def _find_start(counts: np.ndarray, offset: int, num_interleaved: int, window_si
   return _EpochStart(group, skipped_in_group, window, skipped_in_window)
 
 
-def _epoch(
+def _read_epoch(
   shards: Shards, epoch: tf.Tensor, offset: int, seed: int, num_interleaved: int, window_size: int
 ) -> tf.data.Dataset:
   """Returns the records of one epoch, starting at record `offset`.
@@ -224,7 +224,7 @@ def _epoch(
   """
   order = _shard_order(len(shards.paths), seed, epoch)
   start = _EpochStart(0, 0, 0, 0)
-  if offset:  # the epoch is a number, so that the order has a value
+  if offset:  # then `epoch` is not a symbolic tensor, so the order can be read
     start = _find_start(np.asarray(shards.counts)[order.numpy()], offset, num_interleaved, window_size)
   remaining_shards = order[start.group * num_interleaved :]
 

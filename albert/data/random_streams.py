@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
+# The constants of SplitMix64: the increment of its state (2**64 / golden ratio), and two multipliers that mix the bits.
+_INCREMENT = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLIER_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
 
 
 def to_uint64(values: object) -> np.ndarray:
@@ -31,9 +32,9 @@ def draw(keys: object, counters: object) -> np.ndarray:
     uint64 of the broadcast shape, with at least one dimension. Pass them to `to_unit_float` or `to_int_below`, or use
     them as the keys of other streams.
   """
-  bits = to_uint64(keys) + (to_uint64(counters) + np.uint64(1)) * _GOLDEN
-  bits = (bits ^ (bits >> np.uint64(30))) * _MIX_1
-  bits = (bits ^ (bits >> np.uint64(27))) * _MIX_2
+  bits = to_uint64(keys) + (to_uint64(counters) + np.uint64(1)) * _INCREMENT
+  bits = (bits ^ (bits >> np.uint64(30))) * _MULTIPLIER_1
+  bits = (bits ^ (bits >> np.uint64(27))) * _MULTIPLIER_2
   return bits ^ (bits >> np.uint64(31))
 
 

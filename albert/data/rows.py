@@ -47,17 +47,17 @@ class Rows:
     name: for messages: the argument that the rows were given as, such as "train", or the path of their file.
     columns: name of a column -> its N values: texts, numbers, bools, None, and lists and dicts of these. ABSENT stands
       for the value of an optional column that a row lacks.
-    numbers: the number of each row, from 0; or for rows of a file the number of its line, from 1.
-    unit: what `numbers` count: "row", or "line".
+    row_numbers: the number of each row, from 0; or for rows of a file the number of its line, from 1.
+    unit: what `row_numbers` count: "row", or "line".
   """
 
   name: str
   columns: Mapping[str, Sequence[Any]]
-  numbers: Sequence[int]
+  row_numbers: Sequence[int]
   unit: str = "row"
 
   def __len__(self) -> int:
-    return len(self.numbers)
+    return len(self.row_numbers)
 
   def __str__(self) -> str:
     return self.name
@@ -65,7 +65,7 @@ class Rows:
   def location(self, index: int) -> str:
     """Returns where a row is, for an error message: `train: row 17` or `train.csv, line 19`."""
     separator = "," if self.unit == "line" else ":"
-    return f"{self.name}{separator} {self.unit} {self.numbers[index]}"
+    return f"{self.name}{separator} {self.unit} {self.row_numbers[index]}"
 
   def values(self, index: int) -> dict[str, Any]:
     """Returns the columns of a row, without those that it lacks."""
@@ -99,7 +99,7 @@ class Rows:
     """
     indices = list(indices)
     columns = {column: [values[i] for i in indices] for column, values in self.columns.items()}
-    return Rows(name or self.name, columns, [self.numbers[i] for i in indices], self.unit)
+    return Rows(name or self.name, columns, [self.row_numbers[i] for i in indices], self.unit)
 
 
 # The data of a split: the path of a file, or rows in memory.

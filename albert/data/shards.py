@@ -35,7 +35,7 @@ _MAX_SIZE_RATIO = 1.1
 CACHE_NAME = "shard_hashes.json"
 _SECONDS_BETWEEN_SAVES = 30.0
 # Up to this number of bytes, one process reads all files: starting more processes takes a second or two.
-_BYTES_OF_ONE_PROCESS = 256 << 20
+_MAX_BYTES_OF_ONE_PROCESS = 256 << 20
 
 
 class _CacheEntry(NamedTuple):
@@ -170,22 +170,22 @@ def count_and_hash_shards(
       manifest; two files have the same content.
   """
   stats = stats or files.stats(paths)
-  entries, is_gzip = _read_manifests(paths, globs)
+  entries, is_gzip_by_path = _read_manifests(paths, globs)
   _check_sizes(entries, stats)
-  without_hash = [path for path in paths if path not in entries or not entries[path].sha256]
-  scanned = _scan_or_look_up(without_hash, stats, cache_dir)
+  paths_without_hash = [path for path in paths if path not in entries or not entries[path].sha256]
+  scanned = _scan_or_look_up(paths_without_hash, stats, cache_dir)
   _check_counts(entries, scanned)
-  is_gzip |= {path: info.is_gzip for path, info in scanned.items()}
+  is_gzip_by_path |= {path: info.is_gzip for path, info in scanned.items()}
   # Manifests of earlier versions do not say whether the files are compressed.
-  to_open = [path for path in paths if path not in is_gzip]
-  is_gzip |= dict(zip(to_open, files.in_threads(records.is_gzip, to_open), strict=True))
+  paths_to_open = [path for path in paths if path not in is_gzip_by_path]
+  is_gzip_by_path |= dict(zip(paths_to_open, files.in_threads(records.is_gzip, paths_to_open), strict=True))
   counts = [scanned[path].num_records if path in scanned else entries[path].examples for path in paths]
   hashes = [scanned[path].sha256 if path in scanned else entries[path].sha256 for path in paths]
   for path, count in zip(paths, counts, strict=True):
     if count == 0:
       raise UserError(f"{path}: holds no records; leave it out or write it again")
   _check_for_copies(paths, hashes)
-  return Shards(tuple(paths), tuple(counts), tuple(is_gzip[path] for path in paths), tuple(hashes))
+  return Shards(tuple(paths), tuple(counts), tuple(is_gzip_by_path[path] for path in paths), tuple(hashes))
 
 
 def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardInfo], dict[str, bool]]:
@@ -193,11 +193,11 @@ def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardIn
 
   Returns:
     entries: path -> its entry in a manifest, for the paths that a manifest lists.
-    is_gzip: path -> whether the file is compressed, for the files in `entries` whose manifest records it.
+    is_gzip_by_path: path -> whether the file is compressed, for the files in `entries` whose manifest records it.
   """
   entries: dict[str, ShardInfo] = {}
-  is_gzip: dict[str, bool] = {}
-  unlisted: list[str] = []
+  is_gzip_by_path: dict[str, bool] = {}
+  unlisted_paths: list[str] = []
   for directory in dict.fromkeys(map(os.path.dirname, paths)):
     manifest = Manifest.load(directory)
     if manifest is None:
@@ -207,30 +207,30 @@ def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardIn
         f"{files.join(directory, MANIFEST_NAME)} lists no shards: restore it, or run data preparation again"
       )
     path_of_name = {os.path.basename(path): path for path in paths if os.path.dirname(path) == directory}
-    absent = [shard.file for shard in manifest.shards if shard.file not in path_of_name]
-    _check_for_missing(directory, absent, globs)
+    absent_names = [shard.file for shard in manifest.shards if shard.file not in path_of_name]
+    _check_for_missing(directory, absent_names, globs)
     new_entries = {path_of_name[shard.file]: shard for shard in manifest.shards if shard.file in path_of_name}
     entries |= new_entries
-    unlisted += [path for path in path_of_name.values() if path not in new_entries]
+    unlisted_paths += [path for path in path_of_name.values() if path not in new_entries]
     compress = manifest.settings.get("compress")
     if isinstance(compress, bool):
-      is_gzip |= dict.fromkeys(new_entries, compress)
-  _warn_of_unlisted(unlisted)
-  return entries, is_gzip
+      is_gzip_by_path |= dict.fromkeys(new_entries, compress)
+  _warn_of_unlisted(unlisted_paths)
+  return entries, is_gzip_by_path
 
 
-def _check_for_missing(directory: str, absent: Sequence[str], globs: str) -> None:
+def _check_for_missing(directory: str, absent_names: Sequence[str], globs: str) -> None:
   """Checks that no glob matches a shard that does not exist.
 
   Args:
     directory: the directory of the manifest.
-    absent: names of the files that the manifest lists but that are not in the input.
+    absent_names: names of the files that the manifest lists but that are not in the input.
     globs: the comma-separated globs of the input.
   Raises:
     UserError: a glob matches one of them, so it was not left out on purpose.
   """
   patterns = [glob.strip() for glob in globs.split(",") if glob.strip()]
-  missing = [name for name in absent if any(_matches(files.join(directory, name), glob) for glob in patterns)]
+  missing = [name for name in absent_names if any(_matches(files.join(directory, name), glob) for glob in patterns)]
   if missing:
     listed = f"{missing[0]}, which does" if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1} more, which do"
     raise UserError(
@@ -317,13 +317,13 @@ def _scan_or_look_up(
   cache = _read_cache(cache_file)
   cached_infos = {path: _look_up(cache, path, stats[path]) for path in paths}
   infos = {path: info for path, info in cached_infos.items() if info is not None}
-  to_read = [path for path in paths if path not in infos]
-  if not to_read:
+  paths_to_read = [path for path in paths if path not in infos]
+  if not paths_to_read:
     return infos
   last_save = time.monotonic()
-  num_bytes = sum(stats[path].num_bytes for path in to_read)
+  num_bytes = sum(stats[path].num_bytes for path in paths_to_read)
   try:
-    with contextlib.closing(_scan(to_read, num_bytes)) as results:
+    with contextlib.closing(_scan(paths_to_read, num_bytes)) as results:
       for path, info in results:
         infos[path] = info
         cache[_cache_key(path)] = _make_cache_entry(path, stats[path], info)
@@ -337,7 +337,7 @@ def _scan_or_look_up(
 
 def _scan(paths: Sequence[str], num_bytes: int) -> Generator[tuple[str, records.RecordFileInfo], None, None]:
   """Reads files of together `num_bytes` bytes, in worker processes if there are many bytes. Shows the progress."""
-  num_processes = 1 if num_bytes < _BYTES_OF_ONE_PROCESS else min(os.cpu_count() or 1, len(paths))
+  num_processes = 1 if num_bytes < _MAX_BYTES_OF_ONE_PROCESS else min(os.cpu_count() or 1, len(paths))
   with Progress(len(paths), " files", "hashing shards") as progress, Workers(num_processes, _no_state) as workers:
     for path, info in workers.map(records.scan, paths):
       yield path, info

@@ -96,7 +96,8 @@ class _Words:
       `ngram` entries, so that start[w + i] is a valid index for i < ngram, even for the last word.
     run: int64 [W + ngram], number of the run that a word belongs to; -1 for padding, so that no span contains padding.
     covered: bool [W + ngram], True for words in a selected span.
-    row_splits: int64 [B + 1], row b consists of the words row_splits[b] to row_splits[b + 1] - 1.
+    row_splits_in_words: int64 [B + 1], row b consists of the words row_splits_in_words[b] to
+      row_splits_in_words[b + 1] - 1. (The argument row_splits counts tokens.)
   """
 
   def __init__(self, word_starts: np.ndarray, maskable: np.ndarray, row_splits: np.ndarray, ngram: int):
@@ -106,7 +107,7 @@ class _Words:
     self.end = np.concatenate([ends, padding])
     self.run = np.concatenate([runs, padding])
     self.covered = np.zeros(starts.size + ngram, bool)
-    self.row_splits = np.searchsorted(starts, row_splits)
+    self.row_splits_in_words = np.searchsorted(starts, row_splits)
     self.ngram = ngram
 
   def words_in_span(self, first_words: np.ndarray, max_words: np.ndarray, max_tokens: np.ndarray) -> np.ndarray:
@@ -158,8 +159,8 @@ def _choose_one_per_owner(owners: np.ndarray, num_owners: int, bits: np.ndarray)
   Args:
     owners: int64, ascending, the owner of each element.
     num_owners: number of owners.
-    bits: uint64 [owners], random bits.
-  Returns: int64 [owners], the index of the chosen element; -1 for an owner without elements.
+    bits: uint64 [num_owners], random bits.
+  Returns: int64 [num_owners], the index of the chosen element; -1 for an owner without elements.
   """
   counts = np.bincount(owners, minlength=num_owners)
   first_elements = np.cumsum(counts) - counts
@@ -191,9 +192,10 @@ def _choose_among_all_spans(
   while unfinished.size:
     row = rows[unfinished]
     # Every word of the unfinished rows is a candidate. `owners` holds the index into `unfinished` of its row.
-    candidates, owners = _concatenate_ranges(words.row_splits[row], words.row_splits[row + 1])
+    candidates, owners = _concatenate_ranges(words.row_splits_in_words[row], words.row_splits_in_words[row + 1])
     candidate_words = words.words_in_span(candidates, n[unfinished][owners], room[unfinished][owners])
-    possible = np.flatnonzero(candidate_words)
+    possible = np.flatnonzero(candidate_words)  # indices into `candidates`
+    # For each unfinished row, an index into `possible`; -1 if no span is possible in the row.
     chosen = _choose_one_per_owner(owners[possible], unfinished.size, bits[unfinished])
     has_span = chosen >= 0
     finished, selected = unfinished[has_span], possible[chosen[has_span]]
@@ -238,9 +240,11 @@ class _SpanSelection:
     Returns:
       first_words, num_words: int64 [R]; num_words is 0 if no span was found.
     """
-    row_splits, n, room = self._words.row_splits, self.drawn_words[rows], self.room[rows]
-    row_words = row_splits[rows + 1] - row_splits[rows]
-    candidates = row_splits[rows, None] + random_streams.to_int_below(bits[:, :-1], row_words[:, None])  # [R, C]
+    n, room = self.drawn_words[rows], self.room[rows]
+    first_word_of_row = self._words.row_splits_in_words[rows]
+    num_words_of_row = self._words.row_splits_in_words[rows + 1] - first_word_of_row
+    indices_in_row = random_streams.to_int_below(bits[:, :-1], num_words_of_row[:, None])  # [R, C]
+    candidates = first_word_of_row[:, None] + indices_in_row
     candidate_words = self._words.words_in_span(candidates, n[:, None], room[:, None])
     # In each row, the index of the first candidate at which a span can start. If there is none, it is 0, and this
     # candidate has 0 words.
@@ -248,7 +252,7 @@ class _SpanSelection:
     row_indices = np.arange(rows.size)
     first_words, num_words = candidates[row_indices, first_possible], candidate_words[row_indices, first_possible]
     self.tries[rows] += 1
-    exhausted = np.flatnonzero((num_words == 0) & (self.tries[rows] >= _MAX_TRIES))
+    exhausted = np.flatnonzero((num_words == 0) & (self.tries[rows] >= _MAX_TRIES))  # indices into `rows`
     first_words[exhausted], num_words[exhausted] = _choose_among_all_spans(
       self._words, rows[exhausted], n[exhausted], room[exhausted], bits[exhausted, -1]
     )
@@ -300,11 +304,11 @@ def select_spans(
   """
   words = _Words(word_starts, maskable, row_splits, ngram)
   selection = _SpanSelection(words, budgets)
-  streams = random_streams.draw(keys, _SPAN_STREAM)
-  rows = np.flatnonzero((selection.room > 0) & (np.diff(words.row_splits) > 0))
+  stream_keys = random_streams.draw(keys, _SPAN_STREAM)
+  rows = np.flatnonzero((selection.room > 0) & (np.diff(words.row_splits_in_words) > 0))
   counters = np.arange(_DRAWS_PER_ROUND)
   while rows.size:
-    bits = random_streams.draw(streams[rows, None], counters)  # [R, _DRAWS_PER_ROUND]
+    bits = random_streams.draw(stream_keys[rows, None], counters)  # [R, _DRAWS_PER_ROUND]
     selection.draw_n(rows, bits[:, 0])
     first_words, num_words = selection.find_spans(rows, bits[:, 1:])
     has_span = num_words > 0

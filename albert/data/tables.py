@@ -164,21 +164,21 @@ def check_name(location: str, column: str, value: str) -> None:
     raise UserError(f"{location}: {column} {format_value(value)} has a tab or a line end: remove it")
 
 
-def read_header(path: DataSource) -> list[str]:
+def read_header(source: DataSource) -> list[str]:
   """Returns the names of the columns of a file, or of rows in memory.
 
   Returns:
     The fields of the first line, or the keys of the first JSON object; [] if the file is empty.
   """
-  if isinstance(path, Rows):
-    return list(path.columns)
-  if _is_json(path):
-    return next((list(values) for _, values in _read_json_objects(path)), [])
-  return next((_strip_all(fields) for _, fields in _read_rows(path)), [])
+  if isinstance(source, Rows):
+    return list(source.columns)
+  if _is_json(source):
+    return next((list(values) for _, values in _read_json_objects(source)), [])
+  return next((_strip_all(fields) for _, fields in _read_rows(source)), [])
 
 
 def read_table(
-  path: DataSource,
+  source: DataSource,
   names: Sequence[str],
   *,
   header: Sequence[str] | None = None,
@@ -187,8 +187,8 @@ def read_table(
   """Reads columns of a file, or of rows in memory.
 
   Args:
-    path: the file, or the rows. The extension of a file determines its format: .csv; .jsonl, .json or .ndjson for files
-      with one JSON object on each line; any other extension for files with tab-separated fields.
+    source: the path of the file, or the rows. The extension of a file determines its format: .csv; .jsonl, .json or
+      .ndjson for files with one JSON object on each line; any other extension for files with tab-separated fields.
     names: names of the columns to read. The file may have more columns.
     header: names of all columns of a file without a header; None if the first line of the file names them.
     tolerated_damage: maximum number of damaged rows for each undamaged row, such as 0.001. A row is damaged if it has
@@ -201,11 +201,11 @@ def read_table(
     UserError: the file does not exist; a column is missing; there are too many damaged rows; a line of JSON is not an
       object; the file is not UTF-8. The message names the file and the line.
   """
-  if isinstance(path, Rows):
-    return _table_of_rows(path, names)
-  if _is_json(path):
-    return _read_json_lines(path, names)
-  return _read_delimited(path, names, header, tolerated_damage)
+  if isinstance(source, Rows):
+    return _table_of_rows(source, names)
+  if _is_json(source):
+    return _read_json_lines(source, names)
+  return _read_delimited(source, names, header, tolerated_damage)
 
 
 def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | None, tolerated_damage: float) -> Table:
@@ -216,7 +216,7 @@ def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | Non
     if header is None:
       raise UserError(f"{path} is empty: it lacks the line that names its columns")
   columns: dict[str, list[str]] = {name: [] for name in names}
-  # The column of the file and the method that adds a field, looked up before the loop to make it faster.
+  # For each column: its index in the file, and the method that appends a field. Looking them up here saves time below.
   columns_to_read = [(_column_index(path, header, name), column.append) for name, column in columns.items()]
   line_numbers: list[int] = []
   damaged_rows: list[_Row] = []
@@ -351,7 +351,7 @@ def _table_of_rows(rows: Rows, names: Sequence[str]) -> Table:
       if value is ABSENT:
         raise UserError(f"{rows.location(index)}: no {name!r}, which other rows have: give each row one, or none any")
     columns[name] = [_json_text(value, rows.location(index), name) for index, value in enumerate(rows.columns[name])]
-  return Table(rows.name, rows.numbers, columns, unit=rows.unit)
+  return Table(rows.name, rows.row_numbers, columns, unit=rows.unit)
 
 
 def _json_text(value: Any, location: str, name: str) -> str:

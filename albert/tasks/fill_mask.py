@@ -14,7 +14,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, WORD_START, Tokenizer
 
-_MASK = "[MASK]"
+_MASK_TEXT = "[MASK]"
 NUM_CANDIDATES = 5
 
 
@@ -34,19 +34,19 @@ class MaskedLine(NamedTuple):
   positions: list[int]
 
 
-def read_masked_lines(paths: Sequence[DataSource], tokenizer: Tokenizer, *, max_length: int) -> list[MaskedLine]:
+def read_masked_lines(sources: Sequence[DataSource], tokenizer: Tokenizer, *, max_length: int) -> list[MaskedLine]:
   """Reads and encodes the lines of text files, or of rows in memory. Blank lines are skipped.
 
   Args:
-    paths: UTF-8 text files, or rows with a column "text". Every line that is not blank must contain [MASK].
+    sources: paths of UTF-8 text files, or rows with a column "text". Every line that is not blank must contain [MASK].
     tokenizer: the tokenizer.
     max_length: maximum tokens of a line, with [CLS] and [SEP].
   Raises:
     UserError: a file is not UTF-8, or a line has no [MASK] or too many tokens.
   """
   masked_lines: list[MaskedLine] = []
-  for path in paths:
-    lines = _read_rows(path) if isinstance(path, Rows) else _read_lines(path)
+  for source in sources:
+    lines = _read_rows(source) if isinstance(source, Rows) else _read_lines(source)
     for location, number, text in lines:
       if text.strip():
         masked_lines.append(_encode_line(location, number, text.strip(), tokenizer, max_length))
@@ -57,7 +57,7 @@ def _read_rows(rows: Rows) -> Iterator[tuple[str, int, str]]:
   """Yields for each row its location for error messages, its number from 1, and its text."""
   table = read_table(rows, ["text"])
   for row, text in enumerate(table.non_empty_texts("text")):
-    yield table.location(row), rows.numbers[row] + 1, text
+    yield table.location(row), rows.row_numbers[row] + 1, text
 
 
 def _read_lines(path: str) -> Iterator[tuple[str, int, str]]:
@@ -119,7 +119,7 @@ def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
   Returns: the ids, without [CLS] and [SEP].
   """
   ids: list[int] = []
-  for index, part in enumerate(text.split(_MASK)):
+  for index, part in enumerate(text.split(_MASK_TEXT)):
     if index:
       ids.append(MASK_ID)
     part_ids = tokenizer.encode(part)

@@ -22,7 +22,8 @@ from albert.io import figures, files
 from albert.io.json_values import replace_surrogates
 from albert.runs import output_files
 
-_ID, _LABEL, _PREDICTION, _PROBABILITY = "id", "label", "prediction", "probability_"
+# Columns of a predictions file, and the prefix of its columns of probabilities.
+_ID, _LABEL, _PREDICTION, _PROBABILITY_PREFIX = "id", "label", "prediction", "probability_"
 _MAX_MISTAKES = 1000
 # With more classes, the cells of a confusion matrix show no numbers.
 _MAX_NUMBERED_CLASSES = 20
@@ -119,7 +120,7 @@ def write_predictions(directory: str, split: str, predictions: Predictions, path
   header.append(_PREDICTION)
   columns.append(predictions.format_values(predictions.predicted))
   for index, name in enumerate(predictions.label_names):
-    header.append(_PROBABILITY + name)
+    header.append(_PROBABILITY_PREFIX + name)
     columns.append(["" if np.isnan(value) else f"{value:.9g}" for value in predictions.scores[:, index]])
   path = path or predictions_path(directory, split)
   write_table(path, header, zip(*columns, strict=True))
@@ -134,8 +135,8 @@ def read_predictions(path: str) -> Predictions:
   """
   header = tables.read_header(path)
   table = tables.read_table(path, header)
-  classes = tuple(name.removeprefix(_PROBABILITY) for name in header if name.startswith(_PROBABILITY))
-  allowed_columns = {_ID, _LABEL, _PREDICTION, *(_PROBABILITY + name for name in classes)}
+  classes = tuple(name.removeprefix(_PROBABILITY_PREFIX) for name in header if name.startswith(_PROBABILITY_PREFIX))
+  allowed_columns = {_ID, _LABEL, _PREDICTION, *(_PROBABILITY_PREFIX + name for name in classes)}
   if _ID not in header or _PREDICTION not in header or not allowed_columns.issuperset(header):
     raise UserError(f"{path}, line 1: not a predictions file: its columns are {', '.join(header)}")
   has_labels = _LABEL in header
@@ -143,7 +144,7 @@ def read_predictions(path: str) -> Predictions:
     labels = table.numbers(_LABEL) if has_labels else None
     return Predictions(table.unique_names(_ID), (), table.numbers(_PREDICTION), labels)
   labels = table.label_indices(_LABEL, classes) if has_labels else None
-  scores = np.stack([_read_probabilities(table, _PROBABILITY + name) for name in classes], axis=1)
+  scores = np.stack([_read_probabilities(table, _PROBABILITY_PREFIX + name) for name in classes], axis=1)
   empty_rows = np.flatnonzero(np.isnan(scores).all(axis=1))
   if empty_rows.size:
     raise UserError(f"{table.location(empty_rows[0])}: all probabilities are empty")
@@ -302,7 +303,7 @@ def draw_predictions(directory: str, split: str, predictions: Predictions) -> st
   """
   assert predictions.labels is not None
   num_classes = len(predictions.label_names)
-  inches = 3.5 + 0.4 * min(num_classes, 40)
+  inches = 3.5 + 0.4 * min(num_classes, 40)  # 0.4 inches for each class, up to 40 classes
   figure = figures.new_figure(inches + 0.8, inches)  # 0.8 inches for the color bar
   axes = figure.subplots()
   if num_classes:

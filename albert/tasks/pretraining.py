@@ -40,7 +40,8 @@ from albert.tokenization.vocabulary import VocabularyId
 
 MASKED_LM_LOSS = "masked_lm_loss"
 MASKED_LM_ACCURACY = "masked_lm_accuracy"
-_SENTENCE_METRIC = {"sop": "sentence_order", "nsp": "next_sentence"}
+# Sentence objective -> the prefix of its metrics.
+_SENTENCE_METRIC_PREFIXES = {"sop": "sentence_order", "nsp": "next_sentence"}
 
 _PretrainingTaskT = TypeVar("_PretrainingTaskT", bound="PretrainingTask")
 
@@ -92,7 +93,7 @@ class PretrainingTask(Task):
     self.masking = make_masking(
       config, manifest if input_file else None, model_config.vocab_size, lambda: self._tokenizer
     )
-    self.sentence_metric = _SENTENCE_METRIC.get(self.sentence_prediction)
+    self.sentence_metric = _SENTENCE_METRIC_PREFIXES.get(self.sentence_prediction)
     if not self.sentence_metric:
       self.unused_weights = ("bert/pooler/", "cls/seq_relationship/")
 
@@ -301,8 +302,8 @@ class PretrainingTask(Task):
       for number, record in enumerate(records.read_records(path)):
         record_checks.check_record(path, number, record, self.features())
         example = records.decode_example(record, path)
-        masked = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
-        token_counts += np.bincount(masked, minlength=len(token_counts))
+        masked_ids = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
+        token_counts += np.bincount(masked_ids, minlength=len(token_counts))
         label_counts[example["next_sentence_labels"][0]] += 1
     baselines = {"masked_lm_baseline_accuracy": float(token_counts.max() / token_counts.sum())}
     if self.sentence_metric:
@@ -319,7 +320,7 @@ class PretrainingTask(Task):
     if split != TEST:
       raise UserError(f"{split}: pretraining reads TFRecord files: give their paths")
     task = copy.copy(self)
-    task.__dict__.pop("_masked_lines", None)
+    task.__dict__.pop("_masked_lines", None)  # the cached lines of the original task
     task._prediction_rows = source if isinstance(source, Rows) else None
     task.config = dataclasses.replace(self.config, predict_file="" if isinstance(source, Rows) else source)
     return task

@@ -82,7 +82,7 @@ def check_files(
     UserError: a flag is missing, there is no such file, or the stages are not possible.
   """
   input_file = deciding_input_file(read_stages(config, model_config), config)
-  # Every command reads the length of the sequences from the first shard.
+  # Every command reads the length of the sequences from the first shard of --input_file, or else of --eval_input_file.
   if train or input_file:
     find_shards("input_file", input_file)
   if evaluate or (config.eval_input_file and not input_file):

@@ -22,10 +22,10 @@ _RELATIVE_LENGTHS = {"num_train_epochs": 2.0, "warmup_proportion": 0.1}
 class QuestionAnswering(TaskDefinition):
   """Answers questions with spans of a context, as in SQuAD.
 
-  Each row of data in memory has the columns question and context; for training and evaluation also answers. Its value
-  is a text or a list of texts, whose first occurrence in the context is used; or a list of dicts with text and
-  answer_start; or {"text": [...], "answer_start": [...]}. The columns id, title and is_impossible are optional. The
-  content of a whole file of SQuAD, {"data": [...]}, is accepted, too.
+  Each row of data in memory has the columns question and context; for training and evaluation also answers. An entry of
+  the column answers is a text or a list of texts, whose first occurrence in the context is used; or a list of dicts
+  with text and answer_start; or {"text": [...], "answer_start": [...]}. The columns id, title and is_impossible are
+  optional. The content of a whole file of SQuAD, {"data": [...]}, is accepted, too.
 
   Args:
     train: data to train on: JSON files in the format of SQuAD (globs), or data in memory. None if nothing is
@@ -109,7 +109,7 @@ def _with_answers(rows: Rows, version_2: bool) -> Rows:
       if value in (ABSENT, None):
         is_impossible[index] = not answers[index]
     columns["is_impossible"] = is_impossible
-  return Rows(rows.name, columns, rows.numbers, rows.unit)
+  return Rows(rows.name, columns, rows.row_numbers, rows.unit)
 
 
 def _convert_answers(rows: Rows, index: int, value: Any, context: Any) -> list[Any]:

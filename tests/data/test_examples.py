@@ -117,7 +117,7 @@ def test_the_plan_is_a_function_of_seed_and_step() -> None:
 def test_batches_have_little_padding_and_are_not_ordered_by_length() -> None:
   lengths = np.random.default_rng(0).integers(5, 500, 5000)
   plan = BatchPlan(lengths, 32, seed=3)
-  batches = [lengths[plan.batch(step)] for step in range(plan._window_batches)]
+  batches = [lengths[plan.batch(step)] for step in range(plan._batches_per_window)]
   num_tokens_and_padding = sum(batch.max() * len(batch) for batch in batches)
   assert sum(batch.sum() for batch in batches) / num_tokens_and_padding > 0.95
   longest = [int(batch.max()) for batch in batches]

@@ -58,7 +58,7 @@ def read_cached_features(directory: Path) -> None:
   """Reads a cache of features that consists only of its last record. The missing records are no error here."""
   footer = (directory / "footer").read_bytes()
   with RecordWriter(str(directory / "x.tfrecord")) as writer:
-    writer.write(feature_cache._FOOTER + footer)
+    writer.write(feature_cache._FOOTER_PREFIX + footer)
   try:
     feature_cache._read(str(directory / "x.tfrecord"))
   except UserError as error:

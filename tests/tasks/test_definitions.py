@@ -147,7 +147,7 @@ def test_a_tenth_of_the_rows_of_each_label_is_held_out() -> None:
   labels = rows.columns["label"]
   train, dev = hold_out(rows, 0.1, seed=7, stratify_by=labels)
   assert sorted(dev.columns["label"]) == ["a", "a", "a", "b"]
-  assert sorted([*train.numbers, *dev.numbers]) == list(range(40))
+  assert sorted([*train.row_numbers, *dev.row_numbers]) == list(range(40))
   assert (train, dev) == hold_out(rows, 0.1, seed=7, stratify_by=labels)
   assert dev != hold_out(rows, 0.1, seed=8, stratify_by=labels)[1]
 
@@ -157,8 +157,8 @@ def test_rows_of_a_group_are_held_out_together() -> None:
   groups = [number // 4 for number in range(40)]
   train, dev = hold_out(rows, 0.15, seed=7, groups=groups)
   # 0.15 of 40 rows are 6. Whole groups of 4 rows are held out until there are as many: 2 groups.
-  assert list(collections.Counter(groups[i] for i in dev.numbers).values()) == [4, 4]
-  assert not {groups[i] for i in dev.numbers} & {groups[i] for i in train.numbers}
+  assert list(collections.Counter(groups[i] for i in dev.row_numbers).values()) == [4, 4]
+  assert not {groups[i] for i in dev.row_numbers} & {groups[i] for i in train.row_numbers}
 
 
 def test_a_bad_share_or_too_few_rows_to_hold_out_are_refused() -> None:
@@ -174,10 +174,10 @@ def test_rows_held_out_of_a_file_keep_their_line_numbers(tmp_path: Path) -> None
   path.write_text("text,label\none,a\ntwo,b\nthree,a\n,b\n")
   task = tasks.Classification(path, eval_share=0.25)
   assert [task.rows[split].unit for split in ("train", "dev")] == ["line", "line"]
-  assert sorted([*task.rows["train"].numbers, *task.rows["dev"].numbers]) == [2, 3, 4, 5]
+  assert sorted([*task.rows["train"].row_numbers, *task.rows["dev"].row_numbers]) == [2, 3, 4, 5]
   for split in ("train", "dev"):
     rows = task.rows[split]
-    assert rows.location(0) == f"{path}, line {rows.numbers[0]}"
+    assert rows.location(0) == f"{path}, line {rows.row_numbers[0]}"
 
 
 def make_task(definition: tasks.TaskDefinition, spm_model: str, tmp_path: Path, **settings: Any) -> Any:

@@ -125,50 +125,52 @@ def find_file(data_dir: str, folder: str, name: str) -> str | None:
   return None
 
 
-def read_rows(path: DataSource, file: FileFormat, spec: TaskSpec) -> tuple[TextRows, Sequence[int]]:
+def read_rows(source: DataSource, file_format: FileFormat, spec: TaskSpec) -> tuple[TextRows, Sequence[int]]:
   """Reads a file of a task, or its rows in memory.
 
   Args:
-    path: the file, or the rows.
-    file: its layout. If it has no label column, the labels are zeros.
+    source: the path of the file, or the rows.
+    file_format: its layout. If it has no label column, the labels are zeros.
     spec: the task.
   Returns: the rows, and the numbers of the lines that were skipped as damaged.
   Raises:
     UserError: the file belongs to another task, or has an unknown label, a label that is not a number, an empty field
       or a repeated id; or see tables.read_table. The message names the file and the line.
   """
-  _check_task_of_header(path, file, spec)
-  names = [*file.texts, *filter(None, (file.label, file.id))]
-  header = None if file.has_header else file.columns
-  table = tables.read_table(path, names, header=header, tolerated_damage=file.tolerated_damage)
-  texts = [table.columns[name] if file.allows_empty_texts else table.non_empty_texts(name) for name in file.texts]
-  ids = table.unique_names(file.id) if file.id else [str(row) for row in range(len(table))]
-  rows = TextRows(ids, texts[0], texts[1] if len(texts) > 1 else None, _labels_of_table(table, file, spec))
+  _check_task_of_header(source, file_format, spec)
+  names = [*file_format.texts, *filter(None, (file_format.label, file_format.id))]
+  header = None if file_format.has_header else file_format.columns
+  table = tables.read_table(source, names, header=header, tolerated_damage=file_format.tolerated_damage)
+  texts = [
+    table.columns[name] if file_format.allows_empty_texts else table.non_empty_texts(name) for name in file_format.texts
+  ]
+  ids = table.unique_names(file_format.id) if file_format.id else [str(row) for row in range(len(table))]
+  rows = TextRows(ids, texts[0], texts[1] if len(texts) > 1 else None, _labels_of_table(table, file_format, spec))
   return rows, table.damaged_lines
 
 
-def read_labels(path: DataSource, column: str) -> list[str]:
+def read_labels(source: DataSource, column: str) -> list[str]:
   """Finds all labels in a file of a custom task, or in its rows in memory.
 
   Args:
-    path: the file, or the rows.
+    source: the path of the file, or the rows.
     column: the name of the label column.
   Returns: the different labels, sorted as numbers if all of them are whole numbers, else as text.
   Raises:
     UserError: a label is empty, there is only one label, or the column probably does not hold labels: it has more than
       100 different values, and more than one for every ten rows.
   """
-  table = tables.read_table(path, [column])
+  table = tables.read_table(source, [column])
   labels = {value.strip() for value in table.non_empty_texts(column)}
   for row, value in enumerate(table.columns[column]):
     tables.check_name(table.location(row), column, value.strip())
   if len(labels) < 2:
     raise UserError(
-      f"{path}: column {column!r} holds {len(labels)} label(s), {sorted(labels)}: a task needs two or more"
+      f"{source}: column {column!r} holds {len(labels)} label(s), {sorted(labels)}: a task needs two or more"
     )
   if len(labels) > max(100, len(table) // 10):
     raise UserError(
-      f"{path}: column {column!r} holds {len(labels)} different labels in {len(table)} rows: give --regression if "
+      f"{source}: column {column!r} holds {len(labels)} different labels in {len(table)} rows: give --regression if "
       "they are numbers, another --label_column if this is not the label, or all labels as --labels"
     )
   return sorted(labels, key=int) if all(_is_whole_number(label) for label in labels) else sorted(labels)
@@ -178,40 +180,42 @@ def _is_whole_number(label: str) -> bool:
   return label.removeprefix("-").isdecimal() and label.isascii()
 
 
-def _check_task_of_header(path: DataSource, file: FileFormat, spec: TaskSpec) -> None:
+def _check_task_of_header(source: DataSource, file_format: FileFormat, spec: TaskSpec) -> None:
   """Raises UserError if the first line is the header of another task's file."""
-  if not file.columns:
+  if not file_format.columns:
     return
-  header = tables.read_header(path)
-  if file.has_header and header == list(file.columns):
+  header = tables.read_header(source)
+  if file_format.has_header and header == list(file_format.columns):
     return
   matching_tasks = tasks_of_header(header)
-  if matching_tasks and (spec.name not in matching_tasks or not file.has_header):
-    expected = ", ".join(file.columns) if file.has_header else f"none, but {len(file.columns)} columns"
+  if matching_tasks and (spec.name not in matching_tasks or not file_format.has_header):
+    expected = (
+      ", ".join(file_format.columns) if file_format.has_header else f"none, but {len(file_format.columns)} columns"
+    )
     raise UserError(
-      f"{path}, line 1: this is the header of a file of {' or '.join(matching_tasks)}, not of {spec.name}'s "
-      f"{file.name} (which has {expected}): check --task_name and --data_dir"
+      f"{source}, line 1: this is the header of a file of {' or '.join(matching_tasks)}, not of {spec.name}'s "
+      f"{file_format.name} (which has {expected}): check --task_name and --data_dir"
     )
 
 
-def _labels_of_table(table: Table, file: FileFormat, spec: TaskSpec) -> np.ndarray:
+def _labels_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> np.ndarray:
   """The labels of a table: classes, int32 [N], or numbers, float32 [N].
 
   Raises:
     UserError: a label is not one of the task's. If the first label belongs to another task of GLUE with the same
       columns, the message names that task.
   """
-  if not file.label:
+  if not file_format.label:
     return np.zeros(len(table), np.float32 if spec.is_regression else np.int32)
   if spec.is_regression:
-    return table.numbers(file.label, spec.low, spec.high)
-  first_label = table.columns[file.label][0].strip() if len(table) else ""
-  if first_label not in spec.labels and file.columns:
-    other_tasks = [name for name in tasks_of_header(file.columns) if name != spec.name]
+    return table.numbers(file_format.label, spec.low, spec.high)
+  first_label = table.columns[file_format.label][0].strip() if len(table) else ""
+  if first_label not in spec.labels and file_format.columns:
+    other_tasks = [name for name in tasks_of_header(file_format.columns) if name != spec.name]
     matching_tasks = [name for name in other_tasks if first_label in SPECS[name].labels]
     if matching_tasks:
       raise UserError(
-        f"{table.location(0)}: {file.label} {first_label!r} is one of {' or '.join(matching_tasks)}, not of "
+        f"{table.location(0)}: {file_format.label} {first_label!r} is one of {' or '.join(matching_tasks)}, not of "
         f"{spec.name} ({', '.join(spec.labels)}): check --task_name and --data_dir"
       )
-  return table.label_indices(file.label, spec.labels)
+  return table.label_indices(file_format.label, spec.labels)

@@ -141,9 +141,9 @@ class TaskSpec:
     return [*train, *self.dev.values(), *(submission.test_file for submission in self.submissions.values())]
 
 
-_ENTAILMENT = ("entailment", "not_entailment")
-_SENTENCES = ("sentence1", "sentence2")
-_BINARY = ("0", "1")
+_ENTAILMENT_LABELS = ("entailment", "not_entailment")
+_SENTENCE_COLUMNS = ("sentence1", "sentence2")
+_BINARY_LABELS = ("0", "1")
 
 
 def _make_spec(
@@ -174,26 +174,26 @@ def _make_cola() -> TaskSpec:
   columns = ("source", "label", "mark", "sentence")
   train = FileFormat("train.tsv", columns, ("sentence",), "label", has_header=False)
   test = FileFormat("test.tsv", ("index", "sentence"), ("sentence",), id="index")
-  return _make_spec("CoLA", _BINARY, train, test, ("matthews_corrcoef", "accuracy"))
+  return _make_spec("CoLA", _BINARY_LABELS, train, test, ("matthews_corrcoef", "accuracy"))
 
 
 def _make_sst_2() -> TaskSpec:
   train = FileFormat("train.tsv", ("sentence", "label"), ("sentence",), "label")
   test = FileFormat("test.tsv", ("index", "sentence"), ("sentence",), id="index")
-  return _make_spec("SST-2", _BINARY, train, test)
+  return _make_spec("SST-2", _BINARY_LABELS, train, test)
 
 
 def _make_mrpc() -> TaskSpec:
   columns, texts = ("#1 ID", "#2 ID", "#1 String", "#2 String"), ("#1 String", "#2 String")
   train = FileFormat("train.tsv", ("Quality", *columns), texts, "Quality")
   test = FileFormat("test.tsv", ("index", *columns), texts, id="index")
-  return _make_spec("MRPC", _BINARY, train, test, ("accuracy", "f1"))
+  return _make_spec("MRPC", _BINARY_LABELS, train, test, ("accuracy", "f1"))
 
 
 def _make_sts_b() -> TaskSpec:
-  columns = ("index", "genre", "filename", "year", "old_index", "source1", "source2", *_SENTENCES)
-  train = FileFormat("train.tsv", (*columns, "score"), _SENTENCES, "score", "index")
-  test = FileFormat("test.tsv", columns, _SENTENCES, id="index")
+  columns = ("index", "genre", "filename", "year", "old_index", "source1", "source2", *_SENTENCE_COLUMNS)
+  train = FileFormat("train.tsv", (*columns, "score"), _SENTENCE_COLUMNS, "score", "index")
+  test = FileFormat("test.tsv", columns, _SENTENCE_COLUMNS, id="index")
   return _make_spec("STS-B", (), train, test, ("pearson", "spearman"), low=0.0, high=5.0)
 
 
@@ -211,22 +211,22 @@ def _make_qqp() -> TaskSpec:
     allows_empty_texts=True,
   )
   test = FileFormat("test.tsv", ("id", *texts), texts, id="id", allows_empty_texts=True)
-  spec = _make_spec("QQP", _BINARY, train, test, ("accuracy", "f1"))
+  spec = _make_spec("QQP", _BINARY_LABELS, train, test, ("accuracy", "f1"))
   dev = dataclasses.replace(train, name="dev.tsv")  # has damaged rows, too, unlike the dev.tsv of other tasks
   return dataclasses.replace(spec, dev={"dev": dev})
 
 
 def _make_mnli() -> TaskSpec:
   parses = ("sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse", "sentence2_parse")
-  columns = ("index", "promptID", "pairID", "genre", *parses, *_SENTENCES)
+  columns = ("index", "promptID", "pairID", "genre", *parses, *_SENTENCE_COLUMNS)
   votes = ("label1", "label2", "label3", "label4", "label5")
-  matched = FileFormat("dev_matched.tsv", (*columns, *votes, "gold_label"), _SENTENCES, "gold_label", "index")
-  test = FileFormat("test_matched.tsv", columns, _SENTENCES, id="index")
+  matched = FileFormat("dev_matched.tsv", (*columns, *votes, "gold_label"), _SENTENCE_COLUMNS, "gold_label", "index")
+  test = FileFormat("test_matched.tsv", columns, _SENTENCE_COLUMNS, id="index")
   return TaskSpec(
     name="MNLI",
     folder="MNLI",
     labels=("contradiction", "entailment", "neutral"),
-    train=FileFormat("train.tsv", (*columns, "label1", "gold_label"), _SENTENCES, "gold_label", "index"),
+    train=FileFormat("train.tsv", (*columns, "label1", "gold_label"), _SENTENCE_COLUMNS, "gold_label", "index"),
     dev={"matched": matched, "mismatched": dataclasses.replace(matched, name="dev_mismatched.tsv")},
     submissions={
       "test_matched": Submission("MNLI-m.tsv", test),
@@ -236,7 +236,7 @@ def _make_mnli() -> TaskSpec:
   )
 
 
-_DIAGNOSTIC = FileFormat("diagnostic.tsv", ("index", *_SENTENCES), _SENTENCES, id="index")
+_DIAGNOSTIC = FileFormat("diagnostic.tsv", ("index", *_SENTENCE_COLUMNS), _SENTENCE_COLUMNS, id="index")
 
 
 def _make_nli(name: str, texts: tuple[str, ...], labels: tuple[str, ...]) -> TaskSpec:
@@ -246,7 +246,7 @@ def _make_nli(name: str, texts: tuple[str, ...], labels: tuple[str, ...]) -> Tas
 
 
 def _make_qnli() -> TaskSpec:
-  spec = _make_nli("QNLI", ("question", "sentence"), _ENTAILMENT)
+  spec = _make_nli("QNLI", ("question", "sentence"), _ENTAILMENT_LABELS)
   return dataclasses.replace(spec, ranking_label="entailment")
 
 
@@ -269,8 +269,8 @@ SPECS: dict[str, TaskSpec] = {
     _make_qqp(),
     _make_mnli(),
     _make_qnli(),
-    _make_nli("RTE", _SENTENCES, _ENTAILMENT),
-    _make_nli("WNLI", _SENTENCES, _BINARY),
+    _make_nli("RTE", _SENTENCE_COLUMNS, _ENTAILMENT_LABELS),
+    _make_nli("WNLI", _SENTENCE_COLUMNS, _BINARY_LABELS),
     _make_diagnostic(),
   )
 }

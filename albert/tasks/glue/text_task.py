@@ -81,9 +81,9 @@ class TextTask(FinetuningTask):
       task._set_splits()
     elif split == TEST:
       id_column = self.config.id_column if self.config.id_column in source.columns else ""
-      file = FileFormat("", (), tuple(self._text_columns_of_test()), id=id_column)
-      formats = {**self._files.formats, TEST: file}
-      task._files = dataclasses.replace(self._files, submissions={TEST: Submission("", file)}, formats=formats)
+      file_format = FileFormat("", (), tuple(self._text_columns_of_test()), id=id_column)
+      formats = {**self._files.formats, TEST: file_format}
+      task._files = dataclasses.replace(self._files, submissions={TEST: Submission("", file_format)}, formats=formats)
     return task
 
   def checkpoint_settings(self) -> dict[str, Any]:
@@ -101,8 +101,8 @@ class TextTask(FinetuningTask):
 
   def feature_settings(self, split: str) -> dict[str, Any]:
     """Returns the columns that are read from the file of a split."""
-    file = self._files.formats[split]
-    return {"texts": file.texts, "label": file.label, "id": file.id}
+    file_format = self._files.formats[split]
+    return {"texts": file_format.texts, "label": file_format.label, "id": file_format.id}
 
   def data_files(self, split: str) -> Sequence[str]:
     """Returns the file of a split: the one that a flag gives, or else the task's file in data_dir."""

@@ -131,7 +131,7 @@ def find_files(config: RaceConfig, split: str) -> list[str]:
   return find_passages(folder, "--data_dir")
 
 
-def read_questions(paths: Sequence[DataSource], *, with_answers: bool) -> list[ChoiceQuestion]:
+def read_questions(sources: Sequence[DataSource], *, with_answers: bool) -> list[ChoiceQuestion]:
   """Reads all questions of the files, or of rows in memory, in order.
 
   A file of RACE (*.txt) holds one passage as a JSON object, or one passage on each line (all.txt). Its answers are
@@ -139,7 +139,7 @@ def read_questions(paths: Sequence[DataSource], *, with_answers: bool) -> list[C
   if they are known, answer (a letter, or the index of the option from 0) and id. Rows in memory have the same keys.
 
   Args:
-    paths: files, or rows in memory.
+    sources: paths of files, or rows in memory.
     with_answers: whether the answers are read and required, for training and evaluation.
   Raises:
     UserError: the text is not JSON, lacks a field, has fewer than two options or an answer that is not one of them, or
@@ -147,8 +147,8 @@ def read_questions(paths: Sequence[DataSource], *, with_answers: bool) -> list[C
   """
   questions: list[ChoiceQuestion] = []
   ids: dict[str, str] = {}
-  for path in paths:
-    for location, question in _read_source(path, with_answers):
+  for source in sources:
+    for location, question in _read_source(source, with_answers):
       if question.id in ids:
         raise UserError(
           f"{location}: id {question.id!r} is already used by {ids[question.id]}: remove one of the two if they are "
@@ -169,7 +169,7 @@ def _read_source(source: DataSource, with_answers: bool) -> Iterator[tuple[str, 
 
 
 def _read_rows(rows: Rows, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
-  for index, number in enumerate(rows.numbers):
+  for index, number in enumerate(rows.row_numbers):
     location = rows.location(index)
     row = json_values.convert(location, rows.values(index), _JsonLine)
     yield location, _make_question_of_line(location, row, str(number), with_answers)
@@ -296,7 +296,7 @@ def _make_question(location: str, question_id: str, article: str, text: str, opt
   """Makes a question without its answer."""
   if len(options) < 2:
     raise UserError(f"{location}: {len(options)} option(s): give two or more")
-  question_id = question_id.strip()  # predictions files are read with this id, stripped
+  question_id = question_id.strip()  # ids are also stripped when a predictions file is read
   if not question_id:
     raise UserError(f"{location}: 'id' is empty: give each question an id, or leave out all ids")
   tables.check_name(location, "id", question_id)

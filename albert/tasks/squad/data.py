@@ -18,6 +18,8 @@ from albert.io.json_values import format_value
 from albert.tasks.splits import DEV, TRAIN
 
 _REMEDY = "give a file in the form of SQuAD"
+# Tokens of a window besides the question: [CLS], two [SEP] and at least one token of the paragraph.
+_MIN_OTHER_TOKENS = 4
 _EntryT = TypeVar("_EntryT")
 
 
@@ -64,10 +66,11 @@ class SquadConfig(FinetuningConfig):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    if self.max_seq_length < self.max_query_length + 4:
+    min_seq_length = self.max_query_length + _MIN_OTHER_TOKENS
+    if self.max_seq_length < min_seq_length:
       raise UserError(
         f"max_seq_length={self.max_seq_length} leaves no room for a paragraph beside max_query_length="
-        f"{self.max_query_length} tokens of the question: give at least {self.max_query_length + 4}, or a shorter query"
+        f"{self.max_query_length} tokens of the question: give at least {min_seq_length}, or a shorter query"
       )
 
 
@@ -92,8 +95,8 @@ def find_files(config: SquadConfig, split: str) -> list[str]:
   else:
     flag, globs = "--predict_file", config.predict_file
   if not globs:
-    missing = "--eval_file (or --predict_file)" if split == DEV else flag
-    raise UserError(f"{missing} is missing: the {split} set, JSON in the form of SQuAD")
+    missing_flag = "--eval_file (or --predict_file)" if split == DEV else flag
+    raise UserError(f"{missing_flag} is missing: the {split} set, JSON in the form of SQuAD")
   return expand_globs(globs, flag=flag)
 
 
@@ -144,11 +147,11 @@ class SquadQuestion:
   is_impossible: bool = False
 
 
-def read_questions(paths: Sequence[DataSource], *, version_2: bool, with_answers: bool) -> list[SquadQuestion]:
+def read_questions(sources: Sequence[DataSource], *, version_2: bool, with_answers: bool) -> list[SquadQuestion]:
   """Reads all questions of the files, or of rows in memory, in order.
 
   Args:
-    paths: JSON files, or rows with question, context and, if they are known, answers, id, title and is_impossible.
+    sources: JSON files, or rows with question, context and, if they are known, answers, id, title and is_impossible.
     version_2: whether the files belong to SQuAD v2.0, where a question may be unanswerable.
     with_answers: whether answers are read, for training and evaluation. To predict, the files need none.
   Raises:
@@ -158,9 +161,9 @@ def read_questions(paths: Sequence[DataSource], *, version_2: bool, with_answers
   """
   questions: list[SquadQuestion] = []
   locations: dict[str, str] = {}  # id -> file and JSON path
-  for path in paths:
+  for source in sources:
     entries: list[_QuestionEntry] = []
-    for location, paragraph, entry in _read_entries(path, _AnsweredEntry if with_answers else _QuestionEntry):
+    for location, paragraph, entry in _read_entries(source, _AnsweredEntry if with_answers else _QuestionEntry):
       question = _make_question(location, paragraph, entry, len(questions))
       if question.id in locations:
         raise UserError(
@@ -169,13 +172,13 @@ def read_questions(paths: Sequence[DataSource], *, version_2: bool, with_answers
         )
       locations[question.id] = location
       if with_answers:
-        _check_answerable(path, question, version_2=version_2)
+        _check_answerable(source, question, version_2=version_2)
       questions.append(question)
       entries.append(entry)
     if with_answers and version_2:
-      _check_is_version_2(path, entries)
+      _check_is_version_2(source, entries)
   if not questions:
-    raise UserError(f"{', '.join(map(str, paths))}: no questions: give a file in the form of SQuAD that has some")
+    raise UserError(f"{', '.join(map(str, sources))}: no questions: give a file in the form of SQuAD that has some")
   return questions
 
 
@@ -220,32 +223,32 @@ class _ParagraphOfRow(msgspec.Struct):
 
 
 def _read_entries(
-  path: DataSource, entry_type: type[_QuestionEntry]
+  source: DataSource, entry_type: type[_QuestionEntry]
 ) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
   """Yields for every question its location for error messages, its paragraph and its entry.
 
   Args:
-    path: a file of SQuAD, or rows in memory.
+    source: a file of SQuAD, or rows in memory.
     entry_type: the schema of the entries.
   """
-  if isinstance(path, Rows):
-    yield from _entries_of_rows(path, entry_type)
+  if isinstance(source, Rows):
+    yield from _entries_of_rows(source, entry_type)
     return
   file_type = _SquadFile[entry_type]  # type: ignore[valid-type]
-  content: _SquadFile[_QuestionEntry] = files.read_json(path, file_type, _REMEDY)
+  content: _SquadFile[_QuestionEntry] = files.read_json(source, file_type, _REMEDY)
   for i, article in enumerate(content.data):
     title = article.title if isinstance(article.title, str) else ""
     for j, paragraph_entry in enumerate(article.paragraphs):
       paragraph = SquadParagraph(title, paragraph_entry.context)
       for k, entry in enumerate(paragraph_entry.qas):
-        yield f"{path}: $.data[{i}].paragraphs[{j}].qas[{k}]", paragraph, entry
+        yield f"{source}: $.data[{i}].paragraphs[{j}].qas[{k}]", paragraph, entry
 
 
 def _entries_of_rows(
   rows: Rows, entry_type: type[_QuestionEntry]
 ) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
   """Does the same as _read_entries for rows in memory. A row without an id gets its number as the id."""
-  for index, number in enumerate(rows.numbers):
+  for index, number in enumerate(rows.row_numbers):
     location, row = rows.location(index), rows.values(index)
     paragraph_entry = json_values.convert(location, row, _ParagraphOfRow)
     title = paragraph_entry.title if isinstance(paragraph_entry.title, str) else ""
@@ -285,27 +288,27 @@ def _make_answer(location: str, context: str, entry: _AnswerEntry) -> SquadAnswe
   return SquadAnswer(text, start)
 
 
-def _check_answerable(path: DataSource, question: SquadQuestion, *, version_2: bool) -> None:
+def _check_answerable(source: DataSource, question: SquadQuestion, *, version_2: bool) -> None:
   """Checks that a question has an answer or, for SQuAD v2.0 only, that the file says it is unanswerable."""
   if question.is_impossible and not version_2:
     raise UserError(
-      f"{path}: question {question.id} is unanswerable, so this is a SQuAD v2.0 file: give --version_2_with_negative, "
-      "or a v1.1 file"
+      f"{source}: question {question.id} is unanswerable, so this is a SQuAD v2.0 file: give "
+      "--version_2_with_negative, or a v1.1 file"
     )
   if not question.is_impossible and not question.answers:
     raise UserError(
-      f"{path}: question {question.id} has no answer: training and evaluation need one"
+      f"{source}: question {question.id} has no answer: training and evaluation need one"
       + (" (or is_impossible: true)" if version_2 else "")
     )
 
 
-def _check_is_version_2(path: DataSource, entries: Sequence[_QuestionEntry]) -> None:
+def _check_is_version_2(source: DataSource, entries: Sequence[_QuestionEntry]) -> None:
   """Checks that a file is of SQuAD v2.0: at least one of its questions has the key is_impossible."""
   for entry in entries:
     if isinstance(entry, _AnsweredEntry) and entry.is_impossible is not msgspec.UNSET:
       return
   if entries:
     raise UserError(
-      f"{path}: no question says is_impossible, so this is a SQuAD v1.1 file: leave out --version_2_with_negative, "
+      f"{source}: no question says is_impossible, so this is a SQuAD v1.1 file: leave out --version_2_with_negative, "
       "or give a v2.0 file"
     )

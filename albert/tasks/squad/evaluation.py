@@ -21,7 +21,8 @@ from albert.tasks.squad.data import SquadQuestion
 from albert.tasks.squad.features import gold_texts
 from albert.tasks.squad.predictions import PROBABILITY, SquadPredictions
 
-_DEV = "dev"
+# The splits as squad_predictions.paths takes them. The files of the test set have no suffix.
+_DEV, _TEST = "dev", ""
 _MAX_MISTAKES = 1000
 _MAX_RANDOM_WORDS = 5
 _SENTENCE = re.compile(r".*?[.!?](?=\s|$)", re.DOTALL)
@@ -206,10 +207,10 @@ def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], outp
   Args, Returns, Raises: see albert.tasks.registry.RunAverager.
   """
   del task_settings
-  for split, flag in ((_DEV, "--do_eval"), ("", "--do_predict")):
+  for split, flag in ((_DEV, "--do_eval"), (_TEST, "--do_predict")):
     file_name = os.path.basename(squad_predictions.paths("", split)["nbest_predictions"])
     check_predictions_exist(run_dirs, file_name, flag)
-  splits = [split for split in (_DEV, "") if _has_predictions(run_dirs[0], split)]
+  splits = [split for split in (_DEV, _TEST) if _has_predictions(run_dirs[0], split)]
   if not splits:
     raise UserError(f"--inputs: {run_dirs[0]} has no predictions: run it with --do_eval or --do_predict")
   averages = {

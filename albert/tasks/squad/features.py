@@ -54,7 +54,8 @@ class SquadFeaturizer:
 
   Attributes:
     tokenizer_config: settings of the tokenizer.
-    max_seq_length: maximum tokens of a window, at least max_query_length + 4.
+    max_seq_length: maximum tokens of a window, at least max_query_length + 4: [CLS], two [SEP] and one token of the
+      paragraph are added to the question.
     max_query_length: maximum tokens of a question; a longer one is truncated.
     doc_stride: tokens between the starts of two successive windows.
   """
@@ -78,10 +79,10 @@ class SquadFeaturizer:
         query = next(remaining_question_ids)[: self.max_query_length]
         answer = answer_tokens(tokens, question.answers[0]) if question.answers else None
         question_block = _make_question_block(query)
-        offset = question_block.shape[1]  # number of tokens before the paragraph
-        for start, part in self._cut_paragraph(tokens, len(query)):
+        paragraph_start = question_block.shape[1]  # position of the paragraph's first token in each window
+        for part_start, part in self._cut_paragraph(tokens, len(query)):
           windows.append(np.concatenate([question_block, part, _SEP_BLOCK], axis=1))
-          labels.append(_window_labels(answer, start, part.shape[1], offset))
+          labels.append(_window_labels(answer, part_start, part.shape[1], paragraph_start))
           question_indices.append(question.index)
     return _make_examples(windows, labels, question_indices)
 
@@ -155,25 +156,31 @@ def answer_tokens(tokens: TokensWithOffsets, answer: SquadAnswer) -> tuple[int, 
   """
   if not len(tokens.ids):
     return None
+  # The first token that ends after the answer's start, and the last token that starts before the answer's end.
   first = int(np.searchsorted(tokens.ends, answer.start, side="right"))
   last = int(np.searchsorted(tokens.starts, answer.start + len(answer.text), side="left")) - 1
   first = min(first, len(tokens.ids) - 1)
   return first, max(first, last)
 
 
-def _window_labels(answer: tuple[int, int] | None, start: int, size: int, offset: int) -> _WindowLabels:
-  """Returns the labels of a window.
+def _window_labels(
+  answer_in_paragraph: tuple[int, int] | None, part_start: int, part_size: int, paragraph_start: int
+) -> _WindowLabels:
+  """Converts an answer's token indices in the paragraph to positions in a window, which are the window's labels.
 
   Args:
-    answer: the first and the last token of the answer in the paragraph; None if there is no answer.
-    start: the first token of the paragraph that the window contains.
-    size: number of tokens of the paragraph that the window contains.
-    offset: number of tokens in the window before the paragraph.
+    answer_in_paragraph: the indices of the answer's first and last token in the paragraph; None if there is no answer.
+    part_start: index in the paragraph of the first token that the window contains.
+    part_size: number of tokens of the paragraph that the window contains.
+    paragraph_start: position in the window of this first token.
   """
-  if answer is None or answer[0] < start or answer[1] >= start + size:
+  if answer_in_paragraph is None:
     return _WindowLabels(0, 0, is_impossible=1)
-  first, last = answer
-  return _WindowLabels(first - start + offset, last - start + offset, is_impossible=0)
+  first, last = answer_in_paragraph
+  if first < part_start or last >= part_start + part_size:
+    return _WindowLabels(0, 0, is_impossible=1)
+  shift = paragraph_start - part_start  # from an index in the paragraph to a position in the window
+  return _WindowLabels(first + shift, last + shift, is_impossible=0)
 
 
 def _make_question_block(query: list[int]) -> np.ndarray:
@@ -222,9 +229,9 @@ def gold_texts(questions: Sequence[SquadQuestion], examples: TokenizedExamples) 
   labels = examples.labels
   texts: dict[int, str] = {}
   for window in np.flatnonzero(labels[IS_IMPOSSIBLE] == 0):
-    offset = examples.token_offsets[window]
-    start = examples.token_features[CHAR_STARTS][offset + labels[START_POSITIONS][window]]
-    end = examples.token_features[CHAR_ENDS][offset + labels[END_POSITIONS][window]]
+    window_start = examples.token_offsets[window]  # index of the window's first token among the tokens of all windows
+    char_start = examples.token_features[CHAR_STARTS][window_start + labels[START_POSITIONS][window]]
+    char_end = examples.token_features[CHAR_ENDS][window_start + labels[END_POSITIONS][window]]
     index = int(labels[QUESTION_INDEX][window])
-    texts[index] = questions[index].paragraph.context[start:end]
+    texts[index] = questions[index].paragraph.context[char_start:char_end]
   return texts

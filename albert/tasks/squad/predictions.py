@@ -133,9 +133,9 @@ def candidates_v1(
     positions = np.flatnonzero(window.is_paragraph)
     if not len(positions):
       continue
-    # The tokens of the paragraph are contiguous. Below, starts and ends are counted from the first one.
-    first, num_tokens = positions[0], len(positions)
-    tokens = slice(first, first + num_tokens)
+    # The tokens of the paragraph are contiguous. Below, starts and ends are counted from the paragraph's first token.
+    paragraph_start, num_tokens = positions[0], len(positions)
+    tokens = slice(paragraph_start, paragraph_start + num_tokens)
     start_scores = np.where(window.has_max_context[tokens], outputs["start_logits"][window.row, tokens], -np.inf)
     end_scores = np.append(outputs["end_logits"][window.row, tokens], np.full(max_answer_length - 1, -np.inf))
     # end_scores_by_start[s] has the scores of the ends s, s + 1, ..., s + max_answer_length - 1.
@@ -143,9 +143,11 @@ def candidates_v1(
     span_scores = start_scores[:, None] + end_scores_by_start  # [num_tokens, max_answer_length]
     best_spans = _largest(span_scores.ravel(), num_spans)
     for start, distance in zip(*np.unravel_index(best_spans, span_scores.shape), strict=True):
+      if not np.isfinite(span_scores[start, distance]):
+        continue
       end = start + distance
-      if np.isfinite(span_scores[start, distance]):
-        spans.append(_make_candidate(window, first + start, first + end, start_scores[start], end_scores[end]))
+      start_in_window, end_in_window = paragraph_start + start, paragraph_start + end
+      spans.append(_make_candidate(window, start_in_window, end_in_window, start_scores[start], end_scores[end]))
   return candidates
 
 

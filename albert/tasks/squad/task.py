@@ -57,7 +57,8 @@ class SquadTask(FinetuningTask):
     self.ignored_weights = sorted(name for name in names if not name.startswith(tuple(self.head_weights)))
     self._baselines: dict[str, float] | None = None
     # The argument and the result of the last call of `predictions`, so that metrics and files share one computation.
-    self._latest: tuple[DatasetOutputs, SquadPredictions] | None = None
+    self._latest_outputs: DatasetOutputs | None = None
+    self._latest_predictions = SquadPredictions({})
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """Adds the version of SQuAD, which determines the head."""
@@ -159,9 +160,11 @@ class SquadTask(FinetuningTask):
       split: the name of the split.
       outputs: the outputs of forward, for the windows of all questions or of some.
     """
-    if self._latest is None or self._latest[0] is not outputs:
-      self._latest = outputs, self._predictions(self.cached_raw_examples(split), outputs, self.examples(split))
-    return self._latest[1]
+    if self._latest_outputs is not outputs:
+      questions = self.cached_raw_examples(split)
+      self._latest_predictions = self._predictions(questions, outputs, self.examples(split))
+      self._latest_outputs = outputs
+    return self._latest_predictions
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes the official scores and the scores of simple baselines, in percent."""
