@@ -64,9 +64,9 @@ def _parse_flags(
     The program's name and the arguments that are not flags.
   """
   if words_after_dashes is not None and "--" in argv:
-    separator = list(argv).index("--")
-    words_after_dashes[:] = argv[separator + 1 :]
-    argv = argv[:separator]
+    dashes_index = list(argv).index("--")
+    words_after_dashes[:] = argv[dashes_index + 1 :]
+    argv = argv[:dashes_index]
   words = argv[1:]
   # albert.export defines a flag --version that takes a value.
   if "--version" in words and ("version" not in flags.FLAGS or len(words) == 1):

@@ -20,7 +20,7 @@ WIDTH = 96
 _NAME_WIDTH = 30
 _DEFAULT_GROUP = "Flags"
 # The message of absl's validator of required flags.
-_REQUIRED = "must have a value other than None"
+_REQUIRED_MESSAGE = "must have a value other than None"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _absl_help(flag: Any) -> FlagHelp:
   text = " ".join((flag.help or "").split())
   if choices:
     text = text.removeprefix(f"<{'|'.join(choices)}>: ")  # absl adds the choices to the help
-  if any(_REQUIRED in validator.message for validator in flag.validators):
+  if any(_REQUIRED_MESSAGE in validator.message for validator in flag.validators):
     text += " (required)"
   default = "" if "(default" in text else format_default(flag.default)
   return FlagHelp(flag.name, text, default, value_name(_type_name(flag), choices))

@@ -67,12 +67,12 @@ def encode(
   max_tokens = max_length or encoder.config.max_position_embeddings
   ids, lengths = pack_single(tokenizer.encode_texts_flat(texts), max_tokens)
   embeddings = np.zeros([len(lengths), encoder.config.hidden_size], np.float32)
-  starts = np.cumsum(lengths) - lengths
+  starts = np.cumsum(lengths) - lengths  # index in `ids` of each text's first token
   longest_first = np.argsort(-lengths, kind="stable")  # so a batch that is too large for the memory fails at once
   for batch_start in range(0, len(longest_first), batch_size):
-    rows = longest_first[batch_start : batch_start + batch_size]
-    batch_ids = np.concatenate([ids[starts[row] : starts[row] + lengths[row]] for row in rows])
-    embeddings[rows] = _embed(encoder, padded(batch_ids, lengths[rows]), pooling)
+    text_indices = longest_first[batch_start : batch_start + batch_size]
+    batch_ids = np.concatenate([ids[starts[index] : starts[index] + lengths[index]] for index in text_indices])
+    embeddings[text_indices] = _embed(encoder, padded(batch_ids, lengths[text_indices]), pooling)
   return embeddings
 
 

@@ -76,10 +76,10 @@ def _check_finished_runs(task: Task, config: RunConfig, seeds: Iterable[int]) ->
   task.check_inputs(train=True, evaluate=True, predict=True)
   for seed in seeds:
     seed_config = _config_of_seed(config, seed)
-    predictions = prediction_sources_of(task, seed_config)
-    if _is_finished(seed_config) and not predictions.are_complete() and not _saved_steps(task, seed_config):
+    sources = prediction_sources_of(task, seed_config)
+    if _is_finished(seed_config) and not sources.are_complete() and not _saved_steps(task, seed_config):
       raise UserError(
-        f"the run in {seed_config.output_dir} is done, but has no predictions of {predictions.describe_inputs()}, and "
+        f"the run in {seed_config.output_dir} is done, but has no predictions of {sources.describe_inputs()}, and "
         "its checkpoints are deleted: delete this directory to train the run again, or leave out --do_predict"
       )
 

@@ -80,9 +80,9 @@ def begin() -> None:
   # which no command uses. A value that the user has set stays.
   os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
   if threading.current_thread() is threading.main_thread():
-    for number in _SIGNALS:
-      if signal.getsignal(number) is not signal.SIG_IGN:  # set by nohup
-        signal.signal(number, _on_signal)
+    for signal_number in _SIGNALS:
+      if signal.getsignal(signal_number) is not signal.SIG_IGN:  # set by nohup
+        signal.signal(signal_number, _on_signal)
     sys.unraisablehook = _on_unraisable
   _use_utf8()
   _open_closed_descriptors()
@@ -105,15 +105,15 @@ def quick_imports(*unused: str) -> Iterator[None]:
   if not _State.has_begun or "tensorflow" in sys.modules:
     yield
     return
-  blocked = [name for name in (*_UNUSED_LIBRARIES, *unused) if name not in sys.modules]
-  for name in blocked:
+  blocked_modules = [name for name in (*_UNUSED_LIBRARIES, *unused) if name not in sys.modules]
+  for name in blocked_modules:
     sys.modules[name] = None  # type: ignore[assignment]  # so that `import` raises ModuleNotFoundError
   was_enabled = gc.isenabled()
   gc.disable()
   try:
     yield
   finally:
-    for name in blocked:
+    for name in blocked_modules:
       del sys.modules[name]
     gc.freeze()
     if was_enabled:
@@ -149,9 +149,9 @@ def interrupting_signal() -> int:
   return _State.interrupting_signal
 
 
-def stopped_line(number: int) -> str:
+def stopped_line(signal_number: int) -> str:
   """Returns the line that a command prints when a signal ends it."""
-  return f"stopped by {signal.Signals(number).name}"
+  return f"stopped by {signal.Signals(signal_number).name}"
 
 
 def print_stop(line: str) -> None:
@@ -164,12 +164,12 @@ def print_stop(line: str) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
-def end_by_signal(number: int) -> NoReturn:
+def end_by_signal(signal_number: int) -> NoReturn:
   """Ends the process at once, with exit code 128 + signal. It prints one line, unless `print_stop` did."""
   if not _State.has_printed_stop:
     with contextlib.suppress(OSError):
-      os.write(2, f"{stopped_line(number)}\n".encode())  # 2 is standard error
-  os._exit(128 + number)
+      os.write(2, f"{stopped_line(signal_number)}\n".encode())  # 2 is standard error
+  os._exit(128 + signal_number)
 
 
 def _check_package() -> None:
@@ -185,11 +185,11 @@ def _check_package() -> None:
     sys.exit(2)
 
 
-def _on_signal(number: int, frame: FrameType | None) -> None:
+def _on_signal(signal_number: int, frame: FrameType | None) -> None:
   if not _State.is_running or _State.interrupting_signal or _is_importing(frame):
-    end_by_signal(number)
-  _State.interrupting_signal = number
-  raise Interrupted(number)
+    end_by_signal(signal_number)
+  _State.interrupting_signal = signal_number
+  raise Interrupted(signal_number)
 
 
 def _is_importing(frame: FrameType | None) -> bool:
@@ -204,10 +204,10 @@ def _is_importing(frame: FrameType | None) -> bool:
 def _on_unraisable(unraisable: Any) -> None:
   """Sends a signal again if its Interrupted was raised in a destructor, where Python discards exceptions."""
   if isinstance(unraisable.exc_value, Interrupted):
-    number = unraisable.exc_value.signal_number
+    signal_number = unraisable.exc_value.signal_number
     _State.interrupting_signal = 0
     main = threading.main_thread().ident
-    threading.Timer(_SECONDS_UNTIL_SIGNAL_IS_REPEATED, signal.pthread_kill, (main, number)).start()
+    threading.Timer(_SECONDS_UNTIL_SIGNAL_IS_REPEATED, signal.pthread_kill, (main, signal_number)).start()
   else:
     sys.__unraisablehook__(unraisable)
 
@@ -250,12 +250,12 @@ def _replace_streams() -> None:
     sys.stderr = _text_stream(_MessageFile(2, "w", closefd=False), sys.stderr, line_buffering=True)
 
 
-def _text_stream(file: io.FileIO, old: IO[str] | None, *, line_buffering: bool = False) -> io.TextIOWrapper:
+def _text_stream(file: io.FileIO, old_stream: IO[str] | None, *, line_buffering: bool = False) -> io.TextIOWrapper:
   encoding, is_unbuffered = "utf-8", False
-  if isinstance(old, io.TextIOWrapper):
-    old.flush()
-    encoding, is_unbuffered = old.encoding, old.write_through
-    line_buffering = line_buffering or old.line_buffering
+  if isinstance(old_stream, io.TextIOWrapper):
+    old_stream.flush()
+    encoding, is_unbuffered = old_stream.encoding, old_stream.write_through
+    line_buffering = line_buffering or old_stream.line_buffering
   # With python -u, the text layer is unbuffered and the binary buffer is flushed after each write.
   return io.TextIOWrapper(
     io.BufferedWriter(file),

@@ -130,10 +130,10 @@ def _model_flags(settings: Settings) -> list[FlagHelp]:
   The defaults are those of the model that the command would use, if it is known without reading --init_checkpoint.
   """
   is_finetuning = issubclass(settings.task_entry.config_class, FinetuningConfig)
-  is_chosen = settings.existing_run or settings.flags.get("model") or settings.flags.get("albert_config_file")
+  is_model_chosen = settings.existing_run or settings.flags.get("model") or settings.flags.get("albert_config_file")
   recipe_model = settings.recipe.sections.get("model")  # the name of a model, or fields
   recipe_fields: dict[str, Any] = recipe_model if isinstance(recipe_model, dict) else {}
-  if is_chosen:
+  if is_model_chosen:
     default_name = ""
   elif is_finetuning:
     default_name = "that beside --init_checkpoint"
@@ -141,7 +141,7 @@ def _model_flags(settings: Settings) -> list[FlagHelp]:
     default_name = ""
   else:
     default_name = recipe_model or "albert_base"
-  known_fields = _model_fields(settings) if is_chosen or not is_finetuning else recipe_fields
+  known_fields = _model_fields(settings) if is_model_chosen or not is_finetuning else recipe_fields
   has_weights = bool(settings.flags.get("init_checkpoint"))
   vocabulary_decides = bool(known_fields) and not has_weights and not settings.gives_vocab_size()
   flags = [

@@ -34,8 +34,8 @@ class ModelConfig(Config):
 
   vocab_size: int = option(
     30000,
-    "number of pieces in the vocabulary. A model with random weights has by default as many as --spm_model_file or, in "
-    "pretraining, as the manifest of the TFRecord files says",
+    "number of pieces in the vocabulary. By default, a model with random weights has the number of pieces of "
+    "--spm_model_file or, in pretraining, the number in the manifest of the TFRecord files",
     minimum=1,
   )
   embedding_size: int = option(128, "size E of the embeddings, which are projected to hidden_size", minimum=1)
@@ -124,11 +124,11 @@ def _named_models() -> dict[str, ModelConfig]:
   for name, size in sizes.items():
     models[f"albert_{name}"] = _make_config(*size)
     models[f"albert_{name}_v2"] = _make_config(*size)  # v2 trains without dropout
-    v1_dropout = {} if name == "xxlarge" else dropout
+    v1_dropout = {} if name == "xxlarge" else dropout  # the published albert_xxlarge v1 has no dropout
     models[f"albert_{name}_v1"] = _make_config(*size, **v1_dropout)
   bert_sizes = {"base": (768, 12, 12), "large": (1024, 24, 16), "xlarge": (2048, 24, 32)}
   for name, size in bert_sizes.items():
-    hidden_size = size[0]
+    hidden_size, _, _ = size
     models[f"bert_{name}"] = _make_config(*size, embedding_size=hidden_size, sharing="none", **dropout)
   return models
 

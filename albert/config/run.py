@@ -151,7 +151,7 @@ class TrainConfig(Config):
   )
   precision: str = option(
     "auto",
-    "compute dtype of matrix multiplications; auto: bfloat16 if the hardware multiplies it, else float32",
+    "compute dtype of matrix multiplications; auto: bfloat16 if the hardware can multiply it, else float32",
     choices=("auto", "float32", "bfloat16"),
     evaluation_may_differ=True,
     group=DEVICES,

@@ -26,7 +26,7 @@ _CONFIG_OF_SETTING: dict[str, type[Config]] = {
   "input_file": PretrainingConfig,
   "masked_lm_prob": PretrainingConfig,
 }
-_SHARES = Range(above=0, maximum=1)
+_SHARE_RANGE = Range(above=0, maximum=1)
 # Field of PretrainingConfig that describes the first of two stages -> the setting of this stage.
 _FIRST_STAGE_FIELDS = {
   "first_input_file": "input_file",
@@ -125,7 +125,7 @@ def _read_stage(values: Mapping[str, Any], source: str) -> Stage:
   for name, value in values.items():
     if name == "until":
       is_number = isinstance(value, int | float) and not isinstance(value, bool)
-      violation = _SHARES.violation(float(value)) if is_number else "a number"
+      violation = _SHARE_RANGE.violation(float(value)) if is_number else "a number"
       if violation:
         raise UserError(f"{source}: until must be {violation}, got {format_value(value)}")
       settings[name] = float(value)

@@ -13,6 +13,7 @@ from albert.weights.names import encoder_shapes, num_parameters
 _EFFICIENCY = 0.5
 # Number of rows and of columns of the matrices whose product is timed.
 _MATRIX_SIZE = 1024
+_NUM_MEASUREMENTS = 5
 
 
 def num_model_parameters(config: ModelConfig) -> int:
@@ -54,8 +55,8 @@ def matmul_flops_per_second() -> float:
   """Measures the speed of a product of large float32 matrices, in floating-point operations per second."""
   matrix = np.ones((_MATRIX_SIZE, _MATRIX_SIZE), np.float32)
   best_seconds = float("inf")
-  for _ in range(5):
+  for _ in range(_NUM_MEASUREMENTS):
     start = time.perf_counter()
     matrix @ matrix
     best_seconds = min(best_seconds, time.perf_counter() - start)
-  return 2.0 * _MATRIX_SIZE**3 / best_seconds
+  return 2.0 * _MATRIX_SIZE**3 / best_seconds  # each multiplication is followed by an addition

@@ -26,7 +26,7 @@ from albert.runs import output_files
 
 # The corpus that pretraining is evaluated on (see catalog for the others).
 HELDOUT = "heldout"
-# Name of a pretraining task and of its score -> the metric of run_pretraining that the score is.
+# Pretraining task -> the metric of run_pretraining that is its score. The score has the same name as the task.
 INTRINSIC = {"mlm": "masked_lm_accuracy", "sop": "sentence_order_accuracy", "nsp": "next_sentence_accuracy"}
 _SHARD_MANIFEST = "manifest.json"
 _FIRST_SEED = 12345
@@ -85,12 +85,12 @@ class Command:
   Attributes:
     name: a description of what the command makes, for messages.
     words: the command line.
-    last_file: the file that the command writes last. If it exists, the command is done.
+    completion_file: the file that the command writes last. If it exists, the command is complete.
   """
 
   name: str
   words: tuple[str, ...]
-  last_file: str
+  completion_file: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,8 +175,8 @@ class Plan:
     if not inputs.corpus:
       output_dir, flags = self._documentation_directory, self._documentation_flags
       words = _command_line("data_prep.sample_corpus", output_dir=output_dir, **flags)
-      last_file = files.join(self._documentation_directory, "heldout.txt")
-      commands.append(Command("text of the installed packages", words, last_file))
+      completion_file = files.join(self._documentation_directory, "heldout.txt")
+      commands.append(Command("text of the installed packages", words, completion_file))
     if inputs.question_flags and not inputs.heldout_corpus:
       words = _command_line("data_prep.question_texts", output_file=self._question_text_file, **inputs.question_flags)
       commands.append(Command("text of the development sets", words, self._question_text_file))
@@ -234,8 +234,8 @@ class Plan:
     }
     run = files.join(self.inputs.output_dir, "runs", f"{model.num_hidden_layers}x{model.hidden_size}-{_digest(flags)}")
     words = _command_line("run_pretraining", output_dir=run, do_train=True, do_eval=True, **flags)
-    last_file = files.join(run, output_files.EVAL_RESULTS)
-    commands.append(Command(f"{variant.name}, seed {seed}: pretraining", words, last_file))
+    completion_file = files.join(run, output_files.EVAL_RESULTS)
+    commands.append(Command(f"{variant.name}, seed {seed}: pretraining", words, completion_file))
     # A command may be in the list twice, for example if the variant uses the same shards as the one it starts from.
     return run, list(dict.fromkeys(commands))
 
@@ -247,9 +247,9 @@ class Plan:
       if task in ("mlm", _sentence_prediction(variant)):
         results_file = files.join(run, output_files.EVAL_RESULTS)
       else:
-        shards, evaluation = self._plan_other_sentence_task(variant, seed, task, run)
-        commands += [shards, evaluation]
-        results_file = evaluation.last_file
+        shards_command, evaluation_command = self._plan_other_sentence_task(variant, seed, task, run)
+        commands += [shards_command, evaluation_command]
+        results_file = evaluation_command.completion_file
       scores[task] = ScoreSource(results_file, INTRINSIC[task])
     return commands, scores
 
@@ -269,9 +269,9 @@ class Plan:
       do_eval=True,
       eval_input_file=self._shards(HELDOUT, sentence_prediction=task),
     )
-    last_file = files.join(output_dir, output_files.EVAL_RESULTS)
-    evaluation = Command(f"{variant.name}, seed {seed}: {task}", words, last_file)
-    return self._plan_heldout_shards(task), evaluation
+    completion_file = files.join(output_dir, output_files.EVAL_RESULTS)
+    evaluation_command = Command(f"{variant.name}, seed {seed}: {task}", words, completion_file)
+    return self._plan_heldout_shards(task), evaluation_command
 
   def _plan_finetuning(self, variant: Variant, seed: int, run: str) -> _CommandsAndScores:
     """Plans the fine-tuning of a variant on all tasks whose data is given, if the experiment fine-tunes."""
@@ -287,19 +287,19 @@ class Plan:
       words = _command_line(
         task.script, init_checkpoint=run, output_dir=output_dir, do_train=True, do_eval=True, **flags
       )
-      last_file = files.join(output_dir, output_files.EVAL_RESULTS)
-      commands.append(Command(f"{variant.name}, seed {seed}: {name}", words, last_file))
-      scores |= {score: ScoreSource(last_file, metric, factor) for score, (metric, factor) in task.scores.items()}
+      completion_file = files.join(output_dir, output_files.EVAL_RESULTS)
+      commands.append(Command(f"{variant.name}, seed {seed}: {name}", words, completion_file))
+      scores |= {score: ScoreSource(completion_file, metric, factor) for score, (metric, factor) in task.scores.items()}
     return commands, scores
 
   def _plan_layer_figure(self, variant: Variant, seed: int, run: str) -> _CommandsAndScores:
     """Plans the measurement of the distances between layers, if the experiment has a figure of them."""
     if self.experiment.figure != LAYERS:
       return [], {}
-    last_file = files.join(run, layers.FILE_NAME)
+    completion_file = files.join(run, layers.FILE_NAME)
     shards = self._shards(HELDOUT, sentence_prediction=_sentence_prediction(variant))
-    words = _command_line("albert.experiments.layers", checkpoint=run, input_file=shards, output_file=last_file)
-    return [Command(f"{variant.name}, seed {seed}: layers", words, last_file)], {}
+    words = _command_line("albert.experiments.layers", checkpoint=run, input_file=shards, output_file=completion_file)
+    return [Command(f"{variant.name}, seed {seed}: layers", words, completion_file)], {}
 
   def training_flags(self, variant: Variant) -> dict[str, Any]:
     """Returns the flags of a variant's pretraining: batch size, steps and learning rate."""

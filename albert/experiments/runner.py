@@ -53,10 +53,10 @@ def _run_with_lock(plan: Plan, jobs: int) -> list[dict[str, Any]]:
   files.makedirs(files.join(plan.directory, _OUTPUT_FOLDER))
   rows = _ResultRows(plan)
   trials = plan.trials()
-  missing = [trial for trial in trials if trial.digest not in rows.by_digest]
-  print(f"{plan.experiment.name}: {len(trials) - len(missing)} of {len(trials)} trials are done", flush=True)
+  missing_trials = [trial for trial in trials if trial.digest not in rows.by_digest]
+  print(f"{plan.experiment.name}: {len(trials) - len(missing_trials)} of {len(trials)} trials are done", flush=True)
   with _CommandRunner(plan.directory, jobs) as command_runner:
-    queue = _TrialQueue(plan.preparation_commands(), missing, command_runner, rows)
+    queue = _TrialQueue(plan.preparation_commands(), missing_trials, command_runner, rows)
     with ThreadPoolExecutor(jobs) as workers:
       for _ in range(jobs):
         workers.submit(queue.work)
@@ -142,9 +142,9 @@ class _TrialQueue:
     with self._state_changed:
       while self._waiting_trials and not self._command_runner.stopped.is_set():
         for index, (_, commands) in enumerate(self._waiting_trials):
-          last_files = {command.last_file for command in commands}
-          if last_files.isdisjoint(self._files_in_progress):
-            self._files_in_progress |= {path for path in last_files if not files.exists(path)}
+          completion_files = {command.completion_file for command in commands}
+          if completion_files.isdisjoint(self._files_in_progress):
+            self._files_in_progress |= {path for path in completion_files if not files.exists(path)}
             return self._waiting_trials.pop(index)
         self._state_changed.wait()
     return None
@@ -152,7 +152,7 @@ class _TrialQueue:
   def _release(self, commands: Sequence[Command]) -> None:
     """Tells the other workers that this worker no longer makes the files of these commands."""
     with self._state_changed:
-      self._files_in_progress.difference_update(command.last_file for command in commands)
+      self._files_in_progress.difference_update(command.completion_file for command in commands)
       self._state_changed.notify_all()
 
 
@@ -162,7 +162,7 @@ class _CommandRunner:
   def __init__(self, directory: str, jobs: int) -> None:
     self.stopped = threading.Event()
     self._directory = directory
-    self._signal = 0
+    self._signal_number = 0
     self._failure: Exception | None = None
     self._running: set[subprocess.Popen[bytes]] = set()
     self._interrupted: list[str] = []
@@ -178,7 +178,7 @@ class _CommandRunner:
 
   def _forward_signal(self, number: int, frame: FrameType | None) -> None:
     del frame
-    self._signal = number
+    self._signal_number = number
     self._send_to_all(number)
 
   def fail(self, error: Exception) -> None:
@@ -199,9 +199,9 @@ class _CommandRunner:
       Stopped: a signal was received.
       Exception: the first error given to fail().
     """
-    if self._signal:
+    if self._signal_number:
       where = f" in {'; '.join(self._interrupted)}" if self._interrupted else ""
-      raise Stopped(f"stopped{where}; the same command continues there", self._signal)
+      raise Stopped(f"stopped{where}; the same command continues there", self._signal_number)
     if self._failure is not None:
       raise self._failure
 
@@ -214,7 +214,7 @@ class _CommandRunner:
     Raises:
       RunError: the command failed.
     """
-    if files.exists(command.last_file):
+    if files.exists(command.completion_file):
       return True
     if self.stopped.is_set():
       return False
@@ -224,7 +224,7 @@ class _CommandRunner:
     output_file = files.join(self._directory, _OUTPUT_FOLDER, f"{re.sub('[^0-9A-Za-z]+', '-', command.name)}.txt")
     with files.open_file(output_file, "ab") as output:
       exit_code = self._call(command, output)
-    if exit_code == 0 and files.exists(command.last_file):
+    if exit_code == 0 and files.exists(command.completion_file):
       return True
     if self.stopped.is_set():
       self._interrupted.append(command.name)

@@ -208,7 +208,8 @@ def draw_panel(axes: Any, experiment: Experiment, values: Mapping[str, Sequence[
 def _draw_layer_figure(plan: Plan) -> bytes:
   """Draws the two panels of the paper's figure 1, for the first seed."""
   figure, panels = _new_figure(2)
-  for trial in plan.trials()[: len(plan.experiment.variants)]:
+  trials_of_first_seed = plan.trials()[: len(plan.experiment.variants)]
+  for trial in trials_of_first_seed:
     distances = files.read_json(files.join(trial.run, layers.FILE_NAME), layers.Distances, "delete this file")
     for axes, values in zip(panels, (distances.l2, distances.degrees), strict=True):
       axes.plot(range(1, len(values) + 1), values, marker=".", label=trial.variant.name)

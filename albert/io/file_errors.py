@@ -12,7 +12,7 @@ import tempfile
 from albert.errors import RunError, UserError
 from albert.io import local_files
 
-_LONGEST_REASON = 300
+_MAX_REASON_CHARS = 300
 # Surrogates, with which Python represents bytes of file names that are not UTF-8.
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _TEST_FILE_BYTES = 64 << 10  # size of the file that is written as a test of the temporary directory
@@ -34,11 +34,11 @@ def convert_file_error(error: BaseException) -> UserError | RunError | None:
     return _convert_system_error(error)
   if isinstance(error, UnicodeEncodeError) and _NOT_UTF8.search(error.object):
     return UserError(
-      f"{error.object[:_LONGEST_REASON]}: this name or text has bytes that are not UTF-8, which TensorFlow refuses: "
+      f"{error.object[:_MAX_REASON_CHARS]}: this name or text has bytes that are not UTF-8, which TensorFlow refuses: "
       "rename the file, or write the text as UTF-8"
     )
   class_names = [base.__name__ for base in type(error).__mro__]  # names, because TensorFlow may not be imported
-  reason = " ".join(str(error).split())[:_LONGEST_REASON]
+  reason = " ".join(str(error).split())[:_MAX_REASON_CHARS]
   if "OpError" not in class_names:
     return None
   if "File system scheme" in reason and "not implemented" in reason:

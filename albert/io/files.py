@@ -19,7 +19,7 @@ from albert.errors import UserError
 from albert.io import file_kinds, json_values, local_files, processes
 
 # Maximum number of simultaneous requests to a remote file system. The threads mostly wait for answers.
-_THREADS = 64
+_MAX_THREADS = 64
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -162,7 +162,7 @@ def in_threads(function: Callable[[Argument], Result], arguments: Sequence[Argum
   """
   if len(arguments) < 2:
     return list(map(function, arguments))
-  with futures.ThreadPoolExecutor(min(_THREADS, len(arguments))) as pool:
+  with futures.ThreadPoolExecutor(min(_MAX_THREADS, len(arguments))) as pool:
     return list(pool.map(function, arguments))
 
 
@@ -253,7 +253,7 @@ def unused_path(path: str) -> str:
   return next(candidate for candidate in candidates if not exists(candidate))
 
 
-# Most file systems limit a name to 255 bytes; staging_path adds up to 40 bytes.
+# staging_path cuts names to this length, and adds up to 40 bytes. Most file systems limit a name to 255 bytes.
 _MAX_NAME_BYTES = 200
 _SECONDS_UNTIL_ABANDONED = 24 * 3600
 

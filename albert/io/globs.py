@@ -81,7 +81,7 @@ def _find_local(pattern: str) -> list[str]:
     return glob.glob(pattern)
   index = parts.index("**")
   before, after = "/".join(parts[:index]), "/".join(parts[index + 1 :]) or "*"
-  # Without a directory before it, the pattern is "/**" or "**", which begins in the current directory.
+  # If no directory precedes the **, the pattern begins with "/**", or with "**", which means the current directory.
   roots = glob.glob(f"{before}/") if before else ["/" if index else ""]
   paths: set[str] = set()
   for directory in itertools.chain.from_iterable(map(_visible_directories, roots)):

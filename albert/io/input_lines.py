@@ -13,7 +13,8 @@ from albert.errors import RunError, UserError
 
 # Longer lines are refused. A model needs about 1 GB of memory for a text of this size.
 MAX_LINE_BYTES = 16 << 20
-# Reading ahead stops when the lines that were read but not taken have this many bytes.
+# Reading ahead stops when the lines that were read but not taken have this many bytes. The last one of them may exceed
+# this number by MAX_LINE_BYTES.
 _MAX_AHEAD_BYTES = 32 << 20
 # Seconds to wait for another line before a batch that is not full is returned.
 _SECONDS_TO_WAIT = 0.05
@@ -58,7 +59,7 @@ class _LineReader:
     """Reads a line with its line end; b"" at the end of the file."""
     if not isinstance(self._file, io.IOBase):  # a remote file, whose readline accepts no limit
       return self._file.readline()
-    line: bytes = self._file.readline(MAX_LINE_BYTES + 2)
+    line: bytes = self._file.readline(MAX_LINE_BYTES + len(b"\r\n"))
     if len(line.rstrip(b"\r\n")) > MAX_LINE_BYTES:
       raise UserError(
         f"{self._source}, line {line_number}: has more than {MAX_LINE_BYTES >> 20} MiB: give a shorter text, or texts "
@@ -100,7 +101,8 @@ def read_line_batches(file: BinaryIO, max_lines: int, source: str = "the input")
 
   Args:
     file: an open binary file or pipe.
-    max_lines: maximum number of lines in a list. Lists of long lines are shorter: a list has at most 48 MiB.
+    max_lines: maximum number of lines in a list. Lists of long lines are shorter: no line is added to a list that has
+      _MAX_AHEAD_BYTES (32 MiB), so with the last line a list has at most 48 MiB.
     source: the file's name, for errors.
 
   Yields:

@@ -123,7 +123,7 @@ def parse(
   remedy_suffix = f": {remedy}" if remedy else ""
   text = _decode_utf8(source, data, remedy_suffix)
   try:
-    values = (_LENIENT if nan_is_null else _STRICT).decode(text)
+    values = (_LENIENT_DECODER if nan_is_null else _STRICT_DECODER).decode(text)
     if not keep_surrogates and _ESCAPED_SURROGATE.search(text):
       values = _replace_surrogates_inside(values)
   except json.JSONDecodeError as error:
@@ -131,8 +131,8 @@ def parse(
   except RecursionError as error:
     raise UserError(f"{source}: lists or objects are nested too deeply{remedy_suffix}") from error
   except _RefusedError as error:
-    marking = _LENIENT_MARKING if nan_is_null else _MARKING
-    path, reason = next(_find_refused(marking.decode(text)), ("$", str(error)))
+    marking_decoder = _LENIENT_MARKING_DECODER if nan_is_null else _MARKING_DECODER
+    path, reason = next(_find_refused(marking_decoder.decode(text)), ("$", str(error)))
     fault = reason if path == "$" else f"{path} {reason}"
     raise UserError(f"{source}: {fault}{remedy_suffix}") from error
   if text.count("[") + text.count("{") > _MAX_DEPTH and _depth(values) > _MAX_DEPTH:
@@ -175,10 +175,10 @@ def _decode_utf8(source: str, data: bytes | str, remedy_suffix: str) -> str:
   except UnicodeDecodeError as error:
     # For a file with a byte order mark, the error's positions do not count the mark.
     content: bytes = error.object
-    start = content.rfind(b"\n", 0, error.start) + 1
-    line = f", line {content.count(10, 0, error.start) + 1}" if b"\n" in content else ""
+    lines = content[: error.start].split(b"\n")  # up to the wrong byte
+    line = f", line {len(lines)}" if b"\n" in content else ""
     raise UserError(
-      f"{source}{line}: not UTF-8 (byte {error.start - start + 1} of the line is 0x{content[error.start]:02x})"
+      f"{source}{line}: not UTF-8 (byte {len(lines[-1]) + 1} of the line is 0x{content[error.start]:02x})"
       + (remedy_suffix or ": save the file as UTF-8")
     ) from error
 
@@ -237,15 +237,15 @@ def _make_decoder(refuse: Callable[[str], Any], constant: Callable[[str], Any]) 
 
 
 # The decoders of the first pass, which stop at the first refused value:
-_STRICT = _make_decoder(_raise_refused, lambda text: _raise_refused(_NOT_FINITE + text))
-_LENIENT = _make_decoder(_raise_refused, lambda text: None)
+_STRICT_DECODER = _make_decoder(_raise_refused, lambda text: _raise_refused(_NOT_FINITE + text))
+_LENIENT_DECODER = _make_decoder(_raise_refused, lambda text: None)
 # The decoders of the second pass, which mark refused values so that their paths can be found:
-_MARKING = _make_decoder(_RefusedValue, lambda text: _RefusedValue(_NOT_FINITE + text))
-_LENIENT_MARKING = _make_decoder(_RefusedValue, lambda text: None)
+_MARKING_DECODER = _make_decoder(_RefusedValue, lambda text: _RefusedValue(_NOT_FINITE + text))
+_LENIENT_MARKING_DECODER = _make_decoder(_RefusedValue, lambda text: None)
 # The decoders of `decode_start` and `read_text_field`:
-_TEXT_NUMBERS = json.JSONDecoder(parse_int=str, parse_float=str)
-_RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_TEXT = msgspec.json.Decoder(str | None)
+_NUMBERS_AS_TEXT_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
+_RAW_FIELDS_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXT_DECODER = msgspec.json.Decoder(str | None)
 
 
 def _children(value: Any) -> Iterator[tuple[str, Any]]:
@@ -372,7 +372,7 @@ def decode_start(text: str, start: int) -> tuple[Any, int]:
     json.JSONDecodeError: there is no JSON value.
     RecursionError: the value is nested too deeply.
   """
-  return _TEXT_NUMBERS.raw_decode(text, start)
+  return _NUMBERS_AS_TEXT_DECODER.raw_decode(text, start)
 
 
 def parse_object(source: str, line: bytes) -> dict[str, Any]:
@@ -392,9 +392,9 @@ def read_text_field(line: bytes, field: str) -> str | None:
     ValueError: the line is not a JSON object, or the field is neither a text nor null.
   """
   try:
-    raw_fields = _RAW_FIELDS.decode(line)
+    raw_fields = _RAW_FIELDS_DECODER.decode(line)
     if field in raw_fields:
-      return _TEXT.decode(raw_fields[field])
+      return _TEXT_DECODER.decode(raw_fields[field])
   except (msgspec.DecodeError, RecursionError) as error:
     raise ValueError(str(error)) from None
   raise KeyError(*raw_fields)

@@ -15,6 +15,7 @@ from albert.errors import RunError, UserError
 # Names that files.staging_path makes: .NAME.KEY-PID-RANDOM.tmp, where KEY identifies the host (processes.host_key).
 STAGING_NAME = re.compile(r"^\.(?P<name>.+)\.(?P<key>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{12}\.tmp$", re.DOTALL)
 _BUFFER_BYTES = 64 << 10
+_MAX_REASON_CHARS = 300
 # Errors that mean a wrong path. Others, such as a full disk or too many open files, may go away by themselves.
 _WRONG_PATH_ERRORS = {
   errno.EACCES,
@@ -67,7 +68,7 @@ def describe_error(error: Exception) -> str:
   system_error = find_system_error(error)
   if system_error is not None and system_error.strerror:
     return system_error.strerror
-  return " ".join(str(error).split())[:300] or type(error).__name__
+  return " ".join(str(error).split())[:_MAX_REASON_CHARS] or type(error).__name__
 
 
 def one_line_error(error: OSError, problem: str, remedy: str) -> UserError | RunError:

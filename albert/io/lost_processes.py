@@ -13,7 +13,7 @@ LOST_PROCESS_ERRORS = (
 )
 # A worker or TPU that was restarted answers but has lost its state. TensorFlow then raises other errors, which contain
 # one of these texts (see tensorflow/python/distribute/coordinator/cluster_coordinator.py).
-_RESTARTED = (
+_RESTART_MESSAGES = (
   "context_id",
   "device incarnation",
   "halted unexpectedly",
@@ -27,15 +27,15 @@ _RESTARTED = (
   "unknown device",
   "worker was restarted",
 )
-_LONGEST_REASON = 200
+_MAX_REASON_CHARS = 200
 
 
 def is_lost_process(error: tf.errors.OpError) -> bool:
   """Whether TensorFlow raised this error because another process or a TPU stopped or was restarted."""
-  return isinstance(error, LOST_PROCESS_ERRORS) or any(text in str(error).lower() for text in _RESTARTED)
+  return isinstance(error, LOST_PROCESS_ERRORS) or any(text in str(error).lower() for text in _RESTART_MESSAGES)
 
 
 def describe_error(error: Exception) -> str:
   """The error's type and the first line of its message, at most 200 characters of it."""
-  line = next(iter(str(error).splitlines()), "")[:_LONGEST_REASON]
+  line = next(iter(str(error).splitlines()), "")[:_MAX_REASON_CHARS]
   return f"{type(error).__name__}: {line}" if line else type(error).__name__

@@ -35,7 +35,7 @@ class Progress:
     self.total, self.unit, self.description = total, unit, description
     self.done = 0
     self._interval = interval
-    self._start = self._last_line = time.monotonic()
+    self._start_time = self._last_line_time = time.monotonic()
     self._bar = (
       tqdm(total=total, unit=unit, desc=description, unit_scale=True, dynamic_ncols=True)
       if sys.stderr.isatty()
@@ -47,12 +47,12 @@ class Progress:
     self.done += amount
     if self._bar is not None:
       self._bar.update(amount)
-    elif time.monotonic() - self._last_line >= self._interval:
+    elif time.monotonic() - self._last_line_time >= self._interval:
       self._print_line()
 
   def _print_line(self) -> None:
-    now = self._last_line = time.monotonic()
-    elapsed = max(now - self._start, 1e-9)
+    now = self._last_line_time = time.monotonic()
+    elapsed = max(now - self._start_time, 1e-9)
     rate = self.done / elapsed
     duration = _format_duration(elapsed)
     amount, total = _format_amount(self.done), _format_amount(self.total)

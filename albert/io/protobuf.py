@@ -98,12 +98,12 @@ def decode_fields(message: bytes) -> Iterator[Field]:
   while start < len(message):
     key, value_start = decode_varint(message, start)
     wire_type = key & 7
-    if wire_type == 2:
+    if wire_type == 2:  # bytes, strings and messages
       length, value_start = decode_varint(message, value_start)
       end = value_start + length
-    elif wire_type == 0:
-      end = decode_varint(message, value_start)[1]
-    else:
+    elif wire_type == 0:  # a varint
+      _, end = decode_varint(message, value_start)
+    else:  # a number of 64 bits (wire type 1) or 32 bits (wire type 5)
       end = value_start + (8 if wire_type == 1 else 4)
     yield Field(key >> 3, message[value_start:end], message[start:end])
     start = end

@@ -34,7 +34,6 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _FLUSH_BYTES = 1 << 20
 _GZIP_LEVEL = 6
 
-
 # tf.train.Example (tensorflow/core/example/example.proto) in another package, so that importing TensorFlow later does
 # not define the same message twice.
 _EXAMPLE_PROTO = """
@@ -138,7 +137,8 @@ def decode_example(record: bytes, source: str = "") -> dict[str, np.ndarray]:
 @functools.lru_cache(maxsize=65536)
 def _feature_prefix(name: str, kind: str, num_bytes: int) -> bytes:
   """The bytes before the packed values of a feature: keys and lengths of the messages that contain them."""
-  # 0x0a, 0x12 and 0x1a are the keys of the fields 1, 2 and 3; a length follows each.
+  # 0x0a, 0x12 and 0x1a are the keys of the fields 1, 2 and 3; a length follows each. The messages are encoded from the
+  # innermost to the outermost: the list of values, the Feature, and the map's entry of the name and the Feature.
   packed = b"\x0a" + encode_varint(num_bytes)
   values = (b"\x12" if kind == "f" else b"\x1a") + encode_varint(len(packed) + num_bytes) + packed
   key = name.encode("utf-8")

@@ -33,7 +33,7 @@ def detect_utf16_or_utf32(start: bytes) -> str:
     if start.startswith(mark):
       return name
   start = start[:_MAX_BYTES]
-  start = start[: len(start) // 4 * 4]
+  start = start[: len(start) // 4 * 4]  # whole characters of UTF-32
   if len(start) < _MIN_BYTES:
     return ""
   for name, width in (("UTF-32", 4), ("UTF-16", 2)):

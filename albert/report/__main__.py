@@ -19,7 +19,7 @@ from albert.report.page import PAGE_START, make_page
 from albert.report.records import read_runs
 
 # If there are more runs, the heading gives their number instead of their names.
-_MAX_NAMES = 3
+_MAX_NAMES_IN_HEADING = 3
 # The words of the command line that are not flags.
 _directories: list[str] = []
 
@@ -35,12 +35,12 @@ def define_flags() -> None:
 
 def main() -> None:
   """Writes the page and prints its path."""
-  values = flags.FLAGS
-  _check_output_file(values.output_file)
-  runs, seed_groups = read_runs(_directories, num_examples=values.num_examples)
-  default_title = ", ".join(run.name for run in runs) if len(runs) <= _MAX_NAMES else f"{len(runs)} runs"
-  files.write_atomically(values.output_file, make_page(values.title or default_title, runs, seed_groups))
-  print(f"wrote {values.output_file} ({len(runs)} run{'s' if len(runs) > 1 else ''})")
+  flag_values = flags.FLAGS
+  _check_output_file(flag_values.output_file)
+  runs, seed_groups = read_runs(_directories, num_examples=flag_values.num_examples)
+  default_title = ", ".join(run.name for run in runs) if len(runs) <= _MAX_NAMES_IN_HEADING else f"{len(runs)} runs"
+  files.write_atomically(flag_values.output_file, make_page(flag_values.title or default_title, runs, seed_groups))
+  print(f"wrote {flag_values.output_file} ({len(runs)} run{'s' if len(runs) > 1 else ''})")
 
 
 def _check_output_file(path: str) -> None:

@@ -129,6 +129,8 @@ def axis_ticks(low: float, high: float, max_ticks: int = 5) -> list[float]:
     first, last = math.ceil(low / distance - 1e-9), math.floor(high / distance + 1e-9)
     if last - first < max_ticks:
       ticks = [number * distance for number in range(first, last + 1)]
+      # The products have rounding errors, such as 0.30000000000000004. Twelve digits below the distance's first one
+      # are kept, which removes the errors.
       return [round(tick, 12 - exponent) for tick in ticks] if exponent < 12 else ticks
   return [low, high]
 

@@ -79,7 +79,7 @@ def _is_number(text: str) -> bool:
 
 
 def _format_number(value: Any) -> str:
-  return f"{value:.6g}" if isinstance(value, float) else escaped(value)
+  return f"{value:.{_SIGNIFICANT_DIGITS}g}" if isinstance(value, float) else escaped(value)
 
 
 def _format_run_name(index: int, run: RunRecord) -> str:

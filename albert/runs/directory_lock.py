@@ -36,6 +36,10 @@ RENEWAL_SECONDS = 20.0
 STALE_SECONDS = 150.0
 SETTLE_SECONDS = 2.0
 _POLL_SECONDS = 2.0
+# Number of times to read a lock file that its owner removes and writes again in between.
+_MAX_READS = 3
+_MAX_COMMAND_CHARS = 1000
+_MAX_CONTENT_BYTES = 1 << 16  # more than a lock file has
 # Error numbers of flock on a file system that does not support flock.
 _UNSUPPORTED_ERRORS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
@@ -141,7 +145,7 @@ class DirectoryLock:
     values: dict[str, Any] = {
       "host": platform.node(),
       "pid": os.getpid(),
-      "command": shlex.join(sys.argv)[:1000],
+      "command": shlex.join(sys.argv)[:_MAX_COMMAND_CHARS],
       "since": time.strftime("%Y-%m-%d %H:%M:%S %z"),
       "host_key": processes.host_key(),
       "token": self._token,
@@ -177,7 +181,7 @@ class DirectoryLock:
           self._descriptor = descriptor
           return True
       except BlockingIOError as error:
-        raise self._taken_error(os.pread(descriptor, 1 << 16, 0)) from error
+        raise self._taken_error(os.pread(descriptor, _MAX_CONTENT_BYTES, 0)) from error
       except OSError as error:
         if error.errno in _UNSUPPORTED_ERRORS:
           return False
@@ -240,7 +244,7 @@ class DirectoryLock:
 
   def _read(self) -> bytes:
     """Returns the content of the lock file; empty if it does not exist."""
-    for _ in range(3):
+    for _ in range(_MAX_READS):
       try:
         if not files.exists(self.path):
           return b""

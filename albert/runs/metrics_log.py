@@ -115,6 +115,7 @@ class _TensorBoardEvents:
         self._writer.close()
 
 
+# Metric -> its name in log lines.
 _SHORT_NAMES = {
   "masked_lm_loss": "mlm_loss",
   "masked_lm_accuracy": "mlm_acc",

@@ -106,7 +106,7 @@ def make_task_and_config(task_name: str, flags: Mapping[str, Any]) -> tuple[Task
 
 
 # Flags of the scripts that are not arguments of an Estimator.
-_COMMAND_ONLY = {"do_train", "do_eval", "do_predict", "num_runs", "predictions_file"}
+_COMMAND_ONLY_FLAGS = {"do_train", "do_eval", "do_predict", "num_runs", "predictions_file"}
 
 
 def make_defined_task(definition: TaskDefinition, arguments: Mapping[str, Any]) -> tuple[Task, RunConfig]:
@@ -137,7 +137,7 @@ def _checked_settings(definition: TaskDefinition, arguments: Mapping[str, Any]) 
     if name == "model":
       checked_settings |= _model_settings(value)
       continue
-    if name not in config_of_field or name in _COMMAND_ONLY:
+    if name not in config_of_field or name in _COMMAND_ONLY_FLAGS:
       similar_names = difflib.get_close_matches(name, config_of_field, n=1)
       general_hint = "see the flags of the scripts, which have the same names"
       hint = f"is {similar_names[0]} meant?" if similar_names else general_hint

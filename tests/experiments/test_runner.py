@@ -255,7 +255,7 @@ def test_other_text_or_another_scale_uses_other_folders(tmp_path: Path):
   assert len({plan.vocabulary for plan in plans}) == 4
   written_files: set[str] = set()
   for plan in plans:
-    files_of_plan = {command.last_file for trial in plan.trials() for command in trial.commands}
+    files_of_plan = {command.completion_file for trial in plan.trials() for command in trial.commands}
     assert files_of_plan.isdisjoint(written_files)
     written_files |= files_of_plan
 
@@ -274,9 +274,11 @@ def test_held_out_text_is_made_from_the_development_sets(tmp_path: Path):
   question_flags = {"squad_file": "dev.json", "race_file": "RACE/dev"}
   plan = _make_plan(tmp_path, "dropout", corpus="a.txt", question_flags=question_flags)
   (command,) = [command for command in plan.preparation_commands() if "data_prep.question_texts" in command.words]
-  assert {f"--output_file={command.last_file}", "--squad_file=dev.json", "--race_file=RACE/dev"} <= set(command.words)
+  assert {f"--output_file={command.completion_file}", "--squad_file=dev.json", "--race_file=RACE/dev"} <= set(
+    command.words
+  )
   heldout_shards = plan.trials()[0].commands[1]
-  assert f"--input_file={command.last_file}" in heldout_shards.words
+  assert f"--input_file={command.completion_file}" in heldout_shards.words
   plan = _make_plan(tmp_path, "dropout", corpus="a.txt", question_flags=question_flags, heldout_corpus="b.txt")
   assert not any("data_prep.question_texts" in command.words for command in plan.preparation_commands())
   assert "--input_file=b.txt" in plan.trials()[0].commands[1].words
