@@ -129,7 +129,7 @@ def _format_flag_help(flag: FlagHelp) -> str:
   return "\n".join([name.ljust(len(indent)) + lines[0], *(indent + line for line in lines[1:])])
 
 
-def value_name(kind: str, choices: Iterable[str] | None) -> str:
+def value_placeholder(kind: str, choices: Iterable[str] | None) -> str:
   """Returns the placeholder of a flag's value: N, X, VALUE or the choices; "" for a boolean.
 
   Args:
@@ -163,7 +163,7 @@ def _absl_help(flag: Any) -> FlagHelp:
   if any(_REQUIRED_MESSAGE in validator.message for validator in flag.validators):
     text += " (required)"
   default = "" if "(default" in text else format_default(flag.default)
-  return FlagHelp(flag.name, text, default, value_name(_type_name(flag), choices))
+  return FlagHelp(flag.name, text, default, value_placeholder(_type_name(flag), choices))
 
 
 def _type_name(flag: Any) -> str:

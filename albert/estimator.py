@@ -20,7 +20,7 @@ from albert.io import files
 from albert.runs import output_files, run_directory
 from albert.runs.directory_lock import DirectoryLock
 from albert.runs.metrics_log import log, print_metrics
-from albert.settings.command_checks import check_initial_weights, evaluates_during
+from albert.settings.command_checks import check_initial_weights, will_evaluate
 from albert.settings.python_messages import python_messages
 from albert.settings.resolve import make_defined_task
 from albert.tasks.base import DatasetOutputs, Task
@@ -176,7 +176,7 @@ class Estimator:
       UserError: a file is missing or cannot be used, or a file that would be overwritten holds other predictions.
     """
     check_initial_weights(self.config, are_needed=train and self.task.needs_initial_weights)
-    evaluate = evaluates_during(self.config, train=train, evaluate=evaluate)
+    evaluate = will_evaluate(self.config, train=train, evaluate=evaluate)
     self.task.check_inputs(train=train, evaluate=evaluate, predict=predict)
     if train or evaluate or predict:
       run_directory.check_writable(self.config.output_dir)
@@ -187,7 +187,7 @@ class Estimator:
 
   def _check_batches(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
     """Checks the batch sizes that these actions use (see check_batches)."""
-    evaluate = evaluates_during(self.config, train=train, evaluate=evaluate)
+    evaluate = will_evaluate(self.config, train=train, evaluate=evaluate)
     evaluate = evaluate or (predict and self.task.predicts_in_batches)
     check_batches(self.config.train, self.strategy, trains=train, evaluates=evaluate)
 

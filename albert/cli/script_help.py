@@ -102,7 +102,7 @@ def _config_flags(settings: Settings, config_class: type[Config], section: str) 
 
 def _flag_help(config_class: type[Config], name: str, default: str) -> FlagHelp:
   field = option_fields(config_class)[name]
-  placeholder = command_help.value_name(str(field.type), field.metadata["choices"])
+  placeholder = command_help.value_placeholder(str(field.type), field.metadata["choices"])
   group = field.metadata["group"] or config_class.help_group
   return FlagHelp(name, field.metadata["help"], default, placeholder, group)
 

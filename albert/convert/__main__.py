@@ -17,7 +17,7 @@ from absl import flags
 
 from albert import app
 from albert.config import command_flags
-from albert.convert.formats import ARCHITECTURES, FORMATS, REPORT
+from albert.convert.formats import ARCHITECTURES, FORMATS, REPORT_FILE
 from albert.errors import UserError
 from albert.io import files
 
@@ -69,9 +69,8 @@ def main() -> None:
   )
   print(report, end="")
   num_weights = len(report.splitlines()) - 1  # without the header
-  print(
-    f"{num_weights} weights in {flag_values.output_dir}; {files.join(flag_values.output_dir, REPORT)} has this list"
-  )
+  report_file = files.join(flag_values.output_dir, REPORT_FILE)
+  print(f"{num_weights} weights in {flag_values.output_dir}; {report_file} has this list")
 
 
 def run_command() -> None:

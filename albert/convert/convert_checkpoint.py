@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from albert.convert.formats import ARCHITECTURES, FORMATS, REPORT
+from albert.convert.formats import ARCHITECTURES, FORMATS, REPORT_FILE
 from albert.convert.huggingface import write_huggingface
 from albert.convert.model import ConvertedModel, ReportLine, read_model
 from albert.convert.tf1 import write_albert, write_tf1
@@ -48,7 +48,7 @@ def convert(
     files.makedirs(staging)
     with files.convert_errors(output_dir):  # errors of TensorFlow, which writes here, name output_dir
       report = _format_report(_write(model, staging, target_format, architecture))
-    files.write_atomically(files.join(staging, REPORT), report)
+    files.write_atomically(files.join(staging, REPORT_FILE), report)
     if model.vocabulary:
       with files.open_file(model.vocabulary) as file:
         files.write_atomically(files.join(staging, VOCABULARY), file.read())

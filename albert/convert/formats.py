@@ -17,4 +17,5 @@ ARCHITECTURES = (
 )
 # The classes that need a pooler.
 CLASSES_WITH_POOLER = ("AlbertForPreTraining", "AlbertForSequenceClassification", "AlbertForMultipleChoice")
-REPORT = CONVERSION
+# The name of the report in the output directory.
+REPORT_FILE = CONVERSION

@@ -17,9 +17,10 @@ from albert.io import files, json_values
 from albert.io.json_values import format_value
 
 _FOLDER = "experiments"
-# Values of Variant.corpus and of Experiment.figure.
+# Values of Variant.corpus.
 MAIN, ADDITIONAL = "main", "additional"
-LAYERS = "layers"
+# The value of Experiment.figure for a figure of the distances between layers.
+LAYER_FIGURE = "layers"
 # Keys of an experiment's file that set the defaults of its variants.
 _VARIANT_DEFAULTS = ("model", "fields", "steps")
 # Those of these keys that `reduced` may replace.
@@ -141,7 +142,7 @@ def load(name: str, *, reduced: bool = False) -> Experiment:
   name = os.path.basename(path).removesuffix(".json")
   experiment = json_values.convert(path, values | {"name": name, "variants": []}, Experiment, _REMEDY)
   experiment = dataclasses.replace(experiment, variants=variants)
-  _check_choice(path, "figure", experiment.figure, ("", LAYERS))
+  _check_choice(path, "figure", experiment.figure, ("", LAYER_FIGURE))
   _check_choice(path, "speed_of", experiment.speed_of, ("", *(variant.name for variant in variants)))
   for task in experiment.intrinsic:
     _check_choice(path, "intrinsic", task, _PRETRAINING_TASKS)

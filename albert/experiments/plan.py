@@ -19,7 +19,7 @@ from typing import Any
 from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.experiments import layers
-from albert.experiments.catalog import ADDITIONAL, DATA_DEFAULTS, LAYERS, MAIN, Experiment, Variant
+from albert.experiments.catalog import ADDITIONAL, DATA_DEFAULTS, LAYER_FIGURE, MAIN, Experiment, Variant
 from albert.experiments.scales import Scale
 from albert.io import files
 from albert.runs import output_files
@@ -27,7 +27,7 @@ from albert.runs import output_files
 # The corpus that pretraining is evaluated on (see catalog for the others).
 HELDOUT = "heldout"
 # Pretraining task -> the metric of run_pretraining that is its score. The score has the same name as the task.
-INTRINSIC = {"mlm": "masked_lm_accuracy", "sop": "sentence_order_accuracy", "nsp": "next_sentence_accuracy"}
+INTRINSIC_METRICS = {"mlm": "masked_lm_accuracy", "sop": "sentence_order_accuracy", "nsp": "next_sentence_accuracy"}
 _SHARD_MANIFEST = "manifest.json"
 _FIRST_SEED = 12345
 _HELDOUT_SEED = 1
@@ -250,7 +250,7 @@ class Plan:
         shards_command, evaluation_command = self._plan_other_sentence_task(variant, seed, task, run)
         commands += [shards_command, evaluation_command]
         results_file = evaluation_command.completion_file
-      scores[task] = ScoreSource(results_file, INTRINSIC[task])
+      scores[task] = ScoreSource(results_file, INTRINSIC_METRICS[task])
     return commands, scores
 
   def _plan_other_sentence_task(self, variant: Variant, seed: int, task: str, run: str) -> tuple[Command, Command]:
@@ -294,7 +294,7 @@ class Plan:
 
   def _plan_layer_figure(self, variant: Variant, seed: int, run: str) -> _CommandsAndScores:
     """Plans the measurement of the distances between layers, if the experiment has a figure of them."""
-    if self.experiment.figure != LAYERS:
+    if self.experiment.figure != LAYER_FIGURE:
       return [], {}
     completion_file = files.join(run, layers.FILE_NAME)
     shards = self._shards(HELDOUT, sentence_prediction=_sentence_prediction(variant))

@@ -26,7 +26,7 @@ from albert.io import files, json_values
 from albert.runs import log_lines, output_files
 from albert.runs.directory_lock import DirectoryLock
 
-ROWS = "results.jsonl"
+RESULTS_FILE = "results.jsonl"
 # The command lines that were run, and the folder of their outputs.
 _COMMAND_LOG, _OUTPUT_FOLDER = "log.txt", "logs"
 
@@ -88,7 +88,7 @@ class _ResultRows:
   """
 
   def __init__(self, plan: Plan) -> None:
-    self._path = files.join(plan.directory, ROWS)
+    self._path = files.join(plan.directory, RESULTS_FILE)
     self.by_digest: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(log_lines.read(self._path, key="digest", key_type=str), start=1):
       row = json_values.convert(f"{self._path}, line {number}", line, ResultRow, "delete the line")

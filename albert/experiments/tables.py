@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert.experiments import layers
-from albert.experiments.catalog import LAYERS, Experiment, Variant
+from albert.experiments.catalog import LAYER_FIGURE, Experiment, Variant
 from albert.experiments.plan import Plan
 from albert.io import figures, files
 
@@ -54,7 +54,7 @@ def write(plan: Plan, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
   files.write_atomically(files.join(plan.directory, CSV), _format_csv(rows))
   text = format_table(plan.experiment, rows, scale=scale)
   files.write_atomically(files.join(plan.directory, TABLE), text)
-  is_layer_figure = plan.experiment.figure == LAYERS
+  is_layer_figure = plan.experiment.figure == LAYER_FIGURE
   image = _draw_layer_figure(plan) if is_layer_figure else _draw_score_figure(plan.experiment, rows)
   if image:
     files.write_atomically(files.join(plan.directory, FIGURE), image)

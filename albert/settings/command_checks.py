@@ -29,7 +29,7 @@ def check_command(task_name: str, config: RunConfig, model_config: ModelConfig, 
   check_initial_weights(config, are_needed=config.do_train and isinstance(data_config, FinetuningConfig))
   values = [getattr(data_config, name) for name in option_fields(type(data_config))]
   if not any(isinstance(value, str) and files.is_remote(value) for value in values):
-    evaluates = evaluates_during(config, train=config.do_train, evaluate=config.do_eval)
+    evaluates = will_evaluate(config, train=config.do_train, evaluate=config.do_eval)
     registry.TASKS[task_name].check_files(
       model_config, data_config, train=config.do_train, evaluate=evaluates, predict=config.do_predict
     )
@@ -55,8 +55,14 @@ def check_actions(config: RunConfig) -> None:
     )
 
 
-def evaluates_during(config: RunConfig, *, train: bool, evaluate: bool) -> bool:
-  """Whether these actions evaluate: the evaluation itself does, and training with --eval_every_steps does, too."""
+def will_evaluate(config: RunConfig, *, train: bool, evaluate: bool) -> bool:
+  """Whether a command evaluates: because it was told to, or because it trains with --eval_every_steps.
+
+  Args:
+    config: the settings of the run.
+    train: whether the command trains.
+    evaluate: whether the command was told to evaluate.
+  """
   return evaluate or (train and config.train.eval_every_steps > 0)
 
 

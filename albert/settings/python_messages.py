@@ -26,18 +26,18 @@ _PYTHON_NAMES = {
 }
 
 
-def in_python(message: str) -> str:
+def replace_flag_names(message: str) -> str:
   """Replaces the flags in a message by the names of arguments: `--init_checkpoint` by `init_checkpoint`."""
   return _FLAG.sub(lambda match: _PYTHON_NAMES.get(match["name"], match["name"]), message)
 
 
 @contextlib.contextmanager
 def python_messages() -> Iterator[None]:
-  """Within this context, the messages of UserErrors name arguments and methods instead of flags (see in_python)."""
+  """Within this context, the messages of UserErrors name arguments and methods instead of flags."""
   try:
     yield
   except UserError as error:
-    message = in_python(str(error))
+    message = replace_flag_names(str(error))
     if message == str(error):
       raise
     raise UserError(message) from error

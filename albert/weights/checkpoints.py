@@ -34,7 +34,7 @@ from albert.weights.checkpoint_files import Checkpoint, write_bundle
 if TYPE_CHECKING:
   import tensorflow as tf
 
-BEST = "best.json"
+BEST_FILE = "best.json"
 GLOBAL_STEP = "global_step"
 # Earlier versions wrote these names without the id of the process.
 _STAGING_DIRECTORY = re.compile(r"^\.step-\d+(\.[0-9a-f-]+)?\.tmp$")
@@ -286,7 +286,7 @@ class CheckpointManager:
     Raises:
       UserError: best.json is damaged.
     """
-    path = files.join(self.directory, BEST)
+    path = files.join(self.directory, BEST_FILE)
     if not files.exists(path):
       return None
     return files.read_json(path, BestEvaluation, "restore or delete this file", nan_is_null=True)
@@ -312,7 +312,7 @@ class CheckpointManager:
         return False
       if damage is not None:
         log(f"warning: {self.path(best.step)}, the best so far, cannot be used: {damage}")
-    files.write_json(files.join(self.directory, BEST), {"step": step, "metric": metric, "value": value})
+    files.write_json(files.join(self.directory, BEST_FILE), {"step": step, "metric": metric, "value": value})
     return True
 
   def remove_leftovers(self) -> None:

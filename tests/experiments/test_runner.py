@@ -68,7 +68,7 @@ class _ToyPlan(Plan):
 
 def _read_rows(plan: Plan) -> list[dict[str, Any]]:
   """The rows of results.jsonl."""
-  return [json.loads(line) for line in (Path(plan.directory) / runner.ROWS).read_text().splitlines()]
+  return [json.loads(line) for line in (Path(plan.directory) / runner.RESULTS_FILE).read_text().splitlines()]
 
 
 def test_only_one_process_at_a_time_runs_a_plan(tmp_path: Path):
@@ -85,7 +85,7 @@ def test_a_plan_continues_after_a_failed_trial_and_keeps_the_finished_rows(
     runner.run_plan(failing_plan)
   assert [row["variant"] for row in _read_rows(failing_plan)] == ["one"]
   command_log = Path(failing_plan.directory) / "log.txt"
-  with (Path(failing_plan.directory) / runner.ROWS).open("a") as rows_file:
+  with (Path(failing_plan.directory) / runner.RESULTS_FILE).open("a") as rows_file:
     rows_file.write('{"variant": "cut o')  # as if the process was killed while it wrote a row
   command_log.unlink()
   rows = runner.run_plan(_ToyPlan(tmp_path))
@@ -169,7 +169,7 @@ exit(3)
   with pytest.raises(RunError, match=r"two, seed 12345: pretraining ended with code 3 \(the reason\)"):
     runner.run_plan(_ToyPlan(tmp_path, {"one": save_on_signal, "two": fail}), jobs=2)
   assert started_file.with_suffix(".saved").exists()
-  assert not (tmp_path / "toy" / runner.ROWS).exists()
+  assert not (tmp_path / "toy" / runner.RESULTS_FILE).exists()
 
 
 def test_the_table_has_our_numbers_beside_the_papers(tmp_path: Path):

@@ -12,7 +12,7 @@ import numpy as np
 from albert.config import recipes
 from albert.config.model import ModelConfig, load_model_config
 from albert.data import examples, feature_cache, manifest, shards, tables
-from albert.experiments.runner import ROWS
+from albert.experiments.runner import RESULTS_FILE
 from albert.export.formats import DESCRIPTION
 from albert.io import files, records
 from albert.predict.exported_model import ExportedModel
@@ -136,7 +136,7 @@ READERS: tuple[FileReader, ...] = (
   FileReader(output_files.RUNS, lambda path: output_files.read_runs(str(path))),
   FileReader(output_files.EVAL_RESULTS, lambda path: output_files.read_results(str(path))),
   FileReader(output_files.METRICS, lambda path: log_lines.read(str(path))),
-  FileReader(ROWS, lambda path: log_lines.read(str(path), key="digest", key_type=str)),
+  FileReader(RESULTS_FILE, lambda path: log_lines.read(str(path), key="digest", key_type=str)),
   FileReader(output_files.PREDICTION_SOURCES, lambda path: PredictionSources(str(path.parent), [], {}).are_complete()),
   FileReader("predictions_dev.tsv", lambda path: predictions.read_predictions(str(path))),
   *(
