@@ -59,7 +59,7 @@ def _sentence(rng: random.Random) -> str:
   if rng.random() < 0.5:
     words.append(rng.choice(_CLOSINGS))
   sentence = " ".join(words).rstrip(",")
-  return sentence[0].upper() + sentence[1:] + rng.choice(".....?!;")
+  return sentence[0].upper() + sentence[1:] + rng.choice([".", ".", ".", ".", ".", "?", "!", ";"])
 
 
 def english_like_documents(num_documents: int, seed: int = 0) -> list[list[str]]:
@@ -72,9 +72,12 @@ def english_like_documents(num_documents: int, seed: int = 0) -> list[list[str]]
 def pytest_collection() -> Generator[None, Any, Any]:
   """Saves seconds while the test modules are imported.
 
-  TensorFlow imports tf_keras, as in a command, and not Keras 3. The garbage collector is off, since imports leave no
-  garbage. Keras 2.15, which TensorFlow 2.15 imports, is not left out. Its classes have the same registered names as
-  those of tf_keras, and load_model takes the classes that were imported last. So no test may be the first to import it.
+  The garbage collector is off, since imports leave no garbage. TF_USE_LEGACY_KERAS makes TensorFlow import tf_keras
+  instead of Keras 3, as in a command.
+
+  The variable is not set for TensorFlow 2.15, so that it imports Keras 2.15 together with tf_keras. Both register
+  classes under the same names, and load_model takes the classes that were registered last. These would be the wrong
+  ones if a test were the first to import Keras 2.15.
   """
   with pytest.MonkeyPatch.context() as patch:
     if not importlib.metadata.version("keras").startswith("2."):
@@ -192,14 +195,20 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
     yield workplace
 
 
-def _encode_field(number: int, value: int | float | str | bytes) -> bytes:
-  """Encodes one field in protobuf's wire format: as a varint, a float, or bytes with their length."""
-  if isinstance(value, float):
-    return bytes([number << 3 | 5]) + struct.pack("<f", value)
-  if isinstance(value, int):
-    return encode_varint(number << 3) + encode_varint(value % (1 << 64))
-  return encode_bytes_field(number, value.encode("utf-8") if isinstance(value, str) else value)
+def _encode_field(field_number: int, value: int | float | str | bytes) -> bytes:
+  """Encodes one field in protobuf's wire format: as a varint, a float, or bytes with their length.
 
+  A field starts with a tag, which is its number and the wire type in the lowest three bits: 0 varint, 5 float32.
+  """
+  if isinstance(value, float):
+    return bytes([field_number << 3 | 5]) + struct.pack("<f", value)
+  if isinstance(value, int):
+    return encode_varint(field_number << 3) + encode_varint(value % (1 << 64))  # a negative value in two's complement
+  return encode_bytes_field(field_number, value.encode("utf-8") if isinstance(value, str) else value)
+
+
+# Values of `type` of a piece in sentencepiece_model.proto.
+_NORMAL, _UNKNOWN, _CONTROL, _BYTE = 1, 2, 3, 6
 
 SaveModel = Callable[..., str]
 
@@ -212,21 +221,21 @@ def save_model(tmp_path: Path) -> SaveModel:
   5 unused and 6 byte. The model does not normalize text.
   """
 
-  def save(pieces: list[tuple[str, float]], kinds: dict[str, int] | None = None) -> str:
-    default_kinds = {"<pad>": 3, "<unk>": 2, "[CLS]": 3, "[SEP]": 3, "[MASK]": 3}
-    all_pieces = [*((special, 0.0) for special in default_kinds), *pieces]
-    all_kinds = default_kinds | (kinds or {})
+  def save(pieces: list[tuple[str, float]], types: dict[str, int] | None = None) -> str:
+    special_types = {"<pad>": _CONTROL, "<unk>": _UNKNOWN, "[CLS]": _CONTROL, "[SEP]": _CONTROL, "[MASK]": _CONTROL}
+    all_pieces = [*((special, 0.0) for special in special_types), *pieces]
+    piece_types = special_types | (types or {})
     # The numbers of fields are those of sentencepiece_model.proto. ModelProto has pieces (1), trainer_spec (2) and
     # normalizer_spec (3).
     model = b""
     for piece, score in all_pieces:
-      kind = all_kinds.get(piece, 1)
-      model += _encode_field(1, _encode_field(1, piece) + _encode_field(2, score) + _encode_field(3, kind))
-    # trainer_spec: model_type unigram, vocab_size, unk_id, bos_id, eos_id, pad_id.
-    trainer = {3: 1, 4: len(all_pieces), 40: 1, 41: -1, 42: -1, 43: 0}
-    if 6 in all_kinds.values():
-      trainer[35] = 1  # byte_fallback
-    model += _encode_field(2, b"".join(_encode_field(number, value) for number, value in trainer.items()))
+      piece_type = piece_types.get(piece, _NORMAL)
+      model += _encode_field(1, _encode_field(1, piece) + _encode_field(2, score) + _encode_field(3, piece_type))
+    # model_type unigram (1), vocab_size, unk_id, bos_id, eos_id and pad_id.
+    trainer_spec = {3: 1, 4: len(all_pieces), 40: 1, 41: -1, 42: -1, 43: 0}
+    if _BYTE in piece_types.values():
+      trainer_spec[35] = 1  # byte_fallback
+    model += _encode_field(2, b"".join(_encode_field(number, value) for number, value in trainer_spec.items()))
     model += _encode_field(3, _encode_field(1, "identity"))
     path = tmp_path / f"hand_made_{hashlib.sha256(model).hexdigest()[:8]}.model"
     path.write_bytes(model)

@@ -34,7 +34,7 @@ def script_flags(task_name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def parsed_flags(*argv: str) -> Iterator[None]:
-  """A context in which the flags have the values of a command line. `script_flags` must have defined them."""
+  """A context in which the flags have the values of a command line. It must be inside a context of `script_flags`."""
   with flagsaver.flagsaver():
     flags.FLAGS.unparse_flags()
     flags.FLAGS(["script.py", *argv])
@@ -42,6 +42,6 @@ def parsed_flags(*argv: str) -> Iterator[None]:
 
 
 def run_script(task_name: str, *argv: str) -> None:
-  """Runs the script of a task with these flags. `script_flags` must have defined them."""
+  """Runs the script of a task with the flags `argv`, in a context of `script_flags`."""
   with parsed_flags(*argv):
     script.main(task_name)

@@ -1,4 +1,4 @@
-"""Writes small random weights in the forms in which people have pretrained weights.
+"""Writes small random weights in the formats of pretrained weights: Google's, Hugging Face's, and a run's checkpoint.
 
 The tests of Encoder.from_pretrained read them, and so do the examples in docs/.
 """
@@ -18,11 +18,11 @@ from albert.weights.checkpoints import CheckpointManager
 from tests.convert.files_of_weights import huggingface_tensors, write_huggingface
 from tests.golden.make_tiny_albert import random_weights
 
-STEP = 7
+STEP = 7  # of the checkpoint that `write_run` saves
 
 
 def small_config(vocabulary: str, **changes: object) -> ModelConfig:
-  """The config of a small model for the vocabulary in this file."""
+  """The config of a small model for the vocabulary in a SentencePiece file."""
   vocab_size = sentencepiece.SentencePieceProcessor(model_file=vocabulary).get_piece_size()
   sizes = {"vocab_size": vocab_size, "embedding_size": 8, "hidden_size": 24, "num_hidden_layers": 2,
            "num_attention_heads": 3, "intermediate_size": 40, "max_position_embeddings": 48}  # fmt: skip

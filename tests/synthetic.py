@@ -15,7 +15,7 @@ from albert.io.records import RecordWriter, encode_example
 from albert.tokenization.pieces import CLS_ID, MASK_ID, PAD_ID, SEP_ID
 
 SEQ_LENGTH = 16
-NUM_PREDICTIONS = 3  # masked_lm_positions of an example, with padding
+NUM_PREDICTIONS = 3  # length of an example's masked_lm_positions, with padding
 VOCAB_SIZE = 61
 
 TINY_MODEL = ModelConfig(
@@ -48,11 +48,11 @@ def example(number: int, rng: np.random.Generator, length: int = SEQ_LENGTH) -> 
   """Returns a pretraining example whose tokens encode its number, and whose masked tokens a model can learn.
 
   The last two tokens before the last [SEP] are the digits of its number in base VOCAB_SIZE. Each masked token equals
-  the token before it.
+  the token before it. So a token can be masked from position 2 (the one before it is not [CLS]) up to the digits.
   """
   num_tokens = int(rng.integers(length - 4, length + 1))
   is_token = np.arange(length) < num_tokens
-  ids = rng.integers(5, VOCAB_SIZE, length)
+  ids = rng.integers(MASK_ID + 1, VOCAB_SIZE, length)  # no special tokens
   positions = np.sort(rng.choice(np.arange(2, num_tokens - 3), NUM_PREDICTIONS, replace=False))
   ids[0], ids[num_tokens - 1] = CLS_ID, SEP_ID
   ids[positions] = ids[positions - 1]

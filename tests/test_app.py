@@ -69,6 +69,7 @@ def run_program(
   )
 
 
+# `code` is the exit code, and `line` the beginning of the only line on standard error ("" for no line).
 @pytest.mark.parametrize(
   ("body", "argv", "code", "line"),
   [
@@ -150,7 +151,7 @@ def test_closed_and_full_streams_give_at_most_one_line(body, shell, code, line):
 
 
 @pytest.mark.parametrize("flag", ["--help", "--version"])
-def test_help_to_a_full_disk_is_an_error_and_to_a_closed_pipe_is_none(flag):
+def test_help_to_a_full_disk_is_an_error_but_to_a_closed_pipe_is_not(flag):
   assert run_program("pass", flag, shell=">/dev/full").stderr.startswith(DISK_FULL)
   result = run_program("pass", flag, shell="| true; exit ${PIPESTATUS[0]}")
   # 141 = 128 + SIGPIPE, if `true` ends before the text is written.
@@ -158,7 +159,7 @@ def test_help_to_a_full_disk_is_an_error_and_to_a_closed_pipe_is_none(flag):
   assert result.stderr == ""
 
 
-def test_a_file_never_gets_the_number_of_a_closed_stream(tmp_path: Path):
+def test_a_file_never_gets_the_descriptor_of_a_closed_stream(tmp_path: Path):
   """Messages to the stream would otherwise be written to the file."""
   body = f"""
     file = open({str(tmp_path / "file")!r}, "wb", buffering=0)
@@ -174,7 +175,7 @@ STOPPED = "stopped by SIGTERM\n"
 
 
 @pytest.mark.parametrize(
-  ("body", "code", "lines"),
+  ("body", "code", "message"),
   [
     ("os.kill(os.getpid(), 15); time.sleep(9)", 143, STOPPED),
     ("os.kill(os.getpid(), 2); time.sleep(9)", 130, "stopped by SIGINT\n"),
@@ -201,10 +202,10 @@ STOPPED = "stopped by SIGTERM\n"
     ),
   ],
 )
-def test_a_signal_ends_a_command_with_one_line_at_any_time(body, code, lines, tmp_path):
+def test_a_signal_ends_a_command_with_one_line_at_any_time(body, code, message, tmp_path):
   (tmp_path / "interrupts_itself.py").write_text("import os, time; os.kill(os.getpid(), 15); time.sleep(9)")
   result = run_program(body, environment={"MODULES": str(tmp_path)}, timeout=8)
-  assert (result.returncode, result.stdout, result.stderr) == (code, "", lines)
+  assert (result.returncode, result.stdout, result.stderr) == (code, "", message)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""albert.encode gives the same embeddings as a model that is exported for them."""
+"""albert.encode gives the same embeddings as an exported model of embeddings."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def exported(directory: str) -> dict[str, np.ndarray]:
-  """The answers of the exported form for TEXTS."""
+def exported_embeddings(directory: str) -> dict[str, np.ndarray]:
+  """Pooling -> the exported model's embeddings of TEXTS, [texts, hidden]."""
   checkpoint = open_checkpoint(f"{directory}/model.ckpt-best")
   model = ServedEmbeddings(checkpoint, select_form(checkpoint, "embeddings", {}).settings)
   answers = model.answer_texts(**{model.fields[0].name: tf.constant(TEXTS)})
@@ -45,12 +45,12 @@ def exported(directory: str) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("pooling", ["mean", "pooled"])
 @pytest.mark.parametrize("batch_size", [2, 32])
-def test_embeddings_equal_those_of_the_exported_model(directory, exported, pooling, batch_size):
+def test_embeddings_equal_those_of_the_exported_model(directory, exported_embeddings, pooling, batch_size):
   embeddings = albert.encode(TEXTS, directory, pooling=pooling, batch_size=batch_size)
   assert embeddings.dtype == np.float32
   assert embeddings.shape == (len(TEXTS), HIDDEN_SIZE)
-  np.testing.assert_allclose(embeddings, exported[pooling], atol=2e-6)
-  assert np.abs(embeddings[0] - embeddings[4]).max() > 1e-2
+  np.testing.assert_allclose(embeddings, exported_embeddings[pooling], atol=2e-6)
+  assert np.abs(embeddings[0] - embeddings[4]).max() > 1e-2  # two short texts differ
 
 
 def test_an_encoder_in_memory_gives_the_embeddings_of_its_directory(directory):
@@ -59,9 +59,9 @@ def test_an_encoder_in_memory_gives_the_embeddings_of_its_directory(directory):
   np.testing.assert_array_equal(embeddings, albert.encode(TEXTS, directory))
   np.testing.assert_array_equal(embeddings, albert.encode(TEXTS, Path(directory)))
   assert albert.encode([], encoder, tokenizer=tokenizer).shape == (0, HIDDEN_SIZE)
-  of_short_texts = albert.encode([TEXTS[1], TEXTS[1]], encoder, tokenizer=tokenizer, max_length=5)
-  np.testing.assert_allclose(of_short_texts[0], of_short_texts[1], atol=1e-6)
-  assert np.abs(of_short_texts[0] - embeddings[1]).max() > 1e-3
+  of_truncated_texts = albert.encode([TEXTS[1], TEXTS[1]], encoder, tokenizer=tokenizer, max_length=5)
+  np.testing.assert_allclose(of_truncated_texts[0], of_truncated_texts[1], atol=1e-6)
+  assert np.abs(of_truncated_texts[0] - embeddings[1]).max() > 1e-3
 
 
 def test_bad_arguments_are_refused(tmp_path: Path, directory, spm_model):

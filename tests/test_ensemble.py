@@ -75,10 +75,10 @@ def test_runs_of_different_tasks_are_refused(tmp_path: Path, config: dict[str, A
 def test_a_run_without_predictions_is_named_with_the_command_that_makes_them(
   tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-  runs = [write_run(tmp_path / name, 0.5) for name in "ab"]
+  runs = [write_run(tmp_path / name, 0.5) for name in ("a", "b")]
   (tmp_path / "b" / "predictions_test.tsv").unlink()
   beginning = rf"--inputs: {runs[1]} has no predictions_test\.tsv, which {runs[0]} has: "
-  retrain = "its checkpoints are deleted, so delete it and train it again with --do_p"
+  retrain = "its checkpoints are deleted, so delete it and train it again with --do_predict"
   with pytest.raises(UserError, match=beginning + retrain):
     ensemble_runs(runs, str(tmp_path / "out"))
   (tmp_path / "b" / "checkpoints" / "step-8").mkdir(parents=True)
@@ -102,9 +102,9 @@ def test_directories_that_cannot_be_averaged_are_refused(tmp_path: Path) -> None
     ensemble_runs([run], str(tmp_path / "out"))
   with pytest.raises(UserError, match=r"no_run is not the output_dir of a run \(it has no config\.json\)"):
     ensemble_runs([run, str(tmp_path / "no_run")], str(tmp_path / "out"))
-  pretraining = [write_run(tmp_path / name, 0.5, {"task": "pretraining"}) for name in "bc"]
+  pretraining_runs = [write_run(tmp_path / name, 0.5, {"task": "pretraining"}) for name in ("b", "c")]
   with pytest.raises(UserError, match="is a run of 'pretraining', whose predictions cannot be averaged"):
-    ensemble_runs(pretraining, str(tmp_path / "out"))
+    ensemble_runs(pretraining_runs, str(tmp_path / "out"))
 
 
 @pytest.mark.parametrize(

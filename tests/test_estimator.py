@@ -26,7 +26,7 @@ from tests.synthetic import TINY_MODEL
 pytestmark = pytest.mark.usefixtures("all_steps_eager")
 
 TEXTS = [sentence for document in english_like_documents(6, seed=4) for sentence in document][:20]
-KINDS = [index % 2 for index in range(len(TEXTS))]  # the labels
+LABELS = [index % 2 for index in range(len(TEXTS))]  # in the column "kind"
 NUM_TRAIN = 14  # the other texts are for evaluation
 
 
@@ -51,18 +51,18 @@ def settings(spm_model: str) -> dict[str, Any]:
 
 
 def saved_weights(output_dir: str | Path, step: int = 4) -> dict[str, np.ndarray]:
-  """Name -> array, for all weights in a checkpoint of a run."""
+  """Name -> array, for all variables in a checkpoint of a run."""
   reader = tf.train.load_checkpoint(f"{output_dir}/checkpoints/step-{step}/weights")
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def train_frame() -> pandas.DataFrame:
-  return pandas.DataFrame({"comment": TEXTS[:NUM_TRAIN], "kind": KINDS[:NUM_TRAIN], "unused": None})
+  return pandas.DataFrame({"comment": TEXTS[:NUM_TRAIN], "kind": LABELS[:NUM_TRAIN], "unused": None})
 
 
 def classification(**changes: Any) -> tasks.Classification:
   """A task on a frame and a dict of columns. `changes` replaces some of the arguments of Classification."""
-  held_out = {"comment": TEXTS[NUM_TRAIN:], "kind": np.array(KINDS[NUM_TRAIN:])}
+  held_out = {"comment": TEXTS[NUM_TRAIN:], "kind": np.array(LABELS[NUM_TRAIN:])}
   arguments: dict[str, Any] = {"train": train_frame(), "eval": held_out, "text": "comment", "label": "kind"}
   return tasks.Classification(**arguments | changes)
 
@@ -87,7 +87,7 @@ def write_csv(path: Path, rows: Sequence[Sequence[Any]]) -> str:
 def test_rows_in_memory_give_the_bits_and_metrics_of_the_same_rows_in_a_file(
   trained: Estimator, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-  rows = list(zip(TEXTS, KINDS, strict=True))
+  rows = list(zip(TEXTS, LABELS, strict=True))
   files = {
     "train": write_csv(tmp_path / "train.csv", rows[:NUM_TRAIN]),
     "eval": write_csv(tmp_path / "eval.csv", rows[NUM_TRAIN:]),
@@ -110,9 +110,9 @@ def test_predict_returns_the_rows_of_the_predictions_file_for_every_form_of_data
   answers = estimator.predict()
   lines = Path(run, "predictions_test.tsv").read_text().splitlines()
   assert lines[0].split("\t") == ["id", "prediction", "probability_0", "probability_1"]
-  for row, (line, answer) in enumerate(zip(lines[1:], answers, strict=True)):
-    probabilities = [f"{answer.probabilities[kind]:.9g}" for kind in (0, 1)]
-    assert line.split("\t") == [str(row), str(answer.label), *probabilities]
+  for row_number, (line, answer) in enumerate(zip(lines[1:], answers, strict=True)):
+    probabilities = [f"{answer.probabilities[label]:.9g}" for label in (0, 1)]
+    assert line.split("\t") == [str(row_number), str(answer.label), *probabilities]
     assert answer.label in (0, 1)
     assert answer.probability == max(answer.probabilities.values())
   frame = train_frame()[:5]
@@ -144,8 +144,8 @@ def test_train_continues_a_run_of_the_same_data_and_refuses_other_data(
   trained: Estimator, settings: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
   run = trained.config.output_dir
-  again = Estimator(classification(), output_dir=run, **settings)
-  assert again.train().step == 4
+  resumed = Estimator(classification(), output_dir=run, **settings)
+  assert resumed.train().step == 4
   assert "nothing to train" in capsys.readouterr().err
   changed_frame = train_frame()
   changed_frame.loc[3, "kind"] = 0
@@ -164,7 +164,7 @@ def test_from_run_opens_a_run_for_predictions(trained: Estimator) -> None:
 
 
 def test_eval_share_holds_out_rows_of_every_label() -> None:
-  rows = [{"text": text, "label": kind} for text, kind in zip(TEXTS, KINDS, strict=True)]
+  rows = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
   task = tasks.Classification(train=rows, eval_share=0.2)
   assert sorted(task.rows["dev"].columns["label"]) == [0, 0, 1, 1]
   assert sorted([*task.rows["dev"].row_numbers, *task.rows["train"].row_numbers]) == list(range(20))
@@ -172,8 +172,8 @@ def test_eval_share_holds_out_rows_of_every_label() -> None:
 
 
 def test_an_estimator_without_output_dir_uses_a_temporary_directory(trained: Estimator) -> None:
-  held_out = [{"text": text, "label": kind} for text, kind in zip(TEXTS[:4], KINDS[:4], strict=True)]
-  task = tasks.Classification(train=held_out, eval=held_out)
+  rows = [{"text": text, "label": label} for text, label in zip(TEXTS[:4], LABELS[:4], strict=True)]
+  task = tasks.Classification(train=rows, eval=rows)
   # The model and the vocabulary are found beside the weights.
   estimator = Estimator(task, init_checkpoint=trained.config.output_dir, max_seq_length=32, pad_to_max_length=True)
   directory = Path(estimator.config.output_dir)
@@ -208,9 +208,9 @@ BAD_DATA: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_DATA)
-def test_an_error_in_the_data_names_its_row_and_column(name: str, settings: dict[str, Any]) -> None:
-  changes, message = BAD_DATA[name]
+@pytest.mark.parametrize("case", BAD_DATA)
+def test_an_error_in_the_data_names_its_row_and_column(case: str, settings: dict[str, Any]) -> None:
+  changes, message = BAD_DATA[case]
   with pytest.raises(UserError, match=message):
     Estimator(classification(**{"eval_share": 0} | changes), **settings)
 

@@ -1,10 +1,11 @@
-"""The Estimator on the other tasks: data in memory give the results of the same data in files."""
+"""The Estimator on questions and in pretraining: data in memory give the results of the same data in files."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,8 @@ def assert_same_weights(output_dir: Path, other_output_dir: Path) -> None:
   """Compares the weights of two runs after step 2, bit by bit."""
   weights, other_weights = saved_weights(output_dir, 2), saved_weights(other_output_dir, 2)
   assert weights.keys() == other_weights.keys()
-  for name, value in weights.items():
-    assert value.tobytes() == other_weights[name].tobytes(), name
+  for name, weight in weights.items():
+    assert weight.tobytes() == other_weights[name].tobytes(), name
 
 
 def squad_rows(path: str) -> list[dict[str, Any]]:
@@ -60,6 +61,32 @@ def squad_rows(path: str) -> list[dict[str, Any]]:
   ]
 
 
+def train_on_rows_and_files(
+  make_task: Callable[..., tasks.TaskDefinition],
+  rows: Mapping[str, Any],
+  files: Mapping[str, Any],
+  tmp_path: Path,
+  **settings: Any,
+) -> tuple[Estimator, Estimator]:
+  """Trains a task on rows in memory and on files, and checks that both runs end with the same weights.
+
+  Args:
+    make_task: makes the task of the arguments `train`, `eval` and so on.
+    rows: these arguments, as rows in memory.
+    files: these arguments, as paths.
+    tmp_path: the output directories are its folders memory and files.
+    **settings: the settings of the training.
+
+  Returns:
+    The estimator trained on rows, and the one trained on files.
+  """
+  from_memory = Estimator(make_task(**rows), output_dir=tmp_path / "memory", **settings)
+  from_files = Estimator(make_task(**files), output_dir=tmp_path / "files", **settings)
+  assert from_memory.train().step == from_files.train().step == 2
+  assert_same_weights(tmp_path / "memory", tmp_path / "files")
+  return from_memory, from_files
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("version", [1, 2])
 def test_question_answering_on_rows_and_on_files(version: int, settings: dict[str, Any], tmp_path: Path) -> None:
@@ -68,40 +95,42 @@ def test_question_answering_on_rows_and_on_files(version: int, settings: dict[st
     split: write_made_up_squad(tmp_path / f"{split}.json", size, version_2=is_v2, seed=size, max_sentences=3)
     for split, size in (("train", 8), ("eval", 6))
   }
+
+  def make_task(**data: Any) -> tasks.QuestionAnswering:
+    return tasks.QuestionAnswering(**data, test=data["eval"], version_2_with_negative=is_v2)
+
   lengths = {"max_seq_length": 48, "max_query_length": 12, "doc_stride": 16}
   rows = {split: squad_rows(path) for split, path in files.items()}
-  estimators = []
-  for name, data in (("memory", rows), ("files", files)):
-    task = tasks.QuestionAnswering(**data, test=data["eval"], version_2_with_negative=is_v2)  # type: ignore[arg-type]
-    estimators.append(Estimator(task, output_dir=tmp_path / name, **settings, **lengths))
-    assert estimators[-1].train().step == 2
-  from_memory, from_files = estimators
-  assert_same_weights(tmp_path / "memory", tmp_path / "files")
+  from_memory, from_files = train_on_rows_and_files(make_task, rows, files, tmp_path, **settings, **lengths)
   results = from_memory.evaluate()
   assert results == from_files.evaluate()
   assert 0 <= results["exact"] <= results["f1"] <= 100
   assert ("HasAns_f1" in results) == is_v2
 
+  # The answers are those in the predictions file, and are texts of the contexts.
   answers = from_memory.predict(rows["eval"])
-  written = json.loads((tmp_path / "memory" / "predictions_dev.json").read_text())
-  assert {row["id"]: answer.text for row, answer in zip(rows["eval"], answers, strict=True)} == written
+  answers_in_file = json.loads((tmp_path / "memory" / "predictions_dev.json").read_text())
+  assert {row["id"]: answer.text for row, answer in zip(rows["eval"], answers, strict=True)} == answers_in_file
   for row, answer in zip(rows["eval"], answers, strict=True):
     assert answer.text in row["context"]
     assert 0 < answer.probability <= 1
     assert answer.candidates[0]["probability"] == answer.probability
     assert (answer.null_odds is not None) == is_v2
+
+  # Every form of the questions gives the same answers, and so do the other run and the reopened one.
   columns = {name: [row[name] for row in rows["eval"]] for name in ("question", "context")}
   pairs = list(zip(columns["question"], columns["context"], strict=True))
   for data in (columns, pairs, files["eval"], json.loads(Path(files["eval"]).read_text())):
     assert [answer.text for answer in from_memory.predict(data)] == [answer.text for answer in answers]
   assert from_files.predict() == answers
-  assert json.loads((tmp_path / "files" / "predictions.json").read_text()) == written
+  assert json.loads((tmp_path / "files" / "predictions.json").read_text()) == answers_in_file
   assert Estimator.from_run(tmp_path / "memory").predict(rows["eval"][:1]) == answers[:1]
 
 
 def test_the_model_takes_its_vocab_size_from_the_vocabulary_or_the_shards(
   settings: dict[str, Any], tmp_path: Path
 ) -> None:
+  """The vocabulary's size is used where there is a vocabulary file, else the size in the shards' manifest."""
   sizes = {name: value for name, value in TINY_MODEL.to_dict().items() if name != "vocab_size"}
   (tmp_path / "model.json").write_text(json.dumps(sizes))
   rows = [("it is good", "yes"), ("it is bad", "no")]
@@ -114,8 +143,8 @@ def test_the_model_takes_its_vocab_size_from_the_vocabulary_or_the_shards(
   assert estimator.task.config.max_seq_length == TINY_MODEL.max_position_embeddings  # type: ignore[attr-defined]
   assert estimator.train().step == 2
   write_manifest(tmp_path, write_shards(tmp_path, [9]), [9], vocab_size=77)
-  short: dict[str, Any] = {"model": tmp_path / "model.json", "num_train_steps": 1, "train_batch_size": 4}
-  estimator = Estimator(tasks.Pretraining(tmp_path / "*.tfrecord"), **short)
+  one_step: dict[str, Any] = {"model": tmp_path / "model.json", "num_train_steps": 1, "train_batch_size": 4}
+  estimator = Estimator(tasks.Pretraining(tmp_path / "*.tfrecord"), **one_step)
   assert estimator.task.model_config.vocab_size == 77
   assert estimator.train().step == 1
 
@@ -154,17 +183,15 @@ def test_multiple_choice_on_rows_and_on_folders(settings: dict[str, Any], tmp_pa
   rows = {split: race_rows(path) for split, path in folders.items()}
   # In a row, the answer may be a letter or an index.
   rows["train"] = [row | {"answer": "ABCD".index(row["answer"])} for row in rows["train"]]
-  estimators = []
-  for name, data in (("memory", rows), ("files", folders)):
-    task = tasks.MultipleChoice(**data)  # type: ignore[arg-type]
-    estimators.append(Estimator(task, output_dir=tmp_path / name, max_seq_length=64, max_qa_length=24, **settings))
-    estimators[-1].train()
-  from_memory, from_files = estimators
-  assert_same_weights(tmp_path / "memory", tmp_path / "files")
+  lengths = {"max_seq_length": 64, "max_qa_length": 24}
+  from_memory, from_files = train_on_rows_and_files(
+    tasks.MultipleChoice, rows, folders, tmp_path, **settings, **lengths
+  )
   results = from_files.evaluate()
   assert from_memory.evaluate()["accuracy"] == results["accuracy"]
   assert results["accuracy"] == pytest.approx((results["middle_accuracy"] + results["high_accuracy"]) / 2)
 
+  # The accuracy of the predictions is that of the evaluation.
   questions = [{key: row[key] for key in ("article", "question", "options")} for row in rows["eval"]]
   answers = from_memory.predict(questions)
   num_right = sum("ABCD"[answer.index] == row["answer"] for row, answer in zip(rows["eval"], answers, strict=True))
@@ -173,6 +200,8 @@ def test_multiple_choice_on_rows_and_on_folders(settings: dict[str, Any], tmp_pa
     assert answer.option == question["options"][answer.index]
     assert math.fsum(answer.probabilities) == pytest.approx(1, abs=1e-6)
   assert from_memory.predict(folders["eval"]) == answers
+
+  # A question may have any number of options.
   (answer,) = from_memory.predict([questions[0] | {"options": questions[0]["options"][:2]}])
   assert len(answer.probabilities) == 2
   with pytest.raises(UserError, match=r"^the data to predict: row 0.*options"):
@@ -189,7 +218,7 @@ def test_pretraining_gives_weights_for_fine_tuning_and_embeddings(
   settings = {name: value for name, value in settings.items() if name != "from_scratch"}
   run = tmp_path / "run"
   estimator = Estimator(task, output_dir=run, **settings)
-  result = estimator.train()
+  result = estimator.train()  # pretraining starts from random weights by default
   assert [line["step"] for line in result.history] == [1, 2]
   assert result.metrics["masked_lm_loss"] > 0
   results = estimator.evaluate()
@@ -208,6 +237,7 @@ def test_pretraining_gives_weights_for_fine_tuning_and_embeddings(
   with pytest.raises(UserError, match=r"^the data to predict: row 1: has no \[MASK\]"):
     estimator.predict(["a [MASK]", "none"])
 
+  # The run's weights are a start for fine-tuning, and give embeddings.
   classification = tasks.Classification([("good", 1), ("bad", 0), ("fine", 1), ("poor", 0)], eval_share=0)
   fine_tuned = Estimator(classification, init_checkpoint=run, num_train_steps=1, train_batch_size=2, max_seq_length=16)
   assert fine_tuned.train().step == 1

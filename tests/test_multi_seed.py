@@ -27,15 +27,15 @@ from tests.tasks.squad.question_files import write_made_up_squad, write_squad
 # Most commands here must end before the first step; these flags keep a failing test short.
 TWO_STEPS = ["--train_batch_size=2", "--eval_batch_size=2", "--num_train_steps=2", "--num_warmup_steps=0"]
 TWO_STEPS += ["--eval_every_steps=0"]
-CUSTOM = ["--task_name=custom", "--text_columns=text"]
+CUSTOM_TASK = ["--task_name=custom", "--text_columns=text"]
 QUESTION = {"article": "nobody sold the letter.", "question": "who?", "options": ["nobody", "the captain"]}
 
 
 def finetuning_flags(spm_model: str) -> list[str]:
   """Flags of a small run of any fine-tuning script that starts from random weights."""
-  size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
-  model = [*TINY_MODEL_FLAGS, f"--vocab_size={size}", "--max_seq_length=32", "--num_processes=1"]
-  return ["--from_scratch", f"--spm_model_file={spm_model}", *model, *TWO_STEPS]
+  vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+  model_flags = [*TINY_MODEL_FLAGS, f"--vocab_size={vocab_size}", "--max_seq_length=32", "--num_processes=1"]
+  return ["--from_scratch", f"--spm_model_file={spm_model}", *model_flags, *TWO_STEPS]
 
 
 def write_lines(path: Path, *lines: str) -> str:
@@ -56,7 +56,7 @@ class BadCommand:
 
   Attributes:
     task: the task of the script.
-    prepare: writes files into a directory and returns the flags that name them. `{d}` in a flag is the directory.
+    prepare: writes files into a directory and returns the command's flags. `{d}` in a flag stands for the directory.
     message: pattern of the error message.
   """
 
@@ -70,7 +70,7 @@ def bad_classifier_command(*argv: str, message: str) -> BadCommand:
     train = write_lines(directory / "train.tsv", "text\tlabel", *["a good one\tyes", "a bad one\tno"] * 4)
     write_lines(directory / "other.tsv", "sentence\tlabel", "so so\tyes")
     write_lines(directory / "unknown.tsv", "text\tlabel", "so so\tmaybe")
-    return [*CUSTOM, f"--train_file={train}", *argv]
+    return [*CUSTOM_TASK, f"--train_file={train}", *argv]
 
   return BadCommand("classifier", prepare, message)
 
@@ -88,7 +88,7 @@ def bad_squad_command(*argv: str, message: str) -> BadCommand:
 def bad_race_command(*argv: str, message: str) -> BadCommand:
   def prepare(directory: Path) -> list[str]:
     train = write_json_lines(directory / "train.jsonl", *[QUESTION | {"answer": n % 2} for n in range(4)])
-    write_json_lines(directory / "far.jsonl", QUESTION | {"answer": "C"})
+    write_json_lines(directory / "far.jsonl", QUESTION | {"answer": "C"})  # QUESTION has two options, A and B
     write_json_lines(directory / "one.jsonl", QUESTION | {"options": ["a"]})
     return [f"--train_file={train}", "--max_qa_length=12", *argv]
 
@@ -99,10 +99,11 @@ def bad_pretraining_command(*argv: str, message: str) -> BadCommand:
   def prepare(directory: Path) -> list[str]:
     write_shards(directory / "train", [8])
     write_shards(directory / "heldout", [3, 3])
-    damaged = directory / "heldout" / "part-01.tfrecord"
-    content = bytearray(damaged.read_bytes())
-    content[len(content) // 2] ^= 4
-    damaged.write_bytes(bytes(content))
+    write_shards(directory / "long", [2], length=24)
+    shard = directory / "heldout" / "part-01.tfrecord"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 4  # one flipped bit damages the shard
+    shard.write_bytes(bytes(content))
     write_lines(directory / "lines.txt", "the [MASK] sold it", "nothing to fill")
     (directory / "latin.txt").write_bytes("caf\u00e9 [MASK]\n".encode("latin-1"))
     write_lines(directory / "blank.txt", "", " ")
@@ -168,22 +169,21 @@ BAD_COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_COMMANDS)
+@pytest.mark.parametrize("case", BAD_COMMANDS)
 def test_files_for_evaluation_and_prediction_are_checked_before_training(
-  tmp_path: Path, spm_model: str, monkeypatch: pytest.MonkeyPatch, name: str
+  tmp_path: Path, spm_model: str, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-  def fail(*unused: object) -> None:
+  def fail_in_training(*unused: object) -> None:
     raise AssertionError("training began")
 
-  monkeypatch.setattr(Trainer, "train", fail)
-  command = BAD_COMMANDS[name]
+  monkeypatch.setattr(Trainer, "train", fail_in_training)
+  command = BAD_COMMANDS[case]
   flags = [word.format(d=tmp_path) for word in command.prepare(tmp_path)]
   if command.task == "pretraining":
-    size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
-    write_shards(tmp_path / "long", [2], length=24)
     flags = [*TINY_MODEL_FLAGS, *TWO_STEPS, *flags]
     if "--do_predict" in flags:
-      flags += [f"--spm_model_file={spm_model}", f"--vocab_size={size}"]
+      vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+      flags += [f"--spm_model_file={spm_model}", f"--vocab_size={vocab_size}"]
   else:
     flags = [*finetuning_flags(spm_model), *flags]
   with script_flags(command.task), pytest.raises(UserError, match=command.message) as raised:
@@ -213,12 +213,12 @@ def write_task_files(task: str, directory: Path) -> list[str]:
     return ["--task_name=mrpc", f"--data_dir={directory}"]
   if task == "squad":
     train = write_made_up_squad(directory / "train.json", 6)
-    new = write_made_up_squad(directory / "new.json", 3, seed=4)
-    argv = [f"--train_file={train}", f"--eval_file={train}", f"--predict_file={new}"]
+    test = write_made_up_squad(directory / "test.json", 3, seed=4)
+    argv = [f"--train_file={train}", f"--eval_file={train}", f"--predict_file={test}"]
     return [*argv, "--max_query_length=12", "--doc_stride=8"]
   train = write_json_lines(directory / "train.jsonl", *[QUESTION | {"answer": n % 2} for n in range(4)])
-  new = write_json_lines(directory / "new.jsonl", QUESTION, QUESTION)
-  return [f"--train_file={train}", f"--eval_file={train}", f"--predict_file={new}", "--max_qa_length=12"]
+  test = write_json_lines(directory / "test.jsonl", QUESTION, QUESTION)
+  return [f"--train_file={train}", f"--eval_file={train}", f"--predict_file={test}", "--max_qa_length=12"]
 
 
 @pytest.mark.slow

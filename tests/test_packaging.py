@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("albert", "data_prep")
 CONSTRAINTS = sorted((ROOT / "constraints").glob("*.txt"))
 
-# Constraints file -> the extras whose packages it pins, in addition to those of every installation.
+# Constraints file -> the extras whose packages it pins. Except for docs.txt, it also pins those of every installation.
 EXTRAS_OF_PROFILE = {
   "default.txt": ("dev",),
   "tf215-tfa.txt": ("tfa", "dev"),
@@ -34,8 +34,8 @@ EXTRAS_OF_PROFILE = {
   "tpu.txt": ("tpu", "dev"),
   "docs.txt": ("docs",),
 }
-# This file pins only the packages of its extra, since the documentation is built without TensorFlow.
-DOCS = "docs.txt"
+# Pins only the packages of its extra, since the documentation is built without TensorFlow.
+DOCS_CONSTRAINTS = "docs.txt"
 
 # Distributions whose modules have another name.
 DISTRIBUTION_OF_IMPORT = {"absl": "absl-py", "google.protobuf": "protobuf", "sklearn": "scikit-learn"}
@@ -143,9 +143,9 @@ def test_constraints_pin_exactly_and_in_order(path: Path) -> None:
 @pytest.mark.parametrize("path", CONSTRAINTS, ids=lambda path: path.name)
 def test_constraints_satisfy_setup(path: Path) -> None:
   pins = _pins(path)
-  always = {str(requirement) for requirement in _requirements(())}
+  always_required = {str(requirement) for requirement in _requirements(())}
   for requirement in _requirements(EXTRAS_OF_PROFILE[path.name]):
-    if path.name == DOCS and str(requirement) in always:
+    if path.name == DOCS_CONSTRAINTS and str(requirement) in always_required:
       continue
     name = str(canonicalize_name(requirement.name))
     # In the TPU profile the same library has another name.
@@ -163,7 +163,7 @@ def test_tpu_profile_is_the_default_one_with_another_tensorflow() -> None:
 
 
 def test_documentation_profile_agrees_with_the_default_one() -> None:
-  default, docs = _pins(ROOT / "constraints/default.txt"), _pins(ROOT / "constraints" / DOCS)
+  default, docs = _pins(ROOT / "constraints/default.txt"), _pins(ROOT / "constraints" / DOCS_CONSTRAINTS)
   shared_names = docs.keys() & default.keys()
   assert shared_names >= {"absl-py", "msgspec", "numpy", "ruff"}
   for name in shared_names:
@@ -204,20 +204,20 @@ def test_every_command_has_a_console_command() -> None:
 
 
 def test_errors_that_say_pip_install_name_packages_and_ranges_of_an_extra() -> None:
-  """They cannot say "install albert-tf2[onnx]", since albert-tf2 itself is not on PyPI."""
+  """Error messages cannot say "install albert-tf2[onnx]", since albert-tf2 itself is not on PyPI."""
   extras = {line for lines in _setup_arguments()["extras_require"].values() for line in lines}
   for path in [*_python_files(*PACKAGES), *ROOT.glob("run_*.py")]:
     text = path.read_text(encoding="utf-8")
-    advice = re.findall(r"pip install ((?:'[^']+' ?)+)", text)
-    assert len(advice) == text.count("pip install")
-    assert set(re.findall(r"'([^']+)'", " ".join(advice))) <= extras
+    quoted_packages = re.findall(r"pip install ((?:'[^']+' ?)+)", text)
+    assert len(quoted_packages) == text.count("pip install")
+    assert set(re.findall(r"'([^']+)'", " ".join(quoted_packages))) <= extras
 
 
 @pytest.mark.parametrize("path", documents() + CONSTRAINTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_documents_name_only_extras_that_exist(path: Path) -> None:
   text = path.read_text(encoding="utf-8")
-  named = {name for names in re.findall(r"'(?:\.|albert-tf2)\[([\w,-]+)\]'", text) for name in names.split(",")}
-  assert named <= set(_setup_arguments()["extras_require"])
+  named_extras = {name for names in re.findall(r"'(?:\.|albert-tf2)\[([\w,-]+)\]'", text) for name in names.split(",")}
+  assert named_extras <= set(_setup_arguments()["extras_require"])
   assert "pip install albert-tf2" not in text.replace("`pip install albert-tf2` finds nothing", "")
 
 
@@ -247,8 +247,8 @@ def test_documents_name_only_files_and_make_targets_that_exist(path: Path) -> No
   targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
   # Code is fenced, indented, or between backquotes.
   code = "\n".join(re.findall(r"^```.*?^```|^ {4}[^\n]*|`[^`\n]+`", text, re.MULTILINE | re.DOTALL))
-  mentioned = set(re.findall(r"(?:^|[`&;$])\s*make ([a-z][a-z-]*)", code, re.MULTILINE))
-  assert mentioned <= targets
+  mentioned_targets = set(re.findall(r"(?:^|[`&;$])\s*make ([a-z][a-z-]*)", code, re.MULTILINE))
+  assert mentioned_targets <= targets
   prose = re.sub(r"^```.*?^```|`[^`\n]+`", "", text, flags=re.MULTILINE | re.DOTALL)
   links = [link for link in re.findall(r"\]\(([^)#\s]+)", prose) if "://" not in link]
   assert [link for link in links if not (path.parent / link).exists()] == []

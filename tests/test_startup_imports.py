@@ -11,18 +11,19 @@ import pytest
 
 from tests.fresh_interpreter import command_code, run_fresh
 
-# Words in braces are the paths of `inputs`; {new} is a directory that does not exist.
-TRAIN = ["--do_train", "--output_dir={new}"]
-CLASSIFIER = ["run_classifier.py", *TRAIN, "--task_name=custom", "--text_columns=text", "--from_scratch"]
-SQUAD = ["run_squad.py", *TRAIN, "--from_scratch"]
-RACE = ["run_race.py", *TRAIN, "--from_scratch"]
-PRETRAINING = ["run_pretraining.py", *TRAIN, "--input_file={shards}"]
+# Beginnings of the commands in REFUSED_COMMANDS. A name in braces stands for a path: {new} for a directory that does
+# not exist, the others for files of the fixture `input_paths`.
+TRAIN_FLAGS = ["--do_train", "--output_dir={new}"]
+CLASSIFIER = ["run_classifier.py", *TRAIN_FLAGS, "--task_name=custom", "--text_columns=text", "--from_scratch"]
+SQUAD = ["run_squad.py", *TRAIN_FLAGS, "--from_scratch"]
+RACE = ["run_race.py", *TRAIN_FLAGS, "--from_scratch"]
+PRETRAINING = ["run_pretraining.py", *TRAIN_FLAGS, "--input_file={shards}"]
 EXPORT = ["-m", "albert.export", "--output_dir={new}"]
 CONVERT = ["-m", "albert.convert", "--output_dir={new}", "--format=tf1"]
 PREPARE = ["-m", "data_prep.create_pretraining_data", "--output_dir={new}", "--max_seq_length=32"]
 
-# Command -> the error that it ends with.
-REFUSED = [
+# Commands, and the beginning of the error that each ends with.
+REFUSED_COMMANDS = [
   ([*PRETRAINING, "--learning_rate=0"], "flag --learning_rate=0: must be"),
   ([*PRETRAINING, "--lerning_rate=1"], "Unknown command line flag 'lerning_rate'. Did you mean: learning_rate ?"),
   (
@@ -74,8 +75,8 @@ REFUSED = [
   ([*PREPARE, "--input_file={texts}", "--spm_model_file=absent"], "absent: cannot read it"),
   ([*PRETRAINING, "--spm_model_file={spm}", "--do_eval"], "evaluation needs --eval_input_file"),
 ]
-# Those that `make test` runs. All of them take half a minute.
-_FAST = (
+# Ids of the commands that `make test` runs. Running every command of REFUSED_COMMANDS takes half a minute.
+_IDS_IN_MAKE_TEST = (
   "run_pretraining.py---input_file=absent*",
   "run_classifier.py---train_file=absent",
   "albert.export---checkpoint=absent",
@@ -89,7 +90,7 @@ def refusal_id(command: list[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> dict[str, str]:
+def input_paths(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> dict[str, str]:
   """Paths of small files, by their names in the commands above."""
   directory = tmp_path_factory.mktemp("inputs")
   (directory / "texts.tsv").write_text("text\tlabel\nfine\tgood\npoor\tbad\n")
@@ -109,16 +110,16 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> dict[str
     pytest.param(
       command,
       error,
-      marks=() if refusal_id(command) in _FAST else pytest.mark.thorough,
+      marks=() if refusal_id(command) in _IDS_IN_MAKE_TEST else pytest.mark.thorough,
       id=refusal_id(command),
     )
-    for command, error in REFUSED
+    for command, error in REFUSED_COMMANDS
   ],
 )
 def test_flags_and_files_are_refused_without_tensorflow(
-  command: list[str], error: str, inputs: dict[str, str], tmp_path: Path
+  command: list[str], error: str, input_paths: dict[str, str], tmp_path: Path
 ) -> None:
-  paths = inputs | {"new": str(tmp_path / "new")}
+  paths = input_paths | {"new": str(tmp_path / "new")}
   process, modules = run_fresh(command_code([word.format(**paths) for word in command]), tmp_path)
   assert process.returncode == 2, process.stderr
   assert process.stderr.splitlines()[-1].startswith(f"error: {error.format(**paths)}")
@@ -126,8 +127,8 @@ def test_flags_and_files_are_refused_without_tensorflow(
   assert not (tmp_path / "new").exists()
 
 
-# Libraries that no training and no answer of an exported model needs.
-UNUSED = {"keras", "sklearn", "scipy", "pandas", "h5py", "PIL", "pyarrow", "matplotlib", "tensorflow_text"}
+# Libraries that neither training nor the predictions of an exported model need.
+UNUSED_LIBRARIES = {"keras", "sklearn", "scipy", "pandas", "h5py", "PIL", "pyarrow", "matplotlib", "tensorflow_text"}
 
 
 def run_after_startup(code: str, directory: Path, **environment: str) -> tuple[str, set[str]]:
@@ -152,7 +153,7 @@ print(gc.isenabled())
     tmp_path,
   )
   assert {"tensorflow", "tf_keras", "albert.tasks.race.task"} <= modules
-  assert not UNUSED & modules
+  assert not UNUSED_LIBRARIES & modules
   assert output == "True"
 
 
@@ -168,7 +169,7 @@ print(op_def_registry.get("SentencepieceTokenizeOp").name)
     tmp_path,
   )
   assert "tensorflow" in modules
-  assert not (UNUSED | {"tf_keras", "albert.models"}) & modules
+  assert not (UNUSED_LIBRARIES | {"tf_keras", "albert.models"}) & modules
   assert output == "SentencepieceTokenizeOp"
 
 
@@ -182,17 +183,19 @@ def is_importable():
     return True
   except ModuleNotFoundError:
     return False
-with startup.quick_imports("json.absent"):
+with startup.quick_imports("json.absent"):  # an additional module to hide
   print(is_importable(), gc.isenabled(), "json.absent" in sys.modules)
 print(is_importable(), gc.isenabled(), "json.absent" in sys.modules)
 startup._State.has_begun = False
 with startup.quick_imports("json.absent"):
   print(gc.isenabled(), "json.absent" in sys.modules)
 """
-  assert run_after_startup(code, tmp_path)[0] == "False False True\nTrue True False\nTrue False"
+  output, _ = run_after_startup(code, tmp_path)
+  assert output == "False False True\nTrue True False\nTrue False"
 
 
 @pytest.mark.parametrize(("environment", "used"), [({}, "1"), ({"TF_USE_LEGACY_KERAS": "0"}, "0")])
 def test_the_users_choice_of_keras_is_kept(environment: dict[str, str], used: str, tmp_path: Path) -> None:
   code = "import os\nprint(os.environ['TF_USE_LEGACY_KERAS'])"
-  assert run_after_startup(code, tmp_path, **environment)[0] == used
+  output, _ = run_after_startup(code, tmp_path, **environment)
+  assert output == used

@@ -96,22 +96,22 @@ assert not {"tensorflow", "numpy", "sentencepiece"} & set(sys.modules)
   assert result.stdout.split() == sorted(console_commands())
 
 
-@pytest.mark.parametrize("name", thorough_except(["albert-classify"], console_commands()))
-def test_help_and_version_name_the_command(name: str, installation: Installation, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command_name", thorough_except(["albert-classify"], console_commands()))
+def test_help_and_version_name_the_command(command_name: str, installation: Installation, tmp_path: Path) -> None:
   (version,) = re.findall(r'VERSION = "(.*)"', (ROOT / "albert" / "version.py").read_text())
-  assert installation.run(name, "--version", cwd=tmp_path).stdout == f"albert-tf2 {version}\n"
-  help_text = installation.run(name, "--help", cwd=tmp_path).stdout
-  assert help_text.startswith(f"usage: {name} --flag=value ...\n")
+  assert installation.run(command_name, "--version", cwd=tmp_path).stdout == f"albert-tf2 {version}\n"
+  help_text = installation.run(command_name, "--help", cwd=tmp_path).stdout
+  assert help_text.startswith(f"usage: {command_name} --flag=value ...\n")
   assert re.search(r"^  --(\[no\])?\w+", help_text, re.MULTILINE)
   # The examples in the text use the name of the installed command, too.
   assert not re.search(r"python run_", help_text)
 
 
-@pytest.mark.parametrize("name", ["configs/pretraining_demo.json", "pretraining_demo"])
-def test_recipes_are_found_in_any_directory(name: str, installation: Installation, tmp_path: Path) -> None:
+@pytest.mark.parametrize("recipe_name", ["configs/pretraining_demo.json", "pretraining_demo"])
+def test_recipes_are_found_in_any_directory(recipe_name: str, installation: Installation, tmp_path: Path) -> None:
   code = f"""
 from albert.config import recipes
-recipe = recipes.read_recipe({name!r}, "pretraining")
+recipe = recipes.read_recipe({recipe_name!r}, "pretraining")
 print(recipe.path, recipe.sections["optimizer"]["learning_rate"])
 """
   result = installation.run("python", "-c", code, cwd=tmp_path)
@@ -127,6 +127,7 @@ def test_a_command_reports_that_another_distribution_has_replaced_the_package(
   for path in (installation.library / "albert").iterdir():
     (package / path.name).symlink_to(path)
   init = package / "__init__.py"
+  # The __init__.py of the other distribution, or none after that distribution was uninstalled.
   for content in ('__version__ = "1.68.0"\n', None):
     init.unlink()
     if content:
@@ -138,7 +139,7 @@ def test_a_command_reports_that_another_distribution_has_replaced_the_package(
 
 
 @pytest.mark.slow
-def test_text_to_answers_in_an_empty_directory(installation: Installation, tmp_path: Path) -> None:
+def test_installed_commands_go_from_text_to_answers(installation: Installation, tmp_path: Path) -> None:
   def run(*words: str) -> str:
     result = installation.run(*words, cwd=tmp_path)
     assert result.returncode == 0, result.stderr

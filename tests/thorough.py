@@ -9,10 +9,10 @@ import pytest
 
 
 def thorough_except(fast: Collection[Any], cases: Iterable[Any]) -> list[Any]:
-  """Marks all cases as thorough except those that are fast.
+  """Marks all cases as thorough, except those that `make test` is to run.
 
   Args:
-    fast: the cases that stay without a marker. Each must be one of `cases`.
+    fast: the cases that `make test` runs. Each must be one of `cases`.
     cases: the values of one parameter, or tuples of the values of several parameters.
 
   Returns:

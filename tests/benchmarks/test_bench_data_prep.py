@@ -31,20 +31,22 @@ def test_measured_frequencies_are_near_the_expected_ones(corpus_file: str, spm_m
     "--dupe_factor=10",
     "--statistics",
   )
-  measured, expected = {}, {}
-  for line in printed.splitlines()[2:]:
-    name, measured_text, expected_text, _ = line.rsplit(maxsplit=3)
-    measured[name.strip()], expected[name.strip()] = float(measured_text), float(expected_text)
-  assert expected["n = 1: share of n-grams as drawn"] == pytest.approx(6 / 11, abs=1e-5)
-  for name, frequency in measured.items():
+  measured_frequencies, expected_frequencies = {}, {}
+  for line in printed.splitlines()[2:]:  # without the line about the text and the header
+    name, measured, expected, _ = line.rsplit(maxsplit=3)
+    measured_frequencies[name.strip()], expected_frequencies[name.strip()] = float(measured), float(expected)
+  # p(n) ~ 1/n for n <= 3, so p(1) = 1 / (1 + 1/2 + 1/3).
+  assert expected_frequencies["n = 1: share of n-grams as drawn"] == pytest.approx(6 / 11, abs=1e-5)
+  for name, frequency in measured_frequencies.items():
     if "after limits" not in name:
-      assert frequency == pytest.approx(expected[name], rel=0.05), name
+      assert frequency == pytest.approx(expected_frequencies[name], rel=0.05), name
 
 
 def test_the_profile_divides_the_time_among_all_stages(corpus_file: str, spm_model: str) -> None:
   printed = output_of_benchmark(
     f"--input_file={corpus_file}", f"--spm_model_file={spm_model}", "--max_seq_length=64", "--profile"
   )
+  # The name of a stage takes 38 characters. Its share is the last number of the line.
   shares = {line[:38].strip(): float(line.split()[-1].rstrip("%")) for line in printed.splitlines()[1:]}
   assert set(shares) > {"SentencePiece", "masking", "serialization"}
   assert all(share >= 0 for share in shares.values())
@@ -53,7 +55,7 @@ def test_the_profile_divides_the_time_among_all_stages(corpus_file: str, spm_mod
 
 @pytest.mark.slow
 def test_sorting_opens_and_reads_each_file_a_few_times() -> None:
-  """Both numbers of files are greater than the number that a process reads at the same time, so files are merged."""
+  """400 and 800 spill files are more than a process reads at the same time, so they are merged in one pass before."""
   printed = output_of_benchmark("--sorting=400,800")
   rows = [dict(zip(printed.splitlines()[0].split(), line.split(), strict=True)) for line in printed.splitlines()[1:]]
   assert [(row["spills"], row["examples"], row["passes"]) for row in rows] == [

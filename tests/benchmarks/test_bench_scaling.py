@@ -19,6 +19,7 @@ def test_the_table_has_a_row_for_each_point(tmp_path: Path) -> None:
   (table,) = tmp_path.glob("scaling_*.md")
   assert table.read_text() == result.stdout
   rows = [line.split(" | ") for line in result.stdout.splitlines() if " x " in line and line.startswith("| ")]
+  # The varied quantity, batch x length, and whether activations are stored or recomputed. The first row is the header.
   points = [(row[0], row[1], row[3]) for row in rows[1:]]
   assert points == [
     ("| length", "4 x 16", "stored"),

@@ -124,7 +124,7 @@ def argument_indices(lowered: Step) -> dict[str, int]:
   ],
 )
 def test_the_lowered_step_changes_the_variables_as_a_training_run_does(tmp_path, options):
-  """Both run on a CPU, with the same weights and batch.
+  """The lowered step and the training run's step get the same weights and batch, and are executed on a CPU.
 
   The lowered step takes the values of all variables as arguments, and returns the new ones.
   """
@@ -132,35 +132,35 @@ def test_the_lowered_step_changes_the_variables_as_a_training_run_does(tmp_path,
   trainer = make_run_trainer(lowered, options.get("gradient_accumulation_steps", 1))
   indices = argument_indices(lowered)
   assert set(indices) == set(trainer.state())
-  before = [np.zeros(variable.shape, variable.dtype.as_numpy_dtype) for variable in lowered.variables]
+  old_values = [np.zeros(variable.shape, variable.dtype.as_numpy_dtype) for variable in lowered.variables]
   for name, variable in trainer.state().items():
-    before[indices[name]] = variable.numpy()
+    old_values[indices[name]] = variable.numpy()
   rng = np.random.default_rng(0)
   specs = batch_specs(lowered.data, 4)
   batch = {name: tf.constant(rng.integers(0, 2, spec.shape), spec.dtype) for name, spec in specs.items()}
 
   trainer.strategy.run(tf.function(trainer.replica_step), args=(batch,))
   lowered_function = tf.function(lambda values: lowered(values, batch, tf.constant(0), 1))
-  after = lowered_function([tf.constant(value) for value in before])
+  new_values = lowered_function([tf.constant(value) for value in old_values])
   for name, variable in trainer.state().items():
     index = indices[name]
-    change = np.abs(variable.numpy() - before[index]).max()
+    change = np.abs(variable.numpy() - old_values[index]).max()
     assert change > 0, name
-    np.testing.assert_allclose(after[index], variable.numpy(), rtol=1e-5, atol=1e-3 * change, err_msg=name)
+    np.testing.assert_allclose(new_values[index], variable.numpy(), rtol=1e-5, atol=1e-3 * change, err_msg=name)
 
 
-LIMIT = 15.75  # GiB of a core that programs can use
+LIMIT_GIB = 15.75  # GiB of a core that programs can use
 
 
-def made_up_trial(batch: int, fixed: float, per_sequence: float) -> dict[str, Any]:
-  """Returns the compiler's result for a program that takes `fixed` + batch * `per_sequence` GiB.
+def made_up_trial(batch: int, fixed_gib: float, gib_per_sequence: float) -> dict[str, Any]:
+  """Returns the compiler's result for a program that takes `fixed_gib` + batch * `gib_per_sequence` GiB.
 
   60% of the fixed part are variables. A sequence takes 2 TFLOP and 5 GB of transfers.
   """
-  used = int((fixed + batch * per_sequence) * GIB)
-  if used > LIMIT * GIB:
-    return {"needs": used, "limit": int(LIMIT * GIB), "seconds": 1.0}
-  variables = int(0.6 * fixed * GIB)
+  used = int((fixed_gib + batch * gib_per_sequence) * GIB)
+  if used > LIMIT_GIB * GIB:
+    return {"needs": used, "limit": int(LIMIT_GIB * GIB), "seconds": 1.0}
+  variables = int(0.6 * fixed_gib * GIB)
   return {"argument": variables, "output": variables, "alias": variables, "temporary": used - variables, "code": 0,
           "flops": 2e12 * batch, "bytes_accessed": 5e9 * batch, "seconds": 1.0}  # fmt: skip
 
@@ -169,29 +169,31 @@ def largest_fitting_batch(trials: dict[int, Any]) -> int | None:
   return max((batch for batch, trial in trials.items() if search.fits(trial)), default=None)
 
 
-@pytest.mark.parametrize(("fixed", "per_sequence"), [(0.2, 0.21), (5.0, 0.9), (9.0, 0.004), (14.0, 1.8), (1.0, 0.0001)])
-@pytest.mark.parametrize("first", [1, 30, 700])
-def test_the_search_finds_the_limit_in_few_compilations(fixed, per_sequence, first):
+@pytest.mark.parametrize(
+  ("fixed_gib", "gib_per_sequence"), [(0.2, 0.21), (5.0, 0.9), (9.0, 0.004), (14.0, 1.8), (1.0, 0.0001)]
+)
+@pytest.mark.parametrize("first_batch", [1, 30, 700])
+def test_the_search_finds_the_limit_in_few_compilations(fixed_gib, gib_per_sequence, first_batch):
   trials: dict[int, Any] = {}
-  while (batch := search.next_batch(trials, 16 * GIB, first)) is not None:
+  while (batch := search.next_batch(trials, hbm=16 * GIB, first=first_batch)) is not None:
     assert batch not in trials
-    trials[batch] = made_up_trial(batch, fixed, per_sequence)
-  expected = max((batch for batch in search.GRID if fixed + batch * per_sequence <= LIMIT), default=None)
+    trials[batch] = made_up_trial(batch, fixed_gib, gib_per_sequence)
+  expected = max((batch for batch in search.GRID if fixed_gib + batch * gib_per_sequence <= LIMIT_GIB), default=None)
   assert largest_fitting_batch(trials) == expected
   assert len(trials) <= 7
 
 
 def test_the_search_ends_if_a_batch_of_one_does_not_fit():
   trials = {1: made_up_trial(1, 20.0, 1.0)}
-  assert search.next_batch(trials, 16 * GIB, 1) is None
+  assert search.next_batch(trials, hbm=16 * GIB, first=1) is None
 
 
 def test_batches_are_multiples_of_the_accumulation_steps():
   trials: dict[int, Any] = {}
-  while (batch := search.next_batch(trials, 16 * GIB, 5, 4)) is not None:
+  while (batch := search.next_batch(trials, hbm=16 * GIB, first=5, multiple=4)) is not None:
     trials[batch] = made_up_trial(batch, 1.0, 0.6)
   assert all(batch % 4 == 0 for batch in trials)
-  assert largest_fitting_batch(trials) == 24
+  assert largest_fitting_batch(trials) == 24  # (15.75 - 1.0) / 0.6 = 24.6
 
 
 def table_row(program: Program, trials: dict[int, Any]) -> dict[str, str]:
@@ -203,11 +205,13 @@ def table_row(program: Program, trials: dict[int, Any]) -> dict[str, str]:
 
 
 def test_the_table_has_memory_operations_and_roofline():
+  # They take 1.0 + 24 * 0.6 = 15.4 GiB and 1.0 + 32 * 0.6 = 20.2 GiB.
   trials = {24: made_up_trial(24, 1.0, 0.6), 32: made_up_trial(32, 1.0, 0.6)}
   row = table_row(make_program("pretraining", recompute_grad=True), trials)
   assert row["step"] == "pretraining, recompute_grad"
   assert (row["largest batch per core"], row["does not fit"]) == ("24", "32 (20.2 GiB)")
   assert (row["HBM GiB"], row["variables"], row["GFLOP per sequence"]) == ("15.40", "0.60", "2000")
+  # A core of a v3 has a peak of 61.5 TFLOP/s.
   assert float(row["roofline ms per step"]) == pytest.approx(24 * 2e12 / 61.5e12 * 1e3, abs=1)
   assert row["bound by"] == "matrices"
 
@@ -244,7 +248,7 @@ def test_every_step_can_be_lowered_with_products_in_bfloat16(tmp_path, step):
   assert sum("bf16" in line for line in products) > 20 * MODEL.num_hidden_layers
   assert "xf64>" not in text
   assert text.count('"stablehlo.all_reduce"') > len(lowered.trainer.weights)
-  assert "dense<[[0, 1, 2, 3, 4, 5, 6, 7]]>" in text
+  assert "dense<[[0, 1, 2, 3, 4, 5, 6, 7]]>" in text  # all-reduces are over all eight cores
 
 
 @needs_tpu_profile
@@ -264,7 +268,7 @@ def test_every_option_changes_the_lowered_step(tmp_path, options):
 
 @needs_tpu_profile
 def test_gradient_checkpointing_takes_less_memory_and_more_operations(tmp_path):
-  """The compiler could detect that the forward pass is computed twice, and remove one computation. It must not."""
+  """The compiler must not detect that the forward pass is computed twice, and remove one of the computations."""
   deep_model = dataclasses.replace(MODEL, num_hidden_layers=6)
   compiler = Worker("benchmarks.tpu.compiler")
   trials = []

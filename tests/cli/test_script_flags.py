@@ -10,7 +10,7 @@ from tests.script_flags import parsed_flags, script_flags
 
 
 @pytest.mark.parametrize("task_name", TASKS)
-@pytest.mark.parametrize("name", ["seed", "random_seed"])
-def test_seed_and_random_seed_are_one_flag(task_name: str, name: str) -> None:
-  with script_flags(task_name), parsed_flags(f"--{name}=7"):
+@pytest.mark.parametrize("flag_name", ["seed", "random_seed"])
+def test_seed_and_random_seed_are_one_flag(task_name: str, flag_name: str) -> None:
+  with script_flags(task_name), parsed_flags(f"--{flag_name}=7"):
     assert given_flags(task_name) == {"seed": 7}

@@ -33,7 +33,7 @@ def test_a_recipe_is_valid_in_every_section(path: Path):
   assert set(recipe) <= {"task", "weights", "model", "optimizer", "train", "data"}
   if "weights" in recipe:
     assert recipe["weights"]["other_recipe"] in config_names()
-  entry = registry.TASKS[recipe["task"]]
+  registered_task = registry.TASKS[recipe["task"]]
   model = recipe["model"]
   if isinstance(model, str):
     named_model(model)
@@ -41,7 +41,7 @@ def test_a_recipe_is_valid_in_every_section(path: Path):
     from_dict(ModelConfig, model, source=path.name)
   optimizer = from_dict(OptimizerConfig, recipe["optimizer"], source=path.name)
   train = from_dict(TrainConfig, recipe["train"], source=path.name)
-  from_dict(entry.config_class, recipe.get("data", {}), source=path.name)
+  from_dict(registered_task.config_class, recipe.get("data", {}), source=path.name)
   assert optimizer.num_warmup_steps < train.num_train_steps
 
 

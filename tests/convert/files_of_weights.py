@@ -1,6 +1,6 @@
 """Writes weights in every format that can be read, for the tests of reading and converting them.
 
-It does not use the code that is tested, apart from the table of names.
+It uses none of the code that is tested, except for the table of names (albert.weights.names).
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ CONFIG = ModelConfig(
 )
 
 
-def original_tensors(weights: dict[str, np.ndarray], prefix: str = "") -> dict[str, np.ndarray]:
+def original_tensors(weights: dict[str, np.ndarray], name_prefix: str = "") -> dict[str, np.ndarray]:
   """Returns the tensors in a checkpoint of the original code: the weights, an optimizer slot for each, and the step."""
   slots = {f"{name}/adam_m": np.zeros_like(weight) for name, weight in weights.items()}
-  tensors = {f"{prefix}{name}": tensor for name, tensor in (weights | slots).items()}
+  tensors = {f"{name_prefix}{name}": tensor for name, tensor in (weights | slots).items()}
   return tensors | {"global_step": np.int64(7)}
 
 
-def write_tf1(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray], prefix: str = "") -> str:
-  """Writes a checkpoint of the original code, as TensorFlow 1's Saver does. Returns its prefix.
+def write_tf1(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray], name_prefix: str = "") -> str:
+  """Writes a checkpoint of the original code, as TensorFlow 1's Saver does. Returns the beginning of its files' paths.
 
   It calls the Saver's operation directly, because a session that initializes the variables takes most of a second.
   """
   directory.mkdir(parents=True, exist_ok=True)
   (directory / "albert_config.json").write_text(json.dumps(config.to_dict() | {"net_structure_type": 0}))
   path = str(directory / "model.ckpt-7")
-  tensors = original_tensors(weights, prefix)
+  tensors = original_tensors(weights, name_prefix)
   names = sorted(tensors)
   constants = [tf.constant(tensors[name]) for name in names]
   tf.raw_ops.SaveV2(prefix=path, tensor_names=names, shape_and_slices=[""] * len(names), tensors=constants)
@@ -52,7 +52,7 @@ def write_tf1(directory: Path, config: ModelConfig, weights: dict[str, np.ndarra
 
 
 def write_tf1_with_saver(directory: Path, tensors: dict[str, np.ndarray]) -> str:
-  """Writes a checkpoint of tensors with TensorFlow 1's Saver in a session. Returns its prefix."""
+  """Writes a checkpoint with TensorFlow 1's Saver in a session. Returns the beginning of its files' paths."""
   directory.mkdir(parents=True, exist_ok=True)
   graph = tf.Graph()
   with graph.as_default(), tf.compat.v1.Session(graph=graph) as session:
@@ -61,13 +61,13 @@ def write_tf1_with_saver(directory: Path, tensors: dict[str, np.ndarray]) -> str
     return tf.compat.v1.train.Saver(variables).save(session, str(directory / "model.ckpt-7"), write_meta_graph=False)
 
 
-def huggingface_tensors(weights: dict[str, np.ndarray], *, prefix: bool = True) -> dict[str, np.ndarray]:
+def huggingface_tensors(weights: dict[str, np.ndarray], *, with_prefix: bool = True) -> dict[str, np.ndarray]:
   """Returns the weights under the names of transformers, with or without the prefix `albert.`."""
   tensors = {}
   for name, weight in weights.items():
     translated = to_huggingface(name)
     assert translated is not None
-    tensor_name = translated.name if prefix else translated.name.removeprefix("albert.")
+    tensor_name = translated.name if with_prefix else translated.name.removeprefix("albert.")
     tensors[tensor_name] = np.ascontiguousarray(weight.T) if translated.is_transposed else weight
   return tensors
 

@@ -31,9 +31,17 @@ from tests.golden.make_tiny_albert import batch, random_weights
 from tests.models.build_models import build_encoder
 from tests.thorough import thorough_except
 
-PRETRAINING = ("masked_lm", "sentence")
-# The heads of a model.
-HEADS = [(), ("masked_lm",), PRETRAINING, ("classifier",), ("squad",), ("squad_v2",), (*PRETRAINING, "squad_v2")]
+PRETRAINING_HEADS = ("masked_lm", "sentence")
+# Combinations of heads that a model can have.
+HEAD_SETS = [
+  (),
+  ("masked_lm",),
+  PRETRAINING_HEADS,
+  ("classifier",),
+  ("squad",),
+  ("squad_v2",),
+  (*PRETRAINING_HEADS, "squad_v2"),
+]
 # Changes of CONFIG that change the names or the shapes of weights, or the activation.
 CONFIG_CHANGES = [
   {},
@@ -75,7 +83,7 @@ def test_from_the_original_to_hugging_face_and_back_is_bit_identical(tmp_path, c
     assert load_model_config(str(tmp_path / path)) == config
 
 
-@pytest.mark.parametrize("with_heads", HEADS)
+@pytest.mark.parametrize("with_heads", HEAD_SETS)
 def test_every_head_is_converted_to_hugging_face_and_back(tmp_path, with_heads):
   weights = random_weights(CONFIG, 3, with_heads=with_heads)
   convert(write_tf1(tmp_path / "tf1", CONFIG, weights), str(tmp_path / "hf"), "huggingface")
@@ -89,7 +97,7 @@ def test_every_head_is_converted_to_hugging_face_and_back(tmp_path, with_heads):
   [
     ((), "AlbertModel"),
     (("masked_lm",), "AlbertForMaskedLM"),
-    (PRETRAINING, "AlbertForPreTraining"),
+    (PRETRAINING_HEADS, "AlbertForPreTraining"),
     (("classifier",), "AlbertForSequenceClassification"),
     (("squad",), "AlbertForQuestionAnswering"),
     (("squad_v2",), "AlbertModel"),
@@ -175,9 +183,9 @@ def test_a_flipped_bit_in_converted_weights_is_named(tmp_path):
   """A safetensors file has no checksums, but conversion.tsv beside it has them."""
   convert(write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 4)), str(tmp_path / "hf"), "huggingface")
   path = tmp_path / "hf" / "model.safetensors"
-  data = bytearray(path.read_bytes())
-  data[-100] ^= 1
-  path.write_bytes(bytes(data))
+  content = bytearray(path.read_bytes())
+  content[-100] ^= 1  # in the last tensor
+  path.write_bytes(bytes(content))
   with pytest.raises(UserError, match=r"model.safetensors: \S+ is not what conversion.tsv beside it says: .*damaged"):
     convert(str(tmp_path / "hf"), str(tmp_path / "back"), "albert")
   (tmp_path / "hf" / "conversion.tsv").write_text("nothing\nof\tthis")
@@ -235,7 +243,7 @@ def test_a_model_without_pooler_is_converted_from_hugging_face_and_back(tmp_path
   assert json.loads((tmp_path / "back" / "config.json").read_text())["architectures"] == [architecture]
   with pytest.raises(UserError, match="--architecture=AlbertForSequenceClassification: the weights have no pooler"):
     convert(source, str(tmp_path / "pooled"), "huggingface", architecture="AlbertForSequenceClassification")
-  # A run that does not use the pooler saves a pooler of zeros. It is left out.
+  # A run that does not use the pooler saves a pooler of zeros, which the conversion leaves out.
   zeros = {name: np.zeros_like(weight) for name, weight in random_weights(CONFIG, 3).items() if "pooler" in name}
   convert(write_tf1(tmp_path / "run", CONFIG, weights | zeros), str(tmp_path / "hf_of_run"), "huggingface")
   assert_same_bits(load_file(tmp_path / "hf_of_run" / "model.safetensors"), huggingface_tensors(weights))
@@ -368,5 +376,5 @@ def test_the_command_refuses_bad_flags_with_one_line_and_exit_code_2(flags, mess
   assert len(result.stderr.splitlines()) == 1
 
 
-def test_heads_lists_every_head_of_the_table_of_names():
-  assert {name for heads_of_model in HEADS for name in heads_of_model} == set(heads(CONFIG))
+def test_head_sets_have_every_head_of_the_table_of_names():
+  assert {name for heads_of_model in HEAD_SETS for name in heads_of_model} == set(heads(CONFIG))

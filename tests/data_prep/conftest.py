@@ -11,7 +11,7 @@ from tests.data_prep.runners.jobs import contents, make_job, make_units_small
 
 @pytest.fixture(scope="module")
 def small_files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-  """Eight files of about 8 KB with twelve documents each."""
+  """Eight files of about 8 KB with twelve documents each. With the fixture `small_units` they have 17 units."""
   directory = tmp_path_factory.mktemp("texts")
   paths = []
   for number in range(8):

@@ -11,7 +11,8 @@ from tests.data.reference_draws import draw, to_int_below, to_unit_float
 # For each instance seven random numbers are drawn. This is what each decides.
 SHORT, TARGET, SPLIT, LABEL, DONOR, DONOR_START, INSTANCE = range(7)
 Sentence = list[bool]  # for each token, whether it starts a word
-Pair = tuple[list[int], list[int], int]  # tokens of segment A, tokens of segment B, label
+# Tokens of segment A, tokens of segment B, and the label, which is 1 if the segments are swapped or B is random.
+Pair = tuple[list[int], list[int], int]
 
 
 class Reference:
@@ -69,7 +70,10 @@ class Reference:
     return word_offsets[to_int_below(random_number, len(word_offsets))]
 
   def random_segment(self, document: int, target: int, numbers: list[int]) -> list[int]:
-    """Returns sentences of another document, from a random one on, with at least `target` tokens if it has so many."""
+    """Returns the tokens of another document from a random sentence on.
+
+    These are whole sentences with together at least `target` tokens, or all sentences up to the end of the document.
+    """
     others = [text for index, text in enumerate(self.texts) if index != document]
     text = others[to_int_below(numbers[DONOR], len(others))]
     tokens: list[int] = []
@@ -80,16 +84,23 @@ class Reference:
     return tokens
 
   def truncate(self, a: list[int], b: list[int], key: int) -> tuple[list[int], list[int]]:
-    """Removes tokens from the longer segment, at its front or its back, until both fit into the maximum length."""
+    """Removes tokens from the longer segment, at its front or its back, until both fit into the maximum length.
+
+    Args:
+      a: the tokens of the first segment.
+      b: the tokens of the second segment.
+      key: the random number of the instance, from which the sides are drawn.
+    """
     segments = [list(a), list(b)]
-    streams = [draw(draw(key, 2), index) for index in (0, 1)]
+    stream_keys = [draw(draw(key, 2), index) for index in (0, 1)]  # of the random numbers for each segment
     num_removed = [0, 0]
     while len(segments[0]) + len(segments[1]) > self.rules.max_num_tokens:
       index = 0 if len(segments[0]) > len(segments[1]) else 1
-      # Bit n of a segment's stream says where its n-th token is removed. A random number gives 64 bits, in the order of
-      # NumPy's unpackbits: the bytes from the lowest one on, and in a byte the highest bit first.
+      # Bit n of a segment's random numbers says where its n-th token is removed: 1 at the front, 0 at the back. A
+      # number gives 64 bits, in the order of NumPy's unpackbits: the lowest byte first, and in a byte the highest bit
+      # first.
       number_index, bit = divmod(num_removed[index], 64)
-      byte = draw(streams[index], number_index) >> (8 * (bit // 8)) & 255
+      byte = draw(stream_keys[index], number_index) >> (8 * (bit // 8)) & 255
       is_front = byte >> (7 - bit % 8) & 1 == 1
       segments[index].pop(0 if is_front else -1)
       num_removed[index] += 1
@@ -148,7 +159,13 @@ class Reference:
     return pairs
 
   def whole_sentences(self, sentences: list[list[int]], separators: list[list[int]], key: int) -> list[Pair]:
-    """RoBERTa's full sentences: as many as fit into the target length, without separators at the ends."""
+    """RoBERTa's full sentences: as many as fit into the target length, without separators at the ends.
+
+    Args:
+      sentences: the tokens of each sentence and of each separator, in the order of the text.
+      separators: those of `sentences` that are a [SEP] between two documents.
+      key: the random key of the text.
+    """
     remaining = list(sentences)
     pairs: list[Pair] = []
     while remaining:

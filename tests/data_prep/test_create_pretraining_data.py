@@ -70,6 +70,22 @@ def test_gzip_text_and_gzip_shards_hold_the_same_examples(
     assert list(records.read_records(str(tmp_path / "gzip" / gzip_shard.file))) == plain_records
 
 
+def assert_valid_example(example: dict[str, np.ndarray], *, num_segments: int) -> None:
+  """Checks an example of 40 tokens, at most 5 of which are masked: its special tokens, masks and segments."""
+  length, num_masked = int(example["input_mask"].sum()), int(example["masked_lm_weights"].sum())
+  assert num_masked <= min(5, max(1, round(0.15 * length)))
+  positions = example["masked_lm_positions"][:num_masked]
+  unmasked_ids = example["input_ids"].copy()
+  unmasked_ids[positions] = example["masked_lm_ids"][:num_masked]
+  (separators,) = np.nonzero(unmasked_ids == SEP_ID)
+  assert unmasked_ids[0] == CLS_ID
+  assert separators.size == num_segments
+  assert separators[-1] == length - 1
+  assert not np.isin(positions, [0, *separators]).any()
+  expected_segments = (np.arange(40) > separators[0]) & (np.arange(40) < length)
+  np.testing.assert_array_equal(example["segment_ids"], expected_segments)
+
+
 @pytest.mark.parametrize("prediction", thorough_except(["nsp"], ["sop", "nsp", "none"]))
 def test_manifest_agrees_with_the_shards(tmp_path: Path, corpus_file: str, spm_model: str, prediction: str) -> None:
   settings = PreparationSettings(
@@ -88,18 +104,7 @@ def test_manifest_agrees_with_the_shards(tmp_path: Path, corpus_file: str, spm_m
       assert {example[feature.name].shape for example in examples} == {(feature.length,)}
     for example in examples:
       label_counts[str(example["next_sentence_labels"][0])] += 1
-      length, num_masked = int(example["input_mask"].sum()), int(example["masked_lm_weights"].sum())
-      assert num_masked <= min(5, max(1, round(0.15 * length)))
-      ids = example["input_ids"]
-      positions = example["masked_lm_positions"][:num_masked]
-      ids[positions] = example["masked_lm_ids"][:num_masked]
-      (separators,) = np.nonzero(ids == SEP_ID)
-      assert ids[0] == CLS_ID
-      assert separators.size == (1 if prediction == "none" else 2)
-      assert separators[-1] == length - 1
-      assert not np.isin(positions, [0, *separators]).any()
-      expected_segments = (np.arange(40) > separators[0]) & (np.arange(40) < length)
-      np.testing.assert_array_equal(example["segment_ids"], expected_segments)
+      assert_valid_example(example, num_segments=1 if prediction == "none" else 2)
   assert manifest.label_counts == label_counts
   assert manifest.num_examples == sum(label_counts.values())
   assert (manifest.num_documents, manifest.num_dropped_documents) == (300, 0)
@@ -151,7 +156,7 @@ def test_examples_are_shuffled_across_the_corpus(tmp_path: Path, spm_model: str)
     settings = PreparationSettings(max_seq_length=32, random_seed=seed, dupe_factor=2)
     manifest = prepare(make_job(str(text), spm_model, tmp_path / str(seed), settings=settings))
     shard_hashes.append([shard.sha256 for shard in manifest.shards])
-    assert [shard.examples for shard in manifest.shards] == [400, 400, 400]
+    assert [shard.examples for shard in manifest.shards] == [400, 400, 400]  # 600 documents, each used twice
     for shard in manifest.shards:
       path = str(tmp_path / str(seed) / shard.file)
       lengths = np.array([records.decode_example(record)["input_mask"].sum() for record in records.read_records(path)])

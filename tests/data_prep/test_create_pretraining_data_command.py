@@ -25,7 +25,7 @@ def make_argv(**flags: object) -> list[str]:
   return [sys.executable, "-m", module, *(f"--{name}={value}" for name, value in flags.items())]
 
 
-def run(**flags: object) -> subprocess.CompletedProcess[str]:
+def run_preparation(**flags: object) -> subprocess.CompletedProcess[str]:
   return subprocess.run(make_argv(**flags), capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -39,7 +39,7 @@ def longer_text(tmp_path_factory: pytest.TempPathFactory) -> str:
   return str(path)
 
 
-def _flags(longer_text: str, spm_model: str) -> dict[str, object]:
+def _command_flags(longer_text: str, spm_model: str) -> dict[str, object]:
   return {
     "input_file": longer_text,
     "spm_model_file": spm_model,
@@ -56,7 +56,7 @@ def uninterrupted_output(
 ) -> dict[str, bytes]:
   """The files that an uninterrupted command writes with one process."""
   directory = tmp_path_factory.mktemp("uninterrupted")
-  completed = run(output_dir=directory, **_flags(longer_text, spm_model) | {"num_processes": 1})
+  completed = run_preparation(output_dir=directory, **_command_flags(longer_text, spm_model) | {"num_processes": 1})
   assert completed.returncode == 0, completed.stderr
   return contents(directory)
 
@@ -70,7 +70,7 @@ def test_a_killed_command_resumes(
   uninterrupted_output: dict[str, bytes],
   signal_number: signal.Signals,
 ) -> None:
-  flags = _flags(longer_text, spm_model)
+  flags = _command_flags(longer_text, spm_model)
   process = subprocess.Popen(
     make_argv(output_dir=tmp_path / "out", **flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
   )
@@ -85,7 +85,7 @@ def test_a_killed_command_resumes(
     assert errors.strip().splitlines()[-1] == "stopped: run the same command again to continue"
     assert "Traceback" not in errors
   assert not [name for name in os.listdir(tmp_path / "out") if not name.startswith(".")]
-  repeated = run(output_dir=tmp_path / "out", **flags)
+  repeated = run_preparation(output_dir=tmp_path / "out", **flags)
   assert repeated.returncode == 0, repeated.stderr
   assert "units of an earlier run" in repeated.stdout
   assert contents(tmp_path / "out") == uninterrupted_output
@@ -95,8 +95,8 @@ def test_a_killed_command_resumes(
 def test_a_disk_error_in_a_worker_is_one_line_and_loses_no_units(
   tmp_path: Path, longer_text: str, spm_model: str, uninterrupted_output: dict[str, bytes]
 ) -> None:
-  """The size of files is limited to less than that of the smallest shard, so writing a shard fails."""
-  flags = _flags(longer_text, spm_model) | {"output_dir": tmp_path / "out"}
+  """No file may be as long as the smallest shard, so writing a shard fails."""
+  flags = _command_flags(longer_text, spm_model) | {"output_dir": tmp_path / "out"}
   limit = min(len(data) for name, data in uninterrupted_output.items() if name != "manifest.json") - 1
   failed = subprocess.run(
     make_argv(**flags),
@@ -112,7 +112,7 @@ def test_a_disk_error_in_a_worker_is_one_line_and_loses_no_units(
   assert re.search(
     r"pretraining-0000\d-of-00004\.tfrecord: cannot write it .File too large.: run the same command", line
   )
-  repeated = run(**flags)
+  repeated = run_preparation(**flags)
   assert repeated.returncode == 0, repeated.stderr
   assert "kept 3 of 3 units" in repeated.stdout
   assert contents(tmp_path / "out") == uninterrupted_output
@@ -127,7 +127,7 @@ def test_help_takes_less_than_5_seconds_and_lists_the_flags() -> None:
     assert name in completed.stdout
 
 
-# Flags that differ from those of the test, with {dir} for its directory; and a part of the error.
+# Flags that replace some of a good command, where {dir} stands for the test's directory; and a part of the error.
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
@@ -179,14 +179,15 @@ def test_bad_input_is_one_line(tmp_path: Path, spm_model: str, changes: dict[str
     "num_shards": 1,
     **changes,
   }
-  completed = run(**{name: str(value).replace("{dir}", str(tmp_path)) for name, value in flags.items()})
+  completed = run_preparation(**{name: str(value).replace("{dir}", str(tmp_path)) for name, value in flags.items()})
   assert completed.returncode == 2, completed.stderr
   (line,) = [line for line in completed.stderr.splitlines() if not line.startswith(("reading text", "checking text"))]
   assert line.startswith("error: ")
   assert message in line
   # After an error about --num_shards, finished units are kept for a run with fewer shards. Otherwise nothing is kept.
-  remaining = {path.name[:13] for path in tmp_path.glob("out/*")}
-  assert remaining == ({".preparation-"} if "num_shards" in changes else set())
+  remaining = list(tmp_path.glob("out/*"))
+  assert all(path.name.startswith(".preparation-") for path in remaining)
+  assert len(remaining) == (1 if "num_shards" in changes else 0)
 
 
 def test_the_command_does_not_import_tensorflow() -> None:

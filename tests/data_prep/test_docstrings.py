@@ -168,9 +168,9 @@ DOCSTRINGS = {
 }
 
 
-@pytest.mark.parametrize("name", DOCSTRINGS)
-def test_sentences_of_a_docstring_are_found(name: str) -> None:
-  docstring, expected = DOCSTRINGS[name]
+@pytest.mark.parametrize("kind", DOCSTRINGS)
+def test_sentences_of_a_docstring_are_found(kind: str) -> None:
+  docstring, expected = DOCSTRINGS[kind]
   assert docstring_sentences(inspect.cleandoc(docstring)) == expected
 
 

@@ -64,7 +64,9 @@ def test_instances_hold_the_tokens_of_the_text(corpus_file: str, spm_model: str)
   for batch in make_batches(documents, num_used, settings, maker.random_ids):
     unmasked_ids = batch.masked.ids.copy()
     unmasked_ids[batch.masked.positions] = batch.masked.labels
-    for row, ids in enumerate(np.split(unmasked_ids, batch.tokens.row_splits[1:-1])):
+    ids_of_instances = np.split(unmasked_ids, batch.tokens.row_splits[1:-1])
+    for row, ids in enumerate(ids_of_instances):
+      # Offsets in documents.ids.
       a_start, a_end, b_start, b_end = (int(column[row]) for column in batch.instances[:4])
       segment_a, segment_b = documents.ids[a_start:a_end], documents.ids[b_start:b_end]
       assert ids.tolist() == [CLS_ID, *segment_a.tolist(), SEP_ID, *segment_b.tolist(), SEP_ID]
@@ -94,7 +96,8 @@ def test_full_sentences_cross_documents_with_separators(corpus_file: str, spm_mo
     unmasked_ids[batch.masked.positions] = batch.masked.labels
     assert not (batch.masked.labels == SEP_ID).any()
     starts = batch.instances.a_start
-    ids_by_start += zip(starts.tolist(), np.split(unmasked_ids, batch.tokens.row_splits[1:-1]), strict=True)
+    ids_of_instances = np.split(unmasked_ids, batch.tokens.row_splits[1:-1])
+    ids_by_start += zip(starts.tolist(), ids_of_instances, strict=True)
   tokenizer = Tokenizer(spm_model)
   text_ids = [
     token for line in Path(corpus_file).read_text(encoding="utf-8").splitlines() for token in tokenizer.encode(line)
@@ -110,7 +113,7 @@ def test_full_sentences_cross_documents_with_separators(corpus_file: str, spm_mo
 
 
 @pytest.mark.parametrize(("next_document", "num_dropped"), [("one more\n", 0), ("", 1)])
-def test_nsp_document_alone_in_its_unit_needs_one_in_the_next_unit(
+def test_a_document_alone_in_its_unit_needs_another_in_the_next_unit_for_nsp(
   tmp_path: Path, spm_model: str, next_document: str, num_dropped: int
 ) -> None:
   """Random second segments come from the next unit. If that has no document, the document is dropped."""

@@ -95,14 +95,15 @@ def test_held_out_documents_depend_on_names_only() -> None:
   assert len(heldout) == 50
   assert sorted(train + heldout, key=documents.index) == documents
   assert train == sorted(train, key=documents.index)
-  assert split_documents(documents[::-1], 0.05)[1] == heldout[::-1]
+  _, heldout_of_reversed = split_documents(documents[::-1], 0.05)
+  assert heldout_of_reversed == heldout[::-1]
   limited_train, limited_heldout = split_documents(documents, 0.05, max_bytes=10_000)
   num_bytes = sum(len(document.text) for document in limited_train + limited_heldout)
   assert 9_900 < num_bytes <= 10_000
   assert set(limited_train) | set(limited_heldout) < set(documents)
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_sample_corpus(*arguments: str) -> subprocess.CompletedProcess[str]:
   command = [sys.executable, "-m", "data_prep.sample_corpus", *arguments]
   return subprocess.run(
     command, capture_output=True, text=True, check=False, cwd=Path(sample_corpus.__file__).parents[1]
@@ -113,7 +114,7 @@ def test_the_command_writes_the_same_text_with_any_number_of_processes(packages:
   outputs = []  # the bytes of both files, for each number of processes
   for num_processes in (1, 2):
     output_dir = tmp_path / str(num_processes)
-    completed = run(
+    completed = run_sample_corpus(
       f"--packages_dir={packages}", f"--output_dir={output_dir}", "--heldout_fraction=0.1",
       f"--num_processes={num_processes}",
     )  # fmt: skip
@@ -141,7 +142,7 @@ def test_the_command_writes_the_same_text_with_any_number_of_processes(packages:
   ],
 )
 def test_bad_flags_are_one_line(arguments: list[str], message: str) -> None:
-  completed = run(*arguments)
+  completed = run_sample_corpus(*arguments)
   assert completed.returncode == 2
   assert message in completed.stderr
   assert completed.stderr.count("\n") == 1
@@ -149,7 +150,7 @@ def test_bad_flags_are_one_line(arguments: list[str], message: str) -> None:
 
 def test_too_little_text_is_an_error(tmp_path: Path) -> None:
   (tmp_path / "empty").mkdir()
-  completed = run(f"--packages_dir={tmp_path / 'empty'}", f"--output_dir={tmp_path / 'out'}")
+  completed = run_sample_corpus(f"--packages_dir={tmp_path / 'empty'}", f"--output_dir={tmp_path / 'out'}")
   assert completed.returncode == 2
   assert "0 documents of prose, of which at least 2 are needed within the limit" in completed.stderr
   assert not (tmp_path / "out").exists()

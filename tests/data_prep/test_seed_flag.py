@@ -12,15 +12,15 @@ from data_prep import create_pretraining_data, train_vocab
 
 
 @pytest.mark.parametrize("define_flags", [create_pretraining_data._define_flags, train_vocab._define_flags])
-@pytest.mark.parametrize("name", ["random_seed", "seed"])
+@pytest.mark.parametrize("flag_name", ["random_seed", "seed"])
 def test_each_of_the_two_flags_sets_the_seed(
-  monkeypatch: pytest.MonkeyPatch, define_flags: Callable[[], None], name: str
+  monkeypatch: pytest.MonkeyPatch, define_flags: Callable[[], None], flag_name: str
 ) -> None:
   monkeypatch.setattr(sys, "argv", ["test_seed_flag"])  # absl registers the flags under this name
   define_flags()
   try:
     flags.FLAGS(
-      ["test_seed_flag", "--input_file=a", "--output_dir=b", "--spm_model_file=c", f"--{name}=7"], known_only=True
+      ["test_seed_flag", "--input_file=a", "--output_dir=b", "--spm_model_file=c", f"--{flag_name}=7"], known_only=True
     )
     assert flags.FLAGS.random_seed == 7
   finally:  # remove the flags, which are global

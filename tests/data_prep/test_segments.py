@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from albert.tokenization.pieces import CLS_ID, SEP_ID
 from data_prep import segments
 from data_prep.documents import Documents, cut_long_sentences, merge_documents
 from data_prep.segments import DOC_SENTENCES, FULL_SENTENCES, NONE, NSP, SENTENCE_PAIR, SOP, SegmentRules
@@ -16,7 +17,10 @@ from tests.data_prep.segment_reference import Pair, Reference, Sentence
 
 
 def make_documents(texts: list[list[Sentence]]) -> Documents:
-  """Makes documents whose token ids are 100, 101, ..., so that all tokens differ. A sentence starts with a word."""
+  """Makes documents whose token ids are 100, 101, ..., so that all tokens differ.
+
+  The first token of each sentence starts a word, whatever `texts` says.
+  """
   word_starts = [is_start for text in texts for sentence in text for is_start in [True, *sentence[1:]]]
   sizes = [len(sentence) for text in texts for sentence in text]
   return Documents(
@@ -33,6 +37,8 @@ def make_documents(texts: list[list[Sentence]]) -> Documents:
 texts_strategy = st.lists(
   st.lists(st.lists(st.booleans(), min_size=1, max_size=9), min_size=1, max_size=8), min_size=2, max_size=4
 )
+# Random keys. The sum of a key and the number of a document must fit into 64 bits, too.
+keys_strategy = st.integers(0, MASK_64 - 10)
 
 
 def make_instances(
@@ -54,7 +60,7 @@ def as_pairs(instances: segments.InstanceSegments, document: int) -> list[Pair]:
   ]
 
 
-def find_usable(reference: Reference) -> list[int]:
+def documents_with_enough_words(reference: Reference) -> list[int]:
   """Returns the documents with enough words for an instance."""
   return [
     document for document, text in enumerate(reference.texts) if reference.num_words(text) >= reference.rules.min_words
@@ -63,7 +69,7 @@ def find_usable(reference: Reference) -> list[int]:
 
 def make_pairs(texts: list[list[Sentence]], rules: SegmentRules, key: int) -> dict[int, list[Pair]]:
   """Returns the pairs of each document that has enough words. The key of document d is `key` + d."""
-  documents = find_usable(Reference(texts, rules))
+  documents = documents_with_enough_words(Reference(texts, rules))
   if not documents:
     return {}
   instances = make_instances(texts, rules, documents, [key + document for document in documents])
@@ -76,7 +82,7 @@ def make_pairs(texts: list[list[Sentence]], rules: SegmentRules, key: int) -> di
   st.sampled_from([SOP, NSP, NONE]),
   st.integers(8, 24),
   st.sampled_from([0.0, 0.3, 1.0]),
-  st.integers(0, MASK_64 - 10),
+  keys_strategy,
 )
 def test_instances_equal_reference(
   texts: list[list[Sentence]], prediction: str, max_seq_length: int, short_seq_prob: float, key: int
@@ -87,24 +93,22 @@ def test_instances_equal_reference(
 
 
 # Texts, max_seq_length, short_seq_prob, key.
-formats_strategy = st.tuples(
-  texts_strategy, st.integers(8, 24), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, MASK_64 - 10)
-)
+inputs_strategy = st.tuples(texts_strategy, st.integers(8, 24), st.sampled_from([0.0, 0.3, 1.0]), keys_strategy)
 
 
 @settings(max_examples=60, deadline=None)
-@given(formats_strategy, st.sampled_from([SOP, NSP]))
-def test_sentence_pairs_equal_reference(drawn: tuple[list[list[Sentence]], int, float, int], prediction: str) -> None:
-  texts, max_seq_length, short_seq_prob, key = drawn
+@given(inputs_strategy, st.sampled_from([SOP, NSP]))
+def test_sentence_pairs_equal_reference(inputs: tuple[list[list[Sentence]], int, float, int], prediction: str) -> None:
+  texts, max_seq_length, short_seq_prob, key = inputs
   rules = SegmentRules(max_seq_length, short_seq_prob, prediction, SENTENCE_PAIR)
   for document, pairs in make_pairs(texts, rules, key).items():
     assert pairs == Reference(texts, rules).sentence_pairs(document, key + document)
 
 
 @settings(max_examples=60, deadline=None)
-@given(formats_strategy)
-def test_document_sentences_equal_reference(drawn: tuple[list[list[Sentence]], int, float, int]) -> None:
-  texts, max_seq_length, short_seq_prob, key = drawn
+@given(inputs_strategy)
+def test_document_sentences_equal_reference(inputs: tuple[list[list[Sentence]], int, float, int]) -> None:
+  texts, max_seq_length, short_seq_prob, key = inputs
   rules = SegmentRules(max_seq_length, short_seq_prob, NONE, DOC_SENTENCES)
   reference = Reference(texts, rules)
   pairs = make_pairs(texts, rules, key)
@@ -113,12 +117,13 @@ def test_document_sentences_equal_reference(drawn: tuple[list[list[Sentence]], i
     assert pairs[document] == reference.whole_sentences(sentences, [], key + document)
 
 
-@settings(max_examples=60, deadline=None)
-@given(formats_strategy)
-def test_full_sentences_equal_reference(drawn: tuple[list[list[Sentence]], int, float, int]) -> None:
-  texts, max_seq_length, short_seq_prob, key = drawn
-  rules = SegmentRules(max_seq_length, short_seq_prob, NONE, FULL_SENTENCES)
-  # All documents form one, with a separator of one token before each document but the first.
+def join_documents(texts: list[list[Sentence]]) -> tuple[list[list[int]], list[list[int]]]:
+  """Joins all documents to one, with a separator of one token before each document but the first.
+
+  Returns:
+    The tokens of each sentence and of each separator in order, and those of the separators alone. Tokens are numbered
+    over all documents, and separators count.
+  """
   sentences: list[list[int]] = []
   separators: list[list[int]] = []
   num_tokens = 0
@@ -130,27 +135,36 @@ def test_full_sentences_equal_reference(drawn: tuple[list[list[Sentence]], int, 
     for sentence in text:
       sentences.append(list(range(num_tokens, num_tokens + len(sentence))))
       num_tokens += len(sentence)
-  merged = merge_documents(make_documents(texts), 3)
-  assert np.flatnonzero(merged.ids == 3).tolist() == [separator[0] for separator in separators]
-  np.testing.assert_array_equal(merged.ids[merged.ids != 3], make_documents(texts).ids)
+  return sentences, separators
+
+
+@settings(max_examples=60, deadline=None)
+@given(inputs_strategy)
+def test_full_sentences_equal_reference(inputs: tuple[list[list[Sentence]], int, float, int]) -> None:
+  texts, max_seq_length, short_seq_prob, key = inputs
+  rules = SegmentRules(max_seq_length, short_seq_prob, NONE, FULL_SENTENCES)
+  sentences, separators = join_documents(texts)
+  merged = merge_documents(make_documents(texts), SEP_ID)
+  assert np.flatnonzero(merged.ids == SEP_ID).tolist() == [separator[0] for separator in separators]
+  np.testing.assert_array_equal(merged.ids[merged.ids != SEP_ID], make_documents(texts).ids)
   instances = segments.make_instances(merged, rules, np.array([0]), np.array([key], np.uint64))
   expected = Reference(texts, rules).whole_sentences(sentences, separators, key)
   assert as_pairs(instances, 0) == expected
-  tokens = assemble(merged, instances, cls_id=2, sep_id=3)
-  np.testing.assert_array_equal(tokens.maskable, tokens.ids >= 100)  # all but [CLS] (2) and [SEP] (3)
-  for ids in np.split(tokens.ids, tokens.row_splits[1:-1]):
-    assert ids[0] == 2
-    assert ids[1] != 3
-    assert ids[-1] == 3
-    assert ids[-2] != 3
+  tokens = assemble(merged, instances, cls_id=CLS_ID, sep_id=SEP_ID)
+  np.testing.assert_array_equal(tokens.maskable, tokens.ids >= 100)  # all but [CLS] and [SEP]
+  for ids in np.split(tokens.ids, tokens.row_splits[1:-1]):  # [CLS] text [SEP], without separators at the text's ends
+    assert ids[0] == CLS_ID
+    assert ids[1] != SEP_ID
+    assert ids[-1] == SEP_ID
+    assert ids[-2] != SEP_ID
 
 
 @settings(max_examples=100, deadline=None)
-@given(texts_strategy, st.integers(0, MASK_64 - 10))
+@given(texts_strategy, keys_strategy)
 def test_sop_segments_are_consecutive_in_one_document_and_use_all_text(texts: list[list[Sentence]], key: int) -> None:
   rules = SegmentRules(100, 0.5, SOP)  # longer than any document: nothing is truncated
   documents = make_documents(texts)
-  usable = find_usable(Reference(texts, rules))
+  usable = documents_with_enough_words(Reference(texts, rules))
   if not usable:
     return
   instances = make_instances(texts, rules, usable, [key] * len(usable))
@@ -179,11 +193,14 @@ def test_labels_are_balanced_and_random_segments_are_of_other_documents(predicti
   texts = _random_texts(600, seed=0)
   documents = make_documents(texts)
   rules = SegmentRules(64, 0.1, prediction)
-  indices, duplicates = np.repeat(np.arange(600), 4), np.tile(np.arange(4), 600)  # each document is used four times
-  keys = segments.stream_keys(7, documents.file_ordinals[indices], documents.offsets[indices], duplicates)
-  instances = segments.make_instances(documents, rules, indices, keys)
+  # Each document is used four times.
+  document_indices, duplicates = np.repeat(np.arange(600), 4), np.tile(np.arange(4), 600)
+  file_ordinals, offsets = documents.file_ordinals[document_indices], documents.offsets[document_indices]
+  keys = segments.stream_keys(7, file_ordinals, offsets, duplicates)
+  instances = segments.make_instances(documents, rules, document_indices, keys)
   labels = instances.labels
-  assert labels.mean() == pytest.approx(0.5, abs=4 * 0.5 / np.sqrt(labels.size))
+  assert labels.mean() == pytest.approx(0.5, abs=4 * 0.5 / np.sqrt(labels.size))  # 4 standard deviations
+  # For each instance, the index of the document that holds the first token of the segment.
   document_of_a = np.searchsorted(documents.splits, instances.a_start, side="right") - 1
   document_of_b = np.searchsorted(documents.splits, instances.b_start, side="right") - 1
   np.testing.assert_array_equal(document_of_a, instances.documents)
@@ -195,7 +212,7 @@ def test_labels_are_balanced_and_random_segments_are_of_other_documents(predicti
 def test_share_of_short_instances() -> None:
   """Sentences have one token, so a chunk ends exactly at its target length, which is the length of the instance."""
   texts: list[list[Sentence]] = [[[True]] * 200_000]
-  instances = make_instances(texts, SegmentRules(103, 0.1, NONE), [0], [11])
+  instances = make_instances(texts, SegmentRules(103, 0.1, NONE), [0], [11])  # 101 tokens, [CLS] and [SEP]
   lengths = (instances.a_end - instances.a_start)[:-1]  # the last one has the tokens that are left
   is_short = lengths < 101
   # With probability 0.1 a target of 2 to 101 is drawn. Of these 100 targets, 101 is the full length.
@@ -229,10 +246,13 @@ def test_long_sentences_are_cut_at_words_and_nothing_is_lost() -> None:
 
 
 def test_stream_keys_depend_on_seed_file_offset_and_duplicate() -> None:
-  key = segments.stream_keys(1, np.array([2]), np.array([3]), np.array([4]))[0]
+  def stream_key(seed: int, ordinal: int, offset: int, duplicate: int) -> int:
+    (key,) = segments.stream_keys(seed, np.array([ordinal]), np.array([offset]), np.array([duplicate]))
+    return int(key)
+
+  key = stream_key(1, 2, 3, 4)
   for seed, ordinal, offset, duplicate in ((0, 2, 3, 4), (1, 0, 3, 4), (1, 2, 0, 4), (1, 2, 3, 0), (1, 3, 2, 4)):
-    other_key = segments.stream_keys(seed, np.array([ordinal]), np.array([offset]), np.array([duplicate]))[0]
-    assert other_key != key
+    assert stream_key(seed, ordinal, offset, duplicate) != key
 
 
 def test_assemble_adds_special_tokens() -> None:
@@ -248,12 +268,12 @@ def test_assemble_adds_special_tokens() -> None:
   }
   arrays = {name: np.array(column) for name, column in columns.items()}
   instances = segments.InstanceSegments(**arrays, keys=np.zeros(3, np.uint64))
-  tokens = assemble(documents, instances, cls_id=2, sep_id=3)
+  tokens = assemble(documents, instances, cls_id=CLS_ID, sep_id=SEP_ID)
   ids_of_instances = [ids.tolist() for ids in np.split(tokens.ids, tokens.row_splits[1:-1])]
   assert ids_of_instances == [
-    [2, 100, 101, 102, 3, 103, 104, 3],
-    [2, 103, 104, 3, 100, 101, 102, 3],
-    [2, 100, 101, 102, 103, 104, 3],
+    [CLS_ID, 100, 101, 102, SEP_ID, 103, 104, SEP_ID],
+    [CLS_ID, 103, 104, SEP_ID, 100, 101, 102, SEP_ID],
+    [CLS_ID, 100, 101, 102, 103, 104, SEP_ID],
   ]
   assert tokens.b_starts.tolist() == [5, 4, 7]
   np.testing.assert_array_equal(tokens.maskable, tokens.ids >= 100)

@@ -14,7 +14,7 @@ from data_prep.readers.settings import ReadingSettings
 from data_prep.split_text import split_files
 
 
-def run(**flags: object) -> subprocess.CompletedProcess[str]:
+def run_split_text(**flags: object) -> subprocess.CompletedProcess[str]:
   command = [sys.executable, "-m", "data_prep.split_text", *(f"--{name}={value}" for name, value in flags.items())]
   return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
@@ -26,7 +26,7 @@ def test_the_command_writes_sentences_and_a_report_and_keeps_other_files(tmp_pat
   out.mkdir()
   (out / "text-mine.txt").write_text("mine")
   flags = {"input_file": tmp_path / "input", "output_dir": out, "num_processes": 1}
-  completed = run(**flags, document="file")
+  completed = run_split_text(**flags, document="file")
   assert completed.returncode == 0, completed.stderr
   (text,) = out.glob("text-0*.txt")
   assert text.read_text() == "A title\nThe first sentence ends here.\nThe second.\n\n"
@@ -35,7 +35,7 @@ def test_the_command_writes_sentences_and_a_report_and_keeps_other_files(tmp_pat
   assert (report["documents"], report["sentences"]) == (1, 3)
   assert report["input_files"][0]["file"] == "novel.txt"
   assert (out / "text-mine.txt").read_text() == "mine"
-  completed = run(**flags)
+  completed = run_split_text(**flags)
   assert completed.returncode == 2
   assert "holds the text of other files, or was made with other settings" in completed.stderr
   assert completed.stderr.count("\n") == 1

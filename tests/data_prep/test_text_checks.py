@@ -60,6 +60,7 @@ BINARY_FILES = {
   "utf-16": (PROSE.decode().encode("utf-16"), "UTF-16 text.*iconv -f UTF-16"),
   "utf-16 without mark": (PROSE.decode().encode("utf-16-le"), "are NUL.*iconv -f UTF-16LE"),
 }
+# As BINARY_FILES, for files of characters.
 TEXT_FILES = {
   "JSON lines": (_json_lines(text="A story."), r"""line 1, begins with '{"text": .*jq -r '\.text, ""'"""),
   "JSON lines of another key": (_json_lines(id="7", body="A story."), r"jq -r '\.body, "),
@@ -89,8 +90,11 @@ TEXT_FILES = {
 def parse_file(path: Path) -> list[TextDocument]:
   """Returns the documents of a file, as data preparation reads them."""
   cut_into_ranges = gzip_ranges if path.name.endswith(".gz") else plain_ranges
-  ranges = [text_range for text_range, _ in cut_into_ranges(str(path), 0)]
-  return [document for text_range in ranges for document in parse_documents(text_range)[0]]
+  documents = []
+  for text_range, _ in cut_into_ranges(str(path), 0):
+    documents_of_range, _ = parse_documents(text_range)
+    documents += documents_of_range
+  return documents
 
 
 def get_error_of_readers(path: Path) -> str:
@@ -103,31 +107,31 @@ def get_error_of_readers(path: Path) -> str:
   return str(vocabulary_error.value)
 
 
-@pytest.mark.parametrize("name", ["text.txt", "text.txt.gz"])
+@pytest.mark.parametrize("file_name", ["text.txt", "text.txt.gz"])
 @pytest.mark.parametrize("kind", BINARY_FILES)
-def test_binary_files_with_the_name_of_a_text_file_are_refused(tmp_path: Path, kind: str, name: str) -> None:
+def test_binary_files_with_the_name_of_a_text_file_are_refused(tmp_path: Path, kind: str, file_name: str) -> None:
   content, message = BINARY_FILES[kind]
-  path = tmp_path / name
-  # Compressed files are compressed once more for the name .gz. They are detected, too.
-  path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+  path = tmp_path / file_name
+  # Compressed files are compressed once more for the name that ends in .gz. They are detected, too.
+  path.write_bytes(gzip.compress(content) if file_name.endswith(".gz") else content)
   error = get_error_of_readers(path)
   assert error.startswith(f"{path}: ")
   assert re.search(message, error)
   assert not re.search("UTF-8|iconv", error) or kind.startswith("utf-16")
 
 
-@pytest.mark.parametrize("name", ["text.txt", "text.txt.gz"])
+@pytest.mark.parametrize("file_name", ["text.txt", "text.txt.gz"])
 @pytest.mark.parametrize("kind", TEXT_FILES)
-def test_text_in_other_formats_is_refused(tmp_path: Path, kind: str, name: str) -> None:
+def test_text_in_other_formats_is_refused(tmp_path: Path, kind: str, file_name: str) -> None:
   content, message = TEXT_FILES[kind]
-  path = tmp_path / name
-  path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+  path = tmp_path / file_name
+  path.write_bytes(gzip.compress(content) if file_name.endswith(".gz") else content)
   error = get_error_of_readers(path)
   assert error.startswith(f"{path}")
   assert re.search(message, error), error
   if "example" in error:  # a command line that converts the file
     assert error.endswith("> text.txt")
-    assert ("zcat" in error) == name.endswith(".gz")
+    assert ("zcat" in error) == file_name.endswith(".gz")
 
 
 @pytest.mark.parametrize(
@@ -176,34 +180,34 @@ def test_plain_text_that_resembles_another_format_is_accepted(tmp_path: Path, te
   assert " ".join(sentences).split() == words
 
 
-@pytest.mark.parametrize("name", ["b.txt", "b.txt.gz"])
+@pytest.mark.parametrize("file_name", ["b.txt", "b.txt.gz"])
 def test_a_bad_last_file_is_reported_before_the_first_is_read(
-  tmp_path: Path, spm_model: str, name: str, monkeypatch: pytest.MonkeyPatch
+  tmp_path: Path, spm_model: str, file_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   json_lines = _json_lines(text="A story.")
   (tmp_path / "a.txt").write_bytes(PROSE)
-  (tmp_path / name).write_bytes(gzip.compress(json_lines) if name.endswith(".gz") else json_lines)
-  monkeypatch.setattr("data_prep.create_pretraining_data.WorkerPool", None)  # no process is started
+  (tmp_path / file_name).write_bytes(gzip.compress(json_lines) if file_name.endswith(".gz") else json_lines)
+  monkeypatch.setattr("data_prep.create_pretraining_data.WorkerPool", None)  # to start a process would fail
   job = Job(
-    inputs=(str(tmp_path / "a.txt"), str(tmp_path / name)),
+    inputs=(str(tmp_path / "a.txt"), str(tmp_path / file_name)),
     output_dir=str(tmp_path / "out"),
     spm_model_file=spm_model,
     settings=PreparationSettings(max_seq_length=32),
   )
-  with pytest.raises(UserError, match=f"{name}, line 1.*JSON"):
+  with pytest.raises(UserError, match=f"{file_name}, line 1.*JSON"):
     prepare(job)
   assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+@pytest.mark.parametrize("file_name", ["a.txt", "a.txt.gz"])
 def test_unknown_characters_give_a_warning_at_the_start(
-  tmp_path: Path, spm_model: str, name: str, capsys: pytest.CaptureFixture[str]
+  tmp_path: Path, spm_model: str, file_name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
   chinese = "船长卖掉了那条河。没有人看老师。火车晚点了。\n".encode() * 9
-  path = tmp_path / name
+  path = tmp_path / file_name
   settings = PreparationSettings(max_seq_length=32, dupe_factor=1)
   for folder, text, num_warnings in (("english", PROSE, 0), ("chinese", PROSE[:80] + chinese, 1)):
-    path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    path.write_bytes(gzip.compress(text) if file_name.endswith(".gz") else text)
     job = Job(
       inputs=(str(path),), output_dir=str(tmp_path / folder), spm_model_file=spm_model, settings=settings, num_shards=1
     )

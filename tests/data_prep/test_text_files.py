@@ -15,11 +15,11 @@ TEXT = "\ufefffirst\r\nzweite Zeile: äöü\n\n \u2028 \x0bkept in one line\rher
 LINES = ["first", "zweite Zeile: äöü", "", " \u2028 \x0bkept in one line\rhere", "last without end"]
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_lines_are_read_and_progress_adds_up_to_the_size_of_the_file(tmp_path: Path, name: str) -> None:
-  path = tmp_path / name
+@pytest.mark.parametrize("file_name", ["a.txt", "a.txt.gz"])
+def test_lines_are_read_and_progress_adds_up_to_the_size_of_the_file(tmp_path: Path, file_name: str) -> None:
+  path = tmp_path / file_name
   content = TEXT.encode()
-  path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+  path.write_bytes(gzip.compress(content) if file_name.endswith(".gz") else content)
   progress: list[int] = []  # the bytes read in each step
   assert list(open_text_lines(str(path), progress.append)) == list(enumerate(LINES, start=1))
   assert sum(progress) == path.stat().st_size

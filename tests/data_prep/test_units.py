@@ -39,10 +39,15 @@ class WordTokenizer:
 OffsetAndSentences = tuple[int, list[str]]
 
 
-def read(path: Path, unit_bytes: int = 1 << 20) -> list[OffsetAndSentences]:
+def documents_in(text_range: TextRange, unit_bytes: int) -> list[TextDocument]:
+  documents, _ = parse_documents(text_range, unit_bytes)
+  return documents
+
+
+def read_documents(path: Path, unit_bytes: int = 1 << 20) -> list[OffsetAndSentences]:
   """Cuts a file into units, and returns the documents in them."""
   ranges = [text_range for unit in plan([path], unit_bytes) for text_range in unit.ranges]
-  documents = [document for text_range in ranges for document in parse_documents(text_range, unit_bytes)[0]]
+  documents = [document for text_range in ranges for document in documents_in(text_range, unit_bytes)]
   return [(document.offset, document.sentences) for document in documents]
 
 
@@ -53,12 +58,12 @@ def plan(paths: list[Path], unit_bytes: int, with_donors: bool = False) -> list[
 def parse_units(paths: list[Path], unit_bytes: int) -> list[list[tuple[int, list[TextDocument]]]]:
   """Returns for each unit the (ordinal of the file, documents) of its ranges."""
   return [
-    [(text_range.ordinal, parse_documents(text_range, unit_bytes)[0]) for text_range in unit.ranges]
+    [(text_range.ordinal, documents_in(text_range, unit_bytes)) for text_range in unit.ranges]
     for unit in plan(paths, unit_bytes)
   ]
 
 
-def write(path: Path, content: bytes) -> Path:
+def write_file(path: Path, content: bytes) -> Path:
   path.write_bytes(content)
   return path
 
@@ -77,12 +82,12 @@ def write(path: Path, content: bytes) -> Path:
 def test_documents_have_the_expected_offsets_and_sentences(
   tmp_path: Path, content: bytes, documents: list[OffsetAndSentences]
 ) -> None:
-  assert read(write(tmp_path / "text.txt", content)) == documents
-  assert read(write(tmp_path / "text.txt.gz", gzip.compress(content))) == documents
+  assert read_documents(write_file(tmp_path / "text.txt", content)) == documents
+  assert read_documents(write_file(tmp_path / "text.txt.gz", gzip.compress(content))) == documents
 
 
 def parse_with_a_loop(text: bytes) -> list[OffsetAndSentences]:
-  """Splits a text into documents, line by line. The reference for `read`."""
+  """Splits a text into documents, line by line. The reference for `read_documents`."""
   documents: list[OffsetAndSentences] = []
   offset, is_open = 0, False
   for line in text.splitlines(keepends=True):
@@ -109,32 +114,35 @@ def test_units_cut_no_short_document(tmp_path_factory: pytest.TempPathFactory, l
   with_blank_lines = [line + line_end * (2 if index % 3 == 2 else 1) for index, line in enumerate(lines)]
   text = "".join(with_blank_lines).encode()
   directory = tmp_path_factory.mktemp("text")
-  plain = write(directory / "text.txt", text)
-  zipped = write(directory / "text.txt.gz", gzip.compress(text))
-  assert read(plain, 128) == read(zipped, 128) == parse_with_a_loop(text)
+  plain = write_file(directory / "text.txt", text)
+  zipped = write_file(directory / "text.txt.gz", gzip.compress(text))
+  assert read_documents(plain, 128) == read_documents(zipped, 128) == parse_with_a_loop(text)
   assert parse_units([plain], 128) == parse_units([zipped], 128)
 
 
 def test_long_document_is_cut_at_lines_and_counted(tmp_path: Path) -> None:
   lines = [f"line {number:03d}" for number in range(40)]
-  path = write(tmp_path / "text.txt", "\n".join(lines).encode())
+  path = write_file(tmp_path / "text.txt", "\n".join(lines).encode())
   units = plan([path], UNIT_BYTES)
-  assert len(units) == 6  # 359 bytes
-  parsed_units = [
-    parse_documents(unit.ranges[0], UNIT_BYTES) for unit in units
-  ]  # (documents, whether the first is cut)
+  assert len(units) == 6  # 40 lines of 9 bytes, without the last line end, in units of 64 bytes
+  # For each unit its documents, and whether the first one continues a document of the unit before.
+  parsed_units = [parse_documents(unit.ranges[0], UNIT_BYTES) for unit in units]
   assert [line for documents, _ in parsed_units for document in documents for line in document.sentences] == lines
   assert [is_cut for _, is_cut in parsed_units] == [False, True, True, True, True, False]
   assert parsed_units[5][0] == []  # the end of the file is near, so the unit before it includes the last lines
-  counts = sum((load_documents(unit.ranges, WordTokenizer(), 2, 61, UNIT_BYTES)[1] for unit in units), Counts())
-  assert counts == Counts(documents=5, tokens=40 * 7, dropped=0, cut=4)
+  total = Counts()
+  for unit in units:
+    _, counts = load_documents(unit.ranges, WordTokenizer(), 2, 61, UNIT_BYTES)
+    total += counts
+  # A line has seven tokens: its letters and digits.
+  assert total == Counts(documents=5, tokens=40 * 7, dropped=0, cut=4)
 
 
 @pytest.mark.parametrize("text", ["ab cd " * 100, "é" * 300, "x" * 600])
 def test_one_endless_line_is_cut_at_spaces_or_characters(tmp_path: Path, text: str) -> None:
-  path = write(tmp_path / "text.txt", text.encode())
+  path = write_file(tmp_path / "text.txt", text.encode())
   units = plan([path], UNIT_BYTES)
-  documents = [document for unit in units for document in parse_documents(unit.ranges[0], UNIT_BYTES)[0]]
+  documents = [document for unit in units for document in documents_in(unit.ranges[0], UNIT_BYTES)]
   sentences = [sentence for document in documents for sentence in document.sentences]
   assert len(sentences) > 5
   separator = " " if " " in text else ""
@@ -144,8 +152,8 @@ def test_one_endless_line_is_cut_at_spaces_or_characters(tmp_path: Path, text: s
 
 def test_long_lines_become_sentences_of_bounded_length(tmp_path: Path) -> None:
   words = [f"w{number}" for number in range(9000)]
-  path = write(tmp_path / "text.txt", " ".join(words).encode())
-  ((_, sentences),) = read(path)
+  path = write_file(tmp_path / "text.txt", " ".join(words).encode())
+  ((_, sentences),) = read_documents(path)
   assert len(sentences) > 1
   assert max(map(len, sentences)) <= 20_000
   assert " ".join(sentences).split() == words
@@ -156,8 +164,8 @@ def test_short_files_share_a_unit_and_gzip_changes_nothing(tmp_path: Path) -> No
   plain_files, gzip_files = [], []
   for number, size in enumerate((30, 20, 200, 10, 70, 5)):
     content = "".join(rng.choice("ab \n") for _ in range(size)).encode() + b"\n\n"
-    plain_files.append(write(tmp_path / f"{number}.txt", content))
-    gzip_files.append(write(tmp_path / f"{number}.txt.gz", gzip.compress(content)))
+    plain_files.append(write_file(tmp_path / f"{number}.txt", content))
+    gzip_files.append(write_file(tmp_path / f"{number}.txt.gz", gzip.compress(content)))
   parsed_units = parse_units(plain_files, UNIT_BYTES)
   assert parse_units(gzip_files, UNIT_BYTES) == parsed_units
   assert [ordinal for ordinal, _ in parsed_units[0]] == [0, 1]
@@ -165,8 +173,9 @@ def test_short_files_share_a_unit_and_gzip_changes_nothing(tmp_path: Path) -> No
     assert sum(unit.progress_bytes for unit in plan(paths, UNIT_BYTES)) == sum(path.stat().st_size for path in paths)
 
 
-def test_donors_are_the_next_unit_and_those_of_the_last_unit_are_the_one_before(tmp_path: Path) -> None:
-  path = write(tmp_path / "text.txt", b"some words\n\n" * 16)  # 192 bytes
+def test_donors_come_from_the_next_unit_and_for_the_last_unit_from_the_one_before(tmp_path: Path) -> None:
+  """Donors are the documents from which random second segments are taken."""
+  path = write_file(tmp_path / "text.txt", b"some words\n\n" * 16)  # 192 bytes
   units = plan([path], UNIT_BYTES, with_donors=True)
   assert [unit.index for unit in units] == [0, 1, 2]
   assert [unit.donors for unit in units] == [units[1].ranges, units[2].ranges, units[1].ranges]
@@ -175,23 +184,23 @@ def test_donors_are_the_next_unit_and_those_of_the_last_unit_are_the_one_before(
 
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
 def test_text_that_is_not_utf8_is_an_error_with_file_and_line(tmp_path: Path, suffix: str) -> None:
-  content = b"good text\n\n" * 20 + b"caf\xe9\n"
-  path = write(tmp_path / f"text{suffix}", gzip.compress(content) if suffix == ".txt.gz" else content)
+  content = b"good text\n\n" * 20 + b"caf\xe9\n"  # the bad byte is on line 41
+  path = write_file(tmp_path / f"text{suffix}", gzip.compress(content) if suffix == ".txt.gz" else content)
   with pytest.raises(UserError, match=rf"{path}, line 41: not UTF-8 text \(byte 0xe9"):
-    read(path, UNIT_BYTES)
+    read_documents(path, UNIT_BYTES)
 
 
 def test_an_incomplete_gzip_file_is_an_error(tmp_path: Path) -> None:
-  path = write(tmp_path / "text.txt.gz", gzip.compress(b"text\n" * 1000, mtime=0)[:-12])
+  path = write_file(tmp_path / "text.txt.gz", gzip.compress(b"text\n" * 1000, mtime=0)[:-12])
   with pytest.raises(UserError, match=f"{path}: the GZIP file is damaged or incomplete"):
-    read(path)
+    read_documents(path)
 
 
 def test_load_documents_drops_documents_with_too_few_words(tmp_path: Path) -> None:
   """Tokens are the letters. "alone" has one word, "-" has none. The second call needs only one word."""
-  path = write(tmp_path / "text.txt", b"ab c\n-\nd\n\nalone\n\n-\n\nef gh\n")
+  path = write_file(tmp_path / "text.txt", b"ab c\n-\nd\n\nalone\n\n-\n\nef gh\n")
   text_range = TextRange(str(path), 3, 0, path.stat().st_size)
-  documents, counts = load_documents((text_range,), WordTokenizer(), 2, 61)
+  documents, counts = load_documents((text_range,), WordTokenizer(), min_words=2, max_num_tokens=61)
   assert counts == Counts(documents=4, tokens=13, dropped=2, cut=0)
   assert "".join(chr(token & 255) for token in documents.ids) == "abcdefgh"
   assert documents.word_starts.tolist() == [True, False, True, True, True, False, True, False]
@@ -199,7 +208,7 @@ def test_load_documents_drops_documents_with_too_few_words(tmp_path: Path) -> No
   assert documents.splits.tolist() == [0, 4, 8]
   assert documents.file_ordinals.tolist() == [3, 3]
   assert documents.offsets.tolist() == [0, 20]
-  with_alone, _ = load_documents((text_range,), WordTokenizer(), 1, 62)
+  with_alone, _ = load_documents((text_range,), WordTokenizer(), min_words=1, max_num_tokens=61)
   assert with_alone.splits.tolist() == [0, 4, 9, 13]
   concatenated = concatenate_documents(documents, with_alone)
   assert concatenated.splits.tolist() == [0, 4, 8, 12, 17, 21]

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r'^( *)```(\w*)(?: title="([^"]*)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
-_COMMAND = re.compile(r"(?:^|[\s/])python3?(?:\.\d+)?$")
+_PYTHON = re.compile(r"(?:^|[\s/])python3?(?:\.\d+)?$")
+
+_OPERATOR_CHARACTERS = "|&;<>"  # of the shell: pipes, redirections and separators of commands
 
 
 class Block(NamedTuple):
@@ -45,14 +47,14 @@ def invocations(path: Path) -> Iterator[Invocation]:
 def invocations_in(line: str) -> Iterator[Invocation]:
   """The project's commands in a line of shell."""
   try:
-    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=_OPERATOR_CHARACTERS)
     lexer.whitespace_split = True
     words = list(lexer)
   except ValueError:  # not shell: a block without a language may be anything
     return
-  command: list[str] = []
+  command: list[str] = []  # the words since the last operator
   for word in [*words, "|"]:
-    if set(word) <= set("|&;<>"):
+    if all(character in _OPERATOR_CHARACTERS for character in word):
       if invocation := _invocation(command):
         yield invocation
       command = []
@@ -62,9 +64,9 @@ def invocations_in(line: str) -> Iterator[Invocation]:
 
 def _invocation(words: list[str]) -> Invocation | None:
   """Returns the invocation of a simple command; None if the command is not one of the project's."""
-  while words and re.match(r"[A-Z_]+=", words[0]):
+  while words and re.match(r"[A-Z_]+=", words[0]):  # environment variables
     words = words[1:]
-  if len(words) < 2 or not _COMMAND.search(words[0]):
+  if len(words) < 2 or not _PYTHON.search(words[0]):
     return None
   if words[1] == "-m" and words[2].split(".")[0] in ("albert", "data_prep"):
     return Invocation(words[2], words[3:])

@@ -52,16 +52,16 @@ def namespace(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> Any:
     yield {}
 
 
-@pytest.mark.parametrize("number", range(NUM_BLOCKS))
+@pytest.mark.parametrize("block_number", range(NUM_BLOCKS))
 def test_a_block_of_the_guide_runs_and_prints_what_the_guide_says(
-  number: int, namespace: dict[str, Any], capsys: pytest.CaptureFixture[str]
+  block_number: int, namespace: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
   programs = [block.text for block in blocks(GUIDE) if block.language == "python"]
   assert len(programs) == NUM_BLOCKS
-  exec(compile(programs[number], f"{GUIDE.name}, block {number}", "exec"), namespace)
+  exec(compile(programs[block_number], f"{GUIDE.name}, block {block_number}", "exec"), namespace)
   printed = capsys.readouterr().out
-  assert printed or "print(" not in programs[number]
-  if "except albert.UserError" in programs[number]:
+  assert printed or "print(" not in programs[block_number]
+  if "except albert.UserError" in programs[block_number]:
     assert f"```\n{printed}```" in GUIDE.read_text()
 
 

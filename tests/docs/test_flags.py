@@ -27,7 +27,7 @@ def _flags(target: str) -> dict[str, str]:
   return {flag["name"]: flag["value"] for flag in _commands()[target].flags}
 
 
-def problems(invocation: Invocation) -> list[str]:
+def flag_problems(invocation: Invocation) -> list[str]:
   """Returns a line for each wrong flag of a command."""
   placeholders = _flags(invocation.target)
   lines = []
@@ -60,7 +60,7 @@ def _is_allowed(value: str, placeholder: str) -> bool:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_flags_of_every_command_exist(path: Path) -> None:
-  assert [problem for invocation in invocations(path) for problem in problems(invocation)] == []
+  assert [problem for invocation in invocations(path) for problem in flag_problems(invocation)] == []
 
 
 def test_wrong_flags_are_found() -> None:
@@ -73,7 +73,7 @@ def test_wrong_flags_are_found() -> None:
     "--do_train=1",
     "--seed",
   ]
-  lines = problems(Invocation("run_classifier.py", words))
+  lines = flag_problems(Invocation("run_classifier.py", words))
   wrong_flags = re.findall(r"--\w+", "\n".join(lines))
   assert wrong_flags == ["--train_step", "--seed", "--optimizer", "--do_train", "--seed"]
 

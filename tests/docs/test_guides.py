@@ -23,7 +23,7 @@ from tests.tasks.glue.archive import write_archive
 from tests.torture.workplace import Workplace
 
 DOCS = ROOT / "docs"
-# The commands of these guides are run. Those of others, such as troubleshooting.md, are only checked (test_flags.py).
+# The commands of these guides are run. test_flags.py only checks the flags in other documents.
 GUIDES = ("own_data.md", "from_tf1.md", "from_transformers.md")
 
 
@@ -68,7 +68,7 @@ def shell_blocks(guide: str) -> list[str]:
 def test_the_guide_to_own_data_gives_the_files_that_it_names(
   commands: Workplace, spm_model: str, tmp_path: Path
 ) -> None:
-  """Runs its first two commands: training with evaluation and prediction, and the prediction of more texts."""
+  """Runs the guide's first two commands: training with evaluation and prediction, and the prediction of more texts."""
   lay_out_files(tmp_path, spm_model)
   train, predict, *_ = shell_blocks("own_data.md")
   for text in (train, predict):
@@ -80,7 +80,7 @@ def test_the_guide_to_own_data_gives_the_files_that_it_names(
   assert {"accuracy", "matthews_corrcoef", "majority_accuracy"} <= set(results)
   header, *rows = (tmp_path / "answers.tsv").read_text().splitlines()
   assert header.split("\t")[:2] == ["id", "prediction"]
-  assert [row.split("\t")[0] for row in rows] == ["201", "202"]
+  assert [row.split("\t")[0] for row in rows] == ["201", "202"]  # the ids in the guide's file of texts
   table = next(line for line in (DOCS / "own_data.md").read_text().splitlines() if line.startswith("| `eval_results"))
   assert all(f"`{name}`" in table for name in ("accuracy", "matthews_corrcoef", "f1", "majority_accuracy"))
   _assert_files_are_documented(tmp_path / "run")
@@ -88,10 +88,10 @@ def test_the_guide_to_own_data_gives_the_files_that_it_names(
 
 def _assert_files_are_documented(run: Path) -> None:
   """Asserts that docs/reference/output_files.md names each file of a run."""
-  glossary = (DOCS / "reference" / "output_files.md").read_text(encoding="utf-8")
+  page = (DOCS / "reference" / "output_files.md").read_text(encoding="utf-8")
   names = {f"{path.name}/" if path.is_dir() else path.name for path in run.iterdir()}
   names = {"checkpoints/step-N/" if name == "checkpoints/" else name for name in names}
-  assert [name for name in sorted(names) if f"`{name}`" not in glossary] == []
+  assert [name for name in sorted(names) if f"`{name}`" not in page] == []
 
 
 @pytest.mark.slow
@@ -121,11 +121,11 @@ def test_the_messages_in_troubleshooting_are_messages_of_the_code() -> None:
   """Checks the first column of the table of messages, and the messages that begin an item of a list."""
   text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
   rows = re.findall(r"^\| (`.*?) \| ", text.partition("## Messages")[2], re.MULTILINE)
-  quoted = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
-  quoted += re.findall(r"^- \*\*`([^`]+)`", text, re.MULTILINE)
-  assert len(quoted) > 10
+  quoted_messages = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
+  quoted_messages += re.findall(r"^- \*\*`([^`]+)`", text, re.MULTILINE)
+  assert len(quoted_messages) > 10
   # "..." and numbers stand for parts that differ from run to run.
-  fixed_parts = [part.strip() for message in quoted for part in re.split(r"\.\.\.|\b\d+\b", message)]
+  fixed_parts = [part.strip() for message in quoted_messages for part in re.split(r"\.\.\.|\b\d+\b", message)]
   code = _source_with_joined_strings()
   assert [part for part in fixed_parts if part and part not in code] == []
 

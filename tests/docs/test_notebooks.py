@@ -21,11 +21,11 @@ from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.tasks import registry
 from tests.docs.blocks import ROOT, invocations_in
-from tests.docs.test_flags import problems
+from tests.docs.test_flags import flag_problems
 
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 # Notebook -> an expression of its variables that must be true after its last cell.
-RESULTS = {
+FINAL_CHECKS = {
   "fine_tune_csv": "results['accuracy'] > results['majority_accuracy'] + 0.2",
   "pretraining": "results['masked_lm_loss'] < 7 and len(training.evaluations) == 4",
   "question_answering": "results['exact'] > 60 and len(answers) == 3",
@@ -88,7 +88,7 @@ def _argument_names(function: Any) -> set[str]:
 
 
 def test_every_notebook_has_an_expression_to_check() -> None:
-  assert {path.stem for path in NOTEBOOKS} == set(RESULTS)
+  assert {path.stem for path in NOTEBOOKS} == set(FINAL_CHECKS)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -114,7 +114,7 @@ def test_names_and_flags_in_a_notebook_exist(path: Path) -> None:
   assert commands
   invocations = [invocation for line in commands for invocation in invocations_in(line)]
   assert len(invocations) == len(commands)
-  assert [line for invocation in invocations for line in problems(invocation)] == []
+  assert [line for invocation in invocations for line in flag_problems(invocation)] == []
 
 
 def _shell_commands(source: str) -> list[str]:
@@ -139,13 +139,13 @@ def test_wrong_names_are_found() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-  """Runs all cells in an empty directory. Its commands run with this Python, and import this checkout."""
+  """Runs all cells in an empty directory. The notebook's commands run with this Python, and import this checkout."""
   monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
   monkeypatch.setenv("PYTHONPATH", str(ROOT))
   monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
   monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
   notebook = read_notebook(path)
-  notebook.cells.append(nbformat.v4.new_code_cell(f"assert {RESULTS[path.stem]}"))
+  notebook.cells.append(nbformat.v4.new_code_cell(f"assert {FINAL_CHECKS[path.stem]}"))
   NotebookClient(notebook, timeout=1200, resources={"metadata": {"path": str(tmp_path)}}).execute()
   outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
   assert any("image/png" in output.get("data", {}) for output in outputs)

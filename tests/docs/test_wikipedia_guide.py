@@ -59,7 +59,7 @@ def test_the_commands_of_the_guide_run_as_printed(tmp_path: Path) -> None:
   write_python(tmp_path / "bin" / "python", ADDED_FLAGS)
   guide = ROOT / "docs" / "wikipedia_and_books.md"
   texts = [block.text for block in blocks(guide) if block.language == "sh" and "pip install" not in block.text]
-  assert len(texts) == 6
+  assert len(texts) == 6  # all shell blocks of the guide but the one that installs packages
   for text in texts:
     run_block(text, tmp_path, tmp_path / "bin")
   stages = json.loads((tmp_path / "pretrained" / "config.json").read_text())["stages"]

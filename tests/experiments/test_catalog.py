@@ -12,11 +12,11 @@ from albert.errors import UserError
 from albert.experiments import catalog, costs, tables
 from albert.experiments.scales import SCALES
 
-NAMES = catalog.names()
+EXPERIMENT_NAMES = catalog.names()
 VOCAB_SIZE = 30000
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EXPERIMENT_NAMES)
 def test_the_papers_averages_are_the_means_of_its_columns(name: str):
   """The paper averages F1 and exact match of SQuAD first, then all tasks (table 2)."""
   for variant in catalog.load(name).variants:
@@ -31,7 +31,7 @@ def test_the_papers_averages_are_the_means_of_its_columns(name: str):
       assert "average" not in tables.add_average({"scores": {"sst2": 90.0, "mnli": 80.0}})["scores"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EXPERIMENT_NAMES)
 def test_numbers_of_parameters_are_the_papers(name: str):
   for variant in catalog.load(name).variants:
     if "parameters" in variant.paper:
@@ -40,7 +40,7 @@ def test_numbers_of_parameters_are_the_papers(name: str):
       assert num_parameters == pytest.approx(variant.paper["parameters"], rel=0.12), variant.name
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EXPERIMENT_NAMES)
 def test_every_model_has_dropout_except_where_the_paper_removes_it(name: str):
   """The paper trains with dropout 0.1. Only one row of its table on dropout (table 8) is without."""
   for variant in catalog.load(name).variants:
@@ -50,7 +50,7 @@ def test_every_model_has_dropout_except_where_the_paper_removes_it(name: str):
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EXPERIMENT_NAMES)
 def test_every_scale_keeps_the_differences_between_variants(name: str, scale: str):
   """Two variants have the same reduced model only if they have the same model in the paper."""
   experiment = catalog.load(name, reduced=SCALES[scale].is_reduced)

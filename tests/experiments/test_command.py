@@ -27,19 +27,22 @@ def test_a_dry_run_shows_the_cost_of_each_experiment_and_writes_nothing(tmp_path
   assert [line.split("\t")[0] for line in dropout[2:-1]] == ["with dropout", "without dropout"]
   _, layers, hidden, _, batch, steps, gflop, hours = dropout[2].split("\t")
   assert (layers, hidden, batch) == ("4", "96", "32")  # a reduced albert_base in place of the paper's xxlarge
-  assert float(hours) == pytest.approx(int(steps) * float(gflop) / 10 / 3600, abs=0.006)  # at 10 GFLOP/s
+  # At 10 GFLOP/s. The hours are rounded to two decimals.
+  assert float(hours) == pytest.approx(int(steps) * float(gflop) / 10 / 3600, abs=0.006)
   assert dropout[-1].startswith("2 seed(s), ")
   assert not output_dir.exists()
 
 
 @pytest.mark.thorough
-def test_a_short_text_gets_a_vocabulary_of_the_size_that_the_error_names(tmp_path: Path):
-  result = _run_experiments("--run=masking", "--scale=smoke", f"--output_dir={tmp_path}", "--dry_run", "--gflops=1")
-  small = _run_experiments(
-    "--run=masking", "--scale=smoke", f"--output_dir={tmp_path}", "--dry_run", "--gflops=1", "--vocab_size=303"
-  )
-  parameters = [int(run.stdout.splitlines()[2].split("\t")[3].replace(",", "")) for run in (result, small)]
-  assert parameters[0] - parameters[1] == (1000 - 303) * 4  # the embeddings have 4 columns at this scale
+def test_the_flag_vocab_size_replaces_the_size_of_the_scale(tmp_path: Path):
+  def num_parameters(*flags: str) -> int:
+    """Returns the number of parameters in the table's first row."""
+    argv = ["--run=masking", "--scale=smoke", f"--output_dir={tmp_path}", "--dry_run", "--gflops=1", *flags]
+    cells = _run_experiments(*argv).stdout.splitlines()[2].split("\t")
+    return int(cells[3].replace(",", ""))
+
+  # At this scale, the vocabulary has 1000 pieces, and the embeddings have 4 columns.
+  assert num_parameters() - num_parameters("--vocab_size=303") == (1000 - 303) * 4
 
 
 @pytest.mark.thorough

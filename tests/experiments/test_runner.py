@@ -25,11 +25,14 @@ from albert.experiments.scales import SCALES
 from albert.io import figures
 from albert.runs.directory_lock import DirectoryLock
 
+# x is the variant's position on the horizontal axis of the figure.
 _VARIANTS = [
   Variant(name=name, model="albert_base", fields={}, data={}, x=x, paper={"sop": 86.5})
   for name, x in (("one", 1.0), ("two", 2.0))
 ]
-TOY = Experiment(name="toy", title="A toy", source="nowhere", variants=_VARIANTS, intrinsic=["sop"], x="size")
+TOY_EXPERIMENT = Experiment(
+  name="toy", title="A toy", source="nowhere", variants=_VARIANTS, intrinsic=["sop"], x="size"
+)
 # A program that writes a results file. Its arguments are the file and the accuracy.
 WRITE_ACCURACY = "import json, sys; json.dump({'sentence_order_accuracy': float(sys.argv[2])}, open(sys.argv[1], 'w'))"
 
@@ -46,7 +49,7 @@ class _ToyPlan(Plan):
   """
 
   def __init__(self, directory: Path, scripts: Mapping[str, str] | None = None, shared: Command | None = None):
-    super().__init__(TOY, SCALES["smoke"], Inputs(output_dir=str(directory), vocab_size=10, num_seeds=2))
+    super().__init__(TOY_EXPERIMENT, SCALES["smoke"], Inputs(output_dir=str(directory), vocab_size=10, num_seeds=2))
     self._scripts = scripts or {}
     self._shared_commands = [shared] if shared else []
 
@@ -58,6 +61,7 @@ class _ToyPlan(Plan):
     run.mkdir(exist_ok=True)
     results_file = str(run / "eval_results.json")
     script = self._scripts.get(variant.name, WRITE_ACCURACY)
+    # 12345 is the first seed of a plan, so its accuracies are 0.5 and 0.75. Those of the second seed are 0.01 higher.
     accuracy = (0.5 if variant.name == "one" else 0.75) + (seed - 12345) / 100
     words = (sys.executable, "-c", script, results_file, str(accuracy))
     command = Command(f"{variant.name}, seed {seed}: pretraining", words, results_file)
@@ -175,6 +179,7 @@ exit(3)
 def test_the_table_has_our_numbers_beside_the_papers(tmp_path: Path):
   plan = _ToyPlan(tmp_path)
   text = tables.write(plan, runner.run_plan(plan), scale="smoke")
+  # The mean of 50 and 51 percent, and of 75 and 76 percent. The standard deviation of both is sqrt(0.5) = 0.7.
   assert text.splitlines()[-2:] == [
     "| one | 0.297M | 50.5 ± 0.7 | 86.5 |",
     "| two | 0.297M | 75.5 ± 0.7 | 86.5 |",
@@ -187,7 +192,9 @@ def test_the_table_has_our_numbers_beside_the_papers(tmp_path: Path):
 
 
 def test_bars_start_at_guessing():
-  experiment = dataclasses.replace(TOY, x="", variants=[dataclasses.replace(variant, x=None) for variant in _VARIANTS])
+  experiment = dataclasses.replace(
+    TOY_EXPERIMENT, x="", variants=[dataclasses.replace(variant, x=None) for variant in _VARIANTS]
+  )
   axes = figures.new_figure(4.0, 3.0).subplots()
   tables.draw_panel(axes, experiment, {"one": [47.0, 49.0], "two": [60.0, 70.0]}, guessing=50.0)
   # The bars end at the means, 48 and 65.
@@ -225,13 +232,14 @@ def test_a_deeper_network_starts_from_the_shallower_one(tmp_path: Path):
   one_layer, three_layers = trials["1 layer"], trials["3 layers"]
   assert f"--init_checkpoint={one_layer.run}" in three_layers.commands[-1].words
   assert one_layer.commands[-1] in three_layers.commands
+  # Five more trainings: 3, 6, 12, 24 and 48 layers, each of which starts from the one before.
   assert len(trials["48 layers"].commands) == len(one_layer.commands) + 5
 
 
 def test_each_model_is_evaluated_on_all_sentence_tasks(tmp_path: Path):
-  tasks = {
-    "sst2": DownstreamTask("run_classifier", {"task_name": "SST-2", "data_dir": "glue"}, {"sst2": ("accuracy", 100.0)})
-  }
+  # The score sst2 is the metric accuracy times 100.
+  scores = {"sst2": ("accuracy", 100.0)}
+  tasks = {"sst2": DownstreamTask("run_classifier", {"task_name": "SST-2", "data_dir": "glue"}, scores)}
   trials = _trials(_make_plan(tmp_path, "sentence_loss", tasks=tasks))
   assert {name: sorted(trial.scores) for name, trial in trials.items()} == {
     "none": ["mlm", "nsp", "sop", "sst2"],
@@ -251,7 +259,8 @@ def test_other_text_or_another_scale_uses_other_folders(tmp_path: Path):
     for scale in ("smoke", "small")
     for texts in ({}, {"corpus": "a.txt", "heldout_corpus": "b.txt"}, {"corpus": "c.txt", "heldout_corpus": "b.txt"})
   ]
-  # The vocabulary of a given text does not depend on the scale; a scale takes its own sample of the installed packages.
+  # Four vocabularies: of a.txt and of c.txt at any scale, and without a given text one for each scale, which takes its
+  # own sample of the installed packages.
   assert len({plan.vocabulary for plan in plans}) == 4
   written_files: set[str] = set()
   for plan in plans:
@@ -273,12 +282,11 @@ def test_all_shards_have_the_number_of_masked_tokens_that_the_inputs_give(tmp_pa
 def test_held_out_text_is_made_from_the_development_sets(tmp_path: Path):
   question_flags = {"squad_file": "dev.json", "race_file": "RACE/dev"}
   plan = _make_plan(tmp_path, "dropout", corpus="a.txt", question_flags=question_flags)
-  (command,) = [command for command in plan.preparation_commands() if "data_prep.question_texts" in command.words]
-  assert {f"--output_file={command.completion_file}", "--squad_file=dev.json", "--race_file=RACE/dev"} <= set(
-    command.words
-  )
-  heldout_shards = plan.trials()[0].commands[1]
-  assert f"--input_file={command.completion_file}" in heldout_shards.words
+  (text_command,) = [command for command in plan.preparation_commands() if "data_prep.question_texts" in command.words]
+  text_flags = {f"--output_file={text_command.completion_file}", "--squad_file=dev.json", "--race_file=RACE/dev"}
+  assert text_flags <= set(text_command.words)
+  heldout_shards_command = plan.trials()[0].commands[1]
+  assert f"--input_file={text_command.completion_file}" in heldout_shards_command.words
   plan = _make_plan(tmp_path, "dropout", corpus="a.txt", question_flags=question_flags, heldout_corpus="b.txt")
   assert not any("data_prep.question_texts" in command.words for command in plan.preparation_commands())
   assert "--input_file=b.txt" in plan.trials()[0].commands[1].words

@@ -30,13 +30,13 @@ CONFIG = ModelConfig(
   max_position_embeddings=16,
 )
 # Linear warm-up to 2e-3 over 3 steps, then linear decay to 0 at step 20. The first rate is 0.
-LEARNING_RATES = [2e-3 * (t / 3 if t < 3 else 1 - t / 20) for t in range(8)]
+LEARNING_RATES = [2e-3 * (step / 3 if step < 3 else 1 - step / 20) for step in range(8)]
 BATCH, LENGTH = 3, 11
 
 
 def random_weights(config: ModelConfig, seed: int, *, with_heads: tuple[str, ...] = ("masked_lm", "sentence"),
                    num_classes: int = 3) -> dict[str, np.ndarray]:  # fmt: skip
-  """Returns random float32 weights. Those of LayerNorm and the biases differ from their initial values, too."""
+  """Returns random float32 weights. The scales of LayerNorm (around 1) and the biases are random, too."""
   rng = np.random.default_rng(seed)
   shapes: dict[str, tuple[int | None, ...]] = {**encoder_shapes(config)}
   for name in with_heads:
@@ -54,13 +54,14 @@ def batch(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:
   rng = np.random.default_rng(seed)
   lengths = np.array([LENGTH, LENGTH - 4, LENGTH - 1])
   mask = (np.arange(LENGTH) < lengths[:, None]).astype(np.int32)
-  segments = ((np.arange(LENGTH) >= lengths[:, None] // 2).astype(np.int32)) * mask
+  segments = (np.arange(LENGTH) >= lengths[:, None] // 2).astype(np.int32) * mask
+  # Ids from 5 on are those of ordinary pieces.
   return {
     "input_ids": (rng.integers(5, config.vocab_size, (BATCH, LENGTH)) * mask).astype(np.int32),
     "input_mask": mask,
     "segment_ids": segments,
     "masked_lm_positions": np.array([[1, 4, 7, 9], [2, 3, 5, 0], [3, 8, 0, 0]], np.int32),
-    "masked_lm_ids": (rng.integers(5, config.vocab_size, (BATCH, 4))).astype(np.int32),
+    "masked_lm_ids": rng.integers(5, config.vocab_size, (BATCH, 4)).astype(np.int32),
     "masked_lm_weights": np.array([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 0]], np.float32),
     "next_sentence_labels": np.array([[0], [1], [1]], np.int32),
   }
@@ -80,7 +81,7 @@ def make_arrays() -> dict[str, np.ndarray]:
     "outputs/sentence_log_probs": computed.sentence_log_probs,
     "outputs/losses": np.array([computed.masked_lm_loss, computed.sentence_loss]),
   }
-  for name, rescale in (("lamb", True), ("adamw", False)):
+  for name, rescale in (("lamb", True), ("adamw", False)):  # LAMB is AdamW with rescaled updates
     losses, final_weights = train(CONFIG, weights, examples, LEARNING_RATES, rescale=rescale)
     arrays[f"{name}/losses"] = losses
     arrays |= {f"{name}/weights/{key}": value.astype(np.float32) for key, value in final_weights.items()}

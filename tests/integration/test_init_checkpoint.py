@@ -44,7 +44,7 @@ def paths_of_formats(tmp_path: Path) -> dict[str, str]:
   write_shards(tmp_path / "shards", [24])
   tf1 = write_tf1(tmp_path / "tf1", TINY_MODEL, WEIGHTS, "module/")
   convert(tf1, str(tmp_path / "ours"), "albert")
-  tensors = huggingface_tensors(WEIGHTS, prefix=False)
+  tensors = huggingface_tensors(WEIGHTS, with_prefix=False)
   np.savez(tmp_path / "weights.npz", **tensors)
   return {
     "tf1": tf1,

@@ -54,7 +54,7 @@ def test_links_in_a_loop_are_followed_once(tmp_path: Path) -> None:
   (tmp_path / ".hidden").mkdir()
   for name in ("a.txt", "b/b.txt", "b/c/c.txt", ".hidden/x.txt"):
     (tmp_path / name).write_text("x")
-  for name in ("again", "b/once", "b/c/more", "b/c/most"):  # links to the directory that holds them
+  for name in ("again", "b/once", "b/c/more", "b/c/most"):  # links to tmp_path, so each makes a loop
     (tmp_path / name).symlink_to(tmp_path)
   (tmp_path / "b" / "loop").symlink_to("loop")
   outside = tmp_path.parent / f"{tmp_path.name}-outside"
@@ -208,7 +208,7 @@ def test_a_staging_file_that_cannot_be_removed_is_left_without_an_error(
   tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   """Several users, or processes that start at the same time, may clean up the same directory."""
-  names = [f".{name}.{processes.host_key()}-7-0123456789ab.tmp" for name in "ab"]
+  names = [f".{name}.{processes.host_key()}-7-0123456789ab.tmp" for name in ("a", "b")]
   for name in names:
     (tmp_path / name).write_text("x")
   monkeypatch.setattr(processes, "has_ended", lambda key, pid: True)
@@ -277,12 +277,13 @@ def test_local_paths_need_no_tensorflow(tmp_path: Path) -> None:
 
 def test_an_error_that_may_go_away_is_a_run_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   """The exit code is 1, not 2, because the path is right and the same command may succeed later."""
-  for number in (errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EDQUOT):
-    error = OSError(number, os.strerror(number))
+  for error_number in (errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EDQUOT):
+    reason = os.strerror(error_number)
+    error = OSError(error_number, reason)
     monkeypatch.setattr(os, "open", mock.Mock(side_effect=error))
     monkeypatch.setattr(os, "makedirs", mock.Mock(side_effect=error))
     for use_file in (lambda: files.open_file("x"), lambda: files.open_file("x", "wb"), lambda: files.makedirs("x")):
-      with pytest.raises(RunError, match=rf"^x: cannot .* \({os.strerror(number)}\): run the same command again"):
+      with pytest.raises(RunError, match=rf"^x: cannot .* \({reason}\): run the same command again"):
         use_file()
     monkeypatch.undo()
 

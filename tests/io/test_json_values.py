@@ -14,8 +14,8 @@ import pytest
 from albert.errors import UserError
 from albert.io import files, json_values
 
-# The beginning of a Record, before the value of "files".
-HEAD = '{"step": 1, "files": '
+# The beginning of a Record, up to the value of "files".
+RECORD_START = '{"step": 1, "files": '
 
 
 class Entry(msgspec.Struct):
@@ -33,7 +33,7 @@ class Record(msgspec.Struct, forbid_unknown_fields=True):
   counts: dict[str, list[dict[str, int]]] = {}
 
 
-# Mistake -> the JSON of file F with the remedy "mend it", and the error, in which * stands for any text.
+# Mistake -> (the content of the file F, the error, in which * stands for any text). The remedy is "mend it".
 MISTAKES: dict[str, tuple[str | bytes, str]] = {
   "empty": ("", "F: not JSON (it is empty): mend it"),
   "syntax, one line": ('{"step": }', "F: not JSON (Expecting value, column 10): mend it"),
@@ -50,32 +50,35 @@ MISTAKES: dict[str, tuple[str | bytes, str]] = {
     "F: lists or objects are nested too deeply (more than 100 levels): mend it",
   ),
   "NaN": (
-    HEAD + '{"a b": {"bytes": [1, NaN]}}}',
+    RECORD_START + '{"a b": {"bytes": [1, NaN]}}}',
     "F: $.files['a b'].bytes[1] must be a finite number, it is NaN: mend it",
   ),
   "infinity": ("-Infinity", "F: must be a finite number, it is -Infinity: mend it"),
   "overflow": ('{"share": -1e999}', "F: $.share must be a finite number, it is -1e999: mend it"),
   "5,000 digits": ('{"step": ' + "1" * 5000 + "}", "F: $.step holds a number that is too long: '1111*...: mend it"),
   "65 bits": (f"[{2**64}]", "F: $[0] holds a number that is too long: '18446744073709551616': mend it"),
-  "key twice": (HEAD + '{"x": {"bytes": 1, "bytes": 2}}}', "F: $.files.x has the key 'bytes' twice: mend it"),
+  "key twice": (RECORD_START + '{"x": {"bytes": 1, "bytes": 2}}}', "F: $.files.x has the key 'bytes' twice: mend it"),
   "missing": ("{}", "F lacks 'step': mend it"),
-  "missing inside": (HEAD + '{"x": {"bytes": 1}}}', "F: $.files.x lacks 'sha256': mend it"),
-  "unknown": (HEAD + '{}, "more": 1}', "F: has the unknown key 'more': mend it"),
+  "missing inside": (RECORD_START + '{"x": {"bytes": 1}}}', "F: $.files.x lacks 'sha256': mend it"),
+  "unknown": (RECORD_START + '{}, "more": 1}', "F: has the unknown key 'more': mend it"),
   "true for a number": ('{"step": true, "files": {}}', "F: $.step must be a whole number, it is true: mend it"),
   "a float for an integer": ('{"step": 1.0, "files": {}}', "F: $.step must be a whole number, it is 1.0: mend it"),
   "the second of two": (
-    HEAD + '{"x": {"bytes": 1, "sha256": "x"}, "y/z": {"bytes": 1, "sha256": 5}}}',
+    RECORD_START + '{"x": {"bytes": 1, "sha256": "x"}, "y/z": {"bytes": 1, "sha256": 5}}}',
     "F: $.files['y/z'].sha256 must be a text, it is 5: mend it",
   ),
-  "in a list": (HEAD + '{}, "rows": [[1], [2, "3"]]}', "F: $.rows[1][1] must be a whole number, it is '3': mend it"),
+  "in a list": (
+    RECORD_START + '{}, "rows": [[1], [2, "3"]]}',
+    "F: $.rows[1][1] must be a whole number, it is '3': mend it",
+  ),
   "in lists and objects": (
-    HEAD + '{}, "counts": {"u": [{"v": 1}], "w": [{}, {"x": 0, "y": null}]}}',
+    RECORD_START + '{}, "counts": {"u": [{"v": 1}], "w": [{}, {"x": 0, "y": null}]}}',
     "F: $.counts.w[1].y must be a whole number, it is null: mend it",
   ),
-  "below its range": (HEAD + '{}, "count": -1}', "F: $.count must be a whole number >= 0, it is -1: mend it"),
-  "or null": (HEAD + '{}, "share": "x"}', "F: $.share must be a number or null, it is 'x': mend it"),
-  "a choice": (HEAD + '{}, "kind": "c"}', "F: $.kind is 'c', which is not one of its possible values: mend it"),
-  "a long value": (HEAD + '"' + "y" * 999 + '"}', "F: $.files must be an object, it is 'yyy*...: mend it"),
+  "below its range": (RECORD_START + '{}, "count": -1}', "F: $.count must be a whole number >= 0, it is -1: mend it"),
+  "or null": (RECORD_START + '{}, "share": "x"}', "F: $.share must be a number or null, it is 'x': mend it"),
+  "a choice": (RECORD_START + '{}, "kind": "c"}', "F: $.kind is 'c', which is not one of its possible values: mend it"),
+  "a long value": (RECORD_START + '"' + "y" * 999 + '"}', "F: $.files must be an object, it is 'yyy*...: mend it"),
 }
 
 
@@ -84,9 +87,9 @@ def _matches(text: str, pattern: str) -> bool:
   return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_an_error_names_the_mistake(name: str) -> None:
-  content, message = MISTAKES[name]
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_an_error_names_the_mistake(mistake: str) -> None:
+  content, message = MISTAKES[mistake]
   with pytest.raises(UserError) as raised:
     json_values.parse("F", content.encode() if isinstance(content, str) else content, Record, "mend it")
   assert _matches(str(raised.value), message), str(raised.value)

@@ -11,6 +11,7 @@ from albert.io.protobuf import decode_fields, decode_varint, encode_bytes_field,
 @pytest.mark.parametrize(("value", "encoded"), [(0, "00"), (1, "01"), (127, "7f"), (128, "8001"), (300, "ac02")])
 def test_varints_have_seven_bits_in_each_byte(value: int, encoded: str) -> None:
   assert encode_varint(value).hex() == encoded
+  # Decoded from offset 1 on, between two bytes that are not part of it. The second result is the offset of its end.
   assert decode_varint(b"\xff" + bytes.fromhex(encoded) + b"\xff", 1) == (value, 1 + len(encoded) // 2)
 
 

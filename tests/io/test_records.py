@@ -105,6 +105,10 @@ def test_a_batch_with_a_bad_array_is_an_error(values: np.ndarray, message: str) 
 
 
 RECORDS = [b"", b"x", b"some bytes" * 10, bytes(range(40))]
+# In a file, 12 bytes are before the data of a record (its length and the checksum of the length), and 4 bytes are after
+# them (the checksum of the data).
+HEADER_BYTES, FOOTER_BYTES = 12, 4
+OVERHEAD_BYTES = HEADER_BYTES + FOOTER_BYTES
 
 
 def write_records(path: Path, compress: bool = False) -> records.RecordWriter:
@@ -149,7 +153,7 @@ def test_files_longer_than_the_buffer_are_written(tmp_path: Path) -> None:
   with records.RecordWriter(str(tmp_path / "file")) as writer:
     for _ in range(9):
       writer.write(record)
-  assert writer.num_bytes == 9 * (len(record) + 16)
+  assert writer.num_bytes == 9 * (len(record) + OVERHEAD_BYTES)
   assert sum(1 for _ in tf.data.TFRecordDataset(str(tmp_path / "file"))) == 9
 
 
@@ -189,7 +193,8 @@ def test_every_flipped_bit_is_found_or_harmless(tmp_path: Path, compress: bool) 
     else:
       assert records_or_error == RECORDS
       num_harmless += 1
-  # A flipped bit is harmless only in the header of a GZIP file, in the bytes for its time and its compression.
+  # A flipped bit is harmless only in 6 bytes of the header of a GZIP file: its time (4 bytes), its compression level,
+  # and its operating system.
   assert num_harmless <= (6 if compress else 0)
 
 
@@ -198,7 +203,7 @@ def test_a_file_that_was_cut_inside_a_record_is_refused(tmp_path: Path, compress
   path = tmp_path / "file"
   write_records(path, compress)
   content = path.read_bytes()
-  ends = np.cumsum([0] + [len(record) + 16 for record in RECORDS]).tolist()
+  ends = np.cumsum([0] + [len(record) + OVERHEAD_BYTES for record in RECORDS]).tolist()  # offsets between records
   for size in range(len(content)):
     path.write_bytes(content[:size])
     records_or_error = _records_or_error(path)
@@ -208,16 +213,18 @@ def test_a_file_that_was_cut_inside_a_record_is_refused(tmp_path: Path, compress
       assert "(counted from 0) is damaged" in records_or_error
 
 
+START_OF_RECORD_2 = len(RECORDS[0]) + OVERHEAD_BYTES + len(RECORDS[1]) + OVERHEAD_BYTES
+
+
 @pytest.mark.parametrize(
   ("offset", "message"),
   [
     (0, "record 0 .* the checksum of its length"),
-    (16 + 17 + 3, "record 2 .* the checksum of its length"),
-    (16 + 17 + 12 + 5, "record 2 .* the checksum of its data"),
+    (START_OF_RECORD_2 + 3, "record 2 .* the checksum of its length"),
+    (START_OF_RECORD_2 + HEADER_BYTES + 5, "record 2 .* the checksum of its data"),
   ],
 )
 def test_an_error_names_the_damaged_record(tmp_path: Path, offset: int, message: str) -> None:
-  # A record has 16 more bytes in the file: 12 before its data, and 4 after them. The first two have 0 and 1 bytes.
   path = tmp_path / "file"
   write_records(path)
   content = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""The metrics of GLUE equal their closed forms, and are zero where those are undefined."""
+"""The metrics of GLUE equal their closed forms, and are zero where the closed forms are undefined."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def test_correlations_equal_their_closed_forms() -> None:
   assert classification.spearman(labels, predictions) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", classification.METRICS)
+@pytest.mark.parametrize("metric", classification.METRICS)
 @pytest.mark.parametrize(("labels", "predictions"), [([0, 1, 0], [0, 0, 0]), ([0, 0, 0], [0, 1, 1]), ([0], [0])])
-def test_undefined_metrics_are_zero_without_a_warning(name: str, labels: list[int], predictions: list[int]) -> None:
+def test_undefined_metrics_are_zero_without_a_warning(metric: str, labels: list[int], predictions: list[int]) -> None:
   with warnings.catch_warnings():
     warnings.simplefilter("error")
-    value = classification.compute([name], np.array(labels), np.array(predictions))[name]
-  if name == "accuracy":
+    value = classification.compute([metric], np.array(labels), np.array(predictions))[metric]
+  if metric == "accuracy":
     assert value == np.mean(np.equal(labels, predictions))
   else:
     assert value == 0.0

@@ -1,4 +1,4 @@
-"""SQuAD scores equal those worked out by hand and, if transformers is installed, those of its script."""
+"""SQuAD scores equal values computed by hand and, if transformers is installed, those of transformers' script."""
 
 from __future__ import annotations
 
@@ -118,17 +118,17 @@ def test_a_question_that_cannot_be_scored_is_named(call: Any, message: str) -> N
 
 
 WORDS = ("the", "a", "an", "The", "cat", "Cat's", "1,999", "U.S.", "—", "“x”", "naïve", "İ", "東京", "'s", "\u00a0")
-text = st.one_of(
+texts_strategy = st.one_of(
   st.text(max_size=12),
   st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join),
   st.lists(st.sampled_from(WORDS), max_size=6).map("".join),
 )
-# (answers, a guess, odds that there is no answer) of each question.
-random_questions = st.lists(st.tuples(st.lists(text, max_size=4), text, st.floats(-9, 9)), min_size=1, max_size=9)
+# (answers, a guess, odds that there is no answer) of a question.
+question_strategy = st.tuples(st.lists(texts_strategy, max_size=4), texts_strategy, st.floats(-9, 9))
 
 
 @settings(max_examples=400, deadline=None)
-@given(random_questions, st.floats(-9, 9), st.randoms(use_true_random=False))
+@given(st.lists(question_strategy, min_size=1, max_size=9), st.floats(-9, 9), st.randoms(use_true_random=False))
 def test_scores_equal_those_of_transformers_to_the_last_digit(
   questions: list[tuple[list[str], str, float]], threshold: float, rng: random.Random
 ) -> None:

@@ -90,7 +90,8 @@ def test_one_of_several_threads_that_start_together_gets_the_lock(directory):
   assert len(remaining_owners) == 1
 
 
-_OWNER = """
+# A program that takes the lock of a directory and keeps it. Its arguments are the directory and the kind of lock.
+_OWNER_PROGRAM = """
 import sys, time
 from albert.runs import directory_lock
 if sys.argv[2] == "no flock":
@@ -102,13 +103,13 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("kind", ["flock", "no flock"])
-def test_a_lock_is_free_at_once_when_its_owner_on_this_host_is_killed(tmp_path, kind, monkeypatch):
+@pytest.mark.parametrize("lock_kind", ["flock", "no flock"])
+def test_a_lock_is_free_at_once_when_its_owner_on_this_host_is_killed(tmp_path, lock_kind, monkeypatch):
   path = str(tmp_path / "run")
-  owner = subprocess.Popen([sys.executable, "-c", _OWNER, path, kind], stdout=subprocess.PIPE, text=True)
+  owner = subprocess.Popen([sys.executable, "-c", _OWNER_PROGRAM, path, lock_kind], stdout=subprocess.PIPE, text=True)
   assert owner.stdout is not None
   assert owner.stdout.readline() == "locked\n"
-  if kind == "flock":
+  if lock_kind == "flock":
     with pytest.raises(UserError, match=f"process {owner.pid} on host"):
       DirectoryLock(path, "training").acquire()
   else:
@@ -136,7 +137,7 @@ def test_a_heartbeat_that_is_not_renewed_is_stale(tmp_path, short_intervals, cap
   start_time = time.monotonic()
   with DirectoryLock(path, "training") as lock:
     lock.check()
-  assert time.monotonic() - start_time > 0.4
+  assert time.monotonic() - start_time > directory_lock.STALE_SECONDS
   message = "process 7 on host elsewhere is training there since then (run_x.py), unless it has died; waiting"
   assert message in capsys.readouterr().err
 
@@ -184,12 +185,12 @@ def test_a_lock_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
 
 @pytest.mark.parametrize("function_name", ["open", "pwrite"])
 def test_a_full_disk_gives_one_line_and_leaves_no_lock(tmp_path: Path, monkeypatch, function_name: str):
-  original, path = getattr(os, function_name), tmp_path / ".lock"
+  function, path = getattr(os, function_name), tmp_path / ".lock"
 
   def fail(file, *arguments):
     if function_name == "pwrite" or file == str(path):
       raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    return original(file, *arguments)
+    return function(file, *arguments)
 
   with monkeypatch.context() as patch:
     patch.setattr(os, function_name, fail)

@@ -88,6 +88,7 @@ def test_numbers_that_are_not_finite_are_written_as_null_and_read_as_none(tmp_pa
 
 def test_an_evaluation_whose_metric_is_not_a_number_ranks_last(tmp_path: Path):
   log = EvaluationLog(str(tmp_path), first_step=0, metric="loss", higher_is_better=False)
+  # Each loss, and the number of evaluations since the best one that results.
   losses_and_counts = [(2.0, 0), (math.nan, 1), (1.0, 0), (math.nan, 1), (math.nan, 2)]
   for step, (loss, evaluations_since_best) in enumerate(losses_and_counts):
     log.add(step, {"loss": loss})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import sentencepiece
@@ -25,7 +25,7 @@ MODEL_WITHOUT_VOCAB_SIZE = {name: value for name, value in TINY_MODEL.to_dict().
 
 @pytest.fixture
 def shards(tmp_path: Path) -> Path:
-  """A folder of shards with a manifest, which says that the vocabulary has 61 num_pieces (VOCAB_SIZE)."""
+  """A folder of shards with a manifest, which says that the vocabulary has 61 pieces (VOCAB_SIZE)."""
   paths = write_shards(tmp_path / "shards", [3, 2])
   write_manifest(tmp_path / "shards", paths, [3, 2])
   return tmp_path / "shards"
@@ -39,10 +39,16 @@ def num_pieces(spm_model: str) -> int:
   return size
 
 
-def resolve_vocab_size(task: str, tmp_path: Path, **flags: Any) -> tuple[int, list[str]]:
-  """Returns the vocab_size of a command, and the lines that the command logs."""
+class ResolvedSize(NamedTuple):
+  """The vocab_size of a command, and the lines that the command logs."""
+
+  vocab_size: int
+  notes: list[str]
+
+
+def resolve_vocab_size(task: str, tmp_path: Path, **flags: Any) -> ResolvedSize:
   settings = resolve_settings(task, {"output_dir": str(tmp_path / "run"), "do_train": True, **flags})
-  return settings.model_config.vocab_size, list(settings.notes)
+  return ResolvedSize(settings.model_config.vocab_size, list(settings.notes))
 
 
 def test_pretraining_takes_the_size_from_the_vocabulary_else_from_the_manifest(
@@ -54,7 +60,7 @@ def test_pretraining_takes_the_size_from_the_vocabulary_else_from_the_manifest(
   from_file = f"vocab_size is {num_pieces}, the size of the vocabulary according to {spm_model}"
   assert resolve_vocab_size("pretraining", tmp_path, **flags, spm_model_file=spm_model) == (num_pieces, [from_file])
   (shards / "manifest.json").unlink()  # shards of the original scripts have none
-  assert resolve_vocab_size("pretraining", tmp_path, **flags) == (30000, [])
+  assert resolve_vocab_size("pretraining", tmp_path, **flags) == (30000, [])  # the default
 
 
 def test_the_shards_may_be_those_of_the_last_stage_or_of_the_evaluation(shards: Path, tmp_path: Path) -> None:
@@ -70,23 +76,24 @@ def test_the_shards_may_be_those_of_the_last_stage_or_of_the_evaluation(shards: 
 def test_a_flag_a_config_file_a_recipe_and_weights_come_before_the_vocabulary(
   shards: Path, spm_model: str, num_pieces: int, tmp_path: Path
 ) -> None:
-  data = {"input_file": f"{shards}/*.tfrecord"}
-  assert resolve_vocab_size("pretraining", tmp_path, **data, model="albert_tiny", vocab_size=9) == (9, [])
+  input_flag = {"input_file": f"{shards}/*.tfrecord"}
+  assert resolve_vocab_size("pretraining", tmp_path, **input_flag, model="albert_tiny", vocab_size=9) == (9, [])
   model_file = tmp_path / "model.json"
   model_file.write_text(json.dumps({**MODEL_WITHOUT_VOCAB_SIZE, "vocab_size": 10}))
-  assert resolve_vocab_size("pretraining", tmp_path, **data, albert_config_file=str(model_file)) == (10, [])
+  assert resolve_vocab_size("pretraining", tmp_path, **input_flag, albert_config_file=str(model_file)) == (10, [])
   model_file.write_text(json.dumps(MODEL_WITHOUT_VOCAB_SIZE))
-  assert resolve_vocab_size("pretraining", tmp_path, **data, albert_config_file=str(model_file))[0] == VOCAB_SIZE
-  assert resolve_vocab_size("pretraining", tmp_path, **data, recipe="pretraining_demo") == (8000, [])
-  assert (
-    resolve_vocab_size("pretraining", tmp_path, **data, recipe="pretraining_demo", model="albert_tiny")[0] == VOCAB_SIZE
-  )
-  assert resolve_vocab_size("pretraining", tmp_path, **data, recipe="pretraining_albert")[0] == VOCAB_SIZE
+  resolved = resolve_vocab_size("pretraining", tmp_path, **input_flag, albert_config_file=str(model_file))
+  assert resolved.vocab_size == VOCAB_SIZE
+  assert resolve_vocab_size("pretraining", tmp_path, **input_flag, recipe="pretraining_demo") == (8000, [])
+  demo_flags = input_flag | {"recipe": "pretraining_demo", "model": "albert_tiny"}
+  assert resolve_vocab_size("pretraining", tmp_path, **demo_flags).vocab_size == VOCAB_SIZE
+  resolved = resolve_vocab_size("pretraining", tmp_path, **input_flag, recipe="pretraining_albert")
+  assert resolved.vocab_size == VOCAB_SIZE
   config = small_config(spm_model)
   weights = write_hub(tmp_path / "downloads", config, random_weights(config, 3), spm_model)
-  assert resolve_vocab_size("pretraining", tmp_path, **data, init_checkpoint=weights) == (num_pieces, [])
+  assert resolve_vocab_size("pretraining", tmp_path, **input_flag, init_checkpoint=weights) == (num_pieces, [])
   line = f"vocab_size is {num_pieces}, the size of the vocabulary according to {weights}/config.json"
-  with_named_model = {**data, "init_checkpoint": weights, "model": "albert_tiny"}
+  with_named_model = {**input_flag, "init_checkpoint": weights, "model": "albert_tiny"}
   assert resolve_vocab_size("pretraining", tmp_path, **with_named_model) == (num_pieces, [line])
   assert resolve_vocab_size("pretraining", tmp_path, **with_named_model, vocab_size=30000) == (30000, [])
 
@@ -94,14 +101,15 @@ def test_a_flag_a_config_file_a_recipe_and_weights_come_before_the_vocabulary(
 def test_finetuning_from_random_weights_takes_the_size_from_the_vocabulary(
   spm_model: str, num_pieces: int, tmp_path: Path
 ) -> None:
-  data = {"task_name": "custom", "text_columns": "text", "from_scratch": True}
-  size, notes = resolve_vocab_size("classifier", tmp_path, **data, spm_model_file=spm_model, model="albert_tiny")
+  task_flags = {"task_name": "custom", "text_columns": "text", "from_scratch": True}
+  flags = task_flags | {"spm_model_file": spm_model, "model": "albert_tiny"}
+  size, notes = resolve_vocab_size("classifier", tmp_path, **flags)
   assert (size, notes) == (
     num_pieces,
     [f"vocab_size is {num_pieces}, the size of the vocabulary according to {spm_model}"],
   )
   with pytest.raises(UserError, match=r"/nowhere\.model: cannot read it"):
-    resolve_vocab_size("classifier", tmp_path, **data, spm_model_file="/nowhere.model")
+    resolve_vocab_size("classifier", tmp_path, **task_flags, spm_model_file="/nowhere.model")
 
 
 def test_a_resumed_run_has_the_recorded_size_whatever_model_is_named(tmp_path: Path) -> None:

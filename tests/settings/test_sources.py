@@ -15,8 +15,8 @@ from albert.tasks.glue.data import make_spec
 from albert.tasks.glue.specs import ClassifierConfig
 from tests.synthetic import TINY_MODEL
 
-# Task -> the settings of the data that the run of the task recorded.
-DATA = {
+# Task -> the section "data" in the config.json of a run of the task.
+RECORDED_DATA = {
   "classifier": {"task_name": "RTE", "data_dir": "/data", "max_seq_length": 48, "labels": "entailment,not_entailment"},
   "squad": {
     "version_2_with_negative": True,
@@ -55,7 +55,7 @@ def write_run(directory: Path, task: str, *, with_checkpoint: bool = True, **cha
       "distribution_strategy": "tpu",
       "input_parts": 2,
     },
-    "data": {**DATA[task], "cache_dir": "/old/cache", "num_processes": 3},
+    "data": {**RECORDED_DATA[task], "cache_dir": "/old/cache", "num_processes": 3},
     "init_checkpoint": "/weights",
     "init_from_shallower": False,
   }
@@ -67,7 +67,7 @@ def write_run(directory: Path, task: str, *, with_checkpoint: bool = True, **cha
   return directory
 
 
-@pytest.mark.parametrize("task", DATA)
+@pytest.mark.parametrize("task", RECORDED_DATA)
 def test_later_commands_use_the_settings_of_the_run(tmp_path: Path, task: str) -> None:
   run = write_run(tmp_path / "run", task)
   settings = Settings(task, {"output_dir": str(run), "do_predict": True})
@@ -77,7 +77,7 @@ def test_later_commands_use_the_settings_of_the_run(tmp_path: Path, task: str) -
   train = config.train
   assert (train.select_checkpoint, train.seed, train.train_batch_size, train.precision) == ("best", 3, 4, "bfloat16")
   # The vocabulary is the copy in output_dir. The training shards are not needed, and may have been deleted.
-  expected = {**DATA[task], "spm_model_file": f"{run}/spiece.model"}
+  expected = {**RECORDED_DATA[task], "spm_model_file": f"{run}/spiece.model"}
   if task == "pretraining":
     expected["input_file"] = ""
   for name, value in expected.items():
@@ -90,14 +90,14 @@ def test_later_commands_use_the_settings_of_the_run(tmp_path: Path, task: str) -
   assert config.init_checkpoint == ""
 
 
-@pytest.mark.parametrize("task", DATA)
+@pytest.mark.parametrize("task", RECORDED_DATA)
 def test_training_is_resumed_with_no_other_flag_than_output_dir(tmp_path: Path, task: str) -> None:
   run = write_run(tmp_path / "run", task)
   config = Settings(task, {"output_dir": str(run), "do_train": True}).run_config()
   assert (config.init_checkpoint, config.from_scratch) == ("/weights", False)
   assert (config.train.num_train_steps, config.train.input_parts) == (7, 2)
   values = Settings(task, {"output_dir": str(run), "do_train": True}).data_config().reusable_values()
-  for name, value in DATA[task].items():
+  for name, value in RECORDED_DATA[task].items():
     if name != "spm_model_file":
       assert values[name] == value
   run_from_scratch = write_run(tmp_path / "scratch", task, init_checkpoint="")
@@ -108,7 +108,7 @@ def test_the_recipe_of_a_run_gives_the_values_that_the_run_did_not_record(tmp_pa
   def settings_of_run(name: str, task: str, **changes: Any) -> Settings:
     return Settings(task, {"output_dir": str(write_run(tmp_path / name, task, **changes))})
 
-  # A run of an earlier version has the recipe of its task.
+  # A run of an earlier version recorded no recipe, so it has the default recipe of its task.
   settings = settings_of_run("older", "classifier")
   assert settings.recipe.name == settings.run_config().recipe == "glue_rte"
   assert settings.run_config().train.eval_every_steps == 100
@@ -137,11 +137,11 @@ def test_a_flag_that_does_not_affect_training_replaces_the_value_of_the_run(tmp_
   config, data = settings.run_config(), settings.data_config()
   for name, value in FLAGS_THAT_MAY_DIFFER[task].items():
     assert getattr(data if hasattr(data, name) else config.train, name) == value
-  settings.check_task_settings(DATA[task])
+  settings.check_task_settings(RECORDED_DATA[task])
 
 
-# Name of the case -> (task, a flag that contradicts its run, the beginning of the error).
-REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+# Name of the case -> (task, a flag that contradicts the run of the task, the beginning of the error).
+REFUSED_FLAGS: dict[str, tuple[str, dict[str, Any], str]] = {
   "checkpoint": ("race", {"select_checkpoint": "newest"}, "--select_checkpoint=newest: .* select_checkpoint = 'best'"),
   "model field": ("squad", {"num_hidden_layers": 3}, "--num_hidden_layers=3: the run in .* has num_hidden_layers = 2"),
   "model": ("race", {"model": "albert_base"}, "--model=albert_base: the run in .* has .* = "),
@@ -155,9 +155,9 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", REFUSED_FLAGS)
 def test_a_flag_that_contradicts_the_run_is_an_error(tmp_path: Path, case: str) -> None:
-  task, flags, message = REFUSED[case]
+  task, flags, message = REFUSED_FLAGS[case]
   run = write_run(tmp_path / "run", task)
   remedy = rf"\({run}/config\.json\): leave the flag out, or give another --output_dir and .*={run}/checkpoints/step-N$"
 
@@ -165,7 +165,7 @@ def test_a_flag_that_contradicts_the_run_is_an_error(tmp_path: Path, case: str) 
     settings = Settings(task, {"output_dir": str(run), "do_predict": True, **flags})
     settings.model_config()
     settings.run_config()
-    settings.check_task_settings(DATA[task] | settings.data_config().training_settings())
+    settings.check_task_settings(RECORDED_DATA[task] | settings.data_config().training_settings())
 
   with pytest.raises(UserError, match=message + ".*" + remedy):
     resolve()
@@ -253,12 +253,12 @@ def test_several_runs_share_the_settings_of_the_first_except_for_the_seed(tmp_pa
 
 
 def test_a_flag_with_another_folder_or_file_drops_the_files_that_the_run_recorded(tmp_path: Path) -> None:
-  run = write_run(tmp_path / "run", "classifier", data=DATA["classifier"] | {"eval_file": "/data/dev.tsv"})
+  run = write_run(tmp_path / "run", "classifier", data=RECORDED_DATA["classifier"] | {"eval_file": "/data/dev.tsv"})
   with_same_folder = Settings("classifier", {"output_dir": str(run), "data_dir": "/data"}).data_config()
   assert with_same_folder.eval_file == "/data/dev.tsv"  # type: ignore[attr-defined]
   with_new_folder = Settings("classifier", {"output_dir": str(run), "data_dir": "/new"}).data_config()
   assert (with_new_folder.data_dir, with_new_folder.eval_file) == ("/new", "")  # type: ignore[attr-defined]
-  run = write_run(tmp_path / "squad", "squad", data=DATA["squad"] | {"predict_file": "/old.json"})
+  run = write_run(tmp_path / "squad", "squad", data=RECORDED_DATA["squad"] | {"predict_file": "/old.json"})
   with_new_file = Settings("squad", {"output_dir": str(run), "predict_file": "/new.json"}).data_config()
   assert (with_new_file.predict_file, with_new_file.eval_file) == ("/new.json", "")  # type: ignore[attr-defined]
 

@@ -149,14 +149,15 @@ def test_a_tenth_of_the_rows_of_each_label_is_held_out() -> None:
   assert sorted(dev.columns["label"]) == ["a", "a", "a", "b"]
   assert sorted([*train.row_numbers, *dev.row_numbers]) == list(range(40))
   assert (train, dev) == hold_out(rows, 0.1, seed=7, stratify_by=labels)
-  assert dev != hold_out(rows, 0.1, seed=8, stratify_by=labels)[1]
+  _, dev_of_another_seed = hold_out(rows, 0.1, seed=8, stratify_by=labels)
+  assert dev != dev_of_another_seed
 
 
 def test_rows_of_a_group_are_held_out_together() -> None:
   rows = make_labelled_rows()
   groups = [number // 4 for number in range(40)]
   train, dev = hold_out(rows, 0.15, seed=7, groups=groups)
-  # 0.15 of 40 rows are 6. Whole groups of 4 rows are held out until there are as many: 2 groups.
+  # 0.15 * 40 = 6 rows are to be held out, and groups have 4 rows. So 2 whole groups are held out.
   assert list(collections.Counter(groups[i] for i in dev.row_numbers).values()) == [4, 4]
   assert not {groups[i] for i in dev.row_numbers} & {groups[i] for i in train.row_numbers}
 
@@ -185,7 +186,8 @@ def make_task(definition: tasks.TaskDefinition, spm_model: str, tmp_path: Path, 
   vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   model = dataclasses.replace(TINY_MODEL, vocab_size=vocab_size, max_position_embeddings=64)
   settings |= {"model": model, "spm_model_file": spm_model, "from_scratch": True, "output_dir": str(tmp_path / "run")}
-  return make_defined_task(definition, settings)[0]
+  task, _ = make_defined_task(definition, settings)
+  return task
 
 
 def assert_same_examples(actual: TokenizedExamples, expected: TokenizedExamples) -> None:
@@ -274,6 +276,7 @@ def test_pretraining_on_texts_in_memory_is_refused() -> None:
 
 
 def test_the_public_tasks_import_no_tensorflow() -> None:
+  # Reading an attribute imports the module that defines it.
   code = "import sys, albert.tasks as t; [getattr(t, name) for name in dir(t)]; sys.exit('tensorflow' in sys.modules)"
   assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

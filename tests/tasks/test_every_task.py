@@ -90,27 +90,27 @@ def _no_dataset_message(task: str) -> str:
 
 # (name of the task, name of its dataset)
 TASK_DATASETS = [(task, dataset) for task in registry.TASKS for dataset in SMALL_DATASETS.get(task, ["no dataset"])]
-# Commands trace the steps, which takes seconds. `make test` does so for this dataset only.
+# Commands trace the training steps, which takes seconds. `make test` traces them for this dataset only.
 TRACED_BY_MAKE_TEST = ("classifier", "classes")
-# It exports only these; test_servables.py compares the answers of every form.
+# `make test` exports the models of these tasks only; test_servables.py compares the answers of every export form.
 EXPORTED_BY_MAKE_TEST = ("pretraining", "classifier")
 
 
 def _parameters(tasks_of_make_test: Collection[str]) -> list[Any]:
-  """Returns (task, dataset, mode), where the mode is "eager" or "traced", with the markers of the case.
+  """Returns the parameters of the fixture `trained`: (task, dataset, mode), where the mode is "eager" or "traced".
 
-  `make test` runs the first dataset of each of `tasks_of_make_test`, eagerly. `make test-thorough` runs all datasets
-  with traced steps, too.
+  `make test` runs the first dataset of each of `tasks_of_make_test`: TRACED_BY_MAKE_TEST traced, the others eagerly.
+  `make test-thorough` runs all the rest, so every dataset is traced once.
   """
   parameters = []
   tasks_before = set()
   for task, dataset in TASK_DATASETS:
-    is_first = task not in tasks_before
+    is_first_of_task = task not in tasks_before
     tasks_before.add(task)
-    modes = ["eager", "traced"] if is_first and (task, dataset) != TRACED_BY_MAKE_TEST else ["traced"]
+    modes = ["eager", "traced"] if is_first_of_task and (task, dataset) != TRACED_BY_MAKE_TEST else ["traced"]
     for mode in modes:
-      is_of_make_test = is_first and mode == modes[0] and task in tasks_of_make_test
-      markers = () if is_of_make_test else pytest.mark.thorough
+      is_in_make_test = is_first_of_task and mode == modes[0] and task in tasks_of_make_test
+      markers = () if is_in_make_test else pytest.mark.thorough
       parameters.append(pytest.param((task, dataset, mode), id=f"{task}-{dataset}-{mode}", marks=markers))
   return parameters
 
@@ -119,7 +119,7 @@ def _parameters(tasks_of_make_test: Collection[str]) -> list[Any]:
 def trained(
   request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spm_model: str
 ) -> Iterator[TrainedTask]:
-  """The datasets of each registered task, after training, evaluation and prediction."""
+  """Each registered task on each of its datasets, after training, evaluation and prediction."""
   task, dataset_name, mode = request.param
   with eager_functions() if mode == "eager" else contextlib.nullcontext():
     yield _train(task, dataset_name, tmp_path_factory, spm_model)
@@ -182,7 +182,7 @@ def test_predictions_are_written(trained: TrainedTask) -> None:
 def test_a_run_killed_after_step_2_resumes_and_ends_in_the_same_bits(
   trained: TrainedTask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-  # Removes from a copy of the run what it wrote after step 2.
+  # A copy of the run, without what it wrote after step 2.
   resumed = tmp_path / "run"
   shutil.copytree(trained.directory, resumed)
   best_file = resumed / "checkpoints" / "best.json"

@@ -6,8 +6,10 @@ They train a small classifier of made-up tokens (tests/tasks/toy.py) for a few s
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import shutil
+import string
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +37,22 @@ pytestmark = pytest.mark.usefixtures("eager_steps")
 @pytest.fixture
 def spm_file(save_model: SaveModel) -> str:
   """A vocabulary of 61 pieces: five control symbols and 56 words of two letters (aa, ab, ..., cd)."""
-  return save_model([(f"▁{chr(0x61 + i // 26)}{chr(0x61 + i % 26)}", -1.0 - i) for i in range(56)])
+  return save_model(pieces_of_two_letters(string.ascii_lowercase))
+
+
+def pieces_of_two_letters(second_letters: str) -> list[tuple[str, float]]:
+  """Returns 56 pieces with their scores: a and each of the second letters, then b and each of them, and so on."""
+  words = itertools.product(string.ascii_lowercase, second_letters)
+  return [(f"▁{first}{second}", -1.0 - i) for i, (first, second) in enumerate(itertools.islice(words, 56))]
 
 
 def save_other_vocabulary(save_model: SaveModel) -> str:
-  """Writes a vocabulary of 61 pieces that are not all those of spm_file (az, ay, ...). Returns its path."""
-  return save_model([(f"▁{chr(0x61 + i // 26)}{chr(0x7A - i % 26)}", -1.0 - i) for i in range(56)])
+  """Writes a vocabulary of 61 pieces in another order than spm_file's, and with cw to cz instead of ca to cd."""
+  return save_model(pieces_of_two_letters(string.ascii_lowercase[::-1]))
 
 
 def test_short_batches_and_full_padding_give_equal_losses(tmp_path, spm_file):
+  # "short": a batch is as long as its longest example.
   short = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "run"))
   padded = Estimator(toy_task(tmp_path, spm_file, pad_to_max_length=True), run_config(tmp_path / "run"))
   for name, variable in padded.model.named_weights().items():
@@ -71,11 +80,12 @@ def test_ids_and_segments_without_an_embedding_are_refused(tmp_path, spm_file):
 
 
 def test_example_index_says_which_examples_were_evaluated_in_two_batches(tmp_path, spm_file):
-  estimator = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "run"))
+  config = run_config(tmp_path / "run")
+  estimator = Estimator(toy_task(tmp_path, spm_file), config)
   _, all_outputs = estimator.evaluator.evaluate()
   _, outputs_of_two_batches = estimator.evaluator.evaluate(max_steps=2)
   indices = outputs_of_two_batches["dev"]["example_index"]
-  assert len(indices) == 2 * 24
+  assert len(indices) == 2 * config.train.eval_batch_size
   logits = outputs_of_two_batches["dev"]["logits"]
   np.testing.assert_allclose(logits, all_outputs["dev"]["logits"][indices], atol=1e-6)
 

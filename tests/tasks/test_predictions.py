@@ -15,26 +15,34 @@ from albert.tasks.glue.specs import SPECS
 from albert.tasks.predictions import Predictions
 from tests.tasks.glue.archive import read_tsv_rows
 
-# Of two classes, with labels: two right predictions, b is wrong, c is wrong.
-CLASSES = Predictions(
+# Of two classes, with labels. The predictions for a and d are right, those for b and c are wrong.
+CLASS_PREDICTIONS = Predictions(
   ids=["a", "b", "c", "d"],
   label_names=("no", "yes"),
   scores=np.array([[0.25, 0.75], [0.9, 0.1], [0.4, 0.6], [0.5, 0.5]]),
   labels=np.array([1, 1, 0, 0], np.int32),
 )
-REGRESSION = Predictions(
+REGRESSION_PREDICTIONS = Predictions(
   ids=["7", "8"],
   label_names=(),
   scores=np.array([-0.25, 5.5], np.float32),
   labels=np.array([0.1, 4.0], np.float32),
 )
 # Of multiple choice, without labels. The question q1 has only two options.
-OPTIONS = Predictions(
+CHOICE_PREDICTIONS = Predictions(
   ids=["q1", "q2"], label_names=("A", "B", "C"), scores=np.array([[0.2, 0.8, np.nan], [0.1, 0.2, 0.7]])
 )
 
 
-@pytest.mark.parametrize("written", [CLASSES, REGRESSION, OPTIONS, dataclasses.replace(REGRESSION, labels=None)])
+@pytest.mark.parametrize(
+  "written",
+  [
+    CLASS_PREDICTIONS,
+    REGRESSION_PREDICTIONS,
+    CHOICE_PREDICTIONS,
+    dataclasses.replace(REGRESSION_PREDICTIONS, labels=None),
+  ],
+)
 def test_predictions_are_read_as_they_were_written(tmp_path: Path, written: Predictions) -> None:
   path = predictions.write_predictions(str(tmp_path), "dev", written)
   assert path == str(tmp_path / "predictions_dev.tsv")
@@ -48,11 +56,11 @@ def test_predictions_are_read_as_they_were_written(tmp_path: Path, written: Pred
 
 
 def test_a_predictions_file_has_the_label_the_prediction_and_the_probabilities(tmp_path: Path) -> None:
-  rows = read_tsv_rows(Path(predictions.write_predictions(str(tmp_path), "dev", CLASSES)))
+  rows = read_tsv_rows(Path(predictions.write_predictions(str(tmp_path), "dev", CLASS_PREDICTIONS)))
   assert rows[0] == ["id", "label", "prediction", "probability_no", "probability_yes"]
   assert rows[1] == ["a", "yes", "yes", "0.25", "0.75"]
   assert rows[4][:3] == ["d", "no", "no"]  # the first of two equally probable classes
-  rows = read_tsv_rows(Path(predictions.write_predictions(str(tmp_path), "test", OPTIONS)))
+  rows = read_tsv_rows(Path(predictions.write_predictions(str(tmp_path), "test", CHOICE_PREDICTIONS)))
   assert rows[1] == ["q1", "B", "0.2", "0.8", ""]  # no label, and no third option
 
 
@@ -74,24 +82,24 @@ def test_files_without_valid_predictions_are_refused(tmp_path: Path, text: str, 
 
 def test_mistakes_are_sorted_by_probability_or_by_error(tmp_path: Path) -> None:
   text_columns = [("text", ['one "', "two\twords", "three", "four"])]
-  rows = read_tsv_rows(Path(predictions.write_mistakes(str(tmp_path), "dev", CLASSES, text_columns)))
+  rows = read_tsv_rows(Path(predictions.write_mistakes(str(tmp_path), "dev", CLASS_PREDICTIONS, text_columns)))
   assert rows == [
     ["id", "label", "prediction", "probability", "text"],
     ["b", "yes", "no", "0.9000", "two words"],
     ["c", "no", "yes", "0.6000", "three"],
   ]
-  rows = read_tsv_rows(Path(predictions.write_mistakes(str(tmp_path), "dev", REGRESSION, [])))
+  rows = read_tsv_rows(Path(predictions.write_mistakes(str(tmp_path), "dev", REGRESSION_PREDICTIONS, [])))
   assert [row[0] for row in rows] == ["id", "8", "7"]
   assert rows[1][3] == "1.5000"  # the error of 8: 5.5 - 4.0
 
 
 @pytest.mark.usefixtures("rendered_pictures")
 def test_predictions_are_drawn_as_a_confusion_matrix_or_as_a_scatter_plot(tmp_path: Path) -> None:
-  assert predictions.confusion_counts(CLASSES).tolist() == [[1, 1], [1, 1]]
+  assert predictions.confusion_counts(CLASS_PREDICTIONS).tolist() == [[1, 1], [1, 1]]
   # One "yes" and three "no", so that rows (labels) and columns (predictions) differ.
-  skewed = dataclasses.replace(CLASSES, labels=np.array([1, 0, 0, 0], np.int32))
+  skewed = dataclasses.replace(CLASS_PREDICTIONS, labels=np.array([1, 0, 0, 0], np.int32))
   assert predictions.confusion_counts(skewed).tolist() == [[2, 1], [0, 1]]
-  for drawn, name in ((skewed, "confusion_matrix_dev.png"), (REGRESSION, "scatter_dev.png")):
+  for drawn, name in ((skewed, "confusion_matrix_dev.png"), (REGRESSION_PREDICTIONS, "scatter_dev.png")):
     path = Path(predictions.draw_predictions(str(tmp_path), "dev", drawn))
     assert path.name == name
     assert path.read_bytes().startswith(b"\x89PNG")
@@ -99,7 +107,7 @@ def test_predictions_are_drawn_as_a_confusion_matrix_or_as_a_scatter_plot(tmp_pa
 
 def test_submissions_hold_indices_with_label_names_or_with_scores_from_0_to_5(tmp_path: Path) -> None:
   spec = SPECS["STS-B"]
-  path = glue_evaluation.write_submission(str(tmp_path), spec, spec.submissions["test"], REGRESSION)
+  path = glue_evaluation.write_submission(str(tmp_path), spec, spec.submissions["test"], REGRESSION_PREDICTIONS)
   assert Path(path).read_text() == "index\tprediction\n7\t0.000000\n8\t5.000000\n"
   spec = SPECS["MNLI"]
   mnli_predictions = Predictions(["0", "1"], spec.labels, np.array([[0.1, 0.8, 0.1], [0.5, 0.2, 0.3]]))
@@ -109,12 +117,14 @@ def test_submissions_hold_indices_with_label_names_or_with_scores_from_0_to_5(tm
 
 
 def test_probabilities_and_regression_scores_are_averaged(tmp_path: Path) -> None:
-  other_classes = dataclasses.replace(CLASSES, scores=np.array([[0.95, 0.05], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]]))
-  mean = predictions.average_predictions([CLASSES, other_classes], ["x", "y"])
+  other_classes = dataclasses.replace(
+    CLASS_PREDICTIONS, scores=np.array([[0.95, 0.05], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
+  )
+  mean = predictions.average_predictions([CLASS_PREDICTIONS, other_classes], ["x", "y"])
   np.testing.assert_allclose(mean.scores[:, 1], [0.4, 0.45, 0.5, 0.6])
   assert mean.predicted.tolist() == [0, 0, 0, 1]
-  other_regression = dataclasses.replace(REGRESSION, scores=np.array([0.75, 4.5], np.float32))
-  mean = predictions.average_predictions([REGRESSION, other_regression], ["x", "y"])
+  other_regression = dataclasses.replace(REGRESSION_PREDICTIONS, scores=np.array([0.75, 4.5], np.float32))
+  mean = predictions.average_predictions([REGRESSION_PREDICTIONS, other_regression], ["x", "y"])
   assert mean.scores.tolist() == [0.25, 5.0]
 
 
@@ -129,7 +139,7 @@ def test_probabilities_and_regression_scores_are_averaged(tmp_path: Path) -> Non
 )
 def test_predictions_with_other_ids_or_labels_are_not_averaged(change: dict[str, object], message: str) -> None:
   with pytest.raises(UserError, match=message):
-    predictions.average_predictions([CLASSES, dataclasses.replace(CLASSES, **change)], ["x", "y"])  # type: ignore[arg-type]
+    predictions.average_predictions([CLASS_PREDICTIONS, dataclasses.replace(CLASS_PREDICTIONS, **change)], ["x", "y"])  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("rendered_pictures")

@@ -93,10 +93,10 @@ def test_the_vocabulary_must_be_the_one_of_the_shards(tmp_path, spm_model):
 
 def truncate_shard(shards: Path) -> None:
   """Cuts a shard after its first record."""
-  data = (shards / "part-01.tfrecord").read_bytes()
-  first_record_length = int.from_bytes(data[:8], "little")
+  content = (shards / "part-01.tfrecord").read_bytes()
+  first_record_length = int.from_bytes(content[:8], "little")
   # A record has a header of 12 bytes (length and its checksum) and ends with a checksum of 4 bytes.
-  (shards / "part-01.tfrecord").write_bytes(data[: 12 + first_record_length + 4])
+  (shards / "part-01.tfrecord").write_bytes(content[: 12 + first_record_length + 4])
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_every_mask_is_filled_with_ranked_pieces(tmp_path, spm_model):
   ("text", "message"),
   [
     ("nothing to fill\n", r"line 1: has no \[MASK\]"),
-    ("[MASK] " + "the " * 40, "line 1: 43 tokens, the model takes 32"),
+    ("[MASK] " + "the " * 40, "line 1: 43 tokens, the model takes 32"),  # with [CLS] and [SEP]
   ],
 )
 def test_a_line_without_a_mask_or_with_too_many_tokens_is_named(tmp_path, spm_model, text, message):

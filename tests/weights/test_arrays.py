@@ -132,7 +132,7 @@ def test_empty_weights_and_weights_with_the_same_name_are_refused(tmp_path: Path
     source = write_weights(format_name, tmp_path / f"empty {format_name}", WEIGHTS | head)
     with pytest.raises(UserError, match=r"is empty: \[0"):
       convert(source, str(tmp_path / "out"), "albert")
-  without_prefix = huggingface_tensors(WEIGHTS, prefix=False)
+  without_prefix = huggingface_tensors(WEIGHTS, with_prefix=False)
   np.savez(tmp_path / "both.npz", **without_prefix, **{HUGGINGFACE_NAME: WEIGHTS[NAME]})
   with pytest.raises(UserError, match=r"has both embeddings.position_embeddings.weight and albert\.embeddings"):
     open_weights(str(tmp_path / "both.npz"))

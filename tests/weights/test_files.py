@@ -35,7 +35,7 @@ WEIGHTS = random_weights(CONFIG, 3)
 
 def write_all_formats(directory: Path) -> dict[str, str]:
   """Writes the same weights in all formats. Returns name of a format -> path for --init_checkpoint."""
-  without_prefix = huggingface_tensors(WEIGHTS, prefix=False)
+  without_prefix = huggingface_tensors(WEIGHTS, with_prefix=False)
   paths = {
     "original": write_tf1(directory / "tf1", CONFIG, WEIGHTS),
     "hub": write_tf1(directory / "hub", CONFIG, WEIGHTS, "module/"),

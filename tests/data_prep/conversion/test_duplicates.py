@@ -16,7 +16,7 @@ from data_prep.split_text import split_files
 from tests.data_prep.readers.forms import DOCUMENTS, as_text
 from tests.data_prep.runners.jobs import contents, make_job
 
-SETTINGS = ReadingSettings(drop_duplicates=True)
+DROP_DUPLICATES = ReadingSettings(drop_duplicates=True)
 
 
 def without_duplicates(documents: list[list[str]]) -> list[list[str]]:
@@ -40,6 +40,7 @@ def documents() -> list[list[str]]:
 def test_split_text_keeps_the_first_copy_of_each_document(
   tmp_path: Path, documents: list[list[str]], monkeypatch: pytest.MonkeyPatch, max_open_runs: int
 ) -> None:
+  """A merge of hashes opens at most `max_open_runs` sorted runs at a time, so with 2 it needs several passes."""
   monkeypatch.setattr(convert, "PART_BYTES", 3000)  # several parts of each file
   monkeypatch.setattr(duplicates, "max_open_runs", lambda: max_open_runs)
   middle = len(documents) // 2
@@ -74,7 +75,7 @@ def test_shards_equal_those_of_the_text_without_duplicates(
   documents = [[line.strip() for line in document] for document in documents]
   (tmp_path / "a.txt").write_text(as_text(documents))
   (tmp_path / "b.txt").write_text(as_text(without_duplicates(documents)))
-  manifest = prepare(make_job(str(tmp_path / "a.txt"), spm_model, tmp_path / "a", reading=SETTINGS))
+  manifest = prepare(make_job(str(tmp_path / "a.txt"), spm_model, tmp_path / "a", reading=DROP_DUPLICATES))
   prepare(make_job(str(tmp_path / "b.txt"), spm_model, tmp_path / "b"))
   output, expected = contents(tmp_path / "a"), contents(tmp_path / "b")
   assert output.keys() == expected.keys()
@@ -85,7 +86,10 @@ def test_shards_equal_those_of_the_text_without_duplicates(
 
 
 def test_documents_with_equal_first_64_bits_of_their_hashes_are_kept(tmp_path: Path) -> None:
-  """Hashes have 128 bits. In part 0 document 2 is a copy of document 0, in part 1 document 0 is one of part 0."""
+  """Hashes have 128 bits.
+
+  Document 2 of part 0 is a copy of the part's document 0. Document 0 of part 1 is a copy of document 1 of part 0.
+  """
   hashes = DocumentHashes()
   hashes._digests = [b"A" * 8 + b"B" * 8, b"A" * 8 + b"C" * 8, b"A" * 8 + b"B" * 8, b"D" * 16]
   hashes.save(str(tmp_path / "0"), 0)

@@ -34,7 +34,7 @@ class Form(NamedTuple):
   Attributes:
     write: writes documents to files in a folder, and returns their paths.
     settings: the settings with which the files are read.
-    module: a library that reading the files needs; "" if none.
+    module: the library that is needed to read the files; "" if none.
   """
 
   write: Callable[[list[list[str]], Path], list[Path]]
@@ -133,8 +133,8 @@ def _wikiextractor_json(documents: list[list[str]]) -> bytes:
   return "".join(json.dumps(article) + "\n" for article in articles).encode()
 
 
-# A sentence on each line of a record.
-LINES = ReadingSettings(sentences="lines")
+# For records with a sentence on each line.
+SENTENCE_LINES = ReadingSettings(sentences="lines")
 # Name of the form -> how to write and read it.
 FORMS: dict[str, Form] = {
   "text.bz2": Form(_one_file("a.txt.bz2", lambda documents: bz2.compress(as_text(documents).encode()))),
@@ -153,16 +153,16 @@ FORMS: dict[str, Form] = {
     ReadingSettings(sentences="split", paragraph="blank_line"),
   ),
   "a file for each document": Form(_file_per_document, ReadingSettings(document="file")),
-  "JSON lines": Form(_one_file("a.jsonl", json_lines), LINES),
+  "JSON lines": Form(_one_file("a.jsonl", json_lines), SENTENCE_LINES),
   "JSON lines of paragraphs": Form(
     _one_file("a.jsonl", lambda documents: json_lines(documents, " ")), ReadingSettings(sentences="split")
   ),
-  "jsonl.gz": Form(_one_file("a.jsonl.gz", lambda documents: gzip.compress(json_lines(documents))), LINES),
+  "jsonl.gz": Form(_one_file("a.jsonl.gz", lambda documents: gzip.compress(json_lines(documents))), SENTENCE_LINES),
   "jsonl.zst": Form(
-    _one_file("a.jsonl.zst", lambda documents: zstandard_bytes(json_lines(documents))), LINES, "zstandard"
+    _one_file("a.jsonl.zst", lambda documents: zstandard_bytes(json_lines(documents))), SENTENCE_LINES, "zstandard"
   ),
   "Parquet": Form(_parquet, ReadingSettings(text_field="content", sentences="lines"), "pyarrow"),
-  "a saved dataset": Form(_dataset, LINES, "pyarrow"),
+  "a saved dataset": Form(_dataset, SENTENCE_LINES, "pyarrow"),
   "wikiextractor": Form(_one_file("wiki_00", _wikiextractor)),
   "wikiextractor, bz2": Form(_one_file("wiki_01.bz2", lambda documents: bz2.compress(_wikiextractor(documents)))),
   "wikiextractor, JSON": Form(_one_file("wiki_02", _wikiextractor_json)),
@@ -174,5 +174,5 @@ FORMS: dict[str, Form] = {
   "Wikipedia, other bzip2 streams": Form(
     _one_file("enwiki-pages-articles.xml.bz2", wikipedia_dump.make_dump_of_cut_pages), module="mwparserfromhell"
   ),
-  "jsonl.bz2": Form(_one_file("a.jsonl.bz2", lambda documents: bz2.compress(json_lines(documents))), LINES),
+  "jsonl.bz2": Form(_one_file("a.jsonl.bz2", lambda documents: bz2.compress(json_lines(documents))), SENTENCE_LINES),
 }

@@ -101,17 +101,17 @@ def test_text_that_is_not_utf8_is_an_error_or_its_document_is_skipped(tmp_path: 
 
 
 @pytest.mark.parametrize(
-  ("name", "name_of_format"), [("a.txt.bz2", "bzip2"), ("a.jsonl.gz", "GZIP"), ("a.jsonl.zst", "Zst")]
+  ("file_name", "format_name"), [("a.txt.bz2", "bzip2"), ("a.jsonl.gz", "GZIP"), ("a.jsonl.zst", "Zst")]
 )
-def test_an_incomplete_compressed_file_is_an_error(tmp_path: Path, name: str, name_of_format: str) -> None:
-  if name.endswith(".zst"):
+def test_an_incomplete_compressed_file_is_an_error(tmp_path: Path, file_name: str, format_name: str) -> None:
+  if file_name.endswith(".zst"):
     compress = pytest.importorskip("zstandard").compress
   else:
-    compress = bz2.compress if name.endswith(".bz2") else gzip.compress
-  path = tmp_path / name
+    compress = bz2.compress if file_name.endswith(".bz2") else gzip.compress
+  path = tmp_path / file_name
   lines = [GOOD_LINE.replace(b"good", str(number).encode()) for number in range(9000)]
   path.write_bytes(compress(b"".join(lines))[:-20])
-  with pytest.raises(UserError, match=f"{name}: the {name_of_format}.* file is damaged or incomplete"):
+  with pytest.raises(UserError, match=f"{file_name}: the {format_name}.* file is damaged or incomplete"):
     split_files([str(path)], ReadingSettings(sentences="split", skip_bad_records=9), str(tmp_path / "out"))
 
 
@@ -130,7 +130,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(
-  ("name", "content", "message"),
+  ("file_name", "content", "message"),
   [
     ("a.json", b'[{"text": "a"}]', "a JSON array, not JSON lines: .*jq -c"),
     ("a.jsonl", b"A sentence.", "begins with 'A sentence.', not with a JSON object: give --text_format"),
@@ -141,9 +141,9 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, monkey
   ids=["array", "text as jsonl", "gzip as jsonl", "text as bz2"],
 )
 def test_a_file_whose_name_has_the_wrong_suffix_is_an_error(
-  tmp_path: Path, spm_model: str, name: str, content: bytes, message: str
+  tmp_path: Path, spm_model: str, file_name: str, content: bytes, message: str
 ) -> None:
-  path = tmp_path / name
+  path = tmp_path / file_name
   path.write_bytes(content)
   with pytest.raises(UserError, match=message):
     prepare(make_job(str(path), spm_model, tmp_path / "out"))
@@ -153,16 +153,16 @@ def test_a_file_whose_name_has_the_wrong_suffix_is_an_error(
 def test_a_missing_library_is_an_error_that_says_how_to_install_it(
   tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  for module, name, install in (
-    ("zstandard", "a.txt.zst", "zstandard"),
-    ("pyarrow", "a.parquet", "pyarrow"),
-    ("pyarrow", "a.arrow", "pyarrow"),
-    ("mwparserfromhell", "a.xml", "mwparserfromhell"),
+  for module, file_name in (
+    ("zstandard", "a.txt.zst"),
+    ("pyarrow", "a.parquet"),
+    ("pyarrow", "a.arrow"),
+    ("mwparserfromhell", "a.xml"),
   ):
     monkeypatch.setitem(sys.modules, module, None)
-    (tmp_path / name).write_bytes(b"x")
-    with pytest.raises(UserError, match=rf"{name}: reading .* needs {install} \(.*\): pip install '{install}>="):
-      formats.check_inputs([str(tmp_path / name)], ReadingSettings())
+    (tmp_path / file_name).write_bytes(b"x")
+    with pytest.raises(UserError, match=rf"{file_name}: reading .* needs {module} \(.*\): pip install '{module}>="):
+      formats.check_inputs([str(tmp_path / file_name)], ReadingSettings())
 
 
 def test_the_files_of_a_directory_are_found(tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ def test_the_shards_equal_those_of_the_plain_text(
 @pytest.mark.usefixtures("small_parts")
 def test_small_parts_lose_and_repeat_nothing(form: Form, inputs: list[str], tmp_path: Path) -> None:
   converted = split_files(inputs, form.settings, str(tmp_path / "out"))
-  if inputs[0].endswith((".txt", ".jsonl", ".parquet", ".arrow", ".xml", ".xml.bz2")):  # others are not cut into parts
+  # Files of other formats are not cut into parts.
+  if inputs[0].endswith((".txt", ".jsonl", ".parquet", ".arrow", ".xml", ".xml.bz2")):
     assert len(converted.paths) > 3
   text = b"".join(Path(path).read_bytes() for path in converted.paths)
   assert text.decode() == as_text(DOCUMENTS)
@@ -87,7 +88,7 @@ def test_masking_and_swapping_have_the_shares_of_the_paper(
   """15% of the tokens are masked. 80% of these become [MASK], 10% stay the same. Half of the pairs are swapped."""
   settings = PreparationSettings(max_seq_length=48, dupe_factor=8)
   manifest = prepare(make_job(inputs, spm_model, tmp_path / "out", settings=settings, reading=form.settings))
-  num_tokens = num_masked = num_mask_tokens = num_swapped = num_same = 0
+  num_tokens = num_masked = num_mask_tokens = num_swapped = num_unchanged = 0
   for shard in manifest.shards:
     for record in records.read_records(str(tmp_path / "out" / shard.file)):
       example = records.decode_example(record)
@@ -96,7 +97,7 @@ def test_masking_and_swapping_have_the_shares_of_the_paper(
       num_tokens += int(example["input_mask"].sum())
       num_masked += num_positions
       num_mask_tokens += int((example["input_ids"][positions] == MASK_ID).sum())
-      num_same += int((example["input_ids"][positions] == example["masked_lm_ids"][:num_positions]).sum())
+      num_unchanged += int((example["input_ids"][positions] == example["masked_lm_ids"][:num_positions]).sum())
       num_swapped += int(example["next_sentence_labels"][0])
   swapped_deviation = 0.5 / np.sqrt(manifest.num_examples)  # standard deviation of the share
   assert num_swapped / manifest.num_examples == pytest.approx(0.5, abs=4 * swapped_deviation)
@@ -104,7 +105,7 @@ def test_masking_and_swapping_have_the_shares_of_the_paper(
   # Twice as many deviations as above: the replacement is drawn once for all tokens of an n-gram.
   mask_deviation = np.sqrt(0.8 * 0.2 / num_masked)
   assert num_mask_tokens / num_masked == pytest.approx(0.8, abs=8 * mask_deviation)
-  assert num_same / num_masked == pytest.approx(0.1, abs=8 * mask_deviation)
+  assert num_unchanged / num_masked == pytest.approx(0.1, abs=8 * mask_deviation)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_a_failed_command_keeps_its_parts(
 
   complete = split_files(inputs, form.settings, str(tmp_path / "complete"))
   monkeypatch.setattr(parts, "write_part", fail_in_the_third_part)
-  if len(complete.paths) > 3:
+  if len(complete.paths) > 3:  # some forms cannot be cut into parts
     with pytest.raises(RunError, match="disk full"):
       split_files(inputs, form.settings, str(tmp_path / "out"))
     capsys.readouterr()
@@ -163,13 +164,13 @@ def test_a_killed_process_keeps_its_parts(
   complete = split_files(inputs, settings, str(tmp_path / "complete"))
   out = tmp_path / "out"
   pid = os.fork()
-  if pid == 0:
+  if pid == 0:  # the child process
     num_written = 0
 
     def replace_or_die(source: str, target: str) -> None:
       nonlocal num_written
       num_written += 1
-      if num_written == 8:  # a part has three files: its text, its hashes and its record
+      if num_written == 8:  # the second file of part 3: a part has a text, hashes and a record
         os.kill(os.getpid(), signal.SIGKILL)
       os.replace(source, target)
 

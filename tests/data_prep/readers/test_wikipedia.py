@@ -80,6 +80,7 @@ def test_a_page_that_is_not_xml_is_an_error_or_skipped(tmp_path: Path) -> None:
   bad_page = wikipedia_dump.make_page("Bad", "A & B.", 1).replace("A &amp; B.", "A & B.")
   xml = wikipedia_dump.HEADER + good_pages[0] + bad_page + good_pages[1] + wikipedia_dump.FOOTER
   path.write_text(xml)
+  # The text of a page is on line 17 of its element.
   with pytest.raises(UserError, match=r"a\.xml, page 'Bad': not XML \(.*line 17.*download the dump again"):
     split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
   converted = split_files([str(path)], ReadingSettings(skip_bad_records=1), str(tmp_path / "out"))
@@ -114,7 +115,7 @@ def test_an_xml_file_that_is_no_dump_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit_bytes", [100, 1000, 4096, 10_000_000])
 @pytest.mark.parametrize(
-  ("name", "make_dump"),
+  ("file_name", "make_dump"),
   [
     ("a.xml", wikipedia_dump.make_dump),
     ("a.xml.bz2", wikipedia_dump.make_multistream_dump),
@@ -125,16 +126,16 @@ def test_an_xml_file_that_is_no_dump_is_an_error(tmp_path: Path) -> None:
 def test_pieces_of_any_size_hold_each_page_once(
   tmp_path: Path,
   monkeypatch: pytest.MonkeyPatch,
-  name: str,
+  file_name: str,
   make_dump: Callable[[list[list[str]]], bytes],
   unit_bytes: int,
 ) -> None:
   """The file is read in blocks of 97 bytes, so that a block may end anywhere, also within a tag."""
   monkeypatch.setattr(wikipedia, "_READ_BYTES", 97)
   documents = DOCUMENTS[:12]
-  path = tmp_path / name
+  path = tmp_path / file_name
   path.write_bytes(make_dump(documents))
   pieces = list(wikipedia.plan(str(path), ReadingSettings(), unit_bytes))
-  places = [record.place() for piece in pieces for record in wikipedia.read(piece, ReadingSettings())]
+  found_pages = [record.place() for piece in pieces for record in wikipedia.read(piece, ReadingSettings())]
   titles = [page.split("<title>")[1].split("</title>")[0] for page in wikipedia_dump.make_pages(documents)]
-  assert places == [f"page {title!r}" for title in titles]
+  assert found_pages == [f"page {title!r}" for title in titles]

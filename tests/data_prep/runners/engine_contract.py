@@ -1,4 +1,7 @@
-"""The contract of every engine (Beam, Ray): the same files and errors as the local runner, and repaired jobs."""
+"""The contract of every engine (Beam, Ray): the files and errors are those of the local runner, and jobs are repaired.
+
+The tests of each engine inherit `EngineContract`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ BAD_INPUT: dict[str, tuple[bytes, dict[str, Any], str]] = {
   "too little": (
     b"A few words here.\nAnd some more.\n",
     {"num_shards": 50},
-    r"--num_shards=50: the text gives only \d+ ex",
+    r"--num_shards=50: the text gives only \d+ examples",
   ),
   "nothing": (b"word\n", {}, "no example in 1 documents of"),
   "one document": (b"A few words here.\nAnd some more.\n", {"sentence_prediction": "nsp"}, "needs at least two docum"),
@@ -75,7 +78,7 @@ def assert_same_files(tmp_path: Path, inputs: list[Path], spm_model: str, runner
   prepare(make_job(tmp_path, "local", inputs, spm_model, **settings))
   prepare(make_job(tmp_path, "other", inputs, spm_model, **settings), runner)
   local, other = contents(tmp_path / "local"), contents(tmp_path / "other")
-  assert len(local) == 6
+  assert len(local) == 6  # five shards and the manifest
   assert local == other
 
 
@@ -103,7 +106,7 @@ def run_command(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[
 
 
 class EngineContract:
-  """Tests that the test class of an engine inherits. The class needs a fixture `runner`, its module one `corpus`."""
+  """Tests that the test class of an engine inherits. It needs the fixtures `runner` and `corpus`."""
 
   @pytest.mark.parametrize(
     "settings",
@@ -127,12 +130,12 @@ class EngineContract:
     compress_file(corpus / "1.txt")
     job = make_job(tmp_path, "other", list(corpus.iterdir()), spm_model)
     prepare(job, runner)
-    before = contents(tmp_path / "other")
+    complete = contents(tmp_path / "other")
     prepare(job)  # the shards do not depend on the runner
     assert "complete; the checksums of all 5 shards are correct" in capsys.readouterr().out
     (tmp_path / "other" / "pretraining-00002-of-00005.tfrecord").write_bytes(b"damaged")
     prepare(job, runner)
-    assert contents(tmp_path / "other") == before
+    assert contents(tmp_path / "other") == complete
 
   @pytest.mark.parametrize("name", FORMS)
   def test_every_form_gives_the_same_files(self, tmp_path, spm_model, monkeypatch, runner, name):
@@ -141,7 +144,8 @@ class EngineContract:
       pytest.importorskip(form.module)
     monkeypatch.setattr("data_prep.conversion.convert.PART_BYTES", 9000)
     (tmp_path / "input").mkdir()
-    inputs = tuple(map(str, form.write([*DOCUMENTS, DOCUMENTS[3]], tmp_path / "input")))
+    documents_with_a_copy = [*DOCUMENTS, DOCUMENTS[3]]
+    inputs = tuple(map(str, form.write(documents_with_a_copy, tmp_path / "input")))
     reading = dataclasses.replace(form.settings, drop_duplicates=True)
     for runner_name, options in (("local", {}), ("other", {"runner": runner})):
       job = dataclasses.replace(make_job(tmp_path, runner_name, [], spm_model), inputs=inputs, reading=reading)

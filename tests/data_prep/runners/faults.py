@@ -23,8 +23,14 @@ def _die(*arguments: Any) -> None:
   os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _is_first(path: str, step: str) -> bool:
-  """Whether no process has died in this step of the job that writes `path` to its hidden directory."""
+def _is_to_die(path: str, step: str) -> bool:
+  """Returns True once for each step of a job, and writes a file that says so.
+
+  Args:
+    path: a file in the hidden directory of the job's output directory. The file that this function writes is beside the
+      output directory.
+    step: the step of the job.
+  """
   marker = Path(path).parents[2] / f"died-while-{step}"
   try:
     with marker.open("x") as file:
@@ -36,21 +42,21 @@ def _is_first(path: str, step: str) -> bool:
 
 def make_spill(task: UnitTask) -> UnitOutcome:
   """Dies before the end of the file is written."""
-  if _is_first(task.spill_path, "making"):
+  if _is_to_die(task.spill_path, "making"):
     spills.SpillWriter.close = _die  # type: ignore[method-assign, assignment]
   return _make_spill(task)
 
 
 def merge_spills(task: MergeTask) -> Spill:
   """Dies before the end of the file is written."""
-  if _is_first(task.path, "merging"):
+  if _is_to_die(task.path, "merging"):
     spills.SpillWriter.close = _die  # type: ignore[method-assign, assignment]
   return _merge_spills(task)
 
 
 def write_shard(task: ShardTask) -> ShardInfo:
   """Dies after the first examples."""
-  if _is_first(task.path, "writing"):
+  if _is_to_die(task.path, "writing"):
     shards.write_examples = _die
   return _write_shard(task)
 

@@ -36,8 +36,8 @@ class Fault(NamedTuple):
         raise OSError(self.error_number, os.strerror(self.error_number))
       return units.read_range(text_range)
 
-    name = "open" if self.step == "open a spill" else "fsync"
-    system_call = getattr(os, name)
+    call_name = "open" if self.step == "open a spill" else "fsync"
+    system_call = getattr(os, call_name)
 
     def call_or_fail(file: Any, *arguments: Any, **keywords: Any) -> Any:
       # os.open gets a path, os.fsync a descriptor, whose path is in /proc.
@@ -47,11 +47,13 @@ class Fault(NamedTuple):
       return system_call(file, *arguments, **keywords)
 
     if self.file_prefix:
-      patch.setattr(os, name, call_or_fail)
+      patch.setattr(os, call_name, call_or_fail)
     else:
       patch.setattr(input_hashes, "read_range", read_or_fail)
 
 
+# The first five reads of a unit's text succeed, and the first two calls for spill files, so 5 or 2 units are kept. A
+# merge and a shard come after all 17 units.
 FAULTS = (
   Fault("open a spill", errno.EMFILE, "unit-", 2),
   Fault("sync a spill", errno.EDQUOT, "unit-", 2),

@@ -127,20 +127,20 @@ def test_without_beam_one_line_says_what_to_install(tmp_path, corpus, spm_model)
   assert completed.stderr.startswith("error: --runner=beam needs Apache Beam (No module named 'apache_beam')")
 
 
-# ---- checks of the starting machine --------------------------------------------------------------------
+# ---- checks of the machine that starts the pipeline ----------------------------------------------------
 
 
-def make_result(tmp_path: Path, sizes: list[int]) -> tuple[Job, list[ShardInfo]]:
-  """Writes the shards of a job as small files. Returns the job, and its shards with the given numbers of examples."""
+def write_shard_files(tmp_path: Path, num_examples: list[int]) -> tuple[Job, list[ShardInfo]]:
+  """Writes a file of ten bytes for each shard. Returns the job, and its shards with these numbers of examples."""
   job = Job(inputs=(), output_dir=str(tmp_path), spm_model_file="", settings=PreparationSettings(), num_shards=3)
-  infos = [ShardInfo(job.shard_name(index), size, 10, "") for index, size in enumerate(sizes)]
+  infos = [ShardInfo(job.shard_name(index), number, 10, "") for index, number in enumerate(num_examples)]
   for info in infos:
     (tmp_path / info.file).write_bytes(b"0123456789")
   return job, infos
 
 
 def test_the_result_of_a_runner_is_checked(tmp_path: Path) -> None:
-  job, infos = make_result(tmp_path, [3, 3, 4])
+  job, infos = write_shard_files(tmp_path, [3, 3, 4])
   check_shards(job, infos, 10)
   first, second, third = infos
   sizes_swapped = [first, dataclasses.replace(second, examples=4), dataclasses.replace(third, examples=3)]
@@ -151,8 +151,8 @@ def test_the_result_of_a_runner_is_checked(tmp_path: Path) -> None:
     ([first, second, third, third], 10, "4 shards instead of 3"),
     ([first, first, third], 10, "3 shards instead of 3"),
     (infos, 20, "10 examples in the shards, but 20 were made from the text"),
-    (sizes_swapped, 10, "should ha"),
-    (wrong_file_size, 10, "00002-of-00003.tfrecord is missing or does not have its 11 byt"),
+    (sizes_swapped, 10, "should have"),
+    (wrong_file_size, 10, "00002-of-00003.tfrecord is missing or does not have its 11 bytes"),
   ):
     with pytest.raises(RunError, match=message) as caught:
       check_shards(job, wrong_infos, num_examples)
@@ -204,15 +204,19 @@ def lose_key_range(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(beam_runner, "sort_key_range", sort_all_but_one)
 
 
-def lose_elements(monkeypatch: pytest.MonkeyPatch, name: str, is_lost: Callable[[Any], bool]) -> None:
-  """Drops elements of the step that maps the function `name` of the runner's module over its input."""
+def lose_elements(monkeypatch: pytest.MonkeyPatch, function_name: str, is_lost: Callable[[Any], bool]) -> None:
+  """Drops elements of the step that maps this function of the runner's module over its input."""
   beam = beam_runner.beam
-  function, beam_map = getattr(beam_runner, name), beam.Map
+  function, beam_map = getattr(beam_runner, function_name), beam.Map
 
   def map_or_lose(transform: Callable[..., Any], *arguments: Any) -> Any:
     if transform is not function:
       return beam_map(transform, *arguments)
-    return beam.FlatMap(lambda element, *rest: [] if is_lost(element) else [function(element, *rest)], *arguments)
+
+    def call_or_lose(element: Any, *side_inputs: Any) -> list[Any]:
+      return [] if is_lost(element) else [function(element, *side_inputs)]
+
+    return beam.FlatMap(call_or_lose, *arguments)
 
   monkeypatch.setattr(beam, "Map", map_or_lose)
 
@@ -230,7 +234,7 @@ def lose_all_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Step of the pipeline -> (function that installs the fault, the error).
-LOST: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+LOST_WORK: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
   "Units": (lose_unit, r"0\.txt: the text from byte \d+ to \d+ is missing from the examples"),
   "twice": (repeat_unit, "is twice in the examples"),
   "Sort": (lose_key_range, "examples in the shards, but"),
@@ -241,10 +245,10 @@ LOST: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
 
 
 @needs_beam
-@pytest.mark.parametrize("step", LOST)
+@pytest.mark.parametrize("step", LOST_WORK)
 def test_lost_work_is_detected(tmp_path, corpus, spm_model, monkeypatch, step):
   """A step loses or repeats an element, as a faulty runner does that loses or repeats a bundle."""
-  install_fault, message = LOST[step]
+  install_fault, message = LOST_WORK[step]
   monkeypatch.setattr(beam_runner, "num_key_ranges", lambda job: 13)
   install_fault(monkeypatch)
   with pytest.raises(RunError, match=message):
@@ -262,13 +266,13 @@ def test_a_file_that_changes_is_detected(tmp_path, corpus, spm_model, monkeypatc
     path.unlink()
     path = corpus / "1.txt.gz"
     path.write_bytes(gzip.compress(text, compresslevel=0))  # uncompressed, so that its words can be replaced
-  before = path.read_bytes()
-  after = before.replace(b"The captain", b"The teacher", 1)
+  original = path.read_bytes()
+  changed = original.replace(b"The captain", b"The teacher", 1)
   job = make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model)
   check_file = beam_runner.input_hashes.check_file
 
   def change_and_check(task):
-    path.write_bytes(after)
+    path.write_bytes(changed)
     return check_file(task)
 
   with monkeypatch.context() as patch:
@@ -276,9 +280,9 @@ def test_a_file_that_changes_is_detected(tmp_path, corpus, spm_model, monkeypatc
     with pytest.raises(UserError, match=f"{path} changed while it was being read"):
       prepare(job, beam_runner.make_runner())
   assert all(entry.name.startswith(".preparation-") for entry in (tmp_path / "beam").iterdir())  # no shard
-  path.write_bytes(before)
+  path.write_bytes(original)
   manifest = prepare(job, beam_runner.make_runner())
-  path.write_bytes(after)
+  path.write_bytes(changed)
   with pytest.raises(UserError, match=r"holds a finished run with other settings \(other input files"):
     prepare(job, beam_runner.make_runner())
   names = {entry.name for entry in (tmp_path / "beam").iterdir()}
@@ -299,11 +303,11 @@ def test_the_starting_machine_reads_no_text(tmp_path, corpus, spm_model, monkeyp
 def refuse_inputs(open_file: Callable[..., Any], corpus: Path) -> Callable[..., Any]:
   """Returns a function like `open_file` that fails for the files of the corpus."""
 
-  def opening(path: str, mode: str = "rb") -> Any:
+  def open_other_file(path: str, mode: str = "rb") -> Any:
     assert Path(path).parent != corpus
     return open_file(path, mode)
 
-  return opening
+  return open_other_file
 
 
 @needs_beam
@@ -326,7 +330,7 @@ def test_wrong_flags_of_beam_are_one_line(flags: list[str], message: str) -> Non
 
 
 @needs_beam
-def test_right_flags_of_beam_are_taken() -> None:
+def test_right_flags_of_beam_are_accepted() -> None:
   beam_runner.make_runner(("--direct_num_workers=2", "--runner=DirectRunner"))
   # Unknown flags are passed on to a Flink server.
   beam_runner.make_runner(

@@ -19,7 +19,7 @@ def make_block(keys: list[int], origins: list[int], seed: int = 0) -> ShuffleBlo
   return ShuffleBlock(np.array(keys, np.uint64), np.array(origins, np.uint64), sizes, words)
 
 
-def rows(block: ShuffleBlock) -> list[tuple[int, int, tuple[int, ...]]]:
+def instances_in(block: ShuffleBlock) -> list[tuple[int, int, tuple[int, ...]]]:
   """Returns (key, origin, words) of each instance."""
   ends = np.cumsum(block.sizes)
   words = [tuple(instance_words.tolist()) for instance_words in np.split(block.words, ends[:-1])]
@@ -32,39 +32,41 @@ def random_block(size: int, seed: int) -> ShuffleBlock:
   return make_block(rng.integers(0, 1 << 64, size, dtype=np.uint64).tolist(), [seed] * size, seed)
 
 
-def sorted_rows(blocks: list[ShuffleBlock]) -> list[tuple[int, int, tuple[int, ...]]]:
-  """Returns the rows of the sorted blocks, in their order."""
-  return [row for block in beam_blocks.sort_blocks(blocks) for row in rows(block)]
+def sorted_instances(blocks: list[ShuffleBlock]) -> list[tuple[int, int, tuple[int, ...]]]:
+  """Returns the instances of the sorted blocks, in their order."""
+  return [instance for block in beam_blocks.sort_blocks(blocks) for instance in instances_in(block)]
 
 
 @pytest.mark.parametrize("memory_bytes", [1, 1 << 20], ids=["disk", "memory"])
 def test_instances_are_sorted_by_key_and_equal_keys_by_origin(monkeypatch, memory_bytes):
   monkeypatch.setattr(beam_blocks, "_MEMORY_BYTES", memory_bytes)
   block_a, block_b = make_block([5, 9, 2], [7, 7, 7], seed=1), make_block([9, 5, 9], [3, 3, 3], seed=2)
-  expected = sorted(rows(block_a) + rows(block_b), key=lambda row: row[:2])  # by key and origin; the sort is stable
-  assert sorted_rows([block_a, block_b]) == expected
-  assert [row[:2] for row in expected] == [(2, 7), (5, 3), (5, 7), (9, 3), (9, 3), (9, 7)]
+  # By key and origin. The sort is stable.
+  expected = sorted(instances_in(block_a) + instances_in(block_b), key=lambda instance: instance[:2])
+  assert sorted_instances([block_a, block_b]) == expected
+  assert [instance[:2] for instance in expected] == [(2, 7), (5, 3), (5, 7), (9, 3), (9, 3), (9, 7)]
 
 
 @pytest.mark.parametrize("word_type", [np.uint16, np.uint32])
-@pytest.mark.parametrize("high", [1 << 40, 1 << 64])
-def test_many_blocks_are_sorted_on_disk_as_in_memory(monkeypatch, word_type, high):
-  """A part of the keys, or all of them, in several runs and ranges of keys. Many keys are equal."""
+@pytest.mark.parametrize("key_limit", [1 << 40, 1 << 64])
+def test_many_blocks_are_sorted_on_disk_as_in_memory(monkeypatch, word_type, key_limit):
+  """The sort on disk has several runs and several key ranges. Many keys are equal, and all are below `key_limit`."""
   rng = np.random.default_rng(7)
-  keys = rng.integers(high - (1 << 39), high, 300, dtype=np.uint64)
+  keys = rng.integers(key_limit - (1 << 39), key_limit, 300, dtype=np.uint64)
   blocks = [
     block._replace(words=block.words.astype(word_type))
     for seed in range(40)
-    for block in [make_block(rng.choice(keys, 50).tolist(), [1 << 63 | seed] * 50, seed)]
+    for block in [make_block(rng.choice(keys, 50).tolist(), [1 << 63 | seed] * 50, seed)]  # origins use all 64 bits
   ]
-  in_memory = sorted_rows(blocks)
-  assert in_memory == sorted((row for block in blocks for row in rows(block)), key=lambda row: row[:2])
+  in_memory = sorted_instances(blocks)
+  all_instances = [instance for block in blocks for instance in instances_in(block)]
+  assert in_memory == sorted(all_instances, key=lambda instance: instance[:2])
   monkeypatch.setattr(beam_blocks, "_MEMORY_BYTES", 1000)
   monkeypatch.setattr(beam_blocks, "KEY_RANGE_BYTES", 2000)
   monkeypatch.setattr("data_prep.sorting.spills._RUN_BYTES", 3000)
   on_disk = list(beam_blocks.sort_blocks(blocks))
   assert len(on_disk) > 5
-  assert [row for block in on_disk for row in rows(block)] == in_memory
+  assert [instance for block in on_disk for instance in instances_in(block)] == in_memory
   assert {block.words.dtype for block in on_disk} == {np.dtype(word_type)}
 
 
@@ -73,7 +75,8 @@ def test_key_ranges_are_consecutive_intervals(num_key_ranges):
   block = random_block(500, 3)
   block_of_range = dict(beam_blocks.split_by_key_range(block, num_key_ranges))
   assert list(block_of_range) == sorted(block_of_range)
-  assert sorted(row for range_block in block_of_range.values() for row in rows(range_block)) == sorted(rows(block))
+  instances = [instance for range_block in block_of_range.values() for instance in instances_in(range_block)]
+  assert sorted(instances) == sorted(instances_in(block))
   bounds = [(int(range_block.keys.min()), int(range_block.keys.max())) for range_block in block_of_range.values()]
   assert all(largest < next_smallest for (_, largest), (next_smallest, _) in itertools.pairwise(bounds))
   for number, range_block in block_of_range.items():
@@ -90,17 +93,18 @@ def test_split_by_shard_gives_shards_of_equal_size(num_shards):
   """41 sorted instances come in four key ranges. Shard s of n must begin at instance s * 41 // n."""
   num_instances = 41
   (sorted_block,) = beam_blocks.sort_blocks([random_block(num_instances, 4)])
-  ranked_blocks: dict[int, list[tuple[int, ShuffleBlock]]] = {}  # of each shard
+  # Shard -> its blocks, each with the number of its first instance among all instances.
+  numbered_blocks: dict[int, list[tuple[int, ShuffleBlock]]] = {}
   for start, end in [(0, 6), (6, 7), (7, 30), (30, 41)]:
     range_block = beam_blocks.take(sorted_block, np.arange(start, end))
-    for shard, rank, shard_block in beam_blocks.split_by_shard(range_block, start, num_instances, num_shards):
-      ranked_blocks.setdefault(shard, []).append((rank, shard_block))
-  assert list(ranked_blocks) == list(range(num_shards))
-  all_rows = rows(sorted_block)
-  for shard, blocks in ranked_blocks.items():
+    for shard, number, shard_block in beam_blocks.split_by_shard(range_block, start, num_instances, num_shards):
+      numbered_blocks.setdefault(shard, []).append((number, shard_block))
+  assert list(numbered_blocks) == list(range(num_shards))
+  all_instances = instances_in(sorted_block)
+  for shard, blocks in numbered_blocks.items():
     start, end = shard * num_instances // num_shards, (shard + 1) * num_instances // num_shards
-    assert [rank for rank, _ in blocks] == sorted(rank for rank, _ in blocks)
-    assert [row for _, shard_block in blocks for row in rows(shard_block)] == all_rows[start:end]
+    assert [number for number, _ in blocks] == sorted(number for number, _ in blocks)
+    assert [instance for _, shard_block in blocks for instance in instances_in(shard_block)] == all_instances[start:end]
 
 
 def test_origins_are_ordered_by_file_then_position():

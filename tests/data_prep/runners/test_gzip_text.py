@@ -17,6 +17,7 @@ from data_prep.runners.gzip_text import GzipTask
 
 @pytest.fixture
 def task(tmp_path: Path) -> GzipTask:
+  """The task to decompress a.txt.gz, which is the input file with index 3, to out/gzip-00000003.txt."""
   (tmp_path / "out").mkdir()
   path = tmp_path / "a.txt.gz"
   path.write_bytes(gzip.compress(b"One sentence.\n\nAnother one.\n" * 200_000))  # more than two units
@@ -24,19 +25,19 @@ def task(tmp_path: Path) -> GzipTask:
 
 
 def test_the_text_is_written_and_the_gzip_file_is_hashed(task: GzipTask) -> None:
-  data = Path(task.path).read_bytes()
+  gzip_bytes = Path(task.path).read_bytes()
   entry = gzip_text.decompress(task)
-  assert entry == {"file": "a.txt.gz", "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-  assert Path(task.text_path).read_bytes() == gzip.decompress(data)
+  assert entry == {"file": "a.txt.gz", "bytes": len(gzip_bytes), "sha256": hashlib.sha256(gzip_bytes).hexdigest()}
+  assert Path(task.text_path).read_bytes() == gzip.decompress(gzip_bytes)
   assert sorted(files.listdir(str(Path(task.text_path).parent))) == ["gzip-00000003.txt", "gzip-00000003.txt.json"]
 
 
-def test_a_later_command_keeps_the_text_only_if_it_is_that_of_the_file(task: GzipTask) -> None:
+def test_a_later_command_keeps_the_text_only_if_it_equals_that_in_the_gzip_file(task: GzipTask) -> None:
   gzip_text.decompress(task)
   text = Path(task.text_path)
-  time = text.stat().st_mtime_ns
+  modification_time = text.stat().st_mtime_ns
   gzip_text.decompress(task)
-  assert text.stat().st_mtime_ns == time
+  assert text.stat().st_mtime_ns == modification_time
   text.write_bytes(b"incomplete")
   gzip_text.decompress(task)
   assert text.read_bytes() == gzip.decompress(Path(task.path).read_bytes())
@@ -51,11 +52,11 @@ def test_a_later_command_keeps_the_text_only_if_it_is_that_of_the_file(task: Gzi
 def test_a_file_that_changes_is_an_error(task: GzipTask, monkeypatch: pytest.MonkeyPatch) -> None:
   gzip_ranges = units.gzip_ranges
 
-  def changing(path: str, ordinal: int) -> object:
+  def read_and_change(path: str, ordinal: int) -> object:
     yield from gzip_ranges(path, ordinal)
     Path(path).write_bytes(b"other")
 
-  monkeypatch.setattr(units, "gzip_ranges", changing)
+  monkeypatch.setattr(units, "gzip_ranges", read_and_change)
   with pytest.raises(UserError, match=r"a\.txt\.gz changed while it was being read"):
     gzip_text.decompress(task)
   assert files.listdir(str(Path(task.text_path).parent)) == []

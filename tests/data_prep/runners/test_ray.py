@@ -48,7 +48,7 @@ else:
   from data_prep.runners import ray as ray_runner
 
 needs_ray = pytest.mark.skipif(ray is None, reason="needs Ray: the ray extra")
-NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "memory": 2 << 30}
+NODE_RESOURCES = {"num_cpus": 1, "object_store_memory": 80 << 20, "memory": 2 << 30}
 # Upper limit of a worker's resident memory, for length 512. docs/scale.md says what was measured.
 MAX_WORKER_BYTES = 500e6
 # By how much a worker may need more for a text that is five times as long.
@@ -79,8 +79,8 @@ def _add_node(cluster: Any, **arguments: Any) -> Any:
   """Adds a node with one CPU. On a busy machine it may start later than Ray waits for it, so there are three tries."""
   for _ in range(2):
     with contextlib.suppress(Exception):
-      return cluster.add_node(**NODE, **arguments)
-  return cluster.add_node(**NODE, **arguments)
+      return cluster.add_node(**NODE_RESOURCES, **arguments)
+  return cluster.add_node(**NODE_RESOURCES, **arguments)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ class TestRay(EngineContract):
 
   def test_an_error_in_a_gzip_file_names_it(self, tmp_path, spm_model, runner):
     text, _, _ = BAD_INPUT["not UTF-8"]
-    path = compress_file(_write(tmp_path / "0.txt", text))
+    path = compress_file(_write_file(tmp_path / "0.txt", text))
     with pytest.raises(UserError, match=r"/0\.txt\.gz, line 2: not UTF-8 text"):
       prepare(make_job(tmp_path, "other", [path], spm_model), runner)
     path.write_bytes(path.read_bytes()[:-9])
@@ -141,13 +141,13 @@ def test_a_killed_worker_is_replaced(tmp_path, corpus, spm_model, monkeypatch, r
 
 
 @needs_ray
-@pytest.mark.parametrize("first", ["local", "ray"])
-def test_the_other_runner_continues_a_job(tmp_path, corpus, spm_model, monkeypatch, capsys, runner, first):
+@pytest.mark.parametrize("first_runner", ["local", "ray"])
+def test_the_other_runner_continues_a_job(tmp_path, corpus, spm_model, monkeypatch, capsys, runner, first_runner):
   make_units_small(monkeypatch)
   inputs = list(corpus.iterdir())
   prepare(make_job(tmp_path, "local", inputs, spm_model))
   job = make_job(tmp_path, "other", inputs, spm_model)
-  runners = [local.RUNNER, runner] if first == "local" else [runner, local.RUNNER]
+  runners = [local.RUNNER, runner] if first_runner == "local" else [runner, local.RUNNER]
   with monkeypatch.context() as patch:
     patch.setattr(local, "write_shards", _stop)  # Ray's runner calls this function, too
     with pytest.raises(RunError, match="stopped here"):
@@ -198,42 +198,44 @@ def test_a_fault_of_the_program_keeps_its_traceback(tmp_path, corpus, spm_model,
 
 
 @needs_ray
-@pytest.mark.parametrize("place", ["cluster", "this machine"])
-def test_a_killed_command_is_continued(tmp_path, spm_model, request, place):
+@pytest.mark.parametrize("ray_runs_on", ["cluster", "this machine"])
+def test_a_killed_command_is_continued(tmp_path, spm_model, request, ray_runs_on):
   """The command is killed while units are made, and again while shards are written."""
   corpus = tmp_path / "corpus"
   corpus.mkdir()
   lines = ["\n".join(document) for document in english_like_documents(12_000, seed=3)]  # 8 MB: 4 units
   (corpus / "0.txt").write_text("\n\n".join(lines))
-  compress_file(_write(corpus / "1.txt", "\n\n".join(lines[:1000]).encode()))
+  compress_file(_write_file(corpus / "1.txt", "\n\n".join(lines[:1000]).encode()))
   flags = ["--dupe_factor=1", "--num_shards=40"]
   assert run_command(corpus, tmp_path / "local", spm_model, *flags).returncode == 0
-  address = request.getfixturevalue("cluster").address if place == "cluster" else ""
+  address = request.getfixturevalue("cluster").address if ray_runs_on == "cluster" else ""
   flags += ["--runner=ray", *(["--", f"--address={address}"] if address else [])]
-  words = command(corpus, tmp_path / "other", spm_model, *flags, num_processes=2)
+  argv = command(corpus, tmp_path / "other", spm_model, *flags, num_processes=2)
   for pattern, count in (("unit-*.spill", 2), ("shard-*.json", 2)):
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
       _wait_for(tmp_path / "other", pattern, count)
       process.kill()
     assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "other" / "manifest.json").exists()
-  finished_shards = _modification_times_of_recorded_shards(tmp_path / "other")
-  done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900)
-  assert done.returncode == 0, done.stderr
-  assert re.search(ALL_UNITS_KEPT, done.stdout)
-  assert re.search(r"kept \d+ of 40 shards of an earlier run", done.stdout)
-  assert "Ray: " in done.stdout
-  assert "writing shards: 100%" in done.stderr
+  times_of_finished_shards = _modification_times_of_recorded_shards(tmp_path / "other")
+  completed = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900)
+  assert completed.returncode == 0, completed.stderr
+  assert re.search(ALL_UNITS_KEPT, completed.stdout)
+  assert re.search(r"kept \d+ of 40 shards of an earlier run", completed.stdout)
+  assert "Ray: " in completed.stdout
+  assert "writing shards: 100%" in completed.stderr
   assert contents(tmp_path / "other") == contents(tmp_path / "local")
-  assert len(finished_shards) >= 2
-  assert {name: (tmp_path / "other" / name).stat().st_mtime_ns for name in finished_shards} == finished_shards
+  assert len(times_of_finished_shards) >= 2
+  assert {
+    name: (tmp_path / "other" / name).stat().st_mtime_ns for name in times_of_finished_shards
+  } == times_of_finished_shards
 
 
 @needs_ray
 def test_a_stopped_command_ends_its_cluster(tmp_path, corpus, spm_model):
-  """SIGTERM ends the command with one line, and the processes of Ray that it started."""
-  words = command(corpus, tmp_path / "other", spm_model, "--dupe_factor=200", "--runner=ray", num_processes=2)
-  with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+  """SIGTERM ends the command and the processes of Ray that it started. The command's last line says how to continue."""
+  argv = command(corpus, tmp_path / "other", spm_model, "--dupe_factor=200", "--runner=ray", num_processes=2)
+  with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
     _wait_for(tmp_path / "other", ".unit-*.tmp", 1)  # a worker has begun, and the command waits for it
     children = _descendants(process.pid)
     process.terminate()
@@ -247,8 +249,8 @@ def test_a_stopped_command_ends_its_cluster(tmp_path, corpus, spm_model):
   assert not [pid for pid in children if _is_running(pid)]
 
 
-def _write(path: Path, data: bytes) -> Path:
-  path.write_bytes(data)
+def _write_file(path: Path, content: bytes) -> Path:
+  path.write_bytes(content)
   return path
 
 
@@ -262,7 +264,7 @@ def _modification_times_of_recorded_shards(output_dir: Path) -> dict[str, int]:
 
 
 def _wait_for(output_dir: Path, pattern: str, count: int) -> None:
-  """Waits until the hidden directory of a job has `count` files."""
+  """Waits until the hidden directory of a job has `count` files whose names match the pattern."""
   deadline = time.monotonic() + 600
   while len(list(output_dir.glob(f".preparation-*/{pattern}"))) < count:
     assert time.monotonic() < deadline
@@ -270,6 +272,7 @@ def _wait_for(output_dir: Path, pattern: str, count: int) -> None:
 
 
 def _is_running(pid: int) -> bool:
+  """Whether a process exists and is not a zombie. In its stat file, the state follows the name in parentheses."""
   with contextlib.suppress(OSError):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
   return False
@@ -280,7 +283,7 @@ def _descendants(pid: int) -> list[int]:
   children: dict[int, list[int]] = {}
   for path in Path("/proc").glob("[0-9]*/stat"):
     with contextlib.suppress(OSError):
-      parent = int(path.read_text().rpartition(")")[2].split()[1])
+      parent = int(path.read_text().rpartition(")")[2].split()[1])  # it follows the state
       children.setdefault(parent, []).append(int(path.parent.name))
   descendants = list(children.get(pid, []))
   for descendant in descendants:  # grows while it is read
@@ -357,13 +360,13 @@ def test_a_cluster_that_does_not_exist_is_named(monkeypatch, address):
 
 @needs_ray
 def test_a_missing_file_is_reported_in_one_line(tmp_path, spm_model):
-  done = run_command(tmp_path / "nothing", tmp_path / "out", spm_model, "--runner=ray")
-  assert done.returncode == 2
-  assert done.stderr.count("\n") == 1
+  completed = run_command(tmp_path / "nothing", tmp_path / "out", spm_model, "--runner=ray")
+  assert completed.returncode == 2
+  assert completed.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-  ("word", "message"),
+  ("flag", "message"),
   [
     ("--adress=auto", r"unrecognized arguments: --adress=auto \(there are --address, --num_cpus, --memory_mb"),
     ("--num_cpus=0", r"argument --num_cpus: '0' is not a number above 0"),
@@ -372,12 +375,12 @@ def test_a_missing_file_is_reported_in_one_line(tmp_path, spm_model):
     ("stray", "unrecognized arguments: stray"),
   ],
 )
-def test_wrong_flags_are_named(word: str, message: str) -> None:
+def test_wrong_flags_are_named(flag: str, message: str) -> None:
   with pytest.raises(UserError, match=f"flags of Ray after --: {message}"):
-    parse([word])
+    parse([flag])
 
 
-def test_right_flags() -> None:
+def test_right_flags_are_parsed() -> None:
   assert parse([]) == RayOptions()
   assert parse(["--address=a:1", "--num_cpus=0.5", "--memory_mb", "900", "--max_retries=0"]) == RayOptions(
     "a:1", 0.5, 900, 0
@@ -386,8 +389,8 @@ def test_right_flags() -> None:
 
 @pytest.mark.skipif(ray is not None, reason="Ray is installed")
 def test_without_ray_one_line_says_what_to_install(tmp_path, corpus, spm_model):
-  done = run_command(corpus, tmp_path / "out", spm_model, "--runner=ray")
-  assert done.returncode == 2
+  completed = run_command(corpus, tmp_path / "out", spm_model, "--runner=ray")
+  assert completed.returncode == 2
   assert re.fullmatch(
-    r"error: --runner=ray needs Ray \(No module named 'ray'\): pip install 'ray>=[\d.]+,<3'\n", done.stderr
+    r"error: --runner=ray needs Ray \(No module named 'ray'\): pip install 'ray>=[\d.]+,<3'\n", completed.stderr
   )

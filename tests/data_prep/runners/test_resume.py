@@ -33,16 +33,16 @@ class _StopError(Exception):
   """Stops a job in the middle, as if its process had ended."""
 
 
-def stop_at_call(patch: pytest.MonkeyPatch, module: object, name: str, num_calls: int) -> None:
+def stop_at_call(patch: pytest.MonkeyPatch, module: object, function_name: str, num_calls: int) -> None:
   """Replaces a function of a module, so that it stops the job after `num_calls` calls."""
-  function, calls = getattr(module, name), itertools.count()
+  function, calls = getattr(module, function_name), itertools.count()
 
   def call_or_stop(task: object) -> object:
     if next(calls) >= num_calls:
       raise _StopError
     return function(task)
 
-  patch.setattr(module, name, call_or_stop)
+  patch.setattr(module, function_name, call_or_stop)
 
 
 def get_shard_times(directory: Path) -> dict[Path, int]:
@@ -50,7 +50,13 @@ def get_shard_times(directory: Path) -> dict[Path, int]:
   return {path: path.stat().st_mtime_ns for path in directory.glob("*.tfrecord")}
 
 
-# The kind of file, and how many files of this kind are complete when the job stops.
+def assert_only_workspace(output_dir: Path) -> None:
+  """Checks that a directory holds nothing but the hidden directory of an unfinished job: no shard and no manifest."""
+  (workspace,) = output_dir.iterdir()
+  assert workspace.name.startswith(".preparation-")
+
+
+# The kind of file, and how many files of this kind are complete when the job stops. Spill files come before shards.
 @pytest.mark.parametrize("stop_after", [("spill", 3), ("shard", 0), ("shard", 2)])
 def test_a_stopped_job_resumes_and_keeps_finished_files(
   tmp_path: Path,
@@ -63,9 +69,9 @@ def test_a_stopped_job_resumes_and_keeps_finished_files(
 ) -> None:
   job = make_job(small_files, spm_model, tmp_path / "out")
   kind, num_complete = stop_after
-  module, name = (unit_spills, "make_spill") if kind == "spill" else (shards, "write_shard")
+  module, function_name = (unit_spills, "make_spill") if kind == "spill" else (shards, "write_shard")
   with monkeypatch.context() as patch:
-    stop_at_call(patch, module, name, num_complete)
+    stop_at_call(patch, module, function_name, num_complete)
     with pytest.raises(_StopError):
       prepare(job)
   assert not (tmp_path / "out" / "manifest.json").exists()
@@ -86,18 +92,18 @@ def test_a_finished_job_is_checked_and_repaired(
   job = make_job(small_files, spm_model, tmp_path)
   manifest = prepare(job)
   complete = contents(tmp_path)
-  times = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+  modification_times = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
   assert prepare(job) == manifest
   dataclasses.replace(manifest, shards=()).save(str(tmp_path))
   with pytest.raises(UserError, match=r"manifest.json lists 0 shards, not pretraining-00000-of-00003"):
     prepare(job)  # a manifest must list all shards
   manifest.save(str(tmp_path))
-  times["manifest.json"] = (tmp_path / "manifest.json").stat().st_mtime_ns
+  modification_times["manifest.json"] = (tmp_path / "manifest.json").stat().st_mtime_ns
   assert "the checksums of all 3 shards are correct, nothing to do" in capsys.readouterr().out
-  assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == times
+  assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == modification_times
   damaged = tmp_path / manifest.shards[1].file
   content = bytearray(damaged.read_bytes())
-  content[100] ^= 1
+  content[100] ^= 1  # any bit
   damaged.write_bytes(bytes(content))
   prepare(job)
   printed = capsys.readouterr().out
@@ -140,6 +146,7 @@ def test_unknown_shards_are_not_overwritten(tmp_path: Path, small_files: list[st
 def test_another_process_in_the_same_directory_is_refused(
   tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+  """The job is started a second time, in this process, while it makes its first spill files."""
   job = make_job(small_files, spm_model, tmp_path)
   make_spill = unit_spills.make_spill
 
@@ -243,16 +250,16 @@ def test_after_an_invalid_byte_only_its_unit_is_processed_again(
 ) -> None:
   bad_file = tmp_path / "9.txt"
   text = Path(small_files[-1]).read_bytes()
-  bad_file.write_bytes(text[:-8] + b"\xe9" + text[-8:])
+  bad_file.write_bytes(text[:-8] + b"\xe9" + text[-8:])  # a bad byte in the last unit
   inputs = [*small_files, str(bad_file)]
   job = make_job(inputs, spm_model, tmp_path / "out", num_processes=num_processes)
   with pytest.raises(UserError, match=rf"{bad_file}, line \d+: not UTF-8 text \(byte 0xe9"):
     prepare(job)
-  assert [path.name[:13] for path in (tmp_path / "out").iterdir()] == [".preparation-"]  # no shard
+  assert_only_workspace(tmp_path / "out")
   bad_file.write_bytes(text[:-8] + replacement + text[-8:])
   capsys.readouterr()
   prepare(job)
-  kept_units = re.search(r"kept (\d+) of 19 units", capsys.readouterr().out)
+  kept_units = re.search(r"kept (\d+) of 19 units", capsys.readouterr().out)  # the bad file adds two units
   assert kept_units is not None
   assert int(kept_units[1]) >= (18 if num_processes == 1 else 14)  # the units that other processes work on are lost
   prepare(make_job(inputs, spm_model, tmp_path / "uninterrupted"))
@@ -275,9 +282,9 @@ def test_input_that_changed_after_a_stop_is_processed_again(
   settings = PreparationSettings(max_seq_length=32, sentence_prediction=prediction, dupe_factor=2)
   job = make_job(inputs, spm_model, tmp_path / "out", settings=settings)
   monkeypatch.setattr(merge_passes, "max_open_runs", lambda: 4)
-  module, name = (merge_passes, "merge_spills") if stop_at == "merge" else (shards, "write_shard")
+  module, function_name = (merge_passes, "merge_spills") if stop_at == "merge" else (shards, "write_shard")
   with monkeypatch.context() as patch:
-    stop_at_call(patch, module, name, 2)
+    stop_at_call(patch, module, function_name, 2)
     with pytest.raises(_StopError):
       prepare(job)
   changed = Path(inputs[3])
@@ -302,7 +309,7 @@ def test_a_stopped_merge_resumes(
   monkeypatch.setattr(merge_passes, "max_open_runs", lambda: 3)
   job = make_job(small_files, spm_model, tmp_path / "out")
   remove, calls = files.remove, itertools.count()
-  for stop_at in (0, 5, 9):
+  for stop_at in (0, 5, 9):  # numbers of removals of a unit's spill file, counted over all runs of the job
 
     def remove_or_stop(path: str, stop_at: int = stop_at) -> None:
       if "unit-" in path and next(calls) == stop_at:
@@ -330,17 +337,20 @@ def test_a_file_that_changes_while_it_is_read_is_detected(
     inputs.append(str(tmp_path / (Path(path).stem + suffix)))
     Path(inputs[-1]).write_bytes(gzip.compress(text, compresslevel=0) if suffix == ".txt.gz" else text)
   changed = Path(inputs[2])
-  before, times = changed.read_bytes(), os.stat(changed)
+  original_content, original_times = changed.read_bytes(), os.stat(changed)
   # The GZIP file holds its text uncompressed (level 0), so the text can be replaced. Its checksum is then wrong.
-  after = before.replace(b"The captain", b"The teacher", 1) if keeps_size else before + before
-  assert after != before
+  if keeps_size:
+    changed_content = original_content.replace(b"The captain", b"The teacher", 1)
+  else:
+    changed_content = original_content + original_content
+  assert changed_content != original_content
   make_spill, calls = unit_spills.make_spill, itertools.count()
 
   def make_spill_and_change_file(task: unit_spills.UnitTask) -> object:
     outcome = make_spill(task)
     if next(calls) == 12:  # after the units of the file
-      changed.write_bytes(after)
-      os.utime(changed, ns=(times.st_atime_ns, times.st_mtime_ns))
+      changed.write_bytes(changed_content)
+      os.utime(changed, ns=(original_times.st_atime_ns, original_times.st_mtime_ns))
     return outcome
 
   job = make_job(inputs, spm_model, tmp_path / "out")
@@ -348,10 +358,10 @@ def test_a_file_that_changes_while_it_is_read_is_detected(
     patch.setattr(unit_spills, "make_spill", make_spill_and_change_file)
     with pytest.raises(UserError, match=f"{changed} changed while it was being read"):
       prepare(job)
-  assert [path.name[:13] for path in (tmp_path / "out").iterdir()] == [".preparation-"]  # no shard
-  changed.write_bytes(before)
+  assert_only_workspace(tmp_path / "out")
+  changed.write_bytes(original_content)
   manifest = prepare(job)
-  assert manifest.settings["input_files"][2]["sha256"] == hashlib.sha256(before).hexdigest()
+  assert manifest.settings["input_files"][2]["sha256"] == hashlib.sha256(original_content).hexdigest()
 
 
 def test_units_are_kept_after_an_error_about_the_number_of_shards(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -20,44 +21,64 @@ from data_prep.sorting.spills import Spill, SpillWriter
 from data_prep.token_sequences import InstanceTokens
 
 WORD_DTYPE = np.dtype("<u2")
-# S: tokens of an example; P: predictions of an example.
-S, P = 12, 4
-
+SEQ_LENGTH = 12
+NUM_PREDICTIONS = 4  # of an example, with padding
 
 # The features of an example by their name.
 Features = dict[str, list[int]]
+
+
+def expected_features(
+  ids: np.ndarray, b_start: int, label: int, positions: np.ndarray, masked_ids: np.ndarray
+) -> Features:
+  """Returns the features of an instance, padded.
+
+  Args:
+    ids: the token ids.
+    b_start: position of the first token of the second segment.
+    label: the label of the sentence prediction.
+    positions: the masked positions.
+    masked_ids: the ids of the masked tokens before masking.
+  """
+  token_padding, prediction_padding = [0] * (SEQ_LENGTH - ids.size), [0] * (NUM_PREDICTIONS - positions.size)
+  return {
+    "input_ids": ids.tolist() + token_padding,
+    "input_mask": [1] * ids.size + token_padding,
+    "segment_ids": [int(position >= b_start) for position in range(ids.size)] + token_padding,
+    "masked_lm_positions": positions.tolist() + prediction_padding,
+    "masked_lm_ids": masked_ids.tolist() + prediction_padding,
+    "masked_lm_weights": [1.0] * positions.size + prediction_padding,
+    "next_sentence_labels": [label],
+  }
 
 
 def make_instances(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray, list[Features]]:
   """Makes random instances.
 
   Returns:
-    The words of all packed instances, the number of words of each, and the features that unpacking each one must give.
+    The words (numbers of 16 bits) of all packed instances, concatenated; the number of words of each instance; and the
+    features that unpacking each instance must give.
   """
-  lengths = rng.integers(3, S + 1, count)
-  row_splits = np.concatenate([[0], np.cumsum(lengths)])
+  lengths = rng.integers(3, SEQ_LENGTH + 1, count)
+  row_splits = np.concatenate([[0], np.cumsum(lengths)])  # instance i has the tokens row_splits[i] to row_splits[i + 1]
   ids = rng.integers(1, 30_000, row_splits[-1])
   b_starts = rng.integers(2, lengths + 1)
   labels = rng.integers(0, 2, count)
-  positions = [np.sort(rng.choice(length, rng.integers(0, min(P, length) + 1), replace=False)) for length in lengths]
+  positions = [
+    np.sort(rng.choice(length, rng.integers(0, min(NUM_PREDICTIONS, length) + 1), replace=False)) for length in lengths
+  ]
   masked_ids = [rng.integers(1, 30_000, row_positions.size) for row_positions in positions]
-  expected = []
-  for row, length in enumerate(lengths.tolist()):
-    token_padding, prediction_padding = [0] * (S - length), [0] * (P - positions[row].size)
-    expected.append(
-      {
-        "input_ids": ids[row_splits[row] : row_splits[row + 1]].tolist() + token_padding,
-        "input_mask": [1] * length + token_padding,
-        "segment_ids": [int(column >= b_starts[row]) for column in range(length)] + token_padding,
-        "masked_lm_positions": positions[row].tolist() + prediction_padding,
-        "masked_lm_ids": masked_ids[row].tolist() + prediction_padding,
-        "masked_lm_weights": [1.0] * positions[row].size + prediction_padding,
-        "next_sentence_labels": [int(labels[row])],
-      }
+  expected = [
+    expected_features(
+      ids[row_splits[row] : row_splits[row + 1]], b_starts[row], int(labels[row]), positions[row], masked_ids[row]
     )
-  tokens = InstanceTokens(ids, np.ones(ids.size, bool), np.ones(ids.size, bool), row_splits, b_starts)
+    for row in range(count)
+  ]
+  word_starts = maskable = np.ones(ids.size, bool)  # not used by packing
+  tokens = InstanceTokens(ids, word_starts, maskable, row_splits, b_starts)
   positions_in_ids = [row_positions + start for row_positions, start in zip(positions, row_splits[:-1], strict=True)]
-  no_spans = MaskedSpans(*[np.zeros(0, int)] * 5)
+  no_index = np.zeros(0, int)
+  no_spans = MaskedSpans(no_index, no_index, no_index, no_index, no_index)
   masked = MaskedTokens(ids, np.concatenate(positions_in_ids), np.concatenate(masked_ids), no_spans)
   words, num_words = packing.pack(tokens, masked, labels, WORD_DTYPE)
   return words, num_words, expected
@@ -65,10 +86,10 @@ def make_instances(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np
 
 def test_pack_and_unpack_give_the_features() -> None:
   words, num_words, expected = make_instances(np.random.default_rng(0), 50)
-  starts = np.cumsum(num_words) - num_words
-  features = packing.unpack(words, starts, S, P)
-  rows = [{name: array[row].tolist() for name, array in features.items()} for row in range(50)]
-  assert rows == expected
+  starts = np.cumsum(num_words) - num_words  # where the words of each instance begin
+  features = packing.unpack(words, starts, SEQ_LENGTH, NUM_PREDICTIONS)
+  unpacked = [{name: array[row].tolist() for name, array in features.items()} for row in range(50)]
+  assert unpacked == expected
 
 
 def test_words_have_16_bits_if_the_vocabulary_allows() -> None:
@@ -81,14 +102,14 @@ KeyedFeatures = list[tuple[int, Features]]
 
 
 def write_spills(
-  directory: Path, monkeypatch: pytest.MonkeyPatch, counts: list[int], *, equal_keys: bool = False
+  directory: Path, monkeypatch: pytest.MonkeyPatch, batch_sizes: list[int], *, equal_keys: bool = False
 ) -> tuple[list[Spill], KeyedFeatures]:
   """Writes spill files of random instances. Each has several small sorted runs.
 
   Args:
     directory: where to write them.
     monkeypatch: makes runs and blocks small.
-    counts: for each file a quarter of its number of instances.
+    batch_sizes: for each file the number of instances in each of its four batches.
     equal_keys: whether to use only four different keys.
 
   Returns:
@@ -99,14 +120,14 @@ def write_spills(
   rng = np.random.default_rng(1)
   all_spills: list[Spill] = []
   instances: KeyedFeatures = []
-  for number, count in enumerate(counts):
+  for number, batch_size in enumerate(batch_sizes):
     path = str(directory / f"unit-{number:08d}-{0:015d}.spill")
     with SpillWriter(path) as writer:
-      for _ in range(4 if count else 0):
-        keys = rng.integers(0, 2**64 - 1, count, dtype=np.uint64, endpoint=True)
+      for _ in range(4 if batch_size else 0):
+        keys = rng.integers(0, 2**64 - 1, batch_size, dtype=np.uint64, endpoint=True)
         if equal_keys:
           keys = keys >> np.uint64(62) << np.uint64(62)  # keeps the two highest bits
-        words, num_words, features = make_instances(rng, count)
+        words, num_words, features = make_instances(rng, batch_size)
         writer.add(keys, words, num_words)
         instances += zip(keys.tolist(), features, strict=True)
       writer.close({"counts": {"documents": number}, "labels": [number, 2]}, [{"unit": number}])
@@ -124,7 +145,9 @@ def write_shards(
   examples_of_shards = []
   for index in range(num_shards):
     path = str(directory / f"shard-{index}")
-    info = shards.write_shard(plan.make_task(index, path, S, P, WORD_DTYPE.str, compress=compress))
+    info = shards.write_shard(
+      plan.make_task(index, path, SEQ_LENGTH, NUM_PREDICTIONS, WORD_DTYPE.str, compress=compress)
+    )
     examples = [records.decode_example(record) for record in records.read_records(path)]
     assert info.examples == len(examples)
     examples_of_shards.append([{name: array.tolist() for name, array in example.items()} for example in examples])
@@ -169,6 +192,7 @@ def test_a_damaged_block_is_an_error_that_names_the_file(tmp_path: Path, monkeyp
   (spill,), _ = write_spills(tmp_path, monkeypatch, [30])
   path = Path(spill.path)
   complete = path.read_bytes()
+  # In the header and the keys of the first block, in the last block of the first run, and in the second run.
   for offset in (0, 4, 20, spill.runs[0].end - 1, spill.runs[1].begin + 8):
     path.write_bytes(complete[:offset] + bytes([complete[offset] ^ 1]) + complete[offset + 1 :])
     assert Spill.load(spill.path) is not None  # which reads only the end of the file
@@ -212,6 +236,7 @@ def test_a_spill_file_appears_when_it_is_closed_and_not_after_an_error(tmp_path:
   ],
 )
 def test_fan_in_is_the_smallest_with_the_fewest_passes(num_runs: int, limit: int, expected: int) -> None:
+  """The fan-in is the number of runs that are merged into one. With fan-in f, p passes merge at most f**p runs."""
   assert merge_passes.compute_fan_in(num_runs, limit) == expected
   fewest_passes = next(passes for passes in itertools.count(1) if limit**passes >= num_runs)
   assert (expected - 1) ** fewest_passes < num_runs <= expected**fewest_passes
@@ -232,8 +257,9 @@ class _StopError(Exception):
 def test_merge_passes_keep_all_instances_and_resume_after_a_stop(
   tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: Workers, equal_keys: bool, stop_after: int | None
 ) -> None:
-  counts = [3, 0, 9, 1, 4, 2, 2, 5, 1, 6, 3]
-  all_spills, instances = write_spills(tmp_path, monkeypatch, counts, equal_keys=equal_keys)
+  batch_sizes = [3, 0, 9, 1, 4, 2, 2, 5, 1, 6, 3]
+  num_files = len(batch_sizes)
+  all_spills, instances = write_spills(tmp_path, monkeypatch, batch_sizes, equal_keys=equal_keys)
   monkeypatch.setattr(merge, "KEY_RANGE_BYTES", 700)
   if stop_after is not None:
     merge_spills, calls = merge_passes.merge_spills, itertools.count()
@@ -246,20 +272,50 @@ def test_merge_passes_keep_all_instances_and_resume_after_a_stop(
     with monkeypatch.context() as patch:
       patch.setattr(merge_passes, "merge_spills", merge_or_stop)
       with pytest.raises(_StopError):
-        merge_passes.merge_until(all_spills, str(tmp_path), WORD_DTYPE.str, workers, num_units=len(counts), max_runs=2)
-    remaining = [Spill.load(str(path)) for path in tmp_path.glob("*.spill")]
-    complete = [spill for spill in remaining if spill is not None]
+        merge_passes.merge_until(all_spills, str(tmp_path), WORD_DTYPE.str, workers, num_units=num_files, max_runs=2)
+    loaded = [Spill.load(str(path)) for path in tmp_path.glob("*.spill")]
+    complete = [spill for spill in loaded if spill is not None]  # None: the file is incomplete
     all_spills = sorted(complete, key=lambda spill: spill.records()[0]["unit"])
-  merged = merge_passes.merge_until(
-    all_spills, str(tmp_path), WORD_DTYPE.str, workers, num_units=len(counts), max_runs=2
-  )
+  merged = merge_passes.merge_until(all_spills, str(tmp_path), WORD_DTYPE.str, workers, num_units=num_files, max_runs=2)
   assert sorted(path.name for path in tmp_path.iterdir()) == sorted(Path(spill.path).name for spill in merged)
   assert sum(len(spill.runs) for spill in merged) <= 2
-  assert [record["unit"] for spill in merged for record in spill.records()] == list(range(len(counts)))
+  assert [record["unit"] for spill in merged for record in spill.records()] == list(range(num_files))
   # Sums over 11 files of {"documents": number} and [number, 2], see write_spills.
   assert merge_passes.add_summaries(merged) == {"counts": {"documents": 55}, "labels": [55, 22]}
   examples_of_shards = write_shards(tmp_path, merged, 5)
   assert list(itertools.chain.from_iterable(examples_of_shards)) == [features for _, features in instances]
+
+
+class SpillFileCounter:
+  """Counts how often spill files are opened and read. Its `open_file` replaces that of albert.io.files."""
+
+  def __init__(self) -> None:
+    self.num_opens = self.num_reads = 0
+    self.open_uncounted = files.open_file
+
+  def open_file(self, path: str, mode: str = "rb") -> BinaryIO | CountedFile:
+    if "r" not in mode or not path.endswith(".spill"):
+      return self.open_uncounted(path, mode)
+    self.num_opens += 1
+    return CountedFile(self.open_uncounted(path, mode), self)
+
+
+class CountedFile:
+  """A spill file whose reads are counted."""
+
+  def __init__(self, file: BinaryIO, counter: SpillFileCounter):
+    self._file, self._counter = file, counter
+    self.seek, self.close = file.seek, file.close
+
+  def read(self, size: int = -1) -> bytes:
+    self._counter.num_reads += 1
+    return self._file.read(size)
+
+  def __enter__(self) -> CountedFile:
+    return self
+
+  def __exit__(self, *arguments: object) -> None:
+    self._file.close()
 
 
 @pytest.mark.thorough
@@ -267,48 +323,21 @@ def test_opens_and_reads_grow_no_faster_than_n_log_n(
   tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: Workers
 ) -> None:
   """Four times as many files need at most 4 * 1.5 times as many opens and reads: log(64) / log(16) = 1.5."""
-  num_opens = num_reads = 0
-  open_file = files.open_file
-
-  class CountingFile:
-    """A spill file whose reads are counted."""
-
-    def __init__(self, path: str, mode: str):
-      self._file = open_file(path, mode)
-      self.seek, self.close = self._file.seek, self._file.close
-
-    def read(self, size: int = -1) -> bytes:
-      nonlocal num_reads
-      num_reads += 1
-      return self._file.read(size)
-
-    def __enter__(self) -> CountingFile:
-      return self
-
-    def __exit__(self, *arguments: object) -> None:
-      self._file.close()
-
-  def open_and_count(path: str, mode: str = "rb") -> object:
-    nonlocal num_opens
-    if "r" not in mode or not path.endswith(".spill"):
-      return open_file(path, mode)
-    num_opens += 1
-    return CountingFile(path, mode)
-
-  monkeypatch.setattr(files, "open_file", open_and_count)
+  counter = SpillFileCounter()
+  monkeypatch.setattr(files, "open_file", counter.open_file)
   totals = []  # (opens, reads) for 16, 64 and 256 files
   for num_spills in (16, 64, 256):
     directory = tmp_path / str(num_spills)
     directory.mkdir()
     all_spills, instances = write_spills(directory, monkeypatch, [2] * num_spills)
     monkeypatch.setattr(merge, "KEY_RANGE_BYTES", 500)
-    num_opens = num_reads = 0
+    counter.num_opens = counter.num_reads = 0
     merged = merge_passes.merge_until(
       all_spills, str(directory), WORD_DTYPE.str, workers, num_units=num_spills, max_runs=4
     )
     examples_of_shards = write_shards(directory, merged, 3)
     assert sum(map(len, examples_of_shards)) == len(instances)
-    totals.append((num_opens, num_reads))
+    totals.append((counter.num_opens, counter.num_reads))
   for (opens_before, reads_before), (opens_after, reads_after) in itertools.pairwise(totals):
     assert opens_after <= 4 * 1.5 * opens_before
     assert reads_after <= 4 * 1.5 * reads_before

@@ -13,11 +13,11 @@ from tests.conftest import english_like_documents
 
 # The header lines of the published files. They are copied from these files, not from albert.tasks.glue.specs, which is
 # tested with them. Files without a header (CoLA's train.tsv and dev.tsv) are not listed.
-_MNLI = (
+_MNLI_COLUMNS = (
   "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\t"
   "sentence1\tsentence2"
 )
-_STS_B = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
+_STS_B_COLUMNS = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
 HEADERS = {
   "CoLA/test.tsv": "index\tsentence",
   "SST-2/train.tsv": "sentence\tlabel",
@@ -26,17 +26,17 @@ HEADERS = {
   "MRPC/train.tsv": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
   "MRPC/dev.tsv": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
   "MRPC/test.tsv": "index\t#1 ID\t#2 ID\t#1 String\t#2 String",
-  "STS-B/train.tsv": f"{_STS_B}\tscore",
-  "STS-B/dev.tsv": f"{_STS_B}\tscore",
-  "STS-B/test.tsv": _STS_B,
+  "STS-B/train.tsv": f"{_STS_B_COLUMNS}\tscore",
+  "STS-B/dev.tsv": f"{_STS_B_COLUMNS}\tscore",
+  "STS-B/test.tsv": _STS_B_COLUMNS,
   "QQP/train.tsv": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
   "QQP/dev.tsv": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
   "QQP/test.tsv": "id\tquestion1\tquestion2",
-  "MNLI/train.tsv": f"{_MNLI}\tlabel1\tgold_label",
-  "MNLI/dev_matched.tsv": f"{_MNLI}\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5\tgold_label",
-  "MNLI/dev_mismatched.tsv": f"{_MNLI}\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5\tgold_label",
-  "MNLI/test_matched.tsv": _MNLI,
-  "MNLI/test_mismatched.tsv": _MNLI,
+  "MNLI/train.tsv": f"{_MNLI_COLUMNS}\tlabel1\tgold_label",
+  "MNLI/dev_matched.tsv": f"{_MNLI_COLUMNS}\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5\tgold_label",
+  "MNLI/dev_mismatched.tsv": f"{_MNLI_COLUMNS}\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5\tgold_label",
+  "MNLI/test_matched.tsv": _MNLI_COLUMNS,
+  "MNLI/test_mismatched.tsv": _MNLI_COLUMNS,
   "QNLI/train.tsv": "index\tquestion\tsentence\tlabel",
   "QNLI/dev.tsv": "index\tquestion\tsentence\tlabel",
   "QNLI/test.tsv": "index\tquestion\tsentence",
@@ -82,7 +82,9 @@ def _make_cells(task: str, index: int, rng: random.Random) -> dict[str, str]:
     first = f"{caller} called {called} because she needed help."
     second = f"{called if class_index == 0 else caller} needed help."
   if task == "QNLI":
-    first = f"Who {_SENTENCES[index // 2]}"  # each question has two sentences, one of which answers it
+    first = (
+      f"Who {_SENTENCES[index // 2]}"  # two rows for each question: a sentence that answers it, and one that doesn't
+    )
   cells = {"index": str(index), "id": str(7 * index), "label": label, "gold_label": label, "label1": label}
   cells |= {"is_duplicate": label, "Quality": label, "score": label, "mark": "" if class_index else "*"}
   cells |= {"sentence1": first, "sentence2": second, "question1": first, "question2": second}
@@ -115,10 +117,10 @@ def write_archive(directory: Path, tasks: Iterable[str], num_rows: int = 12) -> 
     folder.mkdir(parents=True, exist_ok=True)
     for name in file_names(task):
       text = _make_text(task, name, 4 * num_rows if name == "train.tsv" else num_rows)
-      data = text.encode()
+      content = text.encode()
       if task == "MRPC":
-        data = b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n")
-      (folder / name).write_bytes(data)
+        content = b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n")
+      (folder / name).write_bytes(content)
   return directory
 
 

@@ -19,8 +19,8 @@ from albert.tasks.glue.specs import SPECS, ClassifierConfig, FileFormat, canonic
 from tests.tasks.glue.archive import LABELS, edit_line, file_names, write_archive
 
 # The tasks of the GLUE benchmark. SPECS may have more.
-GLUE = {name: SPECS[name] for name in [*LABELS, "STS-B", "AX"]}
-ALL_FILES = [(spec.name, file.name) for spec in GLUE.values() for file in spec.formats()]
+GLUE_SPECS = {name: SPECS[name] for name in [*LABELS, "STS-B", "AX"]}
+ALL_FILES = [(spec.name, file.name) for spec in GLUE_SPECS.values() for file in spec.formats()]
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +28,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
   return write_archive(tmp_path_factory.mktemp("glue"), [*LABELS, "STS-B", "diagnostic"], num_rows=11)
 
 
-def file_format(task: str, name: str) -> FileFormat:
-  """Returns the layout of a file of a task."""
-  return next(layout for layout in SPECS[task].formats() if layout.name == name)
+def format_of(task: str, name: str) -> FileFormat:
+  """Returns the format of a file of a task."""
+  return next(file_format for file_format in SPECS[task].formats() if file_format.name == name)
 
 
 def read_file(archive: Path, task: str, name: str) -> TextRows:
@@ -39,7 +39,8 @@ def read_file(archive: Path, task: str, name: str) -> TextRows:
   folder = "diagnostic" if name == "diagnostic.tsv" else spec.folder
   path = find_file(str(archive), folder, name)
   assert path is not None
-  return read_rows(path, file_format(task, name), spec)[0]
+  rows, _ = read_rows(path, format_of(task, name), spec)
+  return rows
 
 
 @pytest.mark.parametrize(("task", "name"), ALL_FILES)
@@ -70,13 +71,13 @@ def test_the_specs_list_exactly_the_published_files() -> None:
 
 
 def test_submissions_have_the_names_that_gluebenchmark_accepts() -> None:
-  names = {name: [submission.name for submission in spec.submissions.values()] for name, spec in GLUE.items()}
+  names = {name: [submission.name for submission in spec.submissions.values()] for name, spec in GLUE_SPECS.items()}
   assert names.pop("MNLI") == ["MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"]
   assert names == {name: [f"{name}.tsv"] for name in names}
 
 
 def test_metrics_are_those_of_glue() -> None:
-  other_than_accuracy = {name: set(spec.metrics) for name, spec in GLUE.items() if spec.metrics != ("accuracy",)}
+  other_than_accuracy = {name: set(spec.metrics) for name, spec in GLUE_SPECS.items() if spec.metrics != ("accuracy",)}
   assert other_than_accuracy == {
     "CoLA": {"matthews_corrcoef", "accuracy"},
     "MRPC": {"f1", "accuracy"},
@@ -94,12 +95,12 @@ def test_case_hyphens_and_underscores_of_task_names_do_not_matter(spelling: str,
 
 
 @pytest.mark.parametrize(
-  ("name", "message"),
+  ("task_name", "message"),
   [("", "--task_name is missing; tasks: CoLA, "), ("snli", "--task_name=snli: unknown task; .*AX")],
 )
-def test_unknown_names_list_the_known_ones(name: str, message: str) -> None:
+def test_unknown_names_list_the_known_ones(task_name: str, message: str) -> None:
   with pytest.raises(UserError, match=message):
-    canonical_name(name)
+    canonical_name(task_name)
 
 
 def test_data_dir_may_be_the_folder_of_the_task(archive: Path) -> None:
@@ -121,7 +122,7 @@ class Fault(NamedTuple):
 
 FAULTS = {
   "unknown label": Fault(
-    "RTE", "dev.tsv", 4, lambda line: line[:-1] + "x", r"dev\.tsv, line 4: label 'entailmenx' is no"
+    "RTE", "dev.tsv", 4, lambda line: line[:-1] + "x", r"dev\.tsv, line 4: label 'entailmenx' is not a label"
   ),
   "not a number": Fault(
     "STS-B", "dev.tsv", 3, lambda line: line + "a", r"dev\.tsv, line 3: score '2\.500a' is not a number"
@@ -160,7 +161,8 @@ def test_faults_are_named_with_file_and_line(tmp_path: Path, fault_name: str) ->
     read_file(tmp_path, fault.task, fault.name)
 
 
-# The file of another task is read as the file `name` of the task. Where both tasks are the same, it is read as dev.tsv.
+# The file `name` of the task `other` is read as if it were the file `name` of `task`. In the last case, RTE's test.tsv
+# is read as if it were RTE's dev.tsv.
 @pytest.mark.parametrize(
   ("task", "other", "name", "message"),
   [
@@ -178,7 +180,7 @@ def test_faults_are_named_with_file_and_line(tmp_path: Path, fault_name: str) ->
   ],
 )
 def test_a_file_of_another_task_is_refused(archive: Path, task: str, other: str, name: str, message: str) -> None:
-  expected_format = file_format(task, "dev.tsv" if task == other else name)
+  expected_format = format_of(task, "dev.tsv" if task == other else name)
   with pytest.raises(UserError, match=message):
     read_rows(str(archive / other / name), expected_format, SPECS[task])
 
@@ -187,13 +189,13 @@ def test_a_row_of_qqp_that_is_split_into_two_lines_is_skipped_and_reported(tmp_p
   write_archive(tmp_path, ["QQP"], num_rows=600)
   path = tmp_path / "QQP" / "train.tsv"
   edit_line(path, 100, lambda line: line[:30] + "\n" + line[30:])
-  layout = file_format("QQP", "train.tsv")
-  rows, damaged_lines = read_rows(str(path), layout, SPECS["QQP"])
+  file_format = format_of("QQP", "train.tsv")
+  rows, damaged_lines = read_rows(str(path), file_format, SPECS["QQP"])
   assert (len(rows), list(damaged_lines)) == (4 * 600 - 1, [100, 101])
   # A third damaged line is more than the format tolerates in a file of this size.
   edit_line(path, 300, lambda line: "cut")
   with pytest.raises(UserError, match=r"train\.tsv, line 100: \d columns instead of 6"):
-    read_rows(str(path), layout, SPECS["QQP"])
+    read_rows(str(path), file_format, SPECS["QQP"])
 
 
 def test_empty_questions_of_qqp_are_read(tmp_path: Path) -> None:
@@ -291,8 +293,9 @@ def test_the_flag_of_labels_is_a_list_of_two_or_more_different_names(text: str, 
 
 
 @pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="no ALBERT_DATA_DIR")
+# The numbers of rows of train.tsv, dev.tsv and test.tsv; of diagnostic.tsv for AX.
 @pytest.mark.parametrize(
-  ("task", "sizes"),
+  ("task", "num_rows"),
   [
     ("CoLA", [8551, 1043, 1063]),
     ("SST-2", [67349, 872, 1821]),
@@ -303,6 +306,6 @@ def test_the_flag_of_labels_is_a_list_of_two_or_more_different_names(text: str, 
     ("AX", [1104]),
   ],
 )
-def test_the_published_files_have_the_published_numbers_of_rows(task: str, sizes: list[int]) -> None:
+def test_the_published_files_have_the_published_numbers_of_rows(task: str, num_rows: list[int]) -> None:
   directory = Path(os.environ["ALBERT_DATA_DIR"], "glue")
-  assert [len(read_file(directory, task, file.name)) for file in SPECS[task].formats()] == sizes
+  assert [len(read_file(directory, task, file.name)) for file in SPECS[task].formats()] == num_rows

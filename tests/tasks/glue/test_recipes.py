@@ -40,12 +40,12 @@ PAPER_SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", PAPER_SETTINGS)
-def test_the_recipe_of_a_task_has_the_papers_numbers(name: str) -> None:
-  recipe = json.loads((CONFIGS / f"{recipe_name(ClassifierConfig(task_name=name))}.json").read_text())
+@pytest.mark.parametrize("task_name", PAPER_SETTINGS)
+def test_the_recipe_of_a_task_has_the_papers_numbers(task_name: str) -> None:
+  recipe = json.loads((CONFIGS / f"{recipe_name(ClassifierConfig(task_name=task_name))}.json").read_text())
   model, optimizer, train = recipe["model"], recipe["optimizer"], recipe["train"]
   assert optimizer["optimizer"] == "adamw"
-  assert recipe["data"]["task_name"] == name
+  assert recipe["data"]["task_name"] == task_name
   assert model["attention_probs_dropout_prob"] == model["hidden_dropout_prob"]
   recipe_settings = PaperSettings(
     learning_rate=optimizer["learning_rate"],
@@ -56,7 +56,7 @@ def test_the_recipe_of_a_task_has_the_papers_numbers(name: str) -> None:
     warmup_steps=optimizer["num_warmup_steps"],
     max_seq_length=recipe["data"]["max_seq_length"],
   )
-  assert recipe_settings == PAPER_SETTINGS[name]
+  assert recipe_settings == PAPER_SETTINGS[task_name]
 
 
 def test_a_task_without_a_recipe_of_its_own_uses_glue_custom(monkeypatch: pytest.MonkeyPatch) -> None:

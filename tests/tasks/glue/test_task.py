@@ -63,10 +63,11 @@ def run_newly_initialized_model(task: TextTask, split: str) -> SplitOutputs:
   result = task.forward(model, batch, training=False)
   loss = float(result.sums["loss"].total / result.sums["loss"].weight)
   is_example = batch["example_weight"].numpy() > 0
-  order = np.argsort(batch["example_index"].numpy()[is_example])
-  outputs = {name: tensor.numpy()[is_example][order] for name, tensor in result.outputs.items()}
+  example_order = np.argsort(batch["example_index"].numpy()[is_example])
+  outputs = {name: tensor.numpy()[is_example][example_order] for name, tensor in result.outputs.items()}
   outputs["example_index"] = np.arange(dataset.num_examples)
-  return SplitOutputs(loss, outputs, {name: tensor.numpy()[is_example][order] for name, tensor in batch.items()})
+  examples = {name: tensor.numpy()[is_example][example_order] for name, tensor in batch.items()}
+  return SplitOutputs(loss, outputs, examples)
 
 
 def test_classification_has_the_cross_entropy_and_the_probabilities_of_numpy(
@@ -116,6 +117,7 @@ def test_ranking_has_the_cross_entropy_of_right_and_wrong(
   np.testing.assert_allclose(predictions.scores[:, right_class], probability_of_right, rtol=1e-6)
   np.testing.assert_allclose(predictions.scores.sum(axis=1), 1, rtol=1e-6)
   # The labels of the predictions are the classes in the file. The class of right sentences has the index 0, not 1.
+  # Columns: index, question, sentence, label.
   labels_in_file = [row[3] for row in read_tsv_rows(archive / "QNLI" / "dev.tsv")[1:]]
   assert predictions.labels is not None
   assert [task.spec.labels[label] for label in predictions.labels] == labels_in_file

@@ -98,7 +98,7 @@ def test_a_bad_passage_in_a_file_of_all_passages_is_named_with_its_line(tmp_path
   without_answer = json.dumps(PASSAGE | {"answers": [None, "A"]})
   for bad_line, message in (
     ('{"id": }', r"all\.txt, line 5: not JSON \(.*, column 8\)"),
-    (without_answer, r"all\.txt, line 5: question 1: answer null is not one of the opt"),
+    (without_answer, r"all\.txt, line 5: question 1: answer null is not one of the options"),
     (json.dumps(PASSAGE | {"id": 3}), r"all\.txt, line 5: \$\.id must be a text, it is 3"),
   ):
     with pytest.raises(UserError, match=message):
@@ -121,7 +121,7 @@ def test_json_lines_with_any_number_of_options(tmp_path: Path) -> None:
   path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n\n"))
   questions = read_questions([str(path)], with_answers=True)
   assert [(question.id, len(question.options), question.answer) for question in questions] == [
-    ("one", 3, 2), ("many", 30, 28), ("letters", 30, 25), ("own.jsonl-7", 3, 2)
+    ("one", 3, 2), ("many", 30, 28), ("letters", 30, 25), ("own.jsonl-7", 3, 2)  # the fourth row is on line 7
   ]  # fmt: skip
   assert [option_name(index) for index in (0, 25, 26, 29)] == ["A", "Z", "27", "30"]
 

@@ -33,11 +33,11 @@ def test_the_option_replaces_the_blank(question: str, option: str, text: str) ->
 
 def test_the_article_is_truncated_at_its_end_and_the_question_at_its_start(spm_model: str) -> None:
   article = "the teacher remembered the garden behind the house"
-  long = "why did the old captain of the village carry an orange umbrella and"
+  long_question = "why did the old captain of the village carry an orange umbrella and"
   questions = [
-    ChoiceQuestion("a", article, "who?", ("nobody", "the teacher", long), 1),
-    ChoiceQuestion("b", "", long, ("a", "b")),
-    ChoiceQuestion("c", article, f"{long} _ {long}", ("x", "y"), 1),
+    ChoiceQuestion("a", article, "who?", ("nobody", "the teacher", long_question), 1),
+    ChoiceQuestion("b", "", long_question, ("a", "b")),
+    ChoiceQuestion("c", article, f"{long_question} _ {long_question}", ("x", "y"), 1),
   ]
   tokenizer = Tokenizer(spm_model)
   max_seq_length, max_qa_length = 24, 15

@@ -23,7 +23,7 @@ def make_qa(
 
 
 def write_squad(path: Path, paragraphs: list[tuple[str, list[dict[str, Any]]]], version: str = "1.1") -> str:
-  """Writes a file of paragraphs, given as (context, qas). Each article gets two of them. Returns the path."""
+  """Writes a file of paragraphs, given as (context, qas), with two paragraphs in each article. Returns the path."""
   entries = [{"context": context, "qas": qas} for context, qas in paragraphs]
   articles = [{"title": f"T{i}", "paragraphs": entries[i : i + 2]} for i in range(0, len(entries), 2)]
   path.write_text(json.dumps({"version": version, "data": articles}), encoding="utf-8")

@@ -80,6 +80,7 @@ BAD_QUESTIONS = [
     r"answer_start 23 .* points at '978\.', but the answer is '1978', which the paragraph has at 22$",
   ),
   (answers_field("1979", 22), r"points at '1978', but the answer is '1979', which the paragraph does not have$"),
+  # 1978 is at 22 - 48 = -26 from the end, but offsets count from the beginning.
   (answers_field("1978", -26), r"question q1: answers\[0\]: answer_start -26 .* points at ''"),
   (answers_field(" ", 4), r"question q1: answers\[0\]: the answer is empty"),
   (

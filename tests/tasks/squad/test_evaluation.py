@@ -19,7 +19,7 @@ PARAGRAPH = SquadParagraph("t", CONTEXT)
 
 
 def make_question(question_id: str, index: int, *texts: str) -> SquadQuestion:
-  """Makes a question with these answers; it is unanswerable if there are none."""
+  """Makes a question with these answers, or an unanswerable question if no answer is given."""
   answers = tuple(SquadAnswer(text, CONTEXT.index(text)) for text in texts)
   return SquadQuestion(question_id, index, f"{question_id}?", PARAGRAPH, answers, is_impossible=not texts)
 

@@ -72,7 +72,8 @@ def test_windows_and_the_window_of_maximum_context_equal_a_plain_loop(
   assert starts == [window.start for window in windows]
   best_windows = max_context_windows(num_tokens, starts, window_size)
   for token in range(num_tokens):
-    # The score of a window is the smaller number of tokens before and after the token. A longer window wins a tie.
+    # The score of a window is the number of its tokens before or after the token, whichever is smaller. Of equal
+    # windows the longer one wins.
     scores = {
       index: min(token - window.start, window.stop - 1 - token) + 0.01 * len(window)
       for index, window in enumerate(windows)
@@ -93,17 +94,19 @@ CONTEXT = (
 @pytest.fixture
 def questions() -> list[SquadQuestion]:
   """Questions about a long paragraph (a to c), a short one (d and e) and one without tokens (f)."""
-  long = SquadParagraph("t", CONTEXT)
-  short = SquadParagraph("t", "a short letter from paris")
-  empty = SquadParagraph("t", " ")
+  long_paragraph = SquadParagraph("t", CONTEXT)
+  short_paragraph = SquadParagraph("t", "a short letter from paris")
+  empty_paragraph = SquadParagraph("t", " ")
   garden_answers = (make_answer(CONTEXT, "garden behind the house"), make_answer(CONTEXT, "garden"))
   return [
-    SquadQuestion("a", 0, "when did the teacher describe it?", long, (make_answer(CONTEXT, "1999"),)),
-    SquadQuestion("b", 1, "how many letters were there in the whole village?", long, (make_answer(CONTEXT, "12,500"),)),
-    SquadQuestion("c", 2, "?", long, garden_answers),
-    SquadQuestion("d", 3, "who?", short, is_impossible=True),
-    SquadQuestion("e", 4, "where from?", short, (make_answer(short.context, "paris"),)),
-    SquadQuestion("f", 5, "nothing?", empty, is_impossible=True),
+    SquadQuestion("a", 0, "when did the teacher describe it?", long_paragraph, (make_answer(CONTEXT, "1999"),)),
+    SquadQuestion(
+      "b", 1, "how many letters were there in the whole village?", long_paragraph, (make_answer(CONTEXT, "12,500"),)
+    ),
+    SquadQuestion("c", 2, "?", long_paragraph, garden_answers),
+    SquadQuestion("d", 3, "who?", short_paragraph, is_impossible=True),
+    SquadQuestion("e", 4, "where from?", short_paragraph, (make_answer(short_paragraph.context, "paris"),)),
+    SquadQuestion("f", 5, "nothing?", empty_paragraph, is_impossible=True),
   ]
 
 
@@ -112,22 +115,22 @@ def make_featurizer(spm_model: str) -> SquadFeaturizer:
 
 
 # Characters that belong to no token: zero-width ones, a byte-order mark, control characters, a combining accent.
-WITHOUT_TOKEN = ("\u200b", "\u200d", "\u200e", "\ufeff", "\x00", "\x01", "\x7f", "\u0301")
-word_parts = st.sampled_from((*WITHOUT_TOKEN, "the", "Ávila", "1999", "ﷺ", "½", "ß", "."))
-word = st.lists(word_parts, min_size=1, max_size=5).map("".join)
+CHARACTERS_WITHOUT_TOKEN = ("\u200b", "\u200d", "\u200e", "\ufeff", "\x00", "\x01", "\x7f", "\u0301")
+word_parts_strategy = st.sampled_from((*CHARACTERS_WITHOUT_TOKEN, "the", "Ávila", "1999", "ﷺ", "½", "ß", "."))
+words_strategy = st.lists(word_parts_strategy, min_size=1, max_size=5).map("".join)
 
 
 @settings(
   max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(st.lists(word, min_size=1, max_size=6), st.sampled_from([" ", "\n\n"]), st.data())
+@given(st.lists(words_strategy, min_size=1, max_size=6), st.sampled_from([" ", "\n\n"]), st.data())
 def test_the_tokens_of_an_answer_of_whole_words_give_its_exact_text(
   spm_model: str, words: list[str], gap: str, data: st.DataObject
 ) -> None:
   first_word = data.draw(st.integers(0, len(words) - 1))
   last_word = data.draw(st.integers(first_word, len(words) - 1))
-  # A word has no token if all its characters are in WITHOUT_TOKEN.
-  assume(all(set(words[index]).difference(*WITHOUT_TOKEN) for index in (first_word, last_word)))
+  # A word has no token if all its characters are in CHARACTERS_WITHOUT_TOKEN.
+  assume(all(set(words[index]).difference(*CHARACTERS_WITHOUT_TOKEN) for index in (first_word, last_word)))
   answer_start = sum(len(text) + len(gap) for text in words[:first_word])
   answer = SquadAnswer(gap.join(words[first_word : last_word + 1]), answer_start)
   context = gap.join(words)
@@ -139,6 +142,7 @@ def test_the_tokens_of_an_answer_of_whole_words_give_its_exact_text(
 def test_every_window_equals_a_plain_loop(spm_model: str, questions: list[SquadQuestion]) -> None:
   tokenizer = OffsetTokenizer(spm_model)
   examples = make_featurizer(spm_model)(questions)
+  # Positions of tokens: `window` counts in the paragraph, `row_tokens` in all concatenated sequences.
   row = 0
   for question in questions:
     query = tokenizer.encode(question.text)[:MAX_QUERY_LENGTH]
@@ -162,7 +166,8 @@ def test_every_window_equals_a_plain_loop(spm_model: str, questions: list[SquadQ
       row += 1
   assert row == examples.num_examples
   assert examples.sequence_lengths.max() == MAX_SEQ_LENGTH
-  assert min(np.bincount(examples.labels[QUESTION_INDEX])[:3]) > 5  # the long paragraph has several windows
+  num_windows = np.bincount(examples.labels[QUESTION_INDEX])  # of each question
+  assert min(num_windows[:3]) > 5  # the first three questions are about the long paragraph
 
 
 def test_labels_mark_the_first_answer_in_windows_that_contain_it(
@@ -173,9 +178,10 @@ def test_labels_mark_the_first_answer_in_windows_that_contain_it(
   questions_with_answer = set()
   for window in range(examples.num_examples):
     question = questions[labels[QUESTION_INDEX][window]]
-    begin, end = examples.token_offsets[window : window + 2]
-    features = {name: array[begin:end] for name, array in examples.token_features.items()}
-    char_starts, char_ends = features[CHAR_STARTS], features[CHAR_ENDS]
+    sequence_begin, sequence_end = examples.token_offsets[window : window + 2]
+    features = {name: array[sequence_begin:sequence_end] for name, array in examples.token_features.items()}
+    char_starts, char_ends = features[CHAR_STARTS], features[CHAR_ENDS]  # offsets in the paragraph
+    # Positions of the answer's tokens in the sequence; 0 is [CLS].
     first, last = labels[START_POSITIONS][window], labels[END_POSITIONS][window]
     if labels[IS_IMPOSSIBLE][window]:
       assert first == last == 0
@@ -193,6 +199,7 @@ def test_labels_mark_the_first_answer_in_windows_that_contain_it(
 
 def test_every_token_has_maximum_context_in_exactly_one_window(spm_model: str, questions: list[SquadQuestion]) -> None:
   examples = make_featurizer(spm_model)(questions)
+  # For each token of the concatenated sequences: its window and its question.
   window_of_token = np.repeat(np.arange(examples.num_examples), examples.sequence_lengths)
   question_of_token = examples.labels[QUESTION_INDEX][window_of_token]
   is_max_context = examples.token_features[IS_MAX_CONTEXT] == 1
@@ -204,7 +211,7 @@ def test_every_token_has_maximum_context_in_exactly_one_window(spm_model: str, q
 
 
 def test_answers_that_end_inside_a_token_are_labelled_with_the_whole_token() -> None:
-  # The tokens of "the sixth one": 'the' 0-3, '' 4-4, 'sixth' 4-9, 'one' 10-13.
+  # The tokens of "the sixth one" and their characters: 'the' 0 to 3, '' 4 to 4, 'sixth' 4 to 9, 'one' 10 to 13.
   tokens = TokensWithOffsets(ids=np.array([5, 6, 7, 8]), starts=np.array([0, 4, 4, 10]), ends=np.array([3, 4, 9, 13]))
   assert answer_tokens(tokens, SquadAnswer("six", 4)) == (2, 2)
   assert answer_tokens(tokens, SquadAnswer("th on", 7)) == (2, 3)
@@ -212,8 +219,8 @@ def test_answers_that_end_inside_a_token_are_labelled_with_the_whole_token() -> 
   assert answer_tokens(tokens, SquadAnswer("the", 0)) == (0, 0)
   assert answer_tokens(tokens, SquadAnswer(" ", 3)) == (1, 1)  # no token overlaps with it, so the next one
   assert answer_tokens(tokens, SquadAnswer("!", 13)) == (3, 3)
-  empty = np.zeros(0, np.int32)
-  assert answer_tokens(TokensWithOffsets(empty, empty, empty), SquadAnswer("x", 0)) is None
+  no_tokens = np.zeros(0, np.int32)
+  assert answer_tokens(TokensWithOffsets(no_tokens, no_tokens, no_tokens), SquadAnswer("x", 0)) is None
 
 
 def test_chunks_of_questions_give_the_same_examples_as_all_questions_at_once(spm_model: str, tmp_path: Path) -> None:
@@ -235,7 +242,7 @@ def test_the_processes_that_make_features_do_not_import_tensorflow() -> None:
 
 @pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR is not set")
 @pytest.mark.parametrize(
-  ("name", "version_2", "num_unaligned"),
+  ("file_name", "version_2", "num_unaligned"),
   [
     pytest.param("squad_v1.1_train_subset", False, 42, marks=pytest.mark.thorough),
     ("xquad.en", False, 1),
@@ -244,10 +251,10 @@ def test_the_processes_that_make_features_do_not_import_tensorflow() -> None:
   ],
 )
 def test_gold_answers_of_real_data_are_returned_unless_they_end_inside_a_word(
-  name: str, version_2: bool, num_unaligned: int
+  file_name: str, version_2: bool, num_unaligned: int
 ) -> None:
   data_dir = Path(os.environ["ALBERT_DATA_DIR"])
-  questions = read_questions([str(data_dir / "squad" / f"{name}.json")], version_2=version_2, with_answers=True)
+  questions = read_questions([str(data_dir / "squad" / f"{file_name}.json")], version_2=version_2, with_answers=True)
   tokenizer_config = TokenizerConfig(str(data_dir / "vocab" / "30k-clean.model"))
   featurizer = SquadFeaturizer(tokenizer_config, max_seq_length=384, max_query_length=64, doc_stride=128)
   label_texts = gold_texts(questions, featurizer(questions))

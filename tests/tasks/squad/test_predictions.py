@@ -74,10 +74,11 @@ def allowed_spans(examples: TokenizedExamples, window: int) -> list[Span]:
 
 
 def span_text(examples: TokenizedExamples, questions: list[SquadQuestion], window: int, span: Span) -> str:
-  offset = examples.token_offsets[window]
-  start = examples.token_features[CHAR_STARTS][offset + span.start]
-  end = examples.token_features[CHAR_ENDS][offset + span.end]
-  return questions[examples.labels["question_index"][window]].paragraph.context[start:end]
+  """Returns the text of a span of a window."""
+  window_begin = examples.token_offsets[window]  # in the concatenated tokens of all windows
+  char_start = examples.token_features[CHAR_STARTS][window_begin + span.start]
+  char_end = examples.token_features[CHAR_ENDS][window_begin + span.end]
+  return questions[examples.labels["question_index"][window]].paragraph.context[char_start:char_end]
 
 
 def best_texts(scored_texts: list[ScoredText], count: int) -> list[ScoredText]:
@@ -131,7 +132,12 @@ def test_v1_finds_the_best_of_all_spans(examples: TokenizedExamples, questions: 
 
 
 def outputs_of_v1(end_logits: dict[int, float], start: int) -> dict[str, np.ndarray]:
-  """Makes the outputs of v1 for one window whose answers start at `start`. end_logits: position of the end -> logit."""
+  """Makes the outputs of v1 for one window.
+
+  Args:
+    end_logits: position of an answer's last token -> its logit.
+    start: position of the first token of all answers.
+  """
   starts, ends = np.full((2, 1, MAX_SEQ_LENGTH), -99, np.float32)
   starts[0, start] = 0
   for end, logit in end_logits.items():
@@ -140,7 +146,7 @@ def outputs_of_v1(end_logits: dict[int, float], start: int) -> dict[str, np.ndar
 
 
 def outputs_of_v2(end_log_probs: dict[int, float], start: int) -> dict[str, np.ndarray]:
-  """Makes the outputs of v2, with the same scores as outputs_of_v1."""
+  """Makes the outputs of v2 with the scores of outputs_of_v1: one start, and a beam for each end."""
   return {
     EXAMPLE_INDEX: np.zeros(1, int),
     "start_log_probs": np.zeros([1, 1], np.float32),
@@ -157,6 +163,7 @@ def test_a_token_of_one_space_is_not_part_of_an_answer(spm_model: str, version: 
   context = "nobody sold the letter \u6771"
   questions = [SquadQuestion("q", 0, "what?", SquadParagraph("t", context))]
   examples = make_examples(spm_model, questions)
+  # The positions of the token ▁ before the unknown character, and of the answer's first token.
   space = int(np.flatnonzero(examples.input_ids == Tokenizer(spm_model).pieces.index("▁"))[-1])
   assert examples.input_ids[space + 1 :].tolist() == [UNK_ID, SEP_ID]
   start = int(np.flatnonzero(examples.token_features[CHAR_STARTS] == context.index("letter"))[0])
@@ -198,10 +205,10 @@ def test_v2_keeps_the_beams_that_are_allowed_spans(examples: TokenizedExamples, 
     windows = windows_of(question, examples)
     null_odds[question.id] = float(outputs["null_logits"][windows].min())
     scored_texts = []
-    for window, k, m in itertools.product(windows, range(num_starts), range(num_ends)):
-      span = Span(outputs["start_positions"][window, k], outputs["end_positions"][window, k, m])
+    for window, s, e in itertools.product(windows, range(num_starts), range(num_ends)):  # s: start, e: end of a beam
+      span = Span(outputs["start_positions"][window, s], outputs["end_positions"][window, s, e])
       if span in allowed_spans(examples, window):
-        score = float(outputs["start_log_probs"][window, k] + outputs["end_log_probs"][window, k, m])
+        score = float(outputs["start_log_probs"][window, s] + outputs["end_log_probs"][window, s, e])
         scored_texts.append(ScoredText(span_text(examples, questions, window, span), score))
     expected[question.id] = best_texts(scored_texts, 4)
   predictions = predictions_v2(questions, outputs, examples, n_best_size=4, max_answer_length=MAX_ANSWER_LENGTH)
