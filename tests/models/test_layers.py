@@ -21,9 +21,9 @@ from tests.reference.albert import Reference
 SEED = tf.constant([3, 4])
 
 
-def drop(x: tf.Tensor, rate: float, seed: tf.Tensor | None = SEED, site: int = 0) -> tf.Tensor:
-  """Applies dropout as in training. `site` is the number of this dropout in the model (see layers.dropout)."""
-  return layers.dropout(x, rate, site=site, training=True, seed=seed)
+def drop(x: tf.Tensor, rate: float, seed: tf.Tensor | None = SEED, dropout_index: int = 0) -> tf.Tensor:
+  """Applies dropout as in training. `dropout_index` is the number of this dropout in the model (see layers.dropout)."""
+  return layers.dropout(x, rate, dropout_index=dropout_index, training=True, seed=seed)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -52,18 +52,18 @@ def test_the_gradient_of_dropout_has_the_same_mask():
   np.testing.assert_array_equal(tape.gradient(y, x), y)
 
 
-def test_dropout_depends_on_seed_and_site_alone():
+def test_dropout_depends_on_seed_and_dropout_index_alone():
   x = tf.ones([64, 64])
 
-  def mask(seed: list[int], site: int) -> bytes:
-    return drop(x, 0.5, tf.constant(seed), site).numpy().tobytes()
+  def mask(seed: list[int], dropout_index: int) -> bytes:
+    return drop(x, 0.5, tf.constant(seed), dropout_index).numpy().tobytes()
 
   assert mask([3, 4], 0) == mask([3, 4], 0)
   assert len({mask([3, 4], 0), mask([3, 4], 1), mask([3, 5], 0), mask([4, 4], 0)}) == 4
 
 
 def test_dropout_draws_the_numbers_of_its_seed():
-  is_kept = drop(tf.ones([2, 5]), 0.5, site=0).numpy() != 0
+  is_kept = drop(tf.ones([2, 5]), 0.5, dropout_index=0).numpy() != 0
   uniform = tf.random.stateless_uniform([2, 5], tf.random.experimental.stateless_fold_in(SEED, 0))
   np.testing.assert_array_equal(is_kept, uniform.numpy() >= 0.5)
 
@@ -71,8 +71,8 @@ def test_dropout_draws_the_numbers_of_its_seed():
 @pytest.mark.parametrize("training", [False, None])
 def test_without_training_or_with_rate_0_there_is_no_dropout(training):
   x = tf.ones([3, 5])
-  assert layers.dropout(x, 0.5, site=0, training=training, seed=SEED) is x
-  assert layers.dropout(x, 0.5, site=0, training=training, seed=None) is x
+  assert layers.dropout(x, 0.5, dropout_index=0, training=training, seed=SEED) is x
+  assert layers.dropout(x, 0.5, dropout_index=0, training=training, seed=None) is x
   assert drop(x, 0.0) is x
 
 
@@ -120,9 +120,9 @@ def record_dropouts(monkeypatch: pytest.MonkeyPatch) -> list[DropoutCall]:
   """Replaces dropout by a function that changes nothing and appends to the returned list."""
   calls: list[DropoutCall] = []
 
-  def record(x: tf.Tensor, rate: float, *, site: int, training: bool, seed: tf.Tensor) -> tf.Tensor:
+  def record(x: tf.Tensor, rate: float, *, dropout_index: int, training: bool, seed: tf.Tensor) -> tf.Tensor:
     if rate and training:
-      mask_seed = tf.random.experimental.stateless_fold_in(seed, site).numpy()
+      mask_seed = tf.random.experimental.stateless_fold_in(seed, dropout_index).numpy()
       calls.append(DropoutCall(tuple(x.shape), tuple(mask_seed.tolist())))
     return x
 
@@ -130,16 +130,16 @@ def record_dropouts(monkeypatch: pytest.MonkeyPatch) -> list[DropoutCall]:
   return calls
 
 
-@pytest.mark.parametrize(("hidden", "attention", "sites_per_block"), [(0.3, 0, 2), (0, 0.3, 1), (0.3, 0.3, 3)])
-def test_dropout_sits_where_the_original_has_it_and_every_site_draws_its_own_mask(
-  monkeypatch, hidden, attention, sites_per_block
+@pytest.mark.parametrize(("hidden", "attention", "dropouts_per_block"), [(0.3, 0, 2), (0, 0.3, 1), (0.3, 0.3, 3)])
+def test_dropout_is_where_the_original_has_it_and_every_dropout_draws_its_own_mask(
+  monkeypatch, hidden, attention, dropouts_per_block
 ):
   calls = record_dropouts(monkeypatch)
   config, features = make_config(hidden, attention), batch(make_config(), 5)
   model = build_encoder(config)
   calls.clear()  # the calls while the model was built
   model(features, training=True, seed=SEED)
-  assert len(calls) == config.num_hidden_layers * sites_per_block + (1 if hidden else 0)
+  assert len(calls) == config.num_hidden_layers * dropouts_per_block + (1 if hidden else 0)
   assert len({call.mask_seed for call in calls}) == len(calls)
   batch_size, length = features["input_ids"].shape
   embeddings = [(batch_size, length, 6)] if hidden else []
