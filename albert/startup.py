@@ -81,7 +81,7 @@ def begin() -> None:
   os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
   if threading.current_thread() is threading.main_thread():
     for signal_number in _SIGNALS:
-      if signal.getsignal(signal_number) is not signal.SIG_IGN:  # set by nohup
+      if signal.getsignal(signal_number) is not signal.SIG_IGN:  # a script's shell ignores SIGINT for a command with &
         signal.signal(signal_number, _on_signal)
     sys.unraisablehook = _on_unraisable
   _use_utf8()

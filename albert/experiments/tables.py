@@ -75,7 +75,8 @@ def add_average(row: Mapping[str, Any]) -> dict[str, Any]:
     return dict(row)
   # Each of the four scores of SQuAD has half the weight of another task's score.
   total = sum(scores[score] for score in _SQUAD_SCORES) / 2 + sum(scores[score] for score in _OTHER_AVERAGED_SCORES)
-  return {**row, "scores": {**scores, "average": total / 5}}
+  num_tasks = 2 + len(_OTHER_AVERAGED_SCORES)  # two versions of SQuAD, and the others
+  return {**row, "scores": {**scores, "average": total / num_tasks}}
 
 
 def _format_csv(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -173,9 +173,8 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
   def train_as(self, config: ModelConfig) -> None:
     """Sets the depth and the dropout of training passes, for a stage of training. Passes for evaluation keep `config`.
 
-    If `config` has fewer layers than `self.config`, layer i of a training pass uses group floor(i * groups / depth). If
-    each layer has weights of its own, it uses the weights of layer i. Call this method before the training step is
-    traced.
+    If `config` has fewer layers than `self.config`, layer i of a training pass uses group floor(i * groups / depth), or
+    its own weights if the layers do not share any. Call this method before the training step is traced.
 
     Args:
       config: the config of training passes. All weights have the same shapes as with `self.config`.

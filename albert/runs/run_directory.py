@@ -51,7 +51,8 @@ def claim_directory(
     if not files.exists(path):
       raise UserError(f"{directory} has checkpoints but no {output_files.CONFIG}: give another --output_dir")
     recorded = {"stages": [], **output_files.read_config(path)}  # earlier versions had no stages
-    # The files of the stages are compared first: the message about them is clearer than one about their number.
+    # The stages are compared last. If the data of a stage has changed, its number of files may have changed, too. Then
+    # the message of _check_content about the data is clearer than one about this number.
     _refuse_differences(path, {**training_settings, "stages": recorded["stages"]}, recorded)
     if content is not None:
       _check_content(directory, path, recorded, content)

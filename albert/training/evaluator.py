@@ -59,7 +59,7 @@ class Evaluator:
       UserError: an example cannot be read.
     """
     dataset = data.evaluation_batches(batch_size=self.batch_size)
-    # With several hosts, every host reads all examples and keeps its share of each batch.
+    # With several hosts, every host reads all examples, and drops those that are for other hosts.
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     batches = iter(self.strategy.experimental_distribute_dataset(dataset.with_options(options)))
