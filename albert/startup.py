@@ -35,7 +35,7 @@ class OutputError(OSError):
 
 
 class _OutputFile(io.FileIO):
-  """Standard output. Its errors are OutputErrors, which differ from those of other files."""
+  """Standard output. Its errors are OutputErrors, so that they can be told from errors of other files."""
 
   def write(self, data: Any) -> int:
     try:

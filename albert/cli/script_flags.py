@@ -37,6 +37,6 @@ def _configs(task_name: str) -> list[type[Config]]:
 
 
 def given_flags(task_name: str) -> dict[str, Any]:
-  """Name -> value of the flags on the command line, without those that are left out."""
+  """Name -> value of the flags that the command line gives."""
   names = [*MODEL_FLAGS, *(name for config in _configs(task_name) for name in option_fields(config))]
   return {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].value is not None}

@@ -58,8 +58,8 @@ def option(
     per_command: True if later commands on the run's output_dir do not reuse the value, because it depends on the
       machine or on the command.
     instead_of: another field that expresses the same setting in another way, such as epochs instead of steps. If a
-      flag, a run or a recipe gives one of the two, then the other one is dropped from the sources that it overrides. A
-      command line that gives both is an error.
+      source (the flags, the run or the recipe) gives one of the two, the sources that it overrides lose the other one.
+      A command line that gives both is an error.
     resets: fields whose value in the run or in the recipe is dropped if a flag gives this field another value.
     group: the heading of --help under which the flag is listed; "" for the heading of the field's config class.
   """

@@ -23,7 +23,7 @@ MAIN, ADDITIONAL = "main", "additional"
 LAYER_FIGURE = "layers"
 # Keys of an experiment's file that set the defaults of its variants.
 _VARIANT_DEFAULTS = ("model", "fields", "steps")
-# Those of these keys that `reduced` may replace.
+# The keys whose values `reduced` may replace.
 _REDUCED_KEYS = ("model", "steps")
 # The pretraining tasks: masked LM, sentence order and next sentence.
 _PRETRAINING_TASKS = ("mlm", "sop", "nsp")

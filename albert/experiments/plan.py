@@ -24,7 +24,7 @@ from albert.experiments.scales import Scale
 from albert.io import files
 from albert.runs import output_files
 
-# The corpus that pretraining is evaluated on (see catalog for the others).
+# The corpus that pretraining is evaluated on. The module catalog defines the other corpora.
 HELDOUT = "heldout"
 # Pretraining task -> the metric of run_pretraining that is its score. The score has the same name as the task.
 INTRINSIC_METRICS = {"mlm": "masked_lm_accuracy", "sop": "sentence_order_accuracy", "nsp": "next_sentence_accuracy"}
@@ -121,7 +121,7 @@ class Trial:
     seed: the seed.
     digest: hash of all commands of the trial.
     config: the config of the model.
-    commands: the commands in order. If the variant starts from another one, the commands of that one come first.
+    commands: the commands in order. If the variant starts from another variant, that variant's commands come first.
     scores: name of a score -> where it is read from.
     run: output_dir of the pretraining.
   """
@@ -208,9 +208,9 @@ class Plan:
   def _plan_pretraining(self, variant: Variant, seed: int) -> tuple[str, list[Command]]:
     """Plans the pretraining of a variant.
 
-    Returns: the output_dir of the pretraining, and its commands, with those that make its shards. If the variant starts
-      from the weights of another one, the commands of that one come first. The output_dir contains a hash of the flags,
-      so variants and experiments with the same flags share one run.
+    Returns: the output_dir of the pretraining, and the commands that make the shards and pretrain. If the variant
+      starts from another variant's weights, that variant's commands come first. The output_dir contains a hash of the
+      flags, so variants and experiments with the same flags share one run.
     """
     commands: list[Command] = []
     flags: dict[str, Any] = {}

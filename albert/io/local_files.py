@@ -72,7 +72,7 @@ def describe_error(error: Exception) -> str:
 
 
 def one_line_error(error: OSError, problem: str, remedy: str) -> UserError | RunError:
-  """Makes the error of one line for a system error.
+  """Converts a system error to an error whose message is one line.
 
   Args:
     error: the system error.
@@ -89,7 +89,7 @@ def one_line_error(error: OSError, problem: str, remedy: str) -> UserError | Run
 
 
 def file_error(error: OSError, path: str, verb: str) -> UserError | RunError:
-  """Makes the error of one line for a system error of a file.
+  """Converts a system error of a file to an error whose message is one line.
 
   Args:
     error: the system error.

@@ -268,7 +268,7 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     seed: tf.Tensor | None,
     positions: tf.Tensor | None,
   ) -> list[tf.Tensor]:
-    """Computes the layers: those of `training_config` in training, and else those of `config`.
+    """Computes the layers, as many as `training_config` has in training, and otherwise as many as `config` has.
 
     Args:
       x: the projected embeddings [B, S, H].

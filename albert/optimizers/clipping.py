@@ -43,7 +43,7 @@ def densify(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[Gradient]
 def clip_by_global_norm(gradients: Sequence[Gradient], limit: float) -> tuple[list[tf.Tensor], tf.Tensor]:
   """Scales all gradients by one factor, so that their global norm is at most `limit`.
 
-  For an embedding table, the norm is that of the gradient's rows before rows of the same token are summed
+  For an embedding table, the norm is computed from the gradient's rows before rows of the same token are summed
   (`Gradient.row_squares`). tf.clip_by_global_norm, which the original calls, does the same. After eight steps from the
   original's checkpoint, weights differ by at most 2e-6 from those of the original code. With the norm of the summed
   rows they would differ by 6e-4.

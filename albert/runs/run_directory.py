@@ -35,8 +35,8 @@ def claim_directory(
   Args:
     directory: the output_dir.
     training_settings: the settings that affect training, as JSON values. A run that has started must have the same.
-    recorded_sections: sections of config.json that replace those of `training_settings`. They also hold settings that
-      may change between commands.
+    recorded_sections: sections of config.json, with all settings, also the ones that may change between commands. They
+      replace the sections of the same names in `training_settings`.
     is_started: whether a run has already saved something in the directory.
     is_chief: whether this process writes the files. The other processes only check the settings.
     content: hashes of the training data; None if they are not known.

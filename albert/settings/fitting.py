@@ -15,7 +15,7 @@ from albert.weights.location import WeightLocation
 def fit_vocab_size(
   settings: Settings, model: ModelConfig, data: Config, weights: WeightLocation | None
 ) -> tuple[ModelConfig, list[str]]:
-  """Sets the vocab_size of a model to that of the initial weights or, without them, to that of the vocabulary.
+  """Sets the vocab_size of a model. The initial weights determine it or, without them, the vocabulary.
 
   Args:
     settings: where the values come from. Nothing is changed if one of its sources gives vocab_size.

@@ -74,9 +74,9 @@ class TrainingStage:
 
   Attributes:
     until: the share of all steps at which the stage ends, 0 < until <= 1.
-    model_config: the model as this stage trains it. It differs from that of the task in its depth and dropout.
+    model_config: the model as this stage trains it. Its depth and dropout may differ from the task's model_config.
     data: the data.
-    train_batch_size: number of sequences per update; None for that of the run.
+    train_batch_size: number of sequences per update; None for the run's train_batch_size.
     settings: settings of the data that affect training, as JSON values; config.json records them. {} if the run is not
       divided into stages.
   """

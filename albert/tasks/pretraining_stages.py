@@ -92,7 +92,7 @@ def _config_of_stage(task: PretrainingTask, stage: Stage) -> PretrainingConfig:
 
 
 def _check_fits_last_stage(stage_task: PretrainingTask, task: PretrainingTask) -> None:
-  """Checks that a stage has the vocabulary of the last stage, and that its shards have masks if those do.
+  """Checks that a stage has the same vocabulary as the last stage, and masks if the last stage's shards have masks.
 
   Args:
     stage_task: the task of the stage.

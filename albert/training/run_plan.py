@@ -185,7 +185,7 @@ def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
 def resolve_jit_compile(
   jit_compile: str, strategy: tf.distribute.Strategy, make_element_spec: Callable[[], ElementSpec]
 ) -> bool:
-  """Decides whether the loop compiles the training step with XLA. On a TPU it does not, because the strategy does.
+  """Decides whether the loop compiles the training step with XLA. On a TPU, the strategy compiles it instead.
 
   `auto` means true on a single GPU if all batches have the same shape. XLA would compile the step once for each shape:
   25 to 29 times in fine-tuning, where a batch is as long as its longest example. On a CPU the step is slower with XLA,

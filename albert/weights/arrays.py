@@ -359,7 +359,7 @@ def _read_header(file: BinaryIO, path: str, flag: str) -> tuple[dict[str, _Heade
 
 
 def _decode_array(data: bytes, entry: _HeaderEntry) -> np.ndarray:
-  """Converts an array's bytes to NumPy. The bits of a bfloat16 are the upper half of those of a float32."""
+  """Converts an array's bytes to NumPy. The 16 bits of a bfloat16 are the upper half of the equal float32."""
   if entry.dtype == "BF16":
     return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(entry.shape)
   return np.frombuffer(data, np.dtype(_SAFETENSORS_TYPES[entry.dtype]).newbyteorder("<")).reshape(entry.shape)

@@ -203,7 +203,7 @@ class CheckpointManager:
       log(f"warning: {path} exists already ({damage or 'undamaged'}): renamed to {new_path}")
 
   def latest(self) -> tuple[Checkpoint | None, list[str]]:
-    """Finds the newest undamaged checkpoint. To verify it and the newer ones, it reads them completely.
+    """Finds the newest undamaged checkpoint. Reads this checkpoint and the newer ones completely, to verify them.
 
     Returns:
       The checkpoint, or None if there is none; and a message about each newer one, which was skipped because of damage.
@@ -355,7 +355,7 @@ class CheckpointManager:
     return self._read_errors[step], False
 
   def prune(self, saved_step: int) -> None:
-    """Deletes undamaged checkpoints, but not the newest `keep` of them, the best one, and that of step `saved_step`.
+    """Deletes undamaged checkpoints. Keeps the newest `keep` of them, the best one, and the one of step `saved_step`.
 
     Damaged checkpoints are neither counted nor deleted; a warning names each of them once.
     """

@@ -200,7 +200,7 @@ def _drop_untrained_pooler(entries: dict[str, WeightEntry], weights: dict[str, A
 
 
 def _lacks_prefix(name: str) -> bool:
-  """Whether a name is that of an encoder weight in AlbertModel, which leaves out the prefix "albert."."""
+  """Whether a name belongs to an encoder weight and lacks the prefix "albert.", as in AlbertModel."""
   return name.startswith(("embeddings.", "encoder.", "pooler."))
 
 

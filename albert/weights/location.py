@@ -142,8 +142,8 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
 
   Args:
     path: a checkpoint prefix, a step-N directory, a directory of step-N directories, the output_dir of a run, or a
-      directory of one other checkpoint, such as Google's archives. For a run or a directory of step-N directories the
-      newest undamaged checkpoint is found, and a warning names the damaged ones.
+      directory with a single checkpoint of the original, such as Google's archives. For a run or a directory of step-N
+      directories the newest undamaged checkpoint is found, and a warning names the damaged ones.
     flag: the flag with which the user gave the path, for errors.
   Returns:
     The prefix that tf.train.load_checkpoint takes.

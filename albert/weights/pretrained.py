@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Errors begin with this name and the path: "weights=PATH". Errors of commands begin with the name of a flag instead.
 FLAG = "weights"
-# What to do if the weights have no pooler. "needed": it is an error. "new": the pooler is newly initialized, and a line
+# What to do if the weights have no pooler. "needed": raise an error. "new": the pooler is newly initialized, and a line
 # is logged. "unused": the pooler becomes zeros, since the model does not read it.
 POOLER_NEEDED, POOLER_NEW, POOLER_UNUSED = "needed", "new", "unused"
 # The largest number of weights that an error message names.

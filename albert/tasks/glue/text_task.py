@@ -95,7 +95,7 @@ class TextTask(FinetuningTask):
     }
 
   def head_settings(self) -> dict[str, Any]:
-    """Adds the labels and the formulation. A head may be reused for another task that has the same ones."""
+    """Adds the labels and the formulation. A head may be reused for a task with the same labels and formulation."""
     settings = self.checkpoint_settings()
     return super().head_settings() | {name: settings[name] for name in ("labels", "formulation")}
 
@@ -202,7 +202,7 @@ class TextTask(FinetuningTask):
     predictions.draw_predictions(directory, split, split_predictions)
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
-    """Returns for each test set the path of its predictions, then that of its submission if it has one."""
+    """Returns the path of each test set's predictions, followed by the path of its submission if it has one."""
     paths: list[str] = []
     splits = self.prediction_splits()
     if predictions_file and len(splits) > 1:

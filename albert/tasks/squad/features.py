@@ -105,7 +105,7 @@ class SquadFeaturizer:
     best_windows = max_context_windows(num_tokens, starts, room)
     for window, start in enumerate(starts):
       part = paragraph_block[:, start : start + room].copy()
-      part[-1] = best_windows[start : start + room] == window
+      part[1 + _FEATURE_ROWS.index(IS_MAX_CONTEXT)] = best_windows[start : start + room] == window
       yield start, part
 
 
