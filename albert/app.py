@@ -67,16 +67,7 @@ def _parse_flags(
     dashes_index = list(argv).index("--")
     words_after_dashes[:] = argv[dashes_index + 1 :]
     argv = argv[:dashes_index]
-  words = argv[1:]
-  # albert.export defines a flag --version that takes a value.
-  if "--version" in words and ("version" not in flags.FLAGS or len(words) == 1):
-    print(command_help.version_line())
-    sys.exit(0)
-  if set(words) & (_HELP_FLAGS | _FULL_HELP_FLAGS):
-    with contextlib.suppress(flags.Error):  # the valid flags determine the defaults that the help shows
-      flags.FLAGS([argv[0], *(word for word in words if word not in _HELP_FLAGS | _FULL_HELP_FLAGS)], known_only=True)
-    show_help(bool(set(words) & _FULL_HELP_FLAGS))
-    sys.exit(0)
+  _answer_version_and_help(argv, show_help)
   if operands is not None:
     flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
   try:
@@ -90,6 +81,20 @@ def _parse_flags(
   elif len(arguments) > 1:
     _fail(f"unexpected argument {arguments[1]!r}: flags are written --name=value (--help lists them)")
   return arguments
+
+
+def _answer_version_and_help(argv: Sequence[str], show_help: Callable[[bool], None]) -> None:
+  """If --version or --help is given, prints the answer and ends the process. See _parse_flags for the arguments."""
+  words = argv[1:]
+  # albert.export defines a flag --version that takes a value.
+  if "--version" in words and ("version" not in flags.FLAGS or len(words) == 1):
+    print(command_help.version_line())
+    sys.exit(0)
+  if set(words) & (_HELP_FLAGS | _FULL_HELP_FLAGS):
+    with contextlib.suppress(flags.Error):  # the valid flags determine the defaults that the help shows
+      flags.FLAGS([argv[0], *(word for word in words if word not in _HELP_FLAGS | _FULL_HELP_FLAGS)], known_only=True)
+    show_help(bool(set(words) & _FULL_HELP_FLAGS))
+    sys.exit(0)
 
 
 def _print_help(

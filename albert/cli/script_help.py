@@ -129,23 +129,14 @@ def _model_flags(settings: Settings) -> list[FlagHelp]:
 
   The defaults are those of the model that the command would use, if it is known without reading --init_checkpoint.
   """
-  is_finetuning = issubclass(settings.task_entry.config_class, FinetuningConfig)
-  is_model_chosen = settings.existing_run or settings.flags.get("model") or settings.flags.get("albert_config_file")
-  recipe_model = settings.recipe.sections.get("model")  # the name of a model, or fields
-  recipe_fields: dict[str, Any] = recipe_model if isinstance(recipe_model, dict) else {}
-  if is_model_chosen:
-    default_name = ""
-  elif is_finetuning:
-    default_name = "that beside --init_checkpoint"
-  elif recipe_fields:
-    default_name = ""
-  else:
-    default_name = recipe_model or "albert_base"
-  known_fields = _model_fields(settings) if is_model_chosen or not is_finetuning else recipe_fields
+  recipe_fields = _recipe_model_fields(settings)
+  known_fields = (
+    _model_fields(settings) if _is_model_chosen(settings) or not _is_finetuning(settings) else recipe_fields
+  )
   has_weights = bool(settings.flags.get("init_checkpoint"))
   vocabulary_decides = bool(known_fields) and not has_weights and not settings.gives_vocab_size()
   flags = [
-    FlagHelp("model", MODEL_FLAGS["model"], default_name, "NAME", MODEL),
+    FlagHelp("model", MODEL_FLAGS["model"], _default_model(settings), "NAME", MODEL),
     FlagHelp("albert_config_file", MODEL_FLAGS["albert_config_file"], "", "FILE", MODEL),
   ]
   for name in option_fields(ModelConfig):
@@ -159,6 +150,33 @@ def _model_flags(settings: Settings) -> list[FlagHelp]:
       default = "the model's"
     flags.append(_flag_help(ModelConfig, name, default))
   return flags
+
+
+def _is_finetuning(settings: Settings) -> bool:
+  return issubclass(settings.task_entry.config_class, FinetuningConfig)
+
+
+def _is_model_chosen(settings: Settings) -> bool:
+  """Whether a flag or the run in output_dir determines the model."""
+  flags = settings.flags
+  return bool(settings.existing_run or flags.get("model") or flags.get("albert_config_file"))
+
+
+def _recipe_model_fields(settings: Settings) -> dict[str, Any]:
+  """The fields of the model in the recipe; {} if the recipe has no model, or the name of a model."""
+  model = settings.recipe.sections.get("model")
+  return model if isinstance(model, dict) else {}
+
+
+def _default_model(settings: Settings) -> str:
+  """The default of --model as --help shows it; "" if another source determines the model."""
+  if _is_model_chosen(settings):
+    return ""
+  if _is_finetuning(settings):
+    return "that beside --init_checkpoint"
+  if _recipe_model_fields(settings):
+    return ""
+  return settings.recipe.sections.get("model") or "albert_base"
 
 
 def _model_fields(settings: Settings) -> dict[str, Any]:

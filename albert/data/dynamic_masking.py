@@ -100,7 +100,7 @@ class DynamicMasking:
     output_types = [features[name].dtype for name in _CHANGED_FEATURES]
     outputs = tf.numpy_function(mask_arrays, inputs, output_types, stateful=False)
     for name, value in zip(_CHANGED_FEATURES, outputs, strict=True):
-      value.set_shape(features[name].shape)  # numpy_function does not know it
+      value.set_shape(features[name].shape)  # numpy_function returns tensors of unknown shape
     return features | dict(zip(_CHANGED_FEATURES, outputs, strict=True))
 
 

@@ -151,20 +151,22 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
     UserError: there is no checkpoint, or it is damaged.
   """
   path = path.removesuffix(".index")
-  if files.exists(path + ".index"):
+  if files.exists(path + ".index"):  # a prefix
     directory, _, name = path.rpartition("/")
     if name == checkpoint_damage.WEIGHTS_PREFIX and files.exists(
       files.join(directory or ".", checkpoint_damage.MANIFEST)
     ):
       _refuse_damaged(directory or ".", f"{flag}={path}")
     return path
-  if files.exists(files.join(path, checkpoint_damage.WEIGHTS_PREFIX + ".index")):
+  if files.exists(files.join(path, checkpoint_damage.WEIGHTS_PREFIX + ".index")):  # a step-N directory
     _refuse_damaged(path, f"{flag}={path}")
     return files.join(path, checkpoint_damage.WEIGHTS_PREFIX)
+  # A directory of step-N directories, or the output_dir of a run.
   for directory in (path, files.join(path, output_files.CHECKPOINTS)):
     newest = _find_newest_undamaged(directory, f"{flag}={path}")
     if newest is not None:
       return files.join(newest, checkpoint_damage.WEIGHTS_PREFIX)
+  # A directory with another checkpoint.
   names = files.listdir(path) if files.is_dir(path) else []
   index_files = sorted(name for name in names if name.endswith(".index"))
   if len(index_files) == 1:

@@ -128,14 +128,9 @@ def load_pretrained(
     UserError: a weight is missing, has another shape, or belongs to no known part of the model.
   """
   file = pretrained.file
-  all_heads = heads(pretrained.config)
-  new_parts: dict[str, set[str]] = {}  # part of the model that is newly initialized -> names of its variables
-  for head in head_names:
-    names = set(all_heads[head].shapes)
-    if new_heads or not names & set(file.entries):
-      new_parts[f"{head} head"] = names
   if not file.has_pooler and on_missing_pooler == POOLER_NEEDED:
     raise UserError(f"{FLAG}={file.path}: has {NO_POOLER}")
+  new_parts = {f"{head} head": names for head, names in _new_heads(pretrained, head_names, is_forced=new_heads).items()}
   if not file.has_pooler and on_missing_pooler == POOLER_NEW:
     new_parts["pooler"] = set(POOLER)
   zeroed_names = set(POOLER) if not file.has_pooler and on_missing_pooler == POOLER_UNUSED else set()
@@ -151,6 +146,21 @@ def load_pretrained(
       variables[name].assign(tf.zeros_like(variables[name]))
   if new_parts:
     log(f"{file.path}: newly initialized, so to be trained before use: {', '.join(new_parts)}")
+
+
+def _new_heads(pretrained: Pretrained, head_names: Sequence[str], *, is_forced: bool) -> dict[str, set[str]]:
+  """Finds the heads that the weights lack, or takes all heads if `is_forced`.
+
+  Returns:
+    Name of each newly initialized head -> the names of its variables.
+  """
+  all_heads = heads(pretrained.config)
+  new_heads = {}
+  for head in head_names:
+    names = set(all_heads[head].shapes)
+    if is_forced or not names & set(pretrained.file.entries):
+      new_heads[head] = names
+  return new_heads
 
 
 def _check_match(pretrained: Pretrained, variables: Mapping[str, tf.Variable], all_variables: Iterable[str]) -> None:
