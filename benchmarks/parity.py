@@ -47,9 +47,9 @@ def _compare_with_reference(directory: Path) -> Iterator[Row]:
   from tests.parity import golden, original
 
   compared_with = "NumPy float64"
-  yield from original.output_rows(golden.read_own(), compared_with)
+  yield from original.output_rows(golden.read_shipped(), compared_with)
   for optimizer in ("lamb", "adamw"):
-    yield from original.training_rows(golden.read_own(), optimizer, compared_with)
+    yield from original.training_rows(golden.read_shipped(), optimizer, compared_with)
 
 
 def _compare_with_original(directory: Path) -> Iterator[Row]:
@@ -117,9 +117,9 @@ def _compare_trained_encoder(directory: Path) -> Iterator[Row]:
 def _compare_conversion(directory: Path) -> Iterator[Row]:
   from tests.parity import round_trip
 
-  yield from round_trip.rows(directory / "random")
+  yield from round_trip.round_trip_rows(directory / "random")
   if FLAGS.tf1_dir:
-    yield from round_trip.rows(directory / "original", files.join(FLAGS.tf1_dir, "model.ckpt"))
+    yield from round_trip.round_trip_rows(directory / "original", files.join(FLAGS.tf1_dir, "model.ckpt"))
 
 
 def _compare_tokens(directory: Path) -> Iterator[Row]:
@@ -145,7 +145,7 @@ def _compare_bfloat16(directory: Path) -> Iterator[Row]:
   from tests.parity import bfloat16
 
   for optimizer in bfloat16.PEAK_RATES:
-    yield from bfloat16.rows(optimizer)
+    yield from bfloat16.precision_rows(optimizer)
 
 
 # Name for --only -> title and comparison.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import gc
 import hashlib
 import importlib.metadata
@@ -207,8 +208,16 @@ def _encode_field(field_number: int, value: int | float | str | bytes) -> bytes:
   return encode_bytes_field(field_number, value.encode("utf-8") if isinstance(value, str) else value)
 
 
-# Values of `type` of a piece in sentencepiece_model.proto.
-_NORMAL, _UNKNOWN, _CONTROL, _BYTE = 1, 2, 3, 6
+class PieceType(enum.IntEnum):
+  """The types of pieces in sentencepiece_model.proto."""
+
+  NORMAL = 1
+  UNKNOWN = 2
+  CONTROL = 3
+  USER_DEFINED = 4
+  UNUSED = 5
+  BYTE = 6
+
 
 SaveModel = Callable[..., str]
 
@@ -217,23 +226,23 @@ SaveModel = Callable[..., str]
 def save_model(tmp_path: Path) -> SaveModel:
   """`save_model([(piece, score), ...], {piece: type})` writes a unigram model of these pieces and returns its path.
 
-  The control symbols are added before them. Types are 1 normal (default), 2 unknown, 3 control, 4 user-defined,
-  5 unused and 6 byte. The model does not normalize text.
+  The control symbols are added before them. A piece without a type is normal. The model does not normalize text.
   """
 
-  def save(pieces: list[tuple[str, float]], types: dict[str, int] | None = None) -> str:
-    special_types = {"<pad>": _CONTROL, "<unk>": _UNKNOWN, "[CLS]": _CONTROL, "[SEP]": _CONTROL, "[MASK]": _CONTROL}
+  def save(pieces: list[tuple[str, float]], types: dict[str, PieceType] | None = None) -> str:
+    special_types = dict.fromkeys(("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"), PieceType.CONTROL)
+    special_types["<unk>"] = PieceType.UNKNOWN
     all_pieces = [*((special, 0.0) for special in special_types), *pieces]
-    piece_types = special_types | (types or {})
+    all_types = special_types | (types or {})
     # The numbers of fields are those of sentencepiece_model.proto. ModelProto has pieces (1), trainer_spec (2) and
     # normalizer_spec (3).
     model = b""
     for piece, score in all_pieces:
-      piece_type = piece_types.get(piece, _NORMAL)
+      piece_type = all_types.get(piece, PieceType.NORMAL)
       model += _encode_field(1, _encode_field(1, piece) + _encode_field(2, score) + _encode_field(3, piece_type))
     # model_type unigram (1), vocab_size, unk_id, bos_id, eos_id and pad_id.
     trainer_spec = {3: 1, 4: len(all_pieces), 40: 1, 41: -1, 42: -1, 43: 0}
-    if _BYTE in piece_types.values():
+    if PieceType.BYTE in all_types.values():
       trainer_spec[35] = 1  # byte_fallback
     model += _encode_field(2, b"".join(_encode_field(number, value) for number, value in trainer_spec.items()))
     model += _encode_field(3, _encode_field(1, "identity"))

@@ -27,7 +27,7 @@ from albert.weights.files import open_weights
 from albert.weights.names import heads
 from tests.convert.files_of_weights import CONFIG, huggingface_tensors, without_pooler, write_huggingface, write_tf1
 from tests.file_limits import file_size_limit
-from tests.golden.make_tiny_albert import batch, random_weights
+from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import build_encoder
 from tests.thorough import thorough_except
 
@@ -137,7 +137,7 @@ def test_partly_shared_weights_are_copied_to_every_layer(tmp_path, sharing, targ
   file = open_weights(str(tmp_path / "out" / "model.ckpt" if target == "tf1" else tmp_path / "out"))
   converted_config = file.config()
   assert (converted_config.sharing, converted_config.num_hidden_groups) == ("all", 4)
-  inputs = {name: tf.constant(array) for name, array in batch(config, 5).items()}
+  inputs = {name: tf.constant(array) for name, array in random_batch(config, 5).items()}
   expected = build_encoder(config, weights)(inputs)
   output = build_encoder(converted_config, {name: file.read(name) for name in file.names})(inputs)
   np.testing.assert_array_equal(output.sequence_output, expected.sequence_output)

@@ -8,17 +8,21 @@ from albert.data.content import DataContent, FileContent
 from albert.io import json_values
 
 
-def content(*letters: str, prefix: str = "") -> DataContent:
-  """A dataset of one file for each letter. The letter gives the file's name, hash and number of examples."""
-  return DataContent(tuple(FileContent(f"{prefix}{letter}.tfrecord", letter * 64, ord(letter)) for letter in letters))
+def make_content(letters: str, prefix: str = "") -> DataContent:
+  """Makes a dataset of one file for each letter.
+
+  The letter is the name of the file, 64 of it are the hash, and its code is the number of examples: 97 for `a`.
+  """
+  files = [FileContent(f"{prefix}{letter}.tfrecord", letter * 64, ord(letter)) for letter in list(letters)]
+  return DataContent(tuple(files))
 
 
 def test_order_and_counts_affect_the_hash_and_names_do_not() -> None:
-  assert content("a", "b").sha256 == content("a", "b", prefix="moved-").sha256
-  assert content("a", "b").sha256 != content("b", "a").sha256
-  assert content("a").sha256 != DataContent((FileContent("a.tfrecord", "a" * 64, 1),)).sha256
-  assert content("a", "b").summary() == {"num_files": 2, "num_examples": 97 + 98, "sha256": content("a", "b").sha256}
-  assert json_values.parse("F", content("a", "b").to_json(), DataContent) == content("a", "b")
+  assert make_content("ab").sha256 == make_content("ab", prefix="moved-").sha256
+  assert make_content("ab").sha256 != make_content("ba").sha256
+  assert make_content("a").sha256 != DataContent((FileContent("a.tfrecord", "a" * 64, 1),)).sha256
+  assert make_content("ab").summary() == {"num_files": 2, "num_examples": 97 + 98, "sha256": make_content("ab").sha256}
+  assert json_values.parse("F", make_content("ab").to_json(), DataContent) == make_content("ab")
 
 
 @pytest.mark.parametrize(
@@ -45,9 +49,9 @@ def test_order_and_counts_affect_the_hash_and_names_do_not() -> None:
   ],
 )
 def test_a_difference_names_the_first_file_that_differs_and_the_expected_one(letters: str, message: str) -> None:
-  assert content(*letters).difference(content(*"abcd")) == message
+  assert make_content(letters).difference(make_content("abcd")) == message
 
 
 def test_the_same_files_with_other_counts_differ() -> None:
   recounted = DataContent((FileContent("a.tfrecord", "a" * 64, 1),))
-  assert "file 1 is a.tfrecord (1 examples" in recounted.difference(content("a"))
+  assert "file 1 is a.tfrecord (1 examples" in recounted.difference(make_content("a"))

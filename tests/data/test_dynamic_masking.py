@@ -51,7 +51,8 @@ def _make_features(num_examples: int, length: int = SEQ_LENGTH) -> dict[str, np.
 def _make_masking(vocab_size: int = 64, masked_lm_prob: float = 0.15, ngram: int = 3) -> DynamicMasking:
   """Dynamic masking for a vocabulary in which 70% of the pieces start a word."""
   word_starts = np.random.default_rng(1).random(vocab_size) < 0.7
-  return DynamicMasking(word_starts, np.arange(5, vocab_size), masked_lm_prob, ngram)
+  random_ids = np.arange(5, vocab_size)  # without the 5 special tokens
+  return DynamicMasking(word_starts, random_ids, masked_lm_prob, ngram)
 
 
 def test_new_masks_keep_the_text():
@@ -73,19 +74,19 @@ def test_new_masks_keep_the_text():
   assert has_new_masks.any(axis=1).mean() > 0.8
 
 
-def test_masks_depend_only_on_seed_and_number():
+def test_masks_depend_only_on_seed_and_example_number():
   features, masking = _make_features(12), _make_masking()
-  numbers = np.array([5, 900, 2**40, 7, 1, 2, 3, 4, 60, 61, 62, 63])
-  together = masking.mask(features, numbers, seed=3)
+  example_numbers = np.array([5, 900, 2**40, 7, 1, 2, 3, 4, 60, 61, 62, 63])
+  together = masking.mask(features, example_numbers, seed=3)
   for row in (0, 2, 11):
     row_features = {name: value[row : row + 1] for name, value in features.items()}
-    alone = masking.mask(row_features, numbers[row : row + 1], seed=3)
+    alone = masking.mask(row_features, example_numbers[row : row + 1], seed=3)
     for name, value in alone.items():
       np.testing.assert_array_equal(value[0], together[name][row])
-  other_seed = masking.mask(features, numbers, seed=4)
+  other_seed = masking.mask(features, example_numbers, seed=4)
   assert (other_seed[schema.INPUT_IDS] != together[schema.INPUT_IDS]).any()
   # The result does not depend on the masks that the example had before.
-  remasked = masking.mask(features | together, numbers, seed=3)
+  remasked = masking.mask(features | together, example_numbers, seed=3)
   for name, value in together.items():
     np.testing.assert_array_equal(remasked[name], value)
 
@@ -103,12 +104,12 @@ def test_80_percent_of_the_predicted_tokens_become_mask_10_percent_random_and_10
   original_ids, masked = _mask_many_times(_make_masking(ngram=1), num_epochs=3000)
   is_prediction = masked[schema.MASKED_LM_WEIGHTS] > 0
   positions, labels = masked[schema.MASKED_LM_POSITIONS][is_prediction], masked[schema.MASKED_LM_IDS][is_prediction]
-  rows = np.nonzero(is_prediction)[0]
-  input_ids = masked[schema.INPUT_IDS][rows, positions]
+  epochs, _ = np.nonzero(is_prediction)
+  input_ids = masked[schema.INPUT_IDS][epochs, positions]
   np.testing.assert_array_equal(labels, original_ids[positions])
   tolerance = 4 * 0.5 / np.sqrt(input_ids.size)  # four times the largest standard deviation of a fraction
   assert np.mean(input_ids == MASK_ID) == pytest.approx(0.8, abs=tolerance)
-  # One of the 59 random tokens is the original one.
+  # One of the 59 random tokens (64 pieces without 5 special ones) is the original one.
   assert np.mean(input_ids == labels) == pytest.approx(0.1 + 0.1 / 59, abs=tolerance)
   budget = min(NUM_PREDICTIONS, max(1, round(original_ids.size * 0.15)))
   assert is_prediction.sum(axis=1).max() == budget
@@ -119,8 +120,10 @@ def test_words_are_masked_as_a_whole():
   original_ids, masked = _mask_many_times(masking, num_epochs)
   is_prediction = masked[schema.MASKED_LM_WEIGHTS] > 0
   is_masked = np.zeros((num_epochs, original_ids.size), bool)
-  is_masked[np.nonzero(is_prediction)[0], masked[schema.MASKED_LM_POSITIONS][is_prediction]] = True
+  epochs, _ = np.nonzero(is_prediction)
+  is_masked[epochs, masked[schema.MASKED_LM_POSITIONS][is_prediction]] = True
   tokens = np.arange(1, original_ids.size - 1)  # without [CLS] and the last [SEP]
+  # The number of word starts up to a token is the number of its word.
   word_of_token = np.cumsum(masking.word_starts[original_ids[tokens]])
   for word in set(word_of_token.tolist()):
     masked_in_word = is_masked[:, tokens[word_of_token == word]]
@@ -149,15 +152,15 @@ def _make_task(spm_model: str, **config: object) -> PretrainingTask:
 
 
 Batch = dict[str, np.ndarray]
-ONE_HOST = InputContext(0, 1, 1, 2)
+ONE_HOST = InputContext(host_index=0, num_hosts=1, num_replicas=1, input_parts=2)
 
 
 def _batches(
-  task: PretrainingTask, count: int, first: int, context: InputContext = ONE_HOST, batch_size: int = 16
+  task: PretrainingTask, num_steps: int, first_step: int, context: InputContext = ONE_HOST, batch_size: int = 16
 ) -> list[Batch]:
-  """The batches that a host gives its replicas in `count` steps, from step `first` on."""
-  stream = task.training_data().training_batches(batch_size=batch_size, first_step=first, seed=9, context=context)
-  return list(stream.take(count * context.num_replicas // context.num_hosts).as_numpy_iterator())
+  """The batches that a host gives its replicas in `num_steps` steps, from step `first_step` on."""
+  stream = task.training_data().training_batches(batch_size=batch_size, first_step=first_step, seed=9, context=context)
+  return list(stream.take(num_steps * context.num_replicas // context.num_hosts).as_numpy_iterator())
 
 
 def _assert_equal(batches: list[Batch], expected_batches: list[Batch]) -> None:
@@ -187,16 +190,17 @@ def test_masks_do_not_depend_on_resumption_hosts_or_batch_size(unmasked_task: Pr
   steps_per_epoch = math.ceil(unmasked_task.training_data().num_examples / 16)
   uninterrupted = _batches(unmasked_task, 2 * steps_per_epoch, 0)
   # A resumed stream continues with the same masks, also beyond the end of an epoch.
-  for first in (3, steps_per_epoch - 1, steps_per_epoch + 2):
-    _assert_equal(_batches(unmasked_task, 3, first), uninterrupted[first : first + 3])
+  for first_step in (3, steps_per_epoch - 1, steps_per_epoch + 2):
+    _assert_equal(_batches(unmasked_task, 3, first_step), uninterrupted[first_step : first_step + 3])
   # Two hosts together read the same examples as one host.
-  host_0, host_1 = (_batches(unmasked_task, 4, 2, InputContext(host, 2, 2, 2)) for host in range(2))
+  contexts = [InputContext(host_index=host, num_hosts=2, num_replicas=2, input_parts=2) for host in range(2)]
+  host_0, host_1 = (_batches(unmasked_task, 4, 2, context) for context in contexts)
   joined = [
     {name: np.concatenate([batch_0[name], batch_1[name]]) for name in batch_0}
     for batch_0, batch_1 in zip(host_0, host_1, strict=True)
   ]
   _assert_equal(joined, uninterrupted[2:6])
-  # A large batch is masked alone, and several small ones are masked together; the results are the same.
+  # A batch of 160 examples gets the same masks as ten batches of 16.
   (large,) = _batches(unmasked_task, 1, 0, batch_size=160)
   # ONE_HOST has two input parts. Each of them gives one half of every batch.
   ten_batches = {}
@@ -221,7 +225,7 @@ def test_examples_get_new_masks_in_every_epoch(unmasked_task: PretrainingTask):
 
 
 def test_word_starts_equal_those_of_data_preparation(corpus_file: str, spm_model: str):
-  """Dynamic masking knows them for each piece of the vocabulary, data preparation for each token of the text."""
+  """Dynamic masking looks up whether a token's piece starts a word. Data preparation decides it for each token."""
   maker = InstanceMaker(PreparationSettings(max_seq_length=LENGTH, dupe_factor=1), spm_model)
   (unit,) = plan_units([corpus_file], with_donors=False)
   documents, num_own, _ = maker.load(unit)
@@ -232,7 +236,7 @@ def test_word_starts_equal_those_of_data_preparation(corpus_file: str, spm_model
 
 
 def _words_by_decoding(tokenizer: Tokenizer, ids: list[int]) -> list[list[int]]:
-  """Returns the token positions of each word. Byte pieces are first joined to characters."""
+  """Returns the indices in `ids` of each word's tokens. Byte pieces are first joined to characters."""
   # (text, positions) of each ordinary piece, and of each character that is made of byte pieces.
   decoded: list[tuple[str, list[int]]] = []
   undecoded_bytes, positions = b"", []
@@ -298,14 +302,14 @@ def test_a_byte_piece_starts_a_word_only_if_its_character_does(byte_piece_corpus
 
 
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
-def test_all_byte_pieces_of_a_word_are_masked_or_none(byte_piece_corpus: BytePieceCorpus, masking: str):
+def test_the_byte_pieces_of_a_word_are_masked_together(byte_piece_corpus: BytePieceCorpus, masking: str):
   maker, tokenizer = byte_piece_corpus.maker, byte_piece_corpus.tokenizer
   dynamic_masking = DynamicMasking.from_tokenizer(tokenizer, 0.3, 3)
   num_masked_words = 0  # words of several tokens
   for batch in maker.packed_batches(byte_piece_corpus.unit):
     if isinstance(batch, Counts):
       continue
-    starts = np.cumsum(batch.sizes) - batch.sizes
+    starts = np.cumsum(batch.sizes) - batch.sizes  # where each instance begins in batch.words
     features = unpack(batch.words, starts, maker.settings.max_seq_length, maker.settings.max_predictions_per_seq)
     if masking == "dynamic":
       features |= dynamic_masking.mask(features, np.arange(starts.size), seed=1)
@@ -348,8 +352,9 @@ def test_wrong_vocabulary_or_settings_give_one_line_errors(shards: dict[str, str
 @pytest.mark.thorough
 def test_each_stage_has_its_own_masking_rate(shards: dict[str, str], spm_model: str):
   stages = json.dumps([{"until": 0.5, "masked_lm_prob": 0.05}, {"until": 1}])
-  for kind, masking in (("none", "auto"), ("static", "dynamic")):
-    task = _make_task(spm_model, input_file=shards[kind], spm_model_file=spm_model, masking=masking, stages=stages)
+  for masking_of_shards, masking in (("none", "auto"), ("static", "dynamic")):
+    input_file = shards[masking_of_shards]
+    task = _make_task(spm_model, input_file=input_file, spm_model_file=spm_model, masking=masking, stages=stages)
     masked_shares = []
     for stage, masked_lm_prob in zip(task.training_stages(), (0.05, 0.15), strict=True):
       assert stage.settings["masked_lm_prob"] == masked_lm_prob

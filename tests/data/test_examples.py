@@ -17,7 +17,7 @@ from albert.data.feature_cache import make_examples
 from albert.io import local_files, records
 from albert.tokenization.pieces import CLS_ID, SEP_ID
 
-ALONE = InputContext(host_index=0, num_hosts=1, num_replicas=1)
+ONE_HOST = InputContext(host_index=0, num_hosts=1, num_replicas=1)
 
 
 def random_pair(rng: np.random.Generator, length: int) -> list[int]:
@@ -37,7 +37,7 @@ def random_sequences(num_examples: int, max_sequences: int = 1) -> list[list[lis
 
 
 def make_tokenized_examples(num_examples: int, max_sequences: int = 1) -> TokenizedExamples:
-  """Makes the examples of random_sequences, with labels and a feature "place" of each token: 7 * its id."""
+  """Makes the examples of random_sequences, with labels and a feature "offset" of each token, which is 7 * its id."""
   sequences_of_examples = random_sequences(num_examples, max_sequences)
   sequences = [sequence for example in sequences_of_examples for sequence in example]
   ids = np.concatenate(sequences).astype(np.int32)
@@ -46,14 +46,14 @@ def make_tokenized_examples(num_examples: int, max_sequences: int = 1) -> Tokeni
     np.array([len(sequence) for sequence in sequences], np.int32),
     np.array([len(example) for example in sequences_of_examples], np.int32),
     {"label_ids": np.arange(num_examples, dtype=np.int32), "score": np.linspace(0, 1, num_examples, dtype=np.float32)},
-    {"place": 7 * ids},
+    {"offset": 7 * ids},
   )
 
 
 def test_padded_batches_equal_those_of_a_plain_loop() -> None:
   examples, sequences = make_tokenized_examples(9, max_sequences=4), random_sequences(9, max_sequences=4)
   indices = np.array([7, 0, 3, 3])
-  batch = examples.padded_batch(indices, length=41, num_sequences=5, token_features=["place"])
+  batch = examples.padded_batch(indices, length=41, num_sequences=5, token_features=["offset"])
   for row, index in enumerate(indices):
     for column in range(5):
       tokens = sequences[index][column] if column < len(sequences[index]) else []
@@ -63,13 +63,13 @@ def test_padded_batches_equal_those_of_a_plain_loop() -> None:
       assert batch["input_ids"][row, column].tolist() == tokens + padding
       assert batch["input_mask"][row, column].tolist() == [1] * len(tokens) + padding
       assert batch["segment_ids"][row, column].tolist() == segment_ids + padding
-      assert batch["place"][row, column].tolist() == [7 * token for token in tokens] + padding
+      assert batch["offset"][row, column].tolist() == [7 * token for token in tokens] + padding
       assert batch["option_mask"][row, column] == (1.0 if tokens else 0.0)
   assert batch["label_ids"].tolist() == batch["example_index"].tolist() == indices.tolist()
 
 
 def test_examples_are_the_same_after_writing_and_reading_records(tmp_path: Path) -> None:
-  examples = make_tokenized_examples(1300, max_sequences=3)
+  examples = make_tokenized_examples(1300, max_sequences=3)  # a record holds up to 512 examples
   path = str(tmp_path / "a.tfrecord")
   with records.RecordWriter(path) as writer:
     for record in examples.to_records():
@@ -79,7 +79,7 @@ def test_examples_are_the_same_after_writing_and_reading_records(tmp_path: Path)
     np.testing.assert_array_equal(getattr(read_examples, name), getattr(examples, name))
   assert read_examples.labels.keys() == examples.labels.keys()
   np.testing.assert_array_equal(read_examples.labels["score"], examples.labels["score"])
-  np.testing.assert_array_equal(read_examples.token_features["place"], examples.token_features["place"])
+  np.testing.assert_array_equal(read_examples.token_features["offset"], examples.token_features["offset"])
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_arrays_whose_lengths_do_not_agree_are_an_error(
 def test_every_example_is_seen_equally_often(num_examples: int, batch_size: int) -> None:
   lengths = np.random.default_rng(0).integers(5, 500, num_examples)
   plan = BatchPlan(lengths, batch_size, seed=3)
-  window_batches = max(1, min(64, num_examples // batch_size))
+  window_batches = max(1, min(64, num_examples // batch_size))  # batches of a window, as in albert.data.batches
   steps = window_batches * num_examples  # a whole number of windows and of epochs
   counts = Counter(np.concatenate([plan.batch(step) for step in range(steps)]).tolist())
   assert set(counts.values()) == {steps * batch_size // num_examples}
@@ -126,7 +126,7 @@ def test_batches_have_little_padding_and_are_not_ordered_by_length() -> None:
 
 def read_batches(dataset: ExampleDataset, num_batches: int, **changes: object) -> list[dict[str, np.ndarray]]:
   """Reads training batches. `changes` replaces some of the arguments of training_batches."""
-  arguments = {"batch_size": 8, "first_step": 0, "seed": 1, "context": ALONE} | changes
+  arguments = {"batch_size": 8, "first_step": 0, "seed": 1, "context": ONE_HOST} | changes
   return list(dataset.training_batches(**arguments).take(num_batches).as_numpy_iterator())  # type: ignore[arg-type]
 
 
@@ -155,7 +155,7 @@ def test_the_shares_of_all_replicas_together_are_the_global_batch() -> None:
 @pytest.mark.parametrize("length", [None, 64])
 def test_evaluation_reads_each_example_once(multiple_choice: bool, length: int | None) -> None:
   examples = make_tokenized_examples(21, max_sequences=3 if multiple_choice else 1)
-  dataset = ExampleDataset(examples, "test", multiple_choice=multiple_choice, length=length, token_features=["place"])
+  dataset = ExampleDataset(examples, "test", multiple_choice=multiple_choice, length=length, token_features=["offset"])
   batches = dataset.evaluation_batches(batch_size=8)
   evaluated: list[int] = []
   for batch in batches.as_numpy_iterator():
@@ -174,8 +174,8 @@ def featurize(numbers: Sequence[int]) -> TokenizedExamples:
   return TokenizedExamples(np.array(numbers, np.int32), ones, ones)
 
 
-def fail(numbers: Sequence[int]) -> TokenizedExamples:
-  """Takes the place of `featurize` when the examples must come from the cache."""
+def fail_to_featurize(numbers: Sequence[int]) -> TokenizedExamples:
+  """Replaces `featurize` where the examples must come from the cache."""
   raise AssertionError(f"{len(numbers)} examples made again")
 
 
@@ -194,10 +194,10 @@ def test_examples_are_made_once_with_one_and_several_processes(tmp_path: Path) -
     return examples.input_ids.tolist()
 
   assert make_or_read(featurize, 1, 2) == numbers
-  assert make_or_read(fail, 1, 2) == numbers
+  assert make_or_read(fail_to_featurize, 1, 2) == numbers
   assert make_or_read(featurize, 2, 1) == numbers
   with pytest.raises(AssertionError, match="made again"):
-    make_or_read(fail, 3, 1)
+    make_or_read(fail_to_featurize, 3, 1)
   min(tmp_path.iterdir()).write_bytes(b"damaged")
   assert make_or_read(featurize, 1, 1) == numbers
   assert make_or_read(featurize, 2, 1) == numbers
@@ -212,6 +212,7 @@ def read_encoded_records(path: Path) -> list[bytes]:
   """Returns the encoded records of a file, with lengths and checksums."""
   content, encoded_records = path.read_bytes(), []
   while content:
+    # A record begins with the length of its data in 8 bytes. Its two checksums have 4 bytes each.
     length = 16 + int.from_bytes(content[:8], "little")
     encoded_records.append(content[:length])
     content = content[length:]
@@ -253,7 +254,7 @@ def test_a_damaged_cache_is_made_again_with_one_warning(
   (warning,) = read_warnings(capsys)
   assert warning.startswith(f"warning: {path}: the cached features cannot be used (")
   assert path.read_bytes() == undamaged
-  assert make_or_read(fail) == numbers
+  assert make_or_read(fail_to_featurize) == numbers
 
 
 def test_features_that_cannot_be_cached_are_a_warning(

@@ -88,7 +88,7 @@ def test_a_manifest_that_was_edited_is_refused(tmp_path: Path, change: Callable[
 
 
 def test_a_shard_of_another_size_or_hash_is_not_intact(tmp_path: Path) -> None:
-  content = b"some bytes" * 200_000  # files are hashed in blocks; these are more than one
+  content = b"some bytes" * 200_000  # 2 MB, which is more than one of the blocks that are hashed
   (tmp_path / "shard").write_bytes(content)
   digest = hashlib.sha256(content).hexdigest()
   assert file_sha256(str(tmp_path / "shard")) == digest

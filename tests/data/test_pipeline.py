@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -39,10 +40,10 @@ def streamed_numbers(
   return [example_numbers(record["input_ids"][None], record["input_mask"][None])[0] for record in records]
 
 
-def global_batches(shards: Shards, num_batches: int, context: InputContext, first: int = 0) -> list[list[list[int]]]:
-  """Returns the example numbers that a host gives its replicas, [steps][replicas][examples].
+def read_host_batches(shards: Shards, num_batches: int, context: InputContext, first: int = 0) -> list[list[list[int]]]:
+  """Returns the numbers of the examples that a host gives its replicas, [steps][replicas][examples].
 
-  A global batch has 8 examples.
+  The global batch has 8 examples. `first` is the first step.
   """
   batches = pipeline.training_batches(shards, FEATURES, batch_size=8, first_step=first, seed=5, context=context)
   num_replicas = context.num_replicas // context.num_hosts
@@ -114,7 +115,8 @@ def test_each_host_reads_its_examples_once_in_an_epoch(tmp_path, replicas):
   numbers_of_all_hosts = []
   for host in range(2):
     # Each host reads 16 examples in an epoch, 4 in a step.
-    stream = np.ravel(global_batches(shards, 8, InputContext(host, 2, replicas))).tolist()
+    context = InputContext(host_index=host, num_hosts=2, num_replicas=replicas)
+    stream = np.ravel(read_host_batches(shards, 8, context)).tolist()
     first_epoch, second_epoch = stream[:16], stream[16:32]
     assert sorted(first_epoch) == sorted(second_epoch)
     assert first_epoch != second_epoch
@@ -131,12 +133,16 @@ def test_each_host_reads_its_examples_once_in_an_epoch(tmp_path, replicas):
 @pytest.mark.parametrize("first", [0, 5])
 def test_global_batches_depend_on_the_input_parts_and_not_on_the_hosts(tmp_path, first):
   shards = count_and_hash_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
-  host_0, host_1 = (global_batches(shards, 7, InputContext(host, 2, 4, 2), first) for host in range(2))
+  contexts = [InputContext(host_index=host, num_hosts=2, num_replicas=4, input_parts=2) for host in range(2)]
+  host_0, host_1 = (read_host_batches(shards, 7, context, first) for context in contexts)
   joined = [[*step_of_host_0, *step_of_host_1] for step_of_host_0, step_of_host_1 in zip(host_0, host_1, strict=True)]
-  assert global_batches(shards, 7, InputContext(0, 1, 4, 2), first) == joined
+  one_host = InputContext(host_index=0, num_hosts=1, num_replicas=4, input_parts=2)
+  assert read_host_batches(shards, 7, one_host, first) == joined
   one_device = [[[number for replica in step for number in replica]] for step in joined]
-  assert global_batches(shards, 7, InputContext(0, 1, 1, 2), first) == one_device
-  assert global_batches(shards, 7, InputContext(0, 1, 1), first) != one_device
+  one_replica = InputContext(host_index=0, num_hosts=1, num_replicas=1, input_parts=2)
+  assert read_host_batches(shards, 7, one_replica, first) == one_device
+  one_part = dataclasses.replace(one_replica, input_parts=1)
+  assert read_host_batches(shards, 7, one_part, first) != one_device
 
 
 def test_an_empty_shard_is_refused(tmp_path: Path):

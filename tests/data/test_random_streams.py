@@ -23,9 +23,9 @@ def test_draw_is_splitmix64() -> None:
 
 def test_draw_broadcasts_and_takes_keys_modulo_2_to_64() -> None:
   keys = np.array([1234567, 1], np.uint64)
-  table = random_streams.draw(keys[:, None], np.arange(5))
-  assert table.shape == (2, 5)
-  assert table[0].tolist() == SPLITMIX64
+  draws = random_streams.draw(keys[:, None], np.arange(5))
+  assert draws.shape == (2, 5)
+  assert draws[0].tolist() == SPLITMIX64
   assert random_streams.draw(-1, 0) == random_streams.draw(2**64 - 1, 0)
 
 

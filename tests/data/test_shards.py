@@ -86,9 +86,9 @@ def test_a_listed_shard_that_is_missing_is_refused_unless_the_glob_leaves_it_out
   write_manifest(tmp_path, paths, SIZES)
   assert open_globs(f"{tmp_path}/part-0[01]*").counts == (3, 5)
   Path(paths[3]).unlink()
-  for globs in ("*.tfrecord", "part-0[123]*", "part-00*, {d}/part-0?.tfrecord"):
+  for globs in ("*.tfrecord", "part-0[123]*", "part-00*, {directory}/part-0?.tfrecord"):
     with pytest.raises(UserError, match=r"manifest\.json lists part-03\.tfrecord, which does not exist: restore"):
-      open_globs(f"{tmp_path}/{globs}".format(d=tmp_path))
+      open_globs(f"{tmp_path}/{globs}".format(directory=tmp_path))
   with pytest.raises(UserError, match=r"lists part-03\.tfrecord, which does not exist"):
     open_globs(f"{tmp_path}/**/*.tfrecord")
   assert open_globs(f"{tmp_path}/part-0[012]*").counts == (3, 5, 2)
@@ -116,6 +116,7 @@ def test_a_shard_that_differs_from_its_manifest_is_refused(tmp_path: Path) -> No
     open_globs(f"{tmp_path}/*.tfrecord")
   manifest.save(str(tmp_path))
   content = Path(paths[2]).read_bytes()
+  # A record begins with the length of its data in 8 bytes. Its two checksums have 4 bytes each.
   record_size = 16 + int.from_bytes(content[:8], "little")
   Path(paths[2]).write_bytes(content[:record_size])  # cut after the first record, so that no record is damaged
   with pytest.raises(UserError, match=rf"part-02\.tfrecord has {record_size} bytes, .*says {len(content)}"):

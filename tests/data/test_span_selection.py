@@ -124,8 +124,8 @@ class Row(NamedTuple):
 
 
 @st.composite
-def rows(draw_from: st.DrawFn) -> Row:
-  """Draws any combination of the arguments."""
+def random_row(draw_from: st.DrawFn) -> Row:
+  """Draws a row of up to 40 tokens with any word starts, special tokens, budget and key."""
   size = draw_from(st.integers(1, 40))
   word_starts = draw_from(st.lists(st.booleans(), min_size=size, max_size=size))
   maskable = draw_from(st.lists(st.sampled_from([True, True, True, True, False]), min_size=size, max_size=size))
@@ -149,22 +149,23 @@ def row_offsets(batch: list[Row]) -> np.ndarray:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(rows(), min_size=1, max_size=6), st.integers(1, 4))
+@given(st.lists(random_row(), min_size=1, max_size=6), st.integers(1, 4))
 def test_spans_equal_the_reference_in_any_batch(batch: list[Row], ngram: int) -> None:
   spans = select_spans_of_rows(batch, ngram)
-  starts, ends = spans.starts - row_offsets(batch)[spans.rows], spans.ends - row_offsets(batch)[spans.rows]
-  table = np.stack([starts, ends, spans.num_words, spans.drawn_words], axis=1)
+  offsets = row_offsets(batch)[spans.rows]
+  starts_in_row, ends_in_row = spans.starts - offsets, spans.ends - offsets
+  table = np.stack([starts_in_row, ends_in_row, spans.num_words, spans.drawn_words], axis=1)  # columns as in Span
   for index, row in enumerate(batch):
     row_spans = [Span(*columns) for columns in table[spans.rows == index].tolist()]
     assert row_spans == reference_spans(row, ngram)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(rows(), min_size=1, max_size=6))
+@given(st.lists(random_row(), min_size=1, max_size=6))
 def test_spans_are_whole_words_without_special_tokens_within_budget(batch: list[Row]) -> None:
   spans = select_spans_of_rows(batch, 3)
   maskable = np.concatenate([row.maskable for row in batch])
-  num_spans = np.zeros(maskable.size, int)  # of each token
+  num_spans = np.zeros(maskable.size, int)  # for each token of the batch, the number of spans that hold it
   for start, end in zip(spans.starts, spans.ends, strict=True):
     num_spans[start:end] += 1
   assert num_spans.max() <= 1
@@ -178,16 +179,16 @@ def test_spans_are_whole_words_without_special_tokens_within_budget(batch: list[
 
 def test_all_words_are_masked_if_the_budget_suffices() -> None:
   # [CLS] a b ##b [SEP] ##c d [SEP]. After [SEP], ##c is a word although it does not start one.
-  starts = np.array([0, 1, 1, 0, 0, 0, 1, 0], bool)
+  word_starts = np.array([0, 1, 1, 0, 0, 0, 1, 0], bool)
   maskable = np.array([0, 1, 1, 1, 0, 1, 1, 0], bool)
-  spans = select_spans(starts, maskable, np.array([0, 8]), np.array([8]), np.array([7], np.uint64), ngram=1)
+  spans = select_spans(word_starts, maskable, np.array([0, 8]), np.array([8]), np.array([7], np.uint64), ngram=1)
   assert sorted(zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)) == [(1, 2), (2, 4), (5, 6), (6, 7)]
 
 
 def test_a_word_longer_than_the_budget_is_not_masked() -> None:
-  starts = np.array([0, 1, 0, 0, 0], bool)
+  word_starts = np.array([0, 1, 0, 0, 0], bool)
   maskable = np.array([0, 1, 1, 1, 0], bool)
-  spans = select_spans(starts, maskable, np.array([0, 5]), np.array([2]), np.array([1], np.uint64), ngram=3)
+  spans = select_spans(word_starts, maskable, np.array([0, 5]), np.array([2]), np.array([1], np.uint64), ngram=3)
   assert spans.rows.size == 0
 
 

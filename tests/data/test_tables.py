@@ -114,35 +114,44 @@ def tsv_line(**changes: str) -> bytes:
 
 
 COLUMNS = ["id", "text", "score", "label"]
-GOOD = encode_tsv([COLUMNS]) + tsv_line()
+GOOD_FILE = encode_tsv([COLUMNS]) + tsv_line()
 
 # Mistake -> the content of t.tsv, and the error.
 MISTAKES = {
   "too few columns": (
-    GOOD + b"5\ta\t1\n",
+    GOOD_FILE + b"5\ta\t1\n",
     r"t\.tsv, line 3: 3 columns instead of 4 \(id, text, score, label\): .*tabs",
   ),
-  "too many columns": (GOOD + b"5\ta\t1\tyes\t\n", r"t\.tsv, line 3: 5 columns instead of 4"),
-  "blank line inside": (GOOD + b"\n" + tsv_line(id="5"), r"t\.tsv, line 3: 1 columns instead of 4"),
-  "empty field": (GOOD + tsv_line(id="5", text="  "), r"t\.tsv, line 3: column 'text' is empty"),
-  "empty label": (GOOD + tsv_line(id="5", label=""), r"t\.tsv, line 3: column 'label' is empty"),
-  "duplicate id": (GOOD + tsv_line(id="5") + tsv_line(id=" 4"), r"t\.tsv, line 4: id '4' is already used in line 2"),
-  "not a number": (GOOD + tsv_line(id="5", score="high"), r"t\.tsv, line 3: score 'high' is not a number"),
-  "not a finite number": (GOOD + tsv_line(id="5", score="nan"), r"t\.tsv, line 3: score 'nan' is not a number"),
-  "infinite": (GOOD + tsv_line(id="5", score="inf"), r"t\.tsv, line 3: score 'inf' is too large"),
-  "a label that overflows": (GOOD + tsv_line(id="5", score="1e39"), r"line 3: score '1e39' is too large: its square"),
+  "too many columns": (GOOD_FILE + b"5\ta\t1\tyes\t\n", r"t\.tsv, line 3: 5 columns instead of 4"),
+  "blank line inside": (GOOD_FILE + b"\n" + tsv_line(id="5"), r"t\.tsv, line 3: 1 columns instead of 4"),
+  "empty field": (GOOD_FILE + tsv_line(id="5", text="  "), r"t\.tsv, line 3: column 'text' is empty"),
+  "empty label": (GOOD_FILE + tsv_line(id="5", label=""), r"t\.tsv, line 3: column 'label' is empty"),
+  "duplicate id": (
+    GOOD_FILE + tsv_line(id="5") + tsv_line(id=" 4"),
+    r"t\.tsv, line 4: id '4' is already used in line 2",
+  ),
+  "not a number": (GOOD_FILE + tsv_line(id="5", score="high"), r"t\.tsv, line 3: score 'high' is not a number"),
+  "not a finite number": (GOOD_FILE + tsv_line(id="5", score="nan"), r"t\.tsv, line 3: score 'nan' is not a number"),
+  "infinite": (GOOD_FILE + tsv_line(id="5", score="inf"), r"t\.tsv, line 3: score 'inf' is too large"),
+  "a label that overflows": (
+    GOOD_FILE + tsv_line(id="5", score="1e39"),
+    r"line 3: score '1e39' is too large: its square",
+  ),
   "a square that overflows": (
-    GOOD + tsv_line(id="5", score="-2e19"),
+    GOOD_FILE + tsv_line(id="5", score="-2e19"),
     r"line 3: score '-2e19' is too large: its square",
   ),
-  "out of range": (GOOD + tsv_line(id="5", score="5.1"), r"t\.tsv, line 3: score 5\.1 is not between 0 and 5"),
+  "out of range": (GOOD_FILE + tsv_line(id="5", score="5.1"), r"t\.tsv, line 3: score 5\.1 is not between 0 and 5"),
   "unknown label": (
-    GOOD + tsv_line(id="5", label="maybe"),
+    GOOD_FILE + tsv_line(id="5", label="maybe"),
     r"t\.tsv, line 3: label 'maybe' is not a label .*: no, yes",
   ),
   "missing column": (b"id\ttext\tscore\n", r"t\.tsv, line 1: no column 'label'; there are: id, text, score"),
   "a column twice": (encode_tsv([[*COLUMNS, "text"]]), r"t\.tsv, line 1: 2 columns are called 'text'"),
-  "not UTF-8": (GOOD + tsv_line(id="5", text="caf~").replace(b"~", b"\xe9"), r"line 3: not UTF-8 \(byte 6 .* 0xe9\)"),
+  "not UTF-8": (
+    GOOD_FILE + tsv_line(id="5", text="caf~").replace(b"~", b"\xe9"),
+    r"line 3: not UTF-8 \(byte 6 .* 0xe9\)",
+  ),
   "UTF-16": ("id\ttext\n".encode("utf-16"), r"t\.tsv is UTF-16: save it as UTF-8"),
   "empty file": (b"", r"t\.tsv is empty"),
 }
@@ -179,7 +188,7 @@ def test_a_missing_file_is_refused() -> None:
 
 
 def test_damaged_lines_up_to_a_share_of_the_file_are_left_out_and_listed(tmp_path: Path) -> None:
-  # 1 damaged line of 22, which is 4.5%.
+  # 1 damaged line of 22 after the header, which is 4.5%.
   rows = [[str(number), "x"] for number in range(21)]
   content = encode_tsv([["a", "b"], *rows[:20]]) + b"cut\n" + encode_tsv(rows[20:])
   path = write_file(tmp_path, content)

@@ -252,7 +252,7 @@ def _answer_squad(run: Run, requests: Requests, *, version_2: bool) -> AnswerTen
   predictions = predict(questions, outputs, examples, n_best_size=3, max_answer_length=config.max_answer_length)
   chosen = predictions.answers(config.null_score_diff_threshold)
   null_odds = predictions.null_odds or dict.fromkeys(chosen, -np.inf)
-  # A question whose windows hold no possible span has no best entry.
+  # A question whose windows hold no possible span has no best entry. Its score is that of a masked token.
   no_entry = {"text": "", score_names[0]: -1e30, score_names[1]: 0.0}
   best_entries = [(predictions.nbest[question.id] or [no_entry])[0] for question in questions]
   return {
@@ -309,6 +309,6 @@ FORMS = {
 }
 assert set(FORMS) == set(export_registry.FORMS)
 # A classifier of pairs of texts.
-PAIR = dataclasses.replace(
+PAIR_CLASSIFIER = dataclasses.replace(
   FORMS["classifier"], name="pair", data_settings=FORMS["classifier"].data_settings | {"text_columns": "review,summary"}
 )

@@ -51,17 +51,17 @@ class Exported:
   Attributes:
     run: the run that it was made from.
     directory: the directory of its version.
-    model: the loaded SavedModel.
+    saved_model: the loaded SavedModel.
   """
 
   run: Run
   directory: Path
-  model: Any
+  saved_model: Any
 
   def answer(self, requests: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     """The answers of serving_default. If a field is a list, all requests must have equally many texts in it."""
     inputs = {name: tf.constant([request[name] for request in requests]) for name in requests[0]}
-    return {name: value.numpy() for name, value in self.model.signatures["serving_default"](**inputs).items()}
+    return {name: value.numpy() for name, value in self.saved_model.signatures["serving_default"](**inputs).items()}
 
 
 @pytest.fixture(scope="session")
@@ -138,7 +138,7 @@ def test_bad_input_gives_an_answer_or_an_error_and_does_not_harm_the_model(
   exported: dict[str, Exported], name: str
 ) -> None:
   model = exported[name]
-  serve = model.model.signatures["serving_default"]
+  serve = model.saved_model.signatures["serving_default"]
   requests = make_requests_of_four_options(name, english_like_texts(3))
   expected = model.answer(requests)
   fields = {field: tf.constant([request[field] for request in requests]) for field in requests[0]}
@@ -170,7 +170,7 @@ def test_bad_input_gives_an_answer_or_an_error_and_does_not_harm_the_model(
 @pytest.mark.parametrize("name", FORMS)
 def test_too_many_tokens_are_refused_and_an_empty_batch_is_answered(exported: dict[str, Exported], name: str) -> None:
   model = exported[name]
-  serve = model.model.signatures["tokens"]
+  serve = model.saved_model.signatures["tokens"]
   rank = 3 if name == "race" else 2
   too_long = tf.ones([2] * (rank - 1) + [model.run.config.max_position_embeddings + 1], tf.int32)
   with pytest.raises(tf.errors.InvalidArgumentError, match="48 tokens at most"):
@@ -199,7 +199,7 @@ def test_an_export_has_vocabulary_description_card_and_examples(exported: dict[s
   assert "| loss | 1.25 |" in card
   code = card.partition("```python\n")[2].partition("```")[0]
   exec(code.replace("DIRECTORY OF THIS FILE", str(model.directory)), {})
-  serve = model.model.signatures["serving_default"]
+  serve = model.saved_model.signatures["serving_default"]
   assert set(serve.structured_outputs) == set(description["answers"])
   instances = json.loads((model.directory / "examples" / "serving_default.json").read_text())["instances"]
   expected = json.loads((model.directory / "examples" / "serving_default.answer.json").read_text())["predictions"]
@@ -221,7 +221,7 @@ def test_the_model_answers_the_warmup_requests(exported: dict[str, Exported], na
     request = log.predict_log.request
     assert request.model_spec.name == f"my_{name}"
     inputs = {key: tf.constant(tf.make_ndarray(value)) for key, value in request.inputs.items()}
-    answers = model.model.signatures[request.model_spec.signature_name](**inputs)
+    answers = model.saved_model.signatures[request.model_spec.signature_name](**inputs)
     assert all(len(values) for values in answers.values())
 
 
@@ -241,8 +241,8 @@ def test_requests_and_answers_fit_into_tensorflow_servings_messages(
   for key in instances[0]:
     request.inputs[key].CopyFrom(tf.make_tensor_proto([instance[key] for instance in instances]))
   request = predict_pb2.PredictRequest.FromString(request.SerializeToString())
-  serve = model.model.signatures[request.model_spec.signature_name]
-  specs = serve.structured_input_signature[1]
+  serve = model.saved_model.signatures[request.model_spec.signature_name]
+  _, specs = serve.structured_input_signature  # positional arguments, of which there are none, and named ones
   inputs = {key: tf.constant(tf.make_ndarray(value), specs[key].dtype) for key, value in request.inputs.items()}
   response = predict_pb2.PredictResponse()
   for key, tensor in serve(**inputs).items():

@@ -126,7 +126,7 @@ def id_test_batches(served: ServedRun) -> dict[str, dict[str, np.ndarray]]:
   return checks.id_test_batches(served.model, examples)
 
 
-def code_blocks(card: str, language: str) -> list[str]:
+def find_code_blocks(card: str, language: str) -> list[str]:
   """The code blocks of a model card that are in this language."""
   return re.findall(rf"```{language}\n(.*?)```", card, re.DOTALL)
 
@@ -134,7 +134,7 @@ def code_blocks(card: str, language: str) -> list[str]:
 def test_the_calls_in_the_model_card_give_the_answer_that_it_shows(served: ServedRun) -> None:
   """The card shows a call in Python, a REST request, and their answer."""
   card = served.model_card()
-  (code,), (request, response) = code_blocks(card, "python"), code_blocks(card, "json")
+  (code,), (request, response) = find_code_blocks(card, "python"), find_code_blocks(card, "json")
   expression = re.search(r"print\(model\.signatures\[\"serving_default\"\]\((.*)\)\)\n", code)
   assert expression
   arguments = eval(f"dict({expression[1]})", {"tf": tf})
@@ -230,7 +230,7 @@ def test_the_graph_for_other_formats_gives_the_savedmodels_answers_in_edge_cases
   """Both graphs run in TensorFlow, so this test needs no runtime of another format."""
   function = portable_function(served.model)
   batches = id_test_batches(served)
-  assert len(batches) >= (9 if served.name == "fill_mask" else 8)
+  assert len(batches) >= (9 if served.name == "fill_mask" else 8)  # fill_mask also has a batch without [MASK]
   for batch_name, inputs in batches.items():
     answers, expected = call_with_arrays(function, inputs), call_with_arrays(served.tokens, inputs)
     assert checks.largest_difference(answers, expected, exact="num_masks") < TOLERANCE, batch_name
@@ -321,7 +321,7 @@ def test_answers_to_a_thousand_random_strings(served: ServedRun) -> None:
 def test_ids_equal_those_of_training(served: ServedRun) -> None:
   requests = make_requests(served.name, [*english_like_texts(6), *random_texts(20, seed=4)])
   if served.run.form.task == "squad":
-    examples = make_squad_examples(served.run, requests)[1]
+    _, examples = make_squad_examples(served.run, requests)
     length = int(examples.longest_sequences.max())
     batch = examples.padded_batch(np.arange(examples.num_examples), length=length)
   elif served.run.form.task == "race":

@@ -49,7 +49,7 @@ def random_weights(config: ModelConfig, seed: int, *, with_heads: tuple[str, ...
   return weights
 
 
-def batch(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:
+def random_batch(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:
   """Returns three examples with different lengths and numbers of masked tokens."""
   rng = np.random.default_rng(seed)
   lengths = np.array([LENGTH, LENGTH - 4, LENGTH - 1])
@@ -69,7 +69,7 @@ def batch(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:
 
 def make_arrays() -> dict[str, np.ndarray]:
   """Computes all arrays of the file."""
-  weights, examples = random_weights(CONFIG, 7), batch(CONFIG, 8)
+  weights, examples = random_weights(CONFIG, 7), random_batch(CONFIG, 8)
   computed = Reference(CONFIG, weights).pretrain(examples)
   arrays = {f"weights/{name}": value for name, value in weights.items()}
   arrays |= {f"batch/{name}": value for name, value in examples.items()}

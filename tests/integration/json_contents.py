@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 # The config.json of a run.
-RUN = {
+RUN_CONFIG = {
   "task": "race",
   "recipe": "race",
   "init_checkpoint": "",
@@ -17,9 +17,9 @@ RUN = {
 }
 
 # The runs.json of several runs.
-RUNS = {"seeds": [1, 2], "best_seed": 1, "best_run": "run-1", "metrics": {"accuracy": {"median": 1.0}}}
+SEVERAL_RUNS = {"seeds": [1, 2], "best_seed": 1, "best_run": "run-1", "metrics": {"accuracy": {"median": 1.0}}}
 
-SQUAD = {
+SQUAD_FILE = {
   "version": "1.1",
   "data": [
     {
@@ -35,13 +35,13 @@ SQUAD = {
 }
 
 # A passage of RACE.
-PASSAGE = {"article": "a", "questions": ["q"], "options": [["x", "y"]], "answers": ["A"], "id": "high1.txt"}
+RACE_PASSAGE = {"article": "a", "questions": ["q"], "options": [["x", "y"]], "answers": ["A"], "id": "high1.txt"}
 
 # A line of a file of multiple-choice questions.
-CHOICE = {"id": "1", "article": "a", "question": "q", "options": ["x", "y"], "answer": 1}
+MULTIPLE_CHOICE_QUESTION = {"id": "1", "article": "a", "question": "q", "options": ["x", "y"], "answer": 1}
 
 # The manifest.json of shards.
-MANIFEST = {
+SHARDS_MANIFEST = {
   "kind": "pretraining",
   "settings": {"sentence_prediction": "sop", "masking": "static", "ngram": 3, "input_files": [{"file": "a.txt"}]},
   "vocab_sha256": "ab",
@@ -53,7 +53,7 @@ MANIFEST = {
   "shards": [{"file": "x", "examples": 2, "bytes": 3, "sha256": "ab"}],
 }
 
-EXPERIMENT = {
+EXPERIMENT_FILE = {
   "title": "t",
   "source": "s",
   "model": "albert_base",
@@ -63,7 +63,7 @@ EXPERIMENT = {
 }
 
 # The description of an exported model.
-DESCRIPTION = {
+EXPORT_DESCRIPTION = {
   "task": "classifier",
   "fields": [{"name": "text", "meaning": "m", "is_list": False}],
   "answers": {"label": "l"},
@@ -83,12 +83,12 @@ RESULT_ROW = {
 }
 
 # SQuAD's n best answers.
-NBEST = {"q": [{"text": "x", "probability": 1.0}]}
+NBEST_ANSWERS = {"q": [{"text": "x", "probability": 1.0}]}
 
-# The SHA-256 of an empty file.
+# Of an empty file.
 EMPTY_SHA256 = hashlib.sha256().hexdigest()
 
 CHECKPOINT_FILES = ("weights.index", "weights.data-00000-of-00001", "albert_config.json")
 
-# A file in the manifest.json of a checkpoint.
-FILE_ENTRY = {"bytes": 5, "sha256": "ab"}
+# The entry of a file in the manifest.json of a checkpoint.
+CHECKPOINT_FILE_ENTRY = {"bytes": 5, "sha256": "ab"}

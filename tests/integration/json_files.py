@@ -39,25 +39,26 @@ from data_prep.readers.settings import ReadingSettings
 from data_prep.runners import gzip_text
 from data_prep.sorting.spills import Spill
 from tests.integration.json_contents import (
+  CHECKPOINT_FILE_ENTRY,
   CHECKPOINT_FILES,
-  CHOICE,
-  DESCRIPTION,
   EMPTY_SHA256,
-  EXPERIMENT,
-  FILE_ENTRY,
-  MANIFEST,
-  NBEST,
-  PASSAGE,
+  EXPERIMENT_FILE,
+  EXPORT_DESCRIPTION,
+  MULTIPLE_CHOICE_QUESTION,
+  NBEST_ANSWERS,
+  RACE_PASSAGE,
   RESULT_ROW,
-  RUN,
-  RUNS,
-  SQUAD,
+  RUN_CONFIG,
+  SEVERAL_RUNS,
+  SHARDS_MANIFEST,
+  SQUAD_FILE,
 )
 from tests.integration.json_readers import (
   find_json_in_text,
   json_line,
   json_line_without_blanks,
   make_part,
+  make_spill_from_footer,
   make_workspace,
   questions_reader,
   read_cached_features,
@@ -68,7 +69,6 @@ from tests.integration.json_readers import (
   read_settings_of_several_runs,
   read_stages_value,
   read_tf_config,
-  spill_footer,
 )
 from tests.synthetic import TINY_MODEL
 
@@ -84,11 +84,11 @@ class JsonFile:
       unless `damage` is given.
     name_in_error: the text with which an error names the file; "" for its path.
     damage: for files whose damage is not an error: the result of `read` for a damaged file. If `damage` is a text, the
-      result is a text that contains it.
+      result is a text that contains it. The default, `...`, says that damage is an error.
     other_files: path in the directory -> content, of other files that `read` needs.
     reads_nan: whether NaN is read as null.
     wrap: converts the bytes of the JSON to the bytes of the file.
-    valid_faults: the names of the contents in test_json_files.BAD_CONTENTS that are valid for this file.
+    accepted_contents: the names of the contents in test_json_files.BAD_CONTENTS that are not bad for this file.
   """
 
   path: str
@@ -99,7 +99,7 @@ class JsonFile:
   other_files: dict[str, str] = dataclasses.field(default_factory=dict)
   reads_nan: bool = False
   wrap: Callable[[bytes], bytes] = bytes
-  valid_faults: tuple[str, ...] = ()
+  accepted_contents: tuple[str, ...] = ()
 
 
 # Name for the tests -> the file. In the functions, d is the directory.
@@ -119,16 +119,18 @@ JSON_FILES = {
   ),
   "config of a run, for a command": JsonFile(
     "config.json",
-    RUN,
+    RUN_CONFIG,
     read_settings,
     other_files={"eval_results.json": "{}"},
   ),
-  "config of a run, for an ensemble": JsonFile("config.json", RUN, lambda d: ensemble._read_config(str(d))),
+  "config of a run, for an ensemble": JsonFile("config.json", RUN_CONFIG, lambda d: ensemble._read_config(str(d))),
   "config of a run, for an export": JsonFile(
-    "run/config.json", RUN, lambda d: checkpoint._run_settings_and_metrics(str(d / "run" / "checkpoints" / "step-1"), 1)
+    "run/config.json",
+    RUN_CONFIG,
+    lambda d: checkpoint._run_settings_and_metrics(str(d / "run" / "checkpoints" / "step-1"), 1),
   ),
   "config of a run, for its vocabulary": JsonFile(
-    "config.json", RUN, lambda d: find_tokenizer_config(str(d)), other_files={"spiece.model": ""}
+    "config.json", RUN_CONFIG, lambda d: find_tokenizer_config(str(d)), other_files={"spiece.model": ""}
   ),
   "Hugging Face tokenizer config": JsonFile(
     "tokenizer_config.json",
@@ -137,7 +139,7 @@ JSON_FILES = {
     other_files={"spiece.model": ""},
   ),
   "config of a run, for a report": JsonFile(
-    "config.json", RUN, lambda d: records.read_runs([str(d)], num_examples=1), reads_nan=True
+    "config.json", RUN_CONFIG, lambda d: records.read_runs([str(d)], num_examples=1), reads_nan=True
   ),
   "environment of a run": JsonFile(
     "environment.json",
@@ -148,10 +150,12 @@ JSON_FILES = {
   ),
   "several runs, for a command": JsonFile(
     "runs.json",
-    RUNS,
+    SEVERAL_RUNS,
     read_settings_of_several_runs,
   ),
-  "several runs": JsonFile("runs.json", RUNS, lambda d: output_files.read_runs(str(d / "runs.json")), reads_nan=True),
+  "several runs": JsonFile(
+    "runs.json", SEVERAL_RUNS, lambda d: output_files.read_runs(str(d / "runs.json")), reads_nan=True
+  ),
   "results": JsonFile(
     "r.json",
     {"step": 3, "loss": 0.5, "f1": None},
@@ -166,12 +170,12 @@ JSON_FILES = {
   ),
   "manifest of a checkpoint": JsonFile(
     "step-1/manifest.json",
-    {"step": 1, "files": dict.fromkeys(CHECKPOINT_FILES, FILE_ENTRY)},
+    {"step": 1, "files": dict.fromkeys(CHECKPOINT_FILES, CHECKPOINT_FILE_ENTRY)},
     lambda d: find_damage(str(d / "step-1")),
     damage="manifest.json is damaged",
     other_files={f"step-1/{name}": "12345" for name in CHECKPOINT_FILES},
   ),
-  "manifest of shards": JsonFile("manifest.json", MANIFEST, lambda d: Manifest.load(str(d))),
+  "manifest of shards": JsonFile("manifest.json", SHARDS_MANIFEST, lambda d: Manifest.load(str(d))),
   "index of safetensors": JsonFile(
     "model.safetensors.index.json", {"weight_map": {"a": "one.safetensors"}}, read_safetensors
   ),
@@ -204,7 +208,7 @@ JSON_FILES = {
   "distances of layers": JsonFile(
     "layers.json", {"l2": [1.0], "degrees": [2.0]}, lambda d: read_json(str(d / "layers.json"), layers.Distances)
   ),
-  "experiment": JsonFile("e.json", EXPERIMENT, lambda d: catalog.load(str(d / "e.json"), reduced=True)),
+  "experiment": JsonFile("e.json", EXPERIMENT_FILE, lambda d: catalog.load(str(d / "e.json"), reduced=True)),
   "feature cache": JsonFile(
     "footer", {"num_examples": 3, "sha256": "ab"}, read_cached_features, name_in_error="its end"
   ),
@@ -217,7 +221,7 @@ JSON_FILES = {
     read_tf_config,
     name_in_error="TF_CONFIG",
     wrap=lambda data: data.replace(b"\0", b""),
-    valid_faults=("empty",),
+    accepted_contents=("empty",),
   ),
   "labels": JsonFile(
     "value",
@@ -225,7 +229,7 @@ JSON_FILES = {
     read_labels,
     name_in_error="--labels",
     wrap=lambda data: b'["x", ' + data + b"]",
-    valid_faults=("number", "text"),
+    accepted_contents=("number", "text"),
   ),
   "stages": JsonFile(
     "value",
@@ -233,14 +237,16 @@ JSON_FILES = {
     read_stages_value,
     name_in_error="stages",
     wrap=lambda data: b"[" + data + b"]",
-    valid_faults=("empty", "blank"),
+    accepted_contents=("empty", "blank"),
   ),
-  "SQuAD": JsonFile("s.json", SQUAD, questions_reader(squad_data, version_2=False, with_answers=True)),
-  "SQuAD without answers": JsonFile("s.json", SQUAD, questions_reader(squad_data, version_2=False, with_answers=False)),
-  "RACE, a passage": JsonFile("7.txt", PASSAGE, questions_reader(race_data, with_answers=True)),
-  "RACE, all passages": JsonFile("all.txt", PASSAGE, questions_reader(race_data, with_answers=True)),
+  "SQuAD": JsonFile("s.json", SQUAD_FILE, questions_reader(squad_data, version_2=False, with_answers=True)),
+  "SQuAD without answers": JsonFile(
+    "s.json", SQUAD_FILE, questions_reader(squad_data, version_2=False, with_answers=False)
+  ),
+  "RACE, a passage": JsonFile("7.txt", RACE_PASSAGE, questions_reader(race_data, with_answers=True)),
+  "RACE, all passages": JsonFile("all.txt", RACE_PASSAGE, questions_reader(race_data, with_answers=True)),
   "RACE, JSON lines": JsonFile(
-    "r.jsonl", CHOICE, questions_reader(race_data, with_answers=True), wrap=json_line_without_blanks
+    "r.jsonl", MULTIPLE_CHOICE_QUESTION, questions_reader(race_data, with_answers=True), wrap=json_line_without_blanks
   ),
   "table": JsonFile(
     "t.jsonl",
@@ -255,10 +261,10 @@ JSON_FILES = {
     name_in_error="requests, line 2",
     wrap=json_line_without_blanks,
   ),
-  "exported model": JsonFile("d.json", DESCRIPTION, lambda d: read_description(str(d / "d.json"))),
+  "exported model": JsonFile("d.json", EXPORT_DESCRIPTION, lambda d: read_description(str(d / "d.json"))),
   "n-best answers": JsonFile(
     "nbest_predictions.json",
-    NBEST,
+    NBEST_ANSWERS,
     lambda d: squad_predictions.read(str(d), ""),
     other_files={"null_odds.json": '{"q": 1}'},
   ),
@@ -266,7 +272,7 @@ JSON_FILES = {
     "null_odds.json",
     {"q": 1.5},
     lambda d: squad_predictions.read(str(d), ""),
-    other_files={"nbest_predictions.json": json.dumps(NBEST)},
+    other_files={"nbest_predictions.json": json.dumps(NBEST_ANSWERS)},
   ),
   "hashes of shards": JsonFile(
     "h.json", {"x": [1, 2, 3, 4, "ab", True, "cd"]}, lambda d: shards._read_cache(str(d / "h.json")), damage={}
@@ -311,7 +317,7 @@ JSON_FILES = {
     {"runs": [[1, 0, 9, 1, 1]], "records": [0, 2, 7], "summary": {}},
     lambda d: Spill.load(str(d / "x.spill")),
     damage=None,
-    wrap=spill_footer,
+    wrap=make_spill_from_footer,
   ),
   "text that may be JSON": JsonFile("a.txt", {"text": "a"}, find_json_in_text, damage="a.txt"),
 }

@@ -35,8 +35,8 @@ from data_prep.text_checks import check_head
 from tests.synthetic import TINY_MODEL
 
 
-def spill_footer(data: bytes) -> bytes:
-  """Returns a spill of data preparation that consists only of its footer, which is `data`."""
+def make_spill_from_footer(data: bytes) -> bytes:
+  """Returns the bytes of a spill of data preparation that has no records, only a footer with the JSON `data`."""
   return data + struct.pack("<QQ", len(data), zlib.crc32(data)) + _MAGIC
 
 
@@ -74,7 +74,7 @@ def read_settings(directory: Path) -> None:
 
 
 def read_settings_of_several_runs(directory: Path) -> None:
-  """Reads runs.json. The error that asks for one of the runs shows that it was read."""
+  """Reads runs.json. The error that asks for one of its runs shows that the file was read, so it is no error here."""
   try:
     Settings("race", {"output_dir": str(directory), "do_eval": True})
   except UserError as error:

@@ -31,13 +31,13 @@ STEPS = 6
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _flags(all_steps_eager: None) -> Iterator[None]:
+def _defined_flags(all_steps_eager: None) -> Iterator[None]:
   with script_flags("classifier"):
     yield
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def glue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
   """The folder of a GLUE archive. Its training files have 40 rows, the other files have 10."""
   tasks = ["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "diagnostic"]
   return write_archive(tmp_path_factory.mktemp("glue"), tasks, num_rows=10)
@@ -46,13 +46,13 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def training_flags(spm_model: str) -> list[str]:
   """The flags of a short run of a small model from random weights."""
-  size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+  vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   return [
     "--do_train",
     "--from_scratch",
     f"--spm_model_file={spm_model}",
     *TINY_MODEL_FLAGS,
-    f"--vocab_size={size}",
+    f"--vocab_size={vocab_size}",
     "--max_seq_length=32",
     "--train_batch_size=8",
     "--eval_batch_size=16",
@@ -83,16 +83,16 @@ class FinishedRun:
 
 
 @pytest.fixture(scope="module")
-def mrpc(archive: Path, training_flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+def mrpc_run(glue_folder: Path, training_flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
   """A run of MRPC that trained, evaluated and predicted."""
   output_dir = tmp_path_factory.mktemp("runs") / "mrpc"
-  flags = [*training_flags, "--task_name=mrpc", f"--data_dir={archive}", "--hidden_dropout_prob=0.1", "--do_eval"]
+  flags = [*training_flags, "--task_name=mrpc", f"--data_dir={glue_folder}", "--hidden_dropout_prob=0.1", "--do_eval"]
   run(*flags, f"--output_dir={output_dir}", "--do_predict")
   return FinishedRun(output_dir, flags)
 
 
-def test_a_run_leaves_the_documented_files(mrpc: FinishedRun) -> None:
-  assert {path.name for path in mrpc.directory.iterdir()} >= {
+def test_a_run_leaves_the_documented_files(mrpc_run: FinishedRun) -> None:
+  assert {path.name for path in mrpc_run.directory.iterdir()} >= {
     "MRPC.tsv",
     "checkpoints",
     "config.json",
@@ -106,49 +106,51 @@ def test_a_run_leaves_the_documented_files(mrpc: FinishedRun) -> None:
     "predictions_test.tsv",
     "spiece.model",
   }
-  config = read_json(mrpc.directory / "config.json")
+  config = read_json(mrpc_run.directory / "config.json")
   # A setting without a flag is that of the task's recipe.
   assert (config["optimizer"]["optimizer"], config["optimizer"]["learning_rate"]) == ("adamw", 0.002)
   assert config["train"]["select_checkpoint"] == "best"
   assert (config["data"]["task_name"], config["data"]["labels"]) == ("MRPC", "0,1")
 
 
-def test_metrics_agree_with_the_predictions_file(mrpc: FinishedRun, archive: Path) -> None:
-  rows = read_tsv(mrpc.directory / "predictions_dev.tsv")
+def test_metrics_agree_with_the_predictions_file(mrpc_run: FinishedRun, glue_folder: Path) -> None:
+  rows = read_tsv(mrpc_run.directory / "predictions_dev.tsv")
   labels, predicted = [row["label"] for row in rows], [row["prediction"] for row in rows]
-  assert labels == [row[0].lstrip("\ufeff") for row in read_tsv_rows(archive / "MRPC" / "dev.tsv")[1:]]
-  assert read_results(mrpc.directory)["accuracy"] == metrics.accuracy_score(labels, predicted)
-  assert read_results(mrpc.directory)["f1"] == metrics.f1_score(labels, predicted, pos_label="1", zero_division=0.0)
+  assert labels == [row[0] for row in read_tsv_rows(glue_folder / "MRPC" / "dev.tsv")[1:]]
+  assert read_results(mrpc_run.directory)["accuracy"] == metrics.accuracy_score(labels, predicted)
+  assert read_results(mrpc_run.directory)["f1"] == metrics.f1_score(labels, predicted, pos_label="1", zero_division=0.0)
   for row in rows:
     probabilities = {label: float(row[f"probability_{label}"]) for label in ("0", "1")}
     assert sum(probabilities.values()) == pytest.approx(1, abs=1e-6)
     assert row["prediction"] == max(probabilities, key=lambda label: probabilities[label])
   wrong_ids = [row["id"] for row in rows if row["label"] != row["prediction"]]
-  assert sorted(row["id"] for row in read_tsv(mrpc.directory / "mistakes_dev.tsv")) == sorted(wrong_ids)
+  assert sorted(row["id"] for row in read_tsv(mrpc_run.directory / "mistakes_dev.tsv")) == sorted(wrong_ids)
 
 
-def test_the_submission_has_a_line_for_each_test_row(mrpc: FinishedRun) -> None:
-  submission = read_tsv(mrpc.directory / "MRPC.tsv")
-  predictions = read_tsv(mrpc.directory / "predictions_test.tsv")
+def test_the_submission_has_a_line_for_each_test_row(mrpc_run: FinishedRun) -> None:
+  submission = read_tsv(mrpc_run.directory / "MRPC.tsv")
+  predictions = read_tsv(mrpc_run.directory / "predictions_test.tsv")
   assert len(predictions) == 10
   assert submission == [{"index": row["id"], "prediction": row["prediction"]} for row in predictions]
   assert [row["index"] for row in submission] == [str(index) for index in range(10)]
 
 
-def test_prediction_alone_needs_only_the_run_and_the_file(mrpc: FinishedRun, archive: Path, tmp_path: Path) -> None:
-  shutil.copytree(mrpc.directory, tmp_path / "run")
+def test_prediction_alone_needs_only_the_run_and_the_file(
+  mrpc_run: FinishedRun, glue_folder: Path, tmp_path: Path
+) -> None:
+  shutil.copytree(mrpc_run.directory, tmp_path / "run")
   (tmp_path / "run" / "MRPC.tsv").unlink()
   argv = ["--do_predict", f"--output_dir={tmp_path / 'run'}", "--select_checkpoint=best"]
-  run(*argv, f"--predict_file={archive / 'MRPC' / 'test.tsv'}")
-  assert (tmp_path / "run" / "MRPC.tsv").read_bytes() == (mrpc.directory / "MRPC.tsv").read_bytes()
+  run(*argv, f"--predict_file={glue_folder / 'MRPC' / 'test.tsv'}")
+  assert (tmp_path / "run" / "MRPC.tsv").read_bytes() == (mrpc_run.directory / "MRPC.tsv").read_bytes()
 
 
 def test_later_commands_use_the_checkpoint_that_the_run_chose(
-  mrpc: FinishedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+  mrpc_run: FinishedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
   """The recipe of the run's task selects the best checkpoint. The later commands do not name the task."""
   evaluated, trained = tmp_path / "evaluated", tmp_path / "trained"
-  shutil.copytree(mrpc.directory, evaluated)
+  shutil.copytree(mrpc_run.directory, evaluated)
   # Makes step 3 the best one, because the newest one is step 6.
   best_file = evaluated / "checkpoints" / "best.json"
   best_file.write_text(json.dumps(read_json(best_file) | {"step": 3}))
@@ -163,7 +165,7 @@ def test_later_commands_use_the_checkpoint_that_the_run_chose(
   assert read_results(trained) == read_results(evaluated)
 
 
-# A flag that contradicts the run `mrpc` -> a part of the error.
+# A flag that contradicts the run `mrpc_run` -> a part of the error.
 CONTRADICTIONS = {
   "--select_checkpoint=newest": r"has select_checkpoint = 'best' \(.*config\.json\): leave .*checkpoints/step-N$",
   "--task_name=RTE": "has task_name = 'MRPC'",
@@ -180,28 +182,28 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize("flag", CONTRADICTIONS)
-def test_a_flag_that_contradicts_the_run_is_refused(mrpc: FinishedRun, archive: Path, flag: str) -> None:
-  name = flag.removeprefix("--").removeprefix("no").partition("=")[0]
+def test_a_flag_that_contradicts_the_run_is_refused(mrpc_run: FinishedRun, glue_folder: Path, flag: str) -> None:
+  flag_name = flag.removeprefix("--").removeprefix("no").partition("=")[0]
   with pytest.raises(UserError, match=CONTRADICTIONS[flag]) as caught:
-    run("--do_predict", f"--output_dir={mrpc.directory}", f"--data_dir={archive}", flag)
-  assert name in str(caught.value)
+    run("--do_predict", f"--output_dir={mrpc_run.directory}", f"--data_dir={glue_folder}", flag)
+  assert flag_name in str(caught.value)
   assert "\n" not in str(caught.value)
 
 
 def test_a_rerun_of_a_finished_run_trains_nothing(
-  mrpc: FinishedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+  mrpc_run: FinishedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
   output_dir = tmp_path / "run"
-  shutil.copytree(mrpc.directory, output_dir)
-  run(*mrpc.flags, f"--output_dir={output_dir}")
+  shutil.copytree(mrpc_run.directory, output_dir)
+  run(*mrpc_run.flags, f"--output_dir={output_dir}")
   assert f"has all {STEPS} steps already" in capsys.readouterr().err
-  assert_equal_bits(read_checkpoint(output_dir), read_checkpoint(mrpc.directory))
+  assert_equal_bits(read_checkpoint(output_dir), read_checkpoint(mrpc_run.directory))
   for name in ("eval_results.json", "predictions_dev.tsv", "eval_metrics.jsonl"):
-    assert (output_dir / name).read_bytes() == (mrpc.directory / name).read_bytes()
+    assert (output_dir / name).read_bytes() == (mrpc_run.directory / name).read_bytes()
 
 
-# (flags, metrics, submission)
-KINDS_OF_TASKS = [
+# (flags, names of metrics, name of the submission file)
+TASK_VARIANTS = [
   (["--task_name=QNLI", "--formulation=ranking"], {"accuracy"}, "QNLI.tsv"),
   (["--task_name=STS-B"], {"pearson", "spearman"}, "STS-B.tsv"),
   (["--task_name=WNLI"], {"accuracy"}, "WNLI.tsv"),
@@ -213,10 +215,10 @@ KINDS_OF_TASKS = [
 
 @pytest.mark.parametrize(
   ("task_flags", "metric_names", "submission"),
-  [pytest.param(*kind, marks=pytest.mark.thorough) for kind in KINDS_OF_TASKS],
+  [pytest.param(*variant, marks=pytest.mark.thorough) for variant in TASK_VARIANTS],
 )
 def test_every_kind_of_task_trains_evaluates_and_predicts(
-  archive: Path,
+  glue_folder: Path,
   training_flags: list[str],
   tmp_path: Path,
   task_flags: list[str],
@@ -225,7 +227,7 @@ def test_every_kind_of_task_trains_evaluates_and_predicts(
 ) -> None:
   output_dir = tmp_path / "run"
   flags = [*training_flags, "--num_train_steps=2", "--eval_every_steps=0", "--do_eval", "--do_predict"]
-  run(*flags, f"--data_dir={archive}", f"--output_dir={output_dir}", *task_flags)
+  run(*flags, f"--data_dir={glue_folder}", f"--output_dir={output_dir}", *task_flags)
   assert set(read_results(output_dir)) >= metric_names
   assert all(math.isfinite(number) for number in read_results(output_dir).values())
   assert len(read_tsv(output_dir / submission)) == 10
@@ -233,10 +235,10 @@ def test_every_kind_of_task_trains_evaluates_and_predicts(
 
 @pytest.mark.slow
 def test_mnli_has_two_dev_sets_and_another_task_starts_from_its_encoder(
-  archive: Path, training_flags: list[str], tmp_path: Path
+  glue_folder: Path, training_flags: list[str], tmp_path: Path
 ) -> None:
   mnli = tmp_path / "mnli"
-  one_step = ["--eval_every_steps=0", f"--data_dir={archive}", "--num_train_steps=1", "--num_warmup_steps=0"]
+  one_step = ["--eval_every_steps=0", f"--data_dir={glue_folder}", "--num_train_steps=1", "--num_warmup_steps=0"]
   run(*training_flags, *one_step, "--task_name=MNLI", f"--output_dir={mnli}", "--do_eval", "--do_predict")
   assert {"matched_accuracy", "mismatched_accuracy", "matched_loss"} < set(read_results(mnli))
   for name in ("MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"):
@@ -286,7 +288,7 @@ class Fault(NamedTuple):
   """A change of one line of a task's file, and the error that it causes."""
 
   task_name: str
-  name: str
+  file_name: str
   line: int
   change: Callable[[str], str]
   message: str
@@ -299,10 +301,10 @@ FAULTS = {
   "unknown label": Fault(
     "RTE", "dev.tsv", 3, lambda line: line + "ly", r"RTE/dev\.tsv, line 3: label 'not_entailmently'"
   ),
-  "empty field": Fault(
+  "empty field": Fault(  # only the tab and the label remain
     "SST-2", "train.tsv", 2, lambda line: line[-2:], r"SST-2/train\.tsv, line 2: column 'sentence' is"
   ),
-  "not a number": Fault(
+  "not a number": Fault(  # the score is the last 5 characters, such as 2.500
     "STS-B", "train.tsv", 4, lambda line: line[:-5] + "much", r"STS-B/train\.tsv, line 4: score 'much'"
   ),
   "duplicate id": Fault(
@@ -322,7 +324,7 @@ FAULTS = {
 def test_bad_data_is_an_error_of_one_line(training_flags: list[str], tmp_path: Path, fault_name: str) -> None:
   fault = FAULTS[fault_name]
   write_archive(tmp_path / "glue", [fault.task_name], num_rows=8)
-  edit_line(tmp_path / "glue" / fault.task_name / fault.name, fault.line, fault.change)
+  edit_line(tmp_path / "glue" / fault.task_name / fault.file_name, fault.line, fault.change)
 
   def read_data() -> None:
     task, _ = make_task_and_config("classifier", cli_flags.given_flags("classifier"))

@@ -49,19 +49,19 @@ def test_a_stopped_experiment_continues(tmp_path: Path, corpus_file: str, spm_mo
   assert [row["variant"] for row in rows] == ["none", "NSP", "SOP"]
   assert all(set(row["scores"]) == {"mlm", "nsp", "sop"} for row in rows)
   # Finished trials are not repeated. If the signal stopped a trial, this one is started twice.
-  max_repetitions = 1 if num_started_before_stop > len(rows_before_stop) else 0
-  assert log.read_text().count("run_pretraining --output_dir") <= 3 + max_repetitions
+  num_allowed_restarts = 1 if num_started_before_stop > len(rows_before_stop) else 0
+  assert log.read_text().count("run_pretraining --output_dir") <= 3 + num_allowed_restarts
   assert "paper: MLM" in (tmp_path / "sentence_loss" / "table.md").read_text()
   assert os.listdir(tmp_path / "runs")
 
 
-@pytest.mark.parametrize("names", ["masking,layer_distances", "depth"])
+@pytest.mark.parametrize("experiment_names", ["masking,layer_distances", "depth"])
 def test_two_jobs_at_a_time_give_the_rows_and_the_figure_of_each_experiment(
-  tmp_path: Path, corpus_file: str, spm_model: str, names: str
+  tmp_path: Path, corpus_file: str, spm_model: str, experiment_names: str
 ):
-  command = _make_command(tmp_path, corpus_file, spm_model, f"--run={names}", "--jobs=2")
+  command = _make_command(tmp_path, corpus_file, spm_model, f"--run={experiment_names}", "--jobs=2")
   subprocess.run(command, capture_output=True, text=True, check=True)
-  for name in names.split(","):
+  for name in experiment_names.split(","):
     rows = _read_rows(tmp_path / name / "results.jsonl")
     assert {row["variant"] for row in rows} == {variant.name for variant in catalog.load(name).variants}
     assert (tmp_path / name / "figure.png").read_bytes().startswith(b"\x89PNG")

@@ -22,7 +22,7 @@ from tests.synthetic import TINY_MODEL, write_manifest, write_shards
 
 pytestmark = pytest.mark.usefixtures("eager_steps")
 
-WEIGHTS = random_weights(TINY_MODEL, 5)
+WEIGHTS = random_weights(TINY_MODEL, seed=5)
 
 
 def make_estimator(directory: Path, init_checkpoint: str, model: ModelConfig = TINY_MODEL) -> Estimator:
@@ -42,7 +42,7 @@ def make_estimator(directory: Path, init_checkpoint: str, model: ModelConfig = T
 def paths_of_formats(tmp_path: Path) -> dict[str, str]:
   """The same weights in every format: name of the format -> path for --init_checkpoint. Also writes the shards."""
   write_shards(tmp_path / "shards", [24])
-  tf1 = write_tf1(tmp_path / "tf1", TINY_MODEL, WEIGHTS, "module/")
+  tf1 = write_tf1(tmp_path / "tf1", TINY_MODEL, WEIGHTS, prefix="module/")
   convert(tf1, str(tmp_path / "ours"), "albert")
   tensors = huggingface_tensors(WEIGHTS, with_prefix=False)
   np.savez(tmp_path / "weights.npz", **tensors)
@@ -70,7 +70,7 @@ def test_training_from_weights_of_the_original_and_of_hugging_face_gives_the_sam
     trained_weights[name] = {key: variable.numpy() for key, variable in estimator.model.named_weights().items()}
   for name, weight in trained_weights["tf1"].items():
     np.testing.assert_array_equal(trained_weights["huggingface"][name], weight, err_msg=name)
-    assert 0 < np.abs(weight - WEIGHTS[name]).max() < 0.5, name
+    assert 0 < np.abs(weight - WEIGHTS[name]).max() < 0.5, name  # trained, but still near the initial weights
 
 
 def test_another_number_of_attention_heads_which_no_shape_shows_is_refused(tmp_path, paths_of_formats):

@@ -20,7 +20,7 @@ from albert.io import json_values
 from tests.integration.json_files import JSON_FILES, JsonFile
 
 ROOT = Path(__file__).resolve().parents[2]
-DEPTH = 100_000
+DEPTH = 100_000  # far beyond the recursion limit of Python
 # Name of the fault -> content.
 BAD_CONTENTS = {
   "empty": b"",
@@ -33,6 +33,7 @@ BAD_CONTENTS = {
   "list of lists": b"[[]]",
   "lists without end": b"[" * DEPTH,
   "objects without end": b'{"a":' * DEPTH,
+  # json_values permits 100 levels.
   "deep lists": b'{"a": ' + b"[" * 200 + b"]" * 200 + b"}",
   "5,000 digits": b'{"a": ' + b"1" * 5000 + b"}",
   "overflow": b'{"a": 1e999}',
@@ -83,7 +84,7 @@ def _write_and_read(directory: Path, json_file: JsonFile, data: bytes) -> Outcom
 def test_no_bad_content_is_read(tmp_path: Path, name: str) -> None:
   json_file = JSON_FILES[name]
   for fault, data in BAD_CONTENTS.items():
-    if (fault == "NaN" and json_file.reads_nan) or fault in json_file.valid_faults:
+    if (fault == "NaN" and json_file.reads_nan) or fault in json_file.accepted_contents:
       continue
     assert _write_and_read(tmp_path, json_file, data) != Outcome.READ, fault
 
@@ -111,11 +112,12 @@ def _changed_values(value: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("name", JSON_FILES)
 def test_a_value_of_another_type_is_read_or_an_error_of_one_line(tmp_path: Path, name: str) -> None:
   json_file = JSON_FILES[name]
+  # A text file that holds valid JSON is refused, because it should hold text.
   expected = Outcome.DAMAGE if name == "text that may be JSON" else Outcome.READ
   assert _write_and_read(tmp_path, json_file, json.dumps(json_file.valid).encode()) == expected
   contents = [json.dumps(changed).encode() for changed in _changed_values(json_file.valid)]
   outcomes = {_write_and_read(tmp_path, json_file, content) for content in contents}
-  assert outcomes != {Outcome.READ}
+  assert outcomes != {Outcome.READ}  # some change is not accepted, so the values are checked
 
 
 def _reads_json(node: ast.AST) -> bool:

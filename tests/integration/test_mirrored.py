@@ -26,6 +26,7 @@ def test_two_devices_give_the_results_of_one(tmp_path: Path, save_model: SaveMod
   else:
     source = str(tmp_path / "data")
     write_toy_files(source)
+    # As many pieces as the model has embeddings. save_model adds the 5 special tokens.
     pieces = [(f"▁{chr(0x61 + i // 26)}{chr(0x61 + i % 26)}", -1.0 - i) for i in range(VOCAB_SIZE - 5)]
     shutil.copy(save_model(pieces), f"{source}/spiece.model")
   command = [sys.executable, "-m", "tests.integration.mirrored", kind, source, str(tmp_path)]

@@ -163,7 +163,7 @@ def test_if_a_process_is_killed_the_run_stops_and_resumes_with_the_same_bits(tmp
 
 
 @pytest.mark.slow
-def test_a_signal_to_one_process_saves_and_stops_all(tmp_path: Path):
+def test_a_signal_to_one_process_saves_and_stops_both_processes(tmp_path: Path):
   write_shards(tmp_path / "shards", [20, 20])
   processes = start_workers(tmp_path, "stopped", "--steps_per_loop=1", "--num_train_steps=100000")
   wait_for_step_4(tmp_path, "stopped", processes[1])

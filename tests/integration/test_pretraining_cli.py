@@ -40,8 +40,8 @@ def run(*argv: str) -> None:
   run_script("pretraining", *argv)
 
 
-def describe_shards(shards: Path, **manifest_fields: object) -> None:
-  """Writes the manifest of the shards."""
+def write_shards_manifest(shards: Path, **manifest_fields: object) -> None:
+  """Writes the manifest of the fixture's shards."""
   paths = sorted(map(str, shards.iterdir()))
   write_manifest(shards, paths, [12, 9], settings={"sentence_prediction": "sop"}, **manifest_fields)
 
@@ -73,7 +73,7 @@ def test_a_run_leaves_the_documented_files(shards, tmp_path, capsys):
     "examples_per_second",
     "grad_norm",
   }
-  # The last update is the fourth one, after 3 of 4 steps.
+  # From the default 1.76e-3 the rate falls linearly to 0 at step 4. The last update is made after 3 steps.
   assert lines[1]["learning_rate"] == pytest.approx(1.76e-3 * (1 - 3 / 4))
   results = read_json(output_dir / "eval_results.json")
   assert results["step"] == 4
@@ -94,7 +94,7 @@ def test_a_run_leaves_the_documented_files(shards, tmp_path, capsys):
 
 @pytest.mark.thorough
 def test_a_short_first_run_needs_neither_vocab_size_nor_warm_up_and_can_be_resumed(shards, tmp_path, capsys):
-  describe_shards(shards)
+  write_shards_manifest(shards)
   output_dir = tmp_path / "run"
   model = [flag for flag in TINY_MODEL_FLAGS if "vocab_size" not in flag]
   steps = ["--train_batch_size=8", "--num_train_steps=6", "--log_every_steps=2", "--save_checkpoints_steps=2"]
@@ -105,6 +105,7 @@ def test_a_short_first_run_needs_neither_vocab_size_nor_warm_up_and_can_be_resum
   assert "num_warmup_steps is 1, a tenth of the 6 steps: the default, 3125, is more than half of them" in log
   config = read_json(output_dir / "config.json")
   assert (config["model"]["vocab_size"], config["optimizer"]["num_warmup_steps"]) == (61, 1)
+  # Steps 2, 4 and 6 are logged. Their updates are made after 1, 3 and 5 steps.
   rates = [line["learning_rate"] for line in read_json_lines(output_dir / "metrics.jsonl")]
   assert rates == pytest.approx([1.76e-3 * (1 - step / 6) for step in (1, 3, 5)])
 
@@ -115,8 +116,8 @@ def test_a_short_first_run_needs_neither_vocab_size_nor_warm_up_and_can_be_resum
   log = capsys.readouterr().err.splitlines()
   assert f"resumed from {output_dir}/checkpoints/step-4" in log
   assert not any(line.startswith(("vocab_size is", "num_warmup_steps is")) for line in log)
-  config_of_resumed = read_json(output_dir / "config.json")
-  assert (config_of_resumed["model"], config_of_resumed["optimizer"]) == (config["model"], config["optimizer"])
+  resumed_config = read_json(output_dir / "config.json")
+  assert (resumed_config["model"], resumed_config["optimizer"]) == (config["model"], config["optimizer"])
 
 
 @pytest.mark.thorough
@@ -254,7 +255,7 @@ BAD_INPUT = {
     TRAIN_ON_SHARDS, "empty.tfrecord is empty", lambda shards: (shards / "empty.tfrecord").write_bytes(b"")
   ),
   "flipped bit": BadInput(TRAIN_ON_SHARDS, r"part-01\.tfrecord.*record \d", flip_a_bit),
-  "cut off": BadInput(TRAIN_ON_SHARDS, r"part-01\.tfrecord.*record 8", truncate),
+  "cut off": BadInput(TRAIN_ON_SHARDS, r"part-01\.tfrecord.*record 8", truncate),  # the last of 9, counted from 0
   "other length": BadInput([*TRAIN_ON_SHARDS, "--max_seq_length=32"], "--max_seq_length=32: .* was written with 16"),
   "too many predictions": BadInput(
     [*TRAIN_ON_SHARDS, "--max_predictions_per_seq=20"], "--max_predictions_per_seq=20: .* was written with 3"
@@ -265,12 +266,12 @@ BAD_INPUT = {
   "other vocabulary": BadInput(
     ["--do_train", "--input_file={shards}/*.tfrecord"],
     "a vocabulary of 99 pieces, the model has vocab_size 61",
-    lambda shards: describe_shards(shards, vocab_size=99),
+    lambda shards: write_shards_manifest(shards, vocab_size=99),
   ),
   "other sentence loss": BadInput(
     ["--do_train", "--input_file={shards}/*.tfrecord", "--sentence_prediction=nsp"],
     "says the shards hold sop",
-    describe_shards,
+    write_shards_manifest,
   ),
   "unknown model": BadInput(["--do_train", "--model=albert_huge"], "unknown model"),
   "two models": BadInput(["--model=albert_base", "--albert_config_file=x"], "both given"),

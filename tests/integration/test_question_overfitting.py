@@ -39,9 +39,7 @@ def test_all_answers_to_32_questions_of_v1_are_learned(spm_model: str, tmp_path:
   assert (results["exact"], results["f1"], results["total"]) == (100.0, 100.0, 32)
 
 
-def test_all_answers_to_32_questions_of_v2_are_learned_of_which_10_are_unanswerable(
-  spm_model: str, tmp_path: Path
-) -> None:
+def test_all_answers_to_32_questions_of_v2_10_of_them_unanswerable_are_learned(spm_model: str, tmp_path: Path) -> None:
   path = write_made_up_squad(tmp_path / "squad.json", 32, version_2=True, max_sentences=3)
   files = [V2, f"--train_file={path}", f"--eval_file={path}"]
   results = train_and_evaluate("squad", spm_model, tmp_path / "run", *files, "--num_train_steps=800")
@@ -50,7 +48,7 @@ def test_all_answers_to_32_questions_of_v2_are_learned_of_which_10_are_unanswera
 
 
 def test_all_answers_to_32_questions_of_race_are_learned(spm_model: str, tmp_path: Path) -> None:
-  folder = write_made_up_race(tmp_path, 8, splits=("train",))
+  folder = write_made_up_race(tmp_path, 8, splits=("train",))  # 8 passages of each of 2 levels, with 2 questions each
   files = [f"--train_file={folder}/train", f"--eval_file={folder}/train", "--max_qa_length=40", "--max_seq_length=80"]
   results = train_and_evaluate("race", spm_model, tmp_path / "run", *files, "--num_train_steps=200")
   assert (results["accuracy"], results["middle_accuracy"], results["high_accuracy"]) == (1.0, 1.0, 1.0)

@@ -23,7 +23,7 @@ STEPS = 4
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _flags(all_steps_eager: None) -> Iterator[None]:
+def _defined_flags(all_steps_eager: None) -> Iterator[None]:
   with script_flags("race"):
     yield
 
@@ -37,13 +37,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def training_flags(spm_model: str) -> list[str]:
   """The flags of a short run of a small model from random weights."""
-  size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+  vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   return [
     "--do_train",
     "--from_scratch",
     f"--spm_model_file={spm_model}",
     *TINY_MODEL_FLAGS,
-    f"--vocab_size={size}",
+    f"--vocab_size={vocab_size}",
     "--max_position_embeddings=64",
     "--max_seq_length=64",
     "--max_qa_length=24",
@@ -76,13 +76,13 @@ def test_training_evaluation_and_prediction_from_folders(
   config = read_json(output_dir / "config.json")
   assert (config["optimizer"]["optimizer"], config["model"]["hidden_dropout_prob"]) == ("adamw", 0.1)  # of the recipe
 
-  rows, results = read_tsv(output_dir / "predictions_dev.tsv"), read_json(output_dir / "eval_results.json")
-  assert len(rows) == 20
-  assert results["accuracy"] == accuracy(rows)
-  assert results["middle_accuracy"] == accuracy([row for row in rows if row["id"].startswith("middle")])
-  assert results["high_accuracy"] == accuracy([row for row in rows if row["id"].startswith("high")])
+  dev_rows, results = read_tsv(output_dir / "predictions_dev.tsv"), read_json(output_dir / "eval_results.json")
+  assert len(dev_rows) == 20  # 2 levels, 5 passages, 2 questions
+  assert results["accuracy"] == accuracy(dev_rows)
+  assert results["middle_accuracy"] == accuracy([row for row in dev_rows if row["id"].startswith("middle")])
+  assert results["high_accuracy"] == accuracy([row for row in dev_rows if row["id"].startswith("high")])
   assert results["guessing_accuracy"] == 1 / 4
-  for row in rows:
+  for row in dev_rows:
     passage_name, question_number = row["id"].split("-")
     level = "middle" if passage_name.startswith("middle") else "high"
     passage = read_json(Path(folder) / "dev" / level / passage_name.removeprefix(level))
@@ -91,7 +91,7 @@ def test_training_evaluation_and_prediction_from_folders(
     assert sum(probabilities.values()) == pytest.approx(1, abs=1e-6)
     assert row["prediction"] == max(probabilities, key=lambda letter: probabilities[letter])
   mistakes = read_tsv(output_dir / "mistakes_dev.tsv")
-  assert {row["id"] for row in mistakes} == {row["id"] for row in rows if row["label"] != row["prediction"]}
+  assert {row["id"] for row in mistakes} == {row["id"] for row in dev_rows if row["label"] != row["prediction"]}
   assert all(row["options"].count(" | ") == 3 for row in mistakes)
 
   test_predictions = read_tsv(output_dir / "predictions_test.tsv")
@@ -100,17 +100,17 @@ def test_training_evaluation_and_prediction_from_folders(
 
   # Later, prediction needs only the run and questions without answers.
   question_file, predictions_file = tmp_path / "new.jsonl", output_dir / "predictions_new.tsv"
-  row = {"article": "nobody sold the letter.", "question": "who?", "options": ["nobody", "the captain", "a child"]}
-  row_with_two_options = row | {"options": ["a", "b"]}
-  question_file.write_text(json.dumps(row | {"id": "three"}) + "\n" + json.dumps(row_with_two_options) + "\n")
+  question = {"article": "nobody sold the letter.", "question": "who?", "options": ["nobody", "the captain", "a child"]}
+  question_with_two_options = question | {"options": ["a", "b"]}
+  question_file.write_text(json.dumps(question | {"id": "three"}) + "\n" + json.dumps(question_with_two_options) + "\n")
   files = [f"--predict_file={question_file}", f"--predictions_file={predictions_file}"]
   run("--do_predict", f"--output_dir={output_dir}", *files)
   assert read_tsv(output_dir / "predictions_test.tsv") == test_predictions
-  of_three_options, of_two_options = read_tsv(predictions_file)
-  assert (of_three_options["id"], of_two_options["id"]) == ("three", "new.jsonl-2")
-  assert of_three_options["probability_C"] != ""
-  assert of_two_options["probability_C"] == ""
-  probabilities_of_two = [float(of_two_options[f"probability_{letter}"]) for letter in "AB"]
+  row_of_three_options, row_of_two_options = read_tsv(predictions_file)
+  assert (row_of_three_options["id"], row_of_two_options["id"]) == ("three", "new.jsonl-2")
+  assert row_of_three_options["probability_C"] != ""
+  assert row_of_two_options["probability_C"] == ""
+  probabilities_of_two = [float(row_of_two_options[f"probability_{letter}"]) for letter in "AB"]
   assert sum(probabilities_of_two) == pytest.approx(1, abs=1e-6)
 
 

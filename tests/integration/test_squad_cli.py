@@ -37,7 +37,7 @@ ONE_STEP = ["--num_train_steps=1", "--num_warmup_steps=0"]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _flags(all_steps_eager: None) -> Iterator[None]:
+def _defined_flags(all_steps_eager: None) -> Iterator[None]:
   with script_flags("squad"):
     yield
 
@@ -65,13 +65,13 @@ def question_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def training_flags(spm_model: str) -> list[str]:
   """The flags of a short run of a small model from random weights."""
-  size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+  vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   return [
     "--do_train",
     "--from_scratch",
     f"--spm_model_file={spm_model}",
     *TINY_MODEL_FLAGS,
-    f"--vocab_size={size}",
+    f"--vocab_size={vocab_size}",
     "--max_position_embeddings=64",
     "--max_seq_length=48",
     "--max_query_length=12",
@@ -172,7 +172,7 @@ def test_v1_training_evaluation_and_prediction(
 def test_weights_without_a_pooler_are_fine_tuned_and_served(
   question_files: dict[str, str], training_flags: list[str], spm_model: str, tmp_path: Path, version: int
 ) -> None:
-  """The weights are those of transformers' AlbertForQuestionAnswering (v1, which reuses its head) or another model."""
+  """SQuAD v1 starts from weights with a head of SQuAD v1, which is reused, and v2 from weights of a classifier."""
   vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   model = dataclasses.replace(TINY_MODEL, vocab_size=vocab_size, max_position_embeddings=64)
   initial = without_pooler(random_weights(model, 1, with_heads=("squad" if version == 1 else "classifier",)))
@@ -185,8 +185,8 @@ def test_weights_without_a_pooler_are_fine_tuned_and_served(
   trained = read_checkpoint(tmp_path / "run")
   assert not trained["bert/pooler/dense/kernel"].any()
   assert not trained["bert/pooler/dense/bias"].any()
-  names_of_trained = ["bert/embeddings/word_embeddings", *(["cls/squad/output_weights"] if version == 1 else [])]
-  for name in names_of_trained:
+  trained_names = ["bert/embeddings/word_embeddings", *(["cls/squad/output_weights"] if version == 1 else [])]
+  for name in trained_names:
     assert 0 < np.abs(trained[name] - initial[name]).max() < 0.01
 
   checkpoint = open_checkpoint(str(tmp_path / "run"))
@@ -238,7 +238,7 @@ def test_v2_training_evaluation_and_prediction(
 
   # Another threshold gives other predictions from the same odds.
   assert read_json(output_dir / "predictions.json") == predictions
-  median_odds = sorted(null_odds.values())[4]
+  median_odds = sorted(null_odds.values())[4]  # of 9 questions
   run("--do_predict", f"--output_dir={output_dir}", predict_flag, f"--null_score_diff_threshold={median_odds}")
   assert read_json(output_dir / "predictions.json") == apply_threshold(best_texts, null_odds, median_odds)
 
@@ -267,16 +267,16 @@ def test_every_kind_of_run_trains_and_evaluates(
 
 @pytest.mark.slow
 def test_two_runs_are_averaged(question_files: dict[str, str], training_flags: list[str], tmp_path: Path) -> None:
-  runs = [tmp_path / "run-1", tmp_path / "run-2"]
+  run_dirs = [tmp_path / "run-1", tmp_path / "run-2"]
   flags = [V2, f"--train_file={question_files['train2']}", f"--eval_file={question_files['dev2']}"]
   flags += [f"--predict_file={question_files['new']}", *training_flags, "--do_eval", "--do_predict"]
-  for seed, output_dir in enumerate(runs):
+  for seed, output_dir in enumerate(run_dirs):
     run(f"--output_dir={output_dir}", f"--seed={seed}", *flags)
-  shutil.rmtree(runs[1] / "checkpoints")  # only the predictions are needed
+  shutil.rmtree(run_dirs[1] / "checkpoints")  # only the predictions are needed
   average_dir = tmp_path / "average"
-  metrics = ensemble_runs([str(output_dir) for output_dir in runs], str(average_dir))
+  metrics = ensemble_runs([str(output_dir) for output_dir in run_dirs], str(average_dir))
 
-  odds_1, odds_2 = (read_json(output_dir / "null_odds_dev.json") for output_dir in runs)
+  odds_1, odds_2 = (read_json(output_dir / "null_odds_dev.json") for output_dir in run_dirs)
   mean_odds = {question: (odds_1[question] + odds_2[question]) / 2 for question in odds_1}
   assert read_json(average_dir / "null_odds_dev.json") == pytest.approx(mean_odds)
   best_texts = read_best_texts(average_dir / "nbest_predictions_dev.json")
@@ -285,9 +285,9 @@ def test_two_runs_are_averaged(question_files: dict[str, str], training_flags: l
   assert read_json(average_dir / "eval_results.json") == {"runs": 2, **metrics}
   assert len(read_json(average_dir / "predictions.json")) == 9
 
-  (runs[1] / "nbest_predictions_dev.json").unlink()
+  (run_dirs[1] / "nbest_predictions_dev.json").unlink()
   with pytest.raises(UserError, match=r"run-2 has no nbest_predictions_dev\.json, which .*run-1 has: its checkpoints"):
-    ensemble_runs([str(output_dir) for output_dir in runs], str(average_dir))
+    ensemble_runs([str(output_dir) for output_dir in run_dirs], str(average_dir))
 
 
 def test_answers_that_do_not_match_their_labels_are_counted_and_listed(

@@ -14,7 +14,7 @@ from tensorflow.python.eager import context
 
 from albert.config.model import ModelConfig
 from albert.models.encoder import Encoder, EncoderOutput
-from tests.golden.make_tiny_albert import batch, random_weights
+from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import build_encoder
 from tests.reference.albert import ACTIVATIONS, Reference
 from tests.thorough import thorough_except
@@ -38,7 +38,7 @@ def encode(config: ModelConfig, weights: dict[str, np.ndarray], features: dict[s
 
 def assert_equals_reference(config: ModelConfig) -> None:
   """Compares all outputs of an encoder with random weights with those of the NumPy reference."""
-  features = batch(config, 5)
+  features = random_batch(config, 5)
   weights = random_weights(config, 4, with_heads=())
   expected, _ = Reference(config, weights).encode(
     features["input_ids"], features["input_mask"], features["segment_ids"]
@@ -87,7 +87,7 @@ def test_the_two_forms_of_gelu_differ_by_more_than_the_tolerance():
 
 
 def test_padding_does_not_change_the_outputs_of_other_tokens():
-  features = batch(CONFIG, 5)
+  features = random_batch(CONFIG, 5)
   weights = random_weights(CONFIG, 4, with_heads=())
   padded = encode(CONFIG, weights, features)
   for row, length in enumerate(features["input_mask"].sum(axis=1)):
@@ -102,7 +102,7 @@ def test_padding_does_not_change_the_outputs_of_other_tokens():
 def test_layers_use_the_weights_of_their_group():
   config = dataclasses.replace(CONFIG, num_hidden_groups=3)
   weights = random_weights(config, 4, with_heads=())
-  features = batch(config, 5)
+  features = random_batch(config, 5)
   states = encode(config, weights, features).hidden_states
   name = "bert/encoder/transformer/group_1/inner_group_0/ffn_1/intermediate/dense/bias"
   states_after_change = encode(config, weights | {name: weights[name] + 1}, features).hidden_states
@@ -116,17 +116,17 @@ def test_layers_use_the_weights_of_their_group():
 def test_the_last_layer_may_be_computed_for_selected_positions_only(changes, selected):
   config = dataclasses.replace(CONFIG, **changes)
   model = build_encoder(config, random_weights(config, 4, with_heads=()))
-  features = batch(config, 5)
+  features = random_batch(config, 5)
   inputs = {name: tf.constant(value) for name, value in features.items()}
-  output_of_all = model(inputs)
+  full_output = model(inputs)
   positions = np.array(selected, np.int32)  # of the three examples
   output = model(inputs, positions=tf.constant(positions))
-  expected = output_of_all.sequence_output.numpy()[np.arange(3)[:, None], positions.astype(int)]
+  expected = full_output.sequence_output.numpy()[np.arange(3)[:, None], positions.astype(int)]
   assert output.sequence_output.shape == (3, positions.shape[1], config.hidden_size)
   np.testing.assert_allclose(output.sequence_output, expected, atol=1e-6)
-  np.testing.assert_allclose(output.pooled_output, output_of_all.pooled_output, atol=1e-6)
-  assert len(output.hidden_states) == len(output_of_all.hidden_states)
-  for states, expected_states in zip(output.hidden_states[:-1], output_of_all.hidden_states[:-1], strict=True):
+  np.testing.assert_allclose(output.pooled_output, full_output.pooled_output, atol=1e-6)
+  assert len(output.hidden_states) == len(full_output.hidden_states)
+  for states, expected_states in zip(output.hidden_states[:-1], full_output.hidden_states[:-1], strict=True):
     np.testing.assert_array_equal(states, expected_states)
 
 
@@ -170,7 +170,7 @@ def test_gradient_checkpointing_gives_the_same_gradients_with_dropout(sharing):
   dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
   config = dataclasses.replace(CONFIG, sharing=sharing, num_hidden_layers=3, **dropout)
   model = build_encoder(config, random_weights(config, 4, with_heads=()))
-  features = batch(config, 5)
+  features = random_batch(config, 5)
   plain = trace_gradients(model, features)
   gradients = plain.compute([3, 4])
   model.recompute_grad = True
@@ -202,7 +202,7 @@ def count_sums_of_three(model: Encoder, features: dict[str, np.ndarray]) -> int:
 def test_gradient_checkpointing_adds_the_gradients_of_shared_weights_one_after_the_other():
   config = dataclasses.replace(CONFIG, num_hidden_layers=3)
   model = build_encoder(config, random_weights(config, 4, with_heads=()))
-  features = batch(config, 5)
+  features = random_batch(config, 5)
   # Without gradient checkpointing, the gradients from all three layers are stored until their sum is computed.
   assert count_sums_of_three(model, features) == 16  # one sum for each of the 16 weights of a layer
   model.recompute_grad = True

@@ -21,7 +21,7 @@ from albert.models.heads import PretrainingModel
 from albert.optimizers.factory import make_optimizer
 from albert.weights.checkpoint_files import restore
 from albert.weights.checkpoints import CheckpointManager
-from tests.golden.make_tiny_albert import batch, random_weights
+from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import assign_weights, build_pretraining_model
 from tests.reference.albert import Reference
 from tests.thorough import thorough_except
@@ -96,7 +96,7 @@ def test_every_variable_has_one_name(config: ModelConfig) -> None:
 
 @TWO_MODELS_BY_MAKE_TEST
 def test_losses_equal_the_numpy_reference_and_a_training_step_lowers_them(config: ModelConfig) -> None:
-  initial_weights, features = random_weights(config, 5), batch(config, 3)
+  initial_weights, features = random_weights(config, 5), random_batch(config, 3)
   model = build_pretraining_model(config, initial_weights)
   tensors = {name: tf.constant(value) for name, value in features.items()}
   losses = compute_losses(model, tensors)

@@ -13,7 +13,7 @@ from albert.config.run import PretrainingConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.models.heads import LinearHead
 from albert.tasks.pretraining import PretrainingTask
-from tests.golden.make_tiny_albert import batch, random_weights
+from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import build_pretraining_model
 from tests.reference.albert import Reference
 
@@ -37,7 +37,7 @@ VARIANTS = [
 @pytest.mark.parametrize("changes", VARIANTS)
 def test_log_probabilities_losses_and_gradients_equal_the_reference(changes):
   config = dataclasses.replace(CONFIG, **changes)
-  weights, features = random_weights(config, 1), batch(config, 2)
+  weights, features = random_weights(config, 1), random_batch(config, 2)
   expected = Reference(config, weights).pretrain(features)
   model = build_pretraining_model(config, weights)
   task = PretrainingTask(config, PretrainingConfig())
@@ -61,7 +61,7 @@ def test_log_probabilities_losses_and_gradients_equal_the_reference(changes):
 
 def test_the_gradients_of_the_reference_equal_central_differences():
   config = dataclasses.replace(CONFIG, num_hidden_groups=2, inner_group_num=2)
-  weights, features = random_weights(config, 1), batch(config, 2)
+  weights, features = random_weights(config, 1), random_batch(config, 2)
 
   def total_loss(name: str, change: np.ndarray) -> float:
     """Computes the loss after a change of one weight."""

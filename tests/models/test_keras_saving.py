@@ -55,7 +55,7 @@ def assert_equal_outputs(actual: Any, expected: Any) -> None:
       np.testing.assert_array_equal(actual_array, expected_array)
 
 
-def inputs_of(model_class: type[EncoderModel]) -> dict[str, np.ndarray]:
+def make_inputs(model_class: type[EncoderModel]) -> dict[str, np.ndarray]:
   """Makes the inputs of a model of the class."""
   if model_class is MultipleChoiceModel:
     return token_features(B, K, S) | {"option_mask": np.ones([B, K], np.float32)}
@@ -85,7 +85,7 @@ def inputs_of(model_class: type[EncoderModel]) -> dict[str, np.ndarray]:
 def test_every_task_model_is_saved_and_loaded(
   tmp_path: Path, model_class: type[EncoderModel], arguments: tuple[int, ...]
 ):
-  model, inputs = model_class(CONFIG, *arguments), inputs_of(model_class)
+  model, inputs = model_class(CONFIG, *arguments), make_inputs(model_class)
   names_before_call = set(model.named_weights())
   assert model.built
   randomize(model)

@@ -13,7 +13,7 @@ from albert.config.model import ModelConfig
 from albert.models import layers
 from albert.models.activations import ACTIVATIONS
 from albert.models.attention import FeedForward, SelfAttention, attention_bias
-from tests.golden.make_tiny_albert import batch, random_weights
+from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import build_encoder
 from tests.reference.albert import ACTIVATIONS as REFERENCE_ACTIVATIONS
 from tests.reference.albert import Reference
@@ -135,21 +135,23 @@ def test_dropout_is_where_the_original_has_it_and_every_dropout_draws_its_own_ma
   monkeypatch, hidden, attention, dropouts_per_block
 ):
   calls = record_dropouts(monkeypatch)
-  config, features = make_config(hidden, attention), batch(make_config(), 5)
+  config, features = make_config(hidden, attention), random_batch(make_config(), 5)
   model = build_encoder(config)
   calls.clear()  # the calls while the model was built
   model(features, training=True, seed=SEED)
   assert len(calls) == config.num_hidden_layers * dropouts_per_block + (1 if hidden else 0)
   assert len({call.mask_seed for call in calls}) == len(calls)
   batch_size, length = features["input_ids"].shape
-  embeddings = [(batch_size, length, 6)] if hidden else []
-  attention_probs = [(batch_size, 5, length, length)] if attention else []
-  halves_of_block = [(batch_size, length, 20)] * 2 if hidden else []  # the outputs of attention and feed-forward
-  assert [call.shape for call in calls] == embeddings + (attention_probs + halves_of_block) * 3
+  embeddings = [(batch_size, length, config.embedding_size)] if hidden else []
+  attention_probs = [(batch_size, config.num_attention_heads, length, length)] if attention else []
+  # The outputs of the attention and of the feed-forward network.
+  halves_of_block = [(batch_size, length, config.hidden_size)] * 2 if hidden else []
+  blocks = (attention_probs + halves_of_block) * config.num_hidden_layers
+  assert [call.shape for call in calls] == embeddings + blocks
 
 
 def test_a_models_dropout_is_a_function_of_its_seed():
-  features, model = batch(make_config(), 5), build_encoder(make_config(0.2, 0.2))
+  features, model = random_batch(make_config(), 5), build_encoder(make_config(0.2, 0.2))
 
   def states(seed: tf.Tensor | None, training: bool | None = True) -> np.ndarray:
     return model(features, training=training, seed=seed).sequence_output.numpy()

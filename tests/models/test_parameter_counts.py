@@ -41,13 +41,15 @@ def test_encoder_and_pooler_have_the_papers_number_of_parameters(name, expected)
 def closed_form(config: ModelConfig) -> int:
   """Computes the number of parameters of the encoder, the pooler and the heads from the sizes of the model."""
   v, e, h, f = config.vocab_size, config.embedding_size, config.hidden_size, config.intermediate_size
+  # A dense layer from x to y has x * y + y parameters, and a LayerNorm of x has 2 * x.
   embeddings = (v + config.max_position_embeddings + config.type_vocab_size) * e + 2 * e
   projection = 0 if e == h else e * h + h
   attention = (4 * (h * h + h) + 2 * h) * config.num_attention_groups * config.inner_group_num
   feed_forward = (h * f + f + f * h + h + 2 * h) * config.num_ffn_groups * config.inner_group_num
   pooler = h * h + h
-  heads = (h * e + e + 2 * e + v) + (2 * h + 2)
-  return embeddings + projection + attention + feed_forward + pooler + heads
+  masked_lm_head = h * e + e + 2 * e + v  # the output matrix is that of the embeddings; v is its bias
+  sentence_head = 2 * h + 2
+  return embeddings + projection + attention + feed_forward + pooler + masked_lm_head + sentence_head
 
 
 # These models share no weights. So each layer has its own variables, which take long to make.

@@ -20,7 +20,7 @@ from albert.optimizers.factory import make_optimizer
 from albert.tasks.pretraining import PretrainingTask
 from albert.training.global_state import dtype_policy
 from tests.models.build_models import build_pretraining_model
-from tests.parity.bfloat16 import CONFIG, make_batch, rows
+from tests.parity.bfloat16 import CONFIG, make_batch, precision_rows
 from tests.parity.rows import assert_ok
 
 SEED = tf.constant([1, 2])
@@ -154,4 +154,4 @@ def test_all_tokens_of_a_sequence_have_different_logits_in_bfloat16(bfloat16):
 @pytest.mark.thorough
 @pytest.mark.parametrize("optimizer_name", ["lamb", "adamw"])
 def test_fifty_steps_stay_near_those_of_float32(optimizer_name):
-  assert_ok(rows(optimizer_name))
+  assert_ok(precision_rows(optimizer_name))

@@ -170,10 +170,10 @@ def test_beams_beyond_the_number_of_tokens_have_a_probability_of_zero() -> None:
   assert beams.end_positions.shape == (B, 14, 12)
   shortest_window = 2
   allowed_positions = np.flatnonzero(mask[shortest_window].numpy() == 0)
-  count = len(allowed_positions)
-  assert sorted(beams.start_positions[shortest_window, :count].numpy()) == allowed_positions.tolist()
-  assert np.all(beams.start_log_probs[shortest_window, count:].numpy() < -1e29)
-  assert np.all(beams.end_log_probs[shortest_window, :count, count:].numpy() < -1e29)
+  num_allowed = len(allowed_positions)
+  assert sorted(beams.start_positions[shortest_window, :num_allowed].numpy()) == allowed_positions.tolist()
+  assert np.all(beams.start_log_probs[shortest_window, num_allowed:].numpy() < -1e29)
+  assert np.all(beams.end_log_probs[shortest_window, :num_allowed, num_allowed:].numpy() < -1e29)
   assert int(tf.reduce_max(beams.end_positions)) == S - 1
 
 
@@ -219,7 +219,7 @@ def build(model: keras.Model) -> keras.Model:
 @pytest.mark.parametrize(("model_class", "head"), [(SquadV1Model, "squad"), (SquadV2Model, "squad_v2")])
 def test_names_and_shapes_are_the_originals(model_class: type[keras.Model], head: str) -> None:
   weights = build(model_class(CONFIG)).named_weights()
-  num_classes = 2  # the table has None for it
+  num_classes = 2  # heads() gives None for this size
   head_shapes = {
     name: tuple(num_classes if size is None else size for size in shape)
     for name, shape in heads(CONFIG)[head].shapes.items()
@@ -254,6 +254,7 @@ def test_every_weight_that_affects_the_loss_has_a_gradient(precision: str, reque
   def gradients() -> list[tf.Tensor]:
     with tf.GradientTape() as tape:
       output = model(to_tensors(make_batch()), start_positions=tf.constant([4, 5, 4]), training=True, seed=SEED)
+      # Token 4 is the first one of the paragraph.
       losses = tf.nn.log_softmax(output.start_logits)[:, 4] + tf.nn.log_softmax(output.end_logits)[:, 4]
       loss = tf.reduce_sum(losses) + tf.reduce_sum(output.null_logits)
     return tape.gradient(loss, list(variables.values()))

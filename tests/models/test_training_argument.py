@@ -57,7 +57,10 @@ def test_encoder_applies_dropout_in_training_only():
 
 @pytest.mark.parametrize("recompute_grad", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_without_a_seed_the_backward_pass_has_the_masks_of_the_forward_pass(recompute_grad):
-  """Compares the gradient with a central difference. Set_seed makes all forward passes draw the same masks."""
+  """Compares the gradient with a central difference.
+
+  All passes draw the same masks, because tf.random.set_seed is called before each of them.
+  """
   encoder, inputs = Encoder(CONFIG), token_features(B, S)
   encoder(inputs)
   encoder.recompute_grad = recompute_grad

@@ -150,7 +150,7 @@ CONFIG = ModelConfig(
 
 @pytest.mark.parametrize("sharing", ["all", "none"])
 @pytest.mark.parametrize("optimizer_class", [LAMB, AdamW])
-def test_the_names_of_variables_are_excluded_as_the_names_in_the_originals_checkpoints_are(optimizer_class, sharing):
+def test_the_same_weights_are_excluded_as_by_the_names_in_the_originals_checkpoints(optimizer_class, sharing):
   """The optimizer excludes weights by variable.name. The original's patterns are for the names in its checkpoints."""
   model = build_pretraining_model(dataclasses.replace(CONFIG, sharing=sharing))
   optimizer = optimizer_class()

@@ -23,6 +23,7 @@ def test_warm_up_is_linear_and_decay_is_polynomial(warmup, total, end, power):
 def test_the_papers_schedule():
   schedule = make_schedule(OptimizerConfig(learning_rate=0.00176, num_warmup_steps=3125), 125_000, 4096)
   rates = [float(schedule(tf.constant(step))) for step in (0, 1, 3124, 3125, 62_500, 125_000)]
+  # 3125 is 1/40 of the steps.
   expected = [0, 0.00176 / 3125, 0.00176 * 3124 / 3125, 0.00176 * (1 - 1 / 40), 0.00088, 0]
   np.testing.assert_allclose(rates, expected, rtol=1e-5, atol=1e-12)
 

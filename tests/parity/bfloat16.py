@@ -15,7 +15,7 @@ from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import WarmupPolynomialDecay
 from albert.tasks.pretraining import PretrainingTask
 from albert.training.global_state import dtype_policy
-from tests.golden.make_tiny_albert import batch, random_weights
+from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import build_pretraining_model
 from tests.parity.rows import Row
 
@@ -43,7 +43,7 @@ TRAINING_TOLERANCE = 0.05
 
 def make_batch(seed: int) -> dict[str, tf.Tensor]:
   """Makes a batch of three examples."""
-  tensors = {name: tf.constant(values) for name, values in batch(CONFIG, seed).items()}
+  tensors = {name: tf.constant(values) for name, values in random_batch(CONFIG, seed).items()}
   return tensors | {EXAMPLE_WEIGHT: tf.ones([3])}
 
 
@@ -74,7 +74,7 @@ def _train(optimizer_name: str) -> np.ndarray:
   return np.array([float(step(make_batch(index % 5))) for index in range(STEPS)])
 
 
-def rows(optimizer_name: str) -> Iterator[Row]:
+def precision_rows(optimizer_name: str) -> Iterator[Row]:
   """Compares the losses of training in bfloat16 with those in float32.
 
   The first row compares the losses of the first step. The second row has the largest difference of the losses of a

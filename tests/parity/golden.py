@@ -15,6 +15,13 @@ from albert.weights.files import open_weights
 from tests.golden import make_tiny_albert
 
 
+class RecordedTraining(NamedTuple):
+  """The loss before each of eight training steps, and the weights after the last step."""
+
+  losses: np.ndarray
+  final_weights: dict[str, np.ndarray]
+
+
 class Golden(NamedTuple):
   """Recorded numbers of a model on one batch.
 
@@ -26,7 +33,7 @@ class Golden(NamedTuple):
     masked_lm_log_probs, sentence_log_probs: log-probabilities [B, P, V] and [B, 2].
     losses: the losses of masked LM and sentence order.
     schedule: the learning rates of the training below.
-    training: optimizer -> (the loss before each of eight steps, the final weights).
+    training: optimizer -> recorded training with this optimizer.
   """
 
   config: ModelConfig
@@ -39,7 +46,7 @@ class Golden(NamedTuple):
   sentence_log_probs: np.ndarray
   losses: tuple[float, float]
   schedule: WarmupPolynomialDecay
-  training: dict[str, tuple[np.ndarray, dict[str, np.ndarray]]]
+  training: dict[str, RecordedTraining]
 
 
 def _select(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
@@ -47,7 +54,7 @@ def _select(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]
   return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
-def read_own() -> Golden:
+def read_shipped() -> Golden:
   """Reads tests/golden/tiny_albert.npz, which the NumPy reference has made."""
   with np.load(make_tiny_albert.PATH) as file:
     arrays = dict(file)
@@ -62,8 +69,11 @@ def read_own() -> Golden:
     outputs["masked_lm_log_probs"],
     outputs["sentence_log_probs"],
     (float(outputs["losses"][0]), float(outputs["losses"][1])),
-    WarmupPolynomialDecay(2e-3, 3, 20),
-    {name: (arrays[f"{name}/losses"], _select(arrays, f"{name}/weights/")) for name in ("lamb", "adamw")},
+    WarmupPolynomialDecay(peak=2e-3, warmup_steps=3, total_steps=20),
+    {
+      name: RecordedTraining(arrays[f"{name}/losses"], _select(arrays, f"{name}/weights/"))
+      for name in ("lamb", "adamw")
+    },
   )
 
 
@@ -85,7 +95,7 @@ def read_original(directory: Path) -> Golden:
   training = {}
   for optimizer in ("lamb", "adamw"):
     with np.load(directory / f"train_{optimizer}.npz") as file:
-      training[optimizer] = (file["losses"], _select(dict(file), "var:"))
+      training[optimizer] = RecordedTraining(file["losses"], _select(dict(file), "var:"))
   batch_size, num_predictions = batch["masked_lm_ids"].shape
   return Golden(
     config,
@@ -97,7 +107,7 @@ def read_original(directory: Path) -> Golden:
     outputs["masked_lm_log_probs"].reshape(batch_size, num_predictions, config.vocab_size),
     outputs["sop_log_probs"],
     (float(outputs["masked_lm_loss"]), float(outputs["sop_loss"])),
-    WarmupPolynomialDecay(2e-3, 4, 20),
+    WarmupPolynomialDecay(peak=2e-3, warmup_steps=4, total_steps=20),
     training,
   )
 

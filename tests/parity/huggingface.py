@@ -132,7 +132,8 @@ def export(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray],
 
 def transformers_version() -> str:
   """Returns the name and version of transformers, for the second column of the table."""
-  return f"transformers {import_libraries()[1].__version__}"
+  _, transformers = import_libraries()
+  return f"transformers {transformers.__version__}"
 
 
 def pretraining_model_rows(directory: Path, name: str) -> Iterator[Row]:

@@ -16,7 +16,7 @@ from tests.models.build_models import build_pretraining_model
 from tests.parity.golden import Golden, as_batch
 from tests.parity.rows import Row, largest_difference, relative_distance
 
-LOSSES = ("masked_lm_loss", "sentence_order_loss")
+LOSS_NAMES = ("masked_lm_loss", "sentence_order_loss")
 OUTPUT_TOLERANCE = 1e-5
 TRAINING_TOLERANCE = 1e-4
 
@@ -41,7 +41,7 @@ def output_rows(recorded: Golden, compared_with: str) -> Iterator[Row]:
 
 def training_rows(recorded: Golden, optimizer: str, compared_with: str) -> Iterator[Row]:
   """Compares the loss before each of eight training steps on the batch, and the weights after the last step."""
-  losses, weights = recorded.training[optimizer]
+  losses, final_weights = recorded.training[optimizer]
   strategy = tf.distribute.OneDeviceStrategy("CPU:0")
   with strategy.scope():
     model = build_pretraining_model(recorded.config, recorded.weights)
@@ -56,9 +56,9 @@ def training_rows(recorded: Golden, optimizer: str, compared_with: str) -> Itera
   for _ in losses:
     trainer.train_steps(batches, tf.constant(1))
     metrics = trainer.accumulator.result_and_reset()
-    step_losses.append([metrics[name] for name in LOSSES])
+    step_losses.append([metrics[name] for name in LOSS_NAMES])
   if optimizer == "lamb":  # the first losses do not depend on the optimizer, so they are compared once
-    for name, loss, expected in zip(LOSSES, step_losses[0], recorded.losses, strict=True):
+    for name, loss, expected in zip(LOSS_NAMES, step_losses[0], recorded.losses, strict=True):
       yield Row(name.replace("_", " "), compared_with, largest_difference(loss, expected), OUTPUT_TOLERANCE)
   title = {"lamb": "LAMB", "adamw": "AdamW"}[optimizer]
   totals = np.sum(step_losses, axis=1)
@@ -69,10 +69,10 @@ def training_rows(recorded: Golden, optimizer: str, compared_with: str) -> Itera
     TRAINING_TOLERANCE,
   )
   variables = model.named_weights()
-  assert variables.keys() == weights.keys()
+  assert variables.keys() == final_weights.keys()
   yield Row(
     f"{len(losses)} steps of {title}: final weights, relative (L2, worst variable)",
     compared_with,
-    max(relative_distance(variable.numpy(), weights[name]) for name, variable in variables.items()),
+    max(relative_distance(variable.numpy(), final_weights[name]) for name, variable in variables.items()),
     TRAINING_TOLERANCE,
   )

@@ -14,7 +14,7 @@ from tests.golden.make_tiny_albert import random_weights
 from tests.parity.rows import Row
 
 
-def rows(directory: Path, checkpoint: str = "") -> Iterator[Row]:
+def round_trip_rows(directory: Path, checkpoint: str = "") -> Iterator[Row]:
   """Converts TF1 -> ours -> Hugging Face -> ours -> TF1, and compares the bytes at both ends.
 
   Args:

@@ -24,7 +24,7 @@ Weights = Mapping[str, Array]
 Backward = Callable[[Array], Array]
 
 EPSILON = 1e-12
-SEGMENTS = "bert/embeddings/token_type_embeddings"
+SEGMENT_TABLE = "bert/embeddings/token_type_embeddings"
 
 
 class Outputs(NamedTuple):
@@ -100,14 +100,15 @@ class Reference:
   Attributes:
     config, weights: as given.
     grads: the gradients of the last backward pass by name.
-    row_squares: see Pretraining.
+    embedding_row_squares: the sum of the squares of the last gradient with respect to the sum of the three embeddings.
+      As long as the rows of equal tokens are not added up, it is the same for the gradient of each embedding table.
   """
 
   def __init__(self, config: ModelConfig, weights: Weights):
     self.config = config
     self.weights = {name: np.asarray(value, np.float64) for name, value in weights.items()}
     self.grads: dict[str, Array] = defaultdict(float)  # type: ignore[arg-type]
-    self.row_squares = 0.0
+    self.embedding_row_squares = 0.0
 
   def dense(self, x: Array, name: str) -> tuple[Array, Backward]:
     """x [..., in] @ kernel [in, out] + bias."""
@@ -194,7 +195,7 @@ class Reference:
 
     def backward(d: Array) -> Array:
       d_sum = norm_back(d)
-      self.row_squares = float((d_sum**2).sum())
+      self.embedding_row_squares = float((d_sum**2).sum())
       self._add_rows(f"{prefix}/word_embeddings", ids, d_sum)
       self._add_rows(f"{prefix}/token_type_embeddings", segments, d_sum)
       self._add_rows(f"{prefix}/position_embeddings", np.broadcast_to(np.arange(ids.shape[1]), ids.shape), d_sum)
@@ -211,6 +212,7 @@ class Reference:
   def _block_prefixes(self, layer: int) -> list[tuple[str, str]]:
     """Prefixes of the attention and feed-forward weights of each block of a layer."""
     config = self.config
+    # 1e-9 makes up for the rounding of the division.
     group_of_layer = math.floor(layer * config.num_hidden_groups / config.num_hidden_layers + 1e-9)
     attention_group = group_of_layer if config.sharing in ("all", "attention") else layer
     ffn_group = group_of_layer if config.sharing in ("all", "ffn") else layer
@@ -285,18 +287,19 @@ class Reference:
     sequence = outputs.hidden_states[-1]
     rows = np.arange(len(sequence))[:, None]
     positions, labels = batch["masked_lm_positions"], batch["masked_lm_ids"]
-    logits, lm_back = self.masked_lm_logits(sequence[rows, positions])
-    lm_loss, lm_log_probs, d_logits = cross_entropy(logits, labels, batch["masked_lm_weights"])
+    lm_logits, lm_back = self.masked_lm_logits(sequence[rows, positions])
+    lm_loss, lm_log_probs, d_lm_logits = cross_entropy(lm_logits, labels, batch["masked_lm_weights"])
     d_sequence = np.zeros_like(sequence)
-    np.add.at(d_sequence, (rows, positions), lm_back(d_logits))
+    np.add.at(d_sequence, (rows, positions), lm_back(d_lm_logits))
     sentence_logits, sentence_back = self.linear_head(outputs.pooled_output, "cls/seq_relationship/")
-    labels = np.asarray(batch["next_sentence_labels"]).reshape(-1)
-    loss, log_probs, d_logits = cross_entropy(sentence_logits, labels, np.ones(len(labels)))
-    encoder_back(d_sequence, sentence_back(d_logits))
+    order_labels = np.asarray(batch["next_sentence_labels"]).reshape(-1)
+    weights = np.ones(len(order_labels))
+    sentence_loss, sentence_log_probs, d_sentence_logits = cross_entropy(sentence_logits, order_labels, weights)
+    encoder_back(d_sequence, sentence_back(d_sentence_logits))
     gradients = {name: self.grads[name] for name in self.weights}
     # The masked-LM head uses the word table, too, so the table's gradient is dense and not in rows.
-    row_squares = {SEGMENTS: self.row_squares}
-    return Pretraining(lm_log_probs, log_probs, lm_loss, loss, outputs, gradients, row_squares)
+    row_squares = {SEGMENT_TABLE: self.embedding_row_squares}
+    return Pretraining(lm_log_probs, sentence_log_probs, lm_loss, sentence_loss, outputs, gradients, row_squares)
 
 
 def cross_entropy(logits: Array, labels: Array, weights: Array) -> tuple[float, Array, Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -16,7 +17,15 @@ from tests.report.run_files import make_run, make_seeds
 
 pytestmark = pytest.mark.skipif(bool(browser.missing_program()), reason=browser.missing_program())
 
-PHONE, DESKTOP = (360, 740), (1400, 900)
+
+class WindowSize(NamedTuple):
+  """The size of a window in pixels."""
+
+  width: int
+  height: int
+
+
+PHONE, DESKTOP = WindowSize(360, 740), WindowSize(1400, 900)
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +48,14 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.mark.parametrize(("size", "num_columns"), [(PHONE, 1), (DESKTOP, 3)], ids=["phone", "desktop"])
 def test_the_page_fits_the_window_and_loads_no_other_file(
-  window: Browser, page: Path, size: tuple[int, int], num_columns: int
+  window: Browser, page: Path, size: WindowSize, num_columns: int
 ):
   window.messages()
   window.requested_addresses(page)
-  window.show(page, width=size[0], height=size[1])
+  window.show(page, width=size.width, height=size.height)
   for element in ("document.documentElement", "document.body"):
-    assert window.run(f"return {element}.scrollWidth") <= size[0]
-  assert window.run("return window.innerWidth") == size[0]
+    assert window.run(f"return {element}.scrollWidth") <= size.width
+  assert window.run("return window.innerWidth") == size.width
   elements_outside = (
     "return [...document.querySelectorAll('body *')].filter((e) => !e.closest('.scroll, .tip, script') &&"
     " e.getBoundingClientRect().right > innerWidth + 0.5).map((e) => e.outerHTML.slice(0, 80))"
@@ -72,7 +81,7 @@ def test_the_page_fits_the_window_and_loads_no_other_file(
 def test_text_and_curves_have_enough_contrast_in_the_light_and_in_the_dark_scheme(window: Browser, page: Path):
   page_luminance = {}
   for scheme in ("light", "dark"):
-    window.show(page, width=PHONE[0], height=PHONE[1], scheme=scheme)
+    window.show(page, width=PHONE.width, height=PHONE.height, scheme=scheme)
     background = _luminance(window, "body", "backgroundColor")
     assert _contrast(background, _luminance(window, "body", "color")) > 7
     panel, curve = _luminance(window, "figure", "backgroundColor"), _luminance(window, "polyline", "stroke")
@@ -99,7 +108,7 @@ def _contrast(luminance: float, other_luminance: float) -> float:
 
 
 def test_the_pointer_shows_values_and_buttons_hide_runs(window: Browser, page: Path):
-  window.show(page, width=DESKTOP[0], height=DESKTOP[1])
+  window.show(page, width=DESKTOP.width, height=DESKTOP.height)
   window.run("document.querySelector('.charts').scrollIntoView({block: 'center'})")
   x, y, width, height = window.run(
     "const b = document.querySelector('svg').getBoundingClientRect(); return [b.x, b.y, b.width, b.height]"

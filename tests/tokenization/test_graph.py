@@ -34,7 +34,7 @@ ALLOWED_OPS = frozenset({
 })  # fmt: skip
 
 
-def differences(
+def find_differences(
   model_file: str, texts: list[str], do_lower_case: bool = True, *, convert_quotes: bool = False
 ) -> list[tuple[str, object, object]]:
   """Returns (text, result in Python, result in the graph) for each text whose normalized text or ids differ."""
@@ -60,7 +60,7 @@ def assert_equal_ids(
   model_file: str, texts: list[str], do_lower_case: bool = True, *, convert_quotes: bool = False
 ) -> None:
   """Asserts equal normalized texts and ids for every text."""
-  assert differences(model_file, texts, do_lower_case, convert_quotes=convert_quotes)[:3] == []
+  assert find_differences(model_file, texts, do_lower_case, convert_quotes=convert_quotes)[:3] == []
 
 
 def code_point_texts() -> list[str]:
@@ -70,6 +70,7 @@ def code_point_texts() -> list[str]:
   """
   # All but unassigned ones (planes 4 to 13, and most of 3 and 14) and private ones (planes 15 and 16).
   code_points = (*range(0xD800), *range(0xE000, 0x31400), *range(0xE0000, 0xE0200))
+  # Without the 66 noncharacters of Unicode, such as U+FFFE.
   characters = [chr(c) for c in code_points if c & 0xFFFE != 0xFFFE and not 0xFDD0 <= c <= 0xFDEF]
   contexts = [f"A{c}Σ {c}19{c}9,{c} Σ{c}b" for c in characters]
   return ["".join(contexts[i : i + 8]) for i in range(0, len(contexts), 8)] + characters[:0x10000:3]
@@ -241,4 +242,5 @@ def test_runs_of_unknown_characters_are_shortened(spm_model: str) -> None:
   graph = GraphTokenizer(spm_model)
   texts = tf.constant(["東京" * (1 << 14) + " the", "", "東"])
   shortened, _ = graph._shorten_unknown_runs(graph._to_normalized_code_points(texts))
-  assert shortened.row_lengths().numpy().tolist() == [64 + len(" the"), 0, 1]
+  longest_run = 64
+  assert shortened.row_lengths().numpy().tolist() == [longest_run + len(" the"), 0, 1]

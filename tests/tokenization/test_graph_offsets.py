@@ -18,7 +18,7 @@ from albert.tokenization.graph_offsets import OffsetGraphTokenizer
 from albert.tokenization.offsets import OffsetTokenizer
 from tests.conftest import SaveModel, english_like_documents
 from tests.tokenization.reference import TEXTS, random_texts
-from tests.tokenization.test_offsets import CHARACTERS, UNUSUAL, WORDS
+from tests.tokenization.test_offsets import CHARACTERS, UNUSUAL_STRINGS, WORDS
 
 HAND_MADE = (
   "The\u00a0 \tcat ", "in 1999, 1999", "a1999,b",
@@ -30,7 +30,7 @@ HAND_MADE = (
 EMPTY_WORDS = (" \u0301 ", "a \u0301 b", "x ▁", "a ▁ b", "▁")
 
 
-def differences(model: str, texts: list[str], *, convert_quotes: bool = False) -> list[tuple[str, object, object]]:
+def find_differences(model: str, texts: list[str], *, convert_quotes: bool = False) -> list[tuple[str, object, object]]:
   """Returns (text, result in Python, result in the graph) for each text whose ids or offsets differ."""
   python = OffsetTokenizer(model, convert_quotes=convert_quotes)
   graph = OffsetGraphTokenizer(model, convert_quotes=convert_quotes)
@@ -52,9 +52,9 @@ def differences(model: str, texts: list[str], *, convert_quotes: bool = False) -
 
 
 def unusual_texts(count: int, without: str = "") -> list[str]:
-  """Returns random concatenations of the strings of UNUSUAL except `without`."""
+  """Returns random concatenations of the strings of UNUSUAL_STRINGS except `without`."""
   rng = random.Random(0)
-  strings = [string for string in UNUSUAL if string not in ("\ud800", without)]  # UTF-8 has no lone surrogates
+  strings = [string for string in UNUSUAL_STRINGS if string not in ("\ud800", without)]  # UTF-8 has no lone surrogates
   return ["".join(rng.choices(strings, k=rng.randrange(12))) for _ in range(count)]
 
 
@@ -63,20 +63,22 @@ def unusual_texts(count: int, without: str = "") -> list[str]:
 def test_ids_and_offsets_are_equal_for_a_hand_made_model(save_model: SaveModel, convert_quotes: bool) -> None:
   # This model, unlike trained ones, keeps several ▁ in a row. A graph never sees them, since it tokenizes word by word.
   texts = [*HAND_MADE, *unusual_texts(300, without="▁")]
-  assert differences(save_model(WORDS + CHARACTERS), texts, convert_quotes=convert_quotes) == []
+  assert find_differences(save_model(WORDS + CHARACTERS), texts, convert_quotes=convert_quotes) == []
 
 
 def test_ids_and_offsets_are_equal_for_a_trained_model(spm_model: str) -> None:
   documents = [" ".join(document) for document in english_like_documents(40, seed=5)]
   texts = [*HAND_MADE, *EMPTY_WORDS, *TEXTS, *documents, *random_texts(1000, seed=3), *unusual_texts(300)]
-  assert differences(spm_model, texts) == []
+  assert find_differences(spm_model, texts) == []
 
 
 @pytest.mark.thorough
 @pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR is not set")
 def test_ids_and_offsets_are_equal_for_the_original_vocabulary() -> None:
   model = str(Path(os.environ["ALBERT_DATA_DIR"], "vocab", "30k-clean.model"))
-  assert differences(model, [*HAND_MADE, *EMPTY_WORDS, *TEXTS, *random_texts(2000, seed=4), *unusual_texts(1000)]) == []
+  assert (
+    find_differences(model, [*HAND_MADE, *EMPTY_WORDS, *TEXTS, *random_texts(2000, seed=4), *unusual_texts(1000)]) == []
+  )
 
 
 def test_an_empty_batch_has_no_tokens(spm_model: str) -> None:
@@ -107,4 +109,4 @@ def test_a_run_of_unknown_characters_of_any_length_is_one_unknown_token(spm_mode
     return rng.choice(unknown) * rng.choice((1, 40, 63, 64, 65, 200)) + rng.choice(("", " ", "a", "1,", " the "))
 
   texts = ["".join(random_run() for _ in range(rng.randrange(1, 7))) for _ in range(60)]
-  assert differences(spm_model, [*texts, "東京" * (1 << 14) + " the river", "", "the " + "x" * (1 << 14)]) == []
+  assert find_differences(spm_model, [*texts, "東京" * (1 << 14) + " the river", "", "the " + "x" * (1 << 14)]) == []

@@ -76,13 +76,13 @@ def test_ranges_are_right_in_a_text_that_is_encoded_in_parts(spm_model: str, cor
   assert len(text) > tokenizer._max_part_chars
   tokens = tokenizer.encode_with_offsets(text)
   assert tokens.ids.tolist() == tokenizer.encode(text)
-  check_ranges(tokenizer, text, tokens)
+  assert_ranges_are_right(tokenizer, text, tokens)
 
 
 class ReferenceRanges:
   """Computes the ranges of tokens slowly, one character at a time.
 
-  "Position" means the index of a character in the text, unless said otherwise.
+  A position is the index of a character in the text. Offsets in the normalized text have the suffix _in_normalized.
 
   Args:
     tokenizer: the tokenizer.
@@ -93,10 +93,11 @@ class ReferenceRanges:
     self._processor = tokenizer._processor
     self._normalized = tokenizer.normalize(text)
     self._words = [match.span() for match in re.finditer(r"\S+", text)]
-    self._word_at = {position: word for word in self._words for position in range(*word)}
-    # Each character of the text as SentencePiece writes it; "" if it is dropped.
-    self._written = {i: self._processor.normalize(f"a{decompose(ord(text[i]))}a")[2:-1] for i in self._word_at}
-    # The position that each normalized character comes from; -1 for the space between two words.
+    self._word_of_position = {position: word for word in self._words for position in range(*word)}
+    # Each character of the text as SentencePiece writes it; "" if it is dropped. It is written between two `a`, and the
+    # result is cut, because SentencePiece puts "▁" before a text and drops spaces at its ends.
+    self._written = {i: self._processor.normalize(f"a{decompose(ord(text[i]))}a")[2:-1] for i in self._word_of_position}
+    # For each normalized character, the position that it comes from; -1 for the space between two words.
     self._origins: list[int] = []
     for number, (begin, end) in enumerate(self._words):
       if number > 0:
@@ -105,7 +106,10 @@ class ReferenceRanges:
         self._origins += [position] * len(decompose(ord(text[position])))
 
   def ranges(self) -> list[tuple[int, int]]:
-    """Returns the range of each token. A token without text has the empty range between its neighbors."""
+    """Returns the range of each token.
+
+    A token without text has the start of the next token with text, and the end of the one before it. So it is empty.
+    """
     pieces = self._processor.encode(self._normalized, out_type="proto").pieces
     ranges = [self._range_of_piece(piece) for piece in pieces]
     filled = []
@@ -119,17 +123,23 @@ class ReferenceRanges:
     """Returns the range of a piece; None if it stands for no text."""
     if not piece.surface.strip() or piece.piece == WORD_START:
       return None
-    encoded = self._normalized.encode()  # the piece's range is in bytes
-    begin, end = len(encoded[: piece.begin].decode()), len(encoded[: piece.end].decode())
-    positions = [position for position in self._origins[begin:end] if position >= 0 and self._has_text(position)]
+    encoded = self._normalized.encode()  # piece.begin and piece.end count its bytes
+    begin_in_normalized = len(encoded[: piece.begin].decode())
+    end_in_normalized = len(encoded[: piece.end].decode())
+    origins = self._origins[begin_in_normalized:end_in_normalized]
+    positions = [position for position in origins if position >= 0 and self._has_text(position)]
     return self._extended_range(positions[0], positions[-1]) if positions else None
 
   def _has_text(self, position: int) -> bool:
     return self._written[position].strip(WORD_START) != ""
 
   def _extended_range(self, first: int, last: int) -> tuple[int, int]:
-    """Returns the range of a piece with the dropped characters after it and those at the begin and end of its word."""
-    begin, end = self._word_at[first]
+    """Extends the range of a piece by dropped characters: those after it, and those at the edges of its word.
+
+    Args:
+      first, last: the positions of the first and the last character of the piece that have text.
+    """
+    begin, end = self._word_of_position[first]
     positions_with_text = [position for position in range(begin, end) if self._has_text(position)]
     start = begin if first == positions_with_text[0] else first
     if last == positions_with_text[-1]:
@@ -137,7 +147,7 @@ class ReferenceRanges:
     return start, next(position for position in range(last + 1, end) if self._written[position])
 
 
-def check_ranges(tokenizer: OffsetTokenizer, text: str, tokens: TokensWithOffsets) -> None:
+def assert_ranges_are_right(tokenizer: OffsetTokenizer, text: str, tokens: TokensWithOffsets) -> None:
   """Asserts that ranges never go back, have no whitespace at their ends, and contain the text of their pieces."""
   assert np.all(np.diff(tokens.starts) >= 0)
   assert np.all(np.diff(tokens.ends) >= 0)
@@ -155,27 +165,29 @@ def make_tokenizer(model: str, do_lower_case: bool, convert_quotes: bool = False
   return OffsetTokenizer(model, do_lower_case, convert_quotes=convert_quotes)
 
 
-UNUSUAL = ("the ", "cat", "1999,", "2,000,", "é", "e\u0301", "½", "ﬁ", "Σ", "한", "ß", "İ", "…", "``", "''", "東",
-           "\u00a0", "\u200b", "\u200d", "\x01", "\ufeff", "ﷺ", "\u00ad",
-           "\n", " ", "▁", "\u0301", "😀", "\ud800", "¨", "٣", "ｱﾞ")  # fmt: skip
-unusual = st.lists(st.sampled_from(UNUSUAL), max_size=12).map("".join)
+UNUSUAL_STRINGS = (
+  "the ", "cat", "1999,", "2,000,", "é", "e\u0301", "½", "ﬁ", "Σ", "한", "ß", "İ", "…", "``", "''", "東",
+  "\u00a0", "\u200b", "\u200d", "\x01", "\ufeff", "ﷺ", "\u00ad",
+  "\n", " ", "▁", "\u0301", "😀", "\ud800", "¨", "٣", "ｱﾞ",
+)  # fmt: skip
+unusual_texts = st.lists(st.sampled_from(UNUSUAL_STRINGS), max_size=12).map("".join)
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.one_of(st.text(max_size=30), unusual), st.booleans(), st.booleans())
+@given(st.one_of(st.text(max_size=30), unusual_texts), st.booleans(), st.booleans())
 def test_ranges_contain_the_text_of_their_pieces_in_any_text(
   spm_model: str, text: str, do_lower_case: bool, convert_quotes: bool
 ) -> None:
   tokenizer = make_tokenizer(spm_model, do_lower_case, convert_quotes)
   tokens = tokenizer.encode_with_offsets(text)
   assert tokens.ids.tolist() == tokenizer.encode(text)
-  check_ranges(tokenizer, text, tokens)
+  assert_ranges_are_right(tokenizer, text, tokens)
 
 
 @settings(
   max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(st.one_of(st.text(max_size=30), unusual))
+@given(st.one_of(st.text(max_size=30), unusual_texts))
 def test_ranges_equal_those_of_the_slow_computation(spm_model: str, text: str) -> None:
   text = text.replace(",", "")
   tokenizer = make_tokenizer(spm_model, True)
@@ -188,7 +200,8 @@ def test_ranges_equal_those_of_the_slow_computation(spm_model: str, text: str) -
 def test_every_normalized_character_has_an_origin_for_all_of_unicode() -> None:
   for first_code_point in [*range(0, 0x30000, 1024), *range(0xE0000, sys.maxunicode, 1024 * 64)]:
     text = "".join(f"a{chr(code_point)} " for code_point in range(first_code_point, first_code_point + 1024))
-    assert len(_origins(text, convert_quotes=False)[0]) == len(normalize_text(text))
+    starts, _ = _origins(text, convert_quotes=False)
+    assert len(starts) == len(normalize_text(text))
 
 
 def test_byte_pieces_are_refused(save_model: SaveModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,11 +226,11 @@ def test_ranges_contain_the_text_of_their_pieces_with_the_original_vocabulary() 
   model = str(Path(os.environ["ALBERT_DATA_DIR"], "vocab", "30k-clean.model"))
 
   @settings(max_examples=300, deadline=None)
-  @given(st.one_of(st.text(max_size=30), unusual), st.booleans())
+  @given(st.one_of(st.text(max_size=30), unusual_texts), st.booleans())
   def check(text: str, do_lower_case: bool) -> None:
     tokenizer = make_tokenizer(model, do_lower_case)
     tokens = tokenizer.encode_with_offsets(text)
     assert tokens.ids.tolist() == tokenizer.encode(text)
-    check_ranges(tokenizer, text, tokens)
+    assert_ranges_are_right(tokenizer, text, tokens)
 
   check()

@@ -14,7 +14,6 @@ import os
 import pickle
 import unicodedata
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +35,7 @@ from albert.tokenization.tokenizer import (
   Tokenizer,
   load_tokenizer,
 )
-from tests.conftest import SaveModel
+from tests.conftest import PieceType, SaveModel
 from tests.tokenization.reference import TEXTS, random_texts, reference_encode
 
 
@@ -159,7 +158,7 @@ def test_decode_takes_arrays_and_drops_control_symbols(tokenizer: Tokenizer) -> 
 
 def test_pieces_that_start_a_word_and_special_pieces_are_known(save_model: SaveModel) -> None:
   pieces = ["▁the", "ing", "'", "(", "'s", "9", "中", "か", "ก", "é", "▁", "€", "🙂"]
-  model_file = save_model([(piece, -1.0) for piece in [*pieces, "old"]], {"old": 5})
+  model_file = save_model([(piece, -1.0) for piece in [*pieces, "old"]], {"old": PieceType.UNUSED})
   tokenizer = Tokenizer(model_file)
   starts = dict(zip(tokenizer.pieces, tokenizer.word_starts.tolist(), strict=True))
   assert [piece for piece in pieces if not starts[piece]] == ["ing", "9", "é"]
@@ -171,10 +170,12 @@ def test_pieces_that_start_a_word_and_special_pieces_are_known(save_model: SaveM
 def test_byte_pieces_start_a_word_only_where_every_character_that_they_begin_does(save_model: SaveModel) -> None:
   byte_pieces = [f"<0x{byte:02X}>" for byte in range(256)]
   ordinary = ["<0x2", "▁the", "ing", "中"]
-  model_file = save_model([(piece, -1.0) for piece in [*byte_pieces, *ordinary]], dict.fromkeys(byte_pieces, 6))
+  model_file = save_model(
+    [(piece, -1.0) for piece in [*byte_pieces, *ordinary]], dict.fromkeys(byte_pieces, PieceType.BYTE)
+  )
   tokenizer = Tokenizer(model_file)
-  starts = tokenizer.word_starts[5:261]
-  assert tokenizer.word_starts[261:].tolist() == [True, True, False, True]
+  starts = tokenizer.word_starts[5 : 5 + 256]  # of the byte pieces, which follow the 5 special ones
+  assert tokenizer.word_starts[5 + 256 :].tolist() == [True, True, False, True]
   # The characters that normalization keeps, by the first byte of their UTF-8.
   characters: dict[int, list[str]] = {byte: [] for byte in range(256)}
   for character in map(chr, range(0xA000)):
@@ -227,10 +228,10 @@ def test_a_file_that_is_no_sentencepiece_model_is_refused(tmp_path: Path, conten
     Tokenizer(str(path))
 
 
-@pytest.mark.parametrize("kinds", [{"[CLS]": 4}, {"<pad>": 1}])
-def test_control_symbols_of_another_type_are_refused(save_model: SaveModel, kinds: dict[str, Any]) -> None:
+@pytest.mark.parametrize("types", [{"[CLS]": PieceType.USER_DEFINED}, {"<pad>": PieceType.NORMAL}])
+def test_control_symbols_of_another_type_are_refused(save_model: SaveModel, types: dict[str, PieceType]) -> None:
   with pytest.raises(UserError, match=r"not the control symbol.*train_vocab\.py"):
-    Tokenizer(save_model([("x", -1.0)], kinds))
+    Tokenizer(save_model([("x", -1.0)], types))
 
 
 def test_a_model_without_control_symbols_is_refused(tmp_path: Path, corpus_file: str) -> None:

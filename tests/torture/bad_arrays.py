@@ -22,7 +22,7 @@ PathFunction = Callable[[Path], Any]  # writes or damages the file at a path
 # ---- shards ----------------------------------------------------------------------------------------------
 
 
-def shards(workplace: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
+def shard_attempts(workplace: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
   """Trains on `number` shards with one bad example each, then on damaged files. All must be refused.
 
   The shards have no manifest, like those that the original's scripts write.
@@ -67,7 +67,8 @@ def _values_out_of_range(rng: random.Random) -> dict[str, list[float]]:
 def _bad_feature(rng: random.Random) -> tuple[str, Callable[[dict[str, Any]], None]]:
   """Returns a description, and a function that makes one feature of an example bad."""
   name = rng.choice(_FEATURES)
-  index = rng.randrange(3) if name != "next_sentence_labels" else 0  # which has only one value
+  # One of the first three values, which all features have except the label with its one value.
+  index = rng.randrange(3) if name != "next_sentence_labels" else 0
   value = rng.choice(_values_out_of_range(rng)[name])
   kind = rng.choice(["value", "value", "value", "missing", "length", "type", "text"])
   longer = rng.random() < 0.7  # for "length"
@@ -95,6 +96,7 @@ def _file_damages(rng: random.Random) -> Iterator[tuple[str, PathFunction]]:
   share = rng.random()
   yield (
     f"cut at {share:.3f}",
+    # At least 20 bytes are kept, and at least 20 are cut off.
     lambda path: path.write_bytes(path.read_bytes()[: 20 + int(share * (path.stat().st_size - 40))]),
   )
   yield "something behind it", lambda path: path.write_bytes(path.read_bytes() + b"x" * 7)
@@ -127,7 +129,7 @@ def _shard_attempt(workplace: Workplace, name: str, write: PathFunction, damage:
 # ---- weights ---------------------------------------------------------------------------------------------
 
 
-def weights(workplace: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
+def weight_attempts(workplace: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
   """Converts a Hugging Face directory: as it is, with `number` bad tensors, then with damaged files."""
   source = workplace.directory / "weights_of_inputs"
   if not source.exists():

@@ -29,7 +29,7 @@ def _refused(command: Command, flag: Flag, value: str, group: str) -> Attempt:
   return Attempt(group, f"{command.name} --{flag.name}={shown}", lambda directory: argv, expected)
 
 
-def types(all_commands: Sequence[Command], rng: random.Random, number: int) -> Iterator[Attempt]:
+def wrong_type_attempts(all_commands: Sequence[Command], rng: random.Random, number: int) -> Iterator[Attempt]:
   """Yields attempts with values of another type than the flag's."""
   for index in range(number):
     command = all_commands[index % len(all_commands)]
@@ -37,7 +37,7 @@ def types(all_commands: Sequence[Command], rng: random.Random, number: int) -> I
     yield _refused(command, flag, value_of_wrong_type(flag, rng), "flags: types")
 
 
-def ranges(all_commands: Sequence[Command], rng: random.Random, number: int) -> Iterator[Attempt]:
+def out_of_range_attempts(all_commands: Sequence[Command], rng: random.Random, number: int) -> Iterator[Attempt]:
   """Yields attempts with NaN, infinity, numbers that overflow, and values just out of the flag's range."""
   with_numbers = [command for command in all_commands if command.of_kind("int", "float")]
   for index in range(number):
@@ -54,7 +54,7 @@ def ranges(all_commands: Sequence[Command], rng: random.Random, number: int) -> 
 # ---- names of flags --------------------------------------------------------------------------------------
 
 
-def unknown(all_commands: Sequence[Command], rng: random.Random, number: int) -> Iterator[Attempt]:
+def unknown_flag_attempts(all_commands: Sequence[Command], rng: random.Random, number: int) -> Iterator[Attempt]:
   """Yields attempts with stray words and with misspelled flags, for which the error suggests the nearest name."""
   for _ in range(number):
     command = rng.choice(all_commands)
@@ -77,7 +77,7 @@ def unknown(all_commands: Sequence[Command], rng: random.Random, number: int) ->
     yield Attempt("flags: unknown", f"{command.name} {stray_word[:20]}", lambda directory, argv=argv: argv, expected)
 
 
-def missing(all_commands: Sequence[Command], workplace: Workplace) -> Iterator[Attempt]:
+def missing_flag_attempts(all_commands: Sequence[Command], workplace: Workplace) -> Iterator[Attempt]:
   """Yields attempts in which a flag that the command needs is left out or empty."""
   # Command -> (the flag that is left out, the flags that the command gets).
   needed_flags = {
@@ -124,7 +124,7 @@ def missing(all_commands: Sequence[Command], workplace: Workplace) -> Iterator[A
         yield Attempt("flags: missing", f"{command.name} --{name}=", lambda directory, argv=argv: argv, expected)
 
 
-def flag_files(rng: random.Random) -> Iterator[Attempt]:
+def flag_file_attempts(rng: random.Random) -> Iterator[Attempt]:
   """Yields attempts with flag files that are missing, not text, or incomplete, and with bad flags that absl defines."""
   not_utf8 = b"--output_dir=out\n--tpu=\xff" + rng.randbytes(9)
   utf16 = "--output_dir=out\n".encode("utf-16")
@@ -164,7 +164,7 @@ def _flag_file_attempt(name: str, content: bytes | None, *names_in_error: str) -
 # ---- several flags ---------------------------------------------------------------------------------------
 
 
-def combinations(workplace: Workplace) -> Iterator[Attempt]:
+def combination_attempts(workplace: Workplace) -> Iterator[Attempt]:
   """Yields attempts with flags that do not fit together, and with unusual ones that do."""
   custom = ["--task_name=custom"]
   # Script, flags, what the error names.

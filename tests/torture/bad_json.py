@@ -58,7 +58,7 @@ class DamagedFile(NamedTuple):
   content: bytes
 
 
-def attempts(workplace: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
+def json_attempts(workplace: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
   """Gives each valid document to its command in two notations, then `number` damaged documents."""
   documents = list(_documents(workplace, rng))
   for document in documents:

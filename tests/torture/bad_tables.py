@@ -30,7 +30,7 @@ class TableFile(NamedTuple):
   flags: Sequence[str]
 
 
-def tables(workplace: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
+def table_attempts(workplace: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
   """Gives `number` bad tables to a custom task, then each unusual valid table, and then bad files to GLUE tasks.
 
   All tables come with a --predict_file that doesn't exist. A valid table is accepted if the error is about
@@ -113,7 +113,7 @@ def _table_with_bad_number(rng: random.Random) -> TableFile:
     ["nan", "NaN", "-nan", "inf", "-inf", "Infinity", "1e39", "-1e308", "1e999", "2e19", "high", "1,5", "", " ", "0x10",
      "9" * rng.randrange(40, 6000), "--1", "1 2"]
   )  # fmt: skip
-  rows[index][3] = value
+  rows[index][_COLUMNS.index("score")] = value
   shown = value if len(value) < 30 else f"{len(value)} digits"
   return TableFile(f"score {shown!r}", "train.tsv", _encode_table(rows), index + 2, _REGRESSION)
 

@@ -35,7 +35,7 @@ class TextFile(NamedTuple):
   ordinary: bytes | None = None
 
 
-def texts(workplace: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
+def text_attempts(workplace: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
   """Gives `number` bad text files to data preparation or the training of a vocabulary, then each unusual valid text."""
   for index in range(number):
     seed = rng.randrange(2**31)

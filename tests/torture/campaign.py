@@ -205,7 +205,7 @@ def count_by_group(result: PartResult) -> dict[str, tuple[int, int]]:
   return groups
 
 
-def table(results: Sequence[PartResult]) -> str:
+def format_table(results: Sequence[PartResult]) -> str:
   """Formats the results: a Markdown table of the groups, one line with the time of each part, and the failures."""
   rows = [("part", "group", "tried", "passed")]
   for result in results:
@@ -223,8 +223,8 @@ def _format_rows(rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
   """Formats rows, of which the first is the header, as a Markdown table: two columns of texts, then two of numbers."""
   width_0, width_1, width_2, width_3 = (max(len(row[column]) for row in rows) for column in range(4))
   lines = [
-    f"| {row[0].ljust(width_0)} | {row[1].ljust(width_1)} | {row[2].rjust(width_2)} | {row[3].rjust(width_3)} |"
-    for row in rows
+    f"| {part.ljust(width_0)} | {group.ljust(width_1)} | {tried.rjust(width_2)} | {passed.rjust(width_3)} |"
+    for part, group, tried, passed in rows
   ]
   # The colons align the numbers on the right.
   rule = f"|{'-' * (width_0 + 2)}|{'-' * (width_1 + 2)}|{'-' * (width_2 + 1)}:|{'-' * (width_3 + 1)}:|"
@@ -313,6 +313,6 @@ def run(
       shutil.rmtree(root)
   except KeyboardInterrupt:
     exit_code = 130
-  print(table(results), end="", flush=True)
+  print(format_table(results), end="", flush=True)
   print(f"repeat it with --seed={seed} --share={share:g}")
   return exit_code

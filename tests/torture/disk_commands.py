@@ -23,7 +23,7 @@ class Command:
     num_cases: number of cases of each kind in the full campaign.
     num_failures: how often the disk fails in a case. The command is repeated after each failure, and gets further.
     replaced: files that the command replaces. They exist before the command starts.
-    input_directory: returns a file or directory that the command reads through albert.io.files. None if failing reads
+    input_path: returns a file or directory that the command reads through albert.io.files. None if failing reads
       are not tested.
     prints: whether standard output goes to a file on the disk.
     has_workers: whether the command starts worker processes. System calls for writing are then not made to fail, since
@@ -35,7 +35,7 @@ class Command:
   num_cases: int
   num_failures: int
   replaced: tuple[str, ...] = ()
-  input_directory: Callable[[], Path] | None = None
+  input_path: Callable[[], Path] | None = None
   prints: bool = False
   has_workers: bool = False
 
@@ -89,7 +89,7 @@ class CommandInputs:
     return ["-m", "albert.predict", f"--model={model}", f"--input_file={sentence_pairs}", "--format=tsv"]
 
   def with_cache(self, command: Callable[..., list[str]]) -> Callable[[Path], list[str]]:
-    """Puts the output directory and the feature cache of a command of Runs on the disk."""
+    """Puts the output directory and the feature cache of a command on the disk."""
     return lambda disk: command(disk / "run", f"--cache_dir={disk}/cache")
 
   def pretraining(self, disk: Path) -> list[str]:
@@ -100,51 +100,74 @@ def all_commands(workplace: Workplace) -> list[Command]:
   """Returns all commands except albert.predict, whose output is standard output."""
   inputs = CommandInputs(workplace)
   return [
-    Command("pretraining", inputs.pretraining, 1, 3, input_directory=lambda: workplace.shards),
+    Command("pretraining", inputs.pretraining, num_cases=1, num_failures=3, input_path=lambda: workplace.shards),
     Command(
-      "classifier", inputs.with_cache(workplace.classifier_command), 1, 3, input_directory=lambda: workplace.glue_dir
+      "classifier",
+      inputs.with_cache(workplace.classifier_command),
+      num_cases=1,
+      num_failures=3,
+      input_path=lambda: workplace.glue_dir,
     ),
-    Command("SQuAD", inputs.with_cache(workplace.squad_command), 1, 3),
-    Command("RACE", inputs.with_cache(workplace.race_command), 1, 3),
+    Command("SQuAD", inputs.with_cache(workplace.squad_command), num_cases=1, num_failures=3),
+    Command("RACE", inputs.with_cache(workplace.race_command), num_cases=1, num_failures=3),
     Command(
       "export",
       lambda disk: workplace.export_command(workplace.classifier_run, disk),
-      1,
-      2,
-      input_directory=lambda: workplace.classifier_run,
+      num_cases=1,
+      num_failures=2,
+      input_path=lambda: workplace.classifier_run,
     ),
     Command(
       "conversion",
       lambda disk: workplace.convert_command(workplace.pretraining_run, disk / "hf"),
-      5,
-      1,
-      input_directory=lambda: workplace.pretraining_run,
+      num_cases=5,
+      num_failures=1,
+      input_path=lambda: workplace.pretraining_run,
     ),
     Command(
       "conversion to TF1",
       lambda disk: workplace.convert_command(workplace.pretraining_run, disk / "tf1", "--format=tf1"),
-      5,
-      1,
+      num_cases=5,
+      num_failures=1,
     ),
-    Command("ensemble", inputs.ensemble, 5, 1, input_directory=lambda: workplace.classifier_run),
-    Command("report", inputs.report, 5, 1, ("report.html",), input_directory=lambda: workplace.classifier_run),
+    Command("ensemble", inputs.ensemble, num_cases=5, num_failures=1, input_path=lambda: workplace.classifier_run),
+    Command(
+      "report",
+      inputs.report,
+      num_cases=5,
+      num_failures=1,
+      replaced=("report.html",),
+      input_path=lambda: workplace.classifier_run,
+    ),
     Command(
       "data preparation",
       lambda disk: workplace.data_prep_command(disk / "shards"),
-      5,
-      1,
-      input_directory=lambda: workplace.corpus,
+      num_cases=5,
+      num_failures=1,
+      input_path=lambda: workplace.corpus,
     ),
     Command(
       "vocabulary",
       workplace.train_vocab_command,
-      5,
-      1,
-      ("spiece.model", "spiece.vocab"),
-      input_directory=lambda: workplace.corpus,
+      num_cases=5,
+      num_failures=1,
+      replaced=("spiece.model", "spiece.vocab"),
+      input_path=lambda: workplace.corpus,
     ),
-    Command("sample of a corpus", inputs.sample_corpus, 5, 1, ("train.txt", "heldout.txt"), has_workers=True),
     Command(
-      "text of questions", inputs.question_texts, 5, 1, ("text.txt",), input_directory=lambda: workplace.race_dir
+      "sample of a corpus",
+      inputs.sample_corpus,
+      num_cases=5,
+      num_failures=1,
+      replaced=("train.txt", "heldout.txt"),
+      has_workers=True,
+    ),
+    Command(
+      "text of questions",
+      inputs.question_texts,
+      num_cases=5,
+      num_failures=1,
+      replaced=("text.txt",),
+      input_path=lambda: workplace.race_dir,
     ),
   ]

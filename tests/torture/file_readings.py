@@ -1,8 +1,7 @@
 """Reads the files of checkpoints, shards, features, runs, weights and exported models as commands do.
 
-Used by the part "damage". Each function takes a directory, and returns the messages about damaged files, and a result
-to compare with that of undamaged files. It raises an error instead, or returns the result None, if the files cannot be
-used.
+Used by the part "damage". Each function `read_...` takes a directory. If the files cannot be used, it raises an error,
+or returns the result None.
 """
 
 from __future__ import annotations
@@ -10,13 +9,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-# A function that reads a directory and returns messages and a result, see above.
-Reading = Callable[[Path], tuple[list[str], Any]]
+from typing import Any, NamedTuple
 
 
-def read_checkpoint(run: Path) -> tuple[list[str], Any]:
+class ReadOutcome(NamedTuple):
+  """The messages about damaged files, and a result to compare with that of undamaged files."""
+
+  messages: list[str]
+  result: Any
+
+
+# Reads a directory.
+ReadFunction = Callable[[Path], ReadOutcome]
+
+
+def read_checkpoint(run: Path) -> ReadOutcome:
   """Reads the checkpoint that a resumed run starts from. The result is its step and a hash of its tensors."""
   import tensorflow as tf
 
@@ -28,20 +35,20 @@ def read_checkpoint(run: Path) -> tuple[list[str], Any]:
   assert newest is not None
   reader = tf.train.load_checkpoint(newest.prefix)
   tensors = {name: reader.get_tensor(name).tobytes() for name in sorted(reader.get_variable_to_shape_map())}
-  return skipped, (newest.step, hashlib.sha256(repr(tensors).encode()).hexdigest())
+  return ReadOutcome(skipped, (newest.step, hashlib.sha256(repr(tensors).encode()).hexdigest()))
 
 
 def older_checkpoints(run: Path) -> list[Any]:
   """Returns the results that `read_checkpoint` may have if the newest checkpoint is damaged: that of the one before."""
   import tensorflow as tf
 
-  second_newest = sorted(int(path.name[5:]) for path in (run / "checkpoints").glob("step-*"))[-2]
+  second_newest = sorted(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*"))[-2]
   reader = tf.train.load_checkpoint(str(run / "checkpoints" / f"step-{second_newest}" / "weights"))
   tensors = {name: reader.get_tensor(name).tobytes() for name in sorted(reader.get_variable_to_shape_map())}
   return [(second_newest, hashlib.sha256(repr(tensors).encode()).hexdigest())]
 
 
-def read_best(run: Path) -> tuple[list[str], Any]:
+def read_best(run: Path) -> ReadOutcome:
   """Finds the checkpoint that --select_checkpoint=best evaluates. A message names each better one that is damaged."""
   from albert.weights.checkpoints import CheckpointManager
   from tests.synthetic import TINY_MODEL
@@ -49,10 +56,10 @@ def read_best(run: Path) -> tuple[list[str], Any]:
   manager = CheckpointManager(str(run / "checkpoints"), keep=5, model_config=TINY_MODEL)
   best, skipped = manager.best_or_latest()
   assert best is not None
-  return skipped, best.path.replace(str(run), "")
+  return ReadOutcome(skipped, best.path.replace(str(run), ""))
 
 
-def read_shards(directory: Path) -> tuple[list[str], Any]:
+def read_shards(directory: Path) -> ReadOutcome:
   """Reads all batches of shards.
 
   The result is two hashes: that of the files, which a resumed run compares, and that of the batches.
@@ -76,10 +83,10 @@ def read_shards(directory: Path) -> tuple[list[str], Any]:
   except tf.errors.OpError:
     record_checks.explain_failure(shards, features)
     raise
-  return [], (shards.content.sha256, digest.hexdigest())
+  return ReadOutcome([], (shards.content.sha256, digest.hexdigest()))
 
 
-def read_shards_without_manifest(expected: tuple[str, str], directory: Path) -> tuple[list[str], Any]:
+def read_shards_without_manifest(expected: tuple[str, str], directory: Path) -> ReadOutcome:
   """Reads shards without a manifest like `read_shards`. A resumed run refuses them if the hash of the data differs.
 
   Args:
@@ -87,9 +94,10 @@ def read_shards_without_manifest(expected: tuple[str, str], directory: Path) -> 
     directory: the directory of the shards.
   """
   messages, (content_hash, batches_hash) = read_shards(directory)
-  if content_hash != expected[0]:
-    return ["a resumed run refuses the shards"], None
-  return messages, (content_hash, batches_hash)
+  expected_content_hash, _ = expected
+  if content_hash != expected_content_hash:
+    return ReadOutcome(["a resumed run refuses the shards"], None)
+  return ReadOutcome(messages, (content_hash, batches_hash))
 
 
 def _featurize(numbers: Sequence[int]) -> Any:
@@ -103,7 +111,7 @@ def _featurize(numbers: Sequence[int]) -> Any:
   return TokenizedExamples(ids, 3 * ones, ones, {"label_ids": np.array(numbers, np.int32) % 2})
 
 
-def read_features(directory: Path) -> tuple[list[str], Any]:
+def read_features(directory: Path) -> ReadOutcome:
   """Reads cached features twice. If the cache is damaged, the first call computes the features and renews it."""
   from albert.data.feature_cache import make_examples
 
@@ -112,22 +120,22 @@ def read_features(directory: Path) -> tuple[list[str], Any]:
     for _ in range(2)
   )
   arrays = (computed.input_ids, computed.labels["label_ids"], cached.input_ids, cached.labels["label_ids"])
-  return [], [array.tobytes() for array in arrays]
+  return ReadOutcome([], [array.tobytes() for array in arrays])
 
 
-def read_weights(directory: Path) -> tuple[list[str], Any]:
+def read_weights(directory: Path) -> ReadOutcome:
   """Reads all weights of a directory, as --init_checkpoint does. The result is their hash, and the model's config."""
   from albert.weights.files import open_weights
 
   weights = open_weights(str(directory))
   config = weights.config()
   if config is None:  # a command that needs the config reports an error
-    return ["there is no config.json"], None
+    return ReadOutcome(["there is no config.json"], None)
   arrays = {name: weights.read(name).tobytes() for name in sorted(weights.names)}
-  return [], (hashlib.sha256(repr(arrays).encode()).hexdigest(), config)
+  return ReadOutcome([], (hashlib.sha256(repr(arrays).encode()).hexdigest(), config))
 
 
-def read_exported(directory: Path) -> tuple[list[str], Any]:
+def read_exported(directory: Path) -> ReadOutcome:
   """Reads what albert.predict checks before it loads an exported model. The result is the model's description."""
   from albert.export import file_hashes
   from albert.export.formats import DESCRIPTION
@@ -136,10 +144,10 @@ def read_exported(directory: Path) -> tuple[list[str], Any]:
   path = str(directory / DESCRIPTION)
   description = read_description(path)
   file_hashes.check_hashes(str(directory), path, description, "export it again")
-  return [], description
+  return ReadOutcome([], description)
 
 
-def read_vocabulary(run: Path) -> tuple[list[str], Any]:
+def read_vocabulary(run: Path) -> ReadOutcome:
   """Reads the vocabulary of a run and compares it with the hash in config.json, as a later command does."""
   from albert.tokenization.tokenizer import Tokenizer
   from albert.weights.files import open_weights
@@ -147,16 +155,16 @@ def read_vocabulary(run: Path) -> tuple[list[str], Any]:
   weights = open_weights(str(run))
   vocabulary = weights.vocabulary
   if vocabulary is None:
-    return ["there is no spiece.model"], None
+    return ReadOutcome(["there is no spiece.model"], None)
   tokenizer = Tokenizer(vocabulary)
   weights.check_vocabulary(tokenizer.sha256, f"--spm_model_file={vocabulary}")
-  return [], tokenizer.encode("the captain sold 1,234 letters")
+  return ReadOutcome([], tokenizer.encode("the captain sold 1,234 letters"))
 
 
-def read_logs(run: Path) -> tuple[list[str], Any]:
+def read_logs(run: Path) -> ReadOutcome:
   """Reads the logs of a run, as the report and a resumed run do. The values in a log cannot be checked."""
   from albert.runs import log_lines, output_files
 
   for name in (output_files.METRICS, output_files.EVALUATIONS):
     log_lines.read(str(run / name))
-  return [], True
+  return ReadOutcome([], True)

@@ -14,12 +14,12 @@ from absl import flags
 from albert.cli import script_flags
 
 # Script -> the task whose flags it defines.
-TASKS = {"run_pretraining.py": "pretraining", "run_classifier.py": "classifier", "run_squad.py": "squad",
+TASKS_OF_SCRIPTS = {"run_pretraining.py": "pretraining", "run_classifier.py": "classifier", "run_squad.py": "squad",
          "run_race.py": "race"}  # fmt: skip
 
 
 # Command of the form `python -m MODULE` -> the function of the module that defines its flags.
-MODULES = {
+FLAG_FUNCTIONS_OF_MODULES = {
   "albert.convert": "define_flags",
   "albert.ensemble": "define_flags",
   "albert.experiments": "define_flags",
@@ -85,9 +85,9 @@ def commands() -> list[Command]:
   """Returns all commands, with the flags that they define."""
   all_commands = [
     Command((script,), _defined_flags(lambda task=task: script_flags.define_flags(task)))
-    for script, task in TASKS.items()
+    for script, task in TASKS_OF_SCRIPTS.items()
   ]
-  for module_name, function_name in MODULES.items():
+  for module_name, function_name in FLAG_FUNCTIONS_OF_MODULES.items():
     is_package = not module_name.startswith("data_prep.") and module_name != "albert.ensemble"
     module = importlib.import_module(f"{module_name}.__main__" if is_package else module_name)
     all_commands.append(Command(("-m", module_name), _defined_flags(getattr(module, function_name))))
@@ -126,6 +126,7 @@ def _convert_flag(flag: Any) -> Flag:
 
 def value_of_wrong_type(flag: Flag, rng: random.Random) -> str:
   """Returns a value of another type than the flag's."""
+  # An integer of 4301 digits or more is longer than Python's int() permits.
   number = f"{rng.choice('123456789')}{rng.randrange(10 ** rng.randrange(1, 6))}"
   wrong_values: dict[str, Sequence[str]] = {
     "int": ["", " ", f"{number}.5", f"{number}e2", "nan", "inf", "many", f"{number},{number}", f"--{number}", "0b1",
@@ -212,4 +213,7 @@ REFUSED_VALUES: dict[str, Sequence[str]] = {
 
 
 # Exceptions to REFUSED_VALUES: (command, flag, value that the flag of this command accepts).
-ACCEPTED_VALUES = {("run_pretraining.py", "max_seq_length", "7"), *((script, "vocab_size", "4") for script in TASKS)}
+ACCEPTED_VALUES = {
+  ("run_pretraining.py", "max_seq_length", "7"),
+  *((script, "vocab_size", "4") for script in TASKS_OF_SCRIPTS),
+}

@@ -70,7 +70,7 @@ def serve(address: str) -> dict[str, Any]:
   while True:
     for key, _ in selector.select():
       if key.fileobj is listener:
-        client = listener.accept()[0]
+        client, _ = listener.accept()
         request: dict[str, Any] = json.loads(client.makefile("rb").readline())
         pid = os.fork()
         if pid == 0:

@@ -1,8 +1,8 @@
 """Attacks through files, for the part "safety": contents that would run code, and names that lead out of a directory.
 
 Each payload makes a file, the canary, if anything runs it. `Watch` also listens to Python's audit events: Python raises
-one before it runs code, or opens or deletes a file. `violations` finds calls in source code that could run the content
-of a file.
+one before it runs code, or opens or deletes a file. `find_violations` finds calls in source code that could run the
+content of a file.
 """
 
 from __future__ import annotations
@@ -101,21 +101,21 @@ class Watch:
   """A context that records what this thread runs and opens in it.
 
   Attributes:
-    ran: the audit events of code that was run, without imports.
-    opened: the paths that were opened, deleted, renamed or otherwise changed.
+    run_events: the audit events of code that was run, without imports.
+    touched_paths: the paths that were opened, deleted, renamed or otherwise changed.
   """
 
   _active: Watch | None = None
   _is_installed = False
 
   def __init__(self) -> None:
-    self.ran: list[str] = []
-    self.opened: set[str] = set()
+    self.run_events: list[str] = []
+    self.touched_paths: set[str] = set()
     self._thread = threading.get_ident()
 
   def __enter__(self) -> Watch:
     if not Watch._is_installed:
-      sys.addaudithook(_hook)
+      sys.addaudithook(_audit_hook)
       Watch._is_installed = True
     Watch._active = self
     return self
@@ -129,15 +129,15 @@ class Watch:
     """Records an audit event if it runs code, or opens or changes a file."""
     if event in _FORBIDDEN_EVENTS or event in ("exec", "marshal.loads"):
       if not _is_import():
-        self.ran.append(f"{event} {str(arguments)[:80]}")
+        self.run_events.append(f"{event} {str(arguments)[:80]}")
     elif event == "open" and isinstance(arguments[0], str | bytes):
-      self.opened.add(os.path.realpath(os.fsdecode(arguments[0])))
+      self.touched_paths.add(os.path.realpath(os.fsdecode(arguments[0])))
     elif event in _FILE_EVENTS:
       paths = arguments[: _FILE_EVENTS[event]]
-      self.opened |= {os.path.realpath(os.fsdecode(path)) for path in paths if isinstance(path, str | bytes)}
+      self.touched_paths |= {os.path.realpath(os.fsdecode(path)) for path in paths if isinstance(path, str | bytes)}
 
 
-def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+def _audit_hook(event: str, arguments: tuple[Any, ...]) -> None:
   watch = Watch._active
   if watch is not None and watch._thread == threading.get_ident():
     watch.record(event, arguments)
@@ -173,23 +173,21 @@ def names_outside(directory: Path, target: Path) -> dict[str, str]:
 
 # ---- source code -------------------------------------------------------------------------------------------
 
-# Forbidden modules.
-_MODULES = {
+_FORBIDDEN_MODULES = {
   "pickle", "_pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "yaml", "ruamel",
   "jsonpickle", "h5py", "torch", "code", "codeop", "runpy", "pty", "tarfile", "imp", "xmlrpc", "ctypes",
   "cffi",
 }  # fmt: skip
-# Forbidden built-in functions.
-_BUILT_INS = {"eval", "exec", "compile", "__import__", "execfile", "input"}
-# Forbidden attributes of any object.
-_ATTRIBUTES = {
+_FORBIDDEN_BUILT_INS = {"eval", "exec", "compile", "__import__", "execfile", "input"}
+# Of any object.
+_FORBIDDEN_ATTRIBUTES = {
   "system", "popen", "extractall", "unpack_archive", "import_module", "load_model", "model_from_json",
   "from_config", "model_from_yaml", "load_weights", "enable_unsafe_deserialization", "py_function",
   "numpy_function", "py_func", "read_pickle", "import_meta_graph", "load_library", "load_op_library",
   "literal_eval", "spawnlp", "execv", "execve", "execvp", "getstatusoutput", "fromfile",
 }  # fmt: skip
-# Forbidden functions whose last name alone would be allowed.
-_QUALIFIED_NAMES = {
+# Functions whose last name alone would be allowed.
+_FORBIDDEN_QUALIFIED_NAMES = {
   "np.load", "numpy.load", "tf.saved_model.load", "keras.layers.deserialize", "subprocess.getoutput",
 }  # fmt: skip
 # File -> the forbidden names that it may use. A comment gives the reason.
@@ -212,7 +210,7 @@ ALLOWED = {
 }
 
 
-def violations(source: str) -> Iterator[tuple[int, str]]:
+def find_violations(source: str) -> Iterator[tuple[int, str]]:
   """Yields (line number, name) of each module, function or attribute that could run the content of a file.
 
   The name of a built-in function ends in `()` if it is called.
@@ -221,18 +219,18 @@ def violations(source: str) -> Iterator[tuple[int, str]]:
   called_nodes = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
   for node in ast.walk(tree):
     if isinstance(node, ast.Import):
-      yield from ((node.lineno, alias.name) for alias in node.names if alias.name.split(".")[0] in _MODULES)
+      yield from ((node.lineno, alias.name) for alias in node.names if alias.name.split(".")[0] in _FORBIDDEN_MODULES)
     elif isinstance(node, ast.ImportFrom) and node.level == 0:
-      if (node.module or "").split(".")[0] in _MODULES:
+      if (node.module or "").split(".")[0] in _FORBIDDEN_MODULES:
         yield node.lineno, node.module or ""
-      yield from ((node.lineno, alias.name) for alias in node.names if alias.name in _ATTRIBUTES)
-    elif isinstance(node, ast.Name) and node.id in _BUILT_INS:
+      yield from ((node.lineno, alias.name) for alias in node.names if alias.name in _FORBIDDEN_ATTRIBUTES)
+    elif isinstance(node, ast.Name) and node.id in _FORBIDDEN_BUILT_INS:
       yield node.lineno, f"{node.id}()" if id(node) in called_nodes else node.id
     elif isinstance(node, ast.Attribute):
       text = ast.unparse(node)
-      if text in _QUALIFIED_NAMES:
+      if text in _FORBIDDEN_QUALIFIED_NAMES:
         yield node.lineno, text
-      elif node.attr in _ATTRIBUTES:
+      elif node.attr in _FORBIDDEN_ATTRIBUTES:
         yield node.lineno, node.attr
     elif isinstance(node, ast.Call):
       yield from _unsafe_arguments(node)

@@ -16,7 +16,7 @@ import numpy as np
 from albert.io import files
 
 # The fields of a log that depend on the speed or the time of a run.
-_TIMES = ("examples_per_second", "seconds", "time")
+_TIME_FIELDS = ("examples_per_second", "seconds", "time")
 _LOGS = {"metrics.jsonl", "eval_metrics.jsonl"}
 # Not compared byte by byte: checkpoints, which are compared tensor by tensor, and files that hold times.
 _NOT_COMPARED = {"environment.json", "checkpoints", "tensorboard", "curves.png"}
@@ -43,10 +43,10 @@ def tensors_of(run: Path) -> dict[str, dict[str, bytes]]:
   return {path.name: read_tensors(str(path / "weights"), path.stat().st_mtime_ns) for path in checkpoints}
 
 
-def log_lines(path: Path) -> list[dict[str, Any]]:
+def read_log_lines(path: Path) -> list[dict[str, Any]]:
   """Reads the lines of a log, without the fields that hold times."""
   lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-  return [{name: value for name, value in line.items() if name not in _TIMES} for line in lines]
+  return [{name: value for name, value in line.items() if name not in _TIME_FIELDS} for line in lines]
 
 
 def difference_of_files(a: Path, b: Path) -> str | None:
@@ -125,7 +125,7 @@ def _difference_of_results(a: Path, b: Path, stopped_at: int) -> str | None:
     return f"files of only one of them: {sorted(names_a ^ names_b)}"
   for name in sorted(names_a - _NOT_COMPARED):
     if name in _LOGS:
-      lines_a, lines_b = log_lines(a / name), log_lines(b / name)
+      lines_a, lines_b = read_log_lines(a / name), read_log_lines(b / name)
       is_equal = _without_line_of(stopped_at, lines_a) == _without_line_of(stopped_at, lines_b)
     elif (a / name).is_dir():
       is_equal = difference_of_files(a / name, b / name) is None

@@ -43,7 +43,7 @@ _MAX_TEXT_BYTES = 20_000
 _FORMS_WITH_LONG_TEXTS = ("classifier", "pair")
 
 
-_SQUAD = ("squad_v1", "squad_v2")
+_SQUAD_FORMS = ("squad_v1", "squad_v2")
 
 
 # Requests to these forms have different numbers of options or masks. The run's answers to a batch are padded with
@@ -73,7 +73,7 @@ def make_requests(form: str, texts: Sequence[bytes], context: Context) -> list[R
     ]
   if form in ("sentence_order", "regression", "pair"):
     return [{"text_a": text, "text_b": other} for text, other in zip(texts, others, strict=True)]
-  if form in _SQUAD:
+  if form in _SQUAD_FORMS:
     ends = (b"", b" the river", " 東 \u200bletter\x01".encode())
     return [{"question": other, "context": text + rng.choice(ends)} for text, other in zip(texts, others, strict=True)]
   return [
@@ -183,10 +183,10 @@ class ServedForm:
 
   def _prepare(self) -> str | None:
     """Exports a newly initialized model, and collects the answers of the model, its run and albert.predict."""
-    from tests.export.pipelines import FORMS, PAIR, write_run
+    from tests.export.pipelines import FORMS, PAIR_CLASSIFIER, write_run
 
     directory, workplace = self.context.directory / self.name, self.context.workplace
-    form = PAIR if self.name == "pair" else FORMS[self.name]
+    form = PAIR_CLASSIFIER if self.name == "pair" else FORMS[self.name]
     with keras_lock:
       run = write_run(directory / "run", form, str(workplace.vocabulary))
     task = [f"--task={self.name}"] if form.task == "pretraining" else []

@@ -94,7 +94,7 @@ def can_mount(directory: Path) -> bool:
 # ---- preludes --------------------------------------------------------------------------------------------
 
 # Machine -> kind of call -> numbers of the system calls: (write, pwrite64, writev), (fsync, fdatasync), (pread64,).
-_CALLS = {
+_SYSTEM_CALLS = {
   "x86_64": {"write": (1, 18, 20), "sync": (74, 75), "pread": (17,)},
   "aarch64": {"write": (64, 68, 66), "sync": (82, 83), "pread": (67,)},
 }
@@ -108,7 +108,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 def can_fail_calls() -> bool:
   """Whether the numbers of this machine's system calls are known."""
-  return os.uname().sysname == "Linux" and platform.machine() in _CALLS
+  return os.uname().sysname == "Linux" and platform.machine() in _SYSTEM_CALLS
 
 
 def limit_files(num_bytes: int) -> None:
@@ -118,7 +118,7 @@ def limit_files(num_bytes: int) -> None:
 
 def fail_calls(calls: str, number: int, seconds: float) -> None:
   """Makes each system call of a kind ("write", "sync", "pread") on a file return error `number`, after `seconds`."""
-  timer = threading.Timer(seconds, _install_filter, (_CALLS[platform.machine()][calls], number))
+  timer = threading.Timer(seconds, _install_filter, (_SYSTEM_CALLS[platform.machine()][calls], number))
   timer.daemon = True
   timer.start()
 
@@ -131,6 +131,7 @@ def _install_filter(calls: tuple[int, ...], number: int) -> None:
   # (operation, instructions to skip if true, instructions to skip if false, operand). A load reads the structure
   # seccomp_data: the number of the call is at offset 0, and the first argument, the descriptor, at offset 16.
   program = [(_LOAD, 0, 0, 0)]
+  # If the call is one of these, the program goes on behind the other comparisons and the return that allows the call.
   program += [(_JUMP_IF_EQUAL, len(calls) - index, 0, call) for index, call in enumerate(calls)]
   program += [
     (_RETURN, 0, 0, _ALLOW),  # another call

@@ -100,9 +100,11 @@ def test_each_part_is_listed_and_can_be_loaded(capsys):
 def test_the_functions_at_which_commands_are_hit_exist():
   """Faults and signals name functions as "module:name"; a renamed one would never be hit."""
   pattern = re.compile(r"\b((?:albert|data_prep)(?:\.\w+)+):([A-Za-z_]\w*(?:\.\w+)*)")
-  places = [place for path in Path(__file__).parent.rglob("*.py") for place in pattern.findall(path.read_text())]
-  assert len(places) > 10
-  for module, name in places:
+  modules_and_names = [
+    match for path in Path(__file__).parent.rglob("*.py") for match in pattern.findall(path.read_text())
+  ]
+  assert len(modules_and_names) > 10
+  for module, name in modules_and_names:
     functools.reduce(getattr, name.split("."), importlib.import_module(module))
 
 

@@ -47,7 +47,8 @@ _INVALID_BYTES = (
 
 def is_noncharacter(code_point: int) -> bool:
   """Whether Unicode reserves a code point for internal use. TensorFlow 2.15 and 2.20 decode these differently."""
-  return 0xFDD0 <= code_point <= 0xFDEF or code_point & 0xFFFE == 0xFFFE
+  is_at_end_of_plane = code_point & 0xFFFE == 0xFFFE
+  return 0xFDD0 <= code_point <= 0xFDEF or is_at_end_of_plane
 
 
 def _any_character(rng: random.Random) -> str:
@@ -148,7 +149,7 @@ def random_texts(rng: random.Random, count: int) -> list[bytes]:
   empty_and_large: list[str] = [
     "",
     sentences * (_LARGE // len(sentences)),
-    "東京" * (_LARGE // 6),  # six bytes
+    "東京" * (_LARGE // 6),  # 6 bytes in UTF-8
     "x" * (_LARGE // 16),  # one word of 64 KiB
     " \u200b" * (_LARGE // 64),  # 64 KiB of spaces and zero-width spaces
   ]

@@ -17,14 +17,14 @@ class FakeTPUStrategy(tf.distribute.TPUStrategy):
     pass
 
 
-# Errors of TensorFlow after such a loss.
-RESTARTED = "Unable to find a context_id matching the specified one (7). Perhaps the worker was restarted"
+# What TensorFlow raises after the loss of a TPU.
+RESTART_MESSAGE = "Unable to find a context_id matching the specified one (7). Perhaps the worker was restarted"
 ERRORS_OF_LOSS: list[tf.errors.OpError] = [
   tf.errors.UnavailableError(None, None, "Socket closed\nAdditional GRPC error information: ..."),
   tf.errors.AbortedError(None, None, "RecvTensor expects a different device incarnation: 15 vs. 17."),
   tf.errors.CancelledError(None, None, "RPC was cancelled"),
   tf.errors.DeadlineExceededError(None, None, "Deadline Exceeded"),
-  tf.errors.InvalidArgumentError(None, None, RESTARTED),
+  tf.errors.InvalidArgumentError(None, None, RESTART_MESSAGE),
   tf.errors.FailedPreconditionError(None, None, "The TPU system has not been initialized."),
   tf.errors.InternalError(None, None, "Core halted unexpectedly"),
 ]

@@ -177,8 +177,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint(i
 @pytest.mark.thorough
 @pytest.mark.usefixtures("eager_steps")
 def test_weights_that_are_not_finite_after_an_update_are_not_saved(input_file, tmp_path):
-  # AdamW's first update is about 3.16 times the rate, which float32 cannot hold. The loss of the only step is finite,
-  # because it is computed before the update.
+  # AdamW's first update without bias correction is about 3.16 times the rate, (1 - 0.9) / sqrt(1 - 0.999). Float32
+  # cannot hold it. The loss of the only step is finite, because it is computed before the update.
   optimizer = {"optimizer": "adamw", "learning_rate": 3e38, "num_warmup_steps": 0}
   with pytest.raises(RunError, match=r"after 1 updates .* not finite, .* no checkpoint was saved .*--learning_rate"):
     train(input_file, tmp_path / "run", optimizer=optimizer, num_train_steps=1)

@@ -89,7 +89,7 @@ def test_auto_compiles_with_xla_only_if_all_batches_have_one_shape(
   shards = count_and_hash_shards(write_shards(tmp_path, [4]))
 
   def batch_spec(dataset: Dataset) -> Any:
-    context = InputContext(0, 1, 1)
+    context = InputContext(host_index=0, num_hosts=1, num_replicas=1)
     return dataset.training_batches(batch_size=2, first_step=0, seed=1, context=context).element_spec
 
   finetuning = batch_spec(ExampleDataset(examples, "toy"))
@@ -122,7 +122,7 @@ def test_the_number_of_epochs_gives_the_number_of_steps_rounded_up() -> None:
 
 def test_a_default_warm_up_of_more_than_half_the_run_becomes_a_tenth(capsys: pytest.CaptureFixture[str]) -> None:
   optimizer = OptimizerConfig(num_warmup_steps=1256)
-  assert run_plan.resolve_warmup(optimizer, 2512, is_default=True) == optimizer
+  assert run_plan.resolve_warmup(optimizer, 2512, is_default=True) == optimizer  # exactly half of the steps
   assert run_plan.resolve_warmup(optimizer, 10, is_default=False) == optimizer  # make_schedule refuses it
   proportion = OptimizerConfig(num_warmup_steps=1256, warmup_proportion=0.1)
   assert run_plan.resolve_warmup(proportion, 10, is_default=True) == proportion

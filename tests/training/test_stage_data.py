@@ -18,7 +18,7 @@ from albert.training.run_plan import plan_training
 from tests.synthetic import SEQ_LENGTH, TINY_MODEL, example_numbers, write_manifest, write_shards
 from tests.training.staged_runs import ALBERT, SHORT_LENGTH, claim, make_estimator
 
-INPUT_CONTEXT = InputContext(0, 1, 1, 1)
+INPUT_CONTEXT = InputContext(host_index=0, num_hosts=1, num_replicas=1, input_parts=1)
 
 
 def read_numbers(dataset: Dataset, batch_size: int, num_batches: int, seed: int) -> list[int]:

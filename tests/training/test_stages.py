@@ -266,6 +266,7 @@ def test_logs_show_the_stages_and_one_schedule_over_all_steps(uninterrupted):
   )
   lines = read_metrics(str(uninterrupted.directory))
   assert [line["stage"] for line in lines] == [1, 1, 1, 2, 2, 2, 3, 3]
+  # Two steps of warm-up to 0.01, and then a linear decay to 0.
   rates = [0.01 * (step / 2 if step < 2 else 1 - step / STEPS) for step in range(STEPS)]
   assert [line["learning_rate"] for line in lines] == pytest.approx(rates)
   config = json.loads((uninterrupted.directory / "config.json").read_text())

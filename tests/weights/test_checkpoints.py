@@ -46,7 +46,7 @@ def test_undamaged_checkpoints_are_not_deleted_because_of_a_damaged_one(manager,
   assert newest.step == 4
   assert "step-8" in skipped[0]
   manager.save(5, make_tensors(5))
-  assert manager.steps() == [5, 8]  # 5 is the newest that verifies
+  assert manager.steps() == [5, 8]  # 5 is the newest undamaged checkpoint
   manager.save(6, make_tensors(6))
   assert manager.steps() == [6, 8]
   assert manager.latest()[0].step == 6

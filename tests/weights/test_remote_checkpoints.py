@@ -18,7 +18,7 @@ from albert.weights.checkpoint_damage import find_damage
 from albert.weights.checkpoint_files import Checkpoint, restore
 from tests.weights.small_checkpoints import make_tensors, reopen
 
-WEIGHTS = ("weights.data-00000-of-00001", "weights.index")
+WEIGHT_FILES = ("weights.data-00000-of-00001", "weights.index")
 
 
 class RemoteCalls:
@@ -46,7 +46,7 @@ class RemoteCalls:
 
     def write_and_record(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
       if files.is_remote(prefix):
-        self.opened += [f"wb {name}" for name in WEIGHTS]
+        self.opened += [f"wb {name}" for name in WEIGHT_FILES]
       write(prefix, tensors)
 
     monkeypatch.setattr(files, "open_file", open_and_record)
@@ -60,16 +60,16 @@ def test_saving_to_an_object_store_writes_each_file_once_and_reads_none(remote_m
   calls = RemoteCalls(monkeypatch)
   path = remote_manager.save(3, make_tensors(3))
   # A file .uploading marks step-3 as unfinished. Another one marks step-1, which is then deleted.
-  written_names = [".uploading", ".uploading", "albert_config.json", "manifest.json", *WEIGHTS]
+  written_names = [".uploading", ".uploading", "albert_config.json", "manifest.json", *WEIGHT_FILES]
   assert sorted(calls.opened) == [f"wb {name}" for name in written_names]
   assert calls.opened[-2:] == ["wb manifest.json", "wb .uploading"]
   assert calls.renamed == []
   assert remote_manager.steps() == [2, 3]  # pruned without reading
-  assert files.listdir(path) == ["albert_config.json", "manifest.json", *WEIGHTS]
+  assert files.listdir(path) == ["albert_config.json", "manifest.json", *WEIGHT_FILES]
   assert find_damage(path) is None  # the hashes agree with the files
   assert reopen(remote_manager).latest()[0].step == 3
   # TensorFlow cannot load a checkpoint from ram://, because it treats the prefix as a directory. So it is copied.
-  for name in WEIGHTS:
+  for name in WEIGHT_FILES:
     with files.open_file(files.join(path, name)) as file:
       (tmp_path / name).write_bytes(file.read())
   variable = tf.Variable(tf.zeros([7]))

@@ -18,8 +18,8 @@ from albert.weights.location import find_prefix
 from albert.weights.warm_start import warm_start
 from tests.synthetic import TINY_MODEL
 
-ENCODER = {"bert/embeddings/word_embeddings": np.arange(12.0, dtype=np.float32).reshape(4, 3)}
-HEAD = {"cls/predictions/output_bias": np.arange(4.0, dtype=np.float32)}
+ENCODER_WEIGHTS = {"bert/embeddings/word_embeddings": np.arange(12.0, dtype=np.float32).reshape(4, 3)}
+HEAD_WEIGHTS = {"cls/predictions/output_bias": np.arange(4.0, dtype=np.float32)}
 
 
 def write_checkpoint(directory: Path, tensors: dict[str, np.ndarray]) -> str:
@@ -39,39 +39,41 @@ def assert_all_zero(variables: dict[str, tf.Variable]) -> None:
 
 
 def test_moments_and_the_step_are_not_weights(tmp_path: Path):
-  other_tensors = {f"{name}/adam_m": weight for name, weight in ENCODER.items()} | {"global_step": np.int64(7)}
-  variables = make_variables(ENCODER)
-  assert warm_start(write_checkpoint(tmp_path, ENCODER | other_tensors), variables) == []
+  other_tensors = {f"{name}/adam_m": weight for name, weight in ENCODER_WEIGHTS.items()} | {"global_step": np.int64(7)}
+  variables = make_variables(ENCODER_WEIGHTS)
+  assert warm_start(write_checkpoint(tmp_path, ENCODER_WEIGHTS | other_tensors), variables) == []
   for name, variable in variables.items():
-    np.testing.assert_array_equal(variable, ENCODER[name])
+    np.testing.assert_array_equal(variable, ENCODER_WEIGHTS[name])
 
 
 def test_the_prefix_of_tf_hub_is_removed(tmp_path: Path):
-  variables = make_variables(ENCODER)
-  warm_start(write_checkpoint(tmp_path, {f"module/{name}": weight for name, weight in ENCODER.items()}), variables)
+  variables = make_variables(ENCODER_WEIGHTS)
+  warm_start(
+    write_checkpoint(tmp_path, {f"module/{name}": weight for name, weight in ENCODER_WEIGHTS.items()}), variables
+  )
   for name, variable in variables.items():
-    np.testing.assert_array_equal(variable, ENCODER[name])
+    np.testing.assert_array_equal(variable, ENCODER_WEIGHTS[name])
 
 
 def test_a_missing_weight_is_an_error_unless_it_may_be_newly_initialized(tmp_path: Path):
-  prefix = write_checkpoint(tmp_path, ENCODER)
-  variables = make_variables(ENCODER | HEAD)
+  prefix = write_checkpoint(tmp_path, ENCODER_WEIGHTS)
+  variables = make_variables(ENCODER_WEIGHTS | HEAD_WEIGHTS)
   with pytest.raises(UserError, match="lacks 1 weights: cls/predictions/output_bias"):
     warm_start(prefix, variables)
   assert warm_start(prefix, variables, newly_initialized=["cls/"]) == ["cls/predictions/output_bias"]
 
 
 def test_an_unused_weight_is_an_error_unless_it_may_be_ignored(tmp_path: Path):
-  prefix = write_checkpoint(tmp_path, ENCODER | HEAD)
+  prefix = write_checkpoint(tmp_path, ENCODER_WEIGHTS | HEAD_WEIGHTS)
   with pytest.raises(UserError, match="has unused 1 weights: cls/predictions/output_bias"):
-    warm_start(prefix, make_variables(ENCODER))
-  assert warm_start(prefix, make_variables(ENCODER), ignored=["cls/"]) == []
+    warm_start(prefix, make_variables(ENCODER_WEIGHTS))
+  assert warm_start(prefix, make_variables(ENCODER_WEIGHTS), ignored=["cls/"]) == []
 
 
 def test_another_shape_is_an_error_and_assigns_nothing(tmp_path: Path):
-  variables = make_variables(HEAD) | {"bert/embeddings/word_embeddings": tf.Variable(tf.zeros([3, 4]))}
+  variables = make_variables(HEAD_WEIGHTS) | {"bert/embeddings/word_embeddings": tf.Variable(tf.zeros([3, 4]))}
   with pytest.raises(UserError, match=r"another shape .*word_embeddings \[4, 3\] instead of \[3, 4\]"):
-    warm_start(write_checkpoint(tmp_path, ENCODER | HEAD), variables)
+    warm_start(write_checkpoint(tmp_path, ENCODER_WEIGHTS | HEAD_WEIGHTS), variables)
   assert_all_zero(variables)
 
 
@@ -83,7 +85,7 @@ def test_a_path_without_a_checkpoint_is_an_error(tmp_path: Path):
 def test_the_output_dir_of_a_run_means_its_newest_undamaged_checkpoint(tmp_path: Path):
   manager = CheckpointManager(str(tmp_path / "checkpoints"), keep=5, model_config=TINY_MODEL)
   for step in (9, 10):
-    manager.save(step, ENCODER)
+    manager.save(step, ENCODER_WEIGHTS)
   assert find_prefix(str(tmp_path)).endswith("step-10/weights")
   (tmp_path / "checkpoints" / "step-10" / "weights.index").write_bytes(b"damaged")
   assert find_prefix(str(tmp_path)).endswith("step-9/weights")
@@ -114,7 +116,7 @@ def test_each_layer_of_a_network_of_three_layers_initializes_two_layers_of_six(t
 def write_run_with_head(directory: Path, data_settings: dict[str, str]) -> str:
   """Writes a run of a classifier, with the settings of its data in config.json. Returns its path."""
   manager = CheckpointManager(str(directory / "checkpoints"), keep=1, model_config=TINY_MODEL)
-  manager.save(1, {name: tf.Variable(weight) for name, weight in (ENCODER | HEAD).items()})
+  manager.save(1, {name: tf.Variable(weight) for name, weight in (ENCODER_WEIGHTS | HEAD_WEIGHTS).items()})
   (directory / "config.json").write_text(json.dumps({"task": "classifier", "data": data_settings}))
   return str(directory)
 
@@ -128,34 +130,34 @@ def write_run_with_head(directory: Path, data_settings: dict[str, str]) -> str:
 )
 def test_a_head_of_other_labels_or_another_task_is_refused(tmp_path: Path, settings: dict, message: str):
   path = write_run_with_head(tmp_path, {"labels": "no,yes"})
-  variables = make_variables(ENCODER | HEAD)
+  variables = make_variables(ENCODER_WEIGHTS | HEAD_WEIGHTS)
   with pytest.raises(UserError, match=message):
     warm_start(path, variables, newly_initialized=["cls/"], head_settings=settings)
   assert_all_zero(variables)
   # If the model does not have this head, the head may be ignored, whatever it was trained for.
-  encoder_variables = make_variables(ENCODER)
+  encoder_variables = make_variables(ENCODER_WEIGHTS)
   options = {"newly_initialized": ["cls/"], "ignored": ["cls/"], "head_settings": settings}
   assert warm_start(path, encoder_variables, **options) == []
 
 
 def test_a_head_of_the_same_labels_is_reused(tmp_path: Path):
   path = write_run_with_head(tmp_path, {"labels": "no,yes"})
-  variables = make_variables(ENCODER | HEAD)
+  variables = make_variables(ENCODER_WEIGHTS | HEAD_WEIGHTS)
   settings = {"task": "classifier", "labels": "no,yes"}
   assert warm_start(path, variables, newly_initialized=["cls/"], head_settings=settings) == []
-  np.testing.assert_array_equal(variables["cls/predictions/output_bias"], HEAD["cls/predictions/output_bias"])
+  np.testing.assert_array_equal(variables["cls/predictions/output_bias"], HEAD_WEIGHTS["cls/predictions/output_bias"])
 
 
 def test_a_vocabulary_other_than_the_one_beside_the_weights_is_refused(tmp_path: Path):
   model_bytes = b"a SentencePiece model"
   same = VocabularyId(hashlib.sha256(model_bytes).hexdigest(), "the same")
   different = VocabularyId("a" * 64, "--spm_model_file=x.model")
-  prefix = write_checkpoint(tmp_path, ENCODER)
+  prefix = write_checkpoint(tmp_path, ENCODER_WEIGHTS)
   # Without a file beside the weights, their vocabulary is not known.
-  assert warm_start(prefix, make_variables(ENCODER), vocabulary=different) == []
+  assert warm_start(prefix, make_variables(ENCODER_WEIGHTS), vocabulary=different) == []
   for name in ("30k-clean.model", "spiece.model"):
     (tmp_path / name).write_bytes(model_bytes)
-    variables = make_variables(ENCODER)
+    variables = make_variables(ENCODER_WEIGHTS)
     message = rf"vocabulary is .*{name} \(SHA-256 .* --spm_model_file=x\.model is a different one"
     with pytest.raises(UserError, match=message):
       warm_start(prefix, variables, vocabulary=different)
@@ -165,7 +167,7 @@ def test_a_vocabulary_other_than_the_one_beside_the_weights_is_refused(tmp_path:
 
 def test_a_vocabulary_other_than_the_one_in_the_config_of_a_run_is_refused(tmp_path: Path):
   path = write_run_with_head(tmp_path, {"vocab_sha256": "b" * 64})
-  variables = make_variables(ENCODER | HEAD)
+  variables = make_variables(ENCODER_WEIGHTS | HEAD_WEIGHTS)
   same = VocabularyId("b" * 64, "that of the shards")
   assert warm_start(path, variables, vocabulary=same) == []
   different = VocabularyId("a" * 64, "that of the shards")

@@ -19,7 +19,8 @@ from tests.torture import file_damages, outputs
 from tests.torture.campaign import Case, Context
 from tests.torture.file_damages import DAMAGES, refused_paths
 from tests.torture.file_readings import (
-  Reading,
+  ReadFunction,
+  ReadOutcome,
   older_checkpoints,
   read_best,
   read_checkpoint,
@@ -53,17 +54,17 @@ def _hash_files(root: Path, excluded: Path) -> dict[str, str]:
   return hashes
 
 
-def _read_in_time(read: Reading, root: Path) -> tuple[list[str], Any]:
+def _read_in_time(read: ReadFunction, root: Path) -> ReadOutcome:
   """Calls `read`. An error of the project is returned as a message. Raises TimeoutError if `read` hangs."""
   from albert.errors import RunError, UserError
 
-  outcomes: list[Any] = []  # what `read` returned, or the error that it raised
+  outcomes: list[ReadOutcome | BaseException] = []  # what `read` returned, or the error that it raised
 
   def run() -> None:
     try:
       outcomes.append(read(root))
     except (UserError, RunError) as error:
-      outcomes.append(([str(error)], None))
+      outcomes.append(ReadOutcome([str(error)], None))
     except BaseException as error:
       outcomes.append(error)
 
@@ -72,9 +73,10 @@ def _read_in_time(read: Reading, root: Path) -> tuple[list[str], Any]:
   thread.join(_SECONDS)
   if not outcomes:
     raise TimeoutError(f"no answer after {_SECONDS:.0f} seconds")
-  if isinstance(outcomes[0], BaseException):
-    raise outcomes[0]
-  return outcomes[0]
+  (outcome,) = outcomes
+  if isinstance(outcome, BaseException):
+    raise outcome
+  return outcome
 
 
 def _check_damaged_file(
@@ -83,7 +85,7 @@ def _check_damaged_file(
   name: str,
   damage: str,
   number: int,
-  read: Reading,
+  read: ReadFunction,
   words: Sequence[str],
   other_results: Callable[[], Sequence[Any]],
 ) -> str | None:
@@ -132,7 +134,7 @@ _results: dict[tuple[str, str], Any] = {}
 _results_lock = threading.Lock()
 
 
-def _expected(read: Reading, source: Path) -> Any:
+def _expected(read: ReadFunction, source: Path) -> Any:
   """Returns the result for an undamaged directory, which is read once."""
   key = (repr(read), str(source))
   with _results_lock:
@@ -149,10 +151,10 @@ def _file_cases(
   group: str,
   source: Path,
   files: Sequence[str],
-  read: Reading,
+  read: ReadFunction,
   *,
   more_words: Sequence[str] = (),
-  other_results: Callable[[], Sequence[Any]] = tuple,
+  other_results: Callable[[], Sequence[Any]] = tuple,  # which returns ()
   leave_out: Sequence[str] = (),
 ) -> Iterator[Case]:
   """Yields cases for each file of `files` and each damage that is not in `leave_out`.
@@ -267,7 +269,7 @@ def _shard_cases(context: Context) -> Iterator[Case]:
     files = ["part-01.tfrecord", "manifest.json"]
     yield from _file_cases(context, f"{kind} with a manifest", with_manifest, files, read_shards)
     bare = _write_shards(context, f"bare-{compress}", compress=compress, manifest=False)
-    read = functools.partial(read_shards_without_manifest, read_shards(bare)[1])
+    read = functools.partial(read_shards_without_manifest, read_shards(bare).result)
     shutil.rmtree(bare / "cache", ignore_errors=True)
     read_shards(bare)  # writes cache/shard_hashes.json
     files, words = ["part-01.tfrecord", "cache/shard_hashes.json"], ["a resumed run refuses"]
@@ -313,7 +315,7 @@ def _export_cases(context: Context, run: Path) -> Iterator[Case]:
 def cases(context: Context) -> Iterator[Case]:
   """The cases of this part."""
   run, classified = context.workplace.pretraining_run, context.workplace.classifier_run
-  newest = max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name[5:])).name
+  newest = max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name.removeprefix("step-"))).name
   yield from _checkpoint_cases(context, run, classified, newest)
   yield from _shard_cases(context)
   yield from _classifier_cases(context, classified)

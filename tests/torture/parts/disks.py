@@ -70,7 +70,7 @@ def read_contents(directory: Path) -> dict[str, Any]:
       if path.name == "weights.index":
         contents[name] = outputs.read_tensors(str(path.with_suffix("")), path.stat().st_mtime_ns)
     elif path.name in _LOGS:
-      contents[name] = outputs.log_lines(path)
+      contents[name] = outputs.read_log_lines(path)
     else:
       contents[name] = path.read_bytes().replace(str(directory).encode(), b"DISK")
   return contents
@@ -254,8 +254,8 @@ class Attack:
 
   def fail_reads(self, rng: random.Random) -> str | None:
     """Makes reading the input fail after a random number of reads, then after more reads."""
-    assert self.command.input_directory is not None
-    below = str(self.command.input_directory())
+    assert self.command.input_path is not None
+    below = str(self.command.input_path())
     with self._new_disk() as disk:
       for after in sorted(rng.randrange(0, 12) for _ in range(self.command.num_failures)):
         arguments = {"below": below, "number": errno.EIO, "after": after}
@@ -325,7 +325,7 @@ def _kinds_of_attacks(attack: Attack) -> Iterator[tuple[str, Callable[[random.Ra
     yield "EIO when syncing", lambda rng: attack.fail_calls(rng, "sync", errno.EIO)
   for _ in range(max(1, command.num_cases // 2)):
     yield "limit on the size of files", attack.limit_file_size
-  if command.input_directory is not None:
+  if command.input_path is not None:
     yield "EIO when reading", attack.fail_reads
   if command.name == "export":
     yield "TMPDIR on a full disk", functools.partial(_fill_temporary_directory, attack)
@@ -343,7 +343,9 @@ def cases(context: Context) -> Iterator[Case]:
       rng = context.rng(command.name, kind, number)
       if number <= context.count(command.num_cases):
         yield Case(f"{command.name}, {kind}", f"{number}", functools.partial(run, rng))
-  predict = Attack(context, Command("predict", CommandInputs(context.workplace).predict, 1, 1, prints=True))
+  predict = Attack(
+    context, Command("predict", CommandInputs(context.workplace).predict, num_cases=1, num_failures=1, prints=True)
+  )
   for share in (0.0, context.rng("predict").uniform(0.1, 0.9)):
     yield Case(
       "predict, full disk for its output", f"{share:.0%}", functools.partial(_print_to_full_disk, predict, share)

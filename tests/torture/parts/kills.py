@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.torture import outputs
 from tests.torture.campaign import Case, Context, log
@@ -26,6 +26,14 @@ _MANAGER = "albert.weights.checkpoints:CheckpointManager"
 _KILL_TIMES = ("before", "after", "within")
 
 
+class WatchedFiles(NamedTuple):
+  """When a kill comes: `seconds` after `number` different names in the output directory have matched `pattern`."""
+
+  pattern: str
+  number: int
+  seconds: float
+
+
 @dataclasses.dataclass(frozen=True)
 class Kill:
   """One SIGKILL. Its time depends on `fault` if that is set, else on `watched` if that is set, else on `share`.
@@ -33,8 +41,7 @@ class Kill:
   Attributes:
     share: the kill comes after this share of the time that an undisturbed run takes.
     fault: the arguments of faults.kill_at, with which the process kills itself.
-    watched: (glob, number, seconds): as soon as this number of names in the output directory has matched the glob, the
-      kill comes after so many seconds.
+    watched: the files that must have appeared.
     new_interpreter: whether the command is started in a new interpreter.
     is_certain: whether a process that ends before the kill is a failure.
     code: the exit code of the command: -9, or 1 if only a worker process is killed.
@@ -42,7 +49,7 @@ class Kill:
 
   share: float = -1.0
   fault: dict[str, Any] | None = None
-  watched: tuple[str, int, float] | None = None
+  watched: WatchedFiles | None = None
   new_interpreter: bool = False
   is_certain: bool = True
   code: int = -signal.SIGKILL
@@ -52,8 +59,7 @@ class Kill:
       arguments = [f"{name}={value}" for name, value in self.fault.items() if value != ""]
       return " ".join(arguments)
     if self.watched:
-      pattern, number, seconds = self.watched
-      return f"{seconds:.4f} s after {number} of {pattern}"
+      return f"{self.watched.seconds:.4f} s after {self.watched.number} of {self.watched.pattern}"
     return f"at {self.share:.3f} of the run" + (" (new interpreter)" if self.new_interpreter else "")
 
   def apply(self, process: Running, output: Path, seconds: float) -> None:
@@ -67,11 +73,10 @@ class Kill:
     if self.fault:
       return
     if self.watched:
-      pattern, number, delay = self.watched
       matching_paths: set[str] = set()
-      while process.poll() is None and len(matching_paths) < number:
-        matching_paths.update(str(path) for path in output.glob(pattern))
-      time.sleep(delay)
+      while process.poll() is None and len(matching_paths) < self.watched.number:
+        matching_paths.update(str(path) for path in output.glob(self.watched.pattern))
+      time.sleep(self.watched.seconds)
     else:
       deadline = time.monotonic() + self.share * seconds
       while process.poll() is None and time.monotonic() < deadline:
@@ -107,6 +112,13 @@ def draw_kill_at_random_time(rng: random.Random, max_share: float = 0.9) -> Kill
 KillDraw = Callable[[random.Random], Kill]
 
 
+class Reference(NamedTuple):
+  """An undisturbed run: its output directory, and how many seconds it took."""
+
+  output: Path
+  seconds: float
+
+
 class Command:
   """A command that is killed and repeated.
 
@@ -125,11 +137,11 @@ class Command:
   ):
     self.name, self.argv, self.difference, self.context = name, argv, difference, context
     self._lock = threading.Lock()
-    self._reference: tuple[Path, float] | None = None
+    self._reference: Reference | None = None
     self.num_hits = 0
 
-  def reference(self) -> tuple[Path, float]:
-    """Returns the output directory of an undisturbed run, and how many seconds it took. The first call runs it."""
+  def reference(self) -> Reference:
+    """Returns an undisturbed run. The first call runs it."""
     with self._lock:
       if self._reference is None:
         directory = self.context.new_directory("reference") / "output"
@@ -137,17 +149,17 @@ class Command:
         finished = self.context.workplace.run(self.argv(directory))
         if wrong := finished.unexpected_end():
           raise RuntimeError(f"the undisturbed run: {wrong}")
-        self._reference = directory, time.monotonic() - started
+        self._reference = Reference(directory, time.monotonic() - started)
       return self._reference
 
   def try_kills(self, kills: Sequence[Kill]) -> str | None:
     """Runs the command once for each kill and then undisturbed. Returns what is wrong with the result, or None."""
-    reference, seconds = self.reference()
+    reference = self.reference()
     output = self.context.new_directory("killed") / "output"
     for kill in kills:
       prelude = ("tests.torture.faults", "kill_at", kill.fault) if kill.fault else None
       process = self.context.workplace.start(self.argv(output), prelude=prelude, new_interpreter=kill.new_interpreter)
-      kill.apply(process, output, seconds + (8 if kill.new_interpreter else 0))  # imports take 8 s
+      kill.apply(process, output, reference.seconds + (8 if kill.new_interpreter else 0))  # imports take 8 s
       finished = process.finish()
       if finished.code == kill.code:
         with self._lock:
@@ -159,7 +171,7 @@ class Command:
       if wrong := _find_survivors(process):
         return f"[{kill}] {wrong}"
     finished = self.context.workplace.run(self.argv(output))
-    return finished.unexpected_end() or self.difference(output, reference)
+    return finished.unexpected_end() or self.difference(output, reference.output)
 
   def cases(self, group: str, number: int, draw_first: KillDraw, num_kills: Sequence[int] = (1, 2)) -> Iterator[Case]:
     """Makes the cases of a group.
@@ -218,7 +230,8 @@ def _at_call(target: str, max_number: int = 1, max_delay: float = 0.02, **fault_
 def _while_saving(rng: random.Random) -> Kill:
   """Draws a kill while a checkpoint is written: at a call, or when the staging directory appears."""
   if rng.random() < 0.4:
-    return Kill(watched=("checkpoints/.step-*.tmp", rng.randint(1, 2), rng.uniform(0, 0.01)), is_certain=False)
+    watched = WatchedFiles("checkpoints/.step-*.tmp", rng.randint(1, 2), rng.uniform(0, 0.01))
+    return Kill(watched=watched, is_certain=False)
   return _any_of(
     _at_call("albert.weights.checkpoints:write_bundle", 3, 0.005),
     _at_call("albert.weights.checkpoints:file_sha256", 8, when="before"),

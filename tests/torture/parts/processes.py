@@ -53,12 +53,12 @@ class Pair:
   def difference(self, output: Path) -> str | None:
     """Runs the command once more, as a user would after a refusal, and compares the result with the reference."""
     finished = self.command.context.workplace.run(self.command.argv(output), timeout=_SECONDS)
-    return finished.unexpected_end() or self.command.difference(output, self.command.reference()[0])
+    return finished.unexpected_end() or self.command.difference(output, self.command.reference().output)
 
 
 def _start_together(pair: Pair, output: Path, rng: random.Random) -> str | None:
   """Starts the second process a random time after the first."""
-  seconds = pair.command.reference()[1]
+  seconds = pair.command.reference().seconds
   first_process = pair.start(output)
   time.sleep(rng.uniform(0, 1.1) * seconds)
   second_process = pair.start(output)
@@ -73,7 +73,7 @@ def _one_is_killed(pair: Pair, output: Path, rng: random.Random) -> str | None:
   first_process = pair.start(output)
   pair.wait_until_locked(first_process, output)
   second_process = pair.start(output)
-  time.sleep(rng.uniform(0, 0.5) * pair.command.reference()[1])
+  time.sleep(rng.uniform(0, 0.5) * pair.command.reference().seconds)
   first_process.send_signal(signal.SIGKILL)
   if first_process.wait(_SECONDS) not in (0, -signal.SIGKILL):
     return f"the first process ended with exit code {first_process.poll()}"

@@ -41,11 +41,11 @@ def source_files() -> list[Path]:
 def check_source(path: Path) -> str | None:
   """Checks that a source file has no call that could run the content of a file, except those that are allowed."""
   allowed_names = hostile.ALLOWED.get(path.relative_to(ROOT).as_posix(), ())
-  violations = hostile.violations(path.read_text(encoding="utf-8"))
+  violations = hostile.find_violations(path.read_text(encoding="utf-8"))
   return "; ".join(f"line {line}: {name}" for line, name in violations if name not in allowed_names) or None
 
 
-# Lines of source code that hostile.violations must find.
+# Lines of source code that hostile.find_violations must find.
 _FORBIDDEN_LINES = (
   "import pickle", "from pickle import loads", "import yaml", "import marshal as m",
   "from shelve import open", "import torch", "import joblib", "import h5py", "x = eval('1')",
@@ -60,14 +60,14 @@ _FORBIDDEN_LINES = (
 
 
 def _check_is_found(source: str) -> str | None:
-  return None if list(hostile.violations(source)) else "the check does not find it"
+  return None if list(hostile.find_violations(source)) else "the check does not find it"
 
 
 def _check_watch(pickled: bytes) -> str | None:
   """Checks the campaign itself: Watch must record the code that a pickle runs."""
   with hostile.Watch() as watch:
     pickle.loads(pickled)
-  return None if any(event.startswith("exec") for event in watch.ran) else f"the watch saw {watch.ran}"
+  return None if any(event.startswith("exec") for event in watch.run_events) else f"the watch saw {watch.run_events}"
 
 
 def _read_hostile(context: Context, reader: FileReader, payload_name: str) -> str | None:
@@ -82,8 +82,8 @@ def _read_hostile(context: Context, reader: FileReader, payload_name: str) -> st
     reader.read(path)
   was_made = canary.exists()
   shutil.rmtree(directory)
-  if watch.ran:
-    return f"ran code: {watch.ran}"
+  if watch.run_events:
+    return f"ran code: {watch.run_events}"
   return f"{canary} was made" if was_made else None
 
 
@@ -106,7 +106,7 @@ def _name_file_outside(context: Context, read: Callable[[Path, str, OutsideFile]
   outside = OutsideFile(path, path.stat().st_size, file_sha256(str(path)))
   with hostile.Watch() as watch, contextlib.suppress(UserError, RunError):
     read(directory, form, outside)
-  if str(path) in watch.opened:
+  if str(path) in watch.touched_paths:
     return f"{form} led to {path}"
   if file_sha256(str(path)) != outside.sha256 or len(list(path.parent.rglob("*"))) != 2:
     return f"{form} changed a file outside"
@@ -201,13 +201,13 @@ def _random_hostile_text(rng: random.Random) -> str:
   return "".join(rng.choice(_TOKENS) for _ in range(rng.randrange(1, 9)))
 
 
-def _write_seeds(directory: Path, text: Callable[[str], str], file_text: Callable[[str], str]) -> Path:
+def _write_seeds(directory: Path, make_text: Callable[[str], str], make_file_text: Callable[[str], str]) -> Path:
   """Writes the runs of two seeds.
 
   Args:
     directory: where to write them.
-    text: returns the text to write for the field of a given name.
-    file_text: the same, for a part of a file name.
+    make_text: makes the text to write for the field of a given name.
+    make_file_text: the same, for a part of a file name.
 
   Returns:
     The directory of the two runs.
@@ -216,37 +216,39 @@ def _write_seeds(directory: Path, text: Callable[[str], str], file_text: Callabl
   for run in sorted(seeds.glob("run-*")):
 
     def field(name: str, run: Path = run) -> str:
-      return text(f"{run.name} {name}")
+      return make_text(f"{run.name} {name}")
 
-    section = {text("setting"): [field("item"), 1], "num_train_steps": 5}
+    section = {make_text("setting"): [field("item"), 1], "num_train_steps": 5}
     (run / "config.json").write_text(
-      json.dumps({"task": field("task"), text("section"): {"a": text("a")}, "train": section})
+      json.dumps({"task": field("task"), make_text("section"): {"a": make_text("a")}, "train": section})
     )
-    (run / "environment.json").write_text(json.dumps({text("variable"): field("value")}))
-    (run / "eval_results.json").write_text(json.dumps({text("metric"): field("result"), text("null"): None}))
+    (run / "environment.json").write_text(json.dumps({make_text("variable"): field("value")}))
+    (run / "eval_results.json").write_text(json.dumps({make_text("metric"): field("result"), make_text("null"): None}))
     for name in ("metrics.jsonl", "eval_metrics.jsonl"):
       lines = [
-        {"step": step, text("curve"): step * 0.5, "loss": 1.0 / step, text("no curve"): field("no number")}
+        {"step": step, make_text("curve"): step * 0.5, "loss": 1.0 / step, make_text("no curve"): field("no number")}
         for step in (1, 2, 3)
       ]
       (run / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (run / "mistakes_dev.tsv").write_bytes(_table_of(text).encode("utf-8", "replace"))
-    (run / "predictions_dev.json").write_text(json.dumps({text("id"): text("answer"), text("id 2"): [text("list")]}))
-    (run / "confusion_matrix_dev.png").rename(run / f"confusion_matrix_{file_text('picture')}.png")
+    (run / "mistakes_dev.tsv").write_bytes(_table_of(make_text).encode("utf-8", "replace"))
+    (run / "predictions_dev.json").write_text(
+      json.dumps({make_text("id"): make_text("answer"), make_text("id 2"): [make_text("list")]})
+    )
+    (run / "confusion_matrix_dev.png").rename(run / f"confusion_matrix_{make_file_text('picture')}.png")
   numbers = {"median": 0.8, "mean": 0.8, "standard_deviation": 0.0, "minimum": 0.8, "maximum": 0.8}
-  summary = {"seeds": [1, 2], "best_run": "run-1", "metrics": {text("metric of all"): numbers}}
+  summary = {"seeds": [1, 2], "best_run": "run-1", "metrics": {make_text("metric of all"): numbers}}
   (seeds / "runs.json").write_text(json.dumps(summary))
   return seeds
 
 
-def _table_of(text: Callable[[str], str]) -> str:
+def _table_of(make_text: Callable[[str], str]) -> str:
   """Returns three rows of three cells in the format TSV, without the characters that separate cells and rows."""
   without_separators = str.maketrans("\t\n\r", "   ")
-  rows = [[text(f"{row} {column}").translate(without_separators) for column in range(3)] for row in range(3)]
+  rows = [[make_text(f"{row} {column}").translate(without_separators) for column in range(3)] for row in range(3)]
   return "\n".join("\t".join(row) for row in rows)
 
 
-def _report_escapes(context: Context, number: int) -> str | None:
+def _check_report_of_hostile_texts(context: Context, number: int) -> str | None:
   """Makes a report of runs with hostile texts, and one with harmless texts. Their elements must be the same."""
   rng = context.rng("report", number)
   texts: dict[str, str] = {}
@@ -266,11 +268,11 @@ def _report_escapes(context: Context, number: int) -> str | None:
   return _difference_of_reports(harmless, report)
 
 
-def _make_report(directory: Path, text: Callable[[str], str], file_text: Callable[[str], str]) -> Skeleton:
+def _make_report(directory: Path, make_text: Callable[[str], str], make_file_text: Callable[[str], str]) -> Skeleton:
   """Makes a report of runs with the given texts (see _write_seeds)."""
   directory.mkdir()
-  seeds = _write_seeds(directory / file_text("directory"), text, file_text)
-  page = make_page(text("title"), *read_runs([str(seeds)], num_examples=3))
+  seeds = _write_seeds(directory / make_file_text("directory"), make_text, make_file_text)
+  page = make_page(make_text("title"), *read_runs([str(seeds)], num_examples=3))
   page.encode("utf-8")
   return Skeleton(page)
 
@@ -330,4 +332,4 @@ def cases(context: Context) -> Iterator[Case]:
   for attack_name, attack in _LINK_ATTACKS.items():
     yield case(group, attack_name, partial(_check_file_behind_link, context, attack))
   for number in range(context.count(100)):
-    yield case("report: texts stay texts", f"page {number}", partial(_report_escapes, context, number))
+    yield case("report: texts stay texts", f"page {number}", partial(_check_report_of_hostile_texts, context, number))

@@ -23,8 +23,10 @@ from tests.torture.workplace import ROOT, Finished
 
 _POINTS = "tests.torture.points"
 # Groups of cases.
-_STREAMS, _LOCALES = "standard output closed, full or unread", "LANG=C and names that are not ASCII"
+_STREAMS_GROUP, _LOCALES_GROUP = "standard output closed, full or unread", "LANG=C and names that are not ASCII"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# The exit code of a command that writes to a pipe without a reader.
+_SIGPIPE_CODE = 128 + signal.SIGPIPE
 
 
 class _Reference(NamedTuple):
@@ -164,7 +166,7 @@ def _broken_stdout(context: Context, references: _References, command: Command, 
   """Runs a command with a standard output that is closed, full or a pipe without a reader, and then repeats it."""
   output = context.new_directory("stdout")
   reference = references.get(command)
-  code_if_it_prints = 141 if how == "unread" else 1  # 141 is 128 + SIGPIPE
+  code_if_it_prints = _SIGPIPE_CODE if how == "unread" else 1
   expected_code = code_if_it_prints if command.prints else 0
   argv = command.argv(context.workplace, output)
   finished = context.workplace.run(argv, prelude=(_POINTS, "break_stdout", {"how": how}))
@@ -188,7 +190,7 @@ def _shell(context: Context, words: str, redirection: str, code: int) -> str | N
   command = ["bash", "-c", f"{sys.executable} {words} {redirection}"]
   completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
   finished = Finished(completed.returncode, completed.stdout, completed.stderr)
-  if code == 141 and finished.code == 0:  # the command had written everything before the reader ended
+  if code == _SIGPIPE_CODE and finished.code == 0:  # the command had written everything before the reader ended
     return finished.unexpected_end(0)
   if wrong := finished.unexpected_end(code):
     return wrong
@@ -220,7 +222,7 @@ def _set_clock_back(context: Context, references: _References, command: Command,
   argv = command.argv(context.workplace, output)
   if index % 2:
     stopped = context.workplace.run(argv, prelude=(_POINTS, "interrupt", _STOP_IN_TRAINING))
-    if stopped.code != 143:
+    if stopped.code != 128 + signal.SIGTERM:
       return f"not stopped: {stopped.code}"
     if not list((output / "checkpoints").iterdir()):
       return "it saved nothing"
@@ -256,13 +258,13 @@ def _stream_cases(context: Context, references: _References) -> Iterator[Case]:
   for command in COMMANDS:
     for how in ("closed", "full", "unread"):
       run = functools.partial(_broken_stdout, context, references, command, how)
-      yield Case(_STREAMS, f"{command.name}, {how}", run)
+      yield Case(_STREAMS_GROUP, f"{command.name}, {how}", run)
   for how in ("closed", "full", "unread"):
-    yield Case(_STREAMS, f"training, {how}", functools.partial(_train_with_broken_stdout, context, how))
+    yield Case(_STREAMS_GROUP, f"training, {how}", functools.partial(_train_with_broken_stdout, context, how))
   for words in ("run_pretraining.py --help", "-m albert.export --version"):
-    for redirection, code in ((">&-", 1), (">/dev/full", 1), ("| head -0; exit ${PIPESTATUS[0]}", 141)):
+    for redirection, code in ((">&-", 1), (">/dev/full", 1), ("| head -0; exit ${PIPESTATUS[0]}", _SIGPIPE_CODE)):
       run = functools.partial(_shell, context, words, redirection, code)
-      yield Case(_STREAMS, f"{words} {redirection}", run)
+      yield Case(_STREAMS_GROUP, f"{words} {redirection}", run)
 
 
 def _locale_cases(context: Context) -> Iterator[Case]:
@@ -270,7 +272,7 @@ def _locale_cases(context: Context) -> Iterator[Case]:
   for number, command in enumerate(COMMANDS):
     environment = environments[number % len(environments)]
     run = functools.partial(_other_locale, context, command, environment)
-    yield Case(_LOCALES, f"{command.name}, {environment}", run)
+    yield Case(_LOCALES_GROUP, f"{command.name}, {environment}", run)
   workplace = context.workplace
   # Name, command for a path that is not UTF-8, exit code.
   commands: list[tuple[str, Callable[[Path], list[str]], int]] = [
@@ -282,7 +284,7 @@ def _locale_cases(context: Context) -> Iterator[Case]:
     ("convert", lambda path: workplace.convert_command(path, path.parent / "out"), 2),
   ]
   for name, argv, code in commands:
-    yield Case(_LOCALES, f"{name}, no UTF-8", functools.partial(_path_that_is_not_utf8, context, argv, code))
+    yield Case(_LOCALES_GROUP, f"{name}, no UTF-8", functools.partial(_path_that_is_not_utf8, context, argv, code))
 
 
 def _clock_cases(context: Context, references: _References) -> Iterator[Case]:
