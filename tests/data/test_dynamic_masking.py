@@ -322,7 +322,7 @@ def test_the_byte_pieces_of_a_word_are_masked_together(byte_piece_corpus: BytePi
         assert word_positions <= masked_positions or not word_positions & masked_positions
         if len(word_positions & masked_positions) > 1:
           num_masked_words += 1
-  assert num_masked_words > 100
+  assert num_masked_words > 100  # so there were enough such words to test
 
 
 def test_shards_written_without_masks_have_none(shards: dict[str, str]):

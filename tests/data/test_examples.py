@@ -23,7 +23,7 @@ ONE_HOST = InputContext(host_index=0, num_hosts=1, num_replicas=1)
 def random_pair(rng: np.random.Generator, length: int) -> list[int]:
   """Returns the ids of `[CLS] a [SEP] b [SEP]`, which are `length` >= 5 tokens."""
   size_of_a = int(rng.integers(1, length - 3))
-  ids = rng.integers(5, 100, length - 3).tolist()
+  ids = rng.integers(5, 100, length - 3).tolist()  # without the 5 special tokens
   return [CLS_ID, *ids[:size_of_a], SEP_ID, *ids[size_of_a:], SEP_ID]
 
 
@@ -84,6 +84,7 @@ def test_examples_are_the_same_after_writing_and_reading_records(tmp_path: Path)
 
 @pytest.mark.parametrize(
   ("lengths", "counts", "labels"),
+  # Lengths of 6 tokens, where there are 5; 3 sequences, where there are 2; an empty sequence; 2 labels of 1 example.
   [([3, 3], [1, 1], {}), ([3, 2], [1, 2], {}), ([5, 0], [1, 1], {}), ([5], [1], {"a": np.zeros(2)})],
 )
 def test_arrays_whose_lengths_do_not_agree_are_an_error(

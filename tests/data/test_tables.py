@@ -66,7 +66,7 @@ def test_every_format_gives_the_same_columns(tmp_path: Path, name: str, content:
   assert list(table.line_numbers) == [first_line, first_line + 1, first_line + 2]
 
 
-def test_the_header_of_a_file_without_one_is_an_argument(tmp_path: Path) -> None:
+def test_the_header_may_be_an_argument_for_a_file_without_a_header(tmp_path: Path) -> None:
   table = read_table(write_file(tmp_path, encode_tsv(ROWS)), ["text"], header=HEADER)
   assert table.non_empty_texts("text") == [row[1] for row in ROWS]
   assert table.location(2).endswith("table.tsv, line 3")

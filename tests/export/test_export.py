@@ -124,7 +124,7 @@ def assert_close_without_padding(
 
 
 @pytest.mark.slow
-def test_run_without_project_refuses_its_imports(tmp_path: Path) -> None:
+def test_run_without_project_refuses_imports_of_this_project(tmp_path: Path) -> None:
   script = tmp_path / "script.py"
   script.write_text("import albert")
   command = [sys.executable, "-I", "-c", RUN_WITHOUT_PROJECT, str(script)]

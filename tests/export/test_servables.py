@@ -101,7 +101,7 @@ def assert_same_answers(answers: dict[str, np.ndarray], expected: dict[str, Any]
   for name, expected_values in expected.items():
     if isinstance(expected_values, list):
       texts = [text.decode() for text in answers[name]]
-      differences = [pair for pair in zip(texts, expected_values, strict=True) if pair[0] != pair[1]]
+      differences = [(text, other) for text, other in zip(texts, expected_values, strict=True) if text != other]
       assert len(differences) <= len(texts) // 100, (name, differences[:5])
     else:
       np.testing.assert_allclose(answers[name], expected_values, rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)

@@ -37,7 +37,7 @@ def test_a_stopped_experiment_continues(tmp_path: Path, corpus_file: str, spm_mo
     time.sleep(0.2)
   process.send_signal(signal.SIGTERM)
   _, errors = process.communicate(timeout=300)
-  assert process.returncode == 143, errors
+  assert process.returncode == 128 + signal.SIGTERM, errors
   assert errors.splitlines()[-1].startswith("stopped in ")
   rows_before_stop = _read_rows(results)
   log = tmp_path / "sentence_loss" / "log.txt"

@@ -131,7 +131,7 @@ def record_dropouts(monkeypatch: pytest.MonkeyPatch) -> list[DropoutCall]:
 
 
 @pytest.mark.parametrize(("hidden", "attention", "dropouts_per_block"), [(0.3, 0, 2), (0, 0.3, 1), (0.3, 0.3, 3)])
-def test_dropout_is_where_the_original_has_it_and_every_dropout_draws_its_own_mask(
+def test_dropout_is_applied_where_the_original_applies_it_with_a_different_mask_each_time(
   monkeypatch, hidden, attention, dropouts_per_block
 ):
   calls = record_dropouts(monkeypatch)

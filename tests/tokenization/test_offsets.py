@@ -70,7 +70,7 @@ def test_an_unknown_number_and_the_unknown_comma_after_it_are_two_tokens(save_mo
   ]  # fmt: skip
 
 
-def test_ranges_are_right_in_a_text_that_is_encoded_in_parts(spm_model: str, corpus_file: str) -> None:
+def test_ranges_are_right_in_a_text_that_is_longer_than_one_encoded_part(spm_model: str, corpus_file: str) -> None:
   tokenizer = OffsetTokenizer(spm_model)
   text = " \n".join(Path(corpus_file).read_text(encoding="utf-8").split("\n")[:300])
   assert len(text) > tokenizer._max_part_chars
@@ -114,8 +114,8 @@ class ReferenceRanges:
     ranges = [self._range_of_piece(piece) for piece in pieces]
     filled = []
     for index, piece_range in enumerate(ranges):
-      ends_before = [other[1] for other in ranges[:index] if other] or [0]
-      starts_after = [other[0] for other in ranges[index:] if other] or ends_before[-1:]
+      ends_before = [end for _, end in filter(None, ranges[:index])] or [0]
+      starts_after = [start for start, _ in filter(None, ranges[index:])] or ends_before[-1:]
       filled.append(piece_range or (starts_after[0], ends_before[-1]))
     return filled
 

@@ -89,9 +89,7 @@ def load_tokenizer_and_processor(
 @settings(max_examples=300, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=50), st.booleans())
 @example("x1,9, 1999,", True)
-def test_encoding_in_parts_gives_the_ids_of_sentencepiece_for_the_whole_text(
-  spm_model: str, text: str, do_lower_case: bool
-) -> None:
+def test_ids_equal_those_of_sentencepiece_for_the_whole_text(spm_model: str, text: str, do_lower_case: bool) -> None:
   tokenizer, processor = load_tokenizer_and_processor(spm_model, do_lower_case)
   assert tokenizer.encode(text) == reference_encode(processor, tokenizer.normalize(text))
 

@@ -278,7 +278,7 @@ def test_only_the_chief_writes_the_files_of_a_run(input_file, tmp_path, monkeypa
 
 
 @pytest.mark.slow
-def test_training_learns_all_examples(input_file, tmp_path):
+def test_training_learns_the_examples_that_it_has_seen(input_file, tmp_path):
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=input_file, eval_input_file=input_file))
   config = RunConfig(
     output_dir=str(tmp_path / "run"),

@@ -234,7 +234,7 @@ def test_evaluation_uses_all_layers_and_the_full_length(shards, uninterrupted, t
     assert {name: line[name] for name in expected} == expected
 
 
-def test_with_shared_layers_training_has_the_depth_of_the_stage_and_evaluation_that_of_the_model():
+def test_with_shared_layers_training_uses_the_layers_of_the_stage_and_evaluation_all_layers():
   weights = random_weights(ALBERT, 3)
   staged, deep = build_pretraining_model(ALBERT, weights), build_pretraining_model(ALBERT, weights)
   shallow = build_pretraining_model(SHALLOW_ALBERT, weights)

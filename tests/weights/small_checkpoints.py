@@ -20,6 +20,13 @@ def reopen(manager: CheckpointManager, keep: int = 2) -> CheckpointManager:
   return CheckpointManager(manager.directory, keep=keep, model_config=TINY_MODEL)
 
 
+def newest_step(manager: CheckpointManager) -> int:
+  """Returns the step of the newest undamaged checkpoint."""
+  newest, _ = manager.latest()
+  assert newest is not None
+  return newest.step
+
+
 def flip_one_bit(manager: CheckpointManager, step: int) -> bytes:
   """Damages the data file of a checkpoint. Returns the damaged bytes."""
   data_file = Path(manager.directory) / f"step-{step}" / "weights.data-00000-of-00001"

@@ -159,16 +159,16 @@ TENSOR_ENTRY_TEXT = json.dumps(TENSOR_ENTRY).encode()
   [
     b"",
     b"\0" * 8,
-    safetensors_bytes({"x": TENSOR_ENTRY}, b"\0" * 7),
-    safetensors_bytes({"x": TENSOR_ENTRY}, b"\0" * 9),
+    safetensors_bytes({"x": TENSOR_ENTRY}, b"\0" * 7),  # a byte too few
+    safetensors_bytes({"x": TENSOR_ENTRY}, b"\0" * 9),  # a byte too many
     safetensors_bytes({"x": TENSOR_ENTRY}, b"\0" * 8, header_length=2**63),
     safetensors_bytes({"x": TENSOR_ENTRY}, b"\0" * 8, header_length=2),
-    safetensors_bytes({"x": {**TENSOR_ENTRY, "data_offsets": [8, 16]}}, b"\0" * 16),
-    safetensors_bytes({"x": {**TENSOR_ENTRY, "data_offsets": [8, 0]}}, b"\0" * 8),
+    safetensors_bytes({"x": {**TENSOR_ENTRY, "data_offsets": [8, 16]}}, b"\0" * 16),  # a gap before the tensor
+    safetensors_bytes({"x": {**TENSOR_ENTRY, "data_offsets": [8, 0]}}, b"\0" * 8),  # it ends before it begins
     safetensors_bytes({"x": {**TENSOR_ENTRY, "shape": [-2]}}, b"\0" * 8),
-    safetensors_bytes({"x": {**TENSOR_ENTRY, "shape": [2**62, 4]}}, b"\0" * 8),
-    safetensors_bytes({"x": {**TENSOR_ENTRY, "dtype": "F33"}}, b"\0" * 8),
-    safetensors_bytes({"x": TENSOR_ENTRY, "y": TENSOR_ENTRY}, b"\0" * 8),
+    safetensors_bytes({"x": {**TENSOR_ENTRY, "shape": [2**62, 4]}}, b"\0" * 8),  # 2^64 elements
+    safetensors_bytes({"x": {**TENSOR_ENTRY, "dtype": "F33"}}, b"\0" * 8),  # an unknown type
+    safetensors_bytes({"x": TENSOR_ENTRY, "y": TENSOR_ENTRY}, b"\0" * 8),  # two tensors in the same bytes
     safetensors_bytes(b'{"x":' + TENSOR_ENTRY_TEXT + b',"x":' + TENSOR_ENTRY_TEXT + b"}", b"\0" * 8),
     safetensors_bytes(b"[]", b""),
     safetensors_bytes(b'{"__metadata__":' + b"[" * 5000 + b"]" * 5000 + b"}", b""),

@@ -16,7 +16,7 @@ from albert.weights.checkpoint_damage import find_damage
 from albert.weights.checkpoints import BestEvaluation, CheckpointManager
 from tests.file_limits import file_size_limit
 from tests.synthetic import TINY_MODEL
-from tests.weights.small_checkpoints import flip_one_bit, make_tensors, reopen
+from tests.weights.small_checkpoints import flip_one_bit, make_tensors, newest_step, reopen
 
 
 def test_a_file_in_place_of_the_directory_of_checkpoints_is_named(manager):
@@ -49,9 +49,9 @@ def test_undamaged_checkpoints_are_not_deleted_because_of_a_damaged_one(manager,
   assert manager.steps() == [5, 8]  # 5 is the newest undamaged checkpoint
   manager.save(6, make_tensors(6))
   assert manager.steps() == [6, 8]
-  assert manager.latest()[0].step == 6
+  assert newest_step(manager) == 6
   manager.save(8, make_tensors(80))  # the damaged checkpoint, which has this name, is renamed
-  assert manager.latest()[0].step == 8
+  assert newest_step(manager) == 8
   renamed = Path(manager.directory) / "step-8.damaged"
   assert (renamed / "weights.data-00000-of-00001").read_bytes() == damaged_bytes
   assert manager.steps() == [8]
@@ -102,12 +102,13 @@ def test_if_all_checkpoints_are_damaged_nothing_is_written_without_start_over(ma
   with pytest.raises(UserError, match=message):
     manager.latest_to_resume(start_over=False)
   assert sorted(str(path) for path in Path(manager.directory).rglob("*")) == paths_before
-  assert manager.latest_to_resume(start_over=True)[0] is None
+  newest, _ = manager.latest_to_resume(start_over=True)
+  assert newest is None
   manager.rename_damaged()
   manager.save(1, make_tensors(1))
   assert manager.steps() == [1]
   renamed = f"{manager.directory}.damaged"
-  assert reopen(manager).latest()[0].step == 1
+  assert newest_step(reopen(manager)) == 1
   assert CheckpointManager(renamed, keep=1, model_config=TINY_MODEL).steps() == [1, 2]
   assert f"kept in {renamed}" in capsys.readouterr().err
 
@@ -249,7 +250,7 @@ def test_a_full_disk_is_an_error_that_leaves_the_older_checkpoint(manager):
   ):
     manager.save(2, make_tensors(2))
   assert files.listdir(manager.directory) == ["step-1"]
-  assert manager.latest()[0].step == 1
+  assert newest_step(manager) == 1
 
 
 def test_the_loss_of_a_device_while_saving_is_not_reported_as_a_full_disk(manager, monkeypatch):
