@@ -42,7 +42,7 @@ def make_estimator(directory: Path, init_checkpoint: str, model: ModelConfig = T
 def paths_of_formats(tmp_path: Path) -> dict[str, str]:
   """The same weights in every format: name of the format -> path for --init_checkpoint. Also writes the shards."""
   write_shards(tmp_path / "shards", [24])
-  tf1 = write_tf1(tmp_path / "tf1", TINY_MODEL, WEIGHTS, prefix="module/")
+  tf1 = write_tf1(tmp_path / "tf1", TINY_MODEL, WEIGHTS, name_prefix="module/")
   convert(tf1, str(tmp_path / "ours"), "albert")
   tensors = huggingface_tensors(WEIGHTS, with_prefix=False)
   np.savez(tmp_path / "weights.npz", **tensors)
