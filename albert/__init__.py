@@ -50,7 +50,10 @@ if TYPE_CHECKING:
   from albert.models.squad_heads import SquadV1Model as SquadV1Model
   from albert.models.squad_heads import SquadV2Model as SquadV2Model
   from albert.models.squad_heads import SquadV2Output as SquadV2Output
+  from albert.tokenization.masked_texts import masked_batch as masked_batch
   from albert.tokenization.tokenizer import Tokenizer as Tokenizer
+  from albert.tokenization.windows import QuestionWindows as QuestionWindows
+  from albert.tokenization.windows import question_windows as question_windows
 
 # Public name -> the module that it is in, and its name there ("" for the module itself).
 _PUBLIC = {
@@ -64,6 +67,7 @@ _PUBLIC = {
   "MultipleChoiceModel": ("albert.models.multiple_choice", "MultipleChoiceModel"),
   "PretrainingModel": ("albert.models.heads", "PretrainingModel"),
   "PretrainingOutput": ("albert.models.heads", "PretrainingOutput"),
+  "QuestionWindows": ("albert.tokenization.windows", "QuestionWindows"),
   "SentencePair": ("albert.data.pretraining_examples", "SentencePair"),
   "SpanLogits": ("albert.models.squad_heads", "SpanLogits"),
   "SquadV1Model": ("albert.models.squad_heads", "SquadV1Model"),
@@ -75,8 +79,10 @@ _PUBLIC = {
   "evaluate_squad_v1": ("albert.metrics.squad", "evaluate_v1"),
   "evaluate_squad_v2": ("albert.metrics.squad", "evaluate_v2"),
   "mask_tokens": ("albert.data.pretraining_examples", "mask_tokens"),
+  "masked_batch": ("albert.tokenization.masked_texts", "masked_batch"),
   "named_model": ("albert.config.model", "named_model"),
   "optimizers": ("albert.optimizers", ""),
+  "question_windows": ("albert.tokenization.windows", "question_windows"),
   "sentence_order_pair": ("albert.data.pretraining_examples", "sentence_order_pair"),
   "tasks": ("albert.tasks", ""),
 }
@@ -92,6 +98,7 @@ __all__ = [
   "MultipleChoiceModel",
   "PretrainingModel",
   "PretrainingOutput",
+  "QuestionWindows",
   "SentencePair",
   "SpanLogits",
   "SquadV1Model",
@@ -104,8 +111,10 @@ __all__ = [
   "evaluate_squad_v1",
   "evaluate_squad_v2",
   "mask_tokens",
+  "masked_batch",
   "named_model",
   "optimizers",
+  "question_windows",
   "sentence_order_pair",
   "tasks",
 ]

@@ -16,7 +16,7 @@ from concurrent import futures
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from albert.errors import UserError
-from albert.io import file_kinds, json_values, local_files, processes
+from albert.io import file_kinds, json_text, local_files, processes
 
 # Maximum number of simultaneous requests to a remote file system. The threads mostly wait for answers.
 _MAX_THREADS = 64
@@ -374,9 +374,13 @@ def read_json(path: str, schema: Any = dict[str, Any], remedy: str = "", *, nan_
     raise UserError(f"{path}: no such file")
   with open_file(path) as file:
     data = file.read()
+  if schema == dict[str, Any]:
+    return json_text.decode_object(path, data, remedy, nan_is_null=nan_is_null)
+  from albert.io import json_values  # needs msgspec, which the tokenizer does without
+
   return json_values.parse(path, data, schema, remedy, nan_is_null=nan_is_null)
 
 
 def write_json(path: str, values: dict[str, Any]) -> None:
   """Writes a JSON object atomically. Numbers that are not finite, which JSON does not have, are written as null."""
-  write_atomically(path, json_values.dumps(values, indent=2) + "\n")
+  write_atomically(path, json_text.dumps(values, indent=2) + "\n")

@@ -1,22 +1,34 @@
 """Parses JSON strictly and checks it against a schema. Errors are one line that says where the fault is.
 
-All JSON of the project is read here. A schema is a type that msgspec can convert to: a `msgspec.Struct`, a dataclass,
-`dict[str, float]`, and so on. It is defined beside the code that reads the file.
+All JSON of the project is read here, or without a schema by `albert.io.json_text`. A schema is a type that msgspec can
+convert to: a `msgspec.Struct`, a dataclass, `dict[str, float]`, and so on. It is defined beside the code that reads the
+file.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
 import re
-from collections.abc import Callable, Iterator
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from albert.errors import UserError
-from albert.io.text_encoding import check_encoding
+from albert.io import json_text
+from albert.io.json_text import decode_start, dumps, encode_utf8, format_value, path_step, replace_surrogates
+
+__all__ = [
+  "Count",
+  "FileName",
+  "convert",
+  "decode_start",
+  "dumps",
+  "encode_utf8",
+  "format_value",
+  "parse",
+  "parse_object",
+  "read_text_field",
+  "replace_surrogates",
+]
 
 Schema = TypeVar("Schema")
 # Types for schemas. A FileName has no directory; a Count fits into an int64.
@@ -24,15 +36,6 @@ _FILE_NAME = r"^(?!\.{1,2}\Z)[^/\\\x00]+\Z"
 FileName = Annotated[str, msgspec.Meta(pattern=_FILE_NAME)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
-# Deeper nesting is refused: no file of the project needs it, and it would exceed Python's recursion limit.
-_MAX_DEPTH = 100
-# Larger integers do not fit into any integer type of NumPy or TensorFlow.
-_MAX_INTEGER = 2**64
-_MAX_SHOWN_CHARACTERS = 60
-_NOT_FINITE = "must be a finite number, it is "
-_LITERALS = {None: "null", True: "true", False: "false"}
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
-_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 # Type in a message of msgspec -> its name in our messages.
 _TYPE_NAMES: dict[str, str] = {
   "str": "a text",
@@ -48,48 +51,6 @@ _TYPE_NAMES: dict[str, str] = {
 _EXPECTED = re.compile(r"^Expected `(?P<types>[^`]+)`(?P<bounds>.*?)(?:, got .*)?$")
 _PATH = re.compile(r" - at (?:`(?:key|value)` in )?`(?P<path>\$[^`]*)`$")
 _PATH_STEP = re.compile(r"\.(?P<key>\w+)|\[(?P<index>\d+)\]|(?P<unnamed>\[\.\.\.\])")
-
-
-def format_value(value: Any) -> str:
-  """Formats a value for an error message. Only the beginning of a long value is shown."""
-  text = _LITERALS[value] if value is None or isinstance(value, bool) else repr(value)
-  return text if len(text) <= _MAX_SHOWN_CHARACTERS else text[: _MAX_SHOWN_CHARACTERS - 3] + "..."
-
-
-def replace_surrogates(text: str) -> str:
-  """Replaces each lone surrogate in a text by U+FFFD. JSON can contain them ("\\ud800"), UTF-8 cannot."""
-  return _SURROGATES.sub("\ufffd", text)
-
-
-def encode_utf8(text: str) -> bytes:
-  """Encodes a text as UTF-8, with U+FFFD for each lone surrogate."""
-  try:
-    return text.encode("utf-8")
-  except UnicodeEncodeError:
-    return replace_surrogates(text).encode("utf-8")
-
-
-def dumps(values: Any, *, indent: int | None = None, ensure_ascii: bool = True) -> str:
-  """Serializes values as JSON. Numbers that are not finite, which JSON does not have, are written as null.
-
-  Args:
-    values: dicts, lists, strings, numbers, booleans and None.
-    indent: spaces for each level; None for one line.
-    ensure_ascii: whether other characters are written as escapes.
-  """
-  try:
-    return json.dumps(values, indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
-  except ValueError:
-    return json.dumps(_replace_non_finite(values), indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
-
-
-def _replace_non_finite(value: Any) -> Any:
-  """Copies a value, with None for each number that is not finite."""
-  if isinstance(value, dict):
-    return {key: _replace_non_finite(inner) for key, inner in value.items()}
-  if isinstance(value, list | tuple):
-    return [_replace_non_finite(inner) for inner in value]
-  return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def parse(
@@ -120,23 +81,7 @@ def parse(
       that overflows, an integer of more than 64 bits, more than 100 levels of nesting, an object with a duplicate key,
       or a value that does not fit the schema (the error names its path, such as $.runs[0].seed).
   """
-  remedy_suffix = f": {remedy}" if remedy else ""
-  text = _decode_utf8(source, data, remedy_suffix)
-  try:
-    values = (_LENIENT_DECODER if nan_is_null else _STRICT_DECODER).decode(text)
-    if not keep_surrogates and _ESCAPED_SURROGATE.search(text):
-      values = _replace_surrogates_inside(values)
-  except json.JSONDecodeError as error:
-    raise UserError(_describe_syntax_error(source, text, error) + remedy_suffix) from error
-  except RecursionError as error:
-    raise UserError(f"{source}: lists or objects are nested too deeply{remedy_suffix}") from error
-  except _RefusedError as error:
-    marking_decoder = _LENIENT_MARKING_DECODER if nan_is_null else _MARKING_DECODER
-    path, reason = next(_find_refused(marking_decoder.decode(text)), ("$", str(error)))
-    fault = reason if path == "$" else f"{path} {reason}"
-    raise UserError(f"{source}: {fault}{remedy_suffix}") from error
-  if text.count("[") + text.count("{") > _MAX_DEPTH and _depth(values) > _MAX_DEPTH:
-    raise UserError(f"{source}: lists or objects are nested too deeply (more than {_MAX_DEPTH} levels){remedy_suffix}")
+  values = json_text.decode(source, data, remedy, nan_is_null=nan_is_null, keep_surrogates=keep_surrogates)
   return convert(source, values, schema, remedy)
 
 
@@ -166,134 +111,6 @@ def convert(source: str, values: Any, schema: type[Schema], remedy: str = "") ->
     raise UserError(message + (f": {remedy}" if remedy else "")) from error
 
 
-def _decode_utf8(source: str, data: bytes | str, remedy_suffix: str) -> str:
-  if isinstance(data, str):
-    return replace_surrogates(data.removeprefix("\ufeff"))
-  check_encoding(source, data)
-  try:
-    return data.decode("utf-8-sig")
-  except UnicodeDecodeError as error:
-    # For a file with a byte order mark, the error's positions do not count the mark.
-    content: bytes = error.object
-    lines = content[: error.start].split(b"\n")  # up to the wrong byte
-    line = f", line {len(lines)}" if b"\n" in content else ""
-    raise UserError(
-      f"{source}{line}: not UTF-8 (byte {len(lines[-1]) + 1} of the line is 0x{content[error.start]:02x})"
-      + (remedy_suffix or ": save the file as UTF-8")
-    ) from error
-
-
-def _describe_syntax_error(source: str, text: str, error: json.JSONDecodeError) -> str:
-  if not text.strip():
-    return f"{source}: not JSON (it is empty)"
-  line = f", line {error.lineno}" if "\n" in text else ""
-  return f"{source}{line}: not JSON ({error.msg}, column {error.colno})"
-
-
-# Python's json module accepts NaN, integers too large for NumPy, and a key that occurs twice. These decoders do not.
-
-
-class _RefusedError(Exception):
-  """A number or an object is refused. The decoder does not know its path; a second pass finds it."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _RefusedValue:
-  """Placeholder for a refused value in the second pass."""
-
-  reason: str
-
-
-def _raise_refused(reason: str) -> Any:
-  raise _RefusedError(reason)
-
-
-def _make_decoder(refuse: Callable[[str], Any], constant: Callable[[str], Any]) -> json.JSONDecoder:
-  """Makes a decoder that refuses some numbers and objects.
-
-  Args:
-    refuse: called with the reason; it raises an exception, or returns what replaces the refused value.
-    constant: called for NaN, Infinity and -Infinity with their spelling; returns the value.
-  """
-
-  def integer(text: str) -> Any:
-    # Python itself refuses to convert integers of thousands of digits.
-    value = int(text) if len(text) <= len(str(_MAX_INTEGER)) else _MAX_INTEGER
-    return value if abs(value) < _MAX_INTEGER else refuse(f"holds a number that is too long: {format_value(text)}")
-
-  def real(text: str) -> Any:
-    value = float(text)
-    return value if math.isfinite(value) else refuse(_NOT_FINITE + text[:_MAX_SHOWN_CHARACTERS])
-
-  def json_object(pairs: list[tuple[str, Any]]) -> Any:
-    values = dict(pairs)
-    if len(values) == len(pairs):
-      return values
-    keys = [key for key, _ in pairs]
-    duplicate_key = next(key for key in keys if keys.count(key) > 1)
-    return refuse(f"has the key {format_value(duplicate_key)} twice")
-
-  return json.JSONDecoder(parse_int=integer, parse_float=real, parse_constant=constant, object_pairs_hook=json_object)
-
-
-# The decoders of the first pass, which stop at the first refused value:
-_STRICT_DECODER = _make_decoder(_raise_refused, lambda text: _raise_refused(_NOT_FINITE + text))
-_LENIENT_DECODER = _make_decoder(_raise_refused, lambda text: None)
-# The decoders of the second pass, which mark refused values so that their paths can be found:
-_MARKING_DECODER = _make_decoder(_RefusedValue, lambda text: _RefusedValue(_NOT_FINITE + text))
-_LENIENT_MARKING_DECODER = _make_decoder(_RefusedValue, lambda text: None)
-# The decoders of `decode_start` and `read_text_field`:
-_NUMBERS_AS_TEXT_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
-_RAW_FIELDS_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_TEXT_DECODER = msgspec.json.Decoder(str | None)
-
-
-def _children(value: Any) -> Iterator[tuple[str, Any]]:
-  """Yields (last step of the path, value) for each element of a list or an object."""
-  if isinstance(value, dict):
-    yield from ((_path_step(key), inner) for key, inner in value.items())
-  elif isinstance(value, list):
-    yield from ((_path_step(index), inner) for index, inner in enumerate(value))
-
-
-def _path_step(key: str | int) -> str:
-  if isinstance(key, int):
-    return f"[{key}]"
-  return f".{key}" if key.isidentifier() and len(key) <= _MAX_SHOWN_CHARACTERS else f"[{format_value(key)}]"
-
-
-def _find_refused(values: Any) -> Iterator[tuple[str, str]]:
-  """Yields (path, reason) of each refused value, in the order of the text."""
-  stack = [("$", values)]
-  while stack:
-    path, value = stack.pop()
-    if isinstance(value, _RefusedValue):
-      yield path, value.reason
-    stack.extend((path + step, inner) for step, inner in reversed(list(_children(value))))
-
-
-def _depth(values: Any) -> int:
-  """Counts the levels of nested lists and objects, up to _MAX_DEPTH + 1. Not recursive, because of Python's limit."""
-  depth, level = 0, [values]
-  while depth <= _MAX_DEPTH and (containers := [value for value in level if isinstance(value, list | dict)]):
-    depth += 1
-    level = []
-    for container in containers:
-      level += container.values() if isinstance(container, dict) else container
-  return depth
-
-
-def _replace_surrogates_inside(value: Any) -> Any:
-  """Copies a value, with surrogates replaced in all its strings and keys."""
-  if isinstance(value, str):
-    return replace_surrogates(value)
-  if isinstance(value, list):
-    return [_replace_surrogates_inside(inner) for inner in value]
-  if isinstance(value, dict):
-    return {replace_surrogates(key): _replace_surrogates_inside(inner) for key, inner in value.items()}
-  return value
-
-
 def _explain_mismatch(message: str, values: Any, schema: Any) -> tuple[str, str]:
   """Rewrites a message of msgspec so that it names the key and the value.
 
@@ -305,7 +122,7 @@ def _explain_mismatch(message: str, values: Any, schema: Any) -> tuple[str, str]
   path, value = "$", values
   for step in _PATH_STEP.finditer(path_match["path"] if path_match else ""):
     key = step["key"] or (_find_invalid_key(value, values, schema) if step["unnamed"] else int(step["index"]))
-    path += _path_step(key)
+    path += path_step(key)
     value = value[key]
   if "at `key` in" in message:
     key = _find_invalid_key(value, values, schema)
@@ -362,19 +179,6 @@ def _describe_problem(problem: str, value: Any, *, is_top: bool) -> str:
   return f"must be {expected}, it is {format_value(value)}"
 
 
-def decode_start(text: str, start: int) -> tuple[Any, int]:
-  """Decodes the JSON value that begins at an offset of a text, for a text that may not be JSON.
-
-  Returns:
-    The value, with numbers as strings, and the offset at which it ends.
-
-  Raises:
-    json.JSONDecodeError: there is no JSON value.
-    RecursionError: the value is nested too deeply.
-  """
-  return _NUMBERS_AS_TEXT_DECODER.raw_decode(text, start)
-
-
 def parse_object(source: str, line: bytes) -> dict[str, Any]:
   """Parses a line of a file that must be a JSON object. Lone surrogates in its strings are kept.
 
@@ -382,6 +186,11 @@ def parse_object(source: str, line: bytes) -> dict[str, Any]:
     UserError: see `parse`.
   """
   return parse(source, line, dict[str, Any], "give an object a line", keep_surrogates=True)
+
+
+# The decoders of `read_text_field`:
+_RAW_FIELDS_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXT_DECODER = msgspec.json.Decoder(str | None)
 
 
 def read_text_field(line: bytes, field: str) -> str | None:

@@ -12,9 +12,9 @@ from albert.data.rows import DataSource, Rows
 from albert.data.tables import read_table
 from albert.errors import UserError
 from albert.io import files
-from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, WORD_START, Tokenizer
+from albert.tokenization.masked_texts import encode_with_masks
+from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
 
-_MASK_TEXT = "[MASK]"
 NUM_CANDIDATES = 5
 
 
@@ -108,35 +108,3 @@ def fill_line(model: keras.Model, tokenizer: Tokenizer, line: MaskedLine) -> Ite
     for rank, (probability, token_id) in enumerate(zip(probabilities, ids, strict=True), start=1):
       row |= {f"piece_{rank}": tokenizer.piece(int(token_id)), f"probability_{rank}": round(float(probability), 6)}
     yield row
-
-
-def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
-  """Encodes a text that contains [MASK].
-
-  Args:
-    tokenizer: the tokenizer.
-    text: the text. Each [MASK] stands for one piece.
-  Returns: the ids, without [CLS] and [SEP].
-  """
-  ids: list[int] = []
-  for index, part in enumerate(text.split(_MASK_TEXT)):
-    if index:
-      ids.append(MASK_ID)
-    part_ids = tokenizer.encode(part)
-    if index and part_ids and not part[0].isspace():
-      # SentencePiece marks the first piece of a text as the start of a word. If text such as "." follows a mask
-      # without a space, its first piece must not be marked.
-      part_ids[:1] = _without_word_start(tokenizer, part_ids[0])
-    ids += part_ids
-  return ids
-
-
-def _without_word_start(tokenizer: Tokenizer, token_id: int) -> list[int]:
-  """Returns the id of the same piece without its first character ▁, or the same id if there is no such piece.
-
-  The result is empty for the piece that is only ▁.
-  """
-  piece = tokenizer.piece(token_id).removeprefix(WORD_START)
-  if not piece:
-    return []
-  return [tokenizer.pieces.index(piece)] if piece in tokenizer.pieces else [token_id]

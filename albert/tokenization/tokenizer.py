@@ -1,7 +1,8 @@
 """ALBERT's tokenizer: converts text to ids by normalization, SentencePiece and the comma rule.
 
-This module does not import TensorFlow, because data preparation starts many processes that need it.
-`albert/tokenization/graph.py` implements the same tokenizer in TensorFlow ops.
+It needs no libraries but NumPy and sentencepiece: programs that serve exported models may not have TensorFlow, and data
+preparation starts many processes that need a tokenizer. `albert/tokenization/graph.py` implements the same tokenizer in
+TensorFlow ops.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sentencepiece
 
 from albert.errors import UserError
 from albert.io import files
-from albert.io.json_values import format_value
+from albert.io.json_text import format_value
 from albert.tokenization.comma_rule import CommaRule
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.exact_scores import LARGEST_EXACT_SUM, with_exact_scores
@@ -140,11 +141,12 @@ class Tokenizer:
 
     Args:
       path: where the weights are: a directory from Google or Hugging Face, the output_dir of a run, one of its step-N
-        directories, or the prefix of a checkpoint; or the path of the vocabulary itself. The vocabulary there is called
-        spiece.model or 30k-clean.model.
-      do_lower_case: whether text is lower-cased; None for what the run (config.json) or Hugging Face's
-        tokenizer_config.json say, and True if there is neither.
-      convert_quotes: whether `` and '' are replaced by "; None for what the run says, and False if it says nothing.
+        directories, the prefix of a checkpoint, or the directory of an exported model; or the path of the vocabulary
+        itself. The vocabulary there is called spiece.model or 30k-clean.model.
+      do_lower_case: whether text is lower-cased; None for what the exported model (servable.json), the run
+        (config.json) or Hugging Face's tokenizer_config.json say, and True if there is none of them.
+      convert_quotes: whether `` and '' are replaced by "; None for what the exported model or the run says, and
+        False if there is neither.
 
     Returns:
       The tokenizer.
@@ -242,7 +244,7 @@ class Tokenizer:
     Raises:
       UserError: `texts` is a single string, or one of the texts is no string.
     """
-    return self.encode_batch_flat(_check_texts(texts, name))
+    return self.encode_batch_flat(check_texts(texts, name))
 
   def encode(self, text: str) -> list[int]:
     """Converts a text to a list of ids, without [CLS] and [SEP]."""
@@ -318,7 +320,7 @@ class Tokenizer:
     return self._comma_rule.apply(batch, parts)
 
 
-def _check_texts(texts: Iterable[str], name: str) -> list[str]:
+def check_texts(texts: Iterable[str], name: str) -> list[str]:
   """Returns the texts as a list.
 
   Raises:

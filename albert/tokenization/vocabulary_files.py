@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-
-import msgspec
+from collections.abc import Mapping
+from typing import Any
 
 from albert.errors import UserError
 from albert.io import files
+from albert.io.json_text import format_value
 from albert.tokenization.config import TokenizerConfig
 
 # The second name is the one in Google's archives of pretrained models.
 NAMES = ("spiece.model", "30k-clean.model")
 _RUN_CONFIG, _HUGGINGFACE_CONFIG = "config.json", "tokenizer_config.json"
+# Files of an exported model, see albert.export.
+_EXPORTED_SETTINGS, _EXPORTED_ASSETS = "assets.extra/servable.json", "assets"
 _REMEDY = "restore this file, or give the path of the vocabulary itself"
-
-
-class _DataSettings(msgspec.Struct):
-  """The values that are read of the section `data` of a run's config.json."""
-
-  do_lower_case: bool = True
-  convert_quotes: bool = False
-
-
-class _RunConfig(msgspec.Struct):
-  """The values of a run's config.json that are read. The config.json of Hugging Face has no section `data`."""
-
-  data: _DataSettings = msgspec.field(default_factory=_DataSettings)
-
-
-class _HuggingFaceConfig(msgspec.Struct):
-  """The values of tokenizer_config.json that are read."""
-
-  do_lower_case: bool = True
 
 
 def run_directories(directory: str) -> list[str]:
@@ -76,6 +60,10 @@ def find_tokenizer_config(path: files.AnyPath) -> TokenizerConfig:
   path_text = os.fspath(path)
   path = path_text.rstrip("/") or path_text
   parent = path.rpartition("/")[0] or "."
+  exported_settings = files.join(path, _EXPORTED_SETTINGS)
+  if files.exists(exported_settings):
+    values = files.read_json(exported_settings, remedy=_REMEDY)
+    return _config_from_values(files.join(path, _EXPORTED_ASSETS, NAMES[0]), exported_settings, values)
   if files.is_dir(path):
     # The output_dir of several runs has a directory for each of them, with the same vocabulary.
     runs = sorted(name for name in files.listdir(path) if re.match(r"^run-\d+$", name))
@@ -99,8 +87,32 @@ def _with_settings(vocabulary: str, directory: str) -> TokenizerConfig:
   for folder in (directory, *run_directories(directory)):
     run_config, huggingface_config = files.join(folder, _RUN_CONFIG), files.join(folder, _HUGGINGFACE_CONFIG)
     if files.exists(huggingface_config):
-      return TokenizerConfig(vocabulary, files.read_json(huggingface_config, _HuggingFaceConfig, _REMEDY).do_lower_case)
+      values = files.read_json(huggingface_config, remedy=_REMEDY)
+      return TokenizerConfig(vocabulary, _read_switch(huggingface_config, values, "do_lower_case", True))
     if files.exists(run_config):
-      data = files.read_json(run_config, _RunConfig, _REMEDY).data
-      return TokenizerConfig(vocabulary, data.do_lower_case, data.convert_quotes)
+      values = files.read_json(run_config, remedy=_REMEDY).get("data", {})  # Hugging Face's config.json has no "data"
+      if not isinstance(values, dict):
+        raise UserError(f"{run_config}: $.data must be an object, it is {format_value(values)}: {_REMEDY}")
+      return _config_from_values(vocabulary, run_config, values, "data.")
   return TokenizerConfig(vocabulary)
+
+
+def _config_from_values(vocabulary: str, file: str, values: Mapping[str, Any], section: str = "") -> TokenizerConfig:
+  """Returns the settings that a file holds, or a section of it whose name ends in "."."""
+  return TokenizerConfig(
+    vocabulary,
+    _read_switch(file, values, "do_lower_case", True, section),
+    _read_switch(file, values, "convert_quotes", False, section),
+  )
+
+
+def _read_switch(file: str, values: Mapping[str, Any], name: str, default: bool, section: str = "") -> bool:
+  """Returns a value that is true or false. These few values are checked here, since msgspec may not be installed.
+
+  Raises:
+    UserError: it is neither true nor false.
+  """
+  value = values.get(name, default)
+  if not isinstance(value, bool):
+    raise UserError(f"{file}: $.{section}{name} must be true or false, it is {format_value(value)}: {_REMEDY}")
+  return value

@@ -24,12 +24,12 @@ from albert.models.classifier import ClassifierModel
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.models.squad_heads import P_MASK, SquadV1Model, SquadV2Model
 from albert.tasks import registry
-from albert.tasks.fill_mask import encode_with_masks
 from albert.tasks.race.data import ChoiceQuestion
 from albert.tasks.race.features import RaceFeaturizer
 from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.squad.data import SquadParagraph, SquadQuestion
 from albert.tasks.squad.features import SquadFeaturizer
+from albert.tokenization.masked_texts import encode_with_masks
 from albert.tokenization.packing import pack_pair, pack_single
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
 from albert.weights.checkpoints import CheckpointManager

@@ -132,6 +132,12 @@ JSON_FILES = {
   "config of a run, for its vocabulary": JsonFile(
     "config.json", RUN_CONFIG, lambda d: find_tokenizer_config(str(d)), other_files={"spiece.model": ""}
   ),
+  "settings of an exported model, for its vocabulary": JsonFile(
+    "assets.extra/servable.json",
+    {"name": "cola", "do_lower_case": False, "convert_quotes": True},
+    lambda d: find_tokenizer_config(str(d)),
+    other_files={"assets/spiece.model": ""},
+  ),
   "Hugging Face tokenizer config": JsonFile(
     "tokenizer_config.json",
     {"do_lower_case": True, "keep_accents": False},

@@ -15,7 +15,15 @@ from tests.small_downloads import write_downloads
 # The examples of these names need training data. The tests of the estimator run them.
 _TESTED_WITH_THE_ESTIMATOR = {"Estimator", "tasks"}
 # Types of results. The examples of the functions that return them show them.
-_RESULT_TYPES = {"EncoderOutput", "MaskedSequence", "PretrainingOutput", "SentencePair", "SpanLogits", "SquadV2Output"}
+_RESULT_TYPES = {
+  "EncoderOutput",
+  "MaskedSequence",
+  "PretrainingOutput",
+  "QuestionWindows",
+  "SentencePair",
+  "SpanLogits",
+  "SquadV2Output",
+}
 _OPTIMIZERS = ("AdamW", "LAMB", "WarmupPolynomialDecay")
 
 

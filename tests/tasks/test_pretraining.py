@@ -15,8 +15,8 @@ from albert.data.manifest import ShardInfo
 from albert.data.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.io import files
-from albert.tasks.fill_mask import encode_with_masks
 from albert.tasks.pretraining import PretrainingTask
+from albert.tokenization.masked_texts import encode_with_masks
 from albert.tokenization.tokenizer import MASK_ID, Tokenizer
 from tests.remote_files import RemoteFiles, gfile_replacement
 from tests.synthetic import TINY_MODEL, write_manifest, write_shards

@@ -50,7 +50,7 @@ class ServedFillMask(ServedTextModel):
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Tokenizes texts in which [MASK] stands for one token.
 
-    The ids are the same as those of `albert.tasks.fill_mask.encode_with_masks`.
+    The ids are the same as those of `albert.tokenization.masked_texts.encode_with_masks`.
 
     Args:
       texts: string [B].

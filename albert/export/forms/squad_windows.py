@@ -141,7 +141,7 @@ def _has_most_context(
   """Whether a window shows the most context around a token, compared with the other windows that contain the token.
 
   Of several windows with equally much context, the first one counts. The scores are the same float64 numbers, bit for
-  bit, as those of `albert.tasks.squad.features.max_context_windows`.
+  bit, as those of `albert.tokenization.windows.max_context_windows`.
 
   Args:
     in_contexts: index of each token among the tokens of all contexts, int32 [W, S].

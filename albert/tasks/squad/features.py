@@ -17,6 +17,7 @@ from albert.tasks.squad.data import SquadAnswer, SquadQuestion
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.offsets import OffsetTokenizer, TokensWithOffsets
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, load_tokenizer
+from albert.tokenization.windows import max_context_windows, window_starts
 
 # L tokens of a window, P tokens of a paragraph, W windows of a question.
 
@@ -107,42 +108,6 @@ class SquadFeaturizer:
       part = paragraph_block[:, start : start + room].copy()
       part[1 + _FEATURE_ROWS.index(IS_MAX_CONTEXT)] = best_windows[start : start + room] == window
       yield start, part
-
-
-def window_starts(num_tokens: int, room: int, doc_stride: int) -> list[int]:
-  """Returns the index of the first token of each window. Every token is in at least one window.
-
-  Args:
-    num_tokens: tokens of the paragraph.
-    room: maximum tokens of the paragraph in one window.
-    doc_stride: tokens between the starts of two successive windows. If it is larger than `room`, `room` is used.
-  """
-  if num_tokens <= room:
-    return [0]
-  step = min(room, doc_stride)
-  # A window that starts at token s ends at s + room. The last window is the first that reaches the last token.
-  last_start = -(-(num_tokens - room) // step) * step
-  return list(range(0, last_start + 1, step))
-
-
-def max_context_windows(num_tokens: int, starts: Sequence[int], room: int) -> np.ndarray:
-  """Finds, for each token, the window with the most context around it, as the original code does.
-
-  The context is min(tokens before it, tokens after it) + 0.01 * tokens in the window. In a tie, the first window wins.
-
-  Args:
-    num_tokens: tokens of the paragraph.
-    starts: the first token of each window.
-    room: maximum tokens of the paragraph in one window.
-  Returns: the index of the window for each token, int [P].
-  """
-  first_tokens = np.array(starts)[:, None]  # [W, 1]
-  sizes = np.minimum(num_tokens - first_tokens, room)  # [W, 1]
-  tokens_before = np.arange(num_tokens) - first_tokens  # [W, P]
-  tokens_after = sizes - 1 - tokens_before  # [W, P]
-  contexts = np.minimum(tokens_before, tokens_after) + 0.01 * sizes
-  is_in_window = (tokens_before >= 0) & (tokens_after >= 0)
-  return np.argmax(np.where(is_in_window, contexts, -1.0), axis=0)
 
 
 def answer_tokens(tokens: TokensWithOffsets, answer: SquadAnswer) -> tuple[int, int] | None:

@@ -27,12 +27,11 @@ from albert.tasks.squad.features import (
   SquadFeaturizer,
   answer_tokens,
   gold_texts,
-  max_context_windows,
-  window_starts,
 )
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.offsets import OffsetTokenizer, TokensWithOffsets
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, load_tokenizer
+from albert.tokenization.windows import max_context_windows, window_starts
 from tests.tasks.squad.question_files import write_made_up_squad
 
 MAX_SEQ_LENGTH = 30

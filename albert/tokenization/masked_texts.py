@@ -1,0 +1,72 @@
+"""Tokenizes texts in which [MASK] stands for a token that a masked language model predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from albert.tokenization.packing import pack_single, padded
+from albert.tokenization.pieces import MASK_ID, WORD_START
+from albert.tokenization.tokenizer import Tokenizer, check_texts
+
+MASK = "[MASK]"
+
+
+def masked_batch(tokenizer: Tokenizer, texts: Iterable[str], *, max_length: int = 512) -> dict[str, np.ndarray]:
+  """Converts texts with [MASK] to a padded batch, the input of a masked language model.
+
+  Args:
+    tokenizer: the tokenizer of the model.
+    texts: N texts, in which each [MASK] stands for one token. (In `tokenizer(texts)`, "[MASK]" is text like any other.)
+    max_length: largest number of tokens in a sequence, [CLS] and [SEP] included; a longer text is cut at its end.
+
+  Returns:
+    input_ids, input_mask and segment_ids, int32 [N, S], see Tokenizer.__call__.
+
+  Raises:
+    UserError: texts is a single string, one of the texts is no string, or max_length leaves no room for text.
+
+  Example:
+    >>> import albert
+    >>> tokenizer = albert.Tokenizer.from_pretrained("downloads/albert_base")
+    >>> batch = albert.masked_batch(tokenizer, ["They drank the [MASK] dry."])
+    >>> int((batch["input_ids"] == 4).sum())
+    1
+  """
+  rows = [encode_with_masks(tokenizer, text) for text in check_texts(texts, "texts")]
+  offsets = np.cumsum([0, *map(len, rows)])
+  ids = np.array([token for row in rows for token in row], np.int32)
+  return padded(*pack_single((ids, offsets), max_length))
+
+
+def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
+  """Encodes a text that contains [MASK].
+
+  Args:
+    tokenizer: the tokenizer.
+    text: the text. Each [MASK] stands for one piece.
+  Returns: the ids, without [CLS] and [SEP].
+  """
+  ids: list[int] = []
+  for index, part in enumerate(text.split(MASK)):
+    if index:
+      ids.append(MASK_ID)
+    part_ids = tokenizer.encode(part)
+    if index and part_ids and not part[0].isspace():
+      # SentencePiece marks the first piece of a text as the start of a word. If text such as "." follows a mask
+      # without a space, its first piece must not be marked.
+      part_ids[:1] = _without_word_start(tokenizer, part_ids[0])
+    ids += part_ids
+  return ids
+
+
+def _without_word_start(tokenizer: Tokenizer, token_id: int) -> list[int]:
+  """Returns the id of the same piece without its first character ▁, or the same id if there is no such piece.
+
+  The result is empty for the piece that is only ▁.
+  """
+  piece = tokenizer.piece(token_id).removeprefix(WORD_START)
+  if not piece:
+    return []
+  return [tokenizer.pieces.index(piece)] if piece in tokenizer.pieces else [token_id]

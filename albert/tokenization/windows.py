@@ -1,0 +1,141 @@
+"""Cuts long contexts into overlapping windows, which SQuAD models read: `[CLS] question [SEP] part of it [SEP]`.
+
+`albert.tasks.squad.features` makes the windows of whole data sets, with labels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from albert.errors import UserError
+from albert.tokenization.offsets import OffsetTokenizer
+from albert.tokenization.packing import padded
+from albert.tokenization.pieces import CLS_ID, SEP_ID
+from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
+
+# W windows, S tokens of the longest window, P tokens of a paragraph (the context).
+
+
+@dataclasses.dataclass(frozen=True)
+class QuestionWindows:
+  """The windows of one question and its context.
+
+  Attributes:
+    context: the text that may answer the question.
+    inputs: input_ids, input_mask and segment_ids, int32 [W, S], the input of a SQuAD model.
+    char_starts, char_ends: int32 [W, S], the range of each token in the context, in characters; 0 for tokens of the
+      question, [CLS], [SEP] and padding.
+  """
+
+  context: str
+  inputs: dict[str, np.ndarray]
+  char_starts: np.ndarray
+  char_ends: np.ndarray
+
+  def text(self, window: int, start: int, end: int) -> str:
+    """Returns the text of a span of tokens.
+
+    Args:
+      window: the index of the window.
+      start, end: the positions of the first and the last token of the span in the window.
+    """
+    return self.context[self.char_starts[window, start] : self.char_ends[window, end]]
+
+
+def question_windows(
+  tokenizer: Tokenizer,
+  question: str,
+  context: str,
+  *,
+  max_length: int = 384,
+  max_query_length: int = 64,
+  doc_stride: int = 128,
+) -> QuestionWindows:
+  """Tokenizes a question and its context into the windows that a SQuAD model reads.
+
+  Args:
+    tokenizer: the tokenizer of the model.
+    question: the question.
+    context: the text that may answer it, of any length.
+    max_length: maximum tokens of a window, [CLS] and [SEP] included.
+    max_query_length: maximum tokens of the question; a longer one is cut at its end.
+    doc_stride: tokens between the starts of two successive windows.
+
+  Returns:
+    The windows, at least one.
+
+  Raises:
+    UserError: max_length leaves no room for the context, or a number is below 1.
+
+  Example:
+    >>> import albert
+    >>> tokenizer = albert.Tokenizer.from_pretrained("downloads/albert_base")
+    >>> windows = albert.question_windows(tokenizer, "Who drank it?", "They drank the pub dry.", max_length=64)
+    >>> windows.inputs["input_ids"].shape == windows.char_starts.shape
+    True
+    >>> first = int(windows.inputs["segment_ids"][0].argmax())  # the first token of the context
+    >>> windows.text(0, first, windows.char_ends[0].argmax())
+    'They drank the pub dry.'
+  """
+  if max_query_length < 1 or doc_stride < 1:
+    raise UserError(f"max_query_length={max_query_length} and doc_stride={doc_stride}: both must be at least 1")
+  offset_tokenizer = (
+    tokenizer if isinstance(tokenizer, OffsetTokenizer) else load_tokenizer(tokenizer.config, OffsetTokenizer)
+  )
+  query = offset_tokenizer.encode(question)[:max_query_length]
+  tokens = offset_tokenizer.encode_with_offsets(context)
+  first = len(query) + 2  # the position of the first token of the context, after [CLS] question [SEP]
+  room = max_length - first - 1
+  if room < 1:
+    raise UserError(
+      f"max_length={max_length}: no room for the context beside {len(query)} tokens of the question: give a larger "
+      "max_length or a smaller max_query_length"
+    )
+  parts = [slice(start, start + room) for start in window_starts(len(tokens.ids), room, doc_stride)]
+  windows = [np.array([CLS_ID, *query, SEP_ID, *tokens.ids[part], SEP_ID], np.int32) for part in parts]
+  lengths = np.array([len(window) for window in windows], np.int32)
+  inputs = padded(np.concatenate(windows), lengths)
+  char_starts, char_ends = np.zeros((2, len(windows), int(lengths.max())), np.int32)
+  for window, part in enumerate(parts):
+    char_starts[window, first : lengths[window] - 1] = tokens.starts[part]
+    char_ends[window, first : lengths[window] - 1] = tokens.ends[part]
+  return QuestionWindows(context, inputs, char_starts, char_ends)
+
+
+def window_starts(num_tokens: int, room: int, doc_stride: int) -> list[int]:
+  """Returns the index of the first token of each window. Every token is in at least one window.
+
+  Args:
+    num_tokens: tokens of the paragraph.
+    room: maximum tokens of the paragraph in one window.
+    doc_stride: tokens between the starts of two successive windows. If it is larger than `room`, `room` is used.
+  """
+  if num_tokens <= room:
+    return [0]
+  step = min(room, doc_stride)
+  # A window that starts at token s ends at s + room. The last window is the first that reaches the last token.
+  last_start = -(-(num_tokens - room) // step) * step
+  return list(range(0, last_start + 1, step))
+
+
+def max_context_windows(num_tokens: int, starts: Sequence[int], room: int) -> np.ndarray:
+  """Finds, for each token, the window with the most context around it, as the original code does.
+
+  The context is min(tokens before it, tokens after it) + 0.01 * tokens in the window. In a tie, the first window wins.
+
+  Args:
+    num_tokens: tokens of the paragraph.
+    starts: the first token of each window.
+    room: maximum tokens of the paragraph in one window.
+  Returns: the index of the window for each token, int [P].
+  """
+  first_tokens = np.array(starts)[:, None]  # [W, 1]
+  sizes = np.minimum(num_tokens - first_tokens, room)  # [W, 1]
+  tokens_before = np.arange(num_tokens) - first_tokens  # [W, P]
+  tokens_after = sizes - 1 - tokens_before  # [W, P]
+  contexts = np.minimum(tokens_before, tokens_after) + 0.01 * sizes
+  is_in_window = (tokens_before >= 0) & (tokens_after >= 0)
+  return np.argmax(np.where(is_in_window, contexts, -1.0), axis=0)

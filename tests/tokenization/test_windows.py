@@ -1,0 +1,60 @@
+"""The windows of a question equal those with which SQuAD models are trained; spans are texts of the context."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from albert.errors import UserError
+from albert.tasks.squad.data import SquadParagraph, SquadQuestion
+from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, SquadFeaturizer
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.offsets import OffsetTokenizer
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.windows import question_windows
+from tests.conftest import english_like_documents
+from tests.tokenization.reference import TEXTS
+
+SIZES = {"max_query_length": 5, "doc_stride": 7}
+MAX_LENGTH = 30
+
+
+@pytest.mark.parametrize("context", [" ".join(english_like_documents(1)[0]), *TEXTS], ids=len)
+def test_windows_equal_those_of_training(spm_model: str, context: str) -> None:
+  text = "Where did the captain sell the garden in the year 1999?"
+  paragraph = SquadParagraph("", context)
+  featurizer = SquadFeaturizer(TokenizerConfig(spm_model), max_seq_length=MAX_LENGTH, **SIZES)
+  examples = featurizer([SquadQuestion("1", 0, text, paragraph)])
+  windows = question_windows(Tokenizer(spm_model), text, context, max_length=MAX_LENGTH, **SIZES)
+  assert windows.inputs["input_mask"].sum(axis=1).tolist() == examples.sequence_lengths.tolist()
+  is_token = windows.inputs["input_mask"] > 0
+  assert windows.inputs["input_ids"][is_token].tolist() == examples.input_ids.tolist()
+  assert windows.char_starts[is_token].tolist() == examples.token_features[CHAR_STARTS].tolist()
+  assert windows.char_ends[is_token].tolist() == examples.token_features[CHAR_ENDS].tolist()
+  for values in (*windows.inputs.values(), windows.char_starts, windows.char_ends):
+    assert (values.dtype, values.shape) == (np.int32, is_token.shape)
+    assert not values[~is_token].any()
+
+
+def test_a_span_is_its_text_in_the_context(spm_model: str) -> None:
+  context = "The captain   sold the GARDEN, in 1999."
+  tokenizer = OffsetTokenizer(spm_model)
+  windows = question_windows(tokenizer, "Who?", context)
+  first = len(tokenizer.encode("Who?")) + 2
+  last = windows.inputs["input_ids"].shape[1] - 2  # before [SEP]
+  assert windows.inputs["segment_ids"][0].tolist() == [0] * first + [1] * (last - first + 2)
+  assert windows.text(0, first, last) == context
+  captain = first + len(tokenizer.encode("The"))
+  assert windows.text(0, captain, captain + len(tokenizer.encode("captain sold")) - 1) == "captain   sold"
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"max_length": 8, "max_query_length": 5}, "max_length=8: no room for the context beside 5 tokens"),
+    ({"doc_stride": 0}, "max_query_length=64 and doc_stride=0: both must be at least 1"),
+  ],
+)
+def test_sizes_that_leave_no_room_are_refused(spm_model: str, settings: dict[str, int], message: str) -> None:
+  with pytest.raises(UserError, match=message):
+    question_windows(Tokenizer(spm_model), "the captain sold the garden in the year", "home", **settings)
