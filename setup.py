@@ -100,7 +100,7 @@ setup(
     "parquet": ["pyarrow>=15"],
     "datasets": ["pyarrow>=15"],
     "wikipedia": ["mwparserfromhell>=0.6.5"],
-    "onnx": ["onnxruntime>=1.16", "tf2onnx>=1.16"],
+    "onnx": ["onnx>=1.15", "onnxruntime>=1.16", "tf2onnx>=1.16"],
     # The interpreter of TFLite models, without TensorFlow's deprecated copy of it.
     "tflite": ["ai-edge-litert>=1.0"],
     # Libraries with which tests and benchmarks compare results and speed.

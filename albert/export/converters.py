@@ -16,6 +16,7 @@ from albert.errors import RunError
 from albert.export import checks
 from albert.export.description import NamedArrays
 from albert.export.formats import ONNX, TFLITE, TFLITE_INT8
+from albert.export.onnx_weights import share_transposed_weights
 from albert.export.served_model import ServedModel
 from albert.export.signatures import TOKEN_INPUTS, portable_function
 from albert.io import files
@@ -113,6 +114,7 @@ def to_onnx(function: Any) -> bytes:
   import tf2onnx
 
   model, _ = tf2onnx.convert.from_function(function, input_signature=function.input_signature, opset=_ONNX_OPSET)
+  share_transposed_weights(model)
   return bytes(model.SerializeToString())
 
 
