@@ -107,10 +107,10 @@ def read_recipe(name: str, task_name: str) -> Recipe:
   if not files.exists(path):
     raise UserError(f"--recipe={name}: no such file or recipe; recipes: {', '.join(config_names())}")
   sections = files.read_json(path, remedy=_REMEDY)
-  known = _Sections.__struct_fields__
-  unknown = set(sections) - set(known)
-  if unknown:
-    raise UserError(f"{path}: unknown section {min(unknown)!r}; known: {', '.join(known)}")
+  known_sections = _Sections.__struct_fields__
+  unknown_sections = set(sections) - set(known_sections)
+  if unknown_sections:
+    raise UserError(f"{path}: unknown section {min(unknown_sections)!r}; known: {', '.join(known_sections)}")
   weights = json_values.convert(path, sections, _Sections, _REMEDY).weights
   model = sections.get("model")
   if isinstance(model, str) and model not in MODELS:

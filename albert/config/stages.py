@@ -33,7 +33,7 @@ _FIRST_STAGE_FIELDS = {
   "first_num_hidden_layers": "num_hidden_layers",
   "first_train_batch_size": "train_batch_size",
 }
-_EXAMPLE = '[{"until": 0.9, "input_file": "short/*.tfrecord"}, {"until": 1}]'
+_STAGES_EXAMPLE = '[{"until": 0.9, "input_file": "short/*.tfrecord"}, {"until": 1}]'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ def read_stages(config: PretrainingConfig, model: ModelConfig) -> tuple[Stage, .
   """
   values = _two_stages(config)
   if values is None:
-    remedy = f"give a list such as {_EXAMPLE}"
+    remedy = f"give a list such as {_STAGES_EXAMPLE}"
     values = json_values.parse("--stages", config.stages, list[dict[str, Any]], remedy) if config.stages else []
   stages = tuple(_read_stage(value, _source(index, len(values))) for index, value in enumerate(values))
   _check_shares(stages)

@@ -12,11 +12,11 @@ from albert.convert.model import ConvertedModel, ReportLine, expand_sharing, rep
 from albert.errors import UserError
 from albert.io import files
 from albert.tokenization.tokenizer import CLS_ID, PAD_ID, SEP_ID
-from albert.weights.arrays import SAFETENSORS
+from albert.weights.arrays import SAFETENSORS_FILE
 from albert.weights.names import NO_POOLER, POOLER, PROJECTION, heads, to_huggingface
 
 # The fields of ModelConfig that have the same name and meaning in transformers.
-_FIELDS = (
+_COMMON_FIELDS = (
   "vocab_size",
   "embedding_size",
   "hidden_size",
@@ -62,7 +62,7 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
     report.append(report_line(model.sources[name], translated.name, tensors[translated.name]))
   if model.config.embedding_size == model.config.hidden_size:
     report += _add_identity(tensors, model.config.hidden_size)
-  files.write_atomically(files.join(directory, SAFETENSORS), save(tensors, metadata={"format": "pt"}))
+  files.write_atomically(files.join(directory, SAFETENSORS_FILE), save(tensors, metadata={"format": "pt"}))
   files.write_json(files.join(directory, "config.json"), _transformers_config(model, architecture))
   return report
 
@@ -103,7 +103,7 @@ def _transformers_config(model: ConvertedModel, architecture: str) -> dict[str, 
   """Returns the content of config.json."""
   values = model.config.to_dict()
   config: dict[str, Any] = {"architectures": [architecture], "model_type": "albert"}
-  config |= {name: values[name] for name in _FIELDS}
+  config |= {name: values[name] for name in _COMMON_FIELDS}
   config |= {
     "hidden_act": ACTIVATION_NAMES[model.config.hidden_act],
     "layer_norm_eps": 1e-12,

@@ -99,22 +99,23 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
 
 def _check_weights(file: WeightFile, config: ModelConfig, config_file: str) -> tuple[str, ...]:
   """Checks that a file has exactly the weights of a config and of some heads, and returns the names of these heads."""
-  expected: dict[str, tuple[int | None, ...]] = {**encoder_shapes(config)}
+  expected_shapes: dict[str, tuple[int | None, ...]] = {**encoder_shapes(config)}
   if not any(name in file.entries for name in POOLER):
-    expected = {name: shape for name, shape in expected.items() if name not in POOLER}  # some transformers classes
+    # Some classes of transformers have no pooler.
+    expected_shapes = {name: shape for name, shape in expected_shapes.items() if name not in POOLER}
   head_names = []
   for name, head in heads(config).items():
     if any(weight in file.entries for weight in head.shapes):
       head_names.append(name)
-      expected |= head.shapes
-  missing = sorted(set(expected) - set(file.entries))
-  unmatched = sorted(file.entries[name].source for name in set(file.entries) - set(expected))
+      expected_shapes |= head.shapes
+  missing_names = sorted(set(expected_shapes) - set(file.entries))
+  unmatched_names = sorted(file.entries[name].source for name in set(file.entries) - set(expected_shapes))
   misshapen = [
     f"{name} {list(file.entries[name].shape)} instead of {list(shape)}"
-    for name, shape in sorted(expected.items())
+    for name, shape in sorted(expected_shapes.items())
     if name in file.entries and not _fits(file.entries[name].shape, shape)
   ]
-  problems = (("lacks", missing), ("has unmatched", unmatched), ("has another shape for", misshapen))
+  problems = (("lacks", missing_names), ("has unmatched", unmatched_names), ("has another shape for", misshapen))
   for problem, names in problems:
     if names:
       raise UserError(

@@ -21,7 +21,7 @@ from albert.tokenization.tokenizer import PAD_ID, SEP_ID
 _SEQUENCE_LENGTHS = "sequence_lengths"
 _SEQUENCE_COUNTS = "sequence_counts"
 # Prefixes of the names of labels and of token features in a record.
-_LABEL, _TOKEN = "label/", "token/"
+_LABEL_PREFIX, _TOKEN_PREFIX = "label/", "token/"
 # Number of examples in one record. With more, records get too large; with fewer, reading gets slow.
 _EXAMPLES_PER_RECORD = 512
 
@@ -158,8 +158,8 @@ class TokenizedExamples:
           INPUT_IDS: self.input_ids[tokens],
           _SEQUENCE_LENGTHS: self.sequence_lengths[sequences],
           _SEQUENCE_COUNTS: self.sequence_counts[start:end],
-          **{_LABEL + name: values[start:end] for name, values in self.labels.items()},
-          **{_TOKEN + name: values[tokens] for name, values in self.token_features.items()},
+          **{_LABEL_PREFIX + name: values[start:end] for name, values in self.labels.items()},
+          **{_TOKEN_PREFIX + name: values[tokens] for name, values in self.token_features.items()},
         }
       )
 
@@ -174,8 +174,12 @@ class TokenizedExamples:
       input_ids=values[INPUT_IDS],
       sequence_lengths=values[_SEQUENCE_LENGTHS],
       sequence_counts=values[_SEQUENCE_COUNTS],
-      labels={name.removeprefix(_LABEL): array for name, array in values.items() if name.startswith(_LABEL)},
-      token_features={name.removeprefix(_TOKEN): array for name, array in values.items() if name.startswith(_TOKEN)},
+      labels={
+        name.removeprefix(_LABEL_PREFIX): array for name, array in values.items() if name.startswith(_LABEL_PREFIX)
+      },
+      token_features={
+        name.removeprefix(_TOKEN_PREFIX): array for name, array in values.items() if name.startswith(_TOKEN_PREFIX)
+      },
     )
 
 

@@ -108,16 +108,16 @@ def _read(path: str) -> TokenizedExamples:
     raise UserError("a record is damaged, or the file cannot be read") from error
   if not all_records or not all_records[-1].startswith(_FOOTER_PREFIX):
     raise UserError("its end is missing")
-  *content, footer = all_records
-  expected = json_values.parse("its end", footer.removeprefix(_FOOTER_PREFIX), _Footer)
+  *example_records, footer_record = all_records
+  footer = json_values.parse("its end", footer_record.removeprefix(_FOOTER_PREFIX), _Footer)
   digest = hashlib.sha256()
-  for record in content:
+  for record in example_records:
     digest.update(record)
-  if digest.hexdigest() != expected.sha256:
+  if digest.hexdigest() != footer.sha256:
     raise UserError("records are missing, repeated or changed")
-  examples = concatenate([TokenizedExamples.from_record(record) for record in content])
-  if examples.num_examples != expected.num_examples:
-    raise UserError(f"it holds {examples.num_examples} examples, not {expected.num_examples}")
+  examples = concatenate([TokenizedExamples.from_record(record) for record in example_records])
+  if examples.num_examples != footer.num_examples:
+    raise UserError(f"it holds {examples.num_examples} examples, not {footer.num_examples}")
   return examples
 
 

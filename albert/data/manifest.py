@@ -19,7 +19,7 @@ from albert.io import files, json_values
 
 FILE_NAME = "manifest.json"
 # Key of the hash of all other values.
-_CHECKSUM = "checksum"
+_CHECKSUM_KEY = "checksum"
 _READ_BLOCK_BYTES = 1 << 20
 _REMEDY = "not a manifest of data preparation, or damaged: run data preparation again into another directory"
 
@@ -134,7 +134,7 @@ class Manifest:
         f"{path}: its shards have {manifest.num_examples} examples, not {json_values.format_value(num_examples)}: "
         f"{_REMEDY}"
       )
-    checksum = values.pop(_CHECKSUM, None)  # manifests of earlier versions have none
+    checksum = values.pop(_CHECKSUM_KEY, None)  # manifests of earlier versions have none
     if checksum is not None and checksum != checksum_of(values):
       raise UserError(f"{path}: was changed after data preparation: restore it, or run data preparation again")
     return manifest
@@ -147,7 +147,7 @@ class Manifest:
       del values["reading"]
     values["num_examples"] = self.num_examples
     values["shards"] = list(shards)
-    values[_CHECKSUM] = checksum_of(values)
+    values[_CHECKSUM_KEY] = checksum_of(values)
     files.write_atomically(files.join(directory, FILE_NAME), json.dumps(values, indent=2) + "\n")
 
 

@@ -230,9 +230,12 @@ def _check_for_missing(directory: str, absent_names: Sequence[str], globs: str) 
     UserError: a glob matches one of them, so it was not left out on purpose.
   """
   patterns = [glob.strip() for glob in globs.split(",") if glob.strip()]
-  missing = [name for name in absent_names if any(_matches(files.join(directory, name), glob) for glob in patterns)]
-  if missing:
-    listed = f"{missing[0]}, which does" if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1} more, which do"
+  missing_names = [
+    name for name in absent_names if any(_matches(files.join(directory, name), glob) for glob in patterns)
+  ]
+  if missing_names:
+    num_more = len(missing_names) - 1
+    listed = f"{missing_names[0]} and {num_more} more, which do" if num_more else f"{missing_names[0]}, which does"
     raise UserError(
       f"{files.join(directory, MANIFEST_NAME)} lists {listed} not exist: restore the shards or run data preparation "
       "again; to leave them out on purpose, give globs that do not match them"

@@ -228,7 +228,7 @@ def main() -> None:
   for plan in plans:
     rows = runner.run_plan(plan, flag_values.jobs)
     print(tables.write(plan, rows, scale=flag_values.scale), end="")
-    print(f"wrote {files.join(plan.directory, tables.TABLE)}", file=sys.stderr)
+    print(f"wrote {files.join(plan.directory, tables.TABLE_FILE)}", file=sys.stderr)
 
 
 def run_command() -> None:

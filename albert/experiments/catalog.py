@@ -189,8 +189,8 @@ def _parse_variant(
       f"{location}: another variant has the name {variant.name!r} too: give each variant a different name"
     )
   if variant.starts_from not in ("", *earlier_names):
-    known = f"earlier variants: {', '.join(earlier_names)}" if earlier_names else "there are no earlier variants"
-    raise UserError(f"{location}: starts_from {variant.starts_from!r} does not name an earlier variant; {known}")
+    hint = f"earlier variants: {', '.join(earlier_names)}" if earlier_names else "there are no earlier variants"
+    raise UserError(f"{location}: starts_from {variant.starts_from!r} does not name an earlier variant; {hint}")
   if variant.corpus not in (MAIN, ADDITIONAL):
     raise UserError(f"{location}: corpus {format_value(variant.corpus)} is not one of {MAIN}, {ADDITIONAL}")
   if variant.model not in MODELS:
@@ -207,7 +207,7 @@ def _field_names(dataclass: type) -> set[str]:
   return {field.name for field in dataclasses.fields(dataclass)}
 
 
-def _refuse_unknown_keys(location: str, values: Mapping[str, Any], known: set[str]) -> None:
-  unknown = sorted(set(values) - known)
-  if unknown:
-    raise UserError(f"{location}: unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}")
+def _refuse_unknown_keys(location: str, values: Mapping[str, Any], known_keys: set[str]) -> None:
+  unknown_keys = sorted(set(values) - known_keys)
+  if unknown_keys:
+    raise UserError(f"{location}: unknown key {unknown_keys[0]!r}; known: {', '.join(sorted(known_keys))}")

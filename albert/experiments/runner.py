@@ -200,8 +200,8 @@ class _CommandRunner:
       Exception: the first error given to fail().
     """
     if self._signal_number:
-      where = f" in {'; '.join(self._interrupted)}" if self._interrupted else ""
-      raise Stopped(f"stopped{where}; the same command continues there", self._signal_number)
+      location = f" in {'; '.join(self._interrupted)}" if self._interrupted else ""
+      raise Stopped(f"stopped{location}; the same command continues there", self._signal_number)
     if self._failure is not None:
       raise self._failure
 

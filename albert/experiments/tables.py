@@ -15,7 +15,7 @@ from albert.experiments.plan import Plan
 from albert.io import figures, files
 
 # Names of the files in the experiment's directory.
-TABLE, CSV, FIGURE = "table.md", "numbers.csv", "figure.png"
+TABLE_FILE, CSV_FILE, FIGURE_FILE = "table.md", "numbers.csv", "figure.png"
 # Score -> its title in tables and figures, in the order of the columns.
 TITLES = {
   "mlm": "MLM",
@@ -34,7 +34,7 @@ TITLES = {
   "average": "Avg",
 }
 # Score -> the percentage that guessing gives if all classes are equally frequent; 0 for the other scores.
-_GUESSING = {"nsp": 50.0, "sop": 50.0, "sst2": 50.0, "rte": 50.0, "mnli": 100 / 3, "race": 25.0}
+_GUESSING_SCORES = {"nsp": 50.0, "sop": 50.0, "sst2": 50.0, "rte": 50.0, "mnli": 100 / 3, "race": 25.0}
 # The scores of the column Avg.
 _SQUAD_SCORES = ("squad_v1_f1", "squad_v1_exact", "squad_v2_f1", "squad_v2_exact")
 _OTHER_AVERAGED_SCORES = ("mnli", "sst2", "race")
@@ -51,13 +51,13 @@ def write(plan: Plan, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
   Returns: the text of table.md.
   """
   rows = [add_average(row) for row in rows]
-  files.write_atomically(files.join(plan.directory, CSV), _format_csv(rows))
+  files.write_atomically(files.join(plan.directory, CSV_FILE), _format_csv(rows))
   text = format_table(plan.experiment, rows, scale=scale)
-  files.write_atomically(files.join(plan.directory, TABLE), text)
+  files.write_atomically(files.join(plan.directory, TABLE_FILE), text)
   is_layer_figure = plan.experiment.figure == LAYER_FIGURE
   image = _draw_layer_figure(plan) if is_layer_figure else _draw_score_figure(plan.experiment, rows)
   if image:
-    files.write_atomically(files.join(plan.directory, FIGURE), image)
+    files.write_atomically(files.join(plan.directory, FIGURE_FILE), image)
   return text
 
 
@@ -174,7 +174,7 @@ def _draw_score_figure(experiment: Experiment, rows: Sequence[Mapping[str, Any]]
     for row in rows:
       if score in row["scores"]:
         values.setdefault(row["variant"], []).append(row["scores"][score])
-    draw_panel(axes, experiment, values, guessing=_GUESSING.get(score, 0.0))
+    draw_panel(axes, experiment, values, guessing=_GUESSING_SCORES.get(score, 0.0))
     axes.set_title(TITLES[score])
     axes.grid(alpha=0.3)
   return figures.png(figure)

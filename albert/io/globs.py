@@ -80,12 +80,12 @@ def _find_local(pattern: str) -> list[str]:
   if "**" not in parts:
     return glob.glob(pattern)
   index = parts.index("**")
-  before, after = "/".join(parts[:index]), "/".join(parts[index + 1 :]) or "*"
+  before_stars, after_stars = "/".join(parts[:index]), "/".join(parts[index + 1 :]) or "*"
   # If no directory precedes the **, the pattern begins with "/**", or with "**", which means the current directory.
-  roots = glob.glob(f"{before}/") if before else ["/" if index else ""]
+  roots = glob.glob(f"{before_stars}/") if before_stars else ["/" if index else ""]
   paths: set[str] = set()
   for directory in itertools.chain.from_iterable(map(_visible_directories, roots)):
-    paths.update(_find_local(os.path.join(glob.escape(directory), after)))
+    paths.update(_find_local(os.path.join(glob.escape(directory), after_stars)))
   return list(paths)
 
 

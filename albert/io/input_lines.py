@@ -91,9 +91,11 @@ class _LineReader:
     if isinstance(error, UserError | RunError):
       return error
     reason = getattr(error, "strerror", None) or error
-    wrapped = UserError(f"{self._source}: cannot read it ({reason}): pipe texts into the command, or give --input_file")
-    wrapped.__cause__ = error
-    return wrapped
+    user_error = UserError(
+      f"{self._source}: cannot read it ({reason}): pipe texts into the command, or give --input_file"
+    )
+    user_error.__cause__ = error
+    return user_error
 
 
 def read_line_batches(file: BinaryIO, max_lines: int, source: str = "the input") -> Iterator[list[bytes]]:

@@ -32,8 +32,8 @@ __all__ = [
 
 Schema = TypeVar("Schema")
 # Types for schemas. A FileName has no directory; a Count fits into an int64.
-_FILE_NAME = r"^(?!\.{1,2}\Z)[^/\\\x00]+\Z"
-FileName = Annotated[str, msgspec.Meta(pattern=_FILE_NAME)]
+_FILE_NAME_PATTERN = r"^(?!\.{1,2}\Z)[^/\\\x00]+\Z"
+FileName = Annotated[str, msgspec.Meta(pattern=_FILE_NAME_PATTERN)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 # Type in a message of msgspec -> its name in our messages.
@@ -48,8 +48,8 @@ _TYPE_NAMES: dict[str, str] = {
 }
 # Parts of msgspec's messages, such as "Expected `int`, got `str` - at `$.runs[0].seed`". In the path, [...] is a key or
 # an index that msgspec does not name.
-_EXPECTED = re.compile(r"^Expected `(?P<types>[^`]+)`(?P<bounds>.*?)(?:, got .*)?$")
-_PATH = re.compile(r" - at (?:`(?:key|value)` in )?`(?P<path>\$[^`]*)`$")
+_EXPECTED_PATTERN = re.compile(r"^Expected `(?P<types>[^`]+)`(?P<bounds>.*?)(?:, got .*)?$")
+_PATH_PATTERN = re.compile(r" - at (?:`(?:key|value)` in )?`(?P<path>\$[^`]*)`$")
 _PATH_STEP = re.compile(r"\.(?P<key>\w+)|\[(?P<index>\d+)\]|(?P<unnamed>\[\.\.\.\])")
 
 
@@ -117,7 +117,7 @@ def _explain_mismatch(message: str, values: Any, schema: Any) -> tuple[str, str]
   Returns:
     The path of the value that does not fit the schema, such as $.runs[0].seed, and what is wrong with it.
   """
-  path_match = _PATH.search(message)
+  path_match = _PATH_PATTERN.search(message)
   problem = message[: path_match.start()] if path_match else message
   path, value = "$", values
   for step in _PATH_STEP.finditer(path_match["path"] if path_match else ""):
@@ -153,11 +153,11 @@ def _find_invalid_key(container: Any, values: Any, schema: Any) -> Any:
 
 def _describe_expected(problem: str) -> str:
   """Returns the types that a message of msgspec expects, in words; "" if the problem is not a wrong type."""
-  match = _EXPECTED.match(problem)
+  match = _EXPECTED_PATTERN.match(problem)
   if not match:
     return ""
   types = " or ".join(_TYPE_NAMES.get(name, name) for name in match["types"].split(" | "))
-  is_file_name = repr(_FILE_NAME) in match["bounds"]  # msgspec shows the pattern of FileName
+  is_file_name = repr(_FILE_NAME_PATTERN) in match["bounds"]  # msgspec shows the pattern of FileName
   return types + (" that names a file of this directory" if is_file_name else match["bounds"])
 
 
@@ -171,12 +171,12 @@ def _describe_problem(problem: str, value: Any, *, is_top: bool) -> str:
     return f"has the unknown key {unknown[1]!r}"
   if problem.startswith("Invalid enum value"):
     return f"is {format_value(value)}, which is not one of its possible values"
-  expected = _describe_expected(problem)
-  if not expected:
+  expected_types = _describe_expected(problem)
+  if not expected_types:
     return f"is {format_value(value)} ({problem})"
   if is_top:
-    return f"must hold {expected.replace('an object', 'a JSON object')}, holds {format_value(value)}"
-  return f"must be {expected}, it is {format_value(value)}"
+    return f"must hold {expected_types.replace('an object', 'a JSON object')}, holds {format_value(value)}"
+  return f"must be {expected_types}, it is {format_value(value)}"
 
 
 def parse_object(source: str, line: bytes) -> dict[str, Any]:

@@ -14,8 +14,8 @@ _BYTE_ORDER_MARKS = {
   codecs.BOM_UTF16_BE: "UTF-16",
 }
 # Maximum and minimum number of bytes that are searched for the zero bytes of Latin letters in UTF-16 and UTF-32.
-_MAX_BYTES = 64
-_MIN_BYTES = 4
+_MAX_SEARCHED_BYTES = 64
+_MIN_SEARCHED_BYTES = 4
 
 
 def detect_utf16_or_utf32(start: bytes) -> str:
@@ -32,9 +32,9 @@ def detect_utf16_or_utf32(start: bytes) -> str:
   for mark, name in _BYTE_ORDER_MARKS.items():
     if start.startswith(mark):
       return name
-  start = start[:_MAX_BYTES]
+  start = start[:_MAX_SEARCHED_BYTES]
   start = start[: len(start) // 4 * 4]  # whole characters of UTF-32
-  if len(start) < _MIN_BYTES:
+  if len(start) < _MIN_SEARCHED_BYTES:
     return ""
   for name, width in (("UTF-32", 4), ("UTF-16", 2)):
     for letter_offset in (0, width - 1):  # little-endian, big-endian

@@ -58,8 +58,8 @@ class MaskedLMHead(keras.layers.Layer):
     """
     shape = tf.shape(hidden)
     hidden = self.layer_norm(self.activation(self.transform(hidden)))
-    flat = tf.cast(tf.reshape(hidden, [-1, self.config.embedding_size]), tf.float32)
-    logits = tf.matmul(flat, word_embeddings, transpose_b=True) + self.output_bias
+    flat_hidden = tf.cast(tf.reshape(hidden, [-1, self.config.embedding_size]), tf.float32)
+    logits = tf.matmul(flat_hidden, word_embeddings, transpose_b=True) + self.output_bias
     return tf.reshape(logits, [shape[0], shape[1], self.config.vocab_size])
 
   def named_weights(self, prefix: str = "cls/predictions") -> dict[str, tf.Variable]:

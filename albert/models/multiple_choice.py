@@ -70,8 +70,8 @@ class MultipleChoiceModel(ClassifierModel):
     """
     mask = inputs["option_mask"]
     length = tf.shape(inputs["input_ids"])[2]
-    flat = {name: tf.reshape(inputs[name], [-1, length]) for name in ("input_ids", "input_mask", "segment_ids")}
-    logits = tf.reshape(super().call(flat, training=training, seed=seed), tf.shape(mask))
+    sequences = {name: tf.reshape(inputs[name], [-1, length]) for name in ("input_ids", "input_mask", "segment_ids")}
+    logits = tf.reshape(super().call(sequences, training=training, seed=seed), tf.shape(mask))
     return tf.where(mask > 0, logits, _PADDING_LOGIT)
 
   def get_config(self) -> dict[str, Any]:

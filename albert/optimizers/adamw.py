@@ -12,7 +12,7 @@ import tf_keras as keras
 from albert.optimizers.schedules import WarmupPolynomialDecay
 
 # Regular expressions. Variables whose name matches one of them get no weight decay and, in LAMB, no trust ratio.
-EXCLUDED = ("LayerNorm", "bias")
+EXCLUDED_PATTERNS = ("LayerNorm", "bias")
 
 
 @keras.saving.register_keras_serializable("albert")
@@ -57,7 +57,7 @@ class AdamW(keras.optimizers.Optimizer):
     beta_2: float = 0.999,
     epsilon: float = 1e-6,
     bias_correction: bool = False,
-    exclude: Sequence[str] = EXCLUDED,
+    exclude: Sequence[str] = EXCLUDED_PATTERNS,
     name: str = "AdamW",
     **kwargs: Any,
   ):
@@ -156,8 +156,8 @@ class AdamW(keras.optimizers.Optimizer):
     rate = config.get("learning_rate")
     if isinstance(rate, dict):
       # .h5 files name the class of a schedule without its package, and under that name it is not registered with Keras.
-      known = {WarmupPolynomialDecay.__name__: WarmupPolynomialDecay, **(custom_objects or {})}
-      config = {**config, "learning_rate": keras.saving.deserialize_keras_object(rate, custom_objects=known)}
+      known_classes = {WarmupPolynomialDecay.__name__: WarmupPolynomialDecay, **(custom_objects or {})}
+      config = {**config, "learning_rate": keras.saving.deserialize_keras_object(rate, custom_objects=known_classes)}
     return cls(**config)
 
   def get_config(self) -> dict[str, Any]:

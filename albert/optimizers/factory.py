@@ -10,7 +10,7 @@ import tf_keras as keras
 
 from albert.config.run import OptimizerConfig
 from albert.errors import UserError
-from albert.optimizers.adamw import EXCLUDED, AdamW
+from albert.optimizers.adamw import EXCLUDED_PATTERNS, AdamW
 from albert.optimizers.lamb import LAMB
 
 LearningRate = float | Callable[[tf.Tensor], tf.Tensor]
@@ -71,8 +71,8 @@ def _make_tfa_lamb(config: OptimizerConfig, learning_rate: LearningRate) -> Any:
     beta_2=config.beta_2,
     epsilon=config.epsilon,
     weight_decay=config.weight_decay,
-    exclude_from_weight_decay=list(EXCLUDED),
-    exclude_from_layer_adaptation=list(EXCLUDED),
+    exclude_from_weight_decay=list(EXCLUDED_PATTERNS),
+    exclude_from_layer_adaptation=list(EXCLUDED_PATTERNS),
   )
   if callable(learning_rate):
     # The optimizer does not accept schedules of tf_keras. It accepts a function, which it calls at each step.

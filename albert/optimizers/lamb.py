@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.optimizers.adamw import EXCLUDED, AdamW
+from albert.optimizers.adamw import EXCLUDED_PATTERNS, AdamW
 
 
 @keras.saving.register_keras_serializable("albert")
@@ -54,7 +54,7 @@ class LAMB(AdamW):
     beta_2: float = 0.999,
     epsilon: float = 1e-6,
     bias_correction: bool = False,
-    exclude: Sequence[str] = EXCLUDED,
+    exclude: Sequence[str] = EXCLUDED_PATTERNS,
     name: str = "LAMB",
     **kwargs: Any,
   ):

@@ -14,7 +14,7 @@ from albert.runs import log_lines
 
 # Size of the SVG in its own units, and the margins around the curves. The page scales it to the available width.
 _WIDTH, _HEIGHT = 360, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 26
+_LEFT_MARGIN, _RIGHT_MARGIN, _TOP_MARGIN, _BOTTOM_MARGIN = 46, 10, 10, 26
 _MAX_POINTS, _MIN_POINTS = 400, 20
 # Maximum number of points of a page, over all curves. Browsers need seconds to show millions of points.
 _MAX_POINTS_ON_PAGE = 400_000
@@ -57,7 +57,7 @@ def collect_curves(runs: Sequence[RunRecord]) -> dict[str, list[Curve]]:
     for is_evaluation, lines in ((False, run.metrics), (True, run.evaluations)):
       for name in dict.fromkeys(name for line in lines for name in line):
         points = {line["step"]: float(line[name]) for line in lines if is_drawable(line.get(name))}
-        if name not in ("step", log_lines.STAGE) and points:
+        if name not in ("step", log_lines.STAGE_KEY) and points:
           curves.setdefault(name, []).append(Curve(run_index, is_evaluation, sorted(points.items())))
   changing_curves = {
     name: metric_curves for name, metric_curves in curves.items() if any(map(_is_changing, metric_curves))
@@ -125,12 +125,12 @@ def axis_ticks(low: float, high: float, max_ticks: int = 5) -> list[float]:
   exponent = math.floor(math.log10((high - low) / max_ticks))
   distances = [factor * 10.0**power for power in (exponent, exponent + 1) for factor in (1, 2, 5)]
   for distance in distances:
-    # The ticks are first * distance, ..., last * distance. 1e-9 allows for rounding.
-    first, last = math.ceil(low / distance - 1e-9), math.floor(high / distance + 1e-9)
-    if last - first < max_ticks:
-      ticks = [number * distance for number in range(first, last + 1)]
-      # The products have rounding errors, such as 0.30000000000000004. Twelve digits below the distance's first one
-      # are kept, which removes the errors.
+    # The ticks are first_number * distance, ..., last_number * distance. 1e-9 allows for rounding.
+    first_number, last_number = math.ceil(low / distance - 1e-9), math.floor(high / distance + 1e-9)
+    if last_number - first_number < max_ticks:
+      ticks = [number * distance for number in range(first_number, last_number + 1)]
+      # The products have rounding errors, such as 0.30000000000000004. Twelve digits after the distance's first digit
+      # are kept, which removes these errors.
       return [round(tick, 12 - exponent) for tick in ticks] if exponent < 12 else ticks
   return [low, high]
 
@@ -157,11 +157,12 @@ def draw_chart(name: str, curves: Sequence[Curve], runs: Sequence[RunRecord], ma
     elements += _draw_curve(plot, curve)
   svg = (
     f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escaped(_describe_chart(name, curves, runs))}">'
-    f'{"".join(elements)}<line class="cursor" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" visibility="hidden"/></svg>'
+    f"{''.join(elements)}"
+    f'<line class="cursor" y1="{_TOP_MARGIN}" y2="{_HEIGHT - _BOTTOM_MARGIN}" visibility="hidden"/></svg>'
   )
   tooltip_values = {
-    "left": _LEFT,
-    "right": _WIDTH - _RIGHT,
+    "left": _LEFT_MARGIN,
+    "right": _WIDTH - _RIGHT_MARGIN,
     "steps": plot.x_range,
     "series": [{"run": curve.run, "name": _curve_label(curve, runs), "points": curve.points} for curve in drawn_curves],
   }
@@ -189,12 +190,12 @@ class _PlotArea:
   def x(self, step: float) -> float:
     """The x coordinate of a step."""
     low, high = self.x_range
-    return round(_LEFT + (step - low) / (high - low) * (_WIDTH - _LEFT - _RIGHT), 1)
+    return round(_LEFT_MARGIN + (step - low) / (high - low) * (_WIDTH - _LEFT_MARGIN - _RIGHT_MARGIN), 1)
 
   def y(self, value: float) -> float:
     """The y coordinate of a value."""
     low, high = self.y_range
-    return round(_HEIGHT - _BOTTOM - (value - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM), 1)
+    return round(_HEIGHT - _BOTTOM_MARGIN - (value - low) / (high - low) * (_HEIGHT - _TOP_MARGIN - _BOTTOM_MARGIN), 1)
 
 
 def _draw_ticks(plot: _PlotArea) -> list[str]:
@@ -202,8 +203,8 @@ def _draw_ticks(plot: _PlotArea) -> list[str]:
   elements = []
   for value in axis_ticks(*plot.y_range):
     y = plot.y(value)
-    elements.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
-    elements.append(f'<text class="y" x="{_LEFT - 5}" y="{y + 3.5}">{_format_tick(value)}</text>')
+    elements.append(f'<line class="grid" x1="{_LEFT_MARGIN}" x2="{_WIDTH - _RIGHT_MARGIN}" y1="{y}" y2="{y}"/>')
+    elements.append(f'<text class="y" x="{_LEFT_MARGIN - 5}" y="{y + 3.5}">{_format_tick(value)}</text>')
   for step in axis_ticks(*plot.x_range, max_ticks=6):
     elements.append(f'<text class="x" x="{plot.x(step)}" y="{_HEIGHT - 8}">{_format_tick(step)}</text>')
   return elements
@@ -216,8 +217,8 @@ def _draw_stage_ends(plot: _PlotArea, run_index: int, run: RunRecord) -> list[st
   for step, stage in log_lines.stage_ends(run.metrics):
     if step <= last_step:
       x = plot.x(step)
-      marks.append(f'<line x1="{x}" x2="{x}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/>')
-      marks.append(f'<text x="{x - 3}" y="{_TOP + 8}">{stage}</text>')
+      marks.append(f'<line x1="{x}" x2="{x}" y1="{_TOP_MARGIN}" y2="{_HEIGHT - _BOTTOM_MARGIN}"/>')
+      marks.append(f'<text x="{x - 3}" y="{_TOP_MARGIN + 8}">{stage}</text>')
   if not marks:
     return []
   return [f'<g data-run="{run_index}" class="stage" {color_style(run_index)}>', *marks, "</g>"]

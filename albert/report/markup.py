@@ -9,9 +9,9 @@ from typing import Any
 # Maximum number of characters that are shown of a text, such as a cell, a name, a path or a setting.
 MAX_CHARACTERS = 1000
 # Lone surrogates, which UTF-8 cannot encode, and characters that HTML does not allow even as a character reference.
-_INVALID = re.compile("[\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\x80-\x9f\x7f]")
+_INVALID_CHARACTERS = re.compile("[\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\x80-\x9f\x7f]")
 # Control characters other than tab and line feed are replaced by the symbols for them (U+2400 and following).
-_CONTROLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
+_CONTROL_SYMBOLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 
 
 def cleaned(text: str, max_characters: int = MAX_CHARACTERS) -> str:
@@ -21,7 +21,7 @@ def cleaned(text: str, max_characters: int = MAX_CHARACTERS) -> str:
     text: any text.
     max_characters: longer texts are cut, and their length is appended.
   """
-  shown_text = _INVALID.sub("\ufffd", text[:max_characters]).translate(_CONTROLS)
+  shown_text = _INVALID_CHARACTERS.sub("\ufffd", text[:max_characters]).translate(_CONTROL_SYMBOLS)
   return shown_text if len(text) <= max_characters else f"{shown_text}… ({len(text):,} characters)"
 
 

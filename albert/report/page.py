@@ -13,7 +13,7 @@ from albert.report.records import ExampleTable, RunRecord, SeedGroup
 from albert.runs import log_lines, output_files
 
 # With this content security policy, the browser loads nothing from elsewhere.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _SIGNIFICANT_DIGITS = 6
 # Longer cells are text, even if they can be read as a number.
 _MAX_NUMBER_CHARACTERS = 40
@@ -46,7 +46,7 @@ def make_page(title: str, runs: Sequence[RunRecord], seed_groups: Sequence[SeedG
   body = "".join(f"<section><h2>{name}</h2>{content}</section>" for name, content in sections if content)
   return (
     f'{PAGE_START.decode()}<html lang="en"><head><meta charset="utf-8">'
-    f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+    f'<meta http-equiv="Content-Security-Policy" content="{_SECURITY_POLICY}">'
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
     f"<title>{escaped(title)}</title><style>{STYLE}</style></head>"
     f"<body><h1>{escaped(title)}</h1>{body}<script>{SCRIPT}</script></body></html>\n"

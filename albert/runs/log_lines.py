@@ -14,7 +14,7 @@ from albert.io import files, json_values
 # An integer that is at least 0, as a type of msgspec.
 Step = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 # The key of the number of the stage, in lines of a run that is divided into stages.
-STAGE = "stage"
+STAGE_KEY = "stage"
 
 
 def read(path: str, *, key: str = "step", key_type: Any = Step) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def stage_ends(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
   Returns: (last step, name such as "stage 1") of each stage but the last one; [] if the run is not divided into stages.
   """
   return [
-    (line["step"], f"stage {line[STAGE]}")
+    (line["step"], f"stage {line[STAGE_KEY]}")
     for line, next_line in itertools.pairwise(lines)
-    if isinstance(line.get(STAGE), int) and line[STAGE] != next_line.get(STAGE)
+    if isinstance(line.get(STAGE_KEY), int) and line[STAGE_KEY] != next_line.get(STAGE_KEY)
   ]

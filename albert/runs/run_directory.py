@@ -109,9 +109,9 @@ def _check_content(directory: str, path: str, config: Mapping[str, Any], content
   difference = f"SHA-256 of all is {content.sha256[:12]}..., it was {recorded_sha256[:12]}..."
   list_path = files.join(directory, output_files.TRAINING_DATA)
   if files.exists(list_path):
-    expected = _read_content(list_path)
-    if expected is not None and expected.sha256 == recorded_sha256:
-      difference = content.difference(expected)
+    recorded_content = _read_content(list_path)
+    if recorded_content is not None and recorded_content.sha256 == recorded_sha256:
+      difference = content.difference(recorded_content)
   raise UserError(
     f"{path}: this run was trained on other data than this command gives ({difference}): give the same data (folders "
     "and names may differ) or another --output_dir"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from albert.errors import UserError
 
-_FLAG = re.compile(r"--(?P<name>[a-z][a-z_0-9]*)")
+_FLAG_PATTERN = re.compile(r"--(?P<name>[a-z][a-z_0-9]*)")
 # Flag -> its argument or method in Python, if the name differs.
 _PYTHON_NAMES = {
   "do_train": "train()",
@@ -28,7 +28,7 @@ _PYTHON_NAMES = {
 
 def replace_flag_names(message: str) -> str:
   """Replaces the flags in a message by the names of arguments: `--init_checkpoint` by `init_checkpoint`."""
-  return _FLAG.sub(lambda match: _PYTHON_NAMES.get(match["name"], match["name"]), message)
+  return _FLAG_PATTERN.sub(lambda match: _PYTHON_NAMES.get(match["name"], match["name"]), message)
 
 
 @contextlib.contextmanager

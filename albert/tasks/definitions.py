@@ -29,7 +29,7 @@ from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN, hold_out
 # The share of the training data that is held out if no data to evaluate on is given, and the seed of the choice.
 EVAL_SHARE, EVAL_SEED = 0.1, 12345
 # Split -> the constructor's argument for its data.
-_PARAMETERS = {TRAIN: "train", DEV: "eval", TEST: "test"}
+_ARGUMENT_NAMES = {TRAIN: "train", DEV: "eval", TEST: "test"}
 
 
 class TaskDefinition(abc.ABC):
@@ -67,9 +67,9 @@ class TaskDefinition(abc.ABC):
     if data is None:
       return
     if is_path(data):
-      self.settings[self.file_fields[split]] = existing_file(data, _PARAMETERS[split])
+      self.settings[self.file_fields[split]] = existing_file(data, _ARGUMENT_NAMES[split])
     else:
-      self.rows[split] = rows_of(data, _PARAMETERS[split], required, optional)
+      self.rows[split] = rows_of(data, _ARGUMENT_NAMES[split], required, optional)
 
   def _hold_out_groups(self, column: str, share: float, seed: int) -> None:
     """Moves a share of the training rows in memory to DEV. Rows with the same value in a column stay together."""
@@ -324,7 +324,7 @@ class Pretraining(TaskDefinition):
     paths = {TRAIN: train, DEV: eval, TEST: test}
     for split, path in paths.items():
       if path is not None and not is_path(path):
-        raise UserError(f"{_PARAMETERS[split]}: pretraining reads files: give their paths, separated by commas")
+        raise UserError(f"{_ARGUMENT_NAMES[split]}: pretraining reads files: give their paths, separated by commas")
     self.settings |= {self.file_fields[split]: os.fspath(path) for split, path in paths.items() if path is not None}
 
 

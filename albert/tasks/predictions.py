@@ -274,18 +274,18 @@ def write_mistakes(
   assert labels is not None
   if predictions.label_names:
     severity = np.nanmax(predictions.scores, axis=1)
-    wrong = np.flatnonzero(predicted != labels)
+    wrong_indices = np.flatnonzero(predicted != labels)
     severity_name = "probability"
   else:
     severity = np.abs(predicted.astype(np.float64) - labels)
-    wrong = np.flatnonzero(severity)
+    wrong_indices = np.flatnonzero(severity)
     severity_name = "error"
-  worst = wrong[np.argsort(-severity[wrong], kind="stable")][:_MAX_MISTAKES]
-  predicted_texts = predictions.format_values(predicted[worst])
-  label_texts = predictions.format_values(labels[worst])
+  worst_indices = wrong_indices[np.argsort(-severity[wrong_indices], kind="stable")][:_MAX_MISTAKES]
+  predicted_texts = predictions.format_values(predicted[worst_indices])
+  label_texts = predictions.format_values(labels[worst_indices])
   rows = [
     [predictions.ids[i], label, prediction, f"{severity[i]:.4f}", *(column[i] for _, column in texts)]
-    for i, label, prediction in zip(worst, label_texts, predicted_texts, strict=True)
+    for i, label, prediction in zip(worst_indices, label_texts, predicted_texts, strict=True)
   ]
   path = files.join(directory, f"mistakes_{split}.tsv")
   write_table(path, [_ID, _LABEL, _PREDICTION, severity_name, *(name for name, _ in texts)], rows)

@@ -16,7 +16,7 @@ from albert.config.run import TrainConfig
 from albert.errors import RunError
 from albert.optimizers.clipping import Gradient, clip_by_global_norm, densify
 from albert.optimizers.layerwise import layerwise_factors
-from albert.runs.log_lines import STAGE
+from albert.runs.log_lines import STAGE_KEY
 from albert.runs.metrics_log import MetricsLog
 from albert.tasks.base import Batch, Task, WeightedSum
 from albert.training.accumulators import Accumulator
@@ -262,21 +262,22 @@ class Trainer:
     last_step = self.stage.last_step if self.stage is not None else config.num_train_steps
     eval_every_steps = config.eval_every_steps if evaluate is not None else 0
     intervals = [steps for steps in (config.log_every_steps, config.save_checkpoints_steps, eval_every_steps) if steps]
-    step = saved_step = self.step
+    step = saved_step = self.step  # updates done so far, and updates in the newest checkpoint
     speed = Speedometer(step, self.stage.train.train_batch_size if self.stage is not None else config.train_batch_size)
     steps_per_call = 1  # the first call also traces and compiles the step
     while step < last_step:
       # Each call ends at the latest at the next step that is logged, saved or evaluated.
-      target = min(last_step, step + steps_per_call, *(_next_multiple(step, interval) for interval in intervals))
-      seconds_per_step = self._run_steps(batches, target - step, checkpoints, saved_step) / (target - step)
-      # All processes must make the same decisions: whether to stop, and how many steps the next call has.
-      num_stopped, sum_of_seconds = self.cluster.sum(float(stop.signal_number > 0), seconds_per_step)
+      target_step = min(last_step, step + steps_per_call, *(_next_multiple(step, interval) for interval in intervals))
+      seconds_per_step = self._run_steps(batches, target_step - step, checkpoints, saved_step) / (target_step - step)
+      # All processes must make the same decisions: whether to stop, after a signal to any of them, and how many steps
+      # the next call has.
+      num_signaled, sum_of_seconds = self.cluster.sum(float(stop.signal_number > 0), seconds_per_step)
       mean_seconds_per_step = sum_of_seconds / self.cluster.num_processes
       steps_per_call = _next_steps_per_call(steps_per_call, mean_seconds_per_step, config.steps_per_loop)
-      step = target
+      step = target_step
       metrics_log.advance(step)
       must_evaluate = is_evaluation_due(config, step) and evaluate is not None
-      must_save = must_evaluate or is_save_due(config, step) or num_stopped > 0
+      must_save = must_evaluate or is_save_due(config, step) or num_signaled > 0
       if must_save or step == last_step:
         self.stack_layers()
       if must_save:
@@ -286,9 +287,9 @@ class Trainer:
         metrics_log.write(step, self._metrics(learning_rate(step - 1), speed.read(step)))
       if must_save:
         # After a signal the process may be killed soon, so old checkpoints are not deleted now.
-        self._save(checkpoints, step, prune=not num_stopped)
+        self._save(checkpoints, step, prune=not num_signaled)
         saved_step = step
-      if num_stopped:
+      if num_signaled:
         raise stop.error(step)
       if evaluate is not None and must_evaluate:
         with speed.paused():
@@ -319,7 +320,7 @@ class Trainer:
     """Returns the means of the metrics since the last call, the learning rate and the speed, for the log."""
     means = self.task.with_loss(self.accumulator.result_and_reset())
     if self.stage is not None and self.stage.num_stages > 1:
-      means = {STAGE: self.stage.number, **means}
+      means = {STAGE_KEY: self.stage.number, **means}
     return means | {"learning_rate": learning_rate, "examples_per_second": examples_per_second}
 
   def _check_losses(self, checkpoints: CheckpointManager, saved_step: int) -> None:

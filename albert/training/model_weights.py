@@ -58,9 +58,9 @@ def load_trained_weights(
     UserError: there is no checkpoint at all, or the run's checkpoints were trained with other settings of the task.
   """
   run_directory.check_checkpoint_settings(config.output_dir, task.checkpoint_settings())
-  checkpoint, skipped = manager.best_or_latest() if config.train.select_checkpoint == "best" else manager.latest()
-  for reason in skipped:
-    log(f"warning: {reason}")
+  checkpoint, skip_messages = manager.best_or_latest() if config.train.select_checkpoint == "best" else manager.latest()
+  for message in skip_messages:
+    log(f"warning: {message}")
   if checkpoint is not None:
     checkpoint_files.restore(checkpoint, model.named_weights())
     best_evaluation = manager.best()

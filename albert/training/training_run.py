@@ -121,9 +121,9 @@ class TrainingRun:
     Raises:
       UserError: all checkpoints are damaged, and the config does not say start_over.
     """
-    newest, skipped = self.checkpoints.latest_to_resume(start_over=self.config.start_over)
-    for reason in skipped:
-      log(f"warning: {reason}")
+    newest, skip_messages = self.checkpoints.latest_to_resume(start_over=self.config.start_over)
+    for message in skip_messages:
+      log(f"warning: {message}")
     self.cluster.any(False)  # waits until every process has read the directory; then the chief may change it
     return newest
 

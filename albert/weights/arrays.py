@@ -23,16 +23,16 @@ from albert.errors import UserError
 from albert.io import files, json_values
 from albert.runs import output_files
 
-SAFETENSORS = "model.safetensors"
-INDEX = SAFETENSORS + ".index.json"
+SAFETENSORS_FILE = "model.safetensors"
+SAFETENSORS_INDEX_FILE = SAFETENSORS_FILE + ".index.json"
 # Weights of these types are accepted, and converted to float32.
-_FLOATS = ("float32", "float16", "bfloat16", "float64")
+_FLOAT_TYPES = ("float32", "float16", "bfloat16", "float64")
 _SAFETENSORS_TYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 # A safetensors file begins with the size of its header, in this number of bytes.
 _SIZE_BYTES = 8
 # Compression makes trained weights smaller by a few percent only. An array that has more than this many bytes and is
 # compressed by more than this factor was made to exhaust memory, and is refused.
-_MAX_UNCHECKED_BYTES, _MAX_COMPRESSION = 256 << 20, 100
+_MAX_UNCHECKED_BYTES, _MAX_COMPRESSION_FACTOR = 256 << 20, 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Array:
     Raises:
       UserError: the array does not hold floating-point numbers, holds one that is not finite, or is damaged.
     """
-    if self.dtype not in _FLOATS:
+    if self.dtype not in _FLOAT_TYPES:
       raise UserError(
-        f"{flag}={self.file}: {name} holds {self.dtype} values: weights are {', '.join(_FLOATS)}; give the file of the "
-        "model as it was trained"
+        f"{flag}={self.file}: {name} holds {self.dtype} values: weights are {', '.join(_FLOAT_TYPES)}; give the file "
+        "of the model as it was trained"
       )
     with np.errstate(over="ignore"):  # a float64 too large for float32 becomes infinite, which is refused below
       value = np.asarray(self.read_raw(), np.float32)
@@ -187,7 +187,7 @@ def _open_npz_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: st
   num_bytes = dtype.itemsize * math.prod(shape)
   if header_bytes + num_bytes != member.file_size:
     raise ValueError(f"{member.filename} has {member.file_size} bytes, but its header says {header_bytes + num_bytes}")
-  if member.file_size > max(_MAX_UNCHECKED_BYTES, _MAX_COMPRESSION * member.compress_size):
+  if member.file_size > max(_MAX_UNCHECKED_BYTES, _MAX_COMPRESSION_FACTOR * member.compress_size):
     raise UserError(
       f"{flag}={path}: {member.filename} unpacks {member.compress_size} bytes to {member.file_size}, which no trained "
       "weights do: it is not read"
@@ -225,11 +225,11 @@ def open_safetensors_directory(directory: str, names: list[str], flag: str) -> d
   Raises:
     UserError: a file is missing or damaged, or does not agree with the index.
   """
-  if SAFETENSORS in names:
-    return open_safetensors(files.join(directory, SAFETENSORS), flag)
-  if INDEX not in names:
+  if SAFETENSORS_FILE in names:
+    return open_safetensors(files.join(directory, SAFETENSORS_FILE), flag)
+  if SAFETENSORS_INDEX_FILE not in names:
     return None
-  path = files.join(directory, INDEX)
+  path = files.join(directory, SAFETENSORS_INDEX_FILE)
   check_is_file(path, flag)
   weight_map = files.read_json(path, _Index, "download it again").weight_map
   if not weight_map:
@@ -237,14 +237,18 @@ def open_safetensors_directory(directory: str, names: list[str], flag: str) -> d
   arrays: dict[str, Array] = {}
   for file_name in sorted(set(weight_map.values())):
     if file_name not in names:
-      raise UserError(f"{flag}={directory}: {INDEX} lists {file_name}, which is missing; download it, too")
+      raise UserError(
+        f"{flag}={directory}: {SAFETENSORS_INDEX_FILE} lists {file_name}, which is missing; download it, too"
+      )
     arrays_of_file = open_safetensors(files.join(directory, file_name), flag)
     duplicates = arrays.keys() & arrays_of_file.keys()
     misplaced = [name for name in arrays_of_file if name in weight_map and weight_map[name] != file_name]
     wrong_names = [*duplicates, *misplaced]
     if wrong_names:
       name = wrong_names[0]
-      raise UserError(f"{flag}={directory}: {name} is in {file_name}, and {INDEX} lists it in {weight_map.get(name)}")
+      raise UserError(
+        f"{flag}={directory}: {name} is in {file_name}, and {SAFETENSORS_INDEX_FILE} lists it in {weight_map.get(name)}"
+      )
     arrays |= arrays_of_file
   missing = sorted(weight_map.keys() - arrays.keys())
   if missing:

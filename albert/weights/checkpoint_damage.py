@@ -12,9 +12,9 @@ from albert.io import files, json_values
 
 # The names of the files of the TensorFlow checkpoint begin with this: weights.index, weights.data-00000-of-00001.
 WEIGHTS_PREFIX = "weights"
-MANIFEST = "manifest.json"
-MODEL_CONFIG = "albert_config.json"
-_DATA_FILE = re.compile(rf"^{WEIGHTS_PREFIX}\.data-\d{{5}}-of-(\d{{5}})$")
+MANIFEST_FILE = "manifest.json"
+MODEL_CONFIG_FILE = "albert_config.json"
+_DATA_FILE_PATTERN = re.compile(rf"^{WEIGHTS_PREFIX}\.data-\d{{5}}-of-(\d{{5}})$")
 
 
 class _FileEntry(msgspec.Struct):
@@ -50,8 +50,8 @@ def find_damage(path: str, step: int | None = None) -> str | None:
   try:
     with files.convert_errors(path, "read"):
       names = files.listdir(path)
-    if MANIFEST not in names:
-      return f"no {MANIFEST}, so it was never finished"
+    if MANIFEST_FILE not in names:
+      return f"no {MANIFEST_FILE}, so it was never finished"
     return _compare_with_manifest(path, step)
   except (UserError, RunError) as error:
     raise type(error)(
@@ -65,7 +65,7 @@ def _compare_with_manifest(path: str, step: int | None) -> str | None:
   if isinstance(manifest, str):
     return manifest
   if step is not None and manifest.step != step:
-    return f"{MANIFEST} says step {manifest.step}, so the checkpoint of that step was renamed or copied"
+    return f"{MANIFEST_FILE} says step {manifest.step}, so the checkpoint of that step was renamed or copied"
   for name, entry in manifest.files.items():
     file = files.join(path, name)
     if not files.exists(file):
@@ -81,23 +81,23 @@ def _compare_with_manifest(path: str, step: int | None) -> str | None:
 
 def _read_manifest(path: str) -> _Manifest | str:
   """Reads the manifest of a checkpoint directory. If it is damaged, returns a description of the damage."""
-  manifest_path = files.join(path, MANIFEST)
+  manifest_path = files.join(path, MANIFEST_FILE)
   if not files.is_regular(manifest_path):
-    return f"{MANIFEST} is not a regular file"
+    return f"{MANIFEST_FILE} is not a regular file"
   with files.open_file(manifest_path) as file:
     content = file.read()
   try:
-    manifest = json_values.parse(MANIFEST, content, _Manifest)
+    manifest = json_values.parse(MANIFEST_FILE, content, _Manifest)
   except UserError as error:
-    return f"{MANIFEST} is damaged ({error})"
+    return f"{MANIFEST_FILE} is damaged ({error})"
   # The name of each data file ends in the number of data files, such as weights.data-00000-of-00002. If no data file is
   # listed, 1 is used, and the loop below reports the missing file.
-  counts = [int(match[1]) for match in map(_DATA_FILE.match, manifest.files) if match]
+  counts = [int(match[1]) for match in map(_DATA_FILE_PATTERN.match, manifest.files) if match]
   num_data_files = counts[0] if counts and counts[0] else 1
   data_files = [f"{WEIGHTS_PREFIX}.data-{index:05d}-of-{num_data_files:05d}" for index in range(num_data_files)]
-  for name in (f"{WEIGHTS_PREFIX}.index", *data_files, MODEL_CONFIG):
+  for name in (f"{WEIGHTS_PREFIX}.index", *data_files, MODEL_CONFIG_FILE):
     if name not in manifest.files:
-      return f"{MANIFEST} is damaged (it does not list {name})"
+      return f"{MANIFEST_FILE} is damaged (it does not list {name})"
   return manifest
 
 

@@ -28,7 +28,13 @@ from albert.io import files, json_values, local_files
 from albert.runs.directory_lock import DirectoryLock
 from albert.runs.metrics_log import log
 from albert.runs.output_files import STEP_DIRECTORY
-from albert.weights.checkpoint_damage import MANIFEST, MODEL_CONFIG, WEIGHTS_PREFIX, describe_damage, find_damage
+from albert.weights.checkpoint_damage import (
+  MANIFEST_FILE,
+  MODEL_CONFIG_FILE,
+  WEIGHTS_PREFIX,
+  describe_damage,
+  find_damage,
+)
 from albert.weights.checkpoint_files import Checkpoint, write_bundle
 
 if TYPE_CHECKING:
@@ -39,8 +45,8 @@ GLOBAL_STEP = "global_step"
 # Earlier versions wrote these names without the id of the process.
 _STAGING_DIRECTORY = re.compile(r"^\.step-\d+(\.[0-9a-f-]+)?\.tmp$")
 # A file that marks a remote directory while its files are written or deleted.
-_UPLOADING = ".uploading"
-_UPLOAD_BLOCK = 8 << 20  # bytes
+_UPLOAD_MARKER = ".uploading"
+_UPLOAD_BLOCK_BYTES = 8 << 20  # bytes
 # The largest number of damaged checkpoints that an error message describes.
 _MAX_SHOWN_DAMAGES = 3
 
@@ -68,7 +74,7 @@ def _upload_file(source: str, target: str) -> dict[str, Any]:
   """Copies a local file to a remote one, and returns its entry in the manifest: its size and its hash."""
   digest, num_bytes = hashlib.sha256(), 0
   with open(source, "rb") as local, files.open_file(target, "wb") as remote:
-    while block := local.read(_UPLOAD_BLOCK):
+    while block := local.read(_UPLOAD_BLOCK_BYTES):
       digest.update(block)
       remote.write(block)
       num_bytes += len(block)
@@ -77,9 +83,9 @@ def _upload_file(source: str, target: str) -> dict[str, Any]:
 
 def _is_unfinished_upload(path: str) -> bool:
   """Whether a remote directory is a checkpoint whose upload or deletion was interrupted."""
-  if not files.is_remote(path) or files.exists(files.join(path, MANIFEST)):
+  if not files.is_remote(path) or files.exists(files.join(path, MANIFEST_FILE)):
     return False
-  return files.exists(files.join(path, _UPLOADING))
+  return files.exists(files.join(path, _UPLOAD_MARKER))
 
 
 class CheckpointManager:
@@ -128,9 +134,9 @@ class CheckpointManager:
     from albert.io.lost_processes import is_lost_process
 
     self.check_lock()
-    final = self.path(step)
-    is_remote = files.is_remote(final)
-    local_path = os.path.join(tempfile.gettempdir(), f"step-{step}") if is_remote else final
+    checkpoint_path = self.path(step)
+    is_remote = files.is_remote(checkpoint_path)
+    local_path = os.path.join(tempfile.gettempdir(), f"step-{step}") if is_remote else checkpoint_path
     staging = files.staging_path(local_path)
     files.makedirs(self.directory)
     is_copied_from_device = False
@@ -138,7 +144,7 @@ class CheckpointManager:
       os.mkdir(staging, 0o700 if is_remote else 0o777)
       write_bundle(os.path.join(staging, WEIGHTS_PREFIX), tensors)
       is_copied_from_device = True
-      files.write_json(os.path.join(staging, MODEL_CONFIG), self.model_config.to_dict())
+      files.write_json(os.path.join(staging, MODEL_CONFIG_FILE), self.model_config.to_dict())
       if is_remote:
         self._upload(staging, step)
       else:
@@ -147,9 +153,9 @@ class CheckpointManager:
       if isinstance(error, tf.errors.OpError) and is_lost_process(error) and not is_copied_from_device:
         raise  # the error comes from a lost device, not from a disk
       reason = local_files.describe_error(error)
-      places = f"there and in {tempfile.gettempdir()}" if is_remote else "there"
+      locations = f"there and in {tempfile.gettempdir()}" if is_remote else "there"
       raise RunError(
-        f"{local_files.final_path(final)}: cannot save it ({reason}): check space and rights {places}, "
+        f"{local_files.final_path(checkpoint_path)}: cannot save it ({reason}): check space and rights {locations}, "
         "and run the same command again; older checkpoints are kept"
       ) from error
     finally:
@@ -157,7 +163,7 @@ class CheckpointManager:
     self._damage[step] = None
     if prune:
       self.prune(step)
-    return final
+    return checkpoint_path
 
   def check_lock(self, *, read: bool = True) -> None:
     """Raises a RunError if this process has lost the lock of the run; see DirectoryLock.check."""
@@ -169,7 +175,7 @@ class CheckpointManager:
     local_files.sync_tree(staging)
     paths = {name: os.path.join(staging, name) for name in files.listdir(staging)}
     entries = {name: {"bytes": files.size(path), "sha256": file_sha256(path)} for name, path in paths.items()}
-    files.write_json(os.path.join(staging, MANIFEST), {"step": step, "files": entries})
+    files.write_json(os.path.join(staging, MANIFEST_FILE), {"step": step, "files": entries})
     self.check_lock()  # again, because writing may have taken minutes
     self._rename_existing(step)
     files.replace(staging, self.path(step))
@@ -179,17 +185,19 @@ class CheckpointManager:
 
     Each file is hashed while it is copied. Nothing is renamed, because an object store would copy it again.
     """
-    final = self.path(step)
-    if _is_unfinished_upload(final):
-      files.remove_tree(final)
+    checkpoint_path = self.path(step)
+    if _is_unfinished_upload(checkpoint_path):
+      files.remove_tree(checkpoint_path)
     self._rename_existing(step)
-    files.makedirs(final)
-    marker = files.join(final, _UPLOADING)
+    files.makedirs(checkpoint_path)
+    marker = files.join(checkpoint_path, _UPLOAD_MARKER)
     with files.open_file(marker, "wb") as file:
       file.write(b"This checkpoint is being written.\n")
-    entries = {name: _upload_file(os.path.join(staging, name), files.join(final, name)) for name in os.listdir(staging)}
+    entries = {
+      name: _upload_file(os.path.join(staging, name), files.join(checkpoint_path, name)) for name in os.listdir(staging)
+    }
     self.check_lock()
-    with files.open_file(files.join(final, MANIFEST), "wb") as file:
+    with files.open_file(files.join(checkpoint_path, MANIFEST_FILE), "wb") as file:
       file.write(json.dumps({"step": step, "files": entries}, indent=2).encode())
     files.remove(marker)
 
@@ -208,14 +216,14 @@ class CheckpointManager:
     Returns:
       The checkpoint, or None if there is none; and a message about each newer one, which was skipped because of damage.
     """
-    skipped: list[str] = []
+    skip_messages: list[str] = []
     for step in reversed(self.steps()):
       damage = self._verify(step)
       if damage is None:
-        return Checkpoint(step, self.path(step)), skipped
+        return Checkpoint(step, self.path(step)), skip_messages
       self._warned_steps.add(step)
-      skipped.append(f"skipped {self.path(step)}: {damage}")
-    return None, skipped
+      skip_messages.append(f"skipped {self.path(step)}: {damage}")
+    return None, skip_messages
 
   def latest_to_resume(self, *, start_over: bool) -> tuple[Checkpoint | None, list[str]]:
     """Finds the checkpoint from which training is resumed, as `latest` does.
@@ -229,11 +237,11 @@ class CheckpointManager:
       UserError: all checkpoints are damaged and start_over is False; or best.json, which each save reads, is damaged.
     """
     self.best()
-    newest, skipped = self.latest()
+    newest, skip_messages = self.latest()
     if newest is None and not start_over:
       steps = [step for step in reversed(self.steps()) if not _is_unfinished_upload(self.path(step))]
       if not steps:
-        return None, skipped
+        return None, skip_messages
       damages = [f"step-{step}: {self._damage[step]}" for step in steps]
       more = f"; and {len(damages) - _MAX_SHOWN_DAMAGES} more" if len(damages) > _MAX_SHOWN_DAMAGES else ""
       raise UserError(
@@ -241,7 +249,7 @@ class CheckpointManager:
         f"({'; '.join(damages[:_MAX_SHOWN_DAMAGES])}{more}): restore one from a copy, or give --start_over to rename "
         "them and train from the start"
       )
-    return newest, skipped
+    return newest, skip_messages
 
   def rename_damaged(self) -> None:
     """Renames the directory of the checkpoints, all of which are damaged, so that training can start over."""
@@ -263,8 +271,8 @@ class CheckpointManager:
     damage = self._verify(best.step)
     if damage is None:
       return Checkpoint(best.step, self.path(best.step)), []
-    newest, skipped = self.latest()
-    return newest, [f"skipped {self.path(best.step)}, the best: {damage}", *skipped]
+    newest, skip_messages = self.latest()
+    return newest, [f"skipped {self.path(best.step)}, the best: {damage}", *skip_messages]
 
   def steps(self) -> list[int]:
     """The steps of all checkpoints, damaged or not, in ascending order.
@@ -384,9 +392,9 @@ class CheckpointManager:
       files.replace(path, staging)
       files.remove_tree(staging)
       return
-    with files.open_file(files.join(path, _UPLOADING), "wb") as file:
+    with files.open_file(files.join(path, _UPLOAD_MARKER), "wb") as file:
       file.write(b"This checkpoint is being deleted.\n")
-    names = [name for name in files.listdir(path) if name not in (MANIFEST, _UPLOADING)]
-    for name in [MANIFEST, *names]:
+    names = [name for name in files.listdir(path) if name not in (MANIFEST_FILE, _UPLOAD_MARKER)]
+    for name in [MANIFEST_FILE, *names]:
       files.remove(files.join(path, name))
     files.remove_tree(path)

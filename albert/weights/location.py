@@ -12,7 +12,7 @@ from albert.runs import output_files
 from albert.runs.metrics_log import log
 from albert.tokenization.vocabulary_files import find_vocabulary, run_directories
 from albert.weights import checkpoint_damage
-from albert.weights.arrays import INDEX, SAFETENSORS, check_is_file
+from albert.weights.arrays import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, check_is_file
 
 FLAG = "--init_checkpoint"
 CONFIG_NAMES = ("albert_config.json", "config.json")
@@ -63,15 +63,15 @@ class WeightLocation:
     Raises:
       UserError: the vocabularies differ.
     """
-    run = output_files.read_config(self.run_file) if self.run_file else {}
+    run_config = output_files.read_config(self.run_file) if self.run_file else {}
     source = self.vocabulary or self.run_file
-    expected = run.get("data", {}).get("vocab_sha256")
-    if not expected and self.vocabulary:
-      expected = file_sha256(self.vocabulary)
-    if expected and expected != sha256:
+    expected_sha256 = run_config.get("data", {}).get("vocab_sha256")
+    if not expected_sha256 and self.vocabulary:
+      expected_sha256 = file_sha256(self.vocabulary)
+    if expected_sha256 and expected_sha256 != sha256:
       raise UserError(
-        f"{flag}={self.path}: its vocabulary is {source} (SHA-256 {expected[:12]}...), but {vocabulary_name} is a "
-        f"different one ({sha256[:12]}...), so its embeddings belong to other pieces; give the vocabulary of the "
+        f"{flag}={self.path}: its vocabulary is {source} (SHA-256 {expected_sha256[:12]}...), but {vocabulary_name} is "
+        f"a different one ({sha256[:12]}...), so its embeddings belong to other pieces; give the vocabulary of the "
         "weights, or weights that were trained with this vocabulary"
       )
 
@@ -97,7 +97,7 @@ def find_weights(path: str, *, flag: str = FLAG) -> WeightLocation:
     return WeightLocation(path, path.rpartition("/")[0] or ".")
   if files.is_dir(path):
     names = files.listdir(path)
-    if SAFETENSORS in names or INDEX in names:
+    if SAFETENSORS_FILE in names or SAFETENSORS_INDEX_FILE in names:
       return WeightLocation(path, path)
     has_checkpoint = checkpoint_damage.WEIGHTS_PREFIX + ".index" in names or any(
       map(_CHECKPOINT_DIRECTORY.match, names)
@@ -154,7 +154,7 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
   if files.exists(path + ".index"):  # a prefix
     directory, _, name = path.rpartition("/")
     if name == checkpoint_damage.WEIGHTS_PREFIX and files.exists(
-      files.join(directory or ".", checkpoint_damage.MANIFEST)
+      files.join(directory or ".", checkpoint_damage.MANIFEST_FILE)
     ):
       _refuse_damaged(directory or ".", f"{flag}={path}")
     return path

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from albert.config.model import ModelConfig
 
-_TRANSFORMER = "bert/encoder/transformer"
+_TRANSFORMER_PREFIX = "bert/encoder/transformer"
 # The part of a weight's name that says to which group of layers it belongs.
 GROUP_PATTERN = re.compile(r"/group_(\d+)/")
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
@@ -45,12 +45,12 @@ def encoder_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     shapes |= _dense_shapes("bert/encoder/embedding_hidden_mapping_in", embedding, hidden)
   for inner_group in range(config.inner_group_num):
     for group in range(config.num_attention_groups):
-      block = f"{_TRANSFORMER}/group_{group}/inner_group_{inner_group}"
+      block = f"{_TRANSFORMER_PREFIX}/group_{group}/inner_group_{inner_group}"
       for part in ("self/query", "self/key", "self/value", "output/dense"):
         shapes |= _dense_shapes(f"{block}/attention_1/{part}", hidden, hidden)
       shapes |= _layer_norm_shapes(f"{block}/LayerNorm", hidden)
     for group in range(config.num_ffn_groups):
-      block = f"{_TRANSFORMER}/group_{group}/inner_group_{inner_group}"
+      block = f"{_TRANSFORMER_PREFIX}/group_{group}/inner_group_{inner_group}"
       shapes |= _dense_shapes(f"{block}/ffn_1/intermediate/dense", hidden, intermediate)
       shapes |= _dense_shapes(f"{block}/ffn_1/intermediate/output/dense", intermediate, hidden)
       shapes |= _layer_norm_shapes(f"{block}/LayerNorm_1", hidden)
@@ -121,7 +121,7 @@ def _linear_head_shapes(prefix: str, classes: int | None, hidden: int) -> dict[s
 
 # Module in the original -> module in transformers. The original calls its parameters kernel and bias, or gamma and
 # beta; transformers calls them weight and bias.
-_MODULES = {
+_HUGGINGFACE_MODULES = {
   "bert/embeddings/LayerNorm": "albert.embeddings.LayerNorm",
   "bert/encoder/embedding_hidden_mapping_in": "albert.encoder.embedding_hidden_mapping_in",
   "bert/pooler/dense": "albert.pooler",
@@ -135,7 +135,7 @@ _MODULES = {
   "answer_class/dense_1": "answer_class.dense_1",
 }
 # The same for the modules of a transformer block.
-_BLOCK_MODULES = {
+_HUGGINGFACE_BLOCK_MODULES = {
   "attention_1/self/query": "attention.query",
   "attention_1/self/key": "attention.key",
   "attention_1/self/value": "attention.value",
@@ -147,7 +147,7 @@ _BLOCK_MODULES = {
 }
 # Array in the original -> array in transformers, for arrays that are not transposed: embedding tables, and the
 # [classes, H] weights of linear heads.
-_ARRAYS = {
+_HUGGINGFACE_ARRAYS = {
   "bert/embeddings/word_embeddings": "albert.embeddings.word_embeddings.weight",
   "bert/embeddings/token_type_embeddings": "albert.embeddings.token_type_embeddings.weight",
   "bert/embeddings/position_embeddings": "albert.embeddings.position_embeddings.weight",
@@ -160,12 +160,12 @@ _ARRAYS = {
   "cls/squad/output_bias": "qa_outputs.bias",
 }
 # The same tables from transformers to the original.
-_ORIGINAL_ARRAYS = {huggingface: original for original, huggingface in _ARRAYS.items()}
-_ORIGINAL_MODULES = {huggingface: original for original, huggingface in _MODULES.items()}
-_ORIGINAL_BLOCK_MODULES = {huggingface: original for original, huggingface in _BLOCK_MODULES.items()}
+_ORIGINAL_ARRAYS = {huggingface: original for original, huggingface in _HUGGINGFACE_ARRAYS.items()}
+_ORIGINAL_MODULES = {huggingface: original for original, huggingface in _HUGGINGFACE_MODULES.items()}
+_ORIGINAL_BLOCK_MODULES = {huggingface: original for original, huggingface in _HUGGINGFACE_BLOCK_MODULES.items()}
 # The name of a module in a transformer block: its group, its inner group, and the module.
-_ORIGINAL_BLOCK = re.compile(rf"^{_TRANSFORMER}/group_(\d+)/inner_group_(\d+)/(.+)$")
-_HUGGINGFACE_BLOCK = re.compile(r"^albert\.encoder\.albert_layer_groups\.(\d+)\.albert_layers\.(\d+)\.(.+)$")
+_ORIGINAL_BLOCK_PATTERN = re.compile(rf"^{_TRANSFORMER_PREFIX}/group_(\d+)/inner_group_(\d+)/(.+)$")
+_HUGGINGFACE_BLOCK_PATTERN = re.compile(r"^albert\.encoder\.albert_layer_groups\.(\d+)\.albert_layers\.(\d+)\.(.+)$")
 
 
 class TranslatedName(NamedTuple):
@@ -177,8 +177,8 @@ class TranslatedName(NamedTuple):
 
 def to_huggingface(name: str) -> TranslatedName | None:
   """Translates a name of the original to transformers; None if transformers has no such weight."""
-  if name in _ARRAYS:
-    return TranslatedName(_ARRAYS[name], False)
+  if name in _HUGGINGFACE_ARRAYS:
+    return TranslatedName(_HUGGINGFACE_ARRAYS[name], False)
   module, _, parameter = name.rpartition("/")
   if parameter not in ("kernel", "bias", "gamma", "beta"):
     return None
@@ -191,13 +191,15 @@ def to_huggingface(name: str) -> TranslatedName | None:
 
 def _module_to_huggingface(module: str) -> str | None:
   """Translates the name of a module of the original to transformers; None if transformers has no such module."""
-  block = _ORIGINAL_BLOCK.match(module)
+  block = _ORIGINAL_BLOCK_PATTERN.match(module)
   if not block:
-    return _MODULES.get(module)
+    return _HUGGINGFACE_MODULES.get(module)
   group, inner_group, block_module = block.groups()
-  if block_module not in _BLOCK_MODULES:
+  if block_module not in _HUGGINGFACE_BLOCK_MODULES:
     return None
-  return f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner_group}.{_BLOCK_MODULES[block_module]}"
+  return (
+    f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner_group}.{_HUGGINGFACE_BLOCK_MODULES[block_module]}"
+  )
 
 
 def from_huggingface(name: str) -> TranslatedName | None:
@@ -218,10 +220,10 @@ def from_huggingface(name: str) -> TranslatedName | None:
 
 def _module_from_huggingface(module: str) -> str | None:
   """Translates the name of a module of transformers to the original; None for an unknown module."""
-  block = _HUGGINGFACE_BLOCK.match(module)
+  block = _HUGGINGFACE_BLOCK_PATTERN.match(module)
   if not block:
     return _ORIGINAL_MODULES.get(module)
   group, inner_group, block_module = block.groups()
   if block_module not in _ORIGINAL_BLOCK_MODULES:
     return None
-  return f"{_TRANSFORMER}/group_{group}/inner_group_{inner_group}/{_ORIGINAL_BLOCK_MODULES[block_module]}"
+  return f"{_TRANSFORMER_PREFIX}/group_{group}/inner_group_{inner_group}/{_ORIGINAL_BLOCK_MODULES[block_module]}"

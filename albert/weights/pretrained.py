@@ -94,9 +94,11 @@ def selected_checkpoint(path: str, select: str = "", *, flag: str) -> str:
   config = output_files.read_config(config_file) if files.exists(config_file) else {}
   select = select or config.get("train", {}).get("select_checkpoint", "newest")
   manager = checkpoints.CheckpointManager(directory, keep=1, model_config=ModelConfig())
-  checkpoint, skipped = manager.best_or_latest() if select == "best" else manager.latest()
+  checkpoint, skip_messages = manager.best_or_latest() if select == "best" else manager.latest()
   if checkpoint is None:
-    raise UserError(f"{flag}={path}: no checkpoint that verifies{': ' + skipped[0] if skipped else ''}; train first")
+    raise UserError(
+      f"{flag}={path}: no checkpoint that verifies{': ' + skip_messages[0] if skip_messages else ''}; train first"
+    )
   return checkpoint.path
 
 
@@ -176,9 +178,9 @@ def _check_match(pretrained: Pretrained, variables: Mapping[str, tf.Variable], a
   """
   file, config = pretrained
   entries = file.entries
-  known = {*all_variables, *encoder_shapes(config)}
+  known_names = {*all_variables, *encoder_shapes(config)}
   for head in heads(config).values():
-    known |= set(head.shapes)
+    known_names |= set(head.shapes)
   misshapen = [
     f"{name} {list(entries[name].shape)} instead of {list(variable.shape)}"
     for name, variable in variables.items()
@@ -187,7 +189,7 @@ def _check_match(pretrained: Pretrained, variables: Mapping[str, tf.Variable], a
   problems = {
     "lacks": [name for name in variables if name not in entries],
     "has another shape for": misshapen,
-    "has unknown": [name for name in entries if name not in known],
+    "has unknown": [name for name in entries if name not in known_names],
   }
   for problem, names in problems.items():
     if names:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from albert.config.model import ModelConfig
 from albert.weights.names import GROUP_PATTERN
 
-_ATTENTION = re.compile(r"/(attention_1|LayerNorm)/")
+_ATTENTION_PATTERN = re.compile(r"/(attention_1|LayerNorm)/")
 
 
 def stacked_sources(names: Iterable[str], config: ModelConfig, depth: int) -> dict[str, str]:
@@ -31,7 +31,7 @@ def stacked_sources(names: Iterable[str], config: ModelConfig, depth: int) -> di
     match = GROUP_PATTERN.search(name)
     if match is None:
       continue
-    part = "attention" if _ATTENTION.search(name) else "ffn"
+    part = "attention" if _ATTENTION_PATTERN.search(name) else "ffn"
     layer = int(match.group(1))
     if config.sharing not in ("all", part) and layer >= depth:
       sources[name] = GROUP_PATTERN.sub(f"/group_{layer % depth}/", name, count=1)

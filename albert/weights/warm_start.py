@@ -17,7 +17,7 @@ from albert.weights.files import WeightEntry, WeightFile, open_weights
 from albert.weights.names import GROUP_PATTERN, NO_POOLER, POOLER, huggingface_groups_agree
 
 # Prefix of the weights of the sentence head.
-_SENTENCE_HEAD = "cls/seq_relationship/"
+_SENTENCE_HEAD_PREFIX = "cls/seq_relationship/"
 # The largest number of weights that an error message names.
 _MAX_SHOWN_NAMES = 4
 
@@ -90,8 +90,8 @@ def _match(
     source_names: name of each variable of the model -> name of its weight in the checkpoint.
     newly_initialized, ignored: see `warm_start`.
   """
-  used = set(source_names.values())
-  not_used = [name for name in entries if name not in used and not name.startswith(tuple(ignored))]
+  used_names = set(source_names.values())
+  not_used = [name for name in entries if name not in used_names and not name.startswith(tuple(ignored))]
   matches = _Matches([], [], [], [], not_used)
   for name, variable in variables.items():
     weight = entries.get(source_names[name])
@@ -150,8 +150,8 @@ def warm_start(
   source_names = _source_names(list(variables), list(entries), from_shallower=from_shallower)
   zero_prefixes = tuple(prefix for prefix in unused if not any(name.startswith(prefix) for name in entries))
   zeroed_names = [name for name in variables if name.startswith(zero_prefixes)]
-  others = {name: variable for name, variable in variables.items() if name not in zeroed_names}
-  matches = _match(others, entries, source_names, newly_initialized=newly_initialized, ignored=ignored)
+  other_variables = {name: variable for name, variable in variables.items() if name not in zeroed_names}
+  matches = _match(other_variables, entries, source_names, newly_initialized=newly_initialized, ignored=ignored)
   _check_all_match(path, newly_initialized, matches)
   if any(name.startswith(tuple(newly_initialized)) for name in [*matches.assigned, *zeroed_names]):
     _check_head(path, file, head_settings or {})
@@ -188,12 +188,12 @@ def _check_all_match(path: str, newly_initialized: Sequence[str], matches: _Matc
 
 def _belong_to_pooler(names: Sequence[str]) -> bool:
   """Whether all weights belong to the pooler or to the sentence head, which reads the pooler's output."""
-  return all(name in POOLER or name.startswith(_SENTENCE_HEAD) for name in names)
+  return all(name in POOLER or name.startswith(_SENTENCE_HEAD_PREFIX) for name in names)
 
 
 def _missing_pooler_message(path: str, missing: Sequence[str]) -> str:
   """The error message for weights without a pooler, and perhaps without a sentence head."""
-  is_pretraining = any(name.startswith(_SENTENCE_HEAD) for name in missing)
+  is_pretraining = any(name.startswith(_SENTENCE_HEAD_PREFIX) for name in missing)
   other_remedy = "; or train without the sentence loss, with --sentence_prediction=none" if is_pretraining else ""
   return f"--init_checkpoint={path}: has {NO_POOLER}{other_remedy}"
 

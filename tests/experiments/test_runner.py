@@ -186,9 +186,9 @@ def test_the_table_has_our_numbers_beside_the_papers(tmp_path: Path):
   ]
   assert "Scale smoke; 2 seeds, mean ± standard deviation" in text
   directory = Path(plan.directory)
-  assert (directory / tables.TABLE).read_text() == text
-  assert (directory / tables.CSV).read_text().splitlines()[1].startswith("one,12345,")
-  assert (directory / tables.FIGURE).read_bytes().startswith(b"\x89PNG")
+  assert (directory / tables.TABLE_FILE).read_text() == text
+  assert (directory / tables.CSV_FILE).read_text().splitlines()[1].startswith("one,12345,")
+  assert (directory / tables.FIGURE_FILE).read_bytes().startswith(b"\x89PNG")
 
 
 def test_bars_start_at_guessing():

@@ -14,7 +14,7 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.models.heads import LinearHead
-from albert.optimizers.adamw import EXCLUDED, AdamW
+from albert.optimizers.adamw import EXCLUDED_PATTERNS, AdamW
 from albert.optimizers.lamb import LAMB
 from albert.optimizers.schedules import WarmupPolynomialDecay
 from tests.models.build_models import build_pretraining_model
@@ -155,7 +155,7 @@ def test_the_same_weights_are_excluded_as_by_the_names_in_the_originals_checkpoi
   model = build_pretraining_model(dataclasses.replace(CONFIG, sharing=sharing))
   optimizer = optimizer_class()
   is_excluded = {name: optimizer.is_excluded(variable) for name, variable in model.named_weights().items()}
-  assert is_excluded == {name: any(re.search(pattern, name) for pattern in EXCLUDED) for name in is_excluded}
+  assert is_excluded == {name: any(re.search(pattern, name) for pattern in EXCLUDED_PATTERNS) for name in is_excluded}
   excluded = {name for name in is_excluded if is_excluded[name]}
   assert {name.rsplit("/", 1)[1] for name in excluded} == {"bias", "beta", "gamma", "output_bias"}
   others = set(is_excluded) - excluded

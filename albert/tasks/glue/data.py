@@ -189,12 +189,12 @@ def _check_task_of_header(source: DataSource, file_format: FileFormat, spec: Tas
     return
   matching_tasks = tasks_of_header(header)
   if matching_tasks and (spec.name not in matching_tasks or not file_format.has_header):
-    expected = (
+    expected_header = (
       ", ".join(file_format.columns) if file_format.has_header else f"none, but {len(file_format.columns)} columns"
     )
     raise UserError(
       f"{source}, line 1: this is the header of a file of {' or '.join(matching_tasks)}, not of {spec.name}'s "
-      f"{file_format.name} (which has {expected}): check --task_name and --data_dir"
+      f"{file_format.name} (which has {expected_header}): check --task_name and --data_dir"
     )
 
 

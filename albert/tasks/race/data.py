@@ -27,10 +27,10 @@ from albert.tasks.splits import FILE_FIELDS
 
 LEVELS = ("middle", "high")
 # The index of an answer that is not known.
-UNKNOWN = -1
+UNKNOWN_ANSWER = -1
 _BOM = b"\xef\xbb\xbf"
 # In the original's download, this file has the passages of a folder, one on each line.
-_ALL_PASSAGES = "all.txt"
+_ALL_PASSAGES_FILE = "all.txt"
 # An id of RACE: high19432.txt-0, or high/asc00000.txt-0.
 _ID_WITH_LEVEL = re.compile(rf"({'|'.join(LEVELS)})(\d+\.txt-\d+$|/.)")
 _NUMBERED_FILE = re.compile(r"\d+\.txt")
@@ -71,14 +71,14 @@ class ChoiceQuestion:
     article: the article, which several questions may share.
     text: the question. It may contain "_", for which an option is inserted.
     options: the texts of two or more options.
-    answer: index of the correct option, from 0; UNKNOWN (-1) if it is not known.
+    answer: index of the correct option, from 0; UNKNOWN_ANSWER (-1) if it is not known.
   """
 
   id: str
   article: str
   text: str
   options: tuple[str, ...]
-  answer: int = UNKNOWN
+  answer: int = UNKNOWN_ANSWER
 
 
 def level_of(question_id: str) -> str:
@@ -189,7 +189,7 @@ def _read_passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQ
       question = _make_question(question_location, f"{passage_id}-{index}", passage.article, text, options)
       if with_answers:
         # A number is refused, because RACE does not say whether it would count from 0 or from 1.
-        answer_index = UNKNOWN if isinstance(answer, int) else _answer_index(answer, question.options)
+        answer_index = UNKNOWN_ANSWER if isinstance(answer, int) else _answer_index(answer, question.options)
         question = _set_answer(question_location, question, answer, answer_index)
       yield question_location, question
 
@@ -228,7 +228,7 @@ def _parse_passages(path: str) -> Iterator[tuple[str, str, _Passage]]:
   folder, name = os.path.basename(os.path.dirname(path)), os.path.basename(path)
   with files.open_file(path) as file:
     content = file.read().removeprefix(_BOM)
-  if _is_json_object(content) and name != _ALL_PASSAGES:
+  if _is_json_object(content) and name != _ALL_PASSAGES_FILE:
     yield path, _passage_id(folder, name), json_values.parse(path, content, _Passage)
     return
   for number, line in _split_passages(path, content):
@@ -304,16 +304,16 @@ def _make_question(location: str, question_id: str, article: str, text: str, opt
 
 
 def _answer_index(answer: Any, options: Sequence[str]) -> int:
-  """Returns the index of the option that a letter or a number from 0 names; UNKNOWN if it names none."""
+  """Returns the index of the option that a letter or a number from 0 names; UNKNOWN_ANSWER if it names none."""
   if isinstance(answer, int) and not isinstance(answer, bool):
-    return answer if 0 <= answer < len(options) else UNKNOWN
+    return answer if 0 <= answer < len(options) else UNKNOWN_ANSWER
   names = [option_name(n) for n in range(len(options))]
-  return names.index(answer) if isinstance(answer, str) and answer in names else UNKNOWN
+  return names.index(answer) if isinstance(answer, str) and answer in names else UNKNOWN_ANSWER
 
 
 def _set_answer(location: str, question: ChoiceQuestion, answer: Any, index: int) -> ChoiceQuestion:
   """Returns the question with its answer. `answer` is the value in the file, for the error message."""
-  if index == UNKNOWN:
+  if index == UNKNOWN_ANSWER:
     last = option_name(len(question.options) - 1)
     raise UserError(
       f"{location}: answer {format_value(answer)} is not one of the options, which are A to {last}: {_REMEDY}"

@@ -25,8 +25,8 @@ from albert.tasks.squad.predictions import PROBABILITY, SquadPredictions
 _DEV, _TEST = "dev", ""
 _MAX_MISTAKES = 1000
 _MAX_RANDOM_WORDS = 5
-_SENTENCE = re.compile(r".*?[.!?](?=\s|$)", re.DOTALL)
-_WORD = re.compile(r"\S+")
+_SENTENCE_PATTERN = re.compile(r".*?[.!?](?=\s|$)", re.DOTALL)
+_WORD_PATTERN = re.compile(r"\S+")
 
 # Question id -> the texts of its correct answers; [] for an unanswerable question.
 GoldAnswers = dict[str, list[str]]
@@ -82,20 +82,20 @@ def baselines(questions: Sequence[SquadQuestion], *, version_2: bool) -> dict[st
 
 
 def _first_sentence_of(question: SquadQuestion) -> str:
-  match = _SENTENCE.match(question.paragraph.context)
+  match = _SENTENCE_PATTERN.match(question.paragraph.context)
   return match.group() if match else question.paragraph.context
 
 
 def _random_span(question: SquadQuestion) -> str:
   """One to five consecutive words, drawn with the question's id as the seed."""
   context = question.paragraph.context
-  words = list(_WORD.finditer(context))
+  words = list(_WORD_PATTERN.finditer(context))
   if not words:
     return ""
   rng = random.Random(question.id)
-  first = rng.randrange(len(words))
-  last = min(first + rng.randrange(_MAX_RANDOM_WORDS), len(words) - 1)
-  return context[words[first].start() : words[last].end()]
+  first_index = rng.randrange(len(words))
+  last_index = min(first_index + rng.randrange(_MAX_RANDOM_WORDS), len(words) - 1)
+  return context[words[first_index].start() : words[last_index].end()]
 
 
 class UnalignedAnswer(NamedTuple):

@@ -104,19 +104,19 @@ class SquadTask(FinetuningTask):
     unaligned = squad_evaluation.find_unaligned_answers(questions, examples)
     if not unaligned:
       return
-    named = [
+    shown_answers = [
       f"{question.id} {question.answers[0].text!r}" + (f" as {text!r}" if text else "")
       for question, text in unaligned[:_MAX_NAMED_ANSWERS]
     ]
-    if len(unaligned) > len(named):
-      named.append("...")
+    if len(unaligned) > len(shown_answers):
+      shown_answers.append("...")
     num_answers = sum(bool(question.answers) for question in questions)
     num_too_long = sum(answer.label_text is None for answer in unaligned)
     note = self._write_unaligned(split, unaligned)
     print(
       f"warning: {len(unaligned)} of {num_answers} answers ({split}) are not whole tokens of a window: "
       f"{len(unaligned) - num_too_long} are learned as the tokens they touch, {num_too_long} are longer than a window "
-      f"and not learned: {', '.join(named)}{note}",
+      f"and not learned: {', '.join(shown_answers)}{note}",
       file=sys.stderr,
     )
 
@@ -280,7 +280,7 @@ class SquadV2Task(SquadTask):
     the results of the beam search and null_logits [B]. In training there are no outputs.
     """
     config = self.config
-    result = model(
+    output = model(
       batch,
       start_positions=batch[START_POSITIONS],
       num_starts=0 if training else config.start_n_top,
@@ -289,17 +289,17 @@ class SquadV2Task(SquadTask):
       seed=seed,
     )
     span_losses = (
-      _cross_entropy(result.start_logits, batch[START_POSITIONS])
-      + _cross_entropy(result.end_logits, batch[END_POSITIONS])
+      _cross_entropy(output.start_logits, batch[START_POSITIONS])
+      + _cross_entropy(output.end_logits, batch[END_POSITIONS])
     ) / 2
     is_impossible = tf.cast(batch[IS_IMPOSSIBLE], tf.float32)
-    answerability_losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=is_impossible, logits=result.null_logits)
+    answerability_losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=is_impossible, logits=output.null_logits)
     losses = {
       LOSS: span_losses + answerability_losses / 2,
       SPAN_LOSS: span_losses,
       ANSWERABILITY_LOSS: answerability_losses,
     }
-    outputs = {} if training else result.beams._asdict() | {"null_logits": result.null_logits}
+    outputs = {} if training else output.beams._asdict() | {"null_logits": output.null_logits}
     return ForwardResult(
       {name: weighted_sum(values, batch[EXAMPLE_WEIGHT]) for name, values in losses.items()}, outputs
     )
