@@ -15,10 +15,9 @@ from albert.config.model import ModelConfig
 from albert.config.run import RunConfig
 from albert.data.dataset import Dataset
 from albert.data.rows import TableData, is_path
-from albert.errors import RunError, UserError
+from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files, run_directory
-from albert.runs.directory_lock import DirectoryLock
 from albert.runs.metrics_log import log, print_metrics
 from albert.settings.command_checks import check_initial_weights, will_evaluate
 from albert.settings.python_messages import python_messages
@@ -26,7 +25,7 @@ from albert.settings.resolve import make_defined_task
 from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.definitions import TaskDefinition, TaskOfRun, existing_file
 from albert.tasks.splits import TEST
-from albert.training.claim import claim_output_dir
+from albert.training.claim import claim_output_dir, training_lock
 from albert.training.cluster import Cluster
 from albert.training.evaluator import Evaluator
 from albert.training.global_state import deterministic_ops, dtype_policy, initializer_seed
@@ -236,7 +235,7 @@ class Estimator:
     """Trains as `train` does, and returns the number of updates. A command does not read its logs again."""
     self._check_files(train=True)
     self._check_batches(train=True)
-    with self._running(), self._locked():
+    with self._running(), training_lock(self.config.output_dir, self.cluster, self.checkpoints):
       return TrainingRun(
         self.task,
         self.model,
@@ -246,29 +245,6 @@ class Estimator:
         evaluator=self.evaluator,
         results_dir=self.results_dir,
       ).train()
-
-  @contextlib.contextmanager
-  def _locked(self) -> Iterator[None]:
-    """Within this context, the chief holds the lock of output_dir, so that no other run trains there.
-
-    Every process must enter it.
-    """
-    lock = DirectoryLock(self.config.output_dir, "training")
-    chief_error: UserError | RunError | None = None
-    if self.cluster.is_chief:
-      try:
-        lock.acquire()
-        self.checkpoints.lock = lock
-      except (UserError, RunError) as error:
-        chief_error = error
-    try:
-      if self.cluster.any(chief_error is not None):
-        message = f"the chief process cannot train in {self.config.output_dir}: see its error message"
-        raise chief_error or RunError(message)
-      yield
-    finally:
-      self.checkpoints.lock = None
-      lock.release()
 
   def evaluate(self) -> dict[str, float]:
     """Evaluates the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.

@@ -8,7 +8,6 @@ selection of the run in RUN. A flag that contradicts that run is an error.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,14 +21,8 @@ from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.settings.existing_run import ExistingRun, find_existing_run
+from albert.settings.run_comparison import contradiction_error, format_flag, is_same_value, must_equal_run
 from albert.tasks import registry
-
-
-def _format_flag(name: str, value: Any) -> str:
-  """A flag with its value, as it is written on the command line."""
-  if isinstance(value, bool):
-    return f"--{name}" if value else f"--no{name}"
-  return f"--{name}={value}"
 
 
 class Settings:
@@ -85,8 +78,8 @@ class Settings:
       conflicts += [pair for pair in alternatives(config_class).items() if set(pair) <= flags_with_value]
     if conflicts:
       name, alternative = conflicts[0]
-      flag = _format_flag(name, self.flags[name])
-      other_flag = _format_flag(alternative, self.flags[alternative])
+      flag = format_flag(name, self.flags[name])
+      other_flag = format_flag(alternative, self.flags[alternative])
       raise UserError(f"{flag} and {other_flag} are both given: give one")
 
   def _refuse_directory_of_several_runs(self) -> None:
@@ -162,7 +155,7 @@ class Settings:
     if self.existing_run:
       recorded = self._recorded_values(self.existing_run, config_class, section)
       for name, value in list(flags.items()):
-        if name in recorded and _is_same_value(name, value, recorded[name]):
+        if name in recorded and is_same_value(name, value, recorded[name]):
           del flags[name]  # the run has this value already
         elif section != "data":
           self._refuse_other_value(config_class, recorded, name)
@@ -197,31 +190,19 @@ class Settings:
       recorded: field name -> value of the run.
       name: the name of the flag. If it is in `recorded`, its value is another one there.
     """
-    if name not in recorded or not _must_equal_run(config_class, name):
+    if name not in recorded or not must_equal_run(config_class, name):
       return
     if name == "init_checkpoint" and self.does_training:
       return  # the Estimator compares the content of the weights instead of their path
     # If the run was given --num_train_epochs and the flag is --num_train_steps, the message names the run's epochs.
     alternative = alternatives(config_class).get(name, "")
     recorded_name = alternative if recorded.get(alternative) else name
-    raise self._contradiction(_format_flag(name, self.flags[name]), recorded_name, recorded)
+    raise self._contradiction(format_flag(name, self.flags[name]), recorded_name, recorded)
 
   def _contradiction(self, flag: str, name: str, recorded: Mapping[str, Any]) -> UserError:
     """Makes the error for a flag that contradicts recorded[name], the value of the run."""
     assert self.existing_run is not None
-    remedy = "give another --output_dir"
-    uses_checkpoint_of_run = name == "select_checkpoint" or not self.does_training
-    if uses_checkpoint_of_run:
-      remedy += f" and --init_checkpoint={files.join(self.existing_run.directory, 'checkpoints', 'step-N')}"
-    elif name in ("num_train_steps", "num_train_epochs") and self.existing_run.seed is None:
-      remedy += (
-        f"; with --init_checkpoint={self.existing_run.directory} there, its weights are trained further, with a new "
-        "schedule of the learning rate"
-      )
-    return UserError(
-      f"{flag}: the run in {self.existing_run.directory} has {name} = {recorded[name]!r} "
-      f"({self.existing_run.config_file}): leave the flag out, or {remedy}"
-    )
+    return contradiction_error(self.existing_run, flag, name, recorded, does_training=self.does_training)
 
   def run_config(self) -> RunConfig:
     """The config of the run.
@@ -301,7 +282,7 @@ class Settings:
     for name, value in flags.items():
       # An activation may have several names. ModelConfig stores one of them, so two models are compared, not the names.
       if value != getattr(model, name) and dataclasses.replace(model, **flags) != model:
-        raise self._contradiction(_format_flag(name, value), name, model.to_dict())
+        raise self._contradiction(format_flag(name, value), name, model.to_dict())
     if model_of_flags is None:
       return model
     not_compared = {*REGULARIZATION, *flags}
@@ -310,7 +291,7 @@ class Settings:
     for name in set(option_fields(ModelConfig)) - not_compared:
       if getattr(model_of_flags, name) != getattr(model, name):
         flag = "albert_config_file" if self.flags.get("albert_config_file") else "model"
-        raise self._contradiction(_format_flag(flag, self.flags[flag]), name, model.to_dict())
+        raise self._contradiction(format_flag(flag, self.flags[flag]), name, model.to_dict())
     return model
 
   def data_config(self, weights_vocabulary: str | None = None) -> Config:
@@ -360,7 +341,7 @@ class Settings:
       return in_output_dir or configured
     if in_output_dir and files.exists(configured) and file_sha256(configured) != file_sha256(in_output_dir):
       recorded = {"spm_model_file": in_output_dir}
-      raise self._contradiction(_format_flag("spm_model_file", configured), "spm_model_file", recorded)
+      raise self._contradiction(format_flag("spm_model_file", configured), "spm_model_file", recorded)
     return configured
 
   def check_task_settings(self, task_settings: Mapping[str, Any]) -> None:
@@ -374,16 +355,10 @@ class Settings:
     config_class = self.task_entry.config_class
     recorded = self.existing_run.reusable_values(config_class, "data") if self.existing_run else {}
     for name in self._flags_of(config_class):
-      if not _must_equal_run(config_class, name) or name not in recorded or name not in task_settings:
+      if not must_equal_run(config_class, name) or name not in recorded or name not in task_settings:
         continue
       if task_settings[name] != recorded[name]:
-        raise self._contradiction(_format_flag(name, self.flags[name]), name, recorded)
-
-
-def _must_equal_run(config_class: type[Config], name: str) -> bool:
-  """Whether a later command on the output_dir of a run must give this field the value of the run."""
-  metadata = option_fields(config_class)[name].metadata
-  return bool(metadata["affects_training"] and not metadata["evaluation_may_differ"])
+        raise self._contradiction(format_flag(name, self.flags[name]), name, recorded)
 
 
 def _checked_values(config_class: type[Config], values: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -392,15 +367,3 @@ def _checked_values(config_class: type[Config], values: Mapping[str, Any], sourc
   if values and config_class is not RunConfig:
     from_dict(config_class, values, source=source)
   return check_types(config_class, values, source=source)
-
-
-def _is_same_value(name: str, value: Any, recorded_value: Any) -> bool:
-  """Whether a flag has the value that the run recorded. Two paths of one --init_checkpoint are the same value."""
-  return value == recorded_value or (name == "init_checkpoint" and _is_same_path(value, recorded_value))
-
-
-def _is_same_path(path: str, other_path: str) -> bool:
-  """Whether two local paths name the same file. False if one of them is empty or the first one is remote."""
-  if not path or not other_path or files.is_remote(path):
-    return False
-  return os.path.abspath(path) == os.path.abspath(other_path)

@@ -1,17 +1,56 @@
-"""Claims an output_dir for a run: writes the run's settings there, or compares them with those of an existing run."""
+"""Claims an output_dir for a run: writes the run's settings there, or compares them with those of an existing run.
+
+While the run trains, its chief process holds the lock of the output_dir.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from albert.config.run import RunConfig
+from albert.errors import RunError, UserError
 from albert.io import files
 from albert.runs import output_files, run_directory
+from albert.runs.directory_lock import DirectoryLock
 from albert.tasks.base import Task
+from albert.training.cluster import Cluster
 from albert.training.run_plan import RunPlan, TrainingPlan, plan_training
 from albert.training.stage_plan import joint_content
 from albert.weights import initial_weights
 from albert.weights.checkpoints import CheckpointManager
+
+
+@contextlib.contextmanager
+def training_lock(output_dir: str, cluster: Cluster, checkpoints: CheckpointManager) -> Iterator[None]:
+  """Within this context, the chief process holds the lock of output_dir, so that no other run trains there.
+
+  Every process must enter it.
+
+  Args:
+    output_dir: the directory to lock.
+    cluster: the processes of the run.
+    checkpoints: the checkpoints of output_dir. In the chief process they check the lock before they write.
+  Raises:
+    UserError: another run trains in output_dir.
+    RunError: the lock cannot be used, or the chief process could not get it.
+  """
+  lock = DirectoryLock(output_dir, "training")
+  chief_error: UserError | RunError | None = None
+  if cluster.is_chief:
+    try:
+      lock.acquire()
+      checkpoints.lock = lock
+    except (UserError, RunError) as error:
+      chief_error = error
+  try:
+    if cluster.any(chief_error is not None):
+      raise chief_error or RunError(f"the chief process cannot train in {output_dir}: see its error message")
+    yield
+  finally:
+    checkpoints.lock = None
+    lock.release()
 
 
 def claim_output_dir(task: Task, plan: RunPlan, checkpoints: CheckpointManager, *, is_chief: bool) -> TrainingPlan:
