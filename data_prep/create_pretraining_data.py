@@ -38,7 +38,7 @@ from data_prep.readers import formats
 from data_prep.readers.reading_flags import define_flags, settings_from_flags
 from data_prep.readers.settings import ReadingSettings
 from data_prep.runners import local as local_runner
-from data_prep.runners.base import Runner, make_manifest
+from data_prep.runners.base import InputEntries, Runner, make_manifest, same_entries
 from data_prep.runners.job import Job
 from data_prep.runners.workspace import UnusableTextError, Workspace, resume
 from data_prep.settings import PreparationSettings
@@ -84,9 +84,9 @@ def _prepare(job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspac
     manifest = resume(job, workspace, lambda: runner.hash_inputs(job, workspace, workers))
     if manifest is not None:
       return manifest
-    text_job, reading_report = _convert(job, runner, tokenizer, workspace, workers)
-    prepared = runner.make_shards(text_job, workspace, tokenizer, workers)
-  settings = workspace.shard_settings(workspace.input_entries(prepared.input_files))
+    text_job, input_entries, reading_report = _convert(job, runner, tokenizer, workspace, workers)
+    prepared = runner.make_shards(text_job, workspace, tokenizer, workers, input_entries)
+  settings = workspace.shard_settings(prepared.input_files)
   manifest = make_manifest(settings, tokenizer, prepared, reading_report)
   manifest.save(job.output_dir)
   workspace.remove()
@@ -95,24 +95,25 @@ def _prepare(job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspac
 
 def _convert(
   job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspace, workers: WorkerPool
-) -> tuple[Job, dict[str, Any] | None]:
+) -> tuple[Job, InputEntries, dict[str, Any] | None]:
   """Converts the input files that are not read directly.
 
   Returns:
-    The job with the converted text in place of these files, and the report of what was read and left out as JSON
-    values; None if no file needs a conversion.
+    The job with the converted text in place of these files, the function that returns the entries of the input files
+    for those of the new job, and the report of what was read and left out as JSON values; None if no file needs a
+    conversion.
   """
   if job.is_read_directly:
-    return job, None
+    return job, same_entries, None
   run_tasks = cast("RunTasks", functools.partial(runner.run_tasks, workspace, workers))
   converted = convert_inputs(job.inputs, job.reading, workspace.path, run_tasks)
-  workspace.input_entries = converted.input_entries
   print_report(converted, job.inputs, job.reading)
   if not converted.paths:
     raise UnusableTextError(NO_TEXT_MESSAGE)
   new_paths = [path for path in converted.paths if path not in job.inputs]
   _print_warnings(text_checks.check_inputs(new_paths, tokenizer, warns_of_documents=False))
-  return dataclasses.replace(job, inputs=tuple(converted.paths), reading=ReadingSettings()), converted.report.to_dict()
+  text_job = dataclasses.replace(job, inputs=tuple(converted.paths), reading=ReadingSettings())
+  return text_job, converted.input_entries, converted.report.to_dict()
 
 
 def _print_warnings(warnings: str | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -27,13 +27,24 @@ class PreparedShards(NamedTuple):
     counts: numbers of documents and tokens in the text.
     labels: number of examples with label 0, and with label 1.
     infos: the manifest's entries for the shards, in order.
-    input_files: the manifest's entries for the input files (name, size, SHA-256), in order.
+    input_files: the manifest's entries for the input files (name, size, SHA-256), in order. These are the files that
+      the user gave, also if they were converted or decompressed.
   """
 
   counts: Counts
   labels: list[int]
   infos: list[ShardInfo]
-  input_files: list[dict[str, Any]]
+  input_files: Sequence[Mapping[str, Any]]
+
+
+# Takes the manifest's entries of the text files that the examples are made from, and returns those of the input files.
+# They are the same unless input files are converted or decompressed first.
+InputEntries = Callable[[Sequence[Mapping[str, Any]]], Sequence[Mapping[str, Any]]]
+
+
+def same_entries(entries: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+  """The `InputEntries` of a job whose input files are read as they are."""
+  return entries
 
 
 Argument = TypeVar("Argument")
@@ -58,13 +69,13 @@ class Runner(NamedTuple):
 
   Attributes:
     open_workers: starts the processes, or connects to them; the next three functions get them.
-    make_shards: writes the shards of a job.
+    make_shards: writes the shards of a job. Its last argument tells which input files the text was made from.
     hash_inputs: returns the name, size and SHA-256 of each input file as it is now, in order.
     run_tasks: calls a function for each of some arguments.
   """
 
   open_workers: Callable[[Job], AbstractContextManager[WorkerPool]]
-  make_shards: Callable[[Job, Workspace, Tokenizer, WorkerPool], PreparedShards]
+  make_shards: Callable[[Job, Workspace, Tokenizer, WorkerPool, InputEntries], PreparedShards]
   hash_inputs: Callable[[Job, Workspace, WorkerPool], list[dict[str, Any]]]
   run_tasks: RunTasks
 

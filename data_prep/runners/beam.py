@@ -29,7 +29,7 @@ from albert.tokenization.tokenizer import Tokenizer
 from data_prep import input_hashes, segments, units
 from data_prep.documents import Counts
 from data_prep.runners import beam_flags
-from data_prep.runners.base import Argument, PreparedShards, Result, Runner, check_shards
+from data_prep.runners.base import Argument, InputEntries, PreparedShards, Result, Runner, check_shards
 from data_prep.runners.beam_steps import (
   RECORDS,
   SUMMARY,
@@ -201,7 +201,13 @@ def _run_pipeline(pipeline: beam.Pipeline, result_file: str, schema: type[_Resul
 
 
 def make_shards(
-  job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: WorkerPool, *, flags: tuple[str, ...] = ()
+  job: Job,
+  workspace: Workspace,
+  tokenizer: Tokenizer,
+  workers: WorkerPool,
+  input_entries: InputEntries,
+  *,
+  flags: tuple[str, ...] = (),
 ) -> PreparedShards:
   """Writes the shards of a job with Apache Beam.
 
@@ -210,6 +216,7 @@ def make_shards(
     workspace: the job's workspace, open.
     tokenizer: not used.
     workers: not used.
+    input_entries: returns the entries of the input files for those of job.inputs.
     flags: Beam's own flags.
 
   Raises:
@@ -224,7 +231,7 @@ def make_shards(
   build(pipeline, job, spm_model, result_file)
   result = _run_pipeline(pipeline, result_file, _ShardsResult)
   check_shards(job, result.infos, sum(result.labels))
-  return PreparedShards(result.counts, result.labels, result.infos, result.inputs)
+  return PreparedShards(result.counts, result.labels, result.infos, input_entries(result.inputs))
 
 
 def hash_inputs(

@@ -25,7 +25,7 @@ from albert.tokenization.tokenizer import Tokenizer
 from data_prep import input_hashes, packing, segments
 from data_prep.documents import Counts
 from data_prep.runners import unit_spills
-from data_prep.runners.base import Argument, PreparedShards, Result, Runner, check_counts
+from data_prep.runners.base import Argument, InputEntries, PreparedShards, Result, Runner, check_counts
 from data_prep.runners.job import Job
 from data_prep.runners.unit_spills import UnitOutcome, UnitTask
 from data_prep.runners.workspace import SPILL_ENDING, Workspace
@@ -215,7 +215,9 @@ def write_shards(
   return [infos[index] for index in range(job.num_shards)]
 
 
-def make_shards(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: WorkerPool) -> PreparedShards:
+def make_shards(
+  job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: WorkerPool, input_entries: InputEntries
+) -> PreparedShards:
   """Writes the shards of a job.
 
   Args:
@@ -223,6 +225,7 @@ def make_shards(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: W
     workspace: the job's workspace, open.
     tokenizer: the job's tokenizer.
     workers: processes, in each of which `unit_spills.start_worker` was called.
+    input_entries: returns the entries of the input files for those of job.inputs.
 
   Raises:
     UserError: bad input.
@@ -235,7 +238,7 @@ def make_shards(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: W
   counts, labels = Counts(**sums["counts"]), sums["labels"]
   check_counts(counts, sum(labels), job.settings)
   shards.check_total(sum(labels), job.num_shards)
-  input_files = check_inputs(job, sizes, spills, workers)
+  input_files = input_entries(check_inputs(job, sizes, spills, workers))
   max_runs = merge_passes.max_open_runs()
   spills = merge_passes.merge_until(spills, workspace.path, word_type, workers, num_units=num_units, max_runs=max_runs)
   plan = shards.ShardPlan(spills, job.num_shards)

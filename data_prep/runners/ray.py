@@ -19,7 +19,7 @@ from albert.io.progress import Progress
 from albert.io.workers import WorkerPool
 from albert.tokenization.tokenizer import Tokenizer
 from data_prep.runners import gzip_text, local, ray_flags, unit_spills
-from data_prep.runners.base import PreparedShards, Runner
+from data_prep.runners.base import InputEntries, PreparedShards, Runner
 from data_prep.runners.gzip_text import GzipTask
 from data_prep.runners.job import Job
 from data_prep.runners.ray_flags import RayOptions
@@ -71,22 +71,22 @@ def _decompress(
   return {task.text_path: task for task in tasks}, entries
 
 
-def make_shards(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: WorkerPool) -> PreparedShards:
+def make_shards(
+  job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: WorkerPool, input_entries: InputEntries
+) -> PreparedShards:
   """Writes the shards of a job. See `data_prep.runners.local.make_shards`."""
   if not any(map(is_gzip, job.inputs)):
-    return local.make_shards(job, workspace, tokenizer, workers)
-  tasks, entries = _decompress(job, workspace, workers)
+    return local.make_shards(job, workspace, tokenizer, workers, input_entries)
+  tasks, gzip_entries = _decompress(job, workspace, workers)
   text_paths = {task.path: text_path for text_path, task in tasks.items()}
   text_job = dataclasses.replace(job, inputs=tuple(text_paths.get(path, path) for path in job.inputs))
-  entries_of_inputs = workspace.input_entries
 
-  def input_entries(entries_of_texts: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    pairs = zip(text_job.inputs, entries_of_texts, strict=True)
-    return entries_of_inputs([entries.get(path, entry) for path, entry in pairs])
+  def entries_of_inputs(text_entries: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    pairs = zip(text_job.inputs, text_entries, strict=True)
+    return input_entries([gzip_entries.get(path, entry) for path, entry in pairs])
 
-  workspace.input_entries = input_entries
   try:
-    return local.make_shards(text_job, workspace, tokenizer, workers)
+    return local.make_shards(text_job, workspace, tokenizer, workers, entries_of_inputs)
   except UserError as error:
     message = str(error)
     for text_path, task in tasks.items():

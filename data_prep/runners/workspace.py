@@ -74,8 +74,6 @@ class Workspace:
 
   Attributes:
     path: the hidden directory.
-    input_entries: a function from the manifest's entries of the text files that the examples are made from to those of
-      the input files. They are the same unless input files are converted.
   """
 
   def __init__(self, job: Job, vocab_sha256: str):
@@ -88,7 +86,6 @@ class Workspace:
     self.path = files.join(job.output_dir, f"{_WORK_PREFIX}{_digest(self._spill_settings)[:16]}")
     self._lock: DirectoryLock | None = None
     self._is_open = False
-    self.input_entries: Callable[[Sequence[Mapping[str, Any]]], Sequence[Mapping[str, Any]]] = lambda entries: entries
 
   def shard_settings(self, input_files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns everything that the shards depend on, as JSON values. The manifest records them.
@@ -107,9 +104,9 @@ class Workspace:
     """Returns a hash of `shard_settings`, in hex.
 
     Args:
-      input_files: entries of the text files that the examples are made from.
+      input_files: see `shard_settings`.
     """
-    return _digest(self.shard_settings(self.input_entries(input_files)))
+    return _digest(self.shard_settings(input_files))
 
   def _initial_settings(self) -> dict[str, Any]:
     """Returns the contents of settings.json: the settings that are known before the input is read."""
