@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.process import BaseProcess
@@ -22,6 +22,7 @@ _MAX_SUBMITTED_BYTES = 128 << 20
 
 WorkItem = TypeVar("WorkItem")
 Result = TypeVar("Result")
+Call = TypeVar("Call", bound=Hashable)
 
 
 class WorkerPool(Protocol):
@@ -34,6 +35,44 @@ class WorkerPool(Protocol):
     num_bytes: Callable[[WorkItem], int] = ...,
   ) -> Iterator[tuple[WorkItem, Result]]:
     """Calls a function for each item in the processes. See `Workers.map`."""
+
+
+def submit_ahead(
+  items: Iterable[WorkItem],
+  *,
+  submit: Callable[[WorkItem], Call],
+  wait: Callable[[Collection[Call]], Iterable[Call]],
+  can_submit_more: Callable[[int], bool],
+  num_bytes: Callable[[WorkItem], int],
+) -> Iterator[tuple[WorkItem, Call]]:
+  """Submits calls to other processes, some of them ahead of the results. The pools of processes share this loop.
+
+  The next item is taken from `items` only when few submitted calls have not finished yet.
+
+  Args:
+    items: arguments of the calls.
+    submit: starts the call for an item, and returns an object that stands for the call.
+    wait: waits until at least one of some calls has finished, and returns the finished ones.
+    can_submit_more: whether another call may be submitted beside this number of calls that have not finished.
+    num_bytes: returns the size of an item's data. No call is submitted beside items of _MAX_SUBMITTED_BYTES or more.
+
+  Yields:
+    (item, its call), in the order in which the calls finish.
+  """
+  submitted: dict[Call, WorkItem] = {}
+  remaining = iter(items)
+  while True:
+    submitted_bytes = sum(map(num_bytes, submitted.values()))
+    while can_submit_more(len(submitted)) and submitted_bytes < _MAX_SUBMITTED_BYTES:
+      next_item = list(itertools.islice(remaining, 1))  # empty at the end
+      if not next_item:
+        break
+      submitted[submit(next_item[0])] = next_item[0]
+      submitted_bytes += num_bytes(next_item[0])
+    if not submitted:
+      return
+    for call in wait(submitted.keys()):
+      yield submitted.pop(call), call
 
 
 def _start_worker(initializer: Callable[..., None], arguments: tuple[Any, ...]) -> None:
@@ -107,28 +146,26 @@ class Workers:
     Raises:
       RunError: a worker process died.
     """
-    if self._executor is None:
+    executor = self._executor
+    if executor is None:
       for item in items:
         yield item, function(item)
       return
-    submitted: dict[futures.Future[Result], WorkItem] = {}
-    remaining = iter(items)
+
+    def submit(item: WorkItem) -> futures.Future[Result]:
+      with _sigint_blocked():  # the first calls start the worker processes
+        return executor.submit(function, item)
+
+    calls = submit_ahead(
+      items,
+      submit=submit,
+      wait=lambda submitted: futures.wait(submitted, return_when=futures.FIRST_COMPLETED).done,
+      can_submit_more=lambda num_submitted: num_submitted < self._num_processes + 2,
+      num_bytes=num_bytes,
+    )
     try:
-      while True:
-        submitted_bytes = sum(map(num_bytes, submitted.values()))
-        while len(submitted) < self._num_processes + 2 and submitted_bytes < _MAX_SUBMITTED_BYTES:
-          next_item = list(itertools.islice(remaining, 1))  # empty at the end
-          if not next_item:
-            break
-          with _sigint_blocked():
-            future = self._executor.submit(function, next_item[0])
-          submitted[future] = next_item[0]
-          submitted_bytes += num_bytes(next_item[0])
-        if not submitted:
-          return
-        finished, _ = futures.wait(submitted, return_when=futures.FIRST_COMPLETED)
-        for future in finished:
-          yield submitted.pop(future), future.result()
+      for item, future in calls:
+        yield item, future.result()
     except BrokenProcessPool as error:
       raise RunError(
         "a worker process died, perhaps because memory ran out: run the same command again with fewer "

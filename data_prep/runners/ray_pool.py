@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
 import re
@@ -20,10 +19,9 @@ import ray
 
 from albert import startup
 from albert.errors import Interrupted, RunError, UserError
+from albert.io.workers import submit_ahead
 from data_prep.runners.ray_flags import RayOptions
 
-# Tasks are submitted ahead of their results until their items have this many bytes.
-_MAX_SUBMITTED_BYTES = 128 << 20
 # Seconds between two looks at the size of the cluster, to which nodes may be added.
 _SECONDS_BETWEEN_LOOKS = 10.0
 _SECONDS_FOR_AN_ANSWER = 10.0
@@ -175,24 +173,25 @@ class RayPool:
     task = ray.remote(_run_task).options(
       num_cpus=options.num_cpus, memory=options.memory_mb * 10**6, max_retries=options.max_retries
     )
-    submitted: dict[Any, WorkItem] = {}
-    remaining = iter(items)
+    unfinished: set[Any] = set()
+
+    def submit(item: WorkItem) -> Any:
+      reference = task.remote(function, item, self._initializer, self._arguments)
+      unfinished.add(reference)
+      return reference
+
+    calls = submit_ahead(
+      items,
+      submit=submit,
+      wait=lambda submitted: ray.wait(list(submitted), num_returns=1)[0],
+      # Some tasks wait beside those that run. A cluster that can grow adds nodes for them.
+      can_submit_more=lambda num_submitted: num_submitted < 2 * self._count_slots() + 2,
+      num_bytes=num_bytes,
+    )
     try:
-      while True:
-        submitted_bytes = sum(map(num_bytes, submitted.values()))
-        # Some tasks wait beside those that run. A cluster that can grow adds nodes for them.
-        while len(submitted) < 2 * self._count_slots() + 2 and submitted_bytes < _MAX_SUBMITTED_BYTES:
-          next_item = list(itertools.islice(remaining, 1))  # empty at the end
-          if not next_item:
-            break
-          reference = task.remote(function, next_item[0], self._initializer, self._arguments)
-          submitted[reference] = next_item[0]
-          submitted_bytes += num_bytes(next_item[0])
-        if not submitted:
-          return
-        finished, _ = ray.wait(list(submitted), num_returns=1)
-        for reference in finished:
-          yield submitted.pop(reference), self._result(ray.get(reference))
+      for item, reference in calls:
+        unfinished.discard(reference)
+        yield item, self._result(ray.get(reference))
     except KeyboardInterrupt as stop:  # Ray replaces the Interrupted that a signal raised
       raise Interrupted(startup.interrupting_signal() or signal.SIGINT) from stop
     except ray.exceptions.RayTaskError as error:
@@ -210,7 +209,7 @@ class RayPool:
         "work is kept. If memory ran out, reserve more for each task, such as -- --memory_mb=2000"
       ) from error
     finally:
-      for reference in submitted:
+      for reference in unfinished:
         with contextlib.suppress(Exception):  # the cluster may be gone
           ray.cancel(reference, force=True)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from albert.errors import RunError, UserError
-from albert.io.workers import Workers
+from albert.io.workers import Workers, submit_ahead
 
 _offset = 0
 
@@ -64,6 +64,25 @@ def test_few_items_are_submitted_ahead_and_fewer_if_they_are_large() -> None:
     assert num_submitted == 1
 
 
+def test_results_come_in_the_order_in_which_the_calls_finish() -> None:
+  submitted: list[int] = []
+
+  def submit(item: int) -> str:
+    submitted.append(item)
+    return f"call {item}"
+
+  finished = submit_ahead(
+    [1, 2, 3, 4],
+    submit=submit,
+    wait=lambda calls: [max(calls)],  # the newest call finishes first
+    can_submit_more=lambda num_submitted: num_submitted < 2,
+    num_bytes=lambda item: 0,
+  )
+  assert next(finished) == (2, "call 2")
+  assert submitted == [1, 2]
+  assert list(finished) == [(3, "call 3"), (4, "call 4"), (1, "call 1")]
+
+
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_an_error_of_a_worker_is_raised(num_processes: int) -> None:
   with pytest.raises(UserError, match="value 3 is bad"), Workers(num_processes, _set_offset, (0,)) as workers:
@@ -80,7 +99,7 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
   script.write_text(
     textwrap.dedent("""
       import os, sys, time
-      from albert.io.workers import Workers
+      from albert.io.workers import Workers, submit_ahead
 
       def work(directory):
         open(os.path.join(directory, str(os.getpid())), "w").close()
