@@ -7,6 +7,8 @@ settings, and not on the number of processes. If the command was stopped, run it
 
 from __future__ import annotations
 
+from albert.io.wording import counted
+
 # Before the other imports, so that Ctrl-C during slow imports prints one line, not a traceback.
 if __name__ == "__main__":
   from albert import startup
@@ -192,8 +194,8 @@ def _print_summary(manifest: Manifest, output_dir: str) -> None:
   """Prints the counts of the manifest, with warnings about unknown tokens and dropped documents."""
   labels = ", ".join(f"{count} with label {label}" for label, count in manifest.label_counts.items())
   print(
-    f"{output_dir}: {manifest.num_examples} examples ({labels}) in {len(manifest.shards)} shards from "
-    f"{manifest.num_documents} documents, {manifest.num_tokens} tokens "
+    f"{output_dir}: {manifest.num_examples} examples ({labels}) in {counted(len(manifest.shards), 'shard')} from "
+    f"{counted(manifest.num_documents, 'document')}, {manifest.num_tokens} tokens "
     f"({manifest.num_dropped_documents} documents too short and dropped, {manifest.num_cut_documents} too long and cut)"
   )
   if manifest.unknown_share is not None:

@@ -28,6 +28,7 @@ from albert.config import command_flags
 from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import expand_globs
+from albert.io.wording import counted
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
 from data_prep.sentences import split_sentences
@@ -89,7 +90,8 @@ def main() -> None:
   texts = list(format_documents(articles))
   files.write_atomically(FLAGS.output_file, "".join(texts))
   num_sentences = sum(text.count("\n") - 1 for text in texts)
-  print(f"{FLAGS.output_file}: {len(texts):,} documents, {num_sentences:,} sentences", file=sys.stderr)
+  counts = f"{counted(len(texts), 'document', ',')}, {counted(num_sentences, 'sentence', ',')}"
+  print(f"{FLAGS.output_file}: {counts}", file=sys.stderr)
 
 
 def run_command() -> None:

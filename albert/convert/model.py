@@ -12,6 +12,7 @@ from albert.config.model import ModelConfig, load_model_config
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
+from albert.io.wording import counted
 from albert.weights.files import WeightFile, open_location
 from albert.weights.location import FLAG, find_weights
 from albert.weights.names import (
@@ -119,7 +120,7 @@ def _check_weights(file: WeightFile, config: ModelConfig, config_file: str) -> t
   for problem, names in problems:
     if names:
       raise UserError(
-        f"{FLAG}={file.path}: {problem} {len(names)} weights: {', '.join(names[:_MAX_SHOWN_NAMES])}"
+        f"{FLAG}={file.path}: {problem} {counted(len(names), 'weight')}: {', '.join(names[:_MAX_SHOWN_NAMES])}"
         f"{', ...' if len(names) > _MAX_SHOWN_NAMES else ''}; {config_file} is not its config, or it is not an ALBERT "
         "model"
       )

@@ -9,6 +9,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from albert.io.wording import counted
+
 # Messages show this number of characters of a SHA-256.
 _SHOWN_SHA256_CHARS = 12
 
@@ -28,7 +30,7 @@ class FileContent:
   num_examples: int = 0
 
   def __str__(self) -> str:
-    num_examples = f"{self.num_examples} examples, " if self.num_examples else ""
+    num_examples = f"{counted(self.num_examples, 'example')}, " if self.num_examples else ""
     return f"{self.name} ({num_examples}SHA-256 {self.sha256[:_SHOWN_SHA256_CHARS]}...)"
 
 
@@ -74,12 +76,12 @@ class DataContent:
     if missing_files and not added_files:
       return f"{len(missing_files)} of its {len(expected.files)} files missing: {_describe_first(missing_files)}"
     if added_files and not missing_files:
-      return f"{len(added_files)} more than its {len(expected.files)} files: {_describe_first(added_files)}"
+      return f"{len(added_files)} more than its {counted(len(expected.files), 'file')}: {_describe_first(added_files)}"
     change = self._first_change(expected)
     if not missing_files and not added_files:
       return f"the same files in another order: {change}"
     if len(self.files) != len(expected.files):
-      return f"{len(self.files)} files instead of {len(expected.files)}: {change}"
+      return f"{counted(len(self.files), 'file')} instead of {len(expected.files)}: {change}"
     return f"{len(missing_files)} of its {len(expected.files)} files changed: {change}"
 
   def _first_change(self, expected: DataContent) -> str:

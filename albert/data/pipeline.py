@@ -19,6 +19,7 @@ from albert.data.dynamic_masking import DynamicMasking
 from albert.data.record_checks import explain_failure
 from albert.data.schema import FeatureSpec
 from albert.data.shards import Shards
+from albert.io.wording import counted
 
 # Number of shards that are interleaved, and number of examples that are shuffled together. This is enough even for
 # shards of the original scripts, whose examples were not shuffled when they were written.
@@ -349,7 +350,7 @@ class ShardDataset(Dataset):
 
   def describe(self) -> str:
     """Returns the numbers of examples and shards."""
-    return f"{self.num_examples:,} examples in {len(self.shards.paths)} shards"
+    return f"{self.num_examples:,} examples in {counted(len(self.shards.paths), 'shard')}"
 
   def training_batches(self, *, batch_size: int, first_step: int, seed: int, context: InputContext) -> tf.data.Dataset:
     """See Dataset and `training_batches` of this module."""

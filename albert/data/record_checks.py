@@ -10,6 +10,7 @@ from albert.data.schema import FeatureSpec
 from albert.data.shards import Shards
 from albert.errors import UserError
 from albert.io import records
+from albert.io.wording import counted
 
 
 def explain_failure(shards: Shards, features: Sequence[FeatureSpec]) -> None:
@@ -57,7 +58,7 @@ def check_record(path: str, number: int, record: bytes, features: Sequence[Featu
     length = len(example[feature.name]) if feature.name in example else 0
     if length != feature.length:
       raise UserError(
-        f"{location}: {feature.name} has {length} values, expected {feature.length}; "
+        f"{location}: {feature.name} has {counted(length, 'value')}, expected {feature.length}; "
         "give the lengths that the shards were written with"
       )
     _check_values(location, feature, example[feature.name])

@@ -27,6 +27,7 @@ from albert.errors import RunError, UserError
 from albert.io import files, records
 from albert.io.globs import stat_globs
 from albert.io.progress import Progress
+from albert.io.wording import counted
 from albert.io.workers import Workers
 
 # Maximum size ratio between the largest and the smallest partition of the shards.
@@ -98,8 +99,8 @@ class Shards:
     """
     if num_parts > len(self.paths):
       raise UserError(
-        f"{len(self.paths)} shards cannot be shared by {num_parts} hosts: write at least {num_parts} (--num_shards), "
-        "so that every host has shards of its own"
+        f"{counted(len(self.paths), 'shard')} cannot be shared by {num_parts} hosts: write at least {num_parts} "
+        "(--num_shards), so that every host has shards of its own"
       )
     # The shards are added one after the other to the part that is the smallest so far, large shards first.
     parts: list[list[int]] = [[] for _ in range(num_parts)]
@@ -110,9 +111,9 @@ class Shards:
       part_sizes[smallest_part] += self.counts[shard]
     if max(part_sizes) > _MAX_SIZE_RATIO * min(part_sizes):
       raise UserError(
-        f"{len(self.paths)} shards cannot be shared evenly by {num_parts} hosts: one host would read {max(part_sizes)} "
-        f"examples, and another one {min(part_sizes)}, which would be seen more often; write a multiple of {num_parts} "
-        "(--num_shards)"
+        f"{counted(len(self.paths), 'shard')} cannot be shared evenly by {num_parts} hosts: one host would read "
+        f"{max(part_sizes)} examples, and another one {min(part_sizes)}, which would be seen more often; write a "
+        f"multiple of {num_parts} (--num_shards)"
       )
     shards_of_part = sorted(parts[index])
     return Shards(
@@ -264,7 +265,7 @@ def _warn_of_unlisted(paths: Sequence[str]) -> None:
   if len(paths) == 1:
     subject, pronoun = f"{paths[0]} is", "it"
   else:
-    subject, pronoun = f"{paths[0]} and {len(paths) - 1} more files are", "them"
+    subject, pronoun = f"{paths[0]} and {counted(len(paths) - 1, 'more file')} are", "them"
   print(
     f"warning: {subject} used, but {_manifest_of(paths[0])} does not list {pronoun}; if another run of data "
     f"preparation wrote {pronoun}, leave {pronoun} out",

@@ -24,6 +24,7 @@ from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import format_value
 from albert.io.text_encoding import check_first_line
+from albert.io.wording import counted
 
 # Largest number of characters in a field of a CSV file. The csv module's default is 131,072.
 _MAX_FIELD_CHARS = 2**31 - 1
@@ -233,7 +234,7 @@ def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | Non
   if len(damaged_rows) > tolerated_damage * len(line_numbers):
     number, fields = damaged_rows[0]
     raise UserError(
-      f"{path}, line {number}: {len(fields)} columns instead of {num_fields} ({_join_names(header)}): "
+      f"{path}, line {number}: {counted(len(fields), 'column')} instead of {num_fields} ({_join_names(header)}): "
       f"fields are separated by {'commas' if _is_csv(path) else 'tabs'}"
     )
   return Table(path, line_numbers, columns, [number for number, _ in damaged_rows])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from albert.errors import UserError
+from albert.io.wording import name_and_others
 
 # Question id -> texts of its gold answers; an empty sequence if the question is unanswerable. The questions are in the
 # order of the dataset, because sums in floating point depend on the order.
@@ -175,7 +176,7 @@ def _check_complete(answers: GoldAnswers, predicted: Mapping[str, Any], kind: st
   """Raises UserError if a question has no predicted value. `kind` names the values in the message."""
   missing = [question for question in answers if question not in predicted]
   if missing:
-    raise UserError(f"question {missing[0]} and {len(missing) - 1} others have no {kind}: predict all questions")
+    raise UserError(f"no {kind} of question {name_and_others(missing[0], len(missing) - 1)}: predict all questions")
 
 
 def _best_scores(

@@ -8,6 +8,7 @@ from typing import Any
 
 from albert.errors import UserError
 from albert.io.json_values import encode_utf8, format_value, parse_object
+from albert.io.wording import counted
 
 AUTO, LINES, TSV, JSON = "auto", "lines", "tsv", "json"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -139,7 +140,9 @@ class RequestParser:
     is_complete = len(columns) >= len(names) if ends_in_list else len(columns) == len(names)
     if not is_complete:
       list_note = f" (each further column is one more of {names[-1]})" if ends_in_list else ""
-      raise UserError(f"{location}: has {len(columns)} columns; give {', '.join(names)}{list_note}, separated by tabs")
+      raise UserError(
+        f"{location}: has {counted(len(columns), 'column')}; give {', '.join(names)}{list_note}, separated by tabs"
+      )
     if ends_in_list:
       list_start = len(names) - 1  # the last field, a list, has all remaining columns
       columns = [*columns[:list_start], columns[list_start:]]  # type: ignore[list-item]

@@ -18,6 +18,7 @@ from albert.config.run import RunConfig
 from albert.data.rows import DataSource, source_sha256
 from albert.errors import UserError
 from albert.io import files, json_values
+from albert.io.wording import name_and_others
 from albert.runs import output_files, run_directory
 from albert.tasks.base import Task
 
@@ -177,4 +178,4 @@ def _format_paths(paths: Iterable[str]) -> str:
   names = list(paths)
   if not names:
     return "no file"
-  return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"
+  return name_and_others(names[0], len(names) - 1)

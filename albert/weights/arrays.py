@@ -82,9 +82,10 @@ class Array:
     is_finite = np.isfinite(value)
     if not is_finite.all():
       first_index = [int(index[0]) for index in np.nonzero(~is_finite)]
+      num_bad = value.size - np.count_nonzero(is_finite)
       raise UserError(
-        f"{flag}={self.file}: {name} holds {value.size - np.count_nonzero(is_finite)} values that are not finite in "
-        f"float32, the first at {first_index}: the file is damaged, or its training diverged; give another one"
+        f"{flag}={self.file}: {name} holds values that are not finite in float32 ({num_bad} of {value.size}, the first "
+        f"at {first_index}): the file is damaged, or its training diverged; give another one"
       )
     return value
 

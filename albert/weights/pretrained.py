@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.io import files
+from albert.io.wording import counted
 from albert.runs import output_files
 from albert.runs.metrics_log import log
 from albert.weights import checkpoints
@@ -197,4 +198,4 @@ def _check_match(pretrained: Pretrained, variables: Mapping[str, tf.Variable], a
       remedy = "give new_heads=True to initialize the head anew" if is_head else "give the config of these weights"
       shown_names = ", ".join(sorted(names)[:_MAX_SHOWN_NAMES])
       more = ", ..." if len(names) > _MAX_SHOWN_NAMES else ""
-      raise UserError(f"{FLAG}={file.path}: {problem} {len(names)} weights: {shown_names}{more}; {remedy}")
+      raise UserError(f"{FLAG}={file.path}: {problem} {counted(len(names), 'weight')}: {shown_names}{more}; {remedy}")

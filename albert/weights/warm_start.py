@@ -11,6 +11,7 @@ import tensorflow as tf
 from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.io import files
+from albert.io.wording import counted
 from albert.runs import output_files
 from albert.tokenization.vocabulary import VocabularyId
 from albert.weights.files import WeightEntry, WeightFile, open_weights
@@ -181,8 +182,8 @@ def _check_all_match(path: str, newly_initialized: Sequence[str], matches: _Matc
       if names is misshapen and all(name.startswith(tuple(newly_initialized)) for name in names):
         remedy = "--fresh_head to initialize the head anew"
       raise UserError(
-        f"--init_checkpoint={path}: {problem} {len(names)} weights: {', '.join(sorted(names)[:_MAX_SHOWN_NAMES])}"
-        f"{', ...' if len(names) > _MAX_SHOWN_NAMES else ''}; give {remedy}"
+        f"--init_checkpoint={path}: {problem} {counted(len(names), 'weight')}: "
+        f"{', '.join(sorted(names)[:_MAX_SHOWN_NAMES])}{', ...' if len(names) > _MAX_SHOWN_NAMES else ''}; give {remedy}"
       )
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from albert.data.manifest import Manifest, ShardInfo
 from albert.errors import RunError
 from albert.io import files
+from albert.io.wording import counted
 from albert.io.workers import WorkerPool
 from albert.tokenization.tokenizer import Tokenizer
 from data_prep import segments
@@ -98,7 +99,7 @@ def check_counts(counts: Counts, num_examples: int, settings: PreparationSetting
     )
   if num_examples == 0:
     raise UnusableTextError(
-      f"--input_file: no example in {counts.documents} documents of {counts.tokens} tokens: "
+      f"--input_file: no example in {counted(counts.documents, 'document')} of {counts.tokens} tokens: "
       "every document needs at least two words (one word with --sentence_prediction=none)"
     )
 

@@ -14,6 +14,7 @@ import msgspec
 from albert.data.manifest import InputFile, Manifest, ShardInfo, shard_is_intact
 from albert.errors import UserError
 from albert.io import files, json_values
+from albert.io.wording import counted
 from albert.runs.directory_lock import DirectoryLock
 from data_prep.runners.job import KIND, Job
 
@@ -328,13 +329,13 @@ def resume(job: Job, workspace: Workspace, hash_inputs: Callable[[], list[dict[s
   names = [job.shard_name(index) for index in range(job.num_shards)]
   if [shard.file for shard in manifest.shards] != names:
     raise UserError(
-      f"{files.join(job.output_dir, 'manifest.json')} lists {len(manifest.shards)} shards, not {names[0]} to "
-      f"{names[-1]}: restore it, or delete it and the shards"
+      f"{files.join(job.output_dir, 'manifest.json')} lists {counted(len(manifest.shards), 'shard')}, not "
+      f"{names[0]} to {names[-1]}: restore it, or delete it and the shards"
     )
   is_intact = [shard_is_intact(job.output_dir, shard) for shard in manifest.shards]
   if all(is_intact):
     workspace.remove()
-    print(f"{job.output_dir}: complete; the checksums of all {len(is_intact)} shards are correct, nothing to do")
+    print(f"{job.output_dir}: complete; {counted(len(is_intact), 'shard')} with correct checksums, nothing to do")
     return manifest
   print(
     f"{job.output_dir}: {is_intact.count(False)} of {len(is_intact)} shards are missing or damaged: making them again"

@@ -258,12 +258,12 @@ def change_weights(changes: dict[str, np.ndarray | None]) -> dict[str, np.ndarra
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"bert/new/kernel": np.ones([2, 3], np.float32)}, r"has unmatched 1 weights: bert/new/kernel; .*albert_config"),
-    ({"bert/pooler/dense/bias": None}, "lacks 1 weights: bert/pooler/dense/bias"),
-    ({"cls/predictions/output_bias": None}, "lacks 1 weights: cls/predictions/output_bias"),
+    ({"bert/new/kernel": np.ones([2, 3], np.float32)}, r"has unmatched 1 weight: bert/new/kernel; .*albert_config"),
+    ({"bert/pooler/dense/bias": None}, "lacks 1 weight: bert/pooler/dense/bias"),
+    ({"cls/predictions/output_bias": None}, "lacks 1 weight: cls/predictions/output_bias"),
     (
       {"bert/embeddings/LayerNorm/beta": np.ones([7], np.float32)},
-      r"another shape for 1 weights: bert/embeddings/LayerNorm/beta \[7\] instead of \[6\]",
+      r"another shape for 1 weight: bert/embeddings/LayerNorm/beta \[7\] instead of \[6\]",
     ),
     (
       {"output_weights": np.ones([3, 19], np.float32), "output_bias": np.ones([3], np.float32)},

@@ -54,4 +54,4 @@ def test_a_difference_names_the_first_file_that_differs_and_the_expected_one(let
 
 def test_the_same_files_with_other_counts_differ() -> None:
   recounted = DataContent((FileContent("a.tfrecord", "a" * 64, 1),))
-  assert "file 1 is a.tfrecord (1 examples" in recounted.difference(make_content("a"))
+  assert "file 1 is a.tfrecord (1 example," in recounted.difference(make_content("a"))

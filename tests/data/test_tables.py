@@ -123,7 +123,7 @@ MISTAKES = {
     r"t\.tsv, line 3: 3 columns instead of 4 \(id, text, score, label\): .*tabs",
   ),
   "too many columns": (GOOD_FILE + b"5\ta\t1\tyes\t\n", r"t\.tsv, line 3: 5 columns instead of 4"),
-  "blank line inside": (GOOD_FILE + b"\n" + tsv_line(id="5"), r"t\.tsv, line 3: 1 columns instead of 4"),
+  "blank line inside": (GOOD_FILE + b"\n" + tsv_line(id="5"), r"t\.tsv, line 3: 1 column instead of 4"),
   "empty field": (GOOD_FILE + tsv_line(id="5", text="  "), r"t\.tsv, line 3: column 'text' is empty"),
   "empty label": (GOOD_FILE + tsv_line(id="5", label=""), r"t\.tsv, line 3: column 'label' is empty"),
   "duplicate id": (
@@ -195,7 +195,7 @@ def test_damaged_lines_up_to_a_share_of_the_file_are_left_out_and_listed(tmp_pat
   table = read_table(path, ["a"], tolerated_damage=0.05)
   assert table.columns["a"] == [str(number) for number in range(21)]
   assert list(table.damaged_lines) == [22]
-  with pytest.raises(UserError, match="line 22: 1 columns instead of 2"):
+  with pytest.raises(UserError, match="line 22: 1 column instead of 2"):
     read_table(path, ["a"], tolerated_damage=0.04)
 
 

@@ -108,8 +108,8 @@ def test_the_best_threshold_is_zero_if_no_question_should_be_answered() -> None:
     (lambda: squad.evaluate_v1({}, {}), "no questions"),
     (lambda: squad.evaluate_v1({"q7": []}, {}), "question q7 has no answer"),
     (lambda: squad.evaluate_v2({}, {}), "no questions"),
-    (lambda: squad.evaluate_v2({"q7": []}, {}), "question q7 and 0 others have no prediction"),
-    (lambda: squad.evaluate_v2({"q7": []}, {"q7": ""}, {}), "question q7 and 0 others have no null score"),
+    (lambda: squad.evaluate_v2({"q7": []}, {}), "no prediction of question q7: predict"),
+    (lambda: squad.evaluate_v2({"q7": []}, {"q7": ""}, {}), "no null score of question q7: predict"),
   ],
 )
 def test_a_question_that_cannot_be_scored_is_named(call: Any, message: str) -> None:

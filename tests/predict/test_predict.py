@@ -64,7 +64,7 @@ def test_a_line_is_a_text_columns_or_a_json_object() -> None:
 @pytest.mark.parametrize(
   ("fields", "line", "message"),
   [
-    (PAIR_FIELDS, b"a", r"file, line 3: has 1 columns; give text_a, text_b"),
+    (PAIR_FIELDS, b"a", r"file, line 3: has 1 column; give text_a, text_b"),
     (PAIR_FIELDS, b"a\tb\tc", r"line 3: has 3 columns"),
     (CHOICE_FIELDS, b"a", r"each further column is one more of options"),
     (PAIR_FIELDS, b'{"text_a": "a"}', r"line 3: lacks 'text_b' \(a text: any\)"),
@@ -165,7 +165,7 @@ def test_blank_lines_between_columns_are_skipped() -> None:
   assert parser.detect_format([b"", b" "]) is False  # blank lines do not show the format
   requests = [parser.parse(number, line) for number, line in enumerate((b"", b"a\tb", b"  ", b"\t"), start=1)]
   assert [request.line_number if request else None for request in requests] == [None, 2, None, 4]
-  with pytest.raises(UserError, match="file, line 6: has 1 columns"):
+  with pytest.raises(UserError, match="file, line 6: has 1 column"):
     RequestParser(PAIR_FIELDS, AUTO, "file").parse(6, b"a")
 
 

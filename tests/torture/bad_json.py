@@ -308,7 +308,7 @@ def _race_document(rng: random.Random) -> Document:
     return ["-m", "data_prep.question_texts", f"--race_file={path}", "--output_file=out"]
 
   required = [("article",), ("questions",), ("options",)]
-  return Document("passage.txt", value, kinds, required, command, Expected(VALID, ("1 documents",)))
+  return Document("passage.txt", value, kinds, required, command, Expected(VALID, ("1 document,",)))
 
 
 def _experiment_document() -> Document:

@@ -83,7 +83,7 @@ def name_in_format(format_name: str) -> str:
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_numbers_that_are_not_finite_in_float32_are_refused(tmp_path: Path, format_name: str):
-  problem = r"holds 1 values that are not finite in float32, the first at \[3, 5\]"
+  problem = rf"holds values that are not finite in float32 \(1 of {WEIGHTS[NAME].size}, the first at \[3, 5\]\)"
   for number in ("nan", "inf", "-inf", "1e300"):
     assert_refused(format_name, tmp_path / f"{format_name} {number}", change_one_number(number), problem)
 

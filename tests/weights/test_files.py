@@ -145,7 +145,7 @@ def test_a_task_that_needs_a_pooler_refuses_weights_without_a_trained_one(tmp_pa
 def test_unused_weights_must_be_complete_or_missing(tmp_path):
   tensors = {name: tensor for name, tensor in huggingface_tensors(WEIGHTS).items() if name != "albert.pooler.bias"}
   path = write_huggingface(tmp_path / "damaged", CONFIG, tensors)
-  with pytest.raises(UserError, match="lacks 1 weights: bert/pooler/dense/bias"):
+  with pytest.raises(UserError, match="lacks 1 weight: bert/pooler/dense/bias"):
     warm_start(path, build_pretraining_model(CONFIG).named_weights(), unused=("bert/pooler/",))
 
 
@@ -185,7 +185,7 @@ def test_a_projection_of_another_rank_is_refused(tmp_path, shape):
   tensors = huggingface_tensors(WEIGHTS)
   tensors["albert.encoder.embedding_hidden_mapping_in.weight"] = np.zeros(shape, np.float32)
   path = write_huggingface(tmp_path / "weights", CONFIG, tensors)
-  message = "has another shape for 1 weights: bert/encoder/embedding_hidden_mapping_in/kernel"
+  message = "has another shape for 1 weight: bert/encoder/embedding_hidden_mapping_in/kernel"
   with pytest.raises(UserError, match=message):
     warm_start(path, build_pretraining_model(CONFIG).named_weights())
 
@@ -255,7 +255,7 @@ def test_weights_of_another_architecture_are_refused(tmp_path):
 def test_a_weight_with_an_unknown_name_is_an_error(tmp_path):
   tensors = huggingface_tensors(WEIGHTS) | {"lm_head.weight": np.ones([2, 3], np.float32)}
   source = write_huggingface(tmp_path / "hf", CONFIG, tensors)
-  with pytest.raises(UserError, match=r"has unused 1 weights: lm_head\.weight"):
+  with pytest.raises(UserError, match=r"has unused 1 weight: lm_head\.weight"):
     warm_start(source, build_pretraining_model(CONFIG).named_weights())
 
 

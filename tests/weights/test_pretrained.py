@@ -134,9 +134,9 @@ def test_missing_and_unknown_weights_are_refused(tmp_path: Path, config, spm_mod
   with_unknown_name = weights | {"bert/extra": weights[bias]}
   for index, (model_class, bad_weights, message) in enumerate(
     [
-      (Encoder, without_bias, f"lacks 1 weights: {bias}; give the config"),
-      (Encoder, with_unknown_name, "has unknown 1 weights: bert/extra; give"),
-      (PretrainingModel, without_head_bias, f"lacks 1 weights: {head_bias}; give new_heads"),
+      (Encoder, without_bias, f"lacks 1 weight: {bias}; give the config"),
+      (Encoder, with_unknown_name, "has unknown 1 weight: bert/extra; give"),
+      (PretrainingModel, without_head_bias, f"lacks 1 weight: {head_bias}; give new_heads"),
     ]
   ):
     path = write_google(tmp_path / str(index), config, bad_weights, spm_model)

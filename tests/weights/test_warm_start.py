@@ -58,14 +58,14 @@ def test_the_prefix_of_tf_hub_is_removed(tmp_path: Path):
 def test_a_missing_weight_is_an_error_unless_it_may_be_newly_initialized(tmp_path: Path):
   prefix = write_checkpoint(tmp_path, ENCODER_WEIGHTS)
   variables = make_variables(ENCODER_WEIGHTS | HEAD_WEIGHTS)
-  with pytest.raises(UserError, match="lacks 1 weights: cls/predictions/output_bias"):
+  with pytest.raises(UserError, match="lacks 1 weight: cls/predictions/output_bias"):
     warm_start(prefix, variables)
   assert warm_start(prefix, variables, newly_initialized=["cls/"]) == ["cls/predictions/output_bias"]
 
 
 def test_an_unused_weight_is_an_error_unless_it_may_be_ignored(tmp_path: Path):
   prefix = write_checkpoint(tmp_path, ENCODER_WEIGHTS | HEAD_WEIGHTS)
-  with pytest.raises(UserError, match="has unused 1 weights: cls/predictions/output_bias"):
+  with pytest.raises(UserError, match="has unused 1 weight: cls/predictions/output_bias"):
     warm_start(prefix, make_variables(ENCODER_WEIGHTS))
   assert warm_start(prefix, make_variables(ENCODER_WEIGHTS), ignored=["cls/"]) == []
 

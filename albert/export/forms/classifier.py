@@ -13,6 +13,7 @@ from albert.export.checkpoint import FLAG, ExportCheckpoint
 from albert.export.network.heads import LinearHead
 from albert.export.network.token_layout import TokenBatch, TokenLayout
 from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel, as_token_batch
+from albert.io.wording import counted
 from albert.tasks.glue import data as glue_data
 from albert.tasks.glue.specs import PLAIN, ClassifierConfig, TaskSpec
 from albert.tokenization.graph_packing import pack_pair, pack_single
@@ -99,8 +100,8 @@ class _PooledHeadModel(ServedTextModel):
     num_expected = len(self.spec.labels) or 1  # a regression has no labels
     if num_outputs != num_expected:
       raise UserError(
-        f"{FLAG}={checkpoint.file.path}: its head has {num_outputs} outputs, but {self.spec.name} has {num_expected}: "
-        "give the task's name or labels that it was trained with (--task_name, --labels)"
+        f"{FLAG}={checkpoint.file.path}: its head has {counted(num_outputs, 'output')}, but {self.spec.name} has "
+        f"{num_expected}: give the task's name or labels that it was trained with (--task_name, --labels)"
       )
     self.output = LinearHead(weights)
 

@@ -19,6 +19,7 @@ from albert.data.rows import DataSource, Rows, TableData, rows_of
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
+from albert.io.wording import counted
 from albert.models.classifier import ClassifierModel
 from albert.tasks import predictions
 from albert.tasks.answers import class_answers
@@ -129,8 +130,8 @@ class TextTask(FinetuningTask):
     rows, damaged_lines = read_rows(path, self._files.formats[split], self.spec)
     if damaged_lines:
       print(
-        f"warning: {path}: {len(damaged_lines)} lines have another number of columns and are skipped; the first one is "
-        f"line {damaged_lines[0]}",
+        f"warning: {path}: skipped {counted(len(damaged_lines), 'line')} with another number of columns; the first one "
+        f"is line {damaged_lines[0]}",
         file=sys.stderr,
       )
     return rows

@@ -31,7 +31,7 @@ BAD_INPUT: dict[str, tuple[bytes, dict[str, Any], str]] = {
     {"num_shards": 50},
     r"--num_shards=50: the text gives only \d+ examples",
   ),
-  "nothing": (b"word\n", {}, "no example in 1 documents of"),
+  "nothing": (b"word\n", {}, "no example in 1 document of"),
   "one document": (b"A few words here.\nAnd some more.\n", {"sentence_prediction": "nsp"}, "needs at least two docum"),
 }
 
@@ -132,7 +132,7 @@ class EngineContract:
     prepare(job, runner)
     complete = contents(tmp_path / "other")
     prepare(job)  # the shards do not depend on the runner
-    assert "complete; the checksums of all 5 shards are correct" in capsys.readouterr().out
+    assert "complete; 5 shards with correct checksums" in capsys.readouterr().out
     (tmp_path / "other" / "pretraining-00002-of-00005.tfrecord").write_bytes(b"damaged")
     prepare(job, runner)
     assert contents(tmp_path / "other") == complete

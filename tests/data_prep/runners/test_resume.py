@@ -99,7 +99,7 @@ def test_a_finished_job_is_checked_and_repaired(
     prepare(job)  # a manifest must list all shards
   manifest.save(str(tmp_path))
   modification_times["manifest.json"] = (tmp_path / "manifest.json").stat().st_mtime_ns
-  assert "the checksums of all 3 shards are correct, nothing to do" in capsys.readouterr().out
+  assert "complete; 3 shards with correct checksums, nothing to do" in capsys.readouterr().out
   assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == modification_times
   damaged = tmp_path / manifest.shards[1].file
   content = bytearray(damaged.read_bytes())

@@ -140,7 +140,7 @@ FAULTS = {
     "CoLA", "train.tsv", 2, lambda line: line.replace("\t", " ", 1), r"line 2: 3 columns instead of 4"
   ),
   "damage where none is known": Fault(
-    "MNLI", "train.tsv", 9, lambda line: "cut", r"train\.tsv, line 9: 1 columns instead of"
+    "MNLI", "train.tsv", 9, lambda line: "cut", r"train\.tsv, line 9: 1 column instead of"
   ),
   "a label of another task": Fault(
     "WNLI",

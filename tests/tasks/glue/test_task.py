@@ -279,7 +279,7 @@ def test_a_warning_names_the_first_skipped_line(
   edit_line(tmp_path / "QQP" / "train.tsv", 7, lambda line: "cut")
   task = make_task(model_config, make_config(spm_model, "QQP", data_dir=str(tmp_path)))
   assert len(task.cached_raw_examples("train")) == 4 * 300 - 1
-  warning = "train.tsv: 1 lines have another number of columns and are skipped; the first one is line 7"
+  warning = "train.tsv: skipped 1 line with another number of columns; the first one is line 7"
   assert warning in capsys.readouterr().err
 
 
