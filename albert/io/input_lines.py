@@ -75,6 +75,10 @@ class _LineReader:
     """Returns the next line if it is available or arrives within _SECONDS_TO_WAIT, else None."""
     return self._take(_SECONDS_TO_WAIT)
 
+  def take_arrived(self) -> bytes | None:
+    """Returns the next line if it is available, else None."""
+    return self._take(0)
+
   def _take(self, seconds: float | None) -> bytes | None:
     with self._changed:
       self._changed.wait_for(lambda: self._lines or self._is_at_end, seconds)
@@ -98,14 +102,21 @@ class _LineReader:
     return user_error
 
 
-def read_line_batches(file: BinaryIO, max_lines: int, source: str = "the input") -> Iterator[list[bytes]]:
+def read_line_batches(
+  file: BinaryIO, max_lines: int, source: str = "the input", *, first_lines: int | None = None
+) -> Iterator[list[bytes]]:
   """Yields lists of lines that arrived together. Lines that arrive slowly are yielded one by one.
+
+  The first list is short, so that the caller can soon begin. While lines arrive faster than the caller takes them, each
+  list has twice as many lines as the one before it.
 
   Args:
     file: an open binary file or pipe.
     max_lines: maximum number of lines in a list. Lists of long lines are shorter: no line is added to a list that has
       _MAX_AHEAD_BYTES (32 MiB), so with the last line a list has at most 48 MiB.
     source: the file's name, for errors.
+    first_lines: maximum number of lines in the first list. Only while a list has fewer lines does the reader wait for
+      more. None: max_lines.
 
   Yields:
     Lists of lines with their line ends.
@@ -114,9 +125,15 @@ def read_line_batches(file: BinaryIO, max_lines: int, source: str = "the input")
     UserError: a line has more than MAX_LINE_BYTES, or the file cannot be read. The lines before are yielded first.
   """
   reader = _LineReader(file, source, 2 * max_lines)
+  first_lines = min(first_lines or max_lines, max_lines)
+  limit = first_lines
   while (line := reader.take()) is not None:
     batch, num_bytes = [line], len(line)
-    while len(batch) < max_lines and num_bytes < _MAX_AHEAD_BYTES and (line := reader.take_soon()) is not None:
+    while len(batch) < limit and num_bytes < _MAX_AHEAD_BYTES:
+      line = reader.take_soon() if len(batch) < first_lines else reader.take_arrived()
+      if line is None:
+        break
       batch.append(line)
       num_bytes += len(line)
     yield batch
+    limit = min(max_lines, max(first_lines, 2 * len(batch)))

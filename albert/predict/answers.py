@@ -13,7 +13,8 @@ from albert.io.text_encoding import check_first_line
 from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import PredictRequest, RequestParser
 
-# At most this many batches of lines are sorted by length together. Only lines that have already arrived are sorted.
+# At most this many batches of lines are sorted by length together. Only lines that have already arrived are sorted. The
+# first lines are a batch of their own, so that their answers come soon.
 _WINDOW_BATCHES = 32
 # The texts of a batch have at most this many bytes together. A longer text is a batch of its own.
 _MAX_BATCH_BYTES = 4 << 20
@@ -32,7 +33,8 @@ def answer_batches(
   """Answers the lines of a file in their order.
 
   The lines that have already arrived are sorted by length before they are cut into batches, so that there is little
-  padding.
+  padding. The first batch is answered at once. After it, twice as many lines as before are sorted together each time,
+  up to those of _WINDOW_BATCHES batches.
 
   Args:
     model: the model that answers.
@@ -46,7 +48,7 @@ def answer_batches(
     UserError: a line is not a valid request. The answers to the lines before it are yielded first.
   """
   num_lines = 0
-  line_batches = read_line_batches(file, batch_size * _WINDOW_BATCHES, parser.source)
+  line_batches = read_line_batches(file, batch_size * _WINDOW_BATCHES, parser.source, first_lines=batch_size)
   for lines in _merge_until_format_is_known(parser, line_batches):
     requests, error = _parse_lines(parser, lines, num_lines + 1)
     num_lines += len(lines)
@@ -54,7 +56,8 @@ def answer_batches(
     answers: dict[int, dict[str, Any]] = {}  # index of a request -> its answer
     for indices in _cut_into_batches(sorted_indices, requests, batch_size):
       answers |= zip(indices, model.answer([requests[index] for index in indices]), strict=True)
-    yield [{**request.extra_fields, **answers[index]} for index, request in enumerate(requests)]
+    if requests:
+      yield [{**request.extra_fields, **answers[index]} for index, request in enumerate(requests)]
     if progress:
       progress.update(sum(map(len, lines)))
     if error:  # raised only now, so that the lines before it are answered

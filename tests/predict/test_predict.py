@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -192,6 +193,24 @@ def test_answers_are_in_order_and_batches_have_similar_lengths() -> None:
   assert max(map(len, model.batches)) == 8
   mean_difference = sum(max(batch) - min(batch) for batch in model.batches) / len(model.batches)
   assert mean_difference < 15  # in the order of the lines it would be over 30
+
+
+def test_the_first_answers_come_after_one_batch() -> None:
+  """The lines that are sorted together are one batch first, then twice as many each time, up to 32 batches."""
+  lines = [b"%09d\n" % number for number in range(1000)]
+  file, model = io.BytesIO(b"".join(lines)), LengthModel()
+  parser = RequestParser([TEXT], AUTO, "file")
+  sizes: list[int] = []
+  for group in answers.answer_batches(cast(ExportedModel, model), parser, file, batch_size=4):
+    assert sizes or model.batches == [[9] * 4]
+    sizes.append(len(group))
+    # Waits until 2 x 32 batches are read ahead, and one more line.
+    num_read = min(1000, sum(sizes) + 2 * 32 * 4 + 1)
+    while file.tell() < num_read * len(lines[0]):
+      time.sleep(0.001)
+  assert sizes[:6] == [4, 8, 16, 32, 64, 128]
+  assert max(sizes) == 128
+  assert sum(sizes) == 1000
 
 
 def test_the_lines_before_a_wrong_one_are_answered() -> None:
