@@ -19,7 +19,8 @@ from albert.config import command_flags
 from albert.config.ranges import MAX_PROCESSES, Range
 from albert.errors import UserError
 from albert.experiments import catalog, costs, runner, tables
-from albert.experiments.plan import DownstreamTask, Inputs, Plan
+from albert.experiments.inputs import DownstreamTask, Inputs
+from albert.experiments.plan import Plan
 from albert.experiments.scales import SCALES, Scale
 from albert.io import files
 
@@ -101,7 +102,8 @@ def _make_tasks() -> dict[str, DownstreamTask]:
     if paths:
       tasks[version] = _make_squad_task(version, paths)
   if flag_values.race_dir:
-    tasks["race"] = DownstreamTask("run_race", {"data_dir": flag_values.race_dir}, {"race": ("accuracy", 100.0)})
+    race_dir = flag_values.race_dir
+    tasks["race"] = DownstreamTask("run_race", {"data_dir": race_dir}, {"race": ("accuracy", 100.0)}, race_dir)
   return tasks
 
 
@@ -111,7 +113,8 @@ def _make_glue_task(name: str, glue_dir: str) -> tuple[str, DownstreamTask]:
     raise UserError(f"--glue_tasks: {name!r} is not one of {', '.join(_GLUE_SCORES)}")
   score, metric = _GLUE_SCORES[name]
   task_flags = {"task_name": name, "data_dir": glue_dir}
-  return score, DownstreamTask("run_classifier", task_flags, {score: (metric, 100.0)})
+  data = f"{files.join(glue_dir, name)},{files.join(glue_dir, '*.tsv')}"  # the files may be in either folder
+  return score, DownstreamTask("run_classifier", task_flags, {score: (metric, 100.0)}, data)
 
 
 def _make_squad_task(version: str, paths: str) -> DownstreamTask:
@@ -121,11 +124,12 @@ def _make_squad_task(version: str, paths: str) -> DownstreamTask:
   train_file, dev_file = paths.split(",")
   task_flags = {"train_file": train_file, "eval_file": dev_file, "version_2_with_negative": version == "squad_v2"}
   # The metrics of SQuAD are in percent already.
-  return DownstreamTask("run_squad", task_flags, {f"{version}_{metric}": (metric, 1.0) for metric in ("f1", "exact")})
+  scores = {f"{version}_{metric}": (metric, 1.0) for metric in ("f1", "exact")}
+  return DownstreamTask("run_squad", task_flags, scores, paths)
 
 
-def _make_plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
-  """Makes the plan of an experiment with the inputs that the flags give."""
+def _make_inputs(scale: Scale) -> Inputs:
+  """Returns the inputs that the flags give."""
   flag_values = flags.FLAGS
   question_flags = {}
   squad_files = flag_values.squad_v2 or flag_values.squad_v1
@@ -133,7 +137,7 @@ def _make_plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
     question_flags["squad_file"] = squad_files.split(",")[-1]  # the dev file
   if flag_values.race_dir:
     question_flags["race_file"] = files.join(flag_values.race_dir, "dev")
-  inputs = Inputs(
+  return Inputs(
     output_dir=os.path.abspath(flag_values.output_dir),
     corpus=flag_values.corpus,
     additional_corpus=flag_values.additional_corpus,
@@ -145,7 +149,6 @@ def _make_plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
     max_predictions_per_seq=_max_predictions(scale),
     num_seeds=flag_values.num_seeds or scale.num_seeds,
   )
-  return Plan(experiment, scale, inputs)
 
 
 def _max_predictions(scale: Scale) -> int:
@@ -220,7 +223,9 @@ def main() -> None:
   if files.is_remote(flag_values.output_dir):
     raise UserError(f"--output_dir={flag_values.output_dir}: give a local directory, because the log is appended to")
   scale = SCALES[flag_values.scale]
-  plans = [_make_plan(catalog.load(name, reduced=scale.is_reduced), scale) for name in flag_values.run]
+  experiments = [catalog.load(name, reduced=scale.is_reduced) for name in flag_values.run]
+  inputs = _make_inputs(scale)
+  plans = [Plan(experiment, scale, inputs) for experiment in experiments]
   if flag_values.dry_run:
     flops_per_second = flag_values.gflops * 1e9 if flag_values.gflops else costs.training_flops_per_second()
     print("\n\n".join(describe(plan, flops_per_second) for plan in plans))

@@ -2,8 +2,9 @@
 
 The commands are those that a user would type. Each command has a file that it writes last; if this file exists, the
 command is not run again. Several variants or experiments may need the same text, vocabulary, shards or pretrained
-model. Each of these is made only once: the name of its directory contains a hash of the flags that it is made with, so
-two plans that need the same one name the same directory. The hash does not cover what is in the files that flags name.
+model. Each of these is made only once: the name of its directory contains a hash of the flags that it is made with, and
+of the contents of the user's files that it is made from. So two plans that need the same one name the same directory,
+and after a change of a file another directory is made.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.experiments import layers
 from albert.experiments.catalog import ADDITIONAL, DATA_DEFAULTS, LAYER_FIGURE, MAIN, Experiment, Variant
+from albert.experiments.inputs import Inputs
 from albert.experiments.scales import Scale
 from albert.io import files
 from albert.runs import output_files
@@ -31,51 +33,6 @@ INTRINSIC_METRICS = {"mlm": "masked_lm_accuracy", "sop": "sentence_order_accurac
 _SHARD_MANIFEST = "manifest.json"
 _FIRST_SEED = 12345
 _HELDOUT_SEED = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class DownstreamTask:
-  """A task on which the pretrained models are fine-tuned.
-
-  Attributes:
-    script: name of the script without .py, such as run_squad.
-    flags: flags of the script.
-    scores: name of a score -> name of its metric, and the factor that converts the metric to percent.
-  """
-
-  script: str
-  flags: Mapping[str, Any]
-  scores: Mapping[str, tuple[str, float]]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Inputs:
-  """The inputs that the user gives.
-
-  Attributes:
-    output_dir: directory for text, shards, runs and tables.
-    corpus: globs of the text to train on. If it is empty, the documentation of the installed packages is used.
-    additional_corpus: globs of more text, for variants that use it.
-    heldout_corpus: globs of the text that pretraining is evaluated on. If it is empty, the text of the SQuAD and RACE
-      files is used; without these files, a held-out part of the documentation of the installed packages.
-    question_flags: flags of data_prep.question_texts, which name the SQuAD and RACE files; may be empty.
-    spm_model_file: the vocabulary. If it is empty, a vocabulary is trained on the corpus.
-    tasks: name -> task to fine-tune on.
-    vocab_size: size of the vocabulary.
-    max_predictions_per_seq: masked tokens per sequence at most; 0 for 15% of the sequence.
-    num_seeds: number of runs of each variant.
-  """
-
-  output_dir: str
-  corpus: str = ""
-  additional_corpus: str = ""
-  heldout_corpus: str = ""
-  question_flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
-  spm_model_file: str = ""
-  tasks: Mapping[str, DownstreamTask] = dataclasses.field(default_factory=dict)
-  vocab_size: int
-  max_predictions_per_seq: int = 0
-  num_seeds: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +76,8 @@ class Trial:
   Attributes:
     variant: the variant.
     seed: the seed.
-    digest: hash of all commands of the trial.
+    digest: hash of all commands of the trial. It covers the contents of the user's files, because the names of
+      directories do.
     config: the config of the model.
     commands: the commands in order. If the variant starts from another variant, that variant's commands come first.
     scores: name of a score -> where it is read from.
@@ -159,10 +117,12 @@ class Plan:
       )
     self._documentation_flags = {"max_megabytes": scale.max_megabytes} if scale.max_megabytes else {}
     self._documentation_directory = self._shared_directory("corpus", self._documentation_flags)
-    self._question_text_file = files.join(self._shared_directory("questions", inputs.question_flags), "heldout.txt")
+    question_files = ",".join(inputs.question_flags.values())
+    question_directory = self._shared_directory("questions", inputs.question_flags, question_files)
+    self._question_text_file = files.join(question_directory, "heldout.txt")
     self._vocabulary_flags = {"input_file": self._texts(MAIN), "vocab_size": inputs.vocab_size}
-    trained_vocabulary = files.join(self._shared_directory("vocab", self._vocabulary_flags), output_files.VOCABULARY)
-    self.vocabulary = inputs.spm_model_file or trained_vocabulary
+    vocabulary_directory = self._shared_directory("vocab", self._vocabulary_flags, inputs.corpus)
+    self.vocabulary = inputs.spm_model_file or files.join(vocabulary_directory, output_files.VOCABULARY)
 
   @property
   def directory(self) -> str:
@@ -202,7 +162,7 @@ class Plan:
     ):
       commands += more_commands
       scores |= more_scores
-    digest = _digest([command.words for command in commands])
+    digest = _digest([command.words[1:] for command in commands])  # without the path of the Python interpreter
     return Trial(variant, seed, digest, self.scale.model(variant, self.inputs.vocab_size), commands, scores, run)
 
   def _plan_pretraining(self, variant: Variant, seed: int) -> tuple[str, list[Command]]:
@@ -283,7 +243,7 @@ class Plan:
       flags = dict(task.flags) | {"seed": seed}
       if self.scale.finetuning:
         flags |= {**self.scale.finetuning, "max_seq_length": self.scale.max_seq_length, "eval_every_steps": 0}
-      output_dir = files.join(run, f"{name}-{_digest(flags)}")
+      output_dir = files.join(run, f"{name}-{self._digest_with_files(flags, task.data)}")
       words = _command_line(
         task.script, init_checkpoint=run, output_dir=output_dir, do_train=True, do_eval=True, **flags
       )
@@ -351,11 +311,28 @@ class Plan:
 
   def _shard_directory(self, corpus: str, settings: Mapping[str, Any]) -> str:
     values = [settings.get(name, default) for name, default in DATA_DEFAULTS.items()]
-    return self._shared_directory("-".join(["shards", corpus, *values]), self._shard_flags(corpus, settings))
+    inputs = self.inputs
+    texts = {MAIN: inputs.corpus, HELDOUT: inputs.heldout_corpus}.get(
+      corpus, f"{inputs.corpus},{inputs.additional_corpus}"
+    )
+    name, user_files = "-".join(["shards", corpus, *values]), f"{texts},{inputs.spm_model_file}"
+    return self._shared_directory(name, self._shard_flags(corpus, settings), user_files)
 
-  def _shared_directory(self, name: str, depends_on: Mapping[str, Any]) -> str:
-    """Returns a directory that several experiments share. Its name contains a hash of the values it depends on."""
-    return files.join(self.inputs.output_dir, "shared", f"{name}-{_digest(depends_on)}")
+  def _shared_directory(self, name: str, flags: Mapping[str, Any], user_files: str = "") -> str:
+    """Returns a directory that several experiments share.
+
+    Args:
+      name: the beginning of its name.
+      flags: the flags of the command that makes it.
+      user_files: the files of the user that the command reads: paths and globs, separated by commas. Files that other
+        commands of the plan have made are left out, because their paths, which are in `flags`, contain such a hash.
+    """
+    return files.join(self.inputs.output_dir, "shared", f"{name}-{self._digest_with_files(flags, user_files)}")
+
+  def _digest_with_files(self, flags: Mapping[str, Any], user_files: str) -> str:
+    """Returns a hash of flags and of the contents of files, for the name of a directory; see `_shared_directory`."""
+    sha256 = self.inputs.hash_files(user_files)
+    return _digest({**flags, "contents": sha256} if sha256 else flags)
 
   def _shards(self, corpus: str, **settings: Any) -> str:
     """Returns a glob of the shards of a corpus."""

@@ -41,7 +41,7 @@ def stat_globs(spec: str, *, flag: str = "--input_file") -> dict[str, files.Stat
     raise UserError(f"{flag} is empty: give one or more files or globs, separated by commas")
   paths: set[str] = set()
   for pattern in patterns:
-    matches = _matches(pattern)
+    matches = matching_paths(pattern)
     if not matches:
       raise NoMatchError(f"{flag}: {pattern!r} matches no file: check the path, and put globs in quotes")
     paths.update(matches)
@@ -56,8 +56,8 @@ def stat_globs(spec: str, *, flag: str = "--input_file") -> dict[str, files.Stat
   return stats
 
 
-def _matches(pattern: str) -> list[str]:
-  """Lists the paths that match one glob, sorted."""
+def matching_paths(pattern: str) -> list[str]:
+  """Lists the files and directories that match one glob, sorted."""
   if files.is_remote(pattern):
     return files.glob_remote(pattern)
   # An existing file whose name contains brackets is not interpreted as a pattern.

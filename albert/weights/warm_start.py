@@ -183,7 +183,8 @@ def _check_all_match(path: str, newly_initialized: Sequence[str], matches: _Matc
         remedy = "--fresh_head to initialize the head anew"
       raise UserError(
         f"--init_checkpoint={path}: {problem} {counted(len(names), 'weight')}: "
-        f"{', '.join(sorted(names)[:_MAX_SHOWN_NAMES])}{', ...' if len(names) > _MAX_SHOWN_NAMES else ''}; give {remedy}"
+        f"{', '.join(sorted(names)[:_MAX_SHOWN_NAMES])}"
+        f"{', ...' if len(names) > _MAX_SHOWN_NAMES else ''}; give {remedy}"
       )
 
 

@@ -20,7 +20,8 @@ from albert.config.model import ModelConfig
 from albert.errors import RunError, Stopped, UserError
 from albert.experiments import catalog, layers, runner, tables
 from albert.experiments.catalog import Experiment, Variant
-from albert.experiments.plan import Command, DownstreamTask, Inputs, Plan, ScoreSource, Trial
+from albert.experiments.inputs import DownstreamTask, Inputs
+from albert.experiments.plan import Command, Plan, ScoreSource, Trial
 from albert.experiments.scales import SCALES
 from albert.io import figures
 from albert.runs.directory_lock import DirectoryLock
@@ -277,6 +278,68 @@ def test_all_shards_have_the_number_of_masked_tokens_that_the_inputs_give(tmp_pa
   assert len(shards) == 3 + 3  # of the training text, and of the held-out text for SOP, NSP and none
   flags = [word for words in shards for word in words if word.startswith("--max_predictions_per_seq=")]
   assert flags == (["--max_predictions_per_seq=5"] * len(shards) if num_predictions else [])
+
+
+def _written_files(plan: Plan) -> set[str]:
+  """The files that the commands of a plan write last."""
+  commands = [*plan.preparation_commands(), *(command for trial in plan.trials() for command in trial.commands)]
+  return {command.completion_file for command in commands}
+
+
+def test_changed_contents_of_the_users_files_use_other_folders(tmp_path: Path):
+  """Each kind of file changes what is made from it, and nothing else. The same contents give the same folders."""
+  for name in ("text", "more", "heldout", "vocab", "dev.json"):
+    (tmp_path / name).write_text("earlier")
+  (tmp_path / "glue" / "SST-2").mkdir(parents=True)
+  (tmp_path / "glue" / "SST-2" / "train.tsv").write_text("earlier")
+  data = str(tmp_path / "glue" / "SST-2")
+  task = DownstreamTask("run_classifier", {"data_dir": "glue"}, {"sst2": ("accuracy", 100.0)}, data)
+  inputs = {
+    "corpus": f"{tmp_path}/tex*",
+    "additional_corpus": f"{tmp_path}/more",
+    "spm_model_file": f"{tmp_path}/vocab",
+    "tasks": {"sst2": task},
+  }
+  heldout = {"heldout_corpus": f"{tmp_path}/heldout"}
+  from_questions = {"question_flags": {"squad_file": f"{tmp_path}/dev.json"}}
+
+  def digests_and_files(heldout_inputs: dict[str, Any]) -> tuple[list[str], set[str]]:
+    plan = _make_plan(tmp_path, "additional_data", **inputs, **heldout_inputs)
+    return [trial.digest for trial in plan.trials()], _written_files(plan)
+
+  first_digests, _ = digests_and_files(heldout)
+  for name, heldout_inputs in (
+    ("text", heldout),
+    ("more", heldout),
+    ("heldout", heldout),
+    ("vocab", heldout),
+    ("dev.json", from_questions),
+    ("glue/SST-2/train.tsv", heldout),
+  ):
+    digests, written_files = digests_and_files(heldout_inputs)
+    (tmp_path / name).write_text("changed")
+    new_digests, new_files = digests_and_files(heldout_inputs)
+    new_files -= written_files
+    assert new_digests != digests
+    if name.startswith("glue"):
+      assert all("/sst2-" in path for path in new_files)
+    else:
+      assert any("/shared/" in path for path in new_files)
+      assert any(path.endswith("eval_results.json") for path in new_files)
+    if name == "more":
+      assert not any("/shards-main-" in path for path in new_files)
+    (tmp_path / name).write_text("earlier")
+  assert digests_and_files(heldout)[0] == first_digests
+
+
+def test_the_digest_of_a_trial_does_not_depend_on_the_python_interpreter(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+  digests = [trial.digest for trial in _make_plan(tmp_path, "masking").trials()]
+  monkeypatch.setattr(sys, "executable", "/another/python")
+  trials = _make_plan(tmp_path, "masking").trials()
+  assert trials[0].commands[0].words[0] == "/another/python"
+  assert [trial.digest for trial in trials] == digests
 
 
 def test_held_out_text_is_made_from_the_development_sets(tmp_path: Path):

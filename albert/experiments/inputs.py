@@ -1,0 +1,97 @@
+"""The inputs that the user gives to experiments: texts, a vocabulary and tasks. Hashes tell when their files change."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from albert.data.manifest import file_sha256
+from albert.io import files
+from albert.io.globs import matching_paths
+
+# Files that are read at the same time.
+_NUM_READERS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class DownstreamTask:
+  """A task on which the pretrained models are fine-tuned.
+
+  Attributes:
+    script: name of the script without .py, such as run_squad.
+    flags: flags of the script.
+    scores: name of a score -> name of its metric, and the factor that converts the metric to percent.
+    data: paths and globs of the task's data, separated by commas. Of a folder, all files in it count.
+  """
+
+  script: str
+  flags: Mapping[str, Any]
+  scores: Mapping[str, tuple[str, float]]
+  data: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inputs:
+  """The inputs that the user gives.
+
+  Attributes:
+    output_dir: directory for text, shards, runs and tables.
+    corpus: globs of the text to train on. If it is empty, the documentation of the installed packages is used.
+    additional_corpus: globs of more text, for variants that use it.
+    heldout_corpus: globs of the text that pretraining is evaluated on. If it is empty, the text of the SQuAD and RACE
+      files is used; without these files, a held-out part of the documentation of the installed packages.
+    question_flags: flags of data_prep.question_texts, which name the SQuAD and RACE files; may be empty.
+    spm_model_file: the vocabulary. If it is empty, a vocabulary is trained on the corpus.
+    tasks: name -> task to fine-tune on.
+    vocab_size: size of the vocabulary.
+    max_predictions_per_seq: masked tokens per sequence at most; 0 for 15% of the sequence.
+    num_seeds: number of runs of each variant.
+  """
+
+  output_dir: str
+  corpus: str = ""
+  additional_corpus: str = ""
+  heldout_corpus: str = ""
+  question_flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  spm_model_file: str = ""
+  tasks: Mapping[str, DownstreamTask] = dataclasses.field(default_factory=dict)
+  vocab_size: int
+  max_predictions_per_seq: int = 0
+  num_seeds: int
+  _hashes: dict[str, str] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
+
+  def hash_files(self, spec: str) -> str:
+    """Returns a hash of the contents of files (see the function hash_files). The files are read only once."""
+    if spec not in self._hashes:
+      self._hashes[spec] = hash_files(spec)
+    return self._hashes[spec]
+
+
+def hash_files(spec: str) -> str:
+  """Returns a hash of the names and contents of files, in hex; "" if there is no file.
+
+  Args:
+    spec: paths and globs, separated by commas. Of a folder, all files in it are hashed, also those in its subfolders. A
+      path that does not exist is left out: the command that reads it reports it.
+  """
+  patterns = [pattern.strip() for pattern in spec.split(",") if pattern.strip()]
+  paths = sorted({path for pattern in patterns for match in matching_paths(pattern) for path in _files_in(match)})
+  if not paths:
+    return ""
+  with ThreadPoolExecutor(_NUM_READERS) as readers:
+    entries = list(zip(paths, readers.map(file_sha256, paths), strict=True))
+  return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
+
+
+def _files_in(path: str) -> Iterator[str]:
+  """Yields the path itself, or all files in it if it is a folder."""
+  if not files.is_dir(path):
+    if not files.is_special(path):  # reading a pipe might never end
+      yield path
+    return
+  for name in files.listdir(path):
+    yield from _files_in(files.join(path, name))
