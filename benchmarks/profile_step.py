@@ -54,7 +54,7 @@ def seconds_by_operation(directory: str) -> dict[str, float]:
   (path,) = Path(directory).rglob("*.xplane.pb")
   space = xplane_pb2.XSpace()
   space.ParseFromString(path.read_bytes())
-  seconds: dict[str, float] = collections.Counter()
+  seconds: dict[str, float] = collections.defaultdict(float)
   for plane in space.planes:
     names = {number: metadata.name for number, metadata in plane.event_metadata.items()}
     for line in plane.lines if "CPU" in plane.name else ():

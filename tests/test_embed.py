@@ -78,7 +78,7 @@ def test_bad_arguments_are_refused(tmp_path: Path, directory, spm_model):
   with pytest.raises(
     UserError, match=r"encoder is a ClassifierModel: give an Encoder \(a model has one as model.encoder\), or a path"
   ):
-    albert.encode(TEXTS, albert.ClassifierModel(config, num_classes=2), tokenizer=tokenizer)  # type: ignore[arg-type]
+    albert.encode(TEXTS, albert.ClassifierModel(config, num_classes=2), tokenizer=tokenizer)
   with pytest.raises(UserError, match="pieces, the encoder 9"):
     albert.encode(TEXTS, albert.Encoder(small_config(spm_model, vocab_size=9)), tokenizer=tokenizer)
   path = write_hub(tmp_path / "x", config, without_pooler(random_weights(config, 4)), spm_model)

@@ -120,8 +120,8 @@ def test_question_answering_on_rows_and_on_files(version: int, settings: dict[st
   # Every form of the questions gives the same answers, and so do the other run and the reopened one.
   columns = {name: [row[name] for row in rows["eval"]] for name in ("question", "context")}
   pairs = list(zip(columns["question"], columns["context"], strict=True))
-  for data in (columns, pairs, files["eval"], json.loads(Path(files["eval"]).read_text())):
-    assert [answer.text for answer in from_memory.predict(data)] == [answer.text for answer in answers]
+  for other_form in (columns, pairs, files["eval"], json.loads(Path(files["eval"]).read_text())):
+    assert [answer.text for answer in from_memory.predict(other_form)] == [answer.text for answer in answers]
   assert from_files.predict() == answers
   assert json.loads((tmp_path / "files" / "predictions.json").read_text()) == answers_in_file
   assert Estimator.from_run(tmp_path / "memory").predict(rows["eval"][:1]) == answers[:1]

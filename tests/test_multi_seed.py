@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def write_lines(path: Path, *lines: str) -> str:
   return str(path)
 
 
-def write_json_lines(path: Path, *rows: dict[str, object]) -> str:
+def write_json_lines(path: Path, *rows: Mapping[str, object]) -> str:
   return write_lines(path, *map(json.dumps, rows))
 
 

@@ -88,14 +88,14 @@ def _finetuning(
     train_file.write_text(contents, encoding="utf-8")
     config_class = registry.TASKS[task].config_class
     assert issubclass(config_class, FinetuningConfig)
+    fields_of_task: dict[str, Any] = {"train_file": str(train_file), **settings}
     config = config_class(
       spm_model_file=write_vocabulary(directory / "spiece.model", model.vocab_size),
       max_seq_length=length,
       pad_to_max_length=True,
       cache_dir=str(directory / "features"),
       num_processes=1,
-      train_file=str(train_file),
-      **settings,
+      **fields_of_task,
     )
     finetuning_task = registry.make_task(task, model, config)
     return finetuning_task, finetuning_task.training_data()

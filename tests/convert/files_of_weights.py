@@ -32,7 +32,7 @@ def original_tensors(weights: dict[str, np.ndarray], name_prefix: str = "") -> d
   """Returns the tensors in a checkpoint of the original code: the weights, an optimizer slot for each, and the step."""
   slots = {f"{name}/adam_m": np.zeros_like(weight) for name, weight in weights.items()}
   tensors = {f"{name_prefix}{name}": tensor for name, tensor in (weights | slots).items()}
-  return tensors | {"global_step": np.int64(7)}
+  return tensors | {"global_step": np.array(7, np.int64)}
 
 
 def write_tf1(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray], name_prefix: str = "") -> str:

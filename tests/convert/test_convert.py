@@ -136,6 +136,7 @@ def test_partly_shared_weights_are_copied_to_every_layer(tmp_path, sharing, targ
   convert(source, str(tmp_path / "out"), target)
   file = open_weights(str(tmp_path / "out" / "model.ckpt" if target == "tf1" else tmp_path / "out"))
   converted_config = file.config()
+  assert converted_config is not None
   assert (converted_config.sharing, converted_config.num_hidden_groups) == ("all", 4)
   inputs = {name: tf.constant(array) for name, array in random_batch(config, 5).items()}
   expected = build_encoder(config, weights)(inputs)

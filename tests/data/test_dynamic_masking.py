@@ -10,6 +10,7 @@ import math
 import re
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -239,7 +240,8 @@ def _words_by_decoding(tokenizer: Tokenizer, ids: list[int]) -> list[list[int]]:
   """Returns the indices in `ids` of each word's tokens. Byte pieces are first joined to characters."""
   # (text, positions) of each ordinary piece, and of each character that is made of byte pieces.
   decoded: list[tuple[str, list[int]]] = []
-  undecoded_bytes, positions = b"", []
+  undecoded_bytes = b""
+  positions: list[int] = []
   for position, piece in enumerate(map(tokenizer.piece, ids)):
     positions = [*positions, position]
     is_byte = re.fullmatch("<0x[0-9A-F]{2}>", piece)
@@ -336,11 +338,12 @@ def test_shards_written_without_masks_have_none(shards: dict[str, str]):
 def test_wrong_vocabulary_or_settings_give_one_line_errors(shards: dict[str, str], spm_model: str):
   unmasked = {"input_file": shards["none"]}
   static = {"input_file": shards["static"], "spm_model_file": spm_model}
-  for config, message in [
+  configs: list[tuple[dict[str, Any], str]] = [
     (unmasked, "dynamic masks need --spm_model_file"),
     (unmasked | {"masking": "static"}, "--masking=static: the shards of --input_file were written without masks"),
     (static | {"ngram": 2}, "--ngram=2 has an effect only on dynamic masks: also give --masking=dynamic"),
-  ]:
+  ]
+  for config, message in configs:
     with pytest.raises(UserError, match=message):
       _make_task(spm_model, **config)
   task = _make_task(spm_model, eval_input_file=shards["none"])

@@ -183,14 +183,14 @@ def fail_to_featurize(numbers: Sequence[int]) -> TokenizedExamples:
 def test_examples_are_made_once_with_one_and_several_processes(tmp_path: Path) -> None:
   numbers = list(range(10_000))
 
-  def make_or_read(function: object, key: int, num_processes: int) -> list[int]:
+  def make_or_read(function: Callable[[Sequence[int]], TokenizedExamples], key: int, num_processes: int) -> list[int]:
     examples = make_examples(
       numbers,
       function,
       name="n",
       key={"data": key},
       cache_dir=str(tmp_path),
-      num_processes=num_processes,  # type: ignore[arg-type]
+      num_processes=num_processes,
     )
     return examples.input_ids.tolist()
 

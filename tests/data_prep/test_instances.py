@@ -90,7 +90,7 @@ def test_full_sentences_cross_documents_with_separators(corpus_file: str, spm_mo
   (unit,) = plan_units([corpus_file], with_donors=False)
   documents, num_used, counts = maker.load(unit)
   assert (len(documents), num_used, counts.documents) == (1, 1, 300)
-  ids_by_start = []  # (offset of the first token, ids) of each instance
+  ids_by_start: list[tuple[int, np.ndarray]] = []  # (offset of the first token, ids) of each instance
   for batch in make_batches(documents, num_used, settings, maker.random_ids):
     unmasked_ids = batch.masked.ids.copy()
     unmasked_ids[batch.masked.positions] = batch.masked.labels

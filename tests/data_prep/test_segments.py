@@ -223,7 +223,8 @@ def test_share_of_short_instances() -> None:
 
 def test_truncation_takes_front_or_back_evenly() -> None:
   """4000 times, segments of 90 and 40 tokens are truncated to 61 tokens."""
-  bounds = tuple(np.full(4000, offset, np.int64) for offset in (0, 90, 90, 130))  # a_start, a_end, b_start, b_end
+  a_start, a_end, b_start, b_end = (np.full(4000, offset, np.int64) for offset in (0, 90, 90, 130))
+  bounds = a_start, a_end, b_start, b_end
   keys = np.array([draw(3, index) for index in range(4000)], np.uint64)
   a_start, a_end, b_start, b_end = segments._truncate(bounds, 61, keys)
   # 69 of 130 tokens are removed: first 50 of the longer segment (from 90 to 40), then 9 of A and 10 of B.

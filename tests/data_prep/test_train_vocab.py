@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sentencepiece
@@ -109,7 +110,7 @@ def test_the_error_of_a_vocabulary_that_is_too_large_names_the_largest_possible(
 @pytest.mark.parametrize("keep_ascii", [True, False])
 def test_the_error_of_a_vocabulary_that_is_too_small_names_the_smallest_possible(keep_ascii: bool) -> None:
   lines = [" ".join(document) for document in english_like_documents(20)]
-  settings = {"keep_ascii": keep_ascii, "user_defined_symbols": DEFAULT_SYMBOLS, "num_threads": 1}
+  settings: dict[str, Any] = {"keep_ascii": keep_ascii, "user_defined_symbols": DEFAULT_SYMBOLS, "num_threads": 1}
   with pytest.raises(UserError, match=r"--vocab_size=9: .*: set --vocab_size=\d+ or more") as caught:
     train_model(lines, vocab_size=9, **settings)
   assert ("--nokeep_ascii" in str(caught.value)) == keep_ascii
@@ -136,7 +137,7 @@ def lines_of_letters() -> list[str]:
 def test_rare_ascii_characters_are_in_the_vocabulary(
   lines_of_letters: list[str], do_lower_case: bool, symbols: list[str]
 ) -> None:
-  settings = {"do_lower_case": do_lower_case, "user_defined_symbols": symbols, "num_threads": 1}
+  settings: dict[str, Any] = {"do_lower_case": do_lower_case, "user_defined_symbols": symbols, "num_threads": 1}
   model = train_model(lines_of_letters, vocab_size=140, **settings)
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   printable_ascii = "".join(map(chr, range(33, 127)))

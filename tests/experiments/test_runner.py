@@ -199,7 +199,8 @@ def test_bars_start_at_guessing():
   axes = figures.new_figure(4.0, 3.0).subplots()
   tables.draw_panel(axes, experiment, {"one": [47.0, 49.0], "two": [60.0, 70.0]}, guessing=50.0)
   # The bars end at the means, 48 and 65.
-  assert [(bar.get_y(), bar.get_height()) for bar in axes.patches] == [(50.0, -2.0), (50.0, 15.0)]
+  bars: list[Any] = list(axes.patches)
+  assert [(bar.get_y(), bar.get_height()) for bar in bars] == [(50.0, -2.0), (50.0, 15.0)]
   lowest, highest = axes.get_ylim()
   assert lowest < 47.0
   assert highest > 70.0
@@ -207,7 +208,7 @@ def test_bars_start_at_guessing():
 
 def _make_plan(tmp_path: Path, name: str, **inputs: Any) -> Plan:
   """The plan of an experiment at the smallest scale."""
-  all_inputs = {"output_dir": str(tmp_path), "vocab_size": 1000, "num_seeds": 1} | inputs
+  all_inputs: dict[str, Any] = {"output_dir": str(tmp_path), "vocab_size": 1000, "num_seeds": 1} | inputs
   return Plan(catalog.load(name), SCALES["smoke"], Inputs(**all_inputs))
 
 
@@ -255,10 +256,10 @@ def test_other_text_or_another_scale_uses_other_folders(tmp_path: Path):
     Plan(
       catalog.load("masking"),
       SCALES[scale],
-      Inputs(output_dir=str(tmp_path), vocab_size=1000, num_seeds=1, **texts),
+      Inputs(output_dir=str(tmp_path), vocab_size=1000, num_seeds=1, corpus=corpus, heldout_corpus=heldout_corpus),
     )
     for scale in ("smoke", "small")
-    for texts in ({}, {"corpus": "a.txt", "heldout_corpus": "b.txt"}, {"corpus": "c.txt", "heldout_corpus": "b.txt"})
+    for corpus, heldout_corpus in (("", ""), ("a.txt", "b.txt"), ("c.txt", "b.txt"))
   ]
   # Four vocabularies: of a.txt and of c.txt at any scale, and without a given text one for each scale, which takes its
   # own sample of the installed packages.

@@ -136,8 +136,8 @@ def _pad(examples: TokenizedExamples, **options: Any) -> dict[str, tf.Tensor]:
 def _tokenize(run: Run, requests: Requests, *names: str, length: int) -> dict[str, tf.Tensor]:
   """Tokenizes one field of the requests, or a pair of fields."""
   encoded = [run.tokenizer.encode_batch_flat(_field_values(requests, name)) for name in names]
-  pack = pack_pair if len(names) == 2 else pack_single
-  ids, lengths = pack(*encoded, length)
+  first, *second = encoded
+  ids, lengths = pack_pair(first, second[0], length) if second else pack_single(first, length)
   return _make_batch(ids, lengths)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def served(request: pytest.FixtureRequest, tmp_path: Path, spm_model: str) -> Se
   return _served_models[name]
 
 
-def call_with_arrays(function: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def call_with_arrays(function: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
   """Calls a function of tensors with arrays, and returns arrays."""
   answers = function(**{name: tf.constant(value) for name, value in inputs.items()})
   return {name: tensor.numpy() for name, tensor in answers.items()}
@@ -120,7 +121,7 @@ def test_answers_computed_eagerly_equal_those_of_the_python_pipeline(served: Ser
   assert_same_answers(answers, served.run.expected_answers(requests))
 
 
-def id_test_batches(served: ServedRun) -> dict[str, dict[str, np.ndarray]]:
+def id_test_batches(served: ServedRun) -> Mapping[str, Mapping[str, np.ndarray]]:
   """Name -> a batch of token ids with which an export is checked."""
   examples = token_inputs(served.model, served.text_inputs(served.model.examples()))
   return checks.id_test_batches(served.model, examples)
@@ -262,7 +263,9 @@ def test_the_checks_refuse_differences_and_nan(served: ServedRun) -> None:
   num_masks = np.array([1, 0], np.int32)
   difference = checks.largest_difference({"num_masks": num_masks}, {"num_masks": num_masks + 1}, exact="num_masks")
   assert difference == np.inf
-  bias = served.model.encoder.pooler.bias
+  pooler = served.model.encoder.pooler
+  assert pooler is not None
+  bias = pooler.bias
   original_bias = bias.numpy()
   bias.assign(original_bias * np.nan)
   try:

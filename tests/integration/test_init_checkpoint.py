@@ -45,7 +45,7 @@ def paths_of_formats(tmp_path: Path) -> dict[str, str]:
   tf1 = write_tf1(tmp_path / "tf1", TINY_MODEL, WEIGHTS, name_prefix="module/")
   convert(tf1, str(tmp_path / "ours"), "albert")
   tensors = huggingface_tensors(WEIGHTS, with_prefix=False)
-  np.savez(tmp_path / "weights.npz", **tensors)
+  np.savez(tmp_path / "weights.npz", **tensors)  # type: ignore[arg-type]  # NumPy's stub takes a name for allow_pickle
   return {
     "tf1": tf1,
     "ours": str(tmp_path / "ours"),

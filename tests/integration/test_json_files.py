@@ -94,7 +94,8 @@ def _changed_values(value: Any) -> Iterator[Any]:
 
   In each copy one value has another type, or an object lacks one of its keys, or it has an unknown key.
   """
-  for replacement in (None, True, -5, 2**63, "../x", [5], {"a": {"b": []}}):
+  replacements: list[Any] = [None, True, -5, 2**63, "../x", [5], {"a": {"b": []}}]
+  for replacement in replacements:
     if type(replacement) is not type(value):
       yield replacement
   if isinstance(value, list):
@@ -124,8 +125,9 @@ def _reads_json(node: ast.AST) -> bool:
   """Returns whether a node imports from json or msgspec, or uses one of their functions that read JSON."""
   if isinstance(node, ast.ImportFrom):
     return node.module in ("json", "msgspec")
-  is_attribute_of_module = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-  if not is_attribute_of_module or node.value.id not in ("json", "msgspec"):
+  if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+    return False
+  if node.value.id not in ("json", "msgspec"):
     return False
   return node.attr in ("load", "loads", "JSONDecoder", "decoder", "json", "convert")
 

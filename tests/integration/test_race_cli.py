@@ -7,6 +7,7 @@ import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,10 +120,11 @@ def test_runs_on_questions_with_different_numbers_of_options_are_averaged(
   training_flags: list[str], tmp_path: Path
 ) -> None:
   rng = np.random.default_rng(0)
-  questions = []
+  questions: list[dict[str, Any]] = []
   for number, num_options in enumerate(rng.integers(2, 7, 24)):
-    question = {"article": f"the letter of {number}", "question": "which _?", "options": ["a"] * int(num_options)}
-    questions.append(question | {"answer": int(rng.integers(num_options))})
+    texts = {"article": f"the letter of {number}", "question": "which _?"}
+    answer = int(rng.integers(num_options))
+    questions.append({**texts, "options": ["a"] * int(num_options), "answer": answer})
   question_file = tmp_path / "own.jsonl"
   question_file.write_text("".join(json.dumps(question) + "\n" for question in questions))
   flags = [*training_flags, "--do_eval", "--gradient_accumulation_steps=2", "--pad_to_max_length"]

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_few_items_are_submitted_ahead_and_fewer_if_they_are_large() -> None:
     results = workers.map(_add, items())
     next(results)
     assert num_submitted <= 4
-    results.close()
+    cast("Generator[tuple[int, int]]", results).close()
     num_submitted = 0
     results = workers.map(_add, items(), lambda item: 1 << 30)  # each item has a GiB
     next(results)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -168,7 +168,7 @@ def trace_gradients(model: Encoder, features: dict[str, np.ndarray]) -> TracedGr
   "sharing", ["all", *(pytest.param(name, marks=pytest.mark.slow) for name in ("attention", "none"))]
 )
 def test_gradient_checkpointing_gives_the_same_gradients_with_dropout(sharing):
-  dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
+  dropout: dict[str, Any] = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
   config = dataclasses.replace(CONFIG, sharing=sharing, num_hidden_layers=3, **dropout)
   model = build_encoder(config, random_weights(config, 4, with_heads=()))
   features = random_batch(config, 5)

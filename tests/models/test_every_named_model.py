@@ -59,7 +59,7 @@ TWO_MODELS_BY_MAKE_TEST = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(params=REDUCED_MODELS.values(), ids=REDUCED_MODELS)
+@pytest.fixture(params=list(REDUCED_MODELS.values()), ids=list(REDUCED_MODELS))
 def config(request: pytest.FixtureRequest) -> ModelConfig:
   """Each named model at its reduced size."""
   model: ModelConfig = request.param

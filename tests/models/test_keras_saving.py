@@ -83,7 +83,7 @@ def make_inputs(model_class: type[EncoderModel]) -> dict[str, np.ndarray]:
   ids=["pretraining", "classifier", "multiple_choice", "squad_v1", "squad_v2"],
 )
 def test_every_task_model_is_saved_and_loaded(
-  tmp_path: Path, model_class: type[EncoderModel], arguments: tuple[int, ...]
+  tmp_path: Path, model_class: type[EncoderModel], arguments: tuple[Any, ...]
 ):
   model, inputs = model_class(CONFIG, *arguments), make_inputs(model_class)
   names_before_call = set(model.named_weights())
@@ -228,7 +228,7 @@ def test_wrong_inputs_are_refused():
   with pytest.raises(UserError, match="Encoder got a dictionary without input_mask, segment_ids"):
     Encoder(CONFIG)({"input_ids": ids})
   with pytest.raises(UserError, match="PretrainingModel got ndarray: give a dictionary"):
-    PretrainingModel(CONFIG)(ids)
+    PretrainingModel(CONFIG)(ids)  # type: ignore[arg-type]
   with pytest.raises(UserError, match=r"sequences of 15 tokens.*14 positions.*max_length=14"):
     Encoder(CONFIG)(token_features(B, 15))
 

@@ -199,7 +199,7 @@ def test_the_first_answers_come_after_one_batch() -> None:
   """The lines that are sorted together are one batch first, then twice as many each time, up to 32 batches."""
   lines = [b"%09d\n" % number for number in range(1000)]
   file, model = io.BytesIO(b"".join(lines)), LengthModel()
-  parser = RequestParser([TEXT], AUTO, "file")
+  parser = RequestParser([TEXT_FIELD], AUTO, "file")
   sizes: list[int] = []
   for group in answers.answer_batches(cast(ExportedModel, model), parser, file, batch_size=4):
     assert sizes or model.batches == [[9] * 4]

@@ -76,5 +76,5 @@ class Optimizer:
         update = update + self.decay * weight
         weight_norm, update_norm = np.linalg.norm(weight), np.linalg.norm(update)
         if self.rescale and weight_norm > 0 and update_norm > 0:
-          trust_ratio = weight_norm / update_norm
+          trust_ratio = float(weight_norm / update_norm)
       self.weights[name] = weight - learning_rate * trust_ratio * update

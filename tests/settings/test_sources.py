@@ -273,8 +273,8 @@ def test_a_flag_replaces_its_alternative_in_the_recipe(tmp_path: Path) -> None:
   config = Settings("classifier", flags | {"num_train_steps": 125000, "num_warmup_steps": 0}).run_config()
   assert (config.train.num_train_steps, config.train.num_train_epochs) == (125000, 0.0)
   assert (config.optimizer.num_warmup_steps, config.optimizer.warmup_proportion) == (0, 0.0)
-  flags = {"output_dir": str(tmp_path), "num_train_epochs": 2.0, "warmup_proportion": 0.5}
-  config = Settings("race", flags).run_config()
+  proportions = {"num_train_epochs": 2.0, "warmup_proportion": 0.5}
+  config = Settings("race", {"output_dir": str(tmp_path), **proportions}).run_config()
   assert (config.train.num_train_epochs, config.optimizer.warmup_proportion) == (2.0, 0.5)
   config = Settings("race", {"output_dir": str(tmp_path), "num_train_epochs": 0.0}).run_config()  # 0: not used
   assert config.train.num_train_steps == 12000

@@ -140,7 +140,8 @@ def _train(task: str, dataset_name: str, tmp_path_factory: pytest.TempPathFactor
   )
   (directory / "dataset").mkdir()
   config_class = registry.TASKS[task].config_class
-  task_config = config_class(spm_model_file=spm_model, **dataset.write(directory / "dataset"))
+  values: dict[str, Any] = {"spm_model_file": spm_model, **dataset.write(directory / "dataset")}
+  task_config = config_class(**values)
   estimator = _make_estimator(task, model_config, task_config, directory / "run")
   estimator.train()
   metrics = estimator.evaluate()

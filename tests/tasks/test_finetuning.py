@@ -92,7 +92,7 @@ def test_example_index_says_which_examples_were_evaluated_in_two_batches(tmp_pat
 
 def test_training_evaluates_and_keeps_the_best_checkpoint(tmp_path, spm_file):
   output_dir = tmp_path / "run"
-  options = {"num_train_steps": 7, "eval_every_steps": 2, "keep_checkpoints": 1}
+  options: dict[str, Any] = {"num_train_steps": 7, "eval_every_steps": 2, "keep_checkpoints": 1}
   config = run_config(output_dir, select_checkpoint="best", **options)
   estimator = Estimator(toy_task(tmp_path, spm_file), config)
   estimator.train()
@@ -144,7 +144,7 @@ class Killed(BaseException):
 
 @pytest.mark.thorough
 def test_a_run_killed_between_saving_and_evaluating_resumes_to_the_same_result(tmp_path, spm_file, monkeypatch):
-  options = {"num_train_steps": 6, "eval_every_steps": 2}
+  options: dict[str, Any] = {"num_train_steps": 6, "eval_every_steps": 2}
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "uninterrupted", **options)).train()
   evaluate = TrainingRun._evaluate_during_training
 
@@ -218,7 +218,12 @@ def test_several_runs_are_summarized_and_a_second_start_does_nothing(tmp_path, s
 def test_predictions_for_another_file_or_of_another_checkpoint_do_not_overwrite_predictions_tsv(
   tmp_path, spm_file, capsys, monkeypatch
 ):
-  options = {"num_train_steps": 4, "eval_every_steps": 0, "save_checkpoints_steps": 2, "do_predict": True}
+  options: dict[str, Any] = {
+    "num_train_steps": 4,
+    "eval_every_steps": 0,
+    "save_checkpoints_steps": 2,
+    "do_predict": True,
+  }
   config = run_config(tmp_path / "run", do_train=True, **options)
   hashed_files = []
   monkeypatch.setattr(manifest, "file_sha256", lambda path: hashed_files.append(path) or file_sha256(path))
@@ -296,7 +301,7 @@ def test_training_without_weights_needs_from_scratch(tmp_path, spm_file):
 def test_a_head_is_reused_unless_fresh_head_is_given(tmp_path, spm_file):
   first = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "first", num_train_steps=2))
   first.train()
-  options = {"from_scratch": False, "init_checkpoint": str(tmp_path / "first"), "seed": 77}
+  options: dict[str, Any] = {"from_scratch": False, "init_checkpoint": str(tmp_path / "first"), "seed": 77}
   head = first.model.named_weights()["output_weights"].numpy()
   pooler = first.model.named_weights()["bert/pooler/dense/kernel"].numpy()
   for fresh_head in (False, True):
@@ -311,7 +316,7 @@ def test_a_head_is_reused_unless_fresh_head_is_given(tmp_path, spm_file):
 
 def test_weights_of_another_vocabulary_are_refused_to_train_and_to_evaluate(tmp_path, spm_file, save_model):
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "first", num_train_steps=2, eval_every_steps=0)).train()
-  options = {"from_scratch": False, "init_checkpoint": str(tmp_path / "first"), "num_train_steps": 2}
+  options: dict[str, Any] = {"from_scratch": False, "init_checkpoint": str(tmp_path / "first"), "num_train_steps": 2}
   other_vocabulary = save_other_vocabulary(save_model)
   estimator = Estimator(toy_task(tmp_path, other_vocabulary), run_config(tmp_path / "second", **options))
   for action in (estimator.train, estimator.evaluate):
@@ -356,7 +361,7 @@ def test_a_resumed_run_compares_the_content_of_its_initial_weights(tmp_path, spm
 @pytest.mark.thorough
 def test_a_directory_where_weights_were_evaluated_can_be_trained_in(tmp_path, spm_file):
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "first", num_train_steps=2, eval_every_steps=0)).train()
-  options = {"from_scratch": False, "init_checkpoint": str(tmp_path / "first"), "eval_every_steps": 0}
+  options: dict[str, Any] = {"from_scratch": False, "init_checkpoint": str(tmp_path / "first"), "eval_every_steps": 0}
   estimator = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "second", num_train_steps=2, **options))
   estimator.evaluate()
   estimator.train()

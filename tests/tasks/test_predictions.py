@@ -52,7 +52,7 @@ def test_predictions_are_read_as_they_were_written(tmp_path: Path, written: Pred
   if written.labels is None:
     assert read.labels is None
   else:
-    np.testing.assert_array_equal(read.labels, written.labels)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(read.labels, written.labels)
 
 
 def test_a_predictions_file_has_the_label_the_prediction_and_the_probabilities(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
   return log_sum - np.take_along_axis(shifted, labels[..., None], axis=-1)[..., 0]
 
 
-def make_task_and_batch(tmp_path: Path, **config_fields: str) -> tuple[PretrainingTask, dict[str, tf.Tensor]]:
+def make_task_and_batch(tmp_path: Path, **config_fields: Any) -> tuple[PretrainingTask, dict[str, tf.Tensor]]:
   """Makes a task and a batch of five examples and three rows of padding."""
   write_shards(tmp_path, [5])
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=str(tmp_path / "*"), **config_fields))
@@ -115,7 +116,8 @@ def truncate_shard(shards: Path) -> None:
 def test_shards_that_contradict_their_manifest_are_refused(tmp_path, flag, change, message):
   write_manifest(tmp_path, write_shards(tmp_path, [5, 4]), [5, 4])
   change(tmp_path)
-  task = PretrainingTask(TINY_MODEL, PretrainingConfig(**{flag: str(tmp_path / "*.tfrecord")}))
+  config: dict[str, Any] = {flag: str(tmp_path / "*.tfrecord")}
+  task = PretrainingTask(TINY_MODEL, PretrainingConfig(**config))
   with pytest.raises(UserError, match=message):
     task.training_data() if flag == "input_file" else task.evaluation_data()
 

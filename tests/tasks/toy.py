@@ -122,7 +122,7 @@ def toy_task(tmp_path: Path, spm_file: str, model: ModelConfig = MODEL, **config
 
 def run_config(output_dir: Path, *, optimizer: dict[str, Any] | None = None, **options: Any) -> RunConfig:
   """Makes the config of a run of 12 steps. The options are fields of RunConfig and of TrainConfig."""
-  train_options = {
+  train_options: dict[str, Any] = {
     "train_batch_size": 8,
     "eval_batch_size": 24,
     "num_train_steps": 12,

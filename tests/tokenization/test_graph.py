@@ -10,6 +10,7 @@ import itertools
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ def find_differences(
     batch = texts[start : start + 4096]
     normalized, ids = normalize_and_tokenize(tf.constant([text.encode() for text in batch]))
     expected_texts = [python.normalize(text).encode() for text in batch]
-    texts_and_ids = [*zip(batch, expected_texts, normalized.numpy(), strict=True)]
+    texts_and_ids: list[tuple[str, Any, Any]] = [*zip(batch, expected_texts, normalized.numpy(), strict=True)]
     texts_and_ids += zip(batch, python.encode_batch(batch), ids.to_list(), strict=True)
     differences += [(text, expected, in_graph) for text, expected, in_graph in texts_and_ids if expected != in_graph]
   return differences

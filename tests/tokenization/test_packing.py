@@ -101,7 +101,7 @@ def test_a_call_of_the_tokenizer_refuses_bad_lists_of_texts(spm_model):
   with pytest.raises(UserError, match="texts is the single text 'nobody': give a list of texts"):
     tokenizer("nobody")
   with pytest.raises(UserError, match=r"text_pairs\[1\] is null, of type NoneType: give texts only"):
-    tokenizer(["a", "b"], ["c", None])
+    tokenizer(["a", "b"], ["c", None])  # type: ignore[list-item]
   with pytest.raises(UserError, match="2 texts, but 1 text_pairs"):
     tokenizer(["a", "b"], ["c"])
   with pytest.raises(UserError, match="max_seq_length=2: too short"):

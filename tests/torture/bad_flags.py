@@ -80,7 +80,7 @@ def unknown_flag_attempts(all_commands: Sequence[Command], rng: random.Random, n
 def missing_flag_attempts(all_commands: Sequence[Command], workplace: Workplace) -> Iterator[Attempt]:
   """Yields attempts in which a flag that the command needs is left out or empty."""
   # Command -> (the flag that is left out, the flags that the command gets).
-  needed_flags = {
+  needed_flags: dict[str, list[tuple[str, list[str]]]] = {
     "run_pretraining.py": [("output_dir", []), ("input_file", ["--do_train", "--output_dir=out"])],
     "run_classifier.py": [("output_dir", []), ("task_name", ["--output_dir=out"])],
     "run_squad.py": [("output_dir", []), ("spm_model_file", ["--output_dir=out"])],

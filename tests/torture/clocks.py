@@ -25,7 +25,7 @@ def set_back_during_training(context: Context) -> str | None:
     return finished.unexpected_end() or outputs.difference_of_runs(output, context.workplace.pretraining_run)
   offset = output.with_name(f"{output.name}.offset")
   offset.write_text("+0\n", encoding="ascii")
-  environment = {
+  environment: dict[str, str | None] = {
     "LD_PRELOAD": str(FAKETIME),
     "FAKETIME_TIMESTAMP_FILE": str(offset),
     "FAKETIME_NO_CACHE": "1",

@@ -121,5 +121,5 @@ def refuse(paths: Sequence[str]) -> None:
 
       return opened
 
-    os.open, builtins.open = guarded(os.open), guarded(builtins.open)  # type: ignore[assignment]
+    os.open, builtins.open = guarded(os.open), guarded(builtins.open)
   refused_paths.update(map(os.path.abspath, paths))

@@ -44,7 +44,7 @@ def payloads(canary: Path) -> dict[str, bytes]:
   shell_command = f"touch {canary}"
   npy_file, npz_file, torch_file = io.BytesIO(), io.BytesIO(), io.BytesIO()
   np.save(npy_file, np.array([bomb], dtype=object), allow_pickle=True)
-  np.savez(npz_file, **{"bert/pooler/dense/kernel": np.array([bomb], dtype=object)})
+  np.savez(npz_file, **{"bert/pooler/dense/kernel": np.array([bomb], dtype=object)})  # type: ignore[arg-type]
   with zipfile.ZipFile(torch_file, "w") as archive:
     archive.writestr("archive/data.pkl", pickle.dumps(bomb))
     archive.writestr("archive/version", "3\n")

@@ -28,7 +28,7 @@ class MakingFailed(Exception):
 class shared(cached_property[Value]):
   """A cached property whose first use makes a file or a run. Other threads wait until it is made."""
 
-  def __get__(self, owner: Any, kind: type[Any] | None = None) -> Any:
+  def __get__(self, owner: Any, kind: type[Any] | None = None) -> Any:  # type: ignore[override]
     with owner._lock if owner is not None else contextlib.nullcontext():
       return super().__get__(owner, kind)
 

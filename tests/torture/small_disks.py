@@ -175,5 +175,5 @@ def fail_reads(below: str, number: int, after: int) -> None:
     count_read(str(file.name))
     return readall(file)
 
-  local_files._LocalFile.readinto = failing_readinto  # type: ignore[method-assign]
-  local_files._LocalFile.readall = failing_readall  # type: ignore[method-assign]
+  local_files._LocalFile.readinto = failing_readinto  # type: ignore[method-assign, assignment]
+  local_files._LocalFile.readall = failing_readall  # type: ignore[method-assign, assignment]

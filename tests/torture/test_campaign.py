@@ -149,4 +149,4 @@ def test_a_process_must_end_with_the_expected_code_and_one_error_line():
     (Finished(2, "", "error: bad\nmore\n"), 2, "exit code 2 with 1 error lines; the last line of stderr is 'more'"),
     (Finished(2, "", "error: bad\nerror: worse\n"), 2, "exit code 2 with 2 error lines"),
   ):
-    assert message in finished.unexpected_end(expected_code)
+    assert message in str(finished.unexpected_end(expected_code))

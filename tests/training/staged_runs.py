@@ -14,7 +14,7 @@ from albert.tasks.pretraining import PretrainingTask
 from tests.synthetic import TINY_MODEL, write_shards
 
 STEPS = 8
-DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 # Models: four shared layers, two shared layers with dropout, and three layers without sharing.
 ALBERT = dataclasses.replace(TINY_MODEL, num_hidden_layers=4)
 SHALLOW_ALBERT = dataclasses.replace(ALBERT, num_hidden_layers=2, **DROPOUT)

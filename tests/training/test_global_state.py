@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,14 +38,15 @@ def _default_process() -> Iterator[None]:
     tf.config.experimental.enable_op_determinism()
 
 
-def make_estimator(tmp_path: Path, name: str, **train_options: object) -> Estimator:
+def make_estimator(tmp_path: Path, name: str, **train_options: Any) -> Estimator:
   """Makes an estimator of a pretraining run of two steps in bfloat16."""
   if not (tmp_path / "shards").exists():
     (tmp_path / "shards").mkdir()
     write_shards(tmp_path / "shards", [30, 20])
   model = dataclasses.replace(TINY_MODEL, num_hidden_layers=1)
   task = PretrainingTask(model, PretrainingConfig(input_file=str(tmp_path / "shards" / "*.tfrecord")))
-  train = TrainConfig(**{"train_batch_size": 8, "num_train_steps": 2, "precision": "bfloat16", **train_options})
+  train_values = {"train_batch_size": 8, "num_train_steps": 2, "precision": "bfloat16", **train_options}
+  train = TrainConfig(**train_values)
   optimizer = OptimizerConfig(num_warmup_steps=0)
   return Estimator(task, RunConfig(output_dir=str(tmp_path / name), optimizer=optimizer, train=train))
 

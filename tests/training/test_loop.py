@@ -110,7 +110,7 @@ def make_batches(lengths: list[int]) -> tf.data.Dataset:
   batches = []
   for length in lengths:
     examples = [example(number, rng, length) for number in range(8)]
-    batch = {EXAMPLE_WEIGHT: np.ones(8, np.float32)}
+    batch: dict[str, np.ndarray] = {EXAMPLE_WEIGHT: np.ones(8, np.float32)}
     for name in examples[0]:
       feature = np.stack([row[name] for row in examples])
       batch[name] = feature if feature.dtype == np.float32 else feature.astype(np.int32)
@@ -215,7 +215,7 @@ def test_after_a_signal_at_the_last_step_the_repeated_command_deletes_older_chec
     if trainer.step == 2:
       os.kill(os.getpid(), signal.SIGTERM)
 
-  options = {"keep_checkpoints": 1, "num_train_steps": 2, "save_checkpoints_steps": 1}
+  options: dict[str, Any] = {"keep_checkpoints": 1, "num_train_steps": 2, "save_checkpoints_steps": 1}
   with monkeypatch.context() as patch:
     patch.setattr(Trainer, "train_steps", train_steps_and_signal)
     with pytest.raises(Stopped):

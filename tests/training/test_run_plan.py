@@ -157,4 +157,4 @@ def test_a_plan_cannot_be_changed_and_leaves_the_given_settings_as_they_are() ->
   plan = run_plan.plan_run(config)
   assert (config.train.input_parts, plan.config.train.input_parts) == (0, 1)
   with pytest.raises(dataclasses.FrozenInstanceError):
-    plan.precision = "float32"  # type: ignore[misc]
+    plan.precision = "float32"

@@ -57,7 +57,7 @@ def assert_equal_states(state: State, expected: State) -> None:
 
 def write_npz(path: Path, weights: dict[str, np.ndarray]) -> str:
   """Writes weights, and returns the path."""
-  np.savez(path, **weights)
+  np.savez(path, **weights)  # type: ignore[arg-type]  # NumPy's stub takes a name for allow_pickle
   return str(path)
 
 
@@ -89,7 +89,8 @@ def test_a_run_with_two_stages_ends_in_the_same_bits_as_two_runs_without_stages(
   model = MODELS[kind]
   shallow = dataclasses.replace(model, num_hidden_layers=2, **DROPOUT)
   weights = random_weights(shallow, 1)
-  settings, options = {"input_file": shards["long"]}, {"num_train_steps": 4, "save_checkpoints_steps": 2}
+  settings = {"input_file": shards["long"]}
+  options: dict[str, Any] = {"num_train_steps": 4, "save_checkpoints_steps": 2}
 
   stages = [{"until": 0.5, "num_hidden_layers": 2, **DROPOUT}, {"until": 1}]
   options["init_checkpoint"] = write_npz(tmp_path / "deep.npz", stack_layers(weights, model, 2))

@@ -41,7 +41,7 @@ def write_weights(format_name: str, directory: Path, weights: dict[str, np.ndarr
     write_bundle(str(directory / "model.ckpt"), weights)
     return str(directory / "model.ckpt")
   if format_name == "npz":
-    np.savez(directory / "weights.npz", **weights)
+    np.savez(directory / "weights.npz", **weights)  # type: ignore[arg-type]  # NumPy's stub takes a name for allow_pickle
     return str(directory / "weights.npz")
   tensors = huggingface_tensors(weights)
   if format_name == "safetensors":
@@ -49,7 +49,7 @@ def write_weights(format_name: str, directory: Path, weights: dict[str, np.ndarr
     return str(directory)
   # Two shards, each with every second tensor.
   names = list(tensors)
-  weight_map = {}
+  weight_map: dict[str, str] = {}
   for shard_name, names_of_shard in (("part-0.safetensors", names[::2]), ("part-1.safetensors", names[1::2])):
     save_file({name: tensors[name] for name in names_of_shard}, str(directory / shard_name))
     weight_map |= dict.fromkeys(names_of_shard, shard_name)
@@ -83,7 +83,9 @@ def name_in_format(format_name: str) -> str:
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_numbers_that_are_not_finite_in_float32_are_refused(tmp_path: Path, format_name: str):
-  problem = rf"holds values that are not finite in float32 \(1 of {WEIGHTS[NAME].size}, the first at \[3, 5\]\)"
+  problem = (
+    rf"holds values that are not finite in float32 \(1 of {WEIGHTS[POSITION_EMBEDDINGS].size}, the first at \[3, 5\]\)"
+  )
   for number in ("nan", "inf", "-inf", "1e300"):
     assert_refused(format_name, tmp_path / f"{format_name} {number}", change_one_number(number), problem)
 
@@ -133,10 +135,10 @@ def test_empty_weights_and_weights_with_the_same_name_are_refused(tmp_path: Path
     with pytest.raises(UserError, match=r"is empty: \[0"):
       convert(source, str(tmp_path / "out"), "albert")
   without_prefix = huggingface_tensors(WEIGHTS, with_prefix=False)
-  np.savez(tmp_path / "both.npz", **without_prefix, **{HUGGINGFACE_POSITION_EMBEDDINGS: WEIGHTS[POSITION_EMBEDDINGS]})
+  np.savez(tmp_path / "both.npz", **without_prefix, **{HUGGINGFACE_POSITION_EMBEDDINGS: WEIGHTS[POSITION_EMBEDDINGS]})  # type: ignore[arg-type]
   with pytest.raises(UserError, match=r"has both embeddings.position_embeddings.weight and albert\.embeddings"):
     open_weights(str(tmp_path / "both.npz"))
-  np.savez(tmp_path / "hub.npz", **WEIGHTS, **{f"module/{POSITION_EMBEDDINGS}": WEIGHTS[POSITION_EMBEDDINGS]})
+  np.savez(tmp_path / "hub.npz", **WEIGHTS, **{f"module/{POSITION_EMBEDDINGS}": WEIGHTS[POSITION_EMBEDDINGS]})  # type: ignore[arg-type]
   with pytest.raises(UserError, match=rf"has both {POSITION_EMBEDDINGS} and module/{POSITION_EMBEDDINGS}"):
     open_weights(str(tmp_path / "hub.npz"))
   with pytest.raises(UserError, match="holds no weights"):

@@ -157,7 +157,8 @@ def test_a_damaged_best_json_is_refused(manager, content, message):
 
 def interrupt_remote_removal(monkeypatch: pytest.MonkeyPatch) -> None:
   """Raises KeyboardInterrupt, in place of a kill, after the removal of two files of step-1."""
-  remove, removed = files.remove, []
+  remove = files.remove
+  removed: list[str] = []
 
   def remove_two_files(path: str) -> None:
     if "step-1/" in path:

@@ -48,8 +48,8 @@ def write_all_formats(directory: Path) -> dict[str, str]:
     "step": str(directory / "run" / "checkpoints" / "step-7"),
     "sharded": str(directory / "sharded"),
   }
-  np.savez(paths["npz_original"], **WEIGHTS)
-  np.savez(paths["npz_huggingface"], **without_prefix)
+  np.savez(paths["npz_original"], **WEIGHTS)  # type: ignore[arg-type]
+  np.savez(paths["npz_huggingface"], **without_prefix)  # type: ignore[arg-type]
   CheckpointManager(str(directory / "run" / "checkpoints"), keep=1, model_config=CONFIG).save(7, WEIGHTS)
   write_sharded(directory / "sharded")
   return paths
@@ -77,7 +77,7 @@ def write_sharded(directory: Path) -> None:
     "model-00001-of-00002.safetensors": sorted(tensors)[::2],
     "model-00002-of-00002.safetensors": sorted(tensors)[1::2],
   }
-  weight_map = {}
+  weight_map: dict[str, str] = {}
   for shard_name, names in names_of_shards.items():
     save_file({name: tensors[name] for name in names}, str(directory / shard_name))
     weight_map |= dict.fromkeys(names, shard_name)
@@ -206,7 +206,7 @@ def test_pickles_are_refused_without_reading_them(tmp_path, name):
 
 
 def test_object_arrays_are_refused_without_reading_them(tmp_path):
-  np.savez(tmp_path / "x.npz", **{"bert/a": np.array([{}], dtype=object)})
+  np.savez(tmp_path / "x.npz", **{"bert/a": np.array([{}], dtype=object)})  # type: ignore[arg-type]
   with pytest.raises(UserError, match=r"x\.npz: is not an \.npz file of plain arrays"):
     open_weights(str(tmp_path / "x.npz"))
 

@@ -132,13 +132,13 @@ def test_missing_and_unknown_weights_are_refused(tmp_path: Path, config, spm_mod
   without_bias = {name: weight for name, weight in weights.items() if name != bias}
   without_head_bias = {name: weight for name, weight in weights.items() if name != head_bias}
   with_unknown_name = weights | {"bert/extra": weights[bias]}
-  for index, (model_class, bad_weights, message) in enumerate(
-    [
-      (Encoder, without_bias, f"lacks 1 weight: {bias}; give the config"),
-      (Encoder, with_unknown_name, "has unknown 1 weight: bert/extra; give"),
-      (PretrainingModel, without_head_bias, f"lacks 1 weight: {head_bias}; give new_heads"),
-    ]
-  ):
+  cases: list[tuple[type[Encoder | PretrainingModel], dict[str, np.ndarray], str]]
+  cases = [
+    (Encoder, without_bias, f"lacks 1 weight: {bias}; give the config"),
+    (Encoder, with_unknown_name, "has unknown 1 weight: bert/extra; give"),
+    (PretrainingModel, without_head_bias, f"lacks 1 weight: {head_bias}; give new_heads"),
+  ]
+  for index, (model_class, bad_weights, message) in enumerate(cases):
     path = write_google(tmp_path / str(index), config, bad_weights, spm_model)
     with pytest.raises(UserError, match=message):
       model_class.from_pretrained(path)

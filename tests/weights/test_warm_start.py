@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def assert_all_zero(variables: dict[str, tf.Variable]) -> None:
 
 
 def test_moments_and_the_step_are_not_weights(tmp_path: Path):
-  other_tensors = {f"{name}/adam_m": weight for name, weight in ENCODER_WEIGHTS.items()} | {"global_step": np.int64(7)}
+  other_tensors = {f"{name}/adam_m": weight for name, weight in ENCODER_WEIGHTS.items()} | {"global_step": np.array(7)}
   variables = make_variables(ENCODER_WEIGHTS)
   assert warm_start(write_checkpoint(tmp_path, ENCODER_WEIGHTS | other_tensors), variables) == []
   for name, variable in variables.items():
@@ -136,7 +137,7 @@ def test_a_head_of_other_labels_or_another_task_is_refused(tmp_path: Path, setti
   assert_all_zero(variables)
   # If the model does not have this head, the head may be ignored, whatever it was trained for.
   encoder_variables = make_variables(ENCODER_WEIGHTS)
-  options = {"newly_initialized": ["cls/"], "ignored": ["cls/"], "head_settings": settings}
+  options: dict[str, Any] = {"newly_initialized": ["cls/"], "ignored": ["cls/"], "head_settings": settings}
   assert warm_start(path, encoder_variables, **options) == []
 
 

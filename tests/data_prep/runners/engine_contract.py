@@ -149,7 +149,9 @@ class EngineContract:
     reading = dataclasses.replace(form.settings, drop_duplicates=True)
     for runner_name, options in (("local", {}), ("other", {"runner": runner})):
       job = dataclasses.replace(make_job(tmp_path, runner_name, [], spm_model), inputs=inputs, reading=reading)
-      assert prepare(job, **options).reading["dropped"]["duplicate"]["documents"] == 1
+      manifest = prepare(job, **options)
+      assert manifest.reading is not None
+      assert manifest.reading["dropped"]["duplicate"]["documents"] == 1
     assert contents(tmp_path / "local") == contents(tmp_path / "other")
 
   def test_a_bad_record_gives_the_error_of_the_local_runner(self, tmp_path, spm_model, runner):

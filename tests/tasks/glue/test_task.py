@@ -154,7 +154,7 @@ def ranking_loss(logits: list[list[int]], is_candidate: list[list[int]], is_righ
     "example_weight": tf.ones([len(logits)]),
   }
   task = object.__new__(RankingTask)  # forward does not need the data that __init__ reads
-  result = RankingTask.forward(task, model, batch, training=False)  # type: ignore[arg-type]
+  result = RankingTask.forward(task, model, batch, training=False)
   return RankingLoss(float(result.sums["loss"].total), result.outputs["log_probabilities"].numpy())
 
 
