@@ -59,7 +59,7 @@ def write_run(directory: Path, config: ModelConfig, weights: dict[str, np.ndarra
 def write_downloads(directory: Path, vocabulary: str) -> None:
   """Writes downloads/albert_base, downloads/albert_base_hf and pretraining_run, all with the same weights."""
   config = small_config(vocabulary)
-  weights = random_weights(config, 3)
+  weights = random_weights(config, seed=3)
   write_google(directory / "downloads" / "albert_base", config, weights, vocabulary)
   write_hub(directory / "downloads" / "albert_base_hf", config, weights, vocabulary)
   write_run(directory / "pretraining_run", config, weights, vocabulary)

@@ -31,7 +31,7 @@ TEXTS = [
 def directory(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> str:
   """A directory of small pretrained weights, with their vocabulary."""
   config = small_config(spm_model)
-  return write_google(tmp_path_factory.mktemp("weights") / "x", config, random_weights(config, 3), spm_model)
+  return write_google(tmp_path_factory.mktemp("weights") / "x", config, random_weights(config, seed=3), spm_model)
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +59,9 @@ def test_an_encoder_in_memory_gives_the_embeddings_of_its_directory(directory):
   np.testing.assert_array_equal(embeddings, albert.encode(TEXTS, directory))
   np.testing.assert_array_equal(embeddings, albert.encode(TEXTS, Path(directory)))
   assert albert.encode([], encoder, tokenizer=tokenizer).shape == (0, HIDDEN_SIZE)
-  of_truncated_texts = albert.encode([TEXTS[1], TEXTS[1]], encoder, tokenizer=tokenizer, max_length=5)
-  np.testing.assert_allclose(of_truncated_texts[0], of_truncated_texts[1], atol=1e-6)
-  assert np.abs(of_truncated_texts[0] - embeddings[1]).max() > 1e-3
+  truncated_embeddings = albert.encode([TEXTS[1], TEXTS[1]], encoder, tokenizer=tokenizer, max_length=5)
+  np.testing.assert_allclose(truncated_embeddings[0], truncated_embeddings[1], atol=1e-6)
+  assert np.abs(truncated_embeddings[0] - embeddings[1]).max() > 1e-3
 
 
 def test_bad_arguments_are_refused(tmp_path: Path, directory, spm_model):
@@ -81,7 +81,7 @@ def test_bad_arguments_are_refused(tmp_path: Path, directory, spm_model):
     albert.encode(TEXTS, albert.ClassifierModel(config, num_classes=2), tokenizer=tokenizer)
   with pytest.raises(UserError, match="pieces, the encoder 9"):
     albert.encode(TEXTS, albert.Encoder(small_config(spm_model, vocab_size=9)), tokenizer=tokenizer)
-  path = write_hub(tmp_path / "x", config, without_pooler(random_weights(config, 4)), spm_model)
+  path = write_hub(tmp_path / "x", config, without_pooler(random_weights(config, seed=4)), spm_model)
   with pytest.raises(UserError, match=r"has no pooler.*or give pooling='mean'"):
     albert.encode(TEXTS, path, pooling="pooled")
   assert albert.encode(["nobody"], path).shape == (1, HIDDEN_SIZE)

@@ -61,7 +61,7 @@ def train_frame() -> pandas.DataFrame:
 
 
 def classification(**changes: Any) -> tasks.Classification:
-  """A task on a frame and a dict of columns. `changes` replaces some of the arguments of Classification."""
+  """A task that trains on a data frame and evaluates on a dict of columns. `changes` replaces some arguments."""
   held_out = {"comment": TEXTS[NUM_TRAIN:], "kind": np.array(LABELS[NUM_TRAIN:])}
   arguments: dict[str, Any] = {"train": train_frame(), "eval": held_out, "text": "comment", "label": "kind"}
   return tasks.Classification(**arguments | changes)
@@ -148,7 +148,7 @@ def test_train_continues_a_run_of_the_same_data_and_refuses_other_data(
   assert resumed.train().step == 4
   assert "nothing to train" in capsys.readouterr().err
   changed_frame = train_frame()
-  changed_frame.loc[3, "kind"] = 0
+  changed_frame.loc[3, "kind"] = 0  # it was 1
   with pytest.raises(UserError, match=r"trained on other data .*1 of its 1 files changed: file 1 is train"):
     Estimator(classification(train=changed_frame), output_dir=run, **settings).train()
 

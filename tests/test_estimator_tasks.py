@@ -131,8 +131,8 @@ def test_the_model_takes_its_vocab_size_from_the_vocabulary_or_the_shards(
   settings: dict[str, Any], tmp_path: Path
 ) -> None:
   """The vocabulary's size is used where there is a vocabulary file, else the size in the shards' manifest."""
-  sizes = {name: value for name, value in TINY_MODEL.to_dict().items() if name != "vocab_size"}
-  (tmp_path / "model.json").write_text(json.dumps(sizes))
+  fields_without_vocab_size = {name: value for name, value in TINY_MODEL.to_dict().items() if name != "vocab_size"}
+  (tmp_path / "model.json").write_text(json.dumps(fields_without_vocab_size))
   rows = [("it is good", "yes"), ("it is bad", "no")]
   estimator = Estimator(
     tasks.Classification(rows, eval=rows), **settings | {"model": tmp_path / "model.json", "num_warmup_steps": None}

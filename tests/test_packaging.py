@@ -37,7 +37,7 @@ EXTRAS_OF_PROFILE = {
 # Pins only the packages of its extra, since the documentation is built without TensorFlow.
 DOCS_CONSTRAINTS = "docs.txt"
 
-# Distributions whose modules have another name.
+# Imported name -> distribution, where the two names differ.
 DISTRIBUTION_OF_IMPORT = {"absl": "absl-py", "google.protobuf": "protobuf", "sklearn": "scikit-learn"}
 
 
@@ -102,7 +102,7 @@ def _imports(path: Path) -> set[str]:
 
 
 def _distribution(module: str) -> str:
-  """Returns the distribution that has a module: from the list above, or else the name of the top-level package."""
+  """Returns the distribution that has a module. Most distributions have the name of their top-level package."""
   words = module.split(".")
   for name in (".".join(words[:2]), words[0]):
     if name in DISTRIBUTION_OF_IMPORT:

@@ -55,7 +55,7 @@ def test_the_profile_divides_the_time_among_all_stages(corpus_file: str, spm_mod
 
 @pytest.mark.slow
 def test_sorting_opens_and_reads_each_file_a_few_times() -> None:
-  """400 and 800 spill files are more than a process reads at the same time, so they are merged in one pass before."""
+  """400 and 800 spill files are more than a process reads at the same time, so a merge pass comes first."""
   printed = output_of_benchmark("--sorting=400,800")
   rows = [dict(zip(printed.splitlines()[0].split(), line.split(), strict=True)) for line in printed.splitlines()[1:]]
   assert [(row["spills"], row["examples"], row["passes"]) for row in rows] == [

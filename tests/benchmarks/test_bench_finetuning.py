@@ -15,10 +15,15 @@ from tests.tasks.glue.archive import write_archive
 def test_the_table_has_seconds_and_equal_losses_for_both_kinds_of_padding(tmp_path: Path, spm_model: str) -> None:
   write_archive(tmp_path, ["MRPC"], num_rows=10)
   vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
-  sizes = ["--model=albert_tiny", f"--vocab_size={vocab_size}", "--batch_size=2", "--max_seq_length=64"]
-  rounds = ["--steps=1", "--rounds=1", "--compared=4"]
+  size_flags = ["--model=albert_tiny", f"--vocab_size={vocab_size}", "--batch_size=2", "--max_seq_length=64"]
+  round_flags = ["--steps=1", "--rounds=1", "--compared=4"]
   result = scripts.run(
-    "bench_finetuning.py", f"--data_dir={tmp_path}", f"--spm_model_file={spm_model}", "--tasks=MRPC", *sizes, *rounds
+    "bench_finetuning.py",
+    f"--data_dir={tmp_path}",
+    f"--spm_model_file={spm_model}",
+    "--tasks=MRPC",
+    *size_flags,
+    *round_flags,
   )
   assert result.returncode == 0, result.stderr
   row = result.stdout.splitlines()[2].strip("| ").split(" | ")

@@ -13,8 +13,8 @@ SCRIPT = "bench_scaling.py"
 
 @pytest.mark.slow  # each of the six points is a process
 def test_the_table_has_a_row_for_each_point(tmp_path: Path) -> None:
-  sizes = ["--lengths=16,32", "--batches=1,2", "--depths=1", "--tokens=64", "--predictions=3"]
-  result = scripts.run(SCRIPT, "--model=albert_tiny", *sizes, "--rounds=1", f"--output_dir={tmp_path}")
+  size_flags = ["--lengths=16,32", "--batches=1,2", "--depths=1", "--tokens=64", "--predictions=3"]
+  result = scripts.run(SCRIPT, "--model=albert_tiny", *size_flags, "--rounds=1", f"--output_dir={tmp_path}")
   assert result.returncode == 0, result.stderr
   (table,) = tmp_path.glob("scaling_*.md")
   assert table.read_text() == result.stdout

@@ -16,7 +16,7 @@ def _run_benchmark(**flags: object) -> subprocess.CompletedProcess[str]:
 
 
 def _installed_libraries() -> list[str]:
-  """The libraries to compare with that are installed."""
+  """Those of the libraries in the comparison that are installed."""
   modules = {"transformers": ("torch", "transformers"), "keras_hub": ("keras_hub",)}
   return [name for name in modules if all(map(importlib.util.find_spec, modules[name]))]
 

@@ -25,16 +25,16 @@ def parse_stages(stages: Any, model: Any = MODEL, **config_fields: Any) -> tuple
 
 
 def test_stages_have_the_fields_of_their_json():
-  first, second = parse_stages(
+  first_stage, second_stage = parse_stages(
     [
       {"until": 0.25, "num_hidden_layers": 3, "input_file": "short/*", "train_batch_size": 8, "hidden_dropout_prob": 0},
       {"until": 1, "masked_lm_prob": 0.2, "attention_probs_dropout_prob": 0.1},
     ]
   )
-  assert first == Stage(
+  assert first_stage == Stage(
     until=0.25, num_hidden_layers=3, input_file="short/*", train_batch_size=8, hidden_dropout_prob=0.0
   )
-  assert second == Stage(until=1.0, masked_lm_prob=0.2, attention_probs_dropout_prob=0.1)
+  assert second_stage == Stage(until=1.0, masked_lm_prob=0.2, attention_probs_dropout_prob=0.1)
   assert parse_stages([]) == ()
   assert read_stages(PretrainingConfig(), MODEL) == ()
 

@@ -69,7 +69,7 @@ def assert_same_bits(weights: dict[str, np.ndarray], expected: dict[str, np.ndar
 @pytest.mark.parametrize("changes", CONFIG_CHANGES)
 def test_from_the_original_to_hugging_face_and_back_is_bit_identical(tmp_path, changes):
   config = dataclasses.replace(CONFIG, **changes)
-  weights = random_weights(config, 3)
+  weights = random_weights(config, seed=3)
   source = write_tf1(tmp_path / "tf1", config, weights)
   convert(source, str(tmp_path / "ours"), "albert")
   convert(str(tmp_path / "ours"), str(tmp_path / "hf"), "huggingface")
@@ -85,7 +85,7 @@ def test_from_the_original_to_hugging_face_and_back_is_bit_identical(tmp_path, c
 
 @pytest.mark.parametrize("with_heads", HEAD_SETS)
 def test_every_head_is_converted_to_hugging_face_and_back(tmp_path, with_heads):
-  weights = random_weights(CONFIG, 3, with_heads=with_heads)
+  weights = random_weights(CONFIG, seed=3, with_heads=with_heads)
   convert(write_tf1(tmp_path / "tf1", CONFIG, weights), str(tmp_path / "hf"), "huggingface")
   assert_same_bits(load_file(tmp_path / "hf" / "model.safetensors"), huggingface_tensors(weights))
   convert(str(tmp_path / "hf"), str(tmp_path / "tf1_again"), "tf1")
@@ -104,7 +104,7 @@ def test_every_head_is_converted_to_hugging_face_and_back(tmp_path, with_heads):
   ],
 )
 def test_config_json_names_the_class_of_transformers_that_has_the_heads(tmp_path, with_heads, architecture):
-  weights = random_weights(CONFIG, 3, with_heads=with_heads)
+  weights = random_weights(CONFIG, seed=3, with_heads=with_heads)
   convert(write_tf1(tmp_path / "tf1", CONFIG, weights), str(tmp_path / "hf"), "huggingface")
   config = json.loads((tmp_path / "hf" / "config.json").read_text())
   assert config["architectures"] == [architecture]
@@ -113,7 +113,7 @@ def test_config_json_names_the_class_of_transformers_that_has_the_heads(tmp_path
 
 
 def test_a_classifier_with_one_output_needs_the_flag_architecture(tmp_path):
-  weights = random_weights(CONFIG, 3, with_heads=("classifier",), num_classes=1)
+  weights = random_weights(CONFIG, seed=3, with_heads=("classifier",), num_classes=1)
   source = write_tf1(tmp_path / "tf1", CONFIG, weights)
   with pytest.raises(UserError, match="--architecture whether it is AlbertForMultipleChoice"):
     convert(source, str(tmp_path / "hf"), "huggingface")
@@ -131,7 +131,7 @@ def test_a_classifier_with_one_output_needs_the_flag_architecture(tmp_path):
 )
 def test_partly_shared_weights_are_copied_to_every_layer(tmp_path, sharing, target):
   config = dataclasses.replace(CONFIG, sharing=sharing, inner_group_num=1)
-  weights = random_weights(config, 3, with_heads=())
+  weights = random_weights(config, seed=3, with_heads=())
   source = write_tf1(tmp_path / "ours", config, weights)
   convert(source, str(tmp_path / "out"), target)
   file = open_weights(str(tmp_path / "out" / "model.ckpt" if target == "tf1" else tmp_path / "out"))
@@ -147,7 +147,7 @@ def test_partly_shared_weights_are_copied_to_every_layer(tmp_path, sharing, targ
 
 def test_weights_whose_layers_transformers_groups_in_another_way_are_copied_to_every_layer(tmp_path):
   config = dataclasses.replace(CONFIG, num_hidden_layers=18, num_hidden_groups=14, inner_group_num=1)
-  weights = random_weights(config, 3, with_heads=())
+  weights = random_weights(config, seed=3, with_heads=())
   convert(write_tf1(tmp_path / "tf1", config, weights), str(tmp_path / "hf"), "huggingface")
   assert json.loads((tmp_path / "hf" / "config.json").read_text())["num_hidden_groups"] == 18
   tensors = load_file(tmp_path / "hf" / "model.safetensors")
@@ -167,7 +167,7 @@ def test_weights_whose_layers_transformers_groups_in_another_way_are_copied_to_e
 
 
 def test_the_report_lists_every_weight_with_its_hash(tmp_path):
-  weights = random_weights(CONFIG, 3)
+  weights = random_weights(CONFIG, seed=3)
   report = convert(write_tf1(tmp_path / "tf1", CONFIG, weights, "module/"), str(tmp_path / "hf"), "huggingface")
   assert (tmp_path / "hf" / "conversion.tsv").read_text() == report
   header, *rows = [line.split("\t") for line in report.splitlines()]
@@ -182,7 +182,7 @@ def test_the_report_lists_every_weight_with_its_hash(tmp_path):
 
 def test_a_flipped_bit_in_converted_weights_is_named(tmp_path):
   """A safetensors file has no checksums, but conversion.tsv beside it has them."""
-  convert(write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 4)), str(tmp_path / "hf"), "huggingface")
+  convert(write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, seed=4)), str(tmp_path / "hf"), "huggingface")
   path = tmp_path / "hf" / "model.safetensors"
   content = bytearray(path.read_bytes())
   content[-100] ^= 1  # in the last tensor
@@ -197,7 +197,7 @@ def test_a_flipped_bit_in_converted_weights_is_named(tmp_path):
 
 
 def test_the_vocabulary_is_copied(tmp_path):
-  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
+  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, seed=3))
   (tmp_path / "mine.model").write_bytes(b"a vocabulary")
   convert(source, str(tmp_path / "ours"), "albert", spm_model_file=str(tmp_path / "mine.model"))
   convert(str(tmp_path / "ours"), str(tmp_path / "hf"), "huggingface")
@@ -217,7 +217,7 @@ def test_the_vocabulary_is_copied(tmp_path):
 def test_the_activation_keeps_its_meaning(tmp_path, activation):
   """Our "gelu" is called "gelu_new" in transformers, and our "gelu_erf" is called "gelu"."""
   config = dataclasses.replace(CONFIG, hidden_act=activation)
-  convert(write_tf1(tmp_path / "ours", config, random_weights(config, 3)), str(tmp_path / "hf"), "huggingface")
+  convert(write_tf1(tmp_path / "ours", config, random_weights(config, seed=3)), str(tmp_path / "hf"), "huggingface")
   huggingface_name = json.loads((tmp_path / "hf" / "config.json").read_text())["hidden_act"]
   assert huggingface_name == {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}[activation]
   assert load_model_config(str(tmp_path / "hf" / "config.json")).hidden_act == activation
@@ -234,7 +234,7 @@ def test_the_activation_keeps_its_meaning(tmp_path, activation):
   ],
 )
 def test_a_model_without_pooler_is_converted_from_hugging_face_and_back(tmp_path, head, architecture):
-  weights = without_pooler(random_weights(CONFIG, 3, with_heads=(head,)))
+  weights = without_pooler(random_weights(CONFIG, seed=3, with_heads=(head,)))
   source = write_huggingface(tmp_path / "hf", CONFIG, huggingface_tensors(weights))
   for target, prefix in (("albert", "step-0/weights"), ("tf1", "model.ckpt")):
     convert(source, str(tmp_path / target), target)
@@ -245,14 +245,14 @@ def test_a_model_without_pooler_is_converted_from_hugging_face_and_back(tmp_path
   with pytest.raises(UserError, match="--architecture=AlbertForSequenceClassification: the weights have no pooler"):
     convert(source, str(tmp_path / "pooled"), "huggingface", architecture="AlbertForSequenceClassification")
   # A run that does not use the pooler saves a pooler of zeros, which the conversion leaves out.
-  zeros = {name: np.zeros_like(weight) for name, weight in random_weights(CONFIG, 3).items() if "pooler" in name}
+  zeros = {name: np.zeros_like(weight) for name, weight in random_weights(CONFIG, seed=3).items() if "pooler" in name}
   convert(write_tf1(tmp_path / "run", CONFIG, weights | zeros), str(tmp_path / "hf_of_run"), "huggingface")
   assert_same_bits(load_file(tmp_path / "hf_of_run" / "model.safetensors"), huggingface_tensors(weights))
 
 
 def change_weights(changes: dict[str, np.ndarray | None]) -> dict[str, np.ndarray]:
   """Returns random weights with some of them replaced, or removed if the new value is None."""
-  weights = {**random_weights(CONFIG, 3), **changes}
+  weights = {**random_weights(CONFIG, seed=3), **changes}
   return {name: weight for name, weight in weights.items() if weight is not None}
 
 
@@ -280,7 +280,7 @@ def test_weights_that_do_not_match_are_an_error_and_nothing_is_written(tmp_path,
 
 
 def test_weights_without_a_config_need_the_flag_albert_config_file(tmp_path):
-  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
+  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, seed=3))
   config = (tmp_path / "tf1" / "albert_config.json").rename(tmp_path / "config_elsewhere.json")
   with pytest.raises(UserError, match=r"no albert_config\.json or config\.json beside it.*--albert_config_file"):
     convert(source, str(tmp_path / "out"), "albert")
@@ -289,7 +289,7 @@ def test_weights_without_a_config_need_the_flag_albert_config_file(tmp_path):
 
 
 def test_a_directory_that_is_not_empty_is_refused(tmp_path):
-  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
+  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, seed=3))
   with pytest.raises(UserError, match="exists and is not empty"):
     convert(source, str(tmp_path / "tf1"), "albert")
   (tmp_path / "empty").mkdir()
@@ -299,7 +299,7 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path):
 
 @pytest.mark.parametrize("target", ["albert", "huggingface", "tf1"])
 def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path, target):
-  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
+  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, seed=3))
   message = rf"^{tmp_path}/out.*: cannot (write|save) it \(File too large\): .*same command again"
   with file_size_limit(5000), pytest.raises(RunError, match=message):
     convert(source, str(tmp_path / "out"), target)
@@ -308,7 +308,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path, target):
 
 
 def test_every_file_is_synced_before_the_directory_is_renamed(tmp_path, monkeypatch):
-  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
+  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, seed=3))
   synced_inodes: set[int] = set()
   fsync = os.fsync
 
@@ -325,7 +325,7 @@ def test_every_file_is_synced_before_the_directory_is_renamed(tmp_path, monkeypa
 
 
 def test_an_output_dir_that_another_process_fills_meanwhile_is_refused(tmp_path, monkeypatch):
-  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
+  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, seed=3))
   write = convert_checkpoint._write
 
   def write_after_other_process(model, directory, target, architecture):
@@ -341,14 +341,14 @@ def test_an_output_dir_that_another_process_fills_meanwhile_is_refused(tmp_path,
 
 def test_the_exact_gelu_cannot_be_written_for_the_original(tmp_path):
   config = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
-  source = write_tf1(tmp_path / "tf1", config, random_weights(config, 3))
+  source = write_tf1(tmp_path / "tf1", config, random_weights(config, seed=3))
   with pytest.raises(UserError, match="only the tanh approximation"):
     convert(source, str(tmp_path / "out"), "tf1")
 
 
 @pytest.mark.thorough
 def test_the_command_converts_and_prints_the_report(tmp_path, commands):
-  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
+  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, seed=3))
   flags = [f"--init_checkpoint={source}", f"--output_dir={tmp_path / 'hf'}", "--format=huggingface"]
   result = commands.run(["-m", "albert.convert", *flags])
   assert result.code == 0, result.stderr

@@ -52,14 +52,14 @@ class Reference:
 
   def chunk_size(self, remaining: list[list[int]], target: int) -> int:
     """Returns how many of the remaining sentences of a document form the next chunk."""
-    size = 0
-    while size < len(remaining):
-      size += 1
-      has_enough_words = self.num_words(remaining[:size]) >= self.rules.min_words
-      if has_enough_words and sum(map(len, remaining[:size])) >= target:
+    num_sentences = 0
+    while num_sentences < len(remaining):
+      num_sentences += 1
+      has_enough_words = self.num_words(remaining[:num_sentences]) >= self.rules.min_words
+      if has_enough_words and sum(map(len, remaining[:num_sentences])) >= target:
         break
-    has_few_words_left = self.num_words(remaining[size:]) < self.rules.min_words
-    return len(remaining) if has_few_words_left else size
+    has_few_words_left = self.num_words(remaining[num_sentences:]) < self.rules.min_words
+    return len(remaining) if has_few_words_left else num_sentences
 
   def first_segment_size(self, chunk: list[list[int]], random_number: int) -> int:
     """Returns the number of tokens in the first segment: some sentences, or some words of a single sentence."""
@@ -114,8 +114,8 @@ class Reference:
     while self.num_words(remaining) >= rules.min_words:
       numbers = self.draw_numbers(key, step=len(pairs))
       target = self.target_length(numbers)
-      size = self.chunk_size(remaining, target)
-      chunk, remaining = remaining[:size], remaining[size:]
+      num_sentences = self.chunk_size(remaining, target)
+      chunk, remaining = remaining[:num_sentences], remaining[num_sentences:]
       tokens = [token for sentence in chunk for token in sentence]
       if rules.sentence_prediction == NONE:
         pairs.append((*self.truncate(tokens, [], numbers[INSTANCE]), 0))

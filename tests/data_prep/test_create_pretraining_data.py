@@ -123,9 +123,9 @@ def test_unknown_tokens_are_counted_and_give_a_warning(
   documents = english_like_documents(30, seed=2)
   for document in documents[:num_documents_with_unknown]:
     document.extend(["the prize is 漢字 and ж, or §5", "漢"] * 10)
-  text = tmp_path / "text.txt"
-  text.write_text("\n\n".join("\n".join(document) for document in documents))
-  manifest = prepare(make_job(str(text), spm_model, tmp_path / "out"))
+  text_file = tmp_path / "text.txt"
+  text_file.write_text("\n\n".join("\n".join(document) for document in documents))
+  manifest = prepare(make_job(str(text_file), spm_model, tmp_path / "out"))
   # SentencePiece itself gives the expected number. Each line counts once, whatever dupe_factor is.
   processor = sentencepiece.SentencePieceProcessor(model_file=spm_model)
   ids_of_lines = [processor.encode(normalize_text(line)) for document in documents for line in document]
@@ -149,12 +149,12 @@ def test_unknown_tokens_are_counted_and_give_a_warning(
 def test_examples_are_shuffled_across_the_corpus(tmp_path: Path, spm_model: str) -> None:
   """The corpus begins with short documents and ends with long ones. Every quarter of every shard has both kinds."""
   documents = ["nobody watched the river"] * 300 + ["the captain sold the key to the library before breakfast"] * 300
-  text = tmp_path / "text.txt"
-  text.write_text("\n\n".join(documents))
+  text_file = tmp_path / "text.txt"
+  text_file.write_text("\n\n".join(documents))
   shard_hashes = []  # of each seed
   for seed in (1, 2):
     settings = PreparationSettings(max_seq_length=32, random_seed=seed, dupe_factor=2)
-    manifest = prepare(make_job(str(text), spm_model, tmp_path / str(seed), settings=settings))
+    manifest = prepare(make_job(str(text_file), spm_model, tmp_path / str(seed), settings=settings))
     shard_hashes.append([shard.sha256 for shard in manifest.shards])
     assert [shard.examples for shard in manifest.shards] == [400, 400, 400]  # 600 documents, each used twice
     for shard in manifest.shards:

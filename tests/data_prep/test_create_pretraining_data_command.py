@@ -97,14 +97,15 @@ def test_a_disk_error_in_a_worker_is_one_line_and_loses_no_units(
 ) -> None:
   """No file may be as long as the smallest shard, so writing a shard fails."""
   flags = _command_flags(longer_text, spm_model) | {"output_dir": tmp_path / "out"}
-  limit = min(len(data) for name, data in uninterrupted_output.items() if name != "manifest.json") - 1
+  shard_sizes = [len(content) for name, content in uninterrupted_output.items() if name != "manifest.json"]
+  max_bytes = min(shard_sizes) - 1
   failed = subprocess.run(
     make_argv(**flags),
     capture_output=True,
     text=True,
     timeout=120,
     check=False,
-    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes)),
   )
   assert failed.returncode == 1, failed.stderr
   (line,) = [line for line in failed.stderr.splitlines() if line.startswith("error: ")]

@@ -45,15 +45,15 @@ def test_wrapped_lines_give_a_warning() -> None:
 def test_the_warning_is_printed_and_the_remedy_works(
   tmp_path: Path, spm_model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-  text = tmp_path / "novel.txt"
-  text.write_text("\n".join([*WRAPPED_LINES, ""] * 30))
+  text_file = tmp_path / "novel.txt"
+  text_file.write_text("\n".join([*WRAPPED_LINES, ""] * 30))
   settings = PreparationSettings(max_seq_length=32, dupe_factor=1)
-  manifest = prepare(make_job(str(text), spm_model, tmp_path / "wrong", settings=settings))
+  manifest = prepare(make_job(str(text_file), spm_model, tmp_path / "wrong", settings=settings))
   assert manifest.num_documents == 30
   assert "warning: 67% of the lines" in capsys.readouterr().err
   reading = ReadingSettings(document="file")
-  manifest = prepare(make_job(str(text), spm_model, tmp_path / "right", settings=settings, reading=reading))
+  manifest = prepare(make_job(str(text_file), spm_model, tmp_path / "right", settings=settings, reading=reading))
   assert manifest.num_documents == 1
   assert manifest.reading is not None
-  assert manifest.reading["sentences"] == 60
+  assert manifest.reading["sentences"] == 60  # two in each of the 30 copies of WRAPPED_LINES
   assert "warning" not in capsys.readouterr().err

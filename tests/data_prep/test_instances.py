@@ -105,7 +105,7 @@ def test_full_sentences_cross_documents_with_separators(corpus_file: str, spm_mo
   # Together, the instances hold the text of all documents in order.
   instances = [ids.tolist() for _, ids in sorted(ids_by_start, key=lambda item: item[0])]
   assert [token for ids in instances for token in ids[1:] if token != SEP_ID] == text_ids
-  # Each has a separator at its end, and some have one between two documents.
+  # Each instance has a separator at its end, and some instances have one between two documents.
   assert sum(ids.count(SEP_ID) for ids in instances) > len(instances)
   lengths = [len(ids) for ids in instances]
   assert max(lengths) <= 128

@@ -60,7 +60,7 @@ BINARY_FILES = {
   "utf-16": (PROSE.decode().encode("utf-16"), "UTF-16 text.*iconv -f UTF-16"),
   "utf-16 without mark": (PROSE.decode().encode("utf-16-le"), "are NUL.*iconv -f UTF-16LE"),
 }
-# As BINARY_FILES, for files of characters.
+# The same for files that hold text, but not plain text.
 TEXT_FILES = {
   "JSON lines": (_json_lines(text="A story."), r"""line 1, begins with '{"text": .*jq -r '\.text, ""'"""),
   "JSON lines of another key": (_json_lines(id="7", body="A story."), r"jq -r '\.body, "),

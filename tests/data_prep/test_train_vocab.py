@@ -31,6 +31,22 @@ def run_train_vocab(*arguments: str) -> subprocess.CompletedProcess[str]:
   return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(train_vocab.__file__).parents[1])
 
 
+def assert_vocabulary_of_300_pieces(folder: Path) -> None:
+  """Checks spiece.model, and that spiece.vocab lists its pieces and scores."""
+  tokenizer = Tokenizer(str(folder / "spiece.model"))
+  assert tokenizer.vocab_size == 300
+  assert tuple(tokenizer.pieces[:5]) == SPECIAL_PIECES
+  assert tokenizer.is_special.tolist() == [True] * 5 + [False] * 295
+  assert tokenizer.pieces[5 : 5 + len(DEFAULT_SYMBOLS)] == DEFAULT_SYMBOLS
+  assert UNK_ID not in tokenizer.encode("The captain sold a letter from Paris.")
+  vocab_lines = (folder / "spiece.vocab").read_text(encoding="utf-8").splitlines()
+  pieces_and_scores = [line.split("\t") for line in vocab_lines]
+  assert [piece for piece, _ in pieces_and_scores] == tokenizer.pieces
+  processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
+  expected_scores = [processor.get_score(token) for token in range(300)]
+  assert [float(score) for _, score in pieces_and_scores] == pytest.approx(expected_scores, rel=1e-5)
+
+
 def test_the_command_writes_the_same_model_for_plain_and_gzip_text(tmp_path: Path, corpus_file: str) -> None:
   gzip_file = tmp_path / "corpus.txt.gz"
   gzip_file.write_bytes(gzip.compress(Path(corpus_file).read_bytes()))
@@ -46,18 +62,7 @@ def test_the_command_writes_the_same_model_for_plain_and_gzip_text(tmp_path: Pat
   assert sorted(path.name for path in folder.iterdir()) == ["spiece.model", "spiece.vocab"]
   for name in ("spiece.model", "spiece.vocab"):
     assert (folder / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-  tokenizer = Tokenizer(str(folder / "spiece.model"))
-  assert tokenizer.vocab_size == 300
-  assert tuple(tokenizer.pieces[:5]) == SPECIAL_PIECES
-  assert tokenizer.is_special.tolist() == [True] * 5 + [False] * 295
-  assert tokenizer.pieces[5 : 5 + len(DEFAULT_SYMBOLS)] == DEFAULT_SYMBOLS
-  assert UNK_ID not in tokenizer.encode("The captain sold a letter from Paris.")
-  vocab_lines = (folder / "spiece.vocab").read_text(encoding="utf-8").splitlines()
-  pieces_and_scores = [line.split("\t") for line in vocab_lines]
-  assert [piece for piece, _ in pieces_and_scores] == tokenizer.pieces
-  processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
-  expected_scores = [processor.get_score(token) for token in range(300)]
-  assert [float(score) for _, score in pieces_and_scores] == pytest.approx(expected_scores, rel=1e-5)
+  assert_vocabulary_of_300_pieces(folder)
 
 
 def test_a_cased_vocabulary_without_symbols_is_written_to_a_prefix(tmp_path: Path, corpus_file: str) -> None:

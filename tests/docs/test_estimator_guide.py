@@ -31,7 +31,7 @@ def write_weights(directory: Path, vocabulary: str) -> None:
   """Writes a small model in the form of a download from Hugging Face."""
   vocab_size = sentencepiece.SentencePieceProcessor(model_file=vocabulary).get_piece_size()
   config: ModelConfig = dataclasses.replace(TINY_MODEL, vocab_size=vocab_size, max_position_embeddings=512)
-  write_huggingface(directory, config, huggingface_tensors(random_weights(config, 3)))
+  write_huggingface(directory, config, huggingface_tensors(random_weights(config, seed=3)))
   shutil.copyfile(vocabulary, directory / "spiece.model")
 
 

@@ -219,7 +219,7 @@ def _trials(plan: Plan) -> dict[str, Trial]:
 
 def test_experiments_share_their_common_commands(tmp_path: Path):
   runs = {trial.run for name in ("embedding_size", "sharing") for trial in _make_plan(tmp_path, name).trials()}
-  assert len(runs) == 8 + 8 - 4  # both have E=128 and E=768, with all parameters shared and with none shared
+  assert len(runs) == 8 + 8 - 4  # both experiments have E=128 and E=768, with all parameters shared and with none
   shared_run = _trials(_make_plan(tmp_path, "sharing"))["E=128 all-shared"].run
   assert _trials(_make_plan(tmp_path, "masking"))["static"].run == shared_run
   assert _trials(_make_plan(tmp_path, "sentence_loss"))["SOP"].run == shared_run

@@ -24,6 +24,8 @@ class Entry(msgspec.Struct):
 
 
 class Record(msgspec.Struct, forbid_unknown_fields=True):
+  """The schema of the file F."""
+
   step: int
   files: dict[str, Entry]
   rows: list[list[int]] = []
@@ -107,10 +109,10 @@ def test_valid_json_is_read() -> None:
 
 def test_the_values_to_convert_are_unchanged_after_an_error() -> None:
   values = {"a": [{"b": 1}, {"b": "x"}], "c": [{"b": 2}]}
-  before = json.dumps(values)
+  json_before = json.dumps(values)
   with pytest.raises(UserError, match=r"\$\.a\[1\]\.b must be a whole number, it is 'x'"):
     json_values.convert("F", values, dict[str, list[dict[str, int]]])
-  assert json.dumps(values) == before
+  assert json.dumps(values) == json_before
 
 
 def test_lone_surrogates_become_replacement_characters() -> None:

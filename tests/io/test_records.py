@@ -1,4 +1,4 @@
-"""TFRecord files are those of TensorFlow's reader and writer, and any damage to a file is found."""
+"""TFRecord files are compatible with TensorFlow's reader and writer, and any damage to a file is found."""
 
 from __future__ import annotations
 

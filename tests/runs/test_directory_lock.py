@@ -58,6 +58,15 @@ def test_a_second_owner_is_refused_with_the_name_of_the_first(directory):
   lock.release()
 
 
+def is_owned(lock: DirectoryLock) -> bool:
+  """Whether a lock that was acquired was not lost since."""
+  try:
+    lock.check()
+  except RunError:
+    return False
+  return True
+
+
 def test_one_of_several_threads_that_start_together_gets_the_lock(directory):
   outcomes: list[DirectoryLock | UserError] = []
 
@@ -75,19 +84,13 @@ def test_one_of_several_threads_that_start_together_gets_the_lock(directory):
   for thread in threads:
     thread.join()
   time.sleep(0.3)  # several may have written a heartbeat at the same moment; at the next renewal, all but one notice it
-  owners = [outcome for outcome in outcomes if isinstance(outcome, DirectoryLock)]
+  locks = [outcome for outcome in outcomes if isinstance(outcome, DirectoryLock)]
   assert len(outcomes) == 8
-  assert owners
-  remaining_owners = []
-  for lock in owners:
-    try:
-      lock.check()
-      remaining_owners.append(lock)
-    except RunError:
-      pass
-  for lock in owners:
+  assert locks
+  owned_locks = [lock for lock in locks if is_owned(lock)]
+  for lock in locks:
     lock.release()
-  assert len(remaining_owners) == 1
+  assert len(owned_locks) == 1
 
 
 # A program that takes the lock of a directory and keeps it. Its arguments are the directory and the kind of lock.
@@ -125,7 +128,7 @@ def test_a_lock_is_free_at_once_when_its_owner_on_this_host_is_killed(tmp_path, 
 
 
 def write_abandoned_lock(path: str) -> None:
-  """Writes the lock file of an owner on another host that has ended."""
+  """Writes the lock file of an owner that has ended and that ran on another host."""
   owner = {"host": "elsewhere", "pid": 7, "command": "run_x.py", "since": "then", "host_key": "0", "token": "x"}
   files.makedirs(path)
   files.write_atomically(files.join(path, ".lock"), json.dumps(owner))

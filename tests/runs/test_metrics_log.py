@@ -1,4 +1,4 @@
-"""The log of metrics, which a resumed run continues from its checkpoint, the curves and the log of evaluations."""
+"""The log of metrics, the curves and the log of evaluations. A resumed run continues both logs at its checkpoint."""
 
 from __future__ import annotations
 

@@ -67,10 +67,9 @@ def test_the_shards_may_be_those_of_the_last_stage_or_of_the_evaluation(shards: 
   (other_shard,) = write_shards(tmp_path / "other", [3])
   write_manifest(tmp_path / "other", [other_shard], [3], vocab_size=77)
   stages = json.dumps([{"until": 0.5}, {"until": 1, "input_file": other_shard}])
-  size, _ = resolve_vocab_size("pretraining", tmp_path, input_file=f"{shards}/*.tfrecord", stages=stages)
-  assert size == 77
-  size, _ = resolve_vocab_size("pretraining", tmp_path, eval_input_file=other_shard)
-  assert size == 77
+  resolved = resolve_vocab_size("pretraining", tmp_path, input_file=f"{shards}/*.tfrecord", stages=stages)
+  assert resolved.vocab_size == 77
+  assert resolve_vocab_size("pretraining", tmp_path, eval_input_file=other_shard).vocab_size == 77
 
 
 def test_a_flag_a_config_file_a_recipe_and_weights_come_before_the_vocabulary(
@@ -90,7 +89,7 @@ def test_a_flag_a_config_file_a_recipe_and_weights_come_before_the_vocabulary(
   resolved = resolve_vocab_size("pretraining", tmp_path, **input_flag, recipe="pretraining_albert")
   assert resolved.vocab_size == VOCAB_SIZE
   config = small_config(spm_model)
-  weights = write_hub(tmp_path / "downloads", config, random_weights(config, 3), spm_model)
+  weights = write_hub(tmp_path / "downloads", config, random_weights(config, seed=3), spm_model)
   assert resolve_vocab_size("pretraining", tmp_path, **input_flag, init_checkpoint=weights) == (num_pieces, [])
   line = f"vocab_size is {num_pieces}, the size of the vocabulary according to {weights}/config.json"
   with_named_model = {**input_flag, "init_checkpoint": weights, "model": "albert_tiny"}
@@ -162,7 +161,7 @@ def test_a_recipe_for_other_weights_is_named(
   spm_model: str, tmp_path: Path, dropout: float, recipe: str, advice: str | None
 ) -> None:
   config = small_config(spm_model, hidden_dropout_prob=dropout)
-  weights = write_hub(tmp_path / "downloads", config, random_weights(config, 3), spm_model)
+  weights = write_hub(tmp_path / "downloads", config, random_weights(config, seed=3), spm_model)
   flags = {"init_checkpoint": weights, "data_dir": "/data", "max_seq_length": 48, "output_dir": str(tmp_path / "run")}
   flags |= {"recipe": recipe} if recipe else {}
   notes = resolve_settings("race", {**flags, "do_train": True}).notes

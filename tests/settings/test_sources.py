@@ -96,10 +96,10 @@ def test_training_is_resumed_with_no_other_flag_than_output_dir(tmp_path: Path, 
   config = Settings(task, {"output_dir": str(run), "do_train": True}).run_config()
   assert (config.init_checkpoint, config.from_scratch) == ("/weights", False)
   assert (config.train.num_train_steps, config.train.input_parts) == (7, 2)
-  values = Settings(task, {"output_dir": str(run), "do_train": True}).data_config().reusable_values()
+  reusable_values = Settings(task, {"output_dir": str(run), "do_train": True}).data_config().reusable_values()
   for name, value in RECORDED_DATA[task].items():
     if name != "spm_model_file":
-      assert values[name] == value
+      assert reusable_values[name] == value
   run_from_scratch = write_run(tmp_path / "scratch", task, init_checkpoint="")
   assert Settings(task, {"output_dir": str(run_from_scratch), "do_train": True}).run_config().from_scratch
 
@@ -111,7 +111,7 @@ def test_the_recipe_of_a_run_gives_the_values_that_the_run_did_not_record(tmp_pa
   # A run of an earlier version recorded no recipe, so it has the default recipe of its task.
   settings = settings_of_run("older", "classifier")
   assert settings.recipe.name == settings.run_config().recipe == "glue_rte"
-  assert settings.run_config().train.eval_every_steps == 100
+  assert settings.run_config().train.eval_every_steps == 100  # as in this recipe
   settings = settings_of_run("recorded", "classifier", recipe="glue_cola")
   assert settings.run_config().train.eval_every_steps == 500
   settings = settings_of_run("without", "squad", recipe="none")
@@ -277,7 +277,7 @@ def test_a_flag_replaces_its_alternative_in_the_recipe(tmp_path: Path) -> None:
   config = Settings("race", {"output_dir": str(tmp_path), **proportions}).run_config()
   assert (config.train.num_train_epochs, config.optimizer.warmup_proportion) == (2.0, 0.5)
   config = Settings("race", {"output_dir": str(tmp_path), "num_train_epochs": 0.0}).run_config()  # 0: not used
-  assert config.train.num_train_steps == 12000
+  assert config.train.num_train_steps == 12000  # of the recipe
 
 
 def test_another_masking_than_the_recipes_drops_the_recipes_masking_settings(tmp_path: Path) -> None:

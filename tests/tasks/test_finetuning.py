@@ -6,7 +6,6 @@ They train a small classifier of made-up tokens (tests/tasks/toy.py) for a few s
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import shutil
 import string
@@ -18,8 +17,6 @@ import pytest
 
 from albert import multi_seed
 from albert.config.run import FinetuningConfig
-from albert.data import manifest
-from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.export.checkpoint import open_checkpoint
@@ -29,21 +26,10 @@ from albert.training.training_run import TrainingRun
 from albert.weights import checkpoints
 from tests.conftest import SaveModel
 from tests.run_outputs import assert_equal_bits, read_checkpoint, read_json, read_json_lines
+from tests.tasks.conftest import pieces_of_two_letters
 from tests.tasks.toy import MODEL, ToyTask, run_config, toy_task
 
 pytestmark = pytest.mark.usefixtures("eager_steps")
-
-
-@pytest.fixture
-def spm_file(save_model: SaveModel) -> str:
-  """A vocabulary of 61 pieces: five control symbols and 56 words of two letters (aa, ab, ..., cd)."""
-  return save_model(pieces_of_two_letters(string.ascii_lowercase))
-
-
-def pieces_of_two_letters(second_letters: str) -> list[tuple[str, float]]:
-  """Returns 56 pieces with their scores: a and each of the second letters, then b and each of them, and so on."""
-  words = itertools.product(string.ascii_lowercase, second_letters)
-  return [(f"▁{first}{second}", -1.0 - i) for i, (first, second) in enumerate(itertools.islice(words, 56))]
 
 
 def save_other_vocabulary(save_model: SaveModel) -> str:
@@ -214,53 +200,6 @@ def test_several_runs_are_summarized_and_a_second_start_does_nothing(tmp_path, s
   assert not (tmp_path / "runs" / "run-7").exists()
 
 
-@pytest.mark.thorough
-def test_predictions_for_another_file_or_of_another_checkpoint_do_not_overwrite_predictions_tsv(
-  tmp_path, spm_file, capsys, monkeypatch
-):
-  options: dict[str, Any] = {
-    "num_train_steps": 4,
-    "eval_every_steps": 0,
-    "save_checkpoints_steps": 2,
-    "do_predict": True,
-  }
-  config = run_config(tmp_path / "run", do_train=True, **options)
-  hashed_files = []
-  monkeypatch.setattr(manifest, "file_sha256", lambda path: hashed_files.append(path) or file_sha256(path))
-  estimator = Estimator(toy_task(tmp_path, spm_file), config)
-  estimator.run()
-  path = tmp_path / "run" / "predictions.tsv"
-  predictions = path.read_bytes()
-  assert f"predicting with {tmp_path}/run/checkpoints/step-4 (step 4, the newest)" in capsys.readouterr().err
-  estimator.write_predictions()  # writes the same predictions again
-  # The test file is checked three times, and its hash is part of the cache's key, but it is read only once.
-  assert hashed_files.count(str(tmp_path / "data" / "test.txt")) == 1
-  assert path.read_bytes() == predictions
-
-  # Without step-4 the newest checkpoint is step-2, which would give other predictions.
-  (tmp_path / "run" / "checkpoints" / "step-4").rename(tmp_path / "step-4")
-  message = r"predictions\.tsv holds predictions made with another checkpoint, .*step-4: give"
-  with pytest.raises(UserError, match=message):
-    estimator.write_predictions()
-  with pytest.raises(UserError, match=r"predictions\.tsv holds predictions made before this training"):
-    estimator.train()
-  (tmp_path / "step-4").rename(tmp_path / "run" / "checkpoints" / "step-4")
-
-  # The test file now has only five of its examples.
-  lines = (tmp_path / "data" / "test.txt").read_text().splitlines(keepends=True)
-  (tmp_path / "data" / "test.txt").write_text("".join(lines[:5]))
-  predict_config = run_config(tmp_path / "run", **options)
-  with pytest.raises(UserError, match=r"predictions\.tsv holds predictions for .*test\.txt, not for .*test\.txt: give"):
-    Estimator(toy_task(tmp_path, spm_file), predict_config)
-  assert path.read_bytes() == predictions
-  new_file_config = dataclasses.replace(predict_config, predictions_file=str(tmp_path / "new.tsv"))
-  assert Estimator(toy_task(tmp_path, spm_file), new_file_config).write_predictions() == [str(tmp_path / "new.tsv")]
-  assert len((tmp_path / "new.tsv").read_text().splitlines()) == 1 + 5
-  assert path.read_bytes() == predictions
-  with pytest.raises(UserError, match=r"--predictions_file=new\.csv: give a name that ends in \.tsv"):
-    Estimator(toy_task(tmp_path, spm_file), dataclasses.replace(predict_config, predictions_file="new.csv"))
-
-
 def test_a_resumed_run_compares_the_content_of_its_data(tmp_path, spm_file):
   config = run_config(tmp_path / "run", num_train_steps=2, eval_every_steps=0)
   Estimator(toy_task(tmp_path, spm_file), config).train()
@@ -299,11 +238,11 @@ def test_training_without_weights_needs_from_scratch(tmp_path, spm_file):
 
 
 def test_a_head_is_reused_unless_fresh_head_is_given(tmp_path, spm_file):
-  first = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "first", num_train_steps=2))
-  first.train()
+  first_estimator = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "first", num_train_steps=2))
+  first_estimator.train()
   options: dict[str, Any] = {"from_scratch": False, "init_checkpoint": str(tmp_path / "first"), "seed": 77}
-  head = first.model.named_weights()["output_weights"].numpy()
-  pooler = first.model.named_weights()["bert/pooler/dense/kernel"].numpy()
+  head = first_estimator.model.named_weights()["output_weights"].numpy()
+  pooler = first_estimator.model.named_weights()["bert/pooler/dense/kernel"].numpy()
   for fresh_head in (False, True):
     config = run_config(tmp_path / f"second-{fresh_head}", **options)
     estimator = Estimator(toy_task(tmp_path, spm_file, fresh_head=fresh_head), config)

@@ -120,12 +120,12 @@ def test_probabilities_and_regression_scores_are_averaged(tmp_path: Path) -> Non
   other_classes = dataclasses.replace(
     CLASS_PREDICTIONS, scores=np.array([[0.95, 0.05], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
   )
-  mean = predictions.average_predictions([CLASS_PREDICTIONS, other_classes], ["x", "y"])
-  np.testing.assert_allclose(mean.scores[:, 1], [0.4, 0.45, 0.5, 0.6])
-  assert mean.predicted.tolist() == [0, 0, 0, 1]
+  average = predictions.average_predictions([CLASS_PREDICTIONS, other_classes], ["x", "y"])
+  np.testing.assert_allclose(average.scores[:, 1], [0.4, 0.45, 0.5, 0.6])
+  assert average.predicted.tolist() == [0, 0, 0, 1]
   other_regression = dataclasses.replace(REGRESSION_PREDICTIONS, scores=np.array([0.75, 4.5], np.float32))
-  mean = predictions.average_predictions([REGRESSION_PREDICTIONS, other_regression], ["x", "y"])
-  assert mean.scores.tolist() == [0.25, 5.0]
+  average = predictions.average_predictions([REGRESSION_PREDICTIONS, other_regression], ["x", "y"])
+  assert average.scores.tolist() == [0.25, 5.0]
 
 
 @pytest.mark.parametrize(

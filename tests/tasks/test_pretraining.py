@@ -47,7 +47,7 @@ def test_losses_and_accuracies_leave_out_padding(tmp_path):
   masked_ids = batch["masked_lm_ids"].numpy()
   masked_lm_logits = output.masked_lm_logits.numpy()
   masked_lm_losses = cross_entropy(masked_lm_logits, masked_ids)
-  # Five examples with three predictions each, two of which are padding.
+  # Five examples with three predictions each. In the examples 1 and 3 the last prediction is padding.
   assert float(sums["masked_lm_loss"].weight) == weights.sum() == 5 * 3 - 2
   np.testing.assert_allclose(float(sums["masked_lm_loss"].total), (masked_lm_losses * weights).sum(), rtol=1e-5)
   is_correct = masked_lm_logits.argmax(-1) == masked_ids
@@ -130,7 +130,7 @@ MANIFEST_PATH = "mem://bucket/shards/manifest.json"
 def make_remote_shards(tmp_path: Path, settings: dict[str, object], num_readable: int) -> RemoteFiles:
   """Makes a remote folder of 4096 shards and their manifest. Only the first num_readable shards have a content.
 
-  By the manifest, shards have 5 and 6 examples in turn.
+  According to the manifest, shards have 5 and 6 examples in turn.
   """
   (path,) = write_shards(tmp_path / "local", [5])
   content = Path(path).read_bytes()

@@ -1,7 +1,7 @@
 """A fine-tuning task for tests: it classifies whether a sequence contains a certain token.
 
-tests/tasks/test_finetuning.py tests with it what all fine-tuning tasks share, tests/integration/mirrored.py trains it
-with several devices.
+tests/tasks/test_finetuning.py uses it to test what all fine-tuning tasks share, and tests/integration/mirrored.py
+trains it on several devices.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from tests.data_prep.readers.forms import DOCUMENTS, as_text
 from tests.data_prep.runners.jobs import contents, make_job
 
 DROP_DUPLICATES = ReadingSettings(drop_duplicates=True)
+DROP_DUPLICATE_LINES = ReadingSettings(drop_duplicates=True, sentences="lines")  # with a sentence on each line
 
 
 def without_duplicates(documents: list[list[str]]) -> list[list[str]]:
@@ -36,20 +37,28 @@ def documents() -> list[list[str]]:
   return shuffled
 
 
-@pytest.mark.parametrize("max_open_runs", [pytest.param(400, marks=pytest.mark.thorough), 2])
-def test_split_text_keeps_the_first_copy_of_each_document(
-  tmp_path: Path, documents: list[list[str]], monkeypatch: pytest.MonkeyPatch, max_open_runs: int
-) -> None:
-  """A merge of hashes opens at most `max_open_runs` sorted runs at a time, so with 2 it needs several passes."""
-  monkeypatch.setattr(convert, "PART_BYTES", 3000)  # several parts of each file
-  monkeypatch.setattr(duplicates, "max_open_runs", lambda: max_open_runs)
+@pytest.fixture
+def two_files(tmp_path: Path, documents: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+  """The paths of a text file and a JSON lines file with half of the documents each. Each file has several parts."""
+  monkeypatch.setattr(convert, "PART_BYTES", 3000)
   middle = len(documents) // 2
   (tmp_path / "a.txt").write_text(as_text(documents[:middle]))
   json_lines = [json.dumps({"text": "\n".join(document)}) for document in documents[middle:]]
   (tmp_path / "b.jsonl").write_text("\n".join(json_lines))
-  inputs = [str(tmp_path / name) for name in ("a.txt", "b.jsonl")]
-  settings = ReadingSettings(drop_duplicates=True, sentences="lines")
-  converted = split_files(inputs, settings, str(tmp_path / "out"))
+  return [str(tmp_path / "a.txt"), str(tmp_path / "b.jsonl")]
+
+
+@pytest.mark.parametrize("max_open_runs", [pytest.param(400, marks=pytest.mark.thorough), 2])
+def test_split_text_keeps_the_first_copy_of_each_document(
+  tmp_path: Path,
+  documents: list[list[str]],
+  two_files: list[str],
+  monkeypatch: pytest.MonkeyPatch,
+  max_open_runs: int,
+) -> None:
+  """A merge of hashes opens at most `max_open_runs` sorted runs at a time, so with 2 it needs several passes."""
+  monkeypatch.setattr(duplicates, "max_open_runs", lambda: max_open_runs)
+  converted = split_files(two_files, DROP_DUPLICATE_LINES, str(tmp_path / "out"))
   stripped = [[line.strip() for line in document] for document in documents]
   expected = without_duplicates(stripped)
   assert "".join(Path(path).read_text() for path in converted.paths) == as_text(expected)
@@ -62,11 +71,15 @@ def test_split_text_keeps_the_first_copy_of_each_document(
   assert len(report.dropped["duplicate"].examples) == 3
   names = {path.name for path in (tmp_path / "out").iterdir() if not path.name.endswith(".json")}
   assert names - {".lock"} == {Path(path).name for path in converted.paths}  # no file of hashes is left
-  if max_open_runs == 400:
-    by_three_processes = split_files(inputs, settings, str(tmp_path / "by_three"), 3)
-    assert by_three_processes.report == report
-    for path, other_path in zip(converted.paths, by_three_processes.paths, strict=True):
-      assert Path(path).read_bytes() == Path(other_path).read_bytes()
+
+
+@pytest.mark.thorough
+def test_three_processes_write_the_text_and_the_report_of_one(tmp_path: Path, two_files: list[str]) -> None:
+  by_one = split_files(two_files, DROP_DUPLICATE_LINES, str(tmp_path / "by_one"))
+  by_three = split_files(two_files, DROP_DUPLICATE_LINES, str(tmp_path / "by_three"), 3)
+  assert by_three.report == by_one.report
+  for path, path_by_three in zip(by_one.paths, by_three.paths, strict=True):
+    assert Path(path).read_bytes() == Path(path_by_three).read_bytes()
 
 
 def test_shards_equal_those_of_the_text_without_duplicates(

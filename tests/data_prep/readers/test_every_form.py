@@ -40,7 +40,7 @@ def inputs(form: Form, tmp_path: Path) -> list[str]:
   return list(map(str, form.write(DOCUMENTS, folder)))
 
 
-def shards(directory: Path) -> dict[str, bytes]:
+def read_shards(directory: Path) -> dict[str, bytes]:
   """Reads the shards of a directory: {name: content}."""
   return {name: content for name, content in contents(directory).items() if name != "manifest.json"}
 
@@ -54,11 +54,11 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_shards_equal_those_of_the_plain_text(
   form: Form, inputs: list[str], tmp_path: Path, spm_model: str
 ) -> None:
-  text = tmp_path / "text.txt"
-  text.write_text(as_text(DOCUMENTS), encoding="utf-8")
-  expected = prepare(make_job(str(text), spm_model, tmp_path / "expected"))
+  text_file = tmp_path / "text.txt"
+  text_file.write_text(as_text(DOCUMENTS), encoding="utf-8")
+  expected = prepare(make_job(str(text_file), spm_model, tmp_path / "expected"))
   manifest = prepare(make_job(inputs, spm_model, tmp_path / "out", reading=form.settings))
-  assert shards(tmp_path / "out") == shards(tmp_path / "expected")
+  assert read_shards(tmp_path / "out") == read_shards(tmp_path / "expected")
   assert (manifest.num_documents, manifest.num_tokens) == (expected.num_documents, expected.num_tokens)
   assert manifest.reading is not None
   assert manifest.reading["documents"] == len(DOCUMENTS)
@@ -199,4 +199,4 @@ def test_the_shards_do_not_depend_on_processes(form: Form, inputs: list[str], tm
   # The shards are also the same if the input is first converted to text files.
   converted = split_files(inputs, form.settings, str(tmp_path / "text"))
   prepare(make_job(converted.paths, spm_model, tmp_path / "from_text"))
-  assert shards(tmp_path / "from_text") == shards(tmp_path / "1")
+  assert read_shards(tmp_path / "from_text") == read_shards(tmp_path / "1")

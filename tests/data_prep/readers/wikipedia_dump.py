@@ -1,6 +1,6 @@
 """Makes small dumps of Wikipedia in the real schema, for tests of the reader.
 
-They have redirects, pages of other namespaces, lists, tables and templates, which the reader must leave out.
+The dumps have redirects, pages of other namespaces, lists, tables and templates, which the reader must leave out.
 """
 
 from __future__ import annotations

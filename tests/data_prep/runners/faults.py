@@ -23,7 +23,7 @@ def _die(*arguments: Any) -> None:
   os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _is_to_die(path: str, step: str) -> bool:
+def _must_die(path: str, step: str) -> bool:
   """Returns True once for each step of a job, and writes a file that says so.
 
   Args:
@@ -42,21 +42,21 @@ def _is_to_die(path: str, step: str) -> bool:
 
 def make_spill(task: UnitTask) -> UnitOutcome:
   """Dies before the end of the file is written."""
-  if _is_to_die(task.spill_path, "making"):
+  if _must_die(task.spill_path, "making"):
     spills.SpillWriter.close = _die  # type: ignore[method-assign, assignment]
   return _make_spill(task)
 
 
 def merge_spills(task: MergeTask) -> Spill:
   """Dies before the end of the file is written."""
-  if _is_to_die(task.path, "merging"):
+  if _must_die(task.path, "merging"):
     spills.SpillWriter.close = _die  # type: ignore[method-assign, assignment]
   return _merge_spills(task)
 
 
 def write_shard(task: ShardTask) -> ShardInfo:
   """Dies after the first examples."""
-  if _is_to_die(task.path, "writing"):
+  if _must_die(task.path, "writing"):
     shards.write_examples = _die  # type: ignore[assignment]
   return _write_shard(task)
 

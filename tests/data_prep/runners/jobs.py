@@ -26,7 +26,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def make_units_small(monkeypatch: pytest.MonkeyPatch) -> None:
-  """Makes the units that this process plans small: about half of a file of `small_files`."""
+  """Makes this process plan small units, of about half a file of `small_files`."""
 
   def plan_small(paths: list[str], *, with_donors: bool) -> object:
     return plan_units(paths, with_donors=with_donors, unit_bytes=4096)

@@ -65,12 +65,12 @@ def test_the_step_can_be_pickled_after_setup(corpus, spm_model):
   """Beam pickles a step to copy it. The copy must give the same outputs."""
   settings = PreparationSettings(max_seq_length=48, dupe_factor=2)
   step = beam_steps.MakeInstances(settings, Path(spm_model).read_bytes(), 3)
-  before = pickle.dumps(step)
+  pickle_before_setup = pickle.dumps(step)
   step.setup()
   step.start_bundle()
   (unit,) = plan_units([str(corpus / "2.txt")], with_donors=False)
   outputs = _outputs([*step.process(unit), *step.finish_bundle()])
-  assert pickle.dumps(step) == before
+  assert pickle.dumps(step) == pickle_before_setup
   copy = pickle.loads(pickle.dumps(step))
   copy.setup()
   copy.start_bundle()
@@ -133,33 +133,33 @@ def test_without_beam_one_line_says_what_to_install(tmp_path, corpus, spm_model)
 def write_shard_files(tmp_path: Path, num_examples: list[int]) -> tuple[Job, list[ShardInfo]]:
   """Writes a file of ten bytes for each shard. Returns the job, and its shards with these numbers of examples."""
   job = Job(inputs=(), output_dir=str(tmp_path), spm_model_file="", settings=PreparationSettings(), num_shards=3)
-  infos = [ShardInfo(job.shard_name(index), number, 10, "") for index, number in enumerate(num_examples)]
-  for info in infos:
+  shard_infos = [ShardInfo(job.shard_name(index), number, 10, "") for index, number in enumerate(num_examples)]
+  for info in shard_infos:
     (tmp_path / info.file).write_bytes(b"0123456789")
-  return job, infos
+  return job, shard_infos
 
 
 def test_the_result_of_a_runner_is_checked(tmp_path: Path) -> None:
-  job, infos = write_shard_files(tmp_path, [3, 3, 4])
-  check_shards(job, infos, 10)
-  first, second, third = infos
-  sizes_swapped = [first, dataclasses.replace(second, examples=4), dataclasses.replace(third, examples=3)]
-  wrong_file_size = [first, second, dataclasses.replace(third, bytes=11)]
+  job, shard_infos = write_shard_files(tmp_path, [3, 3, 4])
+  check_shards(job, shard_infos, 10)
+  info_0, info_1, info_2 = shard_infos
+  sizes_swapped = [info_0, dataclasses.replace(info_1, examples=4), dataclasses.replace(info_2, examples=3)]
+  wrong_file_size = [info_0, info_1, dataclasses.replace(info_2, bytes=11)]
   # The shards that a runner returns, the number of examples that were made from the text, the error.
-  for wrong_infos, num_examples, message in (
-    ([first, second], 10, r"2 shards instead of 3 \(pretraining-00002-of-00003.tfrecord and others are missing"),
-    ([first, second, third, third], 10, "4 shards instead of 3"),
-    ([first, first, third], 10, "3 shards instead of 3"),
-    (infos, 20, "10 examples in the shards, but 20 were made from the text"),
+  for wrong_shard_infos, num_examples, message in (
+    ([info_0, info_1], 10, r"2 shards instead of 3 \(pretraining-00002-of-00003.tfrecord and others are missing"),
+    ([info_0, info_1, info_2, info_2], 10, "4 shards instead of 3"),
+    ([info_0, info_0, info_2], 10, "3 shards instead of 3"),
+    (shard_infos, 20, "10 examples in the shards, but 20 were made from the text"),
     (sizes_swapped, 10, "should have"),
     (wrong_file_size, 10, "00002-of-00003.tfrecord is missing or does not have its 11 bytes"),
   ):
     with pytest.raises(RunError, match=message) as caught:
-      check_shards(job, wrong_infos, num_examples)
+      check_shards(job, wrong_shard_infos, num_examples)
     assert "no manifest was written" in str(caught.value)
-  (tmp_path / second.file).unlink()
+  (tmp_path / info_1.file).unlink()
   with pytest.raises(RunError, match=r"00001-of-00003\.tfrecord is missing or does not have its 10 bytes"):
-    check_shards(job, infos, 10)
+    check_shards(job, shard_infos, 10)
 
 
 # ---- a faulty runner -----------------------------------------------------------------------------------

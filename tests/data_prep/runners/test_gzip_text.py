@@ -26,8 +26,12 @@ def task(tmp_path: Path) -> GzipTask:
 
 def test_the_text_is_written_and_the_gzip_file_is_hashed(task: GzipTask) -> None:
   gzip_bytes = Path(task.path).read_bytes()
-  entry = gzip_text.decompress(task)
-  assert entry == {"file": "a.txt.gz", "bytes": len(gzip_bytes), "sha256": hashlib.sha256(gzip_bytes).hexdigest()}
+  manifest_entry = gzip_text.decompress(task)
+  assert manifest_entry == {
+    "file": "a.txt.gz",
+    "bytes": len(gzip_bytes),
+    "sha256": hashlib.sha256(gzip_bytes).hexdigest(),
+  }
   assert Path(task.text_path).read_bytes() == gzip.decompress(gzip_bytes)
   assert sorted(files.listdir(str(Path(task.text_path).parent))) == ["gzip-00000003.txt", "gzip-00000003.txt.json"]
 

@@ -51,9 +51,9 @@ needs_ray = pytest.mark.skipif(ray is None, reason="needs Ray: the ray extra")
 NODE_RESOURCES = {"num_cpus": 1, "object_store_memory": 80 << 20, "memory": 2 << 30}
 # Upper limit of a worker's resident memory, for length 512. docs/scale.md says what was measured.
 MAX_WORKER_BYTES = 500e6
-# By how much a worker may need more for a text that is five times as long.
+# Upper limit of the additional memory for a text that is five times as long.
 MAX_GROWTH_BYTES = 100e6
-# A worker finds all units of an earlier command.
+# Pattern of the line that a command prints if it finds all units of an earlier command.
 ALL_UNITS_KEPT = r"kept (\d+) of \1 units of an earlier run"
 
 

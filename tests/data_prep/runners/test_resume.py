@@ -124,9 +124,9 @@ def test_other_settings_and_input_files_are_refused(
       with pytest.raises(TypeError):
         prepare(make_job(small_files, spm_model, tmp_path))
   output_before = contents(tmp_path) if is_finished else None
-  run = "a finished run" if is_finished else "an unfinished run"
+  kind_of_run = "a finished run" if is_finished else "an unfinished run"
   other_settings = PreparationSettings(max_seq_length=32, dupe_factor=4)
-  with pytest.raises(UserError, match=rf"holds {run} with other settings \(dupe_factor 3, not 4\): choose"):
+  with pytest.raises(UserError, match=rf"holds {kind_of_run} with other settings \(dupe_factor 3, not 4\): choose"):
     prepare(make_job(small_files, spm_model, tmp_path, settings=other_settings))
   with pytest.raises(UserError, match="other input files"):
     prepare(make_job(small_files[:-1], spm_model, tmp_path))

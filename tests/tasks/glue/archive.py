@@ -58,7 +58,7 @@ LABELS = {
   "RTE": ["entailment", "not_entailment"],
   "WNLI": ["0", "1"],
 }
-# The first word of the last text depends on the class, so that a model can learn the task.
+# The first word of a row's last text depends on the row's class, so that a model can learn the task.
 _WORD_OF_CLASS = ("nobody", "the", "an")
 _NAMES = ("Jane", "Susan", "Grace", "Emma", "Ann", "Mary")
 _SENTENCES = [sentence for document in english_like_documents(30, seed=5) for sentence in document]
@@ -76,20 +76,20 @@ def _make_cells(task: str, index: int, rng: random.Random) -> dict[str, str]:
   labels = LABELS.get(task, [])
   class_index = index % (len(labels) or 3)
   label = labels[class_index] if labels else f"{2.5 * class_index:.3f}"  # the scores of STS-B are 0, 2.5 and 5
-  first, second = rng.choice(_SENTENCES), _make_sentence(rng, class_index)
+  first_text, second_text = rng.choice(_SENTENCES), _make_sentence(rng, class_index)
   if task == "WNLI":
     caller, called = rng.sample(_NAMES, 2)
-    first = f"{caller} called {called} because she needed help."
-    second = f"{called if class_index == 0 else caller} needed help."
+    first_text = f"{caller} called {called} because she needed help."
+    second_text = f"{called if class_index == 0 else caller} needed help."
   if task == "QNLI":
-    first = (
+    first_text = (
       f"Who {_SENTENCES[index // 2]}"  # two rows for each question: a sentence that answers it, and one that doesn't
     )
   cells = {"index": str(index), "id": str(7 * index), "label": label, "gold_label": label, "label1": label}
   cells |= {"is_duplicate": label, "Quality": label, "score": label, "mark": "" if class_index else "*"}
-  cells |= {"sentence1": first, "sentence2": second, "question1": first, "question2": second}
-  cells |= {"#1 String": first, "#2 String": second, "question": first}
-  return cells | {"sentence": second}
+  cells |= {"sentence1": first_text, "sentence2": second_text, "question1": first_text, "question2": second_text}
+  cells |= {"#1 String": first_text, "#2 String": second_text, "question": first_text}
+  return cells | {"sentence": second_text}
 
 
 def _make_text(task: str, name: str, num_rows: int) -> str:

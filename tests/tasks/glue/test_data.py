@@ -18,7 +18,7 @@ from albert.tasks.glue.labels import format_labels, parse_labels
 from albert.tasks.glue.specs import SPECS, ClassifierConfig, FileFormat, canonical_name, custom_spec
 from tests.tasks.glue.archive import LABELS, edit_line, file_names, write_archive
 
-# The tasks of the GLUE benchmark. SPECS may have more.
+# The tasks of the GLUE benchmark. SPECS may have further tasks.
 GLUE_SPECS = {name: SPECS[name] for name in [*LABELS, "STS-B", "AX"]}
 ALL_FILES = [(spec.name, file.name) for spec in GLUE_SPECS.values() for file in spec.formats()]
 
@@ -44,7 +44,7 @@ def read_file(archive: Path, task: str, name: str) -> TextRows:
 
 
 @pytest.mark.parametrize(("task", "name"), ALL_FILES)
-def test_every_published_layout_is_read(archive: Path, task: str, name: str) -> None:
+def test_every_published_file_format_is_read(archive: Path, task: str, name: str) -> None:
   rows = read_file(archive, task, name)
   assert len(rows) == (4 * 11 if name == "train.tsv" else 11)
   assert all(rows.first)

@@ -46,11 +46,11 @@ def test_pairs_lose_the_last_tokens_of_the_longer_text(spm_model: str) -> None:
   tokenizer = Tokenizer(spm_model)
   expected = []
   for first_text, second_text in zip(FIRST_TEXTS, SECOND_TEXTS, strict=True):
-    first, second = tokenizer.encode(first_text), tokenizer.encode(second_text)
-    while len(first) + len(second) > MAX_SEQ_LENGTH - 3:
-      longer = first if len(first) > len(second) else second
-      longer.pop()
-    expected.append([CLS_ID, *first, SEP_ID, *second, SEP_ID])
+    first_ids, second_ids = tokenizer.encode(first_text), tokenizer.encode(second_text)
+    while len(first_ids) + len(second_ids) > MAX_SEQ_LENGTH - 3:
+      longer_ids = first_ids if len(first_ids) > len(second_ids) else second_ids
+      longer_ids.pop()
+    expected.append([CLS_ID, *first_ids, SEP_ID, *second_ids, SEP_ID])
   assert split_sequences(examples) == expected
   assert examples.sequence_counts.tolist() == [1] * NUM_ROWS
   assert examples.labels["label_ids"].tolist() == rows.labels.tolist()
@@ -69,8 +69,8 @@ def test_the_serving_graph_gives_the_same_batch(spm_model: str) -> None:
   examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)(make_rows(np.zeros(NUM_ROWS, np.int32)))
   batch = examples.padded_batch(np.arange(NUM_ROWS), length=MAX_SEQ_LENGTH)
   tokenizer = GraphTokenizer(spm_model)
-  first, second = tokenizer.tokenize(tf.constant(FIRST_TEXTS)), tokenizer.tokenize(tf.constant(SECOND_TEXTS))
-  for name, tensor in graph_packing.pack_pair(first, second, MAX_SEQ_LENGTH).items():
+  first_ids, second_ids = tokenizer.tokenize(tf.constant(FIRST_TEXTS)), tokenizer.tokenize(tf.constant(SECOND_TEXTS))
+  for name, tensor in graph_packing.pack_pair(first_ids, second_ids, MAX_SEQ_LENGTH).items():
     np.testing.assert_array_equal(tensor.numpy(), batch[name])
 
 

@@ -33,8 +33,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model_config(spm_model: str) -> ModelConfig:
-  size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
-  return dataclasses.replace(TINY_MODEL, vocab_size=size, max_position_embeddings=64)
+  vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+  return dataclasses.replace(TINY_MODEL, vocab_size=vocab_size, max_position_embeddings=64)
 
 
 def make_config(spm_model: str, task_name: str, **config_fields: Any) -> ClassifierConfig:
@@ -234,9 +234,9 @@ def test_the_diagnostic_set_is_optional(model_config: ModelConfig, spm_model: st
 def test_a_custom_task_takes_its_labels_from_the_training_file(
   model_config: ModelConfig, spm_model: str, tmp_path: Path
 ) -> None:
-  train = tmp_path / "train.csv"
-  train.write_text("text,label\na good one,yes\na bad one,no\nso so,maybe\n", encoding="utf-8")
-  task = make_task(model_config, make_config(spm_model, "custom", text_columns="text", train_file=str(train)))
+  train_csv = tmp_path / "train.csv"
+  train_csv.write_text("text,label\na good one,yes\na bad one,no\nso so,maybe\n", encoding="utf-8")
+  task = make_task(model_config, make_config(spm_model, "custom", text_columns="text", train_file=str(train_csv)))
   assert task.spec.labels == ("maybe", "no", "yes")
   # The run's config.json holds the labels. So later commands do not need the training file.
   settings = task.settings()

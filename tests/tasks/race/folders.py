@@ -16,12 +16,14 @@ def make_passage(num_questions: int, rng: random.Random, sentences: list[str]) -
   words = article.split()
   passage: dict[str, Any] = {"article": article, "questions": [], "options": [], "answers": [], "id": "any.txt"}
   for _ in range(num_questions):
-    index = rng.randrange(len(words) - 3)
-    answer = words[index + 2]
+    word_index = rng.randrange(len(words) - 3)
+    answer = words[word_index + 2]
     options = [*rng.sample(["zebra", "quartz", "violin", "monsoon"], 3), answer]
     rng.shuffle(options)
     has_blank = rng.random() < 0.5
-    passage["questions"].append(f"{words[index]} {words[index + 1]} _ ?" if has_blank else "which word is there?")
+    passage["questions"].append(
+      f"{words[word_index]} {words[word_index + 1]} _ ?" if has_blank else "which word is there?"
+    )
     passage["options"].append(options)
     passage["answers"].append("ABCD"[options.index(answer)])
   return passage
@@ -36,7 +38,7 @@ def write_made_up_race(
     for level in ("middle", "high"):
       folder = root / "RACE" / split / level
       folder.mkdir(parents=True)
-      # A different seed for each folder: "middle" and "high" have different lengths.
+      # Each folder has another seed, since the words "middle" and "high" have different lengths.
       documents = english_like_documents(num_passages, seed=seed + 10 * split_index + len(level))
       for index, sentences in enumerate(documents):
         (folder / f"{index}.txt").write_text(json.dumps(make_passage(2, rng, sentences)), encoding="utf-8")

@@ -38,11 +38,13 @@ def write_rows(tmp_path: Path, *rows: dict[str, Any]) -> str:
 
 
 def test_a_passage_is_read_as_questions_that_share_its_article(tmp_path: Path) -> None:
-  first, second = read_questions([write_passage(tmp_path)], with_answers=True)
+  first_question, second_question = read_questions([write_passage(tmp_path)], with_answers=True)
   article = "It rained. She took the bus."
-  assert first == ChoiceQuestion("high7.txt-0", article, "She took _ .", ("a cab", "the bus", "a train", "none"), 1)
-  assert second == ChoiceQuestion("high7.txt-1", article, "Why?", ("rain", "fun"), 0)
-  assert first.article is second.article
+  assert first_question == ChoiceQuestion(
+    "high7.txt-0", article, "She took _ .", ("a cab", "the bus", "a train", "none"), 1
+  )
+  assert second_question == ChoiceQuestion("high7.txt-1", article, "Why?", ("rain", "fun"), 0)
+  assert first_question.article is second_question.article
 
 
 def test_the_level_of_a_question_is_in_its_id() -> None:

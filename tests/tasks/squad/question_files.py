@@ -40,26 +40,26 @@ def write_made_up_squad(
   """
   rng = random.Random(seed)
   paragraphs: list[tuple[str, list[dict[str, Any]]]] = []
-  number = 0
+  question_number = 0
   for document in english_like_documents(num_questions, seed=seed):
     context = " ".join(document[:max_sentences])
     words = context.split()
     qas: list[dict[str, Any]] = []
-    for _ in range(min(2, num_questions - number)):
+    for _ in range(min(2, num_questions - question_number)):
       word_index = rng.randrange(len(words) - 3)
       answer = " ".join(words[word_index + 1 : word_index + 3])
       answer_start = len(" ".join(words[: word_index + 1])) + 1
-      is_impossible = version_2 and number % 3 == 2
+      is_impossible = version_2 and question_number % 3 == 2
       word = "elephants" if is_impossible else words[word_index]
       entry: dict[str, Any] = {
-        "id": f"q{number}",
-        "question": f"{number}: what follows {word} here?",
+        "id": f"q{question_number}",
+        "question": f"{question_number}: what follows {word} here?",
         "answers": [] if is_impossible else [{"text": answer, "answer_start": answer_start}],
       }
       if version_2:
         entry["is_impossible"] = is_impossible
       qas.append(entry)
-      number += 1
+      question_number += 1
     if qas:
       paragraphs.append((context, qas))
   return write_squad(path, paragraphs, "v2.0" if version_2 else "1.1")

@@ -102,7 +102,7 @@ def test_the_evaluation_writes_the_official_files_and_the_mistakes(tmp_path: Pat
   answers = json.loads((tmp_path / "answers_dev.json").read_text())
   assert answers == {"a": ["1906", "in 1906"], "b": [], "c": ["why"], "d": ["sold"]}
   assert squad_evaluation.compute_scores(answers, predictions, 0.0)["exact"] == 25.0  # of the four answers, a is right
-  # Only the null odds of b are below -2.5. So only b gets an answer, and b is unanswerable.
+  # Only the null odds of b are below -2.5. So only b gets an answer. All are wrong, since only b is unanswerable.
   assert squad_evaluation.compute_scores(answers, predictions, -2.5)["exact"] == 0.0
   rows = [line.split("\t") for line in (tmp_path / "mistakes_dev.tsv").read_text().splitlines()]
   assert rows == [

@@ -252,11 +252,13 @@ def make_entry(text: str, probability: float) -> dict[str, object]:
 
 
 def test_probabilities_and_null_odds_are_averaged() -> None:
-  first = SquadPredictions({"a": [make_entry("x", 0.6), make_entry("y", 0.4)], "b": []}, {"a": 1.0, "b": -2.0})
-  second = SquadPredictions(
+  first_predictions = SquadPredictions(
+    {"a": [make_entry("x", 0.6), make_entry("y", 0.4)], "b": []}, {"a": 1.0, "b": -2.0}
+  )
+  second_predictions = SquadPredictions(
     {"a": [make_entry("y", 0.7), make_entry("z", 0.3)], "b": [make_entry("w", 1.0)]}, {"a": -2.0, "b": 4.0}
   )
-  average = average_predictions([first, second])
+  average = average_predictions([first_predictions, second_predictions])
   assert [(entry["text"], entry["probability"]) for entry in average.nbest["a"]] == [
     ("y", 0.55),
     ("x", 0.3),
@@ -265,7 +267,7 @@ def test_probabilities_and_null_odds_are_averaged() -> None:
   assert average.null_odds == {"a": -0.5, "b": 1.0}
   assert average.answers() == {"a": "y", "b": ""}
   assert average.answers(1.0) == {"a": "y", "b": "w"}
-  assert average_predictions([first]).answers() == first.answers()
+  assert average_predictions([first_predictions]).answers() == first_predictions.answers()
 
 
 def test_different_questions_or_versions_are_not_averaged() -> None:

@@ -1,0 +1,80 @@
+"""Tests that predictions.tsv of a fine-tuning run is not overwritten with other predictions."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albert.data import manifest
+from albert.data.manifest import file_sha256
+from albert.errors import UserError
+from albert.estimator import Estimator
+from tests.tasks.toy import run_config, toy_task
+
+pytestmark = pytest.mark.usefixtures("eager_steps")
+
+PREDICTION_OPTIONS: dict[str, Any] = {
+  "num_train_steps": 4,
+  "eval_every_steps": 0,
+  "save_checkpoints_steps": 2,
+  "do_predict": True,
+}
+
+
+def train_and_predict(tmp_path: Path, spm_file: str) -> Estimator:
+  """Trains a run that saves the steps 2 and 4, and writes its predictions with step 4."""
+  config = run_config(tmp_path / "run", do_train=True, **PREDICTION_OPTIONS)
+  estimator = Estimator(toy_task(tmp_path, spm_file), config)
+  estimator.run()
+  return estimator
+
+
+@pytest.mark.thorough
+def test_predictions_of_another_checkpoint_do_not_overwrite_predictions_tsv(tmp_path, spm_file, capsys, monkeypatch):
+  hashed_files = []
+
+  def record_and_hash(path: str) -> str:
+    hashed_files.append(path)
+    return file_sha256(path)
+
+  monkeypatch.setattr(manifest, "file_sha256", record_and_hash)
+  estimator = train_and_predict(tmp_path, spm_file)
+  path = tmp_path / "run" / "predictions.tsv"
+  predictions = path.read_bytes()
+  assert f"predicting with {tmp_path}/run/checkpoints/step-4 (step 4, the newest)" in capsys.readouterr().err
+  estimator.write_predictions()  # writes the same predictions again
+  # The hash of the test file is needed for three checks and for the key of the cache, but the file is hashed only once.
+  assert hashed_files.count(str(tmp_path / "data" / "test.txt")) == 1
+  assert path.read_bytes() == predictions
+
+  # Without step-4 the newest checkpoint is step-2, which would give other predictions.
+  (tmp_path / "run" / "checkpoints" / "step-4").rename(tmp_path / "step-4")
+  message = r"predictions\.tsv holds predictions made with another checkpoint, .*step-4: give"
+  with pytest.raises(UserError, match=message):
+    estimator.write_predictions()
+  with pytest.raises(UserError, match=r"predictions\.tsv holds predictions made before this training"):
+    estimator.train()
+  assert path.read_bytes() == predictions
+
+
+@pytest.mark.thorough
+def test_predictions_for_another_file_do_not_overwrite_predictions_tsv(tmp_path, spm_file):
+  train_and_predict(tmp_path, spm_file)
+  path = tmp_path / "run" / "predictions.tsv"
+  predictions = path.read_bytes()
+  # The test file now has only five of its examples.
+  lines = (tmp_path / "data" / "test.txt").read_text().splitlines(keepends=True)
+  (tmp_path / "data" / "test.txt").write_text("".join(lines[:5]))
+  predict_config = run_config(tmp_path / "run", **PREDICTION_OPTIONS)
+  with pytest.raises(UserError, match=r"predictions\.tsv holds predictions for .*test\.txt, not for .*test\.txt: give"):
+    Estimator(toy_task(tmp_path, spm_file), predict_config)
+  assert path.read_bytes() == predictions
+  new_file_config = dataclasses.replace(predict_config, predictions_file=str(tmp_path / "new.tsv"))
+  assert Estimator(toy_task(tmp_path, spm_file), new_file_config).write_predictions() == [str(tmp_path / "new.tsv")]
+  assert len((tmp_path / "new.tsv").read_text().splitlines()) == 1 + 5
+  assert path.read_bytes() == predictions
+  with pytest.raises(UserError, match=r"--predictions_file=new\.csv: give a name that ends in \.tsv"):
+    Estimator(toy_task(tmp_path, spm_file), dataclasses.replace(predict_config, predictions_file="new.csv"))
