@@ -62,7 +62,7 @@ test-beam: $(VENV_BEAM)/installed  ## run the tests of data preparation with Apa
 test-ray: $(VENV_RAY)/installed  ## run the tests of data preparation on a Ray cluster of two nodes, in .venv-ray
 	$(VENV_RAY)/bin/python -m pytest -m 'slow or not slow' tests/data_prep/runners/test_ray.py $(PYTEST_ARGS)
 
-test-serving: $(VENV_SERVING)/installed  ## run the tests of exports to ONNX and TFLite and of the example server, in .venv-serving
+test-serving: $(VENV_SERVING)/installed $(VENV_SERVING)/javascript/installed  ## run the tests of exports to ONNX and TFLite and of the example server, in .venv-serving
 	$(VENV_SERVING)/bin/python -m pytest -m 'serving and not slow' $(PYTEST_ARGS)
 
 test-tfa: $(VENV_TFA)/installed  ## run the fast tests with TensorFlow 2.15 and tensorflow-addons, in .venv-tfa
@@ -151,6 +151,12 @@ $(VENV_RAY)/installed: setup.py constraints/default.txt constraints/ray.txt
 
 $(VENV_SERVING)/installed: setup.py constraints/default.txt constraints/serving.txt
 	$(call make_venv,$(VENV_SERVING),constraints/serving.txt,onnx$(comma)tflite$(comma)dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.11 3.12 3.13,BASE_PYTHON)
+
+# The package of examples/javascript. Without Node.js or its registry, the test that needs it is skipped.
+$(VENV_SERVING)/javascript/installed: $(VENV_SERVING)/installed $(wildcard examples/javascript/package*.json)
+	@mkdir -p $(@D) && cp examples/javascript/package*.json $(@D); \
+	if npm ci --ignore-scripts --silent --prefix $(@D); then touch $@; \
+	else echo "npm could not install onnxruntime-node: the answers of examples/javascript are not tested"; fi
 
 $(VENV_PARITY)/installed: setup.py constraints/default.txt constraints/parity.txt
 	$(call make_venv,$(VENV_PARITY),constraints/parity.txt,parity$(comma)dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.10 3.11 3.12 3.13,BASE_PYTHON)

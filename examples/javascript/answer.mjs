@@ -50,7 +50,9 @@ function rowsOf(tensor) {
 
 async function main(directory) {
   const description = JSON.parse(readFileSync(join(directory, "assets.extra/servable.json"), "utf8"));
-  if (!FORMS.includes(description.task)) throw new Error(`${directory}: a model of the form ${description.task}`);
+  if (!FORMS.includes(description.task)) {
+    throw new Error(`${directory}: this example does not answer for the form ${description.task}`);
+  }
   const tokenizer = new Tokenizer(join(directory, "assets/spiece.model"), {
     doLowerCase: description.do_lower_case,
     convertQuotes: description.convert_quotes,
@@ -60,7 +62,7 @@ async function main(directory) {
   const numTexts = description.fields.length;
   const sequences = lines.map((line, i) => {
     const texts = numTexts === 1 ? [line] : line.split("\t");
-    if (texts.length !== numTexts) throw new Error(`line ${i + 1}: has ${texts.length} columns, the model takes ${numTexts}`);
+    if (texts.length !== numTexts) throw new Error(`line ${i + 1} has ${texts.length} columns instead of ${numTexts}`);
     return pack(texts.map((text) => tokenizer.encode(text)), description.max_seq_length);
   });
   for (let first = 0; first < sequences.length; first += BATCH_SIZE) {
