@@ -69,7 +69,8 @@ def run_program(
   )
 
 
-# `code` is the exit code, and `line` the beginning of the only line on standard error ("" for no line).
+# `code` is the exit code, and `line` the beginning of the only line on standard error ("" for no line). A signal gives
+# the exit code 128 + its number: 130 for SIGINT (2), 143 for SIGTERM (15).
 @pytest.mark.parametrize(
   ("body", "argv", "code", "line"),
   [
@@ -111,8 +112,8 @@ def test_every_command_prints_its_help_and_version_without_tensorflow(command, t
     return process.stdout
 
   help_text = output("--help")
-  name = " ".join(["python", *command]) if command[0] == "-m" else command[0]
-  assert help_text.startswith(f"usage: {name} --flag=value ...\n")
+  shown_command = " ".join(["python", *command]) if command[0] == "-m" else command[0]
+  assert help_text.startswith(f"usage: {shown_command} --flag=value ...\n")
   assert re.search(r"^  --(\[no\])?\w+", help_text, re.MULTILINE)
   assert max(map(len, help_text.splitlines())) <= 100
   assert str(ROOT) not in help_text

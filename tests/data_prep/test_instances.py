@@ -126,15 +126,16 @@ def test_a_document_alone_in_its_unit_needs_another_in_the_next_unit_for_nsp(
   documents, num_used, counts = maker.load(unit)
   assert counts.dropped == num_dropped
   assert num_used == 1 - num_dropped
-  path = str(tmp_path / "unit.spill")
-  write_spill(maker, UnitTask(unit, path))
-  spill = Spill.load(path)
+  spill_path = str(tmp_path / "unit.spill")
+  write_spill(maker, UnitTask(unit, spill_path))
+  spill = Spill.load(spill_path)
   assert spill is not None
   labels = spill.summary["labels"]  # numbers of instances with label 0 and with label 1
   if num_dropped:
     assert labels == [0, 0]
   else:
     (batch,) = make_batches(documents, num_used, settings, maker.random_ids)
+    # The second document is the one of the next unit.
     is_from_next_unit = batch.instances.b_start >= documents.splits[1]
     np.testing.assert_array_equal(is_from_next_unit, batch.instances.labels == 1)
     assert min(labels) > 0

@@ -111,8 +111,8 @@ def parse_with_a_loop(text: bytes) -> list[OffsetAndSentences]:
 def test_units_cut_no_short_document(tmp_path_factory: pytest.TempPathFactory, lines: list[str], line_end: str) -> None:
   """Documents shorter than a unit are never cut, in plain and in GZIP files."""
   # A blank line after every three lines, so that no document is longer than a unit.
-  with_blank_lines = [line + line_end * (2 if index % 3 == 2 else 1) for index, line in enumerate(lines)]
-  text = "".join(with_blank_lines).encode()
+  lines_with_ends = [line + line_end * (2 if index % 3 == 2 else 1) for index, line in enumerate(lines)]
+  text = "".join(lines_with_ends).encode()
   directory = tmp_path_factory.mktemp("text")
   plain = write_file(directory / "text.txt", text)
   zipped = write_file(directory / "text.txt.gz", gzip.compress(text))
@@ -132,7 +132,7 @@ def test_long_document_is_cut_at_lines_and_counted(tmp_path: Path) -> None:
   assert parsed_units[5][0] == []  # the end of the file is near, so the unit before it includes the last lines
   total = Counts()
   for unit in units:
-    _, counts = load_documents(unit.ranges, WordTokenizer(), 2, 61, UNIT_BYTES)
+    _, counts = load_documents(unit.ranges, WordTokenizer(), min_words=2, max_num_tokens=61, unit_bytes=UNIT_BYTES)
     total += counts
   # A line has seven tokens: its letters and digits.
   assert total == Counts(documents=5, tokens=40 * 7, dropped=0, cut=4)
@@ -199,7 +199,7 @@ def test_an_incomplete_gzip_file_is_an_error(tmp_path: Path) -> None:
 def test_load_documents_drops_documents_with_too_few_words(tmp_path: Path) -> None:
   """Tokens are the letters. "alone" has one word, "-" has none. The second call needs only one word."""
   path = write_file(tmp_path / "text.txt", b"ab c\n-\nd\n\nalone\n\n-\n\nef gh\n")
-  text_range = TextRange(str(path), 3, 0, path.stat().st_size)
+  text_range = TextRange(str(path), 3, 0, path.stat().st_size)  # the whole of file number 3
   documents, counts = load_documents((text_range,), WordTokenizer(), min_words=2, max_num_tokens=61)
   assert counts == Counts(documents=4, tokens=13, dropped=2, cut=0)
   assert "".join(chr(token & 255) for token in documents.ids) == "abcdefgh"

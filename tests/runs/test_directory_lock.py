@@ -37,10 +37,10 @@ def directory(request, tmp_path: Path, short_intervals, monkeypatch) -> str:
     return f"ram://{tmp_path.name}/run"
   if request.param == "no flock":
 
-    def fail(descriptor: int, operation: int) -> None:
+    def refuse_flock(descriptor: int, operation: int) -> None:
       raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(fcntl, "flock", fail)
+    monkeypatch.setattr(fcntl, "flock", refuse_flock)
   return str(tmp_path / "run")
 
 
@@ -53,7 +53,7 @@ def test_a_second_owner_is_refused_with_the_name_of_the_first(directory):
   assert files.listdir(directory) == []
   with DirectoryLock(directory, "training"):  # another lock of the same process
     pass
-  lock.acquire()
+  lock.acquire()  # the first lock, again
   lock.check()
   lock.release()
 
@@ -108,37 +108,39 @@ time.sleep(60)
 
 @pytest.mark.parametrize("lock_kind", ["flock", "no flock"])
 def test_a_lock_is_free_at_once_when_its_owner_on_this_host_is_killed(tmp_path, lock_kind, monkeypatch):
-  path = str(tmp_path / "run")
-  owner = subprocess.Popen([sys.executable, "-c", _OWNER_PROGRAM, path, lock_kind], stdout=subprocess.PIPE, text=True)
+  run_dir = str(tmp_path / "run")
+  owner = subprocess.Popen(
+    [sys.executable, "-c", _OWNER_PROGRAM, run_dir, lock_kind], stdout=subprocess.PIPE, text=True
+  )
   assert owner.stdout is not None
   assert owner.stdout.readline() == "locked\n"
   if lock_kind == "flock":
     with pytest.raises(UserError, match=f"process {owner.pid} on host"):
-      DirectoryLock(path, "training").acquire()
+      DirectoryLock(run_dir, "training").acquire()
   else:
     monkeypatch.setattr(DirectoryLock, "_take_flock", lambda self: False)
     monkeypatch.setattr(directory_lock, "SETTLE_SECONDS", 0.01)
   owner.send_signal(signal.SIGKILL)
   owner.wait()
-  assert files.exists(files.join(path, ".lock"))
+  assert files.exists(files.join(run_dir, ".lock"))
   start_time = time.monotonic()
-  with DirectoryLock(path, "training") as lock:
+  with DirectoryLock(run_dir, "training") as lock:
     lock.check()
   assert time.monotonic() - start_time < 10  # much less than the STALE_SECONDS of a heartbeat
 
 
-def write_abandoned_lock(path: str) -> None:
+def write_abandoned_lock(run_dir: str) -> None:
   """Writes the lock file of an owner that has ended and that ran on another host."""
   owner = {"host": "elsewhere", "pid": 7, "command": "run_x.py", "since": "then", "host_key": "0", "token": "x"}
-  files.makedirs(path)
-  files.write_atomically(files.join(path, ".lock"), json.dumps(owner))
+  files.makedirs(run_dir)
+  files.write_atomically(files.join(run_dir, ".lock"), json.dumps(owner))
 
 
 def test_a_heartbeat_that_is_not_renewed_is_stale(tmp_path, short_intervals, capsys):
-  path = f"ram://{tmp_path.name}/run"
-  write_abandoned_lock(path)
+  run_dir = f"ram://{tmp_path.name}/run"
+  write_abandoned_lock(run_dir)
   start_time = time.monotonic()
-  with DirectoryLock(path, "training") as lock:
+  with DirectoryLock(run_dir, "training") as lock:
     lock.check()
   assert time.monotonic() - start_time > directory_lock.STALE_SECONDS
   message = "process 7 on host elsewhere is training there since then (run_x.py), unless it has died; waiting"
@@ -147,33 +149,33 @@ def test_a_heartbeat_that_is_not_renewed_is_stale(tmp_path, short_intervals, cap
 
 def test_the_lock_does_not_depend_on_clocks(tmp_path, short_intervals, monkeypatch):
   """The owner's clock is a day ahead, and the clock of this process goes backwards."""
-  path = f"ram://{tmp_path.name}/run"
-  with DirectoryLock(path, "training"):
+  run_dir = f"ram://{tmp_path.name}/run"
+  with DirectoryLock(run_dir, "training"):
     clock = iter(range(10**9, 0, -3600))
     monkeypatch.setattr(time, "time", lambda: float(next(clock)))
     with pytest.raises(UserError, match="is training there"):
-      DirectoryLock(path, "training").acquire()
+      DirectoryLock(run_dir, "training").acquire()
 
 
 def test_check_fails_in_a_process_that_lost_the_lock(tmp_path, short_intervals):
-  path = f"ram://{tmp_path.name}/run"
-  lost_lock = DirectoryLock(path, "training")
+  run_dir = f"ram://{tmp_path.name}/run"
+  lost_lock = DirectoryLock(run_dir, "training")
   lost_lock.acquire()
-  write_abandoned_lock(path)  # in reality, a process that found the heartbeat stale would write its own lock
+  write_abandoned_lock(run_dir)  # in reality, a process that found the heartbeat stale would write its own lock
   with pytest.raises(RunError, match=r"process 7 on host elsewhere is training there.*stopped without saving"):
     lost_lock.check()
   lost_lock.release()
-  assert files.listdir(path) == [".lock"]  # the lock of the other process
+  assert files.listdir(run_dir) == [".lock"]  # the lock of the other process
 
 
 def test_a_process_whose_lock_file_was_removed_stops_and_keeps_the_new_lock_file(tmp_path):
-  path = str(tmp_path / "run")
-  lost_lock = DirectoryLock(path, "training")
+  run_dir = str(tmp_path / "run")
+  lost_lock = DirectoryLock(run_dir, "training")
   lost_lock.acquire()
   os.remove(lost_lock.path)
   with pytest.raises(RunError, match=r"somebody removed .*\.lock, so another process may be training there"):
     lost_lock.check(read=False)
-  with DirectoryLock(path, "training") as new_lock:
+  with DirectoryLock(run_dir, "training") as new_lock:
     with pytest.raises(RunError, match="stopped without saving"):
       lost_lock.check()
     lost_lock.release()
@@ -188,17 +190,19 @@ def test_a_lock_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
 
 @pytest.mark.parametrize("function_name", ["open", "pwrite"])
 def test_a_full_disk_gives_one_line_and_leaves_no_lock(tmp_path: Path, monkeypatch, function_name: str):
-  function, path = getattr(os, function_name), tmp_path / ".lock"
+  function, lock_file = getattr(os, function_name), tmp_path / ".lock"
 
   def fail(file, *arguments):
-    if function_name == "pwrite" or file == str(path):
+    if function_name == "pwrite" or file == str(lock_file):
       raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     return function(file, *arguments)
 
   with monkeypatch.context() as patch:
     patch.setattr(os, function_name, fail)
-    with pytest.raises(RunError, match=rf"^{path}: cannot .* \(No space left on device\): run the same command again"):
+    with pytest.raises(
+      RunError, match=rf"^{lock_file}: cannot .* \(No space left on device\): run the same command again"
+    ):
       DirectoryLock(str(tmp_path), "training").acquire()
-  assert not path.exists()
+  assert not lock_file.exists()
   with DirectoryLock(str(tmp_path), "training"):
-    assert path.exists()
+    assert lock_file.exists()

@@ -71,6 +71,7 @@ def test_answers_that_do_not_match_their_labels_are_found(spm_model: str) -> Non
     make_question("long", 4, CONTEXT),
   ]
   featurizer = SquadFeaturizer(TokenizerConfig(spm_model), max_seq_length=20, max_query_length=4, doc_stride=5)
+  # A label consists of whole tokens, so that of "apta" is "captain". The long answer fits into no window.
   unaligned = squad_evaluation.find_unaligned_answers(questions, featurizer(questions))
   assert [(question.id, text) for question, text in unaligned] == [("cut", "captain"), ("long", None)]
 
