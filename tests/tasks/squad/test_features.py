@@ -71,8 +71,8 @@ def test_windows_and_the_window_of_maximum_context_equal_a_plain_loop(
   assert starts == [window.start for window in windows]
   best_windows = max_context_windows(num_tokens, starts, window_size)
   for token in range(num_tokens):
-    # The score of a window is the number of its tokens before or after the token, whichever is smaller. Of equal
-    # windows the longer one wins.
+    # The score of a window is the number of its tokens before or after the token, whichever is smaller. A hundredth of
+    # the window's length is added, as in BERT's code, so that of equal windows the longer one wins.
     scores = {
       index: min(token - window.start, window.stop - 1 - token) + 0.01 * len(window)
       for index, window in enumerate(windows)
@@ -142,7 +142,7 @@ def test_every_window_equals_a_plain_loop(spm_model: str, questions: list[SquadQ
   tokenizer = OffsetTokenizer(spm_model)
   examples = make_featurizer(spm_model)(questions)
   # Positions of tokens: `window` counts in the paragraph, `row_tokens` in all concatenated sequences.
-  row = 0
+  row = 0  # index of the window among those of all questions
   for question in questions:
     query = tokenizer.encode(question.text)[:MAX_QUERY_LENGTH]
     ids, char_starts, char_ends = tokenizer.encode_with_offsets(question.paragraph.context)
@@ -155,7 +155,7 @@ def test_every_window_equals_a_plain_loop(spm_model: str, questions: list[SquadQ
       assert examples.input_ids[row_tokens].tolist() == [CLS_ID, *query, SEP_ID, *ids[window_tokens], SEP_ID]
       zeros_before = [0] * (len(query) + 2)  # for [CLS], the query and [SEP]
       features = {name: array[row_tokens].tolist() for name, array in examples.token_features.items()}
-      assert features == {
+      assert features == {  # P_MASK is 1 where an answer may not be
         P_MASK: [0, *[1] * (len(query) + 1), *[0] * len(window), 1],
         CHAR_STARTS: [*zeros_before, *char_starts[window_tokens], 0],
         CHAR_ENDS: [*zeros_before, *char_ends[window_tokens], 0],
@@ -181,17 +181,19 @@ def test_labels_mark_the_first_answer_in_windows_that_contain_it(
     features = {name: array[sequence_begin:sequence_end] for name, array in examples.token_features.items()}
     char_starts, char_ends = features[CHAR_STARTS], features[CHAR_ENDS]  # offsets in the paragraph
     # Positions of the answer's tokens in the sequence; 0 is [CLS].
-    first, last = labels[START_POSITIONS][window], labels[END_POSITIONS][window]
+    first_position, last_position = labels[START_POSITIONS][window], labels[END_POSITIONS][window]
     if labels[IS_IMPOSSIBLE][window]:
-      assert first == last == 0
+      assert first_position == last_position == 0
       for answer in question.answers[:1]:
         contains_start = ((char_starts <= answer.start) & (char_ends > answer.start)).any()
         contains_end = char_ends.max() >= answer.start + len(answer.text)
         assert not (contains_start and contains_end)
     else:
       questions_with_answer.add(question.id)
-      assert question.paragraph.context[char_starts[first] : char_ends[last]] == question.answers[0].text
-      assert features[P_MASK][first] == features[P_MASK][last] == 0
+      assert (
+        question.paragraph.context[char_starts[first_position] : char_ends[last_position]] == question.answers[0].text
+      )
+      assert features[P_MASK][first_position] == features[P_MASK][last_position] == 0
   assert questions_with_answer == {"a", "b", "c", "e"}
   assert gold_texts(questions, examples) == {0: "1999", 1: "12,500", 2: "garden behind the house", 4: "paris"}
 
@@ -229,8 +231,8 @@ def test_chunks_of_questions_give_the_same_examples_as_all_questions_at_once(spm
   examples = featurize(questions)
   chunks = [featurize(questions[:9]), featurize(questions[9:])]
   np.testing.assert_array_equal(examples.input_ids, np.concatenate([chunk.input_ids for chunk in chunks]))
-  for name, label in examples.labels.items():
-    np.testing.assert_array_equal(label, np.concatenate([chunk.labels[name] for chunk in chunks]))
+  for name, labels in examples.labels.items():
+    np.testing.assert_array_equal(labels, np.concatenate([chunk.labels[name] for chunk in chunks]))
   assert gold_texts(questions, examples) == {question.index: question.answers[0].text for question in questions}
 
 
