@@ -108,7 +108,7 @@ def test_fill_mask_holds_the_word_embeddings_once(
   content = converters.to_onnx(function)
   monkeypatch.setattr(converters, "share_transposed_weights", lambda model: 0)
   content_before = converters.to_onnx(function)
-  num_bytes = 4 * checkpoint.config.vocab_size * 64
+  num_bytes = 4 * checkpoint.config.vocab_size * checkpoint.config.embedding_size  # of float32
   assert num_bytes == pytest.approx(len(content_before) - len(content), abs=500)
   inputs = token_inputs(model, text_inputs(model.fields, model.examples()))
   answers, expected = (converters.onnx_runner(onnx)(inputs) for onnx in (content, content_before))

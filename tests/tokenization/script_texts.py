@@ -7,7 +7,7 @@ import random
 # Blocks of 128 code points: all but surrogates, private ones and the empty planes.
 _BLOCKS = [*range(0xD800 // 128), *range(0xF900 // 128, 0x18E00 // 128), *range(0x1AF00 // 128, 0x20100 // 128),
            *range(0x2A600 // 128, 0x2A800 // 128), *range(0x2F800 // 128, 0x2FA80 // 128), 0xE0000 // 128]  # fmt: skip
-_COMMON = "etaoinshrdluETAOIN  0123456789,,.;:'\"`()-"
+_COMMON_ENGLISH = "etaoinshrdluETAOIN  0123456789,,.;:'\"`()-"
 _COMBINING = "".join(map(chr, [*range(0x300, 0x370), *range(0x1DC0, 0x1E00), 0x3099, 0x0345, 0x0334, 0x20D2, 0x93C]))
 _CONTROLS = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA1), 0xAD, *range(0x2000, 0x2010), *range(0x2028, 0x2030),
                               *range(0x2060, 0x2070), 0x3000, 0xFEFF, 0xFFFD, 0xE0001, 0x180E, 0x2581]))  # fmt: skip
@@ -16,7 +16,7 @@ _SPECIAL = ["[CLS]", "[MASK]", "<pad>", "<unk>", "``", "''", "1999,", "9,9,", "�
 
 
 def texts_of_all_scripts(count: int, seed: int) -> list[str]:
-  """Returns texts of ten kinds, which follow each other.
+  """Returns texts of ten kinds, which take turns.
 
   Args:
     count: the number of texts.
@@ -27,52 +27,74 @@ def texts_of_all_scripts(count: int, seed: int) -> list[str]:
     replaces what is not UTF-8; very long words; and empty texts. None has a lone surrogate.
   """
   rng = random.Random(seed)
-  kinds = [_one_script, _one_script, _with_english, _with_english, _mixed, _mixed, _marks, _bytes, _pieces, _long]
-  return ["", " \t\n", *(kinds[i % len(kinds)](rng) for i in range(count - 2))]
+  makers_of_texts = [
+    _one_script,
+    _one_script,
+    _with_english,
+    _with_english,
+    _mixed_characters,
+    _mixed_characters,
+    _with_marks,
+    _damaged_utf8,
+    _words_and_symbols,
+    _long_words,
+  ]
+  return ["", " \t\n", *(makers_of_texts[i % len(makers_of_texts)](rng) for i in range(count - 2))]
 
 
-def _block(rng: random.Random) -> list[str]:
+def _random_block(rng: random.Random) -> list[str]:
+  """Returns the 128 characters of a random block."""
   first = rng.choice(_BLOCKS) * 128
   return [chr(c) for c in range(first, first + 128)]
 
 
 def _one_script(rng: random.Random) -> str:
-  return "".join(rng.choices([*_block(rng), " ", " ", ",", "9"], k=rng.randrange(1, 50)))
+  return "".join(rng.choices([*_random_block(rng), " ", " ", ",", "9"], k=rng.randrange(1, 50)))
 
 
 def _with_english(rng: random.Random) -> str:
-  return "".join(rng.choices([*_COMMON, *_COMMON, *rng.sample(_block(rng), 9)], k=rng.randrange(1, 80)))
+  return "".join(
+    rng.choices([*_COMMON_ENGLISH, *_COMMON_ENGLISH, *rng.sample(_random_block(rng), 9)], k=rng.randrange(1, 80))
+  )
 
 
-def _mixed(rng: random.Random) -> str:
-  characters = [*_COMMON, *_CONTROLS, *_EMOJI, *_SPECIAL, *(character for _ in range(3) for character in _block(rng))]
+def _mixed_characters(rng: random.Random) -> str:
+  characters = [
+    *_COMMON_ENGLISH,
+    *_CONTROLS,
+    *_EMOJI,
+    *_SPECIAL,
+    *(character for _ in range(3) for character in _random_block(rng)),
+  ]
   return "".join(rng.choices(characters, k=rng.randrange(1, 40)))
 
 
-def _marks(rng: random.Random) -> str:
-  return "".join(rng.choices([*"aeiou กЖか한", *rng.choices(_COMBINING, k=9), *rng.sample(_block(rng), 3)], k=30))
+def _with_marks(rng: random.Random) -> str:
+  return "".join(
+    rng.choices([*"aeiou กЖか한", *rng.choices(_COMBINING, k=9), *rng.sample(_random_block(rng), 3)], k=30)
+  )
 
 
-def _bytes(rng: random.Random) -> str:
-  lengths = rng.choices([1, 1, 2, 3, 4], k=20)
-  characters = [
-    chr(rng.randrange(*((0x20, 0x80), (0x80, 0x800), (0x800, 0xD800), (0x10000, 0x20000))[n - 1])) for n in lengths
-  ]
+def _damaged_utf8(rng: random.Random) -> str:
+  """Twenty characters of one to four bytes, of which up to nine bytes are replaced by random ones."""
+  # Number of bytes in UTF-8 -> the first code point, and the one after the last.
+  ranges = {1: (0x20, 0x80), 2: (0x80, 0x800), 3: (0x800, 0xD800), 4: (0x10000, 0x20000)}
+  characters = [chr(rng.randrange(*ranges[num_bytes])) for num_bytes in rng.choices([1, 1, 2, 3, 4], k=20)]
   data = bytearray("".join(characters).encode())
   for _ in range(rng.randrange(1, 10)):
     data[rng.randrange(len(data))] = rng.randrange(256)
   return data.decode("utf-8", errors="replace")
 
 
-def _pieces(rng: random.Random) -> str:
+def _words_and_symbols(rng: random.Random) -> str:
   words = [*_SPECIAL, *_EMOJI, "the", "captain", "1999", "9,", ", ", " ", "  ", "\u200b", "naïve", "ﬁne", "Ⅷ", "½"]
   return "".join(rng.choices(words, k=rng.randrange(1, 20)))
 
 
-def _long(rng: random.Random) -> str:
+def _long_words(rng: random.Random) -> str:
   """A word of up to 4,000 characters, alone or between others; or a text of many words."""
   (length,) = rng.choices([60, 200, 500, 1500, 4000], weights=[40, 30, 20, 9, 1])
   if rng.random() < 0.3:
-    return "".join(rng.choices(_COMMON + _CONTROLS, k=length))
-  letters = [*"etaoinshrdlu", *rng.sample(_block(rng), rng.choice([0, 1, 4]))]
+    return "".join(rng.choices(_COMMON_ENGLISH + _CONTROLS, k=length))
+  letters = [*"etaoinshrdlu", *rng.sample(_random_block(rng), rng.choice([0, 1, 4]))]
   return rng.choice(["", "the captain "]) + "".join(rng.choices(letters, k=length)) + rng.choice(["", " 1999, went"])

@@ -40,7 +40,8 @@ def test_a_span_is_its_text_in_the_context(spm_model: str) -> None:
   context = "The captain   sold the GARDEN, in 1999."
   tokenizer = OffsetTokenizer(spm_model)
   windows = question_windows(tokenizer, "Who?", context)
-  first = len(tokenizer.encode("Who?")) + 2
+  # The context is the tokens `first` to `last` of the window.
+  first = 1 + len(tokenizer.encode("Who?")) + 1  # after [CLS], the question and [SEP]
   last = windows.inputs["input_ids"].shape[1] - 2  # before [SEP]
   assert windows.inputs["segment_ids"][0].tolist() == [0] * first + [1] * (last - first + 2)
   assert windows.text(0, first, last) == context
