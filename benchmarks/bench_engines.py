@@ -1,8 +1,8 @@
 r"""Compares the engines that serve an exported model: latency, throughput, loading, memory and size.
 
-The engines are the SavedModel without and with TensorFlow's oneDNN kernels, ONNX Runtime and OpenVINO (float32 and
-int8), and transformers' AlbertForSequenceClassification on torch, also with torch.compile. Install them in an
-environment of their own:
+The engines are the SavedModel without and with TensorFlow's oneDNN kernels (also with frozen weights), ONNX Runtime and
+OpenVINO (float32 and int8), and transformers' AlbertForSequenceClassification on torch, also with torch.compile.
+Install them in an environment of their own:
 
   python3.11 -m venv .venv-engines
   .venv-engines/bin/pip install -c constraints/parity.txt -e '.[parity,dev]' onnxruntime==1.32.0 onnx==1.23.2 \
@@ -121,8 +121,8 @@ def main() -> None:
   packages = sorted({package for engine in engines.values() for package in engine.packages})
   setup = (
     f"Machine: {machine.describe()}; load average before the start {load_average:.1f}. {FLAGS.model}, a classifier of "
-    f"two classes with random weights; inputs are ids, outputs are probabilities. Measured rounds: {num_rounds}; the tables show medians. "
-    f"{report.library_versions(packages)}."
+    "two classes with random weights; inputs are ids, outputs are probabilities. The tables show medians; measured "
+    f"rounds: {num_rounds}. {report.library_versions(packages)}."
   )
   text = report.format_report(
     processes,
@@ -136,8 +136,13 @@ def main() -> None:
   output = FLAGS.output or str(ROOT / "benchmarks" / "results" / f"engines_{time.strftime('%Y-%m-%d')}.md")
   Path(output).write_text(text, encoding="utf-8")
   if FLAGS.guide:
-    table = report.format_table(processes, sizes)
-    Path(FLAGS.guide).write_text(report.replace_table(guide, table, FLAGS.guide), encoding="utf-8")
+    link = os.path.relpath(output, Path(FLAGS.guide).parent)
+    lines = [
+      *report.format_table(processes, sizes),
+      "",
+      f"From [the results]({link}) of one run, with the range of each number.",
+    ]
+    Path(FLAGS.guide).write_text(report.replace_table(guide, lines, FLAGS.guide), encoding="utf-8")
   problems = report.wrong_answers(processes)
   if problems:
     raise RunError("; ".join(problems))

@@ -15,6 +15,9 @@ SAVED_MODEL, SAVED_MODEL_BFLOAT16 = "models/float32/1", "models/bfloat16/1"
 ONNX, ONNX_INT8 = "models/float32/1/model.onnx", "model_int8.onnx"
 OPENVINO_INT8, TRANSFORMERS = "openvino_int8/model.xml", "huggingface"
 
+# With it oneDNN's kernels assume that matrices never change, and choose the layout in which they are multiplied.
+FROZEN_WEIGHTS_VARIABLE = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
+
 # Names of the batches.
 ONE_16, ONE_128, ONE_512, EIGHT_128, MIXED = "1 x 16", "1 x 128", "1 x 512", "8 x 128", "8 mixed"
 # How often a batch is computed in each turn of an engine.
@@ -69,6 +72,13 @@ ENGINES = {
     model=SAVED_MODEL,
     packages=_TENSORFLOW,
     environment={KERNELS_VARIABLE: "1"},
+  ),
+  "saved_model_frozen": Engine(
+    title="SavedModel, oneDNN, frozen weights",
+    loader="load_saved_model",
+    model=SAVED_MODEL,
+    packages=_TENSORFLOW,
+    environment={KERNELS_VARIABLE: "1", FROZEN_WEIGHTS_VARIABLE: "1"},
   ),
   "onnxruntime": Engine(title="ONNX Runtime", loader="load_onnxruntime", model=ONNX, packages=_ONNX_EXPORT),
   "onnxruntime_int8": Engine(
