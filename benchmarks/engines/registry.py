@@ -127,8 +127,14 @@ def make_batches(vocab_size: int) -> dict[str, Batch]:
   Returns: for each key of CALLS input_ids, input_mask and segment_ids, int32 [B, S].
   """
   rng = np.random.default_rng(1)
-  mixed_lengths = np.exp(rng.normal(np.log(64), 0.8, 8)).astype(int)  # 22 to 132
-  lengths_by_batch = {ONE_16: [16], ONE_128: [128], ONE_512: [512], EIGHT_128: [128] * 8, MIXED: mixed_lengths}
+  mixed_lengths = np.exp(rng.normal(np.log(64), 0.8, 8)).astype(int).tolist()  # 22 to 132
+  lengths_by_batch: dict[str, list[int]] = {
+    ONE_16: [16],
+    ONE_128: [128],
+    ONE_512: [512],
+    EIGHT_128: [128] * 8,
+    MIXED: mixed_lengths,
+  }
   batches = {}
   for name, lengths in lengths_by_batch.items():
     ids = np.zeros([len(lengths), max(lengths)], np.int32)
@@ -145,4 +151,4 @@ def make_batches(vocab_size: int) -> dict[str, Batch]:
 def save_batches(path: str, batches: Mapping[str, Batch]) -> None:
   """Writes batches to an .npz file, which worker.py reads."""
   arrays = {f"{name}/{feature}": array for name, batch in batches.items() for feature, array in batch.items()}
-  np.savez(path, **arrays)
+  np.savez(path, allow_pickle=False, **arrays)
