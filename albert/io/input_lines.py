@@ -107,15 +107,15 @@ def read_line_batches(
 ) -> Iterator[list[bytes]]:
   """Yields lists of lines that arrived together. Lines that arrive slowly are yielded one by one.
 
-  The first list is short, so that the caller can soon begin. While lines arrive faster than the caller takes them, each
-  list has twice as many lines as the one before it.
+  The first list is short, so that the caller can soon begin. So is the list after one that was not full, because lines
+  then arrive more slowly than the caller takes them.
 
   Args:
     file: an open binary file or pipe.
     max_lines: maximum number of lines in a list. Lists of long lines are shorter: no line is added to a list that has
       _MAX_AHEAD_BYTES (32 MiB), so with the last line a list has at most 48 MiB.
     source: the file's name, for errors.
-    first_lines: maximum number of lines in the first list. Only while a list has fewer lines does the reader wait for
+    first_lines: maximum number of lines in a short list. Only while a list has fewer lines does the reader wait for
       more. None: max_lines.
 
   Yields:
@@ -136,4 +136,4 @@ def read_line_batches(
       batch.append(line)
       num_bytes += len(line)
     yield batch
-    limit = min(max_lines, max(first_lines, 2 * len(batch)))
+    limit = first_lines if line is None else max_lines

@@ -33,8 +33,7 @@ def answer_batches(
   """Answers the lines of a file in their order.
 
   The lines that have already arrived are sorted by length before they are cut into batches, so that there is little
-  padding. The first batch is answered at once. After it, twice as many lines as before are sorted together each time,
-  up to those of _WINDOW_BATCHES batches.
+  padding. The first batch is answered at once, before further lines are sorted.
 
   Args:
     model: the model that answers.

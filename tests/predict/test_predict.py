@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from albert.errors import UserError
@@ -196,7 +197,7 @@ def test_answers_are_in_order_and_batches_have_similar_lengths() -> None:
 
 
 def test_the_first_answers_come_after_one_batch() -> None:
-  """The lines that are sorted together are one batch first, then twice as many each time, up to 32 batches."""
+  """After the first batch, the lines of up to 32 batches are sorted together."""
   lines = [b"%09d\n" % number for number in range(1000)]
   file, model = io.BytesIO(b"".join(lines)), LengthModel()
   parser = RequestParser([TEXT_FIELD], AUTO, "file")
@@ -208,9 +209,22 @@ def test_the_first_answers_come_after_one_batch() -> None:
     num_read = min(1000, sum(sizes) + 2 * 32 * 4 + 1)
     while file.tell() < num_read * len(lines[0]):
       time.sleep(0.001)
-  assert sizes[:6] == [4, 8, 16, 32, 64, 128]
-  assert max(sizes) == 128
+  assert sizes[:6] == [4, 128, 128, 128, 128, 128]
   assert sum(sizes) == 1000
+
+
+def test_the_first_answers_after_a_pause_come_after_one_batch() -> None:
+  read_descriptor, write_descriptor = os.pipe()
+  model = cast(ExportedModel, LengthModel())
+  with os.fdopen(read_descriptor, "rb", buffering=0) as file, os.fdopen(write_descriptor, "wb", buffering=0) as pipe:
+    groups = answers.answer_batches(model, RequestParser([TEXT_FIELD], AUTO, "file"), file, batch_size=4)
+    for _ in range(2):
+      pipe.write(b"x\n" * 20)
+      time.sleep(0.05)  # all lines arrive
+      sizes: list[int] = []
+      while sum(sizes) < 20:
+        sizes.append(len(next(groups)))
+      assert 1 <= sizes[0] <= 4
 
 
 def test_the_lines_before_a_wrong_one_are_answered() -> None:
@@ -321,6 +335,20 @@ def test_a_closed_standard_input_is_an_error_that_names_input_file(monkeypatch: 
   monkeypatch.setattr(sys, "stdin", None)
   with pytest.raises(UserError, match=r"^standard input is closed: .* or give --input_file$"):
     command_line._standard_input()
+
+
+def test_probabilities_of_classes_have_the_names_of_the_classes() -> None:
+  """Probabilities of other things, such as the options of a question, are a list."""
+  model = object.__new__(ExportedModel)  # without the TensorFlow model
+  model.description = {"counted_by": "", "labels": ["negative", "neutral", "positive"]}
+  request = PredictRequest(1, {"text": b"a"})
+  probabilities = np.array([0.1, 0.25, 0.65], np.float32)
+  assert model._plain_answers({"label": b"positive", "probabilities": probabilities}, request) == {
+    "label": "positive",
+    "probabilities": {"negative": 0.1, "neutral": 0.25, "positive": 0.65},
+  }
+  model.description["labels"] = []
+  assert model._plain_answers({"probabilities": probabilities}, request) == {"probabilities": [0.1, 0.25, 0.65]}
 
 
 DESCRIPTION = {
