@@ -150,7 +150,7 @@ $(VENV_RAY)/installed: setup.py constraints/default.txt constraints/ray.txt
 	$(call make_venv,$(VENV_RAY),constraints/ray.txt,ray$(comma)dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.10 3.11 3.12 3.13,BASE_PYTHON)
 
 $(VENV_SERVING)/installed: setup.py constraints/default.txt constraints/serving.txt
-	$(call make_venv,$(VENV_SERVING),constraints/serving.txt,onnx$(comma)tflite$(comma)dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.11 3.12 3.13,BASE_PYTHON)
+	$(call make_venv,$(VENV_SERVING),constraints/serving.txt,onnx$(comma)tflite$(comma)server$(comma)dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.11 3.12 3.13,BASE_PYTHON)
 
 # The package of examples/javascript. Without Node.js or its registry, the test that needs it is skipped.
 $(VENV_SERVING)/javascript/installed: $(VENV_SERVING)/installed $(wildcard examples/javascript/package*.json)

@@ -103,6 +103,8 @@ setup(
     "onnx": ["onnx>=1.15", "onnxruntime>=1.16", "tf2onnx>=1.16"],
     # The interpreter of TFLite models, without TensorFlow's deprecated copy of it.
     "tflite": ["ai-edge-litert>=1.0"],
+    # What examples/serve.py runs on.
+    "server": ["fastapi>=0.115", "prometheus-client>=0.20", "uvicorn>=0.30"],
     # Libraries with which tests and benchmarks compare results and speed.
     "parity": ["keras>=3.10", "keras-hub>=0.25; python_version >= '3.11'", "torch>=2.6", "transformers>=4.57"],
     # The tools that build the documentation site.

@@ -29,7 +29,7 @@ EXTRAS_OF_PROFILE = {
   "tf215-tfa.txt": ("tfa", "dev"),
   "beam.txt": ("beam", "dev"),
   "ray.txt": ("ray", "dev"),
-  "serving.txt": ("onnx", "tflite", "dev"),
+  "serving.txt": ("onnx", "tflite", "server", "dev"),
   "parity.txt": ("parity", "dev"),
   "tpu.txt": ("tpu", "dev"),
   "docs.txt": ("docs",),
@@ -206,7 +206,7 @@ def test_every_command_has_a_console_command() -> None:
 def test_errors_that_say_pip_install_name_packages_and_ranges_of_an_extra() -> None:
   """Error messages cannot say "install albert-tf2[onnx]", since albert-tf2 itself is not on PyPI."""
   extras = {line for lines in _setup_arguments()["extras_require"].values() for line in lines}
-  for path in [*_python_files(*PACKAGES), *ROOT.glob("run_*.py")]:
+  for path in [*_python_files(*PACKAGES), *ROOT.glob("run_*.py"), *ROOT.glob("examples/*.py")]:
     text = path.read_text(encoding="utf-8")
     quoted_packages = re.findall(r"pip install ((?:'[^']+' ?)+)", text)
     assert len(quoted_packages) == text.count("pip install")
