@@ -50,7 +50,7 @@ from data_prep.units import plan_units  # noqa: E402
 
 FLAGS = flags.FLAGS
 # The function whose time counts as 100%: its file and name.
-WHOLE = ("local.py", "make_shards")
+WHOLE_FUNCTION = ("local.py", "make_shards")
 # Stage -> (its functions, functions that these call and whose time counts for another stage).
 STAGES = {
   "SentencePiece": ([("sentencepiece/__init__.py", "Encode")], []),
@@ -190,6 +190,7 @@ def _seconds_by_function(profiler: cProfile.Profile) -> dict[tuple[str, str], fl
   A function is identified by its file and its name. The file is given both as "file.py" and as "folder/file.py".
   """
   seconds_by_function: dict[tuple[str, str], float] = {}
+  # The profiler's statistics of a function are its calls (two counts), own seconds, cumulative seconds, and callers.
   for (path, _, function), (*_, seconds, _) in pstats.Stats(profiler).stats.items():  # type: ignore[attr-defined]
     for file_name in {path.rpartition("/")[2], "/".join(path.split("/")[-2:])}:
       key = (file_name, function)
@@ -206,7 +207,7 @@ def print_profile() -> None:
     profiler = cProfile.Profile()
     manifest = profiler.runcall(create_pretraining_data.prepare, job)
   seconds_by_function = _seconds_by_function(profiler)
-  total = seconds_by_function[WHOLE]
+  total = seconds_by_function[WHOLE_FUNCTION]
   stage_seconds = {}
   for name, (functions, functions_of_other_stages) in STAGES.items():
     own_seconds = sum(seconds_by_function[function] for function in functions)
@@ -216,8 +217,11 @@ def print_profile() -> None:
     print(f"{name:38}{seconds:10.2f} s{seconds / total:10.1%}")
 
 
-# Number of instances in a small spill file, and of each instance: tokens, predictions, and packed words.
-_SPILL_EXAMPLES, _TOKENS, _PREDICTIONS, _NUM_WORDS = 16, 64, 10, 4 + 64 + 2 * 10
+# Number of instances in a small spill file, and of each instance: tokens, predictions, and packed words (see
+# data_prep.packing: a header, the ids of the tokens, and the positions and original ids of the predictions).
+_SPILL_EXAMPLES, _TOKENS, _PREDICTIONS, _HEADER_WORDS = 16, 64, 10, 4
+_NUM_WORDS = _HEADER_WORDS + _TOKENS + 2 * _PREDICTIONS
+_POSITIONS_START = _HEADER_WORDS + _TOKENS
 # Number of files whose instances fit into a key range. With 1.7, 80,000 files give 47,000 key ranges. For comparison:
 # 160 GB of text with --dupe_factor=10 give 76,000 files and 98,000 key ranges.
 _SPILLS_IN_KEY_RANGE = 1.7
@@ -229,9 +233,9 @@ def _write_random_spills(directory: str, num_spills: int) -> list[spills.Spill]:
   sizes = np.full(_SPILL_EXAMPLES, _NUM_WORDS)
   all_spills = []
   for number in range(num_spills):
-    words = rng.integers(5, 30_000, (_SPILL_EXAMPLES, _NUM_WORDS), dtype=np.uint16)
-    words[:, :4] = (_TOKENS, _PREDICTIONS, _TOKENS // 2, 0)
-    words[:, 4 + _TOKENS : 4 + _TOKENS + _PREDICTIONS] = np.arange(1, 1 + _PREDICTIONS)
+    words = rng.integers(5, 30_000, (_SPILL_EXAMPLES, _NUM_WORDS), dtype=np.uint16)  # ids 0 to 4 are special tokens
+    words[:, :_HEADER_WORDS] = (_TOKENS, _PREDICTIONS, _TOKENS // 2, 0)
+    words[:, _POSITIONS_START : _POSITIONS_START + _PREDICTIONS] = np.arange(1, 1 + _PREDICTIONS)
     path = f"{directory}/unit-00000000-{number:015d}.spill"
     with spills.SpillWriter(path) as writer:
       writer.add(rng.integers(0, 2**64 - 1, _SPILL_EXAMPLES, np.uint64, endpoint=True), words.ravel(), sizes)
@@ -297,7 +301,8 @@ def _num_merge_passes(num_spills: int) -> int:
 
 def measure_sorting() -> None:
   """Sorts random instances, from each number of spill files that --sorting gives."""
-  merge.KEY_RANGE_BYTES = int(_SPILLS_IN_KEY_RANGE * _SPILL_EXAMPLES * (2 * _NUM_WORDS + 12))
+  instance_bytes = 2 * _NUM_WORDS + spills.INDEX_BYTES  # a word has two bytes
+  merge.KEY_RANGE_BYTES = int(_SPILLS_IN_KEY_RANGE * _SPILL_EXAMPLES * instance_bytes)
   print(
     f"{'spills':>8}{'key_ranges':>11}{'examples':>10}{'passes':>8}{'us/example':>12}{'opens':>10}{'reads':>10}"
     f"{'opens/spill':>12}{'reads/spill':>12}{'MB_read/MB':>12}"

@@ -60,29 +60,29 @@ def _measure(
   title: str,
   unit: str,
   task: FinetuningTask,
-  count: Callable[[TokenizedExamples], int],
+  count_units: Callable[[TokenizedExamples], int],
   process_numbers: Sequence[int],
 ) -> None:
   """Measures a data set, and prints a row of the table for each number of processes.
 
   Args:
     title: the name of the data set.
-    unit: what `count` counts, such as "windows".
+    unit: what `count_units` counts, such as "windows".
     task: the task of the data set.
-    count: returns the number of units in the features.
+    count_units: returns the number of units in the features.
     process_numbers: numbers of processes to measure.
   """
   from albert.tasks.finetuning import TRAIN
 
-  raw = _repeat(task.cached_raw_examples(TRAIN), FLAGS.copies)
+  raw_examples = _repeat(task.cached_raw_examples(TRAIN), FLAGS.copies)
   featurize = task.featurizer(TRAIN)
   rates: dict[int, list[float]] = {num_processes: [] for num_processes in process_numbers}  # units per second
   num_units = 0
   for _ in range(FLAGS.rounds):
     for num_processes in process_numbers:
       start = time.perf_counter()
-      examples = make_examples(raw, featurize, name=title, key={}, cache_dir="", num_processes=num_processes)
-      num_units = count(examples)
+      examples = make_examples(raw_examples, featurize, name=title, key={}, cache_dir="", num_processes=num_processes)
+      num_units = count_units(examples)
       rates[num_processes].append(num_units / (time.perf_counter() - start))
   for num_processes, measured in rates.items():
     print(

@@ -47,7 +47,9 @@ from benchmarks import machine  # noqa: E402
 
 FLAGS = flags.FLAGS
 # Number of times that the memory is measured during a run.
-READINGS = 10
+NUM_MEMORY_SAMPLES = 10
+# The input pipeline alone is measured in this many rounds of this many batches.
+PIPELINE_ROUNDS, BATCHES_PER_ROUND = 7, 20
 
 
 class TimedTrainer(Trainer):
@@ -63,6 +65,7 @@ class TimedTrainer(Trainer):
 
   def num_traces(self) -> int:
     """The number of times that TensorFlow has traced the function that runs steps."""
+    # This class overrides train_steps; the count is that of the tf.function of the base class, bound to this object.
     return Trainer.train_steps.__get__(self, Trainer).experimental_get_tracing_count()
 
 
@@ -79,11 +82,11 @@ def seconds_per_batch(batches: tf.data.Dataset) -> float:
   """Measures the seconds that the input pipeline alone needs for a batch, and returns their median."""
   iterator, seconds = iter(batches), []
   next(iterator)
-  for _ in range(7):
+  for _ in range(PIPELINE_ROUNDS):
     start = time.perf_counter()
-    for _ in range(20):
+    for _ in range(BATCHES_PER_ROUND):
       next(iterator)
-    seconds.append((time.perf_counter() - start) / 20)
+    seconds.append((time.perf_counter() - start) / BATCHES_PER_ROUND)
   return statistics.median(seconds)
 
 
@@ -94,7 +97,7 @@ class RunCost(NamedTuple):
     first_step: seconds of the first step, which is traced.
     other_steps: seconds of all other steps together.
     outside: seconds of the loop outside these steps.
-    memory: MiB of the process, measured READINGS times.
+    memory: MiB of the process, measured NUM_MEMORY_SAMPLES times.
     num_traces: number of times that the step was traced.
   """
 
@@ -110,9 +113,9 @@ def measure_run(task: PretrainingTask, config: TrainConfig, strategy: tf.distrib
   memory: list[float] = []
 
   def record_memory(step: int) -> float:
-    """Takes the place of the learning rate's schedule, which the loop calls whenever it logs."""
+    """Is passed to the loop as the schedule of the learning rate, which the loop calls whenever it logs."""
     del step
-    memory.append(machine.memory(machine.NOW))
+    memory.append(machine.memory(machine.PRESENT_MEMORY))
     return 0.0
 
   with tempfile.TemporaryDirectory() as directory, strategy.scope():
@@ -140,12 +143,12 @@ def measure_run(task: PretrainingTask, config: TrainConfig, strategy: tf.distrib
 def main() -> None:
   """Prints a Markdown table."""
   steps = FLAGS.steps
-  if steps % READINGS:
-    raise UserError(f"--steps={steps}: give a multiple of {READINGS}")
+  if steps % NUM_MEMORY_SAMPLES:
+    raise UserError(f"--steps={steps}: give a multiple of {NUM_MEMORY_SAMPLES}")
   config = TrainConfig(
     train_batch_size=FLAGS.batch_size,
     num_train_steps=steps,
-    log_every_steps=steps // READINGS,
+    log_every_steps=steps // NUM_MEMORY_SAMPLES,
     save_checkpoints_steps=2 * steps,
     distribution_strategy="one_device",
   )
@@ -168,7 +171,8 @@ def main() -> None:
   print(f"| a batch of the input pipeline alone | {batch_seconds * 1e3:.2f} ms, {batch_share:.2%} of a step |")
   print(f"| the loop outside its steps | {outside_seconds * 1e3:.3f} ms per step, {outside_share:.2%} |")
   print(f"| traces of the step | {cost.num_traces} |")
-  print(f"| memory in MiB, every {steps // READINGS} steps | {', '.join(f'{value:.0f}' for value in cost.memory)} |")
+  memory = ", ".join(f"{mebibytes:.0f}" for mebibytes in cost.memory)
+  print(f"| memory in MiB, every {config.log_every_steps} steps | {memory} |")
 
 
 if __name__ == "__main__":
@@ -176,7 +180,7 @@ if __name__ == "__main__":
   flags.DEFINE_string("model", "albert_tiny", "named model")
   flags.DEFINE_integer("vocab_size", 0, "size of the vocabulary; 0: the model's own", lower_bound=0)
   flags.DEFINE_integer("batch_size", 32, "number of sequences in a batch", lower_bound=1)
-  flags.DEFINE_integer("steps", 1000, "number of steps", lower_bound=READINGS)
+  flags.DEFINE_integer("steps", 1000, "number of steps", lower_bound=NUM_MEMORY_SAMPLES)
   flags.DEFINE_string("masking", "auto", "as in run_pretraining.py")
   flags.DEFINE_string("spm_model_file", "", "as in run_pretraining.py")
   app.run(main)

@@ -29,6 +29,8 @@ from benchmarks import machine  # noqa: E402
 from benchmarks.peers.client import OURS, Peer, without_dropout  # noqa: E402
 
 FLAGS = flags.FLAGS
+# Tokens in a sequence, in the sweeps over batch size and depth.
+SHORT_LENGTH = 128
 
 
 class Point(NamedTuple):
@@ -78,9 +80,9 @@ def sweeps(layers: int) -> dict[str, list[Point]]:
   tokens = FLAGS.tokens
   return {
     "length": [Point(max(1, tokens // length), length, layers) for length in FLAGS.lengths],
-    "batch": [Point(batch, 128, layers) for batch in FLAGS.batches],
+    "batch": [Point(batch, SHORT_LENGTH, layers) for batch in FLAGS.batches],
     "depth": [
-      Point(max(1, tokens // 128), 128, depth, recompute_grad)
+      Point(max(1, tokens // SHORT_LENGTH), SHORT_LENGTH, depth, recompute_grad)
       for depth in FLAGS.depths
       for recompute_grad in (False, True)
     ],
@@ -126,7 +128,7 @@ def format_row(sweep: str, point: Point, measured: Measurement) -> str:
 def draw_figure(path: Path, results: dict[str, dict[Point, Measurement]]) -> None:
   """Draws the figure: time per token by length and by batch size, memory by depth."""
   figure = figures.new_figure(12, 3.6)
-  by_length, by_batch, by_depth = figure.subplots(1, 3)
+  length_axes, batch_axes, depth_axes = figure.subplots(1, 3)
 
   def plot_line(axes: Any, xs: list[int], ys: list[float], label: str | None = None) -> None:
     axes.plot(xs, ys, marker="o", label=label)
@@ -136,20 +138,20 @@ def draw_figure(path: Path, results: dict[str, dict[Point, Measurement]]) -> Non
   def microseconds_per_token(sweep: str) -> list[float]:
     return [1e6 * measured.median / point.tokens for point, measured in results[sweep].items()]
 
-  for axes in (by_length, by_batch):
+  for axes in (length_axes, batch_axes):
     axes.set_xscale("log", base=2)
     axes.set_ylabel("µs per token")
-  plot_line(by_length, [point.length for point in results["length"]], microseconds_per_token("length"))
-  by_length.set_xlabel(f"tokens in a sequence ({FLAGS.tokens} in a batch)")
-  plot_line(by_batch, [point.batch_size for point in results["batch"]], microseconds_per_token("batch"))
-  by_batch.set_xlabel("sequences of 128 tokens in a batch")
+  plot_line(length_axes, [point.length for point in results["length"]], microseconds_per_token("length"))
+  length_axes.set_xlabel(f"tokens in a sequence ({FLAGS.tokens} in a batch)")
+  plot_line(batch_axes, [point.batch_size for point in results["batch"]], microseconds_per_token("batch"))
+  batch_axes.set_xlabel(f"sequences of {SHORT_LENGTH} tokens in a batch")
   for recompute_grad, label in ((False, "activations stored"), (True, "--recompute_grad")):
     points = [point for point in results["depth"] if point.recompute_grad is recompute_grad]
     memory = [results["depth"][point].memory for point in points]
-    plot_line(by_depth, [point.layers for point in points], memory, label)
-  by_depth.set_xlabel(f"layers ({max(1, FLAGS.tokens // 128)} x 128)")
-  by_depth.set_ylabel("peak memory, MiB")
-  by_depth.legend(frameon=False)
+    plot_line(depth_axes, [point.layers for point in points], memory, label)
+  depth_axes.set_xlabel(f"layers ({max(1, FLAGS.tokens // SHORT_LENGTH)} x {SHORT_LENGTH})")
+  depth_axes.set_ylabel("peak memory, MiB")
+  depth_axes.legend(frameon=False)
   path.write_bytes(figures.png(figure))
 
 
@@ -196,7 +198,7 @@ def main() -> None:
 if __name__ == "__main__":
   flags.DEFINE_enum("model", "albert_base", list(MODELS), "model")
   flags.DEFINE_list("lengths", ["64", "128", "256", "512"], "sequence lengths in tokens")
-  flags.DEFINE_list("batches", ["1", "2", "4", "8", "16"], "batch sizes, for sequences of 128 tokens")
+  flags.DEFINE_list("batches", ["1", "2", "4", "8", "16"], f"batch sizes, for sequences of {SHORT_LENGTH} tokens")
   flags.DEFINE_list("depths", ["3", "6", "12", "24"], "numbers of layers")
   flags.DEFINE_integer(
     "tokens", 1024, "number of tokens in a batch, for the sweeps over length and depth", lower_bound=1

@@ -5,7 +5,7 @@
 
 A sample is a file FOLDER/LANGUAGE.txt with one sentence on each line and a blank line after each paragraph; the default
 folder is benchmarks/sentence_samples. Libraries that are not installed are left out. Quality is counted in boundaries
-between two sentences of a paragraph. The speed is that of one process on paragraphs of the sample, again and again.
+between two sentences of a paragraph. For the speed, one process splits the paragraphs of the sample again and again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SAMPLES = Path(__file__).parent / "sentence_samples"
-_SECONDS = 0.5  # processor time of the measurement of a speed
+_MEASURED_SECONDS = 0.5  # processor time for which the speed of a library is measured
 
 # The rules with which this project split English text before it used a library.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(]?[A-Z0-9])")
@@ -129,7 +129,7 @@ def megabytes_per_second(paragraphs: list[list[str]], split: Splitter) -> float:
   texts = [" ".join(paragraph) for paragraph in paragraphs]
   num_bytes = sum(len(text.encode()) for text in texts)
   num_bytes_split, start = 0, time.process_time()
-  while time.process_time() - start < _SECONDS:
+  while time.process_time() - start < _MEASURED_SECONDS:
     for text in texts:
       for _ in split(text):
         pass

@@ -33,8 +33,8 @@ from benchmarks import machine  # noqa: E402
 FLAGS = flags.FLAGS
 STEP, ANSWER, REFUSAL = "first step", "first answer", "refusal"
 TARGETS = {STEP: 9.0, ANSWER: 4.0, REFUSAL: 0.7}
-# The beginning of the line that ends a measurement. A refused command ends by itself.
-_FIRST_LINE = {STEP: "step 1/", ANSWER: "{"}
+# How the line of output begins that shows the first result. A refused command has none: it is measured until it ends.
+_RESULT_LINE_START = {STEP: "step 1/", ANSWER: "{"}
 _VOCAB_SIZE = 200
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -90,7 +90,7 @@ def make_cases(directory: Path) -> list[StartupCase]:
   training += ["--num_train_steps=1000", "--num_warmup_steps=10", "--save_checkpoints_steps=1000"]
   shards = f"--input_file={directory}/shards/*"
   vocabulary, texts = f"--spm_model_file={directory}/spiece.model", f"--train_file={directory}/texts.tsv"
-  custom = [
+  custom_task = [
     "--task_name=custom",
     "--text_columns=text",
     "--max_seq_length=32",
@@ -98,7 +98,7 @@ def make_cases(directory: Path) -> list[StartupCase]:
     f"--vocab_size={_VOCAB_SIZE}",
   ]
   pretraining = ["run_pretraining.py", *training]
-  classifier = ["run_classifier.py", *training, *custom]
+  classifier = ["run_classifier.py", *training, *custom_task]
   export = ["-m", "albert.export", "--output_dir=NEW"]
   predict = ["-m", "albert.predict", f"--input_file={directory}/texts.tsv", "--format=lines"]
   convert = ["-m", "albert.convert", "--output_dir=NEW", "--format=tf1"]
@@ -131,7 +131,7 @@ def make_cases(directory: Path) -> list[StartupCase]:
     StartupCase(
       "create_pretraining_data, spm_model_file",
       REFUSAL,
-      [*prepare, texts.replace("train", "input"), "--spm_model_file=x"],
+      [*prepare, f"--input_file={directory}/texts.tsv", "--spm_model_file=x"],
     ),
   ]
 
@@ -152,7 +152,7 @@ def measure(case: StartupCase, checkout: Path) -> float:
     with subprocess.Popen(command, cwd=checkout, env=environment, text=True, stdout=stdout, stderr=stderr) as process:
       for line in process.stdout or process.stderr or ():
         last_line = line.strip()
-        if case.kind != REFUSAL and line.startswith(_FIRST_LINE[case.kind]):
+        if case.kind != REFUSAL and line.startswith(_RESULT_LINE_START[case.kind]):
           seconds = _seconds_so_far(process.pid)
           process.kill()
           return seconds
@@ -174,9 +174,9 @@ def main() -> None:
   checkouts = {"now": ROOT}
   if FLAGS.baseline:
     checkouts = {"before": Path(FLAGS.baseline).resolve(), **checkouts}
-  with tempfile.TemporaryDirectory() as name:
-    write_data(Path(name))
-    cases = [case for case in make_cases(Path(name)) if any(text in case.name for text in FLAGS.only)]
+  with tempfile.TemporaryDirectory() as directory:
+    write_data(Path(directory))
+    cases = [case for case in make_cases(Path(directory)) if any(text in case.name for text in FLAGS.only)]
     for checkout in checkouts.values():  # so that no start compiles modules
       for package in ("albert", "data_prep"):
         compileall.compile_dir(checkout / package, quiet=1)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 # The environment variable that selects TensorFlow's kernels of oneDNN. Importing albert sets it.
 KERNELS_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
-# Lines of /proc/self/status: the resident memory at present, and its peak.
-NOW, PEAK = "VmRSS", "VmHWM"
+# Lines of /proc/self/status: the resident memory at present, and the peak of the resident memory.
+PRESENT_MEMORY, PEAK_MEMORY = "VmRSS", "VmHWM"
 
 
 def describe() -> str:
@@ -23,13 +23,13 @@ def describe() -> str:
   return f"{os.cpu_count()} cores, {model}"
 
 
-def memory(kind: str = PEAK) -> float:
+def memory(kind: str = PEAK_MEMORY) -> float:
   """Returns the memory of this process in MiB.
 
   On Linux it is read from /proc, since the peak that getrusage reports may be that of the parent process.
 
   Args:
-    kind: NOW or PEAK.
+    kind: PRESENT_MEMORY or PEAK_MEMORY.
   """
   try:
     status = Path("/proc/self/status").read_text(encoding="utf-8")

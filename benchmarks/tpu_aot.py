@@ -37,18 +37,19 @@ from benchmarks.tpu.chips import CHIPS, NUM_CORES  # noqa: E402
 from benchmarks.tpu.programs import STEPS, Program  # noqa: E402
 
 FLAGS = flags.FLAGS
-TRIALS = "tpu_aot_trials.jsonl"
-PROFILE = ("tensorflow-tpu", "libtpu", "jax", "jaxlib")
+TRIALS_FILE = "tpu_aot_trials.jsonl"
+# The packages that `check_profile` looks for.
+PROFILE_PACKAGES = ("tensorflow-tpu", "libtpu", "jax", "jaxlib")
 LENGTHS = (512, 128)
-# The paper's sizes in the order of compilation.
-SIZES = ("albert_xxlarge", "albert_base", "albert_xlarge", "albert_large")
-HEADS = tuple(step for step in STEPS if step != "pretraining")
+# The models of the paper, in the order of compilation.
+PAPER_MODELS = ("albert_xxlarge", "albert_base", "albert_xlarge", "albert_large")
+FINETUNING_STEPS = tuple(step for step in STEPS if step != "pretraining")
 
 
 def check_profile() -> None:
   """Raises a UserError if packages of the tpu profile are missing."""
   missing = []
-  for name in PROFILE:
+  for name in PROFILE_PACKAGES:
     try:
       importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -61,23 +62,23 @@ def check_profile() -> None:
 
 
 def distinct_models() -> list[str]:
-  """Returns the names of MODELS, those in SIZES first. If two names stand for the same model, only one is included."""
+  """Returns the names of MODELS, those in PAPER_MODELS first. Of several names of one model, one is included."""
   names: dict[Any, str] = {}
-  for name in (*SIZES, *MODELS):
+  for name in (*PAPER_MODELS, *MODELS):
     names.setdefault(MODELS[name], name)
   return list(names.values())
 
 
 def all_programs() -> Iterator[Program]:
   """Yields all programs of the table, the most informative ones first."""
-  for length, model in itertools.product(LENGTHS, SIZES):
+  for length, model in itertools.product(LENGTHS, PAPER_MODELS):
     yield Program(step="pretraining", model=model, length=length)
-  for model in SIZES:
+  for model in PAPER_MODELS:
     yield Program(step="pretraining", model=model, length=512, recompute_grad=True)
   yield Program(step="pretraining", model="albert_base", length=512, one_hot=True)
   yield Program(step="pretraining", model="albert_xxlarge", length=512, gradient_accumulation_steps=4)
   for model, length in (("albert_base", 512), ("albert_xxlarge", 512), ("albert_base", 128)):
-    for step in HEADS:
+    for step in FINETUNING_STEPS:
       yield Program(step=step, model=model, length=length)
   for model, length in itertools.product(distinct_models(), LENGTHS):
     yield Program(step="pretraining", model=model, length=length)
@@ -98,11 +99,12 @@ def selected_programs() -> list[Program]:
 def estimate_batch(program: Program) -> int:
   """Estimates the largest batch size that fits, to begin the search with it.
 
-  It assumes that a core stores about 10 numbers of two bytes for each token, layer and hidden unit.
+  It assumes that for each token and layer, a core stores about 20 bytes for each hidden unit and 2.5 bytes for each
+  attention probability, and a sixth of this with gradient checkpointing; and that 12 GiB are free for them.
   """
   config = MODELS[program.model]
-  width = config.hidden_size + config.num_attention_heads * program.length // 8
-  bytes_per_sequence = 20 * program.length * width * config.num_hidden_layers
+  bytes_per_token = 20 * config.hidden_size + 5 * config.num_attention_heads * program.length // 2  # of one layer
+  bytes_per_sequence = program.length * bytes_per_token * config.num_hidden_layers
   if program.recompute_grad:
     bytes_per_sequence //= 6
   return max(1, (12 << 30) // bytes_per_sequence)
@@ -162,14 +164,15 @@ class TrialRecorder:
   def _first_batch(self, program: Program, chip: str) -> int:
     """Chooses the batch size to begin with.
 
-    It is the largest one that fits for a similar program. Similar programs are the same one on another chip, then those
-    with another head, then the one with version 2 of the model, which has no dropout. Without trials of such programs,
-    the batch size is estimated.
+    It is the largest one that fits for a similar program. Similar programs are first the same program on another chip,
+    then those of other fine-tuning tasks, then the program with version 2 of the model, which has no dropout. Without
+    trials of such programs, the batch size is estimated.
     """
     on_other_chips = [(program, other_chip) for other_chip in CHIPS if other_chip != chip]
-    with_other_heads = [(dataclasses.replace(program, step=step), chip) for step in HEADS if program.step in HEADS]
+    other_steps = FINETUNING_STEPS if program.step in FINETUNING_STEPS else ()
+    of_other_tasks = [(dataclasses.replace(program, step=step), chip) for step in other_steps]
     with_version_2 = [(dataclasses.replace(program, model=program.model.removesuffix("_v1")), chip)]
-    for similar_programs in (on_other_chips, with_other_heads, with_version_2):
+    for similar_programs in (on_other_chips, of_other_tasks, with_version_2):
       tried, fitting = [], []
       for program_and_chip in similar_programs:
         for batch, trial in self.trials.get(program_and_chip, {}).items():
@@ -197,7 +200,7 @@ def main() -> None:
   programs = selected_programs()
   output = Path(FLAGS.output_dir)
   output.mkdir(parents=True, exist_ok=True)
-  recorder = TrialRecorder(output / TRIALS)
+  recorder = TrialRecorder(output / TRIALS_FILE)
   failures: list[str] = []
   if not FLAGS.report_only:
     check_profile()

@@ -7,8 +7,6 @@ settings, and not on the number of processes. If the command was stopped, run it
 
 from __future__ import annotations
 
-from albert.io.wording import counted
-
 # Before the other imports, so that Ctrl-C during slow imports prints one line, not a traceback.
 if __name__ == "__main__":
   from albert import startup
@@ -31,6 +29,7 @@ from albert.config.ranges import default_processes
 from albert.data.manifest import Manifest
 from albert.errors import Interrupted, RunError, Stopped, UserError
 from albert.io import files
+from albert.io.wording import counted
 from albert.io.workers import WorkerPool
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
@@ -113,7 +112,7 @@ def _convert(
   if not converted.paths:
     raise UnusableTextError(NO_TEXT_MESSAGE)
   new_paths = [path for path in converted.paths if path not in job.inputs]
-  _print_warnings(text_checks.check_inputs(new_paths, tokenizer, warns_of_documents=False))
+  _print_warnings(text_checks.check_inputs(new_paths, tokenizer, warns_of_layout=False))
   text_job = dataclasses.replace(job, inputs=tuple(converted.paths), reading=ReadingSettings())
   return text_job, converted.input_entries, converted.report.to_dict()
 

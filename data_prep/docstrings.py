@@ -27,7 +27,7 @@ _FIELD = re.compile(  # :param name:
   r":(?:param|parameter|arg|type|rtype|return|returns|raises|raise|var|ivar|cvar|keyword|kwarg)\b[^:]*:\s*"
 )
 _OPTION = re.compile(r":[\w-]+:(\s|$)")  # an option of a directive, such as :hidden:
-_RULE = re.compile(r"([^\w\s])\1{2,}$")  # a horizontal rule or an underline, such as ---
+_HORIZONTAL_LINE = re.compile(r"([^\w\s])\1{2,}$")  # between paragraphs or below a heading, such as ---
 _GRID_TABLE = re.compile(r"[|+]")
 _SIMPLE_TABLE = re.compile(r"[=\-]{2,}\s+[=\-]{2,}")
 _BULLET = re.compile(r"(?:[-*+•]|\(?(?:\d{1,2}|[a-zA-Z])[.)])\s+(?=\S)")
@@ -61,7 +61,7 @@ _INLINE_MARKUP = (
 )
 _ENGLISH_WORD = re.compile(r"[A-Za-z][a-z]*(?:['’-][a-z]+)*")
 # Symbols that are frequent in code and rare in prose.
-_CODE = re.compile(
+_CODE_SYMBOLS = re.compile(
   r"[{}\\^~|#@$]|;\s*\w+\(|::|[-=]>|\[[^\]]*[:\]]\]|%\(|\.\.\.\S|\S/\S*/\S|[-+*/<>=]{3}|\*\*|\s[+*=]+\s"
 )
 _STARTS_LIKE_CODE = re.compile(
@@ -69,11 +69,11 @@ _STARTS_LIKE_CODE = re.compile(
 )
 
 _PACKAGE_PREFIX = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[a-z_])")
-_KEY_WORD = re.compile(r"[^\W\d_]+")
+_LETTERS = re.compile(r"[^\W\d_]+")
 
 # A sentence of prose has at least this many words, and at least this share of its tokens are words.
 _MIN_WORDS, _MIN_WORD_SHARE = 1, 0.4
-_MAX_CHARS = 600
+_MAX_SENTENCE_CHARS = 600
 
 
 def _indent(line: str) -> int:
@@ -81,7 +81,7 @@ def _indent(line: str) -> int:
 
 
 def _drop_blocks(lines: list[str]) -> Iterator[str]:
-  """Yields the lines without fenced, literal and doctest blocks, directives, tables and horizontal rules.
+  """Yields the lines without fenced, literal and doctest blocks, directives, tables and horizontal lines.
 
   A dropped block is replaced by one blank line, so that the paragraphs around it stay apart.
   """
@@ -114,7 +114,7 @@ def _drop_blocks(lines: list[str]) -> Iterator[str]:
         skip_deeper_than = _indent(line)
       yield ""
       continue
-    if _RULE.match(text) or _GRID_TABLE.match(text) or _OPTION.match(text):
+    if _HORIZONTAL_LINE.match(text) or _GRID_TABLE.match(text) or _OPTION.match(text):
       yield ""
       continue
     if text.endswith("::"):
@@ -215,9 +215,9 @@ def _remove_inline_markup(paragraph: str) -> str:
 
 def _is_prose(sentence: str) -> bool:
   """Whether a sentence or phrase is English prose: not too long, and with few names and symbols of code."""
-  if len(sentence) > _MAX_CHARS or not sentence.endswith((".", "!", "?", '."', ".)")):
+  if len(sentence) > _MAX_SENTENCE_CHARS or not sentence.endswith((".", "!", "?", '."', ".)")):
     return False
-  if len(_CODE.findall(sentence)) > 1 or _STARTS_LIKE_CODE.match(sentence):
+  if len(_CODE_SYMBOLS.findall(sentence)) > 1 or _STARTS_LIKE_CODE.match(sentence):
     return False
   if sentence.count("(") != sentence.count(")"):
     return False
@@ -268,4 +268,4 @@ def is_list_heading(sentence: str) -> bool:
 def sentence_key(sentence: str) -> str:
   """Returns a key, equal for sentences that differ only in case, digits, punctuation and package prefixes."""
   names = _PACKAGE_PREFIX.sub("", sentence.lower())
-  return " ".join(_KEY_WORD.findall(names))
+  return " ".join(_LETTERS.findall(names))

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 # There is a warning if documents have at most this many sentences on average.
 _FEW_SENTENCES = 2.5
 # If more than this share of the lines begins with a lower-case letter, the lines are probably wrapped.
-_MAX_LOWER_CASE = 0.4
+_MAX_LOWER_CASE_SHARE = 0.4
 # Text with a smaller share of lines that begin with a capital was probably converted to lower case.
-_MIN_CAPITALS = 0.1
+_MIN_CAPITALS_SHARE = 0.1
 # Smaller samples give no warning.
 _MIN_LINES = 20
 _MIN_DOCUMENTS = 5
@@ -52,9 +52,9 @@ def layout_warnings(samples: Iterable[list[str]]) -> list[str]:
       num_lower_case += first_letter.islower()
       num_capitals += first_letter.isupper()
   warnings: list[str] = []
-  if num_lines >= _MIN_LINES and num_capitals >= _MIN_CAPITALS * num_lines:
+  if num_lines >= _MIN_LINES and num_capitals >= _MIN_CAPITALS_SHARE * num_lines:
     lower_case_share = num_lower_case / num_lines
-    if lower_case_share > _MAX_LOWER_CASE:
+    if lower_case_share > _MAX_LOWER_CASE_SHARE:
       warnings.append(
         f"warning: {lower_case_share:.0%} of the lines begin with a lower-case letter (a sample of the text), so they "
         "are probably parts of sentences, but each line is taken for a sentence: for text whose lines are wrapped, "

@@ -178,29 +178,32 @@ def load_documents(
   Returns:
     The documents that were not dropped, and the counts of all of them.
   """
-  texts: list[TextDocument] = []
+  text_documents: list[TextDocument] = []
   num_cuts = 0
   for text_range in ranges:
     documents_of_range, is_cut = parse_documents(text_range, unit_bytes)
     if is_cut and documents_of_range:
       num_cuts += 1
-    texts += documents_of_range
-  ids, lengths = _tokenize(tokenizer, list(itertools.chain.from_iterable(text.sentences for text in texts)))
-  num_sentences = np.fromiter((len(text.sentences) for text in texts), np.int64, len(texts))
-  sentence_splits = np.concatenate([[0], np.cumsum(lengths)])
+    text_documents += documents_of_range
+  num_documents = len(text_documents)
+  sentences = list(itertools.chain.from_iterable(document.sentences for document in text_documents))
+  ids, lengths = _tokenize(tokenizer, sentences)
+  num_sentences = np.fromiter((len(document.sentences) for document in text_documents), np.int64, num_documents)
+  first_sentences = np.concatenate([[0], np.cumsum(num_sentences)])  # of each document; at the end the total number
+  sentence_splits = np.concatenate([[0], np.cumsum(lengths)])  # the first token of each sentence, and the end
   nonempty_sentence_ends = sentence_splits[1:][lengths > 0]
   sentence_ends, word_starts = cut_long_sentences(nonempty_sentence_ends, tokenizer.word_starts[ids], max_num_tokens)
   documents = Documents(
     ids=ids,
     word_starts=word_starts,
     sentence_ends=sentence_ends,
-    splits=sentence_splits[np.concatenate([[0], np.cumsum(num_sentences)])],
-    file_ordinals=np.fromiter((text.file_ordinal for text in texts), np.int64, len(texts)),
-    offsets=np.fromiter((text.offset for text in texts), np.int64, len(texts)),
+    splits=sentence_splits[first_sentences],
+    file_ordinals=np.fromiter((document.file_ordinal for document in text_documents), np.int64, num_documents),
+    offsets=np.fromiter((document.offset for document in text_documents), np.int64, num_documents),
   )
   kept = _drop_short_documents(documents, min_words)
   num_unknown = int(np.count_nonzero(ids == UNK_ID))
-  return kept, Counts(len(texts), int(ids.size), len(texts) - len(kept), num_cuts, num_unknown)
+  return kept, Counts(num_documents, int(ids.size), num_documents - len(kept), num_cuts, num_unknown)
 
 
 def cut_long_sentences(
@@ -241,7 +244,8 @@ def _drop_short_documents(documents: Documents, min_words: int) -> Documents:
   if is_kept.all():
     return documents
   token_is_kept = np.repeat(is_kept, np.diff(splits))
-  sentence_is_kept = is_kept[np.searchsorted(splits, documents.sentence_ends) - 1]
+  document_of_sentence = np.searchsorted(splits, documents.sentence_ends) - 1
+  sentence_is_kept = is_kept[document_of_sentence]
   # The old position p of a kept token becomes new_position[p].
   new_position = np.concatenate([[0], np.cumsum(token_is_kept)])
   return Documents(

@@ -26,7 +26,7 @@ from albert.io.records import HashingReader
 from data_prep.text_files import is_gzip
 from data_prep.units import TextRange, TextUnit, read_range
 
-_BLOCK_BYTES = 1 << 20
+_BYTES_PER_READ = 1 << 20
 
 
 class RangeHash(NamedTuple):
@@ -158,7 +158,9 @@ def changed_file_error(path: str) -> UserError:
 def _check_coverage(task: FileTask, length: int) -> None:
   """Checks that the units' ranges cover the text, of `length` bytes, without gaps or overlaps."""
   covered_end = 0  # the ranges so far cover the text up to this byte
-  for start, end in [*sorted((text_range.start, text_range.end) for text_range in task.ranges), (length, length)]:
+  bounds = sorted((range_hash.start, range_hash.end) for range_hash in task.ranges)
+  # The empty range at the end finds text that is missing after the last range.
+  for start, end in [*bounds, (length, length)]:
     if start != covered_end:
       fault = "missing from" if start > covered_end else "twice in"
       raise RunError(
@@ -185,7 +187,7 @@ def _hash_ranges(stream: BinaryIO, ranges: Iterable[RangeHash]) -> tuple[dict[Ra
   begun: list[tuple[RangeHash, Any]] = []  # the ranges that are being read, and the hashes of their text so far
   digests: dict[RangeHash, str] = {}
   position = 0
-  while block := stream.read(_BLOCK_BYTES):
+  while block := stream.read(_BYTES_PER_READ):
     block_end = position + len(block)
     while not_begun and not_begun[0].start < block_end:
       begun.append((not_begun.popleft(), hashlib.sha256()))

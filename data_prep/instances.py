@@ -72,8 +72,9 @@ def make_batches(
     # Instances of similar length are masked together, since masking takes as many steps as the longest one needs.
     by_length = np.argsort(lengths, kind="stable")
     batch_numbers = np.cumsum(lengths[by_length] + 3) // _BATCH_TOKENS  # + 3: [CLS] and two [SEP]
-    for rows in np.split(by_length, np.flatnonzero(np.diff(batch_numbers)) + 1):
-      batch = segments.InstanceSegments(*(column[rows] for column in instances))
+    batch_starts = np.flatnonzero(np.diff(batch_numbers)) + 1  # of all batches but the first one
+    for batch_indices in np.split(by_length, batch_starts):
+      batch = segments.InstanceSegments(*(column[batch_indices] for column in instances))
       yield _mask(documents, batch, settings, random_ids)
 
 
@@ -90,7 +91,7 @@ def _mask(
     tokens.maskable,
     tokens.row_splits,
     budgets=budgets if settings.masking == STATIC else np.zeros_like(budgets),
-    keys=random_streams.draw(instances.keys, segments.MASKS),
+    keys=random_streams.draw(instances.keys, segments.FOR_MASKING),
     ngram=settings.ngram,
     mask_id=MASK_ID,
     random_ids=random_ids,
@@ -160,5 +161,5 @@ class InstanceMaker:
       for batch in make_batches(documents, num_used, self.settings, self.random_ids):
         labels = batch.instances.labels
         words, sizes = packing.pack(batch.tokens, batch.masked, labels, self._word_dtype)
-        yield PackedBatch(random_streams.draw(batch.instances.keys, segments.ORDER), words, sizes, labels)
+        yield PackedBatch(random_streams.draw(batch.instances.keys, segments.FOR_SHUFFLING), words, sizes, labels)
     yield counts

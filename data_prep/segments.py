@@ -15,6 +15,7 @@ import numpy as np
 
 from albert.data import random_streams
 from data_prep.documents import Documents
+from data_prep.truncation import truncate
 
 SOP, NSP, NONE = "sop", "nsp", "none"
 SENTENCE_PREDICTIONS = (SOP, NSP, NONE)
@@ -22,11 +23,11 @@ SENTENCE_PREDICTIONS = (SOP, NSP, NONE)
 SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES = "segments", "sentence_pair", "full_sentences", "doc_sentences"
 INPUT_FORMATS = (SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES)
 
-# The purposes of a chunk's random draws, and their number.
-_SHORT, _TARGET, _SPLIT, _LABEL, _DONOR, _DONOR_START, _INSTANCE = range(7)
+# The numbers that a chunk's random draws are made with, one for each purpose, so that the draws are independent.
+_FOR_IS_SHORT, _FOR_TARGET, _FOR_SPLIT, _FOR_LABEL, _FOR_DONOR, _FOR_DONOR_START, _FOR_INSTANCE_KEY = range(7)
 _NUM_PURPOSES = 7
-# The purposes of the random draws that are derived from the key of an instance.
-ORDER, MASKS, _TRUNCATION = range(3)
+# The same for the random draws that are derived from the key of an instance.
+FOR_SHUFFLING, FOR_MASKING, _FOR_TRUNCATION = range(3)
 
 
 class SegmentRules(NamedTuple):
@@ -105,13 +106,13 @@ class _Chunks(NamedTuple):
   """Chunks of text. A chunk is a sequence of consecutive sentences and becomes one instance.
 
   Attributes:
-    rows: [C], index of each chunk's stream.
+    streams: [C], index of each chunk's stream.
     steps: [C], number of the chunk in its stream, from 0.
     start, end: [C], positions of the chunk's first token and after its last one.
     target: [C], the target length of the chunk in tokens.
   """
 
-  rows: np.ndarray
+  streams: np.ndarray
   steps: np.ndarray
   start: np.ndarray
   end: np.ndarray
@@ -125,32 +126,52 @@ class _Draws(NamedTuple):
   steps: np.ndarray
 
   def bits(self, purpose: int) -> np.ndarray:
-    """Returns 64 random bits for each chunk. The purpose is one of the constants above, such as _SHORT."""
+    """Returns 64 random bits for each chunk. The purpose is one of the constants above, such as _FOR_SPLIT."""
     return random_streams.draw(self.keys, self.steps * _NUM_PURPOSES + purpose)
 
 
 class _Cutter:
   """Finds the next chunk of every stream that has text left.
 
+  Positions (such as `position`, `start` and `end`) are indices of tokens. Tokens, sentences and words are numbered
+  through all documents.
+
   Args:
     documents: tokenized documents.
     rules: how they are cut.
-    streams: [R], the document of each stream.
+    stream_documents: [R], the document of each stream.
     keys: uint64 [R], the random key of each stream.
   """
 
-  def __init__(self, documents: Documents, rules: SegmentRules, streams: np.ndarray, keys: np.ndarray):
+  def __init__(self, documents: Documents, rules: SegmentRules, stream_documents: np.ndarray, keys: np.ndarray):
     self.documents, self.rules = documents, rules
-    self.stream_documents, self.keys = streams, keys
-    self.stream_ends = documents.splits[streams + 1]
-    self.sentence_starts = np.concatenate([[0], documents.sentence_ends])[:-1].astype(np.int64)
-    self.word_positions = np.flatnonzero(documents.word_starts)
-    # The end of the text is added as one more word, so that the last word has a next one.
-    self.word_positions = np.append(self.word_positions, documents.ids.size)
+    self.stream_documents, self.keys = stream_documents, keys
+    self.stream_ends = documents.splits[stream_documents + 1]
+    self.sentence_ends = documents.sentence_ends
+    self.sentence_starts = np.concatenate([[0], self.sentence_ends])[:-1].astype(np.int64)
+    # The position of each word's first token. The end of the text is added as one more word, so that the last word has
+    # a next one.
+    self.word_positions = np.append(np.flatnonzero(documents.word_starts), documents.ids.size)
     self.words_before = np.concatenate([[0], np.cumsum(documents.word_starts)])  # at each token position
-    self.first_sentences = np.searchsorted(documents.sentence_ends, documents.splits, side="right")
+    # The first sentence of each document, and the number of all sentences.
+    self.first_sentences = self.sentences_at(documents.splits)
 
-  def chunk_ends(self, position: np.ndarray, end: np.ndarray, target: np.ndarray) -> np.ndarray:
+  def sentences_at(self, position: np.ndarray) -> np.ndarray:
+    """Returns the sentence that contains the token at each position."""
+    return np.searchsorted(self.sentence_ends, position, side="right")
+
+  def sentences_before(self, end: np.ndarray) -> np.ndarray:
+    """Returns the sentence that contains the token before each position, which may be the end of the sentence."""
+    return np.searchsorted(self.sentence_ends, end, side="left")
+
+  def is_separator(self, position: np.ndarray) -> np.ndarray:
+    """Whether a sentence that begins at each position is a separator between documents (`merge_documents`).
+
+    A separator never starts a word. The first token of any other sentence does.
+    """
+    return ~self.documents.word_starts[position]
+
+  def chunk_ends(self, position: np.ndarray, document_end: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Returns the position at which the chunk of each stream ends.
 
     For full_sentences and doc_sentences, a chunk consists of the sentences that fit into the target length, and of at
@@ -159,57 +180,56 @@ class _Cutter:
 
     Args:
       position: [C], where the chunks begin.
-      end: [C], where the documents end.
+      document_end: [C], where the documents end.
       target: [C], target lengths.
     """
     if self.rules.input_format in (FULL_SENTENCES, DOC_SENTENCES):
-      first_sentence = np.searchsorted(self.documents.sentence_ends, position, side="right")
-      last_that_fits = (
-        np.searchsorted(self.documents.sentence_ends, np.minimum(position + target, end), side="right") - 1
-      )
-      return self.documents.sentence_ends[np.maximum(first_sentence, last_that_fits)]
+      first_sentence = self.sentences_at(position)
+      last_that_fits = self.sentences_at(np.minimum(position + target, document_end)) - 1
+      return self.sentence_ends[np.maximum(first_sentence, last_that_fits)]
     min_words = self.rules.min_words
+    # The chunk contains at least the target length and the first token of this word. It ends with a sentence.
     last_needed_word = np.minimum(self.words_before[position] + min_words - 1, self.word_positions.size - 1)
     earliest_end = np.maximum(position + target, self.word_positions[last_needed_word] + 1)
-    last_sentence = np.searchsorted(self.documents.sentence_ends, np.minimum(earliest_end, end))
-    chunk_end = self.documents.sentence_ends[last_sentence]
-    num_words_left = self.words_before[end] - self.words_before[chunk_end]
-    return np.where(num_words_left < min_words, end, chunk_end)
+    chunk_end = self.sentence_ends[self.sentences_before(np.minimum(earliest_end, document_end))]
+    num_words_left = self.words_before[document_end] - self.words_before[chunk_end]
+    return np.where(num_words_left < min_words, document_end, chunk_end)
 
   def sentence_pairs(
-    self, rows: np.ndarray, position: np.ndarray, has_random_second: np.ndarray
+    self, streams: np.ndarray, position: np.ndarray, has_random_second: np.ndarray
   ) -> tuple[np.ndarray, np.ndarray]:
     """Returns start and end of the next two sentences of each stream.
 
-    If only the document's last sentence remains, it is paired with the sentence before it. But the chunk is this
-    sentence alone if it is the document's only one, or if it gets a random second sentence.
+    If only the document's last sentence remains, it is paired with the sentence before it. But the chunk is the last
+    sentence alone if the document has no other one, or if a random second sentence is added to it.
     """
-    document = self.stream_documents[rows]
-    sentence = np.searchsorted(self.documents.sentence_ends, position, side="right")
-    last = self.first_sentences[document + 1] - 1
-    goes_back = (sentence == last) & (sentence > self.first_sentences[document]) & ~has_random_second
+    document = self.stream_documents[streams]
+    sentence = self.sentences_at(position)
+    last_sentence = self.first_sentences[document + 1] - 1
+    goes_back = (sentence == last_sentence) & (sentence > self.first_sentences[document]) & ~has_random_second
     start = self.sentence_starts[np.where(goes_back, sentence - 1, sentence)]
-    return start, self.documents.sentence_ends[np.minimum(sentence + 1, last)]
+    return start, self.sentence_ends[np.minimum(sentence + 1, last_sentence)]
 
   def middles(self, start: np.ndarray, end: np.ndarray, draws: _Draws) -> np.ndarray:
     """Returns the position at which the first segment of each chunk ends."""
-    middle = self.random_splits(start, end, draws.bits(_SPLIT))
+    middle = self.random_splits(start, end, draws.bits(_FOR_SPLIT))
     if self.rules.input_format != SENTENCE_PAIR or self.rules.sentence_prediction != NSP:
       return middle
-    is_one_sentence = self.sentence_starts[np.searchsorted(self.documents.sentence_ends, end)] == start
-    # A single sentence that gets a random second one is the whole first segment.
+    is_one_sentence = self.sentence_starts[self.sentences_before(end)] == start
+    # A chunk of one sentence is not split if the second segment is a random sentence.
     return np.where(is_one_sentence & _draw_flips(draws), end, middle)
 
   def random_splits(self, start: np.ndarray, end: np.ndarray, bits: np.ndarray) -> np.ndarray:
     """Returns a random sentence boundary inside each chunk, or a word boundary if the chunk is a single sentence."""
-    first_sentence = np.searchsorted(self.documents.sentence_ends, start, side="right")
-    num_sentences = np.searchsorted(self.documents.sentence_ends, end) - first_sentence + 1
-    has_several = num_sentences > 1
+    # The end of any sentence but the last one.
+    first_sentence = self.sentences_at(start)
+    num_sentences = self.sentences_before(end) - first_sentence + 1
     sentence = first_sentence + random_streams.to_int_below(bits, np.maximum(num_sentences - 1, 1))
+    # The start of any word but the first one.
     first_word = self.words_before[start]
     num_words = self.words_before[end] - first_word
     word = first_word + 1 + random_streams.to_int_below(bits, np.maximum(num_words - 1, 1))
-    return np.where(has_several, self.documents.sentence_ends[sentence], self.word_positions[word])
+    return np.where(num_sentences > 1, self.sentence_ends[sentence], self.word_positions[word])
 
   def random_second_segments(
     self, documents: np.ndarray, target: np.ndarray, donor_bits: np.ndarray, start_bits: np.ndarray
@@ -223,23 +243,23 @@ class _Cutter:
       start_bits: [C], random bits that choose the donor's sentence where the segment begins.
 
     Returns:
-      Start and end of each segment. It ends after the sentence with which it reaches the target length, or at the end
-      of the donor.
+      Start and end of each segment. A segment ends after the sentence with which it reaches the target length, or at
+      the end of the donor.
     """
-    # Drawn from all documents but the chunk's own one, which is skipped.
+    # Drawn from all documents but the chunk's own one: the documents from this one on are numbered one lower.
     donor = random_streams.to_int_below(donor_bits, len(self.documents) - 1)
     donor = np.where(donor >= documents, donor + 1, donor)
     first_sentence, end_sentence = self.first_sentences[donor], self.first_sentences[donor + 1]
     sentence = first_sentence + random_streams.to_int_below(start_bits, end_sentence - first_sentence)
     start = self.sentence_starts[sentence]
     earliest_end = np.minimum(start + np.maximum(target, 1), self.documents.splits[donor + 1])
-    return start, self.documents.sentence_ends[np.searchsorted(self.documents.sentence_ends, earliest_end)]
+    return start, self.sentence_ends[self.sentences_before(earliest_end)]
 
-  def next_chunks(self, rows: np.ndarray, position: np.ndarray, step: int) -> tuple[_Chunks, np.ndarray]:
+  def next_chunks(self, streams: np.ndarray, position: np.ndarray, step: int) -> tuple[_Chunks, np.ndarray]:
     """Finds the next chunk of each of the given streams.
 
     Args:
-      rows: [C], index of each stream.
+      streams: [C], index of each stream.
       position: [C], the first token of each stream that no chunk has used.
       step: number of the chunk in its stream.
 
@@ -247,20 +267,19 @@ class _Cutter:
       The chunks, and the position after the text that each chunk uses, where the next chunk begins.
     """
     rules = self.rules
-    draws = _Draws(self.keys[rows], np.asarray(step))
+    draws = _Draws(self.keys[streams], np.asarray(step))
     # Only NSP needs this draw here: with a random second segment, a chunk uses only the text of its first segment.
-    has_random_second = _draw_flips(draws) if rules.sentence_prediction == NSP else np.zeros(rows.size, bool)
+    has_random_second = _draw_flips(draws) if rules.sentence_prediction == NSP else np.zeros(streams.size, bool)
     if rules.input_format == SENTENCE_PAIR:
-      start, end = self.sentence_pairs(rows, position, has_random_second)
-      target = np.ones(rows.size, np.int64)  # a random second segment is one sentence of any length
+      start, end = self.sentence_pairs(streams, position, has_random_second)
+      target = np.ones(streams.size, np.int64)  # a random second segment is one sentence of any length
     else:
       start = position
-      if rules.input_format == FULL_SENTENCES:
-        is_separator = ~self.documents.word_starts[position]
-        start = np.where(is_separator, position + 1, position)  # a chunk begins after the separator
+      if rules.input_format == FULL_SENTENCES:  # a chunk does not begin with a separator
+        start = np.where(self.is_separator(position), position + 1, position)
       target = self._draw_targets(draws)
-      end = self.chunk_ends(start, self.stream_ends[rows], target)
-    chunks = _Chunks(rows, np.full(rows.size, step), start, end, target)
+      end = self.chunk_ends(start, self.stream_ends[streams], target)
+    chunks = _Chunks(streams, np.full(streams.size, step), start, end, target)
     if rules.sentence_prediction != NSP:
       return chunks, end
     # The sentences that a random second segment replaces are used by the next chunk.
@@ -269,30 +288,30 @@ class _Cutter:
   def _draw_targets(self, draws: _Draws) -> np.ndarray:
     """Draws the target length of each chunk, [C]."""
     longest = self.rules.max_num_tokens
-    is_short = random_streams.to_unit_float(draws.bits(_SHORT)) < self.rules.short_seq_prob
+    is_short = random_streams.to_unit_float(draws.bits(_FOR_IS_SHORT)) < self.rules.short_seq_prob
     target: np.ndarray = np.full(is_short.size, longest)
     if is_short.any():
-      random_length = 2 + random_streams.to_int_below(draws.bits(_TARGET), longest - 1)
+      random_length = 2 + random_streams.to_int_below(draws.bits(_FOR_TARGET), longest - 1)
       target = np.where(is_short, random_length, longest)
     return target
 
   def convert_chunks(self, chunks: _Chunks) -> InstanceSegments:
     """Makes one instance from each chunk."""
-    rules, documents = self.rules, self.stream_documents[chunks.rows]
-    draws = _Draws(self.keys[chunks.rows], chunks.steps)
-    keys = draws.bits(_INSTANCE)
+    rules, documents = self.rules, self.stream_documents[chunks.streams]
+    draws = _Draws(self.keys[chunks.streams], chunks.steps)
+    keys = draws.bits(_FOR_INSTANCE_KEY)
+    truncation_keys = random_streams.draw(keys, _FOR_TRUNCATION)
     start, end = chunks.start, chunks.end
     if rules.sentence_prediction == NONE:
-      if rules.input_format == FULL_SENTENCES:
-        last_sentence_start = self.sentence_starts[np.searchsorted(self.documents.sentence_ends, end)]
-        is_separator = ~self.documents.word_starts[last_sentence_start]
-        end = np.where(is_separator, end - 1, end)  # a separator at the end is dropped
-      pair = _truncate((start, end, end, end), rules.max_num_tokens, keys)
-      return InstanceSegments(*pair, np.zeros(documents.size, np.int64), keys, documents)
+      if rules.input_format == FULL_SENTENCES:  # a separator at the end is dropped
+        last_sentence_start = self.sentence_starts[self.sentences_before(end)]
+        end = np.where(self.is_separator(last_sentence_start), end - 1, end)
+      pairs = truncate((start, end, end, end), rules.max_num_tokens, truncation_keys)
+      return InstanceSegments(*pairs, np.zeros(documents.size, np.int64), keys, documents)
     middle = self.middles(start, end, draws)
     is_flipped = _draw_flips(draws)
     if rules.sentence_prediction == SOP:
-      pair = (
+      pairs = (
         np.where(is_flipped, middle, start),
         np.where(is_flipped, end, middle),
         np.where(is_flipped, start, middle),
@@ -300,58 +319,20 @@ class _Cutter:
       )
     else:
       random_start, random_end = self.random_second_segments(
-        documents, chunks.target - (middle - start), draws.bits(_DONOR), draws.bits(_DONOR_START)
+        documents, chunks.target - (middle - start), draws.bits(_FOR_DONOR), draws.bits(_FOR_DONOR_START)
       )
-      pair = (start, middle, np.where(is_flipped, random_start, middle), np.where(is_flipped, random_end, end))
-    pair = _truncate(pair, rules.max_num_tokens, keys)
-    return InstanceSegments(*pair, is_flipped.astype(np.int64), keys, documents)
+      pairs = (start, middle, np.where(is_flipped, random_start, middle), np.where(is_flipped, random_end, end))
+    pairs = truncate(pairs, rules.max_num_tokens, truncation_keys)
+    return InstanceSegments(*pairs, is_flipped.astype(np.int64), keys, documents)
 
 
 def _draw_flips(draws: _Draws) -> np.ndarray:
   """Draws True with probability 1/2 for each chunk: swap the segments (SOP), or use a random second one (NSP)."""
-  return random_streams.to_unit_float(draws.bits(_LABEL)) < 0.5
-
-
-_Pair = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # a_start, a_end, b_start, b_end
-
-
-def _truncate(pair: _Pair, longest: int, keys: np.ndarray) -> _Pair:
-  """Shortens pairs to `longest` tokens, as the original scripts do.
-
-  The scripts remove tokens one by one from the longer segment (from the second one if the lengths are equal), each from
-  its front or its back with probability 1/2. Here the number of tokens to remove from each segment is computed
-  directly, and the number to remove from its front is a sum of random bits.
-  """
-  a_start, a_end, b_start, b_end = (bound.copy() for bound in pair)
-  too_long = np.flatnonzero(a_end - a_start + b_end - b_start > longest)
-  if not too_long.size:
-    return pair
-  a_length, b_length = (a_end - a_start)[too_long], (b_end - b_start)[too_long]
-  excess = a_length + b_length - longest
-  # First the longer segment is shortened to the other's length. Then both lose tokens in turn, the second one first.
-  to_equal_length = np.minimum(np.abs(a_length - b_length), excess)
-  in_turn = excess - to_equal_length
-  a_removed = np.where(a_length > b_length, to_equal_length, 0) + in_turn // 2
-  b_removed = np.where(a_length > b_length, 0, to_equal_length) + (in_turn + 1) // 2
-  pair_keys = random_streams.draw(keys[too_long], _TRUNCATION)
-  for index, (start, end, num_removed) in enumerate(((a_start, a_end, a_removed), (b_start, b_end, b_removed))):
-    removed_from_front = _count_heads(random_streams.draw(pair_keys, index), num_removed)
-    start[too_long] += removed_from_front
-    end[too_long] -= num_removed - removed_from_front
-  return a_start, a_end, b_start, b_end
-
-
-def _count_heads(keys: np.ndarray, num_tosses: np.ndarray) -> np.ndarray:
-  """Returns the number of heads in `num_tosses` tosses of a fair coin, [I], for random keys [I]."""
-  num_integers = -(-int(num_tosses.max(initial=0)) // 64)  # each random integer gives 64 tosses
-  integers = random_streams.draw(keys[:, None], np.arange(num_integers))
-  tosses = np.unpackbits(integers.astype("<u8").view(np.uint8).reshape(keys.size, -1), axis=1)
-  is_counted = np.arange(tosses.shape[1]) < num_tosses[:, None]
-  return (tosses * is_counted).sum(axis=1, dtype=np.int64)
+  return random_streams.to_unit_float(draws.bits(_FOR_LABEL)) < 0.5
 
 
 def make_instances(
-  documents: Documents, rules: SegmentRules, streams: np.ndarray, keys: np.ndarray
+  documents: Documents, rules: SegmentRules, stream_documents: np.ndarray, keys: np.ndarray
 ) -> InstanceSegments:
   """Cuts streams into instances.
 
@@ -376,19 +357,20 @@ def make_instances(
   Args:
     documents: tokenized documents. Each one that is cut must have `rules.min_words` words.
     rules: how they are cut.
-    streams: [R], the document of each stream.
+    stream_documents: [R], the document of each stream; at least one stream.
     keys: uint64 [R], the random key of each stream.
 
   Returns:
     The instances of all streams.
   """
-  cutter = _Cutter(documents, rules, streams, keys)
-  # The streams that have text left, and the first token of each that no chunk has used.
-  active, position = np.arange(streams.size), documents.splits[streams].astype(np.int64)
+  cutter = _Cutter(documents, rules, stream_documents, keys)
+  # Indices of the streams that have text left, and the first token of each that no chunk has used.
+  active = np.arange(stream_documents.size)
+  position = documents.splits[stream_documents].astype(np.int64)
   chunks_of_steps: list[_Chunks] = []
   while active.size:
     # The loop only finds the chunks. Afterwards, all of them are converted to instances at once, which is faster.
-    chunks, next_position = cutter.next_chunks(active, position, len(chunks_of_steps))
+    chunks, next_position = cutter.next_chunks(active, position, step=len(chunks_of_steps))
     chunks_of_steps.append(chunks)
     # If fewer words remain than an instance needs, they are dropped. This happens only with NSP, where a chunk may use
     # only a part of its sentences.

@@ -1,7 +1,7 @@
 """Converts text of any form to plain text with one sentence on each line and a blank line after each document.
 
-The other commands read this form as it is, and they convert other forms in the same way, so this step is optional. It
-shows what they read. The files depend only on the input and the settings, and not on the number of processes.
+The other commands read this form as it is, and they convert other forms in the same way, so this step is optional. Its
+output shows what they read. It depends only on the input and the settings, and not on the number of processes.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from data_prep.document_checks import layout_warnings
 
 #: Bytes at the beginning of a file's text that `check_head` examines.
 HEAD_BYTES = 64 << 10
-# At the start, at most this many remote files are checked, since a remote file system may transfer many megabytes to
-# read a few bytes. The processes that read the text check every file.
+# Before the text is read, at most this many remote files are checked, since a remote file system may transfer many
+# megabytes to read a few bytes. Later, the processes that read the text check every file.
 _MAX_REMOTE_FILES = 4
 # Before the text is processed, <unk> is counted in a sample: this many bytes of each of at most this many files.
 _SAMPLE_FILES = 16
@@ -69,14 +69,14 @@ _EXPECTED_FORMAT = "a sentence on each line and a blank line after each document
 
 
 def check_inputs(
-  paths: Sequence[str], tokenizer: Tokenizer | None = None, *, warns_of_documents: bool = True
+  paths: Sequence[str], tokenizer: Tokenizer | None = None, *, warns_of_layout: bool = True
 ) -> str | None:
   """Checks the beginning of every local file, and of some remote files.
 
   Args:
     paths: text files, .txt or .txt.gz.
     tokenizer: counts <unk> in a sample of the text. Without it, there are no warnings.
-    warns_of_documents: whether there are also warnings if documents are probably paragraphs, or lines parts of
+    warns_of_layout: whether there are also warnings if documents are probably paragraphs, or lines parts of
       sentences.
 
   Returns:
@@ -99,7 +99,7 @@ def check_inputs(
   warnings: list[str] = []
   if unknown := _sample_warning([line for lines in samples for line in lines], tokenizer):
     warnings.append(unknown)
-  if warns_of_documents:
+  if warns_of_layout:
     warnings += layout_warnings(samples)
   return "\n".join(warnings) or None
 
@@ -269,7 +269,7 @@ def _read_head(path: str) -> bytes:
     return head
   check_is_gzip(path, head)
   try:
-    return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, HEAD_BYTES)
+    return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, HEAD_BYTES)  # 16: the data have a GZIP header
   except zlib.error:
     return b""
 

@@ -16,7 +16,7 @@ _LINES_BETWEEN_REPORTS = 4096
 # Longer lines are cut. Tokenization and SentencePiece's trainer need memory in proportion to the length of a line, and
 # the trainer skips lines over 1 MiB.
 _MAX_LINE_CHARS = 20_000
-_BLOCK_BYTES = 1 << 20
+_BYTES_PER_READ = 1 << 20
 
 
 def is_gzip(path: str) -> bool:
@@ -102,7 +102,7 @@ def count_line_ends(path: str, stop: int) -> int:
   num_line_ends, bytes_left = 0, stop
   with files.open_file(path) as file:
     stream = cast("BinaryIO", gzip.GzipFile(fileobj=file)) if is_gzip(path) else file
-    while bytes_left > 0 and (block := stream.read(min(_BLOCK_BYTES, bytes_left))):
+    while bytes_left > 0 and (block := stream.read(min(_BYTES_PER_READ, bytes_left))):
       num_line_ends += block.count(b"\n")
       bytes_left -= len(block)
   return num_line_ends

@@ -50,11 +50,12 @@ _MAX_LINE_BYTES = 1 << 20
 _RESERVED_CHARACTER = "\u2585"
 # The value in the README of the original ALBERT.
 _CHARACTER_COVERAGE = 0.99995
-# The range that SentencePiece accepts.
+# The range of character coverage that SentencePiece accepts.
 _COVERAGE_RANGE = 0.98, 1.0
 _MAX_THREADS = 1024
 # Data preparation stores ids in 16 or 32 bits, and SentencePiece counts pieces in 32 bits.
 _MAX_VOCAB_SIZE = 10_000_000
+# Error messages of SentencePiece's trainer. The group is the greatest or the smallest possible size.
 _TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
 

@@ -20,29 +20,32 @@ from data_prep import text_checks
 from data_prep.text_files import is_gzip
 
 UNIT_BYTES = 2 << 20
-# The search for a blank line begins this many bytes before the earliest position of the cut, since the blank line that
-# ends at this position begins before it.
+# Text is cut at the end of a blank line, and the blank line begins before the cut. So the search for blank lines begins
+# this many bytes before the first position at which the text may be cut.
 _LOOK_BACK = 64
 # The first search for a blank line reads this many bytes.
 _SHORT_WINDOW = 1 << 16
 _BLANK_LINE = re.compile(rb"\n[ \t\r\v\f]*\n")
 _LINE_END = re.compile(rb"\n")
 _SPACE = re.compile(rb"[ \t\r\v\f]")
-_CHARACTER = re.compile(rb"(?s).(?=[\x00-\x7f\xc0-\xff])")
+# The last byte of a character in UTF-8: the next byte is the first one of another character.
+_CHARACTER_END = re.compile(rb"(?s).(?=[\x00-\x7f\xc0-\xff])")
 
 
 @dataclasses.dataclass(frozen=True)
 class TextRange:
-  """A range of a file's text.
+  """A range of a file's text. Positions are bytes of the file (of a GZIP file: bytes of its decompressed text).
+
+  The positions of a range with `data` are exact. A range of a plain file that was not read has no `data`, and its
+  positions are nominal: multiples of UNIT_BYTES, or the file's size. `read_range` reads from the first blank line after
+  the nominal start to the first blank line after the nominal end.
 
   Attributes:
     path: the file.
     ordinal: index of the file in the sorted list of input files.
-    start: position of the first byte in the file (of a GZIP file: in the decompressed text). As long as a plain file
-      is not read, this is the nominal position, a multiple of UNIT_BYTES; `read_range` finds the next blank line.
-    end: position after the last byte. As long as a plain file is not read, this is a multiple of UNIT_BYTES, or the
-      file's size.
-    is_cut: whether the range begins inside a document. It is set when the text is read.
+    start: position of the first byte.
+    end: position after the last byte.
+    is_cut: whether the range begins inside a document. Known only with `data`.
     data: the text, once it is read. The ranges of a GZIP file always have it.
   """
 
@@ -99,34 +102,37 @@ def find_boundary(window: bytes, min_position: int, *, is_last: bool) -> tuple[i
       return match.end(), False
   if is_last:
     return len(window), False
-  for pattern in (_LINE_END, _SPACE, _CHARACTER):
+  for pattern in (_LINE_END, _SPACE, _CHARACTER_END):
     if end_match := pattern.search(window, max(0, min_position - 1)):
       return end_match.end(), True
   return len(window), True
 
 
-def _find_boundary_in_file(read_at: Callable[[int, int], bytes], position: int, unit_bytes: int) -> tuple[int, bool]:
+def _find_boundary_in_file(
+  read_at: Callable[[int, int], bytes], min_position: int, unit_bytes: int
+) -> tuple[int, bool]:
   """Applies `find_boundary` to a file.
 
   Args:
     read_at: reads bytes of the file; its arguments are their position and number.
-    position: the smallest position in the file at which the text may be cut.
-    unit_bytes: the cut is at most this many bytes after `position`.
+    min_position: the smallest position in the file at which the text may be cut.
+    unit_bytes: the cut is at most this many bytes after `min_position`.
 
   Returns:
     The position of the cut in the file, and whether it is inside a document.
   """
-  if position == 0:
+  if min_position == 0:
     return 0, False
-  start = max(0, position - _LOOK_BACK)
-  # Most blank lines are near. The long window is read only if there is none in the short one.
-  window = read_at(start, position - start + min(_SHORT_WINDOW, unit_bytes))
-  boundary, is_cut = find_boundary(window, position - start, is_last=False)
+  window_start = max(0, min_position - _LOOK_BACK)
+  min_in_window = min_position - window_start
+  # Most blank lines are near. The long window is read only if there is no blank line in the short one.
+  window = read_at(window_start, min_in_window + min(_SHORT_WINDOW, unit_bytes))
+  boundary_in_window, is_cut = find_boundary(window, min_in_window, is_last=False)
   if is_cut:
-    length = position - start + unit_bytes
-    window = read_at(start, length)
-    boundary, is_cut = find_boundary(window, position - start, is_last=len(window) < length)
-  return start + boundary, is_cut
+    length = min_in_window + unit_bytes
+    window = read_at(window_start, length)
+    boundary_in_window, is_cut = find_boundary(window, min_in_window, is_last=len(window) < length)
+  return window_start + boundary_in_window, is_cut
 
 
 def gzip_ranges(path: str, ordinal: int, unit_bytes: int = UNIT_BYTES) -> Iterator[tuple[TextRange, int]]:
@@ -147,21 +153,27 @@ def gzip_ranges(path: str, ordinal: int, unit_bytes: int = UNIT_BYTES) -> Iterat
     text_checks.check_is_gzip(path, file.read(text_checks.HEAD_BYTES))
     file.seek(0)
     stream = gzip.GzipFile(fileobj=file)
-    text, offset = b"", 0  # the decompressed text after the last range, and the position where it begins
-    reported_bytes = 0  # compressed bytes that were read for the ranges so far
+    # Text that was decompressed and is in no range yet, and its position in the whole decompressed text.
+    text, text_start = b"", 0
+    compressed_bytes = 0  # compressed bytes that were read for the ranges so far
     is_cut = False  # whether the next range begins inside a document
-    for position in itertools.count(unit_bytes, unit_bytes):
-      window_bytes = position + unit_bytes - offset
-      text += _decompress(stream, path, window_bytes - len(text))
-      if offset + len(text) <= position:
+    for nominal_end in itertools.count(unit_bytes, unit_bytes):  # in the whole decompressed text
+      bytes_to_search = nominal_end + unit_bytes - text_start
+      text += _decompress(stream, path, bytes_to_search - len(text))
+      if text_start + len(text) <= nominal_end:
         break
-      search_start = max(0, position - _LOOK_BACK - offset)
-      is_last = len(text) < window_bytes
-      boundary, next_is_cut = find_boundary(text[search_start:], position - offset - search_start, is_last=is_last)
-      length, file_position = search_start + boundary, file.tell()
-      yield TextRange(path, ordinal, offset, offset + length, is_cut, text[:length]), file_position - reported_bytes
-      text, offset, reported_bytes, is_cut = text[length:], offset + length, file_position, next_is_cut
-    yield TextRange(path, ordinal, offset, offset + len(text), is_cut, text), files.size(path) - reported_bytes
+      # These are positions in `text`. The arguments and the result of find_boundary are positions in the window.
+      min_end = nominal_end - text_start
+      window_start = max(0, min_end - _LOOK_BACK)
+      end_in_window, next_is_cut = find_boundary(
+        text[window_start:], min_end - window_start, is_last=len(text) < bytes_to_search
+      )
+      end = window_start + end_in_window
+      text_range = TextRange(path, ordinal, text_start, text_start + end, is_cut, text[:end])
+      yield text_range, file.tell() - compressed_bytes
+      text, text_start, compressed_bytes, is_cut = text[end:], text_start + end, file.tell(), next_is_cut
+    text_range = TextRange(path, ordinal, text_start, text_start + len(text), is_cut, text)
+    yield text_range, files.size(path) - compressed_bytes
 
 
 def _decompress(stream: gzip.GzipFile, path: str, size: int) -> bytes:
@@ -234,9 +246,10 @@ def _group_ranges(paths: list[str], unit_bytes: int) -> Iterator[TextUnit]:
   group_bytes, progress_bytes = 0, 0
   for ordinal, path in enumerate(paths):
     cut_file = gzip_ranges if is_gzip(path) else plain_ranges
-    for number, (text_range, bytes_read) in enumerate(cut_file(path, ordinal, unit_bytes)):
-      # A range of a GZIP file counts as the range of the same plain text would, so that both give the same units.
-      nominal_bytes = max(0, min(unit_bytes, text_range.end - number * unit_bytes))
+    for range_index, (text_range, bytes_read) in enumerate(cut_file(path, ordinal, unit_bytes)):
+      # Range n of a plain file begins nominally at n * unit_bytes. The exact start of a GZIP file's range is not used,
+      # so that the file gives the same units as its text in a plain file.
+      nominal_bytes = max(0, min(unit_bytes, text_range.end - range_index * unit_bytes))
       if group and group_bytes + nominal_bytes > unit_bytes:
         yield TextUnit(index, tuple(group), progress_bytes=progress_bytes)
         index += 1

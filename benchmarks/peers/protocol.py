@@ -45,11 +45,12 @@ def random_batch(options: argparse.Namespace) -> dict[str, Any]:
   positions = np.stack(
     [np.sort(rng.choice(options.length, options.predictions, replace=False)) for _ in range(options.batch_size)]
   )
+  num_special = 5  # ids 0 to 4 are special tokens
   return {
-    "input_ids": rng.integers(5, options.config["vocab_size"], shape),
+    "input_ids": rng.integers(num_special, options.config["vocab_size"], shape),
     "segment_ids": np.broadcast_to(np.arange(options.length) >= options.length // 2, shape).astype(np.int64),
     "positions": positions,
-    "labels": rng.integers(5, options.config["vocab_size"], positions.shape),
+    "labels": rng.integers(num_special, options.config["vocab_size"], positions.shape),
     "order": rng.integers(0, 2, options.batch_size),
   }
 

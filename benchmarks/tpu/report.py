@@ -75,7 +75,7 @@ def _make_row(program: Program, chip: str, trials: Mapping[int, Trial]) -> list[
     f"{largest_fitting}" + ("" if is_search_finished else " or more"),
     too_large_cell,
     f"{bytes_used(trial) / _GIB:.2f}",
-    f"{trial['alias'] / _GIB:.2f}",
+    f"{trial['alias'] / _GIB:.2f}",  # the variables, whose new values overwrite the old ones
     f"{trial['temporary'] / _GIB:.2f}",
   ]
   if accumulation_steps > 1:  # accumulation is a loop, and the compiler counts the operations of its body only once

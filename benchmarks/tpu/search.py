@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 # Batch sizes per core: powers of two, and the numbers halfway between them.
-GRID = [1, 2, *(batch for power in range(1, 10) for batch in (3 << power - 1, 2 << power))]
+GRID = [1, 2, *(batch for power in range(1, 10) for batch in (3 * 2 ** (power - 1), 2 ** (power + 1)))]
 # This many batch sizes are chosen by interpolation, and further ones by bisection. Interpolation fails where the
 # compiler recomputes activations on its own.
 _MAX_INTERPOLATIONS = 6

@@ -106,15 +106,16 @@ def _plan(
   """
   text_files: list[_TextFile] = []
   num_parts = 0
-  for source in _group_pieces(inputs, entries, settings):
-    if isinstance(source, int):
-      text_files.append(_TextFile(inputs[source], ordinal=source))
+  for pieces_or_ordinal in _group_pieces(inputs, entries, settings):
+    if isinstance(pieces_or_ordinal, int):
+      text_files.append(_TextFile(inputs[pieces_or_ordinal], ordinal=pieces_or_ordinal))
       continue
-    name = f"text-{source[0].ordinal:08d}-{source[0].piece.start:015d}.txt"
+    first = pieces_or_ordinal[0]
+    name = f"text-{first.ordinal:08d}-{first.piece.start:015d}.txt"
     path = files.join(directory, name)
     # With --drop_duplicates, a part is first written to a hidden file, and then copied without the duplicates.
     written_path = files.join(directory, f".{name}") if settings.drop_duplicates else path
-    text_files.append(_TextFile(path, task=PartTask(source, settings, written_path, num_parts)))
+    text_files.append(_TextFile(path, task=PartTask(pieces_or_ordinal, settings, written_path, num_parts)))
     num_parts += 1
   return text_files
 
@@ -307,7 +308,7 @@ def _check_bad_records(reading_report: ReadingReport, settings: ReadingSettings)
 
 
 def _check_unchanged(before: dict[str, dict[str, Any]], run_tasks: RunTasks) -> None:
-  """Raises a UserError if a file is no longer as it was. `before`: path -> the manifest's entry before it was read."""
+  """Raises a UserError if a file changed. `before` maps its path to the manifest's entry from before it was read."""
   after = _hash_files(list(before), run_tasks, "checking input")
   for path, entry in before.items():
     if after[path] != entry:

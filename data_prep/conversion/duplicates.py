@@ -34,7 +34,7 @@ _HASH_BYTES = 16
 
 
 class DocumentHashes:
-  """Collects the hashes of a part's documents. The text of a document may be added piece by piece."""
+  """Collects the hashes of a part's documents. Each document is added in one or more blocks of lines."""
 
   def __init__(self) -> None:
     self._digests: list[bytes] = []
@@ -57,7 +57,7 @@ class DocumentHashes:
     words[:, :2] = np.ascontiguousarray(hashes[:, 1]).view("<u4").reshape(-1, 2)
     words[:, 2] = part
     words[:, 3] = np.arange(len(hashes))
-    with SpillWriter(path) as writer:
+    with SpillWriter(path) as writer:  # its summary is empty, but has the form that `merge_passes` adds up
       writer.add(hashes[:, 0].copy(), words.reshape(-1), np.full(len(hashes), _ENTRY_WORDS))
       writer.close({"counts": {}, "labels": [0, 0]}, [{"part": part}])
 
@@ -135,7 +135,7 @@ def _find_copies(spills: Sequence[Spill]) -> Iterator[_Copies]:
     order = np.lexsort((document_numbers, part_numbers, second_halves, entries.keys))
     keys, second_halves = entries.keys[order], second_halves[order]
     is_copy = (keys[1:] == keys[:-1]) & (second_halves[1:] == second_halves[:-1])
-    copies = order[1:][is_copy]
+    copies = order[1:][is_copy]  # indices of entries
     if copies.size:
       yield _Copies(part_numbers[copies], document_numbers[copies])
 
@@ -181,15 +181,14 @@ def copy_part(task: CopyTask) -> CopyResult:
         if number not in dropped_numbers:
           target.writelines(lines)
           continue
-        start, num_sentences, num_chars = "", 0, 0
-        for line in lines:
-          text = line.decode("utf-8").removesuffix("\n")
-          if text:  # not the blank line at the end
-            start = start or text
-            num_sentences += 1
-            num_chars += len(text)
-        result.report.drop(DUPLICATE, f"{os.path.basename(task.path)}, document {number + 1}", start, num_chars)
-        result.sentences += num_sentences
+        texts = [line.decode("utf-8").removesuffix("\n") for line in lines]
+        sentences = [text for text in texts if text]  # without the blank line at the end
+        num_chars = sum(map(len, sentences))
+        first_sentence = next(iter(sentences), "")
+        result.report.drop(
+          DUPLICATE, f"{os.path.basename(task.path)}, document {number + 1}", first_sentence, num_chars
+        )
+        result.sentences += len(sentences)
     files.replace(staging, task.path)
   finally:
     files.discard(staging)

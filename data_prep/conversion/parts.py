@@ -29,7 +29,7 @@ from data_prep.sorting.spills import Spill
 # A part up to this size is held in memory until it is written.
 _MEMORY_BYTES = 32 << 20
 _LINES_PER_WRITE = 256
-_BLOCK_BYTES = 1 << 20
+_BYTES_PER_READ = 1 << 20
 
 
 class SourcePiece(NamedTuple):
@@ -86,7 +86,7 @@ class PartTask:
     """A hash of everything that the text depends on, in hex."""
     # The number of allowed bad records changes no text.
     settings = dataclasses.replace(self.settings, skip_bad_records=0)
-    # The content of a file counts, but not its path.
+    # All fields of a piece but its path: only the content of the file counts.
     sources = [(source.sha256, *source.piece[1:]) for source in self.pieces]
     # With --drop_duplicates, the hashes of documents are stored with the number of their part.
     number = self.number if settings.drop_duplicates else None
@@ -158,7 +158,7 @@ class _PartWriter:
       self.drop_bad(piece, error.place, error.reason)
       return
     if not num_sentences:
-      self.report.drop(NO_TEXT, f"{piece.path}, {document.place()}", "", 0)
+      self.report.drop(NO_TEXT, f"{piece.path}, {document.get_place()}", "", 0)
       return
     self._file.write(b"\n")
     self.hashes.end_document(is_kept=True)
@@ -204,9 +204,9 @@ def _read_piece(piece: Piece, settings: ReadingSettings, writer: _PartWriter) ->
     if isinstance(record, SourceDocument):
       writer.add(piece, record)
     elif isinstance(record, BadRecord):
-      writer.drop_bad(piece, record.place(), record.reason)
+      writer.drop_bad(piece, record.get_place(), record.reason)
     elif isinstance(record, DroppedRecord):
-      writer.report.drop(record.reason, f"{piece.path}, {record.place()}", record.text, len(record.text))
+      writer.report.drop(record.reason, f"{piece.path}, {record.get_place()}", record.text, len(record.text))
 
 
 def _save(file: BinaryIO, path: str) -> tuple[int, str]:
@@ -215,7 +215,7 @@ def _save(file: BinaryIO, path: str) -> tuple[int, str]:
   digest = hashlib.sha256()
   try:
     with files.open_file(staging, "wb") as target:
-      while block := file.read(_BLOCK_BYTES):
+      while block := file.read(_BYTES_PER_READ):
         target.write(block)
         digest.update(block)
     files.replace(staging, path)

@@ -28,7 +28,7 @@ class Dropped(msgspec.Struct):
     documents: their number.
     characters: number of characters of their text.
     examples: one line for each of some of them: the file, the place in it, and the beginning of the text. For a bad
-      record, what is wrong with it takes the place of the text.
+      record, the line says what is wrong with it instead of the text.
   """
 
   documents: json_values.Count = 0
@@ -102,7 +102,7 @@ class ReadingReport(msgspec.Struct):
 
 
 def add_reports(reports: Iterable[ReadingReport]) -> ReadingReport:
-  """Adds up reports. The examples are those of the first reports that have any."""
+  """Adds up reports. The total keeps only the first examples for each reason."""
   total = ReadingReport()
   for report in reports:
     total.add(report)

@@ -20,7 +20,7 @@ def sentence_lines(document: SourceDocument, splitter: SentenceSplitter | None) 
 
   Args:
     document: the document.
-    splitter: splits paragraphs into sentences; None if each of its paragraphs is a sentence.
+    splitter: splits paragraphs into sentences; None if each paragraph of the document is a sentence.
 
   Raises:
     BadRecordError: the document is damaged.
@@ -70,7 +70,7 @@ def read_sentences(path: str, settings: ReadingSettings, on_read: Callable[[int]
         except BadRecordError as error:
           bad_record = f"{error.place}: {error.reason}"
       elif isinstance(record, BadRecord):
-        bad_record = f"{record.place()}: {record.reason}"
+        bad_record = f"{record.get_place()}: {record.reason}"
       if bad_record:
         num_bad += 1
         if num_bad > settings.skip_bad_records:

@@ -40,8 +40,8 @@ _NAME_PATTERNS = (
   (re.compile(r"\.xml(-p\d+p\d+)?$", re.IGNORECASE), WIKIPEDIA),
   (re.compile(r"^wiki_\d{2,}$"), WIKIEXTRACTOR),
 )
-# Files of a directory that hold no text: the report of data_prep.split_text, and descriptions of saved datasets.
-_NOT_TEXT = frozenset({"reading.json", "dataset_info.json", "state.json", "dataset_dict.json"})
+# Names of files that hold no text: the report of data_prep.split_text, and descriptions of saved datasets.
+_NAMES_WITHOUT_TEXT = frozenset({"reading.json", "dataset_info.json", "state.json", "dataset_dict.json"})
 
 
 def format_of(path: str, settings: ReadingSettings) -> str:
@@ -59,7 +59,7 @@ def reader_of(text_format: str) -> Reader:
 
 def is_read_directly(path: str, settings: ReadingSettings) -> bool:
   """Whether a file already has the form that is tokenized: a sentence on each line, documents between blank lines."""
-  return settings.reads_lines and format_of(path, settings) == TEXT and streams.compression(path) in ("", ".gz")
+  return settings.needs_no_conversion and format_of(path, settings) == TEXT and streams.compression(path) in ("", ".gz")
 
 
 def split_by_conversion(paths: Sequence[str], settings: ReadingSettings) -> tuple[list[str], list[str]]:
@@ -114,7 +114,7 @@ def _files_of_directory(directory: str) -> list[str]:
     )
   for name in names:
     path = files.join(directory, name)
-    if name.startswith((".", "_")) or name in _NOT_TEXT:
+    if name.startswith((".", "_")) or name in _NAMES_WITHOUT_TEXT:
       continue
     if files.is_dir(path):
       paths += _files_of_directory(path)

@@ -39,17 +39,17 @@ def plan(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piec
 def read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
   """See `records.Reader`."""
   joins_lines = settings.joins_lines(JSON_LINES)
-  for place, line in lines.read_lines(piece):
+  for get_place, line in lines.read_lines(piece):
     if not line.strip():
       continue
     try:
       text = _parse_text(line, settings.text_field)
     except UnicodeDecodeError as error:
-      yield BadRecord(place, decoding_problem(line, error))
+      yield BadRecord(get_place, decoding_problem(line, error))
     except ValueError as error:
-      yield BadRecord(place, str(error))
+      yield BadRecord(get_place, str(error))
     else:
-      yield lines.text_to_record(place, text, joins_lines=joins_lines)
+      yield lines.text_to_record(get_place, text, joins_lines=joins_lines)
 
 
 def _parse_text(line: bytes, field: str) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from albert.io import files
-from data_prep.readers.records import NO_TEXT, DroppedRecord, Piece, Place, SourceDocument
+from data_prep.readers.records import NO_TEXT, DroppedRecord, GetPlace, Piece, SourceDocument
 from data_prep.readers.streams import compression, open_stream
 from data_prep.text_files import count_line_ends, strip_line
 
@@ -44,11 +44,11 @@ class SourceLine(NamedTuple):
   """A line of a file.
 
   Attributes:
-    place: returns where it is in its file, such as "line 3".
+    get_place: returns where it is in its file, such as "line 3".
     content: its bytes, with the line end.
   """
 
-  place: Place
+  get_place: GetPlace
   content: bytes
 
 
@@ -64,7 +64,7 @@ class LineNumbers:
     self._path, self._start = path, start
     self._num_before: int | None = None if start else 0
 
-  def place(self, index: int) -> Place:
+  def place_getter(self, index: int) -> GetPlace:
     """Returns a function that returns the place of a line, such as "line 3".
 
     Args:
@@ -89,7 +89,7 @@ def read_lines(piece: Piece) -> Iterator[SourceLine]:
     numbers = LineNumbers(piece.path, position)
     index = 0
     while position < piece.end and (line := stream.readline()):
-      yield SourceLine(numbers.place(index), line)
+      yield SourceLine(numbers.place_getter(index), line)
       position += len(line)
       index += 1
 
@@ -120,14 +120,14 @@ def _join_lines(lines: Iterable[str]) -> Iterator[str]:
     yield " ".join(paragraph_lines)
 
 
-def text_to_record(place: Place, text: str | None, *, joins_lines: bool) -> SourceDocument | DroppedRecord:
+def text_to_record(get_place: GetPlace, text: str | None, *, joins_lines: bool) -> SourceDocument | DroppedRecord:
   """Makes a document from the text in a field of a record. It is dropped if the field is null.
 
   Args:
-    place: where the record is.
+    get_place: returns where the record is.
     text: the text.
     joins_lines: see `paragraphs_of`.
   """
   if text is None:
-    return DroppedRecord(place, NO_TEXT, "")
-  return SourceDocument(place, paragraphs_of(text.split("\n"), joins_lines=joins_lines))
+    return DroppedRecord(get_place, NO_TEXT, "")
+  return SourceDocument(get_place, paragraphs_of(text.split("\n"), joins_lines=joins_lines))

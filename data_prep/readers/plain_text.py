@@ -12,7 +12,8 @@ from data_prep.readers.records import BadRecord, BadRecordError, Piece, Record, 
 from data_prep.readers.settings import FILE, TEXT, ReadingSettings
 from data_prep.text_files import decoding_problem, strip_line
 
-# Maximum size of a piece. It ends at the first blank line within this many bytes after its nominal end.
+# Greatest nominal size of a piece. A piece ends at the first blank line after its nominal end, at most this many bytes
+# later, so its text has at most twice this size.
 PIECE_BYTES = 16 << 20
 
 
@@ -51,7 +52,7 @@ def _lines_of_documents(piece: Piece) -> Iterator[lines.SourceLine]:
   text, start, _ = units.read_range(text_range, PIECE_BYTES)
   numbers = lines.LineNumbers(piece.path, start)
   for index, line in enumerate(io.BytesIO(text)):
-    yield lines.SourceLine(numbers.place(index), line)
+    yield lines.SourceLine(numbers.place_getter(index), line)
 
 
 def _decode(source_lines: Iterable[lines.SourceLine]) -> Iterator[str]:
@@ -60,11 +61,11 @@ def _decode(source_lines: Iterable[lines.SourceLine]) -> Iterator[str]:
   Raises:
     BadRecordError: a line is not UTF-8.
   """
-  for place, content in source_lines:
+  for get_place, content in source_lines:
     try:
       yield content.decode("utf-8")
     except UnicodeDecodeError as error:
-      raise BadRecordError(place(), decoding_problem(content, error)) from error
+      raise BadRecordError(get_place(), decoding_problem(content, error)) from error
 
 
 def _read_group(group: list[lines.SourceLine], *, joins_lines: bool) -> Iterator[Record]:
@@ -74,15 +75,15 @@ def _read_group(group: list[lines.SourceLine], *, joins_lines: bool) -> Iterator
   no-break spaces, separate documents, too.
   """
   texts: list[str] = []
-  for place, content in group:
+  for get_place, content in group:
     try:
       texts.append(strip_line(content.decode("utf-8")))
     except UnicodeDecodeError as error:
-      yield BadRecord(place, decoding_problem(content, error))
+      yield BadRecord(get_place, decoding_problem(content, error))
       return
-  index = 0
-  for has_text, document_lines in itertools.groupby(texts, bool):
-    document = list(document_lines)
+  first_line = 0  # index in `group`
+  for has_text, consecutive_lines in itertools.groupby(texts, bool):
+    document_lines = list(consecutive_lines)
     if has_text:
-      yield SourceDocument(group[index].place, lines.paragraphs_of(document, joins_lines=joins_lines))
-    index += len(document)
+      yield SourceDocument(group[first_line].get_place, lines.paragraphs_of(document_lines, joins_lines=joins_lines))
+    first_line += len(document_lines)

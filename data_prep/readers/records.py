@@ -7,11 +7,11 @@ from typing import NamedTuple, Protocol
 
 from data_prep.readers.settings import ReadingSettings
 
-# A reason for which a record gives no document. Some readers have others, such as "redirect".
+# A reason why a record gives no document. Some readers have other reasons, such as "redirect".
 NO_TEXT = "no text"
-# Returns where a record is in its file, such as "line 3". It is a function since the lines of a file are counted only
-# if a message needs their numbers.
-Place = Callable[[], str]
+# A function that returns where a record is in its file, such as "line 3". It is called only if a message needs the
+# place, since the lines before a record are counted for it.
+GetPlace = Callable[[], str]
 
 
 class Piece(NamedTuple):
@@ -36,13 +36,13 @@ class SourceDocument(NamedTuple):
   """A document as it is in a file.
 
   Attributes:
-    place: see `Place`.
+    get_place: see `GetPlace`.
     paragraphs: its paragraphs, or its lines if each line is a sentence. The caller must iterate over them before it
       asks the reader for the next record. Iterating may raise `BadRecordError`.
     left_out: kind -> number of parts of the document that were left out, such as tables.
   """
 
-  place: Place
+  get_place: GetPlace
   paragraphs: Iterable[str]
   left_out: Mapping[str, int] = {}
 
@@ -51,12 +51,12 @@ class DroppedRecord(NamedTuple):
   """A record that is not damaged but holds no document, such as a redirect of Wikipedia.
 
   Attributes:
-    place: see `Place`.
+    get_place: see `GetPlace`.
     reason: why it is left out, in a few words. Records are counted by reason.
     text: its text, or the beginning of it.
   """
 
-  place: Place
+  get_place: GetPlace
   reason: str
   text: str
 
@@ -65,11 +65,11 @@ class BadRecord(NamedTuple):
   """A damaged record.
 
   Attributes:
-    place: see `Place`.
+    get_place: see `GetPlace`.
     reason: what is wrong with it, and the remedy.
   """
 
-  place: Place
+  get_place: GetPlace
   reason: str
 
 

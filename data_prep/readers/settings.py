@@ -91,7 +91,7 @@ class ReadingSettings(Config):
     return text_format == TEXT and self.document == FILE
 
   @property
-  def reads_lines(self) -> bool:
+  def needs_no_conversion(self) -> bool:
     """Whether plain text needs no conversion: it has a sentence on each line and a blank line after each document."""
     return self.document == BLANK_LINE and not (
       self.splits_sentences(TEXT) or self.skip_bad_records or self.drop_duplicates

@@ -10,7 +10,7 @@ from typing import Any, cast
 from albert.errors import UserError
 from albert.io import files
 from data_prep.readers import lines, optional_libraries
-from data_prep.readers.records import BadRecord, Piece, Place, Reader, Record
+from data_prep.readers.records import BadRecord, GetPlace, Piece, Reader, Record
 from data_prep.readers.settings import DATASETS, PARQUET, ReadingSettings
 
 # Rows that are in memory at a time.
@@ -94,20 +94,20 @@ def _read_rows(
       column = batch.column(batch.schema.get_field_index(settings.text_field)).slice(start, _BATCH_ROWS)
       for value in column:
         row_number += 1
-        yield _to_record(value, _place(row_number), joins_lines=joins_lines)
+        yield _to_record(value, _place_getter(row_number), joins_lines=joins_lines)
 
 
-def _place(row_number: int) -> Place:
+def _place_getter(row_number: int) -> GetPlace:
   """Returns the function that returns the place of a row. Rows are numbered from 1."""
   return lambda: f"row {row_number}"
 
 
-def _to_record(value: Any, place: Place, *, joins_lines: bool) -> Record:
+def _to_record(value: Any, get_place: GetPlace, *, joins_lines: bool) -> Record:
   try:
     text = value.as_py()
   except UnicodeDecodeError as error:
-    return BadRecord(place, f"not UTF-8 text ({error.reason}): correct or remove the row")
-  return lines.text_to_record(place, text, joins_lines=joins_lines)
+    return BadRecord(get_place, f"not UTF-8 text ({error.reason}): correct or remove the row")
+  return lines.text_to_record(get_place, text, joins_lines=joins_lines)
 
 
 # ---- Parquet -------------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from albert.errors import UserError
 from albert.io import json_values
 from data_prep.readers import lines, streams
-from data_prep.readers.records import BadRecord, Piece, Place, Record, SourceDocument
+from data_prep.readers.records import BadRecord, GetPlace, Piece, Record, SourceDocument
 from data_prep.readers.settings import WIKIEXTRACTOR, ReadingSettings
 from data_prep.text_files import decoding_problem
 
-_BEGIN = re.compile(r'<doc\s[^>]*?(?:title="(?P<title>.*)")?\s*>$')
-_END = "</doc>"
+_ARTICLE_BEGIN = re.compile(r'<doc\s[^>]*?(?:title="(?P<title>.*)")?\s*>$')
+_ARTICLE_END = "</doc>"
 
 
 def check(path: str, settings: ReadingSettings) -> None:
@@ -35,50 +35,50 @@ def plan(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piec
 def read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
   """See `records.Reader`."""
   joins_lines = settings.joins_lines(WIKIEXTRACTOR)
-  # Of the current article: the place where it begins (None between articles), its title, and its lines so far.
-  article_place: Place | None = None
+  # Of the current article: what returns the place where it begins (None between articles), its title, its lines so far.
+  get_article_place: GetPlace | None = None
   title = ""
   article_lines: list[str] = []
-  for place, line in lines.read_lines(piece):
+  for get_place, line in lines.read_lines(piece):
     try:
       text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-      yield BadRecord(article_place or place, decoding_problem(line, error))
-      article_place = None
+      yield BadRecord(get_article_place or get_place, decoding_problem(line, error))
+      get_article_place = None
       continue
-    if article_place is None and text.startswith("{"):
-      yield _read_json(line, place, settings)
-    elif begin_tag := _BEGIN.match(text.rstrip()):
-      title, article_place, article_lines = html.unescape(begin_tag["title"] or ""), place, []
-    elif article_place is None:
+    if get_article_place is None and text.startswith("{"):
+      yield _read_json(line, get_place, settings)
+    elif begin_tag := _ARTICLE_BEGIN.match(text.rstrip()):
+      title, get_article_place, article_lines = html.unescape(begin_tag["title"] or ""), get_place, []
+    elif get_article_place is None:
       continue  # a line outside of articles
-    elif text.rstrip() == _END:
-      yield _to_document(article_place, article_lines, title, joins_lines=joins_lines)
-      article_place = None
+    elif text.rstrip() == _ARTICLE_END:
+      yield _to_document(get_article_place, article_lines, title, joins_lines=joins_lines)
+      get_article_place = None
     else:
       article_lines.append(text)
-  if article_place is not None:
+  if get_article_place is not None:
     reason = "the article does not end with </doc>: run wikiextractor again, or remove the article"
-    yield BadRecord(article_place, reason)
+    yield BadRecord(get_article_place, reason)
 
 
-def _to_document(place: Place, article_lines: list[str], title: str, *, joins_lines: bool) -> SourceDocument:
+def _to_document(get_place: GetPlace, article_lines: list[str], title: str, *, joins_lines: bool) -> SourceDocument:
   """Makes a document from the lines of an article.
 
   HTML entities are replaced by their characters. A first paragraph that is the title is left out.
   """
   paragraphs = lines.paragraphs_of(map(html.unescape, article_lines), joins_lines=joins_lines)
-  return SourceDocument(place, (text for index, text in enumerate(paragraphs) if index > 0 or text != title))
+  return SourceDocument(get_place, (text for index, text in enumerate(paragraphs) if index > 0 or text != title))
 
 
-def _read_json(line: bytes, place: Place, settings: ReadingSettings) -> Record:
+def _read_json(line: bytes, get_place: GetPlace, settings: ReadingSettings) -> Record:
   try:
     text = json_values.read_text_field(line, "text")
   except (KeyError, ValueError) as error:
-    return BadRecord(place, f"not a JSON object with a text ({error}): run wikiextractor again, or remove the line")
+    return BadRecord(get_place, f"not a JSON object with a text ({error}): run wikiextractor again, or remove the line")
   try:
     title = json_values.read_text_field(line, "title") or ""
   except (KeyError, ValueError):
     title = ""
   joins_lines = settings.joins_lines(WIKIEXTRACTOR)
-  return _to_document(place, (text or "").split("\n"), title, joins_lines=joins_lines)
+  return _to_document(get_place, (text or "").split("\n"), title, joins_lines=joins_lines)

@@ -18,15 +18,15 @@ from xml.etree import ElementTree
 from albert.errors import UserError
 from albert.io import files
 from data_prep.readers import lines, streams, wikitext
-from data_prep.readers.records import BadRecord, DroppedRecord, Piece, Place, Record, SourceDocument
+from data_prep.readers.records import BadRecord, DroppedRecord, GetPlace, Piece, Record, SourceDocument
 from data_prep.readers.settings import WIKIPEDIA, ReadingSettings
 
 _READ_BYTES = 1 << 18
 _HEADER_BYTES = 1 << 20
 # The beginning of a bzip2 stream with at least one block: its level, and the magic number of the block.
-_STREAM = re.compile(rb"BZh[1-9]1AY&SY")
-_STREAM_BYTES = 10
-_BEGIN, _END = b"<page>", b"</page>"
+_STREAM_START = re.compile(rb"BZh[1-9]1AY&SY")
+_STREAM_START_BYTES = 10
+_PAGE_BEGIN, _PAGE_END = b"<page>", b"</page>"
 _TITLE = re.compile(rb"<title>(.*?)</title>", re.DOTALL)
 _NAMESPACE = re.compile(rb'<namespace key="(-?\d+)"[^>]*>([^<]*)</namespace>')
 _MAIN_NAMESPACE = "0"
@@ -167,18 +167,18 @@ def _find_stream(file: BinaryIO, piece: Piece) -> int | None:
   position, window = piece.start, b""  # the window is the bytes that were read last; it begins at the position
   while position < piece.end and (block := file.read(_READ_BYTES)):
     window += block
-    if match := _STREAM.search(window):
+    if match := _STREAM_START.search(window):
       stream_start = position + match.start()
       return stream_start if stream_start < piece.end else None
     # A stream may begin in the last bytes of the window.
-    num_searched = max(0, len(window) - _STREAM_BYTES + 1)
+    num_searched = max(0, len(window) - _STREAM_START_BYTES + 1)
     position += num_searched
     window = window[num_searched:]
   return None
 
 
 class _PageBuffer:
-  """The part of the decompressed dump in which pages are searched. It grows at the end as chunks are read."""
+  """The part of the decompressed dump in which pages are searched. Each chunk that is read is added at its end."""
 
   def __init__(self, chunks: Iterator[_Chunk]):
     self._chunks = chunks
@@ -206,55 +206,57 @@ class _PageBuffer:
     Returns:
       The page; the remaining text if the dump ends inside the page; b"" if there is no such page.
     """
-    while (begin := self._content.find(_BEGIN)) < 0:
-      # The tag may begin in the last bytes of the buffer.
-      self.take(max(0, len(self._content) - len(_BEGIN) + 1))
-      has_owned = self._num_owned or self._reads_owned
-      if not has_owned or not self._read():
+    while (begin := self._content.find(_PAGE_BEGIN)) < 0:
+      # The tag <page> may begin in the last bytes of the buffer.
+      self.take(max(0, len(self._content) - len(_PAGE_BEGIN) + 1))
+      may_have_page = self._num_owned or self._reads_owned
+      if not may_have_page or not self._read():
         return b""
     self.take(begin)
     if not self._num_owned:
       return b""
     search_start = 0
-    while (end := self._content.find(_END, search_start)) < 0:
-      search_start = max(0, len(self._content) - len(_END) + 1)
+    while (end := self._content.find(_PAGE_END, search_start)) < 0:
+      search_start = max(0, len(self._content) - len(_PAGE_END) + 1)
       if not self._read():
         return self.take(len(self._content))
-    return self.take(end + len(_END))
+    return self.take(end + len(_PAGE_END))
 
 
 def _read_pages(chunks: Iterator[_Chunk]) -> Iterator[bytes]:
-  """Yields the pages that begin in text of the piece. The last one may end in text that is not the piece's."""
+  """Yields the pages that begin in text of the piece. The last page may end in text of the next piece."""
   buffer = _PageBuffer(chunks)
   while page := buffer.take_page():
     yield page
 
 
 def _read_page(page: bytes, namespaces: frozenset[str]) -> Record:
-  place = _place(page)
+  get_place = _place_getter(page)
   try:
     element = ElementTree.fromstring(page)
   except ElementTree.ParseError as error:
-    return BadRecord(place, f"not XML ({error}, counted from <page>): download the dump again, or leave the page out")
+    return BadRecord(
+      get_place, f"not XML ({error}, counted from <page>): download the dump again, or leave the page out"
+    )
   if element.findtext("ns", _MAIN_NAMESPACE) != _MAIN_NAMESPACE:
-    return DroppedRecord(place, "not an article", "")
+    return DroppedRecord(get_place, "not an article", "")
   if element.find("redirect") is not None:
-    return DroppedRecord(place, "redirect", "")
+    return DroppedRecord(get_place, "redirect", "")
   revisions = element.findall("revision") or [element]
   revision = revisions[-1]
   if revision.findtext("model", "wikitext") != "wikitext":
-    return DroppedRecord(place, "not an article", "")
+    return DroppedRecord(get_place, "not an article", "")
   text = revision.findtext("text") or ""
   try:
     article = wikitext.parse(text, namespaces)
   except (ValueError, RecursionError) as error:
-    return BadRecord(place, f"cannot be parsed ({error}): leave the page out")
-  return SourceDocument(place, article.paragraphs, article.left_out)
+    return BadRecord(get_place, f"cannot be parsed ({error}): leave the page out")
+  return SourceDocument(get_place, article.paragraphs, article.left_out)
 
 
-def _place(page: bytes) -> Place:
-  def place() -> str:
+def _place_getter(page: bytes) -> GetPlace:
+  def get_place() -> str:
     title = _TITLE.search(page)
     return f"page {title[1].decode('utf-8', errors='replace')!r}" if title else f"page {page[:40]!r}"
 
-  return place
+  return get_place

@@ -26,8 +26,9 @@ _TEXT_TEMPLATES: Mapping[str, int] = {
   "em": 0, "strong": 0, "sic": 0, "as of": 0,
 }  # fmt: skip
 # Templates whose first parameters are a number and its unit.
-_MEASURES = frozenset(("convert", "cvt"))
-# This control character is put where an entry of a list or a heading begins. Lines that begin with it are left out.
+_MEASURE_TEMPLATES = frozenset(("convert", "cvt"))
+# This control character is inserted where a heading or an entry of a list begins. Lines that begin with it are left
+# out.
 _MARK = "\x02"
 _QUOTES = re.compile(r"'{2,}")
 _MAGIC_WORD = re.compile(r"__[A-Z]+__")
@@ -37,7 +38,7 @@ _UNCLOSED_MARKUP = re.compile(r"\{\||\|\}|[|!]|\{\{|\}\}")
 _EMPTY_PARENTHESES = re.compile(r"\(\s*(?:[;,:/]\s*)*\)|\[\s*\]")
 _BEGIN_OF_PARENTHESES = re.compile(r"\(\s*[;,:]\s*")
 _SPACES = re.compile(r"[ \t\xa0]+")
-_SPACE_BEFORE = re.compile(r" (?=[,.;:!?)](?:\s|$))")
+_SPACE_BEFORE_PUNCTUATION = re.compile(r" (?=[,.;:!?)](?:\s|$))")
 
 
 class Article(NamedTuple):
@@ -99,7 +100,7 @@ def parse(text: str, namespaces: frozenset[str]) -> Article:
 def _clean(line: str) -> str:
   """Removes traces of templates and links that were left out, such as empty parentheses. "" if no word remains."""
   line = _BEGIN_OF_PARENTHESES.sub("(", _EMPTY_PARENTHESES.sub("", line.replace(_MARK, " ")))
-  line = _SPACE_BEFORE.sub("", _SPACES.sub(" ", line)).strip()
+  line = _SPACE_BEFORE_PUNCTUATION.sub("", _SPACES.sub(" ", line)).strip()
   return line if any(character.isalnum() for character in line) else ""
 
 
@@ -184,8 +185,8 @@ class _Extraction:
   def _template(self, node: Any) -> Iterator[str]:
     name = str(node.name).strip().lower().replace("_", " ")
     values = [parameter.value for parameter in node.params if not parameter.showkey]  # of parameters without a name
-    text_index = _TEXT_TEMPLATES.get(name)
-    if name in _MEASURES and len(values) >= 2:
+    text_index = _TEXT_TEMPLATES.get(name)  # in `values`
+    if name in _MEASURE_TEMPLATES and len(values) >= 2:
       number, unit = values[:2]
       yield f"{str(number).strip()} {str(unit).strip()}"
     elif text_index is not None and -len(values) <= text_index < len(values):

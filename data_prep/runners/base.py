@@ -69,7 +69,7 @@ class Runner(NamedTuple):
   """A way to carry out a job.
 
   Attributes:
-    open_workers: starts the processes, or connects to them; the next three functions get them.
+    open_workers: starts the processes, or connects to them. They are an argument of the other three functions.
     make_shards: writes the shards of a job. Its last argument tells which input files the text was made from.
     hash_inputs: returns the name, size and SHA-256 of each input file as it is now, in order.
     run_tasks: calls a function for each of some arguments.

@@ -2,8 +2,10 @@
 
     units of text -> blocks of instances, by key range -> sorted key ranges -> parts of shards -> shards
 
-Data move between machines twice: before the key ranges are sorted, and before the shards are written. The sizes of all
-key ranges are known before they are cut, so every shard gets the same examples as on one machine.
+Each instance has a random 64-bit key. The examples are in the order of their keys. All keys are divided into key ranges
+of equal length, and each key range is sorted on its own. Data move between machines twice: before the key ranges are
+sorted, and before the shards are written. The sizes of all key ranges are known before they are cut into parts of
+shards, so every shard gets the same examples as on one machine.
 
 The machine that starts the pipeline reads no text. The workers hash the text that they read, and later they hash every
 whole file again. Shards are written only after this check has found all files unchanged.
@@ -119,7 +121,7 @@ def build(pipeline: beam.Pipeline, job: Job, spm_model: bytes, result_file: str)
   )
   key_range_sizes = (
     instances.blocks
-    | "Count" >> beam.Map(lambda element: (element[0], int(element[1].keys.size)))
+    | "Count" >> beam.MapTuple(lambda key_range, block: (key_range, int(block.keys.size)))
     | "Add counts" >> beam.CombinePerKey(sum)
   )
   entries = (

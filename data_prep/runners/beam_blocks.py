@@ -52,12 +52,12 @@ def unit_origin(ordinal: int, start: int) -> int:
   return ordinal << _OFFSET_BITS | start
 
 
-def take(block: ShuffleBlock, rows: np.ndarray) -> ShuffleBlock:
-  """Returns the instances with the indices `rows`, in that order."""
+def take(block: ShuffleBlock, indices: np.ndarray) -> ShuffleBlock:
+  """Returns the instances with these indices, in the order of the indices."""
   starts = np.cumsum(block.sizes, dtype=np.int64) - block.sizes
-  sizes = block.sizes[rows]
-  words = block.words[concatenated_ranges(starts[rows], sizes.astype(np.int64))]
-  return ShuffleBlock(block.keys[rows], block.origins[rows], sizes, words)
+  sizes = block.sizes[indices]
+  words = block.words[concatenated_ranges(starts[indices], sizes.astype(np.int64))]
+  return ShuffleBlock(block.keys[indices], block.origins[indices], sizes, words)
 
 
 def concatenate(blocks: Sequence[ShuffleBlock]) -> ShuffleBlock:
@@ -129,9 +129,9 @@ def _with_origins(instances: PackedInstances) -> ShuffleBlock:
   sizes = instances.sizes - num_words
   origin_words = instances.words[(instances.starts + sizes)[:, None] + np.arange(num_words)]
   origins = np.ascontiguousarray(origin_words).view("<u8")[:, 0]
-  rows = np.lexsort((origins, instances.keys))
-  words = instances.words[concatenated_ranges(instances.starts[rows], sizes[rows])]
-  return ShuffleBlock(instances.keys[rows], origins[rows], sizes[rows].astype(np.uint32), words)
+  indices = np.lexsort((origins, instances.keys))
+  words = instances.words[concatenated_ranges(instances.starts[indices], sizes[indices])]
+  return ShuffleBlock(instances.keys[indices], origins[indices], sizes[indices].astype(np.uint32), words)
 
 
 def find_key_ranges(keys: np.ndarray, num_key_ranges: int) -> np.ndarray:
@@ -149,9 +149,9 @@ def split_by_key_range(block: ShuffleBlock, num_key_ranges: int) -> Iterator[tup
   """Yields the number of each key range that has instances, and its instances in their present order."""
   key_ranges = find_key_ranges(block.keys, num_key_ranges)
   order = np.argsort(key_ranges, kind="stable")
-  for rows in np.split(order, np.flatnonzero(np.diff(key_ranges[order])) + 1):
-    if rows.size:
-      yield int(key_ranges[rows[0]]), take(block, rows)
+  for indices in np.split(order, np.flatnonzero(np.diff(key_ranges[order])) + 1):
+    if indices.size:
+      yield int(key_ranges[indices[0]]), take(block, indices)
 
 
 def split_by_shard(

@@ -85,9 +85,10 @@ class MakeInstances(beam.DoFn):
   def _process_unit(self, unit: TextUnit) -> Iterator[Any]:
     assert self._maker is not None
     unit, record = input_hashes.read_unit(unit)
-    for is_own, values in ((True, record["ranges"]), (False, record["donors"])):
-      for value in values:
-        yield beam.pvalue.TaggedOutput(RECORDS, (value[0], (is_own, value)))
+    for is_own, range_hashes in ((True, record["ranges"]), (False, record["donors"])):
+      for range_hash in range_hashes:
+        ordinal, *_ = range_hash
+        yield beam.pvalue.TaggedOutput(RECORDS, (ordinal, (is_own, range_hash)))
     first = unit.ranges[0]
     origin = beam_blocks.unit_origin(first.ordinal, first.start)
     labels = np.zeros(2, np.int64)
@@ -147,8 +148,8 @@ def check_input(
   Returns:
     The file's ordinal and its entry for the manifest.
   """
-  ordinal, values = ranges_of_file
-  hashes = [(is_own, input_hashes.RangeHash(*value)) for is_own, value in values]
+  ordinal, own_and_donor_hashes = ranges_of_file
+  hashes = [(is_own, input_hashes.RangeHash(*range_hash)) for is_own, range_hash in own_and_donor_hashes]
   ranges = tuple(range_hash for is_own, range_hash in hashes if is_own)
   donors = tuple(range_hash for is_own, range_hash in hashes if not is_own)
   task = input_hashes.FileTask(job.inputs[ordinal], sizes[ordinal], ranges, donors)

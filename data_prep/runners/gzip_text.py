@@ -38,7 +38,7 @@ class GzipTask:
 
 
 class _TextRecord(msgspec.Struct):
-  """The contents of the file beside a text file.
+  """The contents of the JSON file that is written beside each decompressed text file.
 
   Attributes:
     sha256: SHA-256 of the GZIP file, in hex.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from albert.errors import UserError
@@ -46,14 +46,14 @@ class _FlagParser(argparse.ArgumentParser):
     raise UserError(f"flags of Ray after --: {message} (there are {names})")
 
 
-def _positive(text: str) -> float:
+def _parse_positive(text: str) -> float:
   with contextlib.suppress(ValueError):
     if 0 < float(text) < float("inf"):
       return float(text)
   raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
   if not text.isdecimal():
     raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
   return int(text)
@@ -69,6 +69,12 @@ def parse(words: Sequence[str]) -> RayOptions:
     UserError: there is no such flag, or its value is wrong.
   """
   parser = _FlagParser(add_help=False, allow_abbrev=False)
-  for name, kind in (("address", str), ("num_cpus", _positive), ("memory_mb", _count), ("max_retries", _count)):
-    parser.add_argument(f"--{name}", type=kind, default=getattr(RayOptions, name), help=_HELP[name])
+  parsers: dict[str, Callable[[str], str | float]] = {
+    "address": str,
+    "num_cpus": _parse_positive,
+    "memory_mb": _parse_count,
+    "max_retries": _parse_count,
+  }
+  for name, parse_value in parsers.items():
+    parser.add_argument(f"--{name}", type=parse_value, default=getattr(RayOptions, name), help=_HELP[name])
   return RayOptions(**vars(parser.parse_args(list(words))))

@@ -23,7 +23,7 @@ from data_prep.sorting import merge, spills
 from data_prep.sorting.spills import Spill, SpillWriter
 
 # Greatest number of runs that are read at the same time. Each needs an open file and memory for one block.
-_MAX_OPEN = 384
+_MAX_OPEN_RUNS = 384
 # The key of the merge pass's number in the summary of a merged file.
 _LEVEL = "level"
 
@@ -31,7 +31,7 @@ _LEVEL = "level"
 def max_open_runs() -> int:
   """Returns the number of runs that a process may read at the same time: at most half of the files it may open."""
   soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-  return _MAX_OPEN if soft_limit == resource.RLIM_INFINITY else max(2, min(_MAX_OPEN, soft_limit // 2))
+  return _MAX_OPEN_RUNS if soft_limit == resource.RLIM_INFINITY else max(2, min(_MAX_OPEN_RUNS, soft_limit // 2))
 
 
 def compute_fan_in(num_runs: int, max_runs: int) -> int:

@@ -104,9 +104,11 @@ class ShardPlan:
     """Finds the buckets that hold the first and the last example of each shard."""
     num_below = np.zeros(1 << self._bucket_bits, np.int64)  # number of examples with keys below each bucket
     for spill, run in self._runs:
-      num_below += spill.table(run).num_below[:: 1 << (run.bucket_bits - self._bucket_bits)]
+      buckets_of_run = 1 << (run.bucket_bits - self._bucket_bits)  # so many of them are in one bucket of num_below
+      num_below += spill.table(run).num_below[::buckets_of_run]
     first_examples = np.array(self._bounds[:-1])
     last_examples = np.array(self._bounds[1:]) - 1
+    # The bucket of example e is the last one with num_below <= e.
     self._first_buckets = np.searchsorted(num_below, first_examples, side="right") - 1
     self._last_buckets = np.searchsorted(num_below, last_examples, side="right") - 1
     # Number of examples of a shard's first bucket that belong to the shard before.
@@ -120,12 +122,12 @@ class ShardPlan:
     shape = len(self._runs), len(self._first_buckets)  # [runs, shards]
     self._offsets = np.empty(shape, np.int64)  # of the block in the file; the run's end if there is none
     self._run_skips = np.empty(shape, np.int64)  # number of the block's instances before the bucket
-    for row, (spill, run) in enumerate(self._runs):
+    for run_index, (spill, run) in enumerate(self._runs):
       table = spill.table(run)
       first_instance = table.num_below[self._first_buckets << (run.bucket_bits - self._bucket_bits)]
-      block = np.searchsorted(table.block_firsts, first_instance, side="right") - 1
-      self._offsets[row] = np.where(first_instance < run.num_instances, table.block_offsets[block], run.end)
-      self._run_skips[row] = first_instance - table.block_firsts[block]
+      block = np.searchsorted(table.block_firsts, first_instance, side="right") - 1  # the block with this instance
+      self._offsets[run_index] = np.where(first_instance < run.num_instances, table.block_offsets[block], run.end)
+      self._run_skips[run_index] = first_instance - table.block_firsts[block]
 
   def make_task(
     self, index: int, path: str, max_seq_length: int, max_predictions_per_seq: int, word_type: str, *, compress: bool

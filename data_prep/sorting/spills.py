@@ -30,8 +30,9 @@ import numpy as np
 from albert.errors import RunError, UserError
 from albert.io import files, json_values, local_files
 
-# Number of top bits of a key that give the number of its bucket, in the file of a unit and in a merged file. A shard is
-# read from the beginning of a bucket, so with small buckets few instances of the shard before are read.
+# Number of top bits of a key that give the number of its bucket: in the file of a unit of text, and in a file merged
+# from several files. A shard is read from the beginning of a bucket, so with small buckets few instances of the shard
+# before are read.
 UNIT_BUCKET_BITS = 12
 MERGED_BUCKET_BITS = 16
 # As soon as the instances in memory need this many bytes, they are sorted and written as a run.

@@ -25,10 +25,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Documents outside docs/ that are in the navigation.
 _DOCUMENTS = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
-# Folders outside docs/ whose documents are pages -> their folder in the site.
+# Folder outside docs/ whose documents are pages -> the folder of these pages in the site.
 _FOLDERS = {"benchmarks/results": "measurements"}
-# Endings of files that are copied.
-_COPIED = {".png", ".svg", ".csv", ".css", ".jpg"}
+_COPIED_ENDINGS = {".png", ".svg", ".csv", ".css", ".jpg"}
 # Ending of a file that is shown on a page -> the language for syntax highlighting.
 _LANGUAGES = {".py": "python", ".json": "json", ".sh": "sh", ".toml": "toml", ".yml": "yaml"}
 # Longer files are cut in the site.
@@ -58,7 +57,7 @@ class Site:
     """Copies docs/ and the documents that are in the navigation."""
     for path in _tracked("docs", *_DOCUMENTS, *_FOLDERS):
       site_path = _site_path(path)
-      if site_path and PurePosixPath(path).suffix in {".md", *_COPIED}:
+      if site_path and PurePosixPath(path).suffix in {".md", *_COPIED_ENDINGS}:
         self.site_paths[path] = site_path
     for path, site_path in list(self.site_paths.items()):
       if path.endswith(".md"):

@@ -63,6 +63,7 @@ def read_commands(names: Sequence[str]) -> list[Command]:
 
   Args:
     names: some of `targets`.
+
   Raises:
     RuntimeError: a command failed.
   """

@@ -1,7 +1,7 @@
 """Lets griffe read this project's docstrings, whose sections follow each other without a blank line.
 
-griffe takes "Returns:" for a section only after a blank line, and only if its text is on the lines below it. It loads
-this module as an extension (see mkdocs.yml).
+griffe takes "Returns:" for the title of a section only after a blank line, and only if the section's text is on the
+lines below the title. It loads this module as an extension (see mkdocs.yml).
 """
 
 from __future__ import annotations

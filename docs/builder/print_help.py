@@ -24,7 +24,7 @@ _PER_CORE = {"num_processes", "jobs"}
 
 
 def _to_json(title: str, description: str, page: HelpPage) -> str:
-  """Takes the place of command_help.render, which formats the text of --help."""
+  """Replaces command_help.render, which formats the text of --help."""
   flags = [dataclasses.asdict(flag) for flag in page.flags]
   for flag in flags:
     if flag["name"] in _PER_CORE and flag["default"] == str(default_processes()) and "per core" not in flag["text"]:

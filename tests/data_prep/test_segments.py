@@ -12,6 +12,7 @@ from data_prep import segments
 from data_prep.documents import Documents, cut_long_sentences, merge_documents
 from data_prep.segments import DOC_SENTENCES, FULL_SENTENCES, NONE, NSP, SENTENCE_PAIR, SOP, SegmentRules
 from data_prep.token_sequences import assemble
+from data_prep.truncation import truncate
 from tests.data.reference_draws import MASK_64, draw
 from tests.data_prep.segment_reference import Pair, Reference, Sentence
 
@@ -226,7 +227,7 @@ def test_truncation_takes_front_or_back_evenly() -> None:
   a_start, a_end, b_start, b_end = (np.full(4000, offset, np.int64) for offset in (0, 90, 90, 130))
   bounds = a_start, a_end, b_start, b_end
   keys = np.array([draw(3, index) for index in range(4000)], np.uint64)
-  a_start, a_end, b_start, b_end = segments._truncate(bounds, 61, keys)
+  a_start, a_end, b_start, b_end = truncate(bounds, 61, keys)
   # 69 of 130 tokens are removed: first 50 of the longer segment (from 90 to 40), then 9 of A and 10 of B.
   assert set((a_end - a_start).tolist()) == {31}
   assert set((b_end - b_start).tolist()) == {30}

@@ -136,6 +136,6 @@ def test_pieces_of_any_size_hold_each_page_once(
   path = tmp_path / file_name
   path.write_bytes(make_dump(documents))
   pieces = list(wikipedia.plan(str(path), ReadingSettings(), unit_bytes))
-  found_pages = [record.place() for piece in pieces for record in wikipedia.read(piece, ReadingSettings())]
+  found_pages = [record.get_place() for piece in pieces for record in wikipedia.read(piece, ReadingSettings())]
   titles = [page.split("<title>")[1].split("</title>")[0] for page in wikipedia_dump.make_pages(documents)]
   assert found_pages == [f"page {title!r}" for title in titles]
