@@ -63,6 +63,13 @@ REFUSED_COMMANDS = [
   ([*EXPORT, "--checkpoint={npz}"], "--checkpoint={npz}: has no albert_config.json beside it"),
   ([*EXPORT, "--checkpoint={npz}", "--task=absent"], "--task=absent: must be one of"),
   ([*EXPORT, "--checkpoint={npz}", "--formats=absent"], "--formats=absent: must be one of"),
+  ([*EXPORT, "--checkpoint={npz}", "--eval_file=absent.tsv"], "--eval_file=absent.tsv: no such file"),
+  (
+    [*EXPORT, "--checkpoint={npz}", "--max_metric_drop=0.1"],
+    "--max_metric_drop=0.1 has an effect only with --eval_file",
+  ),
+  ([*EXPORT, "--checkpoint={npz}", "--max_metric_drop=nan"], "flag --max_metric_drop=nan: must be a finite number"),
+  ([*EXPORT, "--checkpoint={npz}", "--max_metric_drop=-1"], "flag --max_metric_drop=-1: must be at least 0"),
   ([*EXPORT, "--checkpoint={npz}", "--name=a/b"], "--name=a/b: must be a plain name"),
   ([*CONVERT, "--init_checkpoint=absent"], "--init_checkpoint=absent: no checkpoint there"),
   (

@@ -63,6 +63,15 @@ def define_flags() -> None:
   command_flags.define("int", "top_k", 5, "number of candidates for each mask", allowed=Range(1))
   formats_help = f"formats to write besides the SavedModel: {', '.join(EXTRA_FORMATS)}"
   flags.DEFINE_list("formats", [], formats_help, module_name=sys.argv[0])
+  define_text(
+    "eval_file",
+    "data to measure the quality of all models on: what --eval_file (pretraining: --eval_input_file) of run_* takes",
+  )
+  drop_help = (
+    "with --eval_file, largest accepted drop of the task's metric from the float32 model to another format; a larger "
+    "drop ends the export (default: 0.01; SQuAD, whose metric is in percent: 1.0)"
+  )
+  command_flags.define("float", "max_metric_drop", None, drop_help, allowed=Range(0))
   select_help = "which checkpoint of a run to export (default: the --select_checkpoint of the run)"
   command_flags.define("str", "select_checkpoint", None, select_help, choices=("newest", "best"))
   define_text("albert_config_file", "the model's config (default: the config file beside the weights)")
@@ -82,6 +91,7 @@ def main() -> None:
 
   arguments.check_form(values.task)
   arguments.check_formats(values.formats, values.precision)
+  arguments.check_evaluation(values.eval_file, values.max_metric_drop)
   if values.name or values.task:
     arguments.version_directory(values.output_dir, values.name or values.task, values.version)
   found_checkpoint = find_checkpoint(
@@ -103,6 +113,8 @@ def main() -> None:
     precision=values.precision,
     top_k=values.top_k,
     formats=tuple(values.formats),
+    eval_file=values.eval_file,
+    max_metric_drop=values.max_metric_drop,
   )
   print(f"wrote {directory}; its README.md describes how to call it")
 

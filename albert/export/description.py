@@ -43,6 +43,8 @@ class Description:
     precision: dtype in which the encoder's matrices are stored and multiplied.
     made_with: library -> its version when the model was exported.
     checkpoint: path and step of the checkpoint.
+    quality: metrics, sizes and latencies of the models, see `albert.export.quality.QualityReport`; None if they were
+      not measured.
   """
 
   name: str
@@ -58,6 +60,7 @@ class Description:
   precision: str
   made_with: Mapping[str, str]
   checkpoint: Mapping[str, Any]
+  quality: Mapping[str, Any] | None = None
 
   def to_dict(self) -> dict[str, Any]:
     """The values by name, as plain JSON values."""

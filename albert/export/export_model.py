@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert.errors import RunError, UserError
 from albert.export import checks, converters, file_hashes, model_card, ops, warmup
-from albert.export.arguments import check_formats, version_directory
+from albert.export.arguments import check_evaluation, check_formats, version_directory
 from albert.export.checkpoint import ExportCheckpoint, FoundCheckpoint, open_checkpoint
 from albert.export.description import describe_model, write_examples
 from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE, TOKENS_SIGNATURE
@@ -22,6 +23,9 @@ from albert.export.signatures import text_function, text_inputs, token_inputs, t
 from albert.io import files, local_files
 from albert.runs import run_directory
 from albert.runs.output_files import VOCABULARY
+
+if TYPE_CHECKING:
+  from albert.export.quality import QualityCheck
 
 LABELS = "labels.txt"
 
@@ -37,6 +41,8 @@ def export_model(
   precision: str = "float32",
   top_k: int = 5,
   formats: tuple[str, ...] = (),
+  eval_file: str = "",
+  max_metric_drop: float | None = None,
   select: str = "",
   albert_config_file: str = "",
   spm_model_file: str = "",
@@ -58,13 +64,18 @@ def export_model(
     precision: dtype of the encoder's matrices and their products, float32 or bfloat16.
     top_k: number of candidates for each mask.
     formats: names of `albert.export.formats.EXTRA_FORMATS` to write besides the SavedModel.
+    eval_file: data on which the task's metric of the exported models is compared with that of the float32 model: what
+      the evaluation of the task reads. "" to measure nothing.
+    max_metric_drop: the largest accepted drop of the metric; None for 0.01, or 1.0 if the metric is in percent.
   Returns: the directory of the new version.
   Raises:
-    UserError: an argument is wrong, the checkpoint cannot be served in this form, or the version exists.
+    UserError: an argument is wrong, the checkpoint cannot be served in this form, the version exists, the metric drops
+      by too much, or eval_file cannot be read.
     RunError: the model fails for a request of `albert.export.checks`, a converter cannot write a format, the answers
       of a format differ from the SavedModel's, or writing fails.
   """
   check_formats(formats, precision)
+  check_evaluation(eval_file, max_metric_drop)
   opened_checkpoint = open_checkpoint(
     checkpoint, select=select, albert_config_file=albert_config_file, spm_model_file=spm_model_file
   )
@@ -72,18 +83,27 @@ def export_model(
   name = name or form.name
   target = version_directory(output_dir, name, version)
   run_directory.check_writable(os.path.dirname(target))
+  quality_check = _open_quality_check(form, opened_checkpoint, eval_file, max_metric_drop) if eval_file else None
   model = form.model_class(opened_checkpoint, form.settings)
   files.remove_leftovers(os.path.dirname(target))
   staging = files.staging_path(target)
   try:
     with files.convert_errors(target):  # errors of TensorFlow name the target instead of the staging directory
-      _write_model(staging, name, opened_checkpoint, form, model, formats)
+      _write_model(staging, name, opened_checkpoint, form, model, formats, quality_check)
     local_files.sync_tree(staging)
     target = _rename_staging(staging, target, output_dir, name, version)
   except BaseException:
     files.discard(staging)
     raise
   return target
+
+
+def _open_quality_check(
+  form: SelectedForm, checkpoint: ExportCheckpoint, eval_file: str, max_metric_drop: float | None
+) -> QualityCheck:
+  from albert.export.quality import QualityCheck  # imports the training loop, which other exports do not need
+
+  return QualityCheck(form, checkpoint, eval_file, max_metric_drop)
 
 
 def _rename_staging(staging: str, target: str, output_dir: str, name: str, version: int) -> str:
@@ -106,6 +126,7 @@ def _write_model(
   form: SelectedForm,
   model: ServedModel,
   formats: tuple[str, ...],
+  quality_check: QualityCheck | None,
 ) -> None:
   """Checks the model and writes all files of a version to `directory`."""
   functions = {TEXT_SIGNATURE: text_function(model), TOKENS_SIGNATURE: tokens_function(model)}
@@ -122,11 +143,16 @@ def _write_model(
   answers = {signature: _call(function, inputs[signature]) for signature, function in functions.items()}
   description = describe_model(name, form, model, checkpoint)
   write_examples(directory, inputs, answers)
-  notes = converters.write_formats(directory, model, inputs[TOKENS_SIGNATURE], answers_by_batch, formats)
+  written = converters.write_formats(directory, model, inputs[TOKENS_SIGNATURE], answers_by_batch, formats)
+  if quality_check:
+    report = quality_check.run(directory, functions[TOKENS_SIGNATURE], written)
+    description = dataclasses.replace(description, quality=report.to_dict())
   files.write_json(files.join(directory, DESCRIPTION), file_hashes.add_hashes(directory, description.to_dict()))
   first_inputs = text_inputs(model.fields, requests[:1])
   example = (first_inputs, _call(functions[TEXT_SIGNATURE], first_inputs))
-  card = model_card.format_model_card(description, model, checkpoint, example, notes)
+  card = model_card.format_model_card(
+    description, model, checkpoint, example, [converted.note for converted in written]
+  )
   files.write_atomically(files.join(directory, "README.md"), card)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert.config.base import from_dict
@@ -17,6 +17,7 @@ from albert.export.description import (
   make_rest_request,
   make_rest_response,
 )
+from albert.export.form_evaluations import BATCH_SIZE
 from albert.export.formats import TEXT_SIGNATURE, TOKENS_SIGNATURE
 from albert.export.served_model import ServedModel
 from albert.export.signatures import TOKEN_INPUTS
@@ -37,6 +38,10 @@ _ONEDNN_NOTE = (
   "is imported or the server is started. With it, albert_base took 6% less time for one request of 128 tokens, and 19% "
   "less for 8 of them in a batch (2 cores, AVX2). With AVX512-VNNI, TensorFlow turns these kernels on by itself. The "
   "answers differ by rounding."
+)
+_NOT_MEASURED = (
+  "## Quality of the formats\n\nThe quality of these formats was not measured: `--eval_file` was not given to "
+  "`python -m albert.export`. The task's metric may be lower than that of the SavedModel, above all with int8."
 )
 
 
@@ -68,6 +73,10 @@ def format_model_card(
   ]
   if notes:
     sections.append("## Other formats\n\n" + "\n".join(f"- {note}" for note in notes))
+  if description.quality:
+    sections.append(_format_quality(description.quality))
+  elif notes:
+    sections.append(_NOT_MEASURED)
   return "\n\n".join(sections) + "\n"
 
 
@@ -204,3 +213,22 @@ def _format_metrics(checkpoint: ExportCheckpoint) -> str:
   table = _format_table("Metrics", ["metric", "value"], rows)
   note = f"The run measured these at step {checkpoint.step} on its own task ({checkpoint.task}), before the export."
   return f"{table}\n\n{note}"
+
+
+def _format_quality(quality: Mapping[str, Any]) -> str:
+  """The table of quality, size and latency of all models, from the values of `albert.export.quality.QualityReport`."""
+  names = quality["metric_names"]
+  rows = []
+  for model in quality["models"]:
+    size = f"{model['num_bytes'] / 1e6:.1f}" if model["num_bytes"] else "not exported"
+    change = f"{-model['drop']:+.4g}" if model["drop"] else "0"
+    values = [f"{model['metrics'][name]:.5g}" for name in names]
+    rows.append([model["name"], *values, change, size, f"{model['latency_ms']:.2f}"])
+  header = ["model", *names, f"change of {names[0]}", "MB", "ms"]
+  return (
+    f"{_format_table('Quality of the formats', header, rows)}\n\n"
+    f"Measured at the export on {quality['eval_file']} ({quality['num_examples']:,} examples; batches of "
+    f"{BATCH_SIZE}). A drop of {names[0]} by more than {quality['max_metric_drop']:g} (`--max_metric_drop`) would have "
+    f"ended the export. ms: median time of a request of one example with {quality['num_tokens']} tokens on a machine "
+    f"with {quality['num_threads']} cores."
+  )

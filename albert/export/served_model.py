@@ -15,6 +15,7 @@ import tensorflow as tf
 from albert.config.base import Config
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.export.checkpoint import ExportCheckpoint
+from albert.export.form_evaluations import FormEvaluation
 from albert.export.network.encoder import ServedEncoder
 from albert.export.network.token_layout import (
   TokenBatch,
@@ -101,6 +102,8 @@ class ServedModel(tf.Module, abc.ABC):
   # What a sequence of ids consists of, for the model card.
   ids_meaning: ClassVar[str] = "[CLS] text [SEP], or [CLS] first [SEP] second [SEP], then padding"
   tokenizer_class: ClassVar[type[GraphTokenizer]] = GraphTokenizer
+  # How the answers become metrics of the form's task; None if it has no metric for them.
+  evaluation_class: ClassVar[type[FormEvaluation] | None] = None
 
   def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
     super().__init__(name="albert")
@@ -122,6 +125,11 @@ class ServedModel(tf.Module, abc.ABC):
   def max_positions(self) -> int:
     """Maximum number of real tokens in a sequence, which is the number of the model's position embeddings."""
     return self._config.max_position_embeddings
+
+  @property
+  def hidden_size(self) -> int:
+    """Hidden size of the encoder."""
+    return self._config.hidden_size
 
   @classmethod
   def missing_weights(cls, checkpoint: ExportCheckpoint) -> str | None:

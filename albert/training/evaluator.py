@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -75,7 +75,7 @@ class Evaluator:
       if not is_lost_process(error):
         data.explain_failure()  # raises a UserError if it finds a damaged example
       raise
-    return self.task.with_loss(self.accumulator.result_and_reset()), _concatenate(batch_outputs)
+    return self.task.with_loss(self.accumulator.result_and_reset()), concatenate_outputs(batch_outputs)
 
   def evaluate(self, max_steps: int = 0) -> tuple[dict[str, float], dict[str, DatasetOutputs]]:
     """Evaluates all splits of the task.
@@ -100,8 +100,14 @@ class Evaluator:
     return metrics, all_outputs
 
 
-def _concatenate(batch_outputs: list[dict[str, np.ndarray]]) -> DatasetOutputs:
-  """Concatenates the outputs of all batches in the order of the examples, without the padding of the last batch."""
+def concatenate_outputs(batch_outputs: Sequence[Mapping[str, np.ndarray]]) -> DatasetOutputs:
+  """Concatenates the outputs of all batches in the order of the examples, without the padding of the last batch.
+
+  Args:
+    batch_outputs: for each batch, arrays [B, ...] by name, among them example_index and example_weight; {} if there are
+      no outputs.
+  Returns: arrays [N, ...] by name, without example_weight. Arrays of different shapes are padded with zeros.
+  """
   if not batch_outputs or not batch_outputs[0]:
     return {}
   without_padding = []

@@ -19,7 +19,7 @@ from albert.errors import RunError, UserError
 from albert.export import warmup
 from albert.export.checkpoint import open_checkpoint
 from albert.export.export_model import _rename_staging, export_model
-from albert.export.formats import DESCRIPTION, ONNX, TFLITE, TFLITE_INT8
+from albert.export.formats import DESCRIPTION, TFLITE
 from albert.export.ops import graph_ops
 from albert.predict import answers as predict_answers
 from albert.predict.exported_model import ExportedModel
@@ -256,22 +256,6 @@ def test_requests_and_answers_fit_into_tensorflow_servings_messages(
         assert np.array_equal(np.vectorize(bytes.decode, otypes=[object])(value), expected)
       else:
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5, err_msg=key)
-
-
-@pytest.mark.serving
-@pytest.mark.parametrize("file_format", [TFLITE, TFLITE_INT8, ONNX])
-@pytest.mark.parametrize("name", FORMS)
-def test_every_form_is_exported_in_other_formats(tmp_path: Path, spm_model: str, name: str, file_format: str) -> None:
-  """The export itself compares the answers in the other format with the SavedModel's, and fails if they differ."""
-  if file_format == ONNX:
-    pytest.importorskip("tf2onnx")
-    pytest.importorskip("onnxruntime")
-  run = write_run(tmp_path / "run", FORMS[name], spm_model)
-  task = name if FORMS[name].task == "pretraining" else ""
-  directory = Path(export_model(run.directory, str(tmp_path), task=task, formats=(file_format,)))
-  (file,) = directory.glob("model*.*")
-  assert file.stat().st_size > 10_000
-  assert f"`{file.name}`" in (directory / "README.md").read_text()
 
 
 @pytest.mark.slow

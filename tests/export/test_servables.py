@@ -242,7 +242,7 @@ def test_the_graph_for_other_formats_gives_the_savedmodels_answers_in_edge_cases
 @pytest.mark.parametrize("served", thorough_except(["fill_mask"], ["fill_mask", "squad_v1"]), indirect=True)
 def test_tflite_gives_the_savedmodels_answers_in_edge_cases(served: ServedRun) -> None:
   """The edge cases include a batch without [MASK] and an empty batch."""
-  run = converters.tflite_runner(converters.to_tflite(portable_function(served.model), served.model, is_int8=False))
+  run = converters.tflite_runner(converters.to_tflite(portable_function(served.model), served.model))
   for batch_name, inputs in id_test_batches(served).items():
     difference = checks.largest_difference(run(inputs), call_with_arrays(served.tokens, inputs), exact="num_masks")
     assert difference < converters.TOLERANCE, batch_name

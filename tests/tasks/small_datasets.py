@@ -20,10 +20,12 @@ class SmallDataset:
   Attributes:
     write: writes the files into a directory. Returns the fields of the task's config, apart from `spm_model_file`.
     exports: the names of the export forms (albert.export.registry.FORMS) of such a model.
+    eval_file: the task's config -> the data that the task evaluates on, as --eval_file of albert.export takes it.
   """
 
   write: Callable[[Path], dict[str, Any]]
   exports: tuple[str, ...]
+  eval_file: Callable[[Any], str]
 
 
 def _write_pretraining(directory: Path) -> dict[str, Any]:
@@ -62,11 +64,20 @@ def _write_race(directory: Path) -> dict[str, Any]:
 
 # Registered task -> name of a test case -> its dataset.
 SMALL_DATASETS: dict[str, dict[str, SmallDataset]] = {
-  "pretraining": {"shards": SmallDataset(_write_pretraining, ("fill_mask", "sentence_order", "embeddings"))},
-  "classifier": {
-    "classes": SmallDataset(_glue_writer("MRPC"), ("classifier",)),
-    "regression": SmallDataset(_glue_writer("STS-B"), ("regression",)),
+  "pretraining": {
+    "shards": SmallDataset(
+      _write_pretraining, ("fill_mask", "sentence_order", "embeddings"), lambda config: config.eval_input_file
+    )
   },
-  "squad": {"v1": SmallDataset(_squad_writer(1), ("squad_v1",)), "v2": SmallDataset(_squad_writer(2), ("squad_v2",))},
-  "race": {"folders": SmallDataset(_write_race, ("race",))},
+  "classifier": {
+    "classes": SmallDataset(_glue_writer("MRPC"), ("classifier",), lambda config: f"{config.data_dir}/MRPC/dev.tsv"),
+    "regression": SmallDataset(
+      _glue_writer("STS-B"), ("regression",), lambda config: f"{config.data_dir}/STS-B/dev.tsv"
+    ),
+  },
+  "squad": {
+    "v1": SmallDataset(_squad_writer(1), ("squad_v1",), lambda config: config.predict_file),
+    "v2": SmallDataset(_squad_writer(2), ("squad_v2",), lambda config: config.predict_file),
+  },
+  "race": {"folders": SmallDataset(_write_race, ("race",), lambda config: f"{config.data_dir}/dev")},
 }

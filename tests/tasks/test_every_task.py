@@ -23,9 +23,14 @@ import tensorflow as tf
 from albert.config.base import Config, from_dict
 from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
+from albert.errors import UserError
 from albert.estimator import Estimator
+from albert.export.checkpoint import open_checkpoint
 from albert.export.export_model import export_model
+from albert.export.quality import QualityCheck
 from albert.export.registry import FORMS
+from albert.export.selection import select_form
+from albert.export.signatures import tokens_function
 from albert.tasks import registry
 from albert.weights.checkpoints import CheckpointManager
 from tests.conftest import eager_functions
@@ -252,6 +257,25 @@ def _assert_equal_to_json(served: np.ndarray, expected: Any, output_name: str) -
     assert decode_each(served).tolist() == expected, output_name
   else:
     np.testing.assert_allclose(served, expected, rtol=1e-5, atol=1e-5, err_msg=output_name)
+
+
+# The parameters are those of the fixture, in the same order, so that pytest makes each run once.
+@pytest.mark.parametrize("trained", _parameters(["classifier"]), indirect=True, scope="module")
+def test_the_export_measures_the_metrics_that_the_evaluation_of_the_run_computed(trained: TrainedTask) -> None:
+  checkpoint = open_checkpoint(str(trained.directory))
+  for name in trained.dataset.exports:
+    form = select_form(checkpoint, name, {})
+    eval_file = trained.dataset.eval_file(trained.task_config)
+    if form.model_class.evaluation_class is None:
+      with pytest.raises(UserError, match=f"--task={name} has no metric to measure: leave --eval_file out"):
+        QualityCheck(form, checkpoint, eval_file)
+      continue
+    check = QualityCheck(form, checkpoint, eval_file)
+    metrics = check.compute_metrics(tokens_function(form.model_class(checkpoint, form.settings)))
+    for metric in check.evaluation.metric_names:
+      # The masked LM is measured with [MASK] at all masked positions, a fifth of which have other tokens in the shards.
+      tolerance = 0.2 if name == "fill_mask" else 1e-6
+      assert metrics[metric] == pytest.approx(trained.metrics[metric], abs=tolerance), (name, metric)
 
 
 @pytest.mark.parametrize("task", registry.TASKS)

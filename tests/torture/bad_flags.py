@@ -286,6 +286,8 @@ def _combinations_of_modules(workplace: Workplace) -> Iterator[Attempt]:
     ("albert.export", ["--checkpoint=absent", "--output_dir=out"], BAD, ("--checkpoint=absent",)),
     ("albert.export", [*exported, "--task=nope"], BAD, ("--task=nope",)),
     ("albert.export", [*exported, "--formats=onx"], BAD, ("--formats",)),
+    ("albert.export", [*exported, "--eval_file=absent"], BAD, ("--eval_file=absent",)),
+    ("albert.export", [*exported, "--max_metric_drop=0.5"], BAD, ("--max_metric_drop=0.5",)),
     ("albert.export", [*exported, "--task=fill_mask", "--name=a/b"], BAD, ("--name=a/b",)),
     ("albert.export", [*exported, "--task=fill_mask", "--max_seq_length=65"], BAD,
      ("max_seq_length",)),

@@ -10,6 +10,7 @@ import tensorflow as tf
 from albert.config.base import Config
 from albert.errors import UserError
 from albert.export.checkpoint import FLAG, ExportCheckpoint
+from albert.export.form_evaluations import ClassifierEvaluation, RegressionEvaluation
 from albert.export.network.heads import LinearHead
 from albert.export.network.token_layout import TokenBatch, TokenLayout
 from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel, as_token_batch
@@ -124,6 +125,7 @@ class _PooledHeadModel(ServedTextModel):
 class ServedClassifier(_PooledHeadModel):
   """Serves a classifier: the most probable class and the probabilities of all classes."""
 
+  evaluation_class = ClassifierEvaluation
   summary = "classifies a text or a pair of texts"
   answers: ClassVar[Mapping[str, str]] = {
     "label": "the most probable class, string [B]",
@@ -146,6 +148,7 @@ class ServedClassifier(_PooledHeadModel):
 class ServedRegression(_PooledHeadModel):
   """Serves a regression model: one number for each text or pair."""
 
+  evaluation_class = RegressionEvaluation
   summary = "predicts a number for a text or a pair of texts"
   answers: ClassVar[Mapping[str, str]] = {"value": "the predicted number, float32 [B]"}
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from albert.config.base import Config
 from albert.errors import UserError
 from albert.export.checkpoint import FLAG, ExportCheckpoint
+from albert.export.form_evaluations import RaceEvaluation
 from albert.export.network.heads import LinearHead
 from albert.export.network.token_layout import TokenBatch, TokenLayout, UnpaddedLayout, check_length, normalize_padding
 from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel, as_token_batch
@@ -29,6 +30,7 @@ class ServedMultipleChoice(ServedModel):
   """Serves a multiple-choice model: the most probable option and the probabilities of all options."""
 
   head = "classifier"
+  evaluation_class = RaceEvaluation
   summary = "answers multiple-choice questions about an article"
   answers: ClassVar[Mapping[str, str]] = {
     "option": "index of the most probable option, from 0, int32 [B]",

@@ -11,6 +11,7 @@ import tensorflow as tf
 from albert.config.base import Config
 from albert.config.run import PretrainingConfig
 from albert.export.checkpoint import ExportCheckpoint
+from albert.export.form_evaluations import FillMaskEvaluation, SentenceOrderEvaluation
 from albert.export.forms.classifier import ServedTextModel, add_label, text_fields
 from albert.export.network.heads import LinearHead, MaskedLMHead
 from albert.export.network.token_layout import TokenBatch, TokenLayout
@@ -28,6 +29,7 @@ class ServedFillMask(ServedTextModel):
   """Serves the masked language model: the most probable tokens for each [MASK]."""
 
   head = "masked_lm"
+  evaluation_class = FillMaskEvaluation
   summary = "predicts the token at each [MASK] of a text"
   answers: ClassVar[Mapping[str, str]] = {
     "tokens": "the most probable tokens as text, the best first, string [B, M, K]",
@@ -139,6 +141,7 @@ class ServedSentenceOrder(ServedTextModel):
   """Serves sentence-order prediction, or next-sentence prediction if the model was pretrained with it."""
 
   head = "sentence"
+  evaluation_class = SentenceOrderEvaluation
   summary = "predicts whether two consecutive texts are in their original order"
   answers: ClassVar[Mapping[str, str]] = {
     "label": "the more probable class, string [B]",

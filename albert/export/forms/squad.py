@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from albert.export.checkpoint import ExportCheckpoint
+from albert.export.form_evaluations import SquadV1Evaluation, SquadV2Evaluation
 from albert.export.forms.squad_windows import ContextWindows, WindowPositions, make_windows
 from albert.export.network.squad_heads import NO_SPAN, BestSpans, SpanHead, V1Head, V2Head
 from albert.export.network.token_layout import TokenBatch, TokenLayout, UnpaddedLayout, check_length
@@ -176,6 +177,7 @@ class ServedSquadV1(_QuestionAnswering):
   """SQuAD v1.1: every question has an answer."""
 
   head = "squad"
+  evaluation_class = SquadV1Evaluation
   head_class = V1Head
 
 
@@ -183,6 +185,7 @@ class ServedSquadV2(_QuestionAnswering):
   """SQuAD v2.0: a question may have no answer."""
 
   head = "squad_v2"
+  evaluation_class = SquadV2Evaluation
   head_class = V2Head
 
   def truncation_note(self) -> str:

@@ -91,6 +91,7 @@ class _Attention(tf.Module):
   def __init__(self, config: ModelConfig, weights: Weights, block: str, dtype: tf.DType):
     super().__init__(name="attention")
     self._hidden_size = config.hidden_size
+    self._query_units, self._key_value_units = slice(0, self._hidden_size), slice(self._hidden_size, None)
     self._dtype = dtype
     dense_names = [f"{block}/attention_1/self/{projection}" for projection in ("query", "key", "value")]
     kernel = np.concatenate([weights[f"{name}/kernel"] for name in dense_names], axis=1)
@@ -105,15 +106,18 @@ class _Attention(tf.Module):
 
   def __call__(self, x: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
     """x [T, H] -> [T, H]."""
-    query, key, value = layout.split_heads(self.query_key_value(x), 3)
+    if layout.computes_query_apart:
+      (query,) = layout.split_heads(self.query_key_value.compute_units(x, self._query_units), 1)
+      key, value = layout.split_heads(self.query_key_value.compute_units(x, self._key_value_units), 2)
+    else:
+      query, key, value = layout.split_heads(self.query_key_value(x), 3)
     return self._add_and_normalize(x, layout.join_heads(self._attend(query, key, value, layout)))
 
   def outputs_at(self, x: tf.Tensor, positions: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
     """Computes only the outputs at some positions: x [T, H], positions int32 [B, M] -> [B * M, H]."""
-    query_units, key_value_units = slice(0, self._hidden_size), slice(self._hidden_size, None)
     selected = layout.select_positions(x, positions)  # [B * M, H]
-    query = layout.split_selected_heads(self.query_key_value.compute_units(selected, query_units), positions)
-    key, value = layout.split_heads(self.query_key_value.compute_units(x, key_value_units), 2)
+    query = layout.split_selected_heads(self.query_key_value.compute_units(selected, self._query_units), positions)
+    key, value = layout.split_heads(self.query_key_value.compute_units(x, self._key_value_units), 2)
     context = self._attend(query, key, value, layout)  # [B, N, M, D]
     joined = tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, self._hidden_size])
     return self._add_and_normalize(selected, joined)

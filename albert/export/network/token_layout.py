@@ -73,7 +73,10 @@ class TokenLayout(abc.ABC):
   Attributes:
     attention_bias: float32 [B, 1, 1, S], added to the attention scores to mask padding.
     token_positions: int32 [T], the position of each token in its sequence.
+    computes_query_apart: whether the query is not computed together with key and value.
   """
+
+  computes_query_apart: bool = False
 
   def __init__(self, tokens: TokenBatch, config: ModelConfig):
     self._batch, self._length = tf.unstack(tf.shape(tokens.input_ids))
@@ -130,6 +133,10 @@ class TokenLayout(abc.ABC):
 
 class PaddedLayout(TokenLayout):
   """Computes padding like real tokens: T = B * S. It uses only ops that TFLite and ONNX have."""
+
+  # The converters turn a slice of a matrix into a matrix of its own. The last layer needs the query's slice and that of
+  # key and value, so all layers use these: else the file would also hold the whole matrix.
+  computes_query_apart = True
 
   def __init__(self, tokens: TokenBatch, config: ModelConfig):
     super().__init__(tokens, config)
