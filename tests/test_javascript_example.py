@@ -84,6 +84,7 @@ def test_ids_of_the_original_vocabulary_equal_those_of_python() -> None:
   assert_equal_ids(model_file, texts_of_all_scripts(10_000, seed=2) + random_texts(2000, seed=3))
 
 
+@pytest.mark.thorough
 def test_ids_of_unusual_vocabularies_equal_those_of_python(save_model: SaveModel) -> None:
   texts = [*TEXTS, *texts_of_all_scripts(200, seed=4), "a b  a b,", "1,9, x1,", "[CLS]9,"]
   letters = [(character, -1.0 - index / 3) for index, character in enumerate("▁aeinorst19")]
