@@ -130,10 +130,10 @@ def test_the_javascript_of_the_guide_prints_the_ids_of_its_text(spm_model: str, 
   assert [int(number) for number in re.findall(r"\d+", result.stdout)] == Tokenizer(spm_model).encode(text)
 
 
+@pytest.mark.serving
 @pytest.mark.slow
 def test_the_commands_of_the_guide_run_in_a_shell(tmp_path: Path, spm_model: str) -> None:
-  """The blocks of shell and Python, in order. It needs tf2onnx, and the registries of pip and npm."""
-  pytest.importorskip("tf2onnx")
+  """The blocks of shell and Python, in order. It needs the registries of pip and npm."""
   write_runs(tmp_path, spm_model)
   for name in ("albert", "data_prep", "configs", "examples"):
     shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
