@@ -78,7 +78,7 @@ def _make_syntok(language: str) -> Splitter:
 
 
 LIBRARIES: dict[str, Callable[[str], Splitter]] = {
-  "rules of before": _make_earlier_rules,
+  "earlier rules": _make_earlier_rules,
   "sentencex": _make_sentencex,
   "sentencex with quotations (data_prep.sentences)": _make_ours,
   "syntok": _make_syntok,

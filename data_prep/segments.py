@@ -23,10 +23,10 @@ SENTENCE_PREDICTIONS = (SOP, NSP, NONE)
 SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES = "segments", "sentence_pair", "full_sentences", "doc_sentences"
 INPUT_FORMATS = (SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES)
 
-# The numbers that a chunk's random draws are made with, one for each purpose, so that the draws are independent.
+# The purposes of the random draws for a chunk. A draw depends on its purpose, so the draws are independent.
 _FOR_IS_SHORT, _FOR_TARGET, _FOR_SPLIT, _FOR_LABEL, _FOR_DONOR, _FOR_DONOR_START, _FOR_INSTANCE_KEY = range(7)
 _NUM_PURPOSES = 7
-# The same for the random draws that are derived from the key of an instance.
+# The purposes of the random draws that are derived from the key of an instance.
 FOR_SHUFFLING, FOR_MASKING, _FOR_TRUNCATION = range(3)
 
 
@@ -161,7 +161,7 @@ class _Cutter:
     return np.searchsorted(self.sentence_ends, position, side="right")
 
   def sentences_before(self, end: np.ndarray) -> np.ndarray:
-    """Returns the sentence that contains the token before each position, which may be the end of the sentence."""
+    """Returns the sentence that contains the token before each position; at the end of a sentence, this sentence."""
     return np.searchsorted(self.sentence_ends, end, side="left")
 
   def is_separator(self, position: np.ndarray) -> np.ndarray:
@@ -188,8 +188,8 @@ class _Cutter:
       last_that_fits = self.sentences_at(np.minimum(position + target, document_end)) - 1
       return self.sentence_ends[np.maximum(first_sentence, last_that_fits)]
     min_words = self.rules.min_words
-    # The chunk contains at least the target length and the first token of this word. It ends with a sentence.
     last_needed_word = np.minimum(self.words_before[position] + min_words - 1, self.word_positions.size - 1)
+    # The chunk must have the target length and contain the first token of this word. It ends where a sentence ends.
     earliest_end = np.maximum(position + target, self.word_positions[last_needed_word] + 1)
     chunk_end = self.sentence_ends[self.sentences_before(np.minimum(earliest_end, document_end))]
     num_words_left = self.words_before[document_end] - self.words_before[chunk_end]

@@ -108,7 +108,8 @@ def _pretraining(model: ModelConfig, length: int, directory: Path) -> tuple[Task
   del directory
   predictions = PreparationSettings(max_seq_length=length).max_predictions_per_seq
   task = PretrainingTask(model, PretrainingConfig(max_seq_length=length, max_predictions_per_seq=predictions))
-  return task, ShardDataset(Shards(("none.tfrecord",), (1,), (False,), ("",)), task.features())
+  shards = Shards(paths=("none.tfrecord",), counts=(1,), compressed=(False,), sha256=("",))  # is never read
+  return task, ShardDataset(shards, task.features())
 
 
 def _text() -> str:
