@@ -39,21 +39,21 @@ def make_finetuning_task(directory: str) -> Task:
   return ToyTask(dataclasses.replace(TINY_MODEL, classifier_dropout_prob=0.0), config, directory)
 
 
-def train(kind: str, source: str, output_dir: str, num_devices: int) -> None:
+def train(task_kind: str, data_path: str, output_dir: str, num_devices: int) -> None:
   """Trains for six steps with MirroredStrategy (for one device: OneDeviceStrategy), and saves weights and metrics.
 
   In fine-tuning, the run on two devices uses gradient checkpointing. This must not change the results either.
 
   Args:
-    kind: "pretraining" or "finetuning".
-    source: the pattern of the shards, or the directory of the toy task.
+    task_kind: "pretraining" or "finetuning".
+    data_path: the pattern of the shards, or the directory of the toy task.
     output_dir: the directory of the run, which also gets weights.npz: the weights, metrics and outputs.
     num_devices: 1 or 2.
   """
   from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
   from albert.estimator import Estimator
 
-  task = make_pretraining_task(source) if kind == "pretraining" else make_finetuning_task(source)
+  task = make_pretraining_task(data_path) if task_kind == "pretraining" else make_finetuning_task(data_path)
   config = RunConfig(
     output_dir=output_dir,
     from_scratch=True,
@@ -63,7 +63,7 @@ def train(kind: str, source: str, output_dir: str, num_devices: int) -> None:
       eval_batch_size=8,
       num_train_steps=6,
       distribution_strategy="mirrored" if num_devices > 1 else "one_device",
-      recompute_grad=kind == "finetuning" and num_devices > 1,
+      recompute_grad=task_kind == "finetuning" and num_devices > 1,
     ),
   )
   estimator = Estimator(task, config)
@@ -77,12 +77,12 @@ def train(kind: str, source: str, output_dir: str, num_devices: int) -> None:
   np.savez(f"{output_dir}/weights.npz", **arrays)
 
 
-def main(kind: str, source: str, output_dir: str) -> None:
+def main(task_kind: str, data_path: str, output_dir: str) -> None:
   """Trains on one device in output_dir/devices-1, and on two in output_dir/devices-2."""
   cpu = tf.config.list_physical_devices("CPU")[0]
   tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
   for num_devices in (1, 2):
-    train(kind, source, f"{output_dir}/devices-{num_devices}", num_devices)
+    train(task_kind, data_path, f"{output_dir}/devices-{num_devices}", num_devices)
 
 
 if __name__ == "__main__":

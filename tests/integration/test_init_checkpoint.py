@@ -73,7 +73,7 @@ def test_training_from_weights_of_the_original_and_of_hugging_face_gives_the_sam
     assert 0 < np.abs(weight - WEIGHTS[name]).max() < 0.5, name  # trained, but still near the initial weights
 
 
-def test_another_number_of_attention_heads_which_no_shape_shows_is_refused(tmp_path, paths_of_formats):
+def test_another_number_of_attention_heads_is_refused_although_it_changes_no_shape(tmp_path, paths_of_formats):
   assert load_model_config(f"{paths_of_formats['huggingface']}/config.json") == TINY_MODEL
   other_model = dataclasses.replace(TINY_MODEL, num_attention_heads=4)
   for name in ("tf1", "ours", "huggingface"):

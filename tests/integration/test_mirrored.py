@@ -18,24 +18,24 @@ from tests.tasks.toy import write_toy_files
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("kind", ["pretraining", pytest.param("finetuning", marks=pytest.mark.slow)])
-def test_two_devices_give_the_results_of_one(tmp_path: Path, save_model: SaveModel, kind: str):
-  if kind == "pretraining":
+@pytest.mark.parametrize("task_kind", ["pretraining", pytest.param("finetuning", marks=pytest.mark.slow)])
+def test_two_devices_give_the_results_of_one(tmp_path: Path, save_model: SaveModel, task_kind: str):
+  if task_kind == "pretraining":
     write_shards(tmp_path / "shards", [30, 20, 30])
-    source = str(tmp_path / "shards" / "*")
+    data_path = str(tmp_path / "shards" / "*")
   else:
-    source = str(tmp_path / "data")
-    write_toy_files(source)
+    data_path = str(tmp_path / "data")
+    write_toy_files(data_path)
     # As many pieces as the model has embeddings. save_model adds the 5 special tokens.
     pieces = [(f"▁{chr(0x61 + i // 26)}{chr(0x61 + i % 26)}", -1.0 - i) for i in range(VOCAB_SIZE - 5)]
-    shutil.copy(save_model(pieces), f"{source}/spiece.model")
-  command = [sys.executable, "-m", "tests.integration.mirrored", kind, source, str(tmp_path)]
+    shutil.copy(save_model(pieces), f"{data_path}/spiece.model")
+  command = [sys.executable, "-m", "tests.integration.mirrored", task_kind, data_path, str(tmp_path)]
   environment = os.environ | {"TF_USE_LEGACY_KERAS": "1"}  # as in a command; TensorFlow is then imported faster
   ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=900)
   assert ended.returncode == 0, ended.stderr
   one_device = np.load(tmp_path / "devices-1" / "weights.npz")
   two_devices = np.load(tmp_path / "devices-2" / "weights.npz")
   assert one_device.files == two_devices.files
-  assert any(name.startswith("output:") for name in one_device.files) == (kind == "finetuning")
+  assert any(name.startswith("output:") for name in one_device.files) == (task_kind == "finetuning")
   for name in one_device.files:
     np.testing.assert_allclose(two_devices[name], one_device[name], rtol=0, atol=2e-5, err_msg=name)

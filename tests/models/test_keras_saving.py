@@ -125,7 +125,7 @@ def functional_model() -> keras.Model:
   states = keras.layers.Concatenate()(
     [output.pooled_output, output.sequence_output[:, 0], output.hidden_states[1][:, 1]]
   )
-  return keras.Model(inputs, keras.layers.Dense(2, name="kinds")(states))
+  return keras.Model(inputs, keras.layers.Dense(2, name="labels")(states))
 
 
 @keras.saving.register_keras_serializable("tests")

@@ -34,7 +34,7 @@ def bfloat16() -> Iterator[None]:
 
 
 def dtypes_by_operation() -> dict[str, set[str]]:
-  """Returns kind of operation -> the types of its results, in the graph of the pretraining losses and gradients."""
+  """Returns type of operation -> the types of its results, in the graph of the pretraining losses and gradients."""
   model, task = build_pretraining_model(CONFIG), PretrainingTask(CONFIG, PretrainingConfig())
   variables = list(model.named_weights().values())
 
@@ -58,12 +58,12 @@ def test_softmax_statistics_and_losses_are_float32(bfloat16):
   dtypes = dtypes_by_operation()
   # With deterministic operations, which the Estimator switches on, TensorFlow computes the loss with a LogSoftmax.
   loss = "LogSoftmax" if dtypes["LogSoftmax"] else "SparseSoftmaxCrossEntropyWithLogits"
-  for kind in ("Softmax", loss, "Rsqrt", "Mean"):
-    assert dtypes[kind] == {"float32"}, kind
+  for operation_type in ("Softmax", loss, "Rsqrt", "Mean"):
+    assert dtypes[operation_type] == {"float32"}, operation_type
   assert dtypes["ResourceGather"] == {"float32"}  # embeddings are summed before they are rounded
-  dtypes_of_products = [dtypes[kind] for kind in ("MatMul", "BatchMatMulV2", "Einsum") if dtypes[kind]]
+  dtypes_of_products = [dtypes[product] for product in ("MatMul", "BatchMatMulV2", "Einsum") if dtypes[product]]
   assert dtypes_of_products
-  assert all("bfloat16" in kind_dtypes for kind_dtypes in dtypes_of_products)
+  assert all("bfloat16" in product_dtypes for product_dtypes in dtypes_of_products)
 
 
 @pytest.mark.thorough

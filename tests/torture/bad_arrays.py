@@ -70,23 +70,23 @@ def _bad_feature(rng: random.Random) -> tuple[str, Callable[[dict[str, Any]], No
   # One of the first three values, which all features have except the label with its one value.
   index = rng.randrange(3) if name != "next_sentence_labels" else 0
   value = rng.choice(_values_out_of_range(rng)[name])
-  kind = rng.choice(["value", "value", "value", "missing", "length", "type", "text"])
+  damage = rng.choice(["value", "value", "value", "missing", "length", "type", "text"])
   longer = rng.random() < 0.7  # for "length"
 
   def make_bad(features: dict[str, Any]) -> None:
     feature = features[name] = np.array(features[name])
-    if kind == "missing":
+    if damage == "missing":
       del features[name]
-    elif kind == "length":
+    elif damage == "length":
       features[name] = np.concatenate([feature, feature[:1]]) if longer else feature[:-1]
-    elif kind == "type":
+    elif damage == "type":
       features[name] = feature.astype(np.int64 if name == "masked_lm_weights" else np.float32)
-    elif kind == "text":
+    elif damage == "text":
       features[name] = [b"x"] * len(feature)
     else:
       feature[index] = value
 
-  return f"{name}: {f'{value} at {index}' if kind == 'value' else kind}", make_bad
+  return f"{name}: {f'{value} at {index}' if damage == 'value' else damage}", make_bad
 
 
 def _file_damages(rng: random.Random) -> Iterator[tuple[str, PathFunction]]:

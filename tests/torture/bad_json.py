@@ -37,7 +37,7 @@ class Document:
   Attributes:
     name: the name of the file.
     value: the content of a valid file.
-    kinds: the values whose type the command checks, and their kinds (see _VALUES_OF_OTHER_KINDS).
+    value_kinds: the values whose type the command checks, and their kinds (see _VALUES_OF_OTHER_KINDS).
     required: the values that must not be missing.
     command: returns the command that reads the file at a path.
     end_if_valid: how the command ends with the valid file.
@@ -45,7 +45,7 @@ class Document:
 
   name: str
   value: Any
-  kinds: dict[KeyPath, str]
+  value_kinds: dict[KeyPath, str]
   required: Sequence[KeyPath]
   command: Callable[[Path], Sequence[str]]
   end_if_valid: Expected
@@ -115,7 +115,7 @@ def _damaged_texts(document: Document, rng: random.Random) -> list[tuple[str, by
 
 def _documents_with_bad_literals(document: Document, rng: random.Random) -> list[tuple[str, bytes]]:
   """Returns descriptions and contents of files with a literal, in place of a text or number, that must be refused."""
-  path = rng.choice([path for path, kind in document.kinds.items() if kind in ("text", "number")])
+  path = rng.choice([path for path, kind in document.value_kinds.items() if kind in ("text", "number")])
   depth = rng.randrange(101, 200_000)  # the readers allow 100 levels
   literals = [
     ("NaN", rng.choice(["NaN", "Infinity", "-Infinity"])),
@@ -141,8 +141,8 @@ def _damage_structure(document: Document, rng: random.Random) -> DamagedFile:
     document_value = copy.deepcopy(document.value)
     del _value_at(document_value, path[:-1])[path[-1]]
     return DamagedFile(f"without {path}", json.dumps(document_value).encode())
-  path = rng.choice(list(document.kinds))
-  wrong_value = rng.choice(_VALUES_OF_OTHER_KINDS[document.kinds[path]])
+  path = rng.choice(list(document.value_kinds))
+  wrong_value = rng.choice(_VALUES_OF_OTHER_KINDS[document.value_kinds[path]])
   content = json.dumps(_with_value(document.value, path, wrong_value)).encode()
   return DamagedFile(f"{wrong_value!r} at {path}", content)
 
@@ -196,7 +196,7 @@ def _recipe_document(workplace: Workplace) -> Document:
     "train": {"train_batch_size": 8, "num_train_epochs": 2.0},
     "data": {"do_lower_case": True, "max_answer_length": 7},
   }
-  kinds: dict[KeyPath, str] = {
+  value_kinds: dict[KeyPath, str] = {
     ("task",): "text",
     ("optimizer",): "object",
     ("train",): "object",
@@ -214,7 +214,7 @@ def _recipe_document(workplace: Workplace) -> Document:
   return Document(
     "recipe.json",
     value,
-    kinds,
+    value_kinds,
     (),
     lambda path: _squad_command(workplace, *workplace.model_flags, f"--recipe={path}"),
     _NOTHING_TO_DO,
@@ -233,11 +233,11 @@ def _model_config_document(workplace: Workplace) -> Document:
     "hidden_act": "gelu",
     "initializer_range": 0.02,
   }
-  kinds: dict[KeyPath, str] = {(key,): "text" if key == "hidden_act" else "number" for key in value}
+  value_kinds: dict[KeyPath, str] = {(key,): "text" if key == "hidden_act" else "number" for key in value}
   return Document(
     "albert_config.json",
     value,
-    kinds,
+    value_kinds,
     (),
     lambda path: _squad_command(workplace, f"--albert_config_file={path}"),
     _NOTHING_TO_DO,
@@ -257,9 +257,9 @@ _SQUAD_KINDS: dict[KeyPath, str] = {
 }
 
 
-def _members_of_objects(kinds: dict[KeyPath, str]) -> list[KeyPath]:
+def _members_of_objects(value_kinds: dict[KeyPath, str]) -> list[KeyPath]:
   """Returns the values that belong to a key, without the elements of lists."""
-  return [path for path in kinds if isinstance(path[-1], str)]
+  return [path for path in value_kinds if isinstance(path[-1], str)]
 
 
 def _squad_document(workplace: Workplace) -> Document:
@@ -276,26 +276,26 @@ def _squad_document(workplace: Workplace) -> Document:
 def _squad_with_answers_document(workplace: Workplace) -> Document:
   value = json.loads(workplace.squad_train_file.read_text(encoding="utf-8"))
   question = ("data", 0, "paragraphs", 0, "qas", 0)
-  kinds: dict[KeyPath, str] = {
+  value_kinds: dict[KeyPath, str] = {
     (*question, "answers"): "list",
     (*question, "answers", 0): "object",
     (*question, "answers", 0, "text"): "text",
     (*question, "answers", 0, "answer_start"): "number",
     (*question, "is_impossible"): "switch",
   }
-  required = [path for path in _members_of_objects(kinds) if path[-1] != "is_impossible"]
+  required = [path for path in _members_of_objects(value_kinds) if path[-1] != "is_impossible"]
 
   def command(path: Path) -> list[str]:
     # With a valid training file the command fails later: --predict_file names a file that doesn't exist.
     flags = ["--do_train", "--from_scratch", "--version_2_with_negative", f"--train_file={path}"]
     return _squad_command(workplace, *workplace.model_flags, *flags, "--do_predict", "--predict_file=absent.json")
 
-  return Document("answers.json", value, _SQUAD_KINDS | kinds, required, command, Expected(BAD, ("absent.json",)))
+  return Document("answers.json", value, _SQUAD_KINDS | value_kinds, required, command, Expected(BAD, ("absent.json",)))
 
 
 def _race_document(rng: random.Random) -> Document:
   value = make_passage(2, rng, ["The captain sold the river.", "Nobody watched the small teacher before breakfast."])
-  kinds: dict[KeyPath, str] = {
+  value_kinds: dict[KeyPath, str] = {
     ("article",): "text",
     ("questions",): "list",
     ("questions", 0): "text",
@@ -308,7 +308,7 @@ def _race_document(rng: random.Random) -> Document:
     return ["-m", "data_prep.question_texts", f"--race_file={path}", "--output_file=out"]
 
   required = [("article",), ("questions",), ("options",)]
-  return Document("passage.txt", value, kinds, required, command, Expected(VALID, ("1 document,",)))
+  return Document("passage.txt", value, value_kinds, required, command, Expected(VALID, ("1 document,",)))
 
 
 def _experiment_document() -> Document:
@@ -325,7 +325,7 @@ def _experiment_document() -> Document:
   }
   variant_0: KeyPath = ("variants", 0)
   variant_1: KeyPath = ("variants", 1)
-  kinds: dict[KeyPath, str] = {
+  value_kinds: dict[KeyPath, str] = {
     ("title",): "text",
     ("source",): "text",
     ("model",): "text",
@@ -349,12 +349,12 @@ def _experiment_document() -> Document:
     flags = [f"--run={path}", "--output_dir=out", "--dry_run", "--gflops=5"]
     return ["-m", "albert.experiments", *flags]
 
-  return Document("experiment.json", value, kinds, required, command, Expected(VALID, ("Two sizes",)))
+  return Document("experiment.json", value, value_kinds, required, command, Expected(VALID, ("Two sizes",)))
 
 
 def _run_config_document(workplace: Workplace) -> Document:
   value = json.loads((workplace.pretraining_run / "config.json").read_text(encoding="utf-8"))
-  kinds: dict[KeyPath, str] = {
+  value_kinds: dict[KeyPath, str] = {
     ("task",): "text",
     ("model",): "object",
     ("optimizer",): "object",
@@ -374,4 +374,4 @@ def _run_config_document(workplace: Workplace) -> Document:
     # With a valid config.json the command fails later: --eval_input_file names a file that doesn't exist.
     return ["run_pretraining.py", f"--output_dir={directory}", "--do_eval", "--eval_input_file=absent.tfrecord"]
 
-  return Document("config.json", value, kinds, (), command, Expected(BAD, ("absent.tfrecord",)))
+  return Document("config.json", value, value_kinds, (), command, Expected(BAD, ("absent.tfrecord",)))
