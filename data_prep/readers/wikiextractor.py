@@ -15,6 +15,8 @@ from data_prep.text_files import decoding_problem
 
 _ARTICLE_BEGIN = re.compile(r'<doc\s[^>]*?(?:title="(?P<title>.*)")?\s*>$')
 _ARTICLE_END = "</doc>"
+# What is wrong with an article that ends at the end of the file, or at the beginning of another article.
+_NO_END = "the article does not end with </doc>: run wikiextractor again, or remove the article"
 
 
 def check(path: str, settings: ReadingSettings) -> None:
@@ -35,7 +37,7 @@ def plan(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piec
 def read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
   """See `records.Reader`."""
   joins_lines = settings.joins_lines(WIKIEXTRACTOR)
-  # Of the current article: what returns the place where it begins (None between articles), its title, its lines so far.
+  # The current article: a function that returns where it begins (None between articles), the title, the lines so far.
   get_article_place: GetPlace | None = None
   title = ""
   article_lines: list[str] = []
@@ -49,6 +51,8 @@ def read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
     if get_article_place is None and text.startswith("{"):
       yield _read_json(line, get_place, settings)
     elif begin_tag := _ARTICLE_BEGIN.match(text.rstrip()):
+      if get_article_place is not None:
+        yield BadRecord(get_article_place, _NO_END)
       title, get_article_place, article_lines = html.unescape(begin_tag["title"] or ""), get_place, []
     elif get_article_place is None:
       continue  # a line outside of articles
@@ -58,8 +62,7 @@ def read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
     else:
       article_lines.append(text)
   if get_article_place is not None:
-    reason = "the article does not end with </doc>: run wikiextractor again, or remove the article"
-    yield BadRecord(get_article_place, reason)
+    yield BadRecord(get_article_place, _NO_END)
 
 
 def _to_document(get_place: GetPlace, article_lines: list[str], title: str, *, joins_lines: bool) -> SourceDocument:

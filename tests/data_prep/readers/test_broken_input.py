@@ -100,6 +100,22 @@ def test_text_that_is_not_utf8_is_an_error_or_its_document_is_skipped(tmp_path: 
   assert converted.report.num_bad == 1
 
 
+def test_articles_of_wikiextractor_without_an_end_are_errors_or_skipped(tmp_path: Path) -> None:
+  """The first article ends where the second one begins, and the third one at the end of the file."""
+  path = tmp_path / "wiki_00"
+  path.write_text(
+    '<doc id="1" title="A">\nLost.\n<doc id="2" title="B">\nKept.\n</doc>\n<doc id="3" title="C">\nLost, too.\n'
+  )
+  pattern = f"{path}, line %d: the article does not end with </doc>"
+  with pytest.raises(UserError, match=pattern % 1):
+    split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
+  with pytest.raises(UserError, match=pattern % 6):
+    split_files([str(path)], ReadingSettings(skip_bad_records=1), str(tmp_path / "out"))
+  converted = split_files([str(path)], ReadingSettings(skip_bad_records=2), str(tmp_path / "out"))
+  assert "".join(Path(path).read_text() for path in converted.paths) == "Kept.\n\n"
+  assert converted.report.num_bad == 2
+
+
 @pytest.mark.parametrize(
   ("file_name", "format_name"), [("a.txt.bz2", "bzip2"), ("a.jsonl.gz", "GZIP"), ("a.jsonl.zst", "Zst")]
 )
