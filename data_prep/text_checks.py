@@ -26,7 +26,7 @@ HEAD_BYTES = 64 << 10
 # megabytes to read a few bytes. Later, the processes that read the text check every file.
 _MAX_REMOTE_FILES = 4
 # Before the text is processed, <unk> is counted in a sample: this many bytes of each of at most this many files.
-_SAMPLE_FILES = 16
+_MAX_SAMPLE_FILES = 16
 _SAMPLE_BYTES = 16 << 10
 # A greater share of <unk> gives a warning. A vocabulary that was trained on similar text gives far less: 0.01% in the
 # held-out text of `make demo`.
@@ -62,8 +62,8 @@ _JSON_KEY = r'"((?:[^"\\\n]|\\.){0,200})"\s*:'
 _JSON_OBJECT = re.compile(r"\[?\s*\{\s*" + _JSON_KEY)
 _REST_OF_ARRAY = re.compile(r"\]|,(\s*\{.*)?")
 _KEYS_OF_JSON_STRINGS = re.compile(_JSON_KEY + r'\s*"')
-_WIKIEXTRACTOR = re.compile(r'<doc\s+(?:id|url|title)="')
-_MARKUP = re.compile(r"<(\?xml\s|!doctype html\b|html(>|\s+[\w:-]+=)|mediawiki\s+[\w:-]+=)", re.IGNORECASE)
+_WIKIEXTRACTOR_TAG = re.compile(r'<doc\s+(?:id|url|title)="')
+_XML_OR_HTML = re.compile(r"<(\?xml\s|!doctype html\b|html(>|\s+[\w:-]+=)|mediawiki\s+[\w:-]+=)", re.IGNORECASE)
 _LONE_CR = re.compile(rb"\r(?![\r\n]|\Z)")
 _EXPECTED_FORMAT = "a sentence on each line and a blank line after each document"
 
@@ -87,7 +87,7 @@ def check_inputs(
     UserError: a file is not plain text, see `check_head`.
   """
   checked_paths = select_checked_paths(paths)
-  sampled_paths = set(_select_evenly(checked_paths, _SAMPLE_FILES))
+  sampled_paths = set(_select_evenly(checked_paths, _MAX_SAMPLE_FILES))
   samples: list[list[str]] = []
   for path in checked_paths:
     head = _read_head(path)
@@ -133,13 +133,13 @@ def check_head(path: str, head: bytes) -> None:
   body = text.lstrip()
   line_number = text.count("\n", 0, len(text) - len(body)) + 1
   line = f"line {line_number}, begins with {body.split(chr(10), 1)[0][:_MAX_SHOWN_LINE_LENGTH]!r}"
-  if _WIKIEXTRACTOR.match(body):
+  if _WIKIEXTRACTOR_TAG.match(body):
     raise UserError(
       f"{path}, {line}: a line that wikiextractor writes around a document, not a sentence: give "
       "--text_format=wikiextractor, or make such lines blank, for example with "
       + _shell_command(path, "sed -E 's|^</?doc.*||'")
     )
-  if _MARKUP.match(body):
+  if _XML_OR_HTML.match(body):
     raise UserError(
       f"{path}, {line}: XML or HTML, not plain text: give --text_format=wikipedia for a dump of Wikipedia, or extract "
       f"the text, {_EXPECTED_FORMAT} (from a dump with wikiextractor)"

@@ -189,7 +189,7 @@ def convert_inputs(
   _remove_other_parts(directory, {path for task in tasks for path in (task.path, task.record_path, task.hashes_path)})
   if settings.drop_duplicates:
     reading_report = _drop_duplicates(text_files, reading_report, directory, run_tasks)
-  kept = [text_file for text_file in text_files if text_file.task is None or _has_text(text_file.path)]
+  kept = [text_file for text_file in text_files if text_file.task is None or _has_text_or_remove(text_file.path)]
   paths, ordinals = [text_file.path for text_file in kept], [text_file.ordinal for text_file in kept]
   return ConvertedText(paths, reading_report, ordinals, entries)
 
@@ -252,7 +252,7 @@ def _write_parts(tasks: Sequence[PartTask], settings: ReadingSettings, run_tasks
   return records
 
 
-def _has_text(path: str) -> bool:
+def _has_text_or_remove(path: str) -> bool:
   """Whether a part has documents. If not, its file is removed, since no command accepts an empty file."""
   if not files.exists(path):
     return False
