@@ -33,7 +33,7 @@ def make_instances(count: int) -> list[dict[str, str]]:
   return [{"text": " ".join(sentences[start : start + 1 + index % 4])} for index, start in enumerate(starts)]
 
 
-def main(_: list[str]) -> None:
+def main() -> None:
   """Runs the benchmark."""
   import tensorflow as tf
   import tensorflow_text  # noqa: F401

@@ -36,14 +36,14 @@ TYPES = {tf.string: (None, str, list[str]), tf.int32: (None, int, list[int], lis
 Header = create_model("Header", signature_name=(constr(pattern=f"^({'|'.join(waiting)})$"), "serving_default"))
 
 
-def compute(signature: str, rows: list[dict]) -> list:
-  """Returns the prediction of each instance. If they fail together, each is computed alone, and may give an error."""
+def compute(name: str, rows: list[dict]) -> list:
+  """Returns the prediction of each instance. A batch that fails is halved until the wrong instance is found."""
   try:
-    outputs = model.signatures[signature](**{name: tf.constant([row[name] for row in rows]) for name in rows[0]})
+    outputs = model.signatures[name](**{field: tf.constant([row[field] for row in rows]) for field in rows[0]})
     values = zip(*(output.numpy().tolist() for output in outputs.values()), strict=True)
     return [dict(zip(outputs, row, strict=True)) if len(row) > 1 else row[0] for row in values]
   except Exception as error:
-    return [error] if len(rows) == 1 else [compute(signature, [row])[0] for row in rows]
+    return [error] if len(rows) == 1 else compute(name, rows[: len(rows) // 2]) + compute(name, rows[len(rows) // 2 :])
 
 
 def respond(value: dict, status: int = 200) -> Response:
