@@ -341,7 +341,7 @@ class Estimator:
       directory: the directory of the model, such as "models/kind". Each export is a new version in it.
       form: what the exported model does, such as "embeddings" (see docs/serving.md); "" for the task of this Estimator.
       version: a version number that does not exist yet; 0 for the greatest existing version plus one.
-      formats: further formats to write: "tflite", "onnx".
+      formats: further formats to write, such as "onnx" or "tflite_int8" (see docs/serving.md).
     Returns: the directory of the version, such as "models/kind/1".
     Raises:
       UserError: there is no trained checkpoint, or it cannot be served in this form.

@@ -163,7 +163,7 @@ class SquadV1Evaluation(_SquadEvaluation):
     start_logits = np.full(batch[INPUT_IDS].shape, -np.inf)
     end_logits = np.full(batch[INPUT_IDS].shape, -np.inf)
     start_logits[rows, answers["start"]] = answers["score"]
-    end_logits[rows, answers["end"] - 1] = 0.0  # the score is the sum of both
+    end_logits[rows, answers["end"]] = 0.0  # the score is the sum of both
     return {"start_logits": start_logits, "end_logits": end_logits}
 
 
@@ -178,7 +178,7 @@ class SquadV2Evaluation(_SquadEvaluation):
       "start_log_probs": answers["score"][:, None],
       "start_positions": answers["start"][:, None],
       "end_log_probs": np.zeros([len(probability), 1, 1]),
-      "end_positions": answers["end"][:, None, None] - 1,
+      "end_positions": answers["end"][:, None, None],
       "null_logits": _log(probability) - _log(1.0 - probability),
     }
 

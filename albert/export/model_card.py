@@ -229,6 +229,6 @@ def _format_quality(quality: Mapping[str, Any]) -> str:
     f"{_format_table('Quality of the formats', header, rows)}\n\n"
     f"Measured at the export on {quality['eval_file']} ({quality['num_examples']:,} examples; batches of "
     f"{BATCH_SIZE}). A drop of {names[0]} by more than {quality['max_metric_drop']:g} (`--max_metric_drop`) would have "
-    f"ended the export. ms: median time of a request of one example with {quality['num_tokens']} tokens on a machine "
-    f"with {quality['num_threads']} cores."
+    f"ended the export. ms: the fastest of several requests of one example with {quality['num_tokens']} tokens, on a "
+    f"machine with {quality['num_threads']} cores."
   )

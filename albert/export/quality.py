@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ SAVED_MODEL, FLOAT32 = "saved_model", "float32"
 
 # The largest drop of the metric that is accepted if --max_metric_drop is not given, as a share of its best value.
 DEFAULT_DROP = 0.01
-_WARM_UPS, _ROUNDS = 2, 15
+_WARM_UPS, _ROUNDS = 2, 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +57,8 @@ class ModelQuality:
     name, num_bytes: see Candidate.
     metrics: the task's metrics, by name.
     drop: by how much the first metric is smaller than that of the float32 model.
-    latency_ms: median time of a request of one example, in milliseconds.
+    latency_ms: time of the fastest of several requests of one example, in milliseconds. Other work on the machine
+      changes it less than the median.
   """
 
   name: str
@@ -244,7 +244,7 @@ def _median_example(evaluation: FormEvaluation) -> NamedArrays:
 
 
 def _measure_latencies(candidates: Sequence[Candidate], request: NamedArrays) -> dict[str, float]:
-  """The median time of a request in milliseconds, by the name of the model. The models take turns."""
+  """The time of the fastest request in milliseconds, by the name of the model. The models take turns."""
   for candidate in candidates:
     for _ in range(_WARM_UPS):
       candidate.run(request)
@@ -254,4 +254,4 @@ def _measure_latencies(candidates: Sequence[Candidate], request: NamedArrays) ->
       start = time.perf_counter()
       candidate.run(request)
       seconds[candidate.name].append(time.perf_counter() - start)
-  return {name: 1000 * statistics.median(times) for name, times in seconds.items()}
+  return {name: 1000 * min(times) for name, times in seconds.items()}

@@ -17,9 +17,11 @@ from albert.export.formats import DESCRIPTION, EXTRA_FORMATS, FORMAT_FILES, ONNX
 from albert.export.quality import Candidate, QualityCheck, measure
 from albert.export.selection import select_form
 from albert.export.signatures import portable_function
+from albert.tokenization.offsets import OffsetTokenizer
 from albert.weights.checkpoints import CheckpointManager
 from tests.export.pipelines import FORMS, Run, write_run
 from tests.export.requests import english_like_texts
+from tests.tasks.squad.question_files import make_qa, write_squad
 
 # Largest accepted difference from the float32 answers to the examples, for weights that are as hard to round as random
 # ones: absolute for answers up to 1, else relative.
@@ -142,6 +144,52 @@ def test_the_card_says_whether_the_quality_was_measured(classifier: Run, tmp_pat
   assert float16["name"] == "tflite_float16"
   assert float16["num_bytes"] == (directory / "model_float16.tflite").stat().st_size
   assert 0 < float16["latency_ms"] < 10_000
+
+
+@pytest.mark.parametrize("form", ["squad_v1", "squad_v2"])
+def test_spans_are_scored_as_answers(tmp_path: Path, spm_model: str, form: str) -> None:
+  """The model of this test marks the words "the river" in every window, the answer to the first question alone."""
+  run = write_run(tmp_path / "run", FORMS[form], spm_model)
+  context = "The teacher watched the river. Nobody sold a letter."
+  qas = [make_qa("q0", "what was watched?", context, "the river"), make_qa("q1", "who?", context, "Nobody")]
+  if form == "squad_v2":
+    qas = [qa | {"is_impossible": False} for qa in qas] + [make_qa("q2", "when?", context, is_impossible=True)]
+  path = write_squad(tmp_path / "dev.json", [(context, qas)], version="2.0" if form == "squad_v2" else "1.1")
+  evaluation = quality_check(run, path).evaluation
+  tokenizer = OffsetTokenizer(spm_model)
+  tokens = tokenizer.encode_with_offsets(context)
+  begin, end = context.index("the river"), context.index("the river") + len("the river")
+  is_answer = (np.asarray(tokens.ends) > begin) & (np.asarray(tokens.starts) < end)
+
+  def mark_the_river(inputs: Any) -> dict[str, np.ndarray]:
+    first_tokens = (inputs["segment_ids"] > 0).argmax(axis=1)  # of the context in each window
+    positions = np.flatnonzero(is_answer)
+    ones = np.ones(len(first_tokens), np.float32)
+    return {
+      "start": (first_tokens + positions[0]).astype(np.int32),
+      "end": (first_tokens + positions[-1]).astype(np.int32),
+      "score": ones,
+      "no_answer_probability": 0.1 * ones,
+    }
+
+  model = Candidate("saved_model", 1, mark_the_river)
+  assert evaluation.num_examples == len(qas)  # one window each
+  metrics = measure(evaluation, [model], max_metric_drop=0.0).models[0].metrics
+  assert metrics["exact"] == metrics["f1"] == pytest.approx(100 / len(qas))
+
+
+@pytest.mark.thorough
+def test_a_bfloat16_model_is_compared_with_the_float32_model(classifier: Run, tmp_path: Path) -> None:
+  eval_file = labeled_file(classifier, tmp_path / "dev.tsv")
+  directory = Path(
+    export_model(classifier.directory, str(tmp_path), precision="bfloat16", eval_file=eval_file, max_metric_drop=0.3)
+  )
+  float32, saved_model = json.loads((directory / DESCRIPTION).read_text())["quality"]["models"]
+  assert (float32["name"], float32["num_bytes"], float32["metrics"]["accuracy"]) == ("float32", 0, 1.0)
+  assert saved_model["name"] == "saved_model"
+  assert 0.7 <= saved_model["metrics"]["accuracy"] == 1.0 - saved_model["drop"]
+  assert "| float32 | 1 | " in (directory / "README.md").read_text()
+  assert "| not exported | " in (directory / "README.md").read_text()
 
 
 @pytest.mark.serving
