@@ -107,8 +107,8 @@ def read_line_batches(
 ) -> Iterator[list[bytes]]:
   """Yields lists of lines that arrived together. Lines that arrive slowly are yielded one by one.
 
-  The first list is short, so that the caller can soon begin. So is the list after one that was not full, because lines
-  then arrive more slowly than the caller takes them.
+  The first list is short, so that the caller can soon begin. So is a list that is asked for when no line has arrived,
+  for example after a pause.
 
   Args:
     file: an open binary file or pipe.
@@ -126,8 +126,8 @@ def read_line_batches(
   """
   reader = _LineReader(file, source, 2 * max_lines)
   first_lines = min(first_lines or max_lines, max_lines)
-  limit = first_lines
-  while (line := reader.take()) is not None:
+  line, limit = reader.take(), first_lines
+  while line is not None:
     batch, num_bytes = [line], len(line)
     while len(batch) < limit and num_bytes < _MAX_AHEAD_BYTES:
       line = reader.take_soon() if len(batch) < first_lines else reader.take_arrived()
@@ -136,4 +136,6 @@ def read_line_batches(
       batch.append(line)
       num_bytes += len(line)
     yield batch
-    limit = first_lines if line is None else max_lines
+    line, limit = reader.take_arrived(), max_lines
+    if line is None:
+      line, limit = reader.take(), first_lines

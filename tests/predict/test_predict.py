@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -213,18 +214,29 @@ def test_the_first_answers_come_after_one_batch() -> None:
   assert sum(sizes) == 1000
 
 
-def test_the_first_answers_after_a_pause_come_after_one_batch() -> None:
+def test_the_first_answers_after_a_pause_come_after_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+  is_waiting = threading.Event()
+  take = input_lines._LineReader.take
+
+  def report_and_take(reader: input_lines._LineReader) -> bytes | None:
+    is_waiting.set()
+    return take(reader)
+
+  monkeypatch.setattr(input_lines._LineReader, "take", report_and_take)
   read_descriptor, write_descriptor = os.pipe()
   model = cast(ExportedModel, LengthModel())
   with os.fdopen(read_descriptor, "rb", buffering=0) as file, os.fdopen(write_descriptor, "wb", buffering=0) as pipe:
     groups = answers.answer_batches(model, RequestParser([TEXT_FIELD], AUTO, "file"), file, batch_size=4)
-    for _ in range(2):
-      pipe.write(b"x\n" * 20)
-      time.sleep(0.05)  # all lines arrive
-      sizes: list[int] = []
-      while sum(sizes) < 20:
-        sizes.append(len(next(groups)))
-      assert 1 <= sizes[0] <= 4
+    with ThreadPoolExecutor(max_workers=1) as executor:
+      for _ in range(2):
+        is_waiting.clear()
+        first_group = executor.submit(next, groups)
+        assert is_waiting.wait(timeout=20)
+        pipe.write(b"x\n" * 20)
+        num_answers = len(first_group.result(timeout=20))
+        assert 1 <= num_answers <= 4
+        while num_answers < 20:
+          num_answers += len(next(groups))
 
 
 def test_the_lines_before_a_wrong_one_are_answered() -> None:
