@@ -1,6 +1,6 @@
 """Quantizes an ONNX model to int8, with onnxruntime's dynamic quantization.
 
-benchmarks/bench_quantization.py compares these settings with others.
+benchmarks/results/quantization_2026-11-23.md compares these settings with others.
 """
 
 from __future__ import annotations
