@@ -48,5 +48,6 @@ if __name__ == "__main__":
     sys.exit(__doc__)
   for path in sys.argv[1:]:
     ask(path)
+  # This project's tests run this program to show that an exported model does not need the project.
   if any(name.split(".")[0] == "albert" for name in sys.modules):
     sys.exit("error: this program must not import albert")

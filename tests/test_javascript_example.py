@@ -18,8 +18,10 @@ from tests.conftest import SaveModel
 from tests.tokenization.reference import TEXTS, random_texts
 from tests.tokenization.script_texts import texts_of_all_scripts
 
+# Types of pieces, see SentencePiece's sentencepiece_model.proto.
+_USER_DEFINED, _UNUSED, _BYTE = 4, 5, 6
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "javascript"
-_ENCODE = """
+_ENCODE_SCRIPT = """
 import { readFileSync } from "node:fs";
 import { Tokenizer } from %s;
 const { model, options, texts } = JSON.parse(readFileSync(0, "utf8"));
@@ -28,7 +30,7 @@ process.stdout.write(JSON.stringify(texts.map((text) => tokenizer.encode(text)))
 """
 
 
-def node() -> str:
+def find_node() -> str:
   """The path of Node.js. Skips the test if there is none, or only an older one."""
   path = shutil.which("node")
   version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout if path else ""
@@ -43,7 +45,7 @@ def ids_in_javascript(
   """The ids of texts, computed by examples/javascript/tokenizer.mjs."""
   options = {"doLowerCase": do_lower_case, "convertQuotes": convert_quotes}
   result = subprocess.run(
-    [node(), "--input-type=module", "--eval", _ENCODE % json.dumps((EXAMPLE / "tokenizer.mjs").as_uri())],
+    [find_node(), "--input-type=module", "--eval", _ENCODE_SCRIPT % json.dumps((EXAMPLE / "tokenizer.mjs").as_uri())],
     input=json.dumps({"model": model_file, "options": options, "texts": texts}),
     capture_output=True,
     text=True,
@@ -60,7 +62,11 @@ def assert_equal_ids(
   """Asserts that the ids of all texts are those of Tokenizer."""
   ids = ids_in_javascript(model_file, texts, do_lower_case=do_lower_case, convert_quotes=convert_quotes)
   expected = Tokenizer(model_file, do_lower_case, convert_quotes=convert_quotes).encode_batch(texts)
-  differences = [row for row in zip(texts, expected, ids, strict=True) if row[1] != row[2]]
+  differences = [
+    (text, expected_ids, text_ids)
+    for text, expected_ids, text_ids in zip(texts, expected, ids, strict=True)
+    if expected_ids != text_ids
+  ]
   assert (len(differences), differences[:3]) == (0, [])
 
 
@@ -73,7 +79,7 @@ def test_ids_equal_those_of_python(spm_model: str) -> None:
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_ids_of_ten_thousand_texts_equal_those_of_python(spm_model: str, do_lower_case: bool) -> None:
   texts = texts_of_all_scripts(10_000, seed=1)
-  assert len(set(texts)) > 9_900
+  assert len(set(texts)) > 9_900  # a few short texts may be equal
   assert_equal_ids(spm_model, texts, do_lower_case=do_lower_case)
 
 
@@ -87,13 +93,14 @@ def test_ids_of_the_original_vocabulary_equal_those_of_python() -> None:
 @pytest.mark.thorough
 def test_ids_of_unusual_vocabularies_equal_those_of_python(save_model: SaveModel) -> None:
   texts = [*TEXTS, *texts_of_all_scripts(200, seed=4), "a b  a b,", "1,9, x1,", "[CLS]9,"]
-  letters = [(character, -1.0 - index / 3) for index, character in enumerate("▁aeinorst19")]
-  for pieces in ([*letters, (",", -5.0)], letters, [*letters, ("▁a▁b", -1.0), ("9,", -0.5), ("an", -2.0)]):
-    assert_equal_ids(save_model(pieces, {"an": 4, "t": 5}), texts)
+  # Pieces of one character, with their scores.
+  characters = [(character, -1.0 - index / 3) for index, character in enumerate("▁aeinorst19")]
+  for pieces in ([*characters, (",", -5.0)], characters, [*characters, ("▁a▁b", -1.0), ("9,", -0.5), ("an", -2.0)]):
+    assert_equal_ids(save_model(pieces, {"an": _USER_DEFINED, "t": _UNUSED}), texts)
 
 
 def test_a_vocabulary_of_another_kind_is_refused(save_model: SaveModel) -> None:
   byte_pieces = [(f"<0x{byte:02X}>", -1.0) for byte in range(256)]
-  model_file = save_model([("▁", -1.0), *byte_pieces], dict.fromkeys((piece for piece, _ in byte_pieces), 6))
+  model_file = save_model([("▁", -1.0), *byte_pieces], dict.fromkeys((piece for piece, _ in byte_pieces), _BYTE))
   with pytest.raises(AssertionError, match=r"not a unigram model of the kind that data_prep/train_vocab\.py trains"):
     ids_in_javascript(model_file, [""], do_lower_case=True, convert_quotes=False)

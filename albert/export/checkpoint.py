@@ -94,7 +94,7 @@ class ExportCheckpoint:
 
 @dataclasses.dataclass(frozen=True)
 class FoundCheckpoint:
-  """A checkpoint to export that is not open yet.
+  """A checkpoint to export that is not opened yet.
 
   Attributes:
     weights: where the weights are.
@@ -145,7 +145,7 @@ def open_checkpoint(
   """Opens the checkpoint to export.
 
   Args:
-    checkpoint: the path of the checkpoint, or the result of find_checkpoint. The other arguments are used with a path.
+    checkpoint: the path of the checkpoint, or the result of find_checkpoint. The other arguments apply only to a path.
     select, albert_config_file, spm_model_file: see find_checkpoint.
   Raises:
     UserError: see find_checkpoint; or the weights are damaged.

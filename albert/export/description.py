@@ -36,8 +36,8 @@ class Description:
       tab-separated file of requests have the same order.
     answers: name of an answer -> its description.
     labels: the classes, in the order of the probabilities.
-    counted_by: the answer or the list field that gives the number of real entries in each row, if the answers of a
-      batch are padded to the same size; "" if answers are not padded.
+    counted_by: name of the answer or the list field that gives the number of real entries in each row, if the answers
+      of a batch are padded to the same size; "" if answers are not padded.
     max_seq_length: maximum number of tokens in a sequence that is made from text.
     do_lower_case, convert_quotes: how texts are normalized, see `albert.tokenization.Tokenizer`.
     precision: dtype in which the encoder's matrices are stored and multiplied.
@@ -101,8 +101,8 @@ def make_rest_request(signature: str, inputs: NamedArrays) -> dict[str, Any]:
     signature: name of the signature.
     inputs: input arrays; each row becomes an instance.
   """
-  count = len(next(iter(inputs.values())))
-  instances = [{name: _to_json_value(values[row]) for name, values in inputs.items()} for row in range(count)]
+  num_rows = len(next(iter(inputs.values())))
+  instances = [{name: _to_json_value(values[row]) for name, values in inputs.items()} for row in range(num_rows)]
   return {"signature_name": signature, "instances": instances}
 
 
@@ -111,12 +111,12 @@ def make_rest_response(answers: NamedArrays) -> dict[str, Any]:
 
   If a model has only one answer, TensorFlow Serving returns its values without a name.
   """
-  count = len(next(iter(answers.values())))
+  num_rows = len(next(iter(answers.values())))
   if len(answers) == 1:
     (values,) = answers.values()
-    return {"predictions": [_to_json_value(values[row]) for row in range(count)]}
-  rows = [{name: _to_json_value(values[row]) for name, values in answers.items()} for row in range(count)]
-  return {"predictions": rows}
+    return {"predictions": [_to_json_value(values[row]) for row in range(num_rows)]}
+  predictions = [{name: _to_json_value(values[row]) for name, values in answers.items()} for row in range(num_rows)]
+  return {"predictions": predictions}
 
 
 def write_examples(directory: str, inputs: Mapping[str, NamedArrays], answers: Mapping[str, NamedArrays]) -> None:

@@ -1,4 +1,4 @@
-"""Exports one model: selects its form, builds and checks it, writes it to a staging directory and renames this."""
+"""Exports one model: selects its form, builds and checks it, writes it to a staging directory, and renames that one."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def export_model(
     precision: dtype of the encoder's matrices and their products, float32 or bfloat16.
     top_k: number of candidates for each mask.
     formats: names of `albert.export.formats.EXTRA_FORMATS` to write besides the SavedModel.
-    eval_file: data on which the task's metric of the exported models is compared with that of the float32 model: what
-      the evaluation of the task reads. "" to measure nothing.
+    eval_file: data in the format that the evaluation of the task reads. On it, the metric of each exported model is
+      compared with the metric of the float32 model. "" to measure nothing.
     max_metric_drop: the largest accepted drop of the metric; None for 0.01, or 1.0 if the metric is in percent.
   Returns: the directory of the new version.
   Raises:
@@ -143,15 +143,15 @@ def _write_model(
   answers = {signature: _call(function, inputs[signature]) for signature, function in functions.items()}
   description = describe_model(name, form, model, checkpoint)
   write_examples(directory, inputs, answers)
-  written = converters.write_formats(directory, model, inputs[TOKENS_SIGNATURE], answers_by_batch, formats)
+  written_formats = converters.write_formats(directory, model, inputs[TOKENS_SIGNATURE], answers_by_batch, formats)
   if quality_check:
-    report = quality_check.run(directory, functions[TOKENS_SIGNATURE], written)
+    report = quality_check.run(directory, functions[TOKENS_SIGNATURE], written_formats)
     description = dataclasses.replace(description, quality=report.to_dict())
   files.write_json(files.join(directory, DESCRIPTION), file_hashes.add_hashes(directory, description.to_dict()))
   first_inputs = text_inputs(model.fields, requests[:1])
   example = (first_inputs, _call(functions[TEXT_SIGNATURE], first_inputs))
   card = model_card.format_model_card(
-    description, model, checkpoint, example, [converted.note for converted in written]
+    description, model, checkpoint, example, [converted.note for converted in written_formats]
   )
   files.write_atomically(files.join(directory, "README.md"), card)
 

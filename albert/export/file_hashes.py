@@ -16,7 +16,7 @@ from albert.data.manifest import checksum_of, file_sha256
 from albert.errors import UserError
 from albert.io import files, json_values
 
-_FILES, _CHECKSUM = "files", "checksum"
+_FILES_KEY, _CHECKSUM_KEY = "files", "checksum"  # of servable.json
 # The files that are read when a model is loaded. Only these are hashed. Folder -> file names; None stands for all files
 # of the folder.
 _HASHED_FILES: Mapping[str, tuple[str, ...] | None] = {"": ("saved_model.pb",), "variables": None, "assets": None}
@@ -42,8 +42,8 @@ def add_hashes(directory: str, description: Mapping[str, Any]) -> dict[str, Any]
     path = files.join(directory, folder) if folder else directory
     names = file_names or (files.listdir(path) if files.is_dir(path) else [])
     hashes[folder] = {name: file_sha256(files.join(path, name)) for name in names}
-  with_hashes = {**description, _FILES: hashes}
-  return {**with_hashes, _CHECKSUM: checksum_of(with_hashes)}
+  with_hashes = {**description, _FILES_KEY: hashes}
+  return {**with_hashes, _CHECKSUM_KEY: checksum_of(with_hashes)}
 
 
 def check_hashes(directory: str, path: str, description: Mapping[str, Any], remedy: str) -> None:
@@ -58,7 +58,7 @@ def check_hashes(directory: str, path: str, description: Mapping[str, Any], reme
     UserError: a file is missing, a file differs from the exported one, or the description was changed.
   """
   fields = json_values.convert(path, dict(description), _HashFields, remedy)
-  without_checksum = {name: value for name, value in description.items() if name != _CHECKSUM}
+  without_checksum = {name: value for name, value in description.items() if name != _CHECKSUM_KEY}
   if fields.checksum and fields.checksum != checksum_of(without_checksum):
     raise UserError(f"{path}: was changed after the export: {remedy}")
   for folder, hashes in fields.files.items():

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 # Smaller weights are left alone.
-_MIN_BYTES = 1 << 16
+_MIN_WEIGHT_BYTES = 1 << 16
 
 
 def share_transposed_weights(model: Any) -> int:
@@ -32,21 +32,21 @@ def share_transposed_weights(model: Any) -> int:
   if not original_of:
     return 0
   inferred = onnx.shape_inference.infer_shapes(model).graph
-  matrices = {value.name for value in inferred.value_info if len(value.type.tensor_type.shape.dim) == 2}
-  removed = set()
+  matrix_names = {value.name for value in inferred.value_info if len(value.type.tensor_type.shape.dim) == 2}
+  removed_names = set()
   for name, original in original_of.items():
     users = [node for node in graph.node if name in node.input]
-    if original in removed or not all(_multiplies_matrix(node, name, matrices) for node in users):
+    if original in removed_names or not all(_multiplies_matrix(node, name, matrix_names) for node in users):
       continue
     for node in users:
       node.op_type = "Gemm"
       node.input[1] = original
       node.attribute.append(onnx.helper.make_attribute("transB", 1))
-    removed.add(name)
+    removed_names.add(name)
   for index in reversed(range(len(graph.initializer))):
-    if graph.initializer[index].name in removed:
+    if graph.initializer[index].name in removed_names:
       del graph.initializer[index]
-  return len(removed)
+  return len(removed_names)
 
 
 def _transposed_weights(graph: Any) -> dict[str, str]:
@@ -56,7 +56,9 @@ def _transposed_weights(graph: Any) -> dict[str, str]:
   weights = {
     tensor.name: onnx.numpy_helper.to_array(tensor)
     for tensor in graph.initializer
-    if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) == 2 and 4 * np.prod(tensor.dims) >= _MIN_BYTES
+    if tensor.data_type == onnx.TensorProto.FLOAT
+    and len(tensor.dims) == 2
+    and 4 * np.prod(tensor.dims) >= _MIN_WEIGHT_BYTES
   }
   return {
     name: other
@@ -66,6 +68,6 @@ def _transposed_weights(graph: Any) -> dict[str, str]:
   }
 
 
-def _multiplies_matrix(node: Any, weight: str, matrices: set[str]) -> bool:
-  """Whether a node multiplies a matrix by a weight."""
-  return bool(node.op_type == "MatMul" and node.input[0] in matrices and node.input[1] == weight)
+def _multiplies_matrix(node: Any, weight_name: str, matrix_names: set[str]) -> bool:
+  """Whether a node multiplies one of the named matrices by the named weight."""
+  return bool(node.op_type == "MatMul" and node.input[0] in matrix_names and node.input[1] == weight_name)

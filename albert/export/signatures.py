@@ -30,10 +30,10 @@ def text_function(model: ServedModel) -> Any:
 
   @tf.function(autograph=False)
   def serving_default(**texts: tf.Tensor) -> AnswerTensors:
-    first, *other_fields = texts
-    for other in other_fields:
-      message = f"{first} and {other} differ in length: give the same number of each"
-      tf.debugging.assert_equal(tf.shape(texts[first])[0], tf.shape(texts[other])[0], message=message)
+    first_field, *other_fields = texts
+    for other_field in other_fields:
+      message = f"{first_field} and {other_field} differ in length: give the same number of each"
+      tf.debugging.assert_equal(tf.shape(texts[first_field])[0], tf.shape(texts[other_field])[0], message=message)
     return model.answer_texts(**texts)
 
   return serving_default.get_concrete_function(**specs)
@@ -81,8 +81,8 @@ def token_inputs(model: ServedModel, texts: dict[str, np.ndarray]) -> dict[str, 
   Returns: input_ids, input_mask and segment_ids, int32 [B, S] or [B, K, S]; S is the length of the longest sequence.
   """
   tokens = model.encode(**{name: tf.constant(value) for name, value in texts.items()})
-  longest = int(tf.reduce_max(tf.reduce_sum(tokens.input_mask, axis=-1)))
-  return {name: values[..., :longest].numpy() for name, values in tokens._asdict().items()}
+  max_length = int(tf.reduce_max(tf.reduce_sum(tokens.input_mask, axis=-1)))
+  return {name: values[..., :max_length].numpy() for name, values in tokens._asdict().items()}
 
 
 def text_inputs(fields: Sequence[RequestField], requests: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
@@ -100,8 +100,8 @@ def _make_column(values: Sequence[Any], field: RequestField) -> np.ndarray:
   """The values of one field in all requests as an array, [B] or [B, K]."""
   if not field.is_list:
     return np.array([_to_bytes(text) for text in values], object)
-  longest = max(map(len, values), default=0)
-  column = np.full([len(values), longest], b"", object)
+  max_texts = max(map(len, values), default=0)
+  column = np.full([len(values), max_texts], b"", object)
   for row, texts in enumerate(values):
     column[row, : len(texts)] = [_to_bytes(text) for text in texts]
   return column

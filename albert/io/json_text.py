@@ -18,10 +18,10 @@ from albert.io.text_encoding import check_encoding
 
 # Deeper nesting is refused: no file of the project needs it, and it would exceed Python's recursion limit.
 _MAX_DEPTH = 100
-# Larger integers do not fit into any integer type of NumPy or TensorFlow.
-_MAX_INTEGER = 2**64
+# Integers whose absolute value is not below this do not fit into any integer type of NumPy or TensorFlow.
+_INTEGER_LIMIT = 2**64
 MAX_SHOWN_CHARACTERS = 60
-_NOT_FINITE = "must be a finite number, it is "
+_NOT_FINITE_MESSAGE = "must be a finite number, it is "
 _LITERALS = {None: "null", True: "true", False: "false"}
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -52,7 +52,7 @@ def dumps(values: Any, *, indent: int | None = None, ensure_ascii: bool = True) 
   Args:
     values: dicts, lists, strings, numbers, booleans and None.
     indent: spaces for each level; None for one line.
-    ensure_ascii: whether other characters are written as escapes.
+    ensure_ascii: whether characters outside ASCII are written as escapes.
   """
   try:
     return json.dumps(values, indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
@@ -100,7 +100,7 @@ def decode(
   except RecursionError as error:
     raise UserError(f"{source}: lists or objects are nested too deeply{remedy_suffix}") from error
   except _RefusedError as error:
-    marking_decoder = _LENIENT_MARKING_DECODER if nan_is_null else _MARKING_DECODER
+    marking_decoder = _LENIENT_MARKING_DECODER if nan_is_null else _STRICT_MARKING_DECODER
     path, reason = next(_find_refused(marking_decoder.decode(text)), ("$", str(error)))
     fault = reason if path == "$" else f"{path} {reason}"
     raise UserError(f"{source}: {fault}{remedy_suffix}") from error
@@ -170,24 +170,24 @@ def _raise_refused(reason: str) -> Any:
   raise _RefusedError(reason)
 
 
-def _make_decoder(refuse: Callable[[str], Any], constant: Callable[[str], Any]) -> json.JSONDecoder:
+def _make_decoder(refuse: Callable[[str], Any], parse_constant: Callable[[str], Any]) -> json.JSONDecoder:
   """Makes a decoder that refuses some numbers and objects.
 
   Args:
     refuse: called with the reason; it raises an exception, or returns what replaces the refused value.
-    constant: called for NaN, Infinity and -Infinity with their spelling; returns the value.
+    parse_constant: called with the text NaN, Infinity or -Infinity; returns the value.
   """
 
-  def integer(text: str) -> Any:
-    # Python itself refuses to convert integers of thousands of digits.
-    value = int(text) if len(text) <= len(str(_MAX_INTEGER)) else _MAX_INTEGER
-    return value if abs(value) < _MAX_INTEGER else refuse(f"holds a number that is too long: {format_value(text)}")
+  def parse_integer(text: str) -> Any:
+    # A text that is longer than the limit is not converted: Python refuses to convert thousands of digits.
+    value = int(text) if len(text) <= len(str(_INTEGER_LIMIT)) else _INTEGER_LIMIT
+    return value if abs(value) < _INTEGER_LIMIT else refuse(f"holds a number that is too long: {format_value(text)}")
 
-  def real(text: str) -> Any:
+  def parse_float(text: str) -> Any:
     value = float(text)
-    return value if math.isfinite(value) else refuse(_NOT_FINITE + text[:MAX_SHOWN_CHARACTERS])
+    return value if math.isfinite(value) else refuse(_NOT_FINITE_MESSAGE + text[:MAX_SHOWN_CHARACTERS])
 
-  def json_object(pairs: list[tuple[str, Any]]) -> Any:
+  def make_object(pairs: list[tuple[str, Any]]) -> Any:
     values = dict(pairs)
     if len(values) == len(pairs):
       return values
@@ -195,14 +195,16 @@ def _make_decoder(refuse: Callable[[str], Any], constant: Callable[[str], Any]) 
     duplicate_key = next(key for key in keys if keys.count(key) > 1)
     return refuse(f"has the key {format_value(duplicate_key)} twice")
 
-  return json.JSONDecoder(parse_int=integer, parse_float=real, parse_constant=constant, object_pairs_hook=json_object)
+  return json.JSONDecoder(
+    parse_int=parse_integer, parse_float=parse_float, parse_constant=parse_constant, object_pairs_hook=make_object
+  )
 
 
 # The decoders of the first pass, which stop at the first refused value:
-_STRICT_DECODER = _make_decoder(_raise_refused, lambda text: _raise_refused(_NOT_FINITE + text))
+_STRICT_DECODER = _make_decoder(_raise_refused, lambda text: _raise_refused(_NOT_FINITE_MESSAGE + text))
 _LENIENT_DECODER = _make_decoder(_raise_refused, lambda text: None)
 # The decoders of the second pass, which mark refused values so that their paths can be found:
-_MARKING_DECODER = _make_decoder(_RefusedValue, lambda text: _RefusedValue(_NOT_FINITE + text))
+_STRICT_MARKING_DECODER = _make_decoder(_RefusedValue, lambda text: _RefusedValue(_NOT_FINITE_MESSAGE + text))
 _LENIENT_MARKING_DECODER = _make_decoder(_RefusedValue, lambda text: None)
 # The decoder of `decode_start`:
 _NUMBERS_AS_TEXT_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
@@ -217,6 +219,7 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def path_step(key: str | int) -> str:
+  """Returns one step of a path: `.key`, `['a key']` or `[index]`."""
   if isinstance(key, int):
     return f"[{key}]"
   return f".{key}" if key.isidentifier() and len(key) <= MAX_SHOWN_CHARACTERS else f"[{format_value(key)}]"
@@ -234,12 +237,12 @@ def _find_refused(values: Any) -> Iterator[tuple[str, str]]:
 
 def _depth(values: Any) -> int:
   """Counts the levels of nested lists and objects, up to _MAX_DEPTH + 1. Not recursive, because of Python's limit."""
-  depth, level = 0, [values]
-  while depth <= _MAX_DEPTH and (containers := [value for value in level if isinstance(value, list | dict)]):
+  depth, values_at_depth = 0, [values]
+  while depth <= _MAX_DEPTH and (containers := [value for value in values_at_depth if isinstance(value, list | dict)]):
     depth += 1
-    level = []
+    values_at_depth = []
     for container in containers:
-      level += container.values() if isinstance(container, dict) else container
+      values_at_depth += container.values() if isinstance(container, dict) else container
   return depth
 
 

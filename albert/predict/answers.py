@@ -15,11 +15,11 @@ from albert.predict.requests import PredictRequest, RequestParser
 
 # At most this many batches of lines are sorted by length together. Only lines that have already arrived are sorted. The
 # first lines are a batch of their own, so that their answers come soon.
-_WINDOW_BATCHES = 32
+_MAX_SORTED_BATCHES = 32
 # The texts of a batch have at most this many bytes together. A longer text is a batch of its own.
 _MAX_BATCH_BYTES = 4 << 20
 # Characters that str.splitlines takes for the end of a line and that JSON does not escape.
-_LINE_ENDS = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
+_ESCAPED_LINE_ENDS = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
 
 
 def answer_batches(
@@ -47,7 +47,7 @@ def answer_batches(
     UserError: a line is not a valid request. The answers to the lines before it are yielded first.
   """
   num_lines = 0
-  line_batches = read_line_batches(file, batch_size * _WINDOW_BATCHES, parser.source, first_lines=batch_size)
+  line_batches = read_line_batches(file, batch_size * _MAX_SORTED_BATCHES, parser.source, first_lines=batch_size)
   for lines in _merge_until_format_is_known(parser, line_batches):
     requests, error = _parse_lines(parser, lines, num_lines + 1)
     num_lines += len(lines)
@@ -87,7 +87,7 @@ def _parse_lines(
 def _cut_into_batches(
   indices: Sequence[int], requests: Sequence[PredictRequest], batch_size: int
 ) -> Iterator[list[int]]:
-  """Cuts indices of requests into batches of at most batch_size requests and _MAX_BATCH_BYTES."""
+  """Cuts indices of requests into batches of at most batch_size requests and at most _MAX_BATCH_BYTES."""
   batch: list[int] = []
   num_bytes = 0
   for index in indices:
@@ -115,4 +115,4 @@ def _merge_until_format_is_known(parser: RequestParser, line_groups: Iterator[li
 
 def format_answer(answer: Mapping[str, Any]) -> str:
   """Formats an answer as one line of JSON. Characters that some programs take for the end of a line are escaped."""
-  return json_values.dumps(answer, ensure_ascii=False).translate(_LINE_ENDS) + "\n"
+  return json_values.dumps(answer, ensure_ascii=False).translate(_ESCAPED_LINE_ENDS) + "\n"

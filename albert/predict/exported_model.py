@@ -105,7 +105,7 @@ class ExportedModel:
 
   def _check_description(self, path: str) -> None:
     """Raises UserError if the description does not match the signature of the model."""
-    # Name -> whether the input is a list of texts [B, n] instead of one text [B].
+    # Input name -> whether the input is a list of texts [B, n] instead of one text [B].
     described_inputs = {field["name"]: field["is_list"] for field in self.fields}
     actual_inputs = {name: spec.shape.rank == 2 for name, spec in self._signature.structured_input_signature[1].items()}
     if described_inputs != actual_inputs or not self.fields:
@@ -144,19 +144,19 @@ class ExportedModel:
     for field in self.fields:
       values = [request.texts[field["name"]] for request in requests]
       if field["is_list"]:
-        num_columns = max(1, *map(len, values))
-        values = [[*texts, *[b""] * (num_columns - len(texts))] for texts in values]
+        max_texts = max(1, *map(len, values))
+        values = [[*texts, *[b""] * (max_texts - len(texts))] for texts in values]
       inputs[field["name"]] = self._tf.constant(values, self._tf.string)
     try:
       arrays = {name: tensor.numpy() for name, tensor in self._signature(**inputs).items()}
     except self._tf.errors.ResourceExhaustedError:  # albert.app has a message for too little memory
       raise
     except self._tf.errors.OpError as error:
-      raise RunError(f"{_line_numbers(requests)}: the model fails ({_one_line(error)}): {_EXPORT_AGAIN}") from error
+      raise RunError(f"{_describe_lines(requests)}: the model fails ({_one_line(error)}): {_EXPORT_AGAIN}") from error
     names = list(self.description["answers"])
     for name in names:
       if arrays[name].dtype.kind == "f" and not np.isfinite(arrays[name]).all():
-        raise RunError(f"{_line_numbers(requests)}: {name!r} is not finite; do the weights of the model hold NaN?")
+        raise RunError(f"{_describe_lines(requests)}: {name!r} is not finite; do the weights of the model hold NaN?")
     return [
       self._plain_answers({name: arrays[name][index] for name in names}, request)
       for index, request in enumerate(requests)
@@ -179,7 +179,7 @@ def _one_line(error: Exception) -> str:
   return " ".join(str(error).split())[:_MAX_REASON_CHARACTERS] or type(error).__name__
 
 
-def _line_numbers(requests: Sequence[PredictRequest]) -> str:
+def _describe_lines(requests: Sequence[PredictRequest]) -> str:
   numbers = [request.line_number for request in requests]
   return f"line {numbers[0]}" if len(numbers) == 1 else f"lines {min(numbers)} to {max(numbers)} (some of them)"
 

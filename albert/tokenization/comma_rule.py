@@ -26,11 +26,11 @@ class CommaRule:
   Args:
     processor: the SentencePiece model.
     pieces: the V pieces, in order of their ids.
-    is_special: bool [V], True for pieces that do not represent text.
+    is_special: bool [V], True for pieces that do not represent text (control symbols, <unk>, unused pieces).
 
   Attributes:
-    ids_decide: whether the ids alone tell where the rule applies. This is so if "," is a piece, since then no <unk>
-      stands for text with a comma.
+    ids_decide: whether the ids alone tell to which tokens the rule applies. This is so if "," is a piece, because an
+      <unk> then never stands for text with a comma.
     splits: id of a piece to which the rule applies -> the ids that replace it.
   """
 
@@ -62,7 +62,7 @@ class CommaRule:
     return batch
 
   def _apply_by_surface(self, ids: list[int], surfaces: list[str]) -> list[int]:
-    """Applies the rule to one text. `surfaces`: the text of each id, since an <unk> may stand for a number and ","."""
+    """Applies the rule to one text. `surfaces`: the text of each id. An <unk> may stand for a number and ","."""
     new_ids: list[int] = []
     for i, surface in zip(ids, surfaces, strict=True):
       if ends_in_digit_comma(surface):

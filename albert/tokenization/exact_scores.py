@@ -15,8 +15,8 @@ from albert.io.protobuf import decode_fields, encode_bytes_field
 _PIECES, _TRAINER_SPEC = 1, 2
 _PIECE_TEXT, _PIECE_SCORE, _PIECE_TYPE = 1, 2, 3
 _MODEL_TYPE = 3
-_NORMAL, _USER_DEFINED = 1, 4  # ModelProto.SentencePiece.Type
-_ENCODED_UNIGRAM = b"\x01"  # UNIGRAM of TrainerSpec.ModelType, encoded; a model without a type is a unigram model
+_NORMAL, _USER_DEFINED = 1, 4  # types of pieces (ModelProto.SentencePiece.Type)
+_ENCODED_UNIGRAM_TYPE = b"\x01"  # UNIGRAM of TrainerSpec.ModelType, encoded; a model without a type is a unigram model
 _SCORE_UNIT = 2.0**-13
 # Multiples of _SCORE_UNIT up to this value are exact in float32, which has 24 significant bits.
 LARGEST_EXACT_SUM = 2.0**24 * _SCORE_UNIT
@@ -35,8 +35,8 @@ def with_exact_scores(model: bytes) -> bytes:
 
   Sums of such scores are exact in float32 up to an absolute value of 2048, which is several hundred pieces. Every
   release of SentencePiece then compares segmentations alike and breaks ties alike. With the English ALBERT vocabulary,
-  rounding changes the segmentation of 3 of the 325,000 different words in 80 novels and GLUE; the scores of their two
-  best segmentations differ by less than 0.0002.
+  rounding changes the segmentation of 3 of the 325,000 different words in 80 novels and GLUE. For each of these words,
+  the scores of the two best segmentations differ by less than 0.0002.
 
   User-defined symbols have no stored score: SentencePiece computes one. They become normal pieces with the same score,
   rounded.
@@ -57,8 +57,8 @@ def with_exact_scores(model: bytes) -> bytes:
       pieces.append(_decode_piece(field.value))
       continue
     if field.number == _TRAINER_SPEC:
-      model_type = _fields_by_number(field.value).get(_MODEL_TYPE, _ENCODED_UNIGRAM)
-      if model_type != _ENCODED_UNIGRAM:
+      model_type = _fields_by_number(field.value).get(_MODEL_TYPE, _ENCODED_UNIGRAM_TYPE)
+      if model_type != _ENCODED_UNIGRAM_TYPE:
         return model
     other_fields += field.encoded
   normal_scores = [piece.score for piece in pieces if piece.piece_type == _NORMAL] or [0.0]
@@ -76,6 +76,7 @@ def _as_normal_piece(piece: _Piece, lowest: float, highest: float) -> _Piece:
   """
   if piece.piece_type != _USER_DEFINED:
     return piece
+  # SentencePiece's formula: (number of characters) * (highest score) - 0.1, but at least the lowest score.
   return _Piece(piece.text, max(lowest, len(piece.text.decode("utf-8")) * highest - 0.1), _NORMAL)
 
 

@@ -32,11 +32,11 @@ GraphTokenizerType = TypeVar("GraphTokenizerType", bound="GraphTokenizer")
 _NUM_CODE_POINTS = 0x110000
 _PAGE_SIZE = 128
 _SIGMA, _FINAL_SIGMA = 0x3A3, 0x3C2
-_OTHER, _CASED, _CASE_IGNORABLE = 0, 1, 2  # classes of characters for the final sigma, see _case_class
+_UNCASED, _CASED, _CASE_IGNORABLE = 0, 1, 2  # classes of characters for the final sigma, see _case_class
 # The planes whose characters may decompose or have a case, and the tags and variation selectors of plane 14.
 CODE_POINTS_WITH_PROPERTIES = (*range(0xD800), *range(0xE000, 0x30000), *range(0xE0000, 0xE1000))
 # A run of characters that are in no piece becomes one <unk>. It is shortened to this length before SentencePiece.
-_MAX_UNKNOWN_RUN = 64
+_MAX_UNKNOWN_RUN_LENGTH = 64
 _WHITE_SPACE = "".join(rf"\x{{{c:x}}}" for c in range(0x10000) if chr(c).isspace())
 
 
@@ -91,18 +91,18 @@ class Replacements:
 
   @classmethod
   def from_rows(cls, rows: Iterable[list[int]]) -> Replacements:
-    """Makes replacements from the sequences 1, 2, ..."""
+    """Makes replacements from the sequences 1, 2, ...; sequence 0 is added."""
     sequences = [[0], *rows]
-    lengths = np.array([len(row) for row in sequences], np.int32)
-    targets = np.array([value for row in sequences for value in row], np.int32)
+    lengths = np.array([len(sequence) for sequence in sequences], np.int32)
+    targets = np.array([value for sequence in sequences for value in sequence], np.int32)
     return cls(targets, np.cumsum(lengths, dtype=np.int32) - lengths, lengths)
 
-  def __call__(self, values: tf.RaggedTensor, rows: tf.Tensor) -> tf.RaggedTensor:
+  def __call__(self, values: tf.RaggedTensor, sequence_indices: tf.Tensor) -> tf.RaggedTensor:
     """Replaces each value by a sequence.
 
     Args:
       values: int32 [B, (number of values)].
-      rows: int32 [number of all values], the index of the sequence that replaces each value.
+      sequence_indices: int32 [number of all values], the index of the sequence that replaces each value.
 
     Returns:
       int32 [B, (number of new values)].
@@ -112,8 +112,8 @@ class Replacements:
     # its sequence, or the value itself.
     pool = tf.concat([tf.constant(self.targets), flat], axis=0)
     own_position = tf.size(self.targets) + tf.range(tf.size(flat))
-    starts = tf.where(rows == 0, own_position, tf.gather(tf.constant(self.starts), rows))
-    indices = tf.ragged.range(starts, starts + tf.gather(tf.constant(self.lengths), rows))
+    starts = tf.where(sequence_indices == 0, own_position, tf.gather(tf.constant(self.starts), sequence_indices))
+    indices = tf.ragged.range(starts, starts + tf.gather(tf.constant(self.lengths), sequence_indices))
     splits = tf.gather(indices.row_splits, values.row_splits)
     return tf.RaggedTensor.from_row_splits(tf.gather(pool, indices.flat_values), splits, validate=False)
 
@@ -125,21 +125,21 @@ def _decompositions() -> tuple[CodePointTable, Replacements]:
   Returns:
     The index of each code point's decomposition in the replacements (0 if it has none), and the replacements.
   """
-  rows: dict[str, int] = {}
+  index_of: dict[str, int] = {}  # decomposition -> its index in the replacements
   items: list[tuple[int, int]] = []
   for code_point in CODE_POINTS_WITH_PROPERTIES:
     replacement = decompose(code_point)
     if replacement != chr(code_point):
-      items.append((code_point, rows.setdefault(replacement, len(rows) + 1)))
-  return CodePointTable.from_items(items), Replacements.from_rows([list(map(ord, text)) for text in rows])
+      items.append((code_point, index_of.setdefault(replacement, len(index_of) + 1)))
+  return CodePointTable.from_items(items), Replacements.from_rows([list(map(ord, text)) for text in index_of])
 
 
 def decompose_all(code_points: tf.Tensor) -> tf.Tensor:
   """Decomposes characters, int32 [C]; returns all decompositions, concatenated, int32 [number of new characters]."""
-  row_of, replacements = _decompositions()
+  decomposition_index, replacements = _decompositions()
   splits = tf.stack([tf.zeros_like(tf.size(code_points)), tf.size(code_points)])
   ragged = tf.RaggedTensor.from_row_splits(code_points, tf.cast(splits, tf.int64), validate=False)
-  return replacements(ragged, row_of(code_points)).flat_values
+  return replacements(ragged, decomposition_index(code_points)).flat_values
 
 
 def _case_class(character: str) -> int:
@@ -148,10 +148,10 @@ def _case_class(character: str) -> int:
   Σ becomes ς if, leaving out case-ignorable characters, the character before it is cased and the one after it is not.
   """
   if has_newer_characters(character):
-    return _OTHER
+    return _UNCASED
   if f"{character}Σ".lower()[-1] == "ς":
     return _CASED
-  return _CASE_IGNORABLE if f"A{character}Σ".lower()[-1] == "ς" else _OTHER
+  return _CASE_IGNORABLE if f"A{character}Σ".lower()[-1] == "ς" else _UNCASED
 
 
 @functools.cache
@@ -173,11 +173,12 @@ def _lower(code_points: tf.RaggedTensor) -> tf.RaggedTensor:
   # A Σ is at the end of a word if a cased character is before it and none after it. Case-ignorable characters do not
   # count, so they are left out here.
   positions = tf.reshape(tf.where(classes != _CASE_IGNORABLE), [-1])
-  rows = tf.gather(code_points.value_rowids(), positions)
+  text_indices = tf.gather(code_points.value_rowids(), positions)
   is_cased = tf.gather(classes, positions) == _CASED
-  same_row = rows[1:] == rows[:-1]
-  after_cased = tf.concat([[False], is_cased[:-1] & same_row], axis=0)[: tf.size(positions)]
-  before_cased = tf.concat([is_cased[1:] & same_row, [False]], axis=0)[: tf.size(positions)]
+  same_text = text_indices[1:] == text_indices[:-1]
+  # Cut to the number of positions, because concat returns one value even if there are none.
+  after_cased = tf.concat([[False], is_cased[:-1] & same_text], axis=0)[: tf.size(positions)]
+  before_cased = tf.concat([is_cased[1:] & same_text, [False]], axis=0)[: tf.size(positions)]
   is_final = (tf.gather(flat, positions) == _SIGMA) & after_cased & ~before_cased
   final_positions = tf.boolean_mask(positions, is_final)
   lowered = tf.tensor_scatter_nd_update(
@@ -204,21 +205,21 @@ def _unknown_characters(model: bytes) -> CodePointTable:
   size = processor.get_piece_size()
   if any(processor.is_byte(i) for i in range(size)):
     return CodePointTable.from_array(np.zeros_like(table))
-  # The characters that are excluded. First those in pieces:
-  others = set(map(ord, "".join(processor.id_to_piece(i) for i in range(size)))) | {ord(" "), ord(WORD_START)}
+  # First the characters in pieces:
+  excluded = set(map(ord, "".join(processor.id_to_piece(i) for i in range(size)))) | {ord(" "), ord(WORD_START)}
   # Characters that Unicode composes with others; unicodedata does not list the compositions of Hangul letters:
-  others.update(range(0x1100, 0x1200))
+  excluded.update(range(0x1100, 0x1200))
   for code_point in CODE_POINTS_WITH_PROPERTIES:
     parts = unicodedata.decomposition(chr(code_point)).split()
     if len(parts) > 1 and not parts[0].startswith("<"):
-      others.update(int(part, 16) for part in parts)
+      excluded.update(int(part, 16) for part in parts)
   # Characters that the model's normalization changes:
   before, after = processor.normalize("a b a").split("b")
   normalized = processor.normalize([f"a {chr(c)} a" for c in CODE_POINTS_WITH_PROPERTIES])
   for code_point, text in zip(CODE_POINTS_WITH_PROPERTIES, normalized, strict=True):
     if text != f"{before}{chr(code_point)}{after}":
-      others.add(code_point)
-  table[list(others)] = 0
+      excluded.add(code_point)
+  table[list(excluded)] = 0
   return CodePointTable.from_array(table)
 
 
@@ -263,9 +264,10 @@ class GraphTokenizer(tf.Module):
     self._sentencepiece = tf_text.SentencepieceTokenizer(tokenizer.exact_model, out_type=tf.int32)
     splits = tokenizer.comma_splits
     self._comma_replacements = Replacements.from_rows(splits.values())
-    self._unknown = _unknown_characters(tokenizer.exact_model)
-    self._comma_row = np.zeros(tokenizer.vocab_size, np.int32)
-    self._comma_row[list(splits)] = np.arange(1, len(splits) + 1)
+    self._unknown_characters = _unknown_characters(tokenizer.exact_model)
+    # For each id, the index of the sequence in _comma_replacements; 0 where the comma rule does not apply.
+    self._comma_sequence_indices = np.zeros(tokenizer.vocab_size, np.int32)
+    self._comma_sequence_indices[list(splits)] = np.arange(1, len(splits) + 1)
 
   @classmethod
   def from_config(cls: type[GraphTokenizerType], config: TokenizerConfig) -> GraphTokenizerType:
@@ -287,8 +289,8 @@ class GraphTokenizer(tf.Module):
     if self.config.convert_quotes:
       texts = tf.strings.regex_replace(texts, "``|''", '"')
     code_points = tf.strings.unicode_decode(texts, "UTF-8")
-    row_of, replacements = _decompositions()
-    code_points = replacements(code_points, row_of(code_points.flat_values))
+    decomposition_index, replacements = _decompositions()
+    code_points = replacements(code_points, decomposition_index(code_points.flat_values))
     if self.config.do_lower_case:
       code_points = _lower(code_points)
     return code_points
@@ -305,13 +307,14 @@ class GraphTokenizer(tf.Module):
       The remaining characters, int32 [B, (characters)], and which characters remain, bool [C].
     """
     flat = code_points.flat_values
-    is_unknown = self._unknown(flat) > 0
-    rows = code_points.value_rowids()
-    continues_run = is_unknown[1:] & is_unknown[:-1] & (rows[1:] == rows[:-1])
+    is_unknown = self._unknown_characters(flat) > 0
+    text_indices = code_points.value_rowids()
+    continues_run = is_unknown[1:] & is_unknown[:-1] & (text_indices[1:] == text_indices[:-1])
     starts_run = tf.concat([[True], ~continues_run], axis=0)[: tf.size(flat)]
     positions = tf.range(tf.size(flat))
+    # For each character, the position of the first character of its run. The cumsum counts the runs up to it.
     run_starts = tf.gather(tf.boolean_mask(positions, starts_run), tf.cumsum(tf.cast(starts_run, tf.int32)) - 1)
-    is_kept = positions - run_starts < _MAX_UNKNOWN_RUN
+    is_kept = positions - run_starts < _MAX_UNKNOWN_RUN_LENGTH
     num_kept = tf.concat([[0], tf.cumsum(tf.cast(is_kept, tf.int64))], axis=0)
     splits = tf.gather(num_kept, code_points.row_splits)
     return tf.RaggedTensor.from_row_splits(tf.boolean_mask(flat, is_kept), splits, validate=False), is_kept
@@ -334,5 +337,5 @@ class GraphTokenizer(tf.Module):
       ids = tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)
     else:
       ids = self._sentencepiece.tokenize(texts)
-    rows = tf.gather(tf.constant(self._comma_row), ids.flat_values)
-    return self._comma_replacements(ids, rows)
+    sequence_indices = tf.gather(tf.constant(self._comma_sequence_indices), ids.flat_values)
+    return self._comma_replacements(ids, sequence_indices)

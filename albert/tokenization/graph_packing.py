@@ -43,7 +43,7 @@ def _num_kept(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.Tensor:
 
 
 def _select_ranges(ids: tf.RaggedTensor, starts: tf.Tensor, limits: tf.Tensor) -> tf.RaggedTensor:
-  """Returns rows of ids: row b is ids.flat_values[starts[b] : limits[b]]."""
+  """Returns new rows of ids: row b is ids.flat_values[starts[b] : limits[b]]."""
   indices = tf.ragged.range(starts, limits)
   return indices.with_flat_values(tf.gather(ids.flat_values, indices.flat_values))
 
@@ -70,7 +70,7 @@ def _pack(segments: list[tf.RaggedTensor], max_length: int) -> dict[str, tf.Tens
 
 def _budget(max_length: int, num_segments: int) -> int:
   """Returns how many tokens of text a sequence has room for."""
-  budget = max_length - 1 - num_segments
+  budget = max_length - 1 - num_segments  # without [CLS] and one [SEP] for each segment
   if budget < num_segments:
     raise UserError(f"max_length={max_length}: too short for [CLS], {num_segments} segments and [SEP] after each")
   return budget
@@ -111,6 +111,7 @@ def pack_pair(ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor, max_length: int) -
   """
   budget = _budget(max_length, 2)
   length_a, length_b = ids_a.row_lengths(), ids_b.row_lengths()
+  # As in albert.tokenization.packing.pack_pair, which explains this formula.
   kept_a = tf.minimum(length_a, tf.maximum(budget - length_b, (budget + 1) // 2))
   kept_b = tf.minimum(length_b, budget - kept_a)
   return _pack([first_tokens(ids_a, kept_a), first_tokens(ids_b, kept_b)], max_length)

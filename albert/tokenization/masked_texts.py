@@ -34,9 +34,9 @@ def masked_batch(tokenizer: Tokenizer, texts: Iterable[str], *, max_length: int 
     >>> int((batch["input_ids"] == 4).sum())
     1
   """
-  rows = [encode_with_masks(tokenizer, text) for text in check_texts(texts, "texts")]
-  offsets = np.cumsum([0, *map(len, rows)])
-  ids = np.array([token for row in rows for token in row], np.int32)
+  ids_of_texts = [encode_with_masks(tokenizer, text) for text in check_texts(texts, "texts")]
+  offsets = np.cumsum([0, *map(len, ids_of_texts)])
+  ids = np.array([token for text_ids in ids_of_texts for token in text_ids], np.int32)
   return padded(*pack_single((ids, offsets), max_length))
 
 

@@ -18,14 +18,14 @@ _ADDED_AFTER_UNICODE_13 = (
   "\U00016ac0-\U00016ac9\U0001aff0-\U0001affe\U0001cf00-\U0001cf46\U0001df00-\U0001df2a"
   "\U0001e030-\U0001e08f\U0001e2ae\U0001e4eb-\U0001e4f9"
 )
-_find_newer = re.compile(f"[{_ADDED_AFTER_UNICODE_13}]").search
+_search_newer = re.compile(f"[{_ADDED_AFTER_UNICODE_13}]").search
 _split_at_newer = re.compile(f"([{_ADDED_AFTER_UNICODE_13}]+)").split
 _replace_non_ascii = re.compile(r"[^\x00-\x7f]+").sub
 
 
 def has_newer_characters(text: str) -> bool:
   """Returns whether the text contains a character newer than Unicode 13.0, which normalization leaves unchanged."""
-  return _find_newer(text) is not None
+  return _search_newer(text) is not None
 
 
 def decompose(code_point: int) -> str:
@@ -75,11 +75,12 @@ def _decompose_match(match: re.Match[str]) -> str:
 def _lower(text: str) -> str:
   """Lower-cases like `str.lower`, but treats characters newer than Unicode 13.0 as characters without case.
 
-  This matters also for the Σ before or after them, which is lower-cased to ς at the end of a word.
+  This also matters for a Σ next to such a character: at the end of a word it becomes ς, and these characters do not
+  count as part of the word.
   """
   if not has_newer_characters(text):
     return text.lower()
-  parts = _split_at_newer(text)
+  parts = _split_at_newer(text)  # the parts with odd indices are the newer characters
   parts[::2] = [part.lower() for part in parts[::2]]
   return "".join(parts)
 

@@ -57,7 +57,7 @@ class OffsetTokenizer(Tokenizer):
 
   def __init__(self, model_file: str, do_lower_case: bool = True, *, convert_quotes: bool = False):
     super().__init__(model_file, do_lower_case, convert_quotes=convert_quotes)
-    self._split = functools.lru_cache(maxsize=4096)(self._split_with_lengths)
+    self._split_surface = functools.lru_cache(maxsize=4096)(self._split_with_lengths)
 
   def encode_with_offsets(self, text: str) -> TokensWithOffsets:
     """Converts a text to ids with their offsets.
@@ -82,7 +82,7 @@ class OffsetTokenizer(Tokenizer):
       empty = np.zeros(0, np.int32)
       return TokensWithOffsets(empty, empty, empty)
     written_starts, written_ends = self._written_characters(part_starts, parts)
-    bounds = np.cumsum([0, *lengths])
+    bounds = np.cumsum([0, *lengths])  # token i stands for the written characters bounds[i] to bounds[i + 1] - 1
     if bounds[-1] != len(written_starts):
       raise UserError(
         f"{self.model_file}: its pieces for {parts[0][:40]!r} have {bounds[-1]} characters instead of "
@@ -108,14 +108,14 @@ class OffsetTokenizer(Tokenizer):
     lengths: list[int] = []
     ids_of_parts = self._processor.encode(parts, out_type=int, num_threads=1)
     surfaces_of_parts = self._processor.encode(parts, out_type=str, num_threads=1)
-    for i, surface in zip(itertools.chain(*ids_of_parts), itertools.chain(*surfaces_of_parts), strict=True):
-      is_split = i in self.comma_splits if self._comma_rule.ids_decide else ends_in_digit_comma(surface)
+    for token_id, surface in zip(itertools.chain(*ids_of_parts), itertools.chain(*surfaces_of_parts), strict=True):
+      is_split = token_id in self.comma_splits if self._comma_rule.ids_decide else ends_in_digit_comma(surface)
       if is_split:
-        split_ids, split_lengths = self._split(surface)
+        split_ids, split_lengths = self._split_surface(surface)
         ids += split_ids
         lengths += split_lengths
       else:
-        ids.append(i)
+        ids.append(token_id)
         lengths.append(len(surface) - surface.count(WORD_START))
     return ids, lengths
 
@@ -146,7 +146,8 @@ class OffsetTokenizer(Tokenizer):
     # SentencePiece gives one offset more than characters, the end of the part. A space is appended to stand for it.
     is_character = _code_points(" ".join([*written, ""]).replace(WORD_START, " ")) != ord(" ")
     starts = np.fromiter(itertools.chain(*offsets), np.int64) + np.repeat(part_starts, list(map(len, offsets)))
-    # If SentencePiece writes several characters for one, they have the same start. Their end is the next larger start.
+    # If SentencePiece writes several characters for one, they have the same start. Their end is the next larger start,
+    # which searchsorted finds.
     ends = np.append(starts, starts[-1])[np.searchsorted(starts, starts, side="right")]
     return starts[is_character], ends[is_character]
 
@@ -167,11 +168,12 @@ def _to_word_edges(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.
   # If one character was decomposed to several, they all get the end of the last one, which may include dropped
   # characters.
   ends = ends[np.searchsorted(starts, starts, side="right") - 1]
-  words = np.searchsorted(word_starts, starts, side="right") - 1  # the word of each character
-  first_of_word = np.searchsorted(words, words, side="left")
-  last_of_word = np.searchsorted(words, words, side="right") - 1
-  starts = np.where(starts == starts[first_of_word], word_starts[words], starts)
-  ends = np.where(ends == ends[last_of_word], word_ends[words], ends)
+  # For each character: the index of its word, and the indices of the first and the last character of this word.
+  word_indices = np.searchsorted(word_starts, starts, side="right") - 1
+  first_of_word = np.searchsorted(word_indices, word_indices, side="left")
+  last_of_word = np.searchsorted(word_indices, word_indices, side="right") - 1
+  starts = np.where(starts == starts[first_of_word], word_starts[word_indices], starts)
+  ends = np.where(ends == ends[last_of_word], word_ends[word_indices], ends)
   return starts, ends
 
 
@@ -190,21 +192,22 @@ def _origins(text: str, *, convert_quotes: bool) -> tuple[np.ndarray, np.ndarray
       starts.append(previous_end)
       ends.append(start)
     previous_end = end
-    letters = word.group()
-    if letters.isascii() and not (convert_quotes and any(quotes in letters for quotes in _QUOTES)):
+    characters = word.group()
+    if characters.isascii() and not (convert_quotes and any(quotes in characters for quotes in _QUOTES)):
       starts.extend(range(start, end))
       ends.extend(range(start + 1, end + 1))
     else:
-      word_starts, word_ends = _word_origins(letters, convert_quotes=convert_quotes)
-      starts.extend(start + offset for offset in word_starts)
-      ends.extend(start + offset for offset in word_ends)
+      word_starts, word_ends = _word_origins(characters, convert_quotes=convert_quotes)
+      starts.extend(start + start_in_word for start_in_word in word_starts)
+      ends.extend(start + end_in_word for end_in_word in word_ends)
   return np.array(starts, np.int64), np.array(ends, np.int64)
 
 
 def _word_origins(word: str, *, convert_quotes: bool) -> tuple[list[int], list[int]]:
   """Returns the `_origins` of one word, counted from its start.
 
-  A combining character, which is dropped, belongs to the character before it, or after it at the start of a word.
+  A combining character is dropped. It counts as part of the character before it, or at the start of a word as part of
+  the character after it.
   """
   starts: list[int] = []
   ends: list[int] = []

@@ -12,7 +12,7 @@ import numpy as np
 from albert.errors import UserError
 from albert.tokenization.pieces import CLS_ID, PAD_ID, SEP_ID
 
-# The ids of N texts, concatenated, int32 [T], and their offsets, int [N + 1]. The ids of text n are
+# A pair (ids, offsets): the ids of N texts, concatenated, int32 [T], and integers [N + 1]. The ids of text n are
 # ids[offsets[n] : offsets[n + 1]].
 Ragged = tuple[np.ndarray, np.ndarray]
 
@@ -22,7 +22,7 @@ def pack_single(texts: Ragged, max_length: int) -> tuple[np.ndarray, np.ndarray]
 
   Args:
     texts: see Ragged; `Tokenizer.encode_batch_flat` returns it.
-    max_length: largest number of tokens in a sequence.
+    max_length: maximum tokens of a sequence, [CLS] and [SEP] included.
 
   Returns:
     ids: int32 [P], the ids of all sequences, concatenated.
@@ -49,7 +49,7 @@ def pack_pair(first: Ragged, second: Ragged, max_length: int) -> tuple[np.ndarra
 
   Args:
     first, second: the texts a and b of the pairs, see Ragged.
-    max_length: largest number of tokens in a sequence.
+    max_length: maximum tokens of a sequence, [CLS] and [SEP] included.
 
   Returns, Raises: see pack_single.
   """
@@ -111,6 +111,7 @@ def _copy_ranges(
   target: np.ndarray, target_starts: np.ndarray, source: np.ndarray, source_starts: np.ndarray, lengths: np.ndarray
 ) -> None:
   """Copies N ranges. Range n has `lengths[n]` values, from source[source_starts[n]] to target[target_starts[n]] on."""
+  # 0, 1, ..., lengths[0] - 1, 0, 1, ..., lengths[1] - 1, ...
   index_in_range = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
   target[np.repeat(target_starts, lengths) + index_in_range] = source[
     np.repeat(source_starts, lengths) + index_in_range

@@ -118,8 +118,9 @@ class Tokenizer:
     self._comma_rule = CommaRule(self._processor, self.pieces, self.is_special)
     self.comma_splits = self._comma_rule.splits
     scores = [self._processor.get_score(i) for i in range(self.vocab_size)]
-    # The score of <unk> is the lowest score minus 10. A part has at most one token for each character and one for the ▁
-    # that SentencePiece puts before it, so the sum of its scores is exact.
+    # The score of <unk> is the lowest score minus 10, so the absolute value of any score is at most 10 - min(scores). A
+    # part has at most one token for each character and one for the ▁ that SentencePiece puts before it. With this
+    # maximum, the sum of its scores is exact.
     self._max_part_chars = max(1, int(LARGEST_EXACT_SUM / (10 - min(scores))) - 1)
     # A part is as many words as fit in _max_part_chars, or a single longer word.
     self._split_into_parts = re.compile(rf"[^ ].{{0,{self._max_part_chars - 1}}}(?= |\Z)|[^ ]+", re.DOTALL).findall
@@ -144,9 +145,9 @@ class Tokenizer:
         directories, the prefix of a checkpoint, or the directory of an exported model; or the path of the vocabulary
         itself. The vocabulary there is called spiece.model or 30k-clean.model.
       do_lower_case: whether text is lower-cased; None for what the exported model (servable.json), the run
-        (config.json) or Hugging Face's tokenizer_config.json say, and True if there is none of them.
-      convert_quotes: whether `` and '' are replaced by "; None for what the exported model or the run says, and
-        False if there is neither.
+        (config.json) or Hugging Face's tokenizer_config.json say, and True if none of these files exists.
+      convert_quotes: whether `` and '' are replaced by "; None for what the exported model or the run says, and False
+        if there is neither.
 
     Returns:
       The tokenizer.
@@ -202,7 +203,7 @@ class Tokenizer:
     """Converts texts, or pairs of texts, to a padded batch, the input of the encoder.
 
     A sequence is `[CLS] text [SEP]` or `[CLS] text [SEP] pair [SEP]`. Too long sequences are cut as in fine-tuning: a
-    single text loses its end; in a pair, the last token of the longer text is removed until both fit.
+    single text is cut at its end; in a pair, the last token of the longer text is removed until both fit.
 
     Args:
       texts: N texts.

@@ -21,7 +21,7 @@ _REMEDY = "restore this file, or give the path of the vocabulary itself"
 
 
 def run_directories(directory: str) -> list[str]:
-  """Returns the two directories above a step-N directory of a run, of which the second is output_dir; else []."""
+  """Returns the parent of a step-N directory of a run, and the parent's parent (output_dir); [] for others."""
   if not re.search(r"(^|/)step-\d+$", directory):
     return []
   parent = directory.rpartition("/")[0]
@@ -66,8 +66,8 @@ def find_tokenizer_config(path: files.AnyPath) -> TokenizerConfig:
     return _config_from_values(files.join(path, _EXPORTED_ASSETS, NAMES[0]), exported_settings, values)
   if files.is_dir(path):
     # The output_dir of several runs has a directory for each of them, with the same vocabulary.
-    runs = sorted(name for name in files.listdir(path) if re.match(r"^run-\d+$", name))
-    directories = [path, *(files.join(path, name) for name in runs)]
+    run_names = sorted(name for name in files.listdir(path) if re.match(r"^run-\d+$", name))
+    directories = [path, *(files.join(path, name) for name in run_names)]
   elif files.exists(path) and path.endswith(".model"):
     return _with_settings(path, parent)
   else:  # the prefix of a checkpoint
@@ -83,7 +83,7 @@ def find_tokenizer_config(path: files.AnyPath) -> TokenizerConfig:
 
 
 def _with_settings(vocabulary: str, directory: str) -> TokenizerConfig:
-  """Returns the settings of the tokenizer with this vocabulary, from the files beside the weights or of their run."""
+  """Returns the settings of the tokenizer with this vocabulary, read from the directory of the weights or their run."""
   for folder in (directory, *run_directories(directory)):
     run_config, huggingface_config = files.join(folder, _RUN_CONFIG), files.join(folder, _HUGGINGFACE_CONFIG)
     if files.exists(huggingface_config):
@@ -98,7 +98,7 @@ def _with_settings(vocabulary: str, directory: str) -> TokenizerConfig:
 
 
 def _config_from_values(vocabulary: str, file: str, values: Mapping[str, Any], section: str = "") -> TokenizerConfig:
-  """Returns the settings that a file holds, or a section of it whose name ends in "."."""
+  """Returns the settings that a file holds. `section` is their path in the file, such as "data.", for messages."""
   return TokenizerConfig(
     vocabulary,
     _read_switch(file, values, "do_lower_case", True, section),
@@ -107,7 +107,7 @@ def _config_from_values(vocabulary: str, file: str, values: Mapping[str, Any], s
 
 
 def _read_switch(file: str, values: Mapping[str, Any], name: str, default: bool, section: str = "") -> bool:
-  """Returns a value that is true or false. These few values are checked here, since msgspec may not be installed.
+  """Returns a setting that is true or false. It is checked here and not by msgspec, which may not be installed.
 
   Raises:
     UserError: it is neither true nor false.

@@ -1,4 +1,4 @@
-"""Cuts long contexts into overlapping windows, which SQuAD models read: `[CLS] question [SEP] part of it [SEP]`.
+"""Cuts long contexts into the overlapping windows of SQuAD models: `[CLS] question [SEP] part of the context [SEP]`.
 
 `albert.tasks.squad.features` makes the windows of whole data sets, with labels.
 """
@@ -88,7 +88,7 @@ def question_windows(
   query = offset_tokenizer.encode(question)[:max_query_length]
   tokens = offset_tokenizer.encode_with_offsets(context)
   first = len(query) + 2  # the position of the first token of the context, after [CLS] question [SEP]
-  room = max_length - first - 1
+  room = max_length - first - 1  # for the context; the last token is [SEP]
   if room < 1:
     raise UserError(
       f"max_length={max_length}: no room for the context beside {len(query)} tokens of the question: give a larger "
@@ -117,6 +117,7 @@ def window_starts(num_tokens: int, room: int, doc_stride: int) -> list[int]:
     return [0]
   step = min(room, doc_stride)
   # A window that starts at token s ends at s + room. The last window is the first that reaches the last token.
+  # It starts at num_tokens - room, rounded up to a multiple of step.
   last_start = -(-(num_tokens - room) // step) * step
   return list(range(0, last_start + 1, step))
 

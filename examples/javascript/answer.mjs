@@ -8,7 +8,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import ort from "onnxruntime-node";
-import { CLS, PAD, SEP, Tokenizer } from "./tokenizer.mjs";
+import { CLS, SEP, Tokenizer } from "./tokenizer.mjs";
 
 const FORMS = ["classifier", "regression", "sentence_order", "embeddings"];
 const BATCH_SIZE = 8;
@@ -16,7 +16,7 @@ const BATCH_SIZE = 8;
 /** Joins the ids of one text, or of a pair, to [CLS] a [SEP] b [SEP], and cuts what is too long as in training. */
 function pack(texts, maxLength) {
   const ids = texts.map((text) => [...text]);
-  const room = maxLength - 1 - ids.length;
+  const room = maxLength - 1 - ids.length; // without [CLS] and one [SEP] for each text
   while (ids.reduce((sum, text) => sum + text.length, 0) > room) {
     const longer = ids.length === 2 && ids[0].length > ids[1].length ? 0 : ids.length - 1;
     ids[longer].length -= 1;
@@ -30,7 +30,7 @@ function makeInputs(sequences) {
   const tensor = (valuesOf) => {
     const rows = sequences.map((sequence) => {
       const values = valuesOf(sequence);
-      return [...values, ...Array(length - values.length).fill(PAD)];
+      return [...values, ...Array(length - values.length).fill(0)]; // 0 is also the id of padding
     });
     return new ort.Tensor("int32", Int32Array.from(rows.flat()), [sequences.length, length]);
   };

@@ -7,6 +7,12 @@ import { readFileSync } from "node:fs";
 export const [PAD, UNK, CLS, SEP] = [0, 1, 2, 3];
 const WORD_START = "▁"; // U+2581: how SentencePiece writes a space
 const [NORMAL, USER_DEFINED] = [1, 4]; // types of pieces that can match text
+const UNIGRAM = 1; // a type of models
+// Field numbers in SentencePiece's protocol buffers, sentencepiece_model.proto.
+const MODEL = { pieces: 1, trainerSpec: 2, normalizerSpec: 3 };
+const PIECE = { text: 1, score: 2, type: 3 };
+const TRAINER = { modelType: 3, byteFallback: 35 };
+const NORMALIZER = { characterMap: 2, addSpaceBefore: 3, removeExtraSpaces: 4, escapeSpaces: 5 };
 
 // The whitespace of Python's str.split(), which differs from \s.
 const WHITESPACE = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/u;
@@ -25,8 +31,8 @@ const IS_NEWER = new RegExp(`[${NEWER}]`, "u");
 const SPLIT_AT_NEWER = new RegExp(`([${NEWER}]+)`, "u");
 const ENDS_IN_DIGIT_COMMA = new RegExp(`(?![${NEWER}])[${DIGIT}],$`, "u");
 
-// Whether a character has a combining class other than 0: then NFD moves it behind a mark of class 1 (U+0334), or a
-// mark of class 240 (U+0345) behind it.
+// Whether a character has a combining class other than 0. NFD sorts combining characters by their classes, so it then
+// moves the character behind a mark of class 1 (U+0334), or moves a mark of class 240 (U+0345) behind the character.
 const isCombining = (c) =>
   (c + "\u0334").normalize("NFD") !== c + "\u0334" || ("\u0345" + c).normalize("NFD") !== "\u0345" + c;
 
@@ -78,7 +84,7 @@ function readMessage(bytes) {
   return fields;
 }
 
-/** Rounds a score to a multiple of 2^-13, half to even, as albert.tokenization.exact_scores does. */
+/** Rounds a score to a multiple of 2^-13 (1 / 8192), half to even, as albert.tokenization.exact_scores does. */
 function roundScore(score) {
   const scaled = score * 8192, floor = Math.floor(scaled);
   const isUp = scaled - floor > 0.5 || (scaled - floor === 0.5 && floor % 2 !== 0);
@@ -94,20 +100,26 @@ class CharacterMap {
     this.replacements = bytes.subarray(4 + trieBytes); // texts, each with a zero byte after it
   }
 
+  /** Returns the normalized text. */
   apply(text) {
+    // A unit of the trie (Darts-clone): bits 0 to 7 are the byte that leads to it; bit 8 is set if a key ends here;
+    // bits 10 to 30, shifted by 8 if bit 9 is set, are the offset of its children. A unit with bit 31 holds the value
+    // of a key.
     const input = Buffer.from(text, "utf8"), output = [];
     const offset = (unit) => (unit >>> 10) << ((unit & 512) >>> 6);
     for (let start = 0; start < input.length; ) {
-      let node = offset(this.units[0]), end = 0, found = 0;
+      let node = offset(this.units[0]), end = 0, replacementStart = 0;
       for (let i = start; i < input.length; i++) {
         node ^= input[i];
         const unit = this.units[node];
         if ((unit & 0x800000ff) >>> 0 !== input[i]) break;
         node ^= offset(unit);
-        if (unit & 256) [end, found] = [i + 1, this.units[node] & 0x7fffffff]; // a key of the trie ends here
+        if (unit & 256) [end, replacementStart] = [i + 1, this.units[node] & 0x7fffffff]; // a key of the trie ends here
       }
-      if (end) output.push(this.replacements.subarray(found, this.replacements.indexOf(0, found)));
-      else {
+      if (end) {
+        const replacementEnd = this.replacements.indexOf(0, replacementStart);
+        output.push(this.replacements.subarray(replacementStart, replacementEnd));
+      } else {
         end = start + 1;
         while ((input[end] & 0xc0) === 0x80) end++; // to the end of the character
         output.push(input.subarray(start, end));
@@ -123,23 +135,25 @@ export class Tokenizer {
   constructor(modelFile, options = {}) {
     this.options = options;
     const model = readMessage(readFileSync(modelFile));
-    const trainer = readMessage(model.get(2)?.[0] ?? []), normalizer = readMessage(model.get(3)?.[0] ?? []);
-    const isUnigram = (trainer.get(3)?.[0] ?? 1) === 1;
-    const hasDefaults = [3, 4, 5].every((number) => (normalizer.get(number)?.[0] ?? 1) === 1);
-    if (!isUnigram || !hasDefaults || trainer.get(35)?.[0]) {
+    const trainer = readMessage(model.get(MODEL.trainerSpec)?.[0] ?? []);
+    const normalizer = readMessage(model.get(MODEL.normalizerSpec)?.[0] ?? []);
+    const isUnigram = (trainer.get(TRAINER.modelType)?.[0] ?? UNIGRAM) === UNIGRAM;
+    const spaceSwitches = [NORMALIZER.addSpaceBefore, NORMALIZER.removeExtraSpaces, NORMALIZER.escapeSpaces];
+    const usesDefaultSpaces = spaceSwitches.every((number) => (normalizer.get(number)?.[0] ?? 1) === 1); // 1: true
+    if (!isUnigram || !usesDefaultSpaces || trainer.get(TRAINER.byteFallback)?.[0]) {
       throw new Error(`${modelFile}: not a unigram model of the kind that data_prep/train_vocab.py trains`);
     }
-    const map = normalizer.get(2)?.[0];
+    const map = normalizer.get(NORMALIZER.characterMap)?.[0];
     this.characterMap = map?.length ? new CharacterMap(map) : null;
-    const pieces = model.get(1).map((bytes, id) => {
-      const fields = readMessage(bytes), score = fields.get(2)?.[0];
-      const text = fields.get(1)[0].toString("utf8");
-      return { id, text, score: score ? score.readFloatLE(0) : 0, type: fields.get(3)?.[0] ?? NORMAL };
+    const pieces = model.get(MODEL.pieces).map((bytes, id) => {
+      const fields = readMessage(bytes), score = fields.get(PIECE.score)?.[0];
+      const text = fields.get(PIECE.text)[0].toString("utf8");
+      return { id, text, score: score ? score.readFloatLE(0) : 0, type: fields.get(PIECE.type)?.[0] ?? NORMAL };
     });
     const normalScores = pieces.filter((piece) => piece.type === NORMAL).map((piece) => piece.score);
     const lowest = normalScores.reduce((a, b) => Math.min(a, b)), highest = normalScores.reduce((a, b) => Math.max(a, b));
     for (const piece of pieces) {
-      if (piece.type === USER_DEFINED) {
+      if (piece.type === USER_DEFINED) { // its score is not stored; this is SentencePiece's formula
         piece.score = Math.max(lowest, Array.from(piece.text).length * highest - 0.1);
         piece.type = NORMAL;
       }
@@ -148,19 +162,21 @@ export class Tokenizer {
     this.texts = pieces.map((piece) => piece.text); // id -> piece
     const matching = pieces.filter((piece) => piece.type === NORMAL);
     this.pieces = new Map(matching.map((piece) => [piece.text, piece])); // the pieces that can match text
-    this.longest = matching.reduce((length, piece) => Math.max(length, Array.from(piece.text).length), 1);
+    this.maxPieceLength = matching.reduce((length, piece) => Math.max(length, Array.from(piece.text).length), 1);
     this.unknownScore = matching.reduce((score, piece) => Math.min(score, piece.score), Infinity) - 10;
     // As in Python, a long text is encoded in parts, in which the sums of scores are exact.
     const lowestOfAll = pieces.reduce((score, piece) => Math.min(score, piece.score), 0);
+    // Sums of rounded scores are exact up to 2048. No score is below that of an unknown character, the lowest minus 10.
     const partLength = Math.max(1, Math.floor(2048 / (10 - lowestOfAll)) - 1);
-    const isOneWord = this.texts.includes(WORD_START) && this.texts.every((text) => text.lastIndexOf(WORD_START) <= 0);
-    this.parts = isOneWord ? new RegExp(`[^ ].{0,${partLength - 1}}(?= |$)|[^ ]+`, "gsu") : /.+/gsu;
+    const noneContainsSpace = this.texts.every((text) => text.lastIndexOf(WORD_START) <= 0); // no ▁ after the first character
+    const wordsAreIndependent = this.texts.includes(WORD_START) && noneContainsSpace;
+    this.partPattern = wordsAreIndependent ? new RegExp(`[^ ].{0,${partLength - 1}}(?= |$)|[^ ]+`, "gsu") : /.+/gsu;
   }
 
   /** Returns the ids of a text, without [CLS] and [SEP]. */
   encode(text) {
     const ids = [];
-    for (const part of normalize(text, this.options).match(this.parts) ?? []) {
+    for (const part of normalize(text, this.options).match(this.partPattern) ?? []) {
       for (const surface of this.segment(part)) {
         for (const token of this.splitComma(surface)) ids.push(this.pieces.get(token)?.id ?? UNK);
       }
@@ -192,7 +208,7 @@ export class Tokenizer {
     };
     for (let begin = 0; begin < count; begin++) {
       let piece = "";
-      for (let end = begin + 1; end <= Math.min(count, begin + this.longest); end++) {
+      for (let end = begin + 1; end <= Math.min(count, begin + this.maxPieceLength); end++) {
         piece += characters[end - 1];
         const match = this.pieces.get(piece);
         if (match) propose(begin, end, match.score, 0);

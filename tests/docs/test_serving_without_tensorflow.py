@@ -17,7 +17,7 @@ from albert.tokenization.tokenizer import Tokenizer
 from tests.docs.blocks import ROOT, blocks
 from tests.docs.smaller_commands import run_block, write_python
 from tests.fresh_interpreter import run_fresh
-from tests.test_javascript_example import EXAMPLE, node
+from tests.test_javascript_example import EXAMPLE, find_node
 
 GUIDE = ROOT / "docs" / "serving_without_tensorflow.md"
 # Directory of the run -> the form in which its model is served.
@@ -104,7 +104,7 @@ def test_javascript_answers_as_the_saved_model(exported: Path, tmp_path: Path, p
   example = tmp_path / "javascript"
   shutil.copytree(EXAMPLE, example, ignore=shutil.ignore_patterns("node_modules"))
   (example / "node_modules").symlink_to(packages)
-  command = [node(), str(example / "answer.mjs"), str(exported / "models" / "cola" / "1")]
+  command = [find_node(), str(example / "answer.mjs"), str(exported / "models" / "cola" / "1")]
   result = subprocess.run(command, input="\n".join(texts) + "\n", capture_output=True, text=True, check=False)
   assert result.returncode == 0, result.stderr
   answers = [json.loads(line) for line in result.stdout.splitlines()]
@@ -125,7 +125,7 @@ def test_the_javascript_of_the_guide_prints_the_ids_of_its_text(spm_model: str, 
   shutil.copy(EXAMPLE / "tokenizer.mjs", tmp_path)
   (tmp_path / "models" / "cola" / "1" / "assets").mkdir(parents=True)
   shutil.copy(spm_model, tmp_path / "models" / "cola" / "1" / "assets" / "spiece.model")
-  result = subprocess.run([node(), "guide.mjs"], cwd=tmp_path, capture_output=True, text=True, check=True)
+  result = subprocess.run([find_node(), "guide.mjs"], cwd=tmp_path, capture_output=True, text=True, check=True)
   (text,) = re.findall(r'encode\("(.*?)"\)', code)
   assert [int(number) for number in re.findall(r"\d+", result.stdout)] == Tokenizer(spm_model).encode(text)
 

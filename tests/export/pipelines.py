@@ -1,6 +1,6 @@
 """The expected answers of each served form, which the tests of exported models compare with.
 
-They come from the same weights in the Python tokenizer and the models for training.
+The Python tokenizer and the models for training compute them from the same weights.
 """
 
 from __future__ import annotations
@@ -168,15 +168,16 @@ def _call_pretraining_model(run: Run, batch: dict[str, tf.Tensor], positions: An
 def _answer_fill_mask(run: Run, requests: Requests) -> AnswerTensors:
   length = run.config.max_position_embeddings
   texts = _field_values(requests, "text")
-  rows = [[CLS_ID, *encode_with_masks(run.tokenizer, text)[: length - 2], SEP_ID] for text in texts]
-  batch = _make_batch(np.concatenate(rows).astype(np.int32), np.array([len(row) for row in rows], np.int32))
-  mask_positions = [np.flatnonzero(np.array(row) == MASK_ID) for row in rows]
+  max_text_tokens = length - 2  # besides [CLS] and [SEP]
+  sequences = [[CLS_ID, *encode_with_masks(run.tokenizer, text)[:max_text_tokens], SEP_ID] for text in texts]
+  batch = _make_batch(np.concatenate(sequences).astype(np.int32), np.array(list(map(len, sequences)), np.int32))
+  mask_positions = [np.flatnonzero(np.array(sequence) == MASK_ID) for sequence in sequences]
   num_masks = np.array([len(positions) for positions in mask_positions])
-  padded_positions = np.zeros([len(rows), num_masks.max()])
+  padded_positions = np.zeros([len(sequences), num_masks.max()])
   for row, positions in enumerate(mask_positions):
     padded_positions[row, : len(positions)] = positions
   probabilities = _softmax(_call_pretraining_model(run, batch, padded_positions).masked_lm_logits)
-  highest_five = -np.sort(-probabilities, axis=-1)[..., :5]
+  highest_five = -np.sort(-probabilities, axis=-1)[..., :5]  # ExportSettings.top_k is 5
   is_mask = np.arange(num_masks.max()) < num_masks[:, None]
   return {"probabilities": highest_five * is_mask[..., None], "num_masks": num_masks}
 
@@ -253,8 +254,8 @@ def _answer_squad(run: Run, requests: Requests, *, version_2: bool) -> AnswerTen
   chosen = predictions.answers(config.null_score_diff_threshold)
   null_odds = predictions.null_odds or dict.fromkeys(chosen, -np.inf)
   # A question whose windows hold no possible span has no best entry. Its score is that of a masked token.
-  no_entry = {"text": "", score_names[0]: -1e30, score_names[1]: 0.0}
-  best_entries = [(predictions.nbest[question.id] or [no_entry])[0] for question in questions]
+  no_span = {"text": "", score_names[0]: -1e30, score_names[1]: 0.0}
+  best_entries = [(predictions.nbest[question.id] or [no_span])[0] for question in questions]
   return {
     "answer": [chosen[question.id] for question in questions],
     "best_text": [entry["text"] for entry in best_entries],
@@ -307,7 +308,7 @@ FORMS = {
     Form("race", "race", {"max_qa_length": 14}, ("classifier",), _answer_race, num_classes=1),
   )
 }
-assert set(FORMS) == set(export_registry.FORMS)
+assert set(FORMS) == set(export_registry.FORMS), "each form needs a pipeline here"
 # A classifier of pairs of texts.
 PAIR_CLASSIFIER = dataclasses.replace(
   FORMS["classifier"], name="pair", data_settings=FORMS["classifier"].data_settings | {"text_columns": "review,summary"}

@@ -10,7 +10,7 @@ from tests.conftest import english_like_documents
 
 
 def make_requests(form: str, texts: Sequence[str], seed: int = 0) -> list[dict[str, Any]]:
-  """Makes one request from each text. If a request has several fields, the others hold other texts of the list.
+  """Makes one request from each text. If a request has several fields, its other fields hold other texts of the list.
 
   fill_mask gets masks in its texts, and race gets blanks in its questions.
   """
@@ -32,6 +32,7 @@ def make_requests(form: str, texts: Sequence[str], seed: int = 0) -> list[dict[s
     {
       "article": " ".join([text, *rng.sample(texts, 2)]),
       "question": other + rng.choice(["", " _ ", "___", "_ or _"]),
+      # An option must not be empty, but a text may be.
       "options": [option or "." for option in rng.sample(texts, rng.randrange(2, 5))],
     }
     for text, other in zip(texts, other_texts, strict=True)

@@ -90,16 +90,16 @@ def make_requests_of_four_options(name: str, texts: list[str]) -> list[dict[str,
 def test_a_process_without_our_code_gives_the_python_pipelines_answers(
   exported: dict[str, Exported], tmp_path: Path
 ) -> None:
-  copies = []
+  copied_directories = []
   for name, model in exported.items():
     shutil.copytree(model.directory, tmp_path / name)
-    copies.append(str(tmp_path / name))
-  command = [sys.executable, "-I", "-c", RUN_WITHOUT_PROJECT, str(ROOT / "examples" / "ask.py"), *copies]
+    copied_directories.append(str(tmp_path / name))
+  command = [sys.executable, "-I", "-c", RUN_WITHOUT_PROJECT, str(ROOT / "examples" / "ask.py"), *copied_directories]
   result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
   assert result.returncode == 0, result.stderr
   print(result.stdout)
   lines = [json.loads(line) for line in result.stdout.splitlines()]
-  assert len(lines) == 2 * len(FORMS)
+  assert len(lines) == 2 * len(FORMS)  # each model has two example requests
   for name, model in exported.items():
     model_lines = [line for line in lines if Path(line["model"]).name == name]
     requests = [dict(line["request"]) for line in model_lines]
@@ -173,7 +173,9 @@ def test_too_many_tokens_are_refused_and_an_empty_batch_is_answered(exported: di
   serve = model.saved_model.signatures["tokens"]
   rank = 3 if name == "race" else 2
   too_long = tf.ones([2] * (rank - 1) + [model.run.config.max_position_embeddings + 1], tf.int32)
-  with pytest.raises(tf.errors.InvalidArgumentError, match="48 tokens at most"):
+  with pytest.raises(
+    tf.errors.InvalidArgumentError, match=f"{model.run.config.max_position_embeddings} tokens at most"
+  ):
     serve(input_ids=too_long, input_mask=too_long, segment_ids=too_long)
   no_rows = tf.zeros([0, *too_long.shape[1:]], tf.int32)
   answers = serve(input_ids=no_rows, input_mask=no_rows, segment_ids=no_rows)
@@ -267,11 +269,11 @@ def test_albert_predict_gives_the_python_pipelines_answers(exported: dict[str, E
   model = ExportedModel(str(exported_model.directory.parent))
   parser = RequestParser(model.fields, AUTO, "input", model.description["answers"])
   batches = predict_answers.answer_batches(model, parser, io.BytesIO("\n".join(lines).encode()), batch_size=4)
-  rows = [row for batch in batches for row in batch]
-  assert [row["number"] for row in rows] == list(range(len(requests)))
+  answers = [answer for batch in batches for answer in batch]
+  assert [answer["number"] for answer in answers] == list(range(len(requests)))
   for answer_name, expected_values in exported_model.run.expected_answers(requests).items():
-    for row, expected in zip(rows, expected_values, strict=True):
-      value = row[answer_name]
+    for answer, expected in zip(answers, expected_values, strict=True):
+      value = answer[answer_name]
       if isinstance(expected, str):
         assert value == expected, answer_name
         continue
@@ -279,7 +281,7 @@ def test_albert_predict_gives_the_python_pipelines_answers(exported: dict[str, E
       if value.size:  # empty if the text was cut before its mask
         assert_close_without_padding(value, np.array(expected), rtol=1e-4, err_msg=answer_name)
   if name == "race":
-    assert [len(row["probabilities"]) for row in rows] == [len(request["options"]) for request in requests]
+    assert [len(answer["probabilities"]) for answer in answers] == [len(request["options"]) for request in requests]
 
 
 @pytest.mark.slow
@@ -341,8 +343,8 @@ def test_a_given_version_a_full_disk_and_bfloat16(tmp_path: Path, spm_model: str
   models = str(tmp_path / "models")
   assert export_model(run.directory, models, version=5) == f"{models}/classifier/5"
   assert export_model(run.directory, models, precision="bfloat16") == f"{models}/classifier/6"
-  disk_full = rf"^{models}/classifier/7: cannot write it \(File too large\): run the same command again"
-  with file_size_limit(300_000), pytest.raises(RunError, match=disk_full):
+  error_of_full_disk = rf"^{models}/classifier/7: cannot write it \(File too large\): run the same command again"
+  with file_size_limit(300_000), pytest.raises(RunError, match=error_of_full_disk):
     export_model(run.directory, models)
   assert sorted(path.name for path in Path(models, "classifier").iterdir()) == ["5", "6"]
 
@@ -350,5 +352,5 @@ def test_a_given_version_a_full_disk_and_bfloat16(tmp_path: Path, spm_model: str
     serve = tf.saved_model.load(f"{models}/classifier/{version}").signatures["serving_default"]
     return serve(text=tf.constant(english_like_texts(8)))["probabilities"].numpy()
 
-  difference = np.abs(probabilities(5) - probabilities(6)).max()  # float32 and bfloat16
+  difference = np.abs(probabilities(5) - probabilities(6)).max()  # of float32 (5) and bfloat16 (6)
   assert 0 < difference < 0.05

@@ -21,7 +21,14 @@ ROWS, COLUMNS = 130, 140  # of a weight that is large enough to be shared
 
 
 def make_model(weights: dict[str, np.ndarray], nodes: list[tuple[str, list[str], str]], rank: int = 2) -> Any:
-  """Makes an ONNX model with the inputs `ids`, int64 [2], and `x`, float32 of a rank. Every node gives an output."""
+  """Makes an ONNX model. Every node gives an output of the model.
+
+  Args:
+    weights: the weights by name.
+    nodes: operation, names of the inputs and name of the output of each node. The inputs are weights, outputs of other
+      nodes, `ids` (int64 [2]) or `x` (float32 of rank `rank`).
+    rank: rank of `x`.
+  """
   from onnx import TensorProto, helper, numpy_helper
 
   inputs = [
@@ -46,7 +53,7 @@ def run(model: Any, rank: int = 2) -> list[np.ndarray]:
 
   x = np.random.default_rng(1).normal(size=[3] * (rank - 1) + [COLUMNS]).astype(np.float32)
   session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-  return list(session.run(None, {"ids": np.array([4, 129]), "x_in": x}))
+  return list(session.run(None, {"ids": np.array([4, ROWS - 1]), "x_in": x}))
 
 
 def random_weight(seed: int) -> np.ndarray:
@@ -109,7 +116,7 @@ def test_fill_mask_holds_the_word_embeddings_once(
   monkeypatch.setattr(converters, "share_transposed_weights", lambda model: 0)
   content_before = converters.to_onnx(function)
   num_bytes = 4 * checkpoint.config.vocab_size * checkpoint.config.embedding_size  # of float32
-  assert num_bytes == pytest.approx(len(content_before) - len(content), abs=500)
+  assert num_bytes == pytest.approx(len(content_before) - len(content), abs=500)  # besides names and operations
   inputs = token_inputs(model, text_inputs(model.fields, model.examples()))
   answers, expected = (converters.onnx_runner(onnx)(inputs) for onnx in (content, content_before))
   assert answers["ids"].tolist() == expected["ids"].tolist()

@@ -187,7 +187,7 @@ def test_blank_lines_between_json_objects_are_skipped_but_counted() -> None:
 
 
 def test_answers_are_in_order_and_batches_have_similar_lengths() -> None:
-  lengths = [(7 * index) % 41 for index in range(100)]
+  lengths = [(7 * index) % 41 for index in range(100)]  # 0 to 40, unsorted
   model = LengthModel()
   rows = answer_lines(b"\n".join(b"x" * length for length in lengths) + b"\n", model, batch_size=8)
   assert [row["length"] for row in rows] == lengths
@@ -210,7 +210,7 @@ def test_the_first_answers_come_after_one_batch() -> None:
     num_read = min(1000, sum(sizes) + 2 * 32 * 4 + 1)
     while file.tell() < num_read * len(lines[0]):
       time.sleep(0.001)
-  assert sizes[:6] == [4, 128, 128, 128, 128, 128]
+  assert sizes[:6] == [4, *[32 * 4] * 5]
   assert sum(sizes) == 1000
 
 
@@ -287,8 +287,9 @@ def test_the_command_refuses_directories_without_a_model(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
 def test_files_in_utf_16_or_utf_32_or_with_line_ends_of_old_macs_are_refused(encoding: str) -> None:
+  family = encoding[: len("utf-16")].upper()  # UTF-16 or UTF-32
   for text in ('{"text": "a"}', "The river."):
-    with pytest.raises(UserError, match=f"^file is {encoding[:6].upper()}: save it as UTF-8$"):
+    with pytest.raises(UserError, match=f"^file is {family}: save it as UTF-8$"):
       answer_lines(f"{text}\n{text}\n".encode(encoding), LengthModel(), batch_size=2)
   with pytest.raises(UserError, match=r"^file: its lines end in CR alone"):
     answer_lines(b'{"text": "a"}\r{"text": "b"}\r', LengthModel(), batch_size=2)
@@ -407,6 +408,7 @@ def test_a_file_that_was_changed_or_removed_after_the_export_is_named(tmp_path: 
   with pytest.raises(UserError, match="does not load"):  # the hashes agree, but the file is not a model
     ExportedModel(str(tmp_path))
   path = directory / name
+  # In servable.json the name of the task changes, in another file its only text.
   path.write_bytes(path.read_bytes().replace(b"exported", b"expected").replace(b'"task": "', b'"task": "x'))
   with pytest.raises(UserError, match=f"{message}.*: export it again"):
     ExportedModel(str(tmp_path))

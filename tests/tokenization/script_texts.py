@@ -4,19 +4,42 @@ from __future__ import annotations
 
 import random
 
-# Blocks of 128 code points: all but surrogates, private ones and the empty planes.
-_BLOCKS = [*range(0xD800 // 128), *range(0xF900 // 128, 0x18E00 // 128), *range(0x1AF00 // 128, 0x20100 // 128),
-           *range(0x2A600 // 128, 0x2A800 // 128), *range(0x2F800 // 128, 0x2FA80 // 128), 0xE0000 // 128]  # fmt: skip
-_COMMON_ENGLISH = "etaoinshrdluETAOIN  0123456789,,.;:'\"`()-"
-_COMBINING = "".join(map(chr, [*range(0x300, 0x370), *range(0x1DC0, 0x1E00), 0x3099, 0x0345, 0x0334, 0x20D2, 0x93C]))
-_CONTROLS = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA1), 0xAD, *range(0x2000, 0x2010), *range(0x2028, 0x2030),
-                              *range(0x2060, 0x2070), 0x3000, 0xFEFF, 0xFFFD, 0xE0001, 0x180E, 0x2581]))  # fmt: skip
+# Block b has the code points 128 * b to 128 * b + 127. These are the blocks without surrogates, private characters and
+# empty planes.
+_BLOCK_INDICES = [
+  *range(0xD800 // 128),
+  *range(0xF900 // 128, 0x18E00 // 128),
+  *range(0x1AF00 // 128, 0x20100 // 128),
+  *range(0x2A600 // 128, 0x2A800 // 128),
+  *range(0x2F800 // 128, 0x2FA80 // 128),
+  0xE0000 // 128,
+]
+_ENGLISH_CHARACTERS = "etaoinshrdluETAOIN  0123456789,,.;:'\"`()-"
+_COMBINING_MARKS = "".join(
+  map(chr, [*range(0x300, 0x370), *range(0x1DC0, 0x1E00), 0x3099, 0x0345, 0x0334, 0x20D2, 0x93C])
+)
+# Control characters, spaces, and characters that SentencePiece drops or treats as spaces.
+_CONTROL_CHARACTERS = "".join(
+  map(
+    chr,
+    [
+      *range(0x20),
+      *range(0x7F, 0xA1),
+      0xAD,
+      *range(0x2000, 0x2010),
+      *range(0x2028, 0x2030),
+      *range(0x2060, 0x2070),
+      *(0x3000, 0xFEFF, 0xFFFD, 0xE0001, 0x180E, 0x2581),
+    ],
+  )
+)
 _EMOJI = ["👩‍👩‍👧", "🇫🇷", "👍🏽", "❤️", "☎", "🏴\U000e0067\U000e0062\U000e0065\U000e007f", "1️⃣", "🙂", "\U0001fae8"]
-_SPECIAL = ["[CLS]", "[MASK]", "<pad>", "<unk>", "``", "''", "1999,", "9,9,", "٣,", "x²,", "❶,", "▁", "ΑΣ", "ΣΑΣ.", "İ"]
+_SPECIAL_TEXTS = ["[CLS]", "[MASK]", "<pad>", "<unk>", "``", "''", "1999,", "9,9,", "٣,", "x²,", "❶,", "▁", "ΑΣ",
+                  "ΣΑΣ.", "İ"]  # fmt: skip
 
 
 def texts_of_all_scripts(count: int, seed: int) -> list[str]:
-  """Returns texts of ten kinds, which take turns.
+  """Returns texts of seven kinds, in turn; three of the kinds are twice as frequent.
 
   Args:
     count: the number of texts.
@@ -39,13 +62,13 @@ def texts_of_all_scripts(count: int, seed: int) -> list[str]:
     _words_and_symbols,
     _long_words,
   ]
-  return ["", " \t\n", *(makers_of_texts[i % len(makers_of_texts)](rng) for i in range(count - 2))]
+  return ["", " \t\n", *(makers_of_texts[index % len(makers_of_texts)](rng) for index in range(count - 2))]
 
 
 def _random_block(rng: random.Random) -> list[str]:
   """Returns the 128 characters of a random block."""
-  first = rng.choice(_BLOCKS) * 128
-  return [chr(c) for c in range(first, first + 128)]
+  first = rng.choice(_BLOCK_INDICES) * 128
+  return [chr(code_point) for code_point in range(first, first + 128)]
 
 
 def _one_script(rng: random.Random) -> str:
@@ -54,16 +77,18 @@ def _one_script(rng: random.Random) -> str:
 
 def _with_english(rng: random.Random) -> str:
   return "".join(
-    rng.choices([*_COMMON_ENGLISH, *_COMMON_ENGLISH, *rng.sample(_random_block(rng), 9)], k=rng.randrange(1, 80))
+    rng.choices(
+      [*_ENGLISH_CHARACTERS, *_ENGLISH_CHARACTERS, *rng.sample(_random_block(rng), 9)], k=rng.randrange(1, 80)
+    )
   )
 
 
 def _mixed_characters(rng: random.Random) -> str:
   characters = [
-    *_COMMON_ENGLISH,
-    *_CONTROLS,
+    *_ENGLISH_CHARACTERS,
+    *_CONTROL_CHARACTERS,
     *_EMOJI,
-    *_SPECIAL,
+    *_SPECIAL_TEXTS,
     *(character for _ in range(3) for character in _random_block(rng)),
   ]
   return "".join(rng.choices(characters, k=rng.randrange(1, 40)))
@@ -71,7 +96,7 @@ def _mixed_characters(rng: random.Random) -> str:
 
 def _with_marks(rng: random.Random) -> str:
   return "".join(
-    rng.choices([*"aeiou กЖか한", *rng.choices(_COMBINING, k=9), *rng.sample(_random_block(rng), 3)], k=30)
+    rng.choices([*"aeiou กЖか한", *rng.choices(_COMBINING_MARKS, k=9), *rng.sample(_random_block(rng), 3)], k=30)
   )
 
 
@@ -87,7 +112,22 @@ def _damaged_utf8(rng: random.Random) -> str:
 
 
 def _words_and_symbols(rng: random.Random) -> str:
-  words = [*_SPECIAL, *_EMOJI, "the", "captain", "1999", "9,", ", ", " ", "  ", "\u200b", "naïve", "ﬁne", "Ⅷ", "½"]
+  words = [
+    *_SPECIAL_TEXTS,
+    *_EMOJI,
+    "the",
+    "captain",
+    "1999",
+    "9,",
+    ", ",
+    " ",
+    "  ",
+    "\u200b",
+    "naïve",
+    "ﬁne",
+    "Ⅷ",
+    "½",
+  ]
   return "".join(rng.choices(words, k=rng.randrange(1, 20)))
 
 
@@ -95,6 +135,6 @@ def _long_words(rng: random.Random) -> str:
   """A word of up to 4,000 characters, alone or between others; or a text of many words."""
   (length,) = rng.choices([60, 200, 500, 1500, 4000], weights=[40, 30, 20, 9, 1])
   if rng.random() < 0.3:
-    return "".join(rng.choices(_COMMON_ENGLISH + _CONTROLS, k=length))
+    return "".join(rng.choices(_ENGLISH_CHARACTERS + _CONTROL_CHARACTERS, k=length))
   letters = [*"etaoinshrdlu", *rng.sample(_random_block(rng), rng.choice([0, 1, 4]))]
   return rng.choice(["", "the captain "]) + "".join(rng.choices(letters, k=length)) + rng.choice(["", " 1999, went"])

@@ -39,8 +39,8 @@ def text_fields(meanings: Sequence[str]) -> list[RequestField]:
 def text_examples(fields: Sequence[RequestField]) -> list[dict[str, Any]]:
   """Two example requests for the fields of a single text or a pair."""
   names = [field.name for field in fields]
-  orders = (_EXAMPLE_TEXTS, _EXAMPLE_TEXTS[::-1])
-  return [dict(zip(names, texts[: len(names)], strict=True)) for texts in orders]
+  text_orders = (_EXAMPLE_TEXTS, _EXAMPLE_TEXTS[::-1])
+  return [dict(zip(names, texts[: len(names)], strict=True)) for texts in text_orders]
 
 
 class ServedTextModel(ServedModel):
@@ -165,5 +165,5 @@ def add_label(answers: AnswerTensors, labels: Sequence[str]) -> AnswerTensors:
     labels: names of the C classes.
   Returns: the answers with `label`, string [B].
   """
-  best = tf.argmax(answers["probabilities"], axis=-1, output_type=tf.int32)
-  return {"label": tf.gather(tf.constant(list(labels)), best), **answers}
+  best_class = tf.argmax(answers["probabilities"], axis=-1, output_type=tf.int32)
+  return {"label": tf.gather(tf.constant(list(labels)), best_class), **answers}

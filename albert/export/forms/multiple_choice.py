@@ -21,7 +21,7 @@ from albert.tokenization.graph_packing import first_tokens, last_tokens, pack_pa
 
 ARTICLE, QUESTION, OPTIONS = "article", "question", "options"
 _NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
-_NO_OPTIONS = "options: give at least one for each question"
+_NO_OPTIONS_MESSAGE = "options: give at least one for each question"
 # The logit of an option that only pads a shorter list of options.
 _MISSING_LOGIT = -1e9
 
@@ -66,20 +66,20 @@ class ServedMultipleChoice(ServedModel):
     return reason
 
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
-    """Makes a sequence for each option, int32 [B, K, S]. The sequence of an option that pads a list is all padding."""
+    """Makes a sequence for each option, int32 [B, K, S]. The sequence of a "" that pads a list is all padding."""
     # Invalid bytes are replaced before texts are joined, because two incomplete characters may join to a valid one.
     question = tf.strings.unicode_transcode(texts[QUESTION], "UTF-8", "UTF-8", errors="replace")
     options = tf.strings.unicode_transcode(texts[OPTIONS], "UTF-8", "UTF-8", errors="replace")
     num_questions, num_options = tf.unstack(tf.shape(options))
     max_seq_length = self._settings.max_seq_length
-    article = self.tokenizer.tokenize(texts[ARTICLE])
+    full_article_ids = self.tokenizer.tokenize(texts[ARTICLE])
     question_indices = tf.repeat(tf.range(num_questions), tf.fill([num_questions], num_options))  # [B * K]
     flat_options = tf.reshape(options, [-1])
     answered_questions = insert_options(tf.gather(question, question_indices), flat_options)
     question_ids = last_tokens(self.tokenizer.tokenize(answered_questions), tf.constant(self._max_qa_length, tf.int64))
     # The question with the option is kept; the article fills the rest of the sequence.
     article_lengths = max_seq_length - _NUM_SPECIAL_TOKENS - question_ids.row_lengths()
-    article_ids = first_tokens(tf.gather(article, question_indices), article_lengths)
+    article_ids = first_tokens(tf.gather(full_article_ids, question_indices), article_lengths)
     tokens = as_token_batch(pack_pair(article_ids, question_ids, max_seq_length))
     is_option = tf.cast(tf.strings.length(flat_options) > 0, tf.int32)
     tokens = tokens._replace(input_mask=tokens.input_mask * is_option[:, tf.newaxis])
@@ -88,13 +88,13 @@ class ServedMultipleChoice(ServedModel):
   def answer_texts(self, **texts: tf.Tensor) -> AnswerTensors:
     """Answers texts, see ServedModel.answer_texts. `text` is the text of the most probable option."""
     options = texts[OPTIONS]
-    tf.debugging.assert_positive(tf.shape(options)[1], message=_NO_OPTIONS)
+    tf.debugging.assert_positive(tf.shape(options)[1], message=_NO_OPTIONS_MESSAGE)
     answers = super().answer_texts(**texts)
     return answers | {"text": tf.gather(options, answers["option"], batch_dims=1)}
 
   def answer_tokens(self, tokens: TokenBatch) -> AnswerTensors:
     """Answers ids, int32 [B, K, S]."""
-    tf.debugging.assert_positive(tf.shape(tokens.input_ids)[1], message=_NO_OPTIONS)
+    tf.debugging.assert_positive(tf.shape(tokens.input_ids)[1], message=_NO_OPTIONS_MESSAGE)
     flat_tokens = check_length(_flatten_options(tokens), self._config.max_position_embeddings)
     return self._answer(tokens, flat_tokens, UnpaddedLayout(flat_tokens, self._config))
 
@@ -154,12 +154,12 @@ def insert_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
   Returns: string [N].
   """
   question_parts = tf.strings.split(tf.strings.regex_replace(questions, "_+", "_"), sep="_")
-  rows = question_parts.value_rowids()
-  # True for every part of a question but its first.
+  question_indices = question_parts.value_rowids()  # of each part
+  # True for every part of a question but the first one.
   follows_blank = tf.ragged.range(question_parts.row_lengths()).flat_values > 0
   parts_with_option = tf.strings.join(
-    [tf.where(follows_blank, tf.gather(options, rows), ""), question_parts.flat_values]
+    [tf.where(follows_blank, tf.gather(options, question_indices), ""), question_parts.flat_values]
   )
-  filled_in = tf.strings.unsorted_segment_join(parts_with_option, rows, num_segments=tf.shape(questions)[0])
+  filled_in = tf.strings.unsorted_segment_join(parts_with_option, question_indices, num_segments=tf.shape(questions)[0])
   has_blank = question_parts.row_lengths() > 1
   return tf.where(has_blank, filled_in, tf.strings.join([questions, options], separator=" "))

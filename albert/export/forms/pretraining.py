@@ -59,7 +59,7 @@ class ServedFillMask(ServedTextModel):
     Returns: ids, int32 [B, (number of tokens)].
     """
     text_parts = tf.strings.split(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), sep=MASK)
-    follows_mask = tf.ragged.range(text_parts.row_lengths()).flat_values > 0  # every part of a text but its first
+    follows_mask = tf.ragged.range(text_parts.row_lengths()).flat_values > 0  # every part of a text but the first one
     ids = self.tokenizer.tokenize(text_parts.flat_values)
     # A part that follows a mask without a space, such as ".", does not start a word.
     continues_word = follows_mask & ~starts_with_space(text_parts.flat_values)
@@ -75,7 +75,7 @@ class ServedFillMask(ServedTextModel):
 
     Args:
       ids: int32 [P, (number of tokens)].
-      continues_word: bool [P], the rows to change.
+      continues_word: bool [P], whether the row is to be changed, because it continues a word.
     """
     first_indices = tf.boolean_mask(ids.row_starts(), continues_word & (ids.row_lengths() > 0))
     replacements = tf.gather(tf.constant(self._ids_without_word_start), tf.gather(ids.flat_values, first_indices))

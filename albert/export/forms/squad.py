@@ -82,9 +82,9 @@ class _QuestionAnswering(ServedModel):
       indices = tf.stack([best_window, tf.gather(token_positions, best_window)], axis=1)
       return tf.where(has_span, tf.gather_nd(offsets, indices), 0)
 
-    begin = character_offset(windows.positions.char_starts, spans.start)
-    end = character_offset(windows.positions.char_ends, spans.end)
-    text = tf.strings.substr(context, begin, end - begin, unit="UTF8_CHAR")
+    char_start = character_offset(windows.positions.char_starts, spans.start)
+    char_end = character_offset(windows.positions.char_ends, spans.end)
+    text = tf.strings.substr(context, char_start, char_end - char_start, unit="UTF8_CHAR")
     # A question has an answer if one of its windows has one.
     null_odds = tf.math.unsorted_segment_min(spans.null_odds, windows.example, num_examples)
     return {
@@ -92,8 +92,8 @@ class _QuestionAnswering(ServedModel):
       "best_text": text,
       "score": score,
       "no_answer_probability": tf.sigmoid(null_odds),
-      "start": begin,
-      "end": end,
+      "start": char_start,
+      "end": char_end,
     }
 
   def _best_spans(self, windows: ContextWindows) -> BestSpans:
@@ -124,11 +124,11 @@ class _QuestionAnswering(ServedModel):
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """The best span of each window, see ServedModel.compute."""
-    is_answer = (tokens.segment_ids > 0) & (tokens.input_mask > 0) & (tokens.input_ids != SEP_ID)
+    is_context = (tokens.segment_ids > 0) & (tokens.input_mask > 0) & (tokens.input_ids != SEP_ID)
     token_positions = tf.zeros_like(tokens.input_ids) + tf.range(tf.shape(tokens.input_ids)[1])
-    # Ids come without the text and without the other windows: an answer may start at any token of the context, and
-    # offsets count tokens.
-    positions = WindowPositions(is_answer, is_answer, token_positions, token_positions + 1)
+    # Neither the text nor the other windows are known here. So an answer may start at any token of the context, and the
+    # offsets are those of tokens, not of characters.
+    positions = WindowPositions(is_context, is_context, token_positions, token_positions + 1)
     spans = self.output(self.encoder.sequence_output(tokens, layout), positions)
     return {
       "score": spans.score,

@@ -75,29 +75,32 @@ def make_windows(
   # Where the part begins in its window: after [CLS] question [SEP].
   first_columns = tf.gather(question_lengths, parts.example) + 2
   window_lengths = first_columns + parts.length + 1
-  columns = tf.range(tf.reduce_max(tf.concat([window_lengths, [1]], axis=0)))[tf.newaxis, :]  # [1, S]
-  from_part = columns - first_columns[:, tf.newaxis]  # tokens from the part's first one, negative before it, [W, S]
-  from_end = columns - window_lengths[:, tf.newaxis]  # tokens from the end of the window, negative in it, [W, S]
-  is_context = (from_part >= 0) & (from_end < -1)
-  # The index of a token among the tokens of all contexts, and among those of all questions. The first has a meaning
-  # where is_context is True, the second at the tokens of the question. All other elements are not used, or replaced.
+  # The columns are positions in a window, [1, S].
+  columns = tf.range(tf.reduce_max(tf.concat([window_lengths, [1]], axis=0)))[tf.newaxis, :]
+  offset_in_part = columns - first_columns[:, tf.newaxis]  # [W, S], 0 at the part's first token, negative before it
+  offset_from_end = columns - window_lengths[:, tf.newaxis]  # [W, S], -1 at the last token of the window
+  is_context = (offset_in_part >= 0) & (offset_from_end < -1)
+  # The index of a token among the tokens of all contexts, and among the tokens of all questions. The former has a
+  # meaning where is_context is True, the latter at the tokens of the question. All other elements are not used, or are
+  # replaced.
   part_starts = tf.gather(_row_starts(context.ids), parts.example) + parts.start
-  in_contexts = part_starts[:, tf.newaxis] + from_part
-  in_questions = tf.gather(_row_starts(question), parts.example)[:, tf.newaxis] + columns - 1
+  indices_in_contexts = part_starts[:, tf.newaxis] + offset_in_part
+  indices_in_questions = tf.gather(_row_starts(question), parts.example)[:, tf.newaxis] + columns - 1
   ids = tf.where(
     is_context,
-    _gather_clipped(context.ids.flat_values, in_contexts),
-    _gather_clipped(question.flat_values, in_questions),
+    _gather_clipped(context.ids.flat_values, indices_in_contexts),
+    _gather_clipped(question.flat_values, indices_in_questions),
   )
-  ids = tf.where((from_part == -1) | (from_end == -1), SEP_ID, ids)
+  ids = tf.where((offset_in_part == -1) | (offset_from_end == -1), SEP_ID, ids)
   ids = tf.where(columns == 0, CLS_ID, ids)
-  mask = tf.cast(from_end < 0, tf.int32)
-  segments = tf.cast(from_part >= 0, tf.int32) * mask
+  mask = tf.cast(offset_from_end < 0, tf.int32)
+  segments = tf.cast(offset_in_part >= 0, tf.int32) * mask
   positions = WindowPositions(
     is_context=is_context,
-    may_start=is_context & _has_most_context(in_contexts, from_part, parts.length[:, tf.newaxis], is_context),
-    char_starts=tf.where(is_context, _gather_clipped(context.starts.flat_values, in_contexts), 0),
-    char_ends=tf.where(is_context, _gather_clipped(context.ends.flat_values, in_contexts), 0),
+    may_start=is_context
+    & _has_most_context(indices_in_contexts, offset_in_part, parts.length[:, tf.newaxis], is_context),
+    char_starts=tf.where(is_context, _gather_clipped(context.starts.flat_values, indices_in_contexts), 0),
+    char_ends=tf.where(is_context, _gather_clipped(context.ends.flat_values, indices_in_contexts), 0),
   )
   return ContextWindows(TokenBatch(ids * mask, mask, segments), positions, parts.example)
 
@@ -119,12 +122,13 @@ class _ContextParts(NamedTuple):
 def _cut_contexts(context_lengths: tf.Tensor, max_part_lengths: tf.Tensor, doc_stride: int) -> _ContextParts:
   """Divides contexts into overlapping parts, each of which begins doc_stride tokens after the one before it.
 
-  If a window holds fewer context tokens than doc_stride, the parts begin that many tokens apart, without overlap.
+  If a window holds fewer context tokens than doc_stride, the parts begin as many tokens apart as a window holds. So
+  they do not overlap.
 
   Args:
     context_lengths: number of tokens of each context, int32 [B].
     max_part_lengths: number of context tokens that fit in a window, int32 [B].
-    doc_stride: greatest distance between the first tokens of neighboring parts.
+    doc_stride: maximum distance between the first tokens of neighboring parts.
   """
   stride = tf.minimum(max_part_lengths, doc_stride)
   num_left = tf.maximum(context_lengths - max_part_lengths, 0)  # tokens that the first part does not hold
@@ -136,7 +140,7 @@ def _cut_contexts(context_lengths: tf.Tensor, max_part_lengths: tf.Tensor, doc_s
 
 
 def _has_most_context(
-  in_contexts: tf.Tensor, num_before: tf.Tensor, part_lengths: tf.Tensor, is_context: tf.Tensor
+  indices_in_contexts: tf.Tensor, num_before: tf.Tensor, part_lengths: tf.Tensor, is_context: tf.Tensor
 ) -> tf.Tensor:
   """Whether a window shows the most context around a token, compared with the other windows that contain the token.
 
@@ -144,26 +148,27 @@ def _has_most_context(
   bit, as those of `albert.tokenization.windows.max_context_windows`.
 
   Args:
-    in_contexts: index of each token among the tokens of all contexts, int32 [W, S].
+    indices_in_contexts: index of each token among the tokens of all contexts, int32 [W, S].
     num_before: number of context tokens before the token in its window, int32 [W, S].
     part_lengths: number of context tokens in the window, int32 [W, 1].
     is_context: whether the token belongs to the context, bool [W, S].
-  Returns: bool [W, S]; without a meaning where is_context is False.
+  Returns: bool [W, S]; arbitrary where is_context is False.
   """
-  num_windows = tf.shape(in_contexts)[0]
-  windows = tf.zeros_like(in_contexts) + tf.range(num_windows)[:, tf.newaxis]
+  num_windows = tf.shape(indices_in_contexts)[0]
+  window_indices = tf.zeros_like(indices_in_contexts) + tf.range(num_windows)[:, tf.newaxis]
   num_after = part_lengths - 1 - num_before
   scores = tf.cast(tf.minimum(num_before, num_after), tf.float64) + 0.01 * tf.cast(part_lengths, tf.float64)
   # The tokens of the contexts in all windows: index among the tokens of all contexts, window, score, each [N].
-  flat_tokens = tf.boolean_mask(in_contexts, is_context)
-  flat_windows = tf.boolean_mask(windows, is_context)
+  flat_token_indices = tf.boolean_mask(indices_in_contexts, is_context)
+  flat_window_indices = tf.boolean_mask(window_indices, is_context)
   flat_scores = tf.boolean_mask(scores, is_context)
-  num_tokens = tf.reduce_max(tf.concat([flat_tokens, [-1]], axis=0)) + 1
-  best_scores = tf.math.unsorted_segment_max(flat_scores, flat_tokens, num_tokens)  # [T]
+  num_tokens = tf.reduce_max(tf.concat([flat_token_indices, [-1]], axis=0)) + 1
+  best_scores = tf.math.unsorted_segment_max(flat_scores, flat_token_indices, num_tokens)  # [T]
   # Windows whose score is not the best get a number that is greater than that of any window.
-  best_windows = tf.where(flat_scores == tf.gather(best_scores, flat_tokens), flat_windows, num_windows)  # [N]
-  first_best_windows = tf.math.unsorted_segment_min(best_windows, flat_tokens, num_tokens)  # [T]
-  return _gather_clipped(first_best_windows, in_contexts) == windows
+  is_best = flat_scores == tf.gather(best_scores, flat_token_indices)
+  best_windows = tf.where(is_best, flat_window_indices, num_windows)  # [N]
+  first_best_windows = tf.math.unsorted_segment_min(best_windows, flat_token_indices, num_tokens)  # [T]
+  return _gather_clipped(first_best_windows, indices_in_contexts) == window_indices
 
 
 def _row_starts(values: tf.RaggedTensor) -> tf.Tensor:

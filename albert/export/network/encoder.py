@@ -60,10 +60,10 @@ class Dense(tf.Module):
 
   def compute_units(self, x: tf.Tensor, units: slice) -> tf.Tensor:
     """Computes only the units of a slice: x [..., in] -> float32 [..., units of the slice]."""
-    is_all = units == slice(None)
-    kernel = self.kernel if is_all else self.kernel[:, units]
+    is_all_units = units == slice(None)
+    kernel = self.kernel if is_all_units else self.kernel[:, units]
     product = tf.matmul(tf.cast(x, self.kernel.dtype), kernel)
-    return tf.nn.bias_add(tf.cast(product, tf.float32), self.bias if is_all else self.bias[units])
+    return tf.nn.bias_add(tf.cast(product, tf.float32), self.bias if is_all_units else self.bias[units])
 
 
 class LayerNorm(tf.Module):
@@ -86,7 +86,11 @@ class LayerNorm(tf.Module):
 
 
 class _Attention(tf.Module):
-  """x -> LayerNorm(x + attention(x)); see `albert.models.attention.SelfAttention`."""
+  """x -> LayerNorm(x + attention(x)); see `albert.models.attention.SelfAttention`.
+
+  Args:
+    block: the prefix of the names of the block's weights.
+  """
 
   def __init__(self, config: ModelConfig, weights: Weights, block: str, dtype: tf.DType):
     super().__init__(name="attention")
@@ -169,13 +173,13 @@ class ServedEncoder(tf.Module):
     def block_name(group: int, inner: int) -> str:
       return f"bert/encoder/transformer/group_{group}/inner_group_{inner}"
 
-    blocks = range(config.inner_group_num)
+    block_indices = range(config.inner_group_num)
     self.attention = [
-      [_Attention(config, weights, block_name(group, block), dtype) for block in blocks]
+      [_Attention(config, weights, block_name(group, block), dtype) for block in block_indices]
       for group in range(config.num_attention_groups)
     ]
     self.feed_forward = [
-      [_FeedForward(config, weights, block_name(group, block), dtype) for block in blocks]
+      [_FeedForward(config, weights, block_name(group, block), dtype) for block in block_indices]
       for group in range(config.num_ffn_groups)
     ]
     self.pooler = Dense.load(weights, "bert/pooler/dense", dtype) if POOLER[0] in weights else None

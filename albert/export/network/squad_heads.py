@@ -74,18 +74,18 @@ class V1Head(SpanHead):
     length, max_answer_length = tf.shape(end_logits)[1], self._config.max_answer_length
     # The L possible ends for each start, [S, L].
     ends = tf.expand_dims(tf.range(length), 1) + tf.expand_dims(tf.range(max_answer_length), 0)
-    is_inside = tf.expand_dims(ends < length, 0)
+    is_in_window = tf.expand_dims(ends < length, 0)
     ends = tf.minimum(ends, length - 1)
-    is_span = tf.expand_dims(positions.may_start, 2) & tf.gather(positions.is_context, ends, axis=1) & is_inside
-    # A span must have at least one character; a token may have none.
+    is_span = tf.expand_dims(positions.may_start, 2) & tf.gather(positions.is_context, ends, axis=1) & is_in_window
+    # A span must have at least one character; a token that is only a space has none.
     is_span &= tf.gather(positions.char_ends, ends, axis=1) > tf.expand_dims(positions.char_starts, 2)
     scores = tf.expand_dims(start_logits, 2) + tf.gather(end_logits, ends, axis=1)
     scores = tf.reshape(tf.where(is_span, scores, NO_SPAN), [-1, length * max_answer_length])
-    best = tf.argmax(scores, axis=1, output_type=tf.int32)  # start * L + (end - start)
-    start = best // max_answer_length
+    best_index = tf.argmax(scores, axis=1, output_type=tf.int32)  # start * L + (end - start)
+    start = best_index // max_answer_length
     best_score = tf.reduce_max(scores, axis=1)
     null_odds = tf.fill(tf.shape(best_score), NO_SPAN)  # in v1.1 every question has an answer
-    return BestSpans(start, start + best % max_answer_length, best_score, null_odds)
+    return BestSpans(start, start + best_index % max_answer_length, best_score, null_odds)
 
 
 class V2Head(SpanHead):
@@ -115,7 +115,7 @@ class V2Head(SpanHead):
     starts = tf.expand_dims(starts, 2) + tf.zeros_like(ends)  # [W, K, M]
     is_span = _gather_at(positions.may_start, starts) & _gather_at(positions.is_context, ends)
     is_span &= (ends >= starts) & (ends - starts < self._config.max_answer_length)
-    # A span must have at least one character; a token may have none.
+    # A span must have at least one character; a token that is only a space has none.
     is_span &= _gather_at(positions.char_ends, ends) > _gather_at(positions.char_starts, starts)
     scores = tf.where(is_span, tf.expand_dims(start_scores, 2) + end_scores, NO_SPAN)
     scores, starts, ends = _flatten_candidates(scores), _flatten_candidates(starts), _flatten_candidates(ends)

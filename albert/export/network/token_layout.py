@@ -79,14 +79,14 @@ class TokenLayout(abc.ABC):
   computes_query_apart: bool = False
 
   def __init__(self, tokens: TokenBatch, config: ModelConfig):
-    self._batch, self._length = tf.unstack(tf.shape(tokens.input_ids))
+    self._batch_size, self._length = tf.unstack(tf.shape(tokens.input_ids))
     self._mask = tokens.input_mask
     self._num_heads = config.num_attention_heads
-    self._hidden = config.hidden_size
+    self._hidden_size = config.hidden_size
     self._head_size = config.hidden_size // config.num_attention_heads
     padding = 1.0 - tf.cast(tokens.input_mask, tf.float32)
     # reshape instead of indexing with new axes, as in models.attention.attention_bias: TFLite has no op for that.
-    self.attention_bias = tf.reshape(padding * MASKED_SCORE, [self._batch, 1, 1, self._length])
+    self.attention_bias = tf.reshape(padding * MASKED_SCORE, [self._batch_size, 1, 1, self._length])
     self.token_positions: tf.Tensor
 
   @abc.abstractmethod
@@ -127,15 +127,16 @@ class TokenLayout(abc.ABC):
 
   def split_selected_heads(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     """Splits selected tokens into heads: [B * M, H] -> [B, N, M, D]."""
-    shape = [self._batch, tf.shape(positions)[1], self._num_heads, self._head_size]
+    shape = [self._batch_size, tf.shape(positions)[1], self._num_heads, self._head_size]
     return tf.transpose(tf.reshape(x, shape), [0, 2, 1, 3])
 
 
 class PaddedLayout(TokenLayout):
   """Computes padding like real tokens: T = B * S. It uses only ops that TFLite and ONNX have."""
 
-  # The converters turn a slice of a matrix into a matrix of its own. The last layer needs the query's slice and that of
-  # key and value, so all layers use these: else the file would also hold the whole matrix.
+  # The converters store each slice of a matrix as a matrix of its own. The last layer needs two slices, the query's and
+  # that of key and value. If another layer used the whole matrix, the file would hold it, too. So all layers use the
+  # slices.
   computes_query_apart = True
 
   def __init__(self, tokens: TokenBatch, config: ModelConfig):
@@ -146,21 +147,21 @@ class PaddedLayout(TokenLayout):
     return tf.reshape(values, [-1])
 
   def to_batch(self, x: tf.Tensor) -> tf.Tensor:
-    x = tf.reshape(x, [self._batch, self._length, self._hidden])
+    x = tf.reshape(x, [self._batch_size, self._length, self._hidden_size])
     return x * self._mask_as(x.dtype)
 
   def select_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    row_starts = tf.expand_dims(tf.range(self._batch) * self._length, 1)  # [B, 1], indices into T
+    row_starts = tf.expand_dims(tf.range(self._batch_size) * self._length, 1)  # [B, 1], indices into T
     return tf.gather(x, tf.reshape(row_starts + positions, [-1]))
 
   def split_heads(self, x: tf.Tensor, num_projections: int) -> list[tf.Tensor]:
-    shape = [self._batch, self._length, self._num_heads, self._head_size]
+    shape = [self._batch_size, self._length, self._num_heads, self._head_size]
     return [
       tf.transpose(tf.reshape(projection, shape), [0, 2, 1, 3]) for projection in tf.split(x, num_projections, axis=-1)
     ]
 
   def join_heads(self, context: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, self._hidden])
+    return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, self._hidden_size])
 
 
 class UnpaddedLayout(TokenLayout):
@@ -173,7 +174,7 @@ class UnpaddedLayout(TokenLayout):
     self.token_positions = self._batch_indices % self._length
     # The inverse: for each position of the batch, the index of its token in T, [B, S]. Padding has the index of the
     # token before it. This index is valid, and the values that it selects are masked.
-    self._token_indices = tf.reshape(tf.cumsum(tf.cast(is_real, tf.int32)) - 1, [self._batch, self._length])
+    self._token_indices = tf.reshape(tf.cumsum(tf.cast(is_real, tf.int32)) - 1, [self._batch_size, self._length])
     # Rows of [B * N * S, D] that hold the heads of each token, [T, N]. Head n of the token at (b, s) is in row
     # (b * N + n) * S + s, and _batch_indices is b * S + s.
     batch_rows = self._batch_indices // self._length
@@ -191,9 +192,11 @@ class UnpaddedLayout(TokenLayout):
 
   def split_heads(self, x: tf.Tensor, num_projections: int) -> list[tf.Tensor]:
     head_rows = tf.reshape(x, [-1, self._head_size])  # [T * P * N, D]
-    heads = tf.range(self._num_heads)[tf.newaxis, :, tf.newaxis]
-    first_rows = (self._token_indices * (num_projections * self._num_heads))[:, tf.newaxis, :] + heads  # [B, N, S]
-    return [tf.gather(head_rows, first_rows + index * self._num_heads) for index in range(num_projections)]
+    # Head n of projection p of token t is in row (t * P + p) * N + n. The first rows are those of projection 0.
+    head_indices = tf.range(self._num_heads)[tf.newaxis, :, tf.newaxis]
+    token_rows = (self._token_indices * (num_projections * self._num_heads))[:, tf.newaxis, :]  # [B, 1, S]
+    first_rows = token_rows + head_indices  # [B, N, S]
+    return [tf.gather(head_rows, first_rows + projection * self._num_heads) for projection in range(num_projections)]
 
   def join_heads(self, context: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(tf.gather(tf.reshape(context, [-1, self._head_size]), self._head_rows), [-1, self._hidden])
+    return tf.reshape(tf.gather(tf.reshape(context, [-1, self._head_size]), self._head_rows), [-1, self._hidden_size])
