@@ -105,6 +105,8 @@ setup(
     "tflite": ["ai-edge-litert>=1.0"],
     # What examples/serve.py runs on.
     "server": ["fastapi>=0.115", "prometheus-client>=0.20", "uvicorn>=0.30"],
+    # More engines that benchmarks/bench_engines.py compares.
+    "engines": ["nncf>=3", "openvino>=2026"],
     # Libraries with which tests and benchmarks compare results and speed.
     "parity": ["keras>=3.10", "keras-hub>=0.25; python_version >= '3.11'", "torch>=2.6", "transformers>=4.57"],
     # The tools that build the documentation site.

@@ -5,8 +5,8 @@ OpenVINO (float32 and int8), and transformers' AlbertForSequenceClassification o
 Install them in an environment of their own:
 
   python3.11 -m venv .venv-engines
-  .venv-engines/bin/pip install -c constraints/parity.txt -e '.[parity,dev]' onnxruntime==1.32.0 onnx==1.23.2 \
-    tf2onnx==1.17.0 openvino==2026.4.1 nncf==3.4.0
+  .venv-engines/bin/pip install -c constraints/parity.txt -e '.[parity,onnx,engines,dev]' onnxruntime==1.32.0 \
+    onnx==1.23.2 tf2onnx==1.17.0 openvino==2026.4.1 nncf==3.4.0
   .venv-engines/bin/python benchmarks/bench_engines.py --guide=docs/serving.md
 
 Engines whose packages are missing are named and left out. torch.compile also needs a C++ compiler.
