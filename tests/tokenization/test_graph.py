@@ -33,6 +33,7 @@ ALLOWED_OPS = frozenset({
   "StringSplitV2", "Sub", "TensorScatterUpdate", "Tile", "Transpose", "UnicodeDecode", "UnicodeEncode",
   "UnicodeTranscode", "Where", "ZerosLike",
 })  # fmt: skip
+NUM_SPECIAL_TOKENS = 3  # of a pair: [CLS] a [SEP] b [SEP]
 
 
 def find_differences(
@@ -71,7 +72,7 @@ def code_point_texts() -> list[str]:
   """
   # All but unassigned ones (planes 4 to 13, and most of 3 and 14) and private ones (planes 15 and 16).
   code_points = (*range(0xD800), *range(0xE000, 0x31400), *range(0xE0000, 0xE0200))
-  # Without the 66 noncharacters of Unicode, such as U+FFFE.
+  # Without the 66 noncharacters of Unicode: U+FDD0 to U+FDEF, and the last two code points of each plane.
   characters = [chr(c) for c in code_points if c & 0xFFFE != 0xFFFE and not 0xFDD0 <= c <= 0xFDEF]
   contexts = [f"A{c}Σ {c}19{c}9,{c} Σ{c}b" for c in characters]
   return ["".join(contexts[i : i + 8]) for i in range(0, len(contexts), 8)] + characters[:0x10000:3]
@@ -198,7 +199,7 @@ def test_a_saved_model_that_was_moved_gives_the_same_ids(texts_to_inputs: TextsT
 
 def truncate_by_steps(a: list[int], b: list[int], max_length: int) -> None:
   """Truncates a pair in place like the original ALBERT: removes the last token of the longer text, or of b."""
-  while len(a) + len(b) > max_length - 3:
+  while len(a) + len(b) > max_length - NUM_SPECIAL_TOKENS:
     longer = a if len(a) > len(b) else b
     longer.pop()
 
@@ -217,9 +218,10 @@ def test_pack_pair_truncates_and_pads_pairs_of_any_lengths() -> None:
     assert all(values.dtype == tf.int32 and values.shape[1] == max_length for values in packed.values())
     for index, (a, b) in enumerate(zip(rows_a, rows_b, strict=True)):
       truncate_by_steps(a, b, max_length)
-      padding = [0] * (max_length - len(a) - len(b) - 3)
+      length = len(a) + len(b) + NUM_SPECIAL_TOKENS
+      padding = [0] * (max_length - length)
       assert packed["input_ids"][index].numpy().tolist() == [CLS_ID, *a, SEP_ID, *b, SEP_ID, *padding]
-      assert packed["input_mask"][index].numpy().tolist() == [1] * (len(a) + len(b) + 3) + padding
+      assert packed["input_mask"][index].numpy().tolist() == [1] * length + padding
       assert packed["segment_ids"][index].numpy().tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1) + padding
 
 

@@ -12,10 +12,11 @@ from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
 def test_a_batch_holds_the_ids_of_each_text(spm_model: str) -> None:
   tokenizer = Tokenizer(spm_model)
   texts = ["the [MASK] sold the [MASK].", "", "[MASK]", "the captain " * 20]
-  batch = masked_batch(tokenizer, texts, max_length=12)
-  assert batch["input_ids"].shape == (4, 12)
+  max_length = 12
+  batch = masked_batch(tokenizer, texts, max_length=max_length)
+  assert batch["input_ids"].shape == (4, max_length)
   for text, ids, mask, segments in zip(texts, *batch.values(), strict=True):
-    expected = [CLS_ID, *encode_with_masks(tokenizer, text)[: 12 - 2], SEP_ID]
+    expected = [CLS_ID, *encode_with_masks(tokenizer, text)[: max_length - 2], SEP_ID]  # without [CLS] and [SEP]
     assert ids[: mask.sum()].tolist() == expected
     assert not ids[mask.sum() :].any()
     assert not segments.any()

@@ -28,7 +28,7 @@ def to_rows(packed: tuple[np.ndarray, np.ndarray]) -> list[list[int]]:
 def pack_by_loop(a: list[int], b: list[int], max_length: int) -> list[int]:
   """Packs a pair as the original ALBERT does: it removes the last token of the longer text, or of b."""
   a, b = list(a), list(b)
-  while len(a) + len(b) > max_length - 3:
+  while len(a) + len(b) > max_length - 3:  # without [CLS] and two [SEP]
     longer = a if len(a) > len(b) else b
     longer.pop()
   return [CLS_ID, *a, SEP_ID, *b, SEP_ID]
@@ -37,10 +37,11 @@ def pack_by_loop(a: list[int], b: list[int], max_length: int) -> list[int]:
 @pytest.fixture(scope="module")
 def pairs() -> tuple[list[list[int]], list[list[int]]]:
   """Returns texts a and b of all pairs of lengths from 0 to 14, with different ids at each position."""
-  lengths = [(n, m) for n in range(15) for m in range(15)]
+  lengths = [(length_a, length_b) for length_a in range(15) for length_b in range(15)]
+  # The first id also differs from length to length.
   return (
-    [list(range(100 + n, 100 + 2 * n)) for n, _ in lengths],
-    [list(range(500 + m, 500 + 2 * m)) for _, m in lengths],
+    [list(range(100 + length_a, 100 + 2 * length_a)) for length_a, _ in lengths],
+    [list(range(500 + length_b, 500 + 2 * length_b)) for _, length_b in lengths],
   )
 
 

@@ -15,7 +15,7 @@ from albert.tokenization.windows import question_windows
 from tests.conftest import english_like_documents
 from tests.tokenization.reference import TEXTS
 
-SIZES = {"max_query_length": 5, "doc_stride": 7}
+WINDOW_SIZES = {"max_query_length": 5, "doc_stride": 7}
 MAX_LENGTH = 30
 
 
@@ -23,9 +23,9 @@ MAX_LENGTH = 30
 def test_windows_equal_those_of_training(spm_model: str, context: str) -> None:
   text = "Where did the captain sell the garden in the year 1999?"
   paragraph = SquadParagraph("", context)
-  featurizer = SquadFeaturizer(TokenizerConfig(spm_model), max_seq_length=MAX_LENGTH, **SIZES)
+  featurizer = SquadFeaturizer(TokenizerConfig(spm_model), max_seq_length=MAX_LENGTH, **WINDOW_SIZES)
   examples = featurizer([SquadQuestion("1", 0, text, paragraph)])
-  windows = question_windows(Tokenizer(spm_model), text, context, max_length=MAX_LENGTH, **SIZES)
+  windows = question_windows(Tokenizer(spm_model), text, context, max_length=MAX_LENGTH, **WINDOW_SIZES)
   assert windows.inputs["input_mask"].sum(axis=1).tolist() == examples.sequence_lengths.tolist()
   is_token = windows.inputs["input_mask"] > 0
   assert windows.inputs["input_ids"][is_token].tolist() == examples.input_ids.tolist()
@@ -43,7 +43,8 @@ def test_a_span_is_its_text_in_the_context(spm_model: str) -> None:
   # The context is the tokens `first` to `last` of the window.
   first = 1 + len(tokenizer.encode("Who?")) + 1  # after [CLS], the question and [SEP]
   last = windows.inputs["input_ids"].shape[1] - 2  # before [SEP]
-  assert windows.inputs["segment_ids"][0].tolist() == [0] * first + [1] * (last - first + 2)
+  num_context_tokens = last - first + 1
+  assert windows.inputs["segment_ids"][0].tolist() == [0] * first + [1] * (num_context_tokens + 1)  # and [SEP]
   assert windows.text(0, first, last) == context
   captain = first + len(tokenizer.encode("The"))
   assert windows.text(0, captain, captain + len(tokenizer.encode("captain sold")) - 1) == "captain   sold"

@@ -16,12 +16,12 @@ from tests.fresh_interpreter import run_fresh
 # Refuses to import any other library, as if it were not installed.
 _ONLY_TWO_LIBRARIES = """
 import sys
-class Absent:
+class RefusesOtherLibraries:
   def find_spec(self, name, path=None, target=None):
     library = name.partition(".")[0]
     if library not in {"albert", "numpy", "sentencepiece", *sys.stdlib_module_names}:
       raise ModuleNotFoundError(f"No module named {library!r}")
-sys.meta_path.insert(0, Absent())
+sys.meta_path.insert(0, RefusesOtherLibraries())
 """
 
 
@@ -51,9 +51,10 @@ try:
   tokenizer("a")
 except albert.UserError as error:
   message = str(error)
-other = albert.Tokenizer.from_pretrained({str(run)!r})
+run_tokenizer = albert.Tokenizer.from_pretrained({str(run)!r})
 print(json.dumps([batch["input_ids"].tolist(), masked["input_ids"].shape, len(windows.char_starts), message,
-                  [tokenizer.config.do_lower_case, tokenizer.config.convert_quotes, other.config.do_lower_case]]))
+                  [tokenizer.config.do_lower_case, tokenizer.config.convert_quotes,
+                   run_tokenizer.config.do_lower_case]]))
 """
   process, modules = run_fresh(code, tmp_path)
   assert process.returncode == 0, process.stderr
