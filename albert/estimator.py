@@ -26,14 +26,14 @@ from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.definitions import TaskDefinition, TaskOfRun, existing_file
 from albert.tasks.splits import TEST
 from albert.training.claim import claim_output_dir, training_lock
-from albert.training.cluster import Cluster
+from albert.training.distribution.cluster import Cluster
+from albert.training.distribution.strategy import check_batches, check_memory
 from albert.training.evaluator import Evaluator
 from albert.training.global_state import deterministic_ops, dtype_policy, initializer_seed
 from albert.training.model_weights import load_trained_weights
 from albert.training.prediction_sources import PredictionSource, hash_weights, prediction_sources_of
 from albert.training.results import TrainingResult, read_training_result
 from albert.training.run_plan import TrainingPlan, plan_run
-from albert.training.strategy import check_batches, check_memory
 from albert.training.training_run import TrainingRun
 from albert.weights.checkpoints import CheckpointManager
 

@@ -21,7 +21,7 @@ from albert.runs import output_files
 from albert.runs.metrics_log import log
 from albert.settings.command_checks import check_actions
 from albert.tasks.base import Task
-from albert.training import cluster
+from albert.training.distribution import cluster
 from albert.training.prediction_sources import prediction_sources_of
 from albert.weights.checkpoints import CheckpointManager
 

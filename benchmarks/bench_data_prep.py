@@ -34,17 +34,17 @@ import numpy as np  # noqa: E402
 from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
-from albert.data import masking, span_selection  # noqa: E402
-from albert.data.manifest import Manifest  # noqa: E402
+from albert.data.masks import masking, span_selection  # noqa: E402
+from albert.data.shard_files.manifest import Manifest  # noqa: E402
 from albert.errors import UserError  # noqa: E402
 from albert.io import files  # noqa: E402
 from albert.io.globs import expand_globs  # noqa: E402
-from albert.io.workers import Workers  # noqa: E402
+from albert.io.parallel.workers import Workers  # noqa: E402
 from albert.tokenization.tokenizer import MASK_ID  # noqa: E402
 from data_prep import create_pretraining_data  # noqa: E402
-from data_prep.instances import InstanceBatch, InstanceMaker, make_batches  # noqa: E402
+from data_prep.examples.instances import InstanceBatch, InstanceMaker, make_batches  # noqa: E402
+from data_prep.examples.settings import PreparationSettings  # noqa: E402
 from data_prep.runners.job import Job  # noqa: E402
-from data_prep.settings import PreparationSettings  # noqa: E402
 from data_prep.sorting import merge, merge_passes, shards, spills  # noqa: E402
 from data_prep.units import plan_units  # noqa: E402
 
@@ -218,7 +218,7 @@ def print_profile() -> None:
 
 
 # Number of instances in a small spill file, and of each instance: tokens, predictions, and packed words (see
-# data_prep.packing: a header, the ids of the tokens, and the positions and original ids of the predictions).
+# data_prep.examples.packing: a header, the ids of the tokens, and the positions and original ids of the predictions).
 _SPILL_EXAMPLES, _TOKENS, _PREDICTIONS, _HEADER_WORDS = 16, 64, 10, 4
 _NUM_WORDS = _HEADER_WORDS + _TOKENS + 2 * _PREDICTIONS
 _POSITIONS_START = _HEADER_WORDS + _TOKENS

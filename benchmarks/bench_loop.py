@@ -37,8 +37,8 @@ from albert.io import files  # noqa: E402
 from albert.optimizers.factory import make_optimizer  # noqa: E402
 from albert.runs.metrics_log import MetricsLog  # noqa: E402
 from albert.tasks.base import Batch  # noqa: E402
-from albert.tasks.pretraining import PretrainingTask  # noqa: E402
-from albert.training import strategy as strategies  # noqa: E402
+from albert.tasks.pretraining.task import PretrainingTask  # noqa: E402
+from albert.training.distribution import strategy as strategies  # noqa: E402
 from albert.training.global_state import dtype_policy  # noqa: E402
 from albert.training.loop import Trainer  # noqa: E402
 from albert.training.run_plan import TrainingPlan, resolve_precision  # noqa: E402

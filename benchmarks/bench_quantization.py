@@ -20,9 +20,9 @@ import onnx
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
-from albert.export import converters, onnx_int8
+from albert.export.checking.quality import Candidate, QualityCheck, measure
 from albert.export.checkpoint import open_checkpoint
-from albert.export.quality import Candidate, QualityCheck, measure
+from albert.export.other_formats import converters, onnx_int8
 from albert.export.selection import select_form
 from albert.export.signatures import portable_function
 

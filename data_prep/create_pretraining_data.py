@@ -26,15 +26,15 @@ from albert import app
 from albert.config import command_flags
 from albert.config.base import Config, define_field_flag, option_fields
 from albert.config.ranges import default_processes
-from albert.data.manifest import Manifest
+from albert.data.shard_files.manifest import Manifest
 from albert.errors import Interrupted, RunError, Stopped, UserError
 from albert.io import files
+from albert.io.parallel.workers import WorkerPool
 from albert.io.wording import counted
-from albert.io.workers import WorkerPool
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
-from data_prep import text_checks
 from data_prep.conversion.convert import NO_TEXT_MESSAGE, RunTasks, convert_inputs, print_report
+from data_prep.examples.settings import PreparationSettings
 from data_prep.readers import formats
 from data_prep.readers.reading_flags import define_flags, settings_from_flags
 from data_prep.readers.settings import ReadingSettings
@@ -42,7 +42,7 @@ from data_prep.runners import local as local_runner
 from data_prep.runners.base import InputEntries, Runner, make_manifest, same_entries
 from data_prep.runners.job import Job
 from data_prep.runners.workspace import UnusableTextError, Workspace, resume
-from data_prep.settings import PreparationSettings
+from data_prep.text import text_checks
 
 FLAGS = flags.FLAGS
 # The words after -- on the command line, which are flags of Apache Beam or Ray.

@@ -19,11 +19,11 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from albert.data.manifest import file_sha256
+from albert.data.shard_files.manifest import file_sha256
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.io.records import HashingReader
-from data_prep.text_files import is_gzip
+from data_prep.text.text_files import is_gzip
 from data_prep.units import TextRange, TextUnit, read_range
 
 _BYTES_PER_READ = 1 << 20

@@ -34,12 +34,12 @@ from albert.io.progress import Progress
 from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization.normalization import normalize_text
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID
-from data_prep import text_checks
 from data_prep.conversion.sentences_of_files import read_sentences
 from data_prep.readers import formats
 from data_prep.readers.reading_flags import define_flags, settings_from_flags
 from data_prep.readers.settings import ReadingSettings
-from data_prep.text_files import cut_line, open_text_lines
+from data_prep.text import text_checks
+from data_prep.text.text_files import cut_line, open_text_lines
 
 FLAGS = flags.FLAGS
 

@@ -16,8 +16,8 @@ import zlib
 from collections.abc import Callable, Iterator
 
 from albert.io import files
-from data_prep import text_checks
-from data_prep.text_files import is_gzip
+from data_prep.text import text_checks
+from data_prep.text.text_files import is_gzip
 
 UNIT_BYTES = 2 << 20
 # Text is cut at the end of a blank line, and the blank line begins before the cut. So the search for blank lines begins

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.io import records
 from albert.tokenization.tokenizer import PAD_ID, SEP_ID
 
@@ -25,7 +25,7 @@ _LABEL_PREFIX, _TOKEN_PREFIX = "label/", "token/"
 # Number of examples in one record. With more, records get too large; with fewer, reading gets slow.
 _EXAMPLES_PER_RECORD = 512
 
-# Features of a batch besides those of albert.data.schema, see TokenizedExamples.padded_batch.
+# Features of a batch besides those of albert.data.shard_files.schema, see TokenizedExamples.padded_batch.
 OPTION_MASK = "option_mask"
 EXAMPLE_INDEX = "example_index"
 

@@ -20,8 +20,8 @@ import msgspec
 from albert.data.examples import TokenizedExamples, concatenate
 from albert.errors import UserError
 from albert.io import files, json_values, records
+from albert.io.parallel.workers import Workers
 from albert.io.progress import Progress
-from albert.io.workers import Workers
 
 # Increase this number if a change of the code makes other examples for the same key.
 _FORMAT_VERSION = 2

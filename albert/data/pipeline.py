@@ -15,10 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from albert.data.dataset import Dataset, InputContext
-from albert.data.dynamic_masking import DynamicMasking
-from albert.data.record_checks import explain_failure
-from albert.data.schema import FeatureSpec
-from albert.data.shards import Shards
+from albert.data.masks.dynamic_masking import DynamicMasking
+from albert.data.shard_files.record_checks import explain_failure
+from albert.data.shard_files.schema import FeatureSpec
+from albert.data.shard_files.shards import Shards
 from albert.io.wording import counted
 
 # Number of shards that are interleaved, and number of examples that are shuffled together. This is enough even for

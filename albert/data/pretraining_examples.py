@@ -1,6 +1,6 @@
 """Masks and sentence-order pairs of single examples, for use without data preparation.
 
-Data preparation makes the same masks for many sequences at a time (`albert/data/masking.py`).
+Data preparation makes the same masks for many sequences at a time (`albert/data/masks/masking.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert.data import masking
+from albert.data.masks import masking
 from albert.errors import UserError
 from albert.tokenization.pieces import CLS_ID, MASK_ID, PAD_ID, SEP_ID
 from albert.tokenization.tokenizer import Tokenizer

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from albert.data.manifest import cached_sha256
+from albert.data.shard_files.manifest import cached_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.io.json_values import encode_utf8, format_value

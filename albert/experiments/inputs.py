@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from albert.data.manifest import file_sha256
+from albert.data.shard_files.manifest import file_sha256
 from albert.io import files
 from albert.io.globs import matching_paths
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from albert.config.model import ModelConfig, load_model_config
-from albert.data.manifest import file_sha256
+from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files

@@ -12,11 +12,14 @@ import numpy as np
 import tensorflow as tf
 
 from albert.errors import RunError, UserError
-from albert.export import checks, converters, file_hashes, model_card, ops, warmup
+from albert.export import ops
 from albert.export.arguments import check_evaluation, check_formats, version_directory
+from albert.export.checking import checks
 from albert.export.checkpoint import ExportCheckpoint, FoundCheckpoint, open_checkpoint
-from albert.export.description import describe_model, write_examples
+from albert.export.companion_files import file_hashes, model_card, warmup
+from albert.export.companion_files.description import describe_model, write_examples
 from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE, TOKENS_SIGNATURE
+from albert.export.other_formats import converters
 from albert.export.selection import SelectedForm, select_form
 from albert.export.served_model import ServedModel
 from albert.export.signatures import text_function, text_inputs, token_inputs, tokens_function
@@ -25,7 +28,7 @@ from albert.runs import run_directory
 from albert.runs.output_files import VOCABULARY
 
 if TYPE_CHECKING:
-  from albert.export.quality import QualityCheck
+  from albert.export.checking.quality import QualityCheck
 
 LABELS = "labels.txt"
 
@@ -71,8 +74,8 @@ def export_model(
   Raises:
     UserError: an argument is wrong, the checkpoint cannot be served in this form, the version exists, the metric drops
       by too much, or eval_file cannot be read.
-    RunError: the model fails for a request of `albert.export.checks`, a converter cannot write a format, the answers
-      of a format differ from the SavedModel's, or writing fails.
+    RunError: the model fails for a request of `albert.export.checking.checks`, a converter cannot write a format, the
+      answers of a format differ from the SavedModel's, or writing fails.
   """
   check_formats(formats, precision)
   check_evaluation(eval_file, max_metric_drop)
@@ -101,7 +104,7 @@ def export_model(
 def _open_quality_check(
   form: SelectedForm, checkpoint: ExportCheckpoint, eval_file: str, max_metric_drop: float | None
 ) -> QualityCheck:
-  from albert.export.quality import QualityCheck  # imports the training loop, which other exports do not need
+  from albert.export.checking.quality import QualityCheck  # imports the training loop, which other exports do not need
 
   return QualityCheck(form, checkpoint, eval_file, max_metric_drop)
 

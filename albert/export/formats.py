@@ -15,5 +15,5 @@ FORMAT_FILES = {
 }
 PRECISIONS = ("float32", "bfloat16")
 TEXT_SIGNATURE, TOKENS_SIGNATURE = "serving_default", "tokens"
-# The file that describes a model for programs, see albert.export.description.Description.
+# The file that describes a model for programs, see albert.export.companion_files.description.Description.
 DESCRIPTION = "assets.extra/servable.json"

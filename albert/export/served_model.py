@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from albert.config.base import Config
-from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.export.checking.form_evaluations import FormEvaluation
 from albert.export.checkpoint import ExportCheckpoint
-from albert.export.form_evaluations import FormEvaluation
 from albert.export.network.encoder import ServedEncoder
 from albert.export.network.token_layout import (
   TokenBatch,
@@ -26,7 +26,7 @@ from albert.export.network.token_layout import (
   pad_empty_batch,
 )
 from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.graph import GraphTokenizer
+from albert.tokenization.in_graph.graph import GraphTokenizer
 from albert.weights.names import NO_POOLER
 
 # B batch, K texts in a field that is a list, S sequence.
@@ -210,5 +210,5 @@ class ServedModel(tf.Module, abc.ABC):
 
 
 def as_token_batch(features: Mapping[str, tf.Tensor]) -> TokenBatch:
-  """Converts the result of pack_single or pack_pair in `albert.tokenization.graph_packing` to a TokenBatch."""
+  """Converts the result of pack_single or pack_pair in `albert.tokenization.in_graph.graph_packing` to a TokenBatch."""
   return TokenBatch(features[INPUT_IDS], features[INPUT_MASK], features[SEGMENT_IDS])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.export.network.token_layout import TokenBatch
 from albert.export.served_model import AnswerTensors, RequestField, ServedModel
 from albert.io import json_values

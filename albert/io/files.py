@@ -16,7 +16,8 @@ from concurrent import futures
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from albert.errors import UserError
-from albert.io import file_kinds, json_text, local_files, processes
+from albert.io import file_kinds, json_text, local_files
+from albert.io.parallel import processes
 
 # Maximum number of simultaneous requests to a remote file system. The threads mostly wait for answers.
 _MAX_THREADS = 64

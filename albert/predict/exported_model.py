@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from albert.errors import RunError, UserError
-from albert.export import file_hashes
+from albert.export.companion_files import file_hashes
 from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE
 from albert.io import files, json_values
 from albert.io.json_values import format_value
@@ -34,7 +34,7 @@ class _Checkpoint(msgspec.Struct):
 
 
 class _Description(msgspec.Struct):
-  """The keys of servable.json that this command reads, see `albert.export.description.Description`.
+  """The keys of servable.json that this command reads, see `albert.export.companion_files.description.Description`.
 
   `counted_by` names the answer or the field that says how many entries of a request's answers are not padding.
   """
@@ -53,7 +53,7 @@ def read_description(path: str) -> dict[str, Any]:
   Args:
     path: path of the file.
   Returns:
-    Its values, with the keys of `albert.export.description.Description`.
+    Its values, with the keys of `albert.export.companion_files.description.Description`.
   Raises:
     UserError: the file is not valid JSON or does not have these keys.
   """

@@ -61,7 +61,7 @@ class RequestParser:
   """Parses lines into requests.
 
   Args:
-    fields: the fields of the model: name, meaning and is_list of each (`albert.export.description`).
+    fields: the fields of the model: name, meaning and is_list of each (`albert.export.companion_files.description`).
     input_format: auto, lines, tsv or json. auto stands for json if the first line that is not blank begins with "{",
       else for lines if the model has one text field, else for tsv.
     source: name of the input, for error messages.

@@ -29,7 +29,8 @@ from typing import Annotated, Any
 import msgspec
 
 from albert.errors import RunError, UserError
-from albert.io import files, json_values, processes
+from albert.io import files, json_values
+from albert.io.parallel import processes
 
 LOCK_FILE = ".lock"
 RENEWAL_SECONDS = 20.0

@@ -16,7 +16,7 @@ from albert.config.model import REGULARIZATION, ModelConfig, load_model_config, 
 from albert.config.recipes import SECTIONS, Recipe, read_recipe
 from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig
 from albert.config.stage_flags import StageFlags
-from albert.data.manifest import file_sha256
+from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files

@@ -117,7 +117,7 @@ class RegisteredTask:
 def _make_pretraining(model_config: ModelConfig, config: PretrainingConfig) -> Task:
   # Refuses bad stages before TensorFlow is imported. check_files does the same, but is not called for remote shards.
   read_stages(config, model_config)
-  from albert.tasks.pretraining import PretrainingTask
+  from albert.tasks.pretraining.task import PretrainingTask
 
   return PretrainingTask(model_config, config)
 
@@ -125,13 +125,13 @@ def _make_pretraining(model_config: ModelConfig, config: PretrainingConfig) -> T
 def _check_pretraining(
   model_config: ModelConfig, config: PretrainingConfig, *, train: bool, evaluate: bool, predict: bool
 ) -> None:
-  from albert.tasks import pretraining_files
+  from albert.tasks.pretraining import files as pretraining_files
 
   pretraining_files.check_files(model_config, config, train=train, evaluate=evaluate, predict=predict)
 
 
 def _find_pretraining_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -> VocabularySize | None:
-  from albert.tasks import pretraining_files
+  from albert.tasks.pretraining import files as pretraining_files
 
   return pretraining_files.find_vocabulary_size(model_config, config)
 

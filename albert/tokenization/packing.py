@@ -1,6 +1,6 @@
 """Joins the ids of texts to sequences `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, for many texts at once.
 
-`albert/tokenization/graph_packing.py` does the same in TensorFlow ops.
+`albert/tokenization/in_graph/graph_packing.py` does the same in TensorFlow ops.
 
 Legend: N texts (or pairs of texts), T tokens of all texts, P tokens of all sequences.
 """

@@ -1,8 +1,8 @@
 """ALBERT's tokenizer: converts text to ids by normalization, SentencePiece and the comma rule.
 
 It needs no libraries but NumPy and sentencepiece: programs that serve exported models may not have TensorFlow, and data
-preparation starts many processes that need a tokenizer. `albert/tokenization/graph.py` implements the same tokenizer in
-TensorFlow ops.
+preparation starts many processes that need a tokenizer. `albert/tokenization/in_graph/graph.py` implements the same
+tokenizer in TensorFlow ops.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class Tokenizer:
   Text never yields control symbols: "[CLS]" in a text does not become id 2.
 
   A word has the same ids wherever it stands in a text, and the same ids in a TensorFlow graph
-  (`albert/tokenization/graph.py`). Plain SentencePiece does not guarantee this. It adds the log probabilities of a
-  text's pieces in float32, and in a long text the rounding error decides between segmentations of almost equal score.
-  This class therefore rounds the scores of the model, so that sums over short texts are exact (`with_exact_scores`),
-  and encodes a long text in parts. The parts are cut at spaces, which no piece contains.
+  (`albert/tokenization/in_graph/graph.py`). Plain SentencePiece does not guarantee this. It adds the log probabilities
+  of a text's pieces in float32, and in a long text the rounding error decides between segmentations of almost equal
+  score. This class therefore rounds the scores of the model, so that sums over short texts are exact
+  (`with_exact_scores`), and encodes a long text in parts. The parts are cut at spaces, which no piece contains.
 
   Pickling stores the config only; unpickling opens the model file again.
 

@@ -15,7 +15,7 @@ from albert.io import files
 from albert.runs import output_files, run_directory
 from albert.runs.directory_lock import DirectoryLock
 from albert.tasks.base import Task
-from albert.training.cluster import Cluster
+from albert.training.distribution.cluster import Cluster
 from albert.training.run_plan import RunPlan, TrainingPlan, plan_training
 from albert.training.stage_plan import joint_content
 from albert.weights import initial_weights

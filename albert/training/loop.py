@@ -20,7 +20,7 @@ from albert.runs.log_lines import STAGE_KEY
 from albert.runs.metrics_log import MetricsLog
 from albert.tasks.base import Batch, Task, WeightedSum
 from albert.training.accumulators import Accumulator
-from albert.training.cluster import Cluster
+from albert.training.distribution.cluster import Cluster
 from albert.training.run_plan import TrainingPlan
 from albert.training.speedometer import Speedometer
 from albert.training.stage_plan import StagePlan

@@ -17,9 +17,9 @@ from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.errors import UserError
 from albert.runs.metrics_log import log
 from albert.tasks.base import TrainingStage
-from albert.training.distributed_batches import ElementSpec, element_spec, features_of_varying_shape
+from albert.training.distribution.distributed_batches import ElementSpec, element_spec, features_of_varying_shape
+from albert.training.distribution.strategy import make_strategy, num_hosts
 from albert.training.stage_plan import StagePlan, epochs_per_step, plan_stages
-from albert.training.strategy import make_strategy, num_hosts
 
 # Share of a short run that is warm-up, unless the user has chosen a length of the warm-up.
 _SHORT_RUN_WARMUP_SHARE = 0.1

@@ -15,8 +15,8 @@ from albert.data.content import DataContent
 from albert.data.dataset import Dataset
 from albert.errors import UserError
 from albert.tasks.base import TrainingStage
-from albert.training.distributed_batches import element_spec
-from albert.training.strategy import check_batches
+from albert.training.distribution.distributed_batches import element_spec
+from albert.training.distribution.strategy import check_batches
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

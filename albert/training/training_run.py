@@ -13,7 +13,7 @@ from albert.config.run import TrainConfig
 from albert.data.dataset import Dataset
 from albert.errors import RunError
 from albert.io import files
-from albert.io.lost_processes import is_lost_process
+from albert.io.parallel.lost_processes import is_lost_process
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
 from albert.runs import curves
@@ -21,8 +21,8 @@ from albert.runs.evaluation_log import EvaluationLog
 from albert.runs.metrics_log import MetricsLog, format_metrics, log
 from albert.tasks.base import Task
 from albert.training.claim import claim_output_dir
-from albert.training.cluster import Cluster
-from albert.training.distributed_batches import distribute_training_batches
+from albert.training.distribution.cluster import Cluster
+from albert.training.distribution.distributed_batches import distribute_training_batches
 from albert.training.evaluator import Evaluator
 from albert.training.loop import Trainer, is_evaluation_due, make_learning_rate_reader
 from albert.training.model_weights import load_initial_weights

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from albert.data.manifest import file_sha256
+from albert.data.shard_files.manifest import file_sha256
 from albert.errors import RunError, UserError
 from albert.io import files, json_values
 

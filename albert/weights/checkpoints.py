@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from albert.config.model import ModelConfig
-from albert.data.manifest import file_sha256
+from albert.data.shard_files.manifest import file_sha256
 from albert.errors import RunError, UserError
 from albert.io import files, json_values, local_files
 from albert.runs.directory_lock import DirectoryLock
@@ -131,7 +131,7 @@ class CheckpointManager:
     """
     import tensorflow as tf  # imported here, because commands that only look for a checkpoint use this module, too
 
-    from albert.io.lost_processes import is_lost_process
+    from albert.io.parallel.lost_processes import is_lost_process
 
     self.check_lock()
     checkpoint_path = self.path(step)

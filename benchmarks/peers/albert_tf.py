@@ -20,8 +20,8 @@ from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, PretrainingConfig, TrainConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.optimizers.factory import make_optimizer
-from albert.tasks.pretraining import PretrainingTask
-from albert.training import strategy as strategies
+from albert.tasks.pretraining.task import PretrainingTask
+from albert.training.distribution import strategy as strategies
 from albert.training.global_state import dtype_policy
 from albert.training.loop import Trainer
 from albert.training.run_plan import TrainingPlan, resolve_jit_compile, resolve_precision

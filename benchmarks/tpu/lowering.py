@@ -26,7 +26,7 @@ from albert.data.dataset import Dataset, InputContext
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
 from albert.tasks.base import Batch
-from albert.training.distributed_batches import check_static_shapes
+from albert.training.distribution.distributed_batches import check_static_shapes
 from albert.training.loop import Trainer
 from albert.training.run_plan import TrainingPlan
 from benchmarks.tpu import protocol

@@ -17,8 +17,8 @@ from albert.data.dataset import Dataset
 from albert.data.pipeline import ShardDataset, Shards
 from albert.tasks import registry
 from albert.tasks.base import Task
-from albert.tasks.pretraining import PretrainingTask
-from data_prep.settings import PreparationSettings
+from albert.tasks.pretraining.task import PretrainingTask
+from data_prep.examples.settings import PreparationSettings
 
 # Number of words in a generated text: more than fit into a window of any task, and too few to fill two windows of 512
 # tokens.

@@ -23,8 +23,8 @@ from data_prep.conversion.sentences_of_files import sentence_lines, too_many_bad
 from data_prep.readers import formats
 from data_prep.readers.records import NO_TEXT, BadRecord, BadRecordError, DroppedRecord, Piece, SourceDocument
 from data_prep.readers.settings import ReadingSettings
-from data_prep.sentences import SentenceSplitter
 from data_prep.sorting.spills import Spill
+from data_prep.text.sentences import SentenceSplitter
 
 # A part up to this size is held in memory until it is written.
 _MEMORY_BYTES = 32 << 20

@@ -9,8 +9,8 @@ from albert.io import files
 from data_prep.readers import formats
 from data_prep.readers.records import BadRecord, BadRecordError, SourceDocument
 from data_prep.readers.settings import ReadingSettings
-from data_prep.sentences import SentenceSplitter
-from data_prep.text_files import cut_line
+from data_prep.text.sentences import SentenceSplitter
+from data_prep.text.text_files import cut_line
 
 _READ_BYTES = 64 << 20
 

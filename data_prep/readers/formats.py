@@ -10,7 +10,6 @@ from typing import cast
 from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import expand_globs
-from data_prep import text_checks
 from data_prep.readers import json_lines, plain_text, streams, tables, wikiextractor, wikipedia
 from data_prep.readers.records import Reader
 from data_prep.readers.settings import (
@@ -23,6 +22,7 @@ from data_prep.readers.settings import (
   WIKIPEDIA,
   ReadingSettings,
 )
+from data_prep.text import text_checks
 
 _READERS = {
   TEXT: cast("Reader", plain_text),

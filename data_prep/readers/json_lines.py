@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from albert.errors import UserError
 from albert.io import json_values
-from data_prep import text_checks
 from data_prep.readers import lines, streams
 from data_prep.readers.records import BadRecord, Piece, Record
 from data_prep.readers.settings import JSON_LINES, ReadingSettings
-from data_prep.text_files import decoding_problem
+from data_prep.text import text_checks
+from data_prep.text.text_files import decoding_problem
 
 _MAX_SHOWN_FIELDS = 8
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from albert.io import files
 from data_prep.readers.records import NO_TEXT, DroppedRecord, GetPlace, Piece, SourceDocument
 from data_prep.readers.streams import compression, open_stream
-from data_prep.text_files import count_line_ends, strip_line
+from data_prep.text.text_files import count_line_ends, strip_line
 
 # The end of a piece that reaches to the end of its file.
 TO_THE_END = (1 << 63) - 1

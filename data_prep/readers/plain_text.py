@@ -6,11 +6,12 @@ import io
 import itertools
 from collections.abc import Iterable, Iterator
 
-from data_prep import text_checks, units
+from data_prep import units
 from data_prep.readers import lines, streams
 from data_prep.readers.records import BadRecord, BadRecordError, Piece, Record, SourceDocument
 from data_prep.readers.settings import FILE, TEXT, ReadingSettings
-from data_prep.text_files import decoding_problem, strip_line
+from data_prep.text import text_checks
+from data_prep.text.text_files import decoding_problem, strip_line
 
 # Greatest nominal size of a piece. A piece ends at the first blank line after its nominal end, at most this many bytes
 # later, so its text has at most twice this size.

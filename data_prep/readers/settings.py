@@ -6,7 +6,7 @@ import dataclasses
 
 from albert.config.base import Config, option
 from albert.errors import UserError
-from data_prep import sentences
+from data_prep.text import sentences
 
 AUTO = "auto"
 # The forms of text, for --text_format.

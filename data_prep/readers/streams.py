@@ -9,8 +9,8 @@ import zlib
 from typing import Any, BinaryIO, cast
 
 from albert.io import files
-from data_prep import text_checks
 from data_prep.readers import optional_libraries
+from data_prep.text import text_checks
 
 _BUFFER_BYTES = 1 << 18
 # Ending of a compressed file's name -> the file's format.

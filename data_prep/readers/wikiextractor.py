@@ -11,7 +11,7 @@ from albert.io import json_values
 from data_prep.readers import lines, streams
 from data_prep.readers.records import BadRecord, GetPlace, Piece, Record, SourceDocument
 from data_prep.readers.settings import WIKIEXTRACTOR, ReadingSettings
-from data_prep.text_files import decoding_problem
+from data_prep.text.text_files import decoding_problem
 
 _ARTICLE_BEGIN = re.compile(r'<doc\s[^>]*?(?:title="(?P<title>.*)")?\s*>$')
 _ARTICLE_END = "</doc>"

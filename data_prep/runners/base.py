@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from albert.data.manifest import Manifest, ShardInfo
+from albert.data.shard_files.manifest import Manifest, ShardInfo
 from albert.errors import RunError
 from albert.io import files
+from albert.io.parallel.workers import WorkerPool
 from albert.io.wording import counted
-from albert.io.workers import WorkerPool
 from albert.tokenization.tokenizer import Tokenizer
-from data_prep import segments
 from data_prep.documents import Counts
+from data_prep.examples import segments
+from data_prep.examples.settings import PreparationSettings
 from data_prep.runners.job import KIND, Job
 from data_prep.runners.workspace import UnusableTextError, Workspace
-from data_prep.settings import PreparationSettings
 from data_prep.sorting.shards import shard_bounds
 
 

@@ -23,13 +23,14 @@ from typing import Any, TypeVar
 import apache_beam as beam
 import msgspec
 
-from albert.data.manifest import ShardInfo
+from albert.data.shard_files.manifest import ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files, json_values
-from albert.io.workers import WorkerPool, Workers
+from albert.io.parallel.workers import WorkerPool, Workers
 from albert.tokenization.tokenizer import Tokenizer
-from data_prep import input_hashes, segments, units
+from data_prep import input_hashes, units
 from data_prep.documents import Counts
+from data_prep.examples import segments
 from data_prep.runners import beam_flags
 from data_prep.runners.base import Argument, InputEntries, PreparedShards, Result, Runner, check_shards
 from data_prep.runners.beam_steps import (
@@ -45,7 +46,7 @@ from data_prep.runners.beam_steps import (
 )
 from data_prep.runners.job import Job
 from data_prep.runners.workspace import UnusableTextError, Workspace
-from data_prep.text_files import is_gzip
+from data_prep.text.text_files import is_gzip
 from data_prep.units import TextUnit
 
 # The last step of a pipeline writes its result to one of these files.

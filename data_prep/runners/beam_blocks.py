@@ -14,10 +14,10 @@ import numpy as np
 
 from albert.errors import RunError
 from albert.io import files
+from data_prep.examples.token_sequences import concatenated_ranges
 from data_prep.sorting.merge import KEY_RANGE_BYTES, LAST_KEY, RunSection, merge_runs
 from data_prep.sorting.shards import shard_bounds
 from data_prep.sorting.spills import PackedInstances, Spill, SpillWriter
-from data_prep.token_sequences import concatenated_ranges
 
 # The low bits of an origin are the position of a byte in a file; the bits above them are the file's ordinal.
 _OFFSET_BITS = 40
@@ -26,7 +26,7 @@ _MEMORY_BYTES = 64 << 20
 
 
 class ShuffleBlock(NamedTuple):
-  """Packed instances (see data_prep.packing).
+  """Packed instances (see data_prep.examples.packing).
 
   Attributes:
     keys: uint64 [I], random keys, by which the examples are sorted.

@@ -14,18 +14,19 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
-from albert.data.manifest import ShardInfo
+from albert.data.shard_files.manifest import ShardInfo
 from albert.errors import RunError
 from albert.io import files
 from albert.io.records import RecordWriter
-from data_prep import input_hashes, packing, units
+from data_prep import input_hashes, units
 from data_prep.documents import Counts
-from data_prep.instances import InstanceMaker, PackedBatch
+from data_prep.examples import packing
+from data_prep.examples.instances import InstanceMaker, PackedBatch
+from data_prep.examples.settings import PreparationSettings
 from data_prep.runners import beam_blocks
 from data_prep.runners.base import check_counts
 from data_prep.runners.beam_blocks import ShuffleBlock
 from data_prep.runners.job import Job
-from data_prep.settings import PreparationSettings
 from data_prep.sorting import shards
 from data_prep.units import TextUnit
 

@@ -6,9 +6,9 @@ import dataclasses
 
 from albert.config.base import Config, option
 from albert.config.ranges import MAX_PROCESSES
+from data_prep.examples.settings import PreparationSettings
 from data_prep.readers import formats
 from data_prep.readers.settings import ReadingSettings
-from data_prep.settings import PreparationSettings
 
 # The kind of data set, which is in manifest.json and in the names of the shards.
 KIND = "pretraining"

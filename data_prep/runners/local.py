@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from albert.data.manifest import ShardInfo
+from albert.data.shard_files.manifest import ShardInfo
 from albert.errors import RunError
 from albert.io import files
+from albert.io.parallel.workers import WorkerPool, Workers
 from albert.io.progress import Progress
-from albert.io.workers import WorkerPool, Workers
 from albert.tokenization.tokenizer import Tokenizer
-from data_prep import input_hashes, packing, segments
+from data_prep import input_hashes
 from data_prep.documents import Counts
+from data_prep.examples import packing, segments
 from data_prep.runners import unit_spills
 from data_prep.runners.base import Argument, InputEntries, PreparedShards, Result, Runner, check_counts
 from data_prep.runners.job import Job

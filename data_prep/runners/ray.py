@@ -15,9 +15,10 @@ from typing import Any
 
 from albert.errors import UserError
 from albert.io import files
+from albert.io.parallel.workers import WorkerPool
 from albert.io.progress import Progress
-from albert.io.workers import WorkerPool
 from albert.tokenization.tokenizer import Tokenizer
+from data_prep.examples.settings import PreparationSettings
 from data_prep.runners import gzip_text, local, ray_flags, unit_spills
 from data_prep.runners.base import InputEntries, PreparedShards, Runner
 from data_prep.runners.gzip_text import GzipTask
@@ -25,8 +26,7 @@ from data_prep.runners.job import Job
 from data_prep.runners.ray_flags import RayOptions
 from data_prep.runners.ray_pool import RayPool
 from data_prep.runners.workspace import Workspace
-from data_prep.settings import PreparationSettings
-from data_prep.text_files import is_gzip
+from data_prep.text.text_files import is_gzip
 
 
 def _start_worker(output_dir: str, settings: PreparationSettings, spm_model_file: str) -> None:

@@ -19,7 +19,7 @@ import ray
 
 from albert import startup
 from albert.errors import Interrupted, RunError, UserError
-from albert.io.workers import submit_ahead
+from albert.io.parallel.workers import submit_ahead
 from data_prep.runners.ray_flags import RayOptions
 
 # Seconds between two looks at the size of the cluster, to which nodes may be added.

@@ -10,8 +10,8 @@ import numpy as np
 
 from data_prep import input_hashes
 from data_prep.documents import Counts
-from data_prep.instances import InstanceMaker
-from data_prep.settings import PreparationSettings
+from data_prep.examples.instances import InstanceMaker
+from data_prep.examples.settings import PreparationSettings
 from data_prep.sorting.spills import Spill, SpillWriter
 from data_prep.units import TextUnit
 

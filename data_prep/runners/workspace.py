@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from albert.data.manifest import InputFile, Manifest, ShardInfo, shard_is_intact
+from albert.data.shard_files.manifest import InputFile, Manifest, ShardInfo, shard_is_intact
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.wording import counted

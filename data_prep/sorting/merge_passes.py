@@ -17,8 +17,8 @@ from typing import Any
 
 from albert.errors import RunError
 from albert.io import files
+from albert.io.parallel.workers import WorkerPool
 from albert.io.progress import Progress
-from albert.io.workers import WorkerPool
 from data_prep.sorting import merge, spills
 from data_prep.sorting.spills import Spill, SpillWriter
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert.data.manifest import ShardInfo
+from albert.data.shard_files.manifest import ShardInfo
 from albert.errors import RunError, UserError
 from albert.io.records import RecordWriter
-from data_prep.packing import write_examples
+from data_prep.examples.packing import write_examples
 from data_prep.sorting import merge
 from data_prep.sorting.merge import RunSection, merge_runs
 from data_prep.sorting.spills import Spill

@@ -47,7 +47,7 @@ _TRAILER_BYTES = _TRAILER.size + len(_MAGIC)
 
 
 class PackedInstances(NamedTuple):
-  """Packed instances (see data_prep.packing) in any order.
+  """Packed instances (see data_prep.examples.packing) in any order.
 
   Attributes:
     keys: uint64 [I], random keys.

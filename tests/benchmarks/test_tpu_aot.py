@@ -22,7 +22,7 @@ from albert.errors import UserError
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
 from albert.tasks import registry
-from albert.training import distributed_batches
+from albert.training.distribution import distributed_batches
 from albert.training.loop import Trainer
 from albert.training.run_plan import TrainingPlan
 from benchmarks.tpu import report, search

@@ -10,8 +10,8 @@ import pytest
 
 from albert.data import pipeline
 from albert.data.dataset import InputContext
-from albert.data.schema import pretraining_features
-from albert.data.shards import Shards, count_and_hash_shards
+from albert.data.shard_files.schema import pretraining_features
+from albert.data.shard_files.shards import Shards, count_and_hash_shards
 from albert.errors import UserError
 from albert.io.records import decode_example
 from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, example, example_numbers, write_shards

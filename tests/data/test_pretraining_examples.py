@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from albert.data import masking
+from albert.data.masks import masking
 from albert.data.pretraining_examples import mask_tokens, sentence_order_pair
 from albert.errors import UserError
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer

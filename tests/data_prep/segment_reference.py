@@ -1,11 +1,11 @@
-"""A slow reference for data_prep.segments in plain Python, which loops over sentences as the original does.
+"""A slow reference for data_prep.examples.segments in plain Python, which loops over sentences as the original does.
 
 Used by test_segments.
 """
 
 from __future__ import annotations
 
-from data_prep.segments import NONE, NSP, SOP, SegmentRules
+from data_prep.examples.segments import NONE, NSP, SOP, SegmentRules
 from tests.data.reference_draws import draw, to_int_below, to_unit_float
 
 # For each instance seven random numbers are drawn. This is what each decides.

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from albert.data import schema
-from albert.data.manifest import Manifest, file_sha256
+from albert.data.shard_files import schema
+from albert.data.shard_files.manifest import Manifest, file_sha256
 from albert.io import records
 from albert.tokenization.normalization import normalize_text
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, UNK_ID
 from data_prep import create_pretraining_data
 from data_prep.create_pretraining_data import prepare
-from data_prep.settings import PreparationSettings
+from data_prep.examples.settings import PreparationSettings
 from tests.conftest import english_like_documents
 from tests.data_prep.runners.jobs import contents, make_job
 from tests.thorough import thorough_except

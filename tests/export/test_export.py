@@ -16,8 +16,8 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import RunError, UserError
-from albert.export import warmup
 from albert.export.checkpoint import open_checkpoint
+from albert.export.companion_files import warmup
 from albert.export.export_model import _rename_staging, export_model
 from albert.export.formats import DESCRIPTION, TFLITE
 from albert.export.ops import graph_ops

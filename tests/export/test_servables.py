@@ -15,10 +15,11 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import RunError, UserError
-from albert.export import checks, converters
+from albert.export.checking import checks
 from albert.export.checkpoint import ExportCheckpoint, open_checkpoint
-from albert.export.description import describe_model
-from albert.export.model_card import format_model_card
+from albert.export.companion_files.description import describe_model
+from albert.export.companion_files.model_card import format_model_card
+from albert.export.other_formats import converters
 from albert.export.selection import select_form
 from albert.export.signatures import portable_function, text_function, text_inputs, token_inputs, tokens_function
 from albert.tokenization.tokenizer import SEP_ID

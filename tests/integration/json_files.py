@@ -15,8 +15,9 @@ from typing import Any
 from albert import ensemble
 from albert.config.model import load_model_config
 from albert.config.recipes import read_recipe
-from albert.data import shards, tables
-from albert.data.manifest import Manifest
+from albert.data import tables
+from albert.data.shard_files import shards
+from albert.data.shard_files.manifest import Manifest
 from albert.experiments import catalog, layers
 from albert.experiments.runner import _ResultRows
 from albert.export import checkpoint

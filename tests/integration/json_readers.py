@@ -23,15 +23,15 @@ from albert.io.records import RecordWriter
 from albert.predict.requests import JSON, RequestParser
 from albert.settings.sources import Settings
 from albert.tasks.glue.labels import parse_labels
-from albert.training import cluster
+from albert.training.distribution import cluster
 from albert.weights.files import open_weights
 from data_prep.conversion.parts import PartTask
+from data_prep.examples.settings import PreparationSettings
 from data_prep.readers.settings import ReadingSettings
 from data_prep.runners.job import Job
 from data_prep.runners.workspace import Workspace
-from data_prep.settings import PreparationSettings
 from data_prep.sorting.spills import _MAGIC
-from data_prep.text_checks import check_head
+from data_prep.text.text_checks import check_head
 from tests.synthetic import TINY_MODEL
 
 

@@ -15,7 +15,7 @@ from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, Tra
 from albert.convert.convert_checkpoint import convert
 from albert.errors import UserError
 from albert.estimator import Estimator
-from albert.tasks.pretraining import PretrainingTask
+from albert.tasks.pretraining.task import PretrainingTask
 from tests.convert.files_of_weights import huggingface_tensors, write_huggingface, write_tf1
 from tests.golden.make_tiny_albert import random_weights
 from tests.synthetic import TINY_MODEL, write_manifest, write_shards

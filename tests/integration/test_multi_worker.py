@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from albert.errors import UserError
-from albert.training import cluster
+from albert.training.distribution import cluster
 from tests.run_outputs import assert_equal_bits, checkpoint_steps, read_checkpoint, read_json, read_json_lines
 from tests.synthetic import TINY_MODEL_FLAGS, write_shards
 

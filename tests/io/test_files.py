@@ -21,8 +21,9 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import RunError, UserError
-from albert.io import file_errors, files, processes
+from albert.io import file_errors, files
 from albert.io.globs import expand_globs
+from albert.io.parallel import processes
 from tests.file_limits import file_size_limit
 
 

@@ -13,7 +13,7 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.optimizers.clipping import clip_by_global_norm, densify
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import WarmupPolynomialDecay
-from albert.tasks.pretraining import PretrainingTask
+from albert.tasks.pretraining.task import PretrainingTask
 from albert.training.global_state import dtype_policy
 from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import build_pretraining_model

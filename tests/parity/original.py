@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert.config.run import OptimizerConfig, PretrainingConfig, TrainConfig
 from albert.optimizers.factory import make_optimizer
-from albert.tasks.pretraining import PretrainingTask
+from albert.tasks.pretraining.task import PretrainingTask
 from albert.training.loop import Trainer
 from albert.training.run_plan import TrainingPlan
 from tests.models.build_models import build_pretraining_model

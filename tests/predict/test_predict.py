@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from albert.errors import UserError
-from albert.export import file_hashes
+from albert.export.companion_files import file_hashes
 from albert.io import files, input_lines
 from albert.predict import __main__ as command_line
 from albert.predict import answers

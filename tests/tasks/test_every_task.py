@@ -25,9 +25,9 @@ from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.errors import UserError
 from albert.estimator import Estimator
+from albert.export.checking.quality import QualityCheck
 from albert.export.checkpoint import open_checkpoint
 from albert.export.export_model import export_model
-from albert.export.quality import QualityCheck
 from albert.export.registry import FORMS
 from albert.export.selection import select_form
 from albert.export.signatures import tokens_function

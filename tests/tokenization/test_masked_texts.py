@@ -1,4 +1,4 @@
-"""Texts with [MASK] become batches. tests/tasks/test_pretraining.py tests the ids of a single text."""
+"""Texts with [MASK] become batches. tests/tasks/pretraining/test_pretraining.py tests the ids of a single text."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ import tensorflow as tf
 from albert.data.examples import TokenizedExamples
 from albert.errors import UserError
 from albert.tasks.glue.features import TextFeaturizer
-from albert.tokenization import graph_packing, packing
+from albert.tokenization import packing
+from albert.tokenization.in_graph import graph_packing
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
 
 

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from unittest import mock
 
-from albert.io import files, processes
+from albert.io import files
+from albert.io.parallel import processes
 from albert.runs import directory_lock
 from tests.torture import outputs
 from tests.torture.campaign import Context

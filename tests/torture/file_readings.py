@@ -66,9 +66,10 @@ def read_shards(directory: Path) -> ReadOutcome:
   """
   import tensorflow as tf
 
-  from albert.data import pipeline, record_checks
-  from albert.data.schema import pretraining_features
-  from albert.data.shards import count_and_hash_shards, stat_shards
+  from albert.data import pipeline
+  from albert.data.shard_files import record_checks
+  from albert.data.shard_files.schema import pretraining_features
+  from albert.data.shard_files.shards import count_and_hash_shards, stat_shards
   from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, VOCAB_SIZE
 
   pattern = f"{directory}/*.tfrecord"
@@ -137,7 +138,7 @@ def read_weights(directory: Path) -> ReadOutcome:
 
 def read_exported(directory: Path) -> ReadOutcome:
   """Reads what albert.predict checks before it loads an exported model. The result is the model's description."""
-  from albert.export import file_hashes
+  from albert.export.companion_files import file_hashes
   from albert.export.formats import DESCRIPTION
   from albert.predict.exported_model import read_description
 

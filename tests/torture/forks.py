@@ -41,7 +41,7 @@ PRELOADED = (
   "albert.predict.answers",
   "albert.multi_seed",
   "albert.tasks.glue.task",
-  "albert.tasks.pretraining",
+  "albert.tasks.pretraining.task",
   "albert.tasks.race.task",
   "albert.tasks.squad.task",
 )

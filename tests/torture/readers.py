@@ -11,7 +11,8 @@ import numpy as np
 
 from albert.config import recipes
 from albert.config.model import ModelConfig, load_model_config
-from albert.data import examples, feature_cache, manifest, shards, tables
+from albert.data import examples, feature_cache, tables
+from albert.data.shard_files import manifest, shards
 from albert.experiments.runner import RESULTS_FILE
 from albert.export.formats import DESCRIPTION
 from albert.io import files, records
@@ -26,7 +27,7 @@ from albert.tokenization.tokenizer import Tokenizer
 from albert.training.prediction_sources import PredictionSources
 from albert.weights import checkpoints
 from albert.weights.files import open_weights
-from data_prep.text_files import open_text_lines
+from data_prep.text.text_files import open_text_lines
 from tests.report.run_files import make_run
 
 

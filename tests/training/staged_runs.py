@@ -10,7 +10,7 @@ from typing import Any
 from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
 from albert.estimator import Estimator
-from albert.tasks.pretraining import PretrainingTask
+from albert.tasks.pretraining.task import PretrainingTask
 from tests.synthetic import TINY_MODEL, write_shards
 
 STEPS = 8

@@ -20,7 +20,7 @@ from tensorflow.python.framework import config as tf_config
 
 from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
 from albert.estimator import Estimator
-from albert.tasks.pretraining import PretrainingTask
+from albert.tasks.pretraining.task import PretrainingTask
 from albert.training.global_state import deterministic_ops, dtype_policy, initializer_seed
 from tests.run_outputs import assert_equal_bits
 from tests.synthetic import TINY_MODEL, write_shards
@@ -106,7 +106,7 @@ def test_initial_weights_are_those_of_a_new_process_after_keras_set_random_seed(
   code = (
     "import dataclasses, numpy, tf_keras, tests.synthetic as synthetic\n"
     "from albert.config.run import PretrainingConfig\n"
-    "from albert.tasks.pretraining import PretrainingTask\n"
+    "from albert.tasks.pretraining.task import PretrainingTask\n"
     "tf_keras.utils.set_random_seed(12345)\n"
     "config = dataclasses.replace(synthetic.TINY_MODEL, num_hidden_layers=1)\n"
     "model = PretrainingTask(config, PretrainingConfig()).build_model()\n"

@@ -18,7 +18,7 @@ from albert.errors import RunError, Stopped, UserError
 from albert.estimator import Estimator
 from albert.optimizers.factory import make_optimizer
 from albert.runs.directory_lock import DirectoryLock
-from albert.tasks.pretraining import PretrainingTask
+from albert.tasks.pretraining.task import PretrainingTask
 from albert.training.loop import Trainer
 from albert.training.run_plan import TrainingPlan
 from albert.weights.checkpoints import CheckpointManager

@@ -12,7 +12,7 @@ from albert.config.base import from_dict, option_fields
 from albert.config.run import PretrainingConfig
 from albert.data.dataset import Dataset, InputContext
 from albert.errors import UserError
-from albert.tasks.pretraining import PretrainingTask
+from albert.tasks.pretraining.task import PretrainingTask
 from albert.training.loop import Trainer
 from albert.training.run_plan import plan_training
 from tests.synthetic import SEQ_LENGTH, TINY_MODEL, example_numbers, write_manifest, write_shards

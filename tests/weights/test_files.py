@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from albert.config.run import PretrainingConfig
 from albert.errors import UserError
-from albert.tasks.pretraining import PretrainingTask
+from albert.tasks.pretraining.task import PretrainingTask
 from albert.weights.checkpoints import CheckpointManager
 from albert.weights.files import open_weights
 from albert.weights.warm_start import warm_start

@@ -9,15 +9,15 @@ import tensorflow as tf
 
 from albert.config.base import Config
 from albert.errors import UserError
+from albert.export.checking.form_evaluations import ClassifierEvaluation, RegressionEvaluation
 from albert.export.checkpoint import FLAG, ExportCheckpoint
-from albert.export.form_evaluations import ClassifierEvaluation, RegressionEvaluation
 from albert.export.network.heads import LinearHead
 from albert.export.network.token_layout import TokenBatch, TokenLayout
 from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel, as_token_batch
 from albert.io.wording import counted
 from albert.tasks.glue import data as glue_data
 from albert.tasks.glue.specs import PLAIN, ClassifierConfig, TaskSpec
-from albert.tokenization.graph_packing import pack_pair, pack_single
+from albert.tokenization.in_graph.graph_packing import pack_pair, pack_single
 
 TEXT, TEXT_A, TEXT_B = "text", "text_a", "text_b"
 _EXAMPLE_TEXTS = (

@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from albert.config.base import Config
 from albert.errors import UserError
+from albert.export.checking.form_evaluations import RaceEvaluation
 from albert.export.checkpoint import FLAG, ExportCheckpoint
-from albert.export.form_evaluations import RaceEvaluation
 from albert.export.network.heads import LinearHead
 from albert.export.network.token_layout import TokenBatch, TokenLayout, UnpaddedLayout, check_length, normalize_padding
 from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel, as_token_batch
 from albert.tasks.race.data import RaceConfig
-from albert.tokenization.graph_packing import first_tokens, last_tokens, pack_pair
+from albert.tokenization.in_graph.graph_packing import first_tokens, last_tokens, pack_pair
 
 # B batch, K largest number of options of a question in the batch, S sequence.
 

@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from albert.config.base import Config
 from albert.config.run import PretrainingConfig
+from albert.export.checking.form_evaluations import FillMaskEvaluation, SentenceOrderEvaluation
 from albert.export.checkpoint import ExportCheckpoint
-from albert.export.form_evaluations import FillMaskEvaluation, SentenceOrderEvaluation
 from albert.export.forms.classifier import ServedTextModel, add_label, text_fields
 from albert.export.network.heads import LinearHead, MaskedLMHead
 from albert.export.network.token_layout import TokenBatch, TokenLayout
 from albert.export.served_model import AnswerTensors, ExportSettings
-from albert.tokenization.graph import starts_with_space
+from albert.tokenization.in_graph.graph import starts_with_space
 from albert.tokenization.tokenizer import MASK_ID, WORD_START
 
 # B batch, S sequence, M largest number of masks in a text of the batch, K candidates.

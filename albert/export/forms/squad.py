@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from albert.export.checking.form_evaluations import SquadV1Evaluation, SquadV2Evaluation
 from albert.export.checkpoint import ExportCheckpoint
-from albert.export.form_evaluations import SquadV1Evaluation, SquadV2Evaluation
 from albert.export.forms.squad_windows import ContextWindows, WindowPositions, make_windows
 from albert.export.network.squad_heads import NO_SPAN, BestSpans, SpanHead, V1Head, V2Head
 from albert.export.network.token_layout import TokenBatch, TokenLayout, UnpaddedLayout, check_length
 from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel
 from albert.tasks.squad.data import SquadConfig
-from albert.tokenization.graph_offsets import OffsetGraphTokenizer
+from albert.tokenization.in_graph.graph_offsets import OffsetGraphTokenizer
 from albert.tokenization.tokenizer import SEP_ID
 
 # B batch, W windows of all examples, S sequence.

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert.export.network.token_layout import TokenBatch
-from albert.tokenization.graph_offsets import RaggedTokensWithOffsets
-from albert.tokenization.graph_packing import first_tokens
+from albert.tokenization.in_graph.graph_offsets import RaggedTokensWithOffsets
+from albert.tokenization.in_graph.graph_packing import first_tokens
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID
 
 # B examples, W windows of all examples, S tokens of the longest window, T tokens of all contexts, N context tokens of

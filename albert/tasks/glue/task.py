@@ -13,7 +13,7 @@ import tf_keras as keras
 from albert.config.model import ModelConfig
 from albert.data.examples import OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.io import files
 from albert.tasks import predictions
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum

@@ -16,7 +16,7 @@ from albert.config.model import ModelConfig
 from albert.data.dataset import Dataset
 from albert.data.examples import TokenizedExamples
 from albert.data.rows import DataSource, Rows, TableData, rows_of
-from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
 from albert.io.wording import counted

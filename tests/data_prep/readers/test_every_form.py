@@ -15,7 +15,7 @@ from albert.io import files, records
 from albert.tokenization.tokenizer import MASK_ID
 from data_prep.conversion import convert, parts
 from data_prep.create_pretraining_data import prepare
-from data_prep.settings import PreparationSettings
+from data_prep.examples.settings import PreparationSettings
 from data_prep.split_text import split_files
 from tests.data_prep.readers.forms import DOCUMENTS, FORMS, Form, as_text
 from tests.data_prep.runners.jobs import contents, make_job

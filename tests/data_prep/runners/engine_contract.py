@@ -16,8 +16,8 @@ import pytest
 
 from albert.errors import UserError
 from data_prep.create_pretraining_data import Job, prepare
+from data_prep.examples.settings import PreparationSettings
 from data_prep.runners.base import Runner
-from data_prep.settings import PreparationSettings
 from tests.conftest import english_like_documents
 from tests.data_prep.readers.forms import DOCUMENTS, FORMS
 from tests.data_prep.runners.jobs import contents

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from albert.data.manifest import ShardInfo
+from albert.data.shard_files.manifest import ShardInfo
 from data_prep.runners import unit_spills
 from data_prep.runners.unit_spills import UnitOutcome, UnitTask
 from data_prep.sorting import merge_passes, shards, spills

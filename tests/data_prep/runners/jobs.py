@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.create_pretraining_data import Job
-from data_prep.settings import PreparationSettings
+from data_prep.examples.settings import PreparationSettings
 from data_prep.units import plan_units
 
 SETTINGS = PreparationSettings(max_seq_length=32, dupe_factor=3)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from albert.data.manifest import ShardInfo
+from albert.data.shard_files.manifest import ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files
 from data_prep.create_pretraining_data import Job, prepare
+from data_prep.examples.settings import PreparationSettings
 from data_prep.runners.base import Runner, check_shards
-from data_prep.settings import PreparationSettings
 from data_prep.units import plan_units
 from tests.data_prep.runners.engine_contract import EngineContract, compress_file, make_job, run_command, write_corpus
 from tests.data_prep.runners.jobs import contents

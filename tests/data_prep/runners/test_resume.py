@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from albert.data.manifest import Manifest
+from albert.data.shard_files.manifest import Manifest
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.runs import directory_lock
 from albert.runs.directory_lock import DirectoryLock
 from data_prep.create_pretraining_data import Job, prepare
+from data_prep.examples.settings import PreparationSettings
 from data_prep.runners import unit_spills
-from data_prep.settings import PreparationSettings
 from data_prep.sorting import merge_passes, shards
 from tests.data_prep.runners.jobs import SETTINGS, contents, make_job
 from tests.data_prep.runners.system_errors import FAULTS, Fault

@@ -10,15 +10,15 @@ from typing import BinaryIO
 import numpy as np
 import pytest
 
-from albert.data.masking import MaskedTokens
-from albert.data.span_selection import MaskedSpans
+from albert.data.masks.masking import MaskedTokens
+from albert.data.masks.span_selection import MaskedSpans
 from albert.errors import RunError, UserError
 from albert.io import files, records
-from albert.io.workers import Workers
-from data_prep import packing
+from albert.io.parallel.workers import Workers
+from data_prep.examples import packing
+from data_prep.examples.token_sequences import InstanceTokens
 from data_prep.sorting import merge, merge_passes, shards, spills
 from data_prep.sorting.spills import Spill, SpillWriter
-from data_prep.token_sequences import InstanceTokens
 
 WORD_DTYPE = np.dtype("<u2")
 SEQ_LENGTH = 12

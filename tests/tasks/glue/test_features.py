@@ -18,9 +18,9 @@ from albert.data.feature_cache import make_examples
 from albert.tasks.glue.data import TextRows
 from albert.tasks.glue.features import TextFeaturizer
 from albert.tasks.glue.ranking import RankingExample, RankingExamples, RankingFeaturizer
-from albert.tokenization import graph_packing
 from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.graph import GraphTokenizer
+from albert.tokenization.in_graph import graph_packing
+from albert.tokenization.in_graph.graph import GraphTokenizer
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
 from tests.conftest import english_like_documents
 

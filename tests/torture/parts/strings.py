@@ -69,7 +69,7 @@ class _TokenizerComparison:
     """The ids that tokenize returns for each text, and the tokens that tokenize_with_offsets returns."""
     import tensorflow as tf
 
-    from albert.tokenization.graph_offsets import OffsetGraphTokenizer
+    from albert.tokenization.in_graph.graph_offsets import OffsetGraphTokenizer
 
     with keras_lock:
       tokenizer = OffsetGraphTokenizer(self._vocabulary)

@@ -1,0 +1,1 @@
+"""Masks of pretraining: which tokens are selected, and what replaces them."""

@@ -1,0 +1,319 @@
+"""Selects the spans of tokens to mask: n-grams of whole words (ALBERT, section 4.1).
+
+All functions are pure: they take and return arrays, and random numbers are computed from keys that are arguments. A
+batch is B rows (sequences) of different lengths. Their tokens are concatenated to T tokens. Row b consists of the
+tokens row_splits[b] to row_splits[b + 1] - 1. The result for a row depends only on that row and its key.
+
+Legend: T tokens, B rows, R some of the rows, W words, C candidate starts of a span, N spans.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from albert.data import random_streams
+
+# To place a span, _CANDIDATES_PER_ROUND random starts are tried in each of _MAX_TRIES rounds. If none of them fits, one
+# of all fitting starts is chosen. With other numbers, other spans are drawn, but with the same distribution.
+_CANDIDATES_PER_ROUND = 2
+_MAX_TRIES = 4
+# Number of random numbers that are drawn for a row in each round, whether they are used or not: one to draw n, one for
+# each candidate start, and one to choose among all fitting starts.
+_DRAWS_PER_ROUND = _CANDIDATES_PER_ROUND + 2
+# Spans are drawn from sub-stream 0 of a row's random stream. albert.data.masks.masking uses sub-stream 1.
+_SPAN_STREAM = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedSpans:
+  """N selected spans of tokens, in no particular order. Every array is int64 [N].
+
+  Attributes:
+    rows: the row of each span.
+    starts, ends: the span consists of the tokens starts to ends - 1 (indices into T).
+    num_words: number of words in the span.
+    drawn_words: the n that was drawn. num_words is smaller if the budget had not enough tokens left for n words, or if
+      no span of n words was possible in the row.
+  """
+
+  rows: np.ndarray
+  starts: np.ndarray
+  ends: np.ndarray
+  num_words: np.ndarray
+  drawn_words: np.ndarray
+
+
+def ngram_probabilities(ngram: int) -> np.ndarray:
+  """Returns the probability of spans of n = 1, ..., ngram words: proportional to 1/n (ALBERT, section 4.1).
+
+  Args:
+    ngram: largest n.
+
+  Returns:
+    float64 [ngram].
+  """
+  weights = 1.0 / np.arange(1, ngram + 1)
+  return weights / weights.sum()
+
+
+def _find_words(
+  word_starts: np.ndarray, maskable: np.ndarray, row_splits: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Finds the W words of all rows. See select_spans for the arguments.
+
+  The comments show the values for one row of six tokens, [CLS] _new er _era [SEP] _now. It has three words: tokens 1
+  and 2, token 3, and token 5. Its word_starts are 0 1 0 1 0 1, its maskable is 0 1 1 1 0 1.
+
+  Returns:
+    starts, ends: int64 [W], word w consists of the tokens starts[w] to ends[w] - 1.
+    runs: int64 [W], the number of the run of each word. A run is a sequence of words without a special token between
+      them.
+  """
+  # Whether a token is the first one of its row, or follows a special token.
+  after_break = np.empty(maskable.size, bool)
+  after_break[:1] = True
+  after_break[1:] = ~maskable[:-1]
+  after_break[row_splits[:-1][row_splits[:-1] < maskable.size]] = True  # 1 1 0 0 0 1
+  starts_word = maskable & (word_starts | after_break)  # 0 1 0 1 0 1
+  # A word ends before the next edge.
+  edges = np.flatnonzero(starts_word | ~maskable | after_break)  # 0 1 3 4 5
+  next_edges = np.append(edges[1:], maskable.size)  # 1 3 4 5 6
+  is_word = starts_word[edges]  # 0 1 1 0 1
+  starts, ends = edges[is_word], next_edges[is_word]  # 1 3 5 and 3 4 6
+  runs = np.cumsum(after_break[starts])  # 1 1 2
+  return starts, ends, runs
+
+
+class _Words:
+  """The W words of all rows, and which of them are already in a span.
+
+  A run is a sequence of words without a special token between them. A span must lie within one run.
+
+  Attributes:
+    start, end: int64 [W + ngram], word w consists of the tokens start[w] to end[w] - 1. The arrays are padded by
+      `ngram` entries, so that start[w + i] is a valid index for i < ngram, even for the last word.
+    run: int64 [W + ngram], number of the run that a word belongs to; -1 for padding, so that no span contains padding.
+    covered: bool [W + ngram], True for words in a selected span.
+    row_splits_in_words: int64 [B + 1], row b consists of the words row_splits_in_words[b] to
+      row_splits_in_words[b + 1] - 1. (The argument row_splits counts tokens.)
+  """
+
+  def __init__(self, word_starts: np.ndarray, maskable: np.ndarray, row_splits: np.ndarray, ngram: int):
+    starts, ends, runs = _find_words(word_starts, maskable, row_splits)
+    padding = np.full(ngram, -1, np.int64)
+    self.start = np.concatenate([starts, padding])
+    self.end = np.concatenate([ends, padding])
+    self.run = np.concatenate([runs, padding])
+    self.covered = np.zeros(starts.size + ngram, bool)
+    self.row_splits_in_words = np.searchsorted(starts, row_splits)
+    self.ngram = ngram
+
+  def words_in_span(self, first_words: np.ndarray, max_words: np.ndarray, max_tokens: np.ndarray) -> np.ndarray:
+    """Computes how many words a span would have that starts at each given word.
+
+    Args:
+      first_words: int64, indices of words. The three arguments broadcast.
+      max_words: number of words that the span should have.
+      max_tokens: largest number of tokens in the span. A span with more tokens is shortened by whole words.
+
+    Returns:
+      int64 of the broadcast shape: the number of words. It is 0 if no span can start at the word: because the span
+      would leave its run, because it would contain a covered word, or because its first word has more than max_tokens
+      tokens.
+    """
+    start, run = self.start[first_words], self.run[first_words]
+    num_words = np.zeros(first_words.shape, np.int64)
+    is_blocked = np.zeros(first_words.shape, bool)
+    for index in range(self.ngram):
+      word = first_words + index
+      may_extend = (index < max_words) & (num_words == index)  # all words of the span before this one fit
+      is_in_run = self.run[word] == run
+      is_blocked |= may_extend & ~is_in_run
+      num_words += may_extend & is_in_run & (self.end[word] - start <= max_tokens)
+    for index in range(self.ngram):
+      is_blocked |= (index < num_words) & self.covered[first_words + index]
+    return np.where(is_blocked, 0, num_words)
+
+  def cover(self, first_words: np.ndarray, num_words: np.ndarray) -> None:
+    """Marks the words of spans as covered: `num_words` words each, from `first_words` on."""
+    for index in range(self.ngram):
+      self.covered[first_words[index < num_words] + index] = True
+
+
+def _concatenate_ranges(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Concatenates ranges of integers, and returns the integers and the index of each one's range.
+
+  For example, starts [3, 10] and stops [6, 12] give [3, 4, 5, 10, 11] and [0, 0, 0, 1, 1].
+  """
+  sizes = stops - starts
+  owners = np.repeat(np.arange(sizes.size), sizes)
+  offsets = np.cumsum(sizes) - sizes  # index of each range's first integer in the result; 0 and 3 in the example
+  return np.arange(owners.size) - offsets[owners] + starts[owners], owners
+
+
+def _choose_one_per_owner(owners: np.ndarray, num_owners: int, bits: np.ndarray) -> np.ndarray:
+  """Chooses one of the elements of each owner, all with the same probability.
+
+  Args:
+    owners: int64, ascending, the owner of each element.
+    num_owners: number of owners.
+    bits: uint64 [num_owners], random bits.
+  Returns: int64 [num_owners], the index of the chosen element; -1 for an owner without elements.
+  """
+  counts = np.bincount(owners, minlength=num_owners)
+  first_elements = np.cumsum(counts) - counts
+  chosen = first_elements + random_streams.to_int_below(bits, np.maximum(counts, 1))
+  return np.where(counts > 0, chosen, -1)
+
+
+def _choose_among_all_spans(
+  words: _Words, rows: np.ndarray, drawn_words: np.ndarray, room: np.ndarray, bits: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """Selects a span in each row uniformly among all possible ones.
+
+  If no span of `drawn_words` words is possible in a row, n is lowered until one is.
+
+  Args:
+    words: the words of all rows.
+    rows: int64 [R], the rows to search.
+    drawn_words: int64 [R], the n to begin with.
+    room: int64 [R], largest number of tokens in the span.
+    bits: uint64 [R], random bits.
+
+  Returns:
+    first_words: int64 [R], the first word of each span.
+    num_words: int64 [R], its number of words; 0 if the row has room for no further span.
+  """
+  first_words, num_words = np.zeros(rows.size, np.int64), np.zeros(rows.size, np.int64)
+  n = drawn_words.copy()
+  unfinished = np.arange(rows.size)  # indices into `rows` of the rows without a span so far
+  while unfinished.size:
+    row = rows[unfinished]
+    # Every word of the unfinished rows is a candidate. `owners` holds the index into `unfinished` of its row.
+    candidates, owners = _concatenate_ranges(words.row_splits_in_words[row], words.row_splits_in_words[row + 1])
+    candidate_words = words.words_in_span(candidates, n[unfinished][owners], room[unfinished][owners])
+    possible = np.flatnonzero(candidate_words)  # indices into `candidates`
+    # For each unfinished row, an index into `possible`; -1 if no span is possible in the row.
+    chosen = _choose_one_per_owner(owners[possible], unfinished.size, bits[unfinished])
+    has_span = chosen >= 0
+    finished, selected = unfinished[has_span], possible[chosen[has_span]]
+    first_words[finished], num_words[finished] = candidates[selected], candidate_words[selected]
+    n[unfinished] -= 1
+    unfinished = unfinished[~has_span & (n[unfinished] > 0)]
+  return first_words, num_words
+
+
+class _SpanSelection:
+  """The state of `select_spans`: the spans selected so far, and the progress of each row.
+
+  Each method works on R different rows. In each round, a row gets at most one span.
+
+  Attributes:
+    room: int64 [B], number of tokens that may still be selected.
+    drawn_words: int64 [B], the n of the span that the row is looking for; 0 if it is not drawn yet.
+    tries: int64 [B], number of rounds in which this span was looked for.
+  """
+
+  def __init__(self, words: _Words, budgets: np.ndarray):
+    self.room = budgets.astype(np.int64)
+    self.drawn_words = np.zeros(self.room.size, np.int64)
+    self.tries = np.zeros(self.room.size, np.int64)
+    self._words = words
+    self._n_thresholds = np.cumsum(ngram_probabilities(words.ngram))[:-1]
+    self._spans: list[tuple[np.ndarray, ...]] = []
+
+  def draw_n(self, rows: np.ndarray, bits: np.ndarray) -> None:
+    """Draws n for the rows that have none, from random bits [R]."""
+    needs_n = self.drawn_words[rows] == 0
+    draws = random_streams.to_unit_float(bits[needs_n])
+    self.drawn_words[rows[needs_n]] = 1 + np.searchsorted(self._n_thresholds, draws, side="right")
+
+  def find_spans(self, rows: np.ndarray, bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Looks for a span in each row.
+
+    Args:
+      rows: int64 [R].
+      bits: uint64 [R, C + 1]: random bits for the candidates, and for the choice among all spans.
+
+    Returns:
+      first_words, num_words: int64 [R]; num_words is 0 if no span was found.
+    """
+    n, room = self.drawn_words[rows], self.room[rows]
+    first_word_of_row = self._words.row_splits_in_words[rows]
+    num_words_of_row = self._words.row_splits_in_words[rows + 1] - first_word_of_row
+    indices_in_row = random_streams.to_int_below(bits[:, :-1], num_words_of_row[:, None])  # [R, C]
+    candidates = first_word_of_row[:, None] + indices_in_row
+    candidate_words = self._words.words_in_span(candidates, n[:, None], room[:, None])
+    # In each row, the index of the first candidate at which a span can start. If there is none, it is 0, and this
+    # candidate has 0 words.
+    first_possible = (candidate_words > 0).argmax(axis=1)
+    row_indices = np.arange(rows.size)
+    first_words, num_words = candidates[row_indices, first_possible], candidate_words[row_indices, first_possible]
+    self.tries[rows] += 1
+    exhausted = np.flatnonzero((num_words == 0) & (self.tries[rows] >= _MAX_TRIES))  # indices into `rows`
+    first_words[exhausted], num_words[exhausted] = _choose_among_all_spans(
+      self._words, rows[exhausted], n[exhausted], room[exhausted], bits[exhausted, -1]
+    )
+    return first_words, num_words
+
+  def add_spans(self, rows: np.ndarray, first_words: np.ndarray, num_words: np.ndarray) -> None:
+    """Adds a span to each row. The row then looks for its next span."""
+    self._words.cover(first_words, num_words)
+    starts, ends = self._words.start[first_words], self._words.end[first_words + num_words - 1]
+    self._spans.append((rows, starts, ends, num_words, self.drawn_words[rows]))
+    self.room[rows] -= ends - starts
+    self.drawn_words[rows], self.tries[rows] = 0, 0
+
+  def spans(self) -> MaskedSpans:
+    """Returns all spans that were added."""
+    if not self._spans:
+      return MaskedSpans(*(np.zeros(0, np.int64) for _ in range(5)))
+    columns = [np.concatenate(column) for column in zip(*self._spans, strict=True)]
+    return MaskedSpans(*columns)
+
+
+def select_spans(
+  word_starts: np.ndarray,
+  maskable: np.ndarray,
+  row_splits: np.ndarray,
+  budgets: np.ndarray,
+  keys: np.ndarray,
+  *,
+  ngram: int,
+) -> MaskedSpans:
+  """Selects non-overlapping n-grams of whole words in each row, until the row's budget of tokens is used up.
+
+  For each span, n is drawn with p(n) proportional to 1/n, then the first word uniformly. If the span would overlap
+  another one or leave its run of words, n is kept and another first word is drawn. The drawn n therefore follow p(n)
+  exactly. (The original ALBERT draws n again in this case, so it selects more short spans.) A span has fewer than n
+  words in two cases: n words have more tokens than the budget has left, or no span of n words is possible in the row.
+
+  Args:
+    word_starts: bool [T], True for tokens that start a word. A token that follows a special token, or that is the first
+      one of its row, counts as a word start, whatever its value here.
+    maskable: bool [T], False for special tokens and padding.
+    row_splits: int [B + 1], row b consists of the tokens row_splits[b] to row_splits[b + 1] - 1.
+    budgets: int [B], largest number of tokens to select in each row.
+    keys: uint64 [B], key of each row's random stream.
+    ngram: largest number of words in a span.
+
+  Returns:
+    The spans, in no particular order.
+  """
+  words = _Words(word_starts, maskable, row_splits, ngram)
+  selection = _SpanSelection(words, budgets)
+  stream_keys = random_streams.draw(keys, _SPAN_STREAM)
+  rows = np.flatnonzero((selection.room > 0) & (np.diff(words.row_splits_in_words) > 0))
+  counters = np.arange(_DRAWS_PER_ROUND)
+  while rows.size:
+    bits = random_streams.draw(stream_keys[rows, None], counters)  # [R, _DRAWS_PER_ROUND]
+    selection.draw_n(rows, bits[:, 0])
+    first_words, num_words = selection.find_spans(rows, bits[:, 1:])
+    has_span = num_words > 0
+    is_full = ~has_span & (selection.tries[rows] >= _MAX_TRIES)  # not even a search of the whole row found a span
+    selection.add_spans(rows[has_span], first_words[has_span], num_words[has_span])
+    rows = rows[(selection.room[rows] > 0) & ~is_full]
+    counters = counters + _DRAWS_PER_ROUND
+  return selection.spans()

@@ -1,0 +1,1 @@
+"""The files of a pretraining dataset: shards of TFRecords, their features and their manifest."""

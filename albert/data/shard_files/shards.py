@@ -1,0 +1,392 @@
+"""The shards of a dataset: the number of examples and the hash of each file, and checks for bad files.
+
+The checks find missing, changed and duplicate files. If a manifest lists a shard, the number of examples and the hash
+come from the manifest, and only the size of the file is compared with it. Other shards, such as those of the original
+scripts, are read once, in parallel processes, to count and hash their records. The results are cached. This module does
+not import TensorFlow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fnmatch
+import functools
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Generator, Mapping, Sequence
+from typing import NamedTuple
+
+from albert.data.content import DataContent, FileContent
+from albert.data.shard_files.manifest import FILE_NAME as MANIFEST_NAME
+from albert.data.shard_files.manifest import Manifest, ShardInfo
+from albert.errors import RunError, UserError
+from albert.io import files, records
+from albert.io.globs import stat_globs
+from albert.io.parallel.workers import Workers
+from albert.io.progress import Progress
+from albert.io.wording import counted
+
+# Maximum size ratio between the largest and the smallest partition of the shards.
+_MAX_SIZE_RATIO = 1.1
+# Name of the cache file, in the cache directory.
+CACHE_NAME = "shard_hashes.json"
+_SECONDS_BETWEEN_SAVES = 30.0
+# Up to this number of bytes, one process reads all files: starting more processes takes a second or two.
+_MAX_BYTES_OF_ONE_PROCESS = 256 << 20
+
+
+class _CacheEntry(NamedTuple):
+  """What the cache holds about one file.
+
+  Attributes:
+    stat_bytes, mtime_ns: size and modification time of the file when it was read.
+    num_records, num_bytes, sha256, is_gzip: see records.RecordFileInfo.
+    checksum: checksum of the path and of the other values.
+  """
+
+  stat_bytes: int
+  mtime_ns: int
+  num_records: int
+  num_bytes: int
+  sha256: str
+  is_gzip: bool
+  checksum: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Shards:
+  """The files of a dataset, in the order in which they are read.
+
+  Attributes:
+    paths: paths of the files.
+    counts: number of examples in each file.
+    compressed: whether each file is a GZIP file.
+    sha256: SHA-256 of each file, in hex.
+  """
+
+  paths: tuple[str, ...]
+  counts: tuple[int, ...]
+  compressed: tuple[bool, ...]
+  sha256: tuple[str, ...]
+
+  @property
+  def num_examples(self) -> int:
+    """Number of examples in all files."""
+    return sum(self.counts)
+
+  @functools.cached_property
+  def content(self) -> DataContent:
+    """The hashes and example counts of the files, in order."""
+    rows = zip(self.paths, self.sha256, self.counts, strict=True)
+    return DataContent(tuple(FileContent(os.path.basename(path), sha256, count) for path, sha256, count in rows))
+
+  def part(self, index: int, num_parts: int) -> Shards:
+    """Divides the shards into parts with about the same number of examples, and returns one of them.
+
+    The parts must have about the same size: each has its own epochs, so the examples of a smaller part would be seen
+    more often.
+
+    Args:
+      index: the index of the part to return, 0 <= index < num_parts.
+      num_parts: number of parts. Shards are not split.
+
+    Raises:
+      UserError: there are fewer shards than parts, or the largest part has over 10% more examples than the smallest.
+    """
+    if num_parts > len(self.paths):
+      raise UserError(
+        f"{counted(len(self.paths), 'shard')} cannot be shared by {num_parts} hosts: write at least {num_parts} "
+        "(--num_shards), so that every host has shards of its own"
+      )
+    # The shards are added one after the other to the part that is the smallest so far, large shards first.
+    parts: list[list[int]] = [[] for _ in range(num_parts)]
+    part_sizes = [0] * num_parts
+    for shard in sorted(range(len(self.paths)), key=lambda shard: -self.counts[shard]):
+      smallest_part = part_sizes.index(min(part_sizes))
+      parts[smallest_part].append(shard)
+      part_sizes[smallest_part] += self.counts[shard]
+    if max(part_sizes) > _MAX_SIZE_RATIO * min(part_sizes):
+      raise UserError(
+        f"{counted(len(self.paths), 'shard')} cannot be shared evenly by {num_parts} hosts: one host would read "
+        f"{max(part_sizes)} examples, and another one {min(part_sizes)}, which would be seen more often; write a "
+        f"multiple of {num_parts} (--num_shards)"
+      )
+    shards_of_part = sorted(parts[index])
+    return Shards(
+      tuple(self.paths[shard] for shard in shards_of_part),
+      tuple(self.counts[shard] for shard in shards_of_part),
+      tuple(self.compressed[shard] for shard in shards_of_part),
+      tuple(self.sha256[shard] for shard in shards_of_part),
+    )
+
+
+def stat_shards(globs: str, *, flag: str) -> dict[str, files.Stat]:
+  """Finds the shards that match globs, and their sizes and modification times.
+
+  The manifest and the cache of hashes, which a glob such as 'shards/*' also matches, are left out.
+
+  Args:
+    globs: comma-separated globs.
+    flag: the flag that gave them, for messages.
+
+  Returns:
+    Path -> size and modification time, sorted by path.
+
+  Raises:
+    UserError: a glob matches no file (see globs.stat_globs), or only files that are not shards match.
+  """
+  matches = stat_globs(globs, flag=flag)
+  shards = {path: stat for path, stat in matches.items() if os.path.basename(path) not in (MANIFEST_NAME, CACHE_NAME)}
+  if not shards:
+    first_path = next(iter(matches))
+    example = files.join(os.path.dirname(first_path), "*.tfrecord*")
+    raise UserError(
+      f"{flag}: {first_path} is a manifest or a cache of hashes, not a shard: pass the shards, for example {example!r}"
+    )
+  return shards
+
+
+def count_and_hash_shards(
+  paths: Sequence[str],
+  *,
+  stats: Mapping[str, files.Stat] | None = None,
+  globs: str = "",
+  cache_dir: str = "",
+) -> Shards:
+  """Determines the number of examples and the hash of each file, from the manifest or by reading the file.
+
+  Args:
+    paths: the files, in the order in which they are read.
+    stats: sizes and modification times of all paths, as globs.stat_globs returns them; None to look them up.
+    globs: the comma-separated globs that the paths come from. If a manifest lists a shard that is not in `paths`, it is
+      an error if a glob matches the shard; otherwise the shard was left out on purpose.
+    cache_dir: directory in which the hashes of files without a manifest are cached; empty for no cache.
+
+  Raises:
+    UserError: a file has no records or is not a TFRecord file; a shard is missing or differs from its entry in the
+      manifest; two files have the same content.
+  """
+  stats = stats or files.stats(paths)
+  entries, is_gzip_by_path = _read_manifests(paths, globs)
+  _check_sizes(entries, stats)
+  paths_without_hash = [path for path in paths if path not in entries or not entries[path].sha256]
+  scanned = _scan_or_look_up(paths_without_hash, stats, cache_dir)
+  _check_counts(entries, scanned)
+  is_gzip_by_path |= {path: info.is_gzip for path, info in scanned.items()}
+  # Manifests of earlier versions do not say whether the files are compressed.
+  paths_to_open = [path for path in paths if path not in is_gzip_by_path]
+  is_gzip_by_path |= dict(zip(paths_to_open, files.in_threads(records.is_gzip, paths_to_open), strict=True))
+  counts = [scanned[path].num_records if path in scanned else entries[path].examples for path in paths]
+  hashes = [scanned[path].sha256 if path in scanned else entries[path].sha256 for path in paths]
+  for path, count in zip(paths, counts, strict=True):
+    if count == 0:
+      raise UserError(f"{path}: holds no records; leave it out or write it again")
+  _check_for_copies(paths, hashes)
+  return Shards(tuple(paths), tuple(counts), tuple(is_gzip_by_path[path] for path in paths), tuple(hashes))
+
+
+def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardInfo], dict[str, bool]]:
+  """Reads the manifests of the directories of shards, and checks that no shard is missing.
+
+  Returns:
+    entries: path -> its entry in a manifest, for the paths that a manifest lists.
+    is_gzip_by_path: path -> whether the file is compressed, for the files in `entries` whose manifest records it.
+  """
+  entries: dict[str, ShardInfo] = {}
+  is_gzip_by_path: dict[str, bool] = {}
+  unlisted_paths: list[str] = []
+  for directory in dict.fromkeys(map(os.path.dirname, paths)):
+    manifest = Manifest.load(directory)
+    if manifest is None:
+      continue
+    if not manifest.shards:
+      raise UserError(
+        f"{files.join(directory, MANIFEST_NAME)} lists no shards: restore it, or run data preparation again"
+      )
+    path_of_name = {os.path.basename(path): path for path in paths if os.path.dirname(path) == directory}
+    absent_names = [shard.file for shard in manifest.shards if shard.file not in path_of_name]
+    _check_for_missing(directory, absent_names, globs)
+    new_entries = {path_of_name[shard.file]: shard for shard in manifest.shards if shard.file in path_of_name}
+    entries |= new_entries
+    unlisted_paths += [path for path in path_of_name.values() if path not in new_entries]
+    compress = manifest.settings.get("compress")
+    if isinstance(compress, bool):
+      is_gzip_by_path |= dict.fromkeys(new_entries, compress)
+  _warn_of_unlisted(unlisted_paths)
+  return entries, is_gzip_by_path
+
+
+def _check_for_missing(directory: str, absent_names: Sequence[str], globs: str) -> None:
+  """Checks that no glob matches a shard that does not exist.
+
+  Args:
+    directory: the directory of the manifest.
+    absent_names: names of the files that the manifest lists but that are not in the input.
+    globs: the comma-separated globs of the input.
+  Raises:
+    UserError: a glob matches one of them, so it was not left out on purpose.
+  """
+  patterns = [glob.strip() for glob in globs.split(",") if glob.strip()]
+  missing_names = [
+    name for name in absent_names if any(_matches(files.join(directory, name), glob) for glob in patterns)
+  ]
+  if missing_names:
+    num_more = len(missing_names) - 1
+    listed = f"{missing_names[0]} and {num_more} more, which do" if num_more else f"{missing_names[0]}, which does"
+    raise UserError(
+      f"{files.join(directory, MANIFEST_NAME)} lists {listed} not exist: restore the shards or run data preparation "
+      "again; to leave them out on purpose, give globs that do not match them"
+    )
+
+
+def _matches(path: str, glob: str) -> bool:
+  """Returns whether a glob matches a path, which need not exist. `**` matches any number of directories."""
+  if "**" in glob:
+    # fnmatch's * also matches slashes, but it needs the slash after ** in the path: a/**/*.tfrecord would match
+    # a/b/x.tfrecord, but not a/x.tfrecord. Written as a/**.tfrecord, it matches both.
+    return fnmatch.fnmatchcase(path, glob.replace("**/", "*"))
+  # Without **, a * must not match slashes, so the names between slashes are compared one by one.
+  path_names, glob_names = _split_path(path), _split_path(glob)
+  return len(path_names) == len(glob_names) and all(map(fnmatch.fnmatchcase, path_names, glob_names))
+
+
+def _split_path(path: str) -> list[str]:
+  """Returns the names between the slashes of a path, without "."."""
+  return [name for name in path.split("/") if name not in ("", ".")]
+
+
+def _warn_of_unlisted(paths: Sequence[str]) -> None:
+  if not paths:
+    return
+  if len(paths) == 1:
+    subject, pronoun = f"{paths[0]} is", "it"
+  else:
+    subject, pronoun = f"{paths[0]} and {counted(len(paths) - 1, 'more file')} are", "them"
+  print(
+    f"warning: {subject} used, but {_manifest_of(paths[0])} does not list {pronoun}; if another run of data "
+    f"preparation wrote {pronoun}, leave {pronoun} out",
+    file=sys.stderr,
+  )
+
+
+def _check_sizes(entries: Mapping[str, ShardInfo], stats: Mapping[str, files.Stat]) -> None:
+  """Raises UserError if a file does not have the size that its manifest records."""
+  for path, shard in entries.items():
+    if shard.bytes != stats[path].num_bytes:
+      raise UserError(
+        f"{path} has {stats[path].num_bytes} bytes, but {_manifest_of(path)} says {shard.bytes}: it was changed or cut "
+        "off after data preparation; restore it, or run data preparation again"
+      )
+
+
+def _check_counts(entries: Mapping[str, ShardInfo], scanned: Mapping[str, records.RecordFileInfo]) -> None:
+  """Raises UserError if a file that was read does not have the number of examples that its manifest records."""
+  for path, info in scanned.items():
+    if path in entries and entries[path].examples != info.num_records:
+      raise UserError(
+        f"{path} holds {info.num_records} examples, but {_manifest_of(path)} says {entries[path].examples}: restore "
+        "it, or run data preparation again"
+      )
+
+
+def _check_for_copies(paths: Sequence[str], hashes: Sequence[str]) -> None:
+  """Raises UserError if two files have the same hash."""
+  path_of_hash: dict[str, str] = {}
+  for path, sha256 in zip(paths, hashes, strict=True):
+    if sha256 in path_of_hash:
+      raise UserError(
+        f"{path} is a copy of {path_of_hash[sha256]} (both have SHA-256 {sha256[:12]}...): leave one of them out"
+      )
+    path_of_hash[sha256] = path
+
+
+def _manifest_of(path: str) -> str:
+  return files.join(os.path.dirname(path), MANIFEST_NAME)
+
+
+# Files without a manifest:
+
+
+def _scan_or_look_up(
+  paths: Sequence[str], stats: Mapping[str, files.Stat], cache_dir: str
+) -> dict[str, records.RecordFileInfo]:
+  """Counts the records of files and hashes them. Files in the cache that have not changed are not read again."""
+  if not paths:
+    return {}
+  cache_file = files.join(cache_dir, CACHE_NAME) if cache_dir else ""
+  cache = _read_cache(cache_file)
+  cached_infos = {path: _look_up(cache, path, stats[path]) for path in paths}
+  infos = {path: info for path, info in cached_infos.items() if info is not None}
+  paths_to_read = [path for path in paths if path not in infos]
+  if not paths_to_read:
+    return infos
+  last_save = time.monotonic()
+  num_bytes = sum(stats[path].num_bytes for path in paths_to_read)
+  try:
+    with contextlib.closing(_scan(paths_to_read, num_bytes)) as results:
+      for path, info in results:
+        infos[path] = info
+        cache[_cache_key(path)] = _make_cache_entry(path, stats[path], info)
+        if time.monotonic() - last_save > _SECONDS_BETWEEN_SAVES:
+          _write_cache(cache_file, cache)
+          last_save = time.monotonic()
+  finally:
+    _write_cache(cache_file, cache)
+  return infos
+
+
+def _scan(paths: Sequence[str], num_bytes: int) -> Generator[tuple[str, records.RecordFileInfo], None, None]:
+  """Reads files of together `num_bytes` bytes, in worker processes if there are many bytes. Shows the progress."""
+  num_processes = 1 if num_bytes < _MAX_BYTES_OF_ONE_PROCESS else min(os.cpu_count() or 1, len(paths))
+  with Progress(len(paths), " files", "hashing shards") as progress, Workers(num_processes, _no_state) as workers:
+    for path, info in workers.map(records.scan, paths):
+      yield path, info
+      progress.update(1)
+
+
+def _no_state() -> None:
+  """Initializes a worker process. Reading files needs no state."""
+
+
+def _cache_key(path: str) -> str:
+  return path if files.is_remote(path) else os.path.abspath(path)
+
+
+def _look_up(cache: Mapping[str, _CacheEntry], path: str, stat: files.Stat) -> records.RecordFileInfo | None:
+  """Returns the cached information about a file; None if there is none, or if the file has changed since."""
+  entry = cache.get(_cache_key(path))
+  if entry is None:
+    return None
+  info = records.RecordFileInfo(entry.num_records, entry.num_bytes, entry.sha256, entry.is_gzip)
+  # A new entry differs from the cached one if the file has changed, or if the cached one is damaged: the size, the
+  # modification time or the checksum differs.
+  is_valid = info.num_bytes == stat.num_bytes and entry == _make_cache_entry(path, stat, info)
+  return info if is_valid else None
+
+
+def _make_cache_entry(path: str, stat: files.Stat, info: records.RecordFileInfo) -> _CacheEntry:
+  values = (stat.num_bytes, stat.mtime_ns, *info)
+  checksum = hashlib.sha256(json.dumps([_cache_key(path), *values]).encode()).hexdigest()[:16]
+  return _CacheEntry(*values, checksum)
+
+
+def _read_cache(path: str) -> dict[str, _CacheEntry]:
+  try:
+    return files.read_json(path, dict[str, _CacheEntry]) if path and files.exists(path) else {}
+  except UserError:
+    return {}  # damaged: all files are read again
+
+
+def _write_cache(path: str, cache: Mapping[str, _CacheEntry]) -> None:
+  if not path:
+    return
+  rows = ",\n".join(f"{json.dumps(key)}: {json.dumps(values)}" for key, values in cache.items())
+  try:
+    files.makedirs(os.path.dirname(path))
+    files.write_atomically(path, f"{{\n{rows}\n}}\n")
+  except (OSError, UserError, RunError) as error:
+    print(f"warning: {path}: not written ({error}); the shards are counted again at the next start", file=sys.stderr)

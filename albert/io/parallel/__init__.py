@@ -1,0 +1,1 @@
+"""Worker processes, and how a process finds out whether others are alive."""

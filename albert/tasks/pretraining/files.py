@@ -1,0 +1,94 @@
+"""Finds the files of pretraining: shards to train and to evaluate on, and lines to predict. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import os
+
+from albert.config.model import ModelConfig
+from albert.config.run import PretrainingConfig
+from albert.config.stages import deciding_input_file, read_stages
+from albert.data.shard_files import manifest
+from albert.data.shard_files.shards import stat_shards
+from albert.errors import UserError
+from albert.io import files
+from albert.io.globs import expand_globs
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
+from albert.tokenization.vocabulary import VocabularySize
+
+
+def find_shards(flag: str, globs: str) -> dict[str, files.Stat]:
+  """Returns path -> size and modification time of the shards of a flag.
+
+  Args:
+    flag: "input_file" or "eval_input_file".
+    globs: its value.
+  Raises:
+    UserError: the flag is missing, or matches no shards.
+  """
+  if not globs and flag == "input_file":
+    raise UserError("--do_train needs --input_file: the shards to train on")
+  if not globs:
+    raise UserError("evaluation needs --eval_input_file: shards of held-out documents, not those trained on")
+  return stat_shards(globs, flag=f"--{flag}")
+
+
+def load_vocabulary(config: PretrainingConfig) -> Tokenizer:
+  """Loads the vocabulary of --spm_model_file. Raises UserError if there is no such file."""
+  return load_tokenizer(TokenizerConfig(config.spm_model_file, config.do_lower_case))
+
+
+def find_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -> VocabularySize | None:
+  """Finds the number of pieces of the vocabulary: in --spm_model_file, else in the manifest of the shards.
+
+  Args:
+    model_config: the model, whose depth the stages must fit.
+    config: the flags.
+  Returns: the number and the file in which it was found; None if neither is given, or if the shards have no manifest.
+  Raises:
+    UserError: a file or a manifest cannot be read, or the stages are not possible.
+  """
+  if config.spm_model_file:
+    return VocabularySize(load_vocabulary(config).vocab_size, config.spm_model_file)
+  shards = {
+    "input_file": deciding_input_file(read_stages(config, model_config), config),
+    "eval_input_file": config.eval_input_file,
+  }
+  for flag, globs in shards.items():
+    paths = find_shards(flag, globs) if globs else {}
+    for directory in dict.fromkeys(os.path.dirname(path) for path in paths):
+      shard_manifest = manifest.Manifest.load(directory)
+      if shard_manifest:
+        return VocabularySize(shard_manifest.vocab_size, files.join(directory, manifest.FILE_NAME))
+  return None
+
+
+def check_can_predict(config: PretrainingConfig, *, has_lines: bool) -> None:
+  """Raises UserError if the vocabulary or the lines to predict are missing. `has_lines`: the lines are in memory."""
+  if not (config.predict_file or has_lines) or not config.spm_model_file:
+    raise UserError("--do_predict needs --predict_file (lines with [MASK]) and --spm_model_file")
+
+
+def check_files(
+  model_config: ModelConfig, config: PretrainingConfig, *, train: bool, evaluate: bool, predict: bool
+) -> None:
+  """Checks that the files that a command reads exist. They are not read.
+
+  Args:
+    model_config: the model.
+    config: the flags.
+    train, evaluate, predict: what the command does.
+  Raises:
+    UserError: a flag is missing, there is no such file, or the stages are not possible.
+  """
+  input_file = deciding_input_file(read_stages(config, model_config), config)
+  # Every command reads the length of the sequences from the first shard of --input_file, or else of --eval_input_file.
+  if train or input_file:
+    find_shards("input_file", input_file)
+  if evaluate or (config.eval_input_file and not input_file):
+    find_shards("eval_input_file", config.eval_input_file)
+  if config.spm_model_file:
+    load_vocabulary(config)
+  if predict:
+    check_can_predict(config, has_lines=False)
+    expand_globs(config.predict_file, flag="--predict_file")

@@ -1,0 +1,1 @@
+"""Turns tokenized documents into pretraining examples: segments, instances, and their packed form."""

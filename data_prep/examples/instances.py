@@ -1,0 +1,166 @@
+"""Turns a unit of text into pretraining instances: tokenized, cut into segments, masked and packed.
+
+An instance is one pretraining example before it is written to a shard.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from albert.data import random_streams
+from albert.data.masks import masking
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer, load_tokenizer
+from data_prep.documents import Counts, Documents, concatenate_documents, load_documents, merge_documents
+from data_prep.examples import packing, segments
+from data_prep.examples.settings import STATIC, PreparationSettings
+from data_prep.examples.token_sequences import InstanceTokens, assemble
+from data_prep.units import TextUnit
+
+# Approximate number of tokens that are masked at a time.
+_BATCH_TOKENS = 1 << 18
+# Greatest number of streams (a stream is one duplicate of a document) that are cut into segments at a time.
+_MAX_STREAMS = 1 << 16
+
+
+def replacement_ids(tokenizer: Tokenizer) -> np.ndarray:
+  """Returns the ids that may replace a masked token at random: all ids except those of special pieces."""
+  return np.flatnonzero(~tokenizer.is_special)
+
+
+@dataclasses.dataclass(frozen=True)
+class InstanceBatch:
+  """Instances with their tokens before and after masking.
+
+  Attributes:
+    instances: the positions of the segments in the documents, and the labels.
+    tokens: the tokens before masking.
+    masked: the tokens after masking, and the predictions.
+  """
+
+  instances: segments.InstanceSegments
+  tokens: InstanceTokens
+  masked: masking.MaskedTokens
+
+
+def make_batches(
+  documents: Documents, num_used: int, settings: PreparationSettings, random_ids: np.ndarray
+) -> Iterator[InstanceBatch]:
+  """Makes all instances of the first `num_used` documents, for all duplicates.
+
+  Args:
+    documents: tokenized documents. NSP draws random second segments from all of them.
+    num_used: number of documents, from the first one, that are cut into instances.
+    settings: the job's settings.
+    random_ids: [R] ids for random replacements, see `replacement_ids`.
+
+  Yields:
+    Batches of about `_BATCH_TOKENS` tokens.
+  """
+  num_streams = num_used * settings.dupe_factor
+  for first_stream in range(0, num_streams, _MAX_STREAMS):
+    stream_numbers = np.arange(first_stream, min(first_stream + _MAX_STREAMS, num_streams))
+    duplicates, stream_documents = divmod(stream_numbers, num_used)
+    keys = segments.stream_keys(
+      settings.random_seed, documents.file_ordinals[stream_documents], documents.offsets[stream_documents], duplicates
+    )
+    instances = segments.make_instances(documents, settings.rules, stream_documents, keys)
+    lengths = instances.a_end - instances.a_start + instances.b_end - instances.b_start
+    # Instances of similar length are masked together, since masking takes as many steps as the longest one needs.
+    by_length = np.argsort(lengths, kind="stable")
+    batch_numbers = np.cumsum(lengths[by_length] + 3) // _BATCH_TOKENS  # + 3: [CLS] and two [SEP]
+    batch_starts = np.flatnonzero(np.diff(batch_numbers)) + 1  # of all batches but the first one
+    for batch_indices in np.split(by_length, batch_starts):
+      batch = segments.InstanceSegments(*(column[batch_indices] for column in instances))
+      yield _mask(documents, batch, settings, random_ids)
+
+
+def _mask(
+  documents: Documents, instances: segments.InstanceSegments, settings: PreparationSettings, random_ids: np.ndarray
+) -> InstanceBatch:
+  """Builds the token sequences of instances, and masks them unless training does."""
+  tokens = assemble(documents, instances, cls_id=CLS_ID, sep_id=SEP_ID)
+  lengths = np.diff(tokens.row_splits)
+  budgets = masking.num_predictions(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq)
+  masked = masking.mask_tokens(
+    tokens.ids,
+    tokens.word_starts,
+    tokens.maskable,
+    tokens.row_splits,
+    budgets=budgets if settings.masking == STATIC else np.zeros_like(budgets),
+    keys=random_streams.draw(instances.keys, segments.FOR_MASKING),
+    ngram=settings.ngram,
+    mask_id=MASK_ID,
+    random_ids=random_ids,
+  )
+  return InstanceBatch(instances, tokens, masked)
+
+
+class PackedBatch(NamedTuple):
+  """Packed instances (see data_prep.examples.packing).
+
+  Attributes:
+    keys: uint64 [I], random keys. The instances are shuffled by sorting them by these keys.
+    words: [W], the words of all instances, concatenated.
+    sizes: int64 [I], number of words of each instance.
+    labels: int64 [I], sentence-order or next-sentence labels, 0 or 1.
+  """
+
+  keys: np.ndarray
+  words: np.ndarray
+  sizes: np.ndarray
+  labels: np.ndarray
+
+
+class InstanceMaker:
+  """Turns units of text into packed instances. Each process has one.
+
+  Args:
+    settings: the job's settings.
+    spm_model_file: the SentencePiece model.
+  """
+
+  def __init__(self, settings: PreparationSettings, spm_model_file: str):
+    self.settings = settings
+    self.tokenizer = load_tokenizer(TokenizerConfig(spm_model_file, settings.do_lower_case))
+    self.random_ids = replacement_ids(self.tokenizer)
+    self._word_dtype = packing.word_dtype(self.tokenizer.vocab_size)
+
+  def load(self, unit: TextUnit) -> tuple[Documents, int, Counts]:
+    """Reads and tokenizes the documents of a unit.
+
+    For the input format full_sentences, all documents become a single one, with separators between them. For NSP, a
+    unit with a single document also gets the documents of its neighbour, from which random second segments are drawn.
+    If the neighbour has no documents, the unit's document is dropped.
+
+    Args:
+      unit: the unit of text.
+
+    Returns:
+      The documents; how many of them, from the first one, belong to the unit; and the unit's counts.
+    """
+    rules = self.settings.rules
+    documents, counts = load_documents(unit.ranges, self.tokenizer, rules.min_words, rules.max_num_tokens)
+    num_used = len(documents)
+    if rules.sentence_prediction == segments.NSP and num_used == 1:
+      donors, _ = load_documents(unit.donors, self.tokenizer, rules.min_words, rules.max_num_tokens)
+      documents = concatenate_documents(documents, donors)
+      if len(documents) == 1:
+        return documents, 0, dataclasses.replace(counts, dropped=counts.dropped + 1)
+    if rules.input_format == segments.FULL_SENTENCES and num_used:
+      return merge_documents(documents, SEP_ID), 1, counts
+    return documents, num_used, counts
+
+  def packed_batches(self, unit: TextUnit) -> Iterator[PackedBatch | Counts]:
+    """Yields the instances of a unit in batches, and at the end the unit's counts."""
+    documents, num_used, counts = self.load(unit)
+    if num_used:
+      for batch in make_batches(documents, num_used, self.settings, self.random_ids):
+        labels = batch.instances.labels
+        words, sizes = packing.pack(batch.tokens, batch.masked, labels, self._word_dtype)
+        yield PackedBatch(random_streams.draw(batch.instances.keys, segments.FOR_SHUFFLING), words, sizes, labels)
+    yield counts

@@ -1,0 +1,381 @@
+"""Cuts tokenized documents into instances: pairs of segments for SOP or NSP, or single segments.
+
+A stream is one duplicate of one document. Many streams are cut at the same time: each step cuts one chunk from every
+stream. The instances of a stream depend only on its document and its random key, and for NSP also on the documents
+that random second segments are drawn from.
+
+Letters in shapes: T tokens of all documents, D documents, I instances, C chunks, R streams.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from albert.data import random_streams
+from data_prep.documents import Documents
+from data_prep.examples.truncation import truncate
+
+SOP, NSP, NONE = "sop", "nsp", "none"
+SENTENCE_PREDICTIONS = (SOP, NSP, NONE)
+# BERT's segments of several sentences, and RoBERTa's other input formats (RoBERTa, section 4.2).
+SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES = "segments", "sentence_pair", "full_sentences", "doc_sentences"
+INPUT_FORMATS = (SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES)
+
+# The purposes of the random draws for a chunk. A draw depends on its purpose, so the draws are independent.
+_FOR_IS_SHORT, _FOR_TARGET, _FOR_SPLIT, _FOR_LABEL, _FOR_DONOR, _FOR_DONOR_START, _FOR_INSTANCE_KEY = range(7)
+_NUM_PURPOSES = 7
+# The purposes of the random draws that are derived from the key of an instance.
+FOR_SHUFFLING, FOR_MASKING, _FOR_TRUNCATION = range(3)
+
+
+class SegmentRules(NamedTuple):
+  """How documents are cut into instances.
+
+  Attributes:
+    max_seq_length: greatest number of tokens in an instance, special tokens included.
+    short_seq_prob: probability that a chunk gets a random target length instead of the greatest one.
+    sentence_prediction: one of SENTENCE_PREDICTIONS.
+    input_format: one of INPUT_FORMATS.
+  """
+
+  max_seq_length: int
+  short_seq_prob: float
+  sentence_prediction: str
+  input_format: str = SEGMENTS
+
+  @property
+  def max_num_tokens(self) -> int:
+    """The greatest number of tokens of text: `max_seq_length` minus [CLS] and one [SEP] for each segment."""
+    return self.max_seq_length - (2 if self.sentence_prediction == NONE else 3)
+
+  @property
+  def min_words(self) -> int:
+    """The smallest number of words that a document needs to give an instance: one for each segment."""
+    return 1 if self.sentence_prediction == NONE else 2
+
+  @property
+  def min_words_left(self) -> int:
+    """The smallest number of words that must remain in a document for another instance.
+
+    For sentence pairs one word is enough, since the last sentence can be paired with the one before it.
+    """
+    return 1 if self.input_format == SENTENCE_PAIR else self.min_words
+
+  @property
+  def crosses_documents(self) -> bool:
+    """Whether an instance can contain text of several documents."""
+    return self.sentence_prediction == NSP or self.input_format == FULL_SENTENCES
+
+
+class InstanceSegments(NamedTuple):
+  """The segments of instances, as ranges of the documents' tokens.
+
+  Attributes:
+    a_start, a_end: int64 [I], the first segment.
+    b_start, b_end: int64 [I], the second segment; empty for sentence_prediction "none".
+    labels: int64 [I], sentence-order or next-sentence labels: 1 for swapped or random segments, else 0.
+    keys: uint64 [I], the random key of each instance.
+    documents: int64 [I], the document that each instance was cut from.
+  """
+
+  a_start: np.ndarray
+  a_end: np.ndarray
+  b_start: np.ndarray
+  b_end: np.ndarray
+  labels: np.ndarray
+  keys: np.ndarray
+  documents: np.ndarray
+
+
+def stream_keys(seed: int, file_ordinals: np.ndarray, offsets: np.ndarray, duplicates: np.ndarray) -> np.ndarray:
+  """Returns the random key of each stream, uint64 [R].
+
+  Args:
+    seed: the job's seed.
+    file_ordinals: [R] the file of each stream's document.
+    offsets: [R] the position of the document in its file.
+    duplicates: [R] the number of the duplicate, from 0.
+  """
+  keys = random_streams.draw(random_streams.draw(seed, 0), file_ordinals)
+  return random_streams.draw(random_streams.draw(keys, offsets), duplicates)
+
+
+class _Chunks(NamedTuple):
+  """Chunks of text. A chunk is a sequence of consecutive sentences and becomes one instance.
+
+  Attributes:
+    streams: [C], index of each chunk's stream.
+    steps: [C], number of the chunk in its stream, from 0.
+    start, end: [C], positions of the chunk's first token and after its last one.
+    target: [C], the target length of the chunk in tokens.
+  """
+
+  streams: np.ndarray
+  steps: np.ndarray
+  start: np.ndarray
+  end: np.ndarray
+  target: np.ndarray
+
+
+class _Draws(NamedTuple):
+  """Random draws for chunks: chunk number `steps` of the streams with the keys `keys`."""
+
+  keys: np.ndarray
+  steps: np.ndarray
+
+  def bits(self, purpose: int) -> np.ndarray:
+    """Returns 64 random bits for each chunk. The purpose is one of the constants above, such as _FOR_SPLIT."""
+    return random_streams.draw(self.keys, self.steps * _NUM_PURPOSES + purpose)
+
+
+class _Cutter:
+  """Finds the next chunk of every stream that has text left.
+
+  Positions (such as `position`, `start` and `end`) are indices of tokens. Tokens, sentences and words are numbered
+  through all documents.
+
+  Args:
+    documents: tokenized documents.
+    rules: how they are cut.
+    stream_documents: [R], the document of each stream.
+    keys: uint64 [R], the random key of each stream.
+  """
+
+  def __init__(self, documents: Documents, rules: SegmentRules, stream_documents: np.ndarray, keys: np.ndarray):
+    self.documents, self.rules = documents, rules
+    self.stream_documents, self.keys = stream_documents, keys
+    self.stream_ends = documents.splits[stream_documents + 1]
+    self.sentence_ends = documents.sentence_ends
+    self.sentence_starts = np.concatenate([[0], self.sentence_ends])[:-1].astype(np.int64)
+    # The position of each word's first token. The end of the text is added as one more word, so that the last word has
+    # a next one.
+    self.word_positions = np.append(np.flatnonzero(documents.word_starts), documents.ids.size)
+    self.words_before = np.concatenate([[0], np.cumsum(documents.word_starts)])  # at each token position
+    # The first sentence of each document, and the number of all sentences.
+    self.first_sentences = self.sentences_at(documents.splits)
+
+  def sentences_at(self, position: np.ndarray) -> np.ndarray:
+    """Returns the sentence that contains the token at each position."""
+    return np.searchsorted(self.sentence_ends, position, side="right")
+
+  def sentences_before(self, end: np.ndarray) -> np.ndarray:
+    """Returns the sentence that contains the token before each position; at the end of a sentence, this sentence."""
+    return np.searchsorted(self.sentence_ends, end, side="left")
+
+  def is_separator(self, position: np.ndarray) -> np.ndarray:
+    """Whether a sentence that begins at each position is a separator between documents (`merge_documents`).
+
+    A separator never starts a word. The first token of any other sentence does.
+    """
+    return ~self.documents.word_starts[position]
+
+  def chunk_ends(self, position: np.ndarray, document_end: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Returns the position at which the chunk of each stream ends.
+
+    For full_sentences and doc_sentences, a chunk consists of the sentences that fit into the target length, and of at
+    least one sentence. For the other formats, sentences are added until the chunk has the target length and enough
+    words for an instance. If the rest of the document has too few words for another instance, it is added, too.
+
+    Args:
+      position: [C], where the chunks begin.
+      document_end: [C], where the documents end.
+      target: [C], target lengths.
+    """
+    if self.rules.input_format in (FULL_SENTENCES, DOC_SENTENCES):
+      first_sentence = self.sentences_at(position)
+      last_that_fits = self.sentences_at(np.minimum(position + target, document_end)) - 1
+      return self.sentence_ends[np.maximum(first_sentence, last_that_fits)]
+    min_words = self.rules.min_words
+    last_needed_word = np.minimum(self.words_before[position] + min_words - 1, self.word_positions.size - 1)
+    # The chunk must have the target length and contain the first token of this word. It ends where a sentence ends.
+    earliest_end = np.maximum(position + target, self.word_positions[last_needed_word] + 1)
+    chunk_end = self.sentence_ends[self.sentences_before(np.minimum(earliest_end, document_end))]
+    num_words_left = self.words_before[document_end] - self.words_before[chunk_end]
+    return np.where(num_words_left < min_words, document_end, chunk_end)
+
+  def sentence_pairs(
+    self, streams: np.ndarray, position: np.ndarray, has_random_second: np.ndarray
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Returns start and end of the next two sentences of each stream.
+
+    If only the document's last sentence remains, it is paired with the sentence before it. But the chunk is the last
+    sentence alone if the document has no other one, or if a random second sentence is added to it.
+    """
+    document = self.stream_documents[streams]
+    sentence = self.sentences_at(position)
+    last_sentence = self.first_sentences[document + 1] - 1
+    goes_back = (sentence == last_sentence) & (sentence > self.first_sentences[document]) & ~has_random_second
+    start = self.sentence_starts[np.where(goes_back, sentence - 1, sentence)]
+    return start, self.sentence_ends[np.minimum(sentence + 1, last_sentence)]
+
+  def middles(self, start: np.ndarray, end: np.ndarray, draws: _Draws) -> np.ndarray:
+    """Returns the position at which the first segment of each chunk ends."""
+    middle = self.random_splits(start, end, draws.bits(_FOR_SPLIT))
+    if self.rules.input_format != SENTENCE_PAIR or self.rules.sentence_prediction != NSP:
+      return middle
+    is_one_sentence = self.sentence_starts[self.sentences_before(end)] == start
+    # A chunk of one sentence is not split if the second segment is a random sentence.
+    return np.where(is_one_sentence & _draw_flips(draws), end, middle)
+
+  def random_splits(self, start: np.ndarray, end: np.ndarray, bits: np.ndarray) -> np.ndarray:
+    """Returns a random sentence boundary inside each chunk, or a word boundary if the chunk is a single sentence."""
+    # The end of any sentence but the last one.
+    first_sentence = self.sentences_at(start)
+    num_sentences = self.sentences_before(end) - first_sentence + 1
+    sentence = first_sentence + random_streams.to_int_below(bits, np.maximum(num_sentences - 1, 1))
+    # The start of any word but the first one.
+    first_word = self.words_before[start]
+    num_words = self.words_before[end] - first_word
+    word = first_word + 1 + random_streams.to_int_below(bits, np.maximum(num_words - 1, 1))
+    return np.where(num_sentences > 1, self.sentence_ends[sentence], self.word_positions[word])
+
+  def random_second_segments(
+    self, documents: np.ndarray, target: np.ndarray, donor_bits: np.ndarray, start_bits: np.ndarray
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Draws random second segments for NSP.
+
+    Args:
+      documents: [C], the document of each chunk.
+      target: [C], length that the second segment should have.
+      donor_bits: [C], random bits that choose another document, the donor.
+      start_bits: [C], random bits that choose the donor's sentence where the segment begins.
+
+    Returns:
+      Start and end of each segment. A segment ends after the sentence with which it reaches the target length, or at
+      the end of the donor.
+    """
+    # Drawn from all documents but the chunk's own one: the documents from this one on are numbered one lower.
+    donor = random_streams.to_int_below(donor_bits, len(self.documents) - 1)
+    donor = np.where(donor >= documents, donor + 1, donor)
+    first_sentence, end_sentence = self.first_sentences[donor], self.first_sentences[donor + 1]
+    sentence = first_sentence + random_streams.to_int_below(start_bits, end_sentence - first_sentence)
+    start = self.sentence_starts[sentence]
+    earliest_end = np.minimum(start + np.maximum(target, 1), self.documents.splits[donor + 1])
+    return start, self.sentence_ends[self.sentences_before(earliest_end)]
+
+  def next_chunks(self, streams: np.ndarray, position: np.ndarray, step: int) -> tuple[_Chunks, np.ndarray]:
+    """Finds the next chunk of each of the given streams.
+
+    Args:
+      streams: [C], index of each stream.
+      position: [C], the first token of each stream that no chunk has used.
+      step: number of the chunk in its stream.
+
+    Returns:
+      The chunks, and the position after the text that each chunk uses, where the next chunk begins.
+    """
+    rules = self.rules
+    draws = _Draws(self.keys[streams], np.asarray(step))
+    # Only NSP needs this draw here: with a random second segment, a chunk uses only the text of its first segment.
+    has_random_second = _draw_flips(draws) if rules.sentence_prediction == NSP else np.zeros(streams.size, bool)
+    if rules.input_format == SENTENCE_PAIR:
+      start, end = self.sentence_pairs(streams, position, has_random_second)
+      target = np.ones(streams.size, np.int64)  # a random second segment is one sentence of any length
+    else:
+      start = position
+      if rules.input_format == FULL_SENTENCES:  # a chunk does not begin with a separator
+        start = np.where(self.is_separator(position), position + 1, position)
+      target = self._draw_targets(draws)
+      end = self.chunk_ends(start, self.stream_ends[streams], target)
+    chunks = _Chunks(streams, np.full(streams.size, step), start, end, target)
+    if rules.sentence_prediction != NSP:
+      return chunks, end
+    # The sentences that a random second segment replaces are used by the next chunk.
+    return chunks, np.where(has_random_second, self.middles(start, end, draws), end)
+
+  def _draw_targets(self, draws: _Draws) -> np.ndarray:
+    """Draws the target length of each chunk, [C]."""
+    longest = self.rules.max_num_tokens
+    is_short = random_streams.to_unit_float(draws.bits(_FOR_IS_SHORT)) < self.rules.short_seq_prob
+    target: np.ndarray = np.full(is_short.size, longest)
+    if is_short.any():
+      random_length = 2 + random_streams.to_int_below(draws.bits(_FOR_TARGET), longest - 1)
+      target = np.where(is_short, random_length, longest)
+    return target
+
+  def convert_chunks(self, chunks: _Chunks) -> InstanceSegments:
+    """Makes one instance from each chunk."""
+    rules, documents = self.rules, self.stream_documents[chunks.streams]
+    draws = _Draws(self.keys[chunks.streams], chunks.steps)
+    keys = draws.bits(_FOR_INSTANCE_KEY)
+    truncation_keys = random_streams.draw(keys, _FOR_TRUNCATION)
+    start, end = chunks.start, chunks.end
+    if rules.sentence_prediction == NONE:
+      if rules.input_format == FULL_SENTENCES:  # a separator at the end is dropped
+        last_sentence_start = self.sentence_starts[self.sentences_before(end)]
+        end = np.where(self.is_separator(last_sentence_start), end - 1, end)
+      pairs = truncate((start, end, end, end), rules.max_num_tokens, truncation_keys)
+      return InstanceSegments(*pairs, np.zeros(documents.size, np.int64), keys, documents)
+    middle = self.middles(start, end, draws)
+    is_flipped = _draw_flips(draws)
+    if rules.sentence_prediction == SOP:
+      pairs = (
+        np.where(is_flipped, middle, start),
+        np.where(is_flipped, end, middle),
+        np.where(is_flipped, start, middle),
+        np.where(is_flipped, middle, end),
+      )
+    else:
+      random_start, random_end = self.random_second_segments(
+        documents, chunks.target - (middle - start), draws.bits(_FOR_DONOR), draws.bits(_FOR_DONOR_START)
+      )
+      pairs = (start, middle, np.where(is_flipped, random_start, middle), np.where(is_flipped, random_end, end))
+    pairs = truncate(pairs, rules.max_num_tokens, truncation_keys)
+    return InstanceSegments(*pairs, is_flipped.astype(np.int64), keys, documents)
+
+
+def _draw_flips(draws: _Draws) -> np.ndarray:
+  """Draws True with probability 1/2 for each chunk: swap the segments (SOP), or use a random second one (NSP)."""
+  return random_streams.to_unit_float(draws.bits(_FOR_LABEL)) < 0.5
+
+
+def make_instances(
+  documents: Documents, rules: SegmentRules, stream_documents: np.ndarray, keys: np.ndarray
+) -> InstanceSegments:
+  """Cuts streams into instances.
+
+  A chunk consists of consecutive sentences up to a target length. The target is `max_num_tokens`, or with probability
+  `short_seq_prob` a random length between 2 and `max_num_tokens`. How a chunk becomes an instance depends on the
+  sentence prediction (BERT, appendix A.2; ALBERT, section 3.1):
+
+  - sop: the chunk is split at a random sentence boundary, or at a word boundary if it is a single sentence. With
+    probability 1/2 the two segments are swapped (label 1).
+  - nsp: the chunk is split in the same way. With probability 1/2 the second segment is replaced by sentences of another
+    document (label 1), and the next chunk begins with the replaced sentences. This needs at least two documents.
+  - none: the chunk is a single segment (label 0).
+
+  The input formats other than "segments" are RoBERTa's (RoBERTa, section 4.2):
+
+  - sentence_pair: a chunk is two sentences of any length. If only the last sentence of a document remains, it is paired
+    with the sentence before it, or for NSP with a random one. A document of a single sentence is split at a word
+    boundary.
+  - doc_sentences: a chunk consists of as many whole sentences of one document as fit, and is a single segment.
+  - full_sentences: the same, after `merge_documents` has merged the documents into one.
+
+  Args:
+    documents: tokenized documents. Each one that is cut must have `rules.min_words` words.
+    rules: how they are cut.
+    stream_documents: [R], the document of each stream; at least one stream.
+    keys: uint64 [R], the random key of each stream.
+
+  Returns:
+    The instances of all streams.
+  """
+  cutter = _Cutter(documents, rules, stream_documents, keys)
+  # Indices of the streams that have text left, and the first token of each that no chunk has used.
+  active = np.arange(stream_documents.size)
+  position = documents.splits[stream_documents].astype(np.int64)
+  chunks_of_steps: list[_Chunks] = []
+  while active.size:
+    # The loop only finds the chunks. Afterwards, all of them are converted to instances at once, which is faster.
+    chunks, next_position = cutter.next_chunks(active, position, step=len(chunks_of_steps))
+    chunks_of_steps.append(chunks)
+    # If fewer words remain than an instance needs, they are dropped. This happens only with NSP, where a chunk may use
+    # only a part of its sentences.
+    num_words_left = cutter.words_before[cutter.stream_ends[active]] - cutter.words_before[next_position]
+    has_text = num_words_left >= rules.min_words_left
+    active, position = active[has_text], next_position[has_text]
+  columns = [np.concatenate(column) for column in zip(*chunks_of_steps, strict=True)]
+  return cutter.convert_chunks(_Chunks(*columns))

@@ -1,0 +1,108 @@
+"""The settings that the pretraining examples depend on. Each one is a flag of data_prep.create_pretraining_data."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from albert.config.base import Config, option
+from albert.config.ranges import INT64_MAX
+from albert.errors import UserError
+from data_prep.examples import segments
+
+_MIN_SEQ_LENGTH = 8
+# Packed instances store lengths and positions in 16 bits.
+_MAX_SEQ_LENGTH = (1 << 16) - 1
+# The masks are in the shards, or training makes them (albert.data.masks.dynamic_masking).
+STATIC, NO_MASKS = "static", "none"
+MASKINGS = (STATIC, NO_MASKS)
+_MAX_DUPE_FACTOR = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreparationSettings(Config):
+  """The settings of data preparation.
+
+  The attributes are described by their `option` texts, which --help prints. The constructor replaces 0 for
+  `max_predictions_per_seq` by max_seq_length * masked_lm_prob, rounded up.
+
+  Raises:
+    UserError: a value is out of range, or two values do not fit together.
+  """
+
+  max_seq_length: int = option(
+    512, "number of tokens in an example, special tokens included", minimum=_MIN_SEQ_LENGTH, maximum=_MAX_SEQ_LENGTH
+  )
+  max_predictions_per_seq: int = option(
+    0, "greatest number of masked tokens in an example; 0: max_seq_length * masked_lm_prob, rounded up", minimum=0
+  )
+  masked_lm_prob: float = option(0.15, "share of the tokens to mask", above=0, maximum=1)
+  ngram: int = option(
+    3, "greatest number of consecutive words that are masked together; p(n) ~ 1/n for n words", minimum=1
+  )
+  short_seq_prob: float = option(
+    0.1,
+    "share of the examples with a shorter, random target length (not for --input_format=sentence_pair)",
+    minimum=0,
+    maximum=1,
+  )
+  dupe_factor: int = option(
+    10,
+    "number of times that each document is used, each time with other segments and masks",
+    minimum=1,
+    maximum=_MAX_DUPE_FACTOR,
+  )
+  sentence_prediction: str = option(
+    segments.SOP,
+    "sop: two consecutive segments, swapped or not (ALBERT); nsp: the second segment is the next or a random one "
+    "(BERT); none: a single segment",
+    choices=segments.SENTENCE_PREDICTIONS,
+  )
+  input_format: str = option(
+    segments.SEGMENTS,
+    "segments: segments of several sentences, up to the length (BERT); sentence_pair: two sentences; only with "
+    "--sentence_prediction=none: doc_sentences: whole sentences of one document; full_sentences: whole sentences of "
+    "consecutive documents, with a separator between documents (RoBERTa)",
+    choices=segments.INPUT_FORMATS,
+  )
+  masking: str = option(
+    STATIC,
+    "static: the masks are in the shards; none: training makes the masks, new ones each time it sees an example",
+    choices=MASKINGS,
+  )
+  random_seed: int = option(
+    12345,
+    "seed of all random draws of data preparation; --seed is another name for it (training has its own --seed)",
+    minimum=-INT64_MAX,
+    maximum=2 * INT64_MAX,
+  )
+  do_lower_case: bool = option(True, "convert the text to lower case")
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    for name in ("ngram", "max_predictions_per_seq"):
+      if getattr(self, name) > self.max_seq_length:
+        raise UserError(f"{name} must be at most max_seq_length ({self.max_seq_length}), got {getattr(self, name)}")
+    self._check_format()
+    if self.max_predictions_per_seq == 0:
+      # This gives 77 for 512 and 20 for 128. The small constant keeps 0.15 * 100 from becoming 16.
+      derived = math.ceil(self.max_seq_length * self.masked_lm_prob - 1e-9)
+      object.__setattr__(self, "max_predictions_per_seq", derived)
+
+  def _check_format(self) -> None:
+    has_two_segments = self.sentence_prediction != segments.NONE
+    if self.input_format == segments.SENTENCE_PAIR and not has_two_segments:
+      raise UserError(
+        "--input_format=sentence_pair with --sentence_prediction=none: sentence pairs have two segments; give "
+        "--sentence_prediction=sop or nsp"
+      )
+    if self.input_format in (segments.FULL_SENTENCES, segments.DOC_SENTENCES) and has_two_segments:
+      raise UserError(
+        f"--input_format={self.input_format} with --sentence_prediction={self.sentence_prediction}: "
+        "these inputs have one segment; give --sentence_prediction=none"
+      )
+
+  @property
+  def rules(self) -> segments.SegmentRules:
+    """The settings that decide how documents are cut into instances."""
+    return segments.SegmentRules(self.max_seq_length, self.short_seq_prob, self.sentence_prediction, self.input_format)

@@ -1,0 +1,1 @@
+"""Reads and checks plain text, and splits it into sentences."""

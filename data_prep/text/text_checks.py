@@ -1,0 +1,306 @@
+"""Detects input files that are not plain text, and text that does not fit the vocabulary.
+
+Data preparation and vocabulary training read UTF-8 text with a sentence on each line and a blank line after each
+document. A file in another format would be read as if its bytes were sentences. `check_head` detects the most common
+other formats by the beginning of the file. All code that reads text calls it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from albert.errors import UserError
+from albert.io import files, json_values
+from albert.tokenization.tokenizer import UNK_ID, Tokenizer
+from data_prep.text.document_checks import layout_warnings
+
+#: Bytes at the beginning of a file's text that `check_head` examines.
+HEAD_BYTES = 64 << 10
+# Before the text is read, at most this many remote files are checked, since a remote file system may transfer many
+# megabytes to read a few bytes. Later, the processes that read the text check every file.
+_MAX_REMOTE_FILES = 4
+# Before the text is processed, <unk> is counted in a sample: this many bytes of each of at most this many files.
+_MAX_SAMPLE_FILES = 16
+_SAMPLE_BYTES = 16 << 10
+# A greater share of <unk> gives a warning. A vocabulary that was trained on similar text gives far less: 0.01% in the
+# held-out text of `make demo`.
+_MAX_UNKNOWN_SHARE = 0.01
+_MAX_SHOWN_CHARACTERS = 5
+_MAX_SHOWN_LINE_LENGTH = 40
+
+# First bytes of a file, the name of their format, and the remedy.
+_KNOWN_FORMATS = tuple(
+  (re.compile(pattern, re.DOTALL), name, remedy)
+  for pattern, name, remedy in (
+    (rb"\x1f\x8b\x08", "GZIP data", "give it a name that ends in .gz"),
+    (rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", "bzip2 data", "give it a name that ends in .bz2, or unpack it with bunzip2"),
+    (rb"\xfd7zXZ\x00", "xz data", "unpack it with unxz"),
+    (rb"\x28\xb5\x2f\xfd", "Zstandard data", "give it a name that ends in .zst, or unpack it with unzstd"),
+    (rb"\x04\x22\x4d\x18", "LZ4 data", "unpack it with unlz4"),
+    (rb"PK(\x03\x04|\x05\x06)", "a ZIP archive", "unpack it with unzip (save a document or an e-book as plain text)"),
+    (rb"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it with 7z x"),
+    (rb".{257}ustar[\x00 ]", "a tar archive", "unpack it with tar -xf"),
+    (
+      rb"PAR1[\x00-\x08\x0e-\x1f\x7f-\xff]",
+      "a Parquet file",
+      "give --text_format=parquet, or write its column of text to a .txt file",
+    ),
+    (rb"ARROW1\x00\x00", "an Arrow file", "give --text_format=datasets, or write its column of text to a .txt file"),
+    (rb"%PDF-\d\.\d", "a PDF file", "extract the text with pdftotext"),
+    (rb"\{\\rtf\d", "an RTF file", "save it as plain text"),
+    (rb"\xff\xfe|\xfe\xff", "UTF-16 text", "convert it with iconv -f UTF-16 -t UTF-8"),
+  )
+)
+_GZIP_MAGIC = b"\x1f\x8b"
+_JSON_KEY = r'"((?:[^"\\\n]|\\.){0,200})"\s*:'
+_JSON_OBJECT = re.compile(r"\[?\s*\{\s*" + _JSON_KEY)
+_REST_OF_ARRAY = re.compile(r"\]|,(\s*\{.*)?")
+_KEYS_OF_JSON_STRINGS = re.compile(_JSON_KEY + r'\s*"')
+_WIKIEXTRACTOR_TAG = re.compile(r'<doc\s+(?:id|url|title)="')
+_XML_OR_HTML = re.compile(r"<(\?xml\s|!doctype html\b|html(>|\s+[\w:-]+=)|mediawiki\s+[\w:-]+=)", re.IGNORECASE)
+_LONE_CR = re.compile(rb"\r(?![\r\n]|\Z)")
+_EXPECTED_FORMAT = "a sentence on each line and a blank line after each document"
+
+
+def check_inputs(
+  paths: Sequence[str], tokenizer: Tokenizer | None = None, *, warns_of_layout: bool = True
+) -> str | None:
+  """Checks the beginning of every local file, and of some remote files.
+
+  Args:
+    paths: text files, .txt or .txt.gz.
+    tokenizer: counts <unk> in a sample of the text. Without it, there are no warnings.
+    warns_of_layout: whether there are also warnings if documents are probably paragraphs, or lines parts of
+      sentences.
+
+  Returns:
+    Warnings, one on each line: more than 1% of the sample's tokens are <unk>; documents have few sentences; lines are
+    parts of sentences. None if there are none.
+
+  Raises:
+    UserError: a file is not plain text, see `check_head`.
+  """
+  checked_paths = select_checked_paths(paths)
+  sampled_paths = set(_select_evenly(checked_paths, _MAX_SAMPLE_FILES))
+  samples: list[list[str]] = []
+  for path in checked_paths:
+    head = _read_head(path)
+    check_head(path, head)
+    if tokenizer is not None and path in sampled_paths:
+      samples.append(head[:_SAMPLE_BYTES].decode("utf-8", errors="ignore").splitlines())
+  if tokenizer is None:
+    return None
+  warnings: list[str] = []
+  if unknown := _sample_warning([line for lines in samples for line in lines], tokenizer):
+    warnings.append(unknown)
+  if warns_of_layout:
+    warnings += layout_warnings(samples)
+  return "\n".join(warnings) or None
+
+
+def select_checked_paths(paths: Sequence[str]) -> list[str]:
+  """Returns the files whose beginning is checked before any text is read: all local files, and some remote ones."""
+  remote_paths = _select_evenly([path for path in paths if files.is_remote(path)], _MAX_REMOTE_FILES)
+  return [path for path in paths if path in remote_paths or not files.is_remote(path)]
+
+
+def check_head(path: str, head: bytes) -> None:
+  """Checks that a file begins like plain text.
+
+  Args:
+    path: the file, for the error message.
+    head: the first HEAD_BYTES of its text, or all of a shorter text. For a .gz file, this is the decompressed text.
+
+  Raises:
+    UserError: the file is compressed, an archive, a document, a table, JSON, XML, HTML or output of wikiextractor, or
+      its lines end with CR only. The message gives the format and the remedy.
+  """
+  head = head[:HEAD_BYTES]
+  check_format(path, head)
+  num_lone_cr = len(_LONE_CR.findall(head))
+  if num_lone_cr and num_lone_cr >= 2 * head.count(b"\n"):  # a few CRs inside lines are white space
+    raise UserError(
+      f"{path}: its lines end with CR only ({num_lone_cr} times in the first {len(head)} bytes): convert them to LF, "
+      "for example with " + _shell_command(path, r"tr '\r' '\n'")
+    )
+  text = head.decode("utf-8", errors="replace").replace("\ufeff", "")
+  body = text.lstrip()
+  line_number = text.count("\n", 0, len(text) - len(body)) + 1
+  line = f"line {line_number}, begins with {body.split(chr(10), 1)[0][:_MAX_SHOWN_LINE_LENGTH]!r}"
+  if _WIKIEXTRACTOR_TAG.match(body):
+    raise UserError(
+      f"{path}, {line}: a line that wikiextractor writes around a document, not a sentence: give "
+      "--text_format=wikiextractor, or make such lines blank, for example with "
+      + _shell_command(path, "sed -E 's|^</?doc.*||'")
+    )
+  if _XML_OR_HTML.match(body):
+    raise UserError(
+      f"{path}, {line}: XML or HTML, not plain text: give --text_format=wikipedia for a dump of Wikipedia, or extract "
+      f"the text, {_EXPECTED_FORMAT} (from a dump with wikiextractor)"
+    )
+  if key := _find_json_key(body, is_cut=len(head) == HEAD_BYTES):
+    raise UserError(
+      f"{path}, {line}: JSON, not plain text: give --text_format=jsonl if each line is an object, or extract the text, "
+      f"{_EXPECTED_FORMAT}, for example with "
+      + _shell_command(path, f"jq -r '{'.[] | ' if body[0] == '[' else ''}.{key}, \"\"'")
+    )
+
+
+def check_is_gzip(path: str, first_bytes: bytes) -> None:
+  """Checks that a file whose name ends in .gz is a GZIP file.
+
+  Args:
+    path: the file, for the error message.
+    first_bytes: its first bytes, at most HEAD_BYTES.
+
+  Raises:
+    UserError: it is not. The message gives the format, if it is a known one.
+  """
+  if not first_bytes.startswith(_GZIP_MAGIC):
+    check_format(path, first_bytes)
+    raise UserError(
+      f"{path}: not GZIP data, though its name ends in .gz: rename it without .gz, or compress it with gzip"
+    )
+
+
+def damaged_file_error(source: str, file_format: str, error: BaseException) -> UserError:
+  """Returns the error for a compressed file that cannot be decompressed.
+
+  Args:
+    source: the file, and where it is damaged if this is known.
+    file_format: name of its format, such as "GZIP".
+    error: the exception of the library that decompresses it.
+  """
+  return UserError(
+    f"{source}: the {file_format} file is damaged or incomplete ({error}): compress it again, or leave it out of the "
+    "input"
+  )
+
+
+def check_format(path: str, head: bytes) -> None:
+  """Checks that a file is not compressed, an archive, a document, a table, or UTF-16.
+
+  Args:
+    path: the file, for the error message.
+    head: its first bytes, as for `check_head`.
+
+  Raises:
+    UserError: it is one of these. The message gives the format and the remedy.
+  """
+  for pattern, name, remedy in _KNOWN_FORMATS:
+    if pattern.match(head):
+      raise UserError(f"{path}: {name}, not plain text: {remedy}")
+  if head.count(0) > len(head) // 10:
+    raise UserError(
+      f"{path}: {head.count(0)} of the first {len(head)} bytes are NUL, so it is not UTF-8 text: convert UTF-16 with "
+      "iconv -f UTF-16LE -t UTF-8"
+    )
+
+
+def _find_json_key(body: str, *, is_cut: bool) -> str:
+  """Finds the key of a JSON object that most likely holds the text, to use it in a jq command.
+
+  It is "text" if there is such a key, else the key with the longest string (the last one of several).
+
+  Args:
+    body: the beginning of a file, without leading white space.
+    is_cut: whether the file is longer than `body`.
+
+  Returns:
+    The key, quoted if jq requires it; "" if the file does not begin with a JSON object or an array of objects.
+  """
+  strings = _find_json_strings(body, is_cut=is_cut)
+  if strings is None:
+    return ""
+  if not strings or "text" in strings:
+    return "text"
+  longest_key = max(reversed(strings), key=lambda key: len(strings[key]))
+  return longest_key if longest_key.isidentifier() else json.dumps(longest_key, ensure_ascii=False)
+
+
+def _find_json_strings(body: str, *, is_cut: bool) -> dict[str, str] | None:
+  """Parses the JSON object at the beginning of a file.
+
+  Returns:
+    Key -> value, for the values that are strings. The values are "" if the object is longer than `body`. None if the
+    file is not JSON.
+  """
+  if not _JSON_OBJECT.match(body):
+    return None
+  try:
+    value, end = json_values.decode_start(body, body.index("{"))
+  except json.JSONDecodeError as error:
+    is_near_end = error.pos >= len(body) - _MAX_SHOWN_LINE_LENGTH
+    if is_cut and (is_near_end or error.msg.startswith("Unterminated string")):
+      return dict.fromkeys(_KEYS_OF_JSON_STRINGS.findall(body), "")
+    return None
+  except RecursionError:
+    return {}
+  rest_of_line = body[end:].split("\n", 1)[0].strip()
+  is_array = body[0] == "[" and _REST_OF_ARRAY.fullmatch(rest_of_line)
+  if rest_of_line and not is_array:
+    return None  # plain text that quotes JSON
+  return {key: item for key, item in value.items() if isinstance(item, str)}
+
+
+def _shell_command(path: str, stdin_to_stdout: str) -> str:
+  """Returns a shell command that runs a filter on a file, which may be compressed."""
+  return (
+    f"zcat {path} | {stdin_to_stdout} > text.txt" if path.endswith(".gz") else f"{stdin_to_stdout} < {path} > text.txt"
+  )
+
+
+def _select_evenly(paths: Sequence[str], limit: int) -> list[str]:
+  """Returns at most `limit` of the paths, evenly spaced."""
+  return [paths[index * len(paths) // limit] for index in range(limit)] if len(paths) > limit else list(paths)
+
+
+def _read_head(path: str) -> bytes:
+  """Reads the first HEAD_BYTES of a file's text; b"" if it is a damaged GZIP file, which is reported later."""
+  with files.open_file(path) as file:
+    head = file.read(HEAD_BYTES)
+  if not path.endswith(".gz"):
+    return head
+  check_is_gzip(path, head)
+  try:
+    return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, HEAD_BYTES)  # 16: the data have a GZIP header
+  except zlib.error:
+    return b""
+
+
+def _sample_warning(lines: list[str], tokenizer: Tokenizer) -> str | None:
+  """Returns `unknown_warning` for a sample of the text, with the most frequent characters that are <unk>."""
+  ids, _ = tokenizer.encode_batch_flat(lines)
+  share = np.count_nonzero(ids == UNK_ID) / max(ids.size, 1)
+  frequencies = Counter(tokenizer.normalize("".join(lines)))
+  known_characters = set("".join(tokenizer.pieces)) | {" "}
+  unknown_characters = [
+    character
+    for character, _ in frequencies.most_common()
+    if character not in known_characters and UNK_ID in tokenizer.encode(character)
+  ]
+  return unknown_warning("a sample of the text", float(share), unknown_characters[:_MAX_SHOWN_CHARACTERS])
+
+
+def unknown_warning(source: str, share: float, characters: Sequence[str] = ()) -> str | None:
+  """Returns a warning if more than 1% of the tokens are <unk>, else None.
+
+  Args:
+    source: the text or directory that the tokens are from; the warning begins with it.
+    share: share of <unk> among the tokens.
+    characters: some characters of the text that are not in the vocabulary.
+  """
+  if share <= _MAX_UNKNOWN_SHARE:
+    return None
+  examples = "".join(f", {character} U+{ord(character):04X}" for character in characters)
+  return (
+    f"warning: {source}: {share:.1%} of the tokens are <unk>, since characters of this text are not in the vocabulary"
+    f"{examples}: train a vocabulary on similar text (data_prep.train_vocab, with a greater --character_coverage), "
+    "or give text in the language of the vocabulary"
+  )

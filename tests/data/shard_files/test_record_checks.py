@@ -1,0 +1,89 @@
+"""An error names the record that is damaged, or that has features of other lengths, types or ranges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert.data import pipeline
+from albert.data.shard_files import record_checks
+from albert.data.shard_files.schema import pretraining_features
+from albert.data.shard_files.shards import count_and_hash_shards
+from albert.errors import UserError
+from albert.io.records import RecordWriter, encode_example
+from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, VOCAB_SIZE, example, write_shards
+
+FEATURES = pretraining_features(SEQ_LENGTH, NUM_PREDICTIONS)
+
+
+def test_damage_is_named_by_file_and_record(tmp_path: Path):
+  paths = write_shards(tmp_path, [4, 4])
+  content = bytearray(Path(paths[1]).read_bytes())
+  content[len(content) // 2 + 40] ^= 1  # in the third of four records
+  Path(paths[1]).write_bytes(bytes(content))
+  with pytest.raises(UserError, match=r"part-01\.tfrecord.*record 2"):
+    record_checks.explain_failure(count_and_hash_shards(paths), FEATURES)
+
+
+def test_a_record_of_other_lengths_is_named(tmp_path: Path):
+  shards = count_and_hash_shards(write_shards(tmp_path, [2]))
+  with pytest.raises(UserError, match=r"record 0 .*input_ids has 16 values, expected 24"):
+    record_checks.explain_failure(shards, pretraining_features(24, NUM_PREDICTIONS))
+
+
+@pytest.mark.parametrize(
+  ("name", "value", "message"),
+  [
+    ("input_ids", 61, r"input_ids\[1\] is 61, it must be from 0 to 60: .*--vocab_size"),
+    ("input_ids", -1, r"input_ids\[1\] is -1, it must be from 0 to 60"),
+    ("input_ids", 2**32 + 5, r"input_ids\[1\] is 4294967301, it must be from 0 to 60"),
+    ("input_mask", 2, r"input_mask\[1\] is 2, it must be from 0 to 1"),
+    ("segment_ids", 2, r"segment_ids\[1\] is 2, it must be from 0 to 1: .*--type_vocab_size"),
+    ("masked_lm_positions", SEQ_LENGTH, r"masked_lm_positions\[1\] is 16, it must be from 0 to 15"),
+    ("masked_lm_ids", 61, r"masked_lm_ids\[1\] is 61, it must be from 0 to 60"),
+    ("masked_lm_weights", np.nan, r"masked_lm_weights\[1\] is nan, it must be from 0 to 1"),
+    ("masked_lm_weights", -1.0, r"masked_lm_weights\[1\] is -1.0, it must be from 0 to 1"),
+    ("next_sentence_labels", 2, r"next_sentence_labels\[0\] is 2, it must be from 0 to 1"),
+  ],
+)
+def test_a_value_out_of_range_fails_and_is_named(tmp_path: Path, name, value, message):
+  features = example(0, np.random.default_rng(3))
+  index = 0 if name == "next_sentence_labels" else 1
+  features[name][index] = value
+  path = tmp_path / "part.tfrecord"
+  with RecordWriter(str(path)) as writer:
+    for number in range(3):
+      writer.write(encode_example(example(number, np.random.default_rng(number))))
+    writer.write(encode_example(features))
+  shards = count_and_hash_shards([str(path)])
+  specs = pretraining_features(SEQ_LENGTH, NUM_PREDICTIONS, vocab_size=VOCAB_SIZE, type_vocab_size=2)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="out of its range"):
+    list(pipeline.evaluation_batches(shards, specs, batch_size=4))
+  with pytest.raises(UserError, match=rf"part\.tfrecord, record 3 \(counted from 0\): {message}"):
+    record_checks.explain_failure(shards, specs)
+
+
+def test_a_record_that_is_no_example_is_named(tmp_path: Path):
+  path = tmp_path / "other.tfrecord"
+  with RecordWriter(str(path)) as writer:
+    writer.write(b"no example")
+  with pytest.raises(UserError, match=r"other\.tfrecord, record 0 .*not a tf\.train\.Example"):
+    record_checks.explain_failure(count_and_hash_shards([str(path)]), FEATURES)
+
+
+@pytest.mark.parametrize(
+  ("name", "dtype", "message"),
+  [
+    ("input_ids", "S", "input_ids holds texts, expected int64"),
+    ("input_ids", "f", "input_ids holds float32, expected int64"),
+    ("masked_lm_weights", "i", "masked_lm_weights holds int64, expected float32"),
+  ],
+)
+def test_a_feature_of_another_type_is_named(name: str, dtype: str, message: str):
+  features = example(0, np.random.default_rng(3))
+  record = encode_example(features | {name: features[name].astype(dtype)})
+  with pytest.raises(UserError, match=rf"part, record 3 \(counted from 0\): {message}"):
+    record_checks.check_record("part", 3, record, FEATURES)

@@ -1,0 +1,141 @@
+"""PreparationSettings, and making instances of a unit of text with a real vocabulary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert.errors import UserError
+from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+from data_prep.documents import Counts
+from data_prep.examples.instances import InstanceMaker, make_batches, replacement_ids
+from data_prep.examples.settings import PreparationSettings
+from data_prep.runners.unit_spills import UnitTask, write_spill
+from data_prep.sorting.spills import Spill
+from data_prep.units import plan_units
+
+
+@pytest.mark.parametrize(
+  ("max_seq_length", "masked_lm_prob", "expected"),
+  [(512, 0.15, 77), (128, 0.15, 20), (100, 0.15, 15), (64, 0.2, 13)],  # the rounded product
+)
+def test_max_predictions_per_seq_follows_from_length_and_probability(
+  max_seq_length: int, masked_lm_prob: float, expected: int
+) -> None:
+  derived = PreparationSettings(max_seq_length=max_seq_length, masked_lm_prob=masked_lm_prob)
+  assert derived.max_predictions_per_seq == expected
+  assert PreparationSettings(max_seq_length=max_seq_length, max_predictions_per_seq=5).max_predictions_per_seq == 5
+
+
+@pytest.mark.parametrize(
+  ("name", "value"),
+  [
+    ("max_seq_length", 7),
+    ("max_seq_length", 1 << 16),
+    ("max_predictions_per_seq", 513),
+    ("max_predictions_per_seq", -1),
+    ("masked_lm_prob", 0.0),
+    ("masked_lm_prob", 1.5),
+    ("ngram", 0),
+    ("short_seq_prob", -0.1),
+    ("dupe_factor", 0),
+    ("sentence_prediction", "both"),
+    ("input_format", "pages"),
+  ],
+)
+def test_bad_settings_name_the_flag(name: str, value: object) -> None:
+  with pytest.raises(UserError, match=f"^{name} must be .*, got {value!r}$"):
+    PreparationSettings(**{name: value})  # type: ignore[arg-type]
+
+
+def test_instances_hold_the_tokens_of_the_text(corpus_file: str, spm_model: str) -> None:
+  settings = PreparationSettings(max_seq_length=128, dupe_factor=2)
+  maker = InstanceMaker(settings, spm_model)
+  (unit,) = plan_units([corpus_file], with_donors=False)
+  documents, num_used, counts = maker.load(unit)
+  text = Path(corpus_file).read_text(encoding="utf-8")
+  tokenizer = Tokenizer(spm_model)
+  assert documents.ids.tolist() == [token for line in text.split("\n") for token in tokenizer.encode(line)]
+  assert counts == Counts(documents=300, tokens=documents.ids.size, dropped=0, cut=0)
+  assert num_used == 300
+  num_tokens = 0
+  for batch in make_batches(documents, num_used, settings, maker.random_ids):
+    unmasked_ids = batch.masked.ids.copy()
+    unmasked_ids[batch.masked.positions] = batch.masked.labels
+    ids_of_instances = np.split(unmasked_ids, batch.tokens.row_splits[1:-1])
+    for row, ids in enumerate(ids_of_instances):
+      # Offsets in documents.ids.
+      a_start, a_end, b_start, b_end = (int(column[row]) for column in batch.instances[:4])
+      segment_a, segment_b = documents.ids[a_start:a_end], documents.ids[b_start:b_end]
+      assert ids.tolist() == [CLS_ID, *segment_a.tolist(), SEP_ID, *segment_b.tolist(), SEP_ID]
+      num_tokens += segment_a.size + segment_b.size
+    replacements = batch.masked.ids[batch.masked.positions]
+    assert not maker.tokenizer.is_special[replacements[replacements != MASK_ID]].any()
+  # dupe_factor is 2, so all text is used twice. Only pairs that are too long lose tokens, about half a sentence each.
+  assert 0.8 < num_tokens / (2 * documents.ids.size) <= 1
+
+
+def test_random_replacements_are_never_special(spm_model: str) -> None:
+  tokenizer = Tokenizer(spm_model)
+  assert replacement_ids(tokenizer).tolist() == list(range(5, tokenizer.vocab_size))  # 0 to 4 are special
+
+
+def test_full_sentences_cross_documents_with_separators(corpus_file: str, spm_model: str) -> None:
+  settings = PreparationSettings(
+    max_seq_length=128, dupe_factor=1, short_seq_prob=0, sentence_prediction="none", input_format="full_sentences"
+  )
+  maker = InstanceMaker(settings, spm_model)
+  (unit,) = plan_units([corpus_file], with_donors=False)
+  documents, num_used, counts = maker.load(unit)
+  assert (len(documents), num_used, counts.documents) == (1, 1, 300)
+  ids_by_start: list[tuple[int, np.ndarray]] = []  # (offset of the first token, ids) of each instance
+  for batch in make_batches(documents, num_used, settings, maker.random_ids):
+    unmasked_ids = batch.masked.ids.copy()
+    unmasked_ids[batch.masked.positions] = batch.masked.labels
+    assert not (batch.masked.labels == SEP_ID).any()
+    starts = batch.instances.a_start
+    ids_of_instances = np.split(unmasked_ids, batch.tokens.row_splits[1:-1])
+    ids_by_start += zip(starts.tolist(), ids_of_instances, strict=True)
+  tokenizer = Tokenizer(spm_model)
+  text_ids = [
+    token for line in Path(corpus_file).read_text(encoding="utf-8").splitlines() for token in tokenizer.encode(line)
+  ]
+  # Together, the instances hold the text of all documents in order.
+  instances = [ids.tolist() for _, ids in sorted(ids_by_start, key=lambda item: item[0])]
+  assert [token for ids in instances for token in ids[1:] if token != SEP_ID] == text_ids
+  # Each instance has a separator at its end, and some instances have one between two documents.
+  assert sum(ids.count(SEP_ID) for ids in instances) > len(instances)
+  lengths = [len(ids) for ids in instances]
+  assert max(lengths) <= 128
+  assert np.median(lengths) > 110  # sentences of this text have about 10 tokens
+
+
+@pytest.mark.parametrize(("next_document", "num_dropped"), [("one more\n", 0), ("", 1)])
+def test_a_document_alone_in_its_unit_needs_another_in_the_next_unit_for_nsp(
+  tmp_path: Path, spm_model: str, next_document: str, num_dropped: int
+) -> None:
+  """Random second segments come from the next unit. If that has no document, the document is dropped."""
+  (tmp_path / "a.txt").write_text("the captain sold the river\nnobody watched\n" * 5)
+  (tmp_path / "b.txt").write_text(next_document + "\n")
+  settings = PreparationSettings(max_seq_length=32, sentence_prediction="nsp", dupe_factor=20)
+  maker = InstanceMaker(settings, spm_model)
+  paths = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+  unit = next(iter(plan_units(paths, with_donors=True, unit_bytes=200)))
+  documents, num_used, counts = maker.load(unit)
+  assert counts.dropped == num_dropped
+  assert num_used == 1 - num_dropped
+  spill_path = str(tmp_path / "unit.spill")
+  write_spill(maker, UnitTask(unit, spill_path))
+  spill = Spill.load(spill_path)
+  assert spill is not None
+  labels = spill.summary["labels"]  # numbers of instances with label 0 and with label 1
+  if num_dropped:
+    assert labels == [0, 0]
+  else:
+    (batch,) = make_batches(documents, num_used, settings, maker.random_ids)
+    # The second document is the one of the next unit.
+    is_from_next_unit = batch.instances.b_start >= documents.splits[1]
+    np.testing.assert_array_equal(is_from_next_unit, batch.instances.labels == 1)
+    assert min(labels) > 0

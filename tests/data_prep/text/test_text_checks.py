@@ -1,0 +1,221 @@
+"""Files that are not plain text are refused with their format and a remedy, by all code that reads text."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import re
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from albert.errors import UserError
+from data_prep.create_pretraining_data import Job, prepare
+from data_prep.documents import TextDocument, parse_documents
+from data_prep.examples.settings import PreparationSettings
+from data_prep.train_vocab import read_lines
+from data_prep.units import gzip_ranges, plain_ranges
+
+PROSE = b"The captain sold the river.\nNobody watched the teacher.\n\nThe train was late.\n" * 20
+
+
+def _zip() -> bytes:
+  file = io.BytesIO()
+  with zipfile.ZipFile(file, "w") as archive:
+    archive.writestr("a.txt", PROSE)
+  return file.getvalue()
+
+
+def _tar() -> bytes:
+  file = io.BytesIO()
+  with tarfile.open(fileobj=file, mode="w") as archive:
+    entry = tarfile.TarInfo("a.txt")
+    entry.size = len(PROSE)
+    archive.addfile(entry, io.BytesIO(PROSE))
+  return file.getvalue()
+
+
+def _json_lines(**record: object) -> bytes:
+  """Returns 30 JSON objects with these members and a number, one on each line."""
+  return "\n".join(json.dumps({**record, "n": number}) for number in range(30)).encode()
+
+
+LONG_PROSE = PROSE.decode() * 100  # longer than the part of a file that is checked
+# Kind of file -> (its content, pattern of the error).
+BINARY_FILES = {
+  "gzip": (gzip.compress(PROSE), r"GZIP data.*give it a name that ends in \.gz"),
+  "bzip2": (bz2.compress(PROSE), "bzip2 data.*bunzip2"),
+  "empty bzip2": (bz2.compress(b""), "bzip2 data.*bunzip2"),
+  "xz": (lzma.compress(PROSE), "xz data.*unxz"),
+  "zstd": (b"\x28\xb5\x2f\xfd\x24\x05)\x00\x00hello", "Zstandard data.*unzstd"),
+  "zip": (_zip(), "a ZIP archive.*unzip"),
+  "tar": (_tar(), "a tar archive.*tar -xf"),
+  "parquet": (b"PAR1\x15\x04\x15\x10\x15\x14", "a Parquet file.*column of text"),
+  "pdf": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF file.*pdftotext"),
+  "utf-16": (PROSE.decode().encode("utf-16"), "UTF-16 text.*iconv -f UTF-16"),
+  "utf-16 without mark": (PROSE.decode().encode("utf-16-le"), "are NUL.*iconv -f UTF-16LE"),
+}
+# The same for files that hold text, but not plain text.
+TEXT_FILES = {
+  "JSON lines": (_json_lines(text="A story."), r"""line 1, begins with '{"text": .*jq -r '\.text, ""'"""),
+  "JSON lines of another key": (_json_lines(id="7", body="A story."), r"jq -r '\.body, "),
+  "JSON with a key for quotes": (_json_lines(**{"main text": "A story."}), r"""jq -r '\."main text", """),
+  "JSON lines of great length": (_json_lines(id="7", text=LONG_PROSE), r"jq -r '\.text, "),
+  "a long string of another key": (_json_lines(id="7", body=LONG_PROSE), r"jq -r '\.body, "),
+  "a JSON array": (json.dumps([{"text": "A story."}] * 9).encode(), r"jq -r '\.\[\] \| \.text, "),
+  "a JSON array on many lines": (
+    b"[\n" + _json_lines(text="x").replace(b"\n", b",\n") + b"\n]",
+    r"jq -r '\.\[\] \| \.text, ",
+  ),
+  "nested JSON": (b'{"a": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", "JSON, not plain text"),
+  "indented JSON": (json.dumps({"text": LONG_PROSE}, indent=2).encode(), "JSON, not plain text"),
+  "JSON after blank lines": (b"\n \n" + _json_lines(text="x"), r"line 3, begins with '{"),
+  "wikiextractor": (
+    b'<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="Anarchism">\nAnarchism\n\nA movement.\n</doc>\n',
+    r"line 1, begins with '<doc id.*wikiextractor.*sed -E 's\|\^</\?doc\.\*\|\|'",
+  ),
+  "Wikipedia": (b'<mediawiki xmlns="http://www.mediawiki.org/">\n  <siteinfo>\n', "XML or HTML.*wikiextractor"),
+  "XML": (b'\xef\xbb\xbf<?xml version="1.0"?>\n<TEI>\n', "XML or HTML"),
+  "HTML": (b"<!DOCTYPE html>\n<html>\n", "XML or HTML"),
+  "CR": (PROSE.replace(b"\n", b"\r"), r"lines end with CR only.*tr '\\r' '\\n'"),
+  "CR and one LF": (PROSE.replace(b"\n", b"\r") + b"\n", "lines end with CR only"),
+}
+
+
+def parse_file(path: Path) -> list[TextDocument]:
+  """Returns the documents of a file, as data preparation reads them."""
+  cut_into_ranges = gzip_ranges if path.name.endswith(".gz") else plain_ranges
+  documents = []
+  for text_range, _ in cut_into_ranges(str(path), 0):
+    documents_of_range, _ = parse_documents(text_range)
+    documents += documents_of_range
+  return documents
+
+
+def get_error_of_readers(path: Path) -> str:
+  """Returns the error of vocabulary training and of data preparation for a file. Both must give the same one."""
+  with pytest.raises(UserError) as vocabulary_error:
+    list(read_lines([str(path)]))
+  with pytest.raises(UserError) as preparation_error:
+    parse_file(path)
+  assert str(vocabulary_error.value) == str(preparation_error.value)
+  return str(vocabulary_error.value)
+
+
+@pytest.mark.parametrize("file_name", ["text.txt", "text.txt.gz"])
+@pytest.mark.parametrize("kind", BINARY_FILES)
+def test_binary_files_with_the_name_of_a_text_file_are_refused(tmp_path: Path, kind: str, file_name: str) -> None:
+  content, message = BINARY_FILES[kind]
+  path = tmp_path / file_name
+  # Compressed files are compressed once more for the name that ends in .gz. They are detected, too.
+  path.write_bytes(gzip.compress(content) if file_name.endswith(".gz") else content)
+  error = get_error_of_readers(path)
+  assert error.startswith(f"{path}: ")
+  assert re.search(message, error)
+  assert not re.search("UTF-8|iconv", error) or kind.startswith("utf-16")
+
+
+@pytest.mark.parametrize("file_name", ["text.txt", "text.txt.gz"])
+@pytest.mark.parametrize("kind", TEXT_FILES)
+def test_text_in_other_formats_is_refused(tmp_path: Path, kind: str, file_name: str) -> None:
+  content, message = TEXT_FILES[kind]
+  path = tmp_path / file_name
+  path.write_bytes(gzip.compress(content) if file_name.endswith(".gz") else content)
+  error = get_error_of_readers(path)
+  assert error.startswith(f"{path}")
+  assert re.search(message, error), error
+  if "example" in error:  # a command line that converts the file
+    assert error.endswith("> text.txt")
+    assert ("zcat" in error) == file_name.endswith(".gz")
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    (PROSE, r"not GZIP data, though its name ends in \.gz: rename it without \.gz"),
+    (bz2.compress(PROSE), "bzip2 data"),
+  ],
+)
+def test_a_file_with_the_suffix_gz_that_is_not_gzip_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+  path = tmp_path / "text.txt.gz"
+  path.write_bytes(content)
+  assert re.search(message, get_error_of_readers(path))
+
+
+@pytest.mark.parametrize(
+  "text",
+  [
+    '{"word": 7} is how Python writes a dictionary.\nThe next sentence.',
+    '{"the only word": in a brace}\nThe next sentence.',
+    "{He} said so.",
+    '["A quotation," he said] and so on.',
+    '[{"a": 1}] stands for a list.\nThe next sentence.',
+    "<doc> is a word here.",
+    "<documents> are what he wrote.",
+    "<html is a word.",
+    "A line.\nAnother line.\n" + json.dumps({"text": "quoted"}) + "\nA line.",
+    "PAR1 was the name of the ship.",
+    "PK was his name.",
+    "BZh9 and so on.",
+    "Lines of Windows.\r\nAnother.\r\n\r\nOne more.\r\n",
+    "Lines that a tool has damaged.\r\r\nAnother.\r\r\nOne more.\r\r\n",
+    "A stray \r within a sentence.\nAnother sentence.\nOne more.\n",
+    "A line by itself that ends in CR.\r",
+    "A NUL \0 within a sentence that is as long as this one is.",
+    "\ufeffA mark of byte order in front.\n",
+    "\n" * 70_000 + "A sentence after many blank lines.",
+  ],
+)
+def test_plain_text_that_resembles_another_format_is_accepted(tmp_path: Path, text: str) -> None:
+  path = tmp_path / "text.txt"
+  path.write_bytes(text.encode())
+  words = text.replace("\ufeff", "").split()
+  assert " ".join(read_lines([str(path)])).split() == words
+  sentences = [sentence for document in parse_file(path) for sentence in document.sentences]
+  assert " ".join(sentences).split() == words
+
+
+@pytest.mark.parametrize("file_name", ["b.txt", "b.txt.gz"])
+def test_a_bad_last_file_is_reported_before_the_first_is_read(
+  tmp_path: Path, spm_model: str, file_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  json_lines = _json_lines(text="A story.")
+  (tmp_path / "a.txt").write_bytes(PROSE)
+  (tmp_path / file_name).write_bytes(gzip.compress(json_lines) if file_name.endswith(".gz") else json_lines)
+  monkeypatch.setattr("data_prep.create_pretraining_data.WorkerPool", None)  # to start a process would fail
+  job = Job(
+    inputs=(str(tmp_path / "a.txt"), str(tmp_path / file_name)),
+    output_dir=str(tmp_path / "out"),
+    spm_model_file=spm_model,
+    settings=PreparationSettings(max_seq_length=32),
+  )
+  with pytest.raises(UserError, match=f"{file_name}, line 1.*JSON"):
+    prepare(job)
+  assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("file_name", ["a.txt", "a.txt.gz"])
+def test_unknown_characters_give_a_warning_at_the_start(
+  tmp_path: Path, spm_model: str, file_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+  chinese = "船长卖掉了那条河。没有人看老师。火车晚点了。\n".encode() * 9
+  path = tmp_path / file_name
+  settings = PreparationSettings(max_seq_length=32, dupe_factor=1)
+  for folder, text, num_warnings in (("english", PROSE, 0), ("chinese", PROSE[:80] + chinese, 1)):
+    path.write_bytes(gzip.compress(text) if file_name.endswith(".gz") else text)
+    job = Job(
+      inputs=(str(path),), output_dir=str(tmp_path / folder), spm_model_file=spm_model, settings=settings, num_shards=1
+    )
+    manifest = prepare(job)
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert len(warnings) == num_warnings
+    if warnings:
+      # The text is short, so the sample is the whole text.
+      assert f"a sample of the text: {manifest.unknown_share:.1%} of the tokens are <unk>" in warnings[0]
+      assert re.search("not in the vocabulary, . U\\+[0-9A-F]{4}(, . U\\+[0-9A-F]{4}){4}: train a vocab", warnings[0])
+      assert "了 U+4E86" in warnings[0]  # the most frequent one

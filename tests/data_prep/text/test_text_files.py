@@ -1,0 +1,55 @@
+"""Reading text line by line: line ends, byte-order marks, compression and damaged files."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from albert.errors import UserError
+from data_prep.text.text_files import open_text_lines
+
+# One text, and the lines in it.
+TEXT = "\ufefffirst\r\nzweite Zeile: äöü\n\n \u2028 \x0bkept in one line\rhere\nlast without end"
+LINES = ["first", "zweite Zeile: äöü", "", " \u2028 \x0bkept in one line\rhere", "last without end"]
+
+
+@pytest.mark.parametrize("file_name", ["a.txt", "a.txt.gz"])
+def test_lines_are_read_and_progress_adds_up_to_the_size_of_the_file(tmp_path: Path, file_name: str) -> None:
+  path = tmp_path / file_name
+  content = TEXT.encode()
+  path.write_bytes(gzip.compress(content) if file_name.endswith(".gz") else content)
+  progress: list[int] = []  # the bytes read in each step
+  assert list(open_text_lines(str(path), progress.append)) == list(enumerate(LINES, start=1))
+  assert sum(progress) == path.stat().st_size
+
+
+def test_progress_is_reported_while_reading(tmp_path: Path) -> None:
+  path = tmp_path / "a.txt"
+  path.write_bytes(b"a line of text\n" * 50_000)
+  progress: list[int] = []
+  assert len(list(open_text_lines(str(path), progress.append))) == 50_000
+  assert len(progress) > 10
+  assert sum(progress) == path.stat().st_size
+
+
+def test_text_that_is_not_utf8_is_an_error_that_names_the_line(tmp_path: Path) -> None:
+  path = tmp_path / "latin.txt"
+  path.write_bytes("gut\nschön\n".encode("latin-1"))
+  lines = open_text_lines(str(path))
+  assert next(lines) == (1, "gut")
+  with pytest.raises(UserError, match=r"latin\.txt, line 2: not UTF-8 text \(byte 0xf6.*iconv"):
+    next(lines)
+
+
+def test_an_incomplete_gzip_file_is_an_error(tmp_path: Path) -> None:
+  path = tmp_path / "a.txt.gz"
+  path.write_bytes(gzip.compress(b"a line\n" * 1000, mtime=0)[:-9])
+  with pytest.raises(UserError, match=r"a\.txt\.gz, after line \d+: the GZIP file is damaged or incomplete"):
+    list(open_text_lines(str(path)))
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+  with pytest.raises(UserError, match=r"nowhere\.txt: cannot read it"):
+    list(open_text_lines(str(tmp_path / "nowhere.txt")))

@@ -1,0 +1,226 @@
+"""The pretraining task: losses compared with NumPy, settings read from the shards, and filled masks."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert.config.run import PretrainingConfig
+from albert.data.shard_files.manifest import ShardInfo
+from albert.data.shard_files.shards import count_and_hash_shards
+from albert.errors import UserError
+from albert.io import files
+from albert.tasks.pretraining.task import PretrainingTask
+from albert.tokenization.masked_texts import encode_with_masks
+from albert.tokenization.tokenizer import MASK_ID, Tokenizer
+from tests.remote_files import RemoteFiles, gfile_replacement
+from tests.synthetic import TINY_MODEL, write_manifest, write_shards
+
+
+def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+  """Returns the cross-entropy of each label, in float64. The logits have one more axis, the last one: classes."""
+  shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+  log_sum = np.log(np.exp(shifted).sum(axis=-1))
+  return log_sum - np.take_along_axis(shifted, labels[..., None], axis=-1)[..., 0]
+
+
+def make_task_and_batch(tmp_path: Path, **config_fields: Any) -> tuple[PretrainingTask, dict[str, tf.Tensor]]:
+  """Makes a task and a batch of five examples and three rows of padding."""
+  write_shards(tmp_path, [5])
+  task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=str(tmp_path / "*"), **config_fields))
+  return task, next(iter(task.training_data().evaluation_batches(batch_size=8)))
+
+
+def test_losses_and_accuracies_leave_out_padding(tmp_path):
+  task, batch = make_task_and_batch(tmp_path)
+  model = task.build_model()
+  sums = task.forward(model, batch, training=False).sums
+  output = model(batch)
+
+  weights = batch["masked_lm_weights"].numpy()
+  masked_ids = batch["masked_lm_ids"].numpy()
+  masked_lm_logits = output.masked_lm_logits.numpy()
+  masked_lm_losses = cross_entropy(masked_lm_logits, masked_ids)
+  # Five examples with three predictions each. In the examples 1 and 3 the last prediction is padding.
+  assert float(sums["masked_lm_loss"].weight) == weights.sum() == 5 * 3 - 2
+  np.testing.assert_allclose(float(sums["masked_lm_loss"].total), (masked_lm_losses * weights).sum(), rtol=1e-5)
+  is_correct = masked_lm_logits.argmax(-1) == masked_ids
+  assert float(sums["masked_lm_accuracy"].total) == (is_correct * weights).sum()
+
+  order_labels = batch["next_sentence_labels"].numpy()[:, 0]
+  order_losses = cross_entropy(output.sentence_logits.numpy(), order_labels)[:5]
+  np.testing.assert_allclose(float(sums["sentence_order_loss"].total), order_losses.sum(), rtol=1e-5)
+  assert float(sums["sentence_order_loss"].weight) == 5
+
+  weights_of_sums = {name: float(sums[name].weight) for name in ("masked_lm_loss", "sentence_order_loss")}
+  assert {name: float(weight) for name, weight in task.loss_weights(batch).items()} == weights_of_sums
+
+
+@pytest.mark.parametrize(
+  ("sentence_prediction", "sentence_metrics"),
+  [
+    ("sop", ["sentence_order_loss", "sentence_order_accuracy"]),
+    ("nsp", ["next_sentence_loss", "next_sentence_accuracy"]),
+    ("none", []),
+  ],
+)
+def test_sentence_prediction_selects_the_sentence_loss(tmp_path, sentence_prediction, sentence_metrics):
+  task, batch = make_task_and_batch(tmp_path, sentence_prediction=sentence_prediction)
+  metric_names = ["masked_lm_loss", "masked_lm_accuracy", *sentence_metrics]
+  assert list(task.metric_names()) == metric_names
+  assert list(task.forward(task.build_model(), batch, training=False).sums) == metric_names
+  loss_names = ["masked_lm_loss", *sentence_metrics[:1]]
+  assert list(task.loss_weights(batch)) == list(task.loss_names()) == loss_names
+  # The loss is the sum of the terms in loss_names. The metrics are powers of two, so each sum of terms is different.
+  means = {name: 2.0**index for index, name in enumerate(metric_names)}
+  assert task.with_loss(means) == {"loss": sum(means[name] for name in loss_names), **means}
+
+
+def test_the_vocabulary_must_be_the_one_of_the_shards(tmp_path, spm_model):
+  write_shards(tmp_path, [5])
+  manifest = write_manifest(tmp_path, [], [])
+  config = PretrainingConfig(input_file=str(tmp_path / "*.tfrecord"), spm_model_file=str(spm_model))
+  with pytest.raises(UserError, match=r"is not the vocabulary that .*manifest\.json was made with"):
+    PretrainingTask(TINY_MODEL, config)
+  dataclasses.replace(manifest, vocab_sha256=Tokenizer(str(spm_model)).sha256).save(str(tmp_path))
+  PretrainingTask(TINY_MODEL, config)
+
+
+def truncate_shard(shards: Path) -> None:
+  """Cuts a shard after its first record."""
+  content = (shards / "part-01.tfrecord").read_bytes()
+  first_record_length = int.from_bytes(content[:8], "little")
+  # A record has a header of 12 bytes (length and its checksum) and ends with a checksum of 4 bytes.
+  (shards / "part-01.tfrecord").write_bytes(content[: 12 + first_record_length + 4])
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    (
+      lambda shards: (shards / "part-01.tfrecord").unlink(),
+      r"manifest\.json lists part-01\.tfrecord, which does not exist",
+    ),
+    (lambda shards: shutil.copy(shards / "part-01.tfrecord", shards / "copy.tfrecord"), "is a copy of"),
+    (truncate_shard, r"part-01\.tfrecord has \d+ bytes, .*manifest\.json says \d+"),
+  ],
+  ids=["missing", "copy", "cut"],
+)
+@pytest.mark.parametrize("flag", ["input_file", "eval_input_file"])
+def test_shards_that_contradict_their_manifest_are_refused(tmp_path, flag, change, message):
+  write_manifest(tmp_path, write_shards(tmp_path, [5, 4]), [5, 4])
+  change(tmp_path)
+  config: dict[str, Any] = {flag: str(tmp_path / "*.tfrecord")}
+  task = PretrainingTask(TINY_MODEL, PretrainingConfig(**config))
+  with pytest.raises(UserError, match=message):
+    task.training_data() if flag == "input_file" else task.evaluation_data()
+
+
+NUM_SHARDS = 4096
+SHARD_PATHS = [f"mem://bucket/shards/pretraining-{i:05d}-of-04096.tfrecord" for i in range(NUM_SHARDS)]
+MANIFEST_PATH = "mem://bucket/shards/manifest.json"
+
+
+def make_remote_shards(tmp_path: Path, settings: dict[str, object], num_readable: int) -> RemoteFiles:
+  """Makes a remote folder of 4096 shards and their manifest. Only the first num_readable shards have a content.
+
+  According to the manifest, shards have 5 and 6 examples in turn.
+  """
+  (path,) = write_shards(tmp_path / "local", [5])
+  content = Path(path).read_bytes()
+  shards = [ShardInfo(Path(path).name, 5 + i % 2, len(content), f"{i:064x}") for i, path in enumerate(SHARD_PATHS)]
+  write_manifest(tmp_path, [], [], settings=settings, shards=tuple(shards))
+  contents = dict.fromkeys(SHARD_PATHS[:num_readable], content)
+  contents[MANIFEST_PATH] = (tmp_path / "manifest.json").read_bytes()
+  return RemoteFiles(contents, dict.fromkeys(SHARD_PATHS[num_readable:], len(content)))
+
+
+def test_starting_on_4096_remote_shards_opens_one_of_them(tmp_path, monkeypatch):
+  remote = make_remote_shards(tmp_path, {"compress": False}, num_readable=1)
+  monkeypatch.setattr(files, "_gfile", gfile_replacement(remote))
+  task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file="mem://bucket/shards/*.tfrecord"))
+  dataset = task.training_data()
+  assert dataset.num_examples == 5 * NUM_SHARDS + NUM_SHARDS // 2
+  assert dataset.shards.compressed == (False,) * NUM_SHARDS
+  assert remote.calls["stat"] <= NUM_SHARDS
+  assert remote.max_concurrent > 8
+  assert remote.calls["open rb"] <= 3  # the manifest at most twice, and a shard for the lengths of its features
+  assert remote.bytes_read <= 2 * len(remote.contents[MANIFEST_PATH]) + len(remote.contents[SHARD_PATHS[0]])
+  assert sum(remote.calls.values()) <= NUM_SHARDS + 10
+
+
+def test_each_shard_is_opened_if_the_manifest_does_not_give_the_compression(tmp_path, monkeypatch):
+  remote = make_remote_shards(tmp_path, {}, num_readable=NUM_SHARDS)
+  monkeypatch.setattr(files, "_gfile", gfile_replacement(remote))
+  shards = count_and_hash_shards(SHARD_PATHS[:100])
+  assert shards.compressed == (False,) * 100
+  assert remote.calls["open rb"] == 1 + 100  # the manifest and the shards
+  assert remote.max_concurrent > 8
+  # 12 bytes, the header of the first record, show whether a shard is compressed.
+  assert remote.bytes_read == len(remote.contents[MANIFEST_PATH]) + 100 * 12
+
+
+def test_remote_shards_without_a_manifest_are_read_once(tmp_path, monkeypatch):
+  paths = write_shards(tmp_path, [5, 4, 6])
+  contents = {f"mem://bucket/shards/{Path(path).name}": Path(path).read_bytes() for path in paths}
+  remote = RemoteFiles(contents)
+  monkeypatch.setattr(files, "_gfile", gfile_replacement(remote))
+
+  def start_and_count_opened_files() -> int:
+    """Starts the task. Returns the number of files that the start opened."""
+    config = PretrainingConfig(input_file="mem://bucket/shards/*.tfrecord", cache_dir="mem://bucket/run")
+    num_opened_before = remote.calls["open rb"]
+    assert PretrainingTask(TINY_MODEL, config).training_data().shards.counts == (5, 4, 6)
+    return remote.calls["open rb"] - num_opened_before
+
+  # The first shard for the lengths of its features, then each shard to count its records.
+  assert start_and_count_opened_files() == 1 + 3
+  # The first shard for the lengths of its features, and the cached counts.
+  assert start_and_count_opened_files() == 1 + 1
+
+
+def test_a_mask_is_one_token_and_text_right_after_it_does_not_start_a_word(spm_model):
+  tokenizer = Tokenizer(str(spm_model))
+  ids = encode_with_masks(tokenizer, "the [MASK] and [MASK].")
+  pieces = [tokenizer.piece(i) for i in ids]
+  assert ids.count(MASK_ID) == 2
+  assert pieces[0] == "▁the"
+  assert pieces[-1] == "."
+  assert encode_with_masks(tokenizer, "the and") == tokenizer.encode("the and")
+
+
+def make_fill_mask_task(tmp_path: Path, spm_model: str, text: str) -> PretrainingTask:
+  """Makes a task that fills the masks of a text."""
+  path = tmp_path / "sentences.txt"
+  path.write_text(text)
+  model = dataclasses.replace(TINY_MODEL, vocab_size=Tokenizer(spm_model).vocab_size)
+  return PretrainingTask(model, PretrainingConfig(predict_file=str(path), spm_model_file=spm_model))
+
+
+def test_every_mask_is_filled_with_ranked_pieces(tmp_path, spm_model):
+  task = make_fill_mask_task(tmp_path, spm_model, "the [MASK] of the [MASK].\n\nand [MASK]\n")
+  rows = list(task.filled_masks(task.build_model()))
+  assert [(row["line"], row["mask"]) for row in rows] == [(1, 1), (1, 2), (3, 1)]
+  for row in rows:
+    probabilities = [row[f"probability_{k}"] for k in range(1, 6)]
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert 0 < probabilities[0] < 1
+
+
+@pytest.mark.parametrize(
+  ("text", "message"),
+  [
+    ("nothing to fill\n", r"line 1: has no \[MASK\]"),
+    ("[MASK] " + "the " * 40, "line 1: 43 tokens, the model takes 32"),  # with [CLS] and [SEP]
+  ],
+)
+def test_a_line_without_a_mask_or_with_too_many_tokens_is_named(tmp_path, spm_model, text, message):
+  task = make_fill_mask_task(tmp_path, spm_model, text)
+  with pytest.raises(UserError, match=message):
+    list(task.filled_masks(task.build_model()))

@@ -1,0 +1,112 @@
+"""OffsetGraphTokenizer, which runs in the TensorFlow graph, gives the ids and offsets of OffsetTokenizer.
+
+If ALBERT_DATA_DIR is set, the original vocabulary is tested, too. It is vocab/30k-clean.model in this directory.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert.errors import UserError
+from albert.tokenization.in_graph.graph_offsets import OffsetGraphTokenizer
+from albert.tokenization.offsets import OffsetTokenizer
+from tests.conftest import SaveModel, english_like_documents
+from tests.tokenization.reference import TEXTS, random_texts
+from tests.tokenization.test_offsets import CHARACTERS, UNUSUAL_STRINGS, WORDS
+
+HAND_MADE = (
+  "The\u00a0 \tcat ", "in 1999, 1999", "a1999,b",
+  "éa e\u0301a", "\u0301a", "½", "8½", "İß ΣΑΣ", "東😀京", "▁the", "a▁b", "",
+  "a\u0301 b", "a\u00a8b", "``the'' '''", "a'''b ''' ```", " 1,000, ",
+)  # fmt: skip
+
+# Words that normalization leaves empty, or that consist of the character with which SentencePiece writes a space.
+EMPTY_WORDS = (" \u0301 ", "a \u0301 b", "x ▁", "a ▁ b", "▁")
+
+
+def find_differences(model: str, texts: list[str], *, convert_quotes: bool = False) -> list[tuple[str, object, object]]:
+  """Returns (text, result in Python, result in the graph) for each text whose ids or offsets differ."""
+  python = OffsetTokenizer(model, convert_quotes=convert_quotes)
+  graph = OffsetGraphTokenizer(model, convert_quotes=convert_quotes)
+
+  @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+  def tokenize_in_graph(batch: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
+    return tuple(graph.tokenize_with_offsets(batch))
+
+  differences: list[tuple[str, object, object]] = []
+  for start in range(0, len(texts), 1024):
+    batch = texts[start : start + 1024]
+    ids, starts, ends = (ragged.to_list() for ragged in tokenize_in_graph(tf.constant([t.encode() for t in batch])))
+    for row, text in enumerate(batch):
+      expected = [array.tolist() for array in python.encode_with_offsets(text)]
+      in_graph = [ids[row], starts[row], ends[row]]
+      if in_graph != expected:
+        differences.append((text, expected, in_graph))
+  return differences
+
+
+def unusual_texts(count: int, without: str = "") -> list[str]:
+  """Returns random concatenations of the strings of UNUSUAL_STRINGS except `without`."""
+  rng = random.Random(0)
+  strings = [string for string in UNUSUAL_STRINGS if string not in ("\ud800", without)]  # UTF-8 has no lone surrogates
+  return ["".join(rng.choices(strings, k=rng.randrange(12))) for _ in range(count)]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("convert_quotes", [False, True])
+def test_ids_and_offsets_are_equal_for_a_hand_made_model(save_model: SaveModel, convert_quotes: bool) -> None:
+  # This model, unlike trained ones, keeps several ▁ in a row. A graph never sees them, since it tokenizes word by word.
+  texts = [*HAND_MADE, *unusual_texts(300, without="▁")]
+  assert find_differences(save_model(WORDS + CHARACTERS), texts, convert_quotes=convert_quotes) == []
+
+
+def test_ids_and_offsets_are_equal_for_a_trained_model(spm_model: str) -> None:
+  documents = [" ".join(document) for document in english_like_documents(40, seed=5)]
+  texts = [*HAND_MADE, *EMPTY_WORDS, *TEXTS, *documents, *random_texts(1000, seed=3), *unusual_texts(300)]
+  assert find_differences(spm_model, texts) == []
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR is not set")
+def test_ids_and_offsets_are_equal_for_the_original_vocabulary() -> None:
+  model = str(Path(os.environ["ALBERT_DATA_DIR"], "vocab", "30k-clean.model"))
+  assert (
+    find_differences(model, [*HAND_MADE, *EMPTY_WORDS, *TEXTS, *random_texts(2000, seed=4), *unusual_texts(1000)]) == []
+  )
+
+
+def test_an_empty_batch_has_no_tokens(spm_model: str) -> None:
+  tokens_and_offsets = OffsetGraphTokenizer(spm_model).tokenize_with_offsets(tf.constant([], tf.string))
+  assert [values.to_list() for values in tokens_and_offsets] == [[], [], []]
+
+
+def test_bytes_that_are_no_utf8_are_replaced_as_python_does(spm_model: str) -> None:
+  tokens_and_offsets = OffsetGraphTokenizer(spm_model).tokenize_with_offsets(tf.constant([b"\xff the \xfe\xfe river"]))
+  text = b"\xff the \xfe\xfe river".decode("utf-8", errors="replace")
+  expected = OffsetTokenizer(spm_model).encode_with_offsets(text)
+  for values, expected_values in zip(tokens_and_offsets, expected, strict=True):
+    np.testing.assert_array_equal(values[0], expected_values)
+
+
+def test_pieces_of_several_words_are_refused(save_model: SaveModel) -> None:
+  with pytest.raises(UserError, match="pieces of several words"):
+    OffsetGraphTokenizer(save_model([("▁", -1.0), (",", -1.0), ("▁a▁b", -1.0), ("a", -2.0)]))
+
+
+@pytest.mark.slow
+def test_a_run_of_unknown_characters_of_any_length_is_one_unknown_token(spm_model: str) -> None:
+  rng = random.Random(5)
+  unknown = ["東", "京都", "\U0010ffff", "\ue000x", "ⴰ", "\u2028東", "각", "ᄀ", "क़", "x\u0301東"]
+
+  def random_run() -> str:
+    # The graph shortens runs to 64 characters.
+    return rng.choice(unknown) * rng.choice((1, 40, 63, 64, 65, 200)) + rng.choice(("", " ", "a", "1,", " the "))
+
+  texts = ["".join(random_run() for _ in range(rng.randrange(1, 7))) for _ in range(60)]
+  assert find_differences(spm_model, [*texts, "東京" * (1 << 14) + " the river", "", "the " + "x" * (1 << 14)]) == []
