@@ -22,7 +22,8 @@ from albert.errors import Interrupted
 from albert.version import VERSION
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Seconds after which a signal is sent again if its exception was raised in a destructor, which discards it.
+# Python discards an exception that is raised in a destructor. If this happens to the exception of a signal, the signal
+# is sent again after this many seconds.
 _SECONDS_UNTIL_SIGNAL_IS_REPEATED = 0.05
 
 
@@ -81,7 +82,8 @@ def begin() -> None:
   os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
   if threading.current_thread() is threading.main_thread():
     for signal_number in _SIGNALS:
-      if signal.getsignal(signal_number) is not signal.SIG_IGN:  # a script's shell ignores SIGINT for a command with &
+      # A shell script starts a command with & so that SIGINT is ignored.
+      if signal.getsignal(signal_number) is not signal.SIG_IGN:
         signal.signal(signal_number, _on_signal)
     sys.unraisablehook = _on_unraisable
   _use_utf8()
@@ -178,7 +180,7 @@ def _check_package() -> None:
   if getattr(package, "__version__", None) != VERSION:
     path = package.__file__ or os.path.join(os.path.dirname(os.path.abspath(__file__)), "__init__.py")
     print(
-      f"error: {path}: is not that of albert-tf2 {VERSION}: another distribution with the import name albert was "
+      f"error: {path}: is not a file of albert-tf2 {VERSION}: another distribution with the import name albert was "
       "installed or removed here: install albert-tf2 again, in an environment without the other one",
       file=sys.stderr,
     )

@@ -8,7 +8,7 @@ import resource
 from pathlib import Path
 
 # The environment variable that selects TensorFlow's kernels of oneDNN. Importing albert sets it.
-KERNELS_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
+ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 # Lines of /proc/self/status: the resident memory at present, and the peak of the resident memory.
 PRESENT_MEMORY, PEAK_MEMORY = "VmRSS", "VmHWM"
 

@@ -91,7 +91,7 @@ def define(
     help_text: the text of --help.
     allowed: the range, for a number.
     choices: all allowed values, for a "str" that has a fixed set of them.
-    required: whether it is an error if the flag is missing, or is a "str" and empty.
+    required: whether the flag must be given. An empty value of a "str" counts as not given.
   """
   options: dict[str, Any] = {"module_name": sys.argv[0], "required": required}
   if choices is not None:

@@ -20,8 +20,8 @@ class InputContext:
     host_index: index of this host, 0 <= host_index < num_hosts.
     num_hosts: number of hosts.
     num_replicas: number of replicas on all hosts together.
-    input_parts: number of parts that the shard files are divided into, a multiple of num_hosts; 0 means num_hosts. A
-      global batch depends on this number. Apart from that, it does not depend on the number of hosts.
+    input_parts: number of parts that the shard files are divided into, a multiple of num_hosts; 0 means num_hosts.
+      Global batches depend on the number of parts. If it is given, they do not depend on the number of hosts.
   """
 
   host_index: int

@@ -59,6 +59,7 @@ def check_ops(directory: str) -> None:
   unknown = sorted(graph_ops(directory) - ALLOWED_OPS)
   if unknown:
     raise RunError(
-      f"{directory}: the graph has {', '.join(unknown)}, which TensorFlow Serving may not support: use the "
-      "TensorFlow of constraints/, or add the op to ALLOWED_OPS in albert/export/ops.py if the server supports it"
+      f"{directory}: the graph has {', '.join(unknown)}, which TensorFlow Serving may not support: export "
+      "with the TensorFlow that constraints/default.txt pins, or add the op to ALLOWED_OPS in albert/export/ops.py if "
+      "the server supports it"
     )

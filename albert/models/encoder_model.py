@@ -71,7 +71,8 @@ class EncoderModel(BuiltFromConfig, keras.Model):
       The model with its weights.
 
     Raises:
-      UserError: there are no weights, they are damaged, or they do not match the model; the message names them.
+      UserError: `path` has no weights, they are damaged, or some do not match the model. The message names the file or
+        these weights.
     """
     pretrained = open_pretrained(path, config)
     model = cls(pretrained.config, **cls.pretrained_arguments(pretrained, kwargs, new_heads=new_heads))
@@ -88,7 +89,10 @@ class EncoderModel(BuiltFromConfig, keras.Model):
   def pretrained_arguments(
     cls, pretrained: Pretrained, arguments: dict[str, Any], *, new_heads: bool
   ) -> dict[str, Any]:
-    """Adds the arguments of the constructor that follow from the weights. A subclass overrides it."""
+    """Returns the arguments of the constructor, with those that the weights decide, such as the number of classes.
+
+    By default the weights decide none.
+    """
     del pretrained, new_heads
     return arguments
 

@@ -8,10 +8,11 @@ A text is changed three times, and its offsets are followed through each step:
 3. SentencePiece cuts the written characters into tokens. A token is a range of them; the ▁ that SentencePiece writes
    for a space is not counted.
 
-SentencePiece drops control characters and replaces zero-width characters by a space, so these characters are in no
-token. At the edge of a word (words are separated by whitespace) they count as part of the word's first or last token,
-so that an answer of whole words is reproduced exactly. Inside a word, a dropped character counts as part of the token
-before it, and a character that was replaced by a space is part of no token.
+SentencePiece drops control characters and replaces zero-width characters by a space, so no token contains them. The
+ranges of tokens nevertheless include some of them. At the edge of a word (words are separated by whitespace), they
+belong to the range of the word's first or last token, so that an answer of whole words is reproduced exactly. Inside a
+word, a dropped character belongs to the range of the token before it, and a character that was replaced by a space to
+none.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class TokensWithOffsets(NamedTuple):
     starts, ends: int32 [T], offsets into the text, in characters. Token i stands for text[starts[i]:ends[i]], which
       neither begins nor ends in whitespace. Both arrays are non-decreasing. If one character becomes several tokens
       (½ becomes 1, ⁄ and 2), each of them has the range of that character. A token that stands for a space only (a
-      lone ▁) has the start of the next token and the end of the previous token, so starts[i] >= ends[i]. Therefore no
-      range text[starts[i]:ends[j]] begins or ends in whitespace.
+      lone ▁) has an empty range: it starts where the next token starts, and ends where the previous token ends. So an
+      answer text[starts[i]:ends[j]] whose first or last token is a lone ▁ does not include that space.
   """
 
   ids: np.ndarray
@@ -57,7 +58,7 @@ class OffsetTokenizer(Tokenizer):
 
   def __init__(self, model_file: str, do_lower_case: bool = True, *, convert_quotes: bool = False):
     super().__init__(model_file, do_lower_case, convert_quotes=convert_quotes)
-    self._split_surface = functools.lru_cache(maxsize=4096)(self._split_with_lengths)
+    self._split_cached = functools.lru_cache(maxsize=4096)(self._split_with_lengths)
 
   def encode_with_offsets(self, text: str) -> TokensWithOffsets:
     """Converts a text to ids with their offsets.
@@ -91,10 +92,10 @@ class OffsetTokenizer(Tokenizer):
       )
     # The range in `text` of each written character, and then of each token: from its first character to its last one.
     starts, ends = _to_word_edges(text, char_starts[written_starts], char_ends[written_ends - 1])
-    # A token of space after the last character starts where that character ends; one before the first character ends
-    # at 0.
     last_end = ends[-1] if len(ends) else 0
+    # A lone ▁ after the last character starts at last_end.
     token_starts = np.append(starts, last_end)[bounds[:-1]]
+    # A lone ▁ before the first character ends at 0.
     token_ends = np.append(0, ends)[bounds[1:]]
     return TokensWithOffsets(np.array(ids, np.int32), token_starts.astype(np.int32), token_ends.astype(np.int32))
 
@@ -111,7 +112,7 @@ class OffsetTokenizer(Tokenizer):
     for token_id, surface in zip(itertools.chain(*ids_of_parts), itertools.chain(*surfaces_of_parts), strict=True):
       is_split = token_id in self.comma_splits if self._comma_rule.ids_decide else ends_in_digit_comma(surface)
       if is_split:
-        split_ids, split_lengths = self._split_surface(surface)
+        split_ids, split_lengths = self._split_cached(surface)
         ids += split_ids
         lengths += split_lengths
       else:
@@ -143,8 +144,10 @@ class OffsetTokenizer(Tokenizer):
       The start and the end of the origin in the normalized text, int64, one value for each written character.
     """
     written, offsets = zip(*self._processor.normalize(parts, with_offsets=True), strict=True)
-    # SentencePiece gives one offset more than characters, the end of the part. A space is appended to stand for it.
-    is_character = _code_points(" ".join([*written, ""]).replace(WORD_START, " ")) != ord(" ")
+    # SentencePiece gives an offset for each character of a part, and one more for the part's end. A space after each
+    # part stands for the latter, so that characters and offsets have the same indices.
+    with_part_ends = "".join(f"{part} " for part in written)
+    is_character = _code_points(with_part_ends.replace(WORD_START, " ")) != ord(" ")
     starts = np.fromiter(itertools.chain(*offsets), np.int64) + np.repeat(part_starts, list(map(len, offsets)))
     # If SentencePiece writes several characters for one, they have the same start. Their end is the next larger start,
     # which searchsorted finds.
@@ -165,7 +168,7 @@ def _to_word_edges(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.
   if not len(starts):
     return starts, ends
   word_starts, word_ends = np.array([word.span() for word in _find_words(text)], np.int64).T
-  # If one character was decomposed to several, they all get the end of the last one, which may include dropped
+  # If one character was decomposed to several, they all get the end of the last of them. Its range may include dropped
   # characters.
   ends = ends[np.searchsorted(starts, starts, side="right") - 1]
   # For each character: the index of its word, and the indices of the first and the last character of this word.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.engines.registry import CALLS, FROZEN_WEIGHTS_VARIABLE, Engine
-from benchmarks.machine import KERNELS_VARIABLE
+from benchmarks.machine import ONEDNN_VARIABLE
 
 _WORKER = Path(__file__).with_name("worker.py")
 
@@ -62,7 +62,7 @@ class EngineProcess:
     self._time_limit = time_limit
     self._errors_file = directory / f"{engine.title}.log"
     # Importing albert sets the variable of oneDNN. A program that serves a model does not import albert.
-    variables = (KERNELS_VARIABLE, FROZEN_WEIGHTS_VARIABLE)
+    variables = (ONEDNN_VARIABLE, FROZEN_WEIGHTS_VARIABLE)
     environment = {name: value for name, value in os.environ.items() if name not in variables}
     # The time that torch.compile takes must not depend on earlier runs.
     environment |= {"TORCHINDUCTOR_CACHE_DIR": str(directory / "compiled"), "TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -8,14 +8,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from benchmarks.machine import KERNELS_VARIABLE
+from benchmarks.machine import ONEDNN_VARIABLE
 
 # Files and directories of the models, in one temporary directory.
 SAVED_MODEL, SAVED_MODEL_BFLOAT16 = "models/float32/1", "models/bfloat16/1"
 ONNX, ONNX_INT8 = "models/float32/1/model.onnx", "model_int8.onnx"
 OPENVINO_INT8, TRANSFORMERS = "openvino_int8/model.xml", "huggingface"
 
-# With it oneDNN's kernels assume that matrices never change, and choose the layout in which they are multiplied.
+# If this variable is 1, oneDNN's kernels assume that the weights never change, and may store them in a layout of their
+# own.
 FROZEN_WEIGHTS_VARIABLE = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 
 # Names of the batches.
@@ -64,21 +65,21 @@ ENGINES = {
     loader="load_saved_model",
     model=SAVED_MODEL,
     packages=_TENSORFLOW,
-    environment={KERNELS_VARIABLE: "0"},
+    environment={ONEDNN_VARIABLE: "0"},
   ),
   "saved_model_onednn": Engine(
     title="SavedModel, oneDNN",
     loader="load_saved_model",
     model=SAVED_MODEL,
     packages=_TENSORFLOW,
-    environment={KERNELS_VARIABLE: "1"},
+    environment={ONEDNN_VARIABLE: "1"},
   ),
   "saved_model_frozen": Engine(
     title="SavedModel, oneDNN, frozen weights",
     loader="load_saved_model",
     model=SAVED_MODEL,
     packages=_TENSORFLOW,
-    environment={KERNELS_VARIABLE: "1", FROZEN_WEIGHTS_VARIABLE: "1"},
+    environment={ONEDNN_VARIABLE: "1", FROZEN_WEIGHTS_VARIABLE: "1"},
   ),
   "onnxruntime": Engine(title="ONNX Runtime", loader="load_onnxruntime", model=ONNX, packages=_ONNX_EXPORT),
   "onnxruntime_int8": Engine(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from albert.config.model import ModelConfig, named_model
 from albert.errors import RunError, UserError
-from benchmarks.machine import KERNELS_VARIABLE
+from benchmarks.machine import ONEDNN_VARIABLE
 from benchmarks.peers.protocol import READY
 
 OURS = "albert"
@@ -87,7 +87,7 @@ class Peer:
       options.append("--recompute_grad")
     executable = sys.executable if name == OURS else python or sys.executable
     # Importing albert selects oneDNN's kernels. Other libraries run without this setting, as they do for their users.
-    environment = {key: value for key, value in os.environ.items() if name == OURS or key != KERNELS_VARIABLE}
+    environment = {key: value for key, value in os.environ.items() if name == OURS or key != ONEDNN_VARIABLE}
     self._process = subprocess.Popen(
       [executable, str(ROOT / "benchmarks" / "peers" / f"{PEERS[name]}.py"), *options],
       stdin=subprocess.PIPE,

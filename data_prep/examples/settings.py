@@ -60,9 +60,9 @@ class PreparationSettings(Config):
   )
   input_format: str = option(
     segments.SEGMENTS,
-    "segments: segments of several sentences, up to the length (BERT); sentence_pair: two sentences; only with "
-    "--sentence_prediction=none: doc_sentences: whole sentences of one document; full_sentences: whole sentences of "
-    "consecutive documents, with a separator between documents (RoBERTa)",
+    "segments: segments of several sentences, up to the length (BERT); sentence_pair: two sentences; doc_sentences: "
+    "whole sentences of one document; full_sentences: whole sentences of consecutive documents, with a separator "
+    "between documents (RoBERTa); the last two need --sentence_prediction=none",
     choices=segments.INPUT_FORMATS,
   )
   masking: str = option(

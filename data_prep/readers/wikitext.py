@@ -36,7 +36,7 @@ _INTERLANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)?:")
 # Lines that begin like this are parts of tables and templates that are not closed.
 _UNCLOSED_MARKUP = re.compile(r"\{\||\|\}|[|!]|\{\{|\}\}")
 _EMPTY_PARENTHESES = re.compile(r"\(\s*(?:[;,:/]\s*)*\)|\[\s*\]")
-_BEGIN_OF_PARENTHESES = re.compile(r"\(\s*[;,:]\s*")
+_PUNCTUATION_AFTER_PARENTHESIS = re.compile(r"\(\s*[;,:]\s*")
 _SPACES = re.compile(r"[ \t\xa0]+")
 _SPACE_BEFORE_PUNCTUATION = re.compile(r" (?=[,.;:!?)](?:\s|$))")
 
@@ -53,9 +53,10 @@ class Article(NamedTuple):
   left_out: dict[str, int]
 
 
-def _import_parser(path: str) -> Any:
+def _import_parser(dump: str) -> Any:
+  """Imports mwparserfromhell. `dump` is what an error message says cannot be read without it."""
   with optional_libraries.required(
-    path, "reading a dump of Wikipedia needs mwparserfromhell", "pip install 'mwparserfromhell>=0.6.5'"
+    dump, "reading a dump of Wikipedia needs mwparserfromhell", "pip install 'mwparserfromhell>=0.6.5'"
   ):
     import mwparserfromhell
   return mwparserfromhell
@@ -64,6 +65,8 @@ def _import_parser(path: str) -> Any:
 def check_library(path: str) -> None:
   """Checks that mwparserfromhell is installed.
 
+  Args:
+    path: the dump to read, for the error message.
   Raises:
     UserError: it is not.
   """
@@ -99,7 +102,7 @@ def parse(text: str, namespaces: frozenset[str]) -> Article:
 
 def _clean(line: str) -> str:
   """Removes traces of templates and links that were left out, such as empty parentheses. "" if no word remains."""
-  line = _BEGIN_OF_PARENTHESES.sub("(", _EMPTY_PARENTHESES.sub("", line.replace(_MARK, " ")))
+  line = _PUNCTUATION_AFTER_PARENTHESIS.sub("(", _EMPTY_PARENTHESES.sub("", line.replace(_MARK, " ")))
   line = _SPACE_BEFORE_PUNCTUATION.sub("", _SPACES.sub(" ", line)).strip()
   return line if any(character.isalnum() for character in line) else ""
 

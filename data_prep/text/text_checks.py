@@ -25,7 +25,7 @@ HEAD_BYTES = 64 << 10
 # Before the text is read, at most this many remote files are checked, since a remote file system may transfer many
 # megabytes to read a few bytes. Later, the processes that read the text check every file.
 _MAX_REMOTE_FILES = 4
-# Before the text is processed, <unk> is counted in a sample: this many bytes of each of at most this many files.
+# Before the text is processed, <unk> is counted in a sample of at most this many files, and this many bytes of each.
 _MAX_SAMPLE_FILES = 16
 _SAMPLE_BYTES = 16 << 10
 # A greater share of <unk> gives a warning. A vocabulary that was trained on similar text gives far less: 0.01% in the
@@ -33,6 +33,8 @@ _SAMPLE_BYTES = 16 << 10
 _MAX_UNKNOWN_SHARE = 0.01
 _MAX_SHOWN_CHARACTERS = 5
 _MAX_SHOWN_LINE_LENGTH = 40
+# A JSON error within this many characters of the end of the text that was read is probably due to the cut.
+_CUT_TOLERANCE = 40
 
 # First bytes of a file, the name of their format, and the remedy.
 _KNOWN_FORMATS = tuple(
@@ -76,8 +78,8 @@ def check_inputs(
   Args:
     paths: text files, .txt or .txt.gz.
     tokenizer: counts <unk> in a sample of the text. Without it, there are no warnings.
-    warns_of_layout: whether there are also warnings if documents are probably paragraphs, or lines parts of
-      sentences.
+    warns_of_layout: whether to warn also if the documents are probably paragraphs, or if the lines are probably parts
+      of sentences.
 
   Returns:
     Warnings, one on each line: more than 1% of the sample's tokens are <unk>; documents have few sentences; lines are
@@ -132,22 +134,22 @@ def check_head(path: str, head: bytes) -> None:
   text = head.decode("utf-8", errors="replace").replace("\ufeff", "")
   body = text.lstrip()
   line_number = text.count("\n", 0, len(text) - len(body)) + 1
-  line = f"line {line_number}, begins with {body.split(chr(10), 1)[0][:_MAX_SHOWN_LINE_LENGTH]!r}"
+  place = f"line {line_number}, begins with {body.split(chr(10), 1)[0][:_MAX_SHOWN_LINE_LENGTH]!r}"
   if _WIKIEXTRACTOR_TAG.match(body):
     raise UserError(
-      f"{path}, {line}: a line that wikiextractor writes around a document, not a sentence: give "
+      f"{path}, {place}: a line that wikiextractor writes around a document, not a sentence: give "
       "--text_format=wikiextractor, or make such lines blank, for example with "
       + _shell_command(path, "sed -E 's|^</?doc.*||'")
     )
   if _XML_OR_HTML.match(body):
     raise UserError(
-      f"{path}, {line}: XML or HTML, not plain text: give --text_format=wikipedia for a dump of Wikipedia, or extract "
+      f"{path}, {place}: XML or HTML, not plain text: give --text_format=wikipedia for a dump of Wikipedia, or extract "
       f"the text, {_EXPECTED_FORMAT} (from a dump with wikiextractor)"
     )
   if key := _find_json_key(body, is_cut=len(head) == HEAD_BYTES):
     raise UserError(
-      f"{path}, {line}: JSON, not plain text: give --text_format=jsonl if each line is an object, or extract the text, "
-      f"{_EXPECTED_FORMAT}, for example with "
+      f"{path}, {place}: JSON, not plain text: give --text_format=jsonl if each line is an object, or extract the "
+      f"text, {_EXPECTED_FORMAT}, for example with "
       + _shell_command(path, f"jq -r '{'.[] | ' if body[0] == '[' else ''}.{key}, \"\"'")
     )
 
@@ -228,15 +230,15 @@ def _find_json_strings(body: str, *, is_cut: bool) -> dict[str, str] | None:
   """Parses the JSON object at the beginning of a file.
 
   Returns:
-    Key -> value, for the values that are strings. The values are "" if the object is longer than `body`. None if the
-    file is not JSON.
+    Key -> value, for the values that are strings. The values are "" if the object is longer than `body`. Empty if the
+    object is nested too deeply. None if the file is not JSON.
   """
   if not _JSON_OBJECT.match(body):
     return None
   try:
     value, end = json_values.decode_start(body, body.index("{"))
   except json.JSONDecodeError as error:
-    is_near_end = error.pos >= len(body) - _MAX_SHOWN_LINE_LENGTH
+    is_near_end = error.pos >= len(body) - _CUT_TOLERANCE
     if is_cut and (is_near_end or error.msg.startswith("Unterminated string")):
       return dict.fromkeys(_KEYS_OF_JSON_STRINGS.findall(body), "")
     return None

@@ -236,7 +236,7 @@ def test_a_sample_depends_on_the_seed() -> None:
     (["--input_file={tmp}/latin.txt", "--output_dir={tmp}/x"], "latin.txt, line 2: not UTF-8"),
   ],
 )
-def test_bad_input_is_one_line(tmp_path: Path, corpus_file: str, arguments: list[str], message: str) -> None:
+def test_bad_input_gives_one_line(tmp_path: Path, corpus_file: str, arguments: list[str], message: str) -> None:
   (tmp_path / "latin.txt").write_bytes("gut\nschön\n".encode("latin-1"))
   completed = run_train_vocab(*(argument.format(corpus=corpus_file, tmp=tmp_path) for argument in arguments))
   assert completed.returncode == 2

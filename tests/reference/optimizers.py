@@ -14,17 +14,18 @@ Array = np.ndarray
 
 
 def clip_by_global_norm(
-  gradients: Mapping[str, Array], limit: float, row_squares: Mapping[str, float] | None = None
+  gradients: Mapping[str, Array], limit: float, table_squares: Mapping[str, float] | None = None
 ) -> dict[str, Array]:
   """Scales gradients so that the norm of all of them together is at most `limit`.
 
   Args:
     gradients: the gradients by name.
     limit: the greatest norm.
-    row_squares: the squared norms of some embedding tables' gradients before the rows of the same token are added up.
+    table_squares: name of an embedding table -> squared norm that counts for its gradient. It is that of the sparse
+      gradient: a token that occurs several times in a batch has several rows, which are not added up first.
   """
   squares = {name: (gradient.astype(np.float64) ** 2).sum() for name, gradient in gradients.items()}
-  norm = np.sqrt(sum((squares | dict(row_squares or {})).values()))
+  norm = np.sqrt(sum((squares | dict(table_squares or {})).values()))
   return {name: gradient * min(1.0, limit / norm) for name, gradient in gradients.items()}
 
 

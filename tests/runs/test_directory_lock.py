@@ -59,7 +59,7 @@ def test_a_second_owner_is_refused_with_the_name_of_the_first(directory):
 
 
 def is_owned(lock: DirectoryLock) -> bool:
-  """Whether a lock that was acquired was not lost since."""
+  """Whether a lock that this process acquired is still its own."""
   try:
     lock.check()
   except RunError:
@@ -148,7 +148,7 @@ def test_a_heartbeat_that_is_not_renewed_is_stale(tmp_path, short_intervals, cap
 
 
 def test_the_lock_does_not_depend_on_clocks(tmp_path, short_intervals, monkeypatch):
-  """The owner's clock is a day ahead, and the clock of this process goes backwards."""
+  """The clock of a process that asks for the lock goes back by an hour with each look at it."""
   run_dir = f"ram://{tmp_path.name}/run"
   with DirectoryLock(run_dir, "training"):
     clock = iter(range(10**9, 0, -3600))

@@ -28,7 +28,11 @@ TEXTS = [
 
 
 def reference_normalize(text: str, do_lower_case: bool) -> str:
-  """Normalizes in four plain steps: joins words, decomposes (NFKD), drops combining characters, lower-cases."""
+  """Normalizes in four plain steps.
+
+  Each run of white space becomes one space, characters are decomposed (NFKD), combining characters are dropped, and
+  the rest is lower-cased.
+  """
   text = unicodedata.normalize("NFKD", " ".join(text.strip().split()))
   text = "".join(character for character in text if unicodedata.combining(character) == 0)
   return text.lower() if do_lower_case else text
@@ -55,7 +59,7 @@ def reference_encode(processor: sentencepiece.SentencePieceProcessor, text: str)
 
 
 def random_texts(count: int, seed: int) -> list[str]:
-  """Returns strings of letters, digits, commas, spaces and any code points of Unicode's first three planes."""
+  """Returns strings of letters, digits, commas and spaces, with code points below U+0800 and from U+E000 to U+2FFFF."""
   rng = random.Random(seed)
   common = "abcdefghijklmnopqrstuvwxyz ABC 0123456789,,,,.'-  \u0301\u0327\u2019Σσéß"
   texts = []

@@ -46,8 +46,8 @@ def texts_of_all_scripts(count: int, seed: int) -> list[str]:
     seed: equal seeds give equal texts.
 
   Returns:
-    Texts in one script or in several, with control characters, emoji and combining marks; random bytes, in which U+FFFD
-    replaces what is not UTF-8; very long words; and empty texts. None has a lone surrogate.
+    Texts in one script or in several, with control characters, emoji and combining marks; UTF-8 with some random
+    bytes, in which U+FFFD replaces what is not UTF-8; very long words; and empty texts. None has a lone surrogate.
   """
   rng = random.Random(seed)
   makers_of_texts = [
@@ -132,7 +132,7 @@ def _words_and_symbols(rng: random.Random) -> str:
 
 
 def _long_words(rng: random.Random) -> str:
-  """A word of up to 4,000 characters, alone or between others; or a text of many words."""
+  """Up to 4,000 random English and control characters, or a word of up to 4,000 letters, alone or with other words."""
   (length,) = rng.choices([60, 200, 500, 1500, 4000], weights=[40, 30, 20, 9, 1])
   if rng.random() < 0.3:
     return "".join(rng.choices(_ENGLISH_CHARACTERS + _CONTROL_CHARACTERS, k=length))

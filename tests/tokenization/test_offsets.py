@@ -207,7 +207,7 @@ def test_every_normalized_character_has_an_origin_for_all_of_unicode() -> None:
 def test_byte_pieces_are_refused(save_model: SaveModel, monkeypatch: pytest.MonkeyPatch) -> None:
   tokenizer = OffsetTokenizer(save_model(WORDS + CHARACTERS))
   # Splits "1999," into the ids 5 and 6, which stand for 3 and 6 characters: a byte piece for the comma, <0x2C>, has 6.
-  monkeypatch.setattr(tokenizer, "_split_surface", lambda surface: ([5, 6], [3, 6]))
+  monkeypatch.setattr(tokenizer, "_split_cached", lambda surface: ([5, 6], [3, 6]))
   with pytest.raises(UserError, match=r"its pieces for '1999,' have 9 characters instead of 5"):
     tokenizer.encode_with_offsets("1999,")
 

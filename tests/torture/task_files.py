@@ -1,4 +1,4 @@
-"""The files in which tasks read and write texts. The part "strings" writes random texts to each and reads them back."""
+"""The files in which tasks read and write texts: the campaign's part "strings" writes random texts and reads them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class TaskFile:
     name: its name in the table of results.
     write_and_read: writes texts into a file in a directory, and returns what the task's own reader reads from it.
     to_writable: returns a text in a form that this kind of file can hold.
-    to_expected: returns the text that must be read if a text was written. A reader replaces each lone surrogate, which
-      JSON can contain and UTF-8 cannot.
+    to_expected: maps a text that was written to the text that a reader must return. The two differ if the text has a
+      lone surrogate, which JSON can contain and UTF-8 cannot: readers replace it.
   """
 
   name: str
@@ -107,7 +107,7 @@ def _as_cell(text: str) -> str:
   return text.translate({ord(character): " " for character in "\t\r\n"})
 
 
-# A table refuses an empty text, so another text is written in its place.
+# TSV and CSV tables refuse an empty text, so another text is written in its place.
 TASK_FILES = (
   TaskFile("a.tsv", _write_and_read_tsv, to_writable=lambda text: replace_surrogates(_as_cell(text)) or "."),
   TaskFile("a.csv", _write_and_read_csv, to_writable=lambda text: replace_surrogates(text) or " "),

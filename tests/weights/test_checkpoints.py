@@ -41,10 +41,10 @@ def test_undamaged_checkpoints_are_not_deleted_because_of_a_damaged_one(manager,
   manager.save(8, make_tensors(8))
   damaged_bytes = flip_one_bit(manager, 8)
   manager = reopen(manager, keep=1)
-  newest, skipped = manager.latest()
+  newest, messages_of_damage = manager.latest()
   assert newest is not None
   assert newest.step == 4
-  assert "step-8" in skipped[0]
+  assert "step-8" in messages_of_damage[0]
   manager.save(5, make_tensors(5))
   assert manager.steps() == [5, 8]  # 5 is the newest undamaged checkpoint
   manager.save(6, make_tensors(6))

@@ -74,21 +74,23 @@ class SquadPredictions:
 
   def best_texts(self) -> dict[str, str]:
     """Returns question id -> the best text; "" if there is none."""
-    return {question: entries[0][TEXT] if entries else "" for question, entries in self.nbest.items()}
+    return {question_id: entries[0][TEXT] if entries else "" for question_id, entries in self.nbest.items()}
 
   def answers(self, null_threshold: float = 0.0) -> dict[str, str]:
     """Returns question id -> the answer; "" if the null odds are above the threshold."""
     texts = self.best_texts()
     if self.null_odds is None:
       return texts
-    return {question: "" if self.null_odds[question] > null_threshold else text for question, text in texts.items()}
+    return {
+      question_id: "" if self.null_odds[question_id] > null_threshold else text for question_id, text in texts.items()
+    }
 
 
 class _Window(NamedTuple):
   """One window: its row in the outputs, the index of its question, and arrays [T] of its tokens."""
 
   row: int
-  question: int
+  question_index: int
   is_paragraph: np.ndarray  # bool: whether an answer may start or end at the token
   has_max_context: np.ndarray  # bool: whether no other window has more context around the token
   char_starts: np.ndarray
@@ -97,15 +99,15 @@ class _Window(NamedTuple):
 
 def _windows(outputs: WindowOutputs, examples: TokenizedExamples) -> Iterator[_Window]:
   """Yields the windows that have outputs."""
-  for row, window in enumerate(outputs[EXAMPLE_INDEX]):
-    tokens = slice(examples.token_offsets[window], examples.token_offsets[window + 1])
+  for row, example_index in enumerate(outputs[EXAMPLE_INDEX]):
+    tokens = slice(examples.token_offsets[example_index], examples.token_offsets[example_index + 1])
     features = {name: values[tokens] for name, values in examples.token_features.items()}
     is_paragraph = features[P_MASK] == 0
     # [CLS] is not in the paragraph. Its p_mask is 0 because the labels of windows without an answer point to it.
     is_paragraph[0] = False
     yield _Window(
       row=row,
-      question=int(examples.labels[QUESTION_INDEX][window]),
+      question_index=int(examples.labels[QUESTION_INDEX][example_index]),
       is_paragraph=is_paragraph,
       has_max_context=features[IS_MAX_CONTEXT] == 1,
       char_starts=features[CHAR_STARTS],
@@ -118,7 +120,7 @@ def candidates_v1(
 ) -> CandidateLists:
   """Finds the best spans of each question (SQuAD v1.1).
 
-  A span may start only at a token for which its window is the one with the most context.
+  A token may be in several windows. A span may start at it only in the window that has the most context around it.
 
   Args:
     outputs: start_logits and end_logits, [N, S].
@@ -129,7 +131,7 @@ def candidates_v1(
   """
   candidates: CandidateLists = {}
   for window in _windows(outputs, examples):
-    spans = candidates.setdefault(window.question, [])
+    spans = candidates.setdefault(window.question_index, [])
     positions = np.flatnonzero(window.is_paragraph)
     if not len(positions):
       continue
@@ -162,7 +164,7 @@ def candidates_v2(outputs: WindowOutputs, examples: TokenizedExamples, *, max_an
   """
   candidates: CandidateLists = {}
   for window in _windows(outputs, examples):
-    spans = candidates.setdefault(window.question, [])
+    spans = candidates.setdefault(window.question_index, [])
     starts = outputs["start_positions"][window.row]  # [K]
     ends = outputs["end_positions"][window.row]  # [K, M]
     # A position may be greater than the last one of the window, because outputs of short windows are padded.
@@ -199,9 +201,9 @@ def lowest_null_logits(outputs: WindowOutputs, examples: TokenizedExamples) -> d
   Returns: index of the question -> null logit.
   """
   lowest: dict[int, float] = {}
-  for window, value in zip(outputs[EXAMPLE_INDEX], outputs["null_logits"], strict=True):
-    question = int(examples.labels[QUESTION_INDEX][window])
-    lowest[question] = min(lowest.get(question, np.inf), float(value))
+  for example_index, null_logit in zip(outputs[EXAMPLE_INDEX], outputs["null_logits"], strict=True):
+    question_index = int(examples.labels[QUESTION_INDEX][example_index])
+    lowest[question_index] = min(lowest.get(question_index, np.inf), float(null_logit))
   return lowest
 
 
@@ -277,7 +279,7 @@ def _rank_answers(
 
 
 def _make_entries(spans: Mapping[str, CandidateSpan], score_name: str) -> list[NbestEntry]:
-  """Converts the spans of a question, by their texts, to entries. The probability is the softmax over the spans."""
+  """Makes the entries of a question from text -> span. The probabilities are the softmax over the spans' scores."""
   if not spans:
     return []
   probabilities = softmax(np.array([span.start_score + span.end_score for span in spans.values()])).tolist()
@@ -300,13 +302,13 @@ def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions
   """
   _check_same_questions(members)
   nbest: dict[str, list[NbestEntry]] = {}
-  for question in members[0].nbest:
+  for question_id in members[0].nbest:
     sums: dict[str, float] = {}  # text -> sum of its probabilities
     for member in members:
-      for entry in member.nbest[question]:
+      for entry in member.nbest[question_id]:
         sums[entry[TEXT]] = sums.get(entry[TEXT], 0.0) + entry[PROBABILITY]
     best_first = sorted(sums.items(), key=lambda item: -item[1])
-    nbest[question] = [{TEXT: text, PROBABILITY: total / len(members)} for text, total in best_first]
+    nbest[question_id] = [{TEXT: text, PROBABILITY: total / len(members)} for text, total in best_first]
   all_odds = [member.null_odds for member in members if member.null_odds is not None]
   if not all_odds:
     return SquadPredictions(nbest)

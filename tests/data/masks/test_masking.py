@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from albert.data.masks import masking
-from tests.data.reference_draws import MASK_64, draw, to_int_below, to_unit_float
+from tests.data.reference_draws import LOW_64_BITS, draw, to_int_below, to_unit_float
 
 CLS_ID, SEP_ID, MASK_ID = 2, 3, 4
 RANDOM_IDS = np.arange(5, 50)
@@ -41,7 +41,7 @@ def _make_rows(num_rows: int, length: int, seed: int) -> Rows:
   maskable = np.ones((num_rows, length), bool)
   maskable[:, [0, length // 3, -1]] = False
   ids[:, 0], ids[:, [length // 3, -1]] = CLS_ID, SEP_ID
-  keys = rng.integers(0, MASK_64, num_rows, dtype=np.uint64)
+  keys = rng.integers(0, LOW_64_BITS, num_rows, dtype=np.uint64)
   return Rows(ids, word_starts, maskable, keys)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert.data.masks.span_selection import MaskedSpans, ngram_probabilities, select_spans
-from tests.data.reference_draws import MASK_64, draw, to_int_below, to_unit_float
+from tests.data.reference_draws import LOW_64_BITS, draw, to_int_below, to_unit_float
 
 
 def reference_words(word_starts: list[bool], maskable: list[bool]) -> list[list[int]]:
@@ -129,7 +129,7 @@ def random_row(draw_from: st.DrawFn) -> Row:
   size = draw_from(st.integers(1, 40))
   word_starts = draw_from(st.lists(st.booleans(), min_size=size, max_size=size))
   maskable = draw_from(st.lists(st.sampled_from([True, True, True, True, False]), min_size=size, max_size=size))
-  return Row(word_starts, maskable, draw_from(st.integers(0, 12)), draw_from(st.integers(0, MASK_64)))
+  return Row(word_starts, maskable, draw_from(st.integers(0, 12)), draw_from(st.integers(0, LOW_64_BITS)))
 
 
 def select_spans_of_rows(batch: list[Row], ngram: int) -> MaskedSpans:

@@ -13,7 +13,7 @@ from data_prep.examples import segments
 from data_prep.examples.segments import DOC_SENTENCES, FULL_SENTENCES, NONE, NSP, SENTENCE_PAIR, SOP, SegmentRules
 from data_prep.examples.token_sequences import assemble
 from data_prep.examples.truncation import truncate
-from tests.data.reference_draws import MASK_64, draw
+from tests.data.reference_draws import LOW_64_BITS, draw
 from tests.data_prep.segment_reference import Pair, Reference, Sentence
 
 
@@ -39,7 +39,7 @@ texts_strategy = st.lists(
   st.lists(st.lists(st.booleans(), min_size=1, max_size=9), min_size=1, max_size=8), min_size=2, max_size=4
 )
 # Random keys. The sum of a key and the number of a document must fit into 64 bits, too.
-keys_strategy = st.integers(0, MASK_64 - 10)
+keys_strategy = st.integers(0, LOW_64_BITS - 10)
 
 
 def make_instances(
