@@ -25,7 +25,8 @@ class SupportsEncode(Protocol):
   """The members of albert.tokenization.tokenizer.Tokenizer that `load_documents` uses."""
 
   @property
-  def word_starts(self) -> np.ndarray: ...
+  def word_starts(self) -> np.ndarray:
+    """bool [V], whether each piece of the vocabulary starts a word."""
 
   def encode_batch(self, texts: list[str]) -> list[list[int]]: ...
 
@@ -108,7 +109,7 @@ def parse_documents(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tupl
 
   Args:
     text_range: the range to read.
-    unit_bytes: the size that the file was cut into ranges with.
+    unit_bytes: the nominal size of the ranges that the file was cut into.
 
   Returns:
     The documents, and whether the first one continues a document of the range before.
@@ -117,7 +118,7 @@ def parse_documents(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tupl
     UserError: the text is not UTF-8 (the message names the file and the line), or the file is not plain text
       (`text_checks.check_head`).
   """
-  data, offset, is_cut = read_range(text_range, unit_bytes)
+  data, offset, continues_document = read_range(text_range, unit_bytes)
   if offset == 0:
     text_checks.check_head(text_range.path, data)
   documents: list[TextDocument] = []
@@ -136,7 +137,7 @@ def parse_documents(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tupl
         documents.append(TextDocument(text_range.ordinal, offset, sentences))
       sentences.extend(cut_line(text))
     offset += len(line) + 1
-  return documents, is_cut
+  return documents, continues_document
 
 
 # ---- tokens --------------------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ def load_documents(
     tokenizer: the tokenizer.
     min_words: documents with fewer words are dropped.
     max_num_tokens: longer sentences are cut.
-    unit_bytes: the size that the files were cut into ranges with.
+    unit_bytes: the nominal size of the ranges that the files were cut into.
 
   Returns:
     The documents that were not dropped, and the counts of all of them.
@@ -181,8 +182,8 @@ def load_documents(
   text_documents: list[TextDocument] = []
   num_cuts = 0
   for text_range in ranges:
-    documents_of_range, is_cut = parse_documents(text_range, unit_bytes)
-    if is_cut and documents_of_range:
+    documents_of_range, continues_document = parse_documents(text_range, unit_bytes)
+    if continues_document and documents_of_range:
       num_cuts += 1
     text_documents += documents_of_range
   num_documents = len(text_documents)
@@ -228,7 +229,7 @@ def cut_long_sentences(
   for index in np.flatnonzero(sentence_ends - sentence_starts > max_num_tokens):
     start, end = int(sentence_starts[index]), int(sentence_ends[index])
     while end - start > max_num_tokens:
-      # Offsets from start + 1 to the starts of the words that follow within max_num_tokens tokens.
+      # The words that begin in the next max_num_tokens tokens, counted from token start + 1.
       word_offsets = np.flatnonzero(word_starts[start + 1 : start + max_num_tokens + 1])
       start += int(word_offsets[-1]) + 1 if word_offsets.size else max_num_tokens
       cuts.append(start)
@@ -277,11 +278,13 @@ def concatenate_documents(first: Documents, second: Documents) -> Documents:
 def merge_documents(documents: Documents, sep_id: int) -> Documents:
   """Concatenates all documents into a single one, with the token `sep_id` between them (RoBERTa's FULL-SENTENCES)."""
   boundaries = documents.splits[1:-1]  # position of the first token of each document but the first one
-  # Each separator moves the tokens after it by one position.
+  # Each separator moves the tokens after it by one position. A sentence has as many separators before its end as there
+  # are boundaries before it.
   num_separators_before = np.searchsorted(boundaries, documents.sentence_ends, side="left")
   shifted_sentence_ends = documents.sentence_ends + num_separators_before
   # A separator is a sentence of its own, before the first sentence of the next document.
   separator_ends = boundaries + np.arange(1, boundaries.size + 1)
+  # Index of the first sentence of each document but the first one.
   first_sentences = np.searchsorted(documents.sentence_ends, boundaries, side="right")
   num_tokens = documents.ids.size + boundaries.size
   return Documents(

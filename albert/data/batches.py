@@ -41,7 +41,8 @@ class BatchPlan:
     self._lengths = lengths
     self._batch_size = batch_size
     self._seed = seed
-    # A window must not have more examples than an epoch: two copies of an example could get into one batch.
+    # A window has at most as many examples as an epoch. Otherwise, many examples would be in a window twice, and both
+    # copies, which are of the same length, could get into one batch.
     self._batches_per_window = max(1, min(_BATCHES_PER_WINDOW, len(lengths) // batch_size)) if sort_by_length else 1
     # A cache: the permutations of the epochs that the last window was cut from, the index of that window, and the
     # examples of its batches.

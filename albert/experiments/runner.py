@@ -60,7 +60,7 @@ def _run_with_lock(plan: Plan, jobs: int) -> list[dict[str, Any]]:
     with ThreadPoolExecutor(jobs) as workers:
       for _ in range(jobs):
         workers.submit(queue.work)
-  command_runner.check()
+  command_runner.raise_failure()
   return [rows.by_digest[trial.digest] for trial in trials]
 
 
@@ -192,7 +192,7 @@ class _CommandRunner:
     for process in list(self._running):
       process.send_signal(number)
 
-  def check(self) -> None:
+  def raise_failure(self) -> None:
     """Raises an error if the commands did not all succeed.
 
     Raises:

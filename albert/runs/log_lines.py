@@ -37,12 +37,12 @@ def read(path: str, *, key: str = "step", key_type: Any = Step) -> list[dict[str
   schema = msgspec.defstruct("Line", [(key, key_type)])
   parsed_lines = []
   for number, line in enumerate(lines, start=1):
-    is_incomplete = number == len(lines)  # no newline follows the line: it is empty, or the process was killed
+    is_last = number == len(lines)  # no newline follows the line: it is empty, or the process was killed
     try:
       values = json_values.parse(f"{path}, line {number}", line, dict[str, Any], "delete the line", nan_is_null=True)
       json_values.convert(f"{path}, line {number}", values, schema, "delete the line")
     except UserError:
-      if is_incomplete:
+      if is_last:
         break
       raise
     parsed_lines.append(values)

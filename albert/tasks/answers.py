@@ -18,7 +18,7 @@ class ClassAnswer:
   Attributes:
     label: the most probable label. If the training data was in memory, it has the same type as the labels there.
     probability: the probability of this label.
-    probabilities: label -> probability, for all labels.
+    probabilities: label -> probability, for all labels that the model gives a probability.
   """
 
   label: Any

@@ -45,7 +45,7 @@ class StagePlan:
 
   @property
   def is_of_divided_run(self) -> bool:
-    """Whether the run is divided into stages: its settings list one or more."""
+    """Whether the run is divided into stages. A stage of such a run has at least one setting."""
     return bool(self.settings)
 
   @property
@@ -103,7 +103,7 @@ def plan_stages(
 
   Args:
     stages: the stages, as the task describes them.
-    train: the training settings, with the resolved numbers of steps and input parts.
+    train: the training settings. The number of steps is known, also if the user gave epochs, and input_parts is not 0.
     strategy: the strategy whose replicas share the batches.
   Returns: the stages in order.
   Raises:
@@ -120,7 +120,7 @@ def plan_stages(
     except UserError as error:
       raise UserError(f"{stage_name(index, len(stages))}: {error}" if len(stages) > 1 else str(error)) from error
     first_step = plans[-1].last_step if plans else 0
-    last_step = round(stage.until * train.num_train_steps)
+    last_step = round(stage.until * train.num_train_steps)  # until is a share of all steps
     if last_step <= first_step:
       raise UserError(
         f"stages, {stage_name(index, len(stages))}: until {stage.until:g} of {train.num_train_steps} steps is step "

@@ -15,6 +15,7 @@ from benchmarks.machine import ONEDNN_VARIABLE
 from benchmarks.peers.protocol import READY
 
 OURS = "albert"
+# Name of a peer -> the script in this folder that its process runs.
 PEERS = {OURS: "albert_tf", "transformers": "transformers_torch", "keras_hub": "keras_hub_tf"}
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,7 +64,7 @@ class Peer:
 
   Attributes:
     first_step: seconds of the first step, which is traced or compiled.
-    seconds: seconds of a step, the mean of each run().
+    seconds: a list with the mean seconds of a step for each call of run().
     memory: peak memory of the process in MiB.
   """
 

@@ -37,7 +37,8 @@ def plan(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piec
 def read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
   """See `records.Reader`."""
   joins_lines = settings.joins_lines(WIKIEXTRACTOR)
-  # The current article: a function that returns where it begins (None between articles), the title, the lines so far.
+  # The current article: a function that returns the place of its first line, or None between two articles; then its
+  # title, and its lines so far.
   get_article_place: GetPlace | None = None
   title = ""
   article_lines: list[str] = []

@@ -49,6 +49,7 @@ GIB = 1 << 30
 
 
 def _has_tpu_profile() -> bool:
+  """Whether the packages of the TPU profile (constraints/tpu.txt) are installed."""
   try:
     return bool(importlib.metadata.version("tensorflow-tpu") and importlib.metadata.version("jax"))
   except importlib.metadata.PackageNotFoundError:
@@ -300,10 +301,11 @@ def test_the_script_continues_a_search_that_was_stopped(tmp_path):
   assert [line["batch_size"] for line in lines] == [512, 1024, 768]
   new_trial = lines[2]["trial"]
   tiny = MODELS["albert_tiny"]
-  # The products of a layer for a token: with 12 H^2 weights, and with 128 keys and values. The backward pass takes
-  # twice as many operations as the forward pass, and a product of two numbers counts as two operations.
-  products = (12 * tiny.hidden_size**2 + 2 * 128 * tiny.hidden_size) * tiny.num_hidden_layers
-  assert new_trial["flops"] > 6 * 768 * 128 * products
+  # Multiplications of all layers for a token: one for each of the 12 H^2 weights of a layer, and 2 H for each of the
+  # 128 tokens that attention reads. Each comes with an addition, which counts, too. The backward pass takes twice as
+  # many operations as the forward pass: a factor of 2 x 3.
+  multiplications = (12 * tiny.hidden_size**2 + 2 * 128 * tiny.hidden_size) * tiny.num_hidden_layers
+  assert new_trial["flops"] > 6 * 768 * 128 * multiplications
   assert new_trial["alias"] >= 12 * new_trial["parameters"]  # a weight and two moments of 4 bytes each
   (table_file,) = tmp_path.glob("tpu_aot_2*.md")
   row = "| pretraining | albert_tiny | 128 | v5e | 768 | 1024 (17.0 GiB) |"

@@ -154,8 +154,11 @@ def test_rare_ascii_characters_are_in_the_vocabulary(
   assert UNK_ID in sentencepiece.SentencePieceProcessor(model_proto=model_without_ascii).encode("in 1857")
 
 
-def test_the_default_character_coverage_is_that_of_the_originals(lines_of_letters: list[str]) -> None:
-  """A letter that is one of 10,000 characters is kept with the default, 0.99995, but not with 0.9995."""
+def test_the_default_character_coverage_is_that_of_the_original_albert(lines_of_letters: list[str]) -> None:
+  """A letter whose share of all characters is 1/10,000 is kept with the default, 0.99995, but not with 0.9995.
+
+  The rarest characters may be left out until their share of the text is 1 - character_coverage.
+  """
   num_rare_letters = round(sum(map(len, lines_of_letters)) / 10_000)
   lines = [*lines_of_letters, *["æ"] * num_rare_letters]
   model = train_model(lines, vocab_size=120, num_threads=1)

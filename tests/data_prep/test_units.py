@@ -128,8 +128,10 @@ def test_long_document_is_cut_at_lines_and_counted(tmp_path: Path) -> None:
   # For each unit its documents, and whether the first one continues a document of the unit before.
   parsed_units = [parse_documents(unit.ranges[0], UNIT_BYTES) for unit in units]
   assert [line for documents, _ in parsed_units for document in documents for line in document.sentences] == lines
-  assert [is_cut for _, is_cut in parsed_units] == [False, True, True, True, True, False]
-  assert parsed_units[5][0] == []  # the end of the file is near, so the unit before it includes the last lines
+  assert [continues_document for _, continues_document in parsed_units] == [False, True, True, True, True, False]
+  assert (
+    parsed_units[5][0] == []
+  )  # the file ends soon after the nominal start of this unit, so the unit before it has the rest
   total = Counts()
   for unit in units:
     _, counts = load_documents(unit.ranges, WordTokenizer(), min_words=2, max_num_tokens=61, unit_bytes=UNIT_BYTES)
@@ -197,7 +199,10 @@ def test_an_incomplete_gzip_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_load_documents_drops_documents_with_too_few_words(tmp_path: Path) -> None:
-  """Tokens are the letters. "alone" has one word, "-" has none. The second call needs only one word."""
+  """Tokens are the letters. Documents "alone" and "-" have one word and none. The second call needs only one word.
+
+  The other documents are "ab c" with the sentence "d", and "ef gh": 4 tokens each.
+  """
   path = write_file(tmp_path / "text.txt", b"ab c\n-\nd\n\nalone\n\n-\n\nef gh\n")
   text_range = TextRange(str(path), 3, 0, path.stat().st_size)  # the whole of file number 3
   documents, counts = load_documents((text_range,), WordTokenizer(), min_words=2, max_num_tokens=61)

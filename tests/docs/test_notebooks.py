@@ -78,7 +78,7 @@ def _named_object(node: ast.AST) -> Any:
 
 
 def _argument_names(function: Any) -> set[str]:
-  """The names of a function's arguments. **settings stands for the fields of all configs."""
+  """The names of a function's arguments. For **settings, these are the names of the fields of all configs."""
   names = set(inspect.signature(function).parameters) if function is not None else set()
   if "settings" in names:
     task_configs = [task.config_class for task in registry.TASKS.values()]

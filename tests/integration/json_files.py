@@ -76,16 +76,19 @@ from tests.synthetic import TINY_MODEL
 
 @dataclasses.dataclass(frozen=True)
 class JsonFile:
-  """A file from which the code reads JSON. JSON from another source (a flag, a variable) is in a file called `value`.
+  """A file from which the code reads JSON.
+
+  Code that reads JSON from a flag or a variable is tested in the same way: `read` takes the value of the flag or the
+  variable from a file called `value`.
 
   Attributes:
     path: the path of the file in a directory.
     valid: a valid content.
     read: a function that reads the file. Its argument is the directory. For a damaged file it raises a UserError,
-      unless `damage` is given.
+      unless `result_if_damaged` is given.
     name_in_error: the text with which an error names the file; "" for its path.
-    damage: for files whose damage is not an error: the result of `read` for a damaged file. If `damage` is a text, the
-      result is a text that contains it. The default, `...`, says that damage is an error.
+    result_if_damaged: what `read` returns for a damaged file, or a text that the returned text contains. The default,
+      `...`, says that damage is an error.
     other_files: path in the directory -> content, of other files that `read` needs.
     reads_nan: whether NaN is read as null.
     wrap: converts the bytes of the JSON to the bytes of the file.
@@ -96,7 +99,7 @@ class JsonFile:
   valid: Any
   read: Callable[[Path], Any]
   name_in_error: str = ""
-  damage: Any = dataclasses.field(default=...)
+  result_if_damaged: Any = dataclasses.field(default=...)
   other_files: dict[str, str] = dataclasses.field(default_factory=dict)
   reads_nan: bool = False
   wrap: Callable[[bytes], bytes] = bytes
@@ -179,7 +182,7 @@ JSON_FILES = {
     "step-1/manifest.json",
     {"step": 1, "files": dict.fromkeys(CHECKPOINT_FILES, CHECKPOINT_FILE_ENTRY)},
     lambda d: find_damage(str(d / "step-1")),
-    damage="manifest.json is damaged",
+    result_if_damaged="manifest.json is damaged",
     other_files={f"step-1/{name}": "12345" for name in CHECKPOINT_FILES},
   ),
   "manifest of shards": JsonFile("manifest.json", SHARDS_MANIFEST, lambda d: Manifest.load(str(d))),
@@ -196,7 +199,7 @@ JSON_FILES = {
     "t.json",
     {"files": [{"name": "a", "sha256": "ab", "num_examples": 3}]},
     lambda d: run_directory._read_content(str(d / "t.json")),
-    damage=None,
+    result_if_damaged=None,
   ),
   "metrics": JsonFile(
     "m.jsonl",
@@ -220,7 +223,10 @@ JSON_FILES = {
     "footer", {"num_examples": 3, "sha256": "ab"}, read_cached_features, name_in_error="its end"
   ),
   "lock": JsonFile(
-    "lock", {"pid": 3, "host": "h", "token": "t"}, lambda d: _parse_owner((d / "lock").read_bytes()), damage=None
+    "lock",
+    {"pid": 3, "host": "h", "token": "t"},
+    lambda d: _parse_owner((d / "lock").read_bytes()),
+    result_if_damaged=None,
   ),
   "TF_CONFIG": JsonFile(
     "value",
@@ -282,7 +288,10 @@ JSON_FILES = {
     other_files={"nbest_predictions.json": json.dumps(NBEST_ANSWERS)},
   ),
   "hashes of shards": JsonFile(
-    "h.json", {"x": [1, 2, 3, 4, "ab", True, "cd"]}, lambda d: shards._read_cache(str(d / "h.json")), damage={}
+    "h.json",
+    {"x": [1, 2, 3, 4, "ab", True, "cd"]},
+    lambda d: shards._read_cache(str(d / "h.json")),
+    result_if_damaged={},
   ),
   "settings of data preparation": JsonFile(
     "settings.json",
@@ -293,20 +302,20 @@ JSON_FILES = {
     "shard-00000.json",
     {"content": "c", "file": "pretraining-00000-of-00016.tfrecord", "examples": 1, "bytes": 0, "sha256": EMPTY_SHA256},
     lambda d: make_workspace(d).find_finished_shard(0, "c"),
-    damage=None,
+    result_if_damaged=None,
     other_files={"pretraining-00000-of-00016.tfrecord": ""},
   ),
   "record of a part of the text": JsonFile(
     ".text-0.txt.json",
     {"sources": make_part("").sources_digest, "num_bytes": 0, "sha256": EMPTY_SHA256, "report": {"documents": 0}},
     lambda d: load_record(make_part(str(d / "text-0.txt"))),
-    damage=None,
+    result_if_damaged=None,
   ),
   "record of a decompressed text": JsonFile(
     "gzip-0.txt.json",
     {"sha256": EMPTY_SHA256, "num_bytes": 0},
     lambda d: gzip_text._load_record(str(d / "gzip-0.txt.json")),
-    damage=None,
+    result_if_damaged=None,
   ),
   "JSON lines of text": JsonFile(
     "t.jsonl",
@@ -323,8 +332,8 @@ JSON_FILES = {
     "x.spill",
     {"runs": [[1, 0, 9, 1, 1]], "records": [0, 2, 7], "summary": {}},
     lambda d: Spill.load(str(d / "x.spill")),
-    damage=None,
+    result_if_damaged=None,
     wrap=make_spill_from_footer,
   ),
-  "text that may be JSON": JsonFile("a.txt", {"text": "a"}, find_json_in_text, damage="a.txt"),
+  "text that may be JSON": JsonFile("a.txt", {"text": "a"}, find_json_in_text, result_if_damaged="a.txt"),
 }

@@ -73,11 +73,11 @@ def _write_and_read(directory: Path, json_file: JsonFile, data: bytes) -> Outcom
     assert "\n" not in line
     assert len(line) < 1500, line
     return Outcome.ERROR
-  if json_file.damage is ...:
+  if json_file.result_if_damaged is ...:
     return Outcome.READ
-  if isinstance(json_file.damage, str) and result:
-    return Outcome.DAMAGE if json_file.damage in result else Outcome.READ
-  return Outcome.DAMAGE if result == json_file.damage else Outcome.READ
+  if isinstance(json_file.result_if_damaged, str) and result:
+    return Outcome.DAMAGE if json_file.result_if_damaged in result else Outcome.READ
+  return Outcome.DAMAGE if result == json_file.result_if_damaged else Outcome.READ
 
 
 @pytest.mark.parametrize("name", JSON_FILES)

@@ -155,9 +155,9 @@ def read_questions(sources: Sequence[DataSource], *, version_2: bool, with_answe
     version_2: whether the files belong to SQuAD v2.0, where a question may be unanswerable.
     with_answers: whether answers are read, for training and evaluation. To predict, the files need none.
   Raises:
-    UserError: a file is not JSON (the message gives line and column), does not have this format (the message gives the
-      JSON path), belongs to the other version of SQuAD, or has an answer that is not at its answer_start, a repeated id
-      or a question without an answer; or there are no questions.
+    UserError: there are no questions, or one of these mistakes is in a file: it is not JSON (the message gives line and
+      column); it has another format (the message gives the JSON path); it belongs to the other version of SQuAD; an
+      answer is not at its answer_start; an id is repeated; a question has no answer.
   """
   questions: list[SquadQuestion] = []
   locations: dict[str, str] = {}  # id -> file and JSON path
@@ -172,7 +172,7 @@ def read_questions(sources: Sequence[DataSource], *, version_2: bool, with_answe
         )
       locations[question.id] = location
       if with_answers:
-        _check_answerable(source, question, version_2=version_2)
+        _check_answer_is_stated(source, question, version_2=version_2)
       questions.append(question)
       entries.append(entry)
     if with_answers and version_2:
@@ -280,15 +280,15 @@ def _make_answer(location: str, context: str, entry: _AnswerEntry) -> SquadAnswe
   text_at_start = context[start : start + len(text)] if start >= 0 else ""
   if text_at_start != text:
     offset = context.find(text)
-    remedy = "which the paragraph does not have" if offset < 0 else f"which the paragraph has at {offset}"
+    true_place = "which the paragraph does not have" if offset < 0 else f"which the paragraph has at {offset}"
     raise UserError(
       f"{location}: answer_start {start} (in characters, from 0) points at {format_value(text_at_start)}, but the "
-      f"answer is {format_value(text)}, {remedy}"
+      f"answer is {format_value(text)}, {true_place}"
     )
   return SquadAnswer(text, start)
 
 
-def _check_answerable(source: DataSource, question: SquadQuestion, *, version_2: bool) -> None:
+def _check_answer_is_stated(source: DataSource, question: SquadQuestion, *, version_2: bool) -> None:
   """Checks that a question has an answer or, for SQuAD v2.0 only, that the file says it is unanswerable."""
   if question.is_impossible and not version_2:
     raise UserError(

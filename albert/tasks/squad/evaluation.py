@@ -52,7 +52,8 @@ def compute_scores(answers: GoldAnswers, predictions: SquadPredictions, null_thr
   Args:
     answers: the correct answers.
     predictions: predictions for the same questions. If they have null odds, the script of SQuAD v2.0 is used.
-    null_threshold: log odds of being unanswerable above which the answer is empty. Has no effect for v1.1.
+    null_threshold: the answer is empty if the log odds that the question is unanswerable are above it. It has no
+      effect for v1.1.
   Returns: exact and f1; for v2.0 also the scores of answerable and unanswerable questions and the best thresholds.
   """
   if predictions.null_odds is None:
@@ -152,7 +153,7 @@ def write_evaluation(
   predictions: SquadPredictions,
   null_threshold: float,
 ) -> list[str]:
-  """Writes the official files of the development set, answers_dev.json and mistakes_dev.tsv.
+  """Writes answers_dev.json, mistakes_dev.tsv and the files that the official scorer reads, for the development set.
 
   The mistakes are at most 1000 questions without an exact match. Those whose best answer has the highest probability
   come first.
@@ -161,7 +162,8 @@ def write_evaluation(
     directory: where to write.
     questions: the questions of the development set.
     predictions: the predicted answers.
-    null_threshold: log odds of being unanswerable above which the answer is empty. Has no effect for v1.1.
+    null_threshold: the answer is empty if the log odds that the question is unanswerable are above it. It has no
+      effect for v1.1.
   Returns: the paths of the files.
   """
   paths = squad_predictions.write(directory, _DEV, predictions, null_threshold)

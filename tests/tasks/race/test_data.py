@@ -53,7 +53,7 @@ def test_the_level_of_a_question_is_in_its_id() -> None:
 
 
 def test_the_folder_gives_the_level_for_any_file_name(tmp_path: Path) -> None:
-  # Path of a file -> the id of its first question, and the level.
+  # Path of a file -> the id of its first question, and the level. Only the folders high and middle give a level.
   expected = {
     "high/asc00000.txt": ("high/asc00000.txt-0", "high"),
     "middle/a b.txt": ("middle/a b.txt-0", "middle"),
