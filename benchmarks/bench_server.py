@@ -19,6 +19,7 @@ from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
 from albert.errors import UserError  # noqa: E402
+from albert.predict.exported_model import newest_version  # noqa: E402
 from benchmarks import machine  # noqa: E402
 from benchmarks.server_load import RunningServer, call_alone, send_load, table  # noqa: E402
 
@@ -38,10 +39,7 @@ def main() -> None:
   import tensorflow as tf
   import tensorflow_text  # noqa: F401
 
-  versions = [path for path in Path(FLAGS.model).glob("*") if path.name.isdigit()]
-  if not versions:
-    raise UserError(f"--model={FLAGS.model}: give the directory of an exported model's versions")
-  model = tf.saved_model.load(str(max(versions, key=lambda path: int(path.name))))
+  model = tf.saved_model.load(newest_version(FLAGS.model))
   signature = model.signatures["serving_default"]
   if list(signature.structured_input_signature[1]) != ["text"]:
     raise UserError(f"--model={FLAGS.model}: give a model whose requests have one field, text")

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from albert.io.wording import counted
+
 SERVER = Path(__file__).resolve().parent.parent / "examples" / "serve.py"
 # Loading TensorFlow and a model takes seconds, and longer on a busy machine.
 _START_SECONDS = 240
@@ -146,7 +148,7 @@ class Load:
 
   def table_row(self) -> str:
     """A row of the table that `table` makes."""
-    who = f"{self.num_clients} client{'s' * (self.num_clients > 1)}" if self.num_clients else "calls in one process"
+    who = counted(self.num_clients, "client") if self.num_clients else "calls in one process"
     values = [f"{len(self.latencies) / self.seconds:,.1f}"]
     values += [f"{self.percentile(percent):,.1f}" for percent in (50, 95, 99)]
     return f"| {' | '.join([who, str(len(self.latencies)), *values, f'{self.batch_size:.1f}'])} |"

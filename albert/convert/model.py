@@ -12,7 +12,7 @@ from albert.config.model import ModelConfig, load_model_config
 from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
-from albert.io.wording import counted
+from albert.io.wording import counted_names
 from albert.weights.files import WeightFile, open_location
 from albert.weights.location import FLAG, find_weights
 from albert.weights.names import (
@@ -23,9 +23,6 @@ from albert.weights.names import (
   huggingface_group,
   huggingface_groups_agree,
 )
-
-# The largest number of weights that an error message names.
-_MAX_SHOWN_NAMES = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,9 +117,8 @@ def _check_weights(file: WeightFile, config: ModelConfig, config_file: str) -> t
   for problem, names in problems:
     if names:
       raise UserError(
-        f"{FLAG}={file.path}: {problem} {counted(len(names), 'weight')}: {', '.join(names[:_MAX_SHOWN_NAMES])}"
-        f"{', ...' if len(names) > _MAX_SHOWN_NAMES else ''}; {config_file} is not its config, or it is not an ALBERT "
-        "model"
+        f"{FLAG}={file.path}: {problem} {counted_names(names, 'weight')}; {config_file} is not its config, or it is "
+        "not an ALBERT model"
       )
   return tuple(head_names)
 

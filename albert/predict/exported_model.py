@@ -83,7 +83,7 @@ class ExportedModel:
   """
 
   def __init__(self, path: str):
-    directory = _newest_version(path.rstrip("/") or "/")
+    directory = newest_version(path.rstrip("/") or "/")
     description_file = files.join(directory, DESCRIPTION)
     if not files.exists(description_file):
       raise UserError(f"--model={path}: has no {DESCRIPTION}: give a directory that python -m albert.export wrote")
@@ -184,7 +184,7 @@ def _describe_lines(requests: Sequence[PredictRequest]) -> str:
   return f"line {numbers[0]}" if len(numbers) == 1 else f"lines {min(numbers)} to {max(numbers)} (some of them)"
 
 
-def _newest_version(path: str) -> str:
+def newest_version(path: str) -> str:
   """Returns the directory of the newest version in a directory of versions; `path` itself if it is a version."""
   if files.exists(files.join(path, "saved_model.pb")):
     return path

@@ -15,6 +15,7 @@ from albert.config import command_flags
 from albert.config.ranges import Range
 from albert.errors import UserError
 from albert.io import files
+from albert.io.wording import counted
 from albert.report.page import PAGE_START, make_page
 from albert.report.records import read_runs
 
@@ -40,7 +41,7 @@ def main() -> None:
   runs, seed_groups = read_runs(_directories, num_examples=flag_values.num_examples)
   default_title = ", ".join(run.name for run in runs) if len(runs) <= _MAX_NAMES_IN_HEADING else f"{len(runs)} runs"
   files.write_atomically(flag_values.output_file, make_page(flag_values.title or default_title, runs, seed_groups))
-  print(f"wrote {flag_values.output_file} ({len(runs)} run{'s' if len(runs) > 1 else ''})")
+  print(f"wrote {flag_values.output_file} ({counted(len(runs), 'run')})")
 
 
 def _check_output_file(path: str) -> None:

@@ -14,6 +14,7 @@ from albert.config.stages import stage_name
 from albert.data.content import DataContent
 from albert.data.dataset import Dataset
 from albert.errors import UserError
+from albert.io.wording import counted
 from albert.tasks.base import TrainingStage
 from albert.training.distribution.distributed_batches import element_spec
 from albert.training.distribution.strategy import check_batches
@@ -72,7 +73,7 @@ class StagePlan:
     model, settings = self.model_config, self.settings
     phrases = [
       f"{stage_name(self.number - 1, self.num_stages)}: steps {self.first_step + 1} to {self.last_step}",
-      f"{model.num_hidden_layers} layer{'s' if model.num_hidden_layers > 1 else ''}",
+      counted(model.num_hidden_layers, "layer"),
       f"batches of {self.train.train_batch_size}",
     ]
     if "max_seq_length" in settings:

@@ -46,7 +46,7 @@ GLOBAL_STEP = "global_step"
 _STAGING_DIRECTORY = re.compile(r"^\.step-\d+(\.[0-9a-f-]+)?\.tmp$")
 # A file that marks a remote directory while its files are written or deleted.
 _UPLOAD_MARKER = ".uploading"
-_UPLOAD_BLOCK_BYTES = 8 << 20  # bytes
+_UPLOAD_BLOCK_BYTES = 8 << 20
 # The largest number of damaged checkpoints that an error message describes.
 _MAX_SHOWN_DAMAGES = 3
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.io import files
-from albert.io.wording import counted
+from albert.io.wording import counted_names
 from albert.runs import output_files
 from albert.runs.metrics_log import log
 from albert.weights import checkpoints
@@ -24,8 +24,6 @@ FLAG = "weights"
 # What to do if the weights have no pooler. "needed": raise an error. "new": the pooler is newly initialized, and a line
 # is logged. "unused": the pooler becomes zeros, since the model does not read it.
 POOLER_NEEDED, POOLER_NEW, POOLER_UNUSED = "needed", "new", "unused"
-# The largest number of weights that an error message names.
-_MAX_SHOWN_NAMES = 4
 # Fields of the config that do not follow from the shapes of the weights.
 _FIELDS_NOT_IN_SHAPES = ("hidden_act", "num_attention_heads", "num_hidden_layers")
 
@@ -196,6 +194,4 @@ def _check_match(pretrained: Pretrained, variables: Mapping[str, tf.Variable], a
     if names:
       is_head = not any(name.startswith("bert/") for name in names)
       remedy = "give new_heads=True to initialize the head anew" if is_head else "give the config of these weights"
-      shown_names = ", ".join(sorted(names)[:_MAX_SHOWN_NAMES])
-      more = ", ..." if len(names) > _MAX_SHOWN_NAMES else ""
-      raise UserError(f"{FLAG}={file.path}: {problem} {counted(len(names), 'weight')}: {shown_names}{more}; {remedy}")
+      raise UserError(f"{FLAG}={file.path}: {problem} {counted_names(sorted(names), 'weight')}; {remedy}")

@@ -11,16 +11,14 @@ import tensorflow as tf
 from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.io import files
-from albert.io.wording import counted
+from albert.io.wording import counted_names
 from albert.runs import output_files
 from albert.tokenization.vocabulary import VocabularyId
 from albert.weights.files import WeightEntry, WeightFile, open_weights
 from albert.weights.names import GROUP_PATTERN, NO_POOLER, POOLER, huggingface_groups_agree
 
-# Prefix of the weights of the sentence head.
+# The names of the sentence head's weights begin with this.
 _SENTENCE_HEAD_PREFIX = "cls/seq_relationship/"
-# The largest number of weights that an error message names.
-_MAX_SHOWN_NAMES = 4
 
 
 def _shallower_name(name: str, num_groups: int, num_source_groups: int) -> str:
@@ -181,11 +179,7 @@ def _check_all_match(path: str, newly_initialized: Sequence[str], matches: _Matc
       remedy = "the --albert_config_file or --model of these weights"
       if names is misshapen and all(name.startswith(tuple(newly_initialized)) for name in names):
         remedy = "--fresh_head to initialize the head anew"
-      raise UserError(
-        f"--init_checkpoint={path}: {problem} {counted(len(names), 'weight')}: "
-        f"{', '.join(sorted(names)[:_MAX_SHOWN_NAMES])}"
-        f"{', ...' if len(names) > _MAX_SHOWN_NAMES else ''}; give {remedy}"
-      )
+      raise UserError(f"--init_checkpoint={path}: {problem} {counted_names(sorted(names), 'weight')}; give {remedy}")
 
 
 def _belong_to_pooler(names: Sequence[str]) -> bool:

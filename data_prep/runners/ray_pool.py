@@ -20,6 +20,7 @@ import ray
 from albert import startup
 from albert.errors import Interrupted, RunError, UserError
 from albert.io.parallel.workers import submit_ahead
+from albert.io.wording import counted
 from data_prep.runners.ray_flags import RayOptions
 
 # Seconds between two looks at the size of the cluster, to which nodes may be added.
@@ -121,7 +122,7 @@ class RayPool:
     if kind is None and self._peaks:
       nodes = len({node for node, _ in self._peaks})
       print(
-        f"Ray: {self._num_tasks} tasks in {len(self._peaks)} processes on {nodes} node{'s' * (nodes > 1)}; "
+        f"Ray: {self._num_tasks} tasks in {len(self._peaks)} processes on {counted(nodes, 'node')}; "
         f"peak memory of a process: {max(self._peaks.values()) / 1e6:.0f} MB"
       )
 

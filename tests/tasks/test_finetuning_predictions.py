@@ -25,7 +25,7 @@ PREDICTION_OPTIONS: dict[str, Any] = {
 
 
 def train_and_predict(tmp_path: Path, spm_file: str) -> Estimator:
-  """Trains a run that saves the steps 2 and 4, and writes its predictions with step 4."""
+  """Trains a run that saves checkpoints at steps 2 and 4, and writes predictions with the weights of step 4."""
   config = run_config(tmp_path / "run", do_train=True, **PREDICTION_OPTIONS)
   estimator = Estimator(toy_task(tmp_path, spm_file), config)
   estimator.run()

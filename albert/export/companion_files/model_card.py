@@ -32,12 +32,12 @@ _DATA_PATHS = ("data_dir", "train_file", "input_file")
 _DYNAMIC_MASKING_SETTINGS = ("masked_lm_prob", "ngram")
 _CUSTOM_TASK_SETTINGS = ("text_columns", "label_column", "id_column", "regression")
 
-# The times are in benchmarks/results/serving_engines_2026-11-23.md.
+# The speeds are in benchmarks/results/engines_2026-11-23.md.
 _ONEDNN_NOTE = (
   "On an x86 processor without AVX512-VNNI, set the environment variable `TF_ENABLE_ONEDNN_OPTS=1` before TensorFlow "
-  "is imported or the server is started. With it, albert_base took 6% less time for one request of 128 tokens, and 19% "
-  "less for 8 of them in a batch (2 cores, AVX2). With AVX512-VNNI, TensorFlow turns these kernels on by itself. The "
-  "answers differ by rounding."
+  "is imported or the server is started. With it, albert_base answered 15% more texts per second in batches of 8 texts "
+  "of 128 tokens (2 cores, AVX2); single requests took about as long. With AVX512-VNNI, TensorFlow turns these kernels "
+  "on by itself. The answers differ by rounding."
 )
 _NOT_MEASURED = (
   "## Quality of the formats\n\nThe quality of these formats was not measured: `--eval_file` was not given to "

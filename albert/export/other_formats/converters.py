@@ -86,11 +86,12 @@ def write_formats(
     RunError: a format cannot be converted or run, or its answers differ by more than TOLERANCE. Answers of int8 and
       float16 may differ by any amount, but must be finite.
   """
-  float_onnx = functools.cache(lambda: convert_to_onnx(portable_function(model)))
+  function = portable_function(model)  # traced once for all formats
+  float_onnx = functools.cache(lambda: convert_to_onnx(function))
   written = []
   for name in formats:
     try:
-      content = _convert(name, model, float_onnx)
+      content = _convert(name, model, function, float_onnx)
       run = onnx_runner(content) if name in (ONNX, ONNX_INT8) else tflite_runner(content)
     except Exception as error:
       reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
@@ -101,15 +102,15 @@ def write_formats(
   return written
 
 
-def _convert(name: str, model: ServedModel, float_onnx: Callable[[], bytes]) -> bytes:
-  """Converts a model to a format. `float_onnx` returns the result of convert_to_onnx."""
+def _convert(name: str, model: ServedModel, function: Any, float_onnx: Callable[[], bytes]) -> bytes:
+  """Converts a model to a format. `function` is its portable function, and `float_onnx` returns it as ONNX."""
   if name == ONNX:
     return share_weights(float_onnx())
   if name == ONNX_INT8:
     # The word embeddings of a masked language model become two int8 tables, which are together smaller than one float32
     # table: only the product can be quantized with a scale for each column.
     return quantize_onnx(float_onnx(), model.hidden_size**2)
-  return to_tflite(portable_function(model), model, name)
+  return to_tflite(function, model, name)
 
 
 def _compare_with_saved_model(
