@@ -191,7 +191,6 @@ BAD_DATA: dict[str, tuple[dict[str, Any], str]] = {
     r"^eval: row 1: kind '7' is not a label of this task: 0, 1$",
   ),
   "missing label": ({"train": [("a", 1), ("b", None)]}, r"^train: row 1: column 'kind' is empty: fill it in or remove"),
-  "empty text": ({"eval": [("a", 1), (float("nan"), 0)]}, r"^eval: row 1: column 'comment' is empty"),
   "number": (
     {"train": [("a", 1.0), ("b", 2.5)]},
     r"^train: row 1: kind 2.5 is not a class: use albert.tasks.Reg",
@@ -204,7 +203,7 @@ BAD_DATA: dict[str, tuple[dict[str, Any], str]] = {
   "nothing": ({"train": []}, r"^train: has no rows"),
   "file": ({"train": "none.csv"}, r"^train=none.csv: no such file; give data in memory as"),
   "one label": ({"train": [("a", 1), ("b", 1)]}, r"^train: column 'kind' holds 1 label\(s\)"),
-  "comma": ({"text": "a,b"}, r"^the column 'a,b' has a comma"),
+  "spaces": ({"text": " a"}, r"^the column ' a' is empty, has spaces at its ends, or is not a text: rename it"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Reads tables of text: TSV, CSV and JSON-lines files, with or without a header, and rows in memory.
+"""Reads tables of text: TSV, CSV, JSON-lines and Parquet files, with or without a header, and rows in memory.
 
 A byte-order mark is removed, lines end in LF or CRLF, and blank lines at the end of a file are ignored. Other line
 separators of Unicode are part of the text. In CSV files, quotes enclose fields. In TSV files, they are ordinary
@@ -10,26 +10,25 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from albert.config.ranges import as_float32
+from albert.data import parquet
 from albert.data.rows import ABSENT, DataSource, Rows
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import format_value
 from albert.io.text_encoding import check_first_line
-from albert.io.wording import counted
+from albert.io.wording import counted, join_names
 
 # Largest number of characters in a field of a CSV file. The csv module's default is 131,072.
 _MAX_FIELD_CHARS = 2**31 - 1
 _JSON_EXTENSIONS = (".jsonl", ".json", ".ndjson")
-_MAX_SHOWN_NAMES, _MAX_SHOWN_CHARS = 20, 40
 
 # A row of a TSV or CSV file: the number of its first line, from 1, and its fields.
 _Row = tuple[int, list[str]]
@@ -41,10 +40,11 @@ class Table:
 
   Attributes:
     path: the file, or the name of rows in memory.
-    line_numbers: the number of each row's first line, from 1; for rows in memory the number of each row, from 0.
+    line_numbers: the number of each row's first line, from 1; for Parquet files the number of each row, from 1, and
+      for rows in memory from 0.
     columns: name of a column -> its fields, unchanged.
     damaged_lines: line numbers of the rows that were left out because they have more or fewer fields than the header.
-    unit: what line_numbers count: "line", or "row" for rows in memory.
+    unit: what line_numbers count: "line", or "row" for Parquet files and rows in memory.
   """
 
   path: str
@@ -144,7 +144,7 @@ class Table:
       index = index_of_label.get(value.strip())
       if index is None:
         raise UserError(
-          f"{self.location(row)}: {name} {value.strip()!r} is not a label of this task: {_join_names(labels)}"
+          f"{self.location(row)}: {name} {value.strip()!r} is not a label of this task: {join_names(labels)}"
         )
       indices[row] = index
     return indices
@@ -173,6 +173,8 @@ def read_header(source: DataSource) -> list[str]:
   """
   if isinstance(source, Rows):
     return list(source.columns)
+  if _is_parquet(source):
+    return parquet.column_names(source)
   if _is_json(source):
     return next((list(values) for _, values in _read_json_objects(source)), [])
   return next((_strip_all(fields) for _, fields in _read_rows(source)), [])
@@ -189,7 +191,8 @@ def read_table(
 
   Args:
     source: the path of the file, or the rows. The extension of a file determines its format: .csv; .jsonl, .json or
-      .ndjson for files with one JSON object on each line; any other extension for files with tab-separated fields.
+      .ndjson for files with one JSON object on each line; .parquet; any other extension for files with tab-separated
+      fields.
     names: names of the columns to read. The file may have more columns.
     header: names of all columns of a file without a header; None if the first line of the file names them.
     tolerated_damage: maximum number of damaged rows for each undamaged row, such as 0.001. A row is damaged if it has
@@ -200,10 +203,13 @@ def read_table(
 
   Raises:
     UserError: the file does not exist; a column is missing; there are too many damaged rows; a line of JSON is not an
-      object; the file is not UTF-8. The message names the file and the line.
+      object; the file is not UTF-8; pyarrow, which Parquet files need, is not installed. The message names the file
+      and the line.
   """
   if isinstance(source, Rows):
     return _table_of_rows(source, names)
+  if _is_parquet(source):
+    return _table_of_rows(parquet.read_columns(source, names), names)
   if _is_json(source):
     return _read_json_lines(source, names)
   return _read_delimited(source, names, header, tolerated_damage)
@@ -234,7 +240,7 @@ def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | Non
   if len(damaged_rows) > tolerated_damage * len(line_numbers):
     number, fields = damaged_rows[0]
     raise UserError(
-      f"{path}, line {number}: {counted(len(fields), 'column')} instead of {num_fields} ({_join_names(header)}): "
+      f"{path}, line {number}: {counted(len(fields), 'column')} instead of {num_fields} ({join_names(header)}): "
       f"fields are separated by {'commas' if _is_csv(path) else 'tabs'}"
     )
   return Table(path, line_numbers, columns, [number for number, _ in damaged_rows])
@@ -248,16 +254,12 @@ def _is_json(path: str) -> bool:
   return _extension(path) in _JSON_EXTENSIONS
 
 
+def _is_parquet(path: str) -> bool:
+  return _extension(path) == parquet.EXTENSION
+
+
 def _is_csv(path: str) -> bool:
   return _extension(path) == ".csv"
-
-
-def _join_names(names: Iterable[str]) -> str:
-  """Returns the first 20 names, each shortened to 40 characters, for a message."""
-  shown = list(itertools.islice(names, _MAX_SHOWN_NAMES + 1))
-  shortened = [name if len(name) <= _MAX_SHOWN_CHARS else f"{name[:_MAX_SHOWN_CHARS]}..." for name in shown]
-  more = ", ..." if len(shown) > _MAX_SHOWN_NAMES else ""
-  return ", ".join(shortened[:_MAX_SHOWN_NAMES]) + more
 
 
 def _strip_all(fields: Sequence[str]) -> list[str]:
@@ -269,7 +271,7 @@ def _column_index(path: str, header: Sequence[str], name: str) -> int:
     return header.index(name)
   if name in header:
     raise UserError(f"{path}, line 1: {header.count(name)} columns are called {name!r}: rename all but one")
-  raise UserError(f"{path}, line 1: no column {name!r}; there are: {_join_names(header)}")
+  raise UserError(f"{path}, line 1: no column {name!r}; there are: {join_names(header)}")
 
 
 def _read_lines(path: str) -> Iterator[tuple[int, str]]:
@@ -338,7 +340,7 @@ def _read_json_lines(path: str, names: Sequence[str]) -> Table:
     line_numbers.append(number)
     for name, column in columns.items():
       if name not in json_object:
-        raise UserError(f"{path}, line {number}: no {name!r}; there are: {_join_names(json_object)}")
+        raise UserError(f"{path}, line {number}: no {name!r}; there are: {join_names(json_object)}")
       column.append(_json_text(json_object[name], f"{path}, line {number}", name))
   return Table(path, line_numbers, columns)
 
@@ -347,7 +349,7 @@ def _table_of_rows(rows: Rows, names: Sequence[str]) -> Table:
   columns: dict[str, list[str]] = {}
   for name in names:
     if name not in rows.columns:
-      raise UserError(f"{rows.name}: no column {name!r}; there are: {_join_names(rows.columns)}")
+      raise UserError(f"{rows.name}: no column {name!r}; there are: {join_names(rows.columns)}")
     for index, value in enumerate(rows.columns[name]):
       if value is ABSENT:
         raise UserError(f"{rows.location(index)}: no {name!r}, which other rows have: give each row one, or none any")

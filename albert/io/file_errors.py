@@ -5,9 +5,11 @@ albert.io.files does this for the files that it opens.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
+from collections.abc import Iterator
 
 from albert.errors import RunError, UserError
 from albert.io import local_files
@@ -83,3 +85,21 @@ def temporary_directory_error(error: BaseException) -> RunError | None:
       "set TMPDIR"
     )
   return None
+
+
+@contextlib.contextmanager
+def required_library(path: str, need: str, advice: str) -> Iterator[None]:
+  """A context for the imports of a library that only some files need.
+
+  Args:
+    path: the file to read, for the message.
+    need: what needs which library, such as "reading .zst files needs zstandard".
+    advice: the command that installs it.
+
+  Raises:
+    UserError: the library cannot be imported.
+  """
+  try:
+    yield
+  except ImportError as error:
+    raise UserError(f"{path}: {need} ({error}): {advice}") from error

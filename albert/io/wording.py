@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 
 # The largest number of names that `counted_names` shows.
 _MAX_SHOWN_NAMES = 4
+# The largest number of names that `join_names` shows, and the largest number of characters of each.
+_MAX_JOINED_NAMES, _MAX_NAME_CHARS = 20, 40
 
 
 def counted(number: int, noun: str, separator: str = "") -> str:
@@ -28,3 +31,11 @@ def counted_names(names: Sequence[str], noun: str) -> str:
 def name_and_others(name: str, num_others: int) -> str:
   """Returns a name with the number of the others: "a", "a and 1 other", "a and 2 others"."""
   return f"{name} and {counted(num_others, 'other')}" if num_others else name
+
+
+def join_names(names: Iterable[str]) -> str:
+  """Returns the first 20 names, each shortened to 40 characters, separated by commas."""
+  shown = list(itertools.islice(names, _MAX_JOINED_NAMES + 1))
+  shortened = [name if len(name) <= _MAX_NAME_CHARS else f"{name[:_MAX_NAME_CHARS]}..." for name in shown]
+  more = ", ..." if len(shown) > _MAX_JOINED_NAMES else ""
+  return ", ".join(shortened[:_MAX_JOINED_NAMES]) + more

@@ -21,6 +21,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.tasks.answers import ClassAnswer
+from albert.tasks.glue.columns import format_columns
 from albert.tasks.glue.data import read_labels
 from albert.tasks.glue.labels import format_labels, parse_labels
 from albert.tasks.glue.specs import CUSTOM, canonical_name
@@ -109,11 +110,11 @@ class _TextDefinition(TaskDefinition):
     id_columns = [id] if id else []
     labeled_columns = [*text_columns, label, *id_columns]
     for name in labeled_columns:
-      if not isinstance(name, str) or "," in name or name != name.strip() or not name:
-        raise UserError(f"the column {name!r} has a comma, or spaces at its ends, or is not a text: rename it")
+      if not isinstance(name, str) or name != name.strip() or not name:
+        raise UserError(f"the column {name!r} is empty, has spaces at its ends, or is not a text: rename it")
     self.settings |= {
       "task_name": CUSTOM,
-      "text_columns": ",".join(text_columns),
+      "text_columns": format_columns(text_columns),
       "label_column": label,
       "id_column": id,
     }
@@ -143,7 +144,8 @@ class Classification(_TextDefinition):
   """Classifies texts or pairs of texts into two or more classes.
 
   Args:
-    train: data to train on: the path of a TSV, CSV or JSONL file, or data in memory. None if nothing is trained.
+    train: data to train on: the path of a TSV, CSV, JSONL or Parquet file, or data in memory. None if nothing is
+      trained.
     eval: data to evaluate on, in the same forms. If it is not given, a share of train is held out.
     test: the data that predict() without an argument predicts, in the same forms. It needs no labels.
     text: the column of the text, or the two columns of a pair.
@@ -228,7 +230,8 @@ class Regression(_TextDefinition):
   """Predicts a number for each text or pair of texts.
 
   Args:
-    train: data to train on: the path of a TSV, CSV or JSONL file, or data in memory. None if nothing is trained.
+    train: data to train on: the path of a TSV, CSV, JSONL or Parquet file, or data in memory. None if nothing is
+      trained.
     eval: data to evaluate on, in the same forms. If it is not given, a share of train is held out.
     test: the data that predict() without an argument predicts, in the same forms. It needs no labels.
     text: the column of the text, or the two columns of a pair.

@@ -9,7 +9,7 @@ import zlib
 from typing import Any, BinaryIO, cast
 
 from albert.io import files
-from data_prep.readers import optional_libraries
+from albert.io.file_errors import required_library
 from data_prep.text import text_checks
 
 _BUFFER_BYTES = 1 << 18
@@ -91,7 +91,7 @@ def check_libraries(path: str) -> None:
 
 
 def _import_zstandard(path: str) -> Any:
-  with optional_libraries.required(path, "reading .zst files needs zstandard", "pip install 'zstandard>=0.22'"):
+  with required_library(path, "reading .zst files needs zstandard", "pip install 'zstandard>=0.22'"):
     import zstandard
   return zstandard
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
+from albert.data import parquet
 from albert.errors import UserError
 from albert.io import files
-from data_prep.readers import lines, optional_libraries
+from data_prep.readers import lines
 from data_prep.readers.records import BadRecord, GetPlace, Piece, Reader, Record
 from data_prep.readers.settings import DATASETS, PARQUET, ReadingSettings
 
@@ -17,52 +17,6 @@ from data_prep.readers.settings import DATASETS, PARQUET, ReadingSettings
 _BATCH_ROWS = 64
 # First bytes of an Arrow file in the file format. Arrow files in the stream format begin in another way.
 _FILE_FORMAT_MAGIC = b"ARROW1"
-
-
-def _import_pyarrow(path: str) -> Any:
-  with optional_libraries.required(path, "reading Parquet and Arrow files needs pyarrow", "pip install 'pyarrow>=15'"):
-    import pyarrow
-    import pyarrow.ipc
-    import pyarrow.parquet
-  return pyarrow
-
-
-def _open(path: str, pyarrow: Any) -> Any:
-  """Opens a file for pyarrow. A local file is mapped into memory, so that skipped parts of it are not read."""
-  if not files.is_remote(path):
-    files.check_is_regular(path)
-    return pyarrow.memory_map(path)
-  return pyarrow.PythonFile(io.BufferedReader(_RemoteFile(path)), mode="r")
-
-
-class _RemoteFile(io.RawIOBase):
-  """A remote file with the methods that pyarrow needs."""
-
-  def __init__(self, path: str):
-    self._file, self._size = files.open_file(path), files.size(path)
-
-  def readable(self) -> bool:
-    return True
-
-  def seekable(self) -> bool:
-    return True
-
-  def readinto(self, buffer: Any) -> int:
-    data = self._file.read(len(buffer))
-    buffer[: len(data)] = data
-    return len(data)
-
-  def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-    base = {io.SEEK_SET: 0, io.SEEK_CUR: self._file.tell(), io.SEEK_END: self._size}[whence]
-    self._file.seek(base + offset)
-    return base + offset
-
-  def tell(self) -> int:
-    return self._file.tell()
-
-
-def _damage_error(path: str, error: Exception) -> UserError:
-  return UserError(f"{path}: cannot be read ({' '.join(str(error).split())}): write the file again, or leave it out")
 
 
 def _check_column(path: str, schema: Any, field: str, pyarrow: Any) -> None:
@@ -114,11 +68,11 @@ def _to_record(value: Any, get_place: GetPlace, *, joins_lines: bool) -> Record:
 
 
 def _open_parquet(path: str, settings: ReadingSettings) -> Any:
-  pyarrow = _import_pyarrow(path)
+  pyarrow = parquet.import_pyarrow(path)
   try:
-    file = pyarrow.parquet.ParquetFile(_open(path, pyarrow))
+    file = pyarrow.parquet.ParquetFile(parquet.open_source(path, pyarrow))
   except (pyarrow.ArrowException, OSError) as error:
-    raise _damage_error(path, error) from error
+    raise parquet.damage_error(path, error) from error
   _check_column(path, file.schema_arrow, settings.text_field, pyarrow)
   return file
 
@@ -166,7 +120,7 @@ def _group_parts(path: str, text_format: str, sizes: list[int], unit_bytes: int)
 
 def _report_damage(path: str, batches: Iterator[Any]) -> Iterator[Any]:
   """Yields record batches. If the file is damaged, raises a UserError that names it."""
-  pyarrow = _import_pyarrow(path)
+  pyarrow = parquet.import_pyarrow(path)
   iterator = iter(batches)
   while True:
     try:
@@ -174,7 +128,7 @@ def _report_damage(path: str, batches: Iterator[Any]) -> Iterator[Any]:
     except StopIteration:
       return
     except (pyarrow.ArrowException, OSError) as error:
-      raise _damage_error(path, error) from error
+      raise parquet.damage_error(path, error) from error
     yield batch
 
 
@@ -183,14 +137,14 @@ def _report_damage(path: str, batches: Iterator[Any]) -> Iterator[Any]:
 
 def _open_arrow(path: str, settings: ReadingSettings) -> Iterator[Any]:
   """Opens an Arrow file in the file format or the stream format, and returns its record batches."""
-  pyarrow = _import_pyarrow(path)
+  pyarrow = parquet.import_pyarrow(path)
   try:
-    source = _open(path, pyarrow)
+    source = parquet.open_source(path, pyarrow)
     is_file_format = source.read(len(_FILE_FORMAT_MAGIC)) == _FILE_FORMAT_MAGIC
     source.seek(0)
     reader = pyarrow.ipc.open_file(source) if is_file_format else pyarrow.ipc.open_stream(source)
   except (pyarrow.ArrowException, OSError) as error:
-    raise _damage_error(path, error) from error
+    raise parquet.damage_error(path, error) from error
   _check_column(path, reader.schema, settings.text_field, pyarrow)
   batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file_format else iter(reader)
   return _report_damage(path, batches)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from data_prep.readers import optional_libraries
+from albert.io.file_errors import required_library
 
 # Tags whose contents are not text.
 _SKIPPED_TAGS = frozenset(
@@ -55,7 +55,7 @@ class Article(NamedTuple):
 
 def _import_parser(dump: str) -> Any:
   """Imports mwparserfromhell. `dump` is what an error message says cannot be read without it."""
-  with optional_libraries.required(
+  with required_library(
     dump, "reading a dump of Wikipedia needs mwparserfromhell", "pip install 'mwparserfromhell>=0.6.5'"
   ):
     import mwparserfromhell

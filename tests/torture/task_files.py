@@ -107,7 +107,7 @@ def _as_cell(text: str) -> str:
   return text.translate({ord(character): " " for character in "\t\r\n"})
 
 
-# TSV and CSV tables refuse an empty text, so another text is written in its place.
+# A line of a table that is blank is left out, so another text is written in place of an empty one.
 TASK_FILES = (
   TaskFile("a.tsv", _write_and_read_tsv, to_writable=lambda text: replace_surrogates(_as_cell(text)) or "."),
   TaskFile("a.csv", _write_and_read_csv, to_writable=lambda text: replace_surrogates(text) or " "),

@@ -125,14 +125,14 @@ def find_file(data_dir: str, folder: str, name: str) -> str | None:
   return None
 
 
-def read_rows(source: DataSource, file_format: FileFormat, spec: TaskSpec) -> tuple[TextRows, Sequence[int]]:
+def read_rows(source: DataSource, file_format: FileFormat, spec: TaskSpec) -> tuple[TextRows, Table]:
   """Reads a file of a task, or its rows in memory.
 
   Args:
     source: the path of the file, or the rows.
     file_format: its layout. If it has no label column, the labels are zeros.
     spec: the task.
-  Returns: the rows, and the numbers of the lines that were skipped as damaged.
+  Returns: the rows, and the table that they were made of, with the line number of each row.
   Raises:
     UserError: the file belongs to another task, or has an unknown label, a label that is not a number, an empty field
       or a repeated id; or see tables.read_table. The message names the file and the line.
@@ -146,7 +146,7 @@ def read_rows(source: DataSource, file_format: FileFormat, spec: TaskSpec) -> tu
   ]
   ids = table.unique_names(file_format.id) if file_format.id else [str(row) for row in range(len(table))]
   rows = TextRows(ids, texts[0], texts[1] if len(texts) > 1 else None, _labels_of_table(table, file_format, spec))
-  return rows, table.damaged_lines
+  return rows, table
 
 
 def read_labels(source: DataSource, column: str) -> list[str]:

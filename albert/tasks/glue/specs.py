@@ -12,6 +12,7 @@ from albert.config import recipes
 from albert.config.base import option
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
+from albert.tasks.glue.columns import parse_columns
 
 CUSTOM = "custom"
 PLAIN, RANKING = "plain", "ranking"
@@ -33,7 +34,7 @@ class ClassifierConfig(FinetuningConfig):
     resets=("train_file", "eval_file", "predict_file"),
   )
   train_file: str = option(
-    "", "TSV, CSV or JSONL file to train on, instead of the one in data_dir", affects_training=False
+    "", "TSV, CSV, JSONL or Parquet file to train on, instead of the one in data_dir", affects_training=False
   )
   eval_file: str = option("", "file to evaluate on, instead of those in data_dir", affects_training=False)
   predict_file: str = option("", "file to predict, instead of those in data_dir", affects_training=False)
@@ -44,7 +45,8 @@ class ClassifierConfig(FinetuningConfig):
   )
   text_columns: str = option(
     "",
-    "name of the text's column; for pairs of texts, two names separated by a comma (task custom)",
+    "name of the text's column; for pairs of texts, two names separated by a comma. A name that has a comma is "
+    "enclosed in double quotes, or give a JSON list (task custom)",
     evaluation_may_differ=True,
   )
   label_column: str = option("label", "name of the label's column (task custom)", evaluation_may_differ=True)
@@ -325,7 +327,7 @@ def custom_spec(config: ClassifierConfig, labels: Sequence[str]) -> TaskSpec:
     UserError: there is no text column, there are more than two, or a column is named twice.
   """
   texts = text_columns(config)
-  file = FileFormat("", (), texts, config.label_column, config.id_column)
+  file = FileFormat("", (), texts, config.label_column, config.id_column, allows_empty_texts=True)
   return TaskSpec(
     name=CUSTOM,
     folder="",
@@ -347,7 +349,7 @@ def text_columns(config: ClassifierConfig) -> tuple[str, ...]:
   Raises:
     UserError: there is no text column, there are more than two, or a column is named twice.
   """
-  texts = tuple(name.strip() for name in config.text_columns.split(",") if name.strip())
+  texts = parse_columns(config.text_columns)
   if len(texts) not in (1, 2):
     raise UserError(
       f"--text_columns={config.text_columns}: a custom task needs the name of its text column, or the two names of a "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -19,18 +18,19 @@ from albert.data.rows import DataSource, Rows, TableData, rows_of
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
-from albert.io.wording import counted
 from albert.models.classifier import ClassifierModel
+from albert.runs.metrics_log import log
 from albert.tasks import predictions
 from albert.tasks.answers import class_answers
 from albert.tasks.base import DatasetOutputs
 from albert.tasks.finetuning import TEST, FinetuningTask
+from albert.tasks.glue import data_checks
 from albert.tasks.glue import evaluation as glue_evaluation
 from albert.tasks.glue.data import TextRows, read_rows
 from albert.tasks.glue.features import TextFeaturizer
 from albert.tasks.glue.labels import format_labels
 from albert.tasks.glue.ranking import RankingExamples
-from albert.tasks.glue.specs import ClassifierConfig, FileFormat, Submission, TaskSpec
+from albert.tasks.glue.specs import CUSTOM, ClassifierConfig, FileFormat, Submission, TaskSpec
 from albert.tasks.glue.split_files import task_files
 from albert.tasks.predictions import Predictions
 
@@ -82,7 +82,7 @@ class TextTask(FinetuningTask):
       task._set_splits()
     elif split == TEST:
       id_column = self.config.id_column if self.config.id_column in source.columns else ""
-      file_format = FileFormat("", (), tuple(self._text_columns_of_test()), id=id_column)
+      file_format = FileFormat("", (), tuple(self._text_columns_of_test()), id=id_column, allows_empty_texts=True)
       formats = {**self._files.formats, TEST: file_format}
       task._files = dataclasses.replace(self._files, submissions={TEST: Submission("", file_format)}, formats=formats)
     return task
@@ -125,15 +125,14 @@ class TextTask(FinetuningTask):
     return self._files.prediction_splits()
 
   def _read_rows(self, split: str) -> TextRows:
-    """Reads the file of a split, and prints a warning if damaged lines were skipped."""
-    path = self.sources(split)[0]
-    rows, damaged_lines = read_rows(path, self._files.formats[split], self.spec)
-    if damaged_lines:
-      print(
-        f"warning: {path}: skipped {counted(len(damaged_lines), 'line')} with another number of columns; the first one "
-        f"is line {damaged_lines[0]}",
-        file=sys.stderr,
-      )
+    """Reads the file of a split, and prints warnings about damaged lines, and about empty texts in labeled rows."""
+    file_format = self._files.formats[split]
+    rows, table = read_rows(self.sources(split)[0], file_format, self.spec)
+    warnings = [*data_checks.damage_warnings(table)]
+    if file_format.label and self.spec.name == CUSTOM:
+      warnings += data_checks.empty_text_warnings(rows, table)
+    for warning in warnings:
+      log(f"warning: {warning}")
     return rows
 
   def raw_examples(self, split: str) -> Sequence[Any]:

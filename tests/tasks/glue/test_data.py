@@ -190,8 +190,8 @@ def test_a_row_of_qqp_that_is_split_into_two_lines_is_skipped_and_reported(tmp_p
   path = tmp_path / "QQP" / "train.tsv"
   edit_line(path, 100, lambda line: line[:30] + "\n" + line[30:])
   file_format = format_of("QQP", "train.tsv")
-  rows, damaged_lines = read_rows(str(path), file_format, SPECS["QQP"])
-  assert (len(rows), list(damaged_lines)) == (4 * 600 - 1, [100, 101])
+  rows, table = read_rows(str(path), file_format, SPECS["QQP"])
+  assert (len(rows), list(table.damaged_lines)) == (4 * 600 - 1, [100, 101])
   # A third damaged line is more than the format tolerates in a file of this size.
   edit_line(path, 300, lambda line: "cut")
   with pytest.raises(UserError, match=r"train\.tsv, line 100: \d columns instead of 6"):
@@ -253,7 +253,7 @@ def test_a_custom_regression_has_the_metrics_and_the_columns_of_its_config() -> 
   spec = custom_spec(custom_config(regression=True, text_columns="a"), [])
   assert spec.is_regression
   assert spec.metrics == ("pearson", "spearman")
-  assert spec.train == FileFormat("", (), ("a",), "label")
+  assert spec.train == FileFormat("", (), ("a",), "label", allows_empty_texts=True)
 
 
 @pytest.mark.parametrize(
