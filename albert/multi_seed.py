@@ -18,6 +18,7 @@ from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.io import files
 from albert.runs import output_files
+from albert.runs.evaluation_log import rank_evaluation
 from albert.runs.metrics_log import log
 from albert.settings.command_checks import check_actions
 from albert.tasks.base import Task
@@ -172,12 +173,11 @@ def _summarize(task: Task, config: RunConfig, metrics_of_seeds: dict[int, dict[s
 
 
 def _best_seed(task: Task, metrics_of_seeds: Mapping[int, Mapping[str, float]]) -> int:
-  """Returns the seed of the run with the best value of the task's best_metric. NaN is worse than any number."""
+  """Returns the seed of the best run (see rank_evaluation). Of equally good runs it is the first one."""
 
-  def score(seed: int) -> float:
-    value = metrics_of_seeds[seed][task.best_metric]
-    if math.isnan(value):
-      return -math.inf
-    return value if task.higher_is_better else -value
+  def rank(seed: int) -> tuple[float, float]:
+    metrics = metrics_of_seeds[seed]
+    value, loss = metrics[task.best_metric], metrics.get(task.best_loss)
+    return rank_evaluation(value, loss, higher_is_better=task.higher_is_better)
 
-  return max(metrics_of_seeds, key=score)
+  return max(metrics_of_seeds, key=rank)

@@ -238,7 +238,8 @@ def test_evaluate_returns_the_metrics_and_prints_nothing(
   printed = capsys.readouterr()
   assert printed.out == ""
   assert printed.err.startswith(f"evaluating with {run}/checkpoints/step-4 (step 4, ")
-  assert printed.err.count("\n") == 1
+  assert printed.err.endswith("\ndev: f1, precision, recall of the label '1' (--positive_label)\n")
+  assert printed.err.count("\n") == 2
   assert json.loads(Path(run, "eval_results.json").read_text()) == {"step": 4, **results}
 
 

@@ -242,10 +242,16 @@ def test_several_seeds_and_their_ensemble_predict_a_test_set(
     assert (tmp_path / "ensemble" / name).stat().st_size > 0
 
 
+def test_of_equally_good_runs_the_one_with_the_lower_loss_is_the_best() -> None:
+  task: Any = types.SimpleNamespace(best_metric="accuracy", best_loss="loss", higher_is_better=True)
+  results = {7: {"accuracy": 0.5, "loss": 0.8}, 8: {"accuracy": 0.5, "loss": 0.6}, 9: {"accuracy": 0.5, "loss": 0.6}}
+  assert multi_seed._best_seed(task, results) == 8
+
+
 def test_a_run_whose_metric_is_nan_ranks_last(tmp_path: Path) -> None:
   """In Python 3.10 to 3.13, the functions of `statistics` raise errors for NaN, and comparisons with NaN are false."""
   config = RunConfig(output_dir=str(tmp_path), num_runs=3)
-  task: Any = types.SimpleNamespace(best_metric="loss", higher_is_better=False)
+  task: Any = types.SimpleNamespace(best_metric="loss", best_loss="loss", higher_is_better=False)
   results = {7: {"step": 1, "loss": math.nan}, 8: {"step": 1, "loss": 0.5}, 9: {"step": 1, "loss": 0.25}}
   assert multi_seed._summarize(task, config, results) == 9
   summary = output_files.read_runs(str(tmp_path / "runs.json"))

@@ -1,4 +1,8 @@
-"""The metrics of GLUE for classification and regression, computed by scikit-learn and scipy.
+"""The metrics of classification and regression, computed by scikit-learn and scipy.
+
+Every metric of classes takes one class for each example, int [N], or several, as an indicator matrix: int [N, C] of 0
+and 1. A ratio is 0.0 where it is undefined (0 / 0), such as the precision of a class that is never predicted. A mean
+over the classes includes all columns of an indicator matrix, and else the classes that occur as a label or prediction.
 
 A correlation is undefined (0 / 0) if all predictions or all labels are equal, or if there are fewer than two examples.
 The functions then return 0.0, without a warning.
@@ -8,36 +12,108 @@ Both libraries are imported when a metric is computed, because importing them ta
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Callable, Iterable
 
 import numpy as np
 
-# N is the number of examples.
+# N is the number of examples, C of the classes.
 
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Computes the fraction of predictions that equal their label.
+  """Computes the fraction of predictions that equal their label; with several labels, of those that are all right.
 
   Args:
-    labels: int [N], N > 0.
-    predictions: int [N].
+    labels: int [N] or [N, C], N > 0.
+    predictions: int [N] or [N, C].
   """
   from sklearn import metrics
 
   return float(metrics.accuracy_score(labels, predictions))
 
 
-def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Computes F1 of class 1 in a binary classification; 0.0 if no label and no prediction is 1.
+@dataclasses.dataclass(frozen=True)
+class ClassScores:
+  """Precision, recall and F1 of each class.
+
+  Attributes:
+    precision: the share of the predictions of a class that are right, float64 [C].
+    recall: the share of the examples of a class that are predicted as such, float64 [C].
+    f1: the harmonic mean of both, float64 [C].
+    num_labels: number of examples that have the class as a label, int [C].
+    num_predictions: number of examples for which the class is predicted, int [C].
+  """
+
+  precision: np.ndarray
+  recall: np.ndarray
+  f1: np.ndarray
+  num_labels: np.ndarray
+  num_predictions: np.ndarray
+
+
+def scores_of_classes(labels: np.ndarray, predictions: np.ndarray, num_classes: int) -> ClassScores:
+  """Computes precision, recall and F1 of each class.
 
   Args:
-    labels: int [N] of 0 and 1, N > 0.
-    predictions: int [N] of 0 and 1.
+    labels: int [N] or [N, C], N > 0.
+    predictions: int [N] or [N, C].
+    num_classes: C.
   """
   from sklearn import metrics
 
-  return float(metrics.f1_score(labels, predictions, pos_label=1, zero_division=0.0))
+  precision, recall, f1_scores, num_labels = metrics.precision_recall_fscore_support(
+    labels, predictions, labels=np.arange(num_classes), zero_division=0.0
+  )
+  is_matrix = predictions.ndim == 2
+  num_predictions = predictions.sum(axis=0) if is_matrix else np.bincount(predictions, minlength=num_classes)
+  return ClassScores(precision, recall, f1_scores, num_labels, num_predictions)
+
+
+def _averaged(name: str, average: str) -> Callable[[np.ndarray, np.ndarray], float]:
+  """Returns a function that averages a score of sklearn.metrics over the classes."""
+
+  def compute_average(labels: np.ndarray, predictions: np.ndarray) -> float:
+    from sklearn import metrics
+
+    return float(getattr(metrics, name)(labels, predictions, average=average, zero_division=0.0))
+
+  return compute_average
+
+
+def _of_class_1(name: str) -> Callable[[np.ndarray, np.ndarray], float]:
+  """Returns a function that computes a score of sklearn.metrics for class 1, against all others."""
+
+  def compute_score(labels: np.ndarray, predictions: np.ndarray) -> float:
+    from sklearn import metrics
+
+    return float(getattr(metrics, name)(labels == 1, predictions == 1, zero_division=0.0))
+
+  return compute_score
+
+
+# F1, precision and recall of class 1. `compute` renumbers the classes, so that the positive one is class 1.
+f1, precision, recall = (_of_class_1(name) for name in ("f1_score", "precision_score", "recall_score"))
+
+
+def rmse(labels: np.ndarray, predictions: np.ndarray) -> float:
+  """Computes the root of the mean squared error.
+
+  Args:
+    labels: float [N], N > 0.
+    predictions: float [N].
+  """
+  return float(np.sqrt(np.mean(np.square(labels.astype(np.float64) - predictions))))
+
+
+def mae(labels: np.ndarray, predictions: np.ndarray) -> float:
+  """Computes the mean absolute error.
+
+  Args:
+    labels: float [N], N > 0.
+    predictions: float [N].
+  """
+  return float(np.mean(np.abs(labels.astype(np.float64) - predictions)))
 
 
 def matthews_corrcoef(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -91,24 +167,49 @@ def _correlation(name: str, labels: np.ndarray, predictions: np.ndarray) -> floa
     return float(getattr(stats, name)(labels, predictions)[0])
 
 
-METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+_Metric = Callable[[np.ndarray, np.ndarray], float]
+
+# Metrics of one class among the others.
+POSITIVE_METRICS: dict[str, _Metric] = {"f1": f1, "precision": precision, "recall": recall}
+# Metrics of one class for each example, or of several. With one, micro_f1 equals accuracy.
+CLASS_METRICS: dict[str, _Metric] = {
   "accuracy": accuracy,
-  "f1": f1,
-  "matthews_corrcoef": matthews_corrcoef,
-  "pearson": pearson,
-  "spearman": spearman,
+  "macro_f1": _averaged("f1_score", "macro"),
+  "micro_f1": _averaged("f1_score", "micro"),
+  "macro_precision": _averaged("precision_score", "macro"),
+  "macro_recall": _averaged("recall_score", "macro"),
 }
+# Further metrics that need several labels: those over all pairs of an example and a label.
+PAIR_METRICS: dict[str, _Metric] = {
+  "micro_precision": _averaged("precision_score", "micro"),
+  "micro_recall": _averaged("recall_score", "micro"),
+}
+REGRESSION_METRICS: dict[str, _Metric] = {"pearson": pearson, "spearman": spearman, "rmse": rmse, "mae": mae}
+METRICS = (
+  POSITIVE_METRICS | CLASS_METRICS | PAIR_METRICS | REGRESSION_METRICS | {"matthews_corrcoef": matthews_corrcoef}
+)
+# Metrics of which lower values are better.
+ERRORS = ("rmse", "mae")
 
 
-def compute(names: Iterable[str], labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+def compute(
+  names: Iterable[str], labels: np.ndarray, predictions: np.ndarray, positive_class: int = 1
+) -> dict[str, float]:
   """Computes several metrics.
 
   Args:
     names: keys of METRICS.
-    labels: [N], see the metrics.
-    predictions: [N].
+    labels: [N] or [N, C], see the metrics.
+    predictions: [N] or [N, C].
+    positive_class: the class that POSITIVE_METRICS are of.
 
   Returns:
     Name -> value.
   """
-  return {name: METRICS[name](labels, predictions) for name in names}
+  values = {}
+  for name in names:
+    if name in POSITIVE_METRICS:
+      values[name] = METRICS[name]((labels == positive_class).astype(int), (predictions == positive_class).astype(int))
+    else:
+      values[name] = METRICS[name](labels, predictions)
+  return values

@@ -9,6 +9,23 @@ from albert.io import files, json_values
 from albert.runs import log_lines, output_files
 
 
+def rank_evaluation(value: float | None, loss: float | None, *, higher_is_better: bool) -> tuple[float, float]:
+  """Returns a key by which evaluations are compared: the larger key is better. Equal metrics: the lower loss is better.
+
+  Args:
+    value: the metric. None and NaN are worse than any number.
+    loss: the loss. None and NaN are worse than any number.
+    higher_is_better: whether the metric is a score, and not a loss or an error.
+  """
+  sign = 1.0 if higher_is_better else -1.0
+  return _negative_infinity_if_nan(value, sign), _negative_infinity_if_nan(loss, -1.0)
+
+
+def _negative_infinity_if_nan(value: Any, sign: float) -> float:
+  is_number = isinstance(value, int | float) and not math.isnan(value)
+  return sign * value if is_number else -math.inf
+
+
 class EvaluationLog:
   """Appends a line for each evaluation. A run that resumes at a step removes the later lines.
 
@@ -24,7 +41,7 @@ class EvaluationLog:
   def __init__(self, output_dir: str, *, first_step: int, metric: str, higher_is_better: bool):
     self._path = files.join(output_dir, output_files.EVALUATIONS)
     self._metric = metric
-    self._sign = 1.0 if higher_is_better else -1.0
+    self._higher_is_better = higher_is_better
     self._lines = [line for line in log_lines.read(self._path) if line["step"] <= first_step]
     files.write_atomically(self._path, "".join(json_values.dumps(line) + "\n" for line in self._lines))
 
@@ -41,13 +58,8 @@ class EvaluationLog:
 
   @property
   def evaluations_since_best(self) -> int:
-    """Number of evaluations after the best one. Of several equally good evaluations, the first is the best."""
-    scores = [self._score(line) for line in self._lines]
+    """Number of evaluations after the first one with the best metric. Losses do not count here."""
+    scores = [
+      rank_evaluation(line.get(self._metric), None, higher_is_better=self._higher_is_better) for line in self._lines
+    ]
     return len(scores) - 1 - scores.index(max(scores)) if scores else 0
-
-  def _score(self, line: dict[str, Any]) -> float:
-    """The metric of a line, negated if lower is better. A line without a number has the score -infinity."""
-    value = line.get(self._metric)
-    if not isinstance(value, int | float) or math.isnan(value):
-      return -math.inf
-    return self._sign * value

@@ -103,6 +103,7 @@ class Task(abc.ABC):
     name: the name in the registry and in config.json.
     best_metric: the metric by which --select_checkpoint=best compares checkpoints.
     higher_is_better: whether a checkpoint with a larger best_metric is better.
+    best_loss: the loss that decides between checkpoints with the same best_metric: the lower one is better.
     new_weights: prefixes of model weights that are newly initialized if --init_checkpoint does not have them.
     reinitialized_weights: prefixes of model weights that are newly initialized even if --init_checkpoint has them.
     ignored_weights: prefixes of weights that --init_checkpoint may have and the model does not have.
@@ -116,6 +117,7 @@ class Task(abc.ABC):
   name: str
   best_metric: str
   higher_is_better: bool
+  best_loss: str = LOSS
   new_weights: Sequence[str] = ()
   reinitialized_weights: Sequence[str] = ()
   ignored_weights: Sequence[str] = ()

@@ -218,10 +218,10 @@ class TrainingRun:
     """Evaluates the model, logs the metrics, and records whether this is the best checkpoint so far."""
     metrics, _ = self.evaluator.evaluate(self.config.train.max_eval_steps)
     log(f"step {step} evaluation  {format_metrics(metrics)}")
-    metric = self.task.best_metric
+    metric, loss = self.task.best_metric, metrics.get(self.task.best_loss)
     self.checkpoints.check_lock()
     if self.cluster.is_chief and self.checkpoints.record_evaluation(
-      step, metric, metrics[metric], higher_is_better=self.task.higher_is_better
+      step, metric, metrics[metric], higher_is_better=self.task.higher_is_better, loss=loss
     ):
       log(f"step {step} is the best so far ({metric} {metrics[metric]:.5g})")
     evaluation_log.add(step, metrics)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import tempfile
@@ -26,6 +25,7 @@ from albert.data.shard_files.manifest import file_sha256
 from albert.errors import RunError, UserError
 from albert.io import files, json_values, local_files
 from albert.runs.directory_lock import DirectoryLock
+from albert.runs.evaluation_log import rank_evaluation
 from albert.runs.metrics_log import log
 from albert.runs.output_files import STEP_DIRECTORY
 from albert.weights.checkpoint_damage import (
@@ -58,16 +58,13 @@ class BestEvaluation(msgspec.Struct):
     step: the step of the best checkpoint.
     value: the value of its metric; None stands for NaN, which JSON does not have.
     metric: the name of the metric.
+    loss: the loss, which decides between equal values of the metric; None if it is not known or NaN.
   """
 
   step: json_values.Count
   value: float | None
   metric: str = ""
-
-  @property
-  def value_or_nan(self) -> float:
-    """The value of the metric, with NaN instead of None."""
-    return math.nan if self.value is None else self.value
+  loss: float | None = None
 
 
 def _upload_file(source: str, target: str) -> dict[str, Any]:
@@ -299,13 +296,16 @@ class CheckpointManager:
       return None
     return files.read_json(path, BestEvaluation, "restore or delete this file", nan_is_null=True)
 
-  def record_evaluation(self, step: int, metric: str, value: float, *, higher_is_better: bool) -> bool:
+  def record_evaluation(
+    self, step: int, metric: str, value: float, *, higher_is_better: bool, loss: float | None = None
+  ) -> bool:
     """Records an evaluation in best.json if it is the best so far. `prune` does not delete the best checkpoint.
 
     Args:
       step: the step of the evaluated checkpoint.
       metric: the name of the metric.
-      value: its value.
+      value: its value. Of two equal values, the one with the lower loss is better.
+      loss: the loss of the evaluation; None if it is not known.
       higher_is_better: whether the metric is a score, and not a loss.
     Returns:
       Whether it is the best so far. If the previous best checkpoint is missing or damaged, any evaluation is the best.
@@ -314,13 +314,18 @@ class CheckpointManager:
     if best is not None:
       problem, is_damage = self._damage_or_error(best.step)
       damage = problem if is_damage else None
-      best_value = best.value_or_nan
-      is_better = math.isnan(best_value) or (value > best_value if higher_is_better else value < best_value)
+      rank = rank_evaluation(value, loss, higher_is_better=higher_is_better)
+      best_rank = rank_evaluation(best.value, best.loss, higher_is_better=higher_is_better)
+      # The loss of an evaluation that an earlier version recorded is not known, and decides nothing.
+      is_better = best.value is None or (rank > best_rank if best.loss is not None else rank[0] > best_rank[0])
       if not is_better and damage is None:
         return False
       if damage is not None:
         log(f"warning: {self.path(best.step)}, the best so far, cannot be used: {damage}")
-    files.write_json(files.join(self.directory, BEST_FILE), {"step": step, "metric": metric, "value": value})
+    content: dict[str, Any] = {"step": step, "metric": metric, "value": value}
+    if loss is not None:
+      content["loss"] = loss
+    files.write_json(files.join(self.directory, BEST_FILE), content)
     return True
 
   def remove_leftovers(self) -> None:

@@ -154,6 +154,8 @@ def test_later_commands_use_the_checkpoint_that_the_run_chose(
   # Makes step 3 the best one, because the newest one is step 6.
   best_file = evaluated / "checkpoints" / "best.json"
   best_file.write_text(json.dumps(read_json(best_file) | {"step": 3}))
+  for name in ("predictions_test.tsv", "MRPC.tsv"):  # predictions made with another checkpoint would not be replaced
+    (evaluated / name).unlink()
   shutil.copytree(evaluated, trained)
   run("--do_eval", "--do_predict", f"--output_dir={evaluated}")
   evaluation_at_step_3 = read_json_lines(evaluated / "eval_metrics.jsonl")[0]
@@ -271,7 +273,9 @@ def test_a_custom_task_reads_named_columns_and_keeps_its_labels(training_flags: 
   files = [f"--train_file={train_file}", f"--eval_file={train_file}", f"--predict_file={new_file}"]
   run(*flags, *files, f"--output_dir={output_dir}")
   assert read_tsv(output_dir / "predictions_test.tsv")[0]["prediction"] in ("good", "bad")
-  assert set(read_results(output_dir)) == {"step", "loss", "accuracy", "f1", "matthews_corrcoef", "majority_accuracy"}
+  averages = {f"{average}_f1" for average in ("macro", "micro")} | {"macro_precision", "macro_recall"}
+  scores = {"accuracy", "f1", "precision", "recall", "matthews_corrcoef", "majority_accuracy", *averages}
+  assert set(read_results(output_dir)) == {"step", "loss", *scores}
   assert read_results(output_dir)["step"] == 2  # from the flag, not from the 3 epochs of the recipe
 
   # Later commands may not have other labels.

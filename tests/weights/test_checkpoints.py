@@ -132,6 +132,20 @@ def test_if_the_best_checkpoint_is_lost_the_next_evaluation_is_the_best(manager,
   assert 2 in manager.steps()
 
 
+def test_of_equal_metrics_the_lower_loss_is_better(manager):
+  evaluations = ((0.5, 0.9, True), (0.5, 0.7, True), (0.5, 0.7, False), (0.4, 0.1, False), (0.6, 2.0, True))
+  for step, (value, loss, is_best) in enumerate(evaluations, start=1):
+    manager.save(step, make_tensors(step))
+    assert manager.record_evaluation(step, "f1", value, higher_is_better=True, loss=loss) == is_best
+  assert manager.best() == BestEvaluation(step=5, value=0.6, metric="f1", loss=2.0)
+
+
+def test_a_best_json_without_a_loss_is_replaced_by_a_better_metric_only(manager):
+  manager.save(1, make_tensors(1))
+  assert manager.record_evaluation(1, "f1", 0.5, higher_is_better=True)
+  assert not manager.record_evaluation(2, "f1", 0.5, higher_is_better=True, loss=0.1)
+
+
 def test_any_number_is_better_than_nan(manager):
   for step, value, is_best in ((1, float("nan"), True), (2, 0.5, True), (3, float("nan"), False), (4, 0.6, True)):
     manager.save(step, make_tensors(step))

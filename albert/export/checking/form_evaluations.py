@@ -18,6 +18,7 @@ from albert.data.examples import EXAMPLE_INDEX, OPTION_MASK
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.export.checkpoint import ExportCheckpoint
+from albert.metrics.classification import ERRORS
 from albert.tasks import registry as task_registry
 from albert.tokenization.tokenizer import MASK_ID
 
@@ -123,7 +124,8 @@ class ClassifierEvaluation(FormEvaluation):
 
   @property
   def metric_names(self) -> Sequence[str]:
-    return self.task.spec.metrics
+    # At most three, so that the table of the model card is not too wide.
+    return [name for name in self.task.spec.metrics if name not in ERRORS][:3]
 
   def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
     return {"logits": _log(answers["probabilities"])}

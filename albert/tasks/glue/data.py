@@ -14,6 +14,7 @@ from albert.data.tables import Table
 from albert.errors import UserError
 from albert.io import files
 from albert.tasks.glue.labels import parse_labels
+from albert.tasks.glue.metric_choice import choose_metrics
 from albert.tasks.glue.specs import (
   CUSTOM,
   RANKING,
@@ -82,7 +83,7 @@ def make_spec(config: ClassifierConfig, *, reads_labels: bool = True) -> TaskSpe
     reads_labels: whether the labels of a custom task without --labels are read from its training file. If not, the
       spec has no labels, and the file must only exist.
   Raises:
-    UserError: the task is unknown, or does not have the given labels or formulation.
+    UserError: the task is unknown, or does not have the given labels, formulation or metrics.
   """
   name = canonical_name(config.task_name)
   if name == CUSTOM:
@@ -95,7 +96,8 @@ def make_spec(config: ClassifierConfig, *, reads_labels: bool = True) -> TaskSpe
   if config.formulation == RANKING and not spec.ranking_label:
     ranking_tasks = ", ".join(other.name for other in SPECS.values() if other.ranking_label)
     raise UserError(f"--formulation={RANKING} is for {ranking_tasks}, not for {name}")
-  return spec
+  labels_are_known = bool(spec.labels) or config.regression or name != CUSTOM
+  return choose_metrics(spec, config) if labels_are_known else spec
 
 
 def _custom_labels(config: ClassifierConfig, *, reads_labels: bool) -> tuple[str, ...]:

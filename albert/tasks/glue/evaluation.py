@@ -28,10 +28,38 @@ def compute_metrics(spec: TaskSpec, split_predictions: Predictions) -> dict[str,
     most frequent label.
   """
   assert split_predictions.labels is not None
-  metrics = classification.compute(spec.metrics, split_predictions.labels, split_predictions.predicted)
+  metrics = classification.compute(
+    spec.metrics, split_predictions.labels, split_predictions.predicted, spec.positive_class
+  )
   if not spec.is_regression:
     metrics["majority_accuracy"] = float(np.bincount(split_predictions.labels).max() / len(split_predictions.labels))
   return metrics
+
+
+def write_class_scores(directory: str, split: str, split_predictions: Predictions) -> str:
+  """Writes classes_SPLIT.tsv: label, precision, recall, F1, and the numbers of its examples and predictions.
+
+  Args:
+    directory: where to write.
+    split: the name of the split.
+    split_predictions: predictions of classes for at least one example, with labels.
+  Returns: the path of the file.
+  """
+  assert split_predictions.labels is not None
+  names = split_predictions.label_names
+  scores = classification.scores_of_classes(split_predictions.labels, split_predictions.predicted, len(names))
+  rows = [
+    [name, *(f"{score:.6g}" for score in ratios), *map(str, counts)]
+    for name, ratios, counts in zip(
+      names,
+      zip(scores.precision, scores.recall, scores.f1, strict=True),
+      zip(scores.num_labels, scores.num_predictions, strict=True),
+      strict=True,
+    )
+  ]
+  path = files.join(directory, f"classes_{split}.tsv")
+  predictions.write_table(path, ["label", "precision", "recall", "f1", "num_labels", "num_predictions"], rows)
+  return path
 
 
 def write_submission(

@@ -9,13 +9,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from albert.config import recipes
-from albert.config.base import option
+from albert.config.base import EVALUATION, option
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 from albert.tasks.glue.columns import parse_columns
 
 CUSTOM = "custom"
 PLAIN, RANKING = "plain", "ranking"
+# The metrics of one label among the others (albert.metrics.classification computes them).
+POSITIVE_METRICS = ("f1", "precision", "recall")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,7 +27,7 @@ class ClassifierConfig(FinetuningConfig):
   task_name: str = option(
     "",
     "task of GLUE (CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX), or custom for your own files",
-    resets=("labels",),
+    resets=("labels", "positive_label"),
   )
   data_dir: str = option(
     "",
@@ -54,9 +56,23 @@ class ClassifierConfig(FinetuningConfig):
     "", "name of the column of ids; if not given, rows are numbered from 0 (task custom)", evaluation_may_differ=True
   )
   labels: str = option(
-    "", "labels, separated by commas or as a JSON list; if not given, those of the training file, sorted (task custom)"
+    "",
+    "labels, separated by commas or as a JSON list; if not given, those of the training file, sorted (task custom)",
+    resets=("positive_label",),
   )
   regression: bool = option(False, "predict numbers instead of classes (task custom)")
+  positive_label: str = option(
+    "",
+    "label that f1, precision and recall are computed for; if not given, the second of two labels",
+    affects_training=False,
+    group=EVALUATION,
+  )
+  best_metric: str = option(
+    "",
+    "metric by which checkpoints and runs are compared: one of eval_results.json, such as macro_f1, rmse or loss. Of "
+    "equal values, the one with the lower loss is better. If not given, the first metric of the task",
+    group=EVALUATION,
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +128,9 @@ class TaskSpec:
     train: the training file; None if there is none.
     dev: split -> development file.
     submissions: split -> test set and submission.
-    metrics: names of metrics.classification.METRICS. The first one is used to select the best checkpoint.
+    metrics: names of metrics.classification.METRICS. Checkpoints are compared by the first one, unless --best_metric
+      is the loss.
+    positive_class: the class that f1, precision and recall are computed for.
     low: for a regression, the smallest allowed number in the files and in predictions.
     high: for a regression, the largest allowed number.
     ranking_label: the label of a row whose sentence answers its question, for a task that can be trained with
@@ -127,6 +145,7 @@ class TaskSpec:
   dev: Mapping[str, FileFormat]
   submissions: Mapping[str, Submission]
   metrics: tuple[str, ...] = ("accuracy",)
+  positive_class: int = 1
   low: float = float("-inf")
   high: float = float("inf")
   ranking_label: str = ""
@@ -136,6 +155,11 @@ class TaskSpec:
   def is_regression(self) -> bool:
     """Whether the labels are numbers."""
     return not self.labels
+
+  @property
+  def positive_metrics(self) -> list[str]:
+    """The metrics that are computed for the positive class alone."""
+    return [name for name in self.metrics if name in POSITIVE_METRICS]
 
   def formats(self) -> list[FileFormat]:
     """Returns the layouts of all files of the task."""
@@ -318,11 +342,11 @@ def canonical_name(task_name: str) -> str:
 
 
 def custom_spec(config: ClassifierConfig, labels: Sequence[str]) -> TaskSpec:
-  """Makes the spec of a custom task.
+  """Makes the spec of a custom task. `metric_choice.choose_metrics` chooses its metrics.
 
   Args:
     config: the flags, which name the columns.
-    labels: the names of the classes; not used for regression. With two classes, F1 is computed for the second one.
+    labels: the names of the classes; not used for regression.
   Raises:
     UserError: there is no text column, there are more than two, or a column is named twice.
   """
@@ -335,12 +359,7 @@ def custom_spec(config: ClassifierConfig, labels: Sequence[str]) -> TaskSpec:
     train=file,
     dev={"dev": file},
     submissions={"test": Submission("", dataclasses.replace(file, label=""))},
-    metrics=("pearson", "spearman") if config.regression else _custom_metrics(len(labels)),
   )
-
-
-def _custom_metrics(num_labels: int) -> tuple[str, ...]:
-  return ("accuracy", "f1", "matthews_corrcoef") if num_labels == 2 else ("accuracy", "matthews_corrcoef")
 
 
 def text_columns(config: ClassifierConfig) -> tuple[str, ...]:

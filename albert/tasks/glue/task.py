@@ -145,6 +145,8 @@ def make_task(model_config: ModelConfig, config: ClassifierConfig) -> TextTask:
   """
   spec = make_spec(config)
   config = dataclasses.replace(config, task_name=spec.name, labels=format_labels(spec.labels))
+  if spec.positive_metrics:
+    config = dataclasses.replace(config, positive_label=spec.labels[spec.positive_class])
   task_class: type[TextTask] = RegressionTask if spec.is_regression else ClassificationTask
   if config.formulation == RANKING:
     task_class = RankingTask

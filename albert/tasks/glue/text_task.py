@@ -18,11 +18,12 @@ from albert.data.rows import DataSource, Rows, TableData, rows_of
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
+from albert.metrics.classification import ERRORS
 from albert.models.classifier import ClassifierModel
 from albert.runs.metrics_log import log
 from albert.tasks import predictions
 from albert.tasks.answers import class_answers
-from albert.tasks.base import DatasetOutputs
+from albert.tasks.base import LOSS, DatasetOutputs
 from albert.tasks.finetuning import TEST, FinetuningTask
 from albert.tasks.glue import data_checks
 from albert.tasks.glue import evaluation as glue_evaluation
@@ -58,8 +59,10 @@ class TextTask(FinetuningTask):
     """Sets the splits, the layouts of their files, and the metric by which checkpoints are compared."""
     self._files = task_files(self.spec, self.config)
     self.evaluation_splits = splits = self._files.evaluation_splits
-    main_metric = self.spec.metrics[0]
-    self.best_metric = f"{splits[0]}_{main_metric}" if len(splits) > 1 else main_metric
+    main_metric = LOSS if self.config.best_metric == LOSS else self.spec.metrics[0]
+    prefix = f"{splits[0]}_" if len(splits) > 1 else ""
+    self.best_metric, self.best_loss = prefix + main_metric, prefix + LOSS
+    self.higher_is_better = main_metric not in (LOSS, *ERRORS)
 
   @property
   def submissions(self) -> Mapping[str, Submission]:
@@ -191,7 +194,7 @@ class TextTask(FinetuningTask):
     return glue_evaluation.compute_metrics(self.spec, self.predictions(split, outputs))
 
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
-    """Writes predictions, mistakes, and a confusion matrix or a scatter plot."""
+    """Writes predictions, mistakes, the scores of each class, and a confusion matrix or a scatter plot."""
     split_predictions, rows = self.predictions(split, outputs), self.cached_rows(split)
     indices, names = outputs["example_index"], self._files.formats[split].texts
     texts = [(names[0], [rows.first[i] for i in indices])]
@@ -199,6 +202,11 @@ class TextTask(FinetuningTask):
       texts.append((names[1], [rows.second[i] for i in indices]))
     predictions.write_predictions(directory, split, split_predictions)
     predictions.write_mistakes(directory, split, split_predictions, texts)
+    if self.spec.labels:
+      glue_evaluation.write_class_scores(directory, split, split_predictions)
+    if self.spec.positive_metrics:
+      label = self.spec.labels[self.spec.positive_class]
+      log(f"{split}: {', '.join(self.spec.positive_metrics)} of the label {label!r} (--positive_label)")
     predictions.draw_predictions(directory, split, split_predictions)
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:

@@ -135,7 +135,7 @@ def test_the_card_says_whether_the_quality_was_measured(classifier: Run, tmp_pat
   )
   card = (directory / "README.md").read_text()
   assert "was not measured" not in card
-  assert "| model | accuracy | matthews_corrcoef | change of accuracy | MB | ms |" in card
+  assert "| model | accuracy | matthews_corrcoef | macro_f1 | change of accuracy | MB | ms |" in card
   assert (
     f"Measured at the export on {eval_file} (60 examples; batches of 16). A drop of accuracy by more than 0.1 " in card
   )

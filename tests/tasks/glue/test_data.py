@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from albert.errors import UserError
-from albert.tasks.glue.data import TextRows, find_file, read_labels, read_rows
+from albert.tasks.glue.data import TextRows, find_file, make_spec, read_labels, read_rows
 from albert.tasks.glue.labels import format_labels, parse_labels
 from albert.tasks.glue.specs import SPECS, ClassifierConfig, FileFormat, canonical_name, custom_spec
 from tests.tasks.glue.archive import LABELS, edit_line, file_names, write_archive
@@ -223,7 +223,7 @@ def test_a_custom_task_reads_named_columns(tmp_path: Path) -> None:
   labels = read_labels(str(path), "kind")
   assert labels == ["no", "yes"]
   spec = custom_spec(custom_config(label_column="kind", id_column="key"), labels)
-  assert spec.metrics == ("accuracy", "f1", "matthews_corrcoef")
+  assert spec.labels == ("no", "yes")
   rows, _ = read_rows(str(path), spec.dev["dev"], spec)
   assert (rows.ids, rows.first, rows.second) == (["k1", "k2"], ["one", "three"], ["two, too", "four"])
   assert rows.labels.tolist() == [0, 1]
@@ -250,10 +250,11 @@ def test_a_column_with_too_many_or_too_few_values_is_not_a_label_column(tmp_path
 
 
 def test_a_custom_regression_has_the_metrics_and_the_columns_of_its_config() -> None:
-  spec = custom_spec(custom_config(regression=True, text_columns="a"), [])
+  config = custom_config(regression=True, text_columns="a")
+  spec = custom_spec(config, [])
   assert spec.is_regression
-  assert spec.metrics == ("pearson", "spearman")
   assert spec.train == FileFormat("", (), ("a",), "label", allows_empty_texts=True)
+  assert make_spec(config).metrics == ("pearson", "spearman", "rmse", "mae")
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,9 @@ def test_regression_has_the_mean_squared_error(archive: Path, model_config: Mode
   assert batch["scores"].tolist() == [0.0, 2.5, 5.0] * 2
   assert loss == pytest.approx(np.mean((outputs["values"] - batch["scores"]) ** 2), rel=1e-6)
   assert set(task.evaluation_metrics("dev", outputs)) == {"pearson", "spearman"}
+  later_task = make_task(model_config, make_config(spm_model, "sts-b", data_dir=str(archive), best_metric="rmse"))
+  assert (later_task.best_metric, later_task.best_loss, later_task.higher_is_better) == ("rmse", "loss", False)
+  assert later_task.evaluation_metrics("dev", outputs)["rmse"] == pytest.approx(np.sqrt(loss), rel=1e-6)
 
 
 def test_ranking_has_the_cross_entropy_of_right_and_wrong(
@@ -245,6 +248,39 @@ def test_a_custom_task_takes_its_labels_from_the_training_file(
   assert later_task.checkpoint_settings() == task.checkpoint_settings()
 
 
+@pytest.mark.parametrize(
+  ("flags", "best", "positive_label"),
+  [
+    ({}, ("accuracy", True), "yes"),
+    ({"positive_label": "no", "best_metric": "f1"}, ("f1", True), "no"),
+    ({"best_metric": "loss"}, ("loss", False), "yes"),
+  ],
+)
+def test_flags_choose_the_best_metric_and_the_positive_label(
+  model_config: ModelConfig,
+  spm_model: str,
+  tmp_path: Path,
+  flags: dict[str, str],
+  best: tuple[str, bool],
+  positive_label: str,
+) -> None:
+  train_csv = tmp_path / "train.csv"
+  train_csv.write_text("text,label\na good one,yes\na bad one,no\nso so,no\n", encoding="utf-8")
+  config = make_config(spm_model, "custom", text_columns="text", train_file=str(train_csv), **flags)
+  task = make_task(model_config, config)
+  assert (task.best_metric, task.higher_is_better) == best
+  logits = np.array([[0, 1], [0, 1], [1, 0]], np.float32)  # yes, yes, no
+  metrics = task.with_data("dev", str(train_csv)).evaluation_metrics(
+    "dev", {"logits": logits, "example_index": np.arange(3)}
+  )
+  f1_scores = {"yes": 2 / 3, "no": 2 / 3}  # yes: tp 1, fp 1, fn 0; no: tp 1, fp 0, fn 1
+  precision = {"yes": 1 / 2, "no": 1.0}
+  assert metrics["f1"] == pytest.approx(f1_scores[positive_label])
+  assert metrics["precision"] == pytest.approx(precision[positive_label])
+  assert metrics["macro_f1"] == pytest.approx(2 / 3)
+  assert task.all_settings()["positive_label"] == positive_label
+
+
 # Name of the case -> (name of the task, its flags, the error).
 BAD_FLAGS: dict[str, tuple[str, dict[str, Any], str]] = {
   "no data_dir": ("CoLA", {}, "--data_dir is missing: the folder of CoLA's files"),
@@ -255,6 +291,10 @@ BAD_FLAGS: dict[str, tuple[str, dict[str, Any], str]] = {
   "no custom file": ("custom", {"text_columns": "a", "labels": "x,y"}, "--train_file is missing: the train set of a"),
   "no custom labels": ("custom", {"text_columns": "a"}, "--labels is missing, and there is no --train_file"),
   "labels of GLUE": ("RTE", {"labels": "a,b"}, "--labels=a,b: those of RTE are entailment, not_entailment"),
+  "no such metric": ("RTE", {"best_metric": "rmse"}, "--best_metric=rmse: RTE has accuracy, f1, matthews_corrcoef, "),
+  "f1 of no label": ("MNLI", {"best_metric": "f1"}, r"loss: give --positive_label, the label that it is computed for"),
+  "no such label": ("RTE", {"positive_label": "no"}, "--positive_label=no: not a label of RTE: give one of entailment"),
+  "a label of numbers": ("STS-B", {"positive_label": "5"}, "--positive_label=5: a regression has no labels"),
   "ranking elsewhere": ("RTE", {"formulation": "ranking"}, "--formulation=ranking is for QNLI, not for RTE"),
 }
 
