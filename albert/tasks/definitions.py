@@ -21,6 +21,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.tasks.answers import ClassAnswer
+from albert.tasks.glue.class_weights import format_class_weights
 from albert.tasks.glue.columns import format_columns
 from albert.tasks.glue.data import read_labels
 from albert.tasks.glue.labels import format_labels, parse_labels
@@ -152,6 +153,8 @@ class Classification(_TextDefinition):
     label: the column of the label: texts, whole numbers or bools.
     id: the column of ids for predictions files; "" to number the rows from 0.
     labels: all labels; by default those in train, sorted.
+    class_weights: the weights of the labels in the training loss: "balanced", or label -> weight. Labels without an
+      entry have weight 1.
     eval_share: the share of train that is held out if eval is not given; 0 for none. The labels have about the same
       shares in it as in train.
     eval_seed: seed of the choice of the held-out rows.
@@ -174,6 +177,7 @@ class Classification(_TextDefinition):
     label: str = "label",
     id: str = "",
     labels: Sequence[Any] | None = None,
+    class_weights: str | Mapping[Any, float] = "",
     eval_share: float = EVAL_SHARE,
     eval_seed: int = EVAL_SEED,
   ):
@@ -193,6 +197,10 @@ class Classification(_TextDefinition):
       parse_labels(self.settings["labels"])  # raises an error if they are not possible
     elif self._labeled_data is not None:
       self.settings["labels"] = format_labels(read_labels(self._labeled_data, label))
+    if class_weights:
+      if not isinstance(class_weights, str):
+        class_weights = {_label_text(name): weight for name, weight in class_weights.items()}
+      self.settings["class_weights"] = format_class_weights(class_weights)
 
   def _with_integer_labels(self, rows: Rows) -> Rows:
     """Converts labels such as 1.0 to integers. pandas converts a column of integers to floats if a value is missing."""

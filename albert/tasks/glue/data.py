@@ -13,6 +13,7 @@ from albert.data.rows import DataSource
 from albert.data.tables import Table
 from albert.errors import UserError
 from albert.io import files
+from albert.tasks.glue.class_weights import check_class_weights
 from albert.tasks.glue.labels import parse_labels
 from albert.tasks.glue.metric_choice import choose_metrics
 from albert.tasks.glue.specs import (
@@ -96,8 +97,10 @@ def make_spec(config: ClassifierConfig, *, reads_labels: bool = True) -> TaskSpe
   if config.formulation == RANKING and not spec.ranking_label:
     ranking_tasks = ", ".join(other.name for other in SPECS.values() if other.ranking_label)
     raise UserError(f"--formulation={RANKING} is for {ranking_tasks}, not for {name}")
-  labels_are_known = bool(spec.labels) or config.regression or name != CUSTOM
-  return choose_metrics(spec, config) if labels_are_known else spec
+  if name == CUSTOM and not spec.labels and not config.regression:
+    return spec  # the labels are not known, so the flags that name labels cannot be checked
+  check_class_weights(config, spec)
+  return choose_metrics(spec, config)
 
 
 def _custom_labels(config: ClassifierConfig, *, reads_labels: bool) -> tuple[str, ...]:

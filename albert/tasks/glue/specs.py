@@ -61,6 +61,11 @@ class ClassifierConfig(FinetuningConfig):
     resets=("positive_label",),
   )
   regression: bool = option(False, "predict numbers instead of classes (task custom)")
+  class_weights: str = option(
+    "",
+    "weights of the labels in the training loss: balanced (rare labels count more, all labels the same in total), "
+    "LABEL:WEIGHT,LABEL:WEIGHT or a JSON object; labels that are not listed have weight 1",
+  )
   positive_label: str = option(
     "",
     "label that f1, precision and recall are computed for; if not given, the second of two labels",

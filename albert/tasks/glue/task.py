@@ -11,14 +11,17 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.model import ModelConfig
+from albert.data.dataset import Dataset
 from albert.data.examples import OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.io import files
+from albert.runs.metrics_log import log
 from albert.tasks import predictions
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.finetuning import LOSS, TRAIN
-from albert.tasks.glue.data import find_file, make_spec
+from albert.tasks.glue.class_weights import describe_class_weights, make_class_weights
+from albert.tasks.glue.data import TextRows, find_file, make_spec
 from albert.tasks.glue.features import LABEL_IDS, SCORES
 from albert.tasks.glue.labels import format_labels
 from albert.tasks.glue.ranking import IS_RIGHT, RankingFeaturizer, make_ranking_examples
@@ -36,13 +39,40 @@ _PADDING_LOGIT = -1e9
 class ClassificationTask(TextTask):
   """Predicts one of several classes for each row."""
 
+  # The training rows and the class weights that were computed for them.
+  _weighted_rows: tuple[TextRows, np.ndarray] | None = None
+
+  def training_data(self) -> Dataset:
+    """Returns the training set, and logs the weights of the classes once."""
+    if self.config.class_weights and self._weighted_rows is None:
+      log(f"class weights: {describe_class_weights(self._class_weights(), self.spec.labels)}")
+    return super().training_data()
+
+  def _class_weights(self) -> np.ndarray:
+    """The weights of the classes for the rows that are trained on, float32 [C]."""
+    rows = self.cached_rows(TRAIN)
+    if self._weighted_rows is None or self._weighted_rows[0] is not rows:
+      self._weighted_rows = rows, make_class_weights(self.config.class_weights, self.spec.labels, rows.labels)
+    return self._weighted_rows[1]
+
+  def _training_weights(self, batch: Batch) -> tf.Tensor:
+    """The weights of the examples in the training loss, float32 [B]: those of their classes, and 0 for padding."""
+    if not self.config.class_weights:
+      return batch[EXAMPLE_WEIGHT]
+    return batch[EXAMPLE_WEIGHT] * tf.gather(tf.constant(self._class_weights()), batch[LABEL_IDS])
+
+  def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+    """Returns the sum of the weights of the examples in the training loss."""
+    return {LOSS: tf.reduce_sum(self._training_weights(batch))}
+
   def forward(
     self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
   ) -> ForwardResult:
-    """Computes the cross entropy. The output is logits, float32 [B, C]."""
+    """Computes the cross entropy, in training with class weights. The output is logits, float32 [B, C]."""
     logits = model(batch, training=training, seed=seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL_IDS], logits=logits)
-    return ForwardResult({LOSS: weighted_sum(losses, batch[EXAMPLE_WEIGHT])}, {"logits": logits})
+    weights = self._training_weights(batch) if training else batch[EXAMPLE_WEIGHT]
+    return ForwardResult({LOSS: weighted_sum(losses, weights)}, {"logits": logits})
 
   def scores(self, outputs: DatasetOutputs) -> np.ndarray:
     """Returns the probabilities of the classes, float64 [N, C]."""

@@ -1,0 +1,114 @@
+"""Tests of --class_weights: the weights equal scikit-learn's, and the training loss is the weighted mean."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.utils.class_weight import compute_class_weight
+
+import albert
+from albert.errors import UserError
+from albert.tasks.glue.class_weights import make_class_weights
+from albert.tasks.glue.data import make_spec
+from albert.tasks.glue.specs import ClassifierConfig
+from albert.tasks.glue.task import ClassificationTask, make_task
+from tests.synthetic import TINY_MODEL
+
+
+def test_balanced_weights_equal_those_of_scikit_learn() -> None:
+  targets = np.random.default_rng(0).choice(4, 97, p=[0.1, 0.6, 0.0, 0.3])
+  expected = compute_class_weight("balanced", classes=np.array([0, 1, 3]), y=targets)
+  weights = make_class_weights("balanced", ["a", "b", "never", "d"], targets)
+  np.testing.assert_allclose(weights, [expected[0], expected[1], 1.0, expected[2]], rtol=1e-6)
+  totals = weights * np.bincount(targets, minlength=4)
+  np.testing.assert_allclose(totals[[0, 1, 3]], 97 / 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["b: 2.5 ,c:0.25", '{"c": 0.25, "b": 2.5}'])
+def test_weights_of_labels_are_read_from_pairs_and_from_json(text: str) -> None:
+  np.testing.assert_array_equal(make_class_weights(text, ["a", "b", "c"], np.zeros(3, int)), [1, 2.5, 0.25])
+
+
+@pytest.mark.parametrize(
+  ("text", "message"),
+  [
+    ("no:2,maybe:1", r"--class_weights=no:2,maybe:1: 'maybe' is not a label of this task: no, yes"),
+    ("no:2,no:3", "'no' is given twice"),
+    ("balance", "'balance' is not LABEL:WEIGHT: give \"balanced\", LABEL:WEIGHT"),
+    ("no:x", "'no:x' is not LABEL:WEIGHT"),
+    ("no:0", "the weight of 'no' is 0.0: give a number above 0"),
+    ("no:nan", "the weight of 'no' is nan"),
+    ("no:1e39", "the weight of 'no' is 1e.39"),
+    ('{"no": "x"}', r"--class_weights=.*.*no must be a number"),
+  ],
+)
+def test_bad_weights_are_refused_before_the_files_are_read(text: str, message: str) -> None:
+  config = ClassifierConfig(task_name="custom", text_columns="text", labels="no,yes", class_weights=text)
+  with pytest.raises(UserError, match=message):
+    make_spec(config)
+
+
+@pytest.mark.parametrize(
+  ("config", "message"),
+  [
+    (ClassifierConfig(task_name="STS-B", class_weights="balanced"), "a regression has no labels: leave the flag out"),
+    (
+      ClassifierConfig(task_name="QNLI", formulation="ranking", class_weights="balanced"),
+      "--formulation=ranking has no classes",
+    ),
+  ],
+)
+def test_weights_need_classes(config: ClassifierConfig, message: str) -> None:
+  with pytest.raises(UserError, match=message):
+    make_spec(config)
+
+
+def test_the_python_api_takes_weights_by_label() -> None:
+  data = {"text": ["good", "bad", "fine", "poor"], "label": [1, 0, 1, 0]}
+  task = albert.tasks.Classification(train=data, class_weights={1: 2, 0: 0.5}, eval_share=0.5)
+  assert task.settings["class_weights"] == '{"1": 2.0, "0": 0.5}'
+  with pytest.raises(UserError, match=r"class_weights=.*give each label a number above 0"):
+    albert.tasks.Classification(train=data, class_weights={1: "many"}, eval_share=0.5)  # type: ignore[dict-item]
+
+
+def test_the_training_loss_is_the_mean_weighted_by_class(
+  spm_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  path = tmp_path / "train.tsv"
+  path.write_text("text\tlabel\na good one\tyes\na bad one\tno\nso so\tno\nwell\tno\n")
+  config = ClassifierConfig(
+    task_name="custom",
+    text_columns="text",
+    train_file=str(path),
+    spm_model_file=spm_model,
+    class_weights="balanced",
+    max_seq_length=16,
+  )
+  task = make_task(dataclasses.replace(TINY_MODEL, vocab_size=_vocab_size(spm_model)), config)
+  assert isinstance(task, ClassificationTask)
+  dataset = task.training_data()
+  task.training_data()
+  assert capsys.readouterr().err.count("class weights: no 0.6667, yes 2\n") == 1
+  batch = next(iter(dataset.evaluation_batches(batch_size=6)))  # the last two rows are padding
+
+  def model(inputs: dict[str, tf.Tensor], training: bool, seed: tf.Tensor | None) -> tf.Tensor:
+    del training, seed
+    return tf.one_hot(inputs["input_ids"][:, 1] % 2, 2) * 3.0
+
+  logits = model(batch, False, None).numpy()[:4].astype(np.float64)
+  labels = batch["label_ids"].numpy()[:4]
+  losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(4), labels]
+  weights = np.where(labels == 1, 2, 2 / 3)
+  sums = task.forward(model, batch, training=True).sums["loss"]
+  assert float(sums.total) == pytest.approx(losses @ weights, rel=1e-5)
+  assert float(sums.weight) == pytest.approx(4) == pytest.approx(float(task.loss_weights(batch)["loss"]))
+  evaluation = task.forward(model, batch, training=False).sums["loss"]
+  assert float(evaluation.total / evaluation.weight) == pytest.approx(losses.mean(), rel=1e-5)
+
+
+def _vocab_size(spm_model: str) -> int:
+  return int(albert.Tokenizer(spm_model).vocab_size)
