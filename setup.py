@@ -43,6 +43,7 @@ setup(
       "albert-squad = run_squad:main",
       "albert-race = run_race:main",
       "albert-convert = albert.commands:convert",
+      "albert-embed = albert.commands:embed",
       "albert-ensemble = albert.commands:ensemble",
       "albert-experiments = albert.commands:experiments",
       "albert-export = albert.commands:export",

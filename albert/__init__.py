@@ -35,7 +35,7 @@ if TYPE_CHECKING:
   from albert.data.pretraining_examples import SentencePair as SentencePair
   from albert.data.pretraining_examples import mask_tokens as mask_tokens
   from albert.data.pretraining_examples import sentence_order_pair as sentence_order_pair
-  from albert.embed import encode as encode
+  from albert.embed.text_encoder import encode as encode
   from albert.errors import UserError as UserError
   from albert.estimator import Estimator as Estimator
   from albert.metrics.squad import evaluate_v1 as evaluate_squad_v1
@@ -75,7 +75,7 @@ _PUBLIC = {
   "SquadV2Output": ("albert.models.squad_heads", "SquadV2Output"),
   "Tokenizer": ("albert.tokenization.tokenizer", "Tokenizer"),
   "UserError": ("albert.errors", "UserError"),
-  "encode": ("albert.embed", "encode"),
+  "encode": ("albert.embed.text_encoder", "encode"),
   "evaluate_squad_v1": ("albert.metrics.squad", "evaluate_v1"),
   "evaluate_squad_v2": ("albert.metrics.squad", "evaluate_v2"),
   "mask_tokens": ("albert.data.pretraining_examples", "mask_tokens"),

@@ -11,6 +11,7 @@ from functools import partial
 from albert.startup import run_command_of
 
 convert = partial(run_command_of, "albert.convert.__main__")
+embed = partial(run_command_of, "albert.embed.__main__")
 ensemble = partial(run_command_of, "albert.ensemble")
 experiments = partial(run_command_of, "albert.experiments.__main__")
 export = partial(run_command_of, "albert.export.__main__")

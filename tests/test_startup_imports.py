@@ -76,6 +76,7 @@ REFUSED_COMMANDS = [
     [*CONVERT, "--init_checkpoint={npz}"],
     "--init_checkpoint={npz}: has no albert_config.json or config.json beside it",
   ),
+  (["-m", "albert.embed", "--checkpoint=absent", "--input_file=x", "--output_file=x.npy"], "--checkpoint=absent: no"),
   (["-m", "albert.predict", "--model=absent"], "--model=absent: neither a SavedModel nor"),
   (["-m", "albert.predict", "--model=absent", "--input_file=x"], "--input_file=x: no such file"),
   ([*PREPARE, "--input_file=absent", "--spm_model_file={spm}"], "--input_file: 'absent' matches no file"),

@@ -21,6 +21,7 @@ TASKS_OF_SCRIPTS = {"run_pretraining.py": "pretraining", "run_classifier.py": "c
 # Command of the form `python -m MODULE` -> the function of the module that defines its flags.
 FLAG_FUNCTIONS_OF_MODULES = {
   "albert.convert": "define_flags",
+  "albert.embed": "define_flags",
   "albert.ensemble": "define_flags",
   "albert.experiments": "define_flags",
   "albert.export": "define_flags",

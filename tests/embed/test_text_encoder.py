@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import albert
+from albert.embed import text_encoder
 from albert.errors import UserError
 from albert.export.checkpoint import open_checkpoint
 from albert.export.forms.pretraining import ServedEmbeddings
@@ -44,8 +46,11 @@ def exported_embeddings(directory: str) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "pooled"])
-@pytest.mark.parametrize("batch_size", [2, 32])
-def test_embeddings_equal_those_of_the_exported_model(directory, exported_embeddings, pooling, batch_size):
+@pytest.mark.parametrize(("batch_size", "is_traced"), [(2, False), (2, True), (32, False)])
+def test_embeddings_equal_those_of_the_exported_model(
+  directory, exported_embeddings, pooling, batch_size, is_traced, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.setattr(text_encoder, "_MAX_UNTRACED_BATCHES", 0 if is_traced else 99)
   embeddings = albert.encode(TEXTS, directory, pooling=pooling, batch_size=batch_size)
   assert embeddings.dtype == np.float32
   assert embeddings.shape == (len(TEXTS), HIDDEN_SIZE)
@@ -62,6 +67,18 @@ def test_an_encoder_in_memory_gives_the_embeddings_of_its_directory(directory):
   truncated_embeddings = albert.encode([TEXTS[1], TEXTS[1]], encoder, tokenizer=tokenizer, max_length=5)
   np.testing.assert_allclose(truncated_embeddings[0], truncated_embeddings[1], atol=1e-6)
   assert np.abs(truncated_embeddings[0] - embeddings[1]).max() > 1e-3
+
+
+def test_many_batches_of_any_size_are_computed_with_one_trace(directory, monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setattr(text_encoder, "_MAX_UNTRACED_BATCHES", 1)
+  encoder = text_encoder.TextEncoder(directory, batch_size=2)
+  embed = mock.Mock(wraps=encoder._embed)
+  monkeypatch.setattr(encoder, "_embed", embed)
+  batch_sizes: list[int] = []
+  first, second = encoder.encode(TEXTS, batch_sizes.append), encoder.encode(TEXTS[:1], batch_sizes.append)
+  assert embed.call_count == 1
+  assert batch_sizes == [2, 2, 1, 1]
+  np.testing.assert_allclose(second, first[:1], atol=1e-6)
 
 
 def test_bad_arguments_are_refused(tmp_path: Path, directory, spm_model):

@@ -1,0 +1,156 @@
+"""Computes an embedding of each text of a file, and writes them to a .npy or Parquet file in the order of the texts.
+
+python -m albert.embed --checkpoint=run --input_file=texts.txt --output_file=vectors.npy
+"""
+
+from __future__ import annotations
+
+# Before the other imports, so that Ctrl-C during slow imports prints one line, not a traceback.
+if __name__ == "__main__":
+  from albert import startup
+
+  startup.begin()
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from albert import app, startup
+from albert.config import command_flags
+from albert.config.model import ModelConfig
+from albert.config.ranges import MAX_BATCH_SIZE, Range
+from albert.embed import vector_files
+from albert.embed.input_texts import InputTexts, open_texts
+from albert.embed.pooling import MEAN, POOLINGS
+from albert.errors import UserError
+from albert.io import files
+from albert.io.progress import Progress
+from albert.io.wording import counted
+from albert.tokenization.vocabulary_files import NAMES
+from albert.weights.location import CONFIG_NAMES, find_weights
+from albert.weights.pretrained import selected_checkpoint
+
+if TYPE_CHECKING:
+  from albert.embed.text_encoder import TextEncoder
+
+# Texts that are sorted by length together, and whose embeddings are in memory together: 25 MB for a hidden size of 768.
+_CHUNK_TEXTS = 8192
+_CHECKPOINT_FLAG = "--checkpoint"
+
+
+def define_flags() -> None:
+  """Defines the flags of this command."""
+
+  def define_text(name: str, meaning: str) -> None:
+    command_flags.define("str", name, "", meaning)
+
+  define_text(
+    "checkpoint",
+    "output_dir of a run, a step-N directory, or any weights that --init_checkpoint of run_* takes; the vocabulary "
+    "(spiece.model) is beside them or in the run",
+  )
+  define_text("input_file", "file of texts: each line is a text, or with --text_column a table")
+  define_text(
+    "output_file",
+    "file to write, in the order of the texts: NAME.npy, float32 [texts, hidden size], and NAME.ids.txt with the ids; "
+    "or NAME.parquet with the columns id and embedding",
+  )
+  define_text(
+    "text_column",
+    "column of the texts, if --input_file is a table: .csv, .jsonl (or .json, .ndjson), or tab-separated columns with "
+    "a header",
+  )
+  define_text("id_column", "column of the ids (default: the ids are the numbers of the lines, from 1)")
+  command_flags.define(
+    "str",
+    "pooling",
+    MEAN,
+    "mean: the mean of the last layer over all tokens; pooled: the output of the pooler at [CLS]",
+    choices=POOLINGS,
+  )
+  command_flags.define(
+    "int",
+    "max_seq_length",
+    None,
+    "largest number of tokens of a text, [CLS] and [SEP] included; longer texts are cut (default: the number of the "
+    "model's positions)",
+    allowed=Range(3),
+  )
+  command_flags.define("int", "batch_size", 32, "texts computed together", allowed=Range(1, MAX_BATCH_SIZE))
+
+
+def main() -> None:
+  """Writes the embeddings of the texts."""
+  values = flags.FLAGS
+  for name in ("checkpoint", "input_file", "output_file"):
+    if not values[name].value:
+      raise UserError(f"--{name} is missing (--help explains it)")
+  checkpoint, config = _find_checkpoint(values.checkpoint)
+  if values.max_seq_length and values.max_seq_length > config.max_position_embeddings:
+    raise UserError(
+      f"--max_seq_length={values.max_seq_length}: the model has only {config.max_position_embeddings} positions"
+    )
+  if not files.exists(values.input_file):
+    raise UserError(f"--input_file={values.input_file}: no such file")
+  vector_files.check_output(values.output_file)
+  texts = open_texts(values.input_file, values.text_column, values.id_column)
+  with startup.quick_imports():
+    from albert.embed.text_encoder import TextEncoder  # imports TensorFlow, which takes seconds
+
+  encoder = TextEncoder(
+    checkpoint,
+    pooling=values.pooling,
+    max_length=values.max_seq_length,
+    batch_size=values.batch_size,
+  )
+  print(f"embeddings from {checkpoint}", file=sys.stderr, flush=True)
+  _write(texts, encoder, values.output_file)
+  print(f"wrote {values.output_file}: {counted(texts.num_texts, 'embedding')} of {encoder.hidden_size} numbers")
+
+
+def _find_checkpoint(path: str) -> tuple[str, ModelConfig]:
+  """Finds the weights, and checks that the model's config and the vocabulary are beside them.
+
+  Returns:
+    The path of the weights, in a run the selected checkpoint, and the model's config.
+  """
+  checkpoint = selected_checkpoint(path, flag=_CHECKPOINT_FLAG)
+  weights = find_weights(checkpoint, flag=_CHECKPOINT_FLAG)
+  config = weights.config()
+  if config is None:
+    raise UserError(f"{_CHECKPOINT_FLAG}={path}: has no {' or '.join(CONFIG_NAMES)} beside it: put the model's there")
+  if weights.vocabulary is None:
+    raise UserError(f"{_CHECKPOINT_FLAG}={path}: has no {' or '.join(NAMES)} beside it: put the vocabulary there")
+  return checkpoint, config
+
+
+def _write(texts: InputTexts, encoder: TextEncoder, path: str) -> None:
+  """Writes the embeddings of the texts to a file, chunk by chunk."""
+  num_empty = 0
+  with (
+    vector_files.write_vectors(
+      path, texts.num_texts, encoder.hidden_size, ids_are_numbers=texts.ids_are_numbers
+    ) as writer,
+    Progress(texts.num_texts, " texts", "embedding") as progress,
+  ):
+    for chunk in texts.chunks(_CHUNK_TEXTS):
+      num_empty += sum(not text or text.isspace() for text in chunk.texts)
+      writer.write(chunk.ids, encoder.encode(chunk.texts, progress.update))
+  if num_empty:
+    print(
+      f"warning: {counted(num_empty, 'text')} of {texts.num_texts} without a character: such embeddings mean nothing",
+      file=sys.stderr,
+    )
+
+
+def run_command() -> None:
+  """Runs the command: albert-embed, or python -m albert.embed."""
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  define_flags()
+  app.run(main)
+
+
+if __name__ == "__main__":
+  run_command()

@@ -1,0 +1,170 @@
+"""Embeddings of texts as NumPy arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import tensorflow as tf
+
+from albert.embed.pooling import MEAN, POOLED, POOLINGS
+from albert.errors import UserError
+from albert.io.files import AnyPath
+from albert.models.encoder import Encoder
+from albert.tokenization.packing import pack_single, padded
+from albert.tokenization.tokenizer import Tokenizer
+from albert.weights.names import NO_POOLER
+from albert.weights.pretrained import open_pretrained
+
+# N texts, B texts of a batch, S sequence, H hidden.
+
+# More batches than this are computed with a traced graph. Tracing albert_base takes as long as about this many batches,
+# and a graph, whose operations TensorFlow fuses, needs a quarter less time for a batch.
+_MAX_UNTRACED_BATCHES = 8
+
+
+def encode(
+  texts: Iterable[str],
+  encoder: AnyPath | Encoder,
+  *,
+  tokenizer: Tokenizer | None = None,
+  pooling: str = MEAN,
+  max_length: int | None = None,
+  batch_size: int = 32,
+) -> np.ndarray:
+  """Computes an embedding of each text.
+
+  An exported model of the form `embeddings` gives the same embeddings, up to rounding errors of float32.
+
+  Args:
+    texts: N texts. They are computed in batches of texts of similar length.
+    encoder: the path of the weights, see Encoder.from_pretrained; or an Encoder, so that several calls read the weights
+      only once.
+    tokenizer: the tokenizer of the weights; None for the one that is stored beside them. It is required if `encoder` is
+      an Encoder.
+    pooling: "mean", the mean of the last layer over all tokens, including [CLS] and [SEP]; or "pooled", the output of
+      the pooler at [CLS], which the sentence heads read.
+    max_length: largest number of tokens of a text, [CLS] and [SEP] included; longer texts are cut. None for the largest
+      number that the encoder has position embeddings for.
+    batch_size: B, texts that are computed at a time.
+
+  Returns:
+    float32 [N, H], in the order of the texts.
+
+  Raises:
+    UserError: the weights or the vocabulary cannot be read, a text is no string, the encoder's weights have no pooler
+      for "pooled", or the tokenizer has more pieces than the encoder.
+
+  Example:
+    >>> import albert
+    >>> vectors = albert.encode(["They drank the pub dry.", "A short one."], encoder="downloads/albert_base")
+    >>> print(vectors.shape[0], vectors.dtype)
+    2 float32
+  """
+  text_encoder = TextEncoder(
+    encoder, tokenizer=tokenizer, pooling=pooling, max_length=max_length, batch_size=batch_size
+  )
+  return text_encoder.encode(texts)
+
+
+class TextEncoder:
+  """Computes embeddings of texts, for several lists of texts.
+
+  Args:
+    encoder, tokenizer, pooling, max_length, batch_size: see `encode`.
+
+  Raises:
+    UserError: see `encode`.
+
+  Attributes:
+    hidden_size: H, the size of an embedding.
+  """
+
+  def __init__(
+    self,
+    encoder: AnyPath | Encoder,
+    *,
+    tokenizer: Tokenizer | None = None,
+    pooling: str = MEAN,
+    max_length: int | None = None,
+    batch_size: int = 32,
+  ):
+    if pooling not in POOLINGS:
+      raise UserError(f"pooling is {pooling!r}: give {MEAN!r} or {POOLED!r}")
+    if batch_size < 1:
+      raise UserError(f"batch_size is {batch_size}: give at least 1")
+    self._encoder, self._tokenizer = _load(encoder, tokenizer, pooling)
+    self._pooling = pooling
+    self._max_length = max_length or self._encoder.config.max_position_embeddings
+    self._batch_size = batch_size
+    self._traced_embed: Callable[..., tf.Tensor] | None = None
+    self.hidden_size = self._encoder.config.hidden_size
+
+  def encode(self, texts: Iterable[str], on_batch: Callable[[int], None] = lambda num_texts: None) -> np.ndarray:
+    """Computes an embedding of each text, in batches of texts of similar length.
+
+    Args:
+      texts: N texts.
+      on_batch: is called after each batch with its number of texts.
+
+    Returns:
+      float32 [N, H], in the order of the texts.
+
+    Raises:
+      UserError: `texts` is a single string, or one of the texts is no string.
+    """
+    ids, lengths = pack_single(self._tokenizer.encode_texts_flat(texts), self._max_length)
+    embeddings = np.zeros([len(lengths), self.hidden_size], np.float32)
+    starts = np.cumsum(lengths) - lengths  # index in `ids` of each text's first token
+    longest_first = np.argsort(-lengths, kind="stable")  # so a batch that is too large for the memory fails at once
+    embed = self._embed_function(-(-len(longest_first) // self._batch_size))
+    for batch_start in range(0, len(longest_first), self._batch_size):
+      text_indices = longest_first[batch_start : batch_start + self._batch_size]
+      batch_ids = np.concatenate([ids[starts[index] : starts[index] + lengths[index]] for index in text_indices])
+      batch = padded(batch_ids, lengths[text_indices])
+      embeddings[text_indices] = embed({name: tf.constant(values) for name, values in batch.items()}).numpy()
+      on_batch(len(text_indices))
+    return embeddings
+
+  def _embed_function(self, num_batches: int) -> Callable[..., tf.Tensor]:
+    """Returns the function that computes a batch, as a traced graph if there are many batches."""
+    if self._traced_embed is None and num_batches > _MAX_UNTRACED_BATCHES:
+      any_size = tf.TensorSpec([None, None], tf.int32)
+      signature = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), any_size)
+      self._traced_embed = tf.function(self._embed, input_signature=[signature])
+    return self._traced_embed or self._embed
+
+  def _embed(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Computes the embeddings of one batch, float32 [B, H], from inputs of int32 [B, S]."""
+    if self._pooling == POOLED:
+      no_positions = inputs["input_ids"][:, :0]  # the pooled output needs [CLS] only
+      return tf.cast(self._encoder(inputs, training=False, positions=no_positions).pooled_output, tf.float32)
+    states = tf.cast(self._encoder(inputs, training=False).sequence_output, tf.float32)  # [B, S, H]
+    mask = tf.cast(inputs["input_mask"], tf.float32)[:, :, tf.newaxis]  # [B, S, 1]
+    return tf.reduce_sum(states * mask, axis=1) / tf.reduce_sum(mask, axis=1)
+
+
+def _load(encoder: AnyPath | Encoder, tokenizer: Tokenizer | None, pooling: str) -> tuple[Encoder, Tokenizer]:
+  """Loads the encoder and the tokenizer if they are given as a path. See `encode` for the arguments.
+
+  Raises:
+    UserError: one of them cannot be read, they do not fit together, or the weights have no pooler for "pooled".
+  """
+  if isinstance(encoder, str | os.PathLike):
+    tokenizer = tokenizer or Tokenizer.from_pretrained(encoder)
+    if pooling == POOLED and not open_pretrained(encoder).file.has_pooler:
+      raise UserError(f"weights={encoder}: has {NO_POOLER}; or give pooling={MEAN!r}")
+    encoder = Encoder.from_pretrained(encoder)
+  if not isinstance(encoder, Encoder):
+    raise UserError(
+      f"encoder is a {type(encoder).__name__}: give an Encoder (a model has one as model.encoder), or a path"
+    )
+  if tokenizer is None:
+    raise UserError("an Encoder does not know its vocabulary: give tokenizer=Tokenizer.from_pretrained(path) too")
+  if tokenizer.vocab_size > encoder.config.vocab_size:
+    raise UserError(
+      f"{tokenizer.model_file} has {tokenizer.vocab_size} pieces, the encoder {encoder.config.vocab_size}: give the "
+      "vocabulary of the encoder's weights"
+    )
+  return encoder, tokenizer

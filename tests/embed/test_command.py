@@ -1,0 +1,86 @@
+"""`python -m albert.embed` as a process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import albert
+from tests.golden.make_tiny_albert import random_weights
+from tests.small_downloads import small_config, write_google
+from tests.torture.workplace import Workplace
+
+TEXTS = [
+  "nobody",
+  "The captain sold the garden behind the house.",
+  "",
+  *(f"letter {number} from paris" for number in range(40)),
+]
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> str:
+  """A directory of small pretrained weights, with their vocabulary."""
+  config = small_config(spm_model)
+  return write_google(tmp_path_factory.mktemp("weights") / "x", config, random_weights(config, seed=3), spm_model)
+
+
+def test_the_embeddings_are_those_of_albert_encode_in_the_order_of_the_texts(
+  weights: str, tmp_path: Path, commands: Workplace
+) -> None:
+  (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+  pd.DataFrame({"key": [f"k{i}" for i in range(len(TEXTS))], "text": TEXTS}).to_csv(tmp_path / "t.csv", index=False)
+  command = ["-m", "albert.embed", f"--checkpoint={weights}", "--batch_size=4"]
+  lines = commands.run([*command, f"--input_file={tmp_path}/texts.txt", f"--output_file={tmp_path}/v.npy"])
+  assert lines.code == 0, lines.stderr
+  assert "wrote" in lines.stdout
+  assert "43 embeddings of 24 numbers" in lines.stdout
+  assert "warning: 1 text of 43 without a character" in lines.stderr
+  np.testing.assert_allclose(np.load(tmp_path / "v.npy"), albert.encode(TEXTS, weights, batch_size=4), atol=2e-6)
+  flags = [f"--input_file={tmp_path}/t.csv", "--text_column=text", "--id_column=key", "--pooling=pooled"]
+  table = commands.run([*command, *flags, "--max_seq_length=6", f"--output_file={tmp_path}/v.parquet"])
+  assert table.code == 0, table.stderr
+  frame = pd.read_parquet(tmp_path / "v.parquet").set_index("id")
+  expected = albert.encode(TEXTS, weights, pooling="pooled", max_length=6, batch_size=4)
+  np.testing.assert_allclose(
+    np.stack([frame.loc[f"k{i}", "embedding"] for i in range(len(TEXTS))]), expected, atol=2e-6
+  )
+
+
+@pytest.mark.parametrize(
+  ("flags", "error"),
+  [
+    (["--output_file=v.txt"], "--output_file=v.txt: must end in .npy or .parquet"),
+    (["--max_seq_length=49"], "--max_seq_length=49: the model has only 48 positions"),
+    (["--input_file=absent.txt"], "--input_file=absent.txt: no such file"),
+    (["--checkpoint=absent"], "--checkpoint=absent: no checkpoint there"),
+    (["--checkpoint="], "--checkpoint is missing"),
+    (["--text_column=body", "--input_file=x.tsv"], "no column 'body'; there are: text"),
+  ],
+)
+def test_bad_flags_are_refused_in_one_line_before_tensorflow_is_imported(
+  weights: str, tmp_path: Path, commands: Workplace, flags: list[str], error: str
+) -> None:
+  (tmp_path / "x.tsv").write_text("text\none\n")
+  (tmp_path / "x.txt").write_text("one\n")
+  command = ["-m", "albert.embed", f"--checkpoint={weights}", "--input_file=x.txt", "--output_file=v.npy", *flags]
+  finished = commands.run(command, cwd=tmp_path)
+  assert finished.code == 2
+  assert [line for line in finished.stderr.splitlines() if not line.startswith("warning")] == [finished.error]
+  assert error in finished.error
+  assert sorted(os.listdir(tmp_path)) == ["x.tsv", "x.txt"]
+
+
+def test_weights_without_config_or_vocabulary_are_refused(weights: str, tmp_path: Path, commands: Workplace) -> None:
+  (tmp_path / "x.txt").write_text("one\n")
+  for name in os.listdir(weights):
+    if not name.endswith(".model"):
+      os.link(Path(weights, name), tmp_path / name)
+  command = ["-m", "albert.embed", f"--checkpoint={tmp_path}", "--input_file=x.txt", "--output_file=v.npy"]
+  assert "has no spiece.model or 30k-clean.model beside it: put the" in commands.run(command, cwd=tmp_path).error
+  (tmp_path / "albert_config.json").unlink()
+  assert "has no albert_config.json or config.json beside it" in commands.run(command, cwd=tmp_path).error
