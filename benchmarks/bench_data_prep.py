@@ -160,7 +160,7 @@ def print_statistics() -> None:
   counts = _Counts(settings.ngram)
   for unit in plan_units(expand_globs(FLAGS.input_file), with_donors=True):
     documents, num_used, _ = maker.load(unit)
-    for batch in make_batches(documents, num_used, settings, maker.random_ids):
+    for batch in make_batches(documents, num_used, settings, maker.random_ids, maker.tokenizer.special_ids):
       counts.add(batch, settings)
     if counts.examples >= FLAGS.num_examples:
       break

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from albert.errors import UserError
-from albert.tokenization.tokenizer import UNK_ID
+from albert.tokenization.pieces import SpecialIds
 from data_prep.text import text_checks
 from data_prep.text.text_files import count_line_ends, cut_line, decoding_problem, strip_line
 from data_prep.units import UNIT_BYTES, TextRange, read_range
@@ -27,6 +27,10 @@ class SupportsEncode(Protocol):
   @property
   def word_starts(self) -> np.ndarray:
     """bool [V], whether each piece of the vocabulary starts a word."""
+
+  @property
+  def special_ids(self) -> SpecialIds:
+    """The ids of special pieces; that of unknown text is counted."""
 
   def encode_batch(self, texts: list[str]) -> list[list[int]]: ...
 
@@ -203,7 +207,7 @@ def load_documents(
     offsets=np.fromiter((document.offset for document in text_documents), np.int64, num_documents),
   )
   kept = _drop_short_documents(documents, min_words)
-  num_unknown = int(np.count_nonzero(ids == UNK_ID))
+  num_unknown = int(np.count_nonzero(ids == tokenizer.special_ids.unk))
   return kept, Counts(num_documents, int(ids.size), num_documents - len(kept), num_cuts, num_unknown)
 
 

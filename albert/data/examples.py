@@ -16,7 +16,7 @@ import numpy as np
 
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.io import records
-from albert.tokenization.tokenizer import PAD_ID, SEP_ID
+from albert.tokenization.pieces import PAD_ID
 
 _SEQUENCE_LENGTHS = "sequence_lengths"
 _SEQUENCE_COUNTS = "sequence_counts"
@@ -35,7 +35,8 @@ class TokenizedExamples:
   """N examples, each of which has one or several sequences, such as one for each option of a question.
 
   Attributes:
-    input_ids: int32 [T], the ids of all sequences, concatenated, with [CLS] and [SEP].
+    input_ids: int32 [T], the ids of all sequences, concatenated, with [CLS] and [SEP]. The last token of a sequence is
+      [SEP].
     sequence_lengths: int32 [Q], number of tokens of each sequence.
     sequence_counts: int32 [N], number of sequences of each example.
     labels: name -> int32 or float32 [N].
@@ -89,8 +90,8 @@ class TokenizedExamples:
   @property
   def has_second_segments(self) -> bool:
     """Whether any sequence has tokens after its first [SEP]. These tokens have segment id 1."""
-    separators = np.flatnonzero(self.input_ids == SEP_ID)
     ends = self.token_offsets[1:] - 1
+    separators = np.flatnonzero(self.input_ids == np.repeat(self.input_ids[ends], self.sequence_lengths))
     return bool(np.isin(separators, ends, invert=True).any())
 
   def padded_batch(
@@ -119,7 +120,7 @@ class TokenizedExamples:
     """
     tokens, mask, is_sequence = self._find_tokens(indices, length, num_sequences or 1)
     input_ids = np.where(mask, self.input_ids[tokens], PAD_ID)
-    batch = {INPUT_IDS: input_ids, INPUT_MASK: mask, SEGMENT_IDS: _is_second_segment(input_ids) & mask}
+    batch = {INPUT_IDS: input_ids, INPUT_MASK: mask, SEGMENT_IDS: _is_second_segment(input_ids, mask) & mask}
     batch |= {name: np.where(mask, self.token_features[name][tokens], 0) for name in token_features}
     batch = {name: values.astype(np.int32) for name, values in batch.items()}
     if num_sequences is None:
@@ -183,9 +184,13 @@ class TokenizedExamples:
     )
 
 
-def _is_second_segment(input_ids: np.ndarray) -> np.ndarray:
-  """Returns which positions of sequences [..., S] are after the first [SEP], bool [..., S]."""
-  is_separator = input_ids == SEP_ID
+def _is_second_segment(input_ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+  """Returns which positions of sequences [..., S] are after the first [SEP], bool [..., S].
+
+  [SEP] is the last token of a sequence, so its id need not be known. `mask` is True for tokens and False for padding.
+  """
+  last = np.maximum(mask.sum(axis=-1, keepdims=True) - 1, 0)
+  is_separator = mask & (input_ids == np.take_along_axis(input_ids, last, axis=-1))
   num_separators_before = np.cumsum(is_separator, axis=-1) - is_separator
   return num_separators_before > 0
 

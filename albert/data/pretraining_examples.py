@@ -12,7 +12,6 @@ import numpy as np
 
 from albert.data.masks import masking
 from albert.errors import UserError
-from albert.tokenization.pieces import CLS_ID, MASK_ID, PAD_ID, SEP_ID
 from albert.tokenization.tokenizer import Tokenizer
 
 # S tokens of a sequence, M masked tokens.
@@ -98,17 +97,18 @@ def mask_tokens(
   outside = array[(array < 0) | (array >= tokenizer.vocab_size)]
   if outside.size:
     tokenizer.piece(int(outside[0]))  # raises the error
+  special_ids = tokenizer.special_ids
   key = rng.integers(2**64, size=1, dtype=np.uint64)
   lengths = np.array([array.size])
   masked = masking.mask_tokens(
     array,
     tokenizer.word_starts[array],
-    ~np.isin(array, [PAD_ID, CLS_ID, SEP_ID]),
+    ~np.isin(array, [special_ids.pad, special_ids.cls, special_ids.sep]),
     np.array([0, array.size]),
     budgets=masking.num_predictions(lengths, masked_lm_prob, max_predictions or max(1, array.size)),
     keys=key,
     ngram=ngram,
-    mask_id=MASK_ID,
+    mask_id=special_ids.mask,
     random_ids=np.flatnonzero(~tokenizer.is_special),
   )
   return MaskedSequence(masked.ids, masked.positions.astype(np.int32), masked.labels)

@@ -114,7 +114,7 @@ class TextEncoder:
     Raises:
       UserError: `texts` is a single string, or one of the texts is no string.
     """
-    ids, lengths = pack_single(self._tokenizer.encode_texts_flat(texts), self._max_length)
+    ids, lengths = pack_single(self._tokenizer.encode_texts_flat(texts), self._max_length, self._tokenizer.special_ids)
     embeddings = np.zeros([len(lengths), self.hidden_size], np.float32)
     starts = np.cumsum(lengths) - lengths  # index in `ids` of each text's first token
     longest_first = np.argsort(-lengths, kind="stable")  # so a batch that is too large for the memory fails at once

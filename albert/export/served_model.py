@@ -26,7 +26,7 @@ from albert.export.network.token_layout import (
   pad_empty_batch,
 )
 from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.in_graph.graph import GraphTokenizer
+from albert.tokenization.in_graph.recognition import make_graph_tokenizer
 from albert.weights.names import NO_POOLER
 
 # B batch, K texts in a field that is a list, S sequence.
@@ -101,7 +101,8 @@ class ServedModel(tf.Module, abc.ABC):
   ids_rank: ClassVar[int] = 2
   # What a sequence of ids consists of, for the model card.
   ids_meaning: ClassVar[str] = "[CLS] text [SEP], or [CLS] first [SEP] second [SEP], then padding"
-  tokenizer_class: ClassVar[type[GraphTokenizer]] = GraphTokenizer
+  # Whether the tokenizer must give the character offsets of tokens.
+  needs_offsets: ClassVar[bool] = False
   # How the answers become metrics of the form's task; None if it has no metric for them.
   evaluation_class: ClassVar[type[FormEvaluation] | None] = None
 
@@ -109,7 +110,7 @@ class ServedModel(tf.Module, abc.ABC):
     super().__init__(name="albert")
     self._settings = settings
     self._config = checkpoint.config
-    self.tokenizer = self.tokenizer_class.from_config(settings.tokenizer_config)
+    self.tokenizer = make_graph_tokenizer(settings.tokenizer_config, with_offsets=self.needs_offsets)
     self.encoder = ServedEncoder(checkpoint.config, checkpoint.encoder_weights(), settings.dtype)
 
   @abc.abstractmethod

@@ -1,14 +1,14 @@
 """Tokenization of text.
 
 - config: TokenizerConfig, the settings of a tokenizer.
-- tokenizer: Tokenizer (normalization, SentencePiece, comma rule) and load_tokenizer, which caches tokenizers.
-- comma_rule: a comma after a digit is a token of its own.
+- tokenizer: Tokenizer and load_tokenizer, which caches tokenizers.
+- kinds: the kinds of vocabularies behind the interface kinds.base.Vocabulary, and how a file is recognized.
+- comma_rule: a comma after a digit is a token of its own (SentencePiece).
 - packing: ids of texts joined to the sequences that the encoder reads.
 - masked_texts: texts in which [MASK] stands for a token.
 - windows: long contexts as overlapping windows with a question.
-- pieces: [CLS], [SEP] and the other control symbols, and which pieces start a word.
-- offsets: OffsetTokenizer, which also gives the character offsets of tokens.
-- graph, graph_offsets: the same two tokenizers as TensorFlow ops, and the packing of ids into model inputs.
+- pieces: the special pieces of vocabularies, and which pieces start a word.
+- in_graph: the same tokenizers as TensorFlow ops, and the packing of ids into model inputs.
 - normalization: lower case, NFKD, accents.
 - exact_scores: rounding of a SentencePiece model's scores.
 - vocabulary: VocabularyId, which identifies a vocabulary.

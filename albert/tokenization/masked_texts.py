@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from albert.tokenization.packing import pack_single, padded
-from albert.tokenization.pieces import MASK_ID, WORD_START
 from albert.tokenization.tokenizer import Tokenizer, check_texts
 
 MASK = "[MASK]"
@@ -37,7 +36,8 @@ def masked_batch(tokenizer: Tokenizer, texts: Iterable[str], *, max_length: int 
   ids_of_texts = [encode_with_masks(tokenizer, text) for text in check_texts(texts, "texts")]
   offsets = np.cumsum([0, *map(len, ids_of_texts)])
   ids = np.array([token for text_ids in ids_of_texts for token in text_ids], np.int32)
-  return padded(*pack_single((ids, offsets), max_length))
+  special_ids = tokenizer.special_ids
+  return padded(*pack_single((ids, offsets), max_length, special_ids), pad_id=special_ids.pad)
 
 
 def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -51,22 +51,12 @@ def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
   ids: list[int] = []
   for index, part in enumerate(text.split(MASK)):
     if index:
-      ids.append(MASK_ID)
+      ids.append(tokenizer.special_ids.mask)
     part_ids = tokenizer.encode(part)
     if index and part_ids and not part[0].isspace():
       # SentencePiece marks the first piece of a text as the start of a word. If text such as "." follows a mask
       # without a space, its first piece must not be marked.
-      part_ids[:1] = _without_word_start(tokenizer, part_ids[0])
+      first_id = int(tokenizer.vocabulary.ids_inside_word[part_ids[0]])
+      part_ids[:1] = [first_id] if first_id >= 0 else []
     ids += part_ids
   return ids
-
-
-def _without_word_start(tokenizer: Tokenizer, token_id: int) -> list[int]:
-  """Returns the id of the same piece without its first character ▁, or the same id if there is no such piece.
-
-  The result is empty for the piece that is only ▁.
-  """
-  piece = tokenizer.piece(token_id).removeprefix(WORD_START)
-  if not piece:
-    return []
-  return [tokenizer.pieces.index(piece)] if piece in tokenizer.pieces else [token_id]

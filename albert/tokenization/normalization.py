@@ -72,7 +72,7 @@ def _decompose_match(match: re.Match[str]) -> str:
   return _decompose_run(run) if len(run) <= 4 else run.translate(_DECOMPOSITIONS)
 
 
-def _lower(text: str) -> str:
+def lower(text: str) -> str:
   """Lower-cases like `str.lower`, but treats characters newer than Unicode 13.0 as characters without case.
 
   This also matters for a Σ next to such a character: at the end of a word it becomes ς, and these characters do not
@@ -105,4 +105,4 @@ def normalize_text(text: str, *, do_lower_case: bool = True, convert_quotes: boo
   if text.isascii():
     return text.lower() if do_lower_case else text
   text = _replace_non_ascii(_decompose_match, text)
-  return _lower(text) if do_lower_case else text
+  return lower(text) if do_lower_case else text

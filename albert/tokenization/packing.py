@@ -10,19 +10,20 @@ from __future__ import annotations
 import numpy as np
 
 from albert.errors import UserError
-from albert.tokenization.pieces import CLS_ID, PAD_ID, SEP_ID
+from albert.tokenization.pieces import PAD_ID, SpecialIds
 
 # A pair (ids, offsets): the ids of N texts, concatenated, int32 [T], and integers [N + 1]. The ids of text n are
 # ids[offsets[n] : offsets[n + 1]].
 Ragged = tuple[np.ndarray, np.ndarray]
 
 
-def pack_single(texts: Ragged, max_length: int) -> tuple[np.ndarray, np.ndarray]:
+def pack_single(texts: Ragged, max_length: int, special_ids: SpecialIds) -> tuple[np.ndarray, np.ndarray]:
   """Makes the sequence `[CLS] text [SEP]` of each text. A text that is too long is truncated at its end.
 
   Args:
     texts: see Ragged; `Tokenizer.encode_batch_flat` returns it.
     max_length: maximum tokens of a sequence, [CLS] and [SEP] included.
+    special_ids: the ids of [CLS] and [SEP], see `Tokenizer.special_ids`.
 
   Returns:
     ids: int32 [P], the ids of all sequences, concatenated.
@@ -36,13 +37,13 @@ def pack_single(texts: Ragged, max_length: int) -> tuple[np.ndarray, np.ndarray]
   lengths = text_lengths + 2
   starts = np.cumsum(lengths) - lengths
   packed = np.empty(int(lengths.sum()), np.int32)
-  packed[starts] = CLS_ID
-  packed[starts + lengths - 1] = SEP_ID
+  packed[starts] = special_ids.cls
+  packed[starts + lengths - 1] = special_ids.sep
   _copy_ranges(packed, starts + 1, ids, offsets[:-1], text_lengths)
   return packed, lengths.astype(np.int32)
 
 
-def pack_pair(first: Ragged, second: Ragged, max_length: int) -> tuple[np.ndarray, np.ndarray]:
+def pack_pair(first: Ragged, second: Ragged, max_length: int, special_ids: SpecialIds) -> tuple[np.ndarray, np.ndarray]:
   """Makes the sequence `[CLS] a [SEP] b [SEP]` of each pair of texts.
 
   While a sequence is too long, the last token of the longer text is removed; of b if both are equally long.
@@ -50,6 +51,7 @@ def pack_pair(first: Ragged, second: Ragged, max_length: int) -> tuple[np.ndarra
   Args:
     first, second: the texts a and b of the pairs, see Ragged.
     max_length: maximum tokens of a sequence, [CLS] and [SEP] included.
+    special_ids: the ids of [CLS] and [SEP], see `Tokenizer.special_ids`.
 
   Returns, Raises: see pack_single.
   """
@@ -64,29 +66,31 @@ def pack_pair(first: Ragged, second: Ragged, max_length: int) -> tuple[np.ndarra
   lengths = kept_a + kept_b + 3
   starts = np.cumsum(lengths) - lengths
   packed = np.empty(int(lengths.sum()), np.int32)
-  packed[starts] = CLS_ID
-  packed[starts + 1 + kept_a] = SEP_ID
-  packed[starts + lengths - 1] = SEP_ID
+  packed[starts] = special_ids.cls
+  packed[starts + 1 + kept_a] = special_ids.sep
+  packed[starts + lengths - 1] = special_ids.sep
   _copy_ranges(packed, starts + 1, ids_a, offsets_a[:-1], kept_a)
   _copy_ranges(packed, starts + 2 + kept_a, ids_b, offsets_b[:-1], kept_b)
   return packed, lengths.astype(np.int32)
 
 
-def padded(ids: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:
+def padded(ids: np.ndarray, lengths: np.ndarray, *, pad_id: int = PAD_ID) -> dict[str, np.ndarray]:
   """Pads sequences to the longest one.
 
   Args:
-    ids: int32 [P], the ids of all sequences, concatenated.
+    ids: int32 [P], the ids of all sequences, concatenated. Each sequence ends with [SEP].
     lengths: int32 [N], the number of tokens of each sequence.
+    pad_id: the id of padding.
 
   Returns:
     input_ids, input_mask (1 for tokens, 0 for padding) and segment_ids (1 for the tokens after the first [SEP], 0 for
     those before it and for padding), int32 [N, S], where S is the largest length.
   """
   mask = np.arange(int(lengths.max(initial=0))) < lengths[:, None]
-  input_ids = np.full(mask.shape, PAD_ID, np.int32)
+  input_ids = np.full(mask.shape, pad_id, np.int32)
   input_ids[mask] = ids
-  is_separator = input_ids == SEP_ID
+  separators = ids[np.cumsum(lengths) - 1]  # the last token of each sequence
+  is_separator = mask & (input_ids == separators[:, None])
   num_separators_before = np.cumsum(is_separator, axis=1) - is_separator
   return {
     "input_ids": input_ids,

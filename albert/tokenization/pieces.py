@@ -1,11 +1,32 @@
-"""The control symbols of ALBERT's vocabularies, and which pieces start a word."""
+"""Special pieces of vocabularies, ALBERT's control symbols in SentencePiece models, and which pieces start a word."""
 
 from __future__ import annotations
 
 import unicodedata
+from typing import NamedTuple
+
+
+class SpecialIds(NamedTuple):
+  """The ids of a vocabulary's special pieces.
+
+  Attributes:
+    pad: padding, which no text contains.
+    unk: text that the other pieces cannot represent.
+    cls: the start of every sequence.
+    sep: the end of every segment.
+    mask: a token that a masked language model predicts.
+  """
+
+  pad: int
+  unk: int
+  cls: int
+  sep: int
+  mask: int
+
 
 PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID = 0, 1, 2, 3, 4
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # in order of their ids
+SENTENCE_PIECE_IDS = SpecialIds(PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID)
 WORD_START = "▁"  # U+2581: how SentencePiece writes a space
 
 # First and last code points of scripts that put no spaces between words. A piece of these scripts counts as a word.
@@ -26,6 +47,11 @@ _SCRIPTS_WITHOUT_SPACES = (
 )
 
 
+def is_written_without_spaces(character: str) -> bool:
+  """Returns whether a character belongs to a script without spaces between words, such as Han or Thai."""
+  return any(low <= ord(character) <= high for low, high in _SCRIPTS_WITHOUT_SPACES)
+
+
 def starts_word(piece: str, is_byte: bool = False) -> bool:
   """Returns whether a piece starts a word, see `Tokenizer.word_starts`. A byte piece is written as "<0xC5>"."""
   if is_byte:
@@ -38,7 +64,7 @@ def starts_word(piece: str, is_byte: bool = False) -> bool:
   if not piece:
     return False
   character = piece[0]
-  if character == WORD_START or any(low <= ord(character) <= high for low, high in _SCRIPTS_WITHOUT_SPACES):
+  if character == WORD_START or is_written_without_spaces(character):
     return True
   # Punctuation (P*) and symbols (S*). An emoji that is newer than this Python's Unicode data has category Cn.
   category = unicodedata.category(character)

@@ -11,10 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert.errors import UserError
-from albert.tokenization.offsets import OffsetTokenizer
 from albert.tokenization.packing import padded
-from albert.tokenization.pieces import CLS_ID, SEP_ID
-from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
+from albert.tokenization.tokenizer import Tokenizer
 
 # W windows, S tokens of the longest window, P tokens of a paragraph (the context).
 
@@ -82,11 +80,8 @@ def question_windows(
   """
   if max_query_length < 1 or doc_stride < 1:
     raise UserError(f"max_query_length={max_query_length} and doc_stride={doc_stride}: both must be at least 1")
-  offset_tokenizer = (
-    tokenizer if isinstance(tokenizer, OffsetTokenizer) else load_tokenizer(tokenizer.config, OffsetTokenizer)
-  )
-  query = offset_tokenizer.encode(question)[:max_query_length]
-  tokens = offset_tokenizer.encode_with_offsets(context)
+  query = tokenizer.encode(question)[:max_query_length]
+  tokens = tokenizer.encode_with_offsets(context)
   first = len(query) + 2  # the position of the first token of the context, after [CLS] question [SEP]
   room = max_length - first - 1  # for the context; the last token is [SEP]
   if room < 1:
@@ -95,9 +90,10 @@ def question_windows(
       "max_length or a smaller max_query_length"
     )
   parts = [slice(start, start + room) for start in window_starts(len(tokens.ids), room, doc_stride)]
-  windows = [np.array([CLS_ID, *query, SEP_ID, *tokens.ids[part], SEP_ID], np.int32) for part in parts]
+  pad, _, cls, sep, _ = tokenizer.special_ids
+  windows = [np.array([cls, *query, sep, *tokens.ids[part], sep], np.int32) for part in parts]
   lengths = np.array([len(window) for window in windows], np.int32)
-  inputs = padded(np.concatenate(windows), lengths)
+  inputs = padded(np.concatenate(windows), lengths, pad_id=pad)
   char_starts, char_ends = np.zeros((2, len(windows), int(lengths.max())), np.int32)
   for window, part in enumerate(parts):
     char_starts[window, first : lengths[window] - 1] = tokens.starts[part]

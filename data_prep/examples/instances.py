@@ -14,7 +14,8 @@ import numpy as np
 from albert.data import random_streams
 from albert.data.masks import masking
 from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer, load_tokenizer
+from albert.tokenization.pieces import SpecialIds
+from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from data_prep.documents import Counts, Documents, concatenate_documents, load_documents, merge_documents
 from data_prep.examples import packing, segments
 from data_prep.examples.settings import STATIC, PreparationSettings
@@ -48,7 +49,7 @@ class InstanceBatch:
 
 
 def make_batches(
-  documents: Documents, num_used: int, settings: PreparationSettings, random_ids: np.ndarray
+  documents: Documents, num_used: int, settings: PreparationSettings, random_ids: np.ndarray, special_ids: SpecialIds
 ) -> Iterator[InstanceBatch]:
   """Makes all instances of the first `num_used` documents, for all duplicates.
 
@@ -57,6 +58,7 @@ def make_batches(
     num_used: number of documents, from the first one, that are cut into instances.
     settings: the job's settings.
     random_ids: [R] ids for random replacements, see `replacement_ids`.
+    special_ids: the ids of [CLS], [SEP] and [MASK].
 
   Yields:
     Batches of about `_BATCH_TOKENS` tokens.
@@ -76,14 +78,18 @@ def make_batches(
     batch_starts = np.flatnonzero(np.diff(batch_numbers)) + 1  # of all batches but the first one
     for batch_indices in np.split(by_length, batch_starts):
       batch = segments.InstanceSegments(*(column[batch_indices] for column in instances))
-      yield _mask(documents, batch, settings, random_ids)
+      yield _mask(documents, batch, settings, random_ids, special_ids)
 
 
 def _mask(
-  documents: Documents, instances: segments.InstanceSegments, settings: PreparationSettings, random_ids: np.ndarray
+  documents: Documents,
+  instances: segments.InstanceSegments,
+  settings: PreparationSettings,
+  random_ids: np.ndarray,
+  special_ids: SpecialIds,
 ) -> InstanceBatch:
   """Builds the token sequences of instances, and masks them unless training does."""
-  tokens = assemble(documents, instances, cls_id=CLS_ID, sep_id=SEP_ID)
+  tokens = assemble(documents, instances, cls_id=special_ids.cls, sep_id=special_ids.sep)
   lengths = np.diff(tokens.row_splits)
   budgets = masking.num_predictions(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq)
   masked = masking.mask_tokens(
@@ -94,7 +100,7 @@ def _mask(
     budgets=budgets if settings.masking == STATIC else np.zeros_like(budgets),
     keys=random_streams.draw(instances.keys, segments.FOR_MASKING),
     ngram=settings.ngram,
-    mask_id=MASK_ID,
+    mask_id=special_ids.mask,
     random_ids=random_ids,
   )
   return InstanceBatch(instances, tokens, masked)
@@ -152,14 +158,14 @@ class InstanceMaker:
       if len(documents) == 1:
         return documents, 0, dataclasses.replace(counts, dropped=counts.dropped + 1)
     if rules.input_format == segments.FULL_SENTENCES and num_used:
-      return merge_documents(documents, SEP_ID), 1, counts
+      return merge_documents(documents, self.tokenizer.special_ids.sep), 1, counts
     return documents, num_used, counts
 
   def packed_batches(self, unit: TextUnit) -> Iterator[PackedBatch | Counts]:
     """Yields the instances of a unit in batches, and at the end the unit's counts."""
     documents, num_used, counts = self.load(unit)
     if num_used:
-      for batch in make_batches(documents, num_used, self.settings, self.random_ids):
+      for batch in make_batches(documents, num_used, self.settings, self.random_ids, self.tokenizer.special_ids):
         labels = batch.instances.labels
         words, sizes = packing.pack(batch.tokens, batch.masked, labels, self._word_dtype)
         yield PackedBatch(random_streams.draw(batch.instances.keys, segments.FOR_SHUFFLING), words, sizes, labels)

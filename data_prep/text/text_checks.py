@@ -17,7 +17,7 @@ import numpy as np
 
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.tokenization.tokenizer import UNK_ID, Tokenizer
+from albert.tokenization.tokenizer import Tokenizer
 from data_prep.text.document_checks import layout_warnings
 
 #: Bytes at the beginning of a file's text that `check_head` examines.
@@ -279,13 +279,13 @@ def _read_head(path: str) -> bytes:
 def _sample_warning(lines: list[str], tokenizer: Tokenizer) -> str | None:
   """Returns `unknown_warning` for a sample of the text, with the most frequent characters that are <unk>."""
   ids, _ = tokenizer.encode_batch_flat(lines)
-  share = np.count_nonzero(ids == UNK_ID) / max(ids.size, 1)
+  share = np.count_nonzero(ids == tokenizer.special_ids.unk) / max(ids.size, 1)
   frequencies = Counter(tokenizer.normalize("".join(lines)))
   known_characters = set("".join(tokenizer.pieces)) | {" "}
   unknown_characters = [
     character
     for character, _ in frequencies.most_common()
-    if character not in known_characters and UNK_ID in tokenizer.encode(character)
+    if character not in known_characters and tokenizer.special_ids.unk in tokenizer.encode(character)
   ]
   return unknown_warning("a sample of the text", float(share), unknown_characters[:_MAX_SHOWN_CHARACTERS])
 

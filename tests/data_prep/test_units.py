@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert.errors import UserError
+from albert.tokenization.pieces import SENTENCE_PIECE_IDS
 from data_prep.documents import Counts, TextDocument, concatenate_documents, load_documents, parse_documents
 from data_prep.units import TextRange, TextUnit, plan_units
 
@@ -23,6 +24,8 @@ class WordTokenizer:
   """Makes one token of each character of a word: its code, plus 256 if it starts the word. "-" gives no token."""
 
   word_starts = np.arange(512) >= 256
+
+  special_ids = SENTENCE_PIECE_IDS
 
   def encode_batch(self, texts: list[str]) -> list[list[int]]:
     return [self._encode(text) for text in texts]

@@ -137,7 +137,11 @@ def _tokenize(run: Run, requests: Requests, *names: str, length: int) -> dict[st
   """Tokenizes one field of the requests, or a pair of fields."""
   encoded = [run.tokenizer.encode_batch_flat(_field_values(requests, name)) for name in names]
   first, *second = encoded
-  ids, lengths = pack_pair(first, second[0], length) if second else pack_single(first, length)
+  ids, lengths = (
+    pack_pair(first, second[0], length, run.tokenizer.special_ids)
+    if second
+    else pack_single(first, length, run.tokenizer.special_ids)
+  )
   return _make_batch(ids, lengths)
 
 

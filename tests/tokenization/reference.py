@@ -7,7 +7,8 @@ import unicodedata
 
 import sentencepiece
 
-from albert.tokenization.tokenizer import UNK_ID
+from albert.tokenization.kinds.sentence_piece import SentencePieceVocabulary
+from albert.tokenization.tokenizer import UNK_ID, Tokenizer
 
 TEXTS = [
   "",
@@ -67,3 +68,9 @@ def random_texts(count: int, seed: int) -> list[str]:
     rare = [chr(rng.choice([rng.randrange(0x20, 0x800), rng.randrange(0xE000, 0x30000)])) for _ in range(3)]
     texts.append("".join(rng.choices([*common, *rare], k=rng.randrange(1, 60))))
   return texts
+
+
+def sentence_piece(tokenizer: Tokenizer) -> SentencePieceVocabulary:
+  """Returns the vocabulary of a tokenizer, which must be a SentencePiece model."""
+  assert isinstance(tokenizer.vocabulary, SentencePieceVocabulary)
+  return tokenizer.vocabulary

@@ -6,7 +6,7 @@ import sentencepiece
 
 from albert.tokenization.tokenizer import UNK_ID, Tokenizer
 from tests.conftest import SaveModel
-from tests.tokenization.reference import random_texts, reference_encode
+from tests.tokenization.reference import random_texts, reference_encode, sentence_piece
 
 
 def test_pieces_that_end_in_a_digit_and_a_comma_are_split(save_model: SaveModel) -> None:
@@ -20,16 +20,16 @@ def test_pieces_that_end_in_a_digit_and_a_comma_are_split(save_model: SaveModel)
   assert tokenizer.encode("x8,") == [piece_ids["▁"], piece_ids["x"], piece_ids["8"], piece_ids[","]]
   # "x," has no digit and is not split.
   assert tokenizer.encode("x,") == [piece_ids["▁"], piece_ids["x,"]]
-  assert set(tokenizer.comma_splits) == {piece_ids["▁99,"], piece_ids["9,"], piece_ids["8,"]}
+  assert set(sentence_piece(tokenizer).comma_rule.splits) == {piece_ids["▁99,"], piece_ids["9,"], piece_ids["8,"]}
   # "9," has no ▁. Encoding "9" again gives "▁9"; without its ▁, this is the piece "9".
-  assert tokenizer.comma_splits[piece_ids["9,"]] == [piece_ids["9"], piece_ids[","]]
+  assert sentence_piece(tokenizer).comma_rule.splits[piece_ids["9,"]] == [piece_ids["9"], piece_ids[","]]
 
 
 def test_a_number_that_is_no_piece_without_its_comma_is_unknown(save_model: SaveModel) -> None:
   # Encoding "97" again gives "▁97". Without ▁ this is "97", which is not a piece: <unk>, as in the original.
   tokenizer = Tokenizer(save_model([("▁", -1.0), ("9", -9.0), ("7", -9.0), (",", -9.0), ("▁97", -1.0), ("97,", -1.0)]))
   word_start, comma, number_with_comma = (tokenizer.pieces.index(piece) for piece in ("▁", ",", "97,"))
-  assert tokenizer.comma_splits == {number_with_comma: [UNK_ID, comma]}
+  assert sentence_piece(tokenizer).comma_rule.splits == {number_with_comma: [UNK_ID, comma]}
   assert tokenizer.encode("97,") == [word_start, UNK_ID, comma]
 
 

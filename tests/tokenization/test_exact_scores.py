@@ -11,7 +11,7 @@ import sentencepiece
 from albert.tokenization.exact_scores import with_exact_scores
 from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import SaveModel
-from tests.tokenization.reference import random_texts
+from tests.tokenization.reference import random_texts, sentence_piece
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_the_choice_among_equally_good_segmentations_does_not_depend_on_the_text
 
 def test_exact_scores_are_the_nearest_multiples_of_1_8192(spm_model: str, tokenizer: Tokenizer) -> None:
   original = sentencepiece.SentencePieceProcessor(model_file=spm_model)
-  exact = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.exact_model)
+  exact = sentencepiece.SentencePieceProcessor(model_proto=sentence_piece(tokenizer).exact_model)
   assert [exact.id_to_piece(i) for i in range(exact.get_piece_size())] == tokenizer.pieces
   symbols = list('()"-.–£€')  # the user-defined symbols of tests/conftest.py
   assert set(symbols) < set(tokenizer.pieces)
@@ -48,7 +48,7 @@ def test_exact_scores_are_the_nearest_multiples_of_1_8192(spm_model: str, tokeni
     # SentencePiece ignores the score of a user-defined symbol, and computes one from its length and the best score.
     expected = best_score - 0.1 if piece in symbols else original.get_score(i)
     assert abs(exact.get_score(i) - expected) <= 0.5 / 8192 + 1e-6
-  assert with_exact_scores(tokenizer.exact_model) == tokenizer.exact_model
+  assert with_exact_scores(sentence_piece(tokenizer).exact_model) == sentence_piece(tokenizer).exact_model
 
 
 def test_models_of_another_type_keep_their_scores(tmp_path: Path, corpus_file: str) -> None:

@@ -1,4 +1,4 @@
-"""OffsetTokenizer gives the ids of Tokenizer, and for each token the range of the text that its piece stands for."""
+"""Tokenizer gives the ids of Tokenizer, and for each token the range of the text that its piece stands for."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from albert.errors import UserError
+from albert.tokenization.kinds.base import TokensWithOffsets
+from albert.tokenization.kinds.sentence_piece_offsets import _origins
 from albert.tokenization.normalization import decompose, normalize_text
-from albert.tokenization.offsets import OffsetTokenizer, TokensWithOffsets, _origins
-from albert.tokenization.tokenizer import UNK_ID, WORD_START
+from albert.tokenization.tokenizer import UNK_ID, WORD_START, Tokenizer
 from tests.conftest import SaveModel
+from tests.tokenization.reference import sentence_piece
 
 # (piece, score) of a hand-made model.
 CHARACTERS = [(piece, -8.0) for piece in "abcdefghijklmnopqrstuvwxyz0123456789,.'/\"½東京⁄ßς"]
 WORDS = [("▁the", -2.0), ("▁cat", -2.5), ("▁1999,", -3.0), ("999,", -3.5), ("▁1999", -4.0), ("▁", -5.0), ("ea", -4.0)]
 
 
-def pieces_and_texts(tokenizer: OffsetTokenizer, text: str) -> list[tuple[str, str]]:
+def pieces_and_texts(tokenizer: Tokenizer, text: str) -> list[tuple[str, str]]:
   """Returns the piece of each token, and the text in its range."""
   tokens = tokenizer.encode_with_offsets(text)
   assert tokens.ids.tolist() == tokenizer.encode(text)
@@ -53,17 +55,17 @@ def pieces_and_texts(tokenizer: OffsetTokenizer, text: str) -> list[tuple[str, s
   ],
 )
 def test_ranges_with_a_hand_made_model(save_model: SaveModel, text: str, expected: list[tuple[str, str]]) -> None:
-  assert pieces_and_texts(OffsetTokenizer(save_model(WORDS + CHARACTERS)), text) == expected
+  assert pieces_and_texts(Tokenizer(save_model(WORDS + CHARACTERS)), text) == expected
 
 
 def test_the_range_of_a_converted_quote_has_two_characters(save_model: SaveModel) -> None:
-  tokenizer = OffsetTokenizer(save_model(WORDS + CHARACTERS), convert_quotes=True)
+  tokenizer = Tokenizer(save_model(WORDS + CHARACTERS), convert_quotes=True)
   pieces = pieces_and_texts(tokenizer, "``the'' '''")
   assert pieces == [("▁", ""), ('"', "``"), *[(c, c) for c in "the"], ('"', "''"), ("▁", ""), ('"', "''"), ("'", "'")]
 
 
 def test_an_unknown_number_and_the_unknown_comma_after_it_are_two_tokens(save_model: SaveModel) -> None:
-  tokenizer = OffsetTokenizer(save_model([("▁", -5.0), ("a", -8.0)]))
+  tokenizer = Tokenizer(save_model([("▁", -5.0), ("a", -8.0)]))
   # SentencePiece gives one <unk> for "9,", since neither digits nor the comma are pieces. The comma rule splits it.
   assert pieces_and_texts(tokenizer, "a 9,") == [
     ("▁", ""), ("a", "a"), ("▁", ""), ("<unk>", "9"), ("<unk>", ",")
@@ -71,9 +73,9 @@ def test_an_unknown_number_and_the_unknown_comma_after_it_are_two_tokens(save_mo
 
 
 def test_ranges_are_right_in_a_text_that_is_longer_than_one_encoded_part(spm_model: str, corpus_file: str) -> None:
-  tokenizer = OffsetTokenizer(spm_model)
+  tokenizer = Tokenizer(spm_model)
   text = " \n".join(Path(corpus_file).read_text(encoding="utf-8").split("\n")[:300])
-  assert len(text) > tokenizer._max_part_chars
+  assert len(text) > sentence_piece(tokenizer).max_part_chars
   tokens = tokenizer.encode_with_offsets(text)
   assert tokens.ids.tolist() == tokenizer.encode(text)
   assert_ranges_are_right(tokenizer, text, tokens)
@@ -89,8 +91,8 @@ class ReferenceRanges:
     text: a text without commas.
   """
 
-  def __init__(self, tokenizer: OffsetTokenizer, text: str):
-    self._processor = tokenizer._processor
+  def __init__(self, tokenizer: Tokenizer, text: str):
+    self._processor = sentence_piece(tokenizer).processor
     self._normalized = tokenizer.normalize(text)
     self._words = [match.span() for match in re.finditer(r"\S+", text)]
     self._word_of_position = {position: word for word in self._words for position in range(*word)}
@@ -147,7 +149,7 @@ class ReferenceRanges:
     return start, next(position for position in range(last + 1, end) if self._written[position])
 
 
-def assert_ranges_are_right(tokenizer: OffsetTokenizer, text: str, tokens: TokensWithOffsets) -> None:
+def assert_ranges_are_right(tokenizer: Tokenizer, text: str, tokens: TokensWithOffsets) -> None:
   """Asserts that ranges never go back, have no whitespace at their ends, and contain the text of their pieces."""
   assert np.all(np.diff(tokens.starts) >= 0)
   assert np.all(np.diff(tokens.ends) >= 0)
@@ -156,13 +158,13 @@ def assert_ranges_are_right(tokenizer: OffsetTokenizer, text: str, tokens: Token
     assert range_text == range_text.strip()
     if piece and token_id != UNK_ID:
       # SentencePiece composes characters that were decomposed, and Σ is lower-cased to ς only at the end of a word.
-      written = tokenizer._processor.normalize(tokenizer.normalize(range_text)).replace(WORD_START, "")
+      written = sentence_piece(tokenizer).processor.normalize(tokenizer.normalize(range_text)).replace(WORD_START, "")
       assert piece.replace("ς", "σ") in written.replace("ς", "σ")
 
 
 @functools.cache
-def make_tokenizer(model: str, do_lower_case: bool, convert_quotes: bool = False) -> OffsetTokenizer:
-  return OffsetTokenizer(model, do_lower_case, convert_quotes=convert_quotes)
+def make_tokenizer(model: str, do_lower_case: bool, convert_quotes: bool = False) -> Tokenizer:
+  return Tokenizer(model, do_lower_case, convert_quotes=convert_quotes)
 
 
 UNUSUAL_STRINGS = (
@@ -205,17 +207,17 @@ def test_every_normalized_character_has_an_origin_for_all_of_unicode() -> None:
 
 
 def test_byte_pieces_are_refused(save_model: SaveModel, monkeypatch: pytest.MonkeyPatch) -> None:
-  tokenizer = OffsetTokenizer(save_model(WORDS + CHARACTERS))
+  tokenizer = Tokenizer(save_model(WORDS + CHARACTERS))
   # Splits "1999," into the ids 5 and 6, which stand for 3 and 6 characters: a byte piece for the comma, <0x2C>, has 6.
-  monkeypatch.setattr(tokenizer, "_split_cached", lambda surface: ([5, 6], [3, 6]))
+  monkeypatch.setattr(sentence_piece(tokenizer)._offset_encoder, "_split_cached", lambda surface: ([5, 6], [3, 6]))
   with pytest.raises(UserError, match=r"its pieces for '1999,' have 9 characters instead of 5"):
     tokenizer.encode_with_offsets("1999,")
 
 
 def test_a_pickled_tokenizer_keeps_its_type_and_settings(save_model: SaveModel) -> None:
-  tokenizer = OffsetTokenizer(save_model(WORDS + CHARACTERS), False, convert_quotes=True)
+  tokenizer = Tokenizer(save_model(WORDS + CHARACTERS), False, convert_quotes=True)
   unpickled = pickle.loads(pickle.dumps(tokenizer))
-  assert type(unpickled) is OffsetTokenizer
+  assert type(unpickled) is Tokenizer
   assert (unpickled.config.do_lower_case, unpickled.config.convert_quotes) == (False, True)
   assert pieces_and_texts(unpickled, "``the") == pieces_and_texts(tokenizer, "``the")
 

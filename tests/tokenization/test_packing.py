@@ -11,7 +11,11 @@ from albert.errors import UserError
 from albert.tasks.glue.features import TextFeaturizer
 from albert.tokenization import packing
 from albert.tokenization.in_graph import graph_packing
+from albert.tokenization.pieces import SENTENCE_PIECE_IDS, SpecialIds
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
+
+# Ids that are in no text below.
+BERT_IDS = SpecialIds(pad=0, unk=2000, cls=2001, sep=2002, mask=2003)
 
 
 def to_ragged(rows: list[list[int]]) -> packing.Ragged:
@@ -49,7 +53,7 @@ def pairs() -> tuple[list[list[int]], list[list[int]]]:
 @pytest.mark.parametrize("max_length", [5, 12, 13, 40])
 def test_pairs_are_truncated_as_by_the_loop(pairs: tuple[list[list[int]], list[list[int]]], max_length: int) -> None:
   texts_a, texts_b = pairs
-  packed = to_rows(packing.pack_pair(to_ragged(texts_a), to_ragged(texts_b), max_length))
+  packed = to_rows(packing.pack_pair(to_ragged(texts_a), to_ragged(texts_b), max_length, SENTENCE_PIECE_IDS))
   assert packed == [pack_by_loop(a, b, max_length) for a, b in zip(texts_a, texts_b, strict=True)]
 
 
@@ -62,24 +66,24 @@ def test_the_serving_graph_packs_in_the_same_way(pairs: tuple[list[list[int]], l
   texts_a, texts_b = pairs
   tensor_a, tensor_b = tf.ragged.constant(texts_a, tf.int32), tf.ragged.constant(texts_b, tf.int32)
   assert_rows_without_padding(
-    graph_packing.pack_pair(tensor_a, tensor_b, 16),
-    to_rows(packing.pack_pair(to_ragged(texts_a), to_ragged(texts_b), 16)),
+    graph_packing.pack_pair(tensor_a, tensor_b, 16, BERT_IDS),
+    to_rows(packing.pack_pair(to_ragged(texts_a), to_ragged(texts_b), 16, BERT_IDS)),
   )
   assert_rows_without_padding(
-    graph_packing.pack_single(tensor_a, 9), to_rows(packing.pack_single(to_ragged(texts_a), 9))
+    graph_packing.pack_single(tensor_a, 9, BERT_IDS), to_rows(packing.pack_single(to_ragged(texts_a), 9, BERT_IDS))
   )
 
 
 def test_single_texts_are_cut_at_their_end() -> None:
-  packed = packing.pack_single(to_ragged([[7, 8, 9], [], [6, 7, 8, 9, 10]]), 5)
+  packed = packing.pack_single(to_ragged([[7, 8, 9], [], [6, 7, 8, 9, 10]]), 5, SENTENCE_PIECE_IDS)
   assert to_rows(packed) == [[CLS_ID, 7, 8, 9, SEP_ID], [CLS_ID, SEP_ID], [CLS_ID, 6, 7, 8, SEP_ID]]
 
 
 def test_a_length_without_room_for_a_token_of_each_text_is_refused() -> None:
   with pytest.raises(UserError, match="max_seq_length=2: too short"):
-    packing.pack_single(to_ragged([[7]]), 2)
+    packing.pack_single(to_ragged([[7]]), 2, BERT_IDS)
   with pytest.raises(UserError, match="max_seq_length=4: too short"):
-    packing.pack_pair(to_ragged([[7]]), to_ragged([[7]]), 4)
+    packing.pack_pair(to_ragged([[7]]), to_ragged([[7]]), 4, BERT_IDS)
 
 
 def test_a_call_of_the_tokenizer_gives_the_features_of_fine_tuning(spm_model):

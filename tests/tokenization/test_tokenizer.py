@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 from albert.errors import UserError
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.normalization import decompose
-from albert.tokenization.offsets import OffsetTokenizer
 from albert.tokenization.pieces import starts_word
 from albert.tokenization.tokenizer import (
   CLS_ID,
@@ -36,7 +35,7 @@ from albert.tokenization.tokenizer import (
   load_tokenizer,
 )
 from tests.conftest import PieceType, SaveModel
-from tests.tokenization.reference import TEXTS, random_texts, reference_encode
+from tests.tokenization.reference import TEXTS, random_texts, reference_encode, sentence_piece
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +82,7 @@ def load_tokenizer_and_processor(
 ) -> tuple[Tokenizer, sentencepiece.SentencePieceProcessor]:
   """Returns a tokenizer, and SentencePiece's own processor with the tokenizer's exact scores."""
   tokenizer = Tokenizer(model_file, do_lower_case)
-  return tokenizer, sentencepiece.SentencePieceProcessor(model_proto=tokenizer.exact_model)
+  return tokenizer, sentencepiece.SentencePieceProcessor(model_proto=sentence_piece(tokenizer).exact_model)
 
 
 @settings(max_examples=300, deadline=None)
@@ -116,7 +115,7 @@ def test_empty_texts_and_lists_have_no_ids(tokenizer: Tokenizer) -> None:
 
 def test_a_piece_may_have_several_words(save_model: SaveModel) -> None:
   tokenizer = Tokenizer(save_model([("▁", -1.0), ("a", -1.0), ("b", -1.0), ("▁a▁b", -1.0), (",", -9.0)]))
-  assert not tokenizer.words_are_independent
+  assert not sentence_piece(tokenizer).words_are_independent
   assert tokenizer.encode("a  b a") == [8, 5, 6]
 
 
@@ -193,12 +192,11 @@ def test_a_pickled_tokenizer_keeps_its_settings_and_hash(tmp_path: Path, spm_mod
   assert copy.sha256 == hashlib.sha256(Path(spm_model).read_bytes()).hexdigest()
 
 
-def test_tokenizers_are_cached_by_config_class_and_file(save_model: SaveModel) -> None:
+def test_tokenizers_are_cached_by_config_and_file(save_model: SaveModel) -> None:
   config = TokenizerConfig(save_model([("▁", -1.0), ("a", -1.0), (",", -1.0)]))
   tokenizer = load_tokenizer(config)
   assert load_tokenizer(TokenizerConfig(config.model_file)) is tokenizer
   assert load_tokenizer(TokenizerConfig(config.model_file, do_lower_case=False)) is not tokenizer
-  assert isinstance(load_tokenizer(config, OffsetTokenizer), OffsetTokenizer)
   other_model_file = save_model([("▁", -1.0), ("b", -1.0), ("bb", -1.0), (",", -1.0)])
   Path(config.model_file).write_bytes(Path(other_model_file).read_bytes())
   assert load_tokenizer(config).pieces[-3:] == ["b", "bb", ","]

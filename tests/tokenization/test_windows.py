@@ -9,7 +9,6 @@ from albert.errors import UserError
 from albert.tasks.squad.data import SquadParagraph, SquadQuestion
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, SquadFeaturizer
 from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.offsets import OffsetTokenizer
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.windows import question_windows
 from tests.conftest import english_like_documents
@@ -38,7 +37,7 @@ def test_windows_equal_those_of_training(spm_model: str, context: str) -> None:
 
 def test_a_span_is_its_text_in_the_context(spm_model: str) -> None:
   context = "The captain   sold the GARDEN, in 1999."
-  tokenizer = OffsetTokenizer(spm_model)
+  tokenizer = Tokenizer(spm_model)
   windows = question_windows(tokenizer, "Who?", context)
   # The context is the tokens `first` to `last` of the window.
   first = 1 + len(tokenizer.encode("Who?")) + 1  # after [CLS], the question and [SEP]

@@ -58,7 +58,7 @@ print(json.dumps([batch["input_ids"].tolist(), masked["input_ids"].shape, len(wi
 """
   process, modules = run_fresh(code, tmp_path)
   assert process.returncode == 0, process.stderr
-  assert {"albert.tokenization.offsets", "numpy", "sentencepiece"} <= modules
+  assert {"albert.tokenization.kinds.sentence_piece_offsets", "numpy", "sentencepiece"} <= modules
   assert not {"tensorflow", "tf_keras", "tensorflow_text", "msgspec", "absl", "google.protobuf"} & modules
   tokenizer = Tokenizer(spm_model, do_lower_case=False, convert_quotes=True)
   batch = tokenizer(["The captain sold the garden.", ""], ["in 1999, x", "y"], max_length=12)

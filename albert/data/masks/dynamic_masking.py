@@ -18,7 +18,8 @@ import tensorflow as tf
 from albert.data import random_streams
 from albert.data.masks import masking
 from albert.data.shard_files import schema
-from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+from albert.tokenization.pieces import SpecialIds
+from albert.tokenization.tokenizer import Tokenizer
 
 # The features of a record that masking changes, and the features that it needs.
 _CHANGED_FEATURES = (schema.INPUT_IDS, schema.MASKED_LM_POSITIONS, schema.MASKED_LM_IDS, schema.MASKED_LM_WEIGHTS)
@@ -34,17 +35,21 @@ class DynamicMasking:
     random_ids: int, the ids of all pieces that may replace a masked token: those that are not special tokens.
     masked_lm_prob: fraction of the tokens to mask.
     ngram: largest number of words in a masked span.
+    special_ids: the ids of [CLS], [SEP] and [MASK].
   """
 
   word_starts: np.ndarray
   random_ids: np.ndarray
   masked_lm_prob: float
   ngram: int
+  special_ids: SpecialIds
 
   @classmethod
   def from_tokenizer(cls, tokenizer: Tokenizer, masked_lm_prob: float, ngram: int) -> DynamicMasking:
     """Makes the masking for shards that were written with the vocabulary of `tokenizer`."""
-    return cls(tokenizer.word_starts, np.flatnonzero(~tokenizer.is_special), masked_lm_prob, ngram)
+    return cls(
+      tokenizer.word_starts, np.flatnonzero(~tokenizer.is_special), masked_lm_prob, ngram, tokenizer.special_ids
+    )
 
   def mask(self, features: dict[str, np.ndarray], example_numbers: np.ndarray, seed: int) -> dict[str, np.ndarray]:
     """Masks a batch of examples.
@@ -70,12 +75,12 @@ class DynamicMasking:
     masked = masking.mask_tokens(
       tokens,
       self.word_starts[tokens],
-      (tokens != CLS_ID) & (tokens != SEP_ID),
+      (tokens != self.special_ids.cls) & (tokens != self.special_ids.sep),
       row_splits,
       budgets=masking.num_predictions(lengths, self.masked_lm_prob, max_predictions),
       keys=random_streams.draw(random_streams.draw(seed, 0), example_numbers),
       ngram=self.ngram,
-      mask_id=MASK_ID,
+      mask_id=self.special_ids.mask,
       random_ids=self.random_ids,
     )
     ids[is_token] = masked.ids

@@ -14,7 +14,6 @@ from albert.export.companion_files.description import NamedArrays
 from albert.export.formats import TEXT_SIGNATURE, TOKENS_SIGNATURE
 from albert.export.served_model import ServedModel
 from albert.export.signatures import text_inputs
-from albert.tokenization.tokenizer import MASK_ID, UNK_ID
 
 # B rows, S sequence.
 
@@ -38,8 +37,10 @@ def id_test_batches(model: ServedModel, examples: NamedArrays) -> dict[str, Name
   for row in range(min(len(examples[INPUT_IDS]), _MAX_SINGLE_SEQUENCES)):
     single = {name: values[row : row + 1] for name, values in examples.items()}
     batches[f"example {row + 1} alone"] = _trim_padding(single)
-  if np.any(examples[INPUT_IDS] == MASK_ID):
-    ids = np.where(examples[INPUT_IDS] == MASK_ID, np.int32(UNK_ID), examples[INPUT_IDS])
+  special_ids = model.tokenizer.special_ids
+  is_mask = examples[INPUT_IDS] == special_ids.mask
+  if np.any(is_mask):
+    ids = np.where(is_mask, np.int32(special_ids.unk), examples[INPUT_IDS])
     batches["texts without [MASK]"] = {**examples, INPUT_IDS: ids}
   batches["an empty batch"] = {name: values[:0] for name, values in examples.items()}
   mask = examples[INPUT_MASK].copy()

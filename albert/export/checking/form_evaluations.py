@@ -20,7 +20,7 @@ from albert.errors import UserError
 from albert.export.checkpoint import ExportCheckpoint
 from albert.metrics.classification import ERRORS
 from albert.tasks import registry as task_registry
-from albert.tokenization.tokenizer import MASK_ID
+from albert.tokenization.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:  # an export without --eval_file need not import the tasks
   from albert.export.served_model import ExportSettings
@@ -215,6 +215,10 @@ class FillMaskEvaluation(_PretrainingEvaluation):
   model predicts only at [MASK].
   """
 
+  def __init__(self, task_name: str, checkpoint: ExportCheckpoint, settings: ExportSettings, eval_file: str):
+    super().__init__(task_name, checkpoint, settings, eval_file)
+    self._mask_id = load_tokenizer(settings.tokenizer_config).special_ids.mask
+
   @property
   def metric_names(self) -> Sequence[str]:
     from albert.tasks.pretraining.task import MASKED_LM_ACCURACY
@@ -225,13 +229,13 @@ class FillMaskEvaluation(_PretrainingEvaluation):
     inputs = super().model_inputs(batch)
     rows, columns = np.nonzero(batch["masked_lm_weights"] > 0)
     inputs[INPUT_IDS] = inputs[INPUT_IDS].copy()
-    inputs[INPUT_IDS][rows, batch["masked_lm_positions"][rows, columns]] = MASK_ID
+    inputs[INPUT_IDS][rows, batch["masked_lm_positions"][rows, columns]] = self._mask_id
     return inputs
 
   def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
     is_predicted = batch["masked_lm_weights"] > 0  # [B, P]
     # An answer holds the masks in the order of their positions: the number of the mask at each position, [B, S].
-    numbers = np.cumsum(self.model_inputs(batch)[INPUT_IDS] == MASK_ID, axis=1) - 1
+    numbers = np.cumsum(self.model_inputs(batch)[INPUT_IDS] == self._mask_id, axis=1) - 1
     numbers = np.take_along_axis(numbers, batch["masked_lm_positions"], axis=1)  # [B, P]
     predicted = np.take_along_axis(answers["ids"][:, :, 0], np.maximum(numbers, 0), axis=1)
     is_correct = (predicted == batch["masked_lm_ids"]) & is_predicted

@@ -60,11 +60,11 @@ class ServedTextModel(ServedModel):
 
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
     """Tokenizes texts, see ServedModel.encode."""
-    length = self._settings.max_seq_length
+    length, special_ids = self._settings.max_seq_length, self.tokenizer.special_ids
     ids = [self.tokenize(texts[field.name]) for field in self.fields]
     if len(ids) == 1:
-      return as_token_batch(pack_single(ids[0], length))
-    return as_token_batch(pack_pair(ids[0], ids[1], length))
+      return as_token_batch(pack_single(ids[0], length, special_ids))
+    return as_token_batch(pack_pair(ids[0], ids[1], length, special_ids))
 
   def truncation_note(self) -> str:
     """See ServedModel.truncation_note."""

@@ -80,7 +80,7 @@ class ServedMultipleChoice(ServedModel):
     # The question with the option is kept; the article fills the rest of the sequence.
     article_lengths = max_seq_length - _NUM_SPECIAL_TOKENS - question_ids.row_lengths()
     article_ids = first_tokens(tf.gather(full_article_ids, question_indices), article_lengths)
-    tokens = as_token_batch(pack_pair(article_ids, question_ids, max_seq_length))
+    tokens = as_token_batch(pack_pair(article_ids, question_ids, max_seq_length, self.tokenizer.special_ids))
     is_option = tf.cast(tf.strings.length(flat_options) > 0, tf.int32)
     tokens = tokens._replace(input_mask=tokens.input_mask * is_option[:, tf.newaxis])
     return TokenBatch(*(tf.reshape(values, [num_questions, num_options, max_seq_length]) for values in tokens))

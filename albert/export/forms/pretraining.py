@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 import tensorflow as tf
 
 from albert.config.base import Config
@@ -16,8 +15,7 @@ from albert.export.forms.classifier import ServedTextModel, add_label, text_fiel
 from albert.export.network.heads import LinearHead, MaskedLMHead
 from albert.export.network.token_layout import TokenBatch, TokenLayout
 from albert.export.served_model import AnswerTensors, ExportSettings
-from albert.tokenization.in_graph.graph import starts_with_space
-from albert.tokenization.tokenizer import MASK_ID, WORD_START
+from albert.tokenization.in_graph.code_points import starts_with_space
 
 # B batch, S sequence, M largest number of masks in a text of the batch, K candidates.
 
@@ -47,7 +45,7 @@ class ServedFillMask(ServedTextModel):
     self.output = MaskedLMHead(checkpoint.config, checkpoint.head_weights("masked_lm"), self.encoder.word_embeddings)
     self._pieces = self.tokenizer.reference.pieces
     self._top_k = min(settings.top_k, len(self._pieces))
-    self._ids_without_word_start = _ids_without_word_start(self._pieces)
+    self._ids_inside_word = self.tokenizer.reference.vocabulary.ids_inside_word
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Tokenizes texts in which [MASK] stands for one token.
@@ -65,7 +63,9 @@ class ServedFillMask(ServedTextModel):
     continues_word = follows_mask & ~starts_with_space(text_parts.flat_values)
     ids = self._remove_word_starts(ids, continues_word)
     num_masks = tf.cast(follows_mask, tf.int64)
-    masks = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(num_masks)], MASK_ID), num_masks, validate=False)
+    masks = tf.RaggedTensor.from_row_lengths(
+      tf.fill([tf.reduce_sum(num_masks)], self.tokenizer.special_ids.mask), num_masks, validate=False
+    )
     ids = tf.concat([masks, ids], axis=1)  # one row for each part, with the mask before it
     text_splits = tf.gather(ids.row_splits, text_parts.row_splits)  # joins the parts of each text to one row
     return tf.RaggedTensor.from_row_splits(ids.flat_values, text_splits, validate=False)
@@ -78,13 +78,13 @@ class ServedFillMask(ServedTextModel):
       continues_word: bool [P], whether the row is to be changed, because it continues a word.
     """
     first_indices = tf.boolean_mask(ids.row_starts(), continues_word & (ids.row_lengths() > 0))
-    replacements = tf.gather(tf.constant(self._ids_without_word_start), tf.gather(ids.flat_values, first_indices))
+    replacements = tf.gather(tf.constant(self._ids_inside_word), tf.gather(ids.flat_values, first_indices))
     flat_ids = tf.tensor_scatter_nd_update(ids.flat_values, first_indices[:, tf.newaxis], replacements)
     return tf.ragged.boolean_mask(ids.with_flat_values(flat_ids), ids.with_flat_values(flat_ids >= 0))
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """See ServedModel.compute."""
-    is_mask = (tokens.input_ids == MASK_ID) & (tokens.input_mask > 0)
+    is_mask = (tokens.input_ids == self.tokenizer.special_ids.mask) & (tokens.input_mask > 0)
     num_masks = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)  # [B]
     max_masks = tf.reduce_max(tf.concat([num_masks, [0]], axis=0))
     length = tf.shape(is_mask)[1]
@@ -113,28 +113,16 @@ class ServedFillMask(ServedTextModel):
       table = tf.constant([name.encode() for name in names])
       return tf.where(is_real, tf.gather(table, answers["ids"]), "")
 
-    texts = [piece.replace(WORD_START, " ").strip() for piece in self._pieces]
-    return {"tokens": look_up(texts), "pieces": look_up(self._pieces), **answers}
+    return {
+      "tokens": look_up(self.tokenizer.reference.vocabulary.piece_texts()),
+      "pieces": look_up(self._pieces),
+      **answers,
+    }
 
   def examples(self) -> list[dict[str, Any]]:
     """See ServedModel.examples."""
     first, second = f"The {MASK} of France is Paris.", f"She opened the {MASK} and looked at the {MASK} behind it."
     return [{self.fields[0].name: first}, {self.fields[0].name: second}]
-
-
-def _ids_without_word_start(pieces: Sequence[str]) -> np.ndarray:
-  """For each piece of the vocabulary, the id of the same piece without its ▁.
-
-  Returns: int32 [V]. A piece keeps its own id if the vocabulary lacks the piece without ▁; -1 stands for ▁ alone.
-  """
-  id_of_piece: dict[str, int] = {}
-  for piece_id, piece in enumerate(pieces):
-    id_of_piece.setdefault(piece, piece_id)  # of equal pieces, the first one is used
-  ids = []
-  for piece_id, piece in enumerate(pieces):
-    without_start = piece.removeprefix(WORD_START)
-    ids.append(id_of_piece.get(without_start, piece_id) if without_start else -1)
-  return np.array(ids, np.int32)
 
 
 class ServedSentenceOrder(ServedTextModel):

@@ -14,8 +14,6 @@ from albert.export.network.squad_heads import NO_SPAN, BestSpans, SpanHead, V1He
 from albert.export.network.token_layout import TokenBatch, TokenLayout, UnpaddedLayout, check_length
 from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel
 from albert.tasks.squad.data import SquadConfig
-from albert.tokenization.in_graph.graph_offsets import OffsetGraphTokenizer
-from albert.tokenization.tokenizer import SEP_ID
 
 # B batch, W windows of all examples, S sequence.
 
@@ -39,8 +37,7 @@ class _QuestionAnswering(ServedModel):
   ids_meaning: ClassVar[str] = "one window: [CLS] question [SEP] part of the context [SEP], then padding"
   uses_pooler = False
   head_class: ClassVar[type[SpanHead]]
-  tokenizer_class = OffsetGraphTokenizer
-  tokenizer: OffsetGraphTokenizer
+  needs_offsets = True
 
   def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
     super().__init__(checkpoint, settings)
@@ -60,6 +57,7 @@ class _QuestionAnswering(ServedModel):
       max_seq_length=self._settings.max_seq_length,
       max_query_length=self._squad_config.max_query_length,
       doc_stride=self._squad_config.doc_stride,
+      special_ids=self.tokenizer.special_ids,
     )
 
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
@@ -124,7 +122,9 @@ class _QuestionAnswering(ServedModel):
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """The best span of each window, see ServedModel.compute."""
-    is_context = (tokens.segment_ids > 0) & (tokens.input_mask > 0) & (tokens.input_ids != SEP_ID)
+    is_context = (
+      (tokens.segment_ids > 0) & (tokens.input_mask > 0) & (tokens.input_ids != self.tokenizer.special_ids.sep)
+    )
     token_positions = tf.zeros_like(tokens.input_ids) + tf.range(tf.shape(tokens.input_ids)[1])
     # Neither the text nor the other windows are known here. So an answer may start at any token of the context, and the
     # offsets are those of tokens, not of characters.

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert.export.network.token_layout import TokenBatch
-from albert.tokenization.in_graph.graph_offsets import RaggedTokensWithOffsets
+from albert.tokenization.in_graph.base import RaggedTokensWithOffsets
 from albert.tokenization.in_graph.graph_packing import first_tokens
-from albert.tokenization.tokenizer import CLS_ID, SEP_ID
+from albert.tokenization.pieces import SpecialIds
 
 # B examples, W windows of all examples, S tokens of the longest window, T tokens of all contexts, N context tokens of
 # all windows (a token counts once for each window that contains it).
@@ -58,6 +58,7 @@ def make_windows(
   max_seq_length: int,
   max_query_length: int,
   doc_stride: int,
+  special_ids: SpecialIds,
 ) -> ContextWindows:
   """Makes the windows of questions and contexts, at least one for each example.
 
@@ -65,6 +66,7 @@ def make_windows(
     question: ids, int32 [B, (tokens)].
     context: ids with their character offsets.
     max_seq_length, max_query_length, doc_stride: as in `albert.tasks.squad.features.SquadFeaturizer`.
+    special_ids: the ids of [CLS] and [SEP].
   """
   question = first_tokens(question, tf.constant(max_query_length, tf.int64))
   question_lengths = tf.cast(question.row_lengths(), tf.int32)  # [B]
@@ -91,8 +93,8 @@ def make_windows(
     _gather_clipped(context.ids.flat_values, indices_in_contexts),
     _gather_clipped(question.flat_values, indices_in_questions),
   )
-  ids = tf.where((offset_in_part == -1) | (offset_from_end == -1), SEP_ID, ids)
-  ids = tf.where(columns == 0, CLS_ID, ids)
+  ids = tf.where((offset_in_part == -1) | (offset_from_end == -1), special_ids.sep, ids)
+  ids = tf.where(columns == 0, special_ids.cls, ids)
   mask = tf.cast(offset_from_end < 0, tf.int32)
   segments = tf.cast(offset_in_part >= 0, tf.int32) * mask
   positions = WindowPositions(

@@ -53,5 +53,5 @@ class TextFeaturizer:
     tokenizer = load_tokenizer(self.tokenizer_config)
     encoded = tokenizer.encode_batch_flat(first)
     if second is None:
-      return pack_single(encoded, self.max_seq_length)
-    return pack_pair(encoded, tokenizer.encode_batch_flat(second), self.max_seq_length)
+      return pack_single(encoded, self.max_seq_length, tokenizer.special_ids)
+    return pack_pair(encoded, tokenizer.encode_batch_flat(second), self.max_seq_length, tokenizer.special_ids)

@@ -13,7 +13,7 @@ from albert.data.tables import read_table
 from albert.errors import UserError
 from albert.io import files
 from albert.tokenization.masked_texts import encode_with_masks
-from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+from albert.tokenization.tokenizer import Tokenizer
 
 NUM_CANDIDATES = 5
 
@@ -73,8 +73,9 @@ def _read_lines(path: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _encode_line(location: str, number: int, text: str, tokenizer: Tokenizer, max_length: int) -> MaskedLine:
-  ids = [CLS_ID, *encode_with_masks(tokenizer, text), SEP_ID]
-  positions = [position for position, token in enumerate(ids) if token == MASK_ID]
+  special_ids = tokenizer.special_ids
+  ids = [special_ids.cls, *encode_with_masks(tokenizer, text), special_ids.sep]
+  positions = [position for position, token in enumerate(ids) if token == special_ids.mask]
   if not positions:
     raise UserError(f"{location}: has no [MASK] to fill")
   if len(ids) > max_length:

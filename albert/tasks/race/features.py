@@ -15,11 +15,11 @@ import numpy as np
 from albert.data.examples import TokenizedExamples
 from albert.tasks.race.data import ChoiceQuestion
 from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer, load_tokenizer
+from albert.tokenization.pieces import SpecialIds
+from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 
 LABEL_IDS = "label_ids"
 _NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
-_CLS, _SEP = np.array([CLS_ID], np.int32), np.array([SEP_ID], np.int32)  # sequences of one token
 _BLANK = re.compile("_+")
 
 
@@ -65,7 +65,9 @@ class RaceFeaturizer:
     sequences: list[np.ndarray] = []
     for question in questions:
       for _ in question.options:
-        sequences.append(self._make_sequence(article_ids[question.article], next(remaining_text_ids)))
+        sequences.append(
+          self._make_sequence(article_ids[question.article], next(remaining_text_ids), tokenizer.special_ids)
+        )
     labels = [max(question.answer, 0) for question in questions]
     return TokenizedExamples(
       input_ids=np.concatenate(sequences),
@@ -74,12 +76,14 @@ class RaceFeaturizer:
       labels={LABEL_IDS: np.array(labels, np.int32)},
     )
 
-  def _make_sequence(self, article: np.ndarray, text: np.ndarray) -> np.ndarray:
+  def _make_sequence(self, article: np.ndarray, text: np.ndarray, special_ids: SpecialIds) -> np.ndarray:
     """Returns the ids of `[CLS] article [SEP] text [SEP]`, where `text` is a question with an option."""
     max_tokens = self.max_seq_length - _NUM_SPECIAL_TOKENS
     text_end = text[-min(self.max_qa_length, max_tokens) :]
     article_start = article[: max_tokens - len(text_end)]
-    return np.concatenate([_CLS, article_start, _SEP, text_end, _SEP])
+    return np.concatenate(
+      [[special_ids.cls], article_start, [special_ids.sep], text_end, [special_ids.sep]], dtype=np.int32
+    )
 
 
 def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:

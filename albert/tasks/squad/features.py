@@ -15,8 +15,9 @@ import numpy as np
 from albert.data.examples import TokenizedExamples
 from albert.tasks.squad.data import SquadAnswer, SquadQuestion
 from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.offsets import OffsetTokenizer, TokensWithOffsets
-from albert.tokenization.tokenizer import CLS_ID, SEP_ID, load_tokenizer
+from albert.tokenization.kinds.base import TokensWithOffsets
+from albert.tokenization.pieces import SpecialIds
+from albert.tokenization.tokenizer import load_tokenizer
 from albert.tokenization.windows import max_context_windows, window_starts
 
 # L tokens of a window, P tokens of a paragraph, W windows of a question.
@@ -68,7 +69,8 @@ class SquadFeaturizer:
 
   def __call__(self, questions: Sequence[SquadQuestion]) -> TokenizedExamples:
     """Makes the windows of all questions, in order. The labels mark the first answer of each question."""
-    tokenizer = load_tokenizer(self.tokenizer_config, OffsetTokenizer)
+    tokenizer = load_tokenizer(self.tokenizer_config)
+    sep_block = _make_sep_block(tokenizer.special_ids)
     remaining_question_ids = iter(tokenizer.encode_batch(question.text for question in questions))
     windows: list[np.ndarray] = []
     labels: list[_WindowLabels] = []
@@ -79,10 +81,10 @@ class SquadFeaturizer:
       for question in group:
         query = next(remaining_question_ids)[: self.max_query_length]
         answer = answer_tokens(tokens, question.answers[0]) if question.answers else None
-        question_block = _make_question_block(query)
+        question_block = _make_question_block(query, tokenizer.special_ids)
         paragraph_start = question_block.shape[1]  # position of the paragraph's first token in each window
         for part_start, part in self._cut_paragraph(tokens, len(query)):
-          windows.append(np.concatenate([question_block, part, _SEP_BLOCK], axis=1))
+          windows.append(np.concatenate([question_block, part, sep_block], axis=1))
           labels.append(_window_labels(answer, part_start, part.shape[1], paragraph_start))
           question_indices.append(question.index)
     return _make_examples(windows, labels, question_indices)
@@ -148,17 +150,18 @@ def _window_labels(
   return _WindowLabels(first + shift, last + shift, is_impossible=0)
 
 
-def _make_question_block(query: list[int]) -> np.ndarray:
+def _make_question_block(query: list[int], special_ids: SpecialIds) -> np.ndarray:
   """The block of `[CLS] question [SEP]`."""
   block = np.zeros((1 + len(_FEATURE_ROWS), len(query) + 2), np.int32)
-  block[0] = [CLS_ID, *query, SEP_ID]
+  block[0] = [special_ids.cls, *query, special_ids.sep]
   # P_MASK: no answer may start or end here. It stays 0 for [CLS], which stands for "no answer".
   block[1 + _FEATURE_ROWS.index(P_MASK), 1:] = 1
   return block
 
 
-# The block of the last [SEP]: its id, then P_MASK, CHAR_STARTS, CHAR_ENDS and IS_MAX_CONTEXT.
-_SEP_BLOCK = np.array([[SEP_ID], [1], [0], [0], [0]], np.int32)
+def _make_sep_block(special_ids: SpecialIds) -> np.ndarray:
+  """The block of the last [SEP]: its id, then P_MASK, CHAR_STARTS, CHAR_ENDS and IS_MAX_CONTEXT."""
+  return np.array([[special_ids.sep], [1], [0], [0], [0]], np.int32)
 
 
 def _make_examples(

@@ -34,7 +34,7 @@ from albert.weights.names import heads
 # B windows in a batch, S tokens of a window.
 
 SPAN_LOSS, ANSWERABILITY_LOSS = "span_loss", "answerability_loss"
-# Part of the cache key of the tokenized windows. Increase it if OffsetTokenizer changes the positions that it finds.
+# Part of the cache key of the tokenized windows. Increase it if Tokenizer.encode_with_offsets finds other positions.
 _POSITIONS_VERSION = 2
 # Maximum number of unaligned answers that the warning names. A file lists all of them.
 _MAX_NAMED_ANSWERS = 3

@@ -11,11 +11,8 @@ Legend: B texts, T tokens of a text (ragged), C characters of all texts.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import unicodedata
-from collections.abc import Iterable
-from typing import TypeVar
 
 import numpy as np
 import sentencepiece
@@ -24,98 +21,22 @@ import tensorflow_text as tf_text
 
 from albert.errors import UserError
 from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.in_graph.base import GraphTokenizer
+from albert.tokenization.in_graph.code_points import (
+  CODE_POINTS_WITH_PROPERTIES,
+  NUM_CODE_POINTS,
+  WHITE_SPACE,
+  CodePointTable,
+  Replacements,
+)
+from albert.tokenization.kinds.sentence_piece import SentencePieceVocabulary
 from albert.tokenization.normalization import decompose, has_newer_characters
-from albert.tokenization.tokenizer import WORD_START, Tokenizer
+from albert.tokenization.pieces import WORD_START
 
-GraphTokenizerType = TypeVar("GraphTokenizerType", bound="GraphTokenizer")
-
-_NUM_CODE_POINTS = 0x110000
-_PAGE_SIZE = 128
 _SIGMA, _FINAL_SIGMA = 0x3A3, 0x3C2
 _UNCASED, _CASED, _CASE_IGNORABLE = 0, 1, 2  # classes of characters for the final sigma, see _case_class
-# The planes whose characters may decompose or have a case, and the tags and variation selectors of plane 14.
-CODE_POINTS_WITH_PROPERTIES = (*range(0xD800), *range(0xE000, 0x30000), *range(0xE0000, 0xE1000))
 # A run of characters that are in no piece becomes one <unk>. It is shortened to this length before SentencePiece.
 _MAX_UNKNOWN_RUN_LENGTH = 64
-_WHITE_SPACE = "".join(rf"\x{{{c:x}}}" for c in range(0x10000) if chr(c).isspace())
-
-
-@dataclasses.dataclass(frozen=True)
-class CodePointTable:
-  """Maps code points to integers, most of them to 0.
-
-  The value of code point c is pages[page_of[c // 128] * 128 + c % 128]. Equal pages are stored once.
-
-  Attributes:
-    page_of: int32 [number of code points / 128], index of the page of each block of 128 code points.
-    pages: int32 [128 * number of different pages], the values of all pages, concatenated.
-  """
-
-  page_of: np.ndarray
-  pages: np.ndarray
-
-  @classmethod
-  def from_items(cls, items: Iterable[tuple[int, int]]) -> CodePointTable:
-    """Makes a table from pairs (code point, value)."""
-    table = np.zeros(_NUM_CODE_POINTS, np.int32)
-    for code_point, value in items:
-      table[code_point] = value
-    return cls.from_array(table)
-
-  @classmethod
-  def from_array(cls, table: np.ndarray) -> CodePointTable:
-    """Makes a table from the values of all 0x110000 code points, int32 [0x110000]."""
-    pages, page_of = np.unique(table.reshape(-1, _PAGE_SIZE), axis=0, return_inverse=True)
-    return cls(page_of.reshape(-1).astype(np.int32), pages.reshape(-1).astype(np.int32))
-
-  def __call__(self, code_points: tf.Tensor) -> tf.Tensor:
-    """Looks up code points, int32 of any shape."""
-    page = tf.gather(tf.constant(self.page_of), code_points // _PAGE_SIZE)
-    return tf.gather(tf.constant(self.pages), page * _PAGE_SIZE + code_points % _PAGE_SIZE)
-
-
-@dataclasses.dataclass(frozen=True)
-class Replacements:
-  """Sequences of values that replace single values.
-
-  Sequence r consists of targets[starts[r] : starts[r] + lengths[r]]. Sequence 0 stands for "keep the value".
-
-  Attributes:
-    targets: int32 [sum of lengths], the values of all sequences, concatenated.
-    starts, lengths: int32 [number of sequences].
-  """
-
-  targets: np.ndarray
-  starts: np.ndarray
-  lengths: np.ndarray
-
-  @classmethod
-  def from_rows(cls, rows: Iterable[list[int]]) -> Replacements:
-    """Makes replacements from the sequences 1, 2, ...; sequence 0 is added."""
-    sequences = [[0], *rows]
-    lengths = np.array([len(sequence) for sequence in sequences], np.int32)
-    targets = np.array([value for sequence in sequences for value in sequence], np.int32)
-    return cls(targets, np.cumsum(lengths, dtype=np.int32) - lengths, lengths)
-
-  def __call__(self, values: tf.RaggedTensor, sequence_indices: tf.Tensor) -> tf.RaggedTensor:
-    """Replaces each value by a sequence.
-
-    Args:
-      values: int32 [B, (number of values)].
-      sequence_indices: int32 [number of all values], the index of the sequence that replaces each value.
-
-    Returns:
-      int32 [B, (number of new values)].
-    """
-    flat = values.flat_values
-    # The pool holds the targets, and then the values themselves. Each value becomes a range of the pool: the targets of
-    # its sequence, or the value itself.
-    pool = tf.concat([tf.constant(self.targets), flat], axis=0)
-    own_position = tf.size(self.targets) + tf.range(tf.size(flat))
-    starts = tf.where(sequence_indices == 0, own_position, tf.gather(tf.constant(self.starts), sequence_indices))
-    indices = tf.ragged.range(starts, starts + tf.gather(tf.constant(self.lengths), sequence_indices))
-    splits = tf.gather(indices.row_splits, values.row_splits)
-    return tf.RaggedTensor.from_row_splits(tf.gather(pool, indices.flat_values), splits, validate=False)
 
 
 @functools.cache
@@ -201,7 +122,7 @@ def _unknown_characters(model: bytes) -> CodePointTable:
     A table with 1 for these characters.
   """
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-  table = np.ones(_NUM_CODE_POINTS, np.int32)
+  table = np.ones(NUM_CODE_POINTS, np.int32)
   size = processor.get_piece_size()
   if any(processor.is_byte(i) for i in range(size)):
     return CodePointTable.from_array(np.zeros_like(table))
@@ -223,56 +144,32 @@ def _unknown_characters(model: bytes) -> CodePointTable:
   return CodePointTable.from_array(table)
 
 
-def starts_with_space(texts: tf.Tensor) -> tf.Tensor:
-  """Returns whether each text starts with whitespace, as `str.isspace` defines it.
+class SentencePieceGraphTokenizer(GraphTokenizer):
+  """The graph tokenizer of a SentencePiece model.
 
-  Args:
-    texts: string [B], UTF-8.
-
-  Returns:
-    bool [B]; False for an empty text.
-  """
-  return tf.strings.regex_full_match(texts, f"(?s)[{_WHITE_SPACE}].*")
-
-
-class GraphTokenizer(tf.Module):
-  """`Tokenizer` as TensorFlow ops.
-
-  An exported module must hold it in an attribute, because it owns the SentencePiece model as a resource.
-
-  Args:
-    model_file, do_lower_case, convert_quotes: see `Tokenizer`.
-
-  Attributes:
-    config: the arguments, as a TokenizerConfig.
-    reference: the `Tokenizer` with the same arguments.
+  Args: see GraphTokenizer.
 
   Raises:
-    UserError: see `Tokenizer`; also if "," is not a piece, because the comma rule then needs the text of each <unk>.
+    UserError: see GraphTokenizer; also if "," is not a piece, because the comma rule then needs the text of each <unk>.
   """
 
-  def __init__(self, model_file: str, do_lower_case: bool = True, *, convert_quotes: bool = False):
-    super().__init__()
-    tokenizer = Tokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
-    if "," not in tokenizer.pieces:
+  def __init__(self, config: TokenizerConfig):
+    super().__init__(config)
+    vocabulary = self.reference.vocabulary
+    assert isinstance(vocabulary, SentencePieceVocabulary)
+    self.sentence_piece = vocabulary
+    if "," not in vocabulary.pieces:
       raise UserError(
-        f'{model_file}: "," is not a piece of this vocabulary, so a graph cannot apply the comma rule: '
+        f'{vocabulary.file}: "," is not a piece of this vocabulary, so a graph cannot apply the comma rule: '
         "train it on text with commas, or with a comma in --user_defined_symbols"
       )
-    self.reference = tokenizer
-    self.config = tokenizer.config
-    self._sentencepiece = tf_text.SentencepieceTokenizer(tokenizer.exact_model, out_type=tf.int32)
-    splits = tokenizer.comma_splits
+    self._sentencepiece = tf_text.SentencepieceTokenizer(vocabulary.exact_model, out_type=tf.int32)
+    splits = vocabulary.comma_rule.splits
     self._comma_replacements = Replacements.from_rows(splits.values())
-    self._unknown_characters = _unknown_characters(tokenizer.exact_model)
+    self._unknown_characters = _unknown_characters(vocabulary.exact_model)
     # For each id, the index of the sequence in _comma_replacements; 0 where the comma rule does not apply.
-    self._comma_sequence_indices = np.zeros(tokenizer.vocab_size, np.int32)
+    self._comma_sequence_indices = np.zeros(len(vocabulary.pieces), np.int32)
     self._comma_sequence_indices[list(splits)] = np.arange(1, len(splits) + 1)
-
-  @classmethod
-  def from_config(cls: type[GraphTokenizerType], config: TokenizerConfig) -> GraphTokenizerType:
-    """Makes a tokenizer from its settings."""
-    return cls(config.model_file, config.do_lower_case, convert_quotes=config.convert_quotes)
 
   def normalize(self, texts: tf.Tensor) -> tf.Tensor:
     """Normalizes texts, string [B], like `Tokenizer.normalize`.
@@ -284,7 +181,7 @@ class GraphTokenizer(tf.Module):
   def _to_normalized_code_points(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Normalizes texts, string [B]; returns code points, int32 [B, (characters)]."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-    texts = tf.strings.regex_replace(texts, f"[{_WHITE_SPACE}]+", " ")
+    texts = tf.strings.regex_replace(texts, f"[{WHITE_SPACE}]+", " ")
     texts = tf.strings.regex_replace(texts, "^ | $", "")
     if self.config.convert_quotes:
       texts = tf.strings.regex_replace(texts, "``|''", '"')
@@ -320,17 +217,10 @@ class GraphTokenizer(tf.Module):
     return tf.RaggedTensor.from_row_splits(tf.boolean_mask(flat, is_kept), splits, validate=False), is_kept
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """Converts texts to ids, without [CLS] and [SEP], like `Tokenizer.encode`.
-
-    Args:
-      texts: string [B].
-
-    Returns:
-      int32 [B, (T)].
-    """
+    """See GraphTokenizer."""
     shortened, _ = self._shorten_unknown_runs(self._to_normalized_code_points(texts))
     texts = tf.strings.unicode_encode(shortened, "UTF-8")
-    if self.reference.words_are_independent:
+    if self.sentence_piece.words_are_independent:
       words = tf.strings.split(texts, sep=" ")  # [B, (words)]
       ids = self._sentencepiece.tokenize(words.flat_values)
       splits = tf.gather(ids.row_splits, words.row_splits)

@@ -1,4 +1,4 @@
-"""Tokenization with offsets as TensorFlow ops: the same results as `albert.tokenization.offsets`.
+"""Offsets of SentencePiece tokens as TensorFlow ops: the results of `albert.tokenization.kinds.sentence_piece_offsets`.
 
 "Written characters" are the characters of the normalized texts that are left after SentencePiece's own normalization,
 without spaces and without the characters that it drops. Tokens are consecutive ranges of them.
@@ -17,34 +17,16 @@ import sentencepiece
 import tensorflow as tf
 
 from albert.errors import UserError
-from albert.tokenization.in_graph.graph import (
-  CODE_POINTS_WITH_PROPERTIES,
-  CodePointTable,
-  GraphTokenizer,
-  Replacements,
-  decompose_all,
-)
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.in_graph.base import RaggedTokensWithOffsets
+from albert.tokenization.in_graph.code_points import CODE_POINTS_WITH_PROPERTIES, CodePointTable, Replacements
+from albert.tokenization.in_graph.graph import SentencePieceGraphTokenizer, decompose_all
 from albert.tokenization.normalization import decompose
-from albert.tokenization.tokenizer import UNK_ID, WORD_START
+from albert.tokenization.pieces import UNK_ID, WORD_START
 
 # Classes of characters, see _unwritten; 0 for the characters that are written.
 _SPACE, _DROPPED = 1, 2
 _QUOTES = (ord("`"), ord("'"))
-
-
-class RaggedTokensWithOffsets(NamedTuple):
-  """The tokens of B texts, without [CLS] and [SEP].
-
-  Attributes:
-    ids: int32 [B, (T)].
-    starts, ends: int32 [B, (T)], the range of each token in its text, in characters. Bytes that are not UTF-8 count as
-      the U+FFFD that `tf.strings.unicode_transcode` replaces them by. For details see
-      `albert.tokenization.offsets.TokensWithOffsets`.
-  """
-
-  ids: tf.RaggedTensor
-  starts: tf.RaggedTensor
-  ends: tf.RaggedTensor
 
 
 class _Origins(NamedTuple):
@@ -142,8 +124,8 @@ def _unwritten(model: bytes) -> CodePointTable:
   return CodePointTable.from_items((c, class_of[text]) for c, text in normalized_characters if text in class_of)
 
 
-class OffsetGraphTokenizer(GraphTokenizer):
-  """A GraphTokenizer that also returns the character offsets of tokens.
+class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
+  """A SentencePieceGraphTokenizer that also returns the character offsets of tokens.
 
   Args: see GraphTokenizer.
 
@@ -151,27 +133,27 @@ class OffsetGraphTokenizer(GraphTokenizer):
     UserError: see GraphTokenizer; also if the vocabulary has pieces of several words.
   """
 
-  def __init__(self, model_file: str, do_lower_case: bool = True, *, convert_quotes: bool = False):
-    super().__init__(model_file, do_lower_case, convert_quotes=convert_quotes)
-    if not self.reference.words_are_independent:
+  def __init__(self, config: TokenizerConfig):
+    super().__init__(config)
+    vocabulary = self.sentence_piece
+    if not vocabulary.words_are_independent:
       raise UserError(
-        f"{model_file}: has pieces of several words, whose offsets in a text a graph cannot compute: train a "
+        f"{vocabulary.file}: has pieces of several words, whose offsets in a text a graph cannot compute: train a "
         "vocabulary without them (data_prep/train_vocab.py)"
       )
-    tokenizer = self.reference
-    self._unwritten = _unwritten(tokenizer.exact_model)
-    lengths = [len(piece) - piece.count(WORD_START) for piece in tokenizer.pieces]
+    self._unwritten = _unwritten(vocabulary.exact_model)
+    lengths = [len(piece) - piece.count(WORD_START) for piece in vocabulary.pieces]
     lengths[UNK_ID] = 1  # an <unk> stands for at least one character
     self._min_lengths = (np.array(lengths) > 0).astype(np.int32)  # 0 for a piece of ▁ only, else 1
     # For each piece that the comma rule replaces: the lengths of the new tokens, and where each starts in the piece.
-    split_lengths = [[lengths[i] for i in ids] for ids in tokenizer.comma_splits.values()]
+    split_lengths = [[lengths[i] for i in ids] for ids in vocabulary.comma_rule.splits.values()]
     self._comma_lengths = Replacements.from_rows(split_lengths)
     self._comma_starts = Replacements.from_rows(
       [[0, *itertools.accumulate(piece_lengths[:-1])] for piece_lengths in split_lengths]
     )
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
-    """Converts texts, string [B], to ids with their offsets, like `OffsetTokenizer.encode_with_offsets`."""
+    """Converts texts, string [B], to ids with their offsets, like `Tokenizer.encode_with_offsets`."""
     normalized = self._to_normalized_code_points(texts)
     shortened, is_kept = self._shorten_unknown_runs(normalized)
     words = tf.strings.split(tf.strings.unicode_encode(shortened, "UTF-8"), sep=" ")  # [B, (words)]

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert.errors import UserError
-from albert.tokenization.tokenizer import CLS_ID, PAD_ID, SEP_ID
+from albert.tokenization.pieces import SpecialIds
 
 
 def first_tokens(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
@@ -48,13 +48,13 @@ def _select_ranges(ids: tf.RaggedTensor, starts: tf.Tensor, limits: tf.Tensor) -
   return indices.with_flat_values(tf.gather(ids.flat_values, indices.flat_values))
 
 
-def _pack(segments: list[tf.RaggedTensor], max_length: int) -> dict[str, tf.Tensor]:
+def _pack(segments: list[tf.RaggedTensor], max_length: int, special_ids: SpecialIds) -> dict[str, tf.Tensor]:
   """Makes sequences `[CLS] segment [SEP] segment [SEP] ...`, padded to [B, S]. The segments must be short enough."""
   column = tf.ones_like(segments[0].row_lengths(), tf.int32)[:, tf.newaxis]  # [B, 1]
-  ids: list[Any] = [column * CLS_ID]
+  ids: list[Any] = [column * special_ids.cls]
   segment_ids: list[Any] = [column * 0]
   for index, segment in enumerate(segments):
-    ids += [tf.cast(segment, tf.int32), column * SEP_ID]
+    ids += [tf.cast(segment, tf.int32), column * special_ids.sep]
     segment_ids += [tf.zeros_like(segment, tf.int32) + index, column * index]
   packed = tf.concat(ids, axis=1)
 
@@ -62,7 +62,7 @@ def _pack(segments: list[tf.RaggedTensor], max_length: int) -> dict[str, tf.Tens
     return values.to_tensor(padding, shape=[None, max_length])
 
   return {
-    "input_ids": pad(packed, PAD_ID),
+    "input_ids": pad(packed, special_ids.pad),
     "input_mask": pad(tf.ones_like(packed), 0),
     "segment_ids": pad(tf.concat(segment_ids, axis=1), 0),
   }
@@ -76,12 +76,13 @@ def _budget(max_length: int, num_segments: int) -> int:
   return budget
 
 
-def pack_single(ids: tf.RaggedTensor, max_length: int) -> dict[str, tf.Tensor]:
+def pack_single(ids: tf.RaggedTensor, max_length: int, special_ids: SpecialIds) -> dict[str, tf.Tensor]:
   """Makes the model inputs `[CLS] text [SEP]`. The end of a text that is too long is cut off.
 
   Args:
     ids: integers [B, (T)], the ids of the texts.
     max_length: S.
+    special_ids: the ids of [CLS], [SEP] and padding.
 
   Returns:
     input_ids, input_mask (1 for tokens, 0 for padding) and segment_ids (all 0), int32 [B, S].
@@ -90,10 +91,12 @@ def pack_single(ids: tf.RaggedTensor, max_length: int) -> dict[str, tf.Tensor]:
     UserError: max_length leaves no room for a text.
   """
   budget = tf.constant(_budget(max_length, 1), tf.int64)
-  return _pack([first_tokens(ids, budget)], max_length)
+  return _pack([first_tokens(ids, budget)], max_length, special_ids)
 
 
-def pack_pair(ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor, max_length: int) -> dict[str, tf.Tensor]:
+def pack_pair(
+  ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor, max_length: int, special_ids: SpecialIds
+) -> dict[str, tf.Tensor]:
   """Makes the model inputs `[CLS] a [SEP] b [SEP]`.
 
   While a sequence is too long, the last token of the longer text is removed; of b if both are equally long.
@@ -101,6 +104,7 @@ def pack_pair(ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor, max_length: int) -
   Args:
     ids_a, ids_b: integers [B, (T)], the ids of the first and the second texts.
     max_length: S.
+    special_ids: the ids of [CLS], [SEP] and padding.
 
   Returns:
     input_ids, input_mask (1 for tokens, 0 for padding) and segment_ids, int32 [B, S]. Segment ids are 0 up to and
@@ -114,4 +118,4 @@ def pack_pair(ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor, max_length: int) -
   # As in albert.tokenization.packing.pack_pair, which explains this formula.
   kept_a = tf.minimum(length_a, tf.maximum(budget - length_b, (budget + 1) // 2))
   kept_b = tf.minimum(length_b, budget - kept_a)
-  return _pack([first_tokens(ids_a, kept_a), first_tokens(ids_b, kept_b)], max_length)
+  return _pack([first_tokens(ids_a, kept_a), first_tokens(ids_b, kept_b)], max_length, special_ids)

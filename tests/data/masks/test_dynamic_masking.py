@@ -25,6 +25,7 @@ from albert.data.shard_files.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.io.globs import expand_globs
 from albert.tasks.pretraining.task import PretrainingTask
+from albert.tokenization.pieces import SENTENCE_PIECE_IDS
 from albert.tokenization.tokenizer import MASK_ID, Tokenizer
 from data_prep.create_pretraining_data import prepare
 from data_prep.documents import Counts
@@ -54,7 +55,7 @@ def _make_masking(vocab_size: int = 64, masked_lm_prob: float = 0.15, ngram: int
   """Dynamic masking for a vocabulary in which 70% of the pieces start a word."""
   word_starts = np.random.default_rng(1).random(vocab_size) < 0.7
   random_ids = np.arange(5, vocab_size)  # without the 5 special tokens
-  return DynamicMasking(word_starts, random_ids, masked_lm_prob, ngram)
+  return DynamicMasking(word_starts, random_ids, masked_lm_prob, ngram, SENTENCE_PIECE_IDS)
 
 
 def test_new_masks_keep_the_text():
@@ -232,7 +233,7 @@ def test_word_starts_equal_those_of_data_preparation(corpus_file: str, spm_model
   (unit,) = plan_units([corpus_file], with_donors=False)
   documents, num_own, _ = maker.load(unit)
   piece_starts_word = DynamicMasking.from_tokenizer(Tokenizer(spm_model), 0.15, 3).word_starts
-  for batch in make_batches(documents, num_own, maker.settings, maker.random_ids):
+  for batch in make_batches(documents, num_own, maker.settings, maker.random_ids, maker.tokenizer.special_ids):
     tokens = batch.tokens
     np.testing.assert_array_equal(piece_starts_word[tokens.ids][tokens.maskable], tokens.word_starts[tokens.maskable])
 

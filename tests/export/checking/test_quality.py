@@ -17,7 +17,7 @@ from albert.export.formats import DESCRIPTION, EXTRA_FORMATS, FORMAT_FILES, ONNX
 from albert.export.other_formats import converters, onnx_int8
 from albert.export.selection import select_form
 from albert.export.signatures import portable_function
-from albert.tokenization.offsets import OffsetTokenizer
+from albert.tokenization.tokenizer import Tokenizer
 from albert.weights.checkpoints import CheckpointManager
 from tests.export.pipelines import FORMS, Run, write_run
 from tests.export.requests import english_like_texts
@@ -157,7 +157,7 @@ def test_spans_are_scored_as_answers(tmp_path: Path, spm_model: str, form: str) 
     qas = [qa | {"is_impossible": False} for qa in qas] + [make_qa("q2", "when?", context, is_impossible=True)]
   path = write_squad(tmp_path / "dev.json", [(context, qas)], version="2.0" if form == "squad_v2" else "1.1")
   evaluation = quality_check(run, path).evaluation
-  tokenizer = OffsetTokenizer(spm_model)
+  tokenizer = Tokenizer(spm_model)
   tokens = tokenizer.encode_with_offsets(context)
   begin, end = context.index("the river"), context.index("the river") + len("the river")
   is_answer = (np.asarray(tokens.ends) > begin) & (np.asarray(tokens.starts) < end)

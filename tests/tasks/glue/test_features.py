@@ -20,7 +20,7 @@ from albert.tasks.glue.features import TextFeaturizer
 from albert.tasks.glue.ranking import RankingExample, RankingExamples, RankingFeaturizer
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.in_graph import graph_packing
-from albert.tokenization.in_graph.graph import GraphTokenizer
+from albert.tokenization.in_graph.graph import SentencePieceGraphTokenizer
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
 from tests.conftest import english_like_documents
 
@@ -68,9 +68,9 @@ def test_single_texts_lose_their_last_tokens_and_keep_their_scores(spm_model: st
 def test_the_serving_graph_gives_the_same_batch(spm_model: str) -> None:
   examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)(make_rows(np.zeros(NUM_ROWS, np.int32)))
   batch = examples.padded_batch(np.arange(NUM_ROWS), length=MAX_SEQ_LENGTH)
-  tokenizer = GraphTokenizer(spm_model)
+  tokenizer = SentencePieceGraphTokenizer(TokenizerConfig(spm_model))
   first_ids, second_ids = tokenizer.tokenize(tf.constant(FIRST_TEXTS)), tokenizer.tokenize(tf.constant(SECOND_TEXTS))
-  for name, tensor in graph_packing.pack_pair(first_ids, second_ids, MAX_SEQ_LENGTH).items():
+  for name, tensor in graph_packing.pack_pair(first_ids, second_ids, MAX_SEQ_LENGTH, tokenizer.special_ids).items():
     np.testing.assert_array_equal(tensor.numpy(), batch[name])
 
 

@@ -29,8 +29,8 @@ from albert.tasks.squad.features import (
   gold_texts,
 )
 from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.offsets import OffsetTokenizer, TokensWithOffsets
-from albert.tokenization.tokenizer import CLS_ID, SEP_ID, load_tokenizer
+from albert.tokenization.kinds.base import TokensWithOffsets
+from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer, load_tokenizer
 from albert.tokenization.windows import max_context_windows, window_starts
 from tests.tasks.squad.question_files import write_made_up_squad
 
@@ -133,13 +133,13 @@ def test_the_tokens_of_an_answer_of_whole_words_give_its_exact_text(
   answer_start = sum(len(text) + len(gap) for text in words[:first_word])
   answer = SquadAnswer(gap.join(words[first_word : last_word + 1]), answer_start)
   context = gap.join(words)
-  tokens = load_tokenizer(TokenizerConfig(spm_model), OffsetTokenizer).encode_with_offsets(context)
+  tokens = load_tokenizer(TokenizerConfig(spm_model)).encode_with_offsets(context)
   first_token, last_token = answer_tokens(tokens, answer)
   assert context[tokens.starts[first_token] : tokens.ends[last_token]] == answer.text
 
 
 def test_every_window_equals_a_plain_loop(spm_model: str, questions: list[SquadQuestion]) -> None:
-  tokenizer = OffsetTokenizer(spm_model)
+  tokenizer = Tokenizer(spm_model)
   examples = make_featurizer(spm_model)(questions)
   # Positions of tokens: `window` counts in the paragraph, `row_tokens` in all concatenated sequences.
   row = 0  # index of the window among those of all questions
@@ -204,7 +204,7 @@ def test_every_token_has_maximum_context_in_exactly_one_window(spm_model: str, q
   window_of_token = np.repeat(np.arange(examples.num_examples), examples.sequence_lengths)
   question_of_token = examples.labels[QUESTION_INDEX][window_of_token]
   is_max_context = examples.token_features[IS_MAX_CONTEXT] == 1
-  tokenizer = OffsetTokenizer(spm_model)
+  tokenizer = Tokenizer(spm_model)
   for question in questions:
     tokens = tokenizer.encode_with_offsets(question.paragraph.context)
     char_starts = examples.token_features[CHAR_STARTS][is_max_context & (question_of_token == question.index)]

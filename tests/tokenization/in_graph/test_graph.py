@@ -1,4 +1,4 @@
-"""GraphTokenizer, which runs in the TensorFlow graph, gives the normalized texts and ids of Tokenizer.
+"""SentencePieceGraphTokenizer, which runs in the TensorFlow graph, gives the normalized texts and ids of Tokenizer.
 
 The module also tests the packing of ids into model inputs in the graph. If ALBERT_DATA_DIR is set, the original
 vocabulary is tested, too. It is vocab/30k-clean.model in this directory.
@@ -17,8 +17,10 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import UserError
-from albert.tokenization.in_graph.graph import GraphTokenizer
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.in_graph.graph import SentencePieceGraphTokenizer
 from albert.tokenization.in_graph.graph_packing import pack_pair, pack_single
+from albert.tokenization.pieces import SENTENCE_PIECE_IDS
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
 from tests.conftest import SaveModel, english_like_documents
 from tests.tokenization.reference import TEXTS, random_texts
@@ -41,7 +43,7 @@ def find_differences(
 ) -> list[tuple[str, object, object]]:
   """Returns (text, result in Python, result in the graph) for each text whose normalized text or ids differ."""
   python = Tokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
-  graph = GraphTokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
+  graph = SentencePieceGraphTokenizer(TokenizerConfig(model_file, do_lower_case, convert_quotes=convert_quotes))
 
   @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
   def normalize_and_tokenize(batch: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor]:
@@ -132,13 +134,13 @@ def test_invalid_utf8_is_replaced_as_python_does(spm_model: str) -> None:
   some_bytes = b"A \x80\xbf\xc0\xc3\xe2\x82\xac\xed\xa0\xf0\x9f\x98\x80\xf4\x90\xff\xe0\x9f"
   encoded = [bytes(rng.choices(some_bytes, k=rng.randrange(1, 12))) for _ in range(3000)]
   texts = [text.decode("utf-8", errors="replace") for text in encoded]
-  graph, python = GraphTokenizer(spm_model), Tokenizer(spm_model)
+  graph, python = SentencePieceGraphTokenizer(TokenizerConfig(spm_model)), Tokenizer(spm_model)
   assert graph.normalize(tf.constant(encoded)).numpy().tolist() == [python.normalize(text).encode() for text in texts]
   assert graph.tokenize(tf.constant(encoded)).to_list() == python.encode_batch(texts)
 
 
 def test_empty_texts_and_an_empty_batch_have_no_ids(spm_model: str) -> None:
-  graph = GraphTokenizer(spm_model)
+  graph = SentencePieceGraphTokenizer(TokenizerConfig(spm_model))
   assert graph.tokenize(tf.constant(["", " ", "\u3000\u200b"])).to_list() == [[], [], []]
   empty = graph.tokenize(tf.zeros([0], tf.string))
   assert (empty.to_list(), empty.dtype) == ([], tf.int32)
@@ -151,7 +153,7 @@ def test_same_ids_if_a_piece_has_several_words(save_model: SaveModel) -> None:
 
 def test_a_vocabulary_without_comma_is_refused(save_model: SaveModel) -> None:
   with pytest.raises(UserError, match=r'"," is not a piece of this vocabulary'):
-    GraphTokenizer(save_model([("▁", -1.0), ("a", -1.0)]))
+    SentencePieceGraphTokenizer(TokenizerConfig(save_model([("▁", -1.0), ("a", -1.0)])))
 
 
 class TextsToInputs(tf.Module):
@@ -159,15 +161,17 @@ class TextsToInputs(tf.Module):
 
   def __init__(self, model_file: str):
     super().__init__()
-    self.tokenizer = GraphTokenizer(model_file)
+    self.tokenizer = SentencePieceGraphTokenizer(TokenizerConfig(model_file))
 
   @tf.function(input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.string)], autograph=False)
   def __call__(self, first: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
-    return pack_pair(self.tokenizer.tokenize(first), self.tokenizer.tokenize(second), max_length=12)
+    return pack_pair(
+      self.tokenizer.tokenize(first), self.tokenizer.tokenize(second), max_length=12, special_ids=SENTENCE_PIECE_IDS
+    )
 
   @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
   def single(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-    return pack_single(self.tokenizer.tokenize(text), max_length=8)
+    return pack_single(self.tokenizer.tokenize(text), max_length=8, special_ids=SENTENCE_PIECE_IDS)
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +217,7 @@ def test_pack_pair_truncates_and_pads_pairs_of_any_lengths() -> None:
       tf.ragged.constant(rows_a, tf.int32, ragged_rank=1),
       tf.ragged.constant(rows_b, tf.int64, ragged_rank=1),
       max_length,
+      SENTENCE_PIECE_IDS,
     )
     assert list(packed) == ["input_ids", "input_mask", "segment_ids"]
     assert all(values.dtype == tf.int32 and values.shape[1] == max_length for values in packed.values())
@@ -226,7 +231,7 @@ def test_pack_pair_truncates_and_pads_pairs_of_any_lengths() -> None:
 
 
 def test_pack_single_truncates_and_pads_texts() -> None:
-  packed = pack_single(tf.ragged.constant([[7, 8, 9], [], [6, 7, 8, 9, 10]], tf.int32), max_length=5)
+  packed = pack_single(tf.ragged.constant([[7, 8, 9], [], [6, 7, 8, 9, 10]], tf.int32), 5, SENTENCE_PIECE_IDS)
   assert packed["input_ids"].numpy().tolist() == [[2, 7, 8, 9, 3], [2, 3, 0, 0, 0], [2, 6, 7, 8, 3]]
   assert packed["input_mask"].numpy().tolist() == [[1] * 5, [1, 1, 0, 0, 0], [1] * 5]
   assert packed["segment_ids"].numpy().tolist() == [[0] * 5] * 3
@@ -235,14 +240,14 @@ def test_pack_single_truncates_and_pads_texts() -> None:
 def test_a_length_without_room_for_a_token_of_each_text_is_refused() -> None:
   ids = tf.ragged.constant([[7]], tf.int32)
   with pytest.raises(UserError, match=r"max_length=2: too short"):
-    pack_single(ids, 2)
+    pack_single(ids, 2, SENTENCE_PIECE_IDS)
   with pytest.raises(UserError, match=r"max_length=4: too short"):
-    pack_pair(ids, ids, 4)
+    pack_pair(ids, ids, 4, SENTENCE_PIECE_IDS)
 
 
 def test_runs_of_unknown_characters_are_shortened(spm_model: str) -> None:
   """Otherwise the SentencePiece op would take minutes. test_graph_offsets.py compares the tokens of such runs."""
-  graph = GraphTokenizer(spm_model)
+  graph = SentencePieceGraphTokenizer(TokenizerConfig(spm_model))
   texts = tf.constant(["東京" * (1 << 14) + " the", "", "東"])
   shortened, _ = graph._shorten_unknown_runs(graph._to_normalized_code_points(texts))
   longest_run = 64

@@ -1,4 +1,4 @@
-"""OffsetGraphTokenizer, which runs in the TensorFlow graph, gives the ids and offsets of OffsetTokenizer.
+"""SentencePieceOffsetGraphTokenizer, which runs in the TensorFlow graph, gives the ids and offsets of Tokenizer.
 
 If ALBERT_DATA_DIR is set, the original vocabulary is tested, too. It is vocab/30k-clean.model in this directory.
 """
@@ -14,8 +14,9 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import UserError
-from albert.tokenization.in_graph.graph_offsets import OffsetGraphTokenizer
-from albert.tokenization.offsets import OffsetTokenizer
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.in_graph.graph_offsets import SentencePieceOffsetGraphTokenizer
+from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import SaveModel, english_like_documents
 from tests.tokenization.reference import TEXTS, random_texts
 from tests.tokenization.test_offsets import CHARACTERS, UNUSUAL_STRINGS, WORDS
@@ -32,8 +33,8 @@ EMPTY_WORDS = (" \u0301 ", "a \u0301 b", "x ▁", "a ▁ b", "▁")
 
 def find_differences(model: str, texts: list[str], *, convert_quotes: bool = False) -> list[tuple[str, object, object]]:
   """Returns (text, result in Python, result in the graph) for each text whose ids or offsets differ."""
-  python = OffsetTokenizer(model, convert_quotes=convert_quotes)
-  graph = OffsetGraphTokenizer(model, convert_quotes=convert_quotes)
+  python = Tokenizer(model, convert_quotes=convert_quotes)
+  graph = SentencePieceOffsetGraphTokenizer(TokenizerConfig(model, convert_quotes=convert_quotes))
 
   @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
   def tokenize_in_graph(batch: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
@@ -82,21 +83,24 @@ def test_ids_and_offsets_are_equal_for_the_original_vocabulary() -> None:
 
 
 def test_an_empty_batch_has_no_tokens(spm_model: str) -> None:
-  tokens_and_offsets = OffsetGraphTokenizer(spm_model).tokenize_with_offsets(tf.constant([], tf.string))
+  tokenizer = SentencePieceOffsetGraphTokenizer(TokenizerConfig(spm_model))
+  tokens_and_offsets = tokenizer.tokenize_with_offsets(tf.constant([], tf.string))
   assert [values.to_list() for values in tokens_and_offsets] == [[], [], []]
 
 
 def test_bytes_that_are_no_utf8_are_replaced_as_python_does(spm_model: str) -> None:
-  tokens_and_offsets = OffsetGraphTokenizer(spm_model).tokenize_with_offsets(tf.constant([b"\xff the \xfe\xfe river"]))
+  tokenizer = SentencePieceOffsetGraphTokenizer(TokenizerConfig(spm_model))
+  tokens_and_offsets = tokenizer.tokenize_with_offsets(tf.constant([b"\xff the \xfe\xfe river"]))
   text = b"\xff the \xfe\xfe river".decode("utf-8", errors="replace")
-  expected = OffsetTokenizer(spm_model).encode_with_offsets(text)
+  expected = Tokenizer(spm_model).encode_with_offsets(text)
   for values, expected_values in zip(tokens_and_offsets, expected, strict=True):
     np.testing.assert_array_equal(values[0], expected_values)
 
 
 def test_pieces_of_several_words_are_refused(save_model: SaveModel) -> None:
+  model = save_model([("▁", -1.0), (",", -1.0), ("▁a▁b", -1.0), ("a", -2.0)])
   with pytest.raises(UserError, match="pieces of several words"):
-    OffsetGraphTokenizer(save_model([("▁", -1.0), (",", -1.0), ("▁a▁b", -1.0), ("a", -2.0)]))
+    SentencePieceOffsetGraphTokenizer(TokenizerConfig(model))
 
 
 @pytest.mark.slow

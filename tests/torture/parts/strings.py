@@ -69,10 +69,11 @@ class _TokenizerComparison:
     """The ids that tokenize returns for each text, and the tokens that tokenize_with_offsets returns."""
     import tensorflow as tf
 
-    from albert.tokenization.in_graph.graph_offsets import OffsetGraphTokenizer
+    from albert.tokenization.config import TokenizerConfig
+    from albert.tokenization.in_graph.recognition import make_graph_tokenizer
 
     with keras_lock:
-      tokenizer = OffsetGraphTokenizer(self._vocabulary)
+      tokenizer = make_graph_tokenizer(TokenizerConfig(self._vocabulary), with_offsets=True)
     graph_results: list[tuple[list[int], _Tokens]] = []
     for start in range(0, len(self._texts), BATCH_SIZE):
       batch = tf.constant(self._texts[start : start + BATCH_SIZE])
@@ -84,9 +85,9 @@ class _TokenizerComparison:
 
   @cached_property
   def _python_tokenizer(self) -> Any:
-    from albert.tokenization.offsets import OffsetTokenizer
+    from albert.tokenization.tokenizer import Tokenizer
 
-    return OffsetTokenizer(self._vocabulary)
+    return Tokenizer(self._vocabulary)
 
   def check(self, number: int) -> str | None:
     """Compares the tokens of one text. Returns what is wrong, or None."""

@@ -1,4 +1,4 @@
-"""Tokenization with offsets: each token comes with the range of characters that it stands for in the original text.
+"""Offsets of SentencePiece tokens: the range of characters of the original text that each token stands for.
 
 A text is changed three times, and its offsets are followed through each step:
 1. `normalize_text` makes the normalized text. It treats each word and each character on its own, so this module can
@@ -20,47 +20,37 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from albert.errors import UserError
 from albert.tokenization.comma_rule import ends_in_digit_comma
+from albert.tokenization.kinds.base import TokensWithOffsets
 from albert.tokenization.normalization import decompose
-from albert.tokenization.tokenizer import WORD_START, Tokenizer
+from albert.tokenization.pieces import WORD_START
+
+if TYPE_CHECKING:
+  from albert.tokenization.kinds.sentence_piece import SentencePieceVocabulary
 
 _find_words = re.compile(r"\S+").finditer
 _QUOTES = ("``", "''")
 
 
-class TokensWithOffsets(NamedTuple):
-  """The T tokens of a text, without [CLS] and [SEP].
+class OffsetEncoder:
+  """Converts texts to ids with their character offsets.
 
-  Attributes:
-    ids: int32 [T], the ids that `Tokenizer.encode` returns.
-    starts, ends: int32 [T], offsets into the text, in characters. Token i stands for text[starts[i]:ends[i]], which
-      neither begins nor ends in whitespace. Both arrays are non-decreasing. If one character becomes several tokens
-      (½ becomes 1, ⁄ and 2), each of them has the range of that character. A token that stands for a space only (a
-      lone ▁) has an empty range: it starts where the next token starts, and ends where the previous token ends. So an
-      answer text[starts[i]:ends[j]] whose first or last token is a lone ▁ does not include that space.
+  Args:
+    vocabulary: the vocabulary.
   """
 
-  ids: np.ndarray
-  starts: np.ndarray
-  ends: np.ndarray
-
-
-class OffsetTokenizer(Tokenizer):
-  """A Tokenizer that also returns the character offsets of tokens.
-
-  Args: see Tokenizer.
-  """
-
-  def __init__(self, model_file: str, do_lower_case: bool = True, *, convert_quotes: bool = False):
-    super().__init__(model_file, do_lower_case, convert_quotes=convert_quotes)
+  def __init__(self, vocabulary: SentencePieceVocabulary):
+    self._vocabulary = vocabulary
+    self._processor = vocabulary.processor
+    self._comma_rule = vocabulary.comma_rule
     self._split_cached = functools.lru_cache(maxsize=4096)(self._split_with_lengths)
 
-  def encode_with_offsets(self, text: str) -> TokensWithOffsets:
+  def encode(self, text: str) -> TokensWithOffsets:
     """Converts a text to ids with their offsets.
 
     Args:
@@ -73,8 +63,8 @@ class OffsetTokenizer(Tokenizer):
       UserError: the pieces do not add up to the text, so offsets are unknown. This happens with a vocabulary that
         writes unknown characters as bytes.
     """
-    normalized = self.normalize(text)
-    char_starts, char_ends = _origins(text, convert_quotes=self.config.convert_quotes)
+    normalized = self._vocabulary.normalize(text)
+    char_starts, char_ends = _origins(text, convert_quotes=self._vocabulary.config.convert_quotes)
     if len(char_starts) != len(normalized):
       raise AssertionError(f"{len(normalized)} normalized characters, but {len(char_starts)} offsets")
     part_starts, parts = self._parts_with_starts(normalized)
@@ -86,7 +76,7 @@ class OffsetTokenizer(Tokenizer):
     bounds = np.cumsum([0, *lengths])  # token i stands for the written characters bounds[i] to bounds[i + 1] - 1
     if bounds[-1] != len(written_starts):
       raise UserError(
-        f"{self.model_file}: its pieces for {parts[0][:40]!r} have {bounds[-1]} characters instead of "
+        f"{self._vocabulary.file}: its pieces for {parts[0][:40]!r} have {bounds[-1]} characters instead of "
         f"{len(written_starts)}, so the offsets of tokens in the text are unknown: give a vocabulary trained by "
         "data_prep/train_vocab.py"
       )
@@ -110,7 +100,7 @@ class OffsetTokenizer(Tokenizer):
     ids_of_parts = self._processor.encode(parts, out_type=int, num_threads=1)
     surfaces_of_parts = self._processor.encode(parts, out_type=str, num_threads=1)
     for token_id, surface in zip(itertools.chain(*ids_of_parts), itertools.chain(*surfaces_of_parts), strict=True):
-      is_split = token_id in self.comma_splits if self._comma_rule.ids_decide else ends_in_digit_comma(surface)
+      is_split = token_id in self._comma_rule.splits if self._comma_rule.ids_decide else ends_in_digit_comma(surface)
       if is_split:
         split_ids, split_lengths = self._split_cached(surface)
         ids += split_ids
@@ -122,9 +112,9 @@ class OffsetTokenizer(Tokenizer):
 
   def _parts_with_starts(self, normalized: str) -> tuple[list[int], list[str]]:
     """Returns the start of each part in the normalized text, and the parts, cut as in `encode_batch`."""
-    if len(normalized) <= self._max_part_chars or not self.words_are_independent:
+    parts = self._vocabulary.split_into_parts(normalized)
+    if len(parts) == 1:
       return [0], [normalized]
-    parts = self._split_into_parts(normalized)
     starts = []
     end = 0
     for part in parts:

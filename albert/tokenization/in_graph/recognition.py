@@ -1,0 +1,21 @@
+"""Makes the graph tokenizer of a vocabulary of any kind."""
+
+from __future__ import annotations
+
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.in_graph.base import GraphTokenizer
+from albert.tokenization.in_graph.graph import SentencePieceGraphTokenizer
+from albert.tokenization.in_graph.graph_offsets import SentencePieceOffsetGraphTokenizer
+
+
+def make_graph_tokenizer(config: TokenizerConfig, *, with_offsets: bool = False) -> GraphTokenizer:
+  """Makes the graph tokenizer of a vocabulary.
+
+  Args:
+    config: the vocabulary and the normalization.
+    with_offsets: whether `tokenize_with_offsets` is needed.
+
+  Raises:
+    UserError: see `Tokenizer`; or a graph cannot tokenize with this vocabulary.
+  """
+  return SentencePieceOffsetGraphTokenizer(config) if with_offsets else SentencePieceGraphTokenizer(config)

@@ -1,0 +1,1 @@
+"""The kinds of vocabularies, each behind the interface `base.Vocabulary`."""

@@ -1,0 +1,177 @@
+"""SentencePiece vocabularies: ALBERT's normalization, a SentencePiece model, then the comma rule.
+
+It needs no libraries but NumPy and sentencepiece: programs that serve exported models may not have TensorFlow, and data
+preparation starts many processes that need a tokenizer. `albert/tokenization/in_graph/graph.py` implements the same
+tokenizer in TensorFlow ops.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import re
+import struct
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import sentencepiece
+
+from albert.errors import UserError
+from albert.tokenization.comma_rule import CommaRule
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.exact_scores import LARGEST_EXACT_SUM, with_exact_scores
+from albert.tokenization.kinds.base import TokensWithOffsets, Vocabulary
+from albert.tokenization.kinds.sentence_piece_offsets import OffsetEncoder
+from albert.tokenization.normalization import normalize_text
+from albert.tokenization.pieces import SENTENCE_PIECE_IDS, SPECIAL_PIECES, UNK_ID, WORD_START, starts_word
+
+
+class SentencePieceVocabulary(Vocabulary):
+  """`normalize_text`, a SentencePiece model, then the comma rule.
+
+  The comma rule makes a comma after a digit a token of its own: "1999," becomes `▁1999` `,`.
+
+  Text never yields control symbols: "[CLS]" in a text does not become id 2.
+
+  A word has the same ids wherever it stands in a text, and the same ids in a TensorFlow graph
+  (`albert/tokenization/in_graph/graph.py`). Plain SentencePiece does not guarantee this. It adds the log probabilities
+  of a text's pieces in float32, and in a long text the rounding error decides between segmentations of almost equal
+  score. This class therefore rounds the scores of the model, so that sums over short texts are exact
+  (`with_exact_scores`), and encodes a long text in parts. The parts are cut at spaces, which no piece contains.
+
+  Args:
+    config: the file and the normalization.
+    model: the contents of the file.
+
+  Attributes:
+    processor: the model with rounded scores.
+    exact_model: the same, serialized.
+    words_are_independent: whether each word is encoded on its own. False if a piece contains a space between words;
+      then a text is never encoded in parts.
+    comma_rule: the comma rule for these pieces.
+    max_part_chars: maximum characters of the parts of a text that are encoded on their own.
+
+  Raises:
+    UserError: the file is not a SentencePiece model, or lacks the control symbols at ids 0 to 4.
+  """
+
+  kind = "sentencepiece"
+  special_ids = SENTENCE_PIECE_IDS
+
+  def __init__(self, config: TokenizerConfig, model: bytes):
+    self.config = config
+    _load_processor(config.model_file, model)  # checks that it is a model
+    self.sha256 = hashlib.sha256(model).hexdigest()
+    try:
+      self.exact_model = with_exact_scores(model)
+      self.processor = _load_processor(config.model_file, self.exact_model)
+      self.pieces = [self.processor.id_to_piece(i) for i in range(self.processor.get_piece_size())]
+    except (ValueError, IndexError, OverflowError, struct.error) as error:  # damage that SentencePiece accepts
+      raise _not_a_model_error(config.model_file) from error
+    self._check_special_pieces()
+    self.words_are_independent = WORD_START in self.pieces and not any(WORD_START in piece[1:] for piece in self.pieces)
+    self.comma_rule = CommaRule(self.processor, self.pieces, self.is_special)
+    scores = [self.processor.get_score(i) for i in range(len(self.pieces))]
+    # The score of <unk> is the lowest score minus 10, so the absolute value of any score is at most 10 - min(scores). A
+    # part has at most one token for each character and one for the ▁ that SentencePiece puts before it. With this
+    # maximum, the sum of its scores is exact.
+    self.max_part_chars = max(1, int(LARGEST_EXACT_SUM / (10 - min(scores))) - 1)
+    # A part is as many words as fit in max_part_chars, or a single longer word.
+    self._find_parts = re.compile(rf"[^ ].{{0,{self.max_part_chars - 1}}}(?= |\Z)|[^ ]+", re.DOTALL).findall
+
+  @functools.cached_property
+  def is_special(self) -> np.ndarray:
+    """bool [V]: True for control symbols, <unk> and unused pieces, which do not represent text."""
+    processor = self.processor
+    return np.array(
+      [processor.is_control(i) or processor.is_unknown(i) or processor.is_unused(i) for i in range(len(self.pieces))]
+    )
+
+  @functools.cached_property
+  def word_starts(self) -> np.ndarray:
+    """bool [V]: True for pieces that start a word.
+
+    These are pieces whose first character is ▁, punctuation, a symbol, or of a script written without spaces. In a
+    vocabulary with byte fallback, a byte piece starts a word only if it is ASCII punctuation or the first byte of a CJK
+    character.
+    """
+    return np.array([starts_word(piece, self.processor.is_byte(i)) for i, piece in enumerate(self.pieces)])
+
+  def normalize(self, text: str) -> str:
+    """See Vocabulary and `normalize_text`."""
+    return normalize_text(text, do_lower_case=self.config.do_lower_case, convert_quotes=self.config.convert_quotes)
+
+  def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+    """See Vocabulary."""
+    parts: list[str] = []
+    ends: list[int] = []
+    for text in map(self.normalize, texts):
+      parts += self.split_into_parts(text)
+      ends.append(len(parts))
+    # One thread, because data preparation already runs one process on every core.
+    encoded: list[list[int]] = self.processor.encode(parts, out_type=int, num_threads=1)
+    encoded = self.comma_rule.apply(encoded, parts)
+    if len(ends) == len(parts):  # each text is one part
+      return encoded
+    return [list(itertools.chain.from_iterable(encoded[start:end])) for start, end in itertools.pairwise([0, *ends])]
+
+  def split_into_parts(self, normalized: str) -> list[str]:
+    """Splits a normalized text into the parts that are encoded on their own."""
+    if len(normalized) <= self.max_part_chars or not self.words_are_independent:
+      return [normalized]
+    return self._find_parts(normalized)
+
+  @functools.cached_property
+  def _offset_encoder(self) -> OffsetEncoder:
+    return OffsetEncoder(self)
+
+  def encode_with_offsets(self, text: str) -> TokensWithOffsets:
+    """See Vocabulary. A vocabulary that writes unknown characters as bytes may give the error."""
+    return self._offset_encoder.encode(text)
+
+  def decode(self, ids: Sequence[int]) -> str:
+    """See Vocabulary. Control symbols are left out, and <unk> becomes " ⁇ "."""
+    return str(self.processor.decode(list(ids)))
+
+  def piece_texts(self) -> list[str]:
+    """See Vocabulary."""
+    return [piece.replace(WORD_START, " ").strip() for piece in self.pieces]
+
+  @functools.cached_property
+  def ids_inside_word(self) -> np.ndarray:
+    """See Vocabulary. The piece without ▁."""
+    id_of_piece: dict[str, int] = {}
+    for piece_id, piece in enumerate(self.pieces):
+      id_of_piece.setdefault(piece, piece_id)  # of equal pieces, the first one is used
+    ids = []
+    for piece_id, piece in enumerate(self.pieces):
+      without_start = piece.removeprefix(WORD_START)
+      ids.append(id_of_piece.get(without_start, piece_id) if without_start else -1)
+    return np.array(ids, np.int32)
+
+  def _check_special_pieces(self) -> None:
+    """Raises a UserError if the ids 0 to 4 are not the control symbols."""
+    for i, expected_piece in enumerate(SPECIAL_PIECES):
+      piece = self.pieces[i] if i < len(self.pieces) else "nothing"
+      has_expected_type = self.processor.is_unknown if i == UNK_ID else self.processor.is_control
+      if piece != expected_piece or not has_expected_type(i):
+        raise UserError(
+          f"{self.file}: id {i} is {piece!r}, not the control symbol {expected_piece!r}: "
+          "train the vocabulary with data_prep/train_vocab.py"
+        )
+
+
+def _load_processor(model_file: str, model: bytes) -> sentencepiece.SentencePieceProcessor:
+  processor = sentencepiece.SentencePieceProcessor()
+  try:
+    is_loaded = bool(model) and processor.LoadFromSerializedProto(model)
+  except (RuntimeError, ValueError) as error:
+    raise _not_a_model_error(model_file) from error
+  if not is_loaded:
+    raise _not_a_model_error(model_file)
+  return processor
+
+
+def _not_a_model_error(model_file: str) -> UserError:
+  return UserError(f"{model_file}: not a SentencePiece model: give the .model file that data_prep/train_vocab.py wrote")
