@@ -42,6 +42,7 @@ setup(
       "albert-classify = run_classifier:main",
       "albert-squad = run_squad:main",
       "albert-race = run_race:main",
+      "albert-tag = run_tagging:main",
       "albert-convert = albert.commands:convert",
       "albert-embed = albert.commands:embed",
       "albert-ensemble = albert.commands:ensemble",
@@ -70,6 +71,7 @@ setup(
     "scipy>=1.11",
     "sentencepiece>=0.2",
     "sentencex>=1.0",
+    "seqeval>=1.2.2",
     # tensorboard, and in the tfa profile tensorflow-text, import pkg_resources, which setuptools 82 dropped.
     "setuptools<81",
     # 2.15.1 and 2.20 are tested; docs/design/001-stack.md says why there are two.

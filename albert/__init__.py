@@ -50,6 +50,7 @@ if TYPE_CHECKING:
   from albert.models.squad_heads import SquadV1Model as SquadV1Model
   from albert.models.squad_heads import SquadV2Model as SquadV2Model
   from albert.models.squad_heads import SquadV2Output as SquadV2Output
+  from albert.models.tagger import TaggingModel as TaggingModel
   from albert.tokenization.masked_texts import masked_batch as masked_batch
   from albert.tokenization.tokenizer import Tokenizer as Tokenizer
   from albert.tokenization.windows import QuestionWindows as QuestionWindows
@@ -73,6 +74,7 @@ _PUBLIC = {
   "SquadV1Model": ("albert.models.squad_heads", "SquadV1Model"),
   "SquadV2Model": ("albert.models.squad_heads", "SquadV2Model"),
   "SquadV2Output": ("albert.models.squad_heads", "SquadV2Output"),
+  "TaggingModel": ("albert.models.tagger", "TaggingModel"),
   "Tokenizer": ("albert.tokenization.tokenizer", "Tokenizer"),
   "UserError": ("albert.errors", "UserError"),
   "encode": ("albert.embed.text_encoder", "encode"),
@@ -104,6 +106,7 @@ __all__ = [
   "SquadV1Model",
   "SquadV2Model",
   "SquadV2Output",
+  "TaggingModel",
   "Tokenizer",
   "UserError",
   "__version__",

@@ -15,7 +15,7 @@ from tests.fresh_interpreter import ROOT, command_code, run_fresh
 from tests.thorough import thorough_except
 
 COMMANDS = [
-  *([f"run_{name}.py"] for name in ("pretraining", "classifier", "squad", "race")),
+  *([f"run_{name}.py"] for name in ("pretraining", "classifier", "squad", "race", "tagging")),
   *(["-m", f"albert.{name}"] for name in ("convert", "ensemble", "experiments", "export", "predict", "report")),
   *(
     ["-m", f"data_prep.{name}"]

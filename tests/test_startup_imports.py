@@ -17,6 +17,7 @@ TRAIN_FLAGS = ["--do_train", "--output_dir={new}"]
 CLASSIFIER = ["run_classifier.py", *TRAIN_FLAGS, "--task_name=custom", "--text_columns=text", "--from_scratch"]
 SQUAD = ["run_squad.py", *TRAIN_FLAGS, "--from_scratch"]
 RACE = ["run_race.py", *TRAIN_FLAGS, "--from_scratch"]
+TAGGING = ["run_tagging.py", *TRAIN_FLAGS, "--from_scratch"]
 PRETRAINING = ["run_pretraining.py", *TRAIN_FLAGS, "--input_file={shards}"]
 EXPORT = ["-m", "albert.export", "--output_dir={new}"]
 CONVERT = ["-m", "albert.convert", "--output_dir={new}", "--format=tf1"]
@@ -56,6 +57,10 @@ REFUSED_COMMANDS = [
   ([*CLASSIFIER, "--train_file={texts}", "--max_seq_length=513"], "--max_seq_length=513: the model has 512 positions"),
   ([*CLASSIFIER, "--task_name=MRPC", "--data_dir=absent"], "--data_dir=absent: neither absent/MRPC/train.tsv nor"),
   ([*CLASSIFIER, "--task_name=AX", "--do_eval"], "AX has no labels to evaluate with"),
+  ([*TAGGING], "--train_file is missing: the train set"),
+  ([*TAGGING, "--train_file=absent"], "--train_file=absent: no such file"),
+  ([*TAGGING, "--train_file={texts}", "--do_eval"], "--eval_file is missing: the dev set"),
+  ([*TAGGING, "--scheme=IOB1"], "flag --scheme=IOB1: value should be one of <BIO|BILOU|BIOES>"),
   ([*SQUAD, "--train_file=absent"], "--train_file: 'absent' matches no file"),
   ([*SQUAD, "--train_file={texts}", "--do_eval"], "--eval_file (or --predict_file) is missing"),
   ([*RACE, "--data_dir=absent"], "--data_dir: absent/train holds neither"),

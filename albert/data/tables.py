@@ -175,8 +175,8 @@ def read_header(source: DataSource) -> list[str]:
     return list(source.columns)
   if _is_parquet(source):
     return parquet.column_names(source)
-  if _is_json(source):
-    return next((list(values) for _, values in _read_json_objects(source)), [])
+  if is_json_file(source):
+    return next((list(values) for _, values in read_json_objects(source)), [])
   return next((_strip_all(fields) for _, fields in _read_rows(source)), [])
 
 
@@ -210,7 +210,7 @@ def read_table(
     return _table_of_rows(source, names)
   if _is_parquet(source):
     return _table_of_rows(parquet.read_columns(source, names), names)
-  if _is_json(source):
+  if is_json_file(source):
     return _read_json_lines(source, names)
   return _read_delimited(source, names, header, tolerated_damage)
 
@@ -250,7 +250,8 @@ def _extension(path: str) -> str:
   return os.path.splitext(path)[1].lower()
 
 
-def _is_json(path: str) -> bool:
+def is_json_file(path: str) -> bool:
+  """Whether the extension of a file says that it has one JSON object on each line."""
   return _extension(path) in _JSON_EXTENSIONS
 
 
@@ -274,8 +275,12 @@ def _column_index(path: str, header: Sequence[str], name: str) -> int:
   raise UserError(f"{path}, line 1: no column {name!r}; there are: {join_names(header)}")
 
 
-def _read_lines(path: str) -> Iterator[tuple[int, str]]:
-  """Yields the number, from 1, and the text of each line, with its line end."""
+def read_lines(path: str) -> Iterator[tuple[int, str]]:
+  """Yields the number, from 1, and the text of each line of a file, with its line end.
+
+  Raises:
+    UserError: the file does not exist, or is not UTF-8; the message names the line.
+  """
   with files.open_file(path) as file:
     for number, line in enumerate(file, start=1):
       if number == 1:
@@ -305,13 +310,13 @@ def _read_rows(path: str) -> Iterator[_Row]:
 
 
 def _read_tsv(path: str) -> Iterator[_Row]:
-  for number, line in _read_lines(path):
+  for number, line in read_lines(path):
     yield number, line.rstrip("\r\n").split("\t")
 
 
 def _read_csv(path: str) -> Iterator[_Row]:
   csv.field_size_limit(_MAX_FIELD_CHARS)
-  reader = csv.reader((line for _, line in _read_lines(path)), strict=True)
+  reader = csv.reader((line for _, line in read_lines(path)), strict=True)
   while True:
     number = reader.line_num + 1
     try:
@@ -325,9 +330,9 @@ def _read_csv(path: str) -> Iterator[_Row]:
     yield number, fields
 
 
-def _read_json_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_json_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
   """Yields (line number, object) for each line of a JSON-lines file that is not blank."""
-  for number, line in _read_lines(path):
+  for number, line in read_lines(path):
     if not line.strip():
       continue
     yield number, json_values.parse(f"{path}, line {number}", line.rstrip(), dict[str, Any], "give an object a line")
@@ -336,7 +341,7 @@ def _read_json_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
 def _read_json_lines(path: str, names: Sequence[str]) -> Table:
   columns: dict[str, list[str]] = {name: [] for name in names}
   line_numbers: list[int] = []
-  for number, json_object in _read_json_objects(path):
+  for number, json_object in read_json_objects(path):
     line_numbers.append(number)
     for name, column in columns.items():
       if name not in json_object:

@@ -16,6 +16,7 @@ from albert.config.stages import read_stages
 from albert.tasks.glue import specs
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
+from albert.tasks.tagging import data as tagging_data
 from albert.tokenization.vocabulary import VocabularySize
 
 if TYPE_CHECKING:
@@ -200,6 +201,12 @@ def _average_race(run_dirs: Sequence[str], task_settings: Mapping[str, Any], out
   return evaluation.average_runs(run_dirs, task_settings, output_dir)
 
 
+def _make_tagging(model_config: ModelConfig, config: tagging_data.TaggingConfig) -> Task:
+  from albert.tasks.tagging import task as tagging_task
+
+  return tagging_task.make_task(model_config, config)
+
+
 TASKS: dict[str, RegisteredTask] = {
   "pretraining": RegisteredTask(
     PretrainingConfig,
@@ -227,6 +234,12 @@ TASKS: dict[str, RegisteredTask] = {
     _make_file_check(race_data.find_files),
     recipe=lambda config: "race",
     average_runs=_average_race,
+  ),
+  "tagging": RegisteredTask(
+    tagging_data.TaggingConfig,
+    _make_tagging,
+    _make_file_check(tagging_data.find_files),
+    recipe=lambda config: "tagging",
   ),
 }
 

@@ -81,7 +81,7 @@ def test_help_shows_the_defaults_that_the_command_would_use(task, given_flags, e
 
 
 def test_help_of_finetuning_shows_no_default_of_pretraining():
-  for task in ("classifier", "squad", "race"):
+  for task in ("classifier", "squad", "race", "tagging"):
     assert not {"0.00176", "4096", "125000", "3125"} & set(shown_defaults(task).values())
 
 

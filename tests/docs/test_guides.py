@@ -24,7 +24,7 @@ from tests.torture.workplace import Workplace
 
 DOCS = ROOT / "docs"
 # The commands of these guides are run. test_flags.py only checks the flags in other documents.
-GUIDES = ("own_data.md", "from_tf1.md", "from_transformers.md")
+GUIDES = ("own_data.md", "tagging.md", "from_tf1.md", "from_transformers.md")
 
 
 def lay_out_files(directory: Path, spm_model: str) -> None:
@@ -32,7 +32,7 @@ def lay_out_files(directory: Path, spm_model: str) -> None:
   directory.mkdir(parents=True, exist_ok=True)
   for script in ROOT.glob("run_*.py"):
     (directory / script.name).symlink_to(script)
-  for block in blocks(DOCS / "own_data.md"):
+  for block in (*blocks(DOCS / "own_data.md"), *blocks(DOCS / "tagging.md")):
     if re.fullmatch(r"[\w.]+", block.title):
       (directory / block.title).write_text(block.text, encoding="utf-8")
   config = ModelConfig(

@@ -29,6 +29,7 @@ from albert.runs.directory_lock import _parse_owner
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
 from albert.tasks.squad import predictions as squad_predictions
+from albert.tasks.tagging.data import TaggingConfig, read_texts
 from albert.tokenization.vocabulary_files import find_tokenizer_config
 from albert.training.prediction_sources import PredictionSources
 from albert.weights.checkpoint_damage import find_damage
@@ -260,6 +261,18 @@ JSON_FILES = {
   "RACE, all passages": JsonFile("all.txt", RACE_PASSAGE, questions_reader(race_data, with_answers=True)),
   "RACE, JSON lines": JsonFile(
     "r.jsonl", MULTIPLE_CHOICE_QUESTION, questions_reader(race_data, with_answers=True), wrap=json_line_without_blanks
+  ),
+  "tagged words": JsonFile(
+    "w.jsonl",
+    {"tokens": ["a"], "tags": ["O"]},
+    lambda d: read_texts(str(d / "w.jsonl"), TaggingConfig(), with_tags=True),
+    wrap=json_line_without_blanks,
+  ),
+  "tagged text": JsonFile(
+    "w.jsonl",
+    {"text": "a", "spans": [{"start": 0, "end": 1, "label": "X"}]},
+    lambda d: read_texts(str(d / "w.jsonl"), TaggingConfig(), with_tags=True),
+    wrap=json_line_without_blanks,
   ),
   "table": JsonFile(
     "t.jsonl",

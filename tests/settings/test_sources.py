@@ -25,6 +25,7 @@ RECORDED_DATA = {
     "eval_file": "/data/dev.json",
   },
   "race": {"data_dir": "/data", "max_seq_length": 48, "max_qa_length": 16},
+  "tagging": {"train_file": "/data/train.conll", "max_seq_length": 48, "scheme": "BILOU", "labels": "LOC,PER"},
   "pretraining": {
     "input_file": "/data/*",
     "max_seq_length": 48,
@@ -126,6 +127,7 @@ FLAGS_THAT_MAY_DIFFER: dict[str, dict[str, Any]] = {
   "classifier": {"eval_batch_size": 5, "precision": "float32", "data_dir": "/other", "task_name": "rte", "tpu": "x"},
   "squad": {"max_eval_steps": 5, "keep_checkpoints": 2, "null_score_diff_threshold": 1.5, "input_parts": 1},
   "race": {"save_checkpoints_steps": 9, "log_every_steps": 3, "predict_file": "/other", "pad_to_max_length": True},
+  "tagging": {"eval_file": "/other", "word_column": "1", "tag_column": "2", "log_every_steps": 3},
   "pretraining": {"eval_input_file": "/other", "masking": "auto", "max_seq_length": 0, "steps_per_loop": 2},
 }
 

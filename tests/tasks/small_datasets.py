@@ -11,6 +11,7 @@ from tests.synthetic import write_shards
 from tests.tasks.glue.archive import write_archive
 from tests.tasks.race.folders import write_made_up_race
 from tests.tasks.squad.question_files import write_made_up_squad
+from tests.tasks.tagging.word_files import write_columns, write_json_lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +63,27 @@ def _write_race(directory: Path) -> dict[str, Any]:
   return {"data_dir": write_made_up_race(directory, 2), "max_seq_length": 64, "max_qa_length": 24}
 
 
+def _write_columns(directory: Path) -> dict[str, Any]:
+  """Writes sentences in columns, longer than a window."""
+  return {
+    "train_file": write_columns(directory / "train.conll", 8, seed=1, max_words=24),
+    "eval_file": write_columns(directory / "dev.conll", 6, seed=2, max_words=24),
+    "predict_file": write_columns(directory / "test.conll", 5, seed=3, max_words=24),
+    "max_seq_length": 24,
+    "doc_stride": 8,
+  }
+
+
+def _write_json_lines(directory: Path) -> dict[str, Any]:
+  return {
+    "train_file": write_json_lines(directory / "train.jsonl", 8, seed=1),
+    "eval_file": write_json_lines(directory / "dev.jsonl", 6, seed=2),
+    "predict_file": write_json_lines(directory / "test.jsonl", 5, seed=3),
+    "scheme": "BILOU",
+    "max_seq_length": 48,
+  }
+
+
 # Registered task -> name of a test case -> its dataset.
 SMALL_DATASETS: dict[str, dict[str, SmallDataset]] = {
   "pretraining": {
@@ -78,6 +100,10 @@ SMALL_DATASETS: dict[str, dict[str, SmallDataset]] = {
   "squad": {
     "v1": SmallDataset(_squad_writer(1), ("squad_v1",), lambda config: config.predict_file),
     "v2": SmallDataset(_squad_writer(2), ("squad_v2",), lambda config: config.predict_file),
+  },
+  "tagging": {
+    "columns": SmallDataset(_write_columns, (), lambda config: config.eval_file),
+    "json_lines": SmallDataset(_write_json_lines, (), lambda config: config.eval_file),
   },
   "race": {"folders": SmallDataset(_write_race, ("race",), lambda config: f"{config.data_dir}/dev")},
 }

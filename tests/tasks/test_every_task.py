@@ -224,7 +224,8 @@ def test_the_checkpoint_of_the_last_step_verifies(trained: TrainedTask) -> None:
 def test_an_exported_model_gives_the_recorded_answers_to_its_example_requests(
   trained: TrainedTask, tmp_path: Path
 ) -> None:
-  _assert_recorded_answers(trained, trained.dataset.exports[0], tmp_path)
+  for form in trained.dataset.exports[:1]:
+    _assert_recorded_answers(trained, form, tmp_path)
 
 
 @pytest.mark.thorough

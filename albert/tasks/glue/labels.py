@@ -12,14 +12,15 @@ from albert.io import json_values
 _MAX_SHOWN_LENGTH = 200
 
 
-def parse_labels(text: str) -> tuple[str, ...]:
+def parse_labels(text: str, *, minimum: int = 2) -> tuple[str, ...]:
   """Parses the value of --labels.
 
   Args:
     text: labels separated by commas, or a JSON list.
+    minimum: the smallest number of labels.
   Returns: the labels; () if the text is empty.
   Raises:
-    UserError: there are fewer than two labels, or one is empty, occurs twice, or contains a tab or a line end.
+    UserError: there are fewer labels than `minimum`, or one is empty, occurs twice, or contains a tab or a line end.
   """
   if not text:
     return ()
@@ -32,8 +33,10 @@ def parse_labels(text: str) -> tuple[str, ...]:
     labels = [label.strip() for label in text.split(",")]
   if any(character in label for label in labels for character in "\t\r\n"):
     raise UserError(f"{source}: a label has a tab or a line end, which predictions files cannot hold: remove it")
-  if len(set(labels)) < max(len(labels), 2) or "" in labels:
-    raise UserError(f"{source}: give at least two different labels, separated by commas")
+  if len(set(labels)) < max(len(labels), minimum) or "" in labels:
+    raise UserError(
+      f"{source}: give at least {'two' if minimum == 2 else minimum} different labels, separated by commas"
+    )
   return tuple(labels)
 
 

@@ -1,0 +1,65 @@
+"""The model for token classification: encoder, dropout, linear head on every token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.models import layers
+from albert.models.base import PACKAGE, AnyConfig, build_in_scope
+from albert.models.classifier import HEAD_DROPOUT_INDEX, ClassifierModel
+from albert.weights.pretrained import POOLER_UNUSED
+
+# B batch, S sequence, H hidden, C classes.
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class TaggingModel(ClassifierModel):
+  """The encoder and a linear layer on the output of every token, a Keras model.
+
+  Its head has the names of ClassifierModel's head, as in transformers' AlbertForTokenClassification.
+
+  Args: see ClassifierModel.
+
+  Raises:
+    UserError: there is no model of this name.
+
+  Example:
+    >>> import albert
+    >>> tokenizer = albert.Tokenizer.from_pretrained("downloads/albert_base")
+    >>> model = albert.TaggingModel.from_pretrained("downloads/albert_base", num_classes=5)
+    >>> batch = tokenizer(["They drank the pub dry."])
+    >>> model(batch).shape[:2] == batch["input_ids"].shape
+    True
+  """
+
+  on_missing_pooler = POOLER_UNUSED
+
+  def __init__(self, config: AnyConfig, num_classes: int, name: str = "albert_tagger", **kwargs: object):
+    super().__init__(config, num_classes, name, **kwargs)
+
+  def build_heads(self) -> None:
+    """Makes the weights of the head."""
+    build_in_scope(self.head, [None, None, self.config.hidden_size])
+
+  def call(
+    self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
+  ) -> tf.Tensor:
+    """Computes the logits of a batch.
+
+    Args:
+      inputs: input_ids, input_mask, segment_ids int [B, S].
+      training: whether dropout is applied; None counts as False.
+      seed: int32 or int64 [2]; dropout is a function of it. None draws a new seed.
+
+    Returns:
+      Logits float32 [B, S, C].
+    """
+    encoded = self.encoder(inputs, training=training, seed=seed)
+    rate = self.config.classifier_dropout_prob
+    output = layers.dropout(
+      encoded.sequence_output, rate, dropout_index=HEAD_DROPOUT_INDEX, training=training, seed=seed
+    )
+    return self.head(output)

@@ -1,0 +1,1 @@
+"""Token classification: named entities, chunks and other spans of words."""

@@ -1,0 +1,182 @@
+"""Converts the outputs of a model to tags and spans, computes their metrics, and writes mistakes. Needs no TensorFlow.
+
+T words of all texts, N windows, S tokens of the longest window, C tags.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
+from albert.metrics import spans as span_metrics
+from albert.tasks.predictions import write_table
+from albert.tasks.tagging.data import TaggedText
+from albert.tasks.tagging.decoding import best_tags
+from albert.tasks.tagging.features import TEXT_INDEX, WORD_NUMBERS
+from albert.tasks.tagging.schemes import Scheme, Span
+
+_MAX_MISTAKES = 1000
+
+
+class PredictedSpan(NamedTuple):
+  """A span that a model found.
+
+  Attributes:
+    span: its words and its type.
+    text: its text.
+    probability: the product of the probabilities of its words' tags.
+  """
+
+  span: Span
+  text: str
+  probability: float
+
+
+@dataclasses.dataclass(frozen=True)
+class TagPredictions:
+  """The predictions for some texts.
+
+  Attributes:
+    texts: the texts.
+    tags: the predicted tags of each text, which follow the scheme.
+    spans: the spans that they mark.
+  """
+
+  texts: Sequence[TaggedText]
+  tags: Sequence[Sequence[str]]
+  spans: Sequence[Sequence[PredictedSpan]]
+
+  def json_spans(self) -> Iterator[list[dict[str, Any]]]:
+    """Yields the spans of each text as JSON values.
+
+    start and end are those of characters if the file gives a text, else of words; end is the one after the last.
+    """
+    for text, spans in zip(self.texts, self.spans, strict=True):
+      yield [
+        dict(zip(("start", "end"), text.offsets(span), strict=True))
+        | {"label": span.type, "text": span_text, "probability": probability}
+        for span, span_text, probability in spans
+      ]
+
+
+def log_probabilities_of_words(
+  outputs: np.ndarray, example_index: np.ndarray, examples: TokenizedExamples, texts: Sequence[TaggedText]
+) -> tuple[list[TaggedText], np.ndarray, np.ndarray]:
+  """Finds the log probabilities of the tags of each word, from the window that has the most context around it.
+
+  Args:
+    outputs: float [N, S, C], log probabilities of the tags at each token.
+    example_index: int [N], the windows that the outputs belong to.
+    examples: all windows of the split.
+    texts: all texts of the split.
+  Returns: the texts that have windows among them; the log probabilities of their words, concatenated, float32 [T, C];
+    and the number of words of each text. A word without pieces, such as a control character, has log probability 0 for
+    all tags.
+  """
+  text_indices = examples.labels[TEXT_INDEX][example_index]
+  chosen = np.unique(text_indices)
+  chosen_texts = [texts[index] for index in chosen]
+  lengths = np.array([len(text.words) for text in chosen_texts], np.int64)
+  first_words = np.zeros(len(texts), np.int64)
+  first_words[chosen] = np.cumsum(lengths) - lengths
+  result = np.zeros((int(lengths.sum()), outputs.shape[2]), np.float32)
+  for row, (example, text_index) in enumerate(zip(example_index, text_indices, strict=True)):
+    tokens = slice(examples.token_offsets[example], examples.token_offsets[example + 1])
+    word_numbers = examples.token_features[WORD_NUMBERS][tokens]
+    positions = np.flatnonzero(word_numbers)
+    result[first_words[text_index] + word_numbers[positions] - 1] = outputs[row, positions]
+  return chosen_texts, result, lengths
+
+
+def predict_tags(
+  outputs: dict[str, np.ndarray],
+  examples: TokenizedExamples,
+  texts: Sequence[TaggedText],
+  scheme: Scheme,
+  tags: Sequence[str],
+) -> TagPredictions:
+  """Finds the most probable tags that follow the scheme.
+
+  Args:
+    outputs: log_probabilities [N, S, C] and example_index [N].
+    examples: all windows of the split.
+    texts: all texts of the split.
+    scheme: how tags mark spans.
+    tags: all tags, in the order of the C logits.
+  """
+  chosen_texts, log_probabilities, lengths = log_probabilities_of_words(
+    outputs["log_probabilities"], outputs[EXAMPLE_INDEX], examples, texts
+  )
+  best = best_tags(log_probabilities, lengths, scheme.transitions(tags))
+  of_best = np.take_along_axis(log_probabilities, best[:, None], axis=1)[:, 0].astype(np.float64)
+  all_tags: list[list[str]] = []
+  all_spans: list[list[PredictedSpan]] = []
+  end = 0
+  for text, length in zip(chosen_texts, lengths, strict=True):
+    start, end = end, end + int(length)
+    tags_of_text = [tags[index] for index in best[start:end]]
+    spans = scheme.spans(tags_of_text)
+    all_tags.append(tags_of_text)
+    all_spans.append(
+      [
+        PredictedSpan(span, text.text_of(span), float(np.exp(of_best[start + span.start : start + span.end].sum())))
+        for span in spans
+      ]
+    )
+  return TagPredictions(chosen_texts, all_tags, all_spans)
+
+
+def gold_tags(predictions: TagPredictions, scheme: Scheme) -> list[list[str]]:
+  """Returns the correct tags of the texts of some predictions."""
+  return [scheme.tags_of_spans(text.spans, len(text.words)) for text in predictions.texts]
+
+
+def compute_metrics(
+  predictions: TagPredictions, scheme: Scheme, types: Sequence[str], tags: Sequence[str]
+) -> dict[str, float]:
+  """Computes the scores of spans and the accuracies of tags (see albert.metrics.spans).
+
+  Args:
+    predictions: predictions of texts with at least one word.
+    scheme: how tags mark spans.
+    types: all types of spans.
+    tags: all tags.
+  """
+  correct = gold_tags(predictions, scheme)
+  index_of = {tag: index for index, tag in enumerate(tags)}
+  labels, predicted = (
+    np.array([index_of[tag] for tags_of_text in all_tags for tag in tags_of_text], np.int32)
+    for all_tags in (correct, predictions.tags)
+  )
+  scores = span_metrics.span_scores(correct, predictions.tags, types, scheme.name)
+  return scores | span_metrics.accuracies(labels, predicted)
+
+
+def write_mistakes(path: str, predictions: TagPredictions) -> None:
+  """Writes the spans that are not right, the first 1000 in the order of the texts, to a tab-separated file.
+
+  Its columns are location (file and line), span (the words), label (the correct type; empty if there is no such span),
+  prediction (the predicted type; empty if it was not found), probability (of the prediction) and text.
+
+  Args:
+    path: the file.
+    predictions: predictions of texts whose tags are known.
+  """
+  rows: list[list[str]] = []
+  for text, spans in zip(predictions.texts, predictions.spans, strict=True):
+    predicted = {(found.span.start, found.span.end): found for found in spans}
+    correct = {(span.start, span.end): span for span in text.spans}
+    for words in sorted({*predicted, *correct}):
+      label = correct[words].type if words in correct else ""
+      found = predicted.get(words)
+      if found is None or found.span.type != label:
+        span_text = text.text_of(Span(*words, ""))
+        prediction = [found.span.type, f"{found.probability:.4f}"] if found else ["", ""]
+        rows.append([text.location, span_text, label, *prediction, text.text or " ".join(text.words)])
+    if len(rows) >= _MAX_MISTAKES:
+      break
+  write_table(path, ["location", "span", "label", "prediction", "probability", "text"], rows[:_MAX_MISTAKES])

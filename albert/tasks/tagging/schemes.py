@@ -1,0 +1,159 @@
+"""The schemes in which tags of words mark spans: BIO (also called IOB2), BILOU and BIOES. Needs no TensorFlow.
+
+A tag is O, or a prefix, a hyphen and the type of a span: B-PER. In BIO, the first word of a span has B and its other
+words have I. In BILOU, the last word has L instead of I, and a span of one word has U. BIOES is BILOU with E for L and
+S for U (Ratinov and Roth 2009, section 3.2).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from albert.io.json_values import format_value
+
+OUTSIDE = "O"
+
+
+class Span(NamedTuple):
+  """A span of words.
+
+  Attributes:
+    start: the index of its first word.
+    end: the index after its last word.
+    type: its type, such as PER.
+  """
+
+  start: int
+  end: int
+  type: str
+
+
+class TagError(Exception):
+  """A tag does not follow the scheme.
+
+  Attributes:
+    index: the index of the tag.
+    problem: what is wrong, and what can be done about it.
+  """
+
+  def __init__(self, index: int, problem: str):
+    super().__init__(problem)
+    self.index = index
+    self.problem = problem
+
+
+@dataclasses.dataclass(frozen=True)
+class Scheme:
+  """A scheme.
+
+  Attributes:
+    name: the name, as --scheme takes it.
+    last: the prefix of the last word of a span; "" if it has none of its own.
+    unit: the prefix of a span of one word; "" if it has none of its own.
+  """
+
+  name: str
+  last: str = ""
+  unit: str = ""
+
+  @property
+  def prefixes(self) -> tuple[str, ...]:
+    """The prefixes: B, I and those of the last word and of single words, if the scheme has them."""
+    return tuple(filter(None, ("B", "I", self.last, self.unit)))
+
+  def tags(self, types: Sequence[str]) -> tuple[str, ...]:
+    """Returns all tags of some types of spans: O, then the tags of each type. Their order is that of the logits."""
+    return (OUTSIDE, *(f"{prefix}-{span_type}" for span_type in types for prefix in self.prefixes))
+
+  def may_follow(self, previous: str, tag: str) -> bool:
+    """Whether a tag may follow another one. Before the first word and after the last one, there is an O."""
+    (previous_prefix, previous_type), (prefix, span_type) = _parts(previous), _parts(tag)
+    is_open = previous_prefix in ("B", "I")  # the span of the previous word may go on
+    if prefix in ("I", self.last) and prefix:
+      return is_open and span_type == previous_type
+    return not (is_open and self.last)  # with a prefix for the last word, a span must not end without it
+
+  def transitions(self, tags: Sequence[str]) -> np.ndarray:
+    """Returns which tags may follow each tag, bool [C, C]: row = tag, column = next tag."""
+    return np.array([[self.may_follow(previous, tag) for tag in tags] for previous in tags])
+
+  def spans(self, tags: Sequence[str]) -> list[Span]:
+    """Returns the spans that tags mark, in order.
+
+    Raises:
+      TagError: a tag is unknown, or may not follow the tag before it.
+    """
+    spans: list[Span] = []
+    previous = OUTSIDE
+    for index, tag in enumerate(tags):
+      self._check(index, tag, previous)
+      prefix, span_type = _parts(tag)
+      if prefix in ("B", self.unit) and prefix:
+        spans.append(Span(index, index + 1, span_type))
+      elif prefix:
+        spans[-1] = spans[-1]._replace(end=index + 1)
+      previous = tag
+    if not self.may_follow(previous, OUTSIDE):
+      raise TagError(
+        len(tags) - 1,
+        f"tag {previous!r} is the last one of the sentence: in {self.name} a span of several words ends with "
+        f"{self.last}-, and one of a single word is {self.unit}-: correct it",
+      )
+    return spans
+
+  def tags_of_spans(self, spans: Sequence[Span], num_words: int) -> list[str]:
+    """Returns the tags of `num_words` words in which spans, which do not overlap, are marked."""
+    tags = [OUTSIDE] * num_words
+    for start, end, span_type in spans:
+      for index in range(start, end):
+        tags[index] = f"{'B' if index == start else 'I'}-{span_type}"
+      if self.last:
+        tags[end - 1] = f"{self.unit if end == start + 1 else self.last}-{span_type}"
+    return tags
+
+  def _check(self, index: int, tag: str, previous: str) -> None:
+    """Raises TagError if a tag is unknown or may not follow the previous one."""
+    prefix, span_type = _parts(tag)
+    if tag != OUTSIDE and (prefix not in self.prefixes or not span_type):
+      raise TagError(index, f"tag {format_value(tag)} is not one of {self._examples()}: {_remedy(prefix, span_type)}")
+    if self.may_follow(previous, tag):
+      return
+    where = f"follows {previous!r}" if index else "is the first one of the sentence"
+    rule = "a span begins with B-"
+    if prefix not in ("I", self.last) or not prefix:
+      rule = f"a span ends with {self.last}-"
+    elif not self.last:
+      rule += " (files in IOB1 must be converted)"
+    raise TagError(index, f"tag {tag!r} {where}: in {self.name} {rule}: correct it")
+
+  def _examples(self) -> str:
+    return f"{self.name} (O, {', '.join(f'{prefix}-TYPE' for prefix in self.prefixes)})"
+
+
+def _parts(tag: str) -> tuple[str, str]:
+  """Returns the prefix and the type of a tag; "" and "" for O."""
+  if tag == OUTSIDE:
+    return "", ""
+  prefix, _, span_type = tag.partition("-")
+  return prefix, span_type
+
+
+def _remedy(prefix: str, span_type: str) -> str:
+  """Returns what to do about a tag that does not belong to the scheme."""
+  for scheme in SCHEMES.values():
+    if span_type and prefix in scheme.prefixes:
+      return f"give --scheme={scheme.name}, or correct it"
+  return "choose another --tag_column, give the columns by name if the first line names them, or correct it"
+
+
+# The value of --scheme -> the scheme.
+SCHEMES = {scheme.name: scheme for scheme in (Scheme("BIO"), Scheme("BILOU", "L", "U"), Scheme("BIOES", "E", "S"))}
+
+
+def types_of(spans: Sequence[Sequence[Span]]) -> list[str]:
+  """Returns the types of the spans of several texts, sorted."""
+  return sorted({span.type for spans_of_text in spans for span in spans_of_text})

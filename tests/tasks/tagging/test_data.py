@@ -1,0 +1,243 @@
+"""Files of columns and JSON lines: the texts that are read, the errors, and the files of predictions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albert.data.rows import rows_of
+from albert.errors import UserError
+from albert.tasks.tagging.data import (
+  TaggedText,
+  TaggingConfig,
+  read_labels,
+  read_texts,
+  with_labels,
+  write_predictions,
+)
+from albert.tasks.tagging.schemes import Span
+
+CONLL = """-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+New NNP B-NP B-LOC
+York NNP I-NP I-LOC
+
+Peter NNP B-NP B-PER
+"""
+EXPECTED = [
+  (["EU", "rejects", "New", "York"], [Span(0, 1, "ORG"), Span(2, 4, "LOC")]),
+  (["Peter"], [Span(0, 1, "PER")]),
+]
+
+
+def read(path: Path, **settings: Any) -> list[tuple[list[str], list[Span]]]:
+  return [
+    (list(text.words), list(text.spans)) for text in read_texts(str(path), TaggingConfig(**settings), with_tags=True)
+  ]
+
+
+def write(path: Path, text: str) -> Path:
+  path.write_text(text, encoding="utf-8")
+  return path
+
+
+# Name -> text of a file, and the flags that choose its columns. Each holds the sentences of EXPECTED.
+COLUMN_FILES: dict[str, tuple[str, dict[str, str]]] = {
+  "spaces": (CONLL, {}),
+  "several spaces": (CONLL.replace(" ", "   "), {}),
+  "tabs": (CONLL.replace(" ", "\t"), {}),
+  "carriage returns": (CONLL.replace("\n", "\r\n"), {}),
+  "byte order mark": ("\ufeff" + CONLL.removeprefix("-DOCSTART- -X- -X- O\n\n"), {}),
+  "blank lines": (CONLL.replace("\n\n", "\n \n\n") + "\n\n", {}),
+  "no blank line before a document": (CONLL.replace("York NNP I-NP I-LOC\n", "York NNP I-NP I-LOC\n-DOCSTART- O"), {}),
+  "numbers": (CONLL, {"word_column": "0", "tag_column": "3"}),
+  "numbers from the end": (CONLL, {"word_column": "-4", "tag_column": "-1"}),
+  "names": ("form\tpos\tchunk\tner\n" + CONLL.replace(" ", "\t"), {"word_column": "form", "tag_column": "ner"}),
+  "name and number": ("form pos chunk ner\n" + CONLL, {"word_column": "form", "tag_column": "3"}),
+  "CoNLL-U Plus": ("# global.columns = FORM XPOS CHUNK NER\n" + CONLL, {"tag_column": "NER"}),
+  "comments": ("# id = 7\n" + CONLL.replace(" ", "\t").replace("\n\nPeter", "\n\n# text\nPeter"), {}),
+}
+
+
+@pytest.mark.parametrize("name", COLUMN_FILES)
+def test_columns_are_read(name: str, tmp_path: Path) -> None:
+  text, settings = COLUMN_FILES[name]
+  assert read(write(tmp_path / "train.conll", text), **settings) == EXPECTED
+
+
+def test_another_column_has_other_spans(tmp_path: Path) -> None:
+  texts = read(write(tmp_path / "train.conll", CONLL), tag_column="2")
+  assert texts[0][1] == [Span(0, 1, "NP"), Span(1, 2, "VP"), Span(2, 4, "NP")]
+
+
+def test_in_a_file_with_spaces_a_number_sign_is_a_word(tmp_path: Path) -> None:
+  assert read(write(tmp_path / "train.conll", "# O\nEU B-ORG\n")) == [(["#", "EU"], [Span(1, 2, "ORG")])]
+
+
+def test_json_lines_are_read(tmp_path: Path) -> None:
+  lines = [
+    {"tokens": ["EU", "rejects", "New", "York"], "tags": ["B-ORG", "O", "B-LOC", "I-LOC"], "id": 7},
+    {"text": "Peter!", "spans": [{"start": 0, "end": 5, "label": "PER"}]},
+  ]
+  path = write(tmp_path / "train.jsonl", "\n".join(map(json.dumps, lines)))
+  first, second = read_texts(str(path), TaggingConfig(), with_tags=True)
+  assert ([*first.words], first.spans) == EXPECTED[0]
+  assert second == TaggedText(1, f"{path}, line 2", ["Peter", "!"], [Span(0, 1, "PER")], "Peter!", [(0, 5), (5, 6)])
+  assert (first.offsets(first.spans[1]), first.text_of(first.spans[1])) == ((2, 4), "New York")
+  assert (second.offsets(second.spans[0]), second.text_of(second.spans[0])) == ((0, 5), "Peter")
+  rows = rows_of([{"tokens": ["EU"], "tags": ["B-ORG"]}], "train", ["tokens", "tags"])
+  assert read_texts(rows, TaggingConfig(), with_tags=True)[0].spans == [Span(0, 1, "ORG")]
+
+
+def test_other_keys_and_whitespace_words(tmp_path: Path) -> None:
+  path = write(tmp_path / "train.jsonl", '{"words": ["EU"], "ner": ["U-ORG"]}')
+  assert read(path, word_column="words", tag_column="ner", scheme="BILOU") == [(["EU"], [Span(0, 1, "ORG")])]
+  path = write(tmp_path / "text.jsonl", '{"text": "In Rome!", "spans": [{"start": 2, "end": 8, "label": "LOC"}]}')
+  assert read(path, word_rule="whitespace") == [(["In", "Rome!"], [Span(1, 2, "LOC")])]
+
+
+# Name of a file, its content, flags, and the error without the path.
+BAD_FILES: list[tuple[str, str, dict[str, str], str]] = [
+  ("a.conll", "EU NNP B-ORG\nrejects O\n", {}, ", line 2: 2 columns instead of 3: separate columns by spaces"),
+  ("a.conll", "EU\tB-ORG\nrejects O\n", {}, ", line 2: 1 column instead of 2: separate columns by tabs"),
+  ("a.conll", "EU\nrejects\n", {}, r", line 1: column 0 is both the column of the words and .* \(1 column\): give a"),
+  (
+    "a.conll",
+    "\nEU O\n",
+    {"tag_column": "2"},
+    ", line 2: --tag_column=2: the file has 2 columns: give a number from 0 to",
+  ),
+  (
+    "a.conll",
+    "word tag\nEU O\n",
+    {"tag_column": "ner"},
+    ", line 2: --tag_column=ner: no such column; there are: word, t",
+  ),
+  (
+    "a.conll",
+    "EU B-ORG\n\nYork I-LOC\n",
+    {},
+    ", line 3: tag 'I-LOC' is the first one of the sentence: in BIO a span beg",
+  ),
+  ("a.conll", "EU B-ORG\nin U-ORG\n", {}, ", line 2: tag 'U-ORG' is not one of BIO .*: give --scheme=BILOU"),
+  (
+    "a.conll",
+    "word tag\nEU O\n",
+    {},
+    ", line 1: tag 'tag' is not one of BIO .*: choose another --tag_column, give the c",
+  ),
+  ("a.conll", "\tO\nEU\tO\n", {}, ", line 1: the word is empty: fill it in or remove the line"),
+  ("a.conll", "", {}, ": no words: give a file of columns with one word a line, or JSON lines"),
+  ("a.conll", "\n-DOCSTART- O\n\n", {}, ": no words"),
+  ("a.jsonl", "", {}, ": no words"),
+  ("a.jsonl", '{"tokens": ["EU"]}', {}, ", line 1: no 'tags'; there are: tokens"),
+  ("a.jsonl", '{"words": ["EU"]}', {}, ", line 1: has neither 'tokens' nor 'text'; it has: words"),
+  ("a.jsonl", '{"tokens": ["EU"], "tags": []}', {}, ", line 1: 0 tags for 1 tokens: give each word one tag"),
+  (
+    "a.jsonl",
+    '{"tokens": ["EU"], "tags": [3]}',
+    {},
+    r", line 1: tags: \$\[0\] must be a text, it is 3: give the names of",
+  ),
+  ("a.jsonl", '{"tokens": "EU", "tags": []}', {}, ", line 1: tokens: must hold a list, holds 'EU'"),
+  ("a.jsonl", '{"tokens": ["EU", " "], "tags": ["O", "O"]}', {}, r", line 1: tokens\[1\] is empty: give it a word"),
+  ("a.jsonl", '{"tokens": [], "tags": []}', {}, ", line 1: has no words: give some, or remove it"),
+  ("a.jsonl", '{"tokens": ["EU"], "tags": ["I-ORG"]}', {}, ", line 1: tag 'I-ORG' is the first one"),
+  ("a.jsonl", '{"text": " ", "spans": []}', {}, ", line 1: the text has no words"),
+  ("a.jsonl", '{"text": "EU"}', {}, ", line 1: no 'spans'; there are: text"),
+  (
+    "a.jsonl",
+    '{"text": "EU", "spans": [{"start": 0, "end": 3, "label": "ORG"}]}',
+    {},
+    ".*: not a part of the text, whi",
+  ),
+  ("a.jsonl", '{"text": "EU", "spans": [{"start": 0, "end": 2}]}', {}, r", line 1: spans: \$\[0\] lacks 'label'"),
+  (
+    "a.jsonl",
+    '{"text": "a b", "spans": [{"start": 0, "end": 3, "label": "A"}, {"start": 2, "end": 3, "label": "B"}]}',
+    {},
+    r", line 1: span 2 to 3 \(B\): overlaps with the span before it: keep one of the two",
+  ),
+  (
+    "a.jsonl",
+    '{"text": "in Europe", "spans": [{"start": 3, "end": 7, "label": "LOC"}]}',
+    {},
+    r", line 1: the span 'Euro' \(3 to 7\) does not consist of whole words; the word there is 'Europe'",
+  ),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "settings", "message"), BAD_FILES)
+def test_bad_files_are_refused(name: str, content: str, settings: dict[str, str], message: str, tmp_path: Path) -> None:
+  path = write(tmp_path / name, content)
+  with pytest.raises(UserError, match=f"^{path}{message}") as error:
+    read(path, **settings)
+  assert "\n" not in str(error.value)
+
+
+def test_types_are_those_of_the_training_file(tmp_path: Path) -> None:
+  path = write(tmp_path / "train.conll", CONLL)
+  config = with_labels(TaggingConfig(train_file=str(path)))
+  assert config.labels == "LOC,ORG,PER"
+  assert with_labels(TaggingConfig(labels="PER")).labels == "PER"
+  assert len(read_texts(str(path), config, with_tags=True, types=["LOC", "ORG", "PER"])) == 2
+  with pytest.raises(
+    UserError, match=f"^{path}, line 5: the span 'New York' has the type 'LOC', which is none of those"
+  ):
+    read_texts(str(path), config, with_tags=True, types=["ORG", "PER"])
+  with pytest.raises(UserError, match=r"^--labels is missing, and there is no --train_file"):
+    with_labels(TaggingConfig())
+  outside = write(tmp_path / "outside.conll", "EU O\n")
+  with pytest.raises(UserError, match=f"^{outside}: has no spans, all tags are O: choose another --tag_column"):
+    read_labels(str(outside), config)
+
+
+TAGS = [["B-ORG", "O", "O", "O"], ["O"]]
+
+
+def written_predictions(path: Path, **settings: Any) -> str:
+  output = path.with_name("predictions")
+  spans: list[list[dict[str, Any]]] = [[{"start": 0, "end": 1, "label": "ORG"}], []]
+  write_predictions(str(path), TaggingConfig(**settings), str(output), TAGS, spans)
+  return output.read_text(encoding="utf-8")
+
+
+def test_predictions_of_columns_are_a_further_column(tmp_path: Path) -> None:
+  path = write(tmp_path / "test.conll", CONLL)
+  assert written_predictions(path) == (
+    "-DOCSTART- -X- -X- O O\n\nEU NNP B-NP B-ORG B-ORG\nrejects VBZ B-VP O O\nNew NNP B-NP B-LOC O\n"
+    "York NNP I-NP I-LOC O\n\nPeter NNP B-NP B-PER O\n"
+  )
+  # The file of predictions can be read like the input.
+  assert [spans for _, spans in read(tmp_path / "predictions", tag_column="-1")] == [[Span(0, 1, "ORG")], []]
+  words_only = write(tmp_path / "words.txt", "EU\nrejects\nNew\nYork\n\nPeter\n")
+  assert written_predictions(words_only) == "EU B-ORG\nrejects O\nNew O\nYork O\n\nPeter O\n"
+
+
+def test_predictions_of_columns_with_names_have_a_name(tmp_path: Path) -> None:
+  text = "word\tid\nEU\t1\nrejects\t2\n# note\nNew\t3\nYork\t4\n\nPeter\t5\n"
+  path = write(tmp_path / "test.tsv", text)
+  assert written_predictions(path, word_column="word") == (
+    "word\tid\tprediction\nEU\t1\tB-ORG\nrejects\t2\tO\n# note\nNew\t3\tO\nYork\t4\tO\n\nPeter\t5\tO\n"
+  )
+  plus = write(tmp_path / "plus.tsv", f"# global.columns = FORM ID\n{text.partition(chr(10))[2]}")
+  assert written_predictions(plus).startswith("# global.columns = FORM ID prediction\nEU\t1\tB-ORG\n")
+
+
+def test_predictions_of_json_lines_keep_their_keys(tmp_path: Path) -> None:
+  path = write(tmp_path / "test.jsonl", '{"id": 7, "tokens": ["EU", "rejects", "New", "York"]}\n{"text": "Zoë"}\n')
+  lines = [json.loads(line) for line in written_predictions(path).splitlines()]
+  assert lines == [
+    {
+      "id": 7,
+      "tokens": ["EU", "rejects", "New", "York"],
+      "predicted_tags": TAGS[0],
+      "predicted_spans": [{"start": 0, "end": 1, "label": "ORG"}],
+    },
+    {"text": "Zoë", "predicted_tags": ["O"], "predicted_spans": []},
+  ]
