@@ -125,24 +125,29 @@ class Plan:
     self.vocabulary = inputs.spm_model_file or files.join(vocabulary_directory, output_files.VOCABULARY)
 
   @property
+  def name(self) -> str:
+    """The name of the experiment."""
+    return self.experiment.name
+
+  @property
   def directory(self) -> str:
     """The directory of the experiment's results."""
-    return files.join(self.inputs.output_dir, self.experiment.name)
+    return files.join(self.inputs.output_dir, self.name)
 
   def preparation_commands(self) -> list[Command]:
     """Returns the commands that make the text and the vocabulary, if they are not given."""
     inputs, commands = self.inputs, []
     if not inputs.corpus:
       output_dir, flags = self._documentation_directory, self._documentation_flags
-      words = _command_line("data_prep.sample_corpus", output_dir=output_dir, **flags)
+      words = command_line("data_prep.sample_corpus", output_dir=output_dir, **flags)
       completion_file = files.join(self._documentation_directory, "heldout.txt")
       commands.append(Command("text of the installed packages", words, completion_file))
     if inputs.question_flags and not inputs.heldout_corpus:
-      words = _command_line("data_prep.question_texts", output_file=self._question_text_file, **inputs.question_flags)
+      words = command_line("data_prep.question_texts", output_file=self._question_text_file, **inputs.question_flags)
       commands.append(Command("text of the development sets", words, self._question_text_file))
     if not inputs.spm_model_file:
       output_dir = os.path.dirname(self.vocabulary)
-      words = _command_line("data_prep.train_vocab", output_dir=output_dir, **self._vocabulary_flags)
+      words = command_line("data_prep.train_vocab", output_dir=output_dir, **self._vocabulary_flags)
       commands.append(Command("vocabulary", words, self.vocabulary))
     return commands
 
@@ -162,8 +167,8 @@ class Plan:
     ):
       commands += more_commands
       scores |= more_scores
-    digest = _digest([command.words[1:] for command in commands])  # without the path of the Python interpreter
-    return Trial(variant, seed, digest, self.scale.model(variant, self.inputs.vocab_size), commands, scores, run)
+    trial_digest = digest([command.words[1:] for command in commands])  # without the path of the Python interpreter
+    return Trial(variant, seed, trial_digest, self.scale.model(variant, self.inputs.vocab_size), commands, scores, run)
 
   def _plan_pretraining(self, variant: Variant, seed: int) -> tuple[str, list[Command]]:
     """Plans the pretraining of a variant.
@@ -192,8 +197,8 @@ class Plan:
       "spm_model_file": self.vocabulary,
       "seed": seed,
     }
-    run = files.join(self.inputs.output_dir, "runs", f"{model.num_hidden_layers}x{model.hidden_size}-{_digest(flags)}")
-    words = _command_line("run_pretraining", output_dir=run, do_train=True, do_eval=True, **flags)
+    run = files.join(self.inputs.output_dir, "runs", f"{model.num_hidden_layers}x{model.hidden_size}-{digest(flags)}")
+    words = command_line("run_pretraining", output_dir=run, do_train=True, do_eval=True, **flags)
     completion_file = files.join(run, output_files.EVAL_RESULTS)
     commands.append(Command(f"{variant.name}, seed {seed}: pretraining", words, completion_file))
     # A command may be in the list twice, for example if the variant uses the same shards as the one it starts from.
@@ -222,7 +227,7 @@ class Plan:
     Returns: the commands that make the shards and that evaluate.
     """
     output_dir = files.join(run, task)
-    words = _command_line(
+    words = command_line(
       "run_pretraining",
       init_checkpoint=run,
       output_dir=output_dir,
@@ -244,7 +249,7 @@ class Plan:
       if self.scale.finetuning:
         flags |= {**self.scale.finetuning, "max_seq_length": self.scale.max_seq_length, "eval_every_steps": 0}
       output_dir = files.join(run, f"{name}-{self._digest_with_files(flags, task.data)}")
-      words = _command_line(
+      words = command_line(
         task.script, init_checkpoint=run, output_dir=output_dir, do_train=True, do_eval=True, **flags
       )
       completion_file = files.join(output_dir, output_files.EVAL_RESULTS)
@@ -258,7 +263,7 @@ class Plan:
       return [], {}
     completion_file = files.join(run, layers.FILE_NAME)
     shards = self._shards(HELDOUT, sentence_prediction=_sentence_prediction(variant))
-    words = _command_line("albert.experiments.layers", checkpoint=run, input_file=shards, output_file=completion_file)
+    words = command_line("albert.experiments.layers", checkpoint=run, input_file=shards, output_file=completion_file)
     return [Command(f"{variant.name}, seed {seed}: layers", words, completion_file)], {}
 
   def training_flags(self, variant: Variant) -> dict[str, Any]:
@@ -276,7 +281,7 @@ class Plan:
   def _plan_shards(self, corpus: str, **settings: Any) -> Command:
     """Returns the command that makes shards from text."""
     output_dir = self._shard_directory(corpus, settings)
-    words = _command_line(
+    words = command_line(
       "data_prep.create_pretraining_data", output_dir=output_dir, **self._shard_flags(corpus, settings)
     )
     return Command(f"shards: {os.path.basename(output_dir)}", words, files.join(output_dir, _SHARD_MANIFEST))
@@ -332,7 +337,7 @@ class Plan:
   def _digest_with_files(self, flags: Mapping[str, Any], user_files: str) -> str:
     """Returns a hash of flags and of the contents of files, for the name of a directory; see `_shared_directory`."""
     sha256 = self.inputs.hash_files(user_files)
-    return _digest({**flags, "contents": sha256} if sha256 else flags)
+    return digest({**flags, "contents": sha256} if sha256 else flags)
 
   def _shards(self, corpus: str, **settings: Any) -> str:
     """Returns a glob of the shards of a corpus."""
@@ -344,7 +349,7 @@ def _sentence_prediction(variant: Variant) -> str:
   return str(variant.data.get("sentence_prediction", DATA_DEFAULTS["sentence_prediction"]))
 
 
-def _command_line(module: str, **flags: Any) -> tuple[str, ...]:
+def command_line(module: str, **flags: Any) -> tuple[str, ...]:
   """Returns the words of `python -m module --flag=value ...`. True is written --flag, and False --noflag."""
   words = [sys.executable, "-m", module]
   for name, value in flags.items():
@@ -355,6 +360,6 @@ def _command_line(module: str, **flags: Any) -> tuple[str, ...]:
   return tuple(words)
 
 
-def _digest(values: Any) -> str:
+def digest(values: Any) -> str:
   """Returns a short hash of JSON values, for names of directories."""
   return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]

@@ -15,13 +15,13 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from albert.errors import RunError, Stopped, UserError
 from albert.experiments import costs
-from albert.experiments.plan import Command, Plan, Trial
+from albert.experiments.plan import Command, Trial
 from albert.io import files, json_values
 from albert.runs import log_lines, output_files
 from albert.runs.directory_lock import DirectoryLock
@@ -31,7 +31,25 @@ RESULTS_FILE = "results.jsonl"
 _COMMAND_LOG, _OUTPUT_FOLDER = "log.txt", "logs"
 
 
-def run_plan(plan: Plan, jobs: int = 1) -> list[dict[str, Any]]:
+class TrialPlan(Protocol):
+  """What `run_plan` needs of a plan."""
+
+  @property
+  def name(self) -> str:
+    """The name of the experiment."""
+
+  @property
+  def directory(self) -> str:
+    """The directory of the results. A plan's rows are in its file results.jsonl."""
+
+  def preparation_commands(self) -> list[Command]:
+    """Returns the commands that all trials need."""
+
+  def trials(self) -> list[Trial]:
+    """Returns all trials in the order of computation."""
+
+
+def run_plan(plan: TrialPlan, jobs: int = 1) -> list[dict[str, Any]]:
   """Runs the trials that have no row of results yet, and returns the rows of all trials of the plan.
 
   A row is written when its trial is done. Rows of other plans in the same directory are kept, but not returned.
@@ -49,12 +67,12 @@ def run_plan(plan: Plan, jobs: int = 1) -> list[dict[str, Any]]:
     return _run_with_lock(plan, jobs)
 
 
-def _run_with_lock(plan: Plan, jobs: int) -> list[dict[str, Any]]:
+def _run_with_lock(plan: TrialPlan, jobs: int) -> list[dict[str, Any]]:
   files.makedirs(files.join(plan.directory, _OUTPUT_FOLDER))
-  rows = _ResultRows(plan)
+  rows = _ResultRows(plan.directory)
   trials = plan.trials()
   missing_trials = [trial for trial in trials if trial.digest not in rows.by_digest]
-  print(f"{plan.experiment.name}: {len(trials) - len(missing_trials)} of {len(trials)} trials are done", flush=True)
+  print(f"{plan.name}: {len(trials) - len(missing_trials)} of {len(trials)} trials are done", flush=True)
   with _CommandRunner(plan.directory, jobs) as command_runner:
     queue = _TrialQueue(plan.preparation_commands(), missing_trials, command_runner, rows)
     with ThreadPoolExecutor(jobs) as workers:
@@ -87,8 +105,8 @@ class _ResultRows:
     by_digest: digest of a trial -> its row.
   """
 
-  def __init__(self, plan: Plan) -> None:
-    self._path = files.join(plan.directory, RESULTS_FILE)
+  def __init__(self, directory: str) -> None:
+    self._path = files.join(directory, RESULTS_FILE)
     self.by_digest: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(log_lines.read(self._path, key="digest", key_type=str), start=1):
       row = json_values.convert(f"{self._path}, line {number}", line, ResultRow, "delete the line")

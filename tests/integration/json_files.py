@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -212,7 +211,7 @@ JSON_FILES = {
   "results of experiments": JsonFile(
     "results.jsonl",
     RESULT_ROW,
-    lambda d: _ResultRows(types.SimpleNamespace(directory=str(d))),  # type: ignore[arg-type]
+    lambda d: _ResultRows(str(d)),
     reads_nan=True,
     wrap=json_line,
   ),
