@@ -163,12 +163,20 @@ def test_from_run_opens_a_run_for_predictions(trained: Estimator) -> None:
     Estimator.from_run("nowhere")
 
 
-def test_eval_share_holds_out_rows_of_every_label() -> None:
-  rows = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
-  task = tasks.Classification(train=rows, eval_share=0.2)
-  assert sorted(task.rows["dev"].columns["label"]) == [0, 0, 1, 1]
-  assert sorted([*task.rows["dev"].row_numbers, *task.rows["train"].row_numbers]) == list(range(20))
-  assert task.rows["dev"] == tasks.Classification(train=rows, eval_share=0.2).rows["dev"]
+def test_eval_share_holds_out_the_same_rows_of_a_file_and_of_memory(settings: dict[str, Any], tmp_path: Path) -> None:
+  rows = list(zip(TEXTS, LABELS, strict=True))
+  held_out = {}
+  for name, train in (("file", write_csv(tmp_path / "train.csv", rows)), ("memory", rows)):
+    task = tasks.Classification(train=train, text="comment", label="kind", eval_share=0.2)
+    estimator = Estimator(task, output_dir=tmp_path / name, **settings | {"num_train_steps": 1, "eval_every_steps": 0})
+    estimator.train()
+    assert estimator.evaluate()["majority_accuracy"] == 0.5  # two rows of each label
+    record = json.loads((tmp_path / name / "eval_split.json").read_text())
+    held_out[name] = record["lines" if name == "file" else "rows"]
+  assert len(held_out["memory"]) == 4
+  assert held_out["file"] == [
+    row + 2 for row in held_out["memory"]
+  ]  # lines are counted from 1, and the first is the header
 
 
 def test_an_estimator_without_output_dir_uses_a_temporary_directory(trained: Estimator) -> None:
@@ -254,5 +262,6 @@ def test_regression_on_pairs_of_texts_predicts_numbers(settings: dict[str, Any],
   assert [type(answer) for answer in answers] == [float] * 3
   with pytest.raises(UserError, match=r"the data to predict: row 0 is 'one': give 2 values \(first, second\)"):
     estimator.predict(["one"])
+  bad_task = tasks.Regression(train=[("a", 1), ("b", "high")], text="text", label="score", eval_share=0.5)
   with pytest.raises(UserError, match=r"^train: row 1: score 'high' is not a number"):
-    tasks.Regression(train=[("a", 1), ("b", "high")], text="text", label="score", eval_share=0.5)
+    Estimator(bad_task, **settings)

@@ -55,6 +55,29 @@ REFUSED_COMMANDS = [
   ([*CLASSIFIER, "--train_file={texts}", "--spm_model_file=absent"], "absent: cannot read it"),
   ([*CLASSIFIER, "--train_file={texts}", "--spm_model_file={spm}", "--vocab_size=9"], "--spm_model_file={spm} has "),
   ([*CLASSIFIER, "--train_file={texts}", "--max_seq_length=513"], "--max_seq_length=513: the model has 512 positions"),
+  (
+    [*CLASSIFIER, "--train_file={texts}", "--text_columns=a,absent"],
+    "{texts}, line 1: no column 'a'; there are: text, label",
+  ),
+  (
+    [*CLASSIFIER, "--train_file={texts}", "--do_eval", "--eval_file={dev}"],
+    "{dev}, line 3: label 'ugly' is not a label",
+  ),
+  (
+    [*CLASSIFIER, "--train_file={texts}", "--do_predict", "--predict_file={npz}"],
+    "{npz}, line 1: no column 'text'; there are: not read",
+  ),
+  ([*CLASSIFIER, "--train_file={parquet}"], "{parquet}: cannot be read ("),
+  ([*CLASSIFIER, "--train_file={texts}", "--eval_share=1"], "flag --eval_share=1: must be below 1"),
+  (
+    [*CLASSIFIER, "--train_file={texts}", "--eval_share=0.5"],
+    "{texts}, line 2: too few texts of the label 'good' to hold",
+  ),
+  (
+    [*CLASSIFIER, "--train_file={texts}", "--eval_share=0.5", "--eval_file={dev}"],
+    "--eval_share=0.5 and --eval_file={dev} are both given: give one",
+  ),
+  ([*CLASSIFIER, "--task_name=MRPC", "--eval_share=0.5"], "--eval_share=0.5 is for --task_name=custom, not for MRPC"),
   ([*CLASSIFIER, "--task_name=MRPC", "--data_dir=absent"], "--data_dir=absent: neither absent/MRPC/train.tsv nor"),
   ([*CLASSIFIER, "--task_name=AX", "--do_eval"], "AX has no labels to evaluate with"),
   ([*TAGGING], "--train_file is missing: the train set"),
@@ -107,10 +130,14 @@ def input_paths(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> dic
   """Paths of small files, by their names in the commands above."""
   directory = tmp_path_factory.mktemp("inputs")
   (directory / "texts.tsv").write_text("text\tlabel\nfine\tgood\npoor\tbad\n")
+  (directory / "dev.tsv").write_text("text\tlabel\nfine\tgood\npoor\tugly\n")
+  (directory / "table.parquet").write_bytes(b"no table")
   (directory / "shard.tfrecord").write_bytes(b"not read")
   (directory / "weights.npz").write_bytes(b"not read")
   return {
     "texts": str(directory / "texts.tsv"),
+    "dev": str(directory / "dev.tsv"),
+    "parquet": str(directory / "table.parquet"),
     "shards": str(directory / "shard.tfrecord"),
     "npz": str(directory / "weights.npz"),
     "spm": spm_model,

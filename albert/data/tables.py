@@ -61,6 +61,11 @@ class Table:
     separator = "," if self.unit == "line" else ":"
     return f"{self.path}{separator} {self.unit} {self.line_numbers[row]}"
 
+  def select(self, rows: Sequence[int]) -> Table:
+    """Returns some of the rows, in the order of the indices. They keep their line numbers."""
+    columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
+    return dataclasses.replace(self, columns=columns, line_numbers=[self.line_numbers[row] for row in rows])
+
   def non_empty_texts(self, name: str) -> list[str]:
     """Returns the fields of a column, after checking that none is empty.
 

@@ -17,6 +17,9 @@ STEP_DIRECTORY = re.compile(r"^step-(\d+)$")
 ENVIRONMENT = "environment.json"
 # Hashes of the files that the run was trained on, in the order in which they were read.
 TRAINING_DATA = "training_data.json"
+# How many rows each label has, and which rows of the training data are held out (--eval_share).
+DATA_SUMMARY = "data_summary.json"
+EVAL_SPLIT = "eval_split.json"
 METRICS = "metrics.jsonl"
 EVALUATIONS = "eval_metrics.jsonl"
 EVAL_RESULTS = "eval_results.json"

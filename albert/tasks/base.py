@@ -310,6 +310,10 @@ class Task(abc.ABC):
     """
     return {}
 
+  def data_records(self) -> dict[str, str]:
+    """Returns files about the training data, such as which rows are held out, for a new run: name -> text."""
+    return {}
+
   def files_to_keep(self) -> dict[str, str]:
     """Returns the files to copy into the output_dir because its checkpoints are useless without them.
 

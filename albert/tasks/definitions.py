@@ -15,21 +15,18 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from albert.data import tables
 from albert.data.rows import DataSource, Rows, TableData, is_path, rows_of
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.tasks.answers import ClassAnswer
 from albert.tasks.glue.class_weights import format_class_weights
-from albert.tasks.glue.columns import format_columns
 from albert.tasks.glue.data import read_labels
 from albert.tasks.glue.labels import format_labels, parse_labels
+from albert.tasks.glue.own_data.columns import format_columns
 from albert.tasks.glue.specs import CUSTOM, canonical_name
-from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN, hold_out
+from albert.tasks.splits import DEV, EVAL_SEED, EVAL_SHARE, FILE_FIELDS, TEST, TRAIN, hold_out
 
-# The share of the training data that is held out if no data to evaluate on is given, and the seed of the choice.
-EVAL_SHARE, EVAL_SEED = 0.1, 12345
 # Split -> the constructor's argument for its data.
 _ARGUMENT_NAMES = {TRAIN: "train", DEV: "eval", TEST: "test"}
 
@@ -123,22 +120,15 @@ class _TextDefinition(TaskDefinition):
     self._add_data(TRAIN, train, labeled_columns)
     self._add_data(DEV, eval, labeled_columns)
     self._add_data(TEST, test, text_columns, id_columns)
-    # `train` before a share of it is held out.
     self._labeled_data: DataSource | None = self.rows.get(TRAIN) or self.settings.get(FILE_FIELDS[TRAIN])
     if self._labeled_data is not None and eval is None and eval_share:
-      if not isinstance(self._labeled_data, Rows):
-        self._labeled_data = _read_file(self._labeled_data, labeled_columns)
-      strata = self._strata(self._labeled_data)
-      self.rows[TRAIN], self.rows[DEV] = hold_out(self._labeled_data, eval_share, eval_seed, stratify_by=strata)
+      if not 0 < eval_share < 1:
+        raise UserError(f"eval_share={eval_share}: give a share between 0 and 1, or 0 to train on all rows")
+      self.settings |= {"eval_share": float(eval_share), "eval_seed": eval_seed}
 
-  def _strata(self, rows: Rows) -> Sequence[Any]:
-    """Returns the labels of the rows, as texts. The held-out rows are stratified by these values."""
-    return [str(label) for label in rows.columns[self._label_column]]
-
-
-def _read_file(path: str, names: Sequence[str]) -> Rows:
-  table = tables.read_table(path, names)
-  return Rows(path, table.columns, table.line_numbers, unit="line")
+  def has(self, split: str) -> bool:
+    """Whether the definition gives data for a split, or holds out a share of train for it."""
+    return super().has(split) or (split == DEV and "eval_share" in self.settings)
 
 
 class Classification(_TextDefinition):
@@ -156,7 +146,7 @@ class Classification(_TextDefinition):
     class_weights: the weights of the labels in the training loss: "balanced", or label -> weight. Labels without an
       entry have weight 1.
     eval_share: the share of train that is held out if eval is not given; 0 for none. The labels have about the same
-      shares in it as in train.
+      shares in it as in train, and rows with the same text stay together. eval_split.json in output_dir lists the rows.
     eval_seed: seed of the choice of the held-out rows.
 
   Raises:
@@ -246,7 +236,8 @@ class Regression(_TextDefinition):
     label: the column of the number.
     id: the column of ids for predictions files; "" to number the rows from 0.
     eval_share: the share of train that is held out if eval is not given; 0 for none. The numbers have about the same
-      distribution in it as in train.
+      distribution in it as in train, and rows with the same text stay together. eval_split.json in output_dir lists the
+      rows.
     eval_seed: seed of the choice of the held-out rows.
 
   Raises:
@@ -273,9 +264,6 @@ class Regression(_TextDefinition):
       train, eval=eval, test=test, text=text, label=label, id=id, eval_share=eval_share, eval_seed=eval_seed
     )
     self.settings["regression"] = True
-
-  def _strata(self, rows: Rows) -> Sequence[Any]:
-    return tables.read_table(rows, [self._label_column]).numbers(self._label_column).tolist()
 
 
 class Glue(TaskDefinition):

@@ -6,7 +6,7 @@ import abc
 import copy
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import tensorflow as tf
@@ -140,11 +140,12 @@ class FinetuningTask(Task):
     """Returns a copy of the task that has other data for a split."""
     task = copy.copy(self)
     # The copy keeps what was read and made for the other splits.
-    task._rows = _without(split, self._rows)
-    task._raw_examples = _without(split, self._raw_examples)
-    task._examples = _without(split, self._examples)
-    task._datasets = _without(split, self._datasets)
-    task._content = _without(split, self._content)
+    splits = self.splits_with_data_of(split)
+    task._rows = _without(splits, self._rows)
+    task._raw_examples = _without(splits, self._raw_examples)
+    task._examples = _without(splits, self._examples)
+    task._datasets = _without(splits, self._datasets)
+    task._content = _without(splits, self._content)
     if isinstance(source, Rows):
       task._rows[split] = source
     else:
@@ -153,6 +154,10 @@ class FinetuningTask(Task):
     if not cache:
       task.config = dataclasses.replace(task.config, cache_dir="")
     return task
+
+  def splits_with_data_of(self, split: str) -> Collection[str]:
+    """Returns the splits that are made from the data of a split: itself, unless a part of it is another split."""
+    return (split,)
 
   def sources(self, split: str) -> Sequence[DataSource]:
     """Returns the data of a split: rows in memory (see with_data), or the paths of files."""
@@ -268,6 +273,6 @@ class FinetuningTask(Task):
     return (LOSS,)
 
 
-def _without(split: str, values: Mapping[str, _ValueT]) -> dict[str, _ValueT]:
-  """Returns a copy of a dict without the entry of a split."""
-  return {name: value for name, value in values.items() if name != split}
+def _without(splits: Collection[str], values: Mapping[str, _ValueT]) -> dict[str, _ValueT]:
+  """Returns a copy of a dict without the entries of some splits."""
+  return {name: value for name, value in values.items() if name not in splits}

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from albert.data.rows import ABSENT, Rows, TableData
 from albert.errors import UserError
 from albert.io.json_values import format_value
-from albert.tasks.definitions import EVAL_SEED, EVAL_SHARE, TaskDefinition
-from albert.tasks.splits import DEV, TEST, TRAIN
+from albert.tasks.definitions import TaskDefinition
+from albert.tasks.splits import DEV, EVAL_SEED, EVAL_SHARE, TEST, TRAIN
 
 # The recipes give numbers of steps, which are right for the sizes of SQuAD and RACE only. These settings depend on the
 # size of the data instead.

@@ -13,6 +13,7 @@ from albert.config.base import Config
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig, PretrainingConfig
 from albert.config.stages import read_stages
+from albert.tasks.glue import config as glue_config
 from albert.tasks.glue import specs
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
@@ -137,19 +138,19 @@ def _find_pretraining_vocabulary_size(model_config: ModelConfig, config: Pretrai
   return pretraining_files.find_vocabulary_size(model_config, config)
 
 
-def _make_classifier(model_config: ModelConfig, config: specs.ClassifierConfig) -> Task:
+def _make_classifier(model_config: ModelConfig, config: glue_config.ClassifierConfig) -> Task:
   from albert.tasks.glue import task as glue_task
 
   return glue_task.make_task(model_config, config)
 
 
 def _check_classifier(
-  model_config: ModelConfig, config: specs.ClassifierConfig, *, train: bool, evaluate: bool, predict: bool
+  model_config: ModelConfig, config: glue_config.ClassifierConfig, *, train: bool, evaluate: bool, predict: bool
 ) -> None:
   from albert.tasks import finetuning_checks
-  from albert.tasks.glue import split_files
+  from albert.tasks.glue.own_data import split_rows
 
-  split_files.check_files(config, train=train, evaluate=evaluate, predict=predict)
+  split_rows.check_files(config, train=train, evaluate=evaluate, predict=predict)
   finetuning_checks.load_task_tokenizer(model_config, config)
 
 
@@ -215,7 +216,7 @@ TASKS: dict[str, RegisteredTask] = {
     find_vocabulary_size=_find_pretraining_vocabulary_size,
   ),
   "classifier": RegisteredTask(
-    specs.ClassifierConfig,
+    glue_config.ClassifierConfig,
     _make_classifier,
     _check_classifier,
     recipe=specs.recipe_name,

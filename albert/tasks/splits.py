@@ -6,8 +6,10 @@ Importing this module does not import TensorFlow.
 from __future__ import annotations
 
 import collections
+import hashlib
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,19 +20,18 @@ from albert.errors import UserError
 TRAIN, DEV, TEST = "train", "dev", "test"
 # The field of a fine-tuning task's config that names the file of a split.
 FILE_FIELDS = {TRAIN: "train_file", DEV: "eval_file", TEST: "predict_file"}
+# The share of the training data that the Python API holds out if no data to evaluate on is given, and the default seed
+# of the choice.
+EVAL_SHARE, EVAL_SEED = 0.1, 12345
 
 
-def hold_out(
-  rows: Rows, share: float, seed: int, *, stratify_by: Sequence[Any] = (), groups: Sequence[Any] = ()
-) -> tuple[Rows, Rows]:
+def hold_out(rows: Rows, share: float, seed: int, *, groups: Sequence[Any]) -> tuple[Rows, Rows]:
   """Divides rows into rows to train on and rows to evaluate on. The same arguments give the same rows.
 
   Args:
     rows: two or more rows.
     share: the share of the rows to evaluate on, between 0 and 1.
     seed: seed of the random choice.
-    stratify_by: a label or a number for each row. The held-out rows have about the same shares of labels, or the same
-      distribution of numbers, as all rows. Not used with `groups`.
     groups: the group of each row. Rows of one group stay together, such as questions about one paragraph.
   Returns: the rows to train on and those to evaluate on, both in the order of `rows`.
   Raises:
@@ -39,11 +40,7 @@ def hold_out(
   if not 0 < share < 1:
     raise UserError(f"eval_share={share}: give a share between 0 and 1, or 0 to train on all rows")
   num_held_out = max(1, round(share * len(rows)))
-  rng = np.random.default_rng(seed)
-  if len(groups):
-    held_out = _choose_groups(groups, num_held_out, rng)
-  else:
-    held_out = _choose_rows(len(rows), num_held_out, stratify_by, rng)
+  held_out = _choose_groups(groups, num_held_out, np.random.default_rng(seed))
   if not held_out or len(held_out) == len(rows):
     raise UserError(f"{rows}: too few rows ({len(rows)}) to hold some out for evaluation: give eval, or eval_share=0")
   print(
@@ -69,11 +66,75 @@ def _choose_groups(groups: Sequence[Any], num_rows: int, rng: np.random.Generato
   return {row for row, name in enumerate(groups) if name in chosen_groups}
 
 
-def _choose_rows(num_all_rows: int, num_rows: int, stratify_by: Sequence[Any], rng: np.random.Generator) -> set[int]:
-  """Chooses `num_rows` random rows, spread evenly over the values of `stratify_by` (see hold_out)."""
-  rows = rng.permutation(num_all_rows)
-  if len(stratify_by):
-    rows = np.array(sorted(rows, key=lambda row: stratify_by[row]))
-  # The list of rows is cut into `num_rows` equal parts, and the middle row of each part is chosen.
-  positions = ((np.arange(num_rows) + 0.5) * num_all_rows / num_rows).astype(int)
-  return {int(row) for row in rows[positions]}
+class TextGroups:
+  """The rows of each text: rows with the same text are one group, and stay together when some are held out.
+
+  Whether a group is held out depends on its text and the seed. So the choice is the same for rows in another order.
+
+  Args:
+    keys: N texts, or other values that are the same for the rows that must stay together.
+    seed: seed of the choice.
+
+  Attributes:
+    groups: the rows of each text, in the order of hashes of the seed and the text.
+  """
+
+  def __init__(self, keys: Sequence[str], seed: int):
+    rows_of_key: dict[str, list[int]] = {}
+    for row, key in enumerate(keys):
+      rows_of_key.setdefault(key, []).append(row)
+    hashes = {key: hashlib.sha256(f"{seed}\0{key}".encode("utf-8", "surrogatepass")).digest() for key in rows_of_key}
+    self.groups = [rows_of_key[key] for key in sorted(rows_of_key, key=lambda key: hashes[key])]
+
+  def by_class(self, classes: Sequence[int] | np.ndarray) -> dict[int, list[list[int]]]:
+    """Returns class -> its groups. A group belongs to the class of its first row."""
+    groups_of_class: dict[int, list[list[int]]] = {}
+    for group in self.groups:
+      groups_of_class.setdefault(int(classes[group[0]]), []).append(group)
+    return groups_of_class
+
+  def choose_of_classes(self, classes: Sequence[int] | np.ndarray, share: float) -> list[int]:
+    """Chooses about a share of the rows of each class, at least one text of each and never all.
+
+    Args:
+      classes: the class of each row. Each class has two or more texts.
+      share: between 0 and 1.
+    Returns: the chosen rows, sorted.
+    """
+    chosen = (row for groups in self.by_class(classes).values() for row in _choose_share(groups, share))
+    return sorted(chosen)
+
+  def choose_of_numbers(self, numbers: np.ndarray, share: float) -> list[int]:
+    """Chooses about a share of the texts, spread evenly over their numbers: one text of each quantile.
+
+    Args:
+      numbers: the number of each row, [N]. There are two or more texts.
+      share: between 0 and 1.
+    Returns: the chosen rows, sorted.
+    """
+    ranks = {id(group): rank for rank, group in enumerate(self.groups)}
+    by_number = sorted(self.groups, key=lambda group: float(numbers[group[0]]))
+    num_chosen = min(max(1, round(share * len(by_number))), len(by_number) - 1)
+    chosen: list[int] = []
+    for quantile in _equal_parts(by_number, num_chosen):
+      chosen += min(quantile, key=lambda group: ranks[id(group)])
+    return sorted(chosen)
+
+
+def _choose_share(groups: Sequence[list[int]], share: float) -> Iterator[int]:
+  """Yields the rows of the first groups, until they are about a share of all rows; at least one group, never all."""
+  num_wanted = max(1, round(share * sum(map(len, groups))))
+  chosen: list[list[int]] = []
+  num_rows = 0
+  for group in groups:
+    if num_rows + len(group) <= num_wanted and len(chosen) < len(groups) - 1:
+      chosen.append(group)
+      num_rows += len(group)
+  for group in chosen or [min(groups, key=len)]:
+    yield from group
+
+
+def _equal_parts(groups: Sequence[list[int]], num_parts: int) -> Iterator[Sequence[list[int]]]:
+  bounds = np.linspace(0, len(groups), num_parts + 1).round().astype(int)
+  for start, end in itertools.pairwise(bounds):
+    yield groups[start:end]

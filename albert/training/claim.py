@@ -119,7 +119,7 @@ def _is_finished(directory: str) -> bool:
 
 
 def _copy_task_files(task: Task, directory: str, *, overwrite: bool) -> None:
-  """Copies the files that later commands need, such as the vocabulary, into the directory.
+  """Copies files that later commands need, such as the vocabulary, and writes the task's records of its data.
 
   Args:
     task: the task, which lists the files.
@@ -132,3 +132,7 @@ def _copy_task_files(task: Task, directory: str, *, overwrite: bool) -> None:
     if overwrite or not files.exists(target):
       with files.open_file(source) as file:
         files.write_atomically(target, file.read())
+  for name, text in task.data_records().items():
+    target = files.join(directory, name)
+    if overwrite or not files.exists(target):
+      files.write_atomically(target, text)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas
+
+from albert.tasks.glue.data import make_spec
+from albert.tasks.glue.own_data.split_rows import read_splits
+from albert.tasks.glue.split_files import task_files
+from tests.conftest import english_like_documents
 from tests.synthetic import write_shards
 from tests.tasks.glue.archive import write_archive
 from tests.tasks.race.folders import write_made_up_race
@@ -42,6 +49,36 @@ def _glue_writer(task_name: str) -> Callable[[Path], dict[str, Any]]:
     return {"task_name": task_name, "data_dir": str(archive), "max_seq_length": 32}
 
   return write
+
+
+def _write_custom(directory: Path) -> dict[str, Any]:
+  """Writes a Parquet file, a part of which is held out, and JSON lines to predict, one of which has no text."""
+  texts = [sentence for document in english_like_documents(4, seed=6) for sentence in document]
+  rows = [(text, label) for label in ("so, so", "good") for text in texts[:8]]
+  frame = pandas.DataFrame({"the text, in full": [text for text, _ in rows], "kind": [label for _, label in rows]})
+  frame.to_parquet(directory / "train.parquet")
+  lines = [json.dumps({"the text, in full": text}) for text in (texts[9], "", texts[10])]
+  (directory / "new.jsonl").write_text("\n".join(lines) + "\n")
+  return {
+    "task_name": "custom",
+    "text_columns": '"the text, in full"',
+    "label_column": "kind",
+    "train_file": str(directory / "train.parquet"),
+    "predict_file": str(directory / "new.jsonl"),
+    "eval_share": 0.25,
+    "max_seq_length": 32,
+  }
+
+
+def _write_held_out_rows(config: Any) -> str:
+  """Writes the rows that are evaluated on because of --eval_share to a file of their own, and returns its path."""
+  files = task_files(make_spec(config), config)
+  rows, _ = read_splits(files, "dev", config.train_file)["dev"]
+  labels = [files.spec.labels[label] for label in rows.labels]
+  frame = pandas.DataFrame({"the text, in full": rows.first, "kind": labels})
+  path = Path(config.train_file).with_name("dev.csv")
+  frame.to_csv(path, index=False)
+  return str(path)
 
 
 def _squad_writer(version: int) -> Callable[[Path], dict[str, Any]]:
@@ -93,6 +130,7 @@ SMALL_DATASETS: dict[str, dict[str, SmallDataset]] = {
   },
   "classifier": {
     "classes": SmallDataset(_glue_writer("MRPC"), ("classifier",), lambda config: f"{config.data_dir}/MRPC/dev.tsv"),
+    "own files": SmallDataset(_write_custom, ("classifier",), _write_held_out_rows),
     "regression": SmallDataset(
       _glue_writer("STS-B"), ("regression",), lambda config: f"{config.data_dir}/STS-B/dev.tsv"
     ),

@@ -121,6 +121,7 @@ class ClassifierEvaluation(FormEvaluation):
   """Classification: `probabilities` [B, C] become logits."""
 
   task: TextTask
+  task_settings: ClassVar[Mapping[str, Any]] = {"eval_share": 0.0}  # the file is evaluated on, not a part of another
 
   @property
   def metric_names(self) -> Sequence[str]:

@@ -16,7 +16,8 @@ from albert.export.network.token_layout import TokenBatch, TokenLayout
 from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel, as_token_batch
 from albert.io.wording import counted
 from albert.tasks.glue import data as glue_data
-from albert.tasks.glue.specs import PLAIN, ClassifierConfig, TaskSpec
+from albert.tasks.glue.config import PLAIN, ClassifierConfig
+from albert.tasks.glue.specs import TaskSpec
 from albert.tokenization.in_graph.graph_packing import pack_pair, pack_single
 
 TEXT, TEXT_A, TEXT_B = "text", "text_a", "text_b"

@@ -16,7 +16,8 @@ from albert.errors import UserError
 from albert.io import json_values
 from albert.io.json_values import format_value
 from albert.io.wording import join_names
-from albert.tasks.glue.specs import RANKING, ClassifierConfig, TaskSpec
+from albert.tasks.glue.config import RANKING, ClassifierConfig
+from albert.tasks.glue.specs import TaskSpec
 
 BALANCED = "balanced"
 _REMEDY = 'give "balanced", LABEL:WEIGHT,LABEL:WEIGHT or a JSON object such as {"yes": 2, "no": 0.5}'

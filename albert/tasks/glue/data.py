@@ -14,13 +14,12 @@ from albert.data.tables import Table
 from albert.errors import UserError
 from albert.io import files
 from albert.tasks.glue.class_weights import check_class_weights
+from albert.tasks.glue.config import RANKING, ClassifierConfig
 from albert.tasks.glue.labels import parse_labels
 from albert.tasks.glue.metric_choice import choose_metrics
 from albert.tasks.glue.specs import (
   CUSTOM,
-  RANKING,
   SPECS,
-  ClassifierConfig,
   FileFormat,
   TaskSpec,
   canonical_name,
@@ -63,6 +62,12 @@ class TextRows(Sequence[TextRow]):
   def __len__(self) -> int:
     return len(self.first)
 
+  def select(self, indices: Sequence[int]) -> TextRows:
+    """Returns some of the rows, in the order of the indices. They keep their ids."""
+    ids, first = [self.ids[i] for i in indices], [self.first[i] for i in indices]
+    second = None if self.second is None else [self.second[i] for i in indices]
+    return TextRows(ids, first, second, self.labels[np.asarray(indices, np.int64)])
+
   @overload
   def __getitem__(self, index: int) -> TextRow: ...
   @overload
@@ -87,6 +92,7 @@ def make_spec(config: ClassifierConfig, *, reads_labels: bool = True) -> TaskSpe
     UserError: the task is unknown, or does not have the given labels, formulation or metrics.
   """
   name = canonical_name(config.task_name)
+  _check_eval_share(config, name)
   if name == CUSTOM:
     text_columns(config)  # raises an error for a wrong flag before the training file is read
     spec = custom_spec(config, _custom_labels(config, reads_labels=reads_labels))
@@ -101,6 +107,17 @@ def make_spec(config: ClassifierConfig, *, reads_labels: bool = True) -> TaskSpe
     return spec  # the labels are not known, so the flags that name labels cannot be checked
   check_class_weights(config, spec)
   return choose_metrics(spec, config)
+
+
+def _check_eval_share(config: ClassifierConfig, name: str) -> None:
+  """Raises UserError if --eval_share is given for a task with development sets of its own, or beside --eval_file."""
+  if config.eval_share and name != CUSTOM:
+    raise UserError(
+      f"--eval_share={config.eval_share:g} is for --task_name={CUSTOM}, not for {name}, which has files to evaluate "
+      "on: leave it out"
+    )
+  if config.eval_share and config.eval_file:
+    raise UserError(f"--eval_share={config.eval_share:g} and --eval_file={config.eval_file} are both given: give one")
 
 
 def _custom_labels(config: ClassifierConfig, *, reads_labels: bool) -> tuple[str, ...]:

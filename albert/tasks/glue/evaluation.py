@@ -13,8 +13,9 @@ from albert.io import files
 from albert.metrics import classification
 from albert.runs import output_files
 from albert.tasks import predictions
+from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.data import make_spec
-from albert.tasks.glue.specs import ClassifierConfig, Submission, TaskSpec
+from albert.tasks.glue.specs import Submission, TaskSpec
 from albert.tasks.predictions import Predictions
 
 

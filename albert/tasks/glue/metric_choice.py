@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from albert.errors import UserError
-from albert.tasks.glue.specs import CUSTOM, POSITIVE_METRICS, ClassifierConfig, TaskSpec
+from albert.tasks.glue.config import ClassifierConfig
+from albert.tasks.glue.specs import CUSTOM, POSITIVE_METRICS, TaskSpec
 
 LOSS = "loss"
 # The metrics by what is predicted. The first one is the default of --best_metric. albert.metrics.classification

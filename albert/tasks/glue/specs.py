@@ -9,75 +9,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from albert.config import recipes
-from albert.config.base import EVALUATION, option
-from albert.config.run import FinetuningConfig
 from albert.errors import UserError
-from albert.tasks.glue.columns import parse_columns
+from albert.tasks.glue.config import ClassifierConfig
+from albert.tasks.glue.own_data.columns import parse_columns
 
 CUSTOM = "custom"
-PLAIN, RANKING = "plain", "ranking"
 # The metrics of one label among the others (albert.metrics.classification computes them).
 POSITIVE_METRICS = ("f1", "precision", "recall")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierConfig(FinetuningConfig):
-  """The flags of run_classifier.py that describe the task and its files."""
-
-  task_name: str = option(
-    "",
-    "task of GLUE (CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX), or custom for your own files",
-    resets=("labels", "positive_label"),
-  )
-  data_dir: str = option(
-    "",
-    "folder of the task's files, or the folder that GLUE's archives were unpacked into",
-    affects_training=False,
-    resets=("train_file", "eval_file", "predict_file"),
-  )
-  train_file: str = option(
-    "", "TSV, CSV, JSONL or Parquet file to train on, instead of the one in data_dir", affects_training=False
-  )
-  eval_file: str = option("", "file to evaluate on, instead of those in data_dir", affects_training=False)
-  predict_file: str = option("", "file to predict, instead of those in data_dir", affects_training=False)
-  formulation: str = option(
-    PLAIN,
-    "plain: each row by itself; ranking (QNLI only): the sentences of a question are compared with each other",
-    choices=(PLAIN, RANKING),
-  )
-  text_columns: str = option(
-    "",
-    "name of the text's column; for pairs of texts, two names separated by a comma. A name that has a comma is "
-    "enclosed in double quotes, or give a JSON list (task custom)",
-    evaluation_may_differ=True,
-  )
-  label_column: str = option("label", "name of the label's column (task custom)", evaluation_may_differ=True)
-  id_column: str = option(
-    "", "name of the column of ids; if not given, rows are numbered from 0 (task custom)", evaluation_may_differ=True
-  )
-  labels: str = option(
-    "",
-    "labels, separated by commas or as a JSON list; if not given, those of the training file, sorted (task custom)",
-    resets=("positive_label",),
-  )
-  regression: bool = option(False, "predict numbers instead of classes (task custom)")
-  class_weights: str = option(
-    "",
-    "weights of the labels in the training loss: balanced (rare labels count more, all labels the same in total), "
-    "LABEL:WEIGHT,LABEL:WEIGHT or a JSON object; labels that are not listed have weight 1",
-  )
-  positive_label: str = option(
-    "",
-    "label that f1, precision and recall are computed for; if not given, the second of two labels",
-    affects_training=False,
-    group=EVALUATION,
-  )
-  best_metric: str = option(
-    "",
-    "metric by which checkpoints and runs are compared: one of eval_results.json, such as macro_f1, rmse or loss. Of "
-    "equal values, the one with the lower loss is better. If not given, the first metric of the task",
-    group=EVALUATION,
-  )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from albert.errors import UserError
 from albert.io import files
+from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.data import find_file, make_spec
-from albert.tasks.glue.specs import CUSTOM, ClassifierConfig, FileFormat, Submission, TaskSpec
+from albert.tasks.glue.specs import CUSTOM, FileFormat, Submission, TaskSpec
 from albert.tasks.splits import DEV, TEST, TRAIN
 
 
@@ -48,6 +49,8 @@ class TaskFiles:
       UserError: the task does not have this split, a flag is missing, or there is no such file.
     """
     spec = self.spec
+    if split == DEV and self.config.eval_share:
+      return self.find(TRAIN)
     if split not in self.formats:
       # Only the diagnostic set AX lacks splits.
       raise UserError(f"{spec.name} has no {split} set; it is for --do_predict with a model of {spec.model_of}")
@@ -64,7 +67,8 @@ class TaskFiles:
     """Returns the path of a split's file in data_dir. `flag` is the flag that could name it instead, for errors."""
     config, spec = self.config, self.spec
     if spec.name == CUSTOM:
-      raise UserError(f"--{flag} is missing: the {split} set of a custom task")
+      advice = "; or give --eval_share=0.1 to hold out a tenth of --train_file" if split == DEV else ""
+      raise UserError(f"--{flag} is missing: the {split} set of a custom task{advice}")
     if not config.data_dir:
       raise UserError(f"--data_dir is missing: the folder of {spec.name}'s files (or give --{flag})")
     folder, name = self._folder(split), self.formats[split].name
@@ -114,8 +118,8 @@ def _submissions(spec: TaskSpec, config: ClassifierConfig) -> Mapping[str, Submi
   return {TEST: Submission(submission_name, first_submission.test_file)}
 
 
-def check_files(config: ClassifierConfig, *, train: bool, evaluate: bool, predict: bool) -> None:
-  """Checks that the files that a command reads exist. They are not opened.
+def splits_of_command(config: ClassifierConfig, *, train: bool, evaluate: bool, predict: bool) -> Sequence[str]:
+  """Returns the splits that a command reads, after checking that their files exist. The files are not opened.
 
   Args:
     config: the flags.
@@ -134,3 +138,4 @@ def check_files(config: ClassifierConfig, *, train: bool, evaluate: bool, predic
     splits += files_of_task.prediction_splits()
   for split in splits:
     files_of_task.find(split)
+  return splits

@@ -21,11 +21,11 @@ from albert.tasks import predictions
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.finetuning import LOSS, TRAIN
 from albert.tasks.glue.class_weights import describe_class_weights, make_class_weights
+from albert.tasks.glue.config import RANKING, ClassifierConfig
 from albert.tasks.glue.data import TextRows, find_file, make_spec
 from albert.tasks.glue.features import LABEL_IDS, SCORES
 from albert.tasks.glue.labels import format_labels
 from albert.tasks.glue.ranking import IS_RIGHT, RankingFeaturizer, make_ranking_examples
-from albert.tasks.glue.specs import RANKING, ClassifierConfig
 from albert.tasks.glue.text_task import TextTask
 
 # B examples in a batch, N examples of a split, C classes, K sequences of an example.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,20 +21,25 @@ from albert.errors import UserError
 from albert.io import files
 from albert.metrics.classification import ERRORS
 from albert.models.classifier import ClassifierModel
+from albert.runs import output_files
 from albert.runs.metrics_log import log
 from albert.tasks import predictions
 from albert.tasks.answers import class_answers
 from albert.tasks.base import LOSS, DatasetOutputs
-from albert.tasks.finetuning import TEST, FinetuningTask
-from albert.tasks.glue import data_checks
+from albert.tasks.finetuning import FinetuningTask
 from albert.tasks.glue import evaluation as glue_evaluation
-from albert.tasks.glue.data import TextRows, read_rows
+from albert.tasks.glue.config import ClassifierConfig
+from albert.tasks.glue.data import TextRows
 from albert.tasks.glue.features import TextFeaturizer
 from albert.tasks.glue.labels import format_labels
+from albert.tasks.glue.own_data import data_checks
+from albert.tasks.glue.own_data.eval_share import split_record
+from albert.tasks.glue.own_data.split_rows import SplitRows, is_divided, read_splits
 from albert.tasks.glue.ranking import RankingExamples
-from albert.tasks.glue.specs import CUSTOM, ClassifierConfig, FileFormat, Submission, TaskSpec
+from albert.tasks.glue.specs import CUSTOM, FileFormat, Submission, TaskSpec
 from albert.tasks.glue.split_files import task_files
 from albert.tasks.predictions import Predictions
+from albert.tasks.splits import DEV, TEST, TRAIN
 
 _TextTaskT = TypeVar("_TextTaskT", bound="TextTask")
 
@@ -53,6 +59,8 @@ class TextTask(FinetuningTask):
   def __init__(self, model_config: ModelConfig, config: ClassifierConfig, spec: TaskSpec):
     super().__init__(model_config, config)
     self.spec = spec
+    self._split_rows: dict[str, SplitRows] = {}  # what was read so far
+    self._has_logged_data = False
     self._set_splits()
 
   def _set_splits(self) -> None:
@@ -81,6 +89,11 @@ class TextTask(FinetuningTask):
   def with_data(self: _TextTaskT, split: str, source: DataSource, *, cache: bool = True) -> _TextTaskT:
     """Returns a copy of the task that has other data for a split. Rows to predict need no ids."""
     task = super().with_data(split, source, cache=cache)
+    splits = self.splits_with_data_of(split)
+    task._split_rows = {name: rows for name, rows in self._split_rows.items() if name not in splits}
+    if split == DEV and self.config.eval_share:  # the task has a development set now, so nothing is held out
+      task.config = dataclasses.replace(task.config, eval_share=0.0)
+      task._set_splits()
     if not isinstance(source, Rows):
       task._set_splits()
     elif split == TEST:
@@ -103,20 +116,58 @@ class TextTask(FinetuningTask):
     settings = self.checkpoint_settings()
     return super().head_settings() | {name: settings[name] for name in ("labels", "formulation")}
 
+  def splits_with_data_of(self, split: str) -> Collection[str]:
+    """Returns the split; for the training data, with --eval_share also the development set, which is a part of it."""
+    return (TRAIN, DEV) if split == TRAIN and is_divided(self._files, DEV) else (split,)
+
+  def sources(self, split: str) -> Sequence[DataSource]:
+    """Returns the data of a split. With --eval_share that of the development set is the training data."""
+    return super().sources(TRAIN if is_divided(self._files, split) else split)
+
   def feature_settings(self, split: str) -> dict[str, Any]:
-    """Returns the columns that are read from the file of a split."""
-    file_format = self._files.formats[split]
-    return {"texts": file_format.texts, "label": file_format.label, "id": file_format.id}
+    """Returns the columns that are read from the file of a split, and which rows belong to it."""
+    file_format, config = self._files.formats[split], self.config
+    settings: dict[str, Any] = {"texts": file_format.texts, "label": file_format.label, "id": file_format.id}
+    if is_divided(self._files, split):
+      settings |= {"eval_share": config.eval_share, "eval_seed": config.eval_seed}
+    return settings
 
   def data_files(self, split: str) -> Sequence[str]:
     """Returns the file of a split: the one that a flag gives, or else the task's file in data_dir."""
     return [self._files.find(split)]
 
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
-    """Reads the files of each split. Raises UserError if there is no development set to evaluate on."""
+    """Reads the files of each split. Before training, logs how many rows each label has, and repeated texts.
+
+    Raises:
+      UserError: a file cannot be used, or there is no development set to evaluate on.
+    """
     if evaluate:
       self._files.check_can_evaluate()
     super().check_inputs(train=train, evaluate=evaluate, predict=predict)
+    if train and not self._has_logged_data:
+      self._has_logged_data = True
+      self._log_data()
+
+  def _log_data(self) -> None:
+    """Logs what is trained and evaluated on, as far as it was read."""
+    for split, (rows, table) in self._split_rows.items():
+      if self._files.formats[split].label:
+        log(data_checks.summary_line(split, data_checks.summary(rows, table, self.spec)))
+    if self.spec.name == CUSTOM and self._split_rows.keys() >= {TRAIN, DEV}:
+      train, dev = self._split_rows[TRAIN], self._split_rows[DEV]
+      pairs = data_checks.duplicates(train[0], dev[0])
+      for warning in data_checks.duplicate_warnings(train[1], dev[1], pairs):
+        log(f"warning: {warning}")
+
+  def data_records(self) -> dict[str, str]:
+    """Returns a summary of the labeled rows, and with --eval_share which rows are held out."""
+    labeled = {split: rows for split, rows in self._split_rows.items() if self._files.formats[split].label}
+    summaries = {split: data_checks.summary(*rows, self.spec) for split, rows in labeled.items()}
+    records = {output_files.DATA_SUMMARY: json.dumps(summaries, indent=2, ensure_ascii=False) + "\n"}
+    if is_divided(self._files, DEV) and DEV in labeled:
+      records[output_files.EVAL_SPLIT] = split_record(self.sources(DEV)[0], labeled[DEV][1], self.config)
+    return records
 
   def evaluation_data(self) -> dict[str, Dataset]:
     """Returns split -> development set. Raises UserError if the task has none."""
@@ -128,11 +179,12 @@ class TextTask(FinetuningTask):
     return self._files.prediction_splits()
 
   def _read_rows(self, split: str) -> TextRows:
-    """Reads the file of a split, and prints warnings about damaged lines, and about empty texts in labeled rows."""
-    file_format = self._files.formats[split]
-    rows, table = read_rows(self.sources(split)[0], file_format, self.spec)
+    """Reads the rows of a split, and logs warnings about damaged lines, and about empty texts of labeled rows."""
+    if split not in self._split_rows:
+      self._split_rows |= read_splits(self._files, split, self.sources(split)[0])
+    rows, table = self._split_rows[split]
     warnings = [*data_checks.damage_warnings(table)]
-    if file_format.label and self.spec.name == CUSTOM:
+    if self._files.formats[split].label and self.spec.name == CUSTOM:
       warnings += data_checks.empty_text_warnings(rows, table)
     for warning in warnings:
       log(f"warning: {warning}")

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from albert.errors import UserError
+from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.data import TextRows, find_file, make_spec, read_labels, read_rows
 from albert.tasks.glue.labels import format_labels, parse_labels
-from albert.tasks.glue.specs import SPECS, ClassifierConfig, FileFormat, canonical_name, custom_spec
+from albert.tasks.glue.specs import SPECS, FileFormat, canonical_name, custom_spec
 from tests.tasks.glue.archive import LABELS, edit_line, file_names, write_archive
 
 # The tasks of the GLUE benchmark. SPECS may have further tasks.

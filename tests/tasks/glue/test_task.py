@@ -15,7 +15,7 @@ from albert.config.model import ModelConfig
 from albert.data.batches import ExampleDataset
 from albert.errors import UserError
 from albert.tasks.base import DatasetOutputs
-from albert.tasks.glue.specs import ClassifierConfig
+from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.task import ClassificationTask, RankingTask, RegressionTask, make_task
 from albert.tasks.glue.text_task import TextTask
 from tests.synthetic import TINY_MODEL

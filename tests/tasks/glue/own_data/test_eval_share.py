@@ -1,0 +1,168 @@
+"""Tests of --eval_share: which rows are held out of a training file, and what is written about them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albert.config.model import ModelConfig
+from albert.data.rows import rows_of
+from albert.data.shard_files.manifest import file_sha256
+from albert.errors import UserError
+from albert.tasks.glue.config import ClassifierConfig
+from albert.tasks.glue.own_data import split_rows
+from albert.tasks.glue.task import make_task
+from albert.tasks.glue.text_task import TextTask
+from tests.synthetic import TINY_MODEL
+
+ROWS = [("one", "a"), ("Two  words", "b"), ("three", "a"), ("two words", "b"), ("four", "b"), ("five", "a")]
+# The line of each row: the first line is the header, and the second text has a line break.
+LINES = [2, 3, 5, 6, 7, 8]
+
+
+@pytest.fixture
+def train_file(tmp_path: Path) -> str:
+  texts = ['"Two \nwords"' if text == "Two  words" else text for text, _ in ROWS]
+  lines = [f"{text},{label}\n" for text, (_, label) in zip(texts, ROWS, strict=True)]
+  (tmp_path / "train.csv").write_text("text,label\n" + "".join(lines))
+  return str(tmp_path / "train.csv")
+
+
+def make_config(train_file: str, spm_model: str = "", **changes: Any) -> ClassifierConfig:
+  config = ClassifierConfig(
+    task_name="custom",
+    text_columns="text",
+    train_file=train_file,
+    spm_model_file=spm_model,
+    max_seq_length=32,
+    eval_share=0.34,
+  )
+  return dataclasses.replace(config, **changes)
+
+
+@pytest.fixture
+def task(train_file: str, spm_model: str, model_config: ModelConfig) -> TextTask:
+  return make_task(model_config, make_config(train_file, spm_model))
+
+
+@pytest.fixture(scope="module")
+def model_config(spm_model_size: int) -> ModelConfig:
+  return dataclasses.replace(TINY_MODEL, vocab_size=spm_model_size)
+
+
+@pytest.fixture(scope="module")
+def spm_model_size(spm_model: str) -> int:
+  import sentencepiece
+
+  return sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+
+
+def test_each_row_is_trained_or_evaluated_on_and_keeps_its_id_and_line(task: TextTask, train_file: str) -> None:
+  train, dev = task.cached_rows("train"), task.cached_rows("dev")
+  assert sorted([*train.ids, *dev.ids]) == [str(row) for row in range(6)]
+  for rows in (train, dev):
+    assert {task.spec.labels[label] for label in rows.labels} == {"a", "b"}
+    for row_id, text, label in zip(rows.ids, rows.first, rows.labels, strict=True):
+      assert (" ".join(text.split()), task.spec.labels[label]) == (
+        " ".join(ROWS[int(row_id)][0].split()),
+        ROWS[int(row_id)][1],
+      )
+  # The two texts that differ only in case and whitespace are on one side.
+  assert {"1", "3"} <= set(train.ids) or {"1", "3"} <= set(dev.ids)
+  record = json.loads(task.data_records()["eval_split.json"])
+  assert record == {
+    "source": train_file,
+    "sha256": file_sha256(train_file),
+    "eval_share": 0.34,
+    "eval_seed": 12345,
+    "lines": [LINES[int(row_id)] for row_id in dev.ids],
+  }
+
+
+def test_both_parts_are_hashed_as_the_training_file_and_cached_as_different_examples(task: TextTask) -> None:
+  assert task.content("train") == task.content("dev")
+  assert task.feature_settings("dev")["eval_share"] == 0.34
+  assert task.examples("train").num_examples + task.examples("dev").num_examples == 6
+  assert task.settings()["eval_share"] == 0.34
+
+
+def test_rows_in_memory_are_divided_like_those_of_a_file(
+  task: TextTask, train_file: str, spm_model: str, model_config: ModelConfig
+) -> None:
+  rows = rows_of(ROWS, "train", ["text", "label"])
+  in_memory = make_task(model_config, make_config(train_file, spm_model)).with_data("train", rows)
+  for split in ("train", "dev"):
+    assert in_memory.cached_rows(split).ids == task.cached_rows(split).ids
+  assert json.loads(in_memory.data_records()["eval_split.json"])["rows"] == [
+    int(i) for i in task.cached_rows("dev").ids
+  ]
+
+
+def test_nothing_is_held_out_if_the_task_gets_a_development_set(task: TextTask) -> None:
+  with_dev = task.with_data("dev", rows_of([("six", "a")], "eval", ["text", "label"]))
+  assert len(with_dev.cached_rows("train")) == 6
+  assert with_dev.cached_rows("dev").first == ["six"]
+  assert with_dev.settings()["eval_share"] == 0
+  assert "eval_split.json" not in with_dev.data_records()
+
+
+def test_the_log_and_the_summary_count_the_rows_of_each_label(
+  task: TextTask, train_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+  task.check_inputs(train=True, evaluate=True, predict=False)
+  task.check_inputs(train=True, evaluate=False, predict=False)  # says nothing again
+  summary = json.loads(task.data_records()["data_summary.json"])
+  for split in ("train", "dev"):
+    counts = {label: sum(ROWS[int(i)][1] == label for i in task.cached_rows(split).ids) for label in "ab"}
+    assert summary[split] == {"source": train_file, "rows": sum(counts.values()), "labels": counts}
+  lines = capsys.readouterr().err.splitlines()
+  assert lines == [
+    f"{train_file} (train): {summary['train']['rows']} rows; a: 2, b: {summary['train']['labels']['b']}",
+    f"{train_file} (dev): {summary['dev']['rows']} row{'s' * (summary['dev']['rows'] > 1)}; a: 1, "
+    f"b: {summary['dev']['labels']['b']}",
+  ]
+
+
+@pytest.mark.parametrize(
+  ("changes", "content", "message"),
+  [
+    ({"eval_file": "dev.csv"}, "", r"^--eval_share=0.34 and --eval_file=dev.csv are both given: give one$"),
+    ({"task_name": "RTE"}, "", r"^--eval_share=0.34 is for --task_name=custom, not for RTE, which has files"),
+    (
+      {},
+      "text,label\nx,a\ny,a\n X ,b\nz,c\n",
+      r"train.csv, line 5: too few texts of the label 'c' .* the only one: add",
+    ),
+    (
+      {},
+      "text,label\nx,a\nX,b\n",
+      r"train.csv: too few different texts \(1\) to hold some out: add one, or give --eval",
+    ),
+  ],
+)
+def test_what_cannot_be_divided_is_refused(
+  train_file: str, changes: dict[str, Any], content: str, message: str
+) -> None:
+  if content:
+    Path(train_file).write_text(content)
+  with pytest.raises(UserError, match=message):
+    split_rows.check_files(make_config(train_file, **changes), train=True, evaluate=True, predict=False)
+
+
+def test_a_share_of_1_is_refused(train_file: str) -> None:
+  with pytest.raises(UserError, match=r"eval_share must be below 1, got 1.0"):
+    make_config(train_file, eval_share=1.0)
+
+
+def test_a_file_that_was_checked_is_not_read_again(
+  train_file: str, spm_model: str, model_config: ModelConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  config = make_config(train_file, spm_model)
+  split_rows.check_files(config, train=True, evaluate=True, predict=False)
+  task = make_task(model_config, config)
+  monkeypatch.setattr(split_rows, "read_rows", None)
+  assert len(task.cached_rows("dev")) + len(task.cached_rows("train")) == 6
