@@ -260,6 +260,7 @@ class Estimator:
     with self._messages(), self._running():
       self._check_batches(evaluate=True)
       step, _ = self._load_trained_weights("evaluating")
+      self.task.read_run(self.config.output_dir)
       metrics, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
     files.makedirs(self.results_dir)
     for split, outputs_of_split in outputs.items():
@@ -291,6 +292,7 @@ class Estimator:
       task.check_inputs(train=False, evaluate=False, predict=True)
       self._check_batches(predict=True)
       self._load_trained_weights("predicting")
+      task.read_run(self.config.output_dir)
       with self._running():
         answers = task.answers(self.model, self._compute_outputs)
     return self._definition.convert_answers(answers) if self._definition else answers
@@ -312,6 +314,7 @@ class Estimator:
       self._check_files(predict=True)
       self._check_batches(predict=True)
       step, checkpoint = self._load_trained_weights("predicting")
+      self.task.read_run(self.config.output_dir)
       sources = prediction_sources_of(self.task, self.config)
       weights_sha256 = hash_weights(self.model.named_weights())
       sources.check(weights_sha256)

@@ -174,7 +174,7 @@ class ExampleDataset(Dataset):
       EXAMPLE_WEIGHT: [batch_size],
       EXAMPLE_INDEX: [batch_size],
       OPTION_MASK: [batch_size, *sequence_axes],
-      **{label: [batch_size] for label in self.examples.labels},
+      **{name: [batch_size, *labels.shape[1:]] for name, labels in self.examples.labels.items()},
     }
     token_shape = [batch_size, *sequence_axes, self._length]  # of all other features
     sample = self._make_batch(np.zeros(1, np.int64))  # for the names and types of the features

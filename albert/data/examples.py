@@ -39,7 +39,7 @@ class TokenizedExamples:
       [SEP].
     sequence_lengths: int32 [Q], number of tokens of each sequence.
     sequence_counts: int32 [N], number of sequences of each example.
-    labels: name -> int32 or float32 [N].
+    labels: name -> int32 or float32 [N], or [N, C] for examples with several labels.
     token_features: name -> int32 [T], further values for each token, such as its offset in the text.
 
   Raises:
@@ -115,7 +115,7 @@ class TokenizedExamples:
       input_ids, input_mask, segment_ids and the token features: int32 [B, K, S] or [B, S]. Segment ids are 0 up to and
       including the first [SEP], 1 for the tokens after it, and 0 for padding.
       option_mask: float32 [B, K], 1 for sequences and 0 for padding; only with a K axis.
-      The labels: [B].
+      The labels: [B] or [B, C].
       example_index: int32 [B], the indices.
     """
     tokens, mask, is_sequence = self._find_tokens(indices, length, num_sequences or 1)
@@ -159,7 +159,7 @@ class TokenizedExamples:
           INPUT_IDS: self.input_ids[tokens],
           _SEQUENCE_LENGTHS: self.sequence_lengths[sequences],
           _SEQUENCE_COUNTS: self.sequence_counts[start:end],
-          **{_LABEL_PREFIX + name: values[start:end] for name, values in self.labels.items()},
+          **{_LABEL_PREFIX + name: values[start:end].ravel() for name, values in self.labels.items()},
           **{_TOKEN_PREFIX + name: values[tokens] for name, values in self.token_features.items()},
         }
       )
@@ -176,12 +176,19 @@ class TokenizedExamples:
       sequence_lengths=values[_SEQUENCE_LENGTHS],
       sequence_counts=values[_SEQUENCE_COUNTS],
       labels={
-        name.removeprefix(_LABEL_PREFIX): array for name, array in values.items() if name.startswith(_LABEL_PREFIX)
+        name.removeprefix(_LABEL_PREFIX): _label_columns(array, len(values[_SEQUENCE_COUNTS]))
+        for name, array in values.items()
+        if name.startswith(_LABEL_PREFIX)
       },
       token_features={
         name.removeprefix(_TOKEN_PREFIX): array for name, array in values.items() if name.startswith(_TOKEN_PREFIX)
       },
     )
+
+
+def _label_columns(values: np.ndarray, num_examples: int) -> np.ndarray:
+  """Returns labels in the shape that they had before `to_records`: [N], or [N, C] if there are C for each example."""
+  return values if len(values) == num_examples else values.reshape(num_examples, -1)
 
 
 def _is_second_segment(input_ids: np.ndarray, mask: np.ndarray) -> np.ndarray:

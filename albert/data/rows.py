@@ -239,3 +239,25 @@ def _to_json_value(value: Any, name: str, row: int, column: str) -> Any:
   raise UserError(
     f"{name}: row {row}: column {column!r} must hold texts, numbers or lists of them, holds a {type(value).__name__}"
   )
+
+
+def field_text(value: Any, location: str, name: str, separator: str | None = None) -> str:
+  """Converts a JSON value to the text that a TSV file would have. Raises UserError for a list or an object.
+
+  With a separator, a list becomes its elements, joined by it. Then an element that contains the separator is an error.
+  """
+  if isinstance(value, str):
+    return value
+  if value is None:
+    return ""
+  if isinstance(value, bool):
+    return "true" if value else "false"
+  if isinstance(value, int | float):
+    return str(value)
+  if separator is not None and isinstance(value, list):
+    texts = [field_text(element, location, name) for element in value]
+    for text in texts:
+      if separator in text:
+        raise UserError(f"{location}: {name} {format_value(text)} contains the separator of labels, {separator!r}")
+    return separator.join(texts)
+  raise UserError(f"{location}: {name!r} must be a text or a number, is a {type(value).__name__}")

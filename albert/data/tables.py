@@ -13,13 +13,14 @@ import io
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from albert.config.ranges import as_float32
 from albert.data import parquet
-from albert.data.rows import ABSENT, DataSource, Rows
+from albert.data.rows import ABSENT, DataSource, Rows, field_text
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import format_value
@@ -191,6 +192,7 @@ def read_table(
   *,
   header: Sequence[str] | None = None,
   tolerated_damage: float = 0.0,
+  list_columns: Mapping[str, str] = MappingProxyType({}),
 ) -> Table:
   """Reads columns of a file, or of rows in memory.
 
@@ -202,6 +204,8 @@ def read_table(
     header: names of all columns of a file without a header; None if the first line of the file names them.
     tolerated_damage: maximum number of damaged rows for each undamaged row, such as 0.001. A row is damaged if it has
       more or fewer fields than the header. Damaged rows are left out and listed in damaged_lines.
+    list_columns: name of a column -> separator. Where its values are lists, as JSON and Parquet have them, the field
+      is their elements, joined by the separator.
 
   Returns:
     The table. It may have no rows.
@@ -212,11 +216,11 @@ def read_table(
       and the line.
   """
   if isinstance(source, Rows):
-    return _table_of_rows(source, names)
+    return _table_of_rows(source, names, list_columns)
   if _is_parquet(source):
-    return _table_of_rows(parquet.read_columns(source, names), names)
+    return _table_of_rows(parquet.read_columns(source, names), names, list_columns)
   if is_json_file(source):
-    return _read_json_lines(source, names)
+    return _read_json_lines(source, names, list_columns)
   return _read_delimited(source, names, header, tolerated_damage)
 
 
@@ -343,7 +347,7 @@ def read_json_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     yield number, json_values.parse(f"{path}, line {number}", line.rstrip(), dict[str, Any], "give an object a line")
 
 
-def _read_json_lines(path: str, names: Sequence[str]) -> Table:
+def _read_json_lines(path: str, names: Sequence[str], list_columns: Mapping[str, str]) -> Table:
   columns: dict[str, list[str]] = {name: [] for name in names}
   line_numbers: list[int] = []
   for number, json_object in read_json_objects(path):
@@ -351,11 +355,11 @@ def _read_json_lines(path: str, names: Sequence[str]) -> Table:
     for name, column in columns.items():
       if name not in json_object:
         raise UserError(f"{path}, line {number}: no {name!r}; there are: {join_names(json_object)}")
-      column.append(_json_text(json_object[name], f"{path}, line {number}", name))
+      column.append(field_text(json_object[name], f"{path}, line {number}", name, list_columns.get(name)))
   return Table(path, line_numbers, columns)
 
 
-def _table_of_rows(rows: Rows, names: Sequence[str]) -> Table:
+def _table_of_rows(rows: Rows, names: Sequence[str], list_columns: Mapping[str, str]) -> Table:
   columns: dict[str, list[str]] = {}
   for name in names:
     if name not in rows.columns:
@@ -363,21 +367,11 @@ def _table_of_rows(rows: Rows, names: Sequence[str]) -> Table:
     for index, value in enumerate(rows.columns[name]):
       if value is ABSENT:
         raise UserError(f"{rows.location(index)}: no {name!r}, which other rows have: give each row one, or none any")
-    columns[name] = [_json_text(value, rows.location(index), name) for index, value in enumerate(rows.columns[name])]
+    separator = list_columns.get(name)
+    columns[name] = [
+      field_text(value, rows.location(index), name, separator) for index, value in enumerate(rows.columns[name])
+    ]
   return Table(rows.name, rows.row_numbers, columns, unit=rows.unit)
-
-
-def _json_text(value: Any, location: str, name: str) -> str:
-  """Converts a JSON value to the text that a TSV file would have. Raises UserError for a list or an object."""
-  if isinstance(value, str):
-    return value
-  if value is None:
-    return ""
-  if isinstance(value, bool):
-    return "true" if value else "false"
-  if isinstance(value, int | float):
-    return str(value)
-  raise UserError(f"{location}: {name!r} must be a text or a number, is a {type(value).__name__}")
 
 
 def write_rows(path: str, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -44,6 +44,14 @@ class ExportCheckpoint:
   metrics: Mapping[str, float]
 
   @property
+  def run_dir(self) -> str:
+    """The output_dir of the run; "" if the weights do not come from a run."""
+    if self.step is None:
+      return ""
+    checkpoints_directory = self.file.directory.rpartition("/")[0] or "."
+    return checkpoints_directory.rpartition("/")[0] or "."
+
+  @property
   def task(self) -> str | None:
     """Name of the run's task in `albert.tasks.registry.TASKS`; None if it is not known."""
     return self.run.get("task")

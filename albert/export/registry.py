@@ -60,6 +60,12 @@ def _load_regression() -> type[ServedModel]:
   return ServedRegression
 
 
+def _load_multi_label() -> type[ServedModel]:
+  from albert.export.forms.classifier import ServedMultiLabel
+
+  return ServedMultiLabel
+
+
 def _load_squad_v1() -> type[ServedModel]:
   from albert.export.forms.squad import ServedSquadV1
 
@@ -78,7 +84,7 @@ def _load_race() -> type[ServedModel]:
   return ServedMultipleChoice
 
 
-_CLASSIFIER_SETTINGS = ("task_name", "text_columns", "labels", "regression", "formulation")
+_CLASSIFIER_SETTINGS = ("task_name", "text_columns", "labels", "regression", "multi_label", "thresholds", "formulation")
 _SQUAD_SETTINGS = (
   "max_query_length",
   "doc_stride",
@@ -95,6 +101,7 @@ FORMS: dict[str, ServingForm] = {
   "embeddings": ServingForm("pretraining", _load_embeddings),
   "classifier": ServingForm("classifier", _load_classifier, _CLASSIFIER_SETTINGS),
   "regression": ServingForm("classifier", _load_regression, _CLASSIFIER_SETTINGS),
+  "multi_label": ServingForm("classifier", _load_multi_label, _CLASSIFIER_SETTINGS),
   "squad_v1": ServingForm("squad", _load_squad_v1, _SQUAD_SETTINGS),
   "squad_v2": ServingForm("squad", _load_squad_v2, _SQUAD_SETTINGS),
   "race": ServingForm("race", _load_race, ("max_qa_length",)),

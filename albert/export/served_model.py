@@ -195,6 +195,10 @@ class ServedModel(tf.Module, abc.ABC):
     """The classes in the order of the answer `probabilities`; () if the form has no classes."""
     return ()
 
+  def thresholds(self) -> Mapping[str, float]:
+    """Label -> the probability from which on it is predicted, if an example may have several; {} if not."""
+    return {}
+
   def answer_tokens(self, tokens: TokenBatch) -> AnswerTensors:
     """Answers ids."""
     tokens = check_length(tokens, self._config.max_position_embeddings)

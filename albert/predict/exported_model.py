@@ -16,7 +16,7 @@ from albert.io.json_values import format_value
 from albert.predict.requests import PredictRequest
 from albert.predict.tensorflow_import import import_tensorflow
 
-_PROBABILITIES = "probabilities"
+_PROBABILITIES, _LABELS = "probabilities", "labels"
 _SIGNIFICANT_DIGITS = 6
 _MAX_REASON_CHARACTERS = 200
 _EXPORT_AGAIN = "export it again with python -m albert.export"
@@ -172,6 +172,8 @@ class ExportedModel:
     labels = self.description["labels"]
     if labels and len(answers.get(_PROBABILITIES, ())) == len(labels):
       answers[_PROBABILITIES] = dict(zip(labels, answers[_PROBABILITIES], strict=True))
+    if isinstance(answers.get(_LABELS), list):
+      answers[_LABELS] = [label for label in answers[_LABELS] if label]
     return answers
 
 

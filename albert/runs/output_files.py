@@ -23,6 +23,8 @@ EVAL_SPLIT = "eval_split.json"
 METRICS = "metrics.jsonl"
 EVALUATIONS = "eval_metrics.jsonl"
 EVAL_RESULTS = "eval_results.json"
+# The thresholds of the labels' probabilities (--multi_label), and the development set that they were chosen on.
+THRESHOLDS = "thresholds.json"
 # The checkpoint and the input files that each predictions file was made from.
 PREDICTION_SOURCES = "prediction_sources.json"
 # The seeds and metrics of several runs (--num_runs), and which of them is the best.

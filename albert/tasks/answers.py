@@ -27,6 +27,22 @@ class ClassAnswer:
 
 
 @dataclasses.dataclass(frozen=True)
+class LabelsAnswer:
+  """The labels of a text or of a pair of texts, if it may have several.
+
+  Attributes:
+    labels: the labels whose probability is at least their threshold, the most probable first. If the training data was
+      in memory, they have the same type as the labels there.
+    probabilities: label -> probability, for all labels.
+    thresholds: label -> threshold.
+  """
+
+  labels: Sequence[Any]
+  probabilities: Mapping[Any, float]
+  thresholds: Mapping[Any, float]
+
+
+@dataclasses.dataclass(frozen=True)
 class ChoiceAnswer:
   """The chosen option of a question.
 
@@ -58,9 +74,19 @@ class SpanAnswer:
   null_odds: float | None = None
 
 
-def class_answers(predictions: Predictions) -> list[ClassAnswer] | list[float]:
-  """Converts predictions to a ClassAnswer for each example, or to a number for each example of a regression."""
+def class_answers(predictions: Predictions) -> list[ClassAnswer] | list[LabelsAnswer] | list[float]:
+  """Converts predictions to a ClassAnswer or a LabelsAnswer for each example, or to a number of a regression."""
   labels = predictions.label_names
+  if predictions.thresholds is not None:
+    thresholds = dict(zip(labels, predictions.thresholds.tolist(), strict=True))
+    return [
+      LabelsAnswer(
+        [labels[i] for i in np.argsort(-scores, kind="stable") if predicted[i]],
+        dict(zip(labels, scores.tolist(), strict=True)),
+        thresholds,
+      )
+      for predicted, scores in zip(predictions.predicted, predictions.scores, strict=True)
+    ]
   if not labels:
     return [float(number) for number in predictions.scores]
   answers = []

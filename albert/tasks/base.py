@@ -303,6 +303,18 @@ class Task(abc.ABC):
     """
     raise NotImplementedError
 
+  def read_run(self, output_dir: str) -> None:
+    """Reads what evaluations of a run have stored for its predictions, such as thresholds.
+
+    It is called before the task evaluates or predicts.
+
+    Args:
+      output_dir: the directory of the run. It may not exist.
+    Raises:
+      UserError: a file is damaged.
+    """
+    del output_dir
+
   def head_settings(self) -> dict[str, Any]:
     """Returns the settings that must be the same in another run before the head of its checkpoint is reused.
 

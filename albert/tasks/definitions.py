@@ -19,7 +19,7 @@ from albert.data.rows import DataSource, Rows, TableData, is_path, rows_of
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
-from albert.tasks.answers import ClassAnswer
+from albert.tasks.answers import ClassAnswer, LabelsAnswer
 from albert.tasks.glue.class_weights import format_class_weights
 from albert.tasks.glue.data import read_labels
 from albert.tasks.glue.labels import format_labels, parse_labels
@@ -143,6 +143,8 @@ class Classification(_TextDefinition):
     label: the column of the label: texts, whole numbers or bools.
     id: the column of ids for predictions files; "" to number the rows from 0.
     labels: all labels; by default those in train, sorted.
+    multi_label: whether a row may have several labels, or none. Its label is then a list, or a text with a separator.
+    label_separator: separates the labels in a text.
     class_weights: the weights of the labels in the training loss: "balanced", or label -> weight. Labels without an
       entry have weight 1.
     eval_share: the share of train that is held out if eval is not given; 0 for none. The labels have about the same
@@ -167,6 +169,8 @@ class Classification(_TextDefinition):
     label: str = "label",
     id: str = "",
     labels: Sequence[Any] | None = None,
+    multi_label: bool = False,
+    label_separator: str = ",",
     class_weights: str | Mapping[Any, float] = "",
     eval_share: float = EVAL_SHARE,
     eval_seed: int = EVAL_SEED,
@@ -174,19 +178,25 @@ class Classification(_TextDefinition):
     super().__init__(
       train, eval=eval, test=test, text=text, label=label, id=id, eval_share=eval_share, eval_seed=eval_seed
     )
+    separator = label_separator if multi_label else ""
+    if multi_label:
+      self.settings |= {"multi_label": True, "label_separator": label_separator}
     for split in (TRAIN, DEV):
-      if split in self.rows:
+      if split in self.rows and not multi_label:
         self.rows[split] = self._with_integer_labels(self.rows[split])
     self._label_values: dict[str, Any] = {}  # the text of a label -> the label with its own type
     if isinstance(self._labeled_data, Rows):
-      self._labeled_data = self._with_integer_labels(self._labeled_data)
-      self._label_values = {_label_text(value): value for value in self._labeled_data.columns[label]}
+      if not multi_label:
+        self._labeled_data = self._with_integer_labels(self._labeled_data)
+      self._label_values = {
+        _label_text(value): value for field in self._labeled_data.columns[label] for value in _values_of(field)
+      }
     if labels is not None:
       self._label_values |= {_label_text(value): value for value in labels}
       self.settings["labels"] = format_labels([_label_text(value) for value in labels])
       parse_labels(self.settings["labels"])  # raises an error if they are not possible
     elif self._labeled_data is not None:
-      self.settings["labels"] = format_labels(read_labels(self._labeled_data, label))
+      self.settings["labels"] = format_labels(read_labels(self._labeled_data, label, separator))
     if class_weights:
       if not isinstance(class_weights, str):
         class_weights = {_label_text(name): weight for name, weight in class_weights.items()}
@@ -207,14 +217,27 @@ class Classification(_TextDefinition):
 
   def convert_answers(self, answers: list[Any]) -> list[Any]:
     """Converts the labels in answers to the type that they have in the training data."""
-    converted_answers = []
+    converted_answers: list[Any] = []
     for answer in answers:
+      if isinstance(answer, LabelsAnswer):
+        labels = [self._label_values.get(text, text) for text in answer.labels]
+        numbers = [
+          {self._label_values.get(text, text): number for text, number in numbers.items()}
+          for numbers in (answer.probabilities, answer.thresholds)
+        ]
+        converted_answers.append(LabelsAnswer(labels, *numbers))
+        continue
       label = self._label_values.get(answer.label, answer.label)
       probabilities = {
         self._label_values.get(text, text): probability for text, probability in answer.probabilities.items()
       }
       converted_answers.append(ClassAnswer(label, answer.probability, probabilities))
     return converted_answers
+
+
+def _values_of(field: Any) -> Sequence[Any]:
+  """The labels of a row: the elements of a list, or the field itself."""
+  return field if isinstance(field, list) else [field]
 
 
 def _label_text(value: Any) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from albert.data import tables
+from albert.data.label_columns import label_matrix
 from albert.errors import UserError
 from albert.io import figures, files
 from albert.io.json_values import replace_surrogates
@@ -25,6 +26,8 @@ from albert.runs import output_files
 # Columns of a predictions file, and the prefix of its columns of probabilities.
 _ID, _LABEL, _PREDICTION, _PROBABILITY_PREFIX = "id", "label", "prediction", "probability_"
 _MAX_MISTAKES = 1000
+# The columns of the confusion matrix if an example may have several labels.
+OUTCOMES = ("found", "missed", "wrongly predicted", "rightly left out")
 # With more classes, the cells of a confusion matrix show no numbers.
 _MAX_NUMBERED_CLASSES = 20
 
@@ -38,24 +41,44 @@ class Predictions:
     label_names: the names of C classes; () for a regression.
     scores: for a regression the predicted numbers, float [N]. For classification the probabilities, float [N, C]. They
       are NaN for classes that an example does not have, such as the options that a multiple-choice question lacks.
-    labels: the correct classes, int [N], or numbers, float [N]; None if they are not known.
+    labels: the correct classes, int [N], or numbers, float [N]; if an example may have several labels, 0 or 1 for each,
+      int [N, C]. None if they are not known.
+    thresholds: if an example may have several labels, the probability from which on each is predicted, float [C].
+    separator: separates several labels of an example in files.
   """
 
   ids: Sequence[str]
   label_names: tuple[str, ...]
   scores: np.ndarray
   labels: np.ndarray | None = None
+  thresholds: np.ndarray | None = None
+  separator: str = ","
 
   @property
   def predicted(self) -> np.ndarray:
-    """The most probable class of each example, int [N] (the first one of a tie), or the predicted number, [N]."""
+    """The most probable class of each example, int [N] (the first one of a tie), or the predicted number, [N].
+
+    If an example may have several labels: 1 for those that are predicted, and 0 for others, int [N, C].
+    """
+    if self.thresholds is not None:
+      return (self.scores >= self.thresholds).astype(np.int32)
     return np.nanargmax(self.scores, axis=1) if self.label_names else self.scores
 
   def format_values(self, values: np.ndarray) -> list[str]:
-    """Converts classes to their names, or numbers to text that keeps every digit of a float32."""
+    """Converts classes to their names, or numbers to text that keeps every digit of a float32.
+
+    Args:
+      values: like `labels`.
+    """
+    if values.ndim == 2:
+      return [self.separator.join(self.label_names[i] for i in np.flatnonzero(row)) for row in values]
     if self.label_names:
       return [self.label_names[value] for value in values]
     return [f"{value:.9g}" for value in values]
+
+  def with_thresholds(self, thresholds: np.ndarray, separator: str) -> Predictions:
+    """Returns the same predictions of several labels for each example, with other thresholds, float [C]."""
+    return dataclasses.replace(self, thresholds=thresholds, separator=separator)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -127,9 +150,12 @@ def write_predictions(directory: str, split: str, predictions: Predictions, path
   return path
 
 
-def read_predictions(path: str) -> Predictions:
+def read_predictions(path: str, separator: str = "") -> Predictions:
   """Reads a file that write_predictions wrote.
 
+  Args:
+    path: the file.
+    separator: separates the labels of an example, if it may have several. Then the thresholds are 0.5.
   Raises:
     UserError: the file is not a predictions file, or it is damaged; the message names the file and the line.
   """
@@ -143,12 +169,20 @@ def read_predictions(path: str) -> Predictions:
   if not classes:  # a regression
     labels = table.numbers(_LABEL) if has_labels else None
     return Predictions(table.unique_names(_ID), (), table.numbers(_PREDICTION), labels)
-  labels = table.label_indices(_LABEL, classes) if has_labels else None
+  labels = _read_label_columns(table, classes, separator) if has_labels else None
   scores = np.stack([_read_probabilities(table, _PROBABILITY_PREFIX + name) for name in classes], axis=1)
   empty_rows = np.flatnonzero(np.isnan(scores).all(axis=1))
   if empty_rows.size:
     raise UserError(f"{table.location(empty_rows[0])}: all probabilities are empty")
-  return Predictions(table.unique_names(_ID), classes, scores, labels)
+  predictions = Predictions(table.unique_names(_ID), classes, scores, labels)
+  return predictions.with_thresholds(np.full(len(classes), 0.5), separator) if separator else predictions
+
+
+def _read_label_columns(table: tables.Table, classes: Sequence[str], separator: str) -> np.ndarray:
+  """Reads the column of labels: classes, int32 [N], or with a separator 0 or 1 for each, int32 [N, C]."""
+  if separator:
+    return label_matrix(table, _LABEL, classes, separator)
+  return table.label_indices(_LABEL, classes)
 
 
 def _read_probabilities(table: tables.Table, column: str) -> np.ndarray:
@@ -226,7 +260,7 @@ def check_predictions_exist(run_dirs: Sequence[str], name: str, flag: str) -> No
 
 
 def average_predictions_files(
-  run_dirs: Sequence[str], output_dir: str, flag_of_split: Mapping[str, str]
+  run_dirs: Sequence[str], output_dir: str, flag_of_split: Mapping[str, str], separator: str = ""
 ) -> dict[str, Predictions]:
   """Averages the predictions_SPLIT.tsv files that all runs have, and writes the averages.
 
@@ -235,6 +269,7 @@ def average_predictions_files(
     output_dir: where to write the averages.
     flag_of_split: split -> the flag with which a run writes its predictions. If one run has predictions for one of
       these splits, all runs must have them. Other splits are averaged if all runs have them.
+    separator: see read_predictions.
   Returns: split -> averaged predictions.
   Raises:
     UserError: the runs have no split in common; or see check_predictions_exist and average_predictions.
@@ -250,7 +285,7 @@ def average_predictions_files(
   for name in common_names:
     paths = [files.join(directory, name) for directory in run_dirs]
     split = name.removeprefix(prefix).removesuffix(suffix)
-    averages[split] = average_predictions([read_predictions(path) for path in paths], paths)
+    averages[split] = average_predictions([read_predictions(path, separator) for path in paths], paths)
   for split, average in averages.items():
     write_predictions(output_dir, split, average)
   return averages
@@ -261,7 +296,8 @@ def write_mistakes(
 ) -> str:
   """Writes mistakes_SPLIT.tsv: at most 1000 wrong predictions, the worst first.
 
-  The worst mistakes are the wrong classes with the highest probability, or the numbers with the largest error.
+  The worst mistakes are the wrong classes with the highest probability, or the numbers with the largest error. Of
+  several labels, the error is the largest difference between a label (0 or 1) and its probability.
 
   Args:
     directory: where to write.
@@ -272,7 +308,11 @@ def write_mistakes(
   """
   labels, predicted = predictions.labels, predictions.predicted
   assert labels is not None
-  if predictions.label_names:
+  if predicted.ndim == 2:
+    severity = np.abs(predictions.scores - labels).max(axis=1)
+    wrong_indices = np.flatnonzero((predicted != labels).any(axis=1))
+    severity_name = "error"
+  elif predictions.label_names:
     severity = np.nanmax(predictions.scores, axis=1)
     wrong_indices = np.flatnonzero(predicted != labels)
     severity_name = "probability"
@@ -307,7 +347,7 @@ def draw_predictions(directory: str, split: str, predictions: Predictions) -> st
   figure = figures.new_figure(inches + 0.8, inches)  # 0.8 inches for the color bar
   axes = figure.subplots()
   if num_classes:
-    image = axes.imshow(_row_shares(predictions), vmin=0, vmax=1, cmap="Blues")
+    image = axes.imshow(_row_shares(predictions), vmin=0, vmax=1, cmap="Blues", aspect="auto")
     figure.colorbar(image, ax=axes, label="share of the label's examples")
     _write_counts(axes, predictions)
   else:
@@ -322,8 +362,15 @@ def draw_predictions(directory: str, split: str, predictions: Predictions) -> st
 
 
 def confusion_counts(predictions: Predictions) -> np.ndarray:
-  """Counts the examples of each label (row) and prediction (column), int [C, C]."""
+  """Counts the examples of each label (row) and prediction (column), int [C, C].
+
+  If an example may have several labels, the columns are those of OUTCOMES, int [C, 4].
+  """
   num_classes = len(predictions.label_names)
+  if predictions.thresholds is not None:
+    labels, predicted = np.asarray(predictions.labels, bool), predictions.predicted.astype(bool)
+    outcomes = [labels & predicted, labels & ~predicted, ~labels & predicted, ~labels & ~predicted]
+    return np.stack([outcome.sum(axis=0) for outcome in outcomes], axis=1)
   counts = np.zeros((num_classes, num_classes), np.int64)
   assert predictions.labels is not None
   np.add.at(counts, (predictions.labels, predictions.predicted), 1)
@@ -342,10 +389,10 @@ def _write_counts(axes: Any, predictions: Predictions) -> None:
   if len(names) > _MAX_NUMBERED_CLASSES:
     return
   counts, shares = confusion_counts(predictions), _row_shares(predictions)
-  ticks = range(len(names))
-  axes.set_xticks(ticks, names, rotation=45, ha="right")
-  axes.set_yticks(ticks, names)
-  for row in ticks:
-    for column in ticks:
+  column_names = names if predictions.thresholds is None else OUTCOMES
+  axes.set_xticks(range(len(column_names)), column_names, rotation=45, ha="right")
+  axes.set_yticks(range(len(names)), names)
+  for row in range(len(names)):
+    for column in range(len(column_names)):
       color = "white" if shares[row, column] > 0.6 else "black"  # readable on a dark or a light cell
       axes.text(column, row, f"{counts[row, column]}", ha="center", va="center", color=color)

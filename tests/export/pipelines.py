@@ -208,6 +208,17 @@ def _answer_classifier(run: Run, requests: Requests) -> AnswerTensors:
   return {"probabilities": probabilities, "label": [LABELS[i] for i in probabilities.argmax(1)]}
 
 
+def _answer_multi_label(run: Run, requests: Requests) -> AnswerTensors:
+  batch = _tokenize(run, requests, "text", length=MAX_LENGTH)
+  logits = np.asarray(_call_model(run, lambda config: ClassifierModel(config, 3), batch), np.float64)
+  probabilities = 1 / (1 + np.exp(-logits))
+  labels = []
+  for row in probabilities:
+    above = sorted((i for i in range(3) if row[i] >= 0.5), key=lambda i: -row[i])
+    labels.append([LABELS[i] for i in above] + [""] * (3 - len(above)))
+  return {"labels": labels, "probabilities": probabilities}
+
+
 def _answer_regression(run: Run, requests: Requests) -> AnswerTensors:
   batch = _tokenize(run, requests, "text_a", "text_b", length=MAX_LENGTH)
   return {"value": np.asarray(_call_model(run, lambda config: ClassifierModel(config, 1), batch))[:, 0]}
@@ -299,6 +310,16 @@ FORMS = {
       {"task_name": "custom", "text_columns": "review", "labels": ",".join(LABELS)},
       ("classifier",),
       _answer_classifier,
+    ),
+    Form(
+      "multi_label",
+      "classifier",
+      {
+        **{"task_name": "custom", "text_columns": "review", "labels": ",".join(LABELS)},
+        **{"multi_label": True, "thresholds": "0.5"},
+      },
+      ("classifier",),
+      _answer_multi_label,
     ),
     Form("regression", "classifier", {"task_name": "STS-B"}, ("classifier",), _answer_regression, num_classes=1),
     Form("squad_v1", "squad", _SQUAD_SETTINGS, ("squad",), functools.partial(_answer_squad, version_2=False)),

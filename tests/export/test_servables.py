@@ -102,7 +102,8 @@ def assert_same_answers(answers: dict[str, np.ndarray], expected: dict[str, Any]
   """
   for name, expected_values in expected.items():
     if isinstance(expected_values, list):
-      texts = [text.decode() for text in answers[name]]
+      # A row is a text or, padded with "", a list of texts.
+      texts = [row.decode() if isinstance(row, bytes) else [text.decode() for text in row] for row in answers[name]]
       differences = [(text, other) for text, other in zip(texts, expected_values, strict=True) if text != other]
       assert len(differences) <= len(texts) // 100, (name, differences[:5])
     else:

@@ -25,6 +25,7 @@ from albert.predict.exported_model import read_description
 from albert.report import records
 from albert.runs import log_lines, output_files, run_directory
 from albert.runs.directory_lock import _parse_owner
+from albert.tasks.glue.multi_label import read_thresholds
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
 from albert.tasks.squad import predictions as squad_predictions
@@ -171,6 +172,11 @@ JSON_FILES = {
     {"step": 3, "loss": 0.5, "f1": None},
     lambda d: output_files.read_results(str(d / "r.json")),
     reads_nan=True,
+  ),
+  "thresholds of labels": JsonFile(
+    "thresholds.json",
+    {"choice": "one", "split": "dev", "data_sha256": "ab", "thresholds": {"a": 0.25, "b": 0.5}},
+    lambda d: read_thresholds(str(d), ["a", "b"]),
   ),
   "best checkpoint": JsonFile(
     "best.json",

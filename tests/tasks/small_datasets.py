@@ -81,6 +81,17 @@ def _write_held_out_rows(config: Any) -> str:
   return str(path)
 
 
+def _write_multi_label(directory: Path) -> dict[str, Any]:
+  texts = ["the river and the boat", "an old boat", "the river at night", "nobody came", "a letter", "the old letter"]
+  labels = ["water;travel", "travel", "water", "", "post", "post;travel"]
+  lines = ["text\tlabel", *(f"{text}\t{label}" for text, label in zip(texts * 2, labels * 2, strict=True))]
+  path = directory / "rows.tsv"
+  path.write_text("\n".join(lines) + "\n")
+  files = dict.fromkeys(("train_file", "eval_file", "predict_file"), str(path))
+  columns = {"task_name": "custom", "text_columns": "text", "multi_label": True, "label_separator": ";"}
+  return {**files, **columns, "max_seq_length": 32}
+
+
 def _squad_writer(version: int) -> Callable[[Path], dict[str, Any]]:
   def write(directory: Path) -> dict[str, Any]:
     is_v2 = version == 2
@@ -134,6 +145,7 @@ SMALL_DATASETS: dict[str, dict[str, SmallDataset]] = {
     "regression": SmallDataset(
       _glue_writer("STS-B"), ("regression",), lambda config: f"{config.data_dir}/STS-B/dev.tsv"
     ),
+    "multi_label": SmallDataset(_write_multi_label, ("multi_label",), lambda config: config.eval_file),
   },
   "squad": {
     "v1": SmallDataset(_squad_writer(1), ("squad_v1",), lambda config: config.predict_file),

@@ -81,6 +81,7 @@ def _make_estimator(name: str, model_config: ModelConfig, task_config: Config, d
       save_checkpoints_steps=1,
       keep_checkpoints=STEPS,
       eval_every_steps=2,
+      precision="float32",  # as in an export, so that their metrics are equal
     ),
   )
   return Estimator(registry.make_task(name, model_config, task_config), config)

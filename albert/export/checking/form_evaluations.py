@@ -25,6 +25,7 @@ from albert.tokenization.tokenizer import load_tokenizer
 if TYPE_CHECKING:  # an export without --eval_file need not import the tasks
   from albert.export.served_model import ExportSettings
   from albert.tasks.base import DatasetOutputs, Task
+  from albert.tasks.glue.multi_label_task import MultiLabelTask
   from albert.tasks.glue.text_task import TextTask
   from albert.tasks.pretraining.task import PretrainingTask
 
@@ -130,6 +131,21 @@ class ClassifierEvaluation(FormEvaluation):
 
   def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
     return {"logits": _log(answers["probabilities"])}
+
+
+class MultiLabelEvaluation(ClassifierEvaluation):
+  """Several labels: `probabilities` [B, C] become logits. The thresholds are those of the run."""
+
+  task: MultiLabelTask
+
+  def __init__(self, task_name: str, checkpoint: ExportCheckpoint, settings: ExportSettings, eval_file: str):
+    super().__init__(task_name, checkpoint, settings, eval_file)
+    self.task.read_run(checkpoint.run_dir)
+    self.task.chooses_thresholds = False
+
+  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
+    probabilities = answers["probabilities"].astype(np.float64)
+    return {"logits": _log(probabilities) - _log(1.0 - probabilities)}
 
 
 class RegressionEvaluation(ClassifierEvaluation):

@@ -36,6 +36,7 @@ class Description:
       tab-separated file of requests have the same order.
     answers: name of an answer -> its description.
     labels: the classes, in the order of the probabilities.
+    thresholds: label -> the probability from which on it is predicted, if a text may have several labels; {} if not.
     counted_by: name of the answer or the list field that gives the number of real entries in each row, if the answers
       of a batch are padded to the same size; "" if answers are not padded.
     max_seq_length: maximum number of tokens in a sequence that is made from text.
@@ -53,6 +54,7 @@ class Description:
   fields: Sequence[Mapping[str, Any]]
   answers: Mapping[str, str]
   labels: Sequence[str]
+  thresholds: Mapping[str, float]
   counted_by: str
   max_seq_length: int
   do_lower_case: bool
@@ -84,6 +86,7 @@ def describe_model(name: str, form: SelectedForm, model: ServedModel, checkpoint
     fields=[dataclasses.asdict(field) for field in model.fields],
     answers=dict(model.available_answers()),
     labels=list(model.labels()),
+    thresholds=dict(model.thresholds()),
     counted_by=model.counted_by,
     max_seq_length=settings.max_seq_length,
     do_lower_case=settings.tokenizer_config.do_lower_case,

@@ -30,7 +30,7 @@ _OPTIMIZER_SETTINGS = ("optimizer", "learning_rate", "num_warmup_steps", "warmup
 _DATA_PATHS = ("data_dir", "train_file", "input_file")
 # Settings that have an effect only if masks are drawn during training, and only if the task is a custom one.
 _DYNAMIC_MASKING_SETTINGS = ("masked_lm_prob", "ngram")
-_CUSTOM_TASK_SETTINGS = ("text_columns", "label_column", "id_column", "regression")
+_CUSTOM_TASK_SETTINGS = ("text_columns", "label_column", "id_column", "regression", "multi_label", "label_separator")
 
 # The speeds are in benchmarks/results/engines_2026-11-23.md.
 _ONEDNN_NOTE = (
@@ -66,6 +66,7 @@ def format_model_card(
     _format_how_to_call(description, *example),
     _format_table("Inputs", ["field", "type", "meaning"], _input_rows(description, model)),
     _format_table("Outputs", ["answer", "meaning"], [list(item) for item in description.answers.items()]),
+    *_format_thresholds(description),
     _format_limits(description, model),
     _format_model_config(checkpoint),
     _format_training(checkpoint),
@@ -129,6 +130,15 @@ def _input_rows(description: Description, model: ServedModel) -> list[list[str]]
     [f"{name} (signature `{TOKENS_SIGNATURE}`)", shape, meaning]
     for name, meaning in zip(TOKEN_INPUTS, meanings, strict=True)
   ]
+
+
+def _format_thresholds(description: Description) -> list[str]:
+  """The section about the thresholds of the labels; none if the model has no thresholds."""
+  if not description.thresholds:
+    return []
+  rows = [[label, f"{threshold:.6g}"] for label, threshold in description.thresholds.items()]
+  table = _format_table("Thresholds", ["label", "threshold"], rows)
+  return [f"{table}\n\nA label is predicted if its probability is at least its threshold."]
 
 
 def _format_limits(description: Description, model: ServedModel) -> str:

@@ -9,7 +9,11 @@ import tensorflow as tf
 
 from albert.config.base import Config
 from albert.errors import UserError
-from albert.export.checking.form_evaluations import ClassifierEvaluation, RegressionEvaluation
+from albert.export.checking.form_evaluations import (
+  ClassifierEvaluation,
+  MultiLabelEvaluation,
+  RegressionEvaluation,
+)
 from albert.export.checkpoint import FLAG, ExportCheckpoint
 from albert.export.network.heads import LinearHead
 from albert.export.network.token_layout import TokenBatch, TokenLayout
@@ -17,6 +21,7 @@ from albert.export.served_model import AnswerTensors, ExportSettings, RequestFie
 from albert.io.wording import counted
 from albert.tasks.glue import data as glue_data
 from albert.tasks.glue.config import PLAIN, ClassifierConfig
+from albert.tasks.glue.multi_label import thresholds_of_run
 from albert.tasks.glue.specs import TaskSpec
 from albert.tokenization.in_graph.graph_packing import pack_pair, pack_single
 
@@ -117,9 +122,11 @@ class _PooledHeadModel(ServedTextModel):
     if config.formulation != PLAIN:
       return f"it was trained with --formulation={config.formulation}, and only --formulation=plain can be served"
     if config.task_name or not checkpoint.run:
-      is_regression = _make_spec(config).is_regression
-      if is_regression != (cls is ServedRegression):
-        return f"{config.task_name} is a {'regression' if is_regression else 'classification'} task"
+      spec = _make_spec(config)
+      if spec.is_regression != (cls is ServedRegression):
+        return f"{config.task_name} is a {'regression' if spec.is_regression else 'classification'} task"
+      if bool(spec.label_separator) != (cls is ServedMultiLabel):
+        return "a row may have several labels (--multi_label)" if spec.label_separator else "each row has one label"
     return None
 
 
@@ -144,6 +151,42 @@ class ServedClassifier(_PooledHeadModel):
   def labels(self) -> Sequence[str]:
     """The labels of the task."""
     return self.spec.labels
+
+
+class ServedMultiLabel(_PooledHeadModel):
+  """Serves a model of several labels: those whose probability is at least their threshold, and all probabilities."""
+
+  evaluation_class = MultiLabelEvaluation
+  summary = "finds the labels of a text or a pair of texts, any number of them"
+  answers: ClassVar[Mapping[str, str]] = {
+    "labels": "the labels whose probability is at least their threshold, the most probable first, string [B, C]; the "
+    'row is padded with ""',
+    "probabilities": "probability of each label, in the order of assets/labels.txt, float32 [B, C]",
+  }
+
+  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
+    super().__init__(checkpoint, settings)
+    assert isinstance(settings.config, ClassifierConfig)
+    self._thresholds = thresholds_of_run(checkpoint.run_dir, settings.config.thresholds, self.spec.labels)
+
+  def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
+    """See ServedModel.compute."""
+    return {"probabilities": tf.sigmoid(self.output(self.encoder.pooled_output(tokens, layout)))}
+
+  def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
+    """See ServedModel.add_text_answers."""
+    probabilities, names = answers["probabilities"], tf.constant(list(self.spec.labels))
+    is_predicted = probabilities >= tf.constant(self._thresholds, tf.float32)
+    best = tf.math.top_k(tf.where(is_predicted, probabilities, -1.0), len(self.spec.labels))
+    return {"labels": tf.where(best.values >= 0, tf.gather(names, best.indices), ""), **answers}
+
+  def labels(self) -> Sequence[str]:
+    """The labels of the task."""
+    return self.spec.labels
+
+  def thresholds(self) -> Mapping[str, float]:
+    """Label -> the probability from which on it is predicted."""
+    return dict(zip(self.spec.labels, self._thresholds.tolist(), strict=True))
 
 
 class ServedRegression(_PooledHeadModel):

@@ -62,6 +62,17 @@ class ClassifierConfig(FinetuningConfig):
     resets=("positive_label",),
   )
   regression: bool = option(False, "predict numbers instead of classes (task custom)")
+  multi_label: bool = option(False, "a row may have several labels, or none (task custom)")
+  label_separator: str = option(
+    ",", "separates the labels in the label column (--multi_label)", evaluation_may_differ=True
+  )
+  thresholds: str = option(
+    "one",
+    "probability from which on a label is predicted (--multi_label): one: the same for all labels, chosen on the "
+    "development set for the highest micro_f1; per_label: chosen for the highest F1 of each; or a number such as 0.5",
+    affects_training=False,
+    group=EVALUATION,
+  )
   class_weights: str = option(
     "",
     "weights of the labels in the training loss: balanced (rare labels count more, all labels the same in total), "

@@ -9,6 +9,7 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from albert.data import tables
+from albert.data.label_columns import label_matrix, split_labels
 from albert.data.rows import DataSource
 from albert.data.tables import Table
 from albert.errors import UserError
@@ -17,6 +18,7 @@ from albert.tasks.glue.class_weights import check_class_weights
 from albert.tasks.glue.config import RANKING, ClassifierConfig
 from albert.tasks.glue.labels import parse_labels
 from albert.tasks.glue.metric_choice import choose_metrics
+from albert.tasks.glue.multi_label import check_multi_label
 from albert.tasks.glue.specs import (
   CUSTOM,
   SPECS,
@@ -35,12 +37,12 @@ class TextRow(NamedTuple):
   Attributes:
     first: the text, or the first text of a pair.
     second: the second text of a pair; None for a single text.
-    label: the index of the class, or the number of a regression.
+    label: the index of the class, or the number of a regression; for several labels 0 or 1 for each, int32 [C].
   """
 
   first: str
   second: str | None
-  label: float
+  label: float | np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +53,8 @@ class TextRows(Sequence[TextRow]):
     ids: the ids of the rows.
     first: the texts, or the first texts of the pairs.
     second: the second texts of the pairs; None for single texts.
-    labels: classes, int32 [N], or the numbers of a regression, float32 [N]; zeros if the file has no labels.
+    labels: classes, int32 [N]; several labels, 0 or 1, int32 [N, C]; or the numbers of a regression, float32 [N]. Zeros
+      if the file has no labels.
   """
 
   ids: Sequence[str]
@@ -78,7 +81,8 @@ class TextRows(Sequence[TextRow]):
       assert not isinstance(second, str)
       return TextRows(self.ids[index], self.first[index], second, self.labels[index])
     assert second is None or isinstance(second, str)
-    return TextRow(self.first[index], second, self.labels[index].item())
+    label = self.labels[index]
+    return TextRow(self.first[index], second, label if label.ndim else label.item())
 
 
 def make_spec(config: ClassifierConfig, *, reads_labels: bool = True) -> TaskSpec:
@@ -93,6 +97,7 @@ def make_spec(config: ClassifierConfig, *, reads_labels: bool = True) -> TaskSpe
   """
   name = canonical_name(config.task_name)
   _check_eval_share(config, name)
+  check_multi_label(config, name, parse_labels(config.labels))
   if name == CUSTOM:
     text_columns(config)  # raises an error for a wrong flag before the training file is read
     spec = custom_spec(config, _custom_labels(config, reads_labels=reads_labels))
@@ -129,7 +134,8 @@ def _custom_labels(config: ClassifierConfig, *, reads_labels: bool) -> tuple[str
     raise UserError("--labels is missing, and there is no --train_file to take the labels of a custom task from")
   if not files.exists(config.train_file):
     raise UserError(f"--train_file={config.train_file}: no such file")
-  return tuple(read_labels(config.train_file, config.label_column)) if reads_labels else ()
+  separator = config.label_separator if config.multi_label else ""
+  return tuple(read_labels(config.train_file, config.label_column, separator)) if reads_labels else ()
 
 
 def find_file(data_dir: str, folder: str, name: str) -> str | None:
@@ -162,7 +168,10 @@ def read_rows(source: DataSource, file_format: FileFormat, spec: TaskSpec) -> tu
   _check_task_of_header(source, file_format, spec)
   names = [*file_format.texts, *filter(None, (file_format.label, file_format.id))]
   header = None if file_format.has_header else file_format.columns
-  table = tables.read_table(source, names, header=header, tolerated_damage=file_format.tolerated_damage)
+  list_columns = {file_format.label: spec.label_separator} if spec.label_separator else {}
+  table = tables.read_table(
+    source, names, header=header, tolerated_damage=file_format.tolerated_damage, list_columns=list_columns
+  )
   texts = [
     table.columns[name] if file_format.allows_empty_texts else table.non_empty_texts(name) for name in file_format.texts
   ]
@@ -171,19 +180,23 @@ def read_rows(source: DataSource, file_format: FileFormat, spec: TaskSpec) -> tu
   return rows, table
 
 
-def read_labels(source: DataSource, column: str) -> list[str]:
+def read_labels(source: DataSource, column: str, separator: str = "") -> list[str]:
   """Finds all labels in a file of a custom task, or in its rows in memory.
 
   Args:
     source: the path of the file, or the rows.
     column: the name of the label column.
+    separator: separates the labels of a row; "" if each row has one.
   Returns: the different labels, sorted as numbers if all of them are whole numbers, else as text.
   Raises:
     UserError: a label is empty, there is only one label, or the column probably does not hold labels: it has more than
       100 different values, and more than one for every ten rows.
   """
-  table = tables.read_table(source, [column])
-  labels = {value.strip() for value in table.non_empty_texts(column)}
+  table = tables.read_table(source, [column], list_columns={column: separator} if separator else {})
+  if separator:
+    labels = {label for value in table.columns[column] for label in split_labels(value, separator)}
+  else:
+    labels = {value.strip() for value in table.non_empty_texts(column)}
   for row, value in enumerate(table.columns[column]):
     tables.check_name(table.location(row), column, value.strip())
   if len(labels) < 2:
@@ -221,14 +234,17 @@ def _check_task_of_header(source: DataSource, file_format: FileFormat, spec: Tas
 
 
 def _labels_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> np.ndarray:
-  """The labels of a table: classes, int32 [N], or numbers, float32 [N].
+  """The labels of a table: classes, int32 [N], several labels, int32 [N, C], or numbers, float32 [N].
 
   Raises:
     UserError: a label is not one of the task's. If the first label belongs to another task of GLUE with the same
       columns, the message names that task.
   """
   if not file_format.label:
-    return np.zeros(len(table), np.float32 if spec.is_regression else np.int32)
+    shape = [len(table), len(spec.labels)] if spec.label_separator else [len(table)]
+    return np.zeros(shape, np.float32 if spec.is_regression else np.int32)
+  if spec.label_separator:
+    return label_matrix(table, file_format.label, spec.labels, spec.label_separator)
   if spec.is_regression:
     return table.numbers(file_format.label, spec.low, spec.high)
   first_label = table.columns[file_format.label][0].strip() if len(table) else ""

@@ -15,6 +15,7 @@ from albert.runs import output_files
 from albert.tasks import predictions
 from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.data import make_spec
+from albert.tasks.glue.multi_label import DEFAULT_THRESHOLD, choose_thresholds, fixed_threshold
 from albert.tasks.glue.specs import Submission, TaskSpec
 from albert.tasks.predictions import Predictions
 
@@ -26,15 +27,30 @@ def compute_metrics(spec: TaskSpec, split_predictions: Predictions) -> dict[str,
     spec: the task; spec.metrics names its metrics.
     split_predictions: predictions of at least one example, with labels.
   Returns: metric -> value. For classification there is also majority_accuracy, the accuracy of always predicting the
-    most frequent label.
+    most frequent label, or of the most frequent set of labels.
   """
   assert split_predictions.labels is not None
   metrics = classification.compute(
     spec.metrics, split_predictions.labels, split_predictions.predicted, spec.positive_class
   )
   if not spec.is_regression:
-    metrics["majority_accuracy"] = float(np.bincount(split_predictions.labels).max() / len(split_predictions.labels))
+    _, counts = np.unique(split_predictions.labels, axis=0, return_counts=True)
+    metrics["majority_accuracy"] = float(counts.max() / len(split_predictions.labels))
   return metrics
+
+
+def _with_thresholds(
+  averages: Mapping[str, Predictions], labeled_splits: Sequence[str], choice: str
+) -> dict[str, Predictions]:
+  """Gives all splits the thresholds that --thresholds chooses on the averages of the first split with labels."""
+  fixed = fixed_threshold(choice)
+  first = next(iter(averages.values()))
+  thresholds = np.full(len(first.label_names), DEFAULT_THRESHOLD if fixed is None else fixed)
+  if fixed is None and labeled_splits:
+    labeled = averages[labeled_splits[0]]
+    assert labeled.labels is not None
+    thresholds = choose_thresholds(choice, labeled.labels, labeled.scores)
+  return {split: average.with_thresholds(thresholds, average.separator) for split, average in averages.items()}
 
 
 def write_class_scores(directory: str, split: str, split_predictions: Predictions) -> str:
@@ -58,8 +74,12 @@ def write_class_scores(directory: str, split: str, split_predictions: Prediction
       strict=True,
     )
   ]
+  header = ["label", "precision", "recall", "f1", "num_labels", "num_predictions"]
+  if split_predictions.thresholds is not None:
+    header.append("threshold")
+    rows = [[*row, f"{value:.6g}"] for row, value in zip(rows, split_predictions.thresholds, strict=True)]
   path = files.join(directory, f"classes_{split}.tsv")
-  predictions.write_table(path, ["label", "precision", "recall", "f1", "num_labels", "num_predictions"], rows)
+  predictions.write_table(path, header, rows)
   return path
 
 
@@ -95,13 +115,18 @@ def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], outp
   """
   fields = {field.name for field in dataclasses.fields(ClassifierConfig)}
   settings = {name: value for name, value in task_settings.items() if name in fields}
-  spec = make_spec(from_dict(ClassifierConfig, settings, source=files.join(run_dirs[0], output_files.CONFIG)))
+  config = from_dict(ClassifierConfig, settings, source=files.join(run_dirs[0], output_files.CONFIG))
+  spec = make_spec(config)
   flag_of_split = dict.fromkeys(spec.dev, "--do_eval")
   for split, submission in spec.submissions.items():
     if not submission.is_optional:
       flag_of_split[split] = "--do_predict"
-  averages = predictions.average_predictions_files(run_dirs, output_dir, flag_of_split)
+  averages = predictions.average_predictions_files(run_dirs, output_dir, flag_of_split, spec.label_separator)
   labeled_splits = [split for split, average in averages.items() if average.labels is not None]
+  if spec.label_separator:
+    averages = _with_thresholds(averages, labeled_splits, config.thresholds)
+    for split, average in averages.items():
+      predictions.write_predictions(output_dir, split, average)
   metrics: dict[str, float] = {}
   for split, average in averages.items():
     if split in labeled_splits:

@@ -36,7 +36,7 @@ class TextFeaturizer:
   def __call__(self, rows: TextRows) -> TokenizedExamples:
     """Tokenizes each row into one sequence.
 
-    Returns: N examples. Their label is "label_ids", int32 [N]; for a regression it is "scores", float32 [N].
+    Returns: N examples. Their label is "label_ids", int32 [N] or [N, C]; for a regression it is "scores", float32 [N].
     """
     ids, lengths = self.encode(rows.first, rows.second)
     label_name = LABEL_IDS if rows.labels.dtype == np.int32 else SCORES

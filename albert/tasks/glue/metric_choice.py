@@ -12,6 +12,10 @@ LOSS = "loss"
 # The metrics by what is predicted. The first one is the default of --best_metric. albert.metrics.classification
 # computes them; it is not imported here, because the flags are checked before slow imports.
 _METRICS_OF_NUMBERS = ("pearson", "spearman", "rmse", "mae")
+_METRICS_OF_SEVERAL_LABELS = (
+  *("micro_f1", "macro_f1", "accuracy"),
+  *("micro_precision", "micro_recall", "macro_precision", "macro_recall"),
+)
 _AVERAGES_OVER_LABELS = ("macro_f1", "micro_f1", "macro_precision", "macro_recall")
 
 
@@ -19,6 +23,8 @@ def _possible_metrics(spec: TaskSpec, *, has_positive_label: bool) -> tuple[str,
   """The metrics that can be computed for a task, the most usual ones first."""
   if spec.is_regression:
     return _METRICS_OF_NUMBERS
+  if spec.label_separator:
+    return _METRICS_OF_SEVERAL_LABELS
   positive_metrics = POSITIVE_METRICS if has_positive_label else ()
   return ("accuracy", *positive_metrics[:1], "matthews_corrcoef", *_AVERAGES_OVER_LABELS, *positive_metrics[1:])
 
@@ -54,9 +60,11 @@ def _find_positive_class(spec: TaskSpec, config: ClassifierConfig) -> int | None
   """The class that F1, precision and recall are computed for; None if there are more than two and none is named."""
   label = config.positive_label.strip()
   if not label:
-    return 1 if len(spec.labels) == 2 else None
+    return 1 if len(spec.labels) == 2 and not spec.label_separator else None
   if spec.is_regression:
     raise UserError(f"--positive_label={label}: a regression has no labels: leave the flag out")
+  if spec.label_separator:
+    raise UserError(f"--positive_label={label}: with --multi_label, classes_dev.tsv has the F1 of each label")
   if label not in spec.labels:
     raise UserError(f"--positive_label={label}: not a label of {spec.name}: give one of {', '.join(spec.labels)}")
   return spec.labels.index(label)

@@ -74,6 +74,7 @@ class TaskSpec:
     metrics: names of metrics.classification.METRICS. Checkpoints are compared by the first one, unless --best_metric
       is the loss.
     positive_class: the class that f1, precision and recall are computed for.
+    label_separator: separates the labels of a row, if it may have several; "" if each row has one.
     low: for a regression, the smallest allowed number in the files and in predictions.
     high: for a regression, the largest allowed number.
     ranking_label: the label of a row whose sentence answers its question, for a task that can be trained with
@@ -89,6 +90,7 @@ class TaskSpec:
   submissions: Mapping[str, Submission]
   metrics: tuple[str, ...] = ("accuracy",)
   positive_class: int = 1
+  label_separator: str = ""
   low: float = float("-inf")
   high: float = float("inf")
   ranking_label: str = ""
@@ -302,6 +304,7 @@ def custom_spec(config: ClassifierConfig, labels: Sequence[str]) -> TaskSpec:
     train=file,
     dev={"dev": file},
     submissions={"test": Submission("", dataclasses.replace(file, label=""))},
+    label_separator=config.label_separator if config.multi_label else "",
   )
 
 

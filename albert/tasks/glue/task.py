@@ -11,22 +11,21 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.model import ModelConfig
-from albert.data.dataset import Dataset
 from albert.data.examples import OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.io import files
-from albert.runs.metrics_log import log
 from albert.tasks import predictions
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.finetuning import LOSS, TRAIN
-from albert.tasks.glue.class_weights import describe_class_weights, make_class_weights
 from albert.tasks.glue.config import RANKING, ClassifierConfig
-from albert.tasks.glue.data import TextRows, find_file, make_spec
+from albert.tasks.glue.data import find_file, make_spec
 from albert.tasks.glue.features import LABEL_IDS, SCORES
 from albert.tasks.glue.labels import format_labels
+from albert.tasks.glue.multi_label_task import MultiLabelTask
 from albert.tasks.glue.ranking import IS_RIGHT, RankingFeaturizer, make_ranking_examples
 from albert.tasks.glue.text_task import TextTask
+from albert.tasks.glue.weighted_task import WeightedTask
 
 # B examples in a batch, N examples of a split, C classes, K sequences of an example.
 
@@ -36,30 +35,14 @@ _NO_CANDIDATE_LOGIT = 0.0
 _PADDING_LOGIT = -1e9
 
 
-class ClassificationTask(TextTask):
+class ClassificationTask(WeightedTask):
   """Predicts one of several classes for each row."""
-
-  # The training rows and the class weights that were computed for them.
-  _weighted_rows: tuple[TextRows, np.ndarray] | None = None
-
-  def training_data(self) -> Dataset:
-    """Returns the training set, and logs the weights of the classes once."""
-    if self.config.class_weights and self._weighted_rows is None:
-      log(f"class weights: {describe_class_weights(self._class_weights(), self.spec.labels)}")
-    return super().training_data()
-
-  def _class_weights(self) -> np.ndarray:
-    """The weights of the classes for the rows that are trained on, float32 [C]."""
-    rows = self.cached_rows(TRAIN)
-    if self._weighted_rows is None or self._weighted_rows[0] is not rows:
-      self._weighted_rows = rows, make_class_weights(self.config.class_weights, self.spec.labels, rows.labels)
-    return self._weighted_rows[1]
 
   def _training_weights(self, batch: Batch) -> tf.Tensor:
     """The weights of the examples in the training loss, float32 [B]: those of their classes, and 0 for padding."""
     if not self.config.class_weights:
       return batch[EXAMPLE_WEIGHT]
-    return batch[EXAMPLE_WEIGHT] * tf.gather(tf.constant(self._class_weights()), batch[LABEL_IDS])
+    return batch[EXAMPLE_WEIGHT] * tf.gather(tf.constant(self.class_weights()), batch[LABEL_IDS])
 
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
     """Returns the sum of the weights of the examples in the training loss."""
@@ -178,6 +161,8 @@ def make_task(model_config: ModelConfig, config: ClassifierConfig) -> TextTask:
   if spec.positive_metrics:
     config = dataclasses.replace(config, positive_label=spec.labels[spec.positive_class])
   task_class: type[TextTask] = RegressionTask if spec.is_regression else ClassificationTask
-  if config.formulation == RANKING:
+  if spec.label_separator:
+    task_class = MultiLabelTask
+  elif config.formulation == RANKING:
     task_class = RankingTask
   return task_class(model_config, config, spec)

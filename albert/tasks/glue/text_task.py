@@ -109,12 +109,13 @@ class TextTask(FinetuningTask):
       "task_name": self.spec.model_of or self.spec.name,
       "formulation": self.config.formulation,
       "labels": format_labels(self.spec.labels),
+      "multi_label": self.config.multi_label,
     }
 
   def head_settings(self) -> dict[str, Any]:
-    """Adds the labels and the formulation. A head may be reused for a task with the same labels and formulation."""
+    """Adds the labels, the formulation and multi_label. A head may be reused for a task that has the same ones."""
     settings = self.checkpoint_settings()
-    return super().head_settings() | {name: settings[name] for name in ("labels", "formulation")}
+    return super().head_settings() | {name: settings[name] for name in ("labels", "formulation", "multi_label")}
 
   def splits_with_data_of(self, split: str) -> Collection[str]:
     """Returns the split; for the training data, with --eval_share also the development set, which is a part of it."""
@@ -130,6 +131,8 @@ class TextTask(FinetuningTask):
     settings: dict[str, Any] = {"texts": file_format.texts, "label": file_format.label, "id": file_format.id}
     if is_divided(self._files, split):
       settings |= {"eval_share": config.eval_share, "eval_seed": config.eval_seed}
+    if self.spec.label_separator:
+      settings["label_separator"] = self.spec.label_separator
     return settings
 
   def data_files(self, split: str) -> Sequence[str]:
