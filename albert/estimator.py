@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -29,6 +29,7 @@ from albert.training.claim import claim_output_dir, training_lock
 from albert.training.distribution.cluster import Cluster
 from albert.training.distribution.strategy import check_batches, check_memory
 from albert.training.evaluator import Evaluator
+from albert.training.failed_run import find_failure
 from albert.training.global_state import deterministic_ops, dtype_policy, initializer_seed
 from albert.training.model_weights import load_trained_weights
 from albert.training.prediction_sources import PredictionSource, hash_weights, prediction_sources_of
@@ -100,6 +101,7 @@ class Estimator:
   ):
     self._definition = task if isinstance(task, TaskDefinition) else None
     self._temporary_dir: tempfile.TemporaryDirectory[str] | None = None
+    self._has_logged_failure = False
     if isinstance(task, TaskDefinition):
       if config is not None:
         raise UserError("config is for a Task: give the settings of a task definition as arguments")
@@ -236,7 +238,7 @@ class Estimator:
     self._check_files(train=True)
     self._check_batches(train=True)
     with self._running(), training_lock(self.config.output_dir, self.cluster, self.checkpoints):
-      return TrainingRun(
+      step = TrainingRun(
         self.task,
         self.model,
         self.plan,
@@ -245,6 +247,9 @@ class Estimator:
         evaluator=self.evaluator,
         results_dir=self.results_dir,
       ).train()
+    if not self.config.do_eval:
+      self._log_failure({})
+    return step
 
   def evaluate(self) -> dict[str, float]:
     """Evaluates the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.
@@ -266,7 +271,15 @@ class Estimator:
     for split, outputs_of_split in outputs.items():
       self.task.write_evaluation(split, outputs_of_split, self.results_dir)
     files.write_json(files.join(self.results_dir, output_files.EVAL_RESULTS), {"step": step, **metrics})
+    self._log_failure(metrics)
     return metrics
+
+  def _log_failure(self, metrics: Mapping[str, float]) -> None:
+    """Logs once whether the run has not learned more than guessing."""
+    failure = find_failure(self.results_dir, metrics, self.task.best_loss)
+    if failure and not self._has_logged_failure:
+      self._has_logged_failure = True
+      log(failure.describe())
 
   def predict(self, data: TableData | None = None) -> list[Any]:
     """Predicts with the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.

@@ -23,6 +23,7 @@ from albert.runs.metrics_log import log
 from albert.settings.command_checks import check_actions
 from albert.tasks.base import Task
 from albert.training.distribution import cluster
+from albert.training.failed_run import find_failure
 from albert.training.prediction_sources import prediction_sources_of
 from albert.weights.checkpoints import CheckpointManager
 
@@ -147,12 +148,18 @@ def _summarize(task: Task, config: RunConfig, metrics_of_seeds: dict[int, dict[s
     metrics_of_seeds: seed -> metrics of its evaluation.
   """
   names = _metric_names(task, config, metrics_of_seeds)
+  failed_seeds = [
+    seed
+    for seed, metrics in metrics_of_seeds.items()
+    if find_failure(_config_of_seed(config, seed).output_dir, metrics, task.best_loss)
+  ]
   best_seed = _best_seed(task, metrics_of_seeds)
   best_run = f"run-{best_seed}"
   summary: dict[str, Any] = {
     "seeds": list(metrics_of_seeds),
     "best_seed": best_seed,
     "best_run": best_run,
+    "failed_seeds": failed_seeds,
     "metrics": {},
   }
   for name in names:
@@ -168,6 +175,9 @@ def _summarize(task: Task, config: RunConfig, metrics_of_seeds: dict[int, dict[s
       flush=True,
     )
   files.write_json(files.join(config.output_dir, output_files.RUNS), summary)
+  if failed_seeds:
+    names_of_failed = ", ".join(f"run-{seed}" for seed in failed_seeds)
+    print(f"{len(failed_seeds)} of {len(metrics_of_seeds)} runs have not learned more than guessing: {names_of_failed}")
   print(f"best: {best_run} ({task.best_metric} {metrics_of_seeds[best_seed][task.best_metric]:.6g})", flush=True)
   return best_seed
 

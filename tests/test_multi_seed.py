@@ -248,6 +248,21 @@ def test_of_equally_good_runs_the_one_with_the_lower_loss_is_the_best() -> None:
   assert multi_seed._best_seed(task, results) == 8
 
 
+def test_runs_that_are_no_better_than_guessing_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+  config = RunConfig(output_dir=str(tmp_path), num_runs=3)
+  task: Any = types.SimpleNamespace(best_metric="accuracy", best_loss="loss", higher_is_better=True)
+  of_guessing = {"guessing_loss": 0.69, "majority_accuracy": 0.5}
+  results = {seed: {"step": 1, "loss": 0.69, "accuracy": 0.5, **of_guessing} for seed in (7, 8)}
+  results[9] = {"step": 1, "loss": 0.2, "accuracy": 0.9, **of_guessing}
+  for seed, loss in ((7, 0.69), (8, 0.7), (9, 0.1)):
+    (tmp_path / f"run-{seed}").mkdir()
+    content = {"step": 1, "loss": loss, "guessing_loss": 0.69, "num_lines": 4}
+    (tmp_path / f"run-{seed}" / "training_loss.json").write_text(json.dumps(content))
+  assert multi_seed._summarize(task, config, results) == 9
+  assert output_files.read_runs(str(tmp_path / "runs.json"))["failed_seeds"] == [7, 8]
+  assert "2 of 3 runs have not learned more than guessing: run-7, run-8\n" in capsys.readouterr().out
+
+
 def test_a_run_whose_metric_is_nan_ranks_last(tmp_path: Path) -> None:
   """In Python 3.10 to 3.13, the functions of `statistics` raise errors for NaN, and comparisons with NaN are false."""
   config = RunConfig(output_dir=str(tmp_path), num_runs=3)

@@ -144,7 +144,9 @@ def _format_seed_group(group: SeedGroup) -> str:
     for name, statistics in group.summary.metrics.items()
   ]
   num_runs = len(group.summary.seeds)
-  heading = f"<h3>{escaped(group.name)}: {num_runs} runs, the best {escaped(group.summary.best_run)}</h3>"
+  num_failed = len(group.summary.failed_seeds)
+  failed = f", {num_failed} no better than guessing" if num_failed else ""
+  heading = f"<h3>{escaped(group.name)}: {num_runs} runs{failed}, the best {escaped(group.summary.best_run)}</h3>"
   return heading + _format_table(["metric", *(column.replace("_", " ") for column in columns)], rows)
 
 

@@ -55,6 +55,7 @@ class SeedSummary(msgspec.Struct, frozen=True):
   seeds: list[int]
   best_run: str
   metrics: dict[str, MetricSummary]
+  failed_seeds: list[int] = []
 
 
 @dataclasses.dataclass(frozen=True)

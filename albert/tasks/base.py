@@ -222,6 +222,10 @@ class Task(abc.ABC):
     """Adds the metric "loss", the sum of the terms of the loss, to the means of metric_names."""
     return {LOSS: sum(metrics[name] for name in self.loss_names()), **metrics}
 
+  def guessing_loss(self) -> float | None:
+    """Returns the training loss of a model that ignores its input; None if it is not known."""
+    return None
+
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes metrics that are not means over examples or tokens, such as F1, and baselines to compare results with.
 

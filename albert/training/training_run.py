@@ -24,6 +24,7 @@ from albert.training.claim import claim_output_dir
 from albert.training.distribution.cluster import Cluster
 from albert.training.distribution.distributed_batches import distribute_training_batches
 from albert.training.evaluator import Evaluator
+from albert.training.failed_run import write_training_loss
 from albert.training.loop import Trainer, is_evaluation_due, make_learning_rate_reader
 from albert.training.model_weights import load_initial_weights
 from albert.training.prediction_sources import prediction_sources_of
@@ -193,6 +194,7 @@ class TrainingRun:
     """Deletes old checkpoints, draws the curves, and logs where they are and whether training stopped early."""
     if self.cluster.is_chief:
       self.checkpoints.prune(step)  # if the last evaluation found a new best checkpoint, the former best is deleted
+    write_training_loss(self.task, self.results_dir, step)
     picture = curves.draw_curves(self.results_dir)
     early_note = f", stopped early ({self.task.best_metric} did not improve)" if step < train.num_train_steps else ""
     curves_note = f"; curves in {picture}" if picture else ""

@@ -31,6 +31,7 @@ from albert.tasks.squad import data as squad_data
 from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.tagging.data import TaggingConfig, read_texts
 from albert.tokenization.vocabulary_files import find_tokenizer_config
+from albert.training.failed_run import find_failure
 from albert.training.prediction_sources import PredictionSources
 from albert.weights.checkpoint_damage import find_damage
 from albert.weights.checkpoints import CheckpointManager
@@ -171,6 +172,12 @@ JSON_FILES = {
     "r.json",
     {"step": 3, "loss": 0.5, "f1": None},
     lambda d: output_files.read_results(str(d / "r.json")),
+    reads_nan=True,
+  ),
+  "training loss": JsonFile(
+    "training_loss.json",
+    {"step": 3, "loss": 0.7, "guessing_loss": 0.69, "num_lines": 4},
+    lambda d: find_failure(str(d), {}),
     reads_nan=True,
   ),
   "thresholds of labels": JsonFile(

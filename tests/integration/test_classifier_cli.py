@@ -275,7 +275,7 @@ def test_a_custom_task_reads_named_columns_and_keeps_its_labels(training_flags: 
   assert read_tsv(output_dir / "predictions_test.tsv")[0]["prediction"] in ("good", "bad")
   averages = {f"{average}_f1" for average in ("macro", "micro")} | {"macro_precision", "macro_recall"}
   scores = {"accuracy", "f1", "precision", "recall", "matthews_corrcoef", "majority_accuracy", *averages}
-  assert set(read_results(output_dir)) == {"step", "loss", *scores}
+  assert set(read_results(output_dir)) == {"step", "loss", "guessing_loss", *scores}
   assert read_results(output_dir)["step"] == 2  # from the flag, not from the 3 epochs of the recipe
 
   # Later commands may not have other labels.

@@ -20,6 +20,7 @@ from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
 from albert.metrics.classification import ERRORS
+from albert.metrics.guessing import GUESSING_LOSS, guessing_loss
 from albert.models.classifier import ClassifierModel
 from albert.runs import output_files
 from albert.runs.metrics_log import log
@@ -244,9 +245,16 @@ class TextTask(FinetuningTask):
       labels=rows.labels[indices] if has_labels else None,
     )
 
+  def guessing_loss(self) -> float | None:
+    """Returns the entropy of the training labels, or the variance of the numbers."""
+    return guessing_loss(self.cached_rows(TRAIN).labels)
+
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
-    """Computes the task's metrics (see compute_metrics)."""
-    return glue_evaluation.compute_metrics(self.spec, self.predictions(split, outputs))
+    """Computes the task's metrics (see compute_metrics), and guessing_loss, the lowest loss that ignores the texts."""
+    split_predictions = self.predictions(split, outputs)
+    assert split_predictions.labels is not None
+    metrics = glue_evaluation.compute_metrics(self.spec, split_predictions)
+    return metrics | {GUESSING_LOSS: guessing_loss(split_predictions.labels)}
 
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes predictions, mistakes, the scores of each class, and a confusion matrix or a scatter plot."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from albert.data.dataset import Dataset
+from albert.metrics.guessing import guessing_loss
 from albert.runs.metrics_log import log
 from albert.tasks.finetuning import TRAIN
 from albert.tasks.glue.class_weights import describe_class_weights, make_class_weights
@@ -32,6 +33,11 @@ class WeightedTask(TextTask):
       if warning:
         log(f"warning: {', '.join(map(str, self.sources(TRAIN)))}: {warning}")
     return super().training_data()
+
+  def guessing_loss(self) -> float | None:
+    """Returns the entropy of the training labels, with their weights."""
+    weights = self.class_weights() if self.config.class_weights else None
+    return guessing_loss(self.cached_rows(TRAIN).labels, weights)
 
   def class_weights(self) -> np.ndarray:
     """Returns the weights of --class_weights for the rows that are trained on, float32 [C]."""

@@ -187,6 +187,8 @@ def test_thresholds_are_stored_with_the_run_and_used_for_other_data(
       **dict.fromkeys(("micro_f1", "macro_f1", "accuracy"), 1.0),
       **{f"{average}_{name}": 1.0 for average in ("micro", "macro") for name in ("precision", "recall")},
       "majority_accuracy": 0.2,
+      # Labels a, b and c are in 3, 1 and 2 of the 5 rows.
+      "guessing_loss": -(2 * (0.6 * np.log(0.6) + 0.4 * np.log(0.4)) + 0.2 * np.log(0.2) + 0.8 * np.log(0.8)) / 3,
     }
   )
   task.write_evaluation("dev", outputs_of(scores), str(run))

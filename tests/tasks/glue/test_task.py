@@ -88,6 +88,7 @@ def test_classification_has_the_cross_entropy_and_the_probabilities_of_numpy(
   assert metrics == {
     "accuracy": np.mean(probabilities.argmax(axis=1) == labels),
     "majority_accuracy": pytest.approx(1 / 3),
+    "guessing_loss": pytest.approx(np.log(3)),
   }
 
 
@@ -98,7 +99,7 @@ def test_regression_has_the_mean_squared_error(archive: Path, model_config: Mode
   loss, outputs, batch = run_newly_initialized_model(task, "dev")
   assert batch["scores"].tolist() == [0.0, 2.5, 5.0] * 2
   assert loss == pytest.approx(np.mean((outputs["values"] - batch["scores"]) ** 2), rel=1e-6)
-  assert set(task.evaluation_metrics("dev", outputs)) == {"pearson", "spearman"}
+  assert set(task.evaluation_metrics("dev", outputs)) == {"pearson", "spearman", "guessing_loss"}
   later_task = make_task(model_config, make_config(spm_model, "sts-b", data_dir=str(archive), best_metric="rmse"))
   assert (later_task.best_metric, later_task.best_loss, later_task.higher_is_better) == ("rmse", "loss", False)
   assert later_task.evaluation_metrics("dev", outputs)["rmse"] == pytest.approx(np.sqrt(loss), rel=1e-6)

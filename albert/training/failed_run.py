@@ -1,0 +1,111 @@
+"""Recognizes runs that have not learned more than guessing. Large models on small data often do not, for some seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from albert.io import files
+from albert.runs import output_files
+from albert.runs.metrics_log import read_metrics
+from albert.tasks.base import LOSS, Task
+
+# A loss above this share of the loss of guessing is not better than guessing.
+_GUESSING_SHARE = 0.95
+# An accuracy is better than guessing if it is greater by more than this.
+_ACCURACY_MARGIN = 0.02
+# The training loss is the mean over the last quarter of the logged lines.
+_PARTS_OF_LOG = 4
+
+REMEDY = (
+  "give another --seed, a lower --learning_rate or a longer warm-up (--num_warmup_steps), in a new --output_dir; or "
+  "--num_runs=5 trains with five seeds and keeps the best"
+)
+
+
+class TrainingLoss(msgspec.Struct):
+  """The content of training_loss.json.
+
+  Attributes:
+    step: the last step.
+    loss: the mean training loss in the last quarter of the logged lines; None if it was not finite.
+    guessing_loss: the loss of always guessing.
+    num_lines: the number of logged lines.
+  """
+
+  step: int
+  loss: float | None
+  guessing_loss: float
+  num_lines: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+  """Why a run counts as failed.
+
+  Attributes:
+    reason: what was compared, as a part of a sentence.
+  """
+
+  reason: str
+
+  def describe(self) -> str:
+    """Returns the line for the log."""
+    return f"warning: this run has not learned more than guessing: {self.reason}: {REMEDY}"
+
+
+def write_training_loss(task: Task, results_dir: str, step: int) -> None:
+  """Writes training_loss.json from metrics.jsonl, if the task has a loss of guessing.
+
+  Args:
+    task: the task.
+    results_dir: the directory of the logs.
+    step: the last step.
+  """
+  guess = task.guessing_loss()
+  lines = read_metrics(results_dir)
+  if guess is None or not lines:
+    return
+  last_losses = [line.get(LOSS) for line in lines[-max(1, len(lines) // _PARTS_OF_LOG) :]]
+  finite_losses = [loss for loss in last_losses if loss is not None]
+  is_finite = len(finite_losses) == len(last_losses)
+  mean = math.fsum(finite_losses) / len(finite_losses) if is_finite else None
+  content = {"step": step, "loss": mean, "guessing_loss": guess, "num_lines": len(lines)}
+  files.write_json(files.join(results_dir, output_files.TRAINING_LOSS), content)
+
+
+def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str = LOSS) -> Failure | None:
+  """Compares a run with guessing.
+
+  A run has failed if its training loss is that of guessing, and so are its loss and its accuracy on the development
+  set. Without an evaluation, only the training loss counts.
+
+  Args:
+    output_dir: the directory of the run.
+    metrics: the metrics of its evaluation, with guessing_loss; {} if there was none.
+    loss_name: the name of the loss in them: "loss", or SPLIT_loss with several evaluation sets.
+  Returns: the failure; None if the run has learned something, or if it is not known.
+  """
+  path = files.join(output_dir, output_files.TRAINING_LOSS)
+  if not files.exists(path):
+    return None
+  training = files.read_json(path, TrainingLoss, "delete it", nan_is_null=True)
+  if training.loss is None or training.loss <= _GUESSING_SHARE * training.guessing_loss:
+    return None
+  reason = f"its training loss is {training.loss:.4g}, that of guessing {training.guessing_loss:.4g}"
+  if not metrics:
+    # A short log also has the losses before the run learned.
+    return Failure(reason) if training.num_lines >= _PARTS_OF_LOG else None
+  prefix = loss_name.removesuffix(LOSS)
+  loss, guess = metrics.get(loss_name), metrics.get(f"{prefix}guessing_loss")
+  if loss is None or guess is None or loss <= _GUESSING_SHARE * guess:
+    return None
+  accuracy, majority = metrics.get(f"{prefix}accuracy"), metrics.get(f"{prefix}majority_accuracy")
+  if accuracy is None or majority is None:
+    return Failure(f"{reason}; on the development set {loss:.4g} and {guess:.4g}")
+  if accuracy > majority + _ACCURACY_MARGIN:
+    return None
+  return Failure(f"{reason}; accuracy on the development set {accuracy:.4g}, of the most frequent label {majority:.4g}")

@@ -1,0 +1,87 @@
+"""Runs that have not learned more than guessing are recognized and counted, and runs that have learned are not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import albert
+from albert.training.failed_run import find_failure
+
+TEXTS = {"good": ["good", "very good", "so good", "good and good"], "bad": ["bad", "very bad", "so bad", "bad and bad"]}
+DATA = {
+  "text": [text for texts in TEXTS.values() for text in texts] * 8,
+  "label": [label for label, texts in TEXTS.items() for _ in texts] * 8,
+}
+
+
+def train(spm_model: str, output_dir: Path, learning_rate: float) -> dict[str, float]:
+  task = albert.tasks.Classification(train=DATA, eval=DATA)
+  estimator = albert.Estimator(
+    task,
+    model="albert_tiny",
+    from_scratch=True,
+    spm_model_file=spm_model,
+    output_dir=output_dir,
+    num_hidden_layers=1,
+    num_train_steps=30,
+    train_batch_size=16,
+    eval_batch_size=64,
+    log_every_steps=3,
+    learning_rate=learning_rate,
+    num_warmup_steps=2,
+    max_seq_length=16,
+    initializer_range=0.1,
+    precision="float32",
+    seed=1,
+  )
+  estimator.train()
+  return estimator.evaluate()
+
+
+def test_a_run_that_cannot_learn_is_reported_with_the_remedy(
+  spm_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  metrics = train(spm_model, tmp_path / "run", learning_rate=1e-9)
+  assert metrics["guessing_loss"] == pytest.approx(0.6931, abs=1e-4)
+  lines = [line for line in capsys.readouterr().err.splitlines() if "more than guessing" in line]
+  assert len(lines) == 1
+  assert "that of guessing 0.6931" in lines[0]
+  assert "another --seed, a lower --learning_rate or a longer warm-up" in lines[0]
+  assert "--num_runs=5" in lines[0]
+  assert find_failure(str(tmp_path / "run"), metrics)
+
+
+def test_a_run_that_learns_is_not_reported(spm_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+  metrics = train(spm_model, tmp_path / "run", learning_rate=5e-4)
+  assert metrics["accuracy"] > 0.9
+  assert "more than guessing" not in capsys.readouterr().err
+  assert find_failure(str(tmp_path / "run"), metrics) is None
+
+
+@pytest.mark.parametrize(
+  ("training", "metrics", "has_failed"),
+  [
+    ({}, {}, True),  # without an evaluation, the training loss decides
+    ({"num_lines": 2}, {}, False),  # too short a log
+    ({"loss": 0.6}, {}, False),
+    ({"loss": None}, {}, False),  # the run ended with an error about its loss
+    ({}, {"loss": 0.69, "guessing_loss": 0.69, "accuracy": 0.5, "majority_accuracy": 0.5}, True),
+    ({}, {"loss": 0.5, "guessing_loss": 0.69, "accuracy": 0.5, "majority_accuracy": 0.5}, False),
+    ({}, {"loss": 0.69, "guessing_loss": 0.69, "accuracy": 0.6, "majority_accuracy": 0.5}, False),
+    ({}, {"loss": 2.0, "guessing_loss": 1.9, "pearson": 0.1}, True),  # a regression
+    ({}, {"loss": 2.0, "f1": 0.1}, False),  # the loss of guessing is not known
+  ],
+)
+def test_a_run_has_failed_if_training_and_evaluation_are_no_better_than_guessing(
+  training: dict[str, Any], metrics: dict[str, float], has_failed: bool, tmp_path: Path
+) -> None:
+  assert find_failure(str(tmp_path), metrics) is None  # no training
+  content = {"step": 9, "loss": 0.69, "guessing_loss": 0.6931, "num_lines": 4} | training
+  (tmp_path / "training_loss.json").write_text(json.dumps(content))
+  assert bool(find_failure(str(tmp_path), metrics)) == has_failed
+  several_splits = {f"matched_{name}": value for name, value in metrics.items()}
+  assert bool(find_failure(str(tmp_path), several_splits, "matched_loss")) == has_failed
