@@ -98,6 +98,8 @@ setup(
     ],
     "beam": ["apache-beam>=2.70,<3"],
     "ray": ["ray>=2.49,<3"],
+    # What train_vocab trains WordPiece vocabularies with.
+    "tokenizers": ["tokenizers>=0.20,<1"],
     # Optional libraries of data_prep.readers.
     "zstd": ["zstandard>=0.22"],
     "parquet": ["pyarrow>=15"],

@@ -129,7 +129,11 @@ def _define_flags() -> None:
   define_flags()
   command_flags.define("str", "output_dir", None, "directory to write the shards and manifest.json to", required=True)
   command_flags.define(
-    "str", "spm_model_file", None, "SentencePiece model with ALBERT's control symbols", required=True
+    "str",
+    "spm_model_file",
+    None,
+    "vocabulary: a SentencePiece model with ALBERT's control symbols, or a WordPiece vocab.txt",
+    required=True,
   )
   for field in option_fields(PreparationSettings).values():
     define_field_flag(field, field.default)

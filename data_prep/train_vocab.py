@@ -1,4 +1,4 @@
-"""Trains ALBERT's vocabulary, a SentencePiece unigram model, on a sample of text files.
+"""Trains a vocabulary on a sample of text files: ALBERT's SentencePiece unigram model, or one of another type.
 
 The text is normalized as the tokenizer normalizes it before encoding. The same input, flags and seed give the same
 bytes.
@@ -40,6 +40,7 @@ from data_prep.readers.reading_flags import define_flags, settings_from_flags
 from data_prep.readers.settings import ReadingSettings
 from data_prep.text import text_checks
 from data_prep.text.text_files import cut_line, open_text_lines
+from data_prep.wordpiece_training import train_wordpiece
 
 FLAGS = flags.FLAGS
 
@@ -48,6 +49,8 @@ _SENTENCES_ON_LINES = ReadingSettings()
 _MAX_LINE_BYTES = 1 << 20
 # SentencePiece marks <unk> with this character, and skips lines that contain it.
 _RESERVED_CHARACTER = "\u2585"
+# The types of vocabularies. The first two are SentencePiece models.
+UNIGRAM, BPE, WORDPIECE = "unigram", "bpe", "wordpiece"
 # The value in the README of the original ALBERT.
 _CHARACTER_COVERAGE = 0.99995
 # The range of character coverage that SentencePiece accepts.
@@ -107,8 +110,10 @@ def train_model(
   keep_ascii: bool = True,
   user_defined_symbols: Sequence[str] = (),
   num_threads: int = 16,
+  model_type: str = UNIGRAM,
+  byte_fallback: bool = False,
 ) -> bytes:
-  """Trains a SentencePiece unigram model with ALBERT's special tokens at the ids 0 to 4.
+  """Trains a SentencePiece model with ALBERT's special tokens at the ids 0 to 4.
 
   SentencePiece's own normalization in the model is nmt_nfkc.
 
@@ -121,6 +126,8 @@ def train_model(
     keep_ascii: whether every character of `ascii_characters` becomes a piece, even if it is rare in the text.
     user_defined_symbols: strings that become pieces and are never parts of longer pieces.
     num_threads: number of threads. The scores depend on it in their last bits.
+    model_type: UNIGRAM or BPE.
+    byte_fallback: whether characters that are in no piece become pieces of their bytes instead of <unk>.
 
   Returns:
     The contents of the model file.
@@ -144,7 +151,8 @@ def train_model(
     sentencepiece.SentencePieceTrainer.train(
       sentence_iterator=_training_lines(sentences, do_lower_case=do_lower_case),
       model_writer=model,
-      model_type="unigram",
+      model_type=model_type,
+      byte_fallback=byte_fallback,
       vocab_size=vocab_size,
       character_coverage=character_coverage,
       required_chars=required_chars,
@@ -219,8 +227,16 @@ def read_lines(paths: Sequence[str], reading: ReadingSettings = _SENTENCES_ON_LI
 def _define_flags() -> None:
   define = command_flags.define
   define_flags(without=("drop_duplicates",))
-  define("str", "output_dir", None, "directory to write spiece.model and spiece.vocab to")
-  define("str", "output_prefix", None, "instead of --output_dir: write PREFIX.model and PREFIX.vocab")
+  define(
+    "str",
+    "type",
+    UNIGRAM,
+    "unigram: ALBERT's SentencePiece model; bpe: a SentencePiece model of merged pairs; wordpiece: the vocab.txt of "
+    "BERT and of the Chinese ALBERT (needs the package tokenizers)",
+    choices=[UNIGRAM, BPE, WORDPIECE],
+  )
+  define("str", "output_dir", None, "directory to write spiece.model and spiece.vocab to, or vocab.txt")
+  define("str", "output_prefix", None, "instead of --output_dir: write PREFIX.model and PREFIX.vocab, or PREFIX.txt")
   size = Range(len(SPECIAL_PIECES), _MAX_VOCAB_SIZE)
   define("int", "vocab_size", 30000, "number of pieces, special tokens included", allowed=size)
   define("bool", "do_lower_case", True, "convert the text to lower case")
@@ -239,10 +255,16 @@ def _define_flags() -> None:
     "even if they are rare in the text",
   )
   define(
+    "bool",
+    "byte_fallback",
+    False,
+    "write characters that are in no piece as pieces of their bytes instead of <unk>; not for --type=wordpiece",
+  )
+  define(
     "str",
     "user_defined_symbols",
     '( ) " - . – £ €',
-    "symbols that are always pieces of their own, separated by spaces",
+    "symbols that are always pieces of their own, separated by spaces; --type=wordpiece does not need them",
   )
   define(
     "int",
@@ -264,7 +286,9 @@ def _make_output_prefix() -> str:
   """Returns the path of the model without .model, and makes its directory."""
   if bool(FLAGS.output_dir) == bool(FLAGS.output_prefix):
     raise UserError("give either --output_dir (for spiece.model in it) or --output_prefix (for PREFIX.model)")
-  prefix = str(FLAGS.output_prefix or files.join(FLAGS.output_dir, "spiece"))
+  if FLAGS.byte_fallback and FLAGS.type == WORDPIECE:
+    raise UserError("--byte_fallback: WordPiece has no pieces for bytes: leave it out, or give another --type")
+  prefix = str(FLAGS.output_prefix or files.join(FLAGS.output_dir, "vocab" if FLAGS.type == WORDPIECE else "spiece"))
   if folder := prefix.rpartition("/")[0]:
     files.makedirs(folder)
   return prefix
@@ -279,7 +303,8 @@ def main() -> None:
   prefix = _make_output_prefix()
   folder, name = os.path.split(prefix)
   # The lock keeps another process from replacing one of the two files while this one writes the other.
-  with DirectoryLock(folder or ".", f"training {name}.model", f".{name}.lock") as lock:
+  extension = "txt" if FLAGS.type == WORDPIECE else "model"
+  with DirectoryLock(folder or ".", f"training {name}.{extension}", f".{name}.lock") as lock:
     _train(paths, reading, prefix, lock)
 
 
@@ -297,6 +322,29 @@ def _train(paths: Sequence[str], reading: ReadingSettings, prefix: str, lock: Di
   sample = sample_lines(lines, FLAGS.input_sentence_size, random.Random(FLAGS.random_seed))
   print(f"training {FLAGS.vocab_size:,} pieces on {len(sample):,} of {num_lines:,} lines ...", flush=True)
   start = time.monotonic()
+  if FLAGS.type == WORDPIECE:
+    path, num_pieces = f"{prefix}.txt", _train_wordpiece(sample, f"{prefix}.txt", lock)
+  else:
+    path, num_pieces = f"{prefix}.model", _train_sentence_piece(sample, prefix, lock)
+  print(f"{path}: {num_pieces:,} pieces, trained in {time.monotonic() - start:.0f} s")
+
+
+def _train_wordpiece(sample: Sequence[str], path: str, lock: DirectoryLock) -> int:
+  """Trains and writes a WordPiece vocabulary; returns its number of pieces."""
+  pieces = train_wordpiece(
+    (line for sentence in sample for line in cut_line(sentence)),
+    vocab_size=FLAGS.vocab_size,
+    do_lower_case=FLAGS.do_lower_case,
+    character_coverage=FLAGS.character_coverage,
+    required_chars=ascii_characters(do_lower_case=FLAGS.do_lower_case) if FLAGS.keep_ascii else "",
+  )
+  lock.check()
+  files.write_atomically(path, "".join(f"{piece}\n" for piece in pieces))
+  return len(pieces)
+
+
+def _train_sentence_piece(sample: Sequence[str], prefix: str, lock: DirectoryLock) -> int:
+  """Trains and writes a SentencePiece model and its .vocab file; returns its number of pieces."""
   model = train_model(
     sample,
     vocab_size=FLAGS.vocab_size,
@@ -305,11 +353,13 @@ def _train(paths: Sequence[str], reading: ReadingSettings, prefix: str, lock: Di
     keep_ascii=FLAGS.keep_ascii,
     user_defined_symbols=FLAGS.user_defined_symbols.split(),
     num_threads=FLAGS.num_threads,
+    model_type=FLAGS.type,
+    byte_fallback=FLAGS.byte_fallback,
   )
   lock.check()
   files.write_atomically(f"{prefix}.vocab", format_vocab_file(model))
   files.write_atomically(f"{prefix}.model", model)
-  print(f"{prefix}.model: {FLAGS.vocab_size:,} pieces, trained in {time.monotonic() - start:.0f} s")
+  return int(FLAGS.vocab_size)
 
 
 def run_command() -> None:

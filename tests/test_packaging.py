@@ -30,7 +30,7 @@ EXTRAS_OF_PROFILE = {
   "beam.txt": ("beam", "dev"),
   "ray.txt": ("ray", "dev"),
   "serving.txt": ("onnx", "tflite", "server", "dev"),
-  "parity.txt": ("parity", "dev"),
+  "parity.txt": ("parity", "tokenizers", "dev"),
   "tpu.txt": ("tpu", "dev"),
   "docs.txt": ("docs",),
 }

@@ -259,8 +259,8 @@ class PretrainingConfig(StageFlags):
   )
   spm_model_file: str = option(
     "",
-    "SentencePiece model (the vocabulary). It is compared with the one of the TFRecord files, and it is needed for "
-    "dynamic masking and for --do_predict",
+    "the vocabulary: a SentencePiece model, or a WordPiece vocab.txt. It is compared with the one of the TFRecord "
+    "files, and it is needed for dynamic masking and for --do_predict",
     affects_training=False,
   )
   do_lower_case: bool = option(
@@ -285,7 +285,8 @@ class FinetuningConfig(Config):
 
   spm_model_file: str = option(
     "",
-    "SentencePiece model (the vocabulary); by default the one beside --init_checkpoint, or spiece.model in output_dir",
+    "the vocabulary: a SentencePiece model, or a WordPiece vocab.txt; by default the one beside --init_checkpoint or "
+    "in output_dir",
     affects_training=False,
     per_command=True,
   )

@@ -10,7 +10,7 @@ from albert.convert.model import ConvertedModel, ReportLine, read_model
 from albert.convert.tf1 import write_albert, write_tf1
 from albert.errors import RunError, UserError
 from albert.io import files, local_files
-from albert.runs.output_files import VOCABULARY
+from albert.tokenization.vocabulary_files import read_vocabulary_files
 
 
 def convert(
@@ -50,8 +50,8 @@ def convert(
       report = _format_report(_write(model, staging, target_format, architecture))
     files.write_atomically(files.join(staging, REPORT_FILE), report)
     if model.vocabulary:
-      with files.open_file(model.vocabulary) as file:
-        files.write_atomically(files.join(staging, VOCABULARY), file.read())
+      for name, content in read_vocabulary_files(model.vocabulary).items():
+        files.write_atomically(files.join(staging, name), content)
     local_files.sync_tree(staging)
     try:
       files.replace(staging, output_dir)

@@ -11,7 +11,9 @@ from albert.convert.formats import CLASSES_WITH_POOLER
 from albert.convert.model import ConvertedModel, ReportLine, expand_sharing, report_line
 from albert.errors import UserError
 from albert.io import files
-from albert.tokenization.tokenizer import CLS_ID, PAD_ID, SEP_ID
+from albert.tokenization.pieces import SENTENCE_PIECE_IDS, SpecialIds
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary_files import find_tokenizer_config, is_wordpiece
 from albert.weights.arrays import SAFETENSORS_FILE
 from albert.weights.names import NO_POOLER, POOLER, PROJECTION, heads, to_huggingface
 
@@ -35,7 +37,7 @@ _COMMON_FIELDS = (
 
 
 def write_huggingface(model: ConvertedModel, directory: str, architecture: str = "") -> list[ReportLine]:
-  """Writes model.safetensors and config.json.
+  """Writes model.safetensors and config.json, and for a WordPiece vocabulary tokenizer_config.json.
 
   Args:
     model: the model.
@@ -64,6 +66,11 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
     report += _add_identity(tensors, model.config.hidden_size)
   files.write_atomically(files.join(directory, SAFETENSORS_FILE), save(tensors, metadata={"format": "pt"}))
   files.write_json(files.join(directory, "config.json"), _transformers_config(model, architecture))
+  if model.vocabulary and is_wordpiece(model.vocabulary):
+    # AlbertTokenizer reads SentencePiece models only.
+    do_lower_case = find_tokenizer_config(model.vocabulary).do_lower_case
+    tokenizer_config = {"tokenizer_class": "BertTokenizer", "do_lower_case": do_lower_case}
+    files.write_json(files.join(directory, "tokenizer_config.json"), tokenizer_config)
   return report
 
 
@@ -99,6 +106,13 @@ def _choose_architecture(model: ConvertedModel) -> str:
   return heads(model.config)[model.heads[0]].huggingface_class if model.heads else "AlbertModel"
 
 
+def _special_ids(vocabulary: str | None) -> SpecialIds:
+  """Returns the ids of special pieces; without a vocabulary, those of ALBERT's SentencePiece models."""
+  if vocabulary and is_wordpiece(vocabulary):
+    return Tokenizer(vocabulary).special_ids
+  return SENTENCE_PIECE_IDS
+
+
 def _transformers_config(model: ConvertedModel, architecture: str) -> dict[str, Any]:
   """Returns the content of config.json."""
   values = model.config.to_dict()
@@ -109,7 +123,13 @@ def _transformers_config(model: ConvertedModel, architecture: str) -> dict[str, 
     "layer_norm_eps": 1e-12,
     "tie_word_embeddings": True,
   }
-  config |= {"pad_token_id": PAD_ID, "bos_token_id": CLS_ID, "eos_token_id": SEP_ID, "dtype": "float32"}
+  special_ids = _special_ids(model.vocabulary)
+  config |= {
+    "pad_token_id": special_ids.pad,
+    "bos_token_id": special_ids.cls,
+    "eos_token_id": special_ids.sep,
+    "dtype": "float32",
+  }
   if "classifier" in model.heads:
     num_classes = len(model.weights["output_weights"])
     config["id2label"] = {str(index): f"LABEL_{index}" for index in range(num_classes)}

@@ -139,7 +139,9 @@ def find_checkpoint(
   config = load_model_config(config_file)
   vocabulary = spm_model_file or weights.vocabulary
   if not vocabulary:
-    raise UserError(f"{FLAG}={path}: has no spiece.model beside it; give the vocabulary with --spm_model_file")
+    raise UserError(
+      f"{FLAG}={path}: has no spiece.model or vocab.txt beside it; give the vocabulary with --spm_model_file"
+    )
   if not files.exists(vocabulary):
     raise UserError(f"--spm_model_file={vocabulary}: no such file")
   if spm_model_file:

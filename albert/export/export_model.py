@@ -25,7 +25,7 @@ from albert.export.served_model import ServedModel
 from albert.export.signatures import text_function, text_inputs, token_inputs, tokens_function
 from albert.io import files, local_files
 from albert.runs import run_directory
-from albert.runs.output_files import VOCABULARY
+from albert.tokenization.vocabulary_files import read_vocabulary_files
 
 if TYPE_CHECKING:
   from albert.export.checking.quality import QualityCheck
@@ -167,8 +167,7 @@ def _call(function: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
 
 def _write_assets(directory: str, checkpoint: ExportCheckpoint, model: ServedModel) -> list[tf.saved_model.Asset]:
   """Writes the vocabulary, and the labels (one per line) if there are any, as assets of the SavedModel."""
-  with files.open_file(checkpoint.vocabulary) as file:
-    contents = {VOCABULARY: file.read()}
+  contents = read_vocabulary_files(checkpoint.vocabulary)
   if model.labels():
     contents[LABELS] = "".join(f"{label}\n" for label in model.labels()).encode()
   for name, content in contents.items():

@@ -1,4 +1,4 @@
-"""The ops that an exported graph may contain: ops of TensorFlow itself, and the SentencePiece ops of tensorflow-text.
+"""The ops that an exported graph may contain: ops of TensorFlow itself, and tensorflow-text's ops of tokenizers.
 
 The standard server of TensorFlow Serving contains the kernels of both (`SUPPORTED_TENSORFLOW_OPS` in its
 model_servers/BUILD). Every op is listed by name, so an export fails if a newer TensorFlow writes an op into the graph
@@ -15,19 +15,20 @@ from albert.errors import RunError
 from albert.io import files
 
 ALLOWED_OPS = frozenset({
-  "AddV2", "All", "ArgMax", "Assert", "AssignVariableOp", "BatchMatMulV2", "BiasAdd", "BroadcastTo", "Cast",
-  "ConcatV2", "Const", "Cumsum", "DenseBincount", "DisableCopyOnRead", "Equal", "Erf", "ExpandDims", "Fill",
-  "FloorDiv", "FloorMod", "GatherNd", "GatherV2", "Greater", "GreaterEqual", "Identity", "If", "Less", "LessEqual",
-  "LogSoftmax", "LogicalAnd", "LogicalNot", "LogicalOr", "LowerBound", "MatMul", "Max", "Maximum", "Mean",
-  "MergeV2Checkpoints", "Minimum", "Mul", "NoOp", "NotEqual", "OnesLike", "Pack", "PadV2", "PartitionedCall",
-  "Placeholder", "Prod", "RaggedGather", "RaggedRange", "RaggedTensorToTensor", "Range", "ReadVariableOp",
-  "RealDiv", "Relu", "Reshape", "ResourceGather", "RestoreV2", "Rsqrt", "SaveV2", "Select", "SelectV2",
-  "SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceTokenizeWithOffsetsOp", "Shape", "ShardedFilename",
-  "Sigmoid", "Size", "Softmax", "Square", "Squeeze", "StatefulPartitionedCall", "StaticRegexFullMatch",
-  "StaticRegexReplace", "StridedSlice", "StringJoin", "StringLength", "StringSplitV2", "Sub", "Substr", "Sum",
-  "Tanh", "TensorScatterUpdate", "Tile", "TopKV2", "Transpose", "UnicodeDecode", "UnicodeEncode",
-  "UnicodeTranscode", "Unpack", "UnsortedSegmentJoin", "UnsortedSegmentMax", "UnsortedSegmentMin",
-  "UnsortedSegmentSum", "VarHandleOp", "VarIsInitializedOp", "Where", "While", "ZerosLike",
+  "AddV2", "All", "Any", "ArgMax", "Assert", "AssignVariableOp", "BatchMatMulV2", "BiasAdd", "BroadcastTo", "Cast",
+  "ConcatV2", "Const", "Cumsum", "DenseBincount", "DisableCopyOnRead", "Equal", "Erf", "ExpandDims",
+  "FastWordpieceTokenizeWithOffsets", "Fill", "FloorDiv", "FloorMod", "GatherNd", "GatherV2", "Greater",
+  "GreaterEqual", "Identity", "If", "Less", "LessEqual", "LogSoftmax", "LogicalAnd", "LogicalNot", "LogicalOr",
+  "LowerBound", "MatMul", "Max", "Maximum", "Mean", "MergeV2Checkpoints", "Minimum", "Mul", "Neg", "NoOp", "NotEqual",
+  "OnesLike", "Pack", "PadV2", "PartitionedCall", "Placeholder", "Prod", "RaggedGather", "RaggedRange",
+  "RaggedTensorToTensor", "Range", "ReadVariableOp", "RealDiv", "Relu", "Reshape", "ResourceGather", "RestoreV2",
+  "Rsqrt", "SaveV2", "Select", "SelectV2", "SentencepieceOp", "SentencepieceTokenizeOp",
+  "SentencepieceTokenizeWithOffsetsOp", "Shape", "ShardedFilename", "Sigmoid", "Size", "Softmax", "Square", "Squeeze",
+  "StatefulPartitionedCall", "StatelessIf", "StaticRegexFullMatch", "StaticRegexReplace", "StridedSlice",
+  "StringJoin", "StringLength", "StringSplitV2", "Sub", "Substr", "Sum", "Tanh", "TensorScatterUpdate", "Tile",
+  "TopKV2", "Transpose", "UnicodeDecode", "UnicodeEncode", "UnicodeTranscode", "Unpack", "UnsortedSegmentJoin",
+  "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentSum", "UpperBound", "VarHandleOp", "VarIsInitializedOp",
+  "Where", "While", "ZerosLike",
 })  # fmt: skip
 
 

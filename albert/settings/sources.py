@@ -23,6 +23,7 @@ from albert.runs import output_files
 from albert.settings.existing_run import ExistingRun, find_existing_run
 from albert.settings.run_comparison import contradiction_error, format_flag, is_same_value, must_equal_run
 from albert.tasks import registry
+from albert.tokenization.vocabulary_files import vocabulary_in
 
 
 class Settings:
@@ -311,12 +312,10 @@ class Settings:
       if "input_file" not in self.flags:
         values.pop("input_file", None)
     output_dir = self.flags.get("output_dir", "")
-    vocabulary_copy = files.join(
-      self.existing_run.directory if self.existing_run else output_dir, output_files.VOCABULARY
-    )
+    vocabulary_copy = vocabulary_in(self.existing_run.directory if self.existing_run else output_dir)
     values["spm_model_file"] = self._vocabulary(
       values.get("spm_model_file", ""),
-      vocabulary_copy if files.exists(vocabulary_copy) else "",
+      vocabulary_copy or "",
       weights_vocabulary or "",
     )
     if not values.get("cache_dir"):

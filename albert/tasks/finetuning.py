@@ -22,11 +22,11 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import DataSource, Rows, source_sha256
 from albert.errors import UserError
 from albert.io import files
-from albert.runs import output_files
 from albert.tasks.base import LOSS, Batch, Task
 from albert.tasks.finetuning_checks import load_task_tokenizer, tokenizer_config
 from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN
 from albert.tokenization.vocabulary import VocabularyId
+from albert.tokenization.vocabulary_files import standard_name
 
 # Prefixes of the weights of the pretraining heads, which fine-tuning does not use.
 PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")
@@ -121,9 +121,10 @@ class FinetuningTask(Task):
     return VocabularyId(self.tokenizer.sha256, f"--spm_model_file={self.config.spm_model_file}")
 
   def checkpoint_settings(self) -> dict[str, Any]:
-    """Returns the vocabulary's hash, and how text is normalized before it is tokenized."""
+    """Returns the vocabulary's hash and kind, and how text is normalized before it is tokenized."""
     return {
       "vocab_sha256": self.tokenizer.sha256,
+      "vocab_kind": self.tokenizer.vocabulary.kind,
       "do_lower_case": self.tokenizer_config.do_lower_case,
       "convert_quotes": self.tokenizer_config.convert_quotes,
     }
@@ -134,7 +135,7 @@ class FinetuningTask(Task):
 
   def files_to_keep(self) -> dict[str, str]:
     """Returns the vocabulary, to be copied into the output_dir."""
-    return {output_files.VOCABULARY: self.config.spm_model_file}
+    return {standard_name(self.config.spm_model_file): self.config.spm_model_file}
 
   def with_data(self: _TaskT, split: str, source: DataSource, *, cache: bool = True) -> _TaskT:
     """Returns a copy of the task that has other data for a split."""

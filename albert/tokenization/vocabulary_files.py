@@ -12,8 +12,9 @@ from albert.io import files
 from albert.io.json_text import format_value
 from albert.tokenization.config import TokenizerConfig
 
-# The second name is the one in Google's archives of pretrained models.
-NAMES = ("spiece.model", "30k-clean.model")
+_SENTENCE_PIECE, _WORDPIECE = "spiece.model", "vocab.txt"
+# 30k-clean.model and vocab_chinese.txt are the names in Google's archives of pretrained models.
+NAMES = (_SENTENCE_PIECE, "30k-clean.model", _WORDPIECE, "vocab_chinese.txt")
 _RUN_CONFIG, _HUGGINGFACE_CONFIG = "config.json", "tokenizer_config.json"
 # Files of an exported model, see albert.export.
 _EXPORTED_SETTINGS, _EXPORTED_ASSETS = "assets.extra/servable.json", "assets"
@@ -28,8 +29,28 @@ def run_directories(directory: str) -> list[str]:
   return [parent or ".", parent.rpartition("/")[0] or "."]
 
 
+def is_wordpiece(path: str) -> bool:
+  """Returns whether the name of a vocabulary says that it is a WordPiece vocabulary: it ends in .txt."""
+  return path.endswith(".txt")
+
+
+def standard_name(path: str) -> str:
+  """Returns the name that a copy of a vocabulary gets, from which its kind is recognized."""
+  return _WORDPIECE if is_wordpiece(path) else _SENTENCE_PIECE
+
+
+def read_vocabulary_files(path: str) -> dict[str, bytes]:
+  """Reads a vocabulary to copy it.
+
+  Returns:
+    The name of each file of the copy and its contents. The first name stands for the vocabulary.
+  """
+  with files.open_file(path) as file:
+    return {standard_name(path): file.read()}
+
+
 def find_vocabulary(directory: str) -> str | None:
-  """Finds the SentencePiece model beside weights or in the output_dir of their run.
+  """Finds the vocabulary beside weights or in the output_dir of their run.
 
   Args:
     directory: the directory of the weights.
@@ -38,11 +59,16 @@ def find_vocabulary(directory: str) -> str | None:
     Its path, or None if there is none.
   """
   for folder in (directory, *run_directories(directory)):
-    for name in NAMES:
-      path = files.join(folder, name)
-      if files.exists(path):
-        return path
+    path = vocabulary_in(folder)
+    if path:
+      return path
   return None
+
+
+def vocabulary_in(directory: str) -> str | None:
+  """Returns the path of the vocabulary in a directory; None if it has none. See find_vocabulary."""
+  paths = (files.join(directory, name) for name in NAMES)
+  return next((path for path in paths if files.exists(path)), None)
 
 
 def find_tokenizer_config(path: files.AnyPath) -> TokenizerConfig:
@@ -63,12 +89,13 @@ def find_tokenizer_config(path: files.AnyPath) -> TokenizerConfig:
   exported_settings = files.join(path, _EXPORTED_SETTINGS)
   if files.exists(exported_settings):
     values = files.read_json(exported_settings, remedy=_REMEDY)
-    return _config_from_values(files.join(path, _EXPORTED_ASSETS, NAMES[0]), exported_settings, values)
+    assets = files.join(path, _EXPORTED_ASSETS)
+    return _config_from_values(vocabulary_in(assets) or files.join(assets, NAMES[0]), exported_settings, values)
   if files.is_dir(path):
     # The output_dir of several runs has a directory for each of them, with the same vocabulary.
     run_names = sorted(name for name in files.listdir(path) if re.match(r"^run-\d+$", name))
     directories = [path, *(files.join(path, name) for name in run_names)]
-  elif files.exists(path) and path.endswith(".model"):
+  elif files.exists(path) and path.endswith((".model", ".txt")):
     return _with_settings(path, parent)
   else:  # the prefix of a checkpoint
     directories = [parent]
@@ -77,8 +104,7 @@ def find_tokenizer_config(path: files.AnyPath) -> TokenizerConfig:
     if vocabulary:
       return _with_settings(vocabulary, directory)
   raise UserError(
-    f"{path}: no vocabulary there ({' or '.join(NAMES)}): give the path of the vocabulary, or of a directory that has "
-    "one"
+    f"{path}: no vocabulary there ({', '.join(NAMES)}): give the path of the vocabulary, or of a directory that has one"
   )
 
 

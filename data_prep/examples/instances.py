@@ -127,7 +127,7 @@ class InstanceMaker:
 
   Args:
     settings: the job's settings.
-    spm_model_file: the SentencePiece model.
+    spm_model_file: the vocabulary.
   """
 
   def __init__(self, settings: PreparationSettings, spm_model_file: str):

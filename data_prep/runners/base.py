@@ -161,6 +161,7 @@ def make_manifest(
     settings=settings,
     vocab_sha256=tokenizer.sha256,
     vocab_size=tokenizer.vocab_size,
+    vocab_kind=tokenizer.vocabulary.kind,
     num_documents=counts.documents,
     num_tokens=counts.tokens,
     num_dropped_documents=counts.dropped,

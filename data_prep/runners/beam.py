@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import apache_beam as beam
@@ -28,6 +28,7 @@ from albert.errors import RunError, UserError
 from albert.io import files, json_values
 from albert.io.parallel.workers import WorkerPool, Workers
 from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary_files import read_vocabulary_files
 from data_prep import input_hashes, units
 from data_prep.documents import Counts
 from data_prep.examples import segments
@@ -101,13 +102,13 @@ def num_key_ranges(job: Job) -> int:
   return min(_MAX_KEY_RANGES, max(1, round(packed_bytes / _KEY_RANGE_BYTES)))
 
 
-def build(pipeline: beam.Pipeline, job: Job, spm_model: bytes, result_file: str) -> None:
+def build(pipeline: beam.Pipeline, job: Job, vocabulary: Mapping[str, bytes], result_file: str) -> None:
   """Adds all steps of data preparation to a pipeline.
 
   Args:
     pipeline: an empty pipeline.
     job: the job.
-    spm_model: the SentencePiece model's bytes.
+    vocabulary: the contents of the vocabulary's files, by name.
     result_file: the JSON file that the last step writes, see `_ShardsResult`.
   """
   sizes = [files.size(path) for path in job.inputs]
@@ -116,7 +117,7 @@ def build(pipeline: beam.Pipeline, job: Job, spm_model: bytes, result_file: str)
     | "Units" >> beam.Create(_pipeline_inputs(job))
     | "Spread" >> beam.Reshuffle()
     | "Make instances"
-    >> beam.ParDo(MakeInstances(job.settings, spm_model, num_key_ranges(job))).with_outputs(
+    >> beam.ParDo(MakeInstances(job.settings, vocabulary, num_key_ranges(job))).with_outputs(
       SUMMARY, RECORDS, main="blocks"
     )
   )
@@ -227,11 +228,9 @@ def make_shards(
     RunError: a disk or system failed, or the runner lost or repeated work.
   """
   del tokenizer, workers
-  with files.open_file(job.spm_model_file) as file:
-    spm_model = file.read()
   pipeline = beam_flags.make_pipeline(flags)
   result_file = workspace.file_path(_RESULT_FILE)
-  build(pipeline, job, spm_model, result_file)
+  build(pipeline, job, read_vocabulary_files(job.spm_model_file), result_file)
   result = _run_pipeline(pipeline, result_file, _ShardsResult)
   check_shards(job, result.infos, sum(result.labels))
   return PreparedShards(result.counts, result.labels, result.infos, input_entries(result.inputs))

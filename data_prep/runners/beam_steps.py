@@ -49,13 +49,13 @@ class MakeInstances(beam.DoFn):
 
   Args:
     settings: the job's settings.
-    spm_model: the SentencePiece model's bytes, which are sent to the workers with the pipeline.
+    vocabulary: the contents of the vocabulary's files, by name; they are sent to the workers with the pipeline.
     num_key_ranges: all keys are divided into this many ranges of equal length.
   """
 
-  def __init__(self, settings: PreparationSettings, spm_model: bytes, num_key_ranges: int):
+  def __init__(self, settings: PreparationSettings, vocabulary: Mapping[str, bytes], num_key_ranges: int):
     self._settings = settings
-    self._spm_model = spm_model
+    self._vocabulary = vocabulary
     self._num_key_ranges = num_key_ranges
     self._maker: InstanceMaker | None = None
     self._gathered: list[ShuffleBlock] = []  # instances that have not been passed to the shuffle
@@ -67,9 +67,10 @@ class MakeInstances(beam.DoFn):
   def setup(self) -> None:
     """Opens the tokenizer of this process."""
     with tempfile.TemporaryDirectory() as directory:
-      path = Path(directory) / "spiece.model"
-      path.write_bytes(self._spm_model)
-      self._maker = InstanceMaker(self._settings, str(path))
+      paths = [Path(directory) / name for name in self._vocabulary]
+      for path in paths:
+        path.write_bytes(self._vocabulary[path.name])
+      self._maker = InstanceMaker(self._settings, str(paths[0]))
 
   def start_bundle(self) -> None:
     """Discards the instances of an earlier bundle that failed."""

@@ -23,7 +23,7 @@ class Job(Config):
   Attributes:
     inputs: paths of the text files, sorted. The position of a file in this tuple is its ordinal.
     output_dir: the directory for the shards and manifest.json.
-    spm_model_file: the SentencePiece model.
+    spm_model_file: the vocabulary.
     settings: the settings that the examples depend on.
     reading: how documents and sentences are found in the input files.
     num_shards: number of TFRecord files.

@@ -71,7 +71,7 @@ class Workspace:
 
   Args:
     job: the job that the directory belongs to.
-    vocab_sha256: SHA-256 of the job's SentencePiece model, in hex.
+    vocab_sha256: SHA-256 of the job's vocabulary, in hex.
 
   Attributes:
     path: the hidden directory.

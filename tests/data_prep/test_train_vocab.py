@@ -20,6 +20,7 @@ from albert.tokenization.normalization import normalize_text
 from albert.tokenization.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
 from data_prep import train_vocab
 from data_prep.train_vocab import sample_lines, train_model
+from data_prep.wordpiece_training import train_wordpiece
 from tests.conftest import english_like_documents
 
 # The default of --user_defined_symbols.
@@ -247,3 +248,68 @@ def test_bad_input_gives_one_line(tmp_path: Path, corpus_file: str, arguments: l
   assert len(errors) == 1
   assert message in errors[0]
   assert not list(tmp_path.glob("x/*"))
+
+
+def test_a_bpe_vocabulary_with_byte_fallback_has_no_unknown_characters(tmp_path: Path, corpus_file: str) -> None:
+  completed = run_train_vocab(
+    f"--input_file={corpus_file}", f"--output_dir={tmp_path}", "--type=bpe", "--vocab_size=600", "--byte_fallback"
+  )
+  assert completed.returncode == 0, completed.stderr
+  tokenizer = Tokenizer(tmp_path / "spiece.model")
+  assert tokenizer.vocab_size == 600
+  assert UNK_ID not in tokenizer.encode("the captain 船长 sold 🙂")
+  assert tokenizer.decode(tokenizer.encode("the captain 船长")) == "the captain 船长"
+
+
+def test_a_unigram_model_is_that_of_spm_train_with_the_flags_of_the_original_readme(tmp_path: Path) -> None:
+  lines = [normalize_text(sentence) for document in english_like_documents(200) for sentence in document]
+  text = tmp_path / "text.txt"
+  text.write_text("\n".join(lines))
+  # The flags in the README of the original ALBERT, with fewer pieces. The symbols are a list here, because newer
+  # releases of SentencePiece read the README's \" as the start of a quoted symbol.
+  sentencepiece.SentencePieceTrainer.train(
+    input=str(text), model_prefix=str(tmp_path / "original"), vocab_size=300, pad_id=0, unk_id=1, eos_id=-1, bos_id=-1,
+    control_symbols=["[CLS]", "[SEP]", "[MASK]"], user_defined_symbols=DEFAULT_SYMBOLS, character_coverage=0.99995,
+    shuffle_input_sentence=True, input_sentence_size=10_000_000, model_type="unigram", minloglevel=2,
+  )  # fmt: skip
+  ours = train_model(lines, vocab_size=300, keep_ascii=False, user_defined_symbols=DEFAULT_SYMBOLS)
+  original = (tmp_path / "original.model").read_bytes()
+  assert train_vocab.format_vocab_file(ours) == train_vocab.format_vocab_file(original)
+
+
+def test_a_wordpiece_vocabulary_is_the_same_in_every_process(tmp_path: Path, corpus_file: str) -> None:
+  pytest.importorskip("tokenizers")
+  completed = run_train_vocab(
+    f"--input_file={corpus_file}", f"--output_dir={tmp_path}", "--type=wordpiece", "--vocab_size=400"
+  )
+  assert completed.returncode == 0, completed.stderr
+  assert "vocab.txt: 400 pieces" in completed.stdout
+  tokenizer = Tokenizer(tmp_path / "vocab.txt")
+  ascii_characters = train_vocab.ascii_characters(do_lower_case=True)
+  assert tokenizer.pieces == train_wordpiece(
+    Path(corpus_file).read_text().splitlines(),
+    vocab_size=400,
+    do_lower_case=True,
+    character_coverage=0.99995,
+    required_chars=ascii_characters,
+  )
+  assert tokenizer.special_ids == (0, 1, 2, 3, 4)
+  text = "The captain sold a letter from Paris, {x}~"
+  assert tokenizer.special_ids.unk not in tokenizer.encode(text)
+  assert tokenizer.piece(tokenizer.encode("captain")[0]) == "captain"
+
+
+def test_a_wordpiece_vocabulary_that_is_too_small_for_its_characters_is_refused() -> None:
+  pytest.importorskip("tokenizers")
+  # 7 Han characters and a punctuation mark, a, b, c, ##b and ##c, and the 5 special pieces.
+  with pytest.raises(UserError, match="--vocab_size=12: the special pieces and the characters take 17 pieces"):
+    train_wordpiece(["船长卖了花园。 船长 abc"], vocab_size=12, do_lower_case=True, character_coverage=1.0)
+  with pytest.raises(UserError, match="--input_file: the files hold no text"):
+    train_wordpiece([" "], vocab_size=12, do_lower_case=True, character_coverage=1.0)
+
+
+def test_byte_fallback_is_refused_for_wordpiece(tmp_path: Path, corpus_file: str) -> None:
+  flags = (f"--input_file={corpus_file}", f"--output_dir={tmp_path}", "--type=wordpiece", "--byte_fallback")
+  completed = run_train_vocab(*flags)
+  assert (completed.returncode, completed.stderr.count("\n")) == (2, 1)
+  assert "--byte_fallback: WordPiece has no pieces for bytes" in completed.stderr

@@ -191,5 +191,7 @@ def test_the_tokenizer_has_the_settings_of_its_files(tmp_path: Path, config, spm
     assert tokenizer_settings(path) == TokenizerSettings(do_lower_case=False, convert_quotes=True)
   changed = tokenizer_settings(run, do_lower_case=True, convert_quotes=False)
   assert changed == TokenizerSettings(do_lower_case=True, convert_quotes=False)
-  with pytest.raises(UserError, match=r"no vocabulary there \(spiece.model or 30k-clean.model\)"):
+  with pytest.raises(
+    UserError, match=r"no vocabulary there \(spiece.model, 30k-clean.model, vocab.txt, vocab_chinese.txt\)"
+  ):
     Tokenizer.from_pretrained(str(tmp_path))

@@ -73,8 +73,9 @@ class Manifest:
   Attributes:
     kind: what the records are for, such as "pretraining".
     settings: the settings that determine the records, as JSON values.
-    vocab_sha256: SHA-256 of the SentencePiece model file, in hex.
+    vocab_sha256: SHA-256 of the vocabulary's file, in hex.
     vocab_size: number of pieces of the vocabulary.
+    vocab_kind: kind of the vocabulary, see albert.tokenization.kinds. Earlier versions had only SentencePiece models.
     num_documents: number of documents read, including the dropped ones.
     num_tokens: number of tokens of all documents. A document counts once, whatever --dupe_factor is.
     num_dropped_documents: number of documents with too little text for an example.
@@ -93,6 +94,7 @@ class Manifest:
   vocab_size: json_values.Count
   num_documents: json_values.Count
   num_tokens: json_values.Count
+  vocab_kind: str = "sentencepiece"
   num_dropped_documents: json_values.Count = 0
   num_cut_documents: json_values.Count = 0
   num_unknown_tokens: json_values.Count | None = None

@@ -29,7 +29,6 @@ from albert.errors import UserError
 from albert.io import files, records
 from albert.io.globs import expand_globs
 from albert.models.heads import PretrainingModel
-from albert.runs import output_files
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum
 from albert.tasks.pretraining import fill_mask
 from albert.tasks.pretraining import stages as pretraining_stages
@@ -39,6 +38,7 @@ from albert.tasks.pretraining.masking import make_masking
 from albert.tasks.splits import TEST
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import VocabularyId
+from albert.tokenization.vocabulary_files import standard_name
 
 MASKED_LM_LOSS = "masked_lm_loss"
 MASKED_LM_ACCURACY = "masked_lm_accuracy"
@@ -62,7 +62,7 @@ class PretrainingTask(Task):
     max_predictions: P, number of masked tokens of each sequence in the shards, with padding.
     sentence_prediction: the sentence objective: "sop", "nsp" or "none".
     sentence_metric: the prefix of its metrics, "sentence_order" or "next_sentence"; None if the objective is "none".
-    vocab_sha256: SHA-256 of the vocabulary of the shards; "" if they have no manifest.
+    vocab_sha256, vocab_kind: SHA-256 and kind of the vocabulary of the shards; "" if they have no manifest.
     masking: makes new masks for each example in training; None if the masks in the shards are used.
 
   Raises:
@@ -82,6 +82,7 @@ class PretrainingTask(Task):
     self._globs = {"input_file": input_file, "eval_input_file": config.eval_input_file}
     self._file_stats: dict[str, dict[str, files.Stat]] = {}
     self.vocab_sha256 = ""
+    self.vocab_kind = ""
     self._prediction_rows: Rows | None = None
     self.max_seq_length = config.max_seq_length or model_config.max_position_embeddings
     self.max_predictions = max(config.max_predictions_per_seq, 1)
@@ -147,19 +148,21 @@ class PretrainingTask(Task):
     config, manifest_file = self.config, files.join(directory, "manifest.json")
     if config.spm_model_file and self._tokenizer.sha256 != manifest.vocab_sha256:
       raise UserError(
-        f"--spm_model_file={config.spm_model_file} is not the vocabulary that {manifest_file} was made with (its "
-        "SHA-256 differs): give that one"
+        f"--spm_model_file={config.spm_model_file} ({self._tokenizer.vocabulary.kind}) is not the vocabulary that "
+        f"{manifest_file} was made with ({manifest.vocab_kind}; its SHA-256 differs): give that one"
       )
     if manifest.vocab_size != self.model_config.vocab_size:
       raise UserError(
         f"{manifest_file}: the shards use a vocabulary of {manifest.vocab_size} pieces, the model has vocab_size "
         f"{self.model_config.vocab_size}: give --vocab_size={manifest.vocab_size} or other shards"
       )
-    self.vocab_sha256 = self.vocab_sha256 or manifest.vocab_sha256
+    if not self.vocab_sha256:
+      self.vocab_sha256, self.vocab_kind = manifest.vocab_sha256, manifest.vocab_kind
     if manifest.vocab_sha256 != self.vocab_sha256:
       raise UserError(
-        f"{manifest_file}: these shards were made with another vocabulary (SHA-256 {manifest.vocab_sha256[:12]}...) "
-        f"than the other ones ({self.vocab_sha256[:12]}...): give shards of one vocabulary"
+        f"{manifest_file}: these shards were made with another vocabulary ({manifest.vocab_kind}, SHA-256 "
+        f"{manifest.vocab_sha256[:12]}...) than the other ones ({self.vocab_kind}, {self.vocab_sha256[:12]}...): give "
+        "shards of one vocabulary"
       )
     shard_objective = manifest.settings.get("sentence_prediction", "sop")
     if self.sentence_prediction == "auto":
@@ -191,9 +194,12 @@ class PretrainingTask(Task):
     return VocabularyId(self.vocab_sha256, f"that of {self._globs['input_file'] or self.config.eval_input_file}")
 
   def checkpoint_settings(self) -> dict[str, Any]:
-    """Returns the hash of the vocabulary, if it is known."""
+    """Returns the hash and the kind of the vocabulary, if they are known."""
     vocabulary = self.vocabulary()
-    return {"vocab_sha256": vocabulary.sha256} if vocabulary else {}
+    if not vocabulary:
+      return {}
+    kind = self._tokenizer.vocabulary.kind if self.config.spm_model_file else self.vocab_kind
+    return {"vocab_sha256": vocabulary.sha256, "vocab_kind": kind}
 
   def all_settings(self) -> dict[str, Any]:
     """Adds the settings that later commands reuse but may change."""
@@ -201,7 +207,7 @@ class PretrainingTask(Task):
 
   def files_to_keep(self) -> dict[str, str]:
     """Returns the vocabulary, if it is given. Fine-tuning then finds it beside the checkpoints."""
-    return {output_files.VOCABULARY: self.config.spm_model_file} if self.config.spm_model_file else {}
+    return {standard_name(self.config.spm_model_file): self.config.spm_model_file} if self.config.spm_model_file else {}
 
   def build_model(self) -> keras.Model:
     """Makes a PretrainingModel."""

@@ -10,15 +10,20 @@ Legend: B texts.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
 
+from albert.tokenization.normalization import has_newer_characters
+
 NUM_CODE_POINTS = 0x110000
 _PAGE_SIZE = 128
 # The planes whose characters may decompose or have a case, and the tags and variation selectors of plane 14.
 CODE_POINTS_WITH_PROPERTIES = (*range(0xD800), *range(0xE000, 0x30000), *range(0xE0000, 0xE1000))
+_SIGMA, _FINAL_SIGMA = 0x3A3, 0x3C2
+_UNCASED, _CASED, _CASE_IGNORABLE = 0, 1, 2  # classes of characters for the final sigma, see _case_class
 # The characters of `str.isspace`, as they are written between the brackets of a regular expression.
 WHITE_SPACE = "".join(rf"\x{{{c:x}}}" for c in range(0x10000) if chr(c).isspace())
 
@@ -111,3 +116,48 @@ def starts_with_space(texts: tf.Tensor) -> tf.Tensor:
     bool [B]; False for an empty text.
   """
   return tf.strings.regex_full_match(texts, f"(?s)[{WHITE_SPACE}].*")
+
+
+def _case_class(character: str) -> int:
+  """Returns the class of a character in Unicode's Final_Sigma rule, which `str.lower` implements.
+
+  Σ becomes ς if, leaving out case-ignorable characters, the character before it is cased and the one after it is not.
+  """
+  if has_newer_characters(character):
+    return _UNCASED
+  if f"{character}Σ".lower()[-1] == "ς":
+    return _CASED
+  return _CASE_IGNORABLE if f"A{character}Σ".lower()[-1] == "ς" else _UNCASED
+
+
+@functools.cache
+def _cases() -> tuple[CodePointTable, CodePointTable]:
+  """Returns two tables of all code points: the lower-case code point minus the code point, and the `_case_class`."""
+  characters = [chr(c) for c in CODE_POINTS_WITH_PROPERTIES]
+  lower_cases = ((c, c.lower()) for c in characters if not has_newer_characters(c))
+  # Only İ has a lower case of two characters. It cannot occur here, because it has been decomposed to I.
+  deltas = ((ord(c), ord(lower) - ord(c)) for c, lower in lower_cases if lower != c and len(lower) == 1)
+  classes = ((ord(c), _case_class(c)) for c in characters)
+  return CodePointTable.from_items(deltas), CodePointTable.from_items(classes)
+
+
+def lower(code_points: tf.RaggedTensor) -> tf.RaggedTensor:
+  """Lower-cases texts, given as code points [B, (characters)]. Σ at the end of a word becomes ς."""
+  delta_of, class_of = _cases()
+  flat = code_points.flat_values  # [C]
+  classes = class_of(flat)
+  # A Σ is at the end of a word if a cased character is before it and none after it. Case-ignorable characters do not
+  # count, so they are left out here.
+  positions = tf.reshape(tf.where(classes != _CASE_IGNORABLE), [-1])
+  text_indices = tf.gather(code_points.value_rowids(), positions)
+  is_cased = tf.gather(classes, positions) == _CASED
+  same_text = text_indices[1:] == text_indices[:-1]
+  # Cut to the number of positions, because concat returns one value even if there are none.
+  after_cased = tf.concat([[False], is_cased[:-1] & same_text], axis=0)[: tf.size(positions)]
+  before_cased = tf.concat([is_cased[1:] & same_text, [False]], axis=0)[: tf.size(positions)]
+  is_final = (tf.gather(flat, positions) == _SIGMA) & after_cased & ~before_cased
+  final_positions = tf.boolean_mask(positions, is_final)
+  lowered = tf.tensor_scatter_nd_update(
+    flat + delta_of(flat), final_positions[:, tf.newaxis], tf.fill(tf.shape(final_positions), _FINAL_SIGMA)
+  )
+  return code_points.with_flat_values(lowered)

@@ -28,13 +28,12 @@ from albert.tokenization.in_graph.code_points import (
   WHITE_SPACE,
   CodePointTable,
   Replacements,
+  lower,
 )
 from albert.tokenization.kinds.sentence_piece import SentencePieceVocabulary
-from albert.tokenization.normalization import decompose, has_newer_characters
+from albert.tokenization.normalization import decompose
 from albert.tokenization.pieces import WORD_START
 
-_SIGMA, _FINAL_SIGMA = 0x3A3, 0x3C2
-_UNCASED, _CASED, _CASE_IGNORABLE = 0, 1, 2  # classes of characters for the final sigma, see _case_class
 # A run of characters that are in no piece becomes one <unk>. It is shortened to this length before SentencePiece.
 _MAX_UNKNOWN_RUN_LENGTH = 64
 
@@ -61,51 +60,6 @@ def decompose_all(code_points: tf.Tensor) -> tf.Tensor:
   splits = tf.stack([tf.zeros_like(tf.size(code_points)), tf.size(code_points)])
   ragged = tf.RaggedTensor.from_row_splits(code_points, tf.cast(splits, tf.int64), validate=False)
   return replacements(ragged, decomposition_index(code_points)).flat_values
-
-
-def _case_class(character: str) -> int:
-  """Returns the class of a character in Unicode's Final_Sigma rule, which `str.lower` implements.
-
-  Σ becomes ς if, leaving out case-ignorable characters, the character before it is cased and the one after it is not.
-  """
-  if has_newer_characters(character):
-    return _UNCASED
-  if f"{character}Σ".lower()[-1] == "ς":
-    return _CASED
-  return _CASE_IGNORABLE if f"A{character}Σ".lower()[-1] == "ς" else _UNCASED
-
-
-@functools.cache
-def _cases() -> tuple[CodePointTable, CodePointTable]:
-  """Returns two tables of all code points: the lower-case code point minus the code point, and the `_case_class`."""
-  characters = [chr(c) for c in CODE_POINTS_WITH_PROPERTIES]
-  lower_cases = ((c, c.lower()) for c in characters if not has_newer_characters(c))
-  # Only İ has a lower case of two characters. It cannot occur here, because it has been decomposed to I.
-  deltas = ((ord(c), ord(lower) - ord(c)) for c, lower in lower_cases if lower != c and len(lower) == 1)
-  classes = ((ord(c), _case_class(c)) for c in characters)
-  return CodePointTable.from_items(deltas), CodePointTable.from_items(classes)
-
-
-def _lower(code_points: tf.RaggedTensor) -> tf.RaggedTensor:
-  """Lower-cases texts, given as code points [B, (characters)]. Σ at the end of a word becomes ς."""
-  delta_of, class_of = _cases()
-  flat = code_points.flat_values  # [C]
-  classes = class_of(flat)
-  # A Σ is at the end of a word if a cased character is before it and none after it. Case-ignorable characters do not
-  # count, so they are left out here.
-  positions = tf.reshape(tf.where(classes != _CASE_IGNORABLE), [-1])
-  text_indices = tf.gather(code_points.value_rowids(), positions)
-  is_cased = tf.gather(classes, positions) == _CASED
-  same_text = text_indices[1:] == text_indices[:-1]
-  # Cut to the number of positions, because concat returns one value even if there are none.
-  after_cased = tf.concat([[False], is_cased[:-1] & same_text], axis=0)[: tf.size(positions)]
-  before_cased = tf.concat([is_cased[1:] & same_text, [False]], axis=0)[: tf.size(positions)]
-  is_final = (tf.gather(flat, positions) == _SIGMA) & after_cased & ~before_cased
-  final_positions = tf.boolean_mask(positions, is_final)
-  lowered = tf.tensor_scatter_nd_update(
-    flat + delta_of(flat), final_positions[:, tf.newaxis], tf.fill(tf.shape(final_positions), _FINAL_SIGMA)
-  )
-  return code_points.with_flat_values(lowered)
 
 
 @functools.lru_cache(maxsize=4)
@@ -189,7 +143,7 @@ class SentencePieceGraphTokenizer(GraphTokenizer):
     decomposition_index, replacements = _decompositions()
     code_points = replacements(code_points, decomposition_index(code_points.flat_values))
     if self.config.do_lower_case:
-      code_points = _lower(code_points)
+      code_points = lower(code_points)
     return code_points
 
   def _shorten_unknown_runs(self, code_points: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:

@@ -6,6 +6,8 @@ from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.in_graph.base import GraphTokenizer
 from albert.tokenization.in_graph.graph import SentencePieceGraphTokenizer
 from albert.tokenization.in_graph.graph_offsets import SentencePieceOffsetGraphTokenizer
+from albert.tokenization.in_graph.wordpiece import WordPieceGraphTokenizer
+from albert.tokenization.vocabulary_files import is_wordpiece
 
 
 def make_graph_tokenizer(config: TokenizerConfig, *, with_offsets: bool = False) -> GraphTokenizer:
@@ -18,4 +20,6 @@ def make_graph_tokenizer(config: TokenizerConfig, *, with_offsets: bool = False)
   Raises:
     UserError: see `Tokenizer`; or a graph cannot tokenize with this vocabulary.
   """
+  if is_wordpiece(config.model_file):
+    return WordPieceGraphTokenizer(config)
   return SentencePieceOffsetGraphTokenizer(config) if with_offsets else SentencePieceGraphTokenizer(config)

@@ -6,10 +6,14 @@ from albert.io import files
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.kinds.base import Vocabulary
 from albert.tokenization.kinds.sentence_piece import SentencePieceVocabulary
+from albert.tokenization.kinds.wordpiece import WordPieceVocabulary
+from albert.tokenization.vocabulary_files import is_wordpiece
 
 
 def open_vocabulary(config: TokenizerConfig) -> Vocabulary:
   """Reads a vocabulary.
+
+  A file whose name ends in .txt, such as vocab.txt, is a WordPiece vocabulary; any other file is a SentencePiece model.
 
   Args:
     config: the file and the normalization.
@@ -19,4 +23,6 @@ def open_vocabulary(config: TokenizerConfig) -> Vocabulary:
   """
   with files.open_file(config.model_file) as file:
     content = file.read()
+  if is_wordpiece(config.model_file):
+    return WordPieceVocabulary(config, content)
   return SentencePieceVocabulary(config, content)

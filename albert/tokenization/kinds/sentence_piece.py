@@ -174,4 +174,7 @@ def _load_processor(model_file: str, model: bytes) -> sentencepiece.SentencePiec
 
 
 def _not_a_model_error(model_file: str) -> UserError:
-  return UserError(f"{model_file}: not a SentencePiece model: give the .model file that data_prep/train_vocab.py wrote")
+  return UserError(
+    f"{model_file}: not a SentencePiece model: give the .model file that data_prep/train_vocab.py wrote; a WordPiece "
+    "vocabulary is recognized by a name that ends in .txt"
+  )

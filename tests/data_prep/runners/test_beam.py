@@ -64,7 +64,7 @@ def test_formats_that_need_neighbours_reject_gzip_files(tmp_path, spm_model, set
 def test_the_step_can_be_pickled_after_setup(corpus, spm_model):
   """Beam pickles a step to copy it. The copy must give the same outputs."""
   settings = PreparationSettings(max_seq_length=48, dupe_factor=2)
-  step = beam_steps.MakeInstances(settings, Path(spm_model).read_bytes(), 3)
+  step = beam_steps.MakeInstances(settings, {"spiece.model": Path(spm_model).read_bytes()}, 3)
   pickle_before_setup = pickle.dumps(step)
   step.setup()
   step.start_bundle()
@@ -297,7 +297,7 @@ def test_the_starting_machine_reads_no_text(tmp_path, corpus, spm_model, monkeyp
     compress_file(corpus / "1.txt")
   job = make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model)
   monkeypatch.setattr(files, "open_file", refuse_inputs(files.open_file, corpus))
-  beam_runner.build(beam_runner.beam.Pipeline(), job, b"", str(tmp_path / "result.json"))
+  beam_runner.build(beam_runner.beam.Pipeline(), job, {}, str(tmp_path / "result.json"))
 
 
 def refuse_inputs(open_file: Callable[..., Any], corpus: Path) -> Callable[..., Any]:

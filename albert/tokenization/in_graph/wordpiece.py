@@ -1,0 +1,256 @@
+"""WordPiece vocabularies as TensorFlow ops: the ids and offsets of `albert.tokenization.kinds.wordpiece`.
+
+Words are cut into pieces by tensorflow-text's FastWordpieceTokenizer. The text is cut into words by tables made from
+Python's Unicode data, because tensorflow-text's BertTokenizer and FastBertTokenizer differ from the original BERT: they
+normalize with the Unicode version of their release and not with Python's, keep control characters that the original
+drops, and limit words by bytes instead of characters.
+
+Legend: B texts, T tokens of a text (ragged), C characters of all texts, W words of all texts.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.in_graph.base import GraphTokenizer, RaggedTokensWithOffsets
+from albert.tokenization.in_graph.code_points import CODE_POINTS_WITH_PROPERTIES, CodePointTable, Replacements, lower
+from albert.tokenization.kinds import wordpiece_text
+from albert.tokenization.kinds.wordpiece import CONTINUES_WORD, MAX_WORD_CHARS
+
+_DROPPED, _SPACE = 1, 2  # classes of characters, see _clean_classes
+_SPACES = (ord(" "), 0x2028, 0x2029)  # the characters that separate words after cleaning
+_QUOTES = (ord("`"), ord("'"))
+_DOTTED_I = 0x130  # İ, the only character whose lower case has two characters
+_MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
+_TOO_LONG = "x" * (_MAX_WORD_BYTES + 1)  # stands for a word of too many characters
+
+
+class _Words(NamedTuple):
+  """The words of all texts.
+
+  Attributes:
+    strings: string [W], UTF-8; `_TOO_LONG` for a word of more than MAX_WORD_CHARS characters.
+    splits: int64 [B + 1], text b has the words splits[b] to splits[b + 1] - 1.
+    lengths: int32 [W], the characters of each word.
+    origins: int32 [characters of all words], the index of the character of the text that each comes from.
+    text_indices: int32 [characters of all words], its text.
+  """
+
+  strings: tf.Tensor
+  splits: tf.Tensor
+  lengths: tf.Tensor
+  origins: tf.Tensor
+  text_indices: tf.Tensor
+
+
+@functools.cache
+def _clean_classes() -> CodePointTable:
+  """Returns a table with _DROPPED and _SPACE for the characters that `wordpiece_text.clean` drops or makes spaces."""
+  class_of = {"": _DROPPED, " ": _SPACE}
+  cleaned = ((c, wordpiece_text.clean(chr(c))) for c in CODE_POINTS_WITH_PROPERTIES if c != ord(" "))
+  return CodePointTable.from_items((c, class_of[text]) for c, text in cleaned if text in class_of)
+
+
+@functools.cache
+def _splits(*, do_lower_case: bool) -> tuple[CodePointTable, Replacements]:
+  """Returns what each character becomes, see `wordpiece_text.split_character`.
+
+  Returns:
+    The index of each code point's sequence in the replacements (0 if it stays the same), and the replacements.
+  """
+  index_of: dict[str, int] = {}
+  items: list[tuple[int, int]] = []
+  for code_point in CODE_POINTS_WITH_PROPERTIES:
+    character = "i\u0307" if do_lower_case and code_point == _DOTTED_I else chr(code_point)
+    text = "".join(wordpiece_text.split_character(c, do_lower_case=do_lower_case) for c in character)
+    if text != chr(code_point):
+      items.append((code_point, index_of.setdefault(text, len(index_of) + 1)))
+  return CodePointTable.from_items(items), Replacements.from_rows([list(map(ord, text)) for text in index_of])
+
+
+@functools.cache
+def _combining_classes() -> CodePointTable:
+  return CodePointTable.from_items(wordpiece_text.SORTED_MARKS.items())
+
+
+@functools.cache
+def _word_separators() -> CodePointTable:
+  """Returns a table with 1 for the whitespace that separates the words of offsets."""
+  return CodePointTable.from_items((c, 1) for c in range(0x10000) if chr(c).isspace())
+
+
+class WordPieceGraphTokenizer(GraphTokenizer):
+  """The graph tokenizer of a WordPiece vocabulary.
+
+  Args: see GraphTokenizer.
+  """
+
+  def __init__(self, config: TokenizerConfig):
+    super().__init__(config)
+    pieces = self.reference.pieces
+    self._wordpiece = tf_text.FastWordpieceTokenizer(
+      vocab=pieces,
+      suffix_indicator=CONTINUES_WORD,
+      max_bytes_per_word=_MAX_WORD_BYTES,
+      token_out_type=tf.int32,
+      unknown_token=pieces[self.special_ids.unk],
+      no_pretokenization=True,
+    )
+    # The characters that a piece stands for; 0 for [UNK], which stands for a whole word.
+    self._lengths = np.array([len(piece.removeprefix(CONTINUES_WORD)) for piece in pieces], np.int32)
+    self._lengths[self.special_ids.unk] = 0
+
+  def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    """See GraphTokenizer."""
+    words = self._split_words(_decode(texts))
+    ids = self._wordpiece.tokenize(words.strings)  # [W, (T)]
+    splits = tf.gather(ids.row_splits, words.splits)
+    return tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)
+
+  def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
+    """See GraphTokenizer."""
+    code_points = _decode(texts)
+    words = self._split_words(code_points)
+    ids = self._wordpiece.tokenize(words.strings)  # [W, (T)]
+    lengths = tf.gather(tf.constant(self._lengths), ids.flat_values)
+    lengths = tf.where(lengths == 0, tf.gather(words.lengths, tf.cast(ids.value_rowids(), tf.int32)), lengths)
+    limits = tf.cumsum(lengths)
+    starts, ends = _character_ranges(code_points, words)
+    splits = tf.gather(ids.row_splits, words.splits)
+    batch = tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)
+    token_starts, token_ends = tf.gather(starts, limits - lengths), tf.gather(ends, limits - 1)
+    return RaggedTokensWithOffsets(batch, batch.with_flat_values(token_starts), batch.with_flat_values(token_ends))
+
+  def _split_words(self, code_points: tf.RaggedTensor) -> _Words:
+    """Cuts texts, code points [B, (characters)], into words as `wordpiece_text.split_words` does."""
+    origins = _index_in_row(code_points)
+    if self.config.convert_quotes:
+      code_points, origins = _convert_quotes(code_points, origins)
+    classes = _clean_classes()(code_points.flat_values)
+    spaced = tf.where(classes == _SPACE, ord(" "), code_points.flat_values)
+    code_points, origins = _keep(code_points.with_flat_values(spaced), origins, classes != _DROPPED)
+    if self.config.do_lower_case:
+      code_points = lower(code_points)
+    split_indices, replacements = _splits(do_lower_case=self.config.do_lower_case)
+    sequences = split_indices(code_points.flat_values)
+    origins = tf.repeat(origins, tf.gather(tf.constant(replacements.lengths), sequences))
+    code_points = replacements(code_points, sequences)
+    if self.config.do_lower_case:
+      code_points = code_points.with_flat_values(_sort_marks(code_points.flat_values))
+    return _find_words(code_points, origins)
+
+
+def _decode(texts: tf.Tensor) -> tf.RaggedTensor:
+  """Returns the code points of texts, string [B], as int32 [B, (characters)]."""
+  return tf.strings.unicode_decode(
+    tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), "UTF-8", errors="replace"
+  )
+
+
+def _index_in_row(values: tf.RaggedTensor) -> tf.Tensor:
+  """Returns the index of each value in its row, int32."""
+  starts = tf.gather(values.row_starts(), values.value_rowids())
+  return tf.range(tf.size(values.flat_values)) - tf.cast(starts, tf.int32)
+
+
+def _keep(values: tf.RaggedTensor, origins: tf.Tensor, is_kept: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+  """Keeps some values of rows, and their origins."""
+  num_kept = tf.concat([[0], tf.cumsum(tf.cast(is_kept, tf.int64))], axis=0)
+  splits = tf.gather(num_kept, values.row_splits)
+  kept = tf.RaggedTensor.from_row_splits(tf.boolean_mask(values.flat_values, is_kept), splits, validate=False)
+  return kept, tf.boolean_mask(origins, is_kept)
+
+
+def _convert_quotes(code_points: tf.RaggedTensor, origins: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+  """Replaces `` and '' by "."""
+  flat = code_points.flat_values
+  text_indices = code_points.value_rowids()
+  continues_run = (flat[1:] == flat[:-1]) & (text_indices[1:] == text_indices[:-1])
+  starts_run = tf.concat([[True], ~continues_run], axis=0)[: tf.size(flat)]
+  positions = tf.range(tf.size(flat))
+  run_starts = tf.gather(tf.boolean_mask(positions, starts_run), tf.cumsum(tf.cast(starts_run, tf.int32)) - 1)
+  is_second = (positions - run_starts) % 2 == 1
+  is_quote = (flat == _QUOTES[0]) | (flat == _QUOTES[1])
+  before_second = tf.concat([is_second[1:] & continues_run, [False]], axis=0)[: tf.size(flat)]
+  flat = tf.where(is_quote & before_second, ord('"'), flat)
+  return _keep(code_points.with_flat_values(flat), origins, ~(is_quote & is_second))
+
+
+def _sort_marks(code_points: tf.Tensor) -> tf.Tensor:
+  """Sorts neighboring marks by their combining class, as the canonical decomposition does, int32 [C]."""
+  classes = _combining_classes()(code_points)
+
+  def sort() -> tf.Tensor:
+    # A character of class 0 begins a group; the sort keeps the order of the groups, and of equal classes in a group.
+    groups = tf.cumsum(tf.cast(classes == 0, tf.int64))
+    return tf.gather(code_points, tf.argsort(groups * 256 + tf.cast(classes, tf.int64), stable=True))
+
+  return tf.cond(tf.reduce_any(classes > 0), sort, lambda: tf.identity(code_points))
+
+
+def _find_words(code_points: tf.RaggedTensor, origins: tf.Tensor) -> _Words:
+  """Finds the words of texts: the characters between spaces.
+
+  Args:
+    code_points: int32 [B, (characters)].
+    origins: int32, the index of the character of the text that each comes from.
+  """
+  flat, text_indices = code_points.flat_values, tf.cast(code_points.value_rowids(), tf.int32)
+  is_space = tf.reduce_any([flat == space for space in _SPACES], axis=0)
+  continues = tf.logical_not(is_space[1:] | is_space[:-1]) & (text_indices[1:] == text_indices[:-1])
+  starts_word = tf.concat([[True], ~continues], axis=0)[: tf.size(flat)] & ~is_space
+  # Before each character, and at the end: how many words have begun.
+  num_begun = tf.concat([[0], tf.cumsum(tf.cast(starts_word, tf.int64))], axis=0)
+  characters = tf.boolean_mask(flat, ~is_space)
+  word_of_character = tf.boolean_mask(num_begun[1:] - 1, ~is_space)
+  words = tf.RaggedTensor.from_value_rowids(characters, word_of_character, nrows=num_begun[-1], validate=False)
+  lengths = tf.cast(words.row_lengths(), tf.int32)
+  # A long word is not encoded: its bytes are not needed.
+  strings = tf.where(lengths > MAX_WORD_CHARS, _TOO_LONG, tf.strings.unicode_encode(words, "UTF-8"))
+  return _Words(
+    strings=strings,
+    splits=tf.gather(num_begun, code_points.row_splits),
+    lengths=lengths,
+    origins=tf.boolean_mask(origins, ~is_space),
+    text_indices=tf.boolean_mask(text_indices, ~is_space),
+  )
+
+
+def _character_ranges(code_points: tf.RaggedTensor, words: _Words) -> tuple[tf.Tensor, tf.Tensor]:
+  """Returns the range of its text that each character of the words stands for.
+
+  Args:
+    code_points: the texts, int32 [B, (characters)].
+    words: their words.
+
+  Returns:
+    starts, ends: int32, see `albert.tokenization.kinds.wordpiece`.
+  """
+  flat = code_points.flat_values
+  text_indices = tf.cast(code_points.value_rowids(), tf.int32)
+  text_starts = tf.cast(code_points.row_splits, tf.int32)
+  num_characters = tf.size(flat)
+  is_space = _word_separators()(flat) > 0
+  # Words between whitespace, of all texts: where each begins, and where the last character of each is followed.
+  continues = tf.logical_not(is_space[1:] | is_space[:-1]) & (text_indices[1:] == text_indices[:-1])
+  begins = tf.concat([[True], ~continues], axis=0)[:num_characters] & ~is_space
+  finishes = tf.concat([~continues, [True]], axis=0)[:num_characters] & ~is_space
+  positions = tf.range(num_characters)
+  begin_positions, end_positions = tf.boolean_mask(positions, begins), tf.boolean_mask(positions, finishes) + 1
+  origins = words.origins + tf.gather(text_starts, words.text_indices)  # positions in `flat`, ascending
+  word_indices = tf.gather(tf.cumsum(tf.cast(begins, tf.int32)) - 1, origins)
+  # Characters that come from the first written character of a word start where the word starts.
+  first_origins = tf.math.unsorted_segment_min(origins, word_indices, tf.size(begin_positions))
+  is_first = origins == tf.gather(first_origins, word_indices)
+  starts = tf.where(is_first, tf.gather(begin_positions, word_indices), origins)
+  padded = tf.concat([origins, [num_characters]], axis=0)
+  following = tf.gather(padded, tf.searchsorted(origins, origins, side="right"))
+  ends = tf.minimum(following, tf.gather(end_positions, word_indices))
+  shift = tf.gather(text_starts, words.text_indices)
+  return starts - shift, ends - shift

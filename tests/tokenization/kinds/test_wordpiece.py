@@ -1,0 +1,189 @@
+"""WordPiece vocabularies give the ids of the original BERT, in Python and in a graph, and the ranges of tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert.errors import UserError
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.in_graph.recognition import make_graph_tokenizer
+from albert.tokenization.kinds.wordpiece_text import is_newer, split_words
+from albert.tokenization.masked_texts import encode_with_masks
+from albert.tokenization.pieces import SpecialIds
+from albert.tokenization.tokenizer import Tokenizer
+from tests.tokenization.kinds.wordpiece_reference import is_han, reference_ids, vocabulary_pieces, write_vocabulary
+from tests.tokenization.script_texts import texts_of_all_scripts
+
+PIECES = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"一二三!,.[]`'\"", "cap", "##tain", "##s", "the",
+          "mask", "naive", "##12", "19", "a"]  # fmt: skip
+
+
+@pytest.fixture
+def vocabulary(tmp_path: Path) -> str:
+  return write_vocabulary(tmp_path / "vocab.txt", PIECES)
+
+
+@pytest.fixture(scope="module")
+def large_vocabulary(tmp_path_factory: pytest.TempPathFactory) -> str:
+  return write_vocabulary(tmp_path_factory.mktemp("wordpiece") / "vocab.txt", vocabulary_pieces())
+
+
+def pieces_of(tokenizer: Tokenizer, text: str) -> list[str]:
+  return [tokenizer.piece(i) for i in tokenizer.encode(text)]
+
+
+@pytest.mark.parametrize(
+  ("text", "expected"),
+  [
+    ("The CAPTAINS,", ["the", "cap", "##tain", "##s", ","]),
+    ("naïve\x00\x0b\u200b\ufffd 1912!", ["naive", "19", "##12", "!"]),
+    ("the\ttheir\u3000a", ["the", "[UNK]", "a"]),
+    ("一二三the", ["一", "二", "三", "the"]),
+    ("[MASK]", ["[", "mask", "]"]),
+    ("th\u00ade", ["the"]),
+    ("", []),
+  ],
+)
+def test_pieces_of_short_texts(vocabulary: str, text: str, expected: list[str]) -> None:
+  assert pieces_of(Tokenizer(vocabulary), text) == expected
+
+
+def test_special_ids_are_those_of_the_file(vocabulary: str) -> None:
+  tokenizer = Tokenizer(vocabulary)
+  assert tokenizer.special_ids == SpecialIds(pad=0, unk=2, cls=3, sep=4, mask=5)
+  assert np.flatnonzero(tokenizer.is_special).tolist() == [0, 1, 2, 3, 4, 5]
+  batch = tokenizer(["the"], ["a 一"])
+  assert batch["input_ids"].tolist() == [[3, PIECES.index("the"), 4, PIECES.index("a"), PIECES.index("一"), 4]]
+  assert batch["segment_ids"].tolist() == [[0, 0, 0, 1, 1, 1]]
+  assert encode_with_masks(tokenizer, "the [MASK].") == [PIECES.index("the"), 5, PIECES.index(".")]
+  assert tokenizer.decode(batch["input_ids"][0]) == "the a 一"
+  assert tokenizer.decode(tokenizer.encode("captains!")) == "captains !"
+
+
+def test_words_of_200_characters_are_cut_and_longer_ones_are_unknown(tmp_path: Path) -> None:
+  tokenizer = Tokenizer(write_vocabulary(tmp_path / "vocab.txt", [*PIECES, "##a"]))
+  assert len(tokenizer.encode("a" * 200)) == 200
+  assert pieces_of(tokenizer, "a" * 201) == ["[UNK]"]
+
+
+def texts_without_newer_characters(count: int, seed: int) -> list[str]:
+  """Python's own Unicode data, which the reference uses, may be newer than Unicode 13.0."""
+  texts = texts_of_all_scripts(count, seed)
+  return ["".join(c for c in text if c.isascii() or not is_newer(c)) for text in texts]
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_ids_are_those_of_the_original_rules(large_vocabulary: str, count: int, do_lower_case: bool) -> None:
+  tokenizer = Tokenizer(large_vocabulary, do_lower_case)
+  texts = texts_without_newer_characters(count, seed=5)
+  for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
+    assert ids == reference_ids(text, tokenizer.pieces, do_lower_case), text
+
+
+def test_characters_newer_than_unicode_13_are_letters() -> None:
+  # A nonspacing mark, a punctuation mark and a format character of Unicode 14.0.
+  assert split_words("a\u1dfaB\u2e53c\u0890", do_lower_case=True) == ["a\u1dfab\u2e53c\u0890"]
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(("do_lower_case", "convert_quotes"), [(True, False), (False, False), (True, True)])
+def test_a_graph_gives_the_same_ids_and_offsets(
+  large_vocabulary: str, count: int, do_lower_case: bool, convert_quotes: bool
+) -> None:
+  config = TokenizerConfig(large_vocabulary, do_lower_case, convert_quotes)
+  graph = make_graph_tokenizer(config, with_offsets=True)
+  marks = "\U0001d16e\U0001d16d\U0001d165 x"  # the canonical decomposition sorts these marks
+  texts = [*texts_of_all_scripts(count, seed=7), "``a'' ```b'`` '''c", marks, "a" * 200, "a" * 201, "中" * 300]
+  data = tf.constant([text.encode() for text in texts])
+  assert graph.tokenize(data).to_list() == graph.reference.encode_batch(texts)
+  rows = zip(*(values.to_list() for values in graph.tokenize_with_offsets(data)), strict=True)
+  for text, row in zip(texts, rows, strict=True):
+    expected = graph.reference.encode_with_offsets(text)
+    assert row == tuple(values.tolist() for values in expected), text
+
+
+def test_bytes_that_are_not_utf_8_are_dropped_as_u_fffd(vocabulary: str) -> None:
+  graph = make_graph_tokenizer(TokenizerConfig(vocabulary))
+  assert graph.tokenize(tf.constant([b"th\xffe \xfe a"])).to_list() == [graph.reference.encode("the a")]
+  assert graph.tokenize(tf.constant([], tf.string)).to_list() == []
+
+
+@pytest.mark.parametrize(
+  ("text", "expected"),
+  [
+    (" The  captains.", ["The", "cap", "tain", "s", "."]),
+    # A dropped character belongs to the token before it, at the start of a word to the token after it.
+    ("\x00th\u00ade\u0301\x07, x\u200b", ["\x00th\u00ade\u0301\x07", ",", "x\u200b"]),
+    ("na\u0308ı 一二", ["na\u0308ı", "一", "二"]),
+    ("``a''", ["``", "a", "''"]),
+  ],
+)
+def test_ranges_of_tokens(vocabulary: str, text: str, expected: list[str]) -> None:
+  tokens = Tokenizer(vocabulary, convert_quotes=True).encode_with_offsets(text)
+  assert [text[start:end] for start, end in zip(tokens.starts, tokens.ends, strict=True)] == expected
+
+
+def test_ranges_are_ordered_without_spaces_and_hold_the_text_of_their_pieces(large_vocabulary: str) -> None:
+  tokenizer = Tokenizer(large_vocabulary)
+  for text in texts_of_all_scripts(400, seed=11):
+    tokens = tokenizer.encode_with_offsets(text)
+    assert tokens.ids.tolist() == tokenizer.encode(text)
+    assert (np.diff(tokens.starts) >= 0).all()
+    assert (np.diff(tokens.ends) >= 0).all()
+    for token_id, start, end in zip(tokens.ids, tokens.starts, tokens.ends, strict=True):
+      assert text[start:end] == text[start:end].strip() != ""
+      piece = tokenizer.piece(token_id).removeprefix("##")
+      if token_id != tokenizer.special_ids.unk:
+        # A character that decomposes to several may be in the ranges of several tokens.
+        assert piece in "".join(split_words(text[start:end], do_lower_case=True)) or "Σ" in text
+
+
+def test_whole_words_are_those_of_the_original_rules(large_vocabulary: str) -> None:
+  """A word starts where a word of the rules starts, and at every Han character."""
+  tokenizer = Tokenizer(large_vocabulary, do_lower_case=False)
+  starts_of_latin_texts = 0
+  for text in texts_without_newer_characters(600, seed=13):
+    words = [word for word in split_words(text, do_lower_case=False) if word.isascii() or is_han(word[0])]
+    expected = [index == 0 for word in words for index, _ in enumerate(tokenizer.encode(word))]
+    found = [bool(tokenizer.word_starts[i]) for word in words for i in tokenizer.encode(word)]
+    assert found == expected, text
+    starts_of_latin_texts += len(expected)
+  assert starts_of_latin_texts > 5000
+  # A vocabulary of other rules may have Han characters inside of words.
+  assert dict(zip(tokenizer.pieces, tokenizer.word_starts, strict=True))["##a"] == np.False_
+  assert Tokenizer(write_vocabulary(Path(large_vocabulary).with_name("han.txt"), [*PIECES, "##中"])).word_starts[-1]
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", r"vocab\.txt: none of its 5 lines is \[MASK\]: give a WordPiece vocabulary"),
+    (b"[PAD]\nthe\na\nthe\n", r"vocab\.txt, line 4: 'the' is a piece already, on line 2"),
+    (b"[PAD]\n\nthe\n", r"vocab\.txt, line 2: no piece"),
+    (b"", r"vocab\.txt, line 1: no piece"),
+    (b"\n\x0e\n\x05<pad>\x15\x00\xff\x80\x00", r"vocab\.txt, line 3: not UTF-8, so it is no WordPiece vocabulary"),
+  ],
+)
+def test_bad_files_are_refused_with_their_line(tmp_path: Path, content: bytes, message: str) -> None:
+  path = tmp_path / "vocab.txt"
+  path.write_bytes(content)
+  with pytest.raises(UserError, match=message):
+    Tokenizer(path)
+
+
+def test_a_wordpiece_vocabulary_under_the_name_of_another_kind_is_refused(tmp_path: Path) -> None:
+  path = write_vocabulary(tmp_path / "spiece.model", PIECES)
+  with pytest.raises(UserError, match=r"spiece\.model: not a SentencePiece model: .*; a WordPiece vocabulary is"):
+    Tokenizer(path)
+
+
+def test_the_vocabulary_beside_weights_is_found(tmp_path: Path, vocabulary: str) -> None:
+  (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+  tokenizer = Tokenizer.from_pretrained(tmp_path)
+  assert tokenizer.vocabulary.kind == "wordpiece"
+  assert tokenizer.config == TokenizerConfig(vocabulary, do_lower_case=False)
