@@ -74,6 +74,10 @@ REFUSED_COMMANDS = [
     "{texts}, line 2: too few texts of the label 'good' to hold",
   ),
   (
+    [*CLASSIFIER, "--train_file={texts}", "--long_texts=windows", "--text_columns=text,other"],
+    "--long_texts=windows is for single texts, and custom has pairs (text, other): leave it out",
+  ),
+  (
     [*CLASSIFIER, "--train_file={texts}", "--eval_share=0.5", "--eval_file={dev}"],
     "--eval_share=0.5 and --eval_file={dev} are both given: give one",
   ),

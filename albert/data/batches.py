@@ -93,6 +93,9 @@ class ExampleDataset(Dataset):
     name: name of the dataset, for log lines.
     token_features: names of the token features to include in batches.
     multiple_choice: whether an example consists of several sequences, such as the options of a question.
+    numbers_vary: whether the K of a batch is the largest number of sequences of its own examples, instead of the
+      largest one of the dataset. Then batches have examples of similar numbers of tokens in all sequences. Not used
+      with `length`.
     length: S of all batches, for devices that need fixed shapes (TPU); None to pad each batch to its longest sequence.
     content: the hashes of the files that the examples were made from.
   """
@@ -106,6 +109,7 @@ class ExampleDataset(Dataset):
     *,
     token_features: Sequence[str] = (),
     multiple_choice: bool = False,
+    numbers_vary: bool = False,
     length: int | None = None,
     content: DataContent | None = None,
   ):
@@ -116,6 +120,9 @@ class ExampleDataset(Dataset):
     self._token_features = tuple(token_features)
     self._num_sequences = int(examples.sequence_counts.max()) if multiple_choice else None
     self._length = length
+    self._numbers_vary = multiple_choice and numbers_vary and length is None
+    # Examples of similar size are batched together.
+    self._sizes = examples.tokens_of_examples if self._numbers_vary else examples.longest_sequences
     self._max_length = int(examples.longest_sequences.max())
 
   def describe(self) -> str:
@@ -125,7 +132,7 @@ class ExampleDataset(Dataset):
 
   def training_batches(self, *, batch_size: int, first_step: int, seed: int, context: InputContext) -> tf.data.Dataset:
     """See Dataset. All replicas pad their shares of a global batch to the same length."""
-    plan = BatchPlan(self.examples.longest_sequences, batch_size, seed, sort_by_length=self._length is None)
+    plan = BatchPlan(self._sizes, batch_size, seed, sort_by_length=self._length is None)
     replica_batch_size = batch_size // context.num_replicas
     replicas_per_host = context.num_replicas // context.num_hosts
     replicas = range(context.host_index * replicas_per_host, (context.host_index + 1) * replicas_per_host)
@@ -143,7 +150,7 @@ class ExampleDataset(Dataset):
 
   def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
     """See Dataset. The longest examples come first, so that a batch too large for the memory fails at once."""
-    order = np.argsort(-self.examples.longest_sequences, kind="stable")
+    order = np.argsort(-self._sizes, kind="stable")
 
     def generate() -> Iterator[dict[str, np.ndarray]]:
       for start in range(0, self.num_examples, batch_size):
@@ -160,8 +167,9 @@ class ExampleDataset(Dataset):
     if length is None:
       longest = int(self.examples.longest_sequences[indices].max())
       length = min(-(-longest // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE, self._max_length)
+    num_sequences = int(self.examples.sequence_counts[indices].max()) if self._numbers_vary else self._num_sequences
     batch = self.examples.padded_batch(
-      indices, length=length, num_sequences=self._num_sequences, token_features=self._token_features
+      indices, length=length, num_sequences=num_sequences, token_features=self._token_features
     )
     return batch | {EXAMPLE_WEIGHT: np.ones(len(indices), np.float32)}
 
@@ -169,7 +177,8 @@ class ExampleDataset(Dataset):
     self, generate: Callable[[], Iterator[dict[str, np.ndarray]]], batch_size: int
   ) -> tf.data.Dataset:
     """Makes a tf.data.Dataset of a generator of batches of `batch_size` examples."""
-    sequence_axes = [] if self._num_sequences is None else [self._num_sequences]
+    num_sequences = None if self._numbers_vary else self._num_sequences
+    sequence_axes: list[int | None] = [] if self._num_sequences is None else [num_sequences]
     shapes: dict[str, list[int | None]] = {
       EXAMPLE_WEIGHT: [batch_size],
       EXAMPLE_INDEX: [batch_size],

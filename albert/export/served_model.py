@@ -98,9 +98,9 @@ class ServedModel(tf.Module, abc.ABC):
   # The fields of a request, in the order of the columns of a tab-separated file.
   fields: Sequence[RequestField]
   # Rank of the ids: 2 for [B, S], or 3 for [B, K, S] if an example has several sequences.
-  ids_rank: ClassVar[int] = 2
+  ids_rank: int = 2
   # What a sequence of ids consists of, for the model card.
-  ids_meaning: ClassVar[str] = "[CLS] text [SEP], or [CLS] first [SEP] second [SEP], then padding"
+  ids_meaning: str = "[CLS] text [SEP], or [CLS] first [SEP] second [SEP], then padding"
   # Whether the tokenizer must give the character offsets of tokens.
   needs_offsets: ClassVar[bool] = False
   # How the answers become metrics of the form's task; None if it has no metric for them.

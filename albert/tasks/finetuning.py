@@ -51,6 +51,7 @@ class FinetuningTask(Task):
     tokenizer: the tokenizer of --spm_model_file.
     head_weights: prefixes of the names that the head's weights have in checkpoints.
     multiple_choice: whether an example has several sequences, so that batches are [B, K, S] instead of [B, S].
+    numbers_vary: whether batches have different K, see ExampleDataset.
     token_features: names of the token features (see TokenizedExamples) that batches contain.
     evaluation_splits: the splits to evaluate on.
 
@@ -63,7 +64,8 @@ class FinetuningTask(Task):
   needs_initial_weights = True
   ignored_weights: Sequence[str] = PRETRAINING_HEADS
   head_weights: ClassVar[Sequence[str]] = ("output_weights", "output_bias")
-  multiple_choice: ClassVar[bool] = False
+  multiple_choice: bool = False
+  numbers_vary: bool = False
   token_features: ClassVar[Sequence[str]] = ()
   evaluation_splits: Sequence[str] = (DEV,)
 
@@ -249,6 +251,7 @@ class FinetuningTask(Task):
         content=self.content(split),
         token_features=self.token_features,
         multiple_choice=self.multiple_choice,
+        numbers_vary=self.numbers_vary,
         length=self.config.max_seq_length if self.config.pad_to_max_length else None,
       )
     return self._datasets[split]

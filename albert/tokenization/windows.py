@@ -1,4 +1,7 @@
-"""Cuts long contexts into the overlapping windows of SQuAD models: `[CLS] question [SEP] part of the context [SEP]`.
+"""Cuts long texts into overlapping windows.
+
+Those of SQuAD models are `[CLS] question [SEP] part of the context [SEP]`, those of classifiers
+`[CLS] part of the text [SEP]`.
 
 `albert.tasks.squad.features` makes the windows of whole data sets, with labels.
 """
@@ -11,7 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert.errors import UserError
-from albert.tokenization.packing import padded
+from albert.tokenization.packing import Ragged, pack_single, padded
+from albert.tokenization.pieces import SpecialIds
 from albert.tokenization.tokenizer import Tokenizer
 
 # W windows, S tokens of the longest window, P tokens of a paragraph (the context).
@@ -136,3 +140,32 @@ def max_context_windows(num_tokens: int, starts: Sequence[int], room: int) -> np
   contexts = np.minimum(tokens_before, tokens_after) + 0.01 * sizes
   is_in_window = (tokens_before >= 0) & (tokens_after >= 0)
   return np.argmax(np.where(is_in_window, contexts, -1.0), axis=0)
+
+
+def pack_windows(
+  texts: Ragged, max_length: int, doc_stride: int, max_windows: int, special_ids: SpecialIds
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Makes sequences `[CLS] part of a text [SEP]`, the overlapping windows of each text.
+
+  Args:
+    texts: N texts, see Ragged.
+    max_length: maximum tokens of a window, [CLS] and [SEP] included; at least 3.
+    doc_stride: tokens between the starts of two successive windows, see window_starts.
+    max_windows: maximum number of windows of a text; the rest of the text is cut off.
+    special_ids: the ids of [CLS] and [SEP].
+
+  Returns:
+    ids: int32, the ids of all windows, concatenated.
+    lengths: int32 [W], the number of tokens of each window.
+    counts: int32 [N], the number of windows of each text, at least 1.
+  """
+  ids, offsets = texts
+  room = max_length - 2
+  starts = [window_starts(length, room, doc_stride)[:max_windows] for length in np.diff(offsets).tolist()]
+  counts = np.array([len(starts_of_text) for starts_of_text in starts], np.int32)
+  begins = np.repeat(offsets[:-1], counts) + np.array([start for some in starts for start in some], np.int64)
+  part_lengths = np.minimum(np.repeat(offsets[1:], counts) - begins, room)
+  part_offsets = np.concatenate([[0], np.cumsum(part_lengths)])
+  # The index in `ids` of each token of all parts.
+  tokens = np.repeat(begins - part_offsets[:-1], part_lengths) + np.arange(part_offsets[-1])
+  return *pack_single((ids[tokens], part_offsets), max_length, special_ids), counts

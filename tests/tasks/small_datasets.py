@@ -70,6 +70,25 @@ def _write_custom(directory: Path) -> dict[str, Any]:
   }
 
 
+def _write_long_texts(directory: Path) -> dict[str, Any]:
+  """Writes texts of one sentence and of several. The longest have more windows than max_windows."""
+  documents = english_like_documents(8, seed=7)
+  for name, number in (("train.tsv", 8), ("dev.tsv", 5)):
+    rows = [f"{' '.join(document[: 1 + index])}\t{index % 2}\n" for index, document in enumerate(documents[:number])]
+    (directory / name).write_text("text\tlabel\n" + "".join(rows))
+  return {
+    "task_name": "custom",
+    "text_columns": "text",
+    "train_file": str(directory / "train.tsv"),
+    "eval_file": str(directory / "dev.tsv"),
+    "predict_file": str(directory / "dev.tsv"),
+    "long_texts": "windows",
+    "max_seq_length": 16,
+    "doc_stride": 9,
+    "max_windows": 5,
+  }
+
+
 def _write_held_out_rows(config: Any) -> str:
   """Writes the rows that are evaluated on because of --eval_share to a file of their own, and returns its path."""
   files = task_files(make_spec(config), config)
@@ -142,6 +161,7 @@ SMALL_DATASETS: dict[str, dict[str, SmallDataset]] = {
   "classifier": {
     "classes": SmallDataset(_glue_writer("MRPC"), ("classifier",), lambda config: f"{config.data_dir}/MRPC/dev.tsv"),
     "own files": SmallDataset(_write_custom, ("classifier",), _write_held_out_rows),
+    "long texts": SmallDataset(_write_long_texts, ("classifier",), lambda config: config.eval_file),
     "regression": SmallDataset(
       _glue_writer("STS-B"), ("regression",), lambda config: f"{config.data_dir}/STS-B/dev.tsv"
     ),

@@ -1,16 +1,22 @@
-"""The windows of a question equal those with which SQuAD models are trained; spans are texts of the context."""
+"""The windows of a question equal those with which SQuAD models are trained; spans are texts of the context.
+
+The windows of a text to classify are the same in Python and in the graph.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert.errors import UserError
 from albert.tasks.squad.data import SquadParagraph, SquadQuestion
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, SquadFeaturizer
 from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.in_graph import graph_packing
+from albert.tokenization.pieces import SpecialIds
 from albert.tokenization.tokenizer import Tokenizer
-from albert.tokenization.windows import question_windows
+from albert.tokenization.windows import pack_windows, question_windows
 from tests.conftest import english_like_documents
 from tests.tokenization.reference import TEXTS
 
@@ -59,3 +65,45 @@ def test_a_span_is_its_text_in_the_context(spm_model: str) -> None:
 def test_sizes_that_leave_no_room_are_refused(spm_model: str, settings: dict[str, int], message: str) -> None:
   with pytest.raises(UserError, match=message):
     question_windows(Tokenizer(spm_model), "the captain sold the garden in the year", "home", **settings)
+
+
+# (lengths of the texts, max_length, doc_stride, max_windows)
+WINDOWED = [
+  ([0, 1, 8, 9, 30, 12], 10, 3, 4),
+  ([25, 7], 10, 50, 9),  # a stride of more than a window holds
+  ([17], 10, 8, 1),
+  ([3, 2], 10, 4, 5),
+  ([], 10, 4, 5),
+]
+
+
+@pytest.mark.parametrize(("lengths", "max_length", "doc_stride", "max_windows"), WINDOWED)
+def test_the_graph_cuts_texts_into_the_windows_of_python(
+  lengths: list[int], max_length: int, doc_stride: int, max_windows: int
+) -> None:
+  special_ids = SpecialIds(pad=91, unk=92, cls=93, sep=94, mask=95)
+  texts = [list(range(number * 40 + 100, number * 40 + 100 + length)) for number, length in enumerate(lengths)]
+  # The definition: a window begins doc_stride tokens after the one before it, until the last token is in a window.
+  room, expected = max_length - 2, []
+  for text in texts:
+    starts = [0]
+    while starts[-1] + room < len(text):
+      starts.append(starts[-1] + min(doc_stride, room))
+    expected.append([[93, *text[start : start + room], 94] for start in starts[:max_windows]])
+  offsets = np.cumsum([0, *lengths])
+  ids = np.array([token for text in texts for token in text], np.int32)
+  packed, window_lengths, counts = pack_windows((ids, offsets), max_length, doc_stride, max_windows, special_ids)
+  assert packed.tolist() == [token for windows in expected for window in windows for token in window]
+  assert window_lengths.tolist() == [len(window) for windows in expected for window in windows]
+  assert counts.tolist() == [len(windows) for windows in expected]
+  ragged = tf.RaggedTensor.from_row_splits(ids, offsets.astype(np.int64))
+  inputs = graph_packing.pack_windows(ragged, max_length, doc_stride, max_windows, special_ids)
+  num_windows = max(map(len, expected), default=1)
+  for name, values in inputs.items():
+    assert values.shape.as_list() == [len(lengths), num_windows, max_length], name
+  mask, input_ids = inputs["input_mask"].numpy(), inputs["input_ids"].numpy()
+  for row, windows in enumerate(expected):
+    assert mask[row].sum(axis=1).tolist() == [*map(len, windows), *[0] * (num_windows - len(windows))]
+    for window, tokens in enumerate(windows):
+      assert input_ids[row, window, : len(tokens)].tolist() == tokens
+  assert (input_ids[mask == 0] == 91).all()

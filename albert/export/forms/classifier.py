@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -16,14 +17,22 @@ from albert.export.checking.form_evaluations import (
 )
 from albert.export.checkpoint import FLAG, ExportCheckpoint
 from albert.export.network.heads import LinearHead
-from albert.export.network.token_layout import TokenBatch, TokenLayout
+from albert.export.network.token_layout import (
+  TokenBatch,
+  TokenLayout,
+  UnpaddedLayout,
+  check_length,
+  merge_axes,
+  normalize_padding,
+)
 from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel, as_token_batch
 from albert.io.wording import counted
+from albert.models.window_pooling import pool_windows
 from albert.tasks.glue import data as glue_data
-from albert.tasks.glue.config import PLAIN, ClassifierConfig
+from albert.tasks.glue.config import PLAIN, WINDOWS, ClassifierConfig
 from albert.tasks.glue.multi_label import thresholds_of_run
 from albert.tasks.glue.specs import TaskSpec
-from albert.tokenization.in_graph.graph_packing import pack_pair, pack_single
+from albert.tokenization.in_graph.graph_packing import pack_pair, pack_single, pack_windows
 
 TEXT, TEXT_A, TEXT_B = "text", "text_a", "text_b"
 _EXAMPLE_TEXTS = (
@@ -111,6 +120,70 @@ class _PooledHeadModel(ServedTextModel):
         f"{num_expected}: give the task's name or labels that it was trained with (--task_name, --labels)"
       )
     self.output = LinearHead(weights)
+    assert isinstance(settings.config, ClassifierConfig)
+    self._reads_windows = settings.config.long_texts == WINDOWS
+    self._classifier_config = settings.config
+    if self._reads_windows:
+      self.ids_rank = 3
+      self.ids_meaning = "for each window of the text [CLS] part of the text [SEP], then padding"
+
+  def encode(self, **texts: tf.Tensor) -> TokenBatch:
+    """Tokenizes texts, see ServedModel.encode; with windows, int32 [B, K, S] for at most K windows of a text."""
+    if not self._reads_windows:
+      return super().encode(**texts)
+    config, length = self._classifier_config, self._settings.max_seq_length
+    ids, special_ids = self.tokenize(texts[TEXT]), self.tokenizer.special_ids
+    return as_token_batch(pack_windows(ids, length, config.doc_stride, config.max_windows, special_ids))
+
+  def answer_tokens(self, tokens: TokenBatch) -> AnswerTensors:
+    """Answers ids. Only the real tokens of the windows are computed."""
+    if not self._reads_windows:
+      return super().answer_tokens(tokens)
+    windows = check_length(merge_axes(tokens), self._config.max_position_embeddings)
+    logits = self._pooled_logits(tokens, windows, UnpaddedLayout(windows, self._config))
+    return self.add_text_answers(self._answer(logits))
+
+  def _compute_portable(self, tokens: TokenBatch) -> AnswerTensors:
+    # Padding is normalized after it is known which windows exist.
+    return self.compute(tokens) if self._reads_windows else super()._compute_portable(tokens)
+
+  def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
+    """See ServedModel.compute. With windows, the ids have the shape [B, K, S]."""
+    if self._reads_windows:
+      return self._answer(self._pooled_logits(tokens, normalize_padding(merge_axes(tokens)), layout))
+    return self._answer(self.output(self.encoder.pooled_output(tokens, layout)))
+
+  def _pooled_logits(self, tokens: TokenBatch, windows: TokenBatch, layout: TokenLayout | None) -> tf.Tensor:
+    """The pooled logits of the windows of each text, float32 [B, C].
+
+    Args:
+      tokens: ids [B, K, S].
+      windows: the same ids as a batch [B * K, S], with normalized padding.
+      layout: the layout of `windows`.
+    """
+    is_window = tf.reduce_max(tokens.input_mask, axis=2) > 0  # [B, K]
+    # A text that is all padding has one window of padding.
+    is_first = tf.range(tf.shape(is_window)[1]) < 1
+    logits = self.output(self.encoder.pooled_output(windows, layout))
+    num_logits = len(self.spec.labels) or 1
+    logits = tf.reshape(logits, [tf.shape(is_window)[0], tf.shape(is_window)[1], num_logits])
+    return pool_windows(logits, is_window | is_first, self._classifier_config.pooling)
+
+  @abc.abstractmethod
+  def _answer(self, logits: tf.Tensor) -> AnswerTensors:
+    """Converts the logits of texts, float32 [B, C], to the answers that are numbers."""
+
+  def truncation_note(self) -> str:
+    """See ServedModel.truncation_note."""
+    if not self._reads_windows:
+      return super().truncation_note()
+    config = self._classifier_config
+    return (
+      f"A text of more than {self._settings.max_seq_length} tokens is read in overlapping windows of this length, "
+      f"[CLS] and [SEP] included, each {config.doc_stride} tokens after the one before it (or fewer, if fewer fit). "
+      f"The logits of a text are the {config.pooling} of those of its windows. What does not fit in "
+      f"{config.max_windows} windows is cut off."
+    )
 
   @classmethod
   def incompatibility(cls, checkpoint: ExportCheckpoint, config: Config) -> str | None:
@@ -140,9 +213,8 @@ class ServedClassifier(_PooledHeadModel):
     "probabilities": "probability of each class, in the order of assets/labels.txt, float32 [B, C]",
   }
 
-  def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
-    """See ServedModel.compute."""
-    return {"probabilities": tf.nn.softmax(self.output(self.encoder.pooled_output(tokens, layout)))}
+  def _answer(self, logits: tf.Tensor) -> AnswerTensors:
+    return {"probabilities": tf.nn.softmax(logits)}
 
   def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
     """See ServedModel.add_text_answers."""
@@ -169,9 +241,8 @@ class ServedMultiLabel(_PooledHeadModel):
     assert isinstance(settings.config, ClassifierConfig)
     self._thresholds = thresholds_of_run(checkpoint.run_dir, settings.config.thresholds, self.spec.labels)
 
-  def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
-    """See ServedModel.compute."""
-    return {"probabilities": tf.sigmoid(self.output(self.encoder.pooled_output(tokens, layout)))}
+  def _answer(self, logits: tf.Tensor) -> AnswerTensors:
+    return {"probabilities": tf.sigmoid(logits)}
 
   def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
     """See ServedModel.add_text_answers."""
@@ -196,9 +267,8 @@ class ServedRegression(_PooledHeadModel):
   summary = "predicts a number for a text or a pair of texts"
   answers: ClassVar[Mapping[str, str]] = {"value": "the predicted number, float32 [B]"}
 
-  def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
-    """See ServedModel.compute."""
-    return {"value": self.output(self.encoder.pooled_output(tokens, layout))[:, 0]}
+  def _answer(self, logits: tf.Tensor) -> AnswerTensors:
+    return {"value": logits[:, 0]}
 
 
 def add_label(answers: AnswerTensors, labels: Sequence[str]) -> AnswerTensors:

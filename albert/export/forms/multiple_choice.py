@@ -12,7 +12,14 @@ from albert.errors import UserError
 from albert.export.checking.form_evaluations import RaceEvaluation
 from albert.export.checkpoint import FLAG, ExportCheckpoint
 from albert.export.network.heads import LinearHead
-from albert.export.network.token_layout import TokenBatch, TokenLayout, UnpaddedLayout, check_length, normalize_padding
+from albert.export.network.token_layout import (
+  TokenBatch,
+  TokenLayout,
+  UnpaddedLayout,
+  check_length,
+  merge_axes,
+  normalize_padding,
+)
 from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel, as_token_batch
 from albert.tasks.race.data import RaceConfig
 from albert.tokenization.in_graph.graph_packing import first_tokens, last_tokens, pack_pair
@@ -38,8 +45,8 @@ class ServedMultipleChoice(ServedModel):
     "probabilities": "probability of each option, 0 for options that only pad a shorter list, float32 [B, K]",
   }
   counted_by = OPTIONS
-  ids_rank: ClassVar[int] = 3
-  ids_meaning: ClassVar[str] = "for each option [CLS] article [SEP] question with the option [SEP], then padding"
+  ids_rank = 3
+  ids_meaning = "for each option [CLS] article [SEP] question with the option [SEP], then padding"
 
   def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
     super().__init__(checkpoint, settings)
@@ -95,7 +102,7 @@ class ServedMultipleChoice(ServedModel):
   def answer_tokens(self, tokens: TokenBatch) -> AnswerTensors:
     """Answers ids, int32 [B, K, S]."""
     tf.debugging.assert_positive(tf.shape(tokens.input_ids)[1], message=_NO_OPTIONS_MESSAGE)
-    flat_tokens = check_length(_flatten_options(tokens), self._config.max_position_embeddings)
+    flat_tokens = check_length(merge_axes(tokens), self._config.max_position_embeddings)
     return self._answer(tokens, flat_tokens, UnpaddedLayout(flat_tokens, self._config))
 
   def _compute_portable(self, tokens: TokenBatch) -> AnswerTensors:
@@ -103,7 +110,7 @@ class ServedMultipleChoice(ServedModel):
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """See ServedModel.compute. The ids have the shape [B, K, S]; `layout` is that of a batch [B * K, S]."""
-    return self._answer(tokens, normalize_padding(_flatten_options(tokens)), layout)
+    return self._answer(tokens, normalize_padding(merge_axes(tokens)), layout)
 
   def _answer(self, tokens: TokenBatch, flat_tokens: TokenBatch, layout: TokenLayout | None) -> AnswerTensors:
     # is_option must be computed from `tokens`: in `flat_tokens`, normalized padding has a real token in every row.
@@ -136,12 +143,6 @@ class ServedMultipleChoice(ServedModel):
       },
       {ARTICLE: article, QUESTION: "Mr Brown went to the harbour every _.", OPTIONS: ["evening", "morning", "winter"]},
     ]
-
-
-def _flatten_options(tokens: TokenBatch) -> TokenBatch:
-  """Reshapes [B, K, S] to [B * K, S]."""
-  length = tf.shape(tokens.input_ids)[2]
-  return TokenBatch(*(tf.reshape(values, [-1, length]) for values in tokens))
 
 
 def insert_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:

@@ -34,7 +34,7 @@ class _QuestionAnswering(ServedModel):
     "start": "index of the first character of the best span (signature tokens: of its first token), int32 [B]",
     "end": "index after its last character (signature tokens: of its last token), int32 [B]",
   }
-  ids_meaning: ClassVar[str] = "one window: [CLS] question [SEP] part of the context [SEP], then padding"
+  ids_meaning = "one window: [CLS] question [SEP] part of the context [SEP], then padding"
   uses_pooler = False
   head_class: ClassVar[type[SpanHead]]
   needs_offsets = True

@@ -42,6 +42,12 @@ def normalize_padding(tokens: TokenBatch) -> TokenBatch:
   return TokenBatch(*((values * mask)[:, :length] for values in (tokens.input_ids, mask, tokens.segment_ids)))
 
 
+def merge_axes(tokens: TokenBatch) -> TokenBatch:
+  """Reshapes [B, K, S] to [B * K, S]."""
+  length = tf.shape(tokens.input_ids)[2]
+  return TokenBatch(*(tf.reshape(values, [-1, length]) for values in tokens))
+
+
 def check_length(tokens: TokenBatch, max_length: int) -> TokenBatch:
   """Normalizes the padding of a batch, and adds an op to the graph that checks the length of the sequences.
 

@@ -9,6 +9,7 @@ from albert.config.run import FinetuningConfig
 from albert.tasks.splits import EVAL_SEED
 
 PLAIN, RANKING = "plain", "ranking"
+TRUNCATE, WINDOWS = "truncate", "windows"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,32 @@ class ClassifierConfig(FinetuningConfig):
     "development set for the highest micro_f1; per_label: chosen for the highest F1 of each; or a number such as 0.5",
     affects_training=False,
     group=EVALUATION,
+  )
+  long_texts: str = option(
+    TRUNCATE,
+    "truncate: a text that is longer than max_seq_length loses its end; windows: it is read in overlapping windows, "
+    "whose logits are pooled (single texts only)",
+    choices=(TRUNCATE, WINDOWS),
+    evaluation_may_differ=True,
+  )
+  doc_stride: int = option(
+    128,
+    "tokens between the starts of two successive windows of --long_texts=windows",
+    minimum=1,
+    evaluation_may_differ=True,
+  )
+  pooling: str = option(
+    "mean",
+    "the logits of a text with --long_texts=windows: the mean or the max of the logits of its windows",
+    choices=("mean", "max"),
+    evaluation_may_differ=True,
+  )
+  max_windows: int = option(
+    8,
+    "maximum number of windows of a text with --long_texts=windows, which bounds the memory; the rest of the text is "
+    "cut off",
+    minimum=1,
+    evaluation_may_differ=True,
   )
   class_weights: str = option(
     "",

@@ -15,7 +15,7 @@ from albert.data.tables import Table
 from albert.errors import UserError
 from albert.io import files
 from albert.tasks.glue.class_weights import check_class_weights
-from albert.tasks.glue.config import RANKING, ClassifierConfig
+from albert.tasks.glue.config import RANKING, WINDOWS, ClassifierConfig
 from albert.tasks.glue.labels import parse_labels
 from albert.tasks.glue.metric_choice import choose_metrics
 from albert.tasks.glue.multi_label import check_multi_label
@@ -108,6 +108,7 @@ def make_spec(config: ClassifierConfig, *, reads_labels: bool = True) -> TaskSpe
   if config.formulation == RANKING and not spec.ranking_label:
     ranking_tasks = ", ".join(other.name for other in SPECS.values() if other.ranking_label)
     raise UserError(f"--formulation={RANKING} is for {ranking_tasks}, not for {name}")
+  _check_long_texts(config, spec)
   if name == CUSTOM and not spec.labels and not config.regression:
     return spec  # the labels are not known, so the flags that name labels cannot be checked
   check_class_weights(config, spec)
@@ -123,6 +124,16 @@ def _check_eval_share(config: ClassifierConfig, name: str) -> None:
     )
   if config.eval_share and config.eval_file:
     raise UserError(f"--eval_share={config.eval_share:g} and --eval_file={config.eval_file} are both given: give one")
+
+
+def _check_long_texts(config: ClassifierConfig, spec: TaskSpec) -> None:
+  """Raises UserError if --long_texts=windows is given for pairs of texts."""
+  texts = spec.formats()[0].texts
+  if config.long_texts == WINDOWS and len(texts) > 1:
+    raise UserError(
+      f"--long_texts={WINDOWS} is for single texts, and {spec.name} has pairs ({', '.join(texts)}): leave it out, and "
+      "the longer text of a pair is truncated"
+    )
 
 
 def _custom_labels(config: ClassifierConfig, *, reads_labels: bool) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Tokenizes texts and pairs of texts: `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`.
+"""Tokenizes texts and pairs of texts: `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`; long texts in windows.
 
 Worker processes import this module, so it does not import TensorFlow.
 """
@@ -15,6 +15,7 @@ from albert.tasks.glue.data import TextRows
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.packing import pack_pair, pack_single
 from albert.tokenization.tokenizer import load_tokenizer
+from albert.tokenization.windows import pack_windows
 
 LABEL_IDS = "label_ids"
 SCORES = "scores"
@@ -34,13 +35,21 @@ class TextFeaturizer:
   max_seq_length: int
 
   def __call__(self, rows: TextRows) -> TokenizedExamples:
-    """Tokenizes each row into one sequence.
+    """Tokenizes each row.
 
     Returns: N examples. Their label is "label_ids", int32 [N] or [N, C]; for a regression it is "scores", float32 [N].
     """
-    ids, lengths = self.encode(rows.first, rows.second)
+    ids, lengths, counts = self.sequences(rows)
     label_name = LABEL_IDS if rows.labels.dtype == np.int32 else SCORES
-    return TokenizedExamples(ids, lengths, np.ones(len(rows), np.int32), {label_name: rows.labels})
+    return TokenizedExamples(ids, lengths, counts, {label_name: rows.labels})
+
+  def sequences(self, rows: TextRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Makes the sequences of each row: one.
+
+    Returns: the ids of all sequences, concatenated, int32; the length of each sequence, int32 [Q]; and the number of
+      sequences of each row, int32 [N].
+    """
+    return *self.encode(rows.first, rows.second), np.ones(len(rows), np.int32)
 
   def encode(self, first: Sequence[str], second: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
     """Tokenizes texts, or pairs of texts.
@@ -55,3 +64,27 @@ class TextFeaturizer:
     if second is None:
       return pack_single(encoded, self.max_seq_length, tokenizer.special_ids)
     return pack_pair(encoded, tokenizer.encode_batch_flat(second), self.max_seq_length, tokenizer.special_ids)
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowFeaturizer(TextFeaturizer):
+  """Tokenizes each text to one or more overlapping windows (--long_texts=windows). It can be pickled.
+
+  Attributes:
+    doc_stride: tokens between the starts of two successive windows.
+    max_windows: maximum number of windows of a text; the rest of the text is cut off.
+  """
+
+  doc_stride: int
+  max_windows: int
+
+  def sequences(self, rows: TextRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Makes the windows of each text, see TextFeaturizer.sequences."""
+    tokenizer = load_tokenizer(self.tokenizer_config)
+    return pack_windows(
+      tokenizer.encode_batch_flat(rows.first),
+      self.max_seq_length,
+      self.doc_stride,
+      self.max_windows,
+      tokenizer.special_ids,
+    )

@@ -42,7 +42,7 @@ class MultiLabelTask(WeightedTask):
 
     In training, the term of a label that a row has is multiplied by the label's class weight.
     """
-    logits = model(batch, training=training, seed=seed)
+    logits = self.row_logits(model, batch, training=training, seed=seed)
     labels = tf.cast(batch[LABEL_IDS], tf.float32)
     weights = self.class_weights() if training and self.config.class_weights else 1.0
     losses = tf.nn.weighted_cross_entropy_with_logits(labels, logits, pos_weight=tf.constant(weights))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -52,7 +52,7 @@ class ClassificationTask(WeightedTask):
     self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
   ) -> ForwardResult:
     """Computes the cross entropy, in training with class weights. The output is logits, float32 [B, C]."""
-    logits = model(batch, training=training, seed=seed)
+    logits = self.row_logits(model, batch, training=training, seed=seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL_IDS], logits=logits)
     weights = self._training_weights(batch) if training else batch[EXAMPLE_WEIGHT]
     return ForwardResult({LOSS: weighted_sum(losses, weights)}, {"logits": logits})
@@ -73,7 +73,7 @@ class RegressionTask(TextTask):
     self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
   ) -> ForwardResult:
     """Computes the mean squared error. The output is values, float32 [B]."""
-    values = model(batch, training=training, seed=seed)[:, 0]
+    values = self.row_logits(model, batch, training=training, seed=seed)[:, 0]
     loss = weighted_sum(tf.square(values - batch[SCORES]), batch[EXAMPLE_WEIGHT])
     return ForwardResult({LOSS: loss}, {"values": values})
 
@@ -91,7 +91,7 @@ class RankingTask(TextTask):
   -log(1 - p) if it is not. With two candidates, this equals the pairwise ranking loss.
   """
 
-  multiple_choice: ClassVar[bool] = True
+  multiple_choice = True
 
   def num_logits(self) -> int:
     """Returns 1: each sequence has one logit."""

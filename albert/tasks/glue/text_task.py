@@ -14,7 +14,7 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.data.dataset import Dataset
-from albert.data.examples import TokenizedExamples
+from albert.data.examples import OPTION_MASK, TokenizedExamples
 from albert.data.rows import DataSource, Rows, TableData, rows_of
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
@@ -22,16 +22,17 @@ from albert.io import files
 from albert.metrics.classification import ERRORS
 from albert.metrics.guessing import GUESSING_LOSS, guessing_loss
 from albert.models.classifier import ClassifierModel
+from albert.models.window_pooling import pool_windows
 from albert.runs import output_files
 from albert.runs.metrics_log import log
 from albert.tasks import predictions
 from albert.tasks.answers import class_answers
-from albert.tasks.base import LOSS, DatasetOutputs
+from albert.tasks.base import LOSS, Batch, DatasetOutputs
 from albert.tasks.finetuning import FinetuningTask
 from albert.tasks.glue import evaluation as glue_evaluation
-from albert.tasks.glue.config import ClassifierConfig
+from albert.tasks.glue.config import WINDOWS, ClassifierConfig
 from albert.tasks.glue.data import TextRows
-from albert.tasks.glue.features import TextFeaturizer
+from albert.tasks.glue.features import TextFeaturizer, WindowFeaturizer
 from albert.tasks.glue.labels import format_labels
 from albert.tasks.glue.own_data import data_checks
 from albert.tasks.glue.own_data.eval_share import split_record
@@ -62,6 +63,8 @@ class TextTask(FinetuningTask):
     self.spec = spec
     self._split_rows: dict[str, SplitRows] = {}  # what was read so far
     self._has_logged_data = False
+    if config.long_texts == WINDOWS:
+      self.multiple_choice = self.numbers_vary = True  # the sequences of a row are its windows
     self._set_splits()
 
   def _set_splits(self) -> None:
@@ -130,6 +133,8 @@ class TextTask(FinetuningTask):
     """Returns the columns that are read from the file of a split, and which rows belong to it."""
     file_format, config = self._files.formats[split], self.config
     settings: dict[str, Any] = {"texts": file_format.texts, "label": file_format.label, "id": file_format.id}
+    if config.long_texts == WINDOWS:
+      settings |= {"doc_stride": config.doc_stride, "max_windows": config.max_windows}
     if is_divided(self._files, split):
       settings |= {"eval_share": config.eval_share, "eval_seed": config.eval_seed}
     if self.spec.label_separator:
@@ -211,7 +216,23 @@ class TextTask(FinetuningTask):
 
   def _text_featurizer(self) -> TextFeaturizer:
     config = self.config
+    if config.long_texts == WINDOWS:
+      return WindowFeaturizer(self.tokenizer_config, config.max_seq_length, config.doc_stride, config.max_windows)
     return TextFeaturizer(self.tokenizer_config, config.max_seq_length)
+
+  def row_logits(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None) -> tf.Tensor:
+    """Computes the logits of each row; with --long_texts=windows, the pooled logits of its windows.
+
+    Args: see Task.forward.
+    Returns: float32 [B, C].
+    """
+    if self.config.long_texts != WINDOWS:
+      return model(batch, training=training, seed=seed)
+    batch_size, num_windows, length = tf.unstack(tf.shape(batch[INPUT_IDS]))
+    sequences = {name: tf.reshape(batch[name], [-1, length]) for name in (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)}
+    logits = model(sequences, training=training, seed=seed)
+    logits = tf.reshape(logits, [batch_size, num_windows, self.num_logits()])
+    return pool_windows(logits, batch[OPTION_MASK] > 0, self.config.pooling)
 
   def build_model(self) -> keras.Model:
     """Makes a ClassifierModel."""

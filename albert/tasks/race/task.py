@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -32,7 +32,7 @@ class RaceTask(FinetuningTask):
 
   name = "race"
   best_metric = "accuracy"
-  multiple_choice: ClassVar[bool] = True
+  multiple_choice = True
   config: RaceConfig
 
   def feature_settings(self, split: str) -> dict[str, Any]:
