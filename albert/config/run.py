@@ -228,7 +228,8 @@ class PretrainingConfig(StageFlags):
   )
   max_predictions_per_seq: int = option(
     0,
-    "number of masked positions per sequence with which the TFRecord files were written; 0: read it from them",
+    "number of masked positions per sequence with which the TFRecord files of --input_file were written; 0: read it "
+    "from them",
     minimum=0,
   )
   sentence_prediction: str = option(

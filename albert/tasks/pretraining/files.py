@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
 from albert.config.stages import deciding_input_file, read_stages
-from albert.data.shard_files import manifest
+from albert.data.shard_files import manifest, record_checks
 from albert.data.shard_files.shards import stat_shards
 from albert.errors import UserError
 from albert.io import files
@@ -15,6 +16,28 @@ from albert.io.globs import expand_globs
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import VocabularySize
+
+
+class ShardLengths(NamedTuple):
+  """The lengths with which shards were written.
+
+  Attributes:
+    max_seq_length: number of tokens of each sequence.
+    max_predictions_per_seq: number of masked tokens of each sequence, with padding.
+  """
+
+  max_seq_length: int
+  max_predictions_per_seq: int
+
+
+def read_lengths(path: str) -> ShardLengths:
+  """Reads the lengths from the first record of a shard. Raises UserError if data preparation did not write it."""
+  example = record_checks.read_first_record(path)
+  lengths = ShardLengths(*(len(example.get(feature, ())) for feature in ("input_ids", "masked_lm_ids")))
+  for feature, length in zip(("input_ids", "masked_lm_ids"), lengths, strict=True):
+    if not length:
+      raise UserError(f"{path}: its records have no {feature}, so they were not written by create_pretraining_data")
+  return lengths
 
 
 def find_shards(flag: str, globs: str) -> dict[str, files.Stat]:

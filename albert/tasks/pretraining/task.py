@@ -32,7 +32,7 @@ from albert.models.heads import PretrainingModel
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum
 from albert.tasks.pretraining import fill_mask
 from albert.tasks.pretraining import stages as pretraining_stages
-from albert.tasks.pretraining.files import check_can_predict, find_shards, load_vocabulary
+from albert.tasks.pretraining.files import check_can_predict, find_shards, load_vocabulary, read_lengths
 from albert.tasks.pretraining.fill_mask import MaskedLine
 from albert.tasks.pretraining.masking import make_masking
 from albert.tasks.splits import TEST
@@ -59,7 +59,8 @@ class PretrainingTask(Task):
     stages: the stages that the run is divided into; () if it is not divided. With several stages, the other attributes
       are those of the last stage.
     max_seq_length: S, number of tokens of each sequence in the shards.
-    max_predictions: P, number of masked tokens of each sequence in the shards, with padding.
+    max_predictions: P, number of masked tokens of each sequence in the shards to train on, with padding. The held-out
+      shards may have another number.
     sentence_prediction: the sentence objective: "sop", "nsp" or "none".
     sentence_metric: the prefix of its metrics, "sentence_order" or "next_sentence"; None if the objective is "none".
     vocab_sha256, vocab_kind: SHA-256 and kind of the vocabulary of the shards; "" if they have no manifest.
@@ -90,7 +91,7 @@ class PretrainingTask(Task):
     manifest = None
     if input_file or config.eval_input_file:
       flag = "input_file" if input_file else "eval_input_file"
-      manifest = self._read_shard_settings(list(self._shard_stats(flag)))
+      manifest = self._read_shard_settings(flag, list(self._shard_stats(flag)))
     if self.sentence_prediction == "auto":
       self.sentence_prediction = "sop"
     self.masking = make_masking(
@@ -106,21 +107,25 @@ class PretrainingTask(Task):
       self._file_stats[flag] = find_shards(flag, self._globs[flag])
     return self._file_stats[flag]
 
-  def _read_shard_settings(self, paths: Sequence[str]) -> Manifest | None:
+  def _read_shard_settings(self, files_flag: str, paths: Sequence[str]) -> Manifest | None:
     """Sets max_seq_length and max_predictions to those of the first shard. Checks that flags and model fit the shards.
 
+    Args:
+      files_flag: the flag that gives the shards.
+      paths: the shards.
     Returns: the manifest beside the first shard, if there is one.
     """
-    config, path = self.config, paths[0]
-    example = record_checks.read_first_record(path)
-    for flag, feature in (("max_seq_length", "input_ids"), ("max_predictions_per_seq", "masked_lm_ids")):
-      flag_value, length = getattr(config, flag), len(example.get(feature, ()))
-      if not length:
-        raise UserError(f"{path}: its records have no {feature}, so they were not written by create_pretraining_data")
-      if flag_value not in (0, length):
-        raise UserError(f"--{flag}={flag_value}: {path} was written with {length}; give {length} or leave the flag out")
-    self.max_seq_length = len(example["input_ids"])
-    self.max_predictions = len(example["masked_lm_ids"])
+    lengths = read_lengths(paths[0])
+    for flag, length in lengths._asdict().items():
+      # A run has recorded the number of predictions of its training shards. That of the held-out shards may differ.
+      is_checked = flag == "max_seq_length" or files_flag == "input_file"
+      flag_value = getattr(self.config, flag)
+      if is_checked and flag_value not in (0, length):
+        raise UserError(
+          f"--{flag}={flag_value}: {paths[0]} was written with {length}; give {length} or leave the flag out"
+        )
+    self.max_seq_length, path = lengths.max_seq_length, paths[0]
+    self.max_predictions = lengths.max_predictions_per_seq
     if self.max_seq_length > self.model_config.max_position_embeddings:
       raise UserError(
         f"{path} holds sequences of {self.max_seq_length} tokens, the model has "
@@ -217,9 +222,18 @@ class PretrainingTask(Task):
     return model
 
   def features(self) -> Sequence[FeatureSpec]:
-    """Returns the features that each record of the shards must have."""
+    """Returns the features that each record of the shards to train on must have."""
+    return self._features(self.max_predictions)
+
+  def _features(self, max_predictions: int) -> Sequence[FeatureSpec]:
     model = self.model_config
-    return pretraining_features(self.max_seq_length, self.max_predictions, model.vocab_size, model.type_vocab_size)
+    return pretraining_features(self.max_seq_length, max_predictions, model.vocab_size, model.type_vocab_size)
+
+  @functools.cached_property
+  def _heldout_features(self) -> Sequence[FeatureSpec]:
+    """The features that each record of the held-out shards must have."""
+    path = next(iter(self._shard_stats("eval_input_file")))
+    return self._features(read_lengths(path).max_predictions_per_seq)
 
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
     """Opens the shards to train on, and reads all records to evaluate on and all lines to predict."""
@@ -245,7 +259,7 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _training_shards(self) -> ShardDataset:
-    return self._shards("input_file", self.masking)
+    return self._shards("input_file", self.features(), self.masking)
 
   def evaluation_data(self) -> dict[str, Dataset]:
     """Returns the shards of --eval_input_file."""
@@ -259,12 +273,12 @@ class PretrainingTask(Task):
         f"--eval_input_file={self.config.eval_input_file}: these shards have no masks. Evaluations are compared with "
         "each other, so they need the same masks: write the shards with --masking=static"
       )
-    return self._shards("eval_input_file")
+    return self._shards("eval_input_file", self._heldout_features)
 
-  def _shards(self, flag: str, masking: DynamicMasking | None = None) -> ShardDataset:
+  def _shards(self, flag: str, features: Sequence[FeatureSpec], masking: DynamicMasking | None = None) -> ShardDataset:
     stats, globs = self._shard_stats(flag), self._globs[flag]
     shards = count_and_hash_shards(list(stats), stats=stats, globs=globs, cache_dir=self.config.cache_dir)
-    return ShardDataset(shards, self.features(), masking)
+    return ShardDataset(shards, features, masking)
 
   def metric_names(self) -> Sequence[str]:
     """Returns the loss and accuracy of masked tokens and, if there is a sentence objective, of sentences."""
@@ -308,7 +322,7 @@ class PretrainingTask(Task):
     label_counts = np.zeros(2, np.int64)
     for path in self._shard_stats("eval_input_file"):
       for number, record in enumerate(records.read_records(path)):
-        record_checks.check_record(path, number, record, self.features())
+        record_checks.check_record(path, number, record, self._heldout_features)
         example = records.decode_example(record, path)
         masked_ids = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
         token_counts += np.bincount(masked_ids, minlength=len(token_counts))

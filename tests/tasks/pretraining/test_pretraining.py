@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras as keras
 
 from albert.config.run import PretrainingConfig
 from albert.data.shard_files.manifest import ShardInfo
 from albert.data.shard_files.shards import count_and_hash_shards
 from albert.errors import UserError
-from albert.io import files
+from albert.io import files, records
 from albert.tasks.pretraining.task import PretrainingTask
 from albert.tokenization.masked_texts import encode_with_masks
 from albert.tokenization.tokenizer import MASK_ID, Tokenizer
 from tests.remote_files import RemoteFiles, gfile_replacement
-from tests.synthetic import TINY_MODEL, write_manifest, write_shards
+from tests.synthetic import NUM_PREDICTIONS, TINY_MODEL, write_manifest, write_shards
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -60,6 +61,32 @@ def test_losses_and_accuracies_leave_out_padding(tmp_path):
 
   weights_of_sums = {name: float(sums[name].weight) for name in ("masked_lm_loss", "sentence_order_loss")}
   assert {name: float(weight) for name, weight in task.loss_weights(batch).items()} == weights_of_sums
+
+
+def test_held_out_shards_may_have_another_number_of_masked_tokens(tmp_path):
+  """Two more predictions, which are padding, change no metric."""
+  (path,) = write_shards(tmp_path / "train", [5])
+  (tmp_path / "padded").mkdir()
+  with records.RecordWriter(str(tmp_path / "padded" / "a.tfrecord")) as writer:
+    for record in records.read_records(path):
+      example = records.decode_example(record, path)
+      padding = {name: np.append(values, [0, 0]) for name, values in example.items() if name.startswith("masked_lm")}
+      writer.write(records.encode_example({**example, **padding}))
+  metrics = []
+  # The last config is that of a later command, which knows the number of predictions of the training shards only.
+  for config in (
+    PretrainingConfig(input_file=path, eval_input_file=path),
+    PretrainingConfig(input_file=path, eval_input_file=str(tmp_path / "padded" / "*")),
+    PretrainingConfig(eval_input_file=str(tmp_path / "padded" / "*"), max_predictions_per_seq=NUM_PREDICTIONS),
+  ):
+    task = PretrainingTask(TINY_MODEL, config)
+    (batch,) = task.evaluation_data()["heldout"].evaluation_batches(batch_size=5)
+    keras.utils.set_random_seed(1)
+    sums = task.forward(task.build_model(), batch, training=False).sums
+    metrics.append([float(pair.total) / float(pair.weight) for pair in sums.values()])
+    metrics[-1] += task.evaluation_metrics("heldout", {}).values()
+  assert batch["masked_lm_ids"].shape == (5, NUM_PREDICTIONS + 2)
+  np.testing.assert_allclose(metrics[1:], [metrics[0], metrics[0]], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
