@@ -7,10 +7,11 @@ VENV_SERVING := .venv-serving
 VENV_TFA := .venv-tfa
 VENV_PARITY := .venv-parity
 VENV_TPU := .venv-tpu
+VENV_GPU := .venv-gpu
 VENV_DOCS := .venv-docs
 PYTHON := $(VENV)/bin/python
-# The Pythons that make .venv (also .venv-beam, .venv-ray, .venv-serving and .venv-parity), .venv-tfa, .venv-tpu and
-# .venv-docs; empty: the first suitable one on the PATH.
+# The Pythons that make .venv (also .venv-beam, .venv-ray, .venv-serving, .venv-parity and .venv-gpu), .venv-tfa,
+# .venv-tpu and .venv-docs; empty: the first suitable one on the PATH.
 BASE_PYTHON ?=
 BASE_PYTHON_TFA ?=
 BASE_PYTHON_TPU ?=
@@ -34,7 +35,7 @@ NO_TPU := env TPU_SKIP_MDS_QUERY=1 TPU_ACCELERATOR_TYPE=v3-8 TPU_WORKER_HOSTNAME
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tpu demo test test-thorough test-slow test-beam test-ray test-serving test-tfa test-tpu test-parity torture lint format bench parity docs tpu-aot clean distclean
+.PHONY: help setup setup-gpu setup-tpu demo test test-thorough test-slow test-beam test-ray test-serving test-tfa test-tpu test-parity torture lint format bench parity docs tpu-aot clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -88,6 +89,8 @@ parity: test-parity  ## these tests, then a table of differences to Hugging Face
 	$(VENV_PARITY)/bin/python benchmarks/parity.py \
 	  $(if $(wildcard $(VENV_TFA)/installed),--tfa_python=$(VENV_TFA)/bin/python) $(PARITY_ARGS)
 
+setup-gpu: $(VENV_GPU)/installed  ## make .venv-gpu, with TensorFlow and the CUDA libraries for NVIDIA GPUs
+
 setup-tpu: $(VENV_TPU)/installed  ## make .venv-tpu, with TensorFlow for Cloud TPU
 
 test-tpu: setup-tpu  ## lower and compile the training steps for a TPU that need not be there, in .venv-tpu
@@ -105,7 +108,7 @@ clean:  ## remove builds and caches
 	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## remove the environments, too
-	rm -rf $(VENV) $(VENV_BEAM) $(VENV_RAY) $(VENV_SERVING) $(VENV_TFA) $(VENV_PARITY) $(VENV_TPU) $(VENV_DOCS)
+	rm -rf $(VENV) $(VENV_BEAM) $(VENV_RAY) $(VENV_SERVING) $(VENV_TFA) $(VENV_PARITY) $(VENV_TPU) $(VENV_GPU) $(VENV_DOCS)
 
 # $(call new_venv,folder,candidates,wanted,variable), the beginning of a line of shell. A candidate is run, since a
 # launcher may exist whose Python doesn't.
@@ -160,6 +163,9 @@ $(VENV_SERVING)/javascript/installed: $(VENV_SERVING)/installed $(wildcard examp
 
 $(VENV_PARITY)/installed: setup.py constraints/default.txt constraints/parity.txt
 	$(call make_venv,$(VENV_PARITY),constraints/parity.txt,parity$(comma)dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.10 3.11 3.12 3.13,BASE_PYTHON)
+
+$(VENV_GPU)/installed: setup.py constraints/default.txt constraints/gpu.txt
+	$(call make_venv,$(VENV_GPU),constraints/gpu.txt,gpu$(comma)dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.10 3.11 3.12 3.13,BASE_PYTHON)
 
 $(VENV_TFA)/installed: setup.py constraints/tf215-tfa.txt
 	$(call make_venv,$(VENV_TFA),constraints/tf215-tfa.txt,tfa$(comma)dev,$(or $(BASE_PYTHON_TFA),$(CANDIDATES_TFA)),3.10 3.11,BASE_PYTHON_TFA)

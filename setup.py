@@ -96,6 +96,8 @@ setup(
       "libtpu==0.0.20",
       "tensorflow-tpu==2.20.0",
     ],
+    # TensorFlow with the CUDA libraries that it was built for; the driver must be there already.
+    "gpu": ["tensorflow[and-cuda]>=2.20,<2.21; sys_platform == 'linux'"],
     "beam": ["apache-beam>=2.70,<3"],
     "ray": ["ray>=2.49,<3"],
     # What train_vocab trains WordPiece vocabularies with.

@@ -166,8 +166,9 @@ class Estimator:
 
   @contextlib.contextmanager
   def _running(self) -> Iterator[None]:
-    """Within this context, kernels are deterministic, and the loss of a process or TPU is reported as a RunError."""
-    with self.cluster.report_lost_processes(self._advice_after_loss), deterministic_ops():
+    """In this context, kernels are deterministic if the plan says so, and a lost process or TPU is a RunError."""
+    kernels = deterministic_ops() if self.plan.deterministic else contextlib.nullcontext()
+    with self.cluster.report_lost_processes(self._advice_after_loss), kernels:
       yield
 
   def _check_files(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
@@ -235,6 +236,7 @@ class Estimator:
 
   def _train(self) -> int:
     """Trains as `train` does, and returns the number of updates. A command does not read its logs again."""
+    log(self.plan.devices)
     self._check_files(train=True)
     self._check_batches(train=True)
     with self._running(), training_lock(self.config.output_dir, self.cluster, self.checkpoints):

@@ -32,6 +32,7 @@ EXTRAS_OF_PROFILE = {
   "serving.txt": ("onnx", "tflite", "server", "dev"),
   "parity.txt": ("parity", "tokenizers", "dev"),
   "tpu.txt": ("tpu", "dev"),
+  "gpu.txt": ("gpu", "dev"),
   "docs.txt": ("docs",),
 }
 # Pins only the packages of its extra, since the documentation is built without TensorFlow.

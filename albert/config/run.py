@@ -15,61 +15,14 @@ from albert.config.base import (
   EVALUATION,
   LOGGING,
   MODEL,
-  OPTIMIZER,
   TRAINING,
   Config,
   option,
 )
+from albert.config.optimizer import OptimizerConfig
 from albert.config.ranges import INT32_MAX, MAX_BATCH_SIZE, MAX_PROCESSES
 from albert.config.stage_flags import StageFlags
 from albert.errors import UserError
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OptimizerConfig(Config):
-  """LAMB or AdamW with a linear warm-up and a polynomial decay of the learning rate (ALBERT, section 4.1)."""
-
-  help_group: ClassVar[str] = OPTIMIZER
-
-  optimizer: str = option(
-    "lamb",
-    "optimizer; tfa_lamb: LAMB of tensorflow-addons, which needs the environment of constraints/tf215-tfa.txt",
-    choices=("lamb", "adamw", "tfa_lamb"),
-  )
-  learning_rate: float = option(1.76e-3, "peak learning rate, reached at the end of the warm-up", above=0)
-  num_warmup_steps: int = option(
-    3125,
-    "number of steps in which the learning rate rises linearly from 0 to its peak. A default that would take more than "
-    "half of the run becomes a tenth of the run",
-    minimum=0,
-  )
-  warmup_proportion: float = option(
-    0.0,
-    "length of the warm-up as a fraction of num_train_steps, instead of --num_warmup_steps; 0: not used",
-    minimum=0,
-    below=1,
-    instead_of="num_warmup_steps",
-  )
-  end_learning_rate: float = option(0.0, "learning rate at the last step", minimum=0)
-  decay_power: float = option(1.0, "power of the polynomial decay; 1: linear decay", above=0)
-  weight_decay: float = option(0.01, "weight decay; LayerNorm parameters and biases are not decayed", minimum=0)
-  beta_1: float = option(0.9, "decay rate of the first moment", minimum=0, below=1)
-  beta_2: float = option(0.999, "decay rate of the second moment", minimum=0, below=1)
-  epsilon: float = option(
-    1e-6, "constant added to the square root of the second moment, against division by zero", above=0
-  )
-  clip_norm: float = option(
-    1.0, "gradients whose global norm is larger are scaled down to this norm; 0: no clipping", minimum=0
-  )
-  bias_correction: bool = option(
-    False, "correct the bias of the moments towards zero in the first steps, which the original code does not"
-  )
-  layerwise_learning_rate_decay: float = option(
-    1.0,
-    "each group of layers has the learning rate of the group above it, multiplied by this factor; 1: no decay",
-    above=0,
-  )
-  scale_learning_rate: bool = option(False, "multiply learning_rate by sqrt(train_batch_size / 4096)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,14 +104,25 @@ class TrainConfig(Config):
   )
   precision: str = option(
     "auto",
-    "compute dtype of matrix multiplications; auto: bfloat16 if the hardware can multiply it, else float32",
-    choices=("auto", "float32", "bfloat16"),
+    "compute dtype of matrix multiplications; auto: bfloat16 if the hardware can multiply it, else float32; float16, "
+    "with dynamic loss scaling, is for GPUs without bfloat16",
+    choices=("auto", "float32", "bfloat16", "float16"),
     evaluation_may_differ=True,
     group=DEVICES,
   )
   jit_compile: str = option(
     "auto",
-    "compile the training step with XLA; auto: on a single GPU, if all batches have the same shape",
+    "compile the training step with XLA; auto: on GPUs, if all batches have the same shape; true: batches of varying "
+    "length are padded to one of four lengths",
+    choices=("auto", "true", "false"),
+    affects_training=False,
+    per_command=True,
+    group=DEVICES,
+  )
+  deterministic: str = option(
+    "auto",
+    "deterministic kernels: a resumed run ends with the same bits as an uninterrupted one; without them it has the "
+    "same steps and batches, but may round differently. auto: true without a GPU, false on GPUs",
     choices=("auto", "true", "false"),
     affects_training=False,
     per_command=True,
@@ -385,7 +349,7 @@ class RunConfig(Config):
     per_command=True,
     group=EVALUATION,
   )
-  optimizer: OptimizerConfig = OptimizerConfig()
+  optimizer: OptimizerConfig = OptimizerConfig()  # noqa: RUF009 - frozen
   train: TrainConfig = TrainConfig()
   warmup_is_default: bool = False  # nobody chose the length of the warm-up, so a short run may shorten it
 
@@ -396,5 +360,7 @@ class RunConfig(Config):
     last_seed = self.train.seed + self.num_runs - 1
     if last_seed > INT32_MAX:
       raise UserError(f"num_runs={self.num_runs} with seed={self.train.seed}: the last seed exceeds {INT32_MAX}")
+    if self.train.precision == "float16" and self.optimizer.optimizer == "tfa_lamb":
+      raise UserError("--precision=float16 skips steps, which --optimizer=tfa_lamb cannot: give --optimizer=lamb")
     if self.from_scratch and self.init_checkpoint:
       raise UserError(f"--from_scratch and --init_checkpoint={self.init_checkpoint} are both given: give one")

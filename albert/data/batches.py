@@ -7,6 +7,7 @@ is seen once in an epoch, and batches contain little padding.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -21,6 +22,8 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 _BATCHES_PER_WINDOW = 64
 # The length of a batch is rounded up to a multiple of this, for vector instructions.
 _LENGTH_MULTIPLE = 8
+# Number of lengths that `with_few_lengths` pads training batches to.
+_NUM_FEW_LENGTHS = 4
 # Random numbers have two purposes: to permute the examples of an epoch, and to shuffle the batches of a window. These
 # constants become part of the seed, so that each purpose gets other numbers.
 _EPOCH_STREAM, _WINDOW_STREAM = 0, 1
@@ -124,11 +127,23 @@ class ExampleDataset(Dataset):
     # Examples of similar size are batched together.
     self._sizes = examples.tokens_of_examples if self._numbers_vary else examples.longest_sequences
     self._max_length = int(examples.longest_sequences.max())
+    self._length_multiple = _LENGTH_MULTIPLE
 
   def describe(self) -> str:
     """Returns the number of examples and their mean and largest length."""
     mean_length = self.examples.longest_sequences.mean()
     return f"{self.num_examples:,} examples of {self._name}, {mean_length:.0f} tokens long (at most {self._max_length})"
+
+  def with_few_lengths(self) -> ExampleDataset:
+    """See Dataset. The lengths are the quarters of the longest sequence, rounded up to multiples of 8.
+
+    All examples are padded to the largest number of sequences.
+    """
+    dataset = copy.copy(self)
+    dataset._numbers_vary = False
+    multiple = _NUM_FEW_LENGTHS * _LENGTH_MULTIPLE
+    dataset._length_multiple = -(-self._max_length // multiple) * _LENGTH_MULTIPLE
+    return dataset
 
   def training_batches(self, *, batch_size: int, first_step: int, seed: int, context: InputContext) -> tf.data.Dataset:
     """See Dataset. All replicas pad their shares of a global batch to the same length."""
@@ -166,7 +181,7 @@ class ExampleDataset(Dataset):
     length = self._length
     if length is None:
       longest = int(self.examples.longest_sequences[indices].max())
-      length = min(-(-longest // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE, self._max_length)
+      length = min(-(-longest // self._length_multiple) * self._length_multiple, self._max_length)
     num_sequences = int(self.examples.sequence_counts[indices].max()) if self._numbers_vary else self._num_sequences
     batch = self.examples.padded_batch(
       indices, length=length, num_sequences=num_sequences, token_features=self._token_features

@@ -76,6 +76,13 @@ class Dataset(abc.ABC):
       raise ValueError(f"{type(self).__name__} cannot begin at example {example}")
     return self
 
+  def with_few_lengths(self) -> Dataset:
+    """Returns the same dataset, whose training batches have only a few different lengths, for a compiler.
+
+    Datasets whose batches all have the same shape return themselves.
+    """
+    return self
+
   @abc.abstractmethod
   def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
     """Returns ceil(num_examples / batch_size) batches that contain each example once.

@@ -14,6 +14,8 @@ Function = Callable[[tf.Tensor], tf.Tensor]
 # 2 u = _LINEAR_COEFFICIENT x + _CUBIC_COEFFICIENT x^3.
 _LINEAR_COEFFICIENT = 2.0 * math.sqrt(2.0 / math.pi)
 _CUBIC_COEFFICIENT = 0.044715 * _LINEAR_COEFFICIENT
+# For |x| above this, the sigmoid is 0 or 1 in every dtype. The square of this number is below the largest float16.
+_SATURATED = 100.0
 
 
 class Activation(NamedTuple):
@@ -46,7 +48,9 @@ def _gelu_with_gradient(x: tf.Tensor) -> tuple[tf.Tensor, Function]:
   gate = _gelu_gate(x)
 
   def gradient(upstream: tf.Tensor) -> tf.Tensor:
-    slope = _LINEAR_COEFFICIENT + 3.0 * _CUBIC_COEFFICIENT * tf.square(x)  # d(2 u) / dx
+    # Where the square overflows float16, the other factor is 0.
+    bounded = tf.clip_by_value(x, -_SATURATED, _SATURATED) if x.dtype == tf.float16 else x
+    slope = _LINEAR_COEFFICIENT + 3.0 * _CUBIC_COEFFICIENT * tf.square(bounded)  # d(2 u) / dx
     # The derivative of x gate(x) is gate + x gate (1 - gate) slope, and SigmoidGrad computes x gate (1 - gate).
     return upstream * (gate + tf.raw_ops.SigmoidGrad(y=gate, dy=x) * slope)
 

@@ -47,6 +47,10 @@ class AdamW(keras.optimizers.Optimizer):
     exclude: regular expressions; variables whose name matches one of them get no weight decay.
     name: Keras' name of the optimizer.
     **kwargs: further arguments of keras.optimizers.Optimizer.
+
+  Attributes:
+    skips_not_finite: whether a variable whose gradient is not finite keeps its value and its moments. Training in
+      float16 needs it (see albert/optimizers/loss_scale.py). False by default.
   """
 
   def __init__(
@@ -70,6 +74,7 @@ class AdamW(keras.optimizers.Optimizer):
     self.epsilon = epsilon
     self.bias_correction = bias_correction
     self.exclude = tuple(exclude)
+    self.skips_not_finite = False
     self._rate_factors: dict[str, float] = {}
 
   def build(self, var_list: Sequence[tf.Variable]) -> None:
@@ -120,8 +125,11 @@ class AdamW(keras.optimizers.Optimizer):
       # The moments of rows without a gradient decay too, as in the original.
       gradient = tf.convert_to_tensor(gradient)
     m, v = self.slots(variable).values()
-    m.assign(self.beta_1 * m + (1.0 - self.beta_1) * gradient)
-    v.assign(self.beta_2 * v + (1.0 - self.beta_2) * tf.square(gradient))
+    is_skipped = None
+    if self.skips_not_finite:
+      is_skipped = tf.logical_not(tf.math.is_finite(tf.reduce_sum(gradient)))
+    m.assign(_unless(is_skipped, self.beta_1 * m + (1.0 - self.beta_1) * gradient, m))
+    v.assign(_unless(is_skipped, self.beta_2 * v + (1.0 - self.beta_2) * tf.square(gradient), v))
     first_moment, second_moment = tf.convert_to_tensor(m), tf.convert_to_tensor(v)
     if self.bias_correction:
       t = tf.cast(self.iterations + 1, tf.float32)
@@ -133,7 +141,7 @@ class AdamW(keras.optimizers.Optimizer):
         update += self.weight_decay_rate * variable
       update = self.scale_update(update, variable)
     rate = tf.cast(self.learning_rate, tf.float32) * self._rate_factors.get(self._var_key(variable), 1.0)
-    variable.assign_sub(rate * update)
+    variable.assign_sub(_unless(is_skipped, rate * update, tf.zeros_like(update)))
 
   def scale_update(self, update: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
     """Returns the update unchanged; LAMB multiplies it by the trust ratio.
@@ -174,3 +182,8 @@ class AdamW(keras.optimizers.Optimizer):
       "bias_correction": self.bias_correction,
       "exclude": list(self.exclude),
     }
+
+
+def _unless(condition: tf.Tensor | None, value: tf.Tensor, value_if_true: tf.Tensor) -> tf.Tensor:
+  """Returns `value`, or `value_if_true` if there is a condition, bool scalar, and it is true."""
+  return value if condition is None else tf.where(condition, value_if_true, value)

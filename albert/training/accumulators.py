@@ -54,3 +54,12 @@ def _make_sum(name: str) -> tf.Variable:
     aggregation=tf.VariableAggregation.SUM,
     name=name,
   )
+
+
+def zero_if(condition: tf.Tensor, sums: dict[str, WeightedSum]) -> dict[str, WeightedSum]:
+  """Returns the sums, in float32, or sums and weights of 0 if the condition, bool scalar, is true."""
+
+  def zero(value: tf.Tensor) -> tf.Tensor:
+    return tf.where(condition, 0.0, tf.cast(value, tf.float32))
+
+  return {name: WeightedSum(zero(total), zero(weight)) for name, (total, weight) in sums.items()}

@@ -1,4 +1,7 @@
-"""Recognizes runs that have not learned more than guessing. Large models on small data often do not, for some seeds."""
+"""Recognizes runs that have not learned more than guessing, and makes the error of runs that are not finite.
+
+Large models on small data often do not learn, for some seeds.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ from collections.abc import Mapping
 
 import msgspec
 
+from albert.errors import RunError
 from albert.io import files
 from albert.runs import output_files
 from albert.runs.metrics_log import read_metrics
 from albert.tasks.base import LOSS, Task
+from albert.weights.checkpoints import CheckpointManager
 
 # A loss above this share of the loss of guessing is not better than guessing.
 _GUESSING_SHARE = 0.95
@@ -109,3 +114,14 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
   if accuracy > majority + _ACCURACY_MARGIN:
     return None
   return Failure(f"{reason}; accuracy on the development set {accuracy:.4g}, of the most frequent label {majority:.4g}")
+
+
+def not_finite_error(problem: str, checkpoints: CheckpointManager, saved_step: int) -> RunError:
+  """Makes the error for values that are not finite. It names the last good checkpoint, `saved_step`, if it exists."""
+  is_saved = saved_step in checkpoints.steps()
+  last_good = f"the last good checkpoint is step-{saved_step}" if is_saved else "no checkpoint was saved yet"
+  return RunError(
+    f"{problem}; stopped, {last_good} in {checkpoints.directory}. "
+    "Lower --learning_rate (or --scale_learning_rate for a smaller batch), lengthen --num_warmup_steps, or "
+    "train in --precision=float32"
+  )

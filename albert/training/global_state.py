@@ -21,10 +21,10 @@ def dtype_policy(precision: str) -> Iterator[None]:
   """Sets the compute dtype of the layers that are made in this context. Their variables are float32 in any case.
 
   Args:
-    precision: "float32" or "bfloat16".
+    precision: "float32", "bfloat16" or "float16".
   """
   previous = keras.mixed_precision.global_policy()
-  keras.mixed_precision.set_global_policy("mixed_bfloat16" if precision == "bfloat16" else "float32")
+  keras.mixed_precision.set_global_policy("float32" if precision == "float32" else f"mixed_{precision}")
   try:
     yield
   finally:

@@ -5,6 +5,7 @@ The loop does not depend on a particular task: a Task computes the losses and me
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,14 +14,15 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.run import TrainConfig
-from albert.errors import RunError
 from albert.optimizers.clipping import Gradient, clip_by_global_norm, densify
 from albert.optimizers.layerwise import layerwise_factors
+from albert.optimizers.loss_scale import LossScale
 from albert.runs.log_lines import STAGE_KEY
 from albert.runs.metrics_log import MetricsLog
 from albert.tasks.base import Batch, Task, WeightedSum
-from albert.training.accumulators import Accumulator
+from albert.training.accumulators import Accumulator, zero_if
 from albert.training.distribution.cluster import Cluster
+from albert.training.failed_run import not_finite_error
 from albert.training.run_plan import TrainingPlan
 from albert.training.speedometer import Speedometer
 from albert.training.stage_plan import StagePlan
@@ -50,6 +52,8 @@ class Trainer:
     stage: the stage of the plan to train; None for all steps. Each stage has a trainer of its own, with the same model
       and optimizer, which compiles the step for its depth, its dropout and its batches. The trainer of one stage is
       made after the previous stage has ended.
+    loss_scale: the scale of the loss, for float16; None for other precisions. A step whose loss or gradient is not
+      finite is then skipped: it changes neither weights nor moments. All stages share one.
 
   Raises:
     UserError: the layer-wise decay of the learning rate overflows float32.
@@ -71,6 +75,7 @@ class Trainer:
     plan: TrainingPlan,
     cluster: Cluster | None = None,
     stage: StagePlan | None = None,
+    loss_scale: LossScale | None = None,
   ):
     self.cluster = cluster or Cluster(plan.strategy)
     self.task = task
@@ -78,6 +83,7 @@ class Trainer:
     self.optimizer = optimizer
     self.plan = plan
     self.stage = stage
+    self.loss_scale = loss_scale
     self.strategy = plan.strategy
     self.weights = model.named_weights()
     self.accumulator = Accumulator([*task.metric_names(), GRAD_NORM])
@@ -89,9 +95,11 @@ class Trainer:
       synchronization=tf.VariableSynchronization.ON_READ,
       aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
-    self._replica_step = self.replica_step
-    if plan.jit_compile:
+    self._replica_step, self._gradients = self.replica_step, self._accumulate_gradients
+    if plan.jit_compile and self.strategy.num_replicas_in_sync == 1:
       self._replica_step = tf.function(self.replica_step, jit_compile=True, autograph=False)
+    elif plan.jit_compile:  # XLA cannot compile the sums over replicas of these strategies
+      self._gradients = tf.function(self._accumulate_gradients, jit_compile=True, autograph=False)
     optimizer.build(list(self.weights.values()))
     layerwise_decay = plan.optimizer.layerwise_learning_rate_decay
     if layerwise_decay != 1.0:
@@ -114,6 +122,8 @@ class Trainer:
     state = dict(self.weights)
     for name, variable in self.weights.items():
       state |= {f"{name}/{slot}": value for slot, value in self.optimizer.slots(variable).items()}
+    if self.loss_scale is not None:
+      state |= self.loss_scale.state()
     return state | {GLOBAL_STEP: self.optimizer.iterations}
 
   def stack_layers(self) -> None:
@@ -164,18 +174,24 @@ class Trainer:
     step = self.optimizer.iterations
     seed = tf.stack([tf.constant(self.plan.train.seed, tf.int64), step])
     seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(replica.replica_id_in_sync_group, tf.int64))
-    replica_gradients, sums = self._accumulate_gradients(batch, loss_weights, seed)
+    replica_gradients, sums = self._gradients(batch, loss_weights, seed)
     losses = tf.stack([sums[name].total for name in loss_weights])
     *flat_gradients, losses = replica.all_reduce("SUM", [*tf.nest.flatten(replica_gradients), losses])
     gradients = tf.nest.pack_sequence_as(replica_gradients, flat_gradients)
     gradients, norm = clip_by_global_norm(gradients, self.plan.optimizer.clip_norm)
+    sums |= {GRAD_NORM: WeightedSum(norm, tf.constant(1.0))}
     is_bad = tf.logical_not(tf.math.is_finite(norm + tf.reduce_sum(losses)))
+    if self.loss_scale is not None:
+      # The optimizer skips an update whose gradients are all NaN, and the means of metrics leave the step out.
+      gradients = [gradient * tf.where(is_bad, math.nan, 1.0) for gradient in gradients]
+      sums = zero_if(is_bad, sums)
+      is_bad = self.loss_scale.update(is_bad)
     is_first_bad_step = tf.logical_and(is_bad, self.first_bad_step < 0)
     self.first_bad_step.assign(tf.where(is_first_bad_step, step, tf.cast(self.first_bad_step, tf.int64)))
     self.optimizer.apply_gradients(
       zip(gradients, self.weights.values(), strict=True), experimental_aggregate_gradients=False
     )
-    self.accumulator.add(sums | {GRAD_NORM: WeightedSum(norm, tf.constant(1.0))})
+    self.accumulator.add(sums)
 
   def _accumulate_gradients(
     self, batch: Batch, loss_weights: dict[str, tf.Tensor], seed: tf.Tensor
@@ -217,7 +233,11 @@ class Trainer:
     with tf.GradientTape() as tape:
       sums = self.task.forward(self.model, batch, training=True, seed=seed).sums
       loss = tf.add_n([tf.math.divide_no_nan(sums[name].total, loss_weights[name]) for name in loss_weights])
+      if self.loss_scale is not None:
+        loss = self.loss_scale.scale(loss)
     gradients = tape.gradient(loss, list(self.weights.values()), unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    if self.loss_scale is not None:
+      gradients = self.loss_scale.unscale(gradients)
     return densify(gradients), sums
 
   def train(
@@ -318,9 +338,14 @@ class Trainer:
 
   def _metrics(self, learning_rate: float, examples_per_second: float) -> dict[str, float]:
     """Returns the means of the metrics since the last call, the learning rate and the speed, for the log."""
-    means = self.task.with_loss(self.accumulator.result_and_reset())
+    means = self.accumulator.result_and_reset()
+    if self.loss_scale is not None and not means[GRAD_NORM]:  # all steps were skipped
+      means = dict.fromkeys(means, math.nan)
+    means = self.task.with_loss(means)
     if self.stage is not None and self.stage.num_stages > 1:
       means = {STAGE_KEY: self.stage.number, **means}
+    if self.loss_scale is not None:
+      means |= self.loss_scale.metrics()
     return means | {"learning_rate": learning_rate, "examples_per_second": examples_per_second}
 
   def _check_losses(self, checkpoints: CheckpointManager, saved_step: int) -> None:
@@ -331,7 +356,7 @@ class Trainer:
     """
     bad_step = int(self.first_bad_step.read_value())
     if bad_step >= 0:
-      raise _not_finite_error(f"step {bad_step}: the loss or its gradient is not finite", checkpoints, saved_step)
+      raise not_finite_error(f"step {bad_step}: the loss or its gradient is not finite", checkpoints, saved_step)
 
   def _check_state(self, checkpoints: CheckpointManager, saved_step: int, step: int) -> None:
     """Checks that the variables that are about to be saved are finite. Every process must call it.
@@ -345,7 +370,7 @@ class Trainer:
     if bad_names:
       more = f" and {len(bad_names) - 1} other variables are" if len(bad_names) > 1 else " is"
       problem = f"after {step} updates {bad_names[0]}{more} not finite, though the loss of the last step was"
-      raise _not_finite_error(problem, checkpoints, saved_step)
+      raise not_finite_error(problem, checkpoints, saved_step)
 
 
 def _next_steps_per_call(steps_per_call: int, seconds_per_step: float, max_steps: int) -> int:
@@ -358,17 +383,6 @@ def _next_multiple(step: int, interval: int) -> int:
   return (step // interval + 1) * interval
 
 
-def _not_finite_error(problem: str, checkpoints: CheckpointManager, saved_step: int) -> RunError:
-  """Makes the error for values that are not finite. It names the last good checkpoint, `saved_step`, if it exists."""
-  is_saved = saved_step in checkpoints.steps()
-  last_good = f"the last good checkpoint is step-{saved_step}" if is_saved else "no checkpoint was saved yet"
-  return RunError(
-    f"{problem}; stopped, {last_good} in {checkpoints.directory}. "
-    "Lower --learning_rate (or --scale_learning_rate for a smaller batch), lengthen --num_warmup_steps, or "
-    "train in --precision=float32"
-  )
-
-
 def is_save_due(config: TrainConfig, step: int) -> bool:
   """Whether a checkpoint is due after `step` updates: every save_checkpoints_steps, and at the end."""
   return step % config.save_checkpoints_steps == 0 or step == config.num_train_steps
@@ -377,12 +391,3 @@ def is_save_due(config: TrainConfig, step: int) -> bool:
 def is_evaluation_due(config: TrainConfig, step: int) -> bool:
   """Whether an evaluation is due after `step` updates: every eval_every_steps, and at the end."""
   return bool(config.eval_every_steps) and (step % config.eval_every_steps == 0 or step == config.num_train_steps)
-
-
-def make_learning_rate_reader(schedule: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[int], float]:
-  """Returns a function that maps the number of updates done so far to the learning rate of the next one.
-
-  Args:
-    schedule: the same function, which takes and returns tensors.
-  """
-  return lambda step: float(schedule(tf.constant(step)))

@@ -17,6 +17,7 @@ from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.errors import UserError
 from albert.runs.metrics_log import log
 from albert.tasks.base import TrainingStage
+from albert.training.distribution.devices import GpuFacts, describe_devices, find_gpu_facts, unused_gpu_warning
 from albert.training.distribution.distributed_batches import ElementSpec, element_spec, features_of_varying_shape
 from albert.training.distribution.strategy import make_strategy, num_hosts
 from albert.training.stage_plan import StagePlan, epochs_per_step, plan_stages
@@ -32,12 +33,16 @@ class RunPlan:
   Attributes:
     config: the settings, with the resolved number of input parts as train.input_parts.
     strategy: the tf.distribute strategy over the devices.
-    precision: compute dtype of the layers, "float32" or "bfloat16".
+    precision: compute dtype of the layers, "float32", "bfloat16" or "float16".
+    deterministic: whether operations are deterministic, so that a resumed run has the same bits.
+    devices: a line for the log that names the devices, their memory and the precision.
   """
 
   config: RunConfig
   strategy: tf.distribute.Strategy
   precision: str
+  deterministic: bool = True
+  devices: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +53,8 @@ class TrainingPlan:
     strategy: the tf.distribute strategy over the devices.
     train: the training settings, with the resolved numbers of steps and input parts.
     optimizer: the optimizer's settings, with the resolved length of the warm-up.
-    jit_compile: whether the loop compiles the training step with XLA. On a TPU the strategy compiles it in any case.
+    jit_compile: whether the loop compiles the training step with XLA (see resolve_jit_compile). On a TPU the strategy
+      compiles it in any case.
     stages: the stages in order, which together have all steps; () for a trainer whose batches the caller makes.
   """
 
@@ -74,10 +80,19 @@ def plan_run(config: RunConfig) -> RunPlan:
   """
   strategy = make_strategy(config.train)
   input_parts = resolve_input_parts(config.train.input_parts, num_hosts(strategy))
+  precision = resolve_precision(config.train.precision, strategy)
+  facts = GpuFacts()
+  if not isinstance(strategy, tf.distribute.TPUStrategy):
+    facts = find_gpu_facts()
+    warning = None if tf.config.list_logical_devices("GPU") else unused_gpu_warning(facts)
+    if warning is not None:
+      log(warning)
   return RunPlan(
     config=dataclasses.replace(config, train=dataclasses.replace(config.train, input_parts=input_parts)),
     strategy=strategy,
-    precision=resolve_precision(config.train.precision, strategy),
+    precision=precision,
+    deterministic=resolve_deterministic(config.train.deterministic),
+    devices=describe_devices(strategy, precision, facts),
   )
 
 
@@ -88,8 +103,8 @@ def plan_training(plan: RunPlan, stages: Sequence[TrainingStage]) -> TrainingPla
     plan: the plan of the run.
     stages: the stages of training, with their data.
   Raises:
-    UserError: the number of epochs gives too many steps, a stage has no step or batches that the replicas cannot share,
-      or --jit_compile=true is not possible.
+    UserError: the number of epochs gives too many steps, or a stage has no step or batches that the replicas cannot
+      share.
   """
   config, strategy = plan.config, plan.strategy
   num_examples: float = stages[-1].data.num_examples
@@ -101,6 +116,8 @@ def plan_training(plan: RunPlan, stages: Sequence[TrainingStage]) -> TrainingPla
   jit_compile = resolve_jit_compile(
     train.jit_compile, strategy, lambda: element_spec(strategy, last_stage.train, last_stage.data)
   )
+  if jit_compile:
+    stage_plans = _with_few_lengths(stage_plans, strategy)
   optimizer = resolve_warmup(config.optimizer, train.num_train_steps, is_default=config.warmup_is_default)
   return TrainingPlan(strategy=strategy, train=train, optimizer=optimizer, jit_compile=jit_compile, stages=stage_plans)
 
@@ -162,18 +179,23 @@ def resolve_warmup(optimizer: OptimizerConfig, num_train_steps: int, *, is_defau
 
 
 def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
-  """Resolves the compute dtype, "float32" or "bfloat16".
+  """Resolves the compute dtype, "float32", "bfloat16" or "float16".
 
   `auto` is bfloat16 on hardware with bfloat16 multiplication: TPUs, GPUs since Ampere (compute capability 8.0), and
   CPUs with AMX or AVX512-BF16. Otherwise it is float32.
 
   Args:
-    precision: value of --precision: "auto", "float32" or "bfloat16".
+    precision: value of --precision; `auto` never means float16.
     strategy: the strategy over the devices.
+  Raises:
+    UserError: "float16" on a TPU.
   """
+  is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+  if is_tpu and precision == "float16":
+    raise UserError("--precision=float16: a TPU multiplies in bfloat16: give --precision=bfloat16")
   if precision != "auto":
     return precision
-  if isinstance(strategy, tf.distribute.TPUStrategy):
+  if is_tpu:
     return "bfloat16"
   gpus = tf.config.list_physical_devices("GPU")
   if gpus:
@@ -182,40 +204,52 @@ def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
   return "bfloat16" if _cpu_flags() & {"amx_bf16", "avx512_bf16"} else "float32"
 
 
+def resolve_deterministic(deterministic: str) -> bool:
+  """Decides whether operations are deterministic.
+
+  `auto` means true without a GPU. On GPUs TensorFlow has slower deterministic kernels for some operations, and none for
+  others, which then raise an error. How much they cost there was not measured.
+
+  Args:
+    deterministic: value of --deterministic: "true", "false" or "auto".
+  """
+  if deterministic != "auto":
+    return deterministic == "true"
+  return not tf.config.list_logical_devices("GPU")
+
+
 def resolve_jit_compile(
   jit_compile: str, strategy: tf.distribute.Strategy, make_element_spec: Callable[[], ElementSpec]
 ) -> bool:
   """Decides whether the loop compiles the training step with XLA. On a TPU, the strategy compiles it instead.
 
-  `auto` means true on a single GPU if all batches have the same shape. XLA would compile the step once for each shape:
-  25 to 29 times in fine-tuning, where a batch is as long as its longest example. On a CPU the step is slower with XLA,
-  which does not use oneDNN for matrix products (see benchmarks/results).
+  `auto` means true on GPUs if all batches have the same shape. XLA compiles the step once for each shape. On a CPU the
+  step is slower with XLA, which does not use oneDNN for matrix products (see benchmarks/results). With one replica the
+  whole step is compiled; with several, each compiles its forward and backward pass, without the sums over replicas and
+  the optimizer.
 
   Args:
     jit_compile: value of --jit_compile: "true", "false" or "auto".
     strategy: the strategy over the devices.
     make_element_spec: returns the shapes of the batches. It is called only if the decision depends on them.
-  Raises:
-    UserError: "true" with several replicas. XLA compiles the step of a single device, without the sums over replicas.
   """
   if isinstance(strategy, tf.distribute.TPUStrategy):
     return False
-  if strategy.num_replicas_in_sync > 1:
-    if jit_compile == "true":
-      raise UserError(
-        f"--jit_compile=true compiles the step of one device, and this run has {strategy.num_replicas_in_sync} "
-        "replicas: give --jit_compile=auto"
-      )
-    return False
-  if jit_compile == "true":
-    if features_of_varying_shape(make_element_spec()):
-      log(
-        "warning: --jit_compile=true compiles the step anew for each length of the batches, up to minutes each; "
-        "--pad_to_max_length gives them one length"
-      )
-    return True
+  if jit_compile != "auto":
+    return jit_compile == "true"
   has_gpu = bool(tf.config.list_logical_devices("GPU"))
-  return jit_compile == "auto" and has_gpu and not features_of_varying_shape(make_element_spec())
+  return has_gpu and not features_of_varying_shape(make_element_spec())
+
+
+def _with_few_lengths(stages: tuple[StagePlan, ...], strategy: tf.distribute.Strategy) -> tuple[StagePlan, ...]:
+  """Pads batches whose lengths vary to one of a few lengths, so that XLA compiles the step only a few times."""
+  if not any(features_of_varying_shape(element_spec(strategy, stage.train, stage.data)) for stage in stages):
+    return stages
+  log(
+    "--jit_compile=true: batches are padded to one of at most 4 lengths, for each of which XLA compiles the step; "
+    "--pad_to_max_length gives them one length"
+  )
+  return tuple(dataclasses.replace(stage, data=stage.data.with_few_lengths()) for stage in stages)
 
 
 def _cpu_flags() -> set[str]:

@@ -15,6 +15,7 @@ from albert.errors import RunError
 from albert.io import files
 from albert.io.parallel.lost_processes import is_lost_process
 from albert.optimizers.factory import make_optimizer
+from albert.optimizers.loss_scale import LossScale
 from albert.optimizers.schedules import make_schedule
 from albert.runs import curves
 from albert.runs.evaluation_log import EvaluationLog
@@ -25,7 +26,7 @@ from albert.training.distribution.cluster import Cluster
 from albert.training.distribution.distributed_batches import distribute_training_batches
 from albert.training.evaluator import Evaluator
 from albert.training.failed_run import write_training_loss
-from albert.training.loop import Trainer, is_evaluation_due, make_learning_rate_reader
+from albert.training.loop import Trainer, is_evaluation_due
 from albert.training.model_weights import load_initial_weights
 from albert.training.prediction_sources import prediction_sources_of
 from albert.training.run_plan import RunPlan, TrainingPlan
@@ -82,7 +83,12 @@ class TrainingRun:
     schedule = make_schedule(plan.optimizer, plan.train.num_train_steps, plan.train.train_batch_size)
     with self.strategy.scope():
       stage = plan.stages_after(newest.step if newest else 0)[0]
-      trainer = self._make_trainer(plan, make_optimizer(plan.optimizer, schedule), stage)
+      optimizer = make_optimizer(plan.optimizer, schedule)
+      loss_scale = None
+      if self._run_plan.precision == "float16":
+        loss_scale = LossScale()
+        optimizer.skips_not_finite = True
+      trainer = self._make_trainer(plan, optimizer, stage, loss_scale)
       self._load_state(trainer, newest)
     first_step = trainer.step
     evaluation_log = self._open_evaluation_log(first_step) if plan.train.eval_every_steps else None
@@ -95,13 +101,15 @@ class TrainingRun:
     if self.config.do_predict:
       prediction_sources_of(self.task, self.config).check_before_training()
     self._log_run(plan)
-    last_step = self._run_loop(trainer, evaluation_log, make_learning_rate_reader(schedule))
+    last_step = self._run_loop(trainer, evaluation_log, _make_learning_rate_reader(schedule))
     self._finish(last_step, plan.train)
     return last_step
 
-  def _make_trainer(self, plan: TrainingPlan, optimizer: keras.optimizers.Optimizer, stage: StagePlan) -> Trainer:
+  def _make_trainer(
+    self, plan: TrainingPlan, optimizer: keras.optimizers.Optimizer, stage: StagePlan, loss_scale: LossScale | None
+  ) -> Trainer:
     with self.strategy.scope():
-      return Trainer(self.task, self.model, optimizer, plan, self.cluster, stage)
+      return Trainer(self.task, self.model, optimizer, plan, self.cluster, stage, loss_scale)
 
   def _evaluate_if_missing(self, step: int, train: TrainConfig, evaluation_log: EvaluationLog) -> None:
     """Evaluates a step whose evaluation is missing, because the run was killed between saving and evaluating it."""
@@ -168,7 +176,7 @@ class TrainingRun:
       with StopRequest() as stop:
         for stage in plan.stages_after(trainer.step):
           if stage is not trainer.stage:
-            trainer = self._make_trainer(plan, trainer.optimizer, stage)
+            trainer = self._make_trainer(plan, trainer.optimizer, stage, trainer.loss_scale)
           if stage.num_stages > 1:
             log(stage.describe())
           num_skipped_steps = trainer.step - stage.first_step  # steps of the stage that were done before resuming
@@ -239,6 +247,7 @@ class TrainingRun:
       f"{num_parameters:,} parameters, {data}, {plan.train.num_train_steps} steps ({epochs:.2f} epochs), "
       f"{self._run_plan.precision}, {'with' if is_compiled else 'without'} XLA, "
       f"{self.strategy.num_replicas_in_sync} replica(s)"
+      f"{'' if self._run_plan.deterministic else ', not deterministic'}"
     )
 
 
@@ -251,3 +260,12 @@ def _explain_reading_errors(data: Dataset) -> Iterator[None]:
     if not is_lost_process(error):
       data.explain_failure()  # raises a UserError if it finds a damaged record
     raise
+
+
+def _make_learning_rate_reader(schedule: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[int], float]:
+  """Returns a function that maps the number of updates done so far to the learning rate of the next one.
+
+  Args:
+    schedule: the same function, which takes and returns tensors.
+  """
+  return lambda step: float(schedule(tf.constant(step)))

@@ -140,6 +140,26 @@ def test_a_resumed_stream_continues_with_the_next_batch() -> None:
       np.testing.assert_array_equal(batch[name], expected[name])
 
 
+def test_few_lengths_pad_the_same_batches_to_at_most_four_lengths() -> None:
+  dataset = ExampleDataset(make_tokenized_examples(200), "test")  # sequences of up to 39 tokens
+  batches, padded_batches = read_batches(dataset, 40), read_batches(dataset.with_few_lengths(), 40)
+  assert {batch["input_ids"].shape[1] for batch in batches} >= {8, 16, 24, 32}
+  assert {batch["input_ids"].shape[1] for batch in padded_batches} == {16, 32, 39}
+  for batch, padded_batch in zip(batches, padded_batches, strict=True):
+    np.testing.assert_array_equal(padded_batch["label_ids"], batch["label_ids"])
+    length = batch["input_ids"].shape[1]
+    np.testing.assert_array_equal(padded_batch["input_ids"][:, :length], batch["input_ids"])
+    assert not padded_batch["input_mask"][:, length:].any()
+
+
+@pytest.mark.parametrize("longest", [5, 8, 31, 128, 130, 512])
+def test_there_are_at_most_four_lengths_for_any_longest_sequence(longest: int) -> None:
+  lengths = np.arange(1, longest + 1, dtype=np.int32)
+  examples = TokenizedExamples(np.zeros(lengths.sum(), np.int32), lengths, np.ones(longest, np.int32), {})
+  batches = read_batches(ExampleDataset(examples, "test").with_few_lengths(), longest, batch_size=1)
+  assert len({batch["input_ids"].shape[1] for batch in batches}) <= 4
+
+
 def test_the_shares_of_all_replicas_together_are_the_global_batch() -> None:
   dataset = ExampleDataset(make_tokenized_examples(50), "test")
   global_batches = read_batches(dataset, 3)

@@ -45,15 +45,18 @@ def train(task_kind: str, data_path: str, output_dir: str, num_devices: int) -> 
   In fine-tuning, the run on two devices uses gradient checkpointing. This must not change the results either.
 
   Args:
-    task_kind: "pretraining" or "finetuning".
+    task_kind: "pretraining"; "finetuning"; "compiled": pretraining in which the replicas compile their step; or
+      "float16": pretraining in float16, whose first steps overflow.
     data_path: the pattern of the shards, or the directory of the toy task.
     output_dir: the directory of the run, which also gets weights.npz: the weights, metrics and outputs.
     num_devices: 1 or 2.
   """
   from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
   from albert.estimator import Estimator
+  from albert.optimizers import loss_scale
+  from albert.runs.metrics_log import read_metrics
 
-  task = make_pretraining_task(data_path) if task_kind == "pretraining" else make_finetuning_task(data_path)
+  task = make_finetuning_task(data_path) if task_kind == "finetuning" else make_pretraining_task(data_path)
   config = RunConfig(
     output_dir=output_dir,
     from_scratch=True,
@@ -63,17 +66,26 @@ def train(task_kind: str, data_path: str, output_dir: str, num_devices: int) -> 
       eval_batch_size=8,
       num_train_steps=6,
       distribution_strategy="mirrored" if num_devices > 1 else "one_device",
+      precision="float16" if task_kind == "float16" else "float32",
+      jit_compile="true" if task_kind == "compiled" and num_devices > 1 else "false",
       recompute_grad=task_kind == "finetuning" and num_devices > 1,
     ),
   )
+  if task_kind == "float16":
+    loss_scale.INITIAL_SCALE = 2.0**20
   estimator = Estimator(task, config)
   assert estimator.strategy.num_replicas_in_sync == num_devices
   estimator.train()
+  for variable in estimator.model.named_weights().values():
+    copies = estimator.strategy.experimental_local_results(variable)
+    assert all(np.array_equal(copies[0], copy) for copy in copies), variable.name
+  last_metrics = read_metrics(output_dir)[-1]
   results, outputs = estimator.evaluator.evaluate()
   arrays = {name: variable.numpy() for name, variable in estimator.model.named_weights().items()}
   arrays |= {f"metric:{name}": np.float64(number) for name, number in results.items()}
   for split, split_outputs in outputs.items():
     arrays |= {f"output:{split}:{name}": array for name, array in split_outputs.items()}
+  arrays |= {f"log:{name}": np.float64(last_metrics.get(name, 0)) for name in ("loss_scale", "skipped_steps")}
   np.savez(f"{output_dir}/weights.npz", **arrays)
 
 

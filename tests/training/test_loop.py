@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import config as tf_config
 
 from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
@@ -58,7 +59,13 @@ def train(
     start_over: a field of RunConfig.
     train_options: fields of TrainConfig.
   """
-  train_fields = {"train_batch_size": 8, "num_train_steps": 6, "log_every_steps": 3, "save_checkpoints_steps": 3}
+  train_fields = {
+    "precision": "float32",
+    "train_batch_size": 8,
+    "num_train_steps": 6,
+    "log_every_steps": 3,
+    "save_checkpoints_steps": 3,
+  }
   task = PretrainingTask(model, PretrainingConfig(input_file=input_file))
   config = RunConfig(
     output_dir=str(output_dir),
@@ -93,6 +100,37 @@ def test_gradient_accumulation_changes_only_the_rounding(input_file, tmp_path):
 def test_gradient_accumulation_changes_only_the_rounding_in_traced_steps(input_file, tmp_path, default_weights):
   weights = train(input_file, tmp_path, gradient_accumulation_steps=4)
   assert 0 < largest_difference(default_weights, weights) < 2e-5
+
+
+@pytest.mark.usefixtures("eager_steps")
+def test_without_determinism_a_resumed_run_has_the_same_batches_and_steps(input_file, tmp_path, monkeypatch, capsys):
+  """Only the kernels, which may round differently, are not the same then."""
+  seen: list[tuple[int, np.ndarray]] = []  # the step and the ids of each batch
+  replica_step = Trainer.replica_step
+  stops_at = -1
+
+  def record(trainer: Trainer, batch: dict[str, tf.Tensor]) -> None:
+    if trainer.step == stops_at:
+      raise RuntimeError("killed")
+    assert not tf_config.is_op_determinism_enabled()
+    seen.append((trainer.step, batch["input_ids"].numpy()))
+    replica_step(trainer, batch)
+
+  monkeypatch.setattr(Trainer, "replica_step", record)
+  tf_config.disable_op_determinism()  # another test may have enabled it
+  weights = train(input_file, tmp_path / "whole", deterministic="false")
+  whole = seen.copy()
+  seen.clear()
+  stops_at = 3
+  with pytest.raises(RuntimeError, match="killed"):
+    train(input_file, tmp_path / "resumed", deterministic="false")
+  stops_at = -1
+  resumed_weights = train(input_file, tmp_path / "resumed", deterministic="false")
+  assert [step for step, _ in seen] == [step for step, _ in whole] == [0, 1, 2, 3, 4, 5]
+  for (_, ids), (_, resumed_ids) in zip(whole, seen, strict=True):
+    np.testing.assert_array_equal(resumed_ids, ids)
+  assert largest_difference(weights, resumed_weights) < 2e-5
+  assert "1 replica(s), not deterministic" in capsys.readouterr().err
 
 
 @pytest.mark.slow

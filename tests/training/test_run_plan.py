@@ -56,6 +56,14 @@ def test_auto_precision_is_bfloat16_where_the_device_multiplies_in_it(
   assert run_plan.resolve_precision("auto", FakeStrategy(1)) == precision
   assert run_plan.resolve_precision("float32", FakeStrategy(1)) == "float32"
   assert run_plan.resolve_precision("bfloat16", FakeStrategy(1)) == "bfloat16"
+  assert run_plan.resolve_precision("float16", FakeStrategy(1)) == "float16"
+
+
+def test_auto_is_deterministic_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+  simulate_device(monkeypatch)
+  assert [run_plan.resolve_deterministic(value) for value in ("auto", "true", "false")] == [True, True, False]
+  simulate_device(monkeypatch, capability=(8, 0))
+  assert [run_plan.resolve_deterministic(value) for value in ("auto", "true", "false")] == [False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -64,12 +72,14 @@ def test_auto_precision_is_bfloat16_where_the_device_multiplies_in_it(
     (None, 1, "auto", False),
     (None, 1, "true", True),
     (None, 2, "auto", False),
+    (None, 2, "true", True),
     ((8, 0), 1, "auto", True),
     ((8, 0), 1, "false", False),
-    ((8, 0), 2, "auto", False),
+    ((8, 0), 2, "auto", True),
+    ((8, 0), 2, "false", False),
   ],
 )
-def test_auto_compiles_with_xla_on_a_single_gpu(
+def test_auto_compiles_with_xla_on_gpus(
   monkeypatch: pytest.MonkeyPatch,
   capability: tuple[int, int] | None,
   num_replicas: int,
@@ -81,7 +91,7 @@ def test_auto_compiles_with_xla_on_a_single_gpu(
 
 
 def test_auto_compiles_with_xla_only_if_all_batches_have_one_shape(
-  monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+  monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
   sequences = [np.arange(length, dtype=np.int32) for length in (5, 9, 17)]
   lengths = np.array([len(sequence) for sequence in sequences], np.int32)
@@ -100,18 +110,10 @@ def test_auto_compiles_with_xla_only_if_all_batches_have_one_shape(
     return run_plan.resolve_jit_compile(jit_compile, FakeStrategy(1), lambda: spec)
 
   simulate_device(monkeypatch, capability=(8, 0))
-  capsys.readouterr()
   assert not is_compiled("auto", finetuning)
   assert is_compiled("auto", finetuning_with_full_padding)
   assert is_compiled("auto", pretraining)
-  assert capsys.readouterr().err == ""
   assert is_compiled("true", finetuning)
-  assert capsys.readouterr().err.startswith("warning: --jit_compile=true compiles the step anew for each length")
-
-
-def test_xla_with_several_replicas_is_refused() -> None:
-  with pytest.raises(UserError, match="this run has 2 replicas: give --jit_compile=auto"):
-    run_plan.resolve_jit_compile("true", FakeStrategy(2), lambda: STATIC_SPEC)
 
 
 def test_the_number_of_epochs_gives_the_number_of_steps_rounded_up() -> None:

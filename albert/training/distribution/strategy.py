@@ -90,17 +90,17 @@ def check_memory(model: ModelConfig, strategy: tf.distribute.Strategy, *, trains
   parameters = num_parameters(encoder_shapes(model))
   copies = 3 if trains else 1  # the weights and the two moments
   needed_bytes = _BYTES_PER_FLOAT32 * parameters * copies
-  memory_bytes = _memory_bytes()
-  if memory_bytes and needed_bytes > memory_bytes:
+  available_bytes = memory_bytes()
+  if available_bytes and needed_bytes > available_bytes:
     raise UserError(
       f"a model with hidden_size {model.hidden_size}, intermediate_size {model.intermediate_size} and vocab_size "
       f"{model.vocab_size} has {parameters:.3g} parameters, which take {needed_bytes / 1e9:,.0f} GB"
-      f"{' with the moments of the optimizer' if trains else ''}; this machine has {memory_bytes / 1e9:,.0f} GB of "
+      f"{' with the moments of the optimizer' if trains else ''}; this machine has {available_bytes / 1e9:,.0f} GB of "
       "memory: give a smaller model"
     )
 
 
-def _memory_bytes() -> int:
+def memory_bytes() -> int:
   """Size of this machine's memory and swap space in bytes; 0 if the system does not report it."""
   sizes = {}
   try:

@@ -56,7 +56,7 @@ def test_a_model_larger_than_the_memory_is_refused_before_it_is_built(monkeypatc
 
   # The 11.7 million parameters of albert_base take 47 MB, or 140 MB with both moments.
   def check_albert_base(memory_megabytes: int, *, trains: bool) -> None:
-    monkeypatch.setattr(strategies, "_memory_bytes", lambda: memory_megabytes * 10**6)
+    monkeypatch.setattr(strategies, "memory_bytes", lambda: memory_megabytes * 10**6)
     strategies.check_memory(ModelConfig(), strategy, trains=trains)
 
   check_albert_base(150, trains=True)
