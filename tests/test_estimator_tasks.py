@@ -20,6 +20,7 @@ from albert.estimator import Estimator
 from tests.synthetic import TINY_MODEL, write_manifest, write_shards
 from tests.tasks.race.folders import write_made_up_race
 from tests.tasks.squad.question_files import write_made_up_squad
+from tests.tasks.tagging.word_files import write_json_lines
 from tests.test_estimator import saved_weights
 
 pytestmark = pytest.mark.usefixtures("all_steps_eager")
@@ -206,6 +207,60 @@ def test_multiple_choice_on_rows_and_on_folders(settings: dict[str, Any], tmp_pa
   assert len(answer.probabilities) == 2
   with pytest.raises(UserError, match=r"^the data to predict: row 0.*options"):
     from_memory.predict([questions[0] | {"options": "wet"}])
+
+
+def test_tagging_on_rows_and_on_files(settings: dict[str, Any], tmp_path: Path) -> None:
+  files = {
+    split: write_json_lines(tmp_path / f"{split}.jsonl", size, seed=size) for split, size in (("train", 9), ("eval", 5))
+  }
+  rows = {split: [json.loads(line) for line in Path(path).read_text().splitlines()] for split, path in files.items()}
+
+  def make_task(**data: Any) -> tasks.Tagging:
+    return tasks.Tagging(**data, test=data["eval"], scheme="BILOU")
+
+  lengths = {"max_seq_length": 24, "doc_stride": 8, "num_train_epochs": None}
+  from_memory, from_files = train_on_rows_and_files(make_task, rows, files, tmp_path, **settings | lengths)
+  results = from_memory.evaluate()
+  assert results == from_files.evaluate()
+  predicted = [json.loads(line) for line in (tmp_path / "memory" / "predictions_dev.jsonl").read_text().splitlines()]
+  answers = from_memory.predict(rows["eval"])
+  assert [answer.tags for answer in answers] == [line["predicted_tags"] for line in predicted]
+  assert [[dataclasses.asdict(span) for span in answer.spans] for answer in answers] == [
+    line["predicted_spans"] for line in predicted
+  ]
+  words = [row["tokens"] for row in rows["eval"]]
+  for other_form in ({"tokens": words}, words, files["eval"]):
+    assert from_memory.predict(other_form) == answers
+  assert from_files.predict() == answers
+  # A text of the same words has the same tags. Its offsets are those of characters.
+  of_texts = from_memory.predict([" ".join(text) for text in words])
+  assert [answer.tags for answer in of_texts] == [answer.tags for answer in answers]
+  for text, answer in zip(words, of_texts, strict=True):
+    assert all(" ".join(text)[span.start : span.end] == span.text for span in answer.spans)
+  with pytest.raises(UserError, match=r"^the data to predict: row 1 has no 'tokens'; it has: id"):
+    from_memory.predict([{"tokens": ["Rome"]}, {"id": 7}])
+
+
+def test_rows_of_words_are_checked_and_held_out() -> None:
+  rows = [{"tokens": ["Rome", "is", "old"], "tags": ["B-LOC", "O", "O"]}] * 10
+  task = tasks.Tagging(rows, eval_share=0.2)
+  assert (len(task.rows["train"]), len(task.rows["dev"]), task.settings["labels"]) == (8, 2, "LOC")
+  texts = [("Rome is old", [{"start": 0, "end": 4, "label": "LOC"}])]
+  assert tasks.Tagging(texts, eval_share=0).settings["labels"] == "LOC"
+  assert tasks.Tagging([(["Rome"], ["U-LOC"])], scheme="BILOU", eval_share=0).settings["labels"] == "LOC"
+  renamed = {"words": [["Rome"]], "ner": [["B-LOC"]]}
+  assert (
+    tasks.Tagging(renamed, words="words", tags="ner", labels=["LOC", "PER"], eval_share=0).settings["labels"]
+    == "LOC,PER"
+  )
+  for bad_rows, message in (
+    ([{"tokens": ["Rome"]}], r"^train: row 0 has no 'tags'; it has: tokens"),
+    ([{"tokens": ["Rome"], "tags": ["I-LOC"]}], r"^train: row 0: tag 'I-LOC' is the first one of the sentence"),
+    ([{"text": "Rome"}], r"^train: row 0 has no 'spans'; it has: text"),
+    ([{"tokens": ["Rome"], "tags": ["O"]}], r"^train: has no spans, all tags are O"),
+  ):
+    with pytest.raises(UserError, match=message):
+      tasks.Tagging(bad_rows, eval_share=0)
 
 
 def test_pretraining_gives_weights_for_fine_tuning_and_embeddings(

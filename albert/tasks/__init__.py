@@ -10,6 +10,8 @@ if TYPE_CHECKING:
   from albert.tasks.answers import ChoiceAnswer as ChoiceAnswer
   from albert.tasks.answers import ClassAnswer as ClassAnswer
   from albert.tasks.answers import SpanAnswer as SpanAnswer
+  from albert.tasks.answers import TagAnswer as TagAnswer
+  from albert.tasks.answers import TaggedSpan as TaggedSpan
   from albert.tasks.definitions import Classification as Classification
   from albert.tasks.definitions import Glue as Glue
   from albert.tasks.definitions import Pretraining as Pretraining
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
   from albert.tasks.definitions import TaskDefinition as TaskDefinition
   from albert.tasks.question_definitions import MultipleChoice as MultipleChoice
   from albert.tasks.question_definitions import QuestionAnswering as QuestionAnswering
+  from albert.tasks.word_definitions import Tagging as Tagging
 
 # Public name -> the module that defines it. Each module is imported when one of its names is first used.
 _MODULES = {
@@ -29,6 +32,9 @@ _MODULES = {
   "Pretraining": "definitions",
   "Regression": "definitions",
   "SpanAnswer": "answers",
+  "TagAnswer": "answers",
+  "TaggedSpan": "answers",
+  "Tagging": "word_definitions",
   "TaskDefinition": "definitions",
 }
 

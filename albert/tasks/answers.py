@@ -74,6 +74,39 @@ class SpanAnswer:
   null_odds: float | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class TaggedSpan:
+  """A span that was found in a text.
+
+  Attributes:
+    label: its type.
+    start, end: its first character, from 0, and the one after its last; or the same for its words, if words were given.
+    text: the text of the span; its words with spaces between them, if words were given.
+    probability: the product of the probabilities of its words' tags.
+  """
+
+  label: str
+  start: int
+  end: int
+  text: str
+  probability: float
+
+
+@dataclasses.dataclass(frozen=True)
+class TagAnswer:
+  """The spans of a text.
+
+  Attributes:
+    spans: the spans, in order.
+    words: the words of the text.
+    tags: the tag of each word. Together they follow the scheme.
+  """
+
+  spans: Sequence[TaggedSpan]
+  words: Sequence[str]
+  tags: Sequence[str]
+
+
 def class_answers(predictions: Predictions) -> list[ClassAnswer] | list[LabelsAnswer] | list[float]:
   """Converts predictions to a ClassAnswer or a LabelsAnswer for each example, or to a number of a regression."""
   labels = predictions.label_names

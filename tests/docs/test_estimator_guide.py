@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("all_steps_eager")]
 
 GUIDE = ROOT / "docs" / "estimator.md"
 # The blocks run in order, and may use the names of earlier ones.
-NUM_BLOCKS = 11
+NUM_BLOCKS = 12
 
 
 def write_weights(directory: Path, vocabulary: str) -> None:
@@ -65,7 +65,9 @@ def test_a_block_of_the_guide_runs_and_prints_what_the_guide_says(
     assert f"```\n{printed}```" in GUIDE.read_text()
 
 
-@pytest.mark.parametrize("module", ["estimator", "tasks.definitions", "tasks.question_definitions"])
+@pytest.mark.parametrize(
+  "module", ["estimator", "tasks.definitions", "tasks.question_definitions", "tasks.word_definitions"]
+)
 def test_the_examples_in_docstrings_run(module: str, namespace: dict[str, Any]) -> None:
   num_failures, num_examples = doctest.testmod(
     importlib.import_module(f"albert.{module}"), extraglobs={"albert": albert}

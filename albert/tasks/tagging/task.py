@@ -13,18 +13,21 @@ from albert.config.model import ModelConfig
 from albert.data.dataset import Dataset
 from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.data.rows import DataSource, Rows
+from albert.data.rows import DataSource, Rows, TableData
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.io import files
 from albert.models.tagger import TaggingModel
+from albert.tasks.answers import TagAnswer, TaggedSpan
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.finetuning import LOSS, TEST, FinetuningTask
 from albert.tasks.glue.labels import parse_labels
-from albert.tasks.tagging import data, predictions
+from albert.tasks.tagging import data as tagging_data
+from albert.tasks.tagging import predictions
 from albert.tasks.tagging.data import TaggedText, TaggingConfig
 from albert.tasks.tagging.features import WORD_TAGS, TaggingFeaturizer
 from albert.tasks.tagging.predictions import TagPredictions
 from albert.tasks.tagging.schemes import SCHEMES
+from albert.tasks.word_definitions import rows_to_predict
 from albert.weights.names import heads
 
 # B windows in a batch, S tokens of a window, C tags.
@@ -68,7 +71,7 @@ class TaggingTask(FinetuningTask):
   def _set_extension(self) -> None:
     """Sets the extension of predictions files: that of the file to predict."""
     extension = os.path.splitext(self.config.predict_file)[1]
-    self.predictions_extension = data.JSON_EXTENSION if TEST in self._rows else extension or _DEFAULT_EXTENSION
+    self.predictions_extension = tagging_data.JSON_EXTENSION if TEST in self._rows else extension or _DEFAULT_EXTENSION
 
   def with_data(self: _TaggingTaskT, split: str, source: DataSource, *, cache: bool = True) -> _TaggingTaskT:
     """Returns a copy of the task that has other data for a split."""
@@ -94,12 +97,12 @@ class TaggingTask(FinetuningTask):
 
   def data_files(self, split: str) -> Sequence[str]:
     """Returns the file that a flag gives."""
-    return data.find_files(self.config, split)
+    return tagging_data.find_files(self.config, split)
 
   def raw_examples(self, split: str) -> Sequence[TaggedText]:
     """Reads the texts of a split."""
     (source,) = self.sources(split)
-    return data.read_texts(source, self.config, with_tags=split != TEST, types=self.types)
+    return tagging_data.read_texts(source, self.config, with_tags=split != TEST, types=self.types)
 
   def featurizer(self, split: str) -> Callable[[Sequence[Any]], TokenizedExamples]:
     """Returns the function that makes the windows of texts."""
@@ -158,12 +161,27 @@ class TaggingTask(FinetuningTask):
   def _path(self, directory: str, split: str) -> str:
     """Returns the path of the predictions of a split: predictions_SPLIT with the extension of its file."""
     (source,) = self.sources(split)
-    extension = data.JSON_EXTENSION if isinstance(source, Rows) else os.path.splitext(source)[1] or _DEFAULT_EXTENSION
+    extension = (
+      tagging_data.JSON_EXTENSION if isinstance(source, Rows) else os.path.splitext(source)[1] or _DEFAULT_EXTENSION
+    )
     return files.join(directory, f"predictions_{split}{extension}")
 
   def _write(self, split: str, split_predictions: TagPredictions, path: str) -> None:
     (source,) = self.sources(split)
-    data.write_predictions(source, self.config, path, split_predictions.tags, split_predictions.json_spans())
+    tagging_data.write_predictions(source, self.config, path, split_predictions.tags, split_predictions.json_spans())
+
+  def prediction_rows(self, data: TableData) -> Rows:
+    """Makes rows of texts or of lists of words."""
+    return rows_to_predict(data, self.config.word_column)
+
+  def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
+    """Returns a TagAnswer for each text of the test set."""
+    del model
+    found = self.predictions(TEST, run_model(self.data(TEST)))
+    answers: list[Any] = []
+    for text, tags, spans in zip(found.texts, found.tags, found.json_spans(), strict=True):
+      answers.append(TagAnswer([TaggedSpan(**span) for span in spans], text.words, tags))
+    return answers
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the path of the predictions of the test set."""
@@ -193,4 +211,4 @@ def make_task(model_config: ModelConfig, config: TaggingConfig) -> TaggingTask:
   Raises:
     UserError: the training file cannot be used.
   """
-  return TaggingTask(model_config, data.with_labels(config))
+  return TaggingTask(model_config, tagging_data.with_labels(config))
