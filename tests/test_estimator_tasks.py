@@ -242,7 +242,7 @@ def test_tagging_on_rows_and_on_files(settings: dict[str, Any], tmp_path: Path) 
 
 
 def test_rows_of_words_are_checked_and_held_out() -> None:
-  rows = [{"tokens": ["Rome", "is", "old"], "tags": ["B-LOC", "O", "O"]}] * 10
+  rows = [{"tokens": ["Rome", "is", f"w{i}"], "tags": ["B-LOC", "O", "O"]} for i in range(10)]
   task = tasks.Tagging(rows, eval_share=0.2)
   assert (len(task.rows["train"]), len(task.rows["dev"]), task.settings["labels"]) == (8, 2, "LOC")
   texts = [("Rome is old", [{"start": 0, "end": 4, "label": "LOC"}])]

@@ -84,6 +84,12 @@ def _load_race() -> type[ServedModel]:
   return ServedMultipleChoice
 
 
+def _load_tagging() -> type[ServedModel]:
+  from albert.export.forms.tagging import ServedTagger
+
+  return ServedTagger
+
+
 _CLASSIFIER_SETTINGS = ("task_name", "text_columns", "labels", "regression", "multi_label", "thresholds", "formulation")
 _SQUAD_SETTINGS = (
   "max_query_length",
@@ -105,4 +111,5 @@ FORMS: dict[str, ServingForm] = {
   "squad_v1": ServingForm("squad", _load_squad_v1, _SQUAD_SETTINGS),
   "squad_v2": ServingForm("squad", _load_squad_v2, _SQUAD_SETTINGS),
   "race": ServingForm("race", _load_race, ("max_qa_length",)),
+  "tagging": ServingForm("tagging", _load_tagging, ("scheme", "labels", "word_rule", "doc_stride")),
 }

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert.data.rows import Rows, TableData, is_path, rows_of
-from albert.tasks.definitions import EVAL_SEED, EVAL_SHARE, TaskDefinition
+from albert.tasks.definitions import TaskDefinition
 from albert.tasks.glue.labels import format_labels, parse_labels
-from albert.tasks.splits import DEV, TEST, TRAIN, hold_out
+from albert.tasks.splits import DEV, EVAL_SEED, EVAL_SHARE, TEST, TRAIN
 from albert.tasks.tagging.data import TaggingConfig, read_labels
 from albert.tasks.tagging.json_objects import SPANS, TAGS, TEXT, TOKENS
 from albert.tokenization.words import PUNCTUATION
@@ -31,7 +31,7 @@ class Tagging(TaskDefinition):
     words: the column of the words; "" for tokens, and for the first column of a file of columns.
     tags: the column of the tags; "" for tags, and for the last column of a file of columns.
     word_rule: how texts are divided into words: "punctuation" or "whitespace" (see docs/tagging.md).
-    eval_share: the share of train that is held out if eval is not given; 0 for none.
+    eval_share: the share of train that is held out if eval is not given; 0 for none. Equal texts stay together.
     eval_seed: seed of the choice of the held-out rows.
 
   Raises:
@@ -71,8 +71,8 @@ class Tagging(TaskDefinition):
       parse_labels(self.settings["labels"], minimum=1)  # raises an error if they are not possible
     elif TRAIN in self.rows:
       self.settings["labels"] = format_labels(read_labels(self.rows[TRAIN], TaggingConfig(**self.settings)))
-    if TRAIN in self.rows and eval is None and eval_share:
-      self.rows[TRAIN], self.rows[DEV] = hold_out(self.rows[TRAIN], eval_share, eval_seed)
+    if eval is None:
+      self._hold_out_groups(columns_of_texts(train, words, tags, with_tags=False)[0], eval_share, eval_seed)
 
 
 def columns_of_texts(data: TableData, words: str = "", tags: str = "", *, with_tags: bool) -> list[str]:

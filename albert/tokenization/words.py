@@ -1,4 +1,4 @@
-"""Cuts a text into the words that a tagger tags.
+"""Cuts a text into the words that a tagger tags. `albert.tokenization.in_graph.graph_words` does the same in a graph.
 
 The rule "punctuation" cuts a text at whitespace. Then each punctuation mark or symbol at the start or the end of what
 lies between two spaces is a word of its own, and so is each character of a script that is written without spaces.

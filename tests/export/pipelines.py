@@ -23,15 +23,21 @@ from albert.export import registry as export_registry
 from albert.models.classifier import ClassifierModel
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.models.squad_heads import P_MASK, SquadV1Model, SquadV2Model
+from albert.models.tagger import TaggingModel
 from albert.tasks import registry
 from albert.tasks.race.data import ChoiceQuestion
 from albert.tasks.race.features import RaceFeaturizer
 from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.squad.data import SquadParagraph, SquadQuestion
 from albert.tasks.squad.features import SquadFeaturizer
+from albert.tasks.tagging.data import TaggedText
+from albert.tasks.tagging.features import TaggingFeaturizer
+from albert.tasks.tagging.predictions import predict_tags
+from albert.tasks.tagging.schemes import SCHEMES
 from albert.tokenization.masked_texts import encode_with_masks
 from albert.tokenization.packing import pack_pair, pack_single
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+from albert.tokenization.words import split_words
 from albert.weights.checkpoints import CheckpointManager
 from tests.golden.make_tiny_albert import random_weights
 from tests.models.build_models import assign_weights, build_pretraining_model
@@ -297,6 +303,38 @@ def _answer_race(run: Run, requests: Requests) -> AnswerTensors:
   return {"probabilities": probabilities, "option": best_options, "text": texts}
 
 
+def make_tagging_examples(run: Run, requests: Requests) -> tuple[list[TaggedText], TokenizedExamples]:
+  """Makes the texts of the requests, and their windows."""
+  config = run.task_config
+  texts = []
+  for index, text in enumerate(_field_values(requests, "text")):
+    ranges = split_words(text, config.word_rule)
+    texts.append(TaggedText(index, "", [text[start:end] for start, end in ranges], (), text, ranges))
+  scheme = SCHEMES[config.scheme]
+  tags = scheme.tags(config.labels.split(","))
+  return texts, TaggingFeaturizer(run.tokenizer.config, MAX_LENGTH, config.doc_stride, scheme, tags)(texts)
+
+
+def _answer_tagging(run: Run, requests: Requests) -> AnswerTensors:
+  scheme = SCHEMES[run.task_config.scheme]
+  tags = scheme.tags(run.task_config.labels.split(","))
+  texts, examples = make_tagging_examples(run, requests)
+  logits = _call_model(run, functools.partial(TaggingModel, num_classes=len(tags)), _pad(examples))
+  outputs = {
+    "log_probabilities": np.asarray(tf.nn.log_softmax(logits)),
+    EXAMPLE_INDEX: np.arange(examples.num_examples),
+  }
+  all_spans = list(predict_tags(outputs, examples, texts, scheme, tags).json_spans())
+  length = max(map(len, all_spans))
+
+  def column(name: str, padding: Any) -> list[Any]:
+    return [[*(span[name] for span in spans), *[padding] * (length - len(spans))] for spans in all_spans]
+
+  numbers = {name: np.array(column(name, 0)) for name in ("start", "end", "probability")}
+  counts = np.array([len(spans) for spans in all_spans])
+  return numbers | {"num_spans": counts, "label": column("label", ""), "span": column("text", "")}
+
+
 _SQUAD_SETTINGS = {"max_query_length": 9, "doc_stride": 7, "max_answer_length": 6}
 FORMS = {
   form.name: form
@@ -331,6 +369,14 @@ FORMS = {
       functools.partial(_answer_squad, version_2=True),
     ),
     Form("race", "race", {"max_qa_length": 14}, ("classifier",), _answer_race, num_classes=1),
+    Form(
+      "tagging",
+      "tagging",
+      {"scheme": "BILOU", "labels": "LOC,PER", "doc_stride": 9},
+      ("classifier",),
+      _answer_tagging,
+      num_classes=9,
+    ),
   )
 }
 assert set(FORMS) == set(export_registry.FORMS), "each form needs a pipeline here"

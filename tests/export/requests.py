@@ -16,7 +16,7 @@ def make_requests(form: str, texts: Sequence[str], seed: int = 0) -> list[dict[s
   """
   rng = random.Random(seed)
   other_texts = rng.sample(texts, len(texts))
-  if form in ("classifier", "multi_label", "embeddings"):
+  if form in ("classifier", "multi_label", "embeddings", "tagging"):
     return [{"text": text} for text in texts]
   if form == "fill_mask":
     return [{"text": _insert_masks(rng, text)} for text in texts]

@@ -24,7 +24,7 @@ from albert.export.selection import select_form
 from albert.export.signatures import portable_function, text_function, text_inputs, token_inputs, tokens_function
 from albert.tokenization.tokenizer import SEP_ID
 from tests.convert.files_of_weights import huggingface_tensors, without_pooler, write_huggingface
-from tests.export.pipelines import FORMS, Run, make_race_examples, make_squad_examples, write_run
+from tests.export.pipelines import FORMS, Run, make_race_examples, make_squad_examples, make_tagging_examples, write_run
 from tests.export.requests import english_like_texts, make_requests
 from tests.golden.make_tiny_albert import random_weights
 from tests.thorough import thorough_except
@@ -186,6 +186,10 @@ def test_long_texts_are_cut_as_the_model_card_says(served: ServedRun) -> None:
     probability = float(answers["no_answer_probability"][0])
     has_no_answer = served.name == "squad_v2" and np.log(probability / (1 - probability)) > 0.3
     assert (answers["answer"][0] == b"") == (has_no_answer or answers["best_text"][0] == b"")
+  elif served.run.form.task == "tagging":
+    assert len(ids) > 5
+    assert "A text may have any length: it is read in overlapping windows" in card
+    assert "each 9 tokens after the one before it" in card
   else:
     assert "is cut" in card or "the beginning of the article as far as it fits" in card
     assert "windows" not in card
@@ -334,6 +338,9 @@ def test_ids_equal_those_of_training(served: ServedRun) -> None:
     examples = make_race_examples(served.run, requests)
     length, num_sequences = int(examples.longest_sequences.max()), int(examples.sequence_counts.max())
     batch = examples.padded_batch(np.arange(examples.num_examples), length=length, num_sequences=num_sequences)
+  elif served.run.form.task == "tagging":
+    _, examples = make_tagging_examples(served.run, requests)
+    batch = examples.padded_batch(np.arange(examples.num_examples), length=int(examples.longest_sequences.max()))
   else:
     return  # the tests of the answers also show differences in their ids
   inputs, mask = token_inputs(served.model, served.text_inputs(requests)), batch["input_mask"]
@@ -344,6 +351,8 @@ def test_ids_equal_those_of_training(served: ServedRun) -> None:
 
 @pytest.mark.slow
 def test_ids_and_texts_give_the_same_answers(served: ServedRun) -> None:
+  if served.name == "tagging":
+    return  # the answer to ids has the tags of tokens, and the answer to texts has spans
   # The texts are so short that a context is one window.
   texts = served.text_inputs(make_requests(served.name, ["River.", "A letter!", "Yes.", "Who?"]))
   text_answers = call_with_arrays(served.serving_default, texts)

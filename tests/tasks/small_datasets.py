@@ -172,8 +172,8 @@ SMALL_DATASETS: dict[str, dict[str, SmallDataset]] = {
     "v2": SmallDataset(_squad_writer(2), ("squad_v2",), lambda config: config.predict_file),
   },
   "tagging": {
-    "columns": SmallDataset(_write_columns, (), lambda config: config.eval_file),
-    "json_lines": SmallDataset(_write_json_lines, (), lambda config: config.eval_file),
+    "columns": SmallDataset(_write_columns, ("tagging",), lambda config: config.eval_file),
+    "json_lines": SmallDataset(_write_json_lines, ("tagging",), lambda config: config.eval_file),
   },
   "race": {"folders": SmallDataset(_write_race, ("race",), lambda config: f"{config.data_dir}/dev")},
 }

@@ -162,6 +162,13 @@ class RaceEvaluation(FormEvaluation):
     return {"logits": _log(answers["probabilities"]), OPTION_MASK: batch[OPTION_MASK]}
 
 
+class TaggingEvaluation(FormEvaluation):
+  """Token classification: `tag_probabilities` [B, S, C] become log probabilities."""
+
+  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
+    return {"log_probabilities": _log(answers["tag_probabilities"])}
+
+
 class _SquadEvaluation(FormEvaluation):
   """SQuAD: an answer holds the best span of a window, and the task chooses among the windows of a question."""
 

@@ -1,0 +1,134 @@
+"""Cuts texts into words with TensorFlow ops, as `albert.tokenization.words` does in Python.
+
+Legend: B texts, W words of all texts, C characters of all texts.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from albert.tokenization import words as word_rules
+from albert.tokenization.in_graph.code_points import NUM_CODE_POINTS, CodePointTable
+from albert.tokenization.words import COMBINING, MARK, UNSPACED
+
+# The class of whitespace, besides the classes of albert.tokenization.words.
+_SPACE = 4
+
+
+class RaggedWords(NamedTuple):
+  """The words of B texts.
+
+  Attributes:
+    words: string [B, (words)].
+    starts, ends: int32 [B, (words)], the range of each word in its text, in characters. Bytes that are not UTF-8 count
+      as the U+FFFD that `tf.strings.unicode_transcode` replaces them by.
+    code_points: int32 [B, (characters)], the texts.
+  """
+
+  words: tf.RaggedTensor
+  starts: tf.RaggedTensor
+  ends: tf.RaggedTensor
+  code_points: tf.RaggedTensor
+
+  def texts_of(self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+    """Returns parts of the texts.
+
+    Args:
+      rows, starts, ends: int32 [N], the index of the text, and the range in it, in characters.
+    Returns: string [N].
+    """
+    first = tf.gather(tf.cast(self.code_points.row_starts(), tf.int32), rows)
+    indices = tf.ragged.range(first + starts, first + ends)
+    return tf.strings.unicode_encode(
+      indices.with_flat_values(tf.gather(self.code_points.flat_values, indices.flat_values)), "UTF-8"
+    )
+
+
+@functools.cache
+def _class_table() -> CodePointTable:
+  """Returns the classes of all characters."""
+  characters = ((code_point, chr(code_point)) for code_point in range(NUM_CODE_POINTS))
+  return CodePointTable.from_items(
+    (code_point, _SPACE if character.isspace() else word_rules.character_class(character))
+    for code_point, character in characters
+  )
+
+
+def split_words(texts: tf.Tensor, rule: str) -> RaggedWords:
+  """Cuts texts into words.
+
+  Args:
+    texts: string [B].
+    rule: "punctuation" or "whitespace", see `albert.tokenization.words`.
+  """
+  code_points = tf.strings.unicode_decode(
+    tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), "UTF-8"
+  )
+  flat = code_points.flat_values  # [C]
+  rows = tf.cast(code_points.value_rowids(), tf.int32)
+  classes = _class_table()(flat)
+  is_in_chunk = classes != _SPACE
+  follows = _shift_right(is_in_chunk, False) & (_shift_right(rows, -1) == rows)
+  begins_chunk = is_in_chunk & ~follows
+  chunks = tf.cumsum(tf.cast(begins_chunk, tf.int32)) - 1  # of each character that is no whitespace
+  begins_word = begins_chunk
+  if rule == word_rules.PUNCTUATION:
+    begins_word = _begin_words(classes, is_in_chunk, begins_chunk, chunks)
+  # The words cover all characters but whitespace. Each ends where the next one of its chunk begins, or with the chunk.
+  starts = tf.cast(tf.reshape(tf.where(begins_word), [-1]), tf.int32)  # [W]
+  num_chunks = tf.reduce_sum(tf.cast(begins_chunk, tf.int32))
+  positions = tf.range(tf.size(flat))
+  chunk_ends = 1 + tf.math.unsorted_segment_max(
+    tf.boolean_mask(positions, is_in_chunk), tf.boolean_mask(chunks, is_in_chunk), num_chunks
+  )
+  word_chunks = tf.gather(chunks, starts)
+  next_starts = tf.concat([starts[1:], [0]], axis=0)[: tf.size(starts)]
+  next_chunks = tf.concat([word_chunks[1:], [-1]], axis=0)[: tf.size(starts)]
+  ends = tf.where(next_chunks == word_chunks, next_starts, tf.gather(chunk_ends, word_chunks))
+  word_rows = tf.gather(rows, starts)
+  first = tf.gather(tf.cast(code_points.row_starts(), tf.int32), word_rows)
+  characters = tf.ragged.range(starts, ends)
+  words = tf.strings.unicode_encode(characters.with_flat_values(tf.gather(flat, characters.flat_values)), "UTF-8")
+
+  def by_text(values: tf.Tensor) -> tf.RaggedTensor:
+    num_texts = tf.cast(tf.size(texts), tf.int64)
+    return tf.RaggedTensor.from_value_rowids(values, tf.cast(word_rows, tf.int64), num_texts, validate=False)
+
+  return RaggedWords(by_text(words), by_text(starts - first), by_text(ends - first), code_points)
+
+
+def _begin_words(classes: tf.Tensor, is_in_chunk: tf.Tensor, begins_chunk: tf.Tensor, chunks: tf.Tensor) -> tf.Tensor:
+  """Returns which characters begin a word by the rule "punctuation", bool [C].
+
+  Args:
+    classes: int32 [C].
+    is_in_chunk: bool [C], whether the character is no whitespace.
+    begins_chunk: bool [C], whether it is the first one of a chunk.
+    chunks: int32 [C], the index of its chunk.
+  """
+  # A word may not begin with a combining character, unless it is the first one of a chunk.
+  is_base = is_in_chunk & ((classes != COMBINING) | begins_chunk)
+  base_classes = tf.boolean_mask(classes, is_base)
+  base_chunks = tf.boolean_mask(chunks, is_base)
+  is_first = tf.boolean_mask(begins_chunk, is_base)
+  is_other = tf.cast(base_classes != MARK, tf.int32)
+  num_until = tf.cumsum(is_other)  # of all texts, with this character
+  num_before = num_until - is_other
+  # The same numbers at the start and at the end of each chunk.
+  at_start = tf.boolean_mask(num_before, is_first)
+  at_end = at_start + tf.math.unsorted_segment_sum(is_other, base_chunks, tf.size(at_start))
+  is_leading = num_until == tf.gather(at_start, base_chunks)
+  is_trailing = num_before == tf.gather(at_end, base_chunks)
+  is_single = (base_classes == UNSPACED) | is_leading | is_trailing
+  begins = is_first | is_single | _shift_right(is_single, False)
+  word_positions = tf.boolean_mask(tf.where(is_base), begins)
+  ones = tf.ones_like(word_positions[:, 0], tf.int32)
+  return tf.scatter_nd(word_positions, ones, tf.shape(classes, tf.int64)) > 0
+
+
+def _shift_right(values: tf.Tensor, first: int | bool) -> tf.Tensor:
+  """Returns the value before each one; `first` before the first one."""
+  return tf.concat([[first], values], axis=0)[: tf.size(values)]
