@@ -25,6 +25,7 @@ from albert.export.served_model import ServedModel
 from albert.export.signatures import text_function, text_inputs, token_inputs, tokens_function
 from albert.io import files, local_files
 from albert.runs import run_directory
+from albert.runs.metrics_log import log
 from albert.tokenization.vocabulary_files import read_vocabulary_files
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def export_model(
   target = version_directory(output_dir, name, version)
   run_directory.check_writable(os.path.dirname(target))
   quality_check = _open_quality_check(form, opened_checkpoint, eval_file, max_metric_drop) if eval_file else None
+  log(f"exporting {opened_checkpoint.file.path} as {form.name} to {target}")
   model = form.model_class(opened_checkpoint, form.settings)
   files.remove_leftovers(os.path.dirname(target))
   staging = files.staging_path(target)
@@ -146,8 +148,11 @@ def _write_model(
   answers = {signature: _call(function, inputs[signature]) for signature, function in functions.items()}
   description = describe_model(name, form, model, checkpoint)
   write_examples(directory, inputs, answers)
+  if formats:
+    log(f"converting it to {', '.join(formats)}")
   written_formats = converters.write_formats(directory, model, inputs[TOKENS_SIGNATURE], answers_by_batch, formats)
   if quality_check:
+    log(f"measuring the quality on {quality_check.evaluation.eval_file}")
     report = quality_check.run(directory, functions[TOKENS_SIGNATURE], written_formats)
     description = dataclasses.replace(description, quality=report.to_dict())
   files.write_json(files.join(directory, DESCRIPTION), file_hashes.add_hashes(directory, description.to_dict()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +12,9 @@ from albert.runs import log_lines, output_files
 from albert.runs.metrics_log import read_metrics
 
 FILE_NAME = "curves.png"
+# The ends of the names of metrics that are the results of guessing, and of those that are no scores.
+_GUESSES = ("guessing_loss", "majority_accuracy")
+_NO_SCORES = ("_precision", "_recall", "calibration_error")
 
 
 def are_outdated(output_dir: str) -> bool:
@@ -22,53 +26,94 @@ def are_outdated(output_dir: str) -> bool:
 
 
 def draw_curves(output_dir: str) -> str | None:
-  """Draws the metrics in metrics.jsonl over the steps, and writes the figure to curves.png.
+  """Draws the metrics in metrics.jsonl and eval_metrics.jsonl over the steps, and writes the figure to curves.png.
+
+  Dashed lines are the results of guessing.
 
   Args:
     output_dir: the directory of the run.
   Returns:
     The path of curves.png, or None if metrics.jsonl has no lines.
   Raises:
-    UserError: a line of metrics.jsonl is damaged.
+    UserError: a line of metrics.jsonl or eval_metrics.jsonl is damaged.
   """
   lines = read_metrics(output_dir)
   if not lines:
     return None
-  panels = _metrics_of_panels(lines)
+  panels = collect_panels(lines, log_lines.read(files.join(output_dir, output_files.EVALUATIONS)))
   figure = figures.new_figure(4.5 * len(panels), 3.5)
   stage_ends = log_lines.stage_ends(lines)
   all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
-  for axes, (title, metrics) in zip(all_axes, panels.items(), strict=True):
-    _draw_panel(axes, title, metrics, lines, stage_ends)
+  for axes, (title, curves) in zip(all_axes, panels.items(), strict=True):
+    _draw_panel(axes, title, curves, stage_ends)
   path = files.join(output_dir, FILE_NAME)
   files.write_atomically(path, figures.png(figure))
   return path
 
 
-def _metrics_of_panels(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-  """Returns title -> names of its metrics, for each panel of the figure. Panels without metrics are left out."""
-  names = dict.fromkeys(name for line in lines for name in line)
-  panels = {
-    "loss": [name for name in names if name.endswith("loss")],
-    "accuracy": [name for name in names if name.endswith("accuracy")],
-    "learning rate": [name for name in names if name == "learning_rate"],
-    "gradient norm": [name for name in names if name == "grad_norm"],
-  }
-  return {title: metrics for title, metrics in panels.items() if metrics}
+@dataclasses.dataclass(frozen=True)
+class Curve:
+  """One curve of a panel.
+
+  Attributes:
+    label: its name in the legend.
+    style: Matplotlib's format of the line.
+    steps: the steps of its points; () for a horizontal line.
+    values: the values of its points; NaN leaves a gap.
+  """
+
+  label: str
+  style: str
+  steps: Sequence[int]
+  values: Sequence[float]
 
 
-def _draw_panel(
-  axes: Any,
-  title: str,
-  metrics: Sequence[str],
-  lines: Sequence[Mapping[str, Any]],
-  stage_ends: Sequence[tuple[int, str]],
-) -> None:
-  """Draws the curves of some metrics, and a vertical line with a name at the end of each stage."""
-  for name in metrics:
-    lines_of_metric = [line for line in lines if name in line]
-    steps = [line["step"] for line in lines_of_metric]
-    axes.plot(steps, [_as_float(line[name]) for line in lines_of_metric], label=name, linewidth=1.5)
+def collect_panels(
+  lines: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]
+) -> dict[str, list[Curve]]:
+  """Sorts the metrics into the panels of the figure. Panels without curves are left out.
+
+  Args:
+    lines: the lines of metrics.jsonl.
+    evaluations: the lines of eval_metrics.jsonl.
+  Returns: title -> its curves: those of training, those of the evaluations with dots, and guessing as horizontal lines.
+  """
+  titles = {"learning_rate": "learning rate", "grad_norm": "gradient norm"}
+  panels: dict[str, list[Curve]] = {title: [] for title in ("loss", "accuracy", "scores", *titles.values())}
+  for is_evaluation, logged in ((False, lines), (True, evaluations)):
+    for name in dict.fromkeys(name for line in logged for name in line):
+      title = _title(name, titles, is_evaluation=is_evaluation)
+      if not title:
+        continue
+      points = [(line["step"], _as_float(line[name])) for line in logged if name in line]
+      steps, values = zip(*points, strict=True)
+      if name.endswith(_GUESSES):
+        panels[title].append(Curve(name.replace("_", " "), "--", (), values[-1:]))
+      elif is_evaluation:
+        panels[title].append(Curve(f"{name} (evaluation)", ".-", steps, values))
+      else:
+        panels[title].append(Curve(name, "-", steps, values))
+  return {title: curves for title, curves in panels.items() if curves}
+
+
+def _title(name: str, titles: Mapping[str, str], *, is_evaluation: bool) -> str:
+  """Returns the title of the panel of a metric; "" if it is not drawn."""
+  if name.endswith("loss"):
+    return "loss"
+  if name.endswith("accuracy"):
+    return "accuracy"
+  if not is_evaluation:
+    return titles.get(name, "")
+  return "" if name == "step" or name.endswith(_NO_SCORES) else "scores"
+
+
+def _draw_panel(axes: Any, title: str, curves: Sequence[Curve], stage_ends: Sequence[tuple[int, str]]) -> None:
+  """Draws curves, and a vertical line with a name at the end of each stage."""
+  for curve in curves:
+    if curve.steps:
+      axes.plot(curve.steps, curve.values, curve.style, label=curve.label, linewidth=1.5)
+    else:
+      axes.axhline(curve.values[0], linestyle=curve.style, color="gray", linewidth=1, label=curve.label)
   for step, stage in stage_ends:
     axes.axvline(step, color="gray", linewidth=0.6)
     axes.text(
@@ -77,7 +122,7 @@ def _draw_panel(
   axes.set_xlabel("step")
   axes.set_title(title)
   axes.grid(alpha=0.3)
-  if len(metrics) > 1:
+  if len(curves) > 1:
     axes.legend(fontsize=8)
 
 

@@ -45,6 +45,8 @@ class MetricsLog:
   def __init__(self, output_dir: str, *, first_step: int, total_steps: int):
     self._path = files.join(output_dir, output_files.METRICS)
     self._events = _TensorBoardEvents(files.join(output_dir, "tensorboard"))
+    self._evaluation_events: _TensorBoardEvents | None = None
+    self._evaluation_directory = files.join(output_dir, "tensorboard", "eval")
     self._total_steps = total_steps
     self._start_time = time.monotonic()
     self._first_step = first_step
@@ -58,6 +60,12 @@ class MetricsLog:
       file.write((json_values.dumps({"step": step, **metrics}) + "\n").encode("utf-8"))
     self._events.write(step, metrics)
     log(f"step {step}/{self._total_steps}  {format_metrics(metrics)}  {self._time_left(step)}")
+
+  def write_evaluation(self, step: int, metrics: dict[str, float]) -> None:
+    """Writes the metrics of an evaluation to TensorBoard, which shows them beside those of training as the run eval."""
+    if self._evaluation_events is None:
+      self._evaluation_events = _TensorBoardEvents(self._evaluation_directory)
+    self._evaluation_events.write(step, metrics)
 
   def advance(self, step: int) -> None:
     """Moves the progress bar, which is shown if stderr is a terminal, to `step`."""
@@ -75,6 +83,8 @@ class MetricsLog:
     """Flushes TensorBoard's events and closes the progress bar."""
     self._bar.close()
     self._events.close()
+    if self._evaluation_events is not None:
+      self._evaluation_events.close()
 
 
 class _TensorBoardEvents:

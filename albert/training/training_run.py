@@ -171,7 +171,7 @@ class TrainingRun:
     """
     plan = trainer.plan
     metrics_log = MetricsLog(self.results_dir, first_step=trainer.step, total_steps=plan.train.num_train_steps)
-    evaluate = self._make_evaluate(evaluation_log) if evaluation_log is not None else None
+    evaluate = self._make_evaluate(evaluation_log, metrics_log) if evaluation_log is not None else None
     try:
       with StopRequest() as stop:
         for stage in plan.stages_after(trainer.step):
@@ -189,11 +189,11 @@ class TrainingRun:
       metrics_log.close()
     return trainer.step
 
-  def _make_evaluate(self, evaluation_log: EvaluationLog) -> Callable[[int], bool]:
+  def _make_evaluate(self, evaluation_log: EvaluationLog, metrics_log: MetricsLog) -> Callable[[int], bool]:
     """Returns the function that the training loop calls to evaluate a step. It returns whether training must end."""
 
     def evaluate(step: int) -> bool:
-      self._evaluate_during_training(step, evaluation_log)
+      metrics_log.write_evaluation(step, self._evaluate_during_training(step, evaluation_log))
       return self._stops_early(evaluation_log)
 
     return evaluate
@@ -224,8 +224,9 @@ class TrainingRun:
     # Only the chief has read the whole log.
     return self.cluster.is_true_in_chief(evaluation_log.evaluations_since_best >= patience)
 
-  def _evaluate_during_training(self, step: int, evaluation_log: EvaluationLog) -> None:
+  def _evaluate_during_training(self, step: int, evaluation_log: EvaluationLog) -> dict[str, float]:
     """Evaluates the model, logs the metrics, and records whether this is the best checkpoint so far."""
+    log(f"step {step}: evaluating")
     metrics, _ = self.evaluator.evaluate(self.config.train.max_eval_steps)
     log(f"step {step} evaluation  {format_metrics(metrics)}")
     metric, loss = self.task.best_metric, metrics.get(self.task.best_loss)
@@ -235,6 +236,7 @@ class TrainingRun:
     ):
       log(f"step {step} is the best so far ({metric} {metrics[metric]:.5g})")
     evaluation_log.add(step, metrics)
+    return metrics
 
   def _log_run(self, plan: TrainingPlan) -> None:
     """Logs the sizes of the model and of the data, the number of steps, and how the step is computed."""
@@ -249,6 +251,7 @@ class TrainingRun:
       f"{self.strategy.num_replicas_in_sync} replica(s)"
       f"{'' if self._run_plan.deterministic else ', not deterministic'}"
     )
+    log(f"building the graph of the training step{', and compiling it' if is_compiled else ''}: the first step is slow")
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from albert.runs import curves
 from albert.runs.evaluation_log import EvaluationLog
@@ -56,6 +57,51 @@ def test_draw_curves_writes_a_png(tmp_path: Path):
   path = curves.draw_curves(str(tmp_path))
   assert path is not None
   assert Path(path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_curves_of_evaluations_are_drawn_beside_those_of_training_and_guessing_dashed(tmp_path: Path):
+  lines = [{"step": step, "loss": 1.0 / step, "grad_norm": 2.0, "learning_rate": 0.1} for step in (1, 2, 3)]
+  guesses = {"guessing_loss": 0.69, "majority_accuracy": 0.5}
+  evaluations = [
+    {"step": step, "loss": 0.5 / step, "accuracy": 0.25 * step, "f1": 0.125 * step, "macro_recall": 0.1, **guesses}
+    for step in (2, 3)
+  ]
+  panels = curves.collect_panels(lines, evaluations)
+  assert panels == {
+    "loss": [
+      curves.Curve("loss", "-", (1, 2, 3), (1.0, 0.5, 1 / 3)),
+      curves.Curve("loss (evaluation)", ".-", (2, 3), (0.25, 0.5 / 3)),
+      curves.Curve("guessing loss", "--", (), (0.69,)),
+    ],
+    "accuracy": [
+      curves.Curve("accuracy (evaluation)", ".-", (2, 3), (0.5, 0.75)),
+      curves.Curve("majority accuracy", "--", (), (0.5,)),
+    ],
+    "scores": [curves.Curve("f1 (evaluation)", ".-", (2, 3), (0.25, 0.375))],
+    "learning rate": [curves.Curve("learning_rate", "-", (1, 2, 3), (0.1, 0.1, 0.1))],
+    "gradient norm": [curves.Curve("grad_norm", "-", (1, 2, 3), (2.0, 2.0, 2.0))],
+  }
+
+
+@pytest.mark.usefixtures("rendered_pictures")
+def test_a_figure_with_guessing_is_drawn(tmp_path: Path):
+  (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.0}\n')
+  (tmp_path / "eval_metrics.jsonl").write_text('{"step": 2, "loss": 1.5, "guessing_loss": 0.7, "f1": null}\n')
+  path = curves.draw_curves(str(tmp_path))
+  assert path is not None
+  assert Path(path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_evaluations_are_written_to_tensorboard_as_a_run_of_their_own(tmp_path: Path):
+  log = MetricsLog(str(tmp_path), first_step=0, total_steps=2)
+  log.write(1, {"loss": 2.0})
+  log.write_evaluation(2, {"accuracy": 0.75})
+  log.close()
+  (path,) = (tmp_path / "tensorboard" / "eval").iterdir()
+  events = [event for event in tf.compat.v1.train.summary_iterator(str(path)) if event.summary.value]
+  (event,) = events
+  (value,) = event.summary.value
+  assert (event.step, value.tag, float(tf.make_ndarray(value.tensor))) == (2, "accuracy", 0.75)
 
 
 def test_curves_are_outdated_if_they_are_missing_or_older_than_the_metrics(tmp_path: Path):
