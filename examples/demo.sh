@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The whole pipeline at a size for a laptop: raw text -> vocabulary -> TFRecord shards -> pretrained ALBERT -> predictions of
-# masked words. If it was stopped, run the same command again: training resumes from its last checkpoint.
+# The whole pipeline at a size for a laptop: raw text -> vocabulary -> TFRecord shards -> pretrained ALBERT -> the hidden
+# words of ten sentences. If it was stopped, run the same command again: training resumes from its last checkpoint.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -8,31 +8,45 @@ PYTHON=${PYTHON:-.venv/bin/python}
 OUT=${OUT:-output/demo}
 mkdir -p "$OUT"
 
-echo "== 1/5 raw text: the docstrings of the installed Python packages"
+echo "== 1/6 raw text: the docstrings of the installed Python packages"
 if [ ! -f "$OUT/corpus/heldout.txt" ]; then
   "$PYTHON" -m data_prep.sample_corpus --output_dir="$OUT/corpus"
 fi
 
-echo "== 2/5 vocabulary"
+echo "== 2/6 vocabulary"
 if [ ! -f "$OUT/vocab/spiece.model" ]; then
   "$PYTHON" -m data_prep.train_vocab --input_file="$OUT/corpus/train.txt" --output_dir="$OUT/vocab" --vocab_size=8000
 fi
 
-echo "== 3/5 TFRecord shards: masks and sentence pairs"
+echo "== 3/6 TFRecord shards: masks and sentence pairs"
 prepare() {
   "$PYTHON" -m data_prep.create_pretraining_data --spm_model_file="$OUT/vocab/spiece.model" --max_seq_length=64 "$@"
 }
-prepare --input_file="$OUT/corpus/train.txt" --output_dir="$OUT/train" --dupe_factor=3 --num_shards=8
+# A model learns more from a sequence if 30% of its tokens are masked. The held-out text has the usual 15%.
+prepare --input_file="$OUT/corpus/train.txt" --output_dir="$OUT/train" --dupe_factor=4 --num_shards=8 --masked_lm_prob=0.3
 prepare --input_file="$OUT/corpus/heldout.txt" --output_dir="$OUT/heldout" --dupe_factor=1 --num_shards=1 --random_seed=1
 
-echo "== 4/5 pretraining, then evaluation on held-out documents"
+echo "== 4/6 pretraining, with two layers until 60% of the steps and then with three; evaluation on held-out documents"
 "$PYTHON" run_pretraining.py --recipe=configs/pretraining_demo.json --output_dir="$OUT/run" \
   --spm_model_file="$OUT/vocab/spiece.model" \
-  --input_file="$OUT/train/*.tfrecord" --eval_input_file="$OUT/heldout/*.tfrecord" --do_train --do_eval
+  --input_file="$OUT/train/*.tfrecord" --eval_input_file="$OUT/heldout/*.tfrecord" \
+  --first_stage=0.6 --first_num_hidden_layers=2 --do_train --do_eval
 
-echo "== 5/5 filling the mask"
-printf '%s\n' 'Returns a [MASK] of the same shape as the input.' 'The name of the [MASK] to use.' > "$OUT/sentences.txt"
-"$PYTHON" run_pretraining.py --output_dir="$OUT/run" --do_predict \
-  --spm_model_file="$OUT/vocab/spiece.model" --predict_file="$OUT/sentences.txt"
+echo "== 5/6 the hidden words of ten sentences that are not in the text"
+"$PYTHON" examples/hidden_words.py "$OUT/run" "$OUT/corpus/train.txt"
 
-echo "Curves: $OUT/run/curves.png   metrics: $OUT/run/metrics.jsonl   results: $OUT/run/eval_results.json"
+echo "== 6/6 a page about the run"
+"$PYTHON" -m albert.report "$OUT/run" --output_file="$OUT/report.html"
+
+cat <<END
+
+Open $OUT/report.html in a browser, or look at $OUT/run/curves.png: training and evaluation, and guessing as a dashed line.
+
+What to try next:
+  export the model, to fill in masks without the run:
+    $PYTHON -m albert.export --checkpoint=$OUT/run --output_dir=$OUT/models --task=fill_mask
+  ask the exported model:
+    echo 'The name of the [MASK].' | $PYTHON -m albert.predict --model=$OUT/models/fill_mask
+  write an embedding of each line of a text:
+    $PYTHON -m albert.embed --checkpoint=$OUT/run --input_file=$OUT/corpus/heldout.txt --output_file=$OUT/vectors.npy
+END

@@ -72,7 +72,7 @@ def shown_defaults(task: str, **given_flags: object) -> dict[str, str]:
     ("classifier", {"task_name": "unknown"}, {"learning_rate": "from the task's recipe"}),
     ("classifier", {"model": "albert_large"}, {"hidden_size": "1024", "train_batch_size": "from the task's recipe"}),
     ("pretraining", {}, {"optimizer": "lamb", "num_train_steps": "125000", "hidden_size": "768"}),
-    ("pretraining", {"recipe": "pretraining_demo"}, {"learning_rate": "0.01", "hidden_size": "128"}),
+    ("pretraining", {"recipe": "pretraining_demo"}, {"learning_rate": "0.004", "hidden_size": "128"}),
   ],
 )
 def test_help_shows_the_defaults_that_the_command_would_use(task, given_flags, expected):
