@@ -48,7 +48,10 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
   def __init__(self, peak: float, warmup_steps: int, total_steps: int, end: float = 0.0, power: float = 1.0):
     super().__init__()
     if warmup_steps > total_steps:
-      raise UserError(f"num_warmup_steps ({warmup_steps}) must not exceed num_train_steps ({total_steps})")
+      raise UserError(
+        f"num_warmup_steps ({warmup_steps}) must not exceed num_train_steps ({total_steps}): give fewer, or "
+        "warmup_proportion=0.1 for a tenth of the steps"
+      )
     self.peak = peak
     self.warmup_steps = warmup_steps
     self.total_steps = total_steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,21 @@ DATA = {
 }
 
 
-def train(spm_model: str, output_dir: Path, learning_rate: float) -> dict[str, float]:
-  task = albert.tasks.Classification(train=DATA, eval=DATA)
+QUESTIONS = {
+  "article": ["They drank the pub dry."] * 8,
+  "question": ["What did they drink?"] * 8,
+  "options": [["the pub", "the river"], ["the pub", "the river", "the ship", "nothing"]] * 4,
+  "answer": [0, 1] * 4,
+}
+# A quarter of the words are names.
+TAGGED_TEXTS = {"tokens": [["Anna", "met", "him", "there"]] * 8, "tags": [["B-PER", "O", "O", "O"]] * 8}
+
+
+def train(
+  spm_model: str, output_dir: Path, learning_rate: float, task: albert.tasks.TaskDefinition | None = None
+) -> dict[str, float]:
   estimator = albert.Estimator(
-    task,
+    task or albert.tasks.Classification(train=DATA, eval=DATA),
     model="albert_tiny",
     from_scratch=True,
     spm_model_file=spm_model,
@@ -52,6 +64,24 @@ def test_a_run_that_cannot_learn_is_reported_with_the_remedy(
   assert "that of guessing 0.6931" in lines[0]
   assert "another --seed, a lower --learning_rate or a longer warm-up" in lines[0]
   assert "--num_runs=5" in lines[0]
+  assert find_failure(str(tmp_path / "run"), metrics)
+
+
+@pytest.mark.parametrize(
+  ("task_class", "data", "guessing_loss"),
+  [
+    # The mean of ln 2 and ln 4; the entropy of a quarter.
+    (albert.tasks.MultipleChoice, QUESTIONS, (math.log(2) + math.log(4)) / 2),
+    (albert.tasks.Tagging, TAGGED_TEXTS, -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))),
+  ],
+)
+def test_questions_with_options_and_tags_are_compared_with_guessing_too(
+  spm_model: str, tmp_path: Path, task_class: Any, data: dict[str, Any], guessing_loss: float
+) -> None:
+  metrics = train(spm_model, tmp_path / "run", learning_rate=1e-9, task=task_class(train=data, eval=data))
+  assert metrics["guessing_loss"] == pytest.approx(guessing_loss, rel=1e-6)
+  training_loss = json.loads((tmp_path / "run" / "training_loss.json").read_text())
+  assert training_loss["guessing_loss"] == pytest.approx(guessing_loss, rel=1e-6)
   assert find_failure(str(tmp_path / "run"), metrics)
 
 

@@ -14,11 +14,12 @@ from albert.data.examples import OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import Rows, TableData, rows_of
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.metrics.guessing import GUESSING_LOSS
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.tasks import predictions
 from albert.tasks.answers import ChoiceAnswer
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
-from albert.tasks.finetuning import LOSS, TEST, FinetuningTask
+from albert.tasks.finetuning import LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.predictions import Predictions
 from albert.tasks.race import evaluation as race_evaluation
 from albert.tasks.race.data import ChoiceQuestion, RaceConfig, find_files, option_name, read_questions
@@ -91,8 +92,13 @@ class RaceTask(FinetuningTask):
     return Predictions([question.id for question in questions], names, probabilities, labels)
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
-    """Computes the accuracies (see compute_metrics)."""
-    return race_evaluation.compute_metrics(self.predictions(split, outputs))
+    """Computes the accuracies (see compute_metrics), and the loss of guessing for all questions of the split."""
+    metrics = race_evaluation.compute_metrics(self.predictions(split, outputs))
+    return metrics | {GUESSING_LOSS: _guessing_loss(self.cached_raw_examples(split))}
+
+  def guessing_loss(self) -> float | None:
+    """Returns the training loss of giving all options of a question the same probability."""
+    return _guessing_loss(self.cached_raw_examples(TRAIN))
 
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes predictions and mistakes."""
@@ -133,3 +139,7 @@ class RaceTask(FinetuningTask):
     del model
     test_predictions = self.predictions(TEST, run_model(self.data(TEST)))
     return [predictions.write_predictions(directory, TEST, test_predictions, predictions_file)]
+
+
+def _guessing_loss(questions: Sequence[ChoiceQuestion]) -> float:
+  return float(np.mean([np.log(len(question.options)) for question in questions]))

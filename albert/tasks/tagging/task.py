@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
@@ -16,10 +17,11 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import DataSource, Rows, TableData
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.io import files
+from albert.metrics.guessing import GUESSING_LOSS, guessing_loss
 from albert.models.tagger import TaggingModel
 from albert.tasks.answers import TagAnswer, TaggedSpan
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
-from albert.tasks.finetuning import LOSS, TEST, FinetuningTask
+from albert.tasks.finetuning import LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.glue.labels import parse_labels
 from albert.tasks.tagging import data as tagging_data
 from albert.tasks.tagging import predictions
@@ -148,8 +150,20 @@ class TaggingTask(FinetuningTask):
     return self._latest_predictions
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
-    """Computes precision, recall and F1 of spans, F1 of each type, and the share of words with the right tag."""
-    return predictions.compute_metrics(self.predictions(split, outputs), self.scheme, self.types, self.tags)
+    """Computes precision, recall and F1 of spans, F1 of each type, the share of words with the right tag, and the loss
+    of guessing for all words of the split."""
+    metrics = predictions.compute_metrics(self.predictions(split, outputs), self.scheme, self.types, self.tags)
+    return metrics | {GUESSING_LOSS: self._guessing_loss(split)}
+
+  def guessing_loss(self) -> float | None:
+    """Returns the training loss of giving each tag its share of the words as its probability, at every word."""
+    return self._guessing_loss(TRAIN)
+
+  def _guessing_loss(self, split: str) -> float:
+    numbers = {tag: number for number, tag in enumerate(self.tags)}
+    texts = self.cached_raw_examples(split)
+    tags = [tag for text in texts for tag in self.scheme.tags_of_spans(text.spans, len(text.words))]
+    return guessing_loss(np.array([numbers[tag] for tag in tags]))
 
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes predictions in the form of the input, and mistakes."""
