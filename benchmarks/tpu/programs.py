@@ -135,6 +135,11 @@ def _race() -> str:
   return json.dumps(question) + "\n"
 
 
+def _columns() -> str:
+  """A file of columns with one sentence, whose first word is a name."""
+  return "".join(f"{number} {'O' if number else 'B-PER'}\n" for number in range(_WORDS))
+
+
 # Name of the step -> a function of the model, the sequence length and an empty directory. It returns the task, and a
 # data set whose batches have the shapes of batches on a TPU.
 STEPS: dict[str, Callable[[ModelConfig, int, Path], tuple[Task, Dataset]]] = {
@@ -148,4 +153,5 @@ STEPS: dict[str, Callable[[ModelConfig, int, Path], tuple[Task, Dataset]]] = {
   "squad_v1": _finetuning("squad", "train.json", _squad()),
   "squad_v2": _finetuning("squad", "train.json", _squad(is_impossible=False), version_2_with_negative=True),
   "race": _finetuning("race", "train.jsonl", _race()),
+  "tagging": _finetuning("tagging", "train.conll", _columns()),
 }
