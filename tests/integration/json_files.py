@@ -25,7 +25,7 @@ from albert.predict.exported_model import read_description
 from albert.report import records
 from albert.runs import log_lines, output_files, run_directory
 from albert.runs.directory_lock import _parse_owner
-from albert.tasks.glue.multi_label import read_thresholds
+from albert.tasks.glue.own_data.multi_label import read_thresholds
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
 from albert.tasks.squad import predictions as squad_predictions

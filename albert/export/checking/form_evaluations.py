@@ -25,7 +25,7 @@ from albert.tokenization.tokenizer import load_tokenizer
 if TYPE_CHECKING:  # an export without --eval_file need not import the tasks
   from albert.export.served_model import ExportSettings
   from albert.tasks.base import DatasetOutputs, Task
-  from albert.tasks.glue.multi_label_task import MultiLabelTask
+  from albert.tasks.glue.own_data.multi_label_task import MultiLabelTask
   from albert.tasks.glue.text_task import TextTask
   from albert.tasks.pretraining.task import PretrainingTask
 

@@ -30,7 +30,7 @@ from albert.io.wording import counted
 from albert.models.window_pooling import pool_windows
 from albert.tasks.glue import data as glue_data
 from albert.tasks.glue.config import PLAIN, WINDOWS, ClassifierConfig
-from albert.tasks.glue.multi_label import thresholds_of_run
+from albert.tasks.glue.own_data.multi_label import thresholds_of_run
 from albert.tasks.glue.specs import TaskSpec
 from albert.tokenization.in_graph.graph_packing import pack_pair, pack_single, pack_windows
 

@@ -18,7 +18,7 @@ from albert.tasks.glue.class_weights import check_class_weights
 from albert.tasks.glue.config import RANKING, WINDOWS, ClassifierConfig
 from albert.tasks.glue.labels import parse_labels
 from albert.tasks.glue.metric_choice import choose_metrics
-from albert.tasks.glue.multi_label import check_multi_label
+from albert.tasks.glue.own_data.multi_label import check_multi_label
 from albert.tasks.glue.specs import (
   CUSTOM,
   SPECS,

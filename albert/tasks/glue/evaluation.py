@@ -15,7 +15,7 @@ from albert.runs import output_files
 from albert.tasks import predictions
 from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.data import make_spec
-from albert.tasks.glue.multi_label import DEFAULT_THRESHOLD, choose_thresholds, fixed_threshold
+from albert.tasks.glue.own_data.multi_label import DEFAULT_THRESHOLD, choose_thresholds, fixed_threshold
 from albert.tasks.glue.specs import Submission, TaskSpec
 from albert.tasks.predictions import Predictions
 

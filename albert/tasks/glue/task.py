@@ -22,7 +22,7 @@ from albert.tasks.glue.config import RANKING, ClassifierConfig
 from albert.tasks.glue.data import find_file, make_spec
 from albert.tasks.glue.features import LABEL_IDS, SCORES
 from albert.tasks.glue.labels import format_labels
-from albert.tasks.glue.multi_label_task import MultiLabelTask
+from albert.tasks.glue.own_data.multi_label_task import MultiLabelTask
 from albert.tasks.glue.ranking import IS_RIGHT, RankingFeaturizer, make_ranking_examples
 from albert.tasks.glue.text_task import TextTask
 from albert.tasks.glue.weighted_task import WeightedTask

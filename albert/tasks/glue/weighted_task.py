@@ -10,7 +10,7 @@ from albert.runs.metrics_log import log
 from albert.tasks.finetuning import TRAIN
 from albert.tasks.glue.class_weights import describe_class_weights, make_class_weights
 from albert.tasks.glue.data import TextRows
-from albert.tasks.glue.multi_label import combined_label_warning
+from albert.tasks.glue.own_data.multi_label import combined_label_warning
 from albert.tasks.glue.specs import CUSTOM
 from albert.tasks.glue.text_task import TextTask
 

@@ -10,7 +10,7 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.runs.metrics_log import log
 from albert.tasks.base import LOSS, Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.glue.features import LABEL_IDS
-from albert.tasks.glue.multi_label import (
+from albert.tasks.glue.own_data.multi_label import (
   DEFAULT_THRESHOLD,
   ChosenThresholds,
   choose_thresholds,

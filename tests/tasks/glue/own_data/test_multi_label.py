@@ -19,8 +19,8 @@ from albert.tasks.glue.class_weights import make_class_weights
 from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.data import make_spec, read_labels, read_rows
 from albert.tasks.glue.evaluation import average_runs
-from albert.tasks.glue.multi_label import choose_thresholds, combined_label_warning, read_thresholds
-from albert.tasks.glue.multi_label_task import MultiLabelTask
+from albert.tasks.glue.own_data.multi_label import choose_thresholds, combined_label_warning, read_thresholds
+from albert.tasks.glue.own_data.multi_label_task import MultiLabelTask
 from albert.tasks.glue.task import make_task
 from albert.tasks.predictions import read_predictions
 from tests.synthetic import TINY_MODEL
