@@ -84,7 +84,7 @@ class Estimator:
     >>> estimator.train().step
     2
     >>> sorted(estimator.evaluate())
-    ['accuracy', 'f1', 'loss', 'majority_accuracy', 'matthews_corrcoef']
+    ['accuracy', 'calibration_error', 'f1', 'loss', 'majority_accuracy', 'matthews_corrcoef']
     >>> estimator.predict(["We will come back."])[0].label in ("good", "bad")
     True
   """

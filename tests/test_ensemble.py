@@ -51,8 +51,14 @@ def test_the_command_writes_averages_and_prints_metrics(tmp_path: Path) -> None:
   assert read_tsv_rows(average / "predictions_dev.tsv")[1] == ["0", "1", "1", "0.4375", "0.5625"]
   assert read_tsv_rows(average / "SST-2.tsv") == [["index", "prediction"], ["7", "1"], ["8", "0"], ["9", "0"]]
   results = json.loads((average / "eval_results.json").read_text())
-  assert results == {"runs": 2, "accuracy": pytest.approx(2 / 3), "majority_accuracy": pytest.approx(2 / 3)}
-  assert (average / "confusion_matrix_dev.png").exists()
+  assert results == {
+    "runs": 2,
+    "accuracy": pytest.approx(2 / 3),
+    "majority_accuracy": pytest.approx(2 / 3),
+    # The probabilities of the predictions are in different intervals: 0.5625 and 0.75 are right, 0.5 is wrong.
+    "calibration_error": pytest.approx((0.4375 + 0.25 + 0.5) / 3),
+  }
+  assert {"confusion_matrix_dev.png", "calibration_dev.png"} <= {path.name for path in average.iterdir()}
 
 
 RTE_CONFIG = {"task": "classifier", "data": {"task_name": "RTE", "labels": "0,1"}}
@@ -88,7 +94,7 @@ def test_a_run_without_predictions_is_named_with_the_command_that_makes_them(
   assert not list((tmp_path / "out").glob("*"))
   # If no run has predicted the test set, only the development set is averaged, and a line says so.
   (tmp_path / "a" / "predictions_test.tsv").unlink()
-  assert set(ensemble_runs(runs, str(tmp_path / "out"))) == {"accuracy", "majority_accuracy"}
+  assert set(ensemble_runs(runs, str(tmp_path / "out"))) == {"accuracy", "majority_accuracy", "calibration_error"}
   assert "no run has predictions_test.tsv, so the ensemble does not write it" in capsys.readouterr().err
 
 

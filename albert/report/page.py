@@ -9,7 +9,7 @@ from typing import Any
 from albert.report import charts
 from albert.report.assets import SCRIPT, STYLE
 from albert.report.markup import escaped
-from albert.report.records import ExampleTable, RunRecord, SeedGroup
+from albert.report.records import MISTAKES_PREFIX, ExampleTable, RunRecord, SeedGroup
 from albert.runs import log_lines, output_files
 
 # With this content security policy, the browser loads nothing from elsewhere.
@@ -17,6 +17,11 @@ _SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'u
 _SIGNIFICANT_DIGITS = 6
 # Longer cells are text, even if they can be read as a number.
 _MAX_NUMBER_CHARACTERS = 40
+# What the fourth column of a file of mistakes has -> how its rows are sorted.
+_ORDERS_OF_MISTAKES = {
+  "loss": "the highest loss first (cross entropy of the correct label)",
+  "error": "the largest error first",
+}
 # Maximum number of rows in a table, so that a damaged file does not make a page that is too large for a browser.
 _MAX_ROWS = 5000
 
@@ -214,7 +219,9 @@ def _format_examples(runs: Sequence[RunRecord]) -> str:
 def _format_example_table(table: ExampleTable, *, is_open: bool) -> str:
   header = [escaped(name) for name in table.header]
   content = _format_table(header, [("", [_format_cell(cell) for cell in row]) for row in table.rows])
-  summary = f"{escaped(table.name)}, the first {len(table.rows)}"
+  order = _ORDERS_OF_MISTAKES.get(table.header[3], "") if len(table.header) > 3 else ""
+  is_of_mistakes = table.name.startswith(MISTAKES_PREFIX)
+  summary = f"{escaped(table.name)}, the first {len(table.rows)}{f': {order}' if order and is_of_mistakes else ''}"
   return f"<details{' open' if is_open else ''}><summary>{summary}</summary>{content}</details>"
 
 

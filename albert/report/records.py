@@ -16,8 +16,11 @@ from albert.io import files
 from albert.runs import log_lines, output_files
 
 # The names of the pictures and of the tables begin with these words.
-_PICTURE_PREFIXES = ("confusion_matrix_", "scatter_")
-_TABLE_PREFIXES = ("mistakes_", "predictions")
+_PICTURE_PREFIXES = ("confusion_matrix_", "scatter_", "calibration_")
+_CLASS_SCORES_PREFIX, MISTAKES_PREFIX = "classes_", "mistakes_"
+_TABLE_PREFIXES = (_CLASS_SCORES_PREFIX, MISTAKES_PREFIX, "predictions")
+# Maximum number of classes whose scores are read, if any examples are read.
+_MAX_CLASSES = 1000
 # A directory that has none of these files is not the output_dir of a run.
 _RUN_FILES = (output_files.CONFIG, output_files.EVAL_RESULTS, output_files.METRICS)
 _PNG_START = b"\x89PNG\r\n\x1a\n"
@@ -60,7 +63,7 @@ class SeedSummary(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True)
 class ExampleTable:
-  """The first rows of a file of predictions or mistakes.
+  """The first rows of a file of predictions, mistakes or scores of classes.
 
   Attributes:
     name: name of the file.
@@ -86,7 +89,7 @@ class RunRecord:
     metrics: the lines of metrics.jsonl.
     evaluations: the lines of eval_metrics.jsonl.
     results: eval_results.json; {} if it does not exist.
-    examples: the first rows of the files of mistakes and predictions.
+    examples: the scores of each class, and the first rows of the files of mistakes and predictions.
     pictures: name of each PNG file -> its content.
   """
 
@@ -194,7 +197,8 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
   table_names = [file for file in file_names if file.startswith(_TABLE_PREFIXES) and file.endswith((".tsv", ".json"))]
   # The tables of pretraining quote their cells; of the other tasks, only predictions.tsv does.
   is_quoted = settings.task == "pretraining"
-  tables = [_read_examples(path, name, num_examples, is_quoted) for name in table_names] if num_examples else []
+  sizes = {file: _MAX_CLASSES if file.startswith(_CLASS_SCORES_PREFIX) else num_examples for file in table_names}
+  tables = [_read_examples(path, name, size, is_quoted) for name, size in sizes.items()] if num_examples else []
   picture_names = [file for file in file_names if file.startswith(_PICTURE_PREFIXES) and file.endswith(".png")]
   return RunRecord(
     name=name,

@@ -1,4 +1,4 @@
-"""Predictions of classes or numbers as files: predictions_SPLIT.tsv, mistakes_SPLIT.tsv and a picture for each split.
+"""Predictions of classes or numbers as files: predictions_SPLIT.tsv, and a picture for each split.
 
 A predictions file has the columns id, label (if the labels are known), prediction and, for classification, one column
 `probability_LABEL` for each class. It holds everything that averaging several runs needs (see albert.ensemble).
@@ -24,8 +24,7 @@ from albert.io.json_values import replace_surrogates
 from albert.runs import output_files
 
 # Columns of a predictions file, and the prefix of its columns of probabilities.
-_ID, _LABEL, _PREDICTION, _PROBABILITY_PREFIX = "id", "label", "prediction", "probability_"
-_MAX_MISTAKES = 1000
+ID, LABEL, PREDICTION, _PROBABILITY_PREFIX = "id", "label", "prediction", "probability_"
 # The columns of the confusion matrix if an example may have several labels.
 OUTCOMES = ("found", "missed", "wrongly predicted", "rightly left out")
 # With more classes, the cells of a confusion matrix show no numbers.
@@ -135,12 +134,12 @@ def write_predictions(directory: str, split: str, predictions: Predictions, path
     path: the file to write instead of predictions_SPLIT.tsv.
   Returns: the path of the file.
   """
-  header = [_ID]
+  header = [ID]
   columns: list[Sequence[str]] = [predictions.ids]
   if predictions.labels is not None:
-    header.append(_LABEL)
+    header.append(LABEL)
     columns.append(predictions.format_values(predictions.labels))
-  header.append(_PREDICTION)
+  header.append(PREDICTION)
   columns.append(predictions.format_values(predictions.predicted))
   for index, name in enumerate(predictions.label_names):
     header.append(_PROBABILITY_PREFIX + name)
@@ -162,27 +161,27 @@ def read_predictions(path: str, separator: str = "") -> Predictions:
   header = tables.read_header(path)
   table = tables.read_table(path, header)
   classes = tuple(name.removeprefix(_PROBABILITY_PREFIX) for name in header if name.startswith(_PROBABILITY_PREFIX))
-  allowed_columns = {_ID, _LABEL, _PREDICTION, *(_PROBABILITY_PREFIX + name for name in classes)}
-  if _ID not in header or _PREDICTION not in header or not allowed_columns.issuperset(header):
+  allowed_columns = {ID, LABEL, PREDICTION, *(_PROBABILITY_PREFIX + name for name in classes)}
+  if ID not in header or PREDICTION not in header or not allowed_columns.issuperset(header):
     raise UserError(f"{path}, line 1: not a predictions file: its columns are {', '.join(header)}")
-  has_labels = _LABEL in header
+  has_labels = LABEL in header
   if not classes:  # a regression
-    labels = table.numbers(_LABEL) if has_labels else None
-    return Predictions(table.unique_names(_ID), (), table.numbers(_PREDICTION), labels)
+    labels = table.numbers(LABEL) if has_labels else None
+    return Predictions(table.unique_names(ID), (), table.numbers(PREDICTION), labels)
   labels = _read_label_columns(table, classes, separator) if has_labels else None
   scores = np.stack([_read_probabilities(table, _PROBABILITY_PREFIX + name) for name in classes], axis=1)
   empty_rows = np.flatnonzero(np.isnan(scores).all(axis=1))
   if empty_rows.size:
     raise UserError(f"{table.location(empty_rows[0])}: all probabilities are empty")
-  predictions = Predictions(table.unique_names(_ID), classes, scores, labels)
+  predictions = Predictions(table.unique_names(ID), classes, scores, labels)
   return predictions.with_thresholds(np.full(len(classes), 0.5), separator) if separator else predictions
 
 
 def _read_label_columns(table: tables.Table, classes: Sequence[str], separator: str) -> np.ndarray:
   """Reads the column of labels: classes, int32 [N], or with a separator 0 or 1 for each, int32 [N, C]."""
   if separator:
-    return label_matrix(table, _LABEL, classes, separator)
-  return table.label_indices(_LABEL, classes)
+    return label_matrix(table, LABEL, classes, separator)
+  return table.label_indices(LABEL, classes)
 
 
 def _read_probabilities(table: tables.Table, column: str) -> np.ndarray:
@@ -227,7 +226,7 @@ def _check_same_examples(first: Predictions, first_path: str, other: Predictions
   else:
     has_same_labels = not np.any(other.labels != first.labels)
   if not has_same_labels:
-    raise UserError(f"{other_path}: its column {_LABEL!r} is not that of {first_path}: give runs on the same data")
+    raise UserError(f"{other_path}: its column {LABEL!r} is not that of {first_path}: give runs on the same data")
 
 
 def check_predictions_exist(run_dirs: Sequence[str], name: str, flag: str) -> None:
@@ -289,47 +288,6 @@ def average_predictions_files(
   for split, average in averages.items():
     write_predictions(output_dir, split, average)
   return averages
-
-
-def write_mistakes(
-  directory: str, split: str, predictions: Predictions, texts: Sequence[tuple[str, Sequence[str]]]
-) -> str:
-  """Writes mistakes_SPLIT.tsv: at most 1000 wrong predictions, the worst first.
-
-  The worst mistakes are the wrong classes with the highest probability, or the numbers with the largest error. Of
-  several labels, the error is the largest difference between a label (0 or 1) and its probability.
-
-  Args:
-    directory: where to write.
-    split: the name of the split.
-    predictions: the predictions; they must have labels.
-    texts: columns to add, as pairs: the name of the column, and its text for each example.
-  Returns: the path of the file.
-  """
-  labels, predicted = predictions.labels, predictions.predicted
-  assert labels is not None
-  if predicted.ndim == 2:
-    severity = np.abs(predictions.scores - labels).max(axis=1)
-    wrong_indices = np.flatnonzero((predicted != labels).any(axis=1))
-    severity_name = "error"
-  elif predictions.label_names:
-    severity = np.nanmax(predictions.scores, axis=1)
-    wrong_indices = np.flatnonzero(predicted != labels)
-    severity_name = "probability"
-  else:
-    severity = np.abs(predicted.astype(np.float64) - labels)
-    wrong_indices = np.flatnonzero(severity)
-    severity_name = "error"
-  worst_indices = wrong_indices[np.argsort(-severity[wrong_indices], kind="stable")][:_MAX_MISTAKES]
-  predicted_texts = predictions.format_values(predicted[worst_indices])
-  label_texts = predictions.format_values(labels[worst_indices])
-  rows = [
-    [predictions.ids[i], label, prediction, f"{severity[i]:.4f}", *(column[i] for _, column in texts)]
-    for i, label, prediction in zip(worst_indices, label_texts, predicted_texts, strict=True)
-  ]
-  path = files.join(directory, f"mistakes_{split}.tsv")
-  write_table(path, [_ID, _LABEL, _PREDICTION, severity_name, *(name for name, _ in texts)], rows)
-  return path
 
 
 def draw_predictions(directory: str, split: str, predictions: Predictions) -> str:

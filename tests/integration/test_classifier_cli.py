@@ -94,7 +94,9 @@ def mrpc_run(glue_folder: Path, training_flags: list[str], tmp_path_factory: pyt
 def test_a_run_leaves_the_documented_files(mrpc_run: FinishedRun) -> None:
   assert {path.name for path in mrpc_run.directory.iterdir()} >= {
     "MRPC.tsv",
+    "calibration_dev.png",
     "checkpoints",
+    "classes_dev.tsv",
     "config.json",
     "confusion_matrix_dev.png",
     "eval_metrics.jsonl",
@@ -123,8 +125,13 @@ def test_metrics_agree_with_the_predictions_file(mrpc_run: FinishedRun, glue_fol
     probabilities = {label: float(row[f"probability_{label}"]) for label in ("0", "1")}
     assert sum(probabilities.values()) == pytest.approx(1, abs=1e-6)
     assert row["prediction"] == max(probabilities, key=lambda label: probabilities[label])
+  probability_of_label = {row["id"]: float(row[f"probability_{row['label']}"]) for row in rows}
   wrong_ids = [row["id"] for row in rows if row["label"] != row["prediction"]]
-  assert sorted(row["id"] for row in read_tsv(mrpc_run.directory / "mistakes_dev.tsv")) == sorted(wrong_ids)
+  mistakes = read_tsv(mrpc_run.directory / "mistakes_dev.tsv")
+  assert sorted(row["id"] for row in mistakes) == sorted(wrong_ids)
+  losses = [float(row["loss"]) for row in mistakes]
+  assert losses == sorted(losses, reverse=True)
+  assert losses == pytest.approx([-math.log(probability_of_label[row["id"]]) for row in mistakes], abs=6e-5)
 
 
 def test_the_submission_has_a_line_for_each_test_row(mrpc_run: FinishedRun) -> None:
@@ -274,8 +281,8 @@ def test_a_custom_task_reads_named_columns_and_keeps_its_labels(training_flags: 
   run(*flags, *files, f"--output_dir={output_dir}")
   assert read_tsv(output_dir / "predictions_test.tsv")[0]["prediction"] in ("good", "bad")
   averages = {f"{average}_f1" for average in ("macro", "micro")} | {"macro_precision", "macro_recall"}
-  scores = {"accuracy", "f1", "precision", "recall", "matthews_corrcoef", "majority_accuracy", *averages}
-  assert set(read_results(output_dir)) == {"step", "loss", "guessing_loss", *scores}
+  scores = {"accuracy", "f1", "precision", "recall", "matthews_corrcoef", "majority_accuracy", "calibration_error"}
+  assert set(read_results(output_dir)) == {"step", "loss", "guessing_loss", *scores, *averages}
   assert read_results(output_dir)["step"] == 2  # from the flag, not from the 3 epochs of the recipe
 
   # Later commands may not have other labels.

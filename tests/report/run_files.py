@@ -26,7 +26,7 @@ def one_pixel_png() -> bytes:
 
 
 def make_run(directory: Path, *, seed: int = 1, learning_rate: float = 1e-3, steps: int = 1000) -> Path:
-  """Writes a finished run of classification: logs, settings, results, mistakes, predictions and a picture."""
+  """Writes a finished run of classification: logs, settings, results, tables and pictures."""
   directory.mkdir(parents=True)
   config = {
     "task": "classifier",
@@ -50,12 +50,17 @@ def make_run(directory: Path, *, seed: int = 1, learning_rate: float = 1e-3, ste
   ]
   write_lines(directory / "eval_metrics.jsonl", evaluations)
   (directory / "eval_results.json").write_text(json.dumps(evaluations[-1]), encoding="utf-8")
-  mistakes = 'id\tlabel\tprediction\tprobability\tsentence\n7\t0\t1\t0.95290\tA <script>alert(1)</script> & "b".\n'
-  (directory / "mistakes_dev.tsv").write_text(mistakes, encoding="utf-8")
+  mistakes = '7\t0\t1\t3.0555\t0.95290\tA <script>alert(1)</script> & "b".\n'
+  header = "id\tlabel\tprediction\tloss\tprobability\tsentence\n"
+  (directory / "mistakes_dev.tsv").write_text(header + mistakes, encoding="utf-8")
+  rows = "".join(f"label-{n}\t0.5\t0.25\t0.333333\t4\t2\n" for n in range(12))
+  header = "label\tprecision\trecall\tf1\tnum_labels\tnum_predictions\n"
+  (directory / "classes_dev.tsv").write_text(header + rows, encoding="utf-8")
   rows = "".join(f"{n}\t1\t1\t0.171702459\t0.828297541\n" for n in range(30))
   header = "id\tlabel\tprediction\tprobability_0\tprobability_1\n"
   (directory / "predictions_dev.tsv").write_text(header + rows, encoding="utf-8")
-  (directory / "confusion_matrix_dev.png").write_bytes(one_pixel_png())
+  for name in ("calibration_dev.png", "confusion_matrix_dev.png"):
+    (directory / name).write_bytes(one_pixel_png())
   return directory
 
 

@@ -70,11 +70,25 @@ def test_the_page_shows_progress_results_settings_examples_and_pictures_of_a_run
   assert ["accuracy", "0.8"] in page.rows
   assert ["model.hidden_size", "128"] in page.rows
   assert ["command", "run_classifier.py --do_train"] in page.rows
-  assert ["7", "0", "1", "0.9529", 'A <script>alert(1)</script> & "b".'] in page.rows
+  assert ["7", "0", "1", "3.0555", "0.9529", 'A <script>alert(1)</script> & "b".'] in page.rows
   assert page.rows.count(["0", "1", "1", "0.171702", "0.828298"]) == 1
   assert not [row for row in page.rows if len(row) == 5 and row[0] == "3"]  # only three examples: ids 0, 1, 2
-  assert len(page.addresses) == 1
-  assert page.addresses[0].startswith("data:image/png;base64,")
+  # The scores of all classes are shown, however many examples are.
+  assert [row[0] for row in page.rows if row[1:] == ["0.5", "0.25", "0.333333", "4", "2"]] == [
+    f"label-{n}" for n in range(12)
+  ]
+  assert len(page.addresses) == 2
+  assert all(address.startswith("data:image/png;base64,") for address in page.addresses)
+
+
+def test_the_heading_of_mistakes_says_how_they_are_sorted(tmp_path: Path):
+  run = make_run(tmp_path / "run")
+  orders = []
+  for column in ("loss", "error", "f1"):
+    (run / "mistakes_dev.tsv").write_text(f"id\tlabel\tprediction\t{column}\n1\ta\tb\t2.5\n")
+    page = make_page("Runs", *read_runs([str(run)], num_examples=3))
+    orders += re.findall(r"<summary>mistakes_dev\.tsv, the first 1(.*?)</summary>", page)
+  assert orders == [": the highest loss first (cross entropy of the correct label)", ": the largest error first", ""]
 
 
 def test_a_name_cannot_add_a_script(tmp_path: Path):

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn import metrics
 
 from albert.errors import UserError
 from albert.tasks import predictions
 from albert.tasks.glue import evaluation as glue_evaluation
 from albert.tasks.glue.specs import SPECS
+from albert.tasks.mistakes import label_losses, write_mistakes
 from albert.tasks.predictions import Predictions
 from tests.tasks.glue.archive import read_tsv_rows
 
@@ -80,17 +82,39 @@ def test_files_without_valid_predictions_are_refused(tmp_path: Path, text: str, 
     predictions.read_predictions(str(tmp_path / "p.tsv"))
 
 
-def test_mistakes_are_sorted_by_probability_or_by_error(tmp_path: Path) -> None:
+def test_mistakes_are_sorted_by_loss_or_by_error(tmp_path: Path) -> None:
   text_columns = [("text", ['one "', "two\twords", "three", "four"])]
-  rows = read_tsv_rows(Path(predictions.write_mistakes(str(tmp_path), "dev", CLASS_PREDICTIONS, text_columns)))
+  rows = read_tsv_rows(Path(write_mistakes(str(tmp_path), "dev", CLASS_PREDICTIONS, text_columns)))
   assert rows == [
-    ["id", "label", "prediction", "probability", "text"],
-    ["b", "yes", "no", "0.9000", "two words"],
-    ["c", "no", "yes", "0.6000", "three"],
+    ["id", "label", "prediction", "loss", "probability", "text"],
+    ["b", "yes", "no", "2.3026", "0.9000", "two words"],  # -log(0.1)
+    ["c", "no", "yes", "0.9163", "0.6000", "three"],  # -log(0.4)
   ]
-  rows = read_tsv_rows(Path(predictions.write_mistakes(str(tmp_path), "dev", REGRESSION_PREDICTIONS, [])))
+  # With three classes the order by the loss is not that by the probability of the prediction. A probability of 0 counts
+  # as 1e-30; options that a question lacks have none.
+  scores = np.array([[0.6, 0.3, 0.1], [0.5, 0.04, 0.46], [0.0, 1.0, np.nan], [0.4, 0.25, 0.35]])
+  three_classes = Predictions(["p", "q", "r", "s"], ("A", "B", "C"), scores, np.array([1, 1, 0, 0], np.int32))
+  rows = read_tsv_rows(Path(write_mistakes(str(tmp_path), "dev", three_classes, [])))
+  assert [(row[0], row[3]) for row in rows[1:]] == [("r", "69.0776"), ("q", "3.2189"), ("p", "1.2040")]
+  rows = read_tsv_rows(Path(write_mistakes(str(tmp_path), "dev", REGRESSION_PREDICTIONS, [])))
   assert [row[0] for row in rows] == ["id", "8", "7"]
   assert rows[1][3] == "1.5000"  # the error of 8: 5.5 - 4.0
+
+
+def test_the_mistakes_of_several_labels_are_sorted_by_the_mean_binary_cross_entropy(tmp_path: Path) -> None:
+  rng = np.random.default_rng(3)
+  labels, scores = rng.integers(0, 2, [7, 3]), rng.random([7, 3])
+  written = Predictions(list("abcdefg"), ("x", "y", "z"), scores, labels, np.array([0.3, 0.5, 0.7]))
+  expected = [
+    np.mean([metrics.log_loss([label], [score], labels=[0, 1]) for label, score in zip(*row, strict=True)])
+    for row in zip(labels, scores, strict=True)
+  ]
+  np.testing.assert_allclose(label_losses(written), expected)
+  rows = read_tsv_rows(Path(write_mistakes(str(tmp_path), "dev", written, [])))
+  wrong = [i for i in range(7) if any((scores[i] >= [0.3, 0.5, 0.7]) != labels[i])]
+  assert len(wrong) > 1
+  assert rows[0] == ["id", "label", "prediction", "loss"]
+  assert [row[0] for row in rows[1:]] == [written.ids[i] for i in sorted(wrong, key=lambda i: -expected[i])]
 
 
 @pytest.mark.usefixtures("rendered_pictures")
@@ -154,11 +178,13 @@ def test_runs_of_the_classifier_are_averaged(tmp_path: Path) -> None:
   directories = [str(tmp_path / "one"), str(tmp_path / "two")]
   output = tmp_path / "average"
   output.mkdir()
-  metrics = glue_evaluation.average_runs(directories, {"task_name": "SST-2", "unknown": 3}, str(output))
-  assert metrics == {"accuracy": 1.0, "majority_accuracy": 0.5}
+  results = glue_evaluation.average_runs(directories, {"task_name": "SST-2", "unknown": 3}, str(output))
+  # The rows are right with the probabilities 0.5625 and 0.8, which are in different intervals.
+  assert results == {"accuracy": 1.0, "majority_accuracy": 0.5, "calibration_error": pytest.approx(0.31875)}
   assert (output / "SST-2.tsv").read_text() == "index\tprediction\n0\t1\n1\t0\n"
   assert read_tsv_rows(output / "predictions_dev.tsv")[1] == ["0", "1", "1", "0.4375", "0.5625"]
   assert (output / "confusion_matrix_dev.png").exists()
+  assert (output / "calibration_dev.png").read_bytes().startswith(b"\x89PNG")
   with pytest.raises(UserError, match=r"have no predictions_\*\.tsv in common"):
     predictions.average_predictions_files([directories[0], str(tmp_path)], str(output), {})
 
@@ -166,7 +192,7 @@ def test_runs_of_the_classifier_are_averaged(tmp_path: Path) -> None:
 def test_a_lone_surrogate_becomes_a_replacement_character(tmp_path: Path) -> None:
   """A label name from a command line that is not UTF-8 contains lone surrogates, which UTF-8 cannot encode."""
   written = Predictions(["1"], ("a\udcff", "b"), np.array([[0.25, 0.75]]), np.array([0]))
-  path = predictions.write_mistakes(str(tmp_path), "dev", written, [("text", ["x\ud800\t\ny"])])
+  path = write_mistakes(str(tmp_path), "dev", written, [("text", ["x\ud800\t\ny"])])
   assert "x\ufffd  y" in Path(path).read_text(encoding="utf-8")
   read = predictions.read_predictions(predictions.write_predictions(str(tmp_path), "dev", written))
   assert read.label_names == ("a\ufffd", "b")

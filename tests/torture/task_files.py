@@ -14,6 +14,7 @@ import numpy as np
 from albert.data import tables
 from albert.io.json_values import replace_surrogates
 from albert.tasks import predictions
+from albert.tasks.mistakes import write_mistakes
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
 from albert.tasks.squad import predictions as squad_predictions
@@ -93,12 +94,12 @@ def _write_and_read_squad_predictions(texts: Sequence[str], directory: Path) -> 
 def _write_and_read_mistakes(texts: Sequence[str], directory: Path) -> list[str]:
   """Writes the texts as examples with label "a" that were predicted as "b", all with the same probability.
 
-  The most probable mistakes come first, so the texts keep their order.
+  The mistakes with the highest loss come first, so the texts keep their order.
   """
   labels = np.zeros(len(texts), np.int32)
   scores = np.array([[0.1, 0.9]] * len(texts))
   wrong_predictions = predictions.Predictions([str(label) for label in labels], ("a", "b"), scores, labels)
-  path = predictions.write_mistakes(str(directory), "dev", wrong_predictions, [("text", texts)])
+  path = write_mistakes(str(directory), "dev", wrong_predictions, [("text", texts)])
   return _read_text_column(Path(path))
 
 

@@ -13,6 +13,7 @@ from albert.io import files
 from albert.metrics import classification
 from albert.runs import output_files
 from albert.tasks import predictions
+from albert.tasks.calibration import calibration_errors_of_labels, calibration_of, draw_calibration
 from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.data import make_spec
 from albert.tasks.glue.own_data.multi_label import DEFAULT_THRESHOLD, choose_thresholds, fixed_threshold
@@ -27,7 +28,8 @@ def compute_metrics(spec: TaskSpec, split_predictions: Predictions) -> dict[str,
     spec: the task; spec.metrics names its metrics.
     split_predictions: predictions of at least one example, with labels.
   Returns: metric -> value. For classification there is also majority_accuracy, the accuracy of always predicting the
-    most frequent label, or of the most frequent set of labels.
+    most frequent label, or of the most frequent set of labels; and if each example has one label, calibration_error,
+    the expected calibration error.
   """
   assert split_predictions.labels is not None
   metrics = classification.compute(
@@ -36,6 +38,8 @@ def compute_metrics(spec: TaskSpec, split_predictions: Predictions) -> dict[str,
   if not spec.is_regression:
     _, counts = np.unique(split_predictions.labels, axis=0, return_counts=True)
     metrics["majority_accuracy"] = float(counts.max() / len(split_predictions.labels))
+    if split_predictions.thresholds is None:
+      metrics["calibration_error"] = calibration_of(split_predictions).error
   return metrics
 
 
@@ -55,6 +59,8 @@ def _with_thresholds(
 
 def write_class_scores(directory: str, split: str, split_predictions: Predictions) -> str:
   """Writes classes_SPLIT.tsv: label, precision, recall, F1, and the numbers of its examples and predictions.
+
+  If an example may have several labels, also the calibration error of each label's probability, and its threshold.
 
   Args:
     directory: where to write.
@@ -76,8 +82,10 @@ def write_class_scores(directory: str, split: str, split_predictions: Prediction
   ]
   header = ["label", "precision", "recall", "f1", "num_labels", "num_predictions"]
   if split_predictions.thresholds is not None:
-    header.append("threshold")
-    rows = [[*row, f"{value:.6g}"] for row, value in zip(rows, split_predictions.thresholds, strict=True)]
+    header += ["calibration_error", "threshold"]
+    errors = calibration_errors_of_labels(split_predictions)
+    values = zip(errors, split_predictions.thresholds, strict=True)
+    rows = [[*row, f"{error:.6g}", f"{limit:.6g}"] for row, (error, limit) in zip(rows, values, strict=True)]
   path = files.join(directory, f"classes_{split}.tsv")
   predictions.write_table(path, header, rows)
   return path
@@ -109,7 +117,8 @@ def write_submission(
 def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
   """Averages the predictions of several runs, and writes the averages.
 
-  For each split with labels, it also draws a picture. For each test set, it also writes a file for gluebenchmark.com.
+  For each split with labels, it also draws the pictures of an evaluation. For each test set, it also writes a file for
+  gluebenchmark.com.
 
   Args, Returns, Raises: see albert.tasks.registry.RunAverager.
   """
@@ -131,6 +140,8 @@ def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], outp
   for split, average in averages.items():
     if split in labeled_splits:
       predictions.draw_predictions(output_dir, split, average)
+      if average.label_names and average.thresholds is None:
+        draw_calibration(output_dir, split, average)
       prefix = f"{split}_" if len(labeled_splits) > 1 else ""
       metrics |= {prefix + name: value for name, value in compute_metrics(spec, average).items()}
     elif split in spec.submissions and spec.submissions[split].name:

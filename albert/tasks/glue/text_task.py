@@ -28,6 +28,7 @@ from albert.runs.metrics_log import log
 from albert.tasks import predictions
 from albert.tasks.answers import class_answers
 from albert.tasks.base import LOSS, Batch, DatasetOutputs
+from albert.tasks.calibration import draw_calibration
 from albert.tasks.finetuning import FinetuningTask
 from albert.tasks.glue import evaluation as glue_evaluation
 from albert.tasks.glue.config import WINDOWS, ClassifierConfig
@@ -40,6 +41,7 @@ from albert.tasks.glue.own_data.split_rows import SplitRows, is_divided, read_sp
 from albert.tasks.glue.ranking import RankingExamples
 from albert.tasks.glue.specs import CUSTOM, FileFormat, Submission, TaskSpec
 from albert.tasks.glue.split_files import task_files
+from albert.tasks.mistakes import write_mistakes
 from albert.tasks.predictions import Predictions
 from albert.tasks.splits import DEV, TEST, TRAIN
 
@@ -278,20 +280,25 @@ class TextTask(FinetuningTask):
     return metrics | {GUESSING_LOSS: guessing_loss(split_predictions.labels)}
 
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
-    """Writes predictions, mistakes, the scores of each class, and a confusion matrix or a scatter plot."""
+    """Writes predictions, mistakes, the scores of each class, and pictures.
+
+    The pictures are a confusion matrix or a scatter plot, and a reliability diagram if each row has one label.
+    """
     split_predictions, rows = self.predictions(split, outputs), self.cached_rows(split)
     indices, names = outputs["example_index"], self._files.formats[split].texts
     texts = [(names[0], [rows.first[i] for i in indices])]
     if rows.second is not None:
       texts.append((names[1], [rows.second[i] for i in indices]))
     predictions.write_predictions(directory, split, split_predictions)
-    predictions.write_mistakes(directory, split, split_predictions, texts)
+    write_mistakes(directory, split, split_predictions, texts)
     if self.spec.labels:
       glue_evaluation.write_class_scores(directory, split, split_predictions)
     if self.spec.positive_metrics:
       label = self.spec.labels[self.spec.positive_class]
       log(f"{split}: {', '.join(self.spec.positive_metrics)} of the label {label!r} (--positive_label)")
     predictions.draw_predictions(directory, split, split_predictions)
+    if self.spec.labels and split_predictions.thresholds is None:
+      draw_calibration(directory, split, split_predictions)
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the path of each test set's predictions, followed by the path of its submission if it has one."""

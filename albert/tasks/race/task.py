@@ -20,6 +20,7 @@ from albert.tasks import predictions
 from albert.tasks.answers import ChoiceAnswer
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.finetuning import LOSS, TEST, TRAIN, FinetuningTask
+from albert.tasks.mistakes import write_mistakes
 from albert.tasks.predictions import Predictions
 from albert.tasks.race import evaluation as race_evaluation
 from albert.tasks.race.data import ChoiceQuestion, RaceConfig, find_files, option_name, read_questions
@@ -104,7 +105,7 @@ class RaceTask(FinetuningTask):
     """Writes predictions and mistakes."""
     split_predictions = self.predictions(split, outputs)
     predictions.write_predictions(directory, split, split_predictions)
-    predictions.write_mistakes(directory, split, split_predictions, self._text_columns(split, outputs))
+    write_mistakes(directory, split, split_predictions, self._text_columns(split, outputs))
 
   def _text_columns(self, split: str, outputs: DatasetOutputs) -> Sequence[tuple[str, Sequence[str]]]:
     """The columns with texts in the file of mistakes, as pairs: name of the column, and its text for each question."""

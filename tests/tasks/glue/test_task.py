@@ -88,6 +88,8 @@ def test_classification_has_the_cross_entropy_and_the_probabilities_of_numpy(
   assert metrics == {
     "accuracy": np.mean(probabilities.argmax(axis=1) == labels),
     "majority_accuracy": pytest.approx(1 / 3),
+    # The newly initialized model gives all rows nearly the same probabilities, which are in one interval.
+    "calibration_error": pytest.approx(abs(probabilities.max(axis=1).mean() - 1 / 3)),
     "guessing_loss": pytest.approx(np.log(3)),
   }
 

@@ -1,1 +1,1 @@
-"""What only custom tasks have: names of columns, checks of rows, rows that are held out, and several labels in a row."""
+"""What only custom tasks have: names of columns, checks of rows, held-out rows, several labels in a row."""

@@ -197,7 +197,9 @@ def test_thresholds_are_stored_with_the_run_and_used_for_other_data(
   assert (stored.choice, stored.split) == ("one", "dev")
   assert stored.thresholds == pytest.approx(dict.fromkeys("abc", 0.3))
   header, *rows = [line.split("\t") for line in (run / "classes_dev.tsv").read_text().splitlines()]
-  assert header[-1] == "threshold"
+  assert header[-2:] == ["calibration_error", "threshold"]
+  # Label b is in the first row only. Its probabilities 0.4, 0.1, 0.1, 0.1 and 0.2 are in three intervals.
+  assert float(rows[1][-2]) == pytest.approx((0.6 + 3 * 0.1 + 0.2) / 5, abs=1e-6)
   assert [row[:1] + row[-1:] for row in rows] == [[label, "0.3"] for label in "abc"]
   predictions = read_predictions(str(run / "predictions_dev.tsv"), ";")
   np.testing.assert_array_equal(predictions.labels, MATRIX)
