@@ -83,8 +83,8 @@ class Estimator:
     >>> estimator = albert.Estimator(task, init_checkpoint="downloads/albert_base", num_train_steps=2)
     >>> estimator.train().step
     2
-    >>> sorted(estimator.evaluate())
-    ['accuracy', 'calibration_error', 'f1', 'loss', 'majority_accuracy', 'matthews_corrcoef']
+    >>> 0 <= estimator.evaluate()["accuracy"] <= 1
+    True
     >>> estimator.predict(["We will come back."])[0].label in ("good", "bad")
     True
   """

@@ -134,10 +134,10 @@ def test_a_run_killed_between_saving_and_evaluating_resumes_to_the_same_result(t
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "uninterrupted", **options)).train()
   evaluate = TrainingRun._evaluate_during_training
 
-  def kill_at_step_4(self: TrainingRun, step: int, evaluations: Any) -> None:
+  def kill_at_step_4(self: TrainingRun, step: int, evaluations: Any) -> dict[str, float]:
     if step == 4:
       raise Killed
-    evaluate(self, step, evaluations)
+    return evaluate(self, step, evaluations)
 
   killed_estimator = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "killed", **options))
   with monkeypatch.context() as patch:

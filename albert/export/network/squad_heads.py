@@ -20,6 +20,9 @@ from albert.tasks.squad.data import SquadConfig
 Weights = Mapping[str, np.ndarray]
 # The score of a span that is not allowed.
 NO_SPAN = -1e30
+# The log odds of "no answer" in v1.1, where every question has one: their sigmoid is 0. For -1e30, the sigmoid of
+# TensorFlow Lite is not a number on processors with AVX-512.
+_HAS_ANSWER = -1e3
 
 
 class BestSpans(NamedTuple):
@@ -84,7 +87,7 @@ class V1Head(SpanHead):
     best_index = tf.argmax(scores, axis=1, output_type=tf.int32)  # start * L + (end - start)
     start = best_index // max_answer_length
     best_score = tf.reduce_max(scores, axis=1)
-    null_odds = tf.fill(tf.shape(best_score), NO_SPAN)  # in v1.1 every question has an answer
+    null_odds = tf.fill(tf.shape(best_score), _HAS_ANSWER)
     return BestSpans(start, start + best_index % max_answer_length, best_score, null_odds)
 
 
