@@ -116,7 +116,7 @@ print(recipe.path, recipe.sections["optimizer"]["learning_rate"])
 """
   result = installation.run("python", "-c", code, cwd=tmp_path)
   expected = installation.library / "albert" / "configs" / "pretraining_demo.json"
-  assert result.stdout.split() == [str(expected), "0.01"]
+  assert result.stdout.split() == [str(expected), "0.004"]
 
 
 def test_a_command_reports_that_another_distribution_has_replaced_the_package(
