@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -57,15 +58,20 @@ def check_multi_label(config: ClassifierConfig, task_name: str, labels: Sequence
 
 
 def combined_label_warning(labels: Sequence[str]) -> str | None:
-  """Returns a warning if a label consists of other labels: its rows may have several labels. None if there is none."""
-  for label in labels:
-    for separator in _USUAL_SEPARATORS:
-      parts = split_labels(label, separator)
-      if len(parts) > 1 and set(parts) <= set(labels):
+  """Returns a warning if a label seems to consist of other labels: its rows may have several labels. None otherwise.
+
+  A label seems so if each of its parts is a label, or a part of another label.
+  """
+  for separator in _USUAL_SEPARATORS:
+    parts_of_labels = [set(split_labels(label, separator)) for label in labels]
+    counts = Counter(part for parts in parts_of_labels for part in parts)
+    for label, parts in zip(labels, parts_of_labels, strict=True):
+      if len(parts) > 1 and all(counts[part] > 1 for part in parts):
         flag = "" if separator == "," else f" --label_separator='{separator}'"
+        shown_parts = ", ".join(map(repr, split_labels(label, separator)))
         return (
-          f"the label {label!r} consists of the labels {', '.join(map(repr, parts))}, and is learned as a class of its "
-          f"own: give --multi_label{flag} if a row may have several labels"
+          f"the label {label!r} consists of the labels {shown_parts}, and is learned as a class of its own: give "
+          f"--multi_label{flag} if a row may have several labels"
         )
   return None
 

@@ -133,6 +133,10 @@ def test_labels_that_consist_of_labels_are_pointed_out(
   spm_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
   assert combined_label_warning(["a", "b", "a,x"]) is None
+  assert combined_label_warning(["a,x", "b,y", "a", "b"]) is None  # x and y occur only once
+  warning = combined_label_warning(["a,x", "b,x", "a"])
+  assert warning is not None
+  assert warning.startswith("the label 'a,x' consists of the labels 'a', 'x', and")  # x is a part of another label
   warning = combined_label_warning(["a", "b", "b; a"])
   assert warning == (
     "the label 'b; a' consists of the labels 'b', 'a', and is learned as a class of its own: give --multi_label "
