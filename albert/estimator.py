@@ -29,7 +29,7 @@ from albert.training.claim import claim_output_dir, training_lock
 from albert.training.distribution.cluster import Cluster
 from albert.training.distribution.strategy import check_batches, check_memory
 from albert.training.evaluator import Evaluator
-from albert.training.failed_run import find_failure
+from albert.training.failed_run import failure_warning, find_failure
 from albert.training.global_state import deterministic_ops, dtype_policy, initializer_seed
 from albert.training.model_weights import load_trained_weights
 from albert.training.prediction_sources import PredictionSource, hash_weights, prediction_sources_of
@@ -281,7 +281,7 @@ class Estimator:
     failure = find_failure(self.results_dir, metrics, self.task.best_loss)
     if failure and not self._has_logged_failure:
       self._has_logged_failure = True
-      log(failure.describe())
+      log(failure_warning(failure))
 
   def predict(self, data: TableData | None = None) -> list[Any]:
     """Predicts with the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.

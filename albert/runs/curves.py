@@ -13,7 +13,7 @@ from albert.runs.metrics_log import read_metrics
 
 FILE_NAME = "curves.png"
 # The ends of the names of metrics that are the results of guessing, and of those that are no scores.
-_GUESSES = ("guessing_loss", "majority_accuracy")
+_GUESSES = ("guessing_loss", "guessing_accuracy", "majority_accuracy", "baseline_accuracy")
 _NO_SCORES = ("_precision", "_recall", "calibration_error")
 
 
@@ -109,11 +109,12 @@ def _title(name: str, titles: Mapping[str, str], *, is_evaluation: bool) -> str:
 
 def _draw_panel(axes: Any, title: str, curves: Sequence[Curve], stage_ends: Sequence[tuple[int, str]]) -> None:
   """Draws curves, and a vertical line with a name at the end of each stage."""
-  for curve in curves:
+  for number, curve in enumerate(curves):
+    color = f"C{number % 10}"
     if curve.steps:
-      axes.plot(curve.steps, curve.values, curve.style, label=curve.label, linewidth=1.5)
+      axes.plot(curve.steps, curve.values, curve.style, color=color, label=curve.label, linewidth=1.5)
     else:
-      axes.axhline(curve.values[0], linestyle=curve.style, color="gray", linewidth=1, label=curve.label)
+      axes.axhline(curve.values[0], linestyle=curve.style, color=color, linewidth=1, label=curve.label)
   for step, stage in stage_ends:
     axes.axvline(step, color="gray", linewidth=0.6)
     axes.text(

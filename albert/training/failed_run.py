@@ -5,7 +5,6 @@ Large models on small data often do not learn, for some seeds.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 
@@ -25,7 +24,7 @@ _ACCURACY_MARGIN = 0.02
 # The training loss is the mean over the last quarter of the logged lines.
 _PARTS_OF_LOG = 4
 
-REMEDY = (
+_REMEDY = (
   "give another --seed, a lower --learning_rate or a longer warm-up (--num_warmup_steps), in a new --output_dir; or "
   "--num_runs=5 trains with five seeds and keeps the best"
 )
@@ -45,21 +44,6 @@ class TrainingLoss(msgspec.Struct):
   loss: float | None
   guessing_loss: float
   num_lines: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Failure:
-  """Why a run counts as failed.
-
-  Attributes:
-    reason: what was compared, as a part of a sentence.
-  """
-
-  reason: str
-
-  def describe(self) -> str:
-    """Returns the line for the log."""
-    return f"warning: this run has not learned more than guessing: {self.reason}: {REMEDY}"
 
 
 def write_training_loss(task: Task, results_dir: str, step: int) -> None:
@@ -82,7 +66,7 @@ def write_training_loss(task: Task, results_dir: str, step: int) -> None:
   files.write_json(files.join(results_dir, output_files.TRAINING_LOSS), content)
 
 
-def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str = LOSS) -> Failure | None:
+def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str = LOSS) -> str | None:
   """Compares a run with guessing.
 
   A run has failed if its training loss is that of guessing, and so are its loss and its accuracy on the development
@@ -92,7 +76,8 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
     output_dir: the directory of the run.
     metrics: the metrics of its evaluation, with guessing_loss; {} if there was none.
     loss_name: the name of the loss in them: "loss", or SPLIT_loss with several evaluation sets.
-  Returns: the failure; None if the run has learned something, or if it is not known.
+  Returns: what shows the failure, as a part of a sentence; None if the run has learned something, or if this is not
+    known.
   """
   path = files.join(output_dir, output_files.TRAINING_LOSS)
   if not files.exists(path):
@@ -103,17 +88,22 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
   reason = f"its training loss is {training.loss:.4g}, that of guessing {training.guessing_loss:.4g}"
   if not metrics:
     # A short log also has the losses before the run learned.
-    return Failure(reason) if training.num_lines >= _PARTS_OF_LOG else None
+    return reason if training.num_lines >= _PARTS_OF_LOG else None
   prefix = loss_name.removesuffix(LOSS)
   loss, guess = metrics.get(loss_name), metrics.get(f"{prefix}guessing_loss")
   if loss is None or guess is None or loss <= _GUESSING_SHARE * guess:
     return None
   accuracy, majority = metrics.get(f"{prefix}accuracy"), metrics.get(f"{prefix}majority_accuracy")
   if accuracy is None or majority is None:
-    return Failure(f"{reason}; on the development set {loss:.4g} and {guess:.4g}")
+    return f"{reason}; on the development set {loss:.4g} and {guess:.4g}"
   if accuracy > majority + _ACCURACY_MARGIN:
     return None
-  return Failure(f"{reason}; accuracy on the development set {accuracy:.4g}, of the most frequent label {majority:.4g}")
+  return f"{reason}; accuracy on the development set {accuracy:.4g}, of the most frequent label {majority:.4g}"
+
+
+def failure_warning(failure: str) -> str:
+  """Returns the line for the log about a failure that `find_failure` has found."""
+  return f"warning: this run has not learned more than guessing: {failure}: {_REMEDY}"
 
 
 def not_finite_error(problem: str, checkpoints: CheckpointManager, saved_step: int) -> RunError:

@@ -9,7 +9,6 @@ uploaded. manifest.json is uploaded last, so a directory without it is an unfini
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -36,6 +35,7 @@ from albert.weights.checkpoint_damage import (
   find_damage,
 )
 from albert.weights.checkpoint_files import Checkpoint, write_bundle
+from albert.weights.uploads import UPLOAD_MARKER, is_unfinished_upload, upload_file
 
 if TYPE_CHECKING:
   import tensorflow as tf
@@ -44,9 +44,6 @@ BEST_FILE = "best.json"
 GLOBAL_STEP = "global_step"
 # Earlier versions wrote these names without the id of the process.
 _STAGING_DIRECTORY = re.compile(r"^\.step-\d+(\.[0-9a-f-]+)?\.tmp$")
-# A file that marks a remote directory while its files are written or deleted.
-_UPLOAD_MARKER = ".uploading"
-_UPLOAD_BLOCK_BYTES = 8 << 20
 # The largest number of damaged checkpoints that an error message describes.
 _MAX_SHOWN_DAMAGES = 3
 
@@ -65,24 +62,6 @@ class BestEvaluation(msgspec.Struct):
   value: float | None
   metric: str = ""
   loss: float | None = None
-
-
-def _upload_file(source: str, target: str) -> dict[str, Any]:
-  """Copies a local file to a remote one, and returns its entry in the manifest: its size and its hash."""
-  digest, num_bytes = hashlib.sha256(), 0
-  with open(source, "rb") as local, files.open_file(target, "wb") as remote:
-    while block := local.read(_UPLOAD_BLOCK_BYTES):
-      digest.update(block)
-      remote.write(block)
-      num_bytes += len(block)
-  return {"bytes": num_bytes, "sha256": digest.hexdigest()}
-
-
-def _is_unfinished_upload(path: str) -> bool:
-  """Whether a remote directory is a checkpoint whose upload or deletion was interrupted."""
-  if not files.is_remote(path) or files.exists(files.join(path, MANIFEST_FILE)):
-    return False
-  return files.exists(files.join(path, _UPLOAD_MARKER))
 
 
 class CheckpointManager:
@@ -183,15 +162,15 @@ class CheckpointManager:
     Each file is hashed while it is copied. Nothing is renamed, because an object store would copy it again.
     """
     checkpoint_path = self.path(step)
-    if _is_unfinished_upload(checkpoint_path):
+    if is_unfinished_upload(checkpoint_path):
       files.remove_tree(checkpoint_path)
     self._rename_existing(step)
     files.makedirs(checkpoint_path)
-    marker = files.join(checkpoint_path, _UPLOAD_MARKER)
+    marker = files.join(checkpoint_path, UPLOAD_MARKER)
     with files.open_file(marker, "wb") as file:
       file.write(b"This checkpoint is being written.\n")
     entries = {
-      name: _upload_file(os.path.join(staging, name), files.join(checkpoint_path, name)) for name in os.listdir(staging)
+      name: upload_file(os.path.join(staging, name), files.join(checkpoint_path, name)) for name in os.listdir(staging)
     }
     self.check_lock()
     with files.open_file(files.join(checkpoint_path, MANIFEST_FILE), "wb") as file:
@@ -236,7 +215,7 @@ class CheckpointManager:
     self.best()
     newest, skip_messages = self.latest()
     if newest is None and not start_over:
-      steps = [step for step in reversed(self.steps()) if not _is_unfinished_upload(self.path(step))]
+      steps = [step for step in reversed(self.steps()) if not is_unfinished_upload(self.path(step))]
       if not steps:
         return None, skip_messages
       damages = [f"step-{step}: {self._damage[step]}" for step in steps]
@@ -338,7 +317,7 @@ class CheckpointManager:
     if files.exists(self.directory):
       for name in files.listdir(self.directory):
         path = files.join(self.directory, name)
-        if _STAGING_DIRECTORY.match(name) or (STEP_DIRECTORY.match(name) and _is_unfinished_upload(path)):
+        if _STAGING_DIRECTORY.match(name) or (STEP_DIRECTORY.match(name) and is_unfinished_upload(path)):
           files.remove_tree(path)
 
   def _verify(self, step: int) -> str | None:
@@ -397,9 +376,9 @@ class CheckpointManager:
       files.replace(path, staging)
       files.remove_tree(staging)
       return
-    with files.open_file(files.join(path, _UPLOAD_MARKER), "wb") as file:
+    with files.open_file(files.join(path, UPLOAD_MARKER), "wb") as file:
       file.write(b"This checkpoint is being deleted.\n")
-    names = [name for name in files.listdir(path) if name not in (MANIFEST_FILE, _UPLOAD_MARKER)]
+    names = [name for name in files.listdir(path) if name not in (MANIFEST_FILE, UPLOAD_MARKER)]
     for name in [MANIFEST_FILE, *names]:
       files.remove(files.join(path, name))
     files.remove_tree(path)

@@ -83,6 +83,12 @@ def test_curves_of_evaluations_are_drawn_beside_those_of_training_and_guessing_d
   }
 
 
+@pytest.mark.parametrize("name", ["guessing_accuracy", "dev_guessing_accuracy", "masked_lm_baseline_accuracy"])
+def test_every_accuracy_of_guessing_is_a_horizontal_dashed_line(name: str):
+  panels = curves.collect_panels([{"step": 1}], [{"step": 1, name: 0.25}, {"step": 2, name: 0.25}])
+  assert panels == {"accuracy": [curves.Curve(name.replace("_", " "), "--", (), (0.25,))]}
+
+
 @pytest.mark.usefixtures("rendered_pictures")
 def test_a_figure_with_guessing_is_drawn(tmp_path: Path):
   (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.0}\n')

@@ -82,7 +82,7 @@ def test_an_unfinished_upload_does_not_count_as_damaged_and_is_replaced(remote_m
     raise KeyboardInterrupt  # in place of kill -9
 
   with monkeypatch.context() as patch:
-    patch.setattr(checkpoints, "_upload_file", interrupt)
+    patch.setattr(checkpoints, "upload_file", interrupt)
     with pytest.raises(KeyboardInterrupt):
       remote_manager.save(4, make_tensors(4))
   remote_manager = reopen(remote_manager)

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
@@ -21,17 +20,17 @@ from albert.data.dataset import Dataset
 from albert.data.masks.dynamic_masking import DynamicMasking
 from albert.data.pipeline import EXAMPLE_WEIGHT, ShardDataset
 from albert.data.rows import DataSource, Rows, TableData, rows_of
-from albert.data.shard_files import record_checks
 from albert.data.shard_files.manifest import Manifest
 from albert.data.shard_files.schema import FeatureSpec, pretraining_features
 from albert.data.shard_files.shards import count_and_hash_shards
 from albert.errors import UserError
-from albert.io import files, records
+from albert.io import files
 from albert.io.globs import expand_globs
 from albert.models.heads import PretrainingModel
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum
 from albert.tasks.pretraining import fill_mask
 from albert.tasks.pretraining import stages as pretraining_stages
+from albert.tasks.pretraining.baselines import baseline_accuracies
 from albert.tasks.pretraining.files import check_can_predict, find_shards, load_vocabulary, read_lengths
 from albert.tasks.pretraining.fill_mask import MaskedLine
 from albert.tasks.pretraining.masking import make_masking
@@ -318,19 +317,8 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _baselines(self) -> dict[str, float]:
-    token_counts = np.zeros(self.model_config.vocab_size, np.int64)
-    label_counts = np.zeros(2, np.int64)
-    for path in self._shard_stats("eval_input_file"):
-      for number, record in enumerate(records.read_records(path)):
-        record_checks.check_record(path, number, record, self._heldout_features)
-        example = records.decode_example(record, path)
-        masked_ids = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
-        token_counts += np.bincount(masked_ids, minlength=len(token_counts))
-        label_counts[example["next_sentence_labels"][0]] += 1
-    baselines = {"masked_lm_baseline_accuracy": float(token_counts.max() / token_counts.sum())}
-    if self.sentence_metric:
-      baselines[f"{self.sentence_metric}_baseline_accuracy"] = float(label_counts.max() / label_counts.sum())
-    return baselines
+    paths = list(self._shard_stats("eval_input_file"))
+    return baseline_accuracies(paths, self._heldout_features, self.model_config.vocab_size, self.sentence_metric)
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Makes rows of texts with [MASK]."""

@@ -5,10 +5,9 @@ N examples, C labels.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -63,15 +62,14 @@ def combined_label_warning(labels: Sequence[str]) -> str | None:
   A label seems so if each of its parts is a label, or a part of another label.
   """
   for separator in _USUAL_SEPARATORS:
-    parts_of_labels = [set(split_labels(label, separator)) for label in labels]
+    parts_of_labels = [list(dict.fromkeys(split_labels(label, separator))) for label in labels]
     counts = Counter(part for parts in parts_of_labels for part in parts)
     for label, parts in zip(labels, parts_of_labels, strict=True):
       if len(parts) > 1 and all(counts[part] > 1 for part in parts):
         flag = "" if separator == "," else f" --label_separator='{separator}'"
-        shown_parts = ", ".join(map(repr, split_labels(label, separator)))
         return (
-          f"the label {label!r} consists of the labels {shown_parts}, and is learned as a class of its own: give "
-          f"--multi_label{flag} if a row may have several labels"
+          f"the label {label!r} consists of the labels {', '.join(map(repr, parts))}, and is learned as a class of its "
+          f"own: give --multi_label{flag} if a row may have several labels"
         )
   return None
 
@@ -127,18 +125,8 @@ def _best_threshold(labels: np.ndarray, scores: np.ndarray) -> float:
   return float(candidates[best[np.argmin(np.abs(candidates[best] - DEFAULT_THRESHOLD))]])
 
 
-class _StoredThresholds(msgspec.Struct):
-  """The content of thresholds.json."""
-
-  choice: str
-  split: str
-  data_sha256: str
-  thresholds: dict[str, Annotated[float, msgspec.Meta(ge=0, le=1)]]
-
-
-@dataclasses.dataclass(frozen=True)
-class ChosenThresholds:
-  """Thresholds that were chosen on a development set.
+class ChosenThresholds(msgspec.Struct, frozen=True):
+  """Thresholds that were chosen on a development set: the content of thresholds.json.
 
   Attributes:
     choice: ONE or PER_LABEL.
@@ -150,11 +138,11 @@ class ChosenThresholds:
   choice: str
   split: str
   data_sha256: str
-  thresholds: Mapping[str, float]
+  thresholds: dict[str, Annotated[float, msgspec.Meta(ge=0, le=1)]]
 
   def write(self, directory: str) -> None:
     """Writes thresholds.json."""
-    files.write_json(files.join(directory, output_files.THRESHOLDS), dataclasses.asdict(self))
+    files.write_json(files.join(directory, output_files.THRESHOLDS), msgspec.structs.asdict(self))
 
 
 def read_thresholds(directory: str, labels: Sequence[str]) -> ChosenThresholds | None:
@@ -167,10 +155,10 @@ def read_thresholds(directory: str, labels: Sequence[str]) -> ChosenThresholds |
   if not files.exists(path):
     return None
   remedy = "delete it, and evaluate the run again (--do_eval)"
-  stored = files.read_json(path, _StoredThresholds, remedy)
+  stored = files.read_json(path, ChosenThresholds, remedy)
   if set(stored.thresholds) != set(labels):
     raise UserError(f"{path}: its labels are not those of the task: {remedy}")
-  return ChosenThresholds(stored.choice, stored.split, stored.data_sha256, stored.thresholds)
+  return stored
 
 
 def thresholds_of_run(directory: str, choice: str, labels: Sequence[str]) -> np.ndarray:

@@ -1,0 +1,40 @@
+"""The accuracies of guessing on held-out shards: of always predicting the most frequent masked token or label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from albert.data.shard_files import record_checks
+from albert.data.shard_files.schema import FeatureSpec
+from albert.io import records
+
+
+def baseline_accuracies(
+  paths: Sequence[str], features: Sequence[FeatureSpec], vocab_size: int, sentence_metric: str | None
+) -> dict[str, float]:
+  """Computes the accuracies of guessing. Reads and checks all records.
+
+  Args:
+    paths: the held-out shards.
+    features: the features that each record must have.
+    vocab_size: number of pieces of the vocabulary.
+    sentence_metric: the prefix of the metrics of the sentence objective; None if there is none.
+  Returns: masked_lm_baseline_accuracy, and SENTENCE_METRIC_baseline_accuracy if there is a sentence objective.
+  Raises:
+    UserError: a record lacks a feature, or a feature has a wrong length or value.
+  """
+  token_counts = np.zeros(vocab_size, np.int64)
+  label_counts = np.zeros(2, np.int64)
+  for path in paths:
+    for number, record in enumerate(records.read_records(path)):
+      record_checks.check_record(path, number, record, features)
+      example = records.decode_example(record, path)
+      masked_ids = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
+      token_counts += np.bincount(masked_ids, minlength=vocab_size)
+      label_counts[example["next_sentence_labels"][0]] += 1
+  baselines = {"masked_lm_baseline_accuracy": float(token_counts.max() / token_counts.sum())}
+  if sentence_metric:
+    baselines[f"{sentence_metric}_baseline_accuracy"] = float(label_counts.max() / label_counts.sum())
+  return baselines
