@@ -79,7 +79,8 @@ def collect_panels(
   Returns: title -> its curves: those of training, those of the evaluations with dots, and guessing as horizontal lines.
   """
   titles = {"learning_rate": "learning rate", "grad_norm": "gradient norm"}
-  panels: dict[str, list[Curve]] = {title: [] for title in ("loss", "accuracy", "scores", *titles.values())}
+  all_titles = ("loss", "perplexity", "accuracy", "scores", *titles.values())
+  panels: dict[str, list[Curve]] = {title: [] for title in all_titles}
   for is_evaluation, logged in ((False, lines), (True, evaluations)):
     for name in dict.fromkeys(name for line in logged for name in line):
       title = _title(name, titles, is_evaluation=is_evaluation)
@@ -100,8 +101,8 @@ def _title(name: str, titles: Mapping[str, str], *, is_evaluation: bool) -> str:
   """Returns the title of the panel of a metric; "" if it is not drawn."""
   if name.endswith("loss"):
     return "loss"
-  if name.endswith("accuracy"):
-    return "accuracy"
+  if name.endswith(("accuracy", "perplexity")):
+    return name.rsplit("_", 1)[-1]
   if not is_evaluation:
     return titles.get(name, "")
   return "" if name == "step" or name.endswith(_NO_SCORES) else "scores"

@@ -129,6 +129,7 @@ class _TensorBoardEvents:
 _SHORT_NAMES = {
   "masked_lm_loss": "mlm_loss",
   "masked_lm_accuracy": "mlm_acc",
+  "masked_lm_perplexity": "mlm_ppl",
   "sentence_order_loss": "sop_loss",
   "sentence_order_accuracy": "sop_acc",
   "learning_rate": "lr",

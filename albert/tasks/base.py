@@ -237,6 +237,16 @@ class Task(abc.ABC):
     del split, outputs
     return {}
 
+  def metrics_from_means(self, means: Mapping[str, float]) -> dict[str, float]:
+    """Computes metrics of an evaluation that are functions of the means over its examples, such as a perplexity.
+
+    Args:
+      means: metric -> mean, for the metrics of metric_names.
+    Returns: metric -> value.
+    """
+    del means
+    return {}
+
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes files about an evaluation: predictions, mistakes, pictures.
 

@@ -93,7 +93,7 @@ class Evaluator:
       self._splits = self.task.evaluation_data()
     for split, data in self._splits.items():
       means, outputs = self.run(data, max_steps)
-      means |= self.task.evaluation_metrics(split, outputs)
+      means |= self.task.metrics_from_means(means) | self.task.evaluation_metrics(split, outputs)
       prefix = f"{split}_" if len(self._splits) > 1 else ""
       metrics |= {prefix + name: value for name, value in means.items()}
       all_outputs[split] = outputs

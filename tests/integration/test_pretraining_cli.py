@@ -80,7 +80,7 @@ def test_a_run_leaves_the_documented_files(shards, tmp_path, capsys):
   for metrics in (*lines, results):  # the loss is the sum of its two terms
     assert metrics["loss"] == pytest.approx(metrics["masked_lm_loss"] + metrics["sentence_order_loss"], rel=1e-6)
   printed = capsys.readouterr().out
-  assert {"masked_lm_baseline_accuracy", "sentence_order_baseline_accuracy"} < set(results)
+  assert {"masked_lm_perplexity", "masked_lm_baseline_accuracy", "sentence_order_baseline_accuracy"} < set(results)
   assert all(f"{name} = {number:.6g}" in printed for name, number in results.items() if name != "step")
   config = read_json(output_dir / "config.json")
   assert config["model"]["hidden_size"] == 24

@@ -330,5 +330,6 @@ def test_training_learns_the_examples_that_it_has_seen(input_file, tmp_path):
   results = estimator.evaluate()
   assert results["masked_lm_accuracy"] > 0.95
   assert results["sentence_order_accuracy"] == 1.0
+  assert results["masked_lm_perplexity"] == pytest.approx(np.exp(results["masked_lm_loss"]))
   assert results["masked_lm_baseline_accuracy"] < 0.1
   assert results["sentence_order_baseline_accuracy"] == 0.5

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -26,6 +26,7 @@ from albert.data.shard_files.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import expand_globs
+from albert.metrics.perplexity import perplexity
 from albert.models.heads import PretrainingModel
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum
 from albert.tasks.pretraining import fill_mask
@@ -41,6 +42,7 @@ from albert.tokenization.vocabulary_files import standard_name
 
 MASKED_LM_LOSS = "masked_lm_loss"
 MASKED_LM_ACCURACY = "masked_lm_accuracy"
+MASKED_LM_PERPLEXITY = "masked_lm_perplexity"
 # Sentence objective -> the prefix of its metrics.
 _SENTENCE_METRIC_PREFIXES = {"sop": "sentence_order", "nsp": "next_sentence"}
 
@@ -309,6 +311,10 @@ class PretrainingTask(Task):
       loss, accuracy = _loss_and_accuracy(output.sentence_logits, labels, batch[EXAMPLE_WEIGHT])
       sums |= {f"{self.sentence_metric}_loss": loss, f"{self.sentence_metric}_accuracy": accuracy}
     return ForwardResult(sums, {})
+
+  def metrics_from_means(self, means: Mapping[str, float]) -> dict[str, float]:
+    """Returns the perplexity of the masked tokens, exp(masked_lm_loss), as in RoBERTa's table 3."""
+    return {MASKED_LM_PERPLEXITY: perplexity(means[MASKED_LM_LOSS])}
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes baselines: the accuracies of always predicting the most frequent masked token or sentence label."""

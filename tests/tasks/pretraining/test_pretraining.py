@@ -109,6 +109,14 @@ def test_sentence_prediction_selects_the_sentence_loss(tmp_path, sentence_predic
   assert task.with_loss(means) == {"loss": sum(means[name] for name in loss_names), **means}
 
 
+@pytest.mark.parametrize(("loss", "perplexity"), [(0.0, 1.0), (np.log(7.5), 7.5), (1000.0, np.inf), (np.nan, np.nan)])
+def test_the_perplexity_is_that_of_the_masked_tokens(tmp_path, loss, perplexity):
+  """A model that guesses among n tokens has a perplexity of n. The sentence loss does not count."""
+  task, _ = make_task_and_batch(tmp_path)
+  metrics = task.metrics_from_means({"masked_lm_loss": loss, "sentence_order_loss": 3.0})
+  assert metrics == pytest.approx({"masked_lm_perplexity": perplexity}, nan_ok=True)
+
+
 def test_the_vocabulary_must_be_the_one_of_the_shards(tmp_path, spm_model):
   write_shards(tmp_path, [5])
   manifest = write_manifest(tmp_path, [], [])
