@@ -52,6 +52,12 @@ class TrainConfig(Config):
     minimum=0,
     instead_of="num_train_steps",
   )
+  max_train_seconds: float = option(
+    0.0,
+    "stop after this many seconds of training steps, or after --num_train_steps if that is earlier; the speed in the "
+    "warm-up decides over how many steps the learning rate decays; 0: no limit",
+    minimum=0,
+  )
   gradient_accumulation_steps: int = option(
     1,
     "number of micro-batches per update; they are computed one after another and their gradients are added up, which "
@@ -360,6 +366,11 @@ class RunConfig(Config):
     last_seed = self.train.seed + self.num_runs - 1
     if last_seed > INT32_MAX:
       raise UserError(f"num_runs={self.num_runs} with seed={self.train.seed}: the last seed exceeds {INT32_MAX}")
+    if self.train.max_train_seconds and self.optimizer.warmup_proportion:
+      raise UserError(
+        f"--warmup_proportion={self.optimizer.warmup_proportion:g} with --max_train_seconds: the number of steps is "
+        "not known before the end of the warm-up: give --num_warmup_steps"
+      )
     if self.train.precision == "float16" and self.optimizer.optimizer == "tfa_lamb":
       raise UserError("--precision=float16 skips steps, which --optimizer=tfa_lamb cannot: give --optimizer=lamb")
     if self.from_scratch and self.init_checkpoint:

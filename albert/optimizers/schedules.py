@@ -61,11 +61,15 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
   def __call__(self, step: tf.Tensor) -> tf.Tensor:
     """Returns the rate, a float32 scalar, of the update that follows `step` (a scalar) updates."""
     t = tf.cast(step, tf.float32)
-    remaining = 1.0 - tf.minimum(t / self.total_steps, 1.0)
+    remaining = 1.0 - tf.minimum(t / self.decay_steps(), 1.0)
     decayed = self.end + (self.peak - self.end) * tf.pow(remaining, self.power)
     if self.warmup_steps == 0:
       return decayed
     return tf.where(t < self.warmup_steps, self.peak * t / self.warmup_steps, decayed)
+
+  def decay_steps(self) -> int | tf.Tensor:
+    """Returns the number of updates after which the rate is `end`. A subclass may return a float32 scalar."""
+    return self.total_steps
 
   def get_config(self) -> dict[str, Any]:
     """Returns the constructor's arguments, for Keras' serialization."""

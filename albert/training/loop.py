@@ -13,26 +13,24 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config.run import TrainConfig
 from albert.optimizers.clipping import Gradient, clip_by_global_norm, densify
 from albert.optimizers.layerwise import layerwise_factors
 from albert.optimizers.loss_scale import LossScale
+from albert.optimizers.time_limit import TimeLimit
 from albert.runs.log_lines import STAGE_KEY
 from albert.runs.metrics_log import MetricsLog
 from albert.tasks.base import Batch, Task, WeightedSum
 from albert.training.accumulators import Accumulator, zero_if
 from albert.training.distribution.cluster import Cluster
 from albert.training.failed_run import not_finite_error
-from albert.training.run_plan import TrainingPlan
-from albert.training.speedometer import Speedometer
+from albert.training.run_plan import TrainingPlan, is_evaluation_due, is_save_due
+from albert.training.speedometer import Speedometer, next_steps_per_call
 from albert.training.stage_plan import StagePlan
 from albert.training.stop_request import StopRequest
 from albert.weights.checkpoints import GLOBAL_STEP, CheckpointManager
 from albert.weights.stacking import stacked_sources
 
 GRAD_NORM = "grad_norm"
-# One call of `train_steps` runs about this long at most, because signals are handled between the calls.
-_SECONDS_PER_LOOP = 5.0
 
 
 class Trainer:
@@ -54,6 +52,7 @@ class Trainer:
       made after the previous stage has ended.
     loss_scale: the scale of the loss, for float16; None for other precisions. A step whose loss or gradient is not
       finite is then skipped: it changes neither weights nor moments. All stages share one.
+    time_limit: ends training by the clock; None to train num_train_steps.
 
   Raises:
     UserError: the layer-wise decay of the learning rate overflows float32.
@@ -76,6 +75,7 @@ class Trainer:
     cluster: Cluster | None = None,
     stage: StagePlan | None = None,
     loss_scale: LossScale | None = None,
+    time_limit: TimeLimit | None = None,
   ):
     self.cluster = cluster or Cluster(plan.strategy)
     self.task = task
@@ -84,6 +84,7 @@ class Trainer:
     self.plan = plan
     self.stage = stage
     self.loss_scale = loss_scale
+    self.time_limit = time_limit
     self.strategy = plan.strategy
     self.weights = model.named_weights()
     self.accumulator = Accumulator([*task.metric_names(), GRAD_NORM])
@@ -124,6 +125,8 @@ class Trainer:
       state |= {f"{name}/{slot}": value for slot, value in self.optimizer.slots(variable).items()}
     if self.loss_scale is not None:
       state |= self.loss_scale.state()
+    if self.time_limit is not None:
+      state |= self.time_limit.state()
     return state | {GLOBAL_STEP: self.optimizer.iterations}
 
   def stack_layers(self) -> None:
@@ -279,30 +282,32 @@ class Trainer:
   ) -> None:
     """See `train`."""
     config = self.plan.train
-    last_step = self.stage.last_step if self.stage is not None else config.num_train_steps
     eval_every_steps = config.eval_every_steps if evaluate is not None else 0
     intervals = [steps for steps in (config.log_every_steps, config.save_checkpoints_steps, eval_every_steps) if steps]
     step = saved_step = self.step  # updates done so far, and updates in the newest checkpoint
     speed = Speedometer(step, self.stage.train.train_batch_size if self.stage is not None else config.train_batch_size)
     steps_per_call = 1  # the first call also traces and compiles the step
-    while step < last_step:
+    while step < (last_step := self.last_step(step)):
       # Each call ends at the latest at the next step that is logged, saved or evaluated.
-      target_step = min(last_step, step + steps_per_call, *(_next_multiple(step, interval) for interval in intervals))
-      seconds_per_step = self._run_steps(batches, target_step - step, checkpoints, saved_step) / (target_step - step)
-      # All processes must make the same decisions: whether to stop, after a signal to any of them, and how many steps
-      # the next call has.
-      num_signaled, sum_of_seconds = self.cluster.sum(float(stop.signal_number > 0), seconds_per_step)
-      mean_seconds_per_step = sum_of_seconds / self.cluster.num_processes
-      steps_per_call = _next_steps_per_call(steps_per_call, mean_seconds_per_step, config.steps_per_loop)
+      limits = [self.time_limit.next_stop(step)] if self.time_limit is not None else []
+      limits += [_next_multiple(step, interval) for interval in intervals]
+      target_step = min(last_step, step + steps_per_call, *limits)
+      seconds = self._run_steps(batches, target_step - step, checkpoints, saved_step)
+      # All processes must make the same decisions: whether to stop, after a signal to any of them or when the time is
+      # over, and how many steps the next call has.
+      num_signaled, sum_of_seconds = self.cluster.sum(float(stop.signal_number > 0), seconds / (target_step - step))
+      seconds_per_step = sum_of_seconds / self.cluster.num_processes
+      steps_per_call = next_steps_per_call(steps_per_call, seconds_per_step, config.steps_per_loop)
+      is_over = self._count_seconds(target_step, target_step - step, seconds_per_step)
       step = target_step
       metrics_log.advance(step)
-      must_evaluate = is_evaluation_due(config, step) and evaluate is not None
-      must_save = must_evaluate or is_save_due(config, step) or num_signaled > 0
+      must_evaluate = evaluate is not None and is_evaluation_due(config, step, is_over=is_over)
+      must_save = must_evaluate or is_save_due(config, step) or is_over or num_signaled > 0
       if must_save or step == last_step:
         self.stack_layers()
       if must_save:
         self._check_state(checkpoints, saved_step, step)
-      if step % config.log_every_steps == 0 or step == last_step:
+      if step % config.log_every_steps == 0 or step == last_step or is_over:
         checkpoints.check_lock(read=False)
         metrics_log.write(step, self._metrics(learning_rate(step - 1), speed.read(step)))
       if must_save:
@@ -316,12 +321,27 @@ class Trainer:
           must_stop_early = evaluate(step)
         if must_stop_early:
           break
-    # A signal may also have been received after the last step, while the state was saved or evaluated.
+    self._stop_at_end(stop, checkpoints, saved_step, step)
+
+  def _stop_at_end(self, stop: StopRequest, checkpoints: CheckpointManager, saved_step: int, step: int) -> None:
+    """Stops if a signal was received after the last step, while the state was saved or evaluated."""
     if self.cluster.any(stop.signal_number > 0):
       if saved_step < step:  # at the end of a stage that is not the last one
         self._check_state(checkpoints, saved_step, step)
         self._save(checkpoints, step, prune=False)
       raise stop.error(step)
+
+  def last_step(self, step: int) -> int:
+    """Returns the last step of the stage, as it is known after `step` updates."""
+    last_step = self.stage.last_step if self.stage is not None else self.plan.train.num_train_steps
+    return last_step if self.time_limit is None else min(last_step, self.time_limit.last_step(step))
+
+  def _count_seconds(self, step: int, num_steps: int, seconds_per_step: float) -> bool:
+    """Counts the time of steps, the last of which is `step`. Returns whether they end a run with a time limit."""
+    if self.time_limit is None:
+      return False
+    self.time_limit.add(step, num_steps, seconds_per_step)
+    return step == self.last_step(step)
 
   def _run_steps(
     self, batches: Iterator[Batch], num_steps: int, checkpoints: CheckpointManager, saved_step: int
@@ -373,21 +393,6 @@ class Trainer:
       raise not_finite_error(problem, checkpoints, saved_step)
 
 
-def _next_steps_per_call(steps_per_call: int, seconds_per_step: float, max_steps: int) -> int:
-  """Returns the number of steps of the next call: up to twice as many as before, if they do not take too long."""
-  return max(1, min(max_steps, 2 * steps_per_call, int(_SECONDS_PER_LOOP / seconds_per_step)))
-
-
 def _next_multiple(step: int, interval: int) -> int:
-  """Returns the first multiple of `interval` after `step`."""
+  """The first multiple of `interval` after `step`."""
   return (step // interval + 1) * interval
-
-
-def is_save_due(config: TrainConfig, step: int) -> bool:
-  """Whether a checkpoint is due after `step` updates: every save_checkpoints_steps, and at the end."""
-  return step % config.save_checkpoints_steps == 0 or step == config.num_train_steps
-
-
-def is_evaluation_due(config: TrainConfig, step: int) -> bool:
-  """Whether an evaluation is due after `step` updates: every eval_every_steps, and at the end."""
-  return bool(config.eval_every_steps) and (step % config.eval_every_steps == 0 or step == config.num_train_steps)

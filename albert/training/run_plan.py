@@ -110,6 +110,11 @@ def plan_training(plan: RunPlan, stages: Sequence[TrainingStage]) -> TrainingPla
   num_examples: float = stages[-1].data.num_examples
   if stages[-1].is_of_divided_run:  # the examples of an epoch, averaged over the stages
     num_examples = config.train.train_batch_size / epochs_per_step(stages, config.train)
+  if config.train.max_train_seconds and len(stages) > 1:
+    raise UserError(
+      f"--max_train_seconds={config.train.max_train_seconds:g}: the stages of a run are shares of a known number of "
+      "steps: leave out the time or the stages"
+    )
   train = dataclasses.replace(config.train, num_train_steps=resolve_train_steps(config.train, num_examples))
   stage_plans = plan_stages(stages, train, strategy)
   last_stage = stage_plans[-1]
@@ -176,6 +181,23 @@ def resolve_warmup(optimizer: OptimizerConfig, num_train_steps: int, *, is_defau
     "than half of them"
   )
   return dataclasses.replace(optimizer, num_warmup_steps=num_warmup_steps)
+
+
+def is_save_due(config: TrainConfig, step: int) -> bool:
+  """Whether a checkpoint is due after `step` updates: every save_checkpoints_steps, and at the end."""
+  return step % config.save_checkpoints_steps == 0 or step == config.num_train_steps
+
+
+def is_evaluation_due(config: TrainConfig, step: int, *, is_over: bool = False) -> bool:
+  """Whether an evaluation is due after `step` updates: every eval_every_steps, and at the end.
+
+  Args:
+    config: the training settings.
+    step: the number of updates.
+    is_over: whether a run with a time limit ends at this step.
+  """
+  is_end = is_over or step == config.num_train_steps
+  return bool(config.eval_every_steps) and (step % config.eval_every_steps == 0 or is_end)
 
 
 def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:

@@ -6,6 +6,9 @@ import contextlib
 import time
 from collections.abc import Iterator
 
+# One call of the loop on the device takes about this long at most, because signals are handled between the calls.
+_SECONDS_PER_LOOP = 5.0
+
 
 class Speedometer:
   """Measures the examples per second between log lines. The time of evaluations is not counted."""
@@ -28,3 +31,8 @@ class Speedometer:
     pause_started = time.monotonic()
     yield
     self._started += time.monotonic() - pause_started
+
+
+def next_steps_per_call(steps_per_call: int, seconds_per_step: float, max_steps: int) -> int:
+  """Returns the number of steps of the next call: up to twice as many as before, if they do not take too long."""
+  return max(1, min(max_steps, 2 * steps_per_call, int(_SECONDS_PER_LOOP / seconds_per_step)))

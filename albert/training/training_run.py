@@ -16,7 +16,8 @@ from albert.io import files
 from albert.io.parallel.lost_processes import is_lost_process
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.loss_scale import LossScale
-from albert.optimizers.schedules import make_schedule
+from albert.optimizers.schedules import WarmupPolynomialDecay, make_schedule
+from albert.optimizers.time_limit import TimedDecay, TimeLimit
 from albert.runs import curves
 from albert.runs.evaluation_log import EvaluationLog
 from albert.runs.metrics_log import MetricsLog, format_metrics, log
@@ -26,10 +27,10 @@ from albert.training.distribution.cluster import Cluster
 from albert.training.distribution.distributed_batches import distribute_training_batches
 from albert.training.evaluator import Evaluator
 from albert.training.failed_run import write_training_loss
-from albert.training.loop import Trainer, is_evaluation_due
+from albert.training.loop import Trainer
 from albert.training.model_weights import load_initial_weights
 from albert.training.prediction_sources import prediction_sources_of
-from albert.training.run_plan import RunPlan, TrainingPlan
+from albert.training.run_plan import RunPlan, TrainingPlan, is_evaluation_due
 from albert.training.stage_plan import StagePlan
 from albert.training.stop_request import StopRequest
 from albert.weights.checkpoint_files import Checkpoint, restore
@@ -80,7 +81,7 @@ class TrainingRun:
     # If all checkpoints are damaged, this raises an error before anything is written to output_dir.
     newest = self._latest_to_resume()
     plan = claim_output_dir(self.task, self._run_plan, self.checkpoints, is_chief=self.cluster.is_chief)
-    schedule = make_schedule(plan.optimizer, plan.train.num_train_steps, plan.train.train_batch_size)
+    schedule, time_limit = self._make_schedule(plan)
     with self.strategy.scope():
       stage = plan.stages_after(newest.step if newest else 0)[0]
       optimizer = make_optimizer(plan.optimizer, schedule)
@@ -88,13 +89,15 @@ class TrainingRun:
       if self._run_plan.precision == "float16":
         loss_scale = LossScale()
         optimizer.skips_not_finite = True
-      trainer = self._make_trainer(plan, optimizer, stage, loss_scale)
+      trainer = self._make_trainer(plan, optimizer, stage, loss_scale, time_limit)
       self._load_state(trainer, newest)
     first_step = trainer.step
     evaluation_log = self._open_evaluation_log(first_step) if plan.train.eval_every_steps else None
     if evaluation_log is not None:
-      self._evaluate_if_missing(first_step, plan.train, evaluation_log)
-    if first_step >= plan.train.num_train_steps or self._stops_early(evaluation_log):
+      self._evaluate_if_missing(
+        first_step, plan.train, evaluation_log, is_over=trainer.last_step(first_step) == first_step
+      )
+    if first_step >= trainer.last_step(first_step) or self._stops_early(evaluation_log):
       log(f"{self.config.output_dir} has all {first_step} steps already: nothing to train")
       self._finish_interrupted_run(first_step)
       return first_step
@@ -102,18 +105,35 @@ class TrainingRun:
       prediction_sources_of(self.task, self.config).check_before_training()
     self._log_run(plan)
     last_step = self._run_loop(trainer, evaluation_log, _make_learning_rate_reader(schedule))
-    self._finish(last_step, plan.train)
+    self._finish(last_step, plan.train, time_limit)
     return last_step
 
+  def _make_schedule(self, plan: TrainingPlan) -> tuple[WarmupPolynomialDecay, TimeLimit | None]:
+    """Makes the schedule of the learning rate. If the run has a time limit, returns it, too."""
+    schedule = make_schedule(plan.optimizer, plan.train.num_train_steps, plan.train.train_batch_size)
+    max_seconds = plan.train.max_train_seconds
+    if not max_seconds:
+      return schedule, None
+    with self.strategy.scope():
+      limit = TimeLimit(max_seconds, warmup_steps=schedule.warmup_steps, max_steps=plan.train.num_train_steps)
+    return TimedDecay(schedule, limit), limit
+
   def _make_trainer(
-    self, plan: TrainingPlan, optimizer: keras.optimizers.Optimizer, stage: StagePlan, loss_scale: LossScale | None
+    self,
+    plan: TrainingPlan,
+    optimizer: keras.optimizers.Optimizer,
+    stage: StagePlan,
+    loss_scale: LossScale | None,
+    time_limit: TimeLimit | None = None,
   ) -> Trainer:
     with self.strategy.scope():
-      return Trainer(self.task, self.model, optimizer, plan, self.cluster, stage, loss_scale)
+      return Trainer(self.task, self.model, optimizer, plan, self.cluster, stage, loss_scale, time_limit)
 
-  def _evaluate_if_missing(self, step: int, train: TrainConfig, evaluation_log: EvaluationLog) -> None:
+  def _evaluate_if_missing(
+    self, step: int, train: TrainConfig, evaluation_log: EvaluationLog, *, is_over: bool
+  ) -> None:
     """Evaluates a step whose evaluation is missing, because the run was killed between saving and evaluating it."""
-    is_due = step > 0 and is_evaluation_due(train, step)
+    is_due = step > 0 and is_evaluation_due(train, step, is_over=is_over)
     if self.cluster.is_true_in_chief(is_due and not evaluation_log.has_step(step)):
       self._evaluate_during_training(step, evaluation_log)
 
@@ -198,13 +218,19 @@ class TrainingRun:
 
     return evaluate
 
-  def _finish(self, step: int, train: TrainConfig) -> None:
+  def _finish(self, step: int, train: TrainConfig, time_limit: TimeLimit | None) -> None:
     """Deletes old checkpoints, draws the curves, and logs where they are and whether training stopped early."""
     if self.cluster.is_chief:
       self.checkpoints.prune(step)  # if the last evaluation found a new best checkpoint, the former best is deleted
     write_training_loss(self.task, self.results_dir, step)
     picture = curves.draw_curves(self.results_dir)
-    early_note = f", stopped early ({self.task.best_metric} did not improve)" if step < train.num_train_steps else ""
+    early_note = ""
+    if time_limit is not None:
+      early_note = f" in {time_limit.seconds:.0f} of {time_limit.max_seconds:g} seconds"
+      if not time_limit.planned_steps:
+        early_note += ", before the end of the warm-up, so that the learning rate never decayed"
+    elif step < train.num_train_steps:
+      early_note = f", stopped early ({self.task.best_metric} did not improve)"
     curves_note = f"; curves in {picture}" if picture else ""
     log(f"trained {step} steps{early_note}{curves_note}")
 

@@ -19,7 +19,9 @@ from albert.weights.location import FLAG, WeightLocation, find_weights
 from albert.weights.names import POOLER, PROJECTION, from_huggingface
 
 # Arrays that are not weights: the optimizer's moments, the step, and constants that transformers saves.
-_NOT_WEIGHTS = re.compile(r"(/adam_m|/adam_v|^global_step|^loss_scale\w*|\.position_ids|\.token_type_ids)$")
+_NOT_WEIGHTS = re.compile(
+  r"(/adam_m|/adam_v|^global_step|^loss_scale\w*|^time_limit_\w+|\.position_ids|\.token_type_ids)$"
+)
 # transformers may save a tied weight twice: (name of the second copy, name of the weight).
 _TIED_KERNEL = ("predictions.decoder.weight", "albert.embeddings.word_embeddings.weight")
 _TIED_BIAS = ("predictions.decoder.bias", "predictions.bias")

@@ -23,6 +23,7 @@ from albert.tasks.pretraining.task import PretrainingTask
 from albert.training.loop import Trainer
 from albert.training.run_plan import TrainingPlan
 from albert.weights.checkpoints import CheckpointManager
+from albert.weights.files import open_weights
 from tests.golden.make_tiny_albert import random_weights
 from tests.models.build_models import build_pretraining_model
 from tests.optimizers.test_factory import has_addons
@@ -131,6 +132,51 @@ def test_without_determinism_a_resumed_run_has_the_same_batches_and_steps(input_
     np.testing.assert_array_equal(resumed_ids, ids)
   assert largest_difference(weights, resumed_weights) < 2e-5
   assert "1 replica(s), not deterministic" in capsys.readouterr().err
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("eager_steps")
+def test_a_run_that_ends_by_the_clock_resumes_exactly(input_file, tmp_path, monkeypatch, capsys):
+  """Each step takes a second. The first after a start is not counted, two more end the warm-up, and six more fit."""
+  run_steps, stops_at = Trainer._run_steps, 0
+
+  def take_seconds(trainer: Trainer, batches: Any, num_steps: int, *rest: Any) -> float:
+    if trainer.step == stops_at:
+      raise RuntimeError("killed")
+    run_steps(trainer, batches, num_steps, *rest)
+    return float(num_steps)
+
+  options: dict[str, Any] = {"num_train_steps": 99, "max_train_seconds": 8.0, "save_checkpoints_steps": 5}
+  optimizer = {"num_warmup_steps": 3}
+  with monkeypatch.context() as patch:
+    stops_at = -1
+    patch.setattr(Trainer, "_run_steps", take_seconds)
+    weights = train(input_file, tmp_path / "whole", optimizer=optimizer, **options)
+    assert "trained 9 steps in 8 of 8 seconds" in capsys.readouterr().err
+    assert checkpoint_steps(tmp_path / "whole") == [5, 9]
+    stops_at = 5
+    with pytest.raises(RuntimeError, match="killed"):
+      train(input_file, tmp_path / "resumed", optimizer=optimizer, **options)
+    stops_at = -1
+    resumed_weights = train(input_file, tmp_path / "resumed", optimizer=optimizer, **options)
+    # Another command on the finished run has nothing to train.
+    train(input_file, tmp_path / "whole", optimizer=optimizer, **options)
+    assert "has all 9 steps already" in capsys.readouterr().err
+  assert_equal_bits(resumed_weights, weights)
+  weight_file = open_weights(str(tmp_path / "whole"), flag="--init_checkpoint")
+  assert not any("time_limit" in name for name in weight_file.names)
+  assert_equal_bits(train(input_file, tmp_path / "known", optimizer=optimizer, num_train_steps=9), weights)
+  with pytest.raises(UserError, match=r"max_train_seconds = 8\.0, this one has 7\.0"):
+    train(input_file, tmp_path / "whole", optimizer=optimizer, **{**options, "max_train_seconds": 7.0})
+
+
+def test_a_time_limit_needs_a_number_of_warmup_steps(tmp_path):
+  with pytest.raises(UserError, match=r"--warmup_proportion=0.1 with --max_train_seconds: .* give --num_warmup_steps"):
+    RunConfig(
+      output_dir=str(tmp_path),
+      optimizer=OptimizerConfig(warmup_proportion=0.1),
+      train=TrainConfig(max_train_seconds=60),
+    )
 
 
 @pytest.mark.slow
