@@ -115,7 +115,13 @@ setup(
     # More engines that benchmarks/bench_engines.py compares.
     "engines": ["nncf>=3", "openvino>=2026"],
     # Libraries with which tests and benchmarks compare results and speed.
-    "parity": ["keras>=3.10", "keras-hub>=0.25; python_version >= '3.11'", "torch>=2.6", "transformers>=4.57"],
+    "parity": [
+      "accelerate>=1.1",
+      "keras>=3.10",
+      "keras-hub>=0.25; python_version >= '3.11'",
+      "torch>=2.6",
+      "transformers>=4.57",
+    ],
     # The tools that build the documentation site.
     "docs": ["mkdocstrings[python]>=1.0", "ruff", "zensical>=0.0.73; python_version >= '3.11'"],
     # ipykernel, nbclient and nbformat run the notebooks of examples/.

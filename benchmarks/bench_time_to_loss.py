@@ -46,10 +46,11 @@ def main() -> None:
   )
   rows = runner.run_plan(plan, FLAGS.jobs)
   trials = plan.trials()
-  table = results.make_table(trials, {recipe.name: recipe.changes for recipe in content.recipes}, rows)
+  curves = [results.read_curve(trial.run) for trial in trials]
+  table = results.make_table(trials, curves, {recipe.name: recipe.changes for recipe in content.recipes}, rows)
   text = f"Machine: {machine.describe()}; {FLAGS.jobs} run(s) at a time.\n\n{table}"
   files.write_atomically(files.join(plan.output_dir, "table.md"), text)
-  files.write_atomically(files.join(plan.output_dir, "figure.png"), results.draw(trials))
+  files.write_atomically(files.join(plan.output_dir, "figure.png"), results.draw(trials, curves))
   print(text, end="")
 
 

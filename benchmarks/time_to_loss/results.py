@@ -95,15 +95,17 @@ def _interpolate(seconds_at: Mapping[int, float], step: int) -> float:
   return seconds_at[before] + share * (seconds_at[after] - seconds_at[before])
 
 
-def make_table(trials: Sequence[Trial], changes: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> str:
+def make_table(
+  trials: Sequence[Trial], curves: Sequence[Curve], changes: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
+) -> str:
   """Makes a Markdown table with a row for each recipe.
 
   Args:
     trials: the finished trials. The first one is the reference.
+    curves: their evaluations.
     changes: name of a recipe -> how it differs from the reference.
     rows: the rows of results.jsonl, in the order of the trials.
   """
-  curves = [read_curve(trial.run) for trial in trials]
   names = list(dict.fromkeys(trial.variant.name for trial in trials))
   scores = list(dict.fromkeys(score for row in rows for score in row["scores"]))
   reference = [curve for trial, curve in zip(trials, curves, strict=True) if trial.variant.name == names[0]]
@@ -134,14 +136,14 @@ def _mean_and_spread(values: Sequence[float | None]) -> str:
   return f"{statistics.fmean(numbers):.2f}{spread}"
 
 
-def draw(trials: Sequence[Trial]) -> bytes:
+def draw(trials: Sequence[Trial], curves: Sequence[Curve]) -> bytes:
   """Draws the evaluations of all trials over the time of training, and returns a PNG. Guessing is dashed."""
   figure = figures.new_figure(15, 4.5)
   names = list(dict.fromkeys(trial.variant.name for trial in trials))
-  curves = [(trial.variant.name, read_curve(trial.run)) for trial in trials]
   for axes, (metric, label) in zip(figure.subplots(1, len(_PANELS)), _PANELS.items(), strict=True):
     labelled: set[str] = set()
-    for name, curve in curves:
+    for trial, curve in zip(trials, curves, strict=True):
+      name = trial.variant.name
       axes.plot(
         [seconds / 60 for seconds in curve.seconds],
         [evaluation[metric] for evaluation in curve.evaluations],
@@ -151,7 +153,7 @@ def draw(trials: Sequence[Trial]) -> bytes:
       )
       labelled.add(name)
     if metric in _BASELINES:
-      guessing = curves[0][1].evaluations[-1].get(_BASELINES[metric])
+      guessing = curves[0].evaluations[-1].get(_BASELINES[metric])
       if guessing is not None:
         axes.axhline(guessing, color="gray", linestyle="--", linewidth=1)
     axes.set_xlabel("minutes of training")

@@ -57,10 +57,10 @@ def plan(tmp_path: Path, recipes: list[dict[str, Any]], glue_dir: str = "") -> R
 
 
 def test_the_names_of_shards_become_globs_and_seeds_come_in_turn(tmp_path: Path) -> None:
-  stages = [{"until": 0.5, "input_file": "shards:32"}, {"until": 1}]
+  stages = [{"until": 0.5, "input_file": "shards:64"}, {"until": 1}]
   recipes: list[dict[str, Any]] = [
     {"name": "reference", "changes": "", "seeds": 2, "finetuned": True},
-    {"name": "short", "changes": "32 tokens first", "flags": {"stages": stages}},
+    {"name": "short", "changes": "64 tokens first", "flags": {"stages": stages}},
   ]
   trials = plan(tmp_path, recipes, glue_dir="glue").trials()
   assert [(trial.variant.name, trial.seed) for trial in trials] == [
@@ -70,13 +70,13 @@ def test_the_names_of_shards_become_globs_and_seeds_come_in_turn(tmp_path: Path)
   ]
   assert [command.name for command in trials[1].commands] == [
     "shards: 128",
-    "shards: 32",
+    "shards: 64",
     "short, seed 12345: pretraining",
   ]
   words = trials[1].commands[-1].words
   assert f"--input_file={tmp_path}/shards/128/*.tfrecord" in words
   (stages_flag,) = [word for word in words if word.startswith("--stages=")]
-  assert json.loads(stages_flag.removeprefix("--stages="))[0]["input_file"] == f"{tmp_path}/shards/32/*.tfrecord"
+  assert json.loads(stages_flag.removeprefix("--stages="))[0]["input_file"] == f"{tmp_path}/shards/64/*.tfrecord"
   assert [command.name.split(": ")[1] for command in trials[0].commands] == ["128", "pretraining", "SST-2", "CoLA"]
   assert len({trial.digest for trial in trials}) == 3
 
@@ -88,7 +88,8 @@ def test_the_table_compares_with_the_reference_s_time(tmp_path: Path) -> None:
   for trial, speed in zip(trials, (2.0, 8.0), strict=True):
     write_run(Path(trial.run), [(10, 2, speed), (20, 2, speed)], {10: 6.0, 20: 5.0})
   rows = [{"scores": {"mlm": 20.0}}, {"scores": {"mlm": 21.0}}]
-  table = make_table(trials, {"reference": "", "fast": "x"}, rows).splitlines()
+  curves = [read_curve(trial.run) for trial in trials]
+  table = make_table(trials, curves, {"reference": "", "fast": "x"}, rows).splitlines()
   assert table[0] == "| recipe | change | seeds | seconds | seconds to loss 5.000 | share of the reference's | mlm |"
   assert table[2:] == ["| reference |  | 1 | 160 | 160 | 1.00 | 20.00 |", "| fast | x | 1 | 40 | 40 | 0.25 | 21.00 |"]
 
