@@ -34,7 +34,11 @@ setup(
   # An installation has the files of configs/ in the package albert.configs; albert.config.recipes reads them there.
   packages=[*find_packages(include=["albert", "albert.*", "data_prep", "data_prep.*"]), "albert.configs"],
   package_dir={"albert.configs": "configs"},
-  package_data={"albert": ["py.typed"], "albert.configs": ["*.json", "experiments/*.json"], "data_prep": ["py.typed"]},
+  package_data={
+    "albert": ["py.typed", "settings/*.json"],
+    "albert.configs": ["*.json", "experiments/*.json"],
+    "data_prep": ["py.typed"],
+  },
   py_modules=sorted(path.stem for path in ROOT.glob("run_*.py")),
   entry_points={
     "console_scripts": [

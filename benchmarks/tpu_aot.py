@@ -1,19 +1,21 @@
-"""Compiles the training steps for Cloud TPU v3 and v5e without a TPU, to find what fits into the memory of a core.
+"""Compiles the training steps for Cloud TPU v3 to v6e without a TPU, to find what fits into the memory of a core.
 
   python benchmarks/tpu_aot.py                       # every model and head; `make tpu-aot` sets up the profile first
   python benchmarks/tpu_aot.py --steps=pretraining --models=albert_base --lengths=512 --chips=v3
+  python benchmarks/tpu_aot.py --since=2026-11-23    # after the step was changed on that day
 
 For each program it searches the largest batch per core that fits. Every compilation is recorded as a line of
 tpu_aot_trials.jsonl in --output_dir, so if the command was stopped, the same command continues there. The table is
-tpu_aot_DATE.md.
+tpu_aot_DATE.md. The table that `--dry_run --chip` of the training scripts reads is made, too: in albert/settings/ if
+--output_dir has its default, else in --output_dir.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import importlib.metadata
 import itertools
-import json
 import os
 import sys
 import tempfile
@@ -32,11 +34,13 @@ from absl import flags  # noqa: E402
 from albert import app  # noqa: E402
 from albert.config.model import MODELS  # noqa: E402
 from albert.errors import RunError, UserError  # noqa: E402
+from albert.settings import tpu_memory  # noqa: E402
 from benchmarks.tpu import report, search  # noqa: E402
 from benchmarks.tpu.chips import CHIPS, NUM_CORES  # noqa: E402
 from benchmarks.tpu.programs import STEPS, Program  # noqa: E402
 
 FLAGS = flags.FLAGS
+RESULTS = ROOT / "benchmarks" / "results"
 TRIALS_FILE = "tpu_aot_trials.jsonl"
 # The packages that `check_profile` looks for.
 PROFILE_PACKAGES = ("tensorflow-tpu", "libtpu", "jax", "jaxlib")
@@ -73,6 +77,7 @@ def all_programs() -> Iterator[Program]:
   """Yields all programs of the table, the most informative ones first."""
   for length, model in itertools.product(LENGTHS, PAPER_MODELS):
     yield Program(step="pretraining", model=model, length=length)
+  yield Program(step="pretraining", model="albert_xxlarge", length=512, num_cores=512)  # the paper's largest run
   for model in PAPER_MODELS:
     yield Program(step="pretraining", model=model, length=512, recompute_grad=True)
   yield Program(step="pretraining", model="albert_base", length=512, one_hot=True)
@@ -86,47 +91,47 @@ def all_programs() -> Iterator[Program]:
 
 def selected_programs() -> list[Program]:
   """Returns the programs that the flags select, without repetitions."""
-  filters = {"step": FLAGS.steps, "model": FLAGS.models, "length": [int(length) for length in FLAGS.lengths]}
+  filters = {
+    "step": FLAGS.steps,
+    "model": FLAGS.models,
+    "length": [int(length) for length in FLAGS.lengths],
+    "num_cores": [int(number) for number in FLAGS.cores],
+  }
   programs = list(dict.fromkeys(all_programs()))
   for name, values in filters.items():
     if values:
       programs = [program for program in programs if getattr(program, name) in values]
   if not programs:
-    raise UserError("no program has all of --steps, --models and --lengths: give other values (--help lists them)")
+    raise UserError("no program has all of these steps, models, lengths and cores: give other values (see --help)")
   return programs
 
 
-def estimate_batch(program: Program) -> int:
-  """Estimates the largest batch size that fits, to begin the search with it.
+def estimate_batch(program: Program, hbm: int) -> int:
+  """Estimates the largest batch size that fits into `hbm` bytes, to begin the search with it.
 
-  It assumes that for each token and layer, a core stores about 20 bytes for each hidden unit and 2.5 bytes for each
-  attention probability, and a sixth of this with gradient checkpointing; and that 12 GiB are free for them.
+  It assumes that three quarters of the memory are free for activations.
   """
-  config = MODELS[program.model]
-  bytes_per_token = 20 * config.hidden_size + 5 * config.num_attention_heads * program.length // 2  # of one layer
-  bytes_per_sequence = program.length * bytes_per_token * config.num_hidden_layers
-  if program.recompute_grad:
-    bytes_per_sequence //= 6
-  return max(1, (12 << 30) // bytes_per_sequence)
+  bytes_per_sequence = tpu_memory.activation_bytes(
+    MODELS[program.model], program.length, recompute_grad=program.recompute_grad
+  )
+  return max(1, hbm * 3 // 4 // bytes_per_sequence)
 
 
 class TrialRecorder:
   """Compiles programs, and records every trial in a file.
 
   Args:
-    path: the file of trials, in JSON lines. Its trials are not repeated.
+    path: the file of trials, in JSON lines.
+    since: a date, such as "2026-11-23". Searches that began before it are made again, others are continued.
 
   Attributes:
-    trials: (program, name of the chip) -> batch size -> result of the compilation.
+    searches: (program, name of the chip) -> the newest search.
   """
 
-  def __init__(self, path: Path):
+  def __init__(self, path: Path, since: str = ""):
     self.path = path
-    self.trials: dict[tuple[Program, str], dict[int, search.Trial]] = {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-      recorded = json.loads(line)
-      key = Program(**recorded["program"]), recorded["chip"]
-      self.trials.setdefault(key, {})[recorded["batch_size"]] = recorded["trial"]
+    self.since = since
+    self.searches = search.read_searches(path)
     self._lowering = Worker("benchmarks.tpu.lowering")
     self._compiler = Worker("benchmarks.tpu.compiler")
     self._lowered: dict[int, dict[str, Any]] = {}  # batch size -> result of lowering the present program
@@ -148,48 +153,55 @@ class TrialRecorder:
 
   def _search(self, program: Program, chips: list[str], directory: Path) -> None:
     for chip in chips:
-      trials = self.trials.setdefault((program, chip), {})
-      while (batch := self._next_batch(program, chip)) is not None:
+      if program.num_cores not in CHIPS[chip].topologies:
+        continue
+      first_batch = self._first_batch(program, chip)
+      found = self.searches.get((program, chip))
+      if found is None or found.began < self.since:
+        found = search.Search(datetime.date.today().isoformat())
+      multiple = program.gradient_accumulation_steps
+      while (batch := search.next_batch(found.trials, CHIPS[chip].hbm, first_batch, multiple)) is not None:
         trial = self._compile(program, chip, batch, directory)
-        trials[batch] = trial
-        record = {"program": dataclasses.asdict(program), "chip": chip, "batch_size": batch, "trial": trial}
-        with self.path.open("a", encoding="utf-8") as file:
-          file.write(json.dumps(record) + "\n")
+        found.trials[batch] = trial
+        self.searches[program, chip] = found
+        search.record_trial(self.path, program, chip, found.began, batch, trial)
         print(report.format_trial(program, chip, batch, trial), flush=True)
-
-  def _next_batch(self, program: Program, chip: str) -> int | None:
-    trials, first_batch = self.trials[program, chip], self._first_batch(program, chip)
-    return search.next_batch(trials, CHIPS[chip].hbm, first_batch, multiple=program.gradient_accumulation_steps)
 
   def _first_batch(self, program: Program, chip: str) -> int:
     """Chooses the batch size to begin with.
 
-    It is the largest one that fits for a similar program. Similar programs are first the same program on another chip,
-    then those of other fine-tuning tasks, then the program with version 2 of the model, which has no dropout. Without
-    trials of such programs, the batch size is estimated.
+    It is the largest one that fits for a similar program. Similar programs are first the same program before the step
+    was changed, then on another number of cores, on another chip (its batch is scaled by the memory), those of other
+    fine-tuning tasks, then the program with version 2 of the model, which has no dropout. Without trials of such
+    programs, the batch size is estimated.
     """
-    on_other_chips = [(program, other_chip) for other_chip in CHIPS if other_chip != chip]
     other_steps = FINETUNING_STEPS if program.step in FINETUNING_STEPS else ()
-    of_other_tasks = [(dataclasses.replace(program, step=step), chip) for step in other_steps]
-    with_version_2 = [(dataclasses.replace(program, model=program.model.removesuffix("_v1")), chip)]
-    for similar_programs in (on_other_chips, of_other_tasks, with_version_2):
+    similar_programs = [
+      [(program, chip)],
+      [(dataclasses.replace(program, num_cores=NUM_CORES), chip)],
+      [(program, other_chip) for other_chip in CHIPS if other_chip != chip],
+      [(dataclasses.replace(program, step=step), chip) for step in other_steps],
+      [(dataclasses.replace(program, model=program.model.removesuffix("_v1")), chip)],
+    ]
+    for programs_and_chips in similar_programs:
       tried, fitting = [], []
-      for program_and_chip in similar_programs:
-        for batch, trial in self.trials.get(program_and_chip, {}).items():
-          tried.append(batch)
+      for key in programs_and_chips:
+        scale = CHIPS[chip].hbm / CHIPS[key[1]].hbm
+        for batch, trial in self.searches[key].trials.items() if key in self.searches else ():
+          tried.append(int(batch * scale))
           if search.fits(trial):
-            fitting.append(batch)
+            fitting.append(int(batch * scale))
       if tried:
-        return max(fitting) if fitting else min(tried)
-    return estimate_batch(program)
+        return max(1, max(fitting) if fitting else min(tried))
+    return estimate_batch(program, CHIPS[chip].hbm)
 
   def _compile(self, program: Program, chip: str, batch: int, directory: Path) -> dict[str, Any]:
     """Compiles a program for a batch size. It is lowered once for all chips."""
     path = str(self._program_file(directory, batch))
     if batch not in self._lowered:
-      request = {"program": dataclasses.asdict(program), "batch_size": batch, "num_replicas": NUM_CORES, "path": path}
+      request = {"program": dataclasses.asdict(program), "batch_size": batch, "path": path}
       self._lowered[batch] = self._lowering.ask(request)
-    return self._lowered[batch] | self._compiler.ask({"path": path, "chip": chip})
+    return self._lowered[batch] | self._compiler.ask({"path": path, "chip": chip, "num_cores": program.num_cores})
 
   @staticmethod
   def _program_file(directory: Path, batch: int) -> Path:
@@ -200,7 +212,7 @@ def main() -> None:
   programs = selected_programs()
   output = Path(FLAGS.output_dir)
   output.mkdir(parents=True, exist_ok=True)
-  recorder = TrialRecorder(output / TRIALS_FILE)
+  recorder = TrialRecorder(output / TRIALS_FILE, FLAGS.since)
   failures: list[str] = []
   if not FLAGS.report_only:
     check_profile()
@@ -211,7 +223,10 @@ def main() -> None:
         except (RequestFailed, RunError) as error:  # the other programs may succeed
           failures.append(f"{report.describe(program)} {program.model} {program.length}: {str(error)[:500]}")
           print(f"FAILED: {failures[-1]}", file=sys.stderr, flush=True)
-  print(f"written to {report.write(recorder.trials, output)}")
+  print(f"written to {report.write(recorder.searches, output)}")
+  is_default = output.resolve() == RESULTS
+  memory_table = Path(tpu_memory.TABLE_FILE) if is_default else output / Path(tpu_memory.TABLE_FILE).name
+  report.write_memory_table(recorder.searches, memory_table)
   if failures:
     raise RunError(f"{len(failures)} of {len(programs)} programs failed, the first is {failures[0]}")
 
@@ -220,7 +235,11 @@ if __name__ == "__main__":
   flags.DEFINE_multi_enum("steps", [], list(STEPS), "a step to compile, instead of all; may be repeated")
   flags.DEFINE_multi_enum("models", [], distinct_models(), "a model, instead of all; may be repeated")
   flags.DEFINE_multi_enum("lengths", [], [str(length) for length in LENGTHS], "a length, instead of both")
-  flags.DEFINE_multi_enum("chips", list(CHIPS), list(CHIPS), "a chip, instead of both")
+  flags.DEFINE_multi_enum("chips", list(CHIPS), list(CHIPS), "a chip, instead of all; may be repeated")
+  flags.DEFINE_multi_enum("cores", [], ["8", "512"], "number of cores that train together, instead of all programs")
+  flags.DEFINE_string(
+    "since", "", "YYYY-MM-DD: search anew where the last search began earlier, since the step changed"
+  )
   flags.DEFINE_bool("report_only", False, "only write the table of the recorded trials")
-  flags.DEFINE_string("output_dir", str(ROOT / "benchmarks" / "results"), "directory of the trials and the table")
+  flags.DEFINE_string("output_dir", str(RESULTS), "directory of the trials and the table")
   app.run(main)

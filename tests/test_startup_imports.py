@@ -34,6 +34,11 @@ REFUSED_COMMANDS = [
   ([*PRETRAINING, "--model=albert_huge"], "--model=albert_huge: unknown"),
   ([*PRETRAINING, "--recipe=absent"], "--recipe=absent: no such file or recipe"),
   ([*PRETRAINING, "--nodo_train"], "nothing to do: give --do_train"),
+  ([*PRETRAINING, "--chip=v3"], "--chip=v3 only goes with --dry_run"),
+  (
+    ["run_pretraining.py", "--dry_run", "--chip=v3", "--model=albert_xxlarge", "--max_seq_length=512"],
+    "albert_xxlarge on v3-8: 512 examples of 512 tokens on each of 8 cores do not fit",
+  ),
   ([*PRETRAINING, "--num_runs=2"], "--num_runs=2 compares runs"),
   ([*PRETRAINING, "--output_dir="], "--output_dir is missing"),
   ([*PRETRAINING, "--output_dir={texts}/new"], "{texts}/new: cannot be made, since {texts} is not a directory"),

@@ -77,7 +77,9 @@ def test_the_wheel_has_all_code_and_recipes_and_nothing_else(wheel: Path) -> Non
   with zipfile.ZipFile(wheel) as archive:
     names = {name for name in archive.namelist() if ".dist-info/" not in name}
     metadata = [name.partition(".dist-info/")[2] for name in archive.namelist() if ".dist-info/" in name]
-  assert names == code | recipes | {"albert/py.typed", "data_prep/py.typed"}
+  tables = paths("albert/**/*.json")
+  assert "albert/settings/tpu_memory.json" in tables
+  assert names == code | recipes | tables | {"albert/py.typed", "data_prep/py.typed"}
   assert any(name.endswith("LICENSE") for name in metadata)
 
 

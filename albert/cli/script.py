@@ -34,6 +34,11 @@ def main(task_name: str) -> None:
   from albert.settings.resolve import resolve_settings
 
   resolved = resolve_settings(task_name, script_flags.given_flags(task_name))
+  if resolved.config.dry_run:
+    from albert.settings.dry_run import print_plan
+
+    print_plan(resolved)
+    return
   resolved.check_command()
   with startup.quick_imports():
     from albert import multi_seed  # imports TensorFlow, which takes seconds

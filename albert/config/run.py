@@ -355,13 +355,29 @@ class RunConfig(Config):
     per_command=True,
     group=EVALUATION,
   )
+  dry_run: bool = option(
+    False,
+    "check the flags and files and print the plan; nothing is trained, and no file is written",
+    affects_training=False,
+    per_command=True,
+  )
+  chip: str = option(
+    "",
+    "with --dry_run: a TPU, such as v3, v5e or v3-512; prints whether the training step fits into its memory, and with "
+    "which --gradient_accumulation_steps the same batch fits",
+    affects_training=False,
+    per_command=True,
+  )
   optimizer: OptimizerConfig = OptimizerConfig()  # noqa: RUF009 - frozen
   train: TrainConfig = TrainConfig()
   warmup_is_default: bool = False  # nobody chose the length of the warm-up, so a short run may shorten it
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    if not self.output_dir:
+    if self.chip and not self.dry_run:
+      raise UserError(f"--chip={self.chip} only goes with --dry_run; training takes the TPU that --tpu names")
+    is_only_about_a_chip = self.chip and not (self.do_train or self.do_eval or self.do_predict)
+    if not self.output_dir and not is_only_about_a_chip:
       raise UserError("--output_dir is missing: give the directory to write checkpoints and results to")
     last_seed = self.train.seed + self.num_runs - 1
     if last_seed > INT32_MAX:

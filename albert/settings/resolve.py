@@ -106,7 +106,7 @@ def make_task_and_config(task_name: str, flags: Mapping[str, Any]) -> tuple[Task
 
 
 # Flags of the scripts that are not arguments of an Estimator.
-_COMMAND_ONLY_FLAGS = {"do_train", "do_eval", "do_predict", "num_runs", "predictions_file"}
+_COMMAND_ONLY_FLAGS = {"do_train", "do_eval", "do_predict", "num_runs", "predictions_file", "dry_run", "chip"}
 
 
 def make_defined_task(definition: TaskDefinition, arguments: Mapping[str, Any]) -> tuple[Task, RunConfig]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from albert.config.base import Config
 from albert.config.model import ModelConfig
@@ -85,6 +85,20 @@ def _no_recipe(config: Any) -> str:
   return ""
 
 
+class TrainingStep(NamedTuple):
+  """The kind of a task's training step.
+
+  Attributes:
+    name: a key of benchmarks.tpu.programs.STEPS.
+    length: tokens in a sequence.
+    sequences_per_example: more than 1 for a question with several options.
+  """
+
+  name: str
+  length: int
+  sequences_per_example: int = 1
+
+
 @dataclasses.dataclass(frozen=True)
 class RegisteredTask:
   """One task and its functions.
@@ -93,6 +107,8 @@ class RegisteredTask:
     config_class: the config that holds the task's flags.
     make_task: (model config, task config) -> the task. It imports the task's module, and so TensorFlow.
     check_files: checks that the files of a command exist, before TensorFlow is imported.
+    training_step: task config -> the kind of the training step. It needs no TensorFlow. It raises UserError if there
+      are several kinds or the length is not known.
     recipe: task config -> the default recipe, the name of a file in configs/; "" if there is none.
     average_runs: averages the predictions of several runs; None if the task's predictions cannot be averaged.
     find_vocabulary_size: finds the vocab_size of a model that starts from random weights; by default in
@@ -102,6 +118,7 @@ class RegisteredTask:
   config_class: type[Config]
   make_task: Callable[[ModelConfig, Any], Task]
   check_files: FileCheck
+  training_step: Callable[[Any], TrainingStep]
   recipe: Callable[[Any], str] = _no_recipe
   average_runs: RunAverager | None = None
   find_vocabulary_size: VocabularySizeFinder = _find_vocabulary_size
@@ -130,6 +147,12 @@ def _check_pretraining(
   from albert.tasks.pretraining import files as pretraining_files
 
   pretraining_files.check_files(model_config, config, train=train, evaluate=evaluate, predict=predict)
+
+
+def _pretraining_step(config: PretrainingConfig) -> TrainingStep:
+  from albert.tasks.pretraining import files as pretraining_files
+
+  return TrainingStep("pretraining", pretraining_files.find_length(config))
 
 
 def _find_pretraining_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -> VocabularySize | None:
@@ -213,12 +236,14 @@ TASKS: dict[str, RegisteredTask] = {
     PretrainingConfig,
     _make_pretraining,
     _check_pretraining,
+    _pretraining_step,
     find_vocabulary_size=_find_pretraining_vocabulary_size,
   ),
   "classifier": RegisteredTask(
     glue_config.ClassifierConfig,
     _make_classifier,
     _check_classifier,
+    lambda config: TrainingStep("classification", config.max_seq_length),
     recipe=specs.recipe_name,
     average_runs=_average_classifiers,
   ),
@@ -226,6 +251,7 @@ TASKS: dict[str, RegisteredTask] = {
     squad_data.SquadConfig,
     _make_squad,
     _make_file_check(squad_data.find_files),
+    lambda config: TrainingStep("squad_v2" if config.version_2_with_negative else "squad_v1", config.max_seq_length),
     recipe=squad_data.recipe_name,
     average_runs=_average_squad,
   ),
@@ -233,6 +259,8 @@ TASKS: dict[str, RegisteredTask] = {
     race_data.RaceConfig,
     _make_race,
     _make_file_check(race_data.find_files),
+    # RACE's questions have four options.
+    lambda config: TrainingStep("race", config.max_seq_length, sequences_per_example=4),
     recipe=lambda config: "race",
     average_runs=_average_race,
   ),
@@ -240,6 +268,7 @@ TASKS: dict[str, RegisteredTask] = {
     tagging_data.TaggingConfig,
     _make_tagging,
     _make_file_check(tagging_data.find_files),
+    lambda config: TrainingStep("tagging", config.max_seq_length),
     recipe=lambda config: "tagging",
   ),
 }

@@ -1,10 +1,10 @@
-"""The TPUs that programs are compiled for, with their published specifications (cloud.google.com/tpu/docs)."""
+"""The TPUs that programs are compiled for, with their published specifications (docs.cloud.google.com/tpu/docs)."""
 
 from __future__ import annotations
 
 import dataclasses
 
-# Number of cores that train together in a compiled program. One host has as many, with v3 and with v5e.
+# Number of cores that train together in a compiled program, unless the program says otherwise.
 NUM_CORES = 8
 
 
@@ -12,23 +12,33 @@ NUM_CORES = 8
 class Chip:
   """The specification of a TPU, for one core. TensorFlow calls a core a replica.
 
+  A chip of v3 has two cores. A chip of v4 or v5p has two as well, but programs see both as one ("megacore"). A chip of
+  v5e or v6e has one.
+
   Attributes:
-    topology: libtpu's name of a topology with NUM_CORES cores.
+    topologies: number of cores -> libtpu's name of a topology with that many.
     flops: peak floating-point operations per second in products of bfloat16 matrices.
     bandwidth: bytes per second between the core and its memory (HBM).
     hbm: bytes of HBM. The compiler reserves some of them.
+    config: libtpu's name of the configuration of the chip's cores; "" for the default.
+    units_per_core: what the number in the name of a TPU, such as v4-8, counts for a core.
   """
 
-  topology: str
+  topologies: dict[int, str]
   flops: float
   bandwidth: float
   hbm: int
+  config: str = ""
+  units_per_core: int = 1
 
 
-# A v3 chip has 123 TFLOP/s, 900 GB/s and 32 GiB for its two cores together; a v5e chip has one core.
+# A v3 chip has 123 TFLOP/s, 900 GB/s and 32 GiB for its two cores together.
 CHIPS = {
-  "v3": Chip("v3:2x2", 61.5e12, 450e9, 16 << 30),
-  "v5e": Chip("v5e:2x4", 197e12, 819e9, 16 << 30),
+  "v3": Chip({NUM_CORES: "v3:2x2", 512: "v3:16x16"}, 61.5e12, 450e9, 16 << 30),
+  "v5e": Chip({NUM_CORES: "v5e:2x4"}, 197e12, 819e9, 16 << 30),
+  "v4": Chip({NUM_CORES: "v4:2x2x2"}, 275e12, 1228e9, 32 << 30, config="megacore", units_per_core=2),
+  "v5p": Chip({NUM_CORES: "v5p:2x2x2"}, 459e12, 2765e9, 95 << 30, units_per_core=2),
+  "v6e": Chip({NUM_CORES: "v6e:2x4"}, 918e12, 1640e9, 32 << 30),
 }
 
 

@@ -21,7 +21,7 @@ from jaxlib import xla_client
 from jaxlib.mlir import ir
 
 from benchmarks.tpu import protocol
-from benchmarks.tpu.chips import CHIPS, NUM_CORES
+from benchmarks.tpu.chips import CHIPS
 
 # The effort that the compiler makes to find a fast program, from -1 to 1. At -1 it needs a third of the time that it
 # needs at 0 (35 s instead of 109 s for albert_base at length 512). Temporaries, flops and bytes are the same as at 0,
@@ -69,16 +69,20 @@ def _num_bytes(tensor: ir.RankedTensorType) -> int:
 
 
 @functools.cache
-def _devices(topology: str) -> list[Any]:
-  return list(topologies.get_topology_desc(topology_name=topology, platform="tpu").devices)
+def _devices(chip_name: str, num_cores: int) -> list[Any]:
+  chip = CHIPS[chip_name]
+  config = {"chip_config_name": chip.config} if chip.config else {}
+  description = topologies.get_topology_desc(topology_name=chip.topologies[num_cores], platform="tpu", **config)
+  return list(description.devices)
 
 
-def compile_program(path: str, chip_name: str) -> dict[str, Any]:
-  """Compiles a program for NUM_CORES cores, and returns what it needs on each core.
+def compile_program(path: str, chip_name: str, num_cores: int) -> dict[str, Any]:
+  """Compiles a program for several cores that train together, and returns what it needs on each of them.
 
   Args:
     path: file of a StableHLO program.
     chip_name: a key of CHIPS.
+    num_cores: a key of the chip's topologies.
 
   Returns:
     A dict with `seconds`, the processor time of the compiler. If the program does not fit into the memory, it also has
@@ -86,12 +90,12 @@ def compile_program(path: str, chip_name: str) -> dict[str, Any]:
     bytes of HBM, and `flops` and `bytes_accessed`.
   """
   started = time.process_time()
-  devices = _devices(CHIPS[chip_name].topology)
-  if len(devices) != NUM_CORES:
-    raise ValueError(f"{CHIPS[chip_name].topology} has {len(devices)} cores, {NUM_CORES} were expected")
+  devices = _devices(chip_name, num_cores)
+  if len(devices) != num_cores:
+    raise ValueError(f"{CHIPS[chip_name].topologies[num_cores]} has {len(devices)} cores, {num_cores} were expected")
   program, variable_bytes = add_aliases(Path(path).read_text(encoding="utf-8"))
   options = get_compile_options(
-    num_replicas=NUM_CORES, num_partitions=1, device_assignment=np.arange(NUM_CORES).reshape(NUM_CORES, 1)
+    num_replicas=num_cores, num_partitions=1, device_assignment=np.arange(num_cores).reshape(num_cores, 1)
   )
   options.executable_build_options.exec_time_optimization_effort = _COMPILER_EFFORT
   try:
@@ -122,8 +126,8 @@ def compile_program(path: str, chip_name: str) -> dict[str, Any]:
 
 
 def serve() -> None:
-  """Answers requests {"path", "chip"} with the result of compile_program."""
-  protocol.serve(lambda request: compile_program(request["path"], request["chip"]))
+  """Answers requests {"path", "chip", "num_cores"} with the result of compile_program."""
+  protocol.serve(lambda request: compile_program(request["path"], request["chip"], request["num_cores"]))
 
 
 if __name__ == "__main__":

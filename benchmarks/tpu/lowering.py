@@ -228,7 +228,7 @@ def batch_specs(data: Dataset, batch_size: int) -> dict[str, tf.TensorSpec]:
 
 
 def serve() -> None:
-  """Answers requests {"program": {...}, "batch_size", "num_replicas", "path"}: writes StableHLO to `path`."""
+  """Answers requests {"program": {...}, "batch_size", "path"}: writes StableHLO to `path`."""
   steps: dict[Program, Step] = {}
 
   def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def serve() -> None:
       steps.clear()
       steps[program] = Step(program, Path(tempfile.mkdtemp(dir=directory)))
     step = steps[program]
-    text = step.stablehlo(request["batch_size"], request["num_replicas"])
+    text = step.stablehlo(request["batch_size"], program.num_cores)
     Path(request["path"]).write_text(text, encoding="utf-8")
     parameters = sum(variable.shape.num_elements() for variable in step.trainer.weights.values())
     return {"num_variables": len(step.variables), "parameters": parameters}

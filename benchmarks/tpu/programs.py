@@ -18,6 +18,7 @@ from albert.data.pipeline import ShardDataset, Shards
 from albert.tasks import registry
 from albert.tasks.base import Task
 from albert.tasks.pretraining.task import PretrainingTask
+from benchmarks.tpu.chips import NUM_CORES
 from data_prep.examples.settings import PreparationSettings
 
 # Number of words in a generated text: more than fit into a window of any task, and too few to fill two windows of 512
@@ -36,6 +37,7 @@ class Program:
     recompute_grad: whether gradient checkpointing is on.
     gradient_accumulation_steps: number of micro-batches per update.
     one_hot: whether rows of the word embeddings are looked up by a product with a one-hot matrix instead of a gather.
+    num_cores: number of cores that train together; gradients are summed over them.
   """
 
   step: str
@@ -44,6 +46,7 @@ class Program:
   recompute_grad: bool = False
   gradient_accumulation_steps: int = 1
   one_hot: bool = False
+  num_cores: int = NUM_CORES
 
   @property
   def optimizer(self) -> str:

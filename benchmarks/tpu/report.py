@@ -1,15 +1,19 @@
-"""Writes the table of all compilations as Markdown."""
+"""Writes the table of all compilations as Markdown, and as JSON for --dry_run."""
 
 from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
+from albert.settings import tpu_memory
 from benchmarks.tpu.chips import CHIPS, NUM_CORES, roofline_seconds
 from benchmarks.tpu.programs import Program
-from benchmarks.tpu.search import GRID, Trial, bytes_used, fits, next_batch
+from benchmarks.tpu.search import GRID, Search, Trial, bytes_used, fits, next_batch
 
 _GIB = 1 << 30
 _COLUMNS = (
@@ -28,6 +32,7 @@ _COLUMNS = (
   "roofline ms per step",
   "sequences/s per core",
   "bound by",
+  "compiled",
 )
 
 
@@ -40,6 +45,8 @@ def describe(program: Program) -> str:
     notes.append(f"{program.gradient_accumulation_steps} accumulation steps")
   if program.one_hot:
     notes.append("one-hot words")
+  if program.num_cores != NUM_CORES:
+    notes.append(f"{program.num_cores} cores")
   return ", ".join(notes)
 
 
@@ -50,14 +57,14 @@ def format_trial(program: Program, chip: str, batch: int, trial: Trial) -> str:
   return f"{name}: {verdict}, {bytes_used(trial) / _GIB:.2f} GiB ({trial['seconds']:.0f} s of the compiler)"
 
 
-def _make_row(program: Program, chip: str, trials: Mapping[int, Trial]) -> list[str]:
-  """Makes the cells of the row for a program on a chip.
+def _make_row(program: Program, chip: str, search: Search) -> list[str]:
+  """Makes the cells of the row for a program on a chip, whose name is a key of CHIPS."""
+  cells = _make_cells(program, chip, search.trials)
+  return [*cells, *[""] * (len(_COLUMNS) - 1 - len(cells)), search.began]
 
-  Args:
-    program: the program.
-    chip: a key of CHIPS.
-    trials: batch size -> result of the compilation.
-  """
+
+def _make_cells(program: Program, chip: str, trials: Mapping[int, Trial]) -> list[str]:
+  """Makes the first cells of a row, as many as are known. `trials` are those of its search."""
   largest_fitting = max((batch for batch in trials if fits(trials[batch])), default=None)
   smallest_too_large = min((batch for batch in trials if not fits(trials[batch])), default=None)
   too_large_cell = ""
@@ -69,7 +76,7 @@ def _make_row(program: Program, chip: str, trials: Mapping[int, Trial]) -> list[
   is_search_finished = next_batch(trials, CHIPS[chip].hbm, first_batch, accumulation_steps) is None
   if largest_fitting is None:
     largest_cell = "none" if is_search_finished else "not known yet"
-    return [*row, largest_cell, too_large_cell, *[""] * (len(_COLUMNS) - len(row) - 2)]
+    return [*row, largest_cell, too_large_cell]
   trial = trials[largest_fitting]
   row += [
     f"{largest_fitting}" + ("" if is_search_finished else " or more"),
@@ -79,7 +86,7 @@ def _make_row(program: Program, chip: str, trials: Mapping[int, Trial]) -> list[
     f"{trial['temporary'] / _GIB:.2f}",
   ]
   if accumulation_steps > 1:  # accumulation is a loop, and the compiler counts the operations of its body only once
-    return [*row, *[""] * (len(_COLUMNS) - len(row))]
+    return row
   flops, num_bytes = trial["flops"], trial["bytes_accessed"]
   seconds = roofline_seconds(CHIPS[chip], flops, num_bytes)
   return [
@@ -93,14 +100,10 @@ def _make_row(program: Program, chip: str, trials: Mapping[int, Trial]) -> list[
   ]
 
 
-def format_table(trials: Mapping[tuple[Program, str], Mapping[int, Trial]]) -> str:
+def format_table(searches: Mapping[tuple[Program, str], Search]) -> str:
   """Formats the table, with a row for each program and chip in the order of their first compilation."""
   lines = ["| " + " | ".join(_COLUMNS) + " |", "|" + "---|" * len(_COLUMNS)]
-  lines += [
-    "| " + " | ".join(_make_row(program, chip, by_batch)) + " |"
-    for (program, chip), by_batch in trials.items()
-    if by_batch
-  ]
+  lines += ["| " + " | ".join(_make_row(program, chip, search)) + " |" for (program, chip), search in searches.items()]
   return "\n".join(lines) + "\n"
 
 
@@ -136,7 +139,7 @@ run.
 """
 
 
-def write(trials: Mapping[tuple[Program, str], Mapping[int, Trial]], directory: Path) -> Path:
+def write(searches: Mapping[tuple[Program, str], Search], directory: Path) -> Path:
   """Writes tpu_aot_DATE.md and returns its path."""
   today = datetime.date.today().isoformat()
   path = directory / f"tpu_aot_{today}.md"
@@ -144,5 +147,45 @@ def write(trials: Mapping[tuple[Program, str], Mapping[int, Trial]], directory: 
     f"# Training steps compiled for Cloud TPU, {today}\n\n{_describe_versions()}. "
     "Made by `python benchmarks/tpu_aot.py`.\n"
   )
-  path.write_text(heading + _NOTES + "\n" + format_table(trials), encoding="utf-8")
+  path.write_text(heading + _NOTES + "\n" + format_table(searches), encoding="utf-8")
   return path
+
+
+def memory_table(searches: Mapping[tuple[Program, str], Search]) -> tpu_memory.MemoryTable:
+  """Returns the table that --dry_run reads: the bytes of each batch of each step that a training run can have.
+
+  It has no steps with one-hot words, which no flag turns on, and of each step only the one for NUM_CORES cores.
+  """
+  limits: dict[str, int] = {}
+  steps = []
+  for (program, chip), search in searches.items():
+    too_large = [trial for trial in search.trials.values() if not fits(trial)]
+    limits |= {chip: min(trial["limit"] for trial in too_large)} if too_large else {}
+    if program.one_hot or program.num_cores != NUM_CORES:
+      continue
+    sizes = [tpu_memory.Trial(batch, bytes_used(search.trials[batch])) for batch in sorted(search.trials)]
+    steps.append(
+      tpu_memory.CompiledStep(
+        step=program.step,
+        model=program.model,
+        length=program.length,
+        chip=chip,
+        recompute_grad=program.recompute_grad,
+        gradient_accumulation_steps=program.gradient_accumulation_steps,
+        compiled=search.began,
+        fits=[size for size in sizes if fits(search.trials[size.batch])],
+        too_large=[size for size in sizes if not fits(search.trials[size.batch])],
+      )
+    )
+  # Without a limit, that of the compiler's message, a chip is left out.
+  chips = {
+    name: tpu_memory.ChipMemory(limits[name], chip.units_per_core) for name, chip in CHIPS.items() if name in limits
+  }
+  return tpu_memory.MemoryTable(chips, [step for step in steps if step.chip in chips])
+
+
+def write_memory_table(searches: Mapping[tuple[Program, str], Search], path: Path) -> None:
+  """Writes the table that --dry_run reads, a line for each step."""
+  table = msgspec.to_builtins(memory_table(searches))
+  steps = ",\n".join(json.dumps(step) for step in table["steps"])
+  path.write_text(f'{{"chips": {json.dumps(table["chips"])},\n"steps": [\n{steps}\n]}}\n', encoding="utf-8")

@@ -1,10 +1,18 @@
-"""Chooses which batch size to compile next, so that few compilations find the largest one that fits into a core."""
+"""Chooses which batch size to compile next, so that few compilations find the largest one that fits into a core.
+
+A file of JSON lines holds the searches: a line for each compilation.
+"""
 
 from __future__ import annotations
 
 import bisect
+import dataclasses
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from benchmarks.tpu.programs import Program
 
 # Batch sizes per core: powers of two, and the numbers halfway between them.
 GRID = [1, 2, *(batch for power in range(1, 10) for batch in (3 * 2 ** (power - 1), 2 ** (power + 1)))]
@@ -16,6 +24,45 @@ _MAX_GROWTH = 4
 
 # The result of compiler.compile_program.
 Trial = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+  """The compilations of a program for a chip, by which its largest batch is found.
+
+  Attributes:
+    began: the date of the first compilation, such as "2026-11-23".
+    trials: batch size -> result of its compilation.
+  """
+
+  began: str
+  trials: dict[int, Trial] = dataclasses.field(default_factory=dict)
+
+
+def read_searches(path: Path) -> dict[tuple[Program, str], Search]:
+  """Returns (program, name of the chip) -> its newest search, from a file that may be absent."""
+  searches: dict[tuple[Program, str], Search] = {}
+  for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    recorded = json.loads(line)
+    key, began = (Program(**recorded["program"]), recorded["chip"]), recorded["search_began"]
+    if key not in searches or searches[key].began < began:
+      searches[key] = Search(began)
+    if searches[key].began == began:
+      searches[key].trials[recorded["batch_size"]] = recorded["trial"]
+  return searches
+
+
+def record_trial(path: Path, program: Program, chip: str, began: str, batch: int, trial: Trial) -> None:
+  """Appends a compilation to the file of searches."""
+  record = {
+    "program": dataclasses.asdict(program),
+    "chip": chip,
+    "search_began": began,
+    "batch_size": batch,
+    "trial": trial,
+  }
+  with path.open("a", encoding="utf-8") as file:
+    file.write(json.dumps(record) + "\n")
 
 
 def fits(trial: Trial) -> bool:

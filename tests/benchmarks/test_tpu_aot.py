@@ -21,6 +21,7 @@ from albert.config.run import OptimizerConfig, TrainConfig
 from albert.errors import UserError
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
+from albert.settings import tpu_memory
 from albert.tasks import registry
 from albert.training.distribution import distributed_batches
 from albert.training.loop import Trainer
@@ -199,7 +200,7 @@ def test_batches_are_multiples_of_the_accumulation_steps():
 
 def table_row(program: Program, trials: dict[int, Any]) -> dict[str, str]:
   """Returns the cells of the table's only row, by their headings."""
-  header, _, row = report.format_table({(program, "v3"): trials}).splitlines()
+  header, _, row = report.format_table({(program, "v3"): search.Search("2026-11-23", trials)}).splitlines()
   headings = [cell.strip() for cell in header[2:-2].split(" | ")]
   cells = [cell.strip() for cell in row[2:-2].split(" | ")]
   return dict(zip(headings, cells, strict=True))
@@ -209,6 +210,7 @@ def test_the_table_has_memory_operations_and_roofline():
   # They take 1.0 + 24 * 0.6 = 15.4 GiB and 1.0 + 32 * 0.6 = 20.2 GiB.
   trials = {24: made_up_trial(24, 1.0, 0.6), 32: made_up_trial(32, 1.0, 0.6)}
   row = table_row(make_program("pretraining", recompute_grad=True), trials)
+  assert row["compiled"] == "2026-11-23"
   assert row["step"] == "pretraining, recompute_grad"
   assert (row["largest batch per core"], row["does not fit"]) == ("24", "32 (20.2 GiB)")
   assert (row["HBM GiB"], row["variables"], row["GFLOP per sequence"]) == ("15.40", "0.60", "2000")
@@ -228,6 +230,50 @@ def test_gradient_accumulation_has_no_flops_since_the_compiler_counts_a_loop_onc
 def test_the_table_shows_whether_no_batch_fits_or_none_was_found_so_far(batch, largest):
   trials = {batch: made_up_trial(batch, 20.0, 1.0)}
   assert table_row(make_program("pretraining"), trials)["largest batch per core"] == largest
+
+
+def test_a_newer_search_replaces_an_older_one(tmp_path):
+  program, path = make_program("pretraining"), tmp_path / "trials.jsonl"
+  for date, batch in (("2026-11-22", 4), ("2026-11-23", 6), ("2026-11-22", 8), ("2026-11-23", 12)):
+    search.record_trial(path, program, "v3", date, batch, made_up_trial(batch, 1.0, 0.6))
+  assert list(search.read_searches(path)[program, "v3"].trials) == [6, 12]
+
+
+def test_the_table_of_the_package_is_that_of_the_recorded_compilations():
+  """Compares with the lines of the file, read here in another way: of each step and chip those of the newest search."""
+  trials_file = ROOT / "benchmarks" / "results" / "tpu_aot_trials.jsonl"
+  fits: dict[Any, dict[int, int]] = {}
+  too_large: dict[Any, dict[int, int]] = {}
+  lines = [json.loads(line) for line in trials_file.read_text(encoding="utf-8").splitlines()]
+  newest: dict[str, str] = {}
+  for line in lines:
+    line["program"] = {"one_hot": False, "num_cores": NUM_CORES} | line["program"]
+    key = json.dumps([line["program"], line["chip"]], sort_keys=True)
+    newest[key] = max(newest.get(key, ""), line["search_began"])
+  table = tpu_memory.read_table()
+  for line in lines:
+    program = line["program"]
+    is_left_out = program["one_hot"] or program["num_cores"] != NUM_CORES or line["chip"] not in table.chips
+    if is_left_out or line["search_began"] != newest[json.dumps([program, line["chip"]], sort_keys=True)]:
+      continue
+    trial = line["trial"]
+    size = (
+      sum(trial[key] for key in ("argument", "output", "temporary", "code")) - trial["alias"]
+      if "argument" in trial
+      else 0
+    )
+    settings = (
+      *(program[name] for name in ("step", "model", "length", "recompute_grad", "gradient_accumulation_steps")),
+      line["chip"],
+    )
+    (fits if size else too_large).setdefault(settings, {})[line["batch_size"]] = size or trial["needs"]
+  assert fits
+  for step in table.steps:
+    settings = (step.step, step.model, step.length, step.recompute_grad, step.gradient_accumulation_steps, step.chip)
+    assert {trial.batch: trial.bytes for trial in step.fits} == fits.pop(settings, {}), settings
+    assert {trial.batch: trial.bytes for trial in step.too_large} == too_large.pop(settings, {}), settings
+  assert not fits
+  assert not too_large
 
 
 @pytest.mark.slow
@@ -277,7 +323,7 @@ def test_gradient_checkpointing_takes_less_memory_and_more_operations(tmp_path):
     lowered = Step(make_program("pretraining", recompute_grad=recompute_grad), tmp_path, deep_model)
     path = tmp_path / "step.mlir"
     path.write_text(lowered.stablehlo(512, NUM_CORES), encoding="utf-8")
-    trials.append(compiler.ask({"path": str(path), "chip": "v5e"}))
+    trials.append(compiler.ask({"path": str(path), "chip": "v5e", "num_cores": NUM_CORES}))
   compiler.close()
   without_checkpointing, with_checkpointing = trials
   assert with_checkpointing["temporary"] < 0.8 * without_checkpointing["temporary"]
@@ -293,7 +339,7 @@ def test_the_script_continues_a_search_that_was_stopped(tmp_path):
   recorded_trials = {512: made_up_trial(512, 0.1, 0.001), 1024: {"needs": 17 * GIB, "limit": 15 * GIB, "seconds": 1.0}}
   with trials_file.open("w", encoding="utf-8") as file:
     for batch, trial in recorded_trials.items():
-      line = {"program": program, "chip": "v5e", "batch_size": batch, "trial": trial}
+      line = {"program": program, "chip": "v5e", "search_began": "2026-11-23", "batch_size": batch, "trial": trial}
       file.write(json.dumps(line) + "\n")
   command = [sys.executable, str(SCRIPT), *flags]
   result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200)
@@ -313,3 +359,4 @@ def test_the_script_continues_a_search_that_was_stopped(tmp_path):
   assert str(table_file) in result.stdout
   second_result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200)
   assert "batch" not in second_result.stdout  # nothing is left to compile
+  assert json.loads((tmp_path / "tpu_memory.json").read_text())["steps"][0]["fits"][-1]["batch"] == 768

@@ -25,6 +25,7 @@ from albert.predict.exported_model import read_description
 from albert.report import records
 from albert.runs import log_lines, output_files, run_directory
 from albert.runs.directory_lock import _parse_owner
+from albert.settings import tpu_memory
 from albert.tasks.glue.own_data.multi_label import read_thresholds
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
@@ -122,6 +123,26 @@ JSON_FILES = {
     "config.json",
     {"model_type": "albert", "hidden_act": "gelu_new", "hidden_size": 64, "layer_norm_eps": 1e-12},
     lambda d: load_model_config(str(d / "config.json")),
+  ),
+  "memory of compiled steps": JsonFile(
+    "tpu_memory.json",
+    {
+      "chips": {"v3": {"limit": 16, "units_per_core": 1}},
+      "steps": [
+        {
+          "step": "pretraining",
+          "model": "albert_base",
+          "length": 512,
+          "chip": "v3",
+          "recompute_grad": False,
+          "gradient_accumulation_steps": 1,
+          "compiled": "2026-11-23",
+          "fits": [{"batch": 1, "bytes": 10}],
+          "too_large": [],
+        }
+      ],
+    },
+    lambda d: tpu_memory.read_table(str(d / "tpu_memory.json")),
   ),
   "config of a run, for a command": JsonFile(
     "config.json",

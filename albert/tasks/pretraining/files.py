@@ -56,6 +56,21 @@ def find_shards(flag: str, globs: str) -> dict[str, files.Stat]:
   return stat_shards(globs, flag=f"--{flag}")
 
 
+def find_length(config: PretrainingConfig) -> int:
+  """Finds the number of tokens in a sequence: max_seq_length, or as in the first local shard of --input_file.
+
+  Raises:
+    UserError: there is no such shard, or the stages of the run may have several lengths.
+  """
+  if config.stages or config.first_stage:
+    raise UserError("--chip needs sequences of one length: leave out the stages, and give the flags of one of them")
+  if config.max_seq_length:
+    return config.max_seq_length
+  if not config.input_file or files.is_remote(config.input_file):
+    raise UserError("--chip needs the length of the sequences: give --max_seq_length, such as 512, or local shards")
+  return read_lengths(next(iter(find_shards("input_file", config.input_file)))).max_seq_length
+
+
 def load_vocabulary(config: PretrainingConfig) -> Tokenizer:
   """Loads the vocabulary of --spm_model_file. Raises UserError if there is no such file."""
   return load_tokenizer(TokenizerConfig(config.spm_model_file, config.do_lower_case))

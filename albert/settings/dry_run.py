@@ -1,0 +1,74 @@
+"""What --dry_run prints: the plan of a command, and whether its training step fits a TPU. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+from albert.config.run import RunConfig
+from albert.errors import UserError
+from albert.runs.metrics_log import log
+from albert.settings.resolve import ResolvedSettings
+from albert.settings.tpu_memory import MemoryCheck, StepSettings, parse_slice, read_table
+from albert.weights.names import encoder_shapes, num_parameters
+
+
+def print_plan(resolved: ResolvedSettings) -> None:
+  """Checks the flags and files of a command and prints what it would do. Nothing is trained, and no file is written.
+
+  With --chip, a command needs neither an action such as --do_train nor files.
+
+  Raises:
+    UserError: a flag or a file cannot be used, or the training step does not fit the TPU of --chip.
+  """
+  config = resolved.config
+  if _has_action(config) or not config.chip:
+    resolved.check_command()
+  for line in (*resolved.notes, *_describe_plan(resolved)):
+    print(line)
+  if config.chip:
+    print(_describe_memory(resolved))
+  log("--dry_run: nothing was trained, and nothing was written")
+
+
+def _has_action(config: RunConfig) -> bool:
+  return config.do_train or config.do_eval or config.do_predict
+
+
+def _describe_plan(resolved: ResolvedSettings) -> list[str]:
+  """Returns a line about the model, and one for each action of the command."""
+  config, model = resolved.config, resolved.model_config
+  parameters = num_parameters(encoder_shapes(model))
+  lines = [
+    f"model: {parameters:,} parameters in the encoder; {model.num_hidden_layers} layers, hidden_size "
+    f"{model.hidden_size}, vocab_size {model.vocab_size}"
+  ]
+  train = config.train
+  if config.do_train:
+    amount = f"{train.num_train_epochs:g} epochs" if train.num_train_epochs else f"{train.num_train_steps:,} steps"
+    start = config.init_checkpoint or "random weights"
+    lines.append(
+      f"train: {amount} with {train.train_batch_size} examples per step, {config.optimizer.optimizer}, from {start}"
+    )
+  if config.do_eval:
+    lines.append(f"evaluate: {train.eval_batch_size} examples per batch")
+  if config.do_predict:
+    lines.append(f"predict: {train.eval_batch_size} examples per batch")
+  return [*lines, f"output_dir: {config.output_dir}"] if config.output_dir else lines
+
+
+def _describe_memory(resolved: ResolvedSettings) -> str:
+  """Returns a line that says whether the training step fits. Raises UserError if it does not."""
+  train = resolved.config.train
+  if train.precision not in ("auto", "bfloat16"):
+    raise UserError(f"--chip={resolved.config.chip}: its table is for bfloat16, not for --precision={train.precision}")
+  table = read_table()
+  cores = parse_slice(resolved.config.chip, table)
+  step = resolved.settings.task_entry.training_step(resolved.data_config)
+  settings = StepSettings(
+    step=step.name,
+    model=resolved.model_config,
+    length=step.length,
+    train_batch_size=train.train_batch_size,
+    gradient_accumulation_steps=train.gradient_accumulation_steps,
+    recompute_grad=train.recompute_grad,
+    sequences_per_example=step.sequences_per_example,
+  )
+  return MemoryCheck(table, cores).describe(settings)

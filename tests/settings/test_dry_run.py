@@ -1,0 +1,72 @@
+"""--dry_run checks a command and prints its plan; nothing is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from albert.errors import UserError
+from albert.settings.dry_run import print_plan
+from albert.settings.resolve import resolve_settings
+from albert.tasks import registry
+
+CHIP = {"dry_run": True, "chip": "v3", "train_batch_size": 64}
+
+
+def run(task_name: str, **flags: object) -> None:
+  print_plan(resolve_settings(task_name, flags))
+
+
+def test_the_plan_of_a_pretraining_run_is_printed_and_nothing_is_written(tmp_path: Path, capsys, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  Path("a.tfrecord").write_bytes(b"not read")
+  flags = {"dry_run": True, "do_train": True, "input_file": "a.tfrecord", "output_dir": "run", "max_seq_length": 128}
+  run("pretraining", **flags, train_batch_size=256, num_train_steps=2000, model="albert_tiny")
+  out, err = capsys.readouterr()
+  assert "train: 2,000 steps with 256 examples per step, lamb, from random weights" in out
+  assert "4 layers, hidden_size 256" in out
+  assert err == "--dry_run: nothing was trained, and nothing was written\n"
+  assert [path.name for path in tmp_path.iterdir()] == ["a.tfrecord"]
+  with pytest.raises(UserError, match=r"--input_file: 'absent\*' matches no file"):
+    run("pretraining", **flags | {"input_file": "absent*"})
+
+
+def test_a_dry_run_without_an_action_or_a_chip_has_nothing_to_do(tmp_path: Path):
+  with pytest.raises(UserError, match="nothing to do"):
+    run("pretraining", dry_run=True, output_dir=str(tmp_path / "run"))
+  with pytest.raises(UserError, match="--output_dir is missing"):
+    run("pretraining", dry_run=True)
+
+
+@pytest.mark.parametrize("task_name", registry.TASKS)
+def test_every_task_can_be_compared_with_a_chip_without_files(task_name: str, capsys):
+  without_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+  run(task_name, **CHIP, model="albert_base", max_seq_length=512, **without_dropout)
+  line = capsys.readouterr().out.splitlines()[-1]
+  if task_name == "tagging":
+    assert "tagging of this model is not in the table of compiled steps" in line
+  else:
+    assert "albert_base on v3-8: 8 examples of 512 tokens on each of 8 cores fit" in line
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"dry_run": False, "output_dir": "run"}, "--chip=v3 only goes with --dry_run"),
+    (
+      {"precision": "float32", "max_seq_length": 512},
+      "--chip=v3: its table is for bfloat16, not for --precision=float32",
+    ),
+    ({}, "--chip needs the length of the sequences: give --max_seq_length"),
+    (
+      {"input_file": "gs://bucket/*.tfrecord", "vocab_size": 100},
+      "--chip needs the length of the sequences: give --max_seq_length",
+    ),
+    ({"first_stage": 0.5, "first_num_hidden_layers": 3}, "--chip needs sequences of one length: leave out the stages"),
+  ],
+)
+def test_what_the_table_cannot_answer_is_one_line(flags, message):
+  with pytest.raises(UserError) as error:
+    run("pretraining", **CHIP | flags)
+  assert str(error.value).startswith(message)

@@ -1,0 +1,190 @@
+"""--dry_run --chip: which batches fit a TPU, by a small table, and by the committed one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from albert.config.model import MODELS
+from albert.errors import UserError
+from albert.settings import tpu_memory
+from albert.settings.tpu_memory import MemoryCheck, StepSettings, Trial, parse_slice
+from albert.weights.names import encoder_shapes, num_parameters
+
+GIB = 1 << 30
+TABLE_NAME = "albert_base"
+
+
+def compiled_step(fits: dict[int, float], too_large: dict[int, float], **fields: object) -> tpu_memory.CompiledStep:
+  """Makes a row of the table from batch -> GiB."""
+  values: dict[str, object] = {
+    "step": "pretraining",
+    "model": TABLE_NAME,
+    "length": 512,
+    "chip": "v3",
+    "recompute_grad": False,
+    "gradient_accumulation_steps": 1,
+    "compiled": "2026-11-23",
+    "fits": [Trial(batch, int(gib * GIB)) for batch, gib in fits.items()],
+    "too_large": [Trial(batch, int(gib * GIB)) for batch, gib in too_large.items()],
+  }
+  return tpu_memory.CompiledStep(**(values | fields))  # type: ignore[arg-type]
+
+
+CHIPS = {"v3": tpu_memory.ChipMemory(16 * GIB, 1), "v4": tpu_memory.ChipMemory(32 * GIB, 2)}
+TABLE = tpu_memory.MemoryTable(
+  CHIPS,
+  [
+    compiled_step({4: 5.0, 12: 14.0}, {16: 18.0}),
+    compiled_step({48: 13.0}, {64: 17.0}, length=128),
+    compiled_step({64: 15.0}, {96: 20.0}, recompute_grad=True),
+    compiled_step({}, {1: 16.5}, model="bert_base"),
+  ],
+)
+
+
+def describe(chip: str = "v3", table: tpu_memory.MemoryTable = TABLE, **settings: object) -> str:
+  values: dict[str, object] = {
+    "step": "pretraining",
+    "model": MODELS[TABLE_NAME],
+    "length": 512,
+    "train_batch_size": 96,
+  }
+  step = StepSettings(**(values | settings))  # type: ignore[arg-type]
+  return MemoryCheck(table, parse_slice(chip, table)).describe(step)
+
+
+def test_a_batch_of_the_table_fits_with_its_bytes():
+  line = describe()  # 96 / 8 cores = 12
+  assert line == (
+    "albert_base on v3-8: 12 examples of 512 tokens on each of 8 cores fit; they take 14.0 of 16.0 GiB "
+    "(compiled 2026-11-23, not run)"
+  )
+
+
+@pytest.mark.parametrize(
+  ("settings", "gib"),
+  [
+    ({"train_batch_size": 40}, 14.0),  # 5 examples take at most what 12 take
+    ({"train_batch_size": 24}, 5.0),
+    ({"length": 384}, 14.0),  # no more than 512 tokens take
+    ({"length": 100, "train_batch_size": 320}, 13.0),
+    ({"chip": "v3-2048", "train_batch_size": 4096}, 5.0),
+  ],
+)
+def test_a_smaller_batch_or_shorter_sequences_take_at_most_as_much(settings, gib):
+  assert f" fit; they take at most {gib} of 16.0 GiB" in describe(**settings)
+
+
+def test_accumulation_adds_the_sums_of_the_gradients():
+  parameters = num_parameters(encoder_shapes(MODELS[TABLE_NAME]))
+  expected = (14.0 * GIB + 4 * parameters) / GIB
+  line = describe(train_batch_size=480, gradient_accumulation_steps=5)
+  assert f"12 examples of 512 tokens on each of 8 cores, 5 times fit; they take at most {expected:.1f} of" in line
+  # Where the sums do not fit beside the batch, the next smaller batch of the table does.
+  almost_full = tpu_memory.MemoryTable(CHIPS, [compiled_step({6: 9.0, 12: 15.99}, {16: 18.0})])
+  assert "12 examples" in describe(table=almost_full)
+  with_sums = describe(table=almost_full, train_batch_size=192, gradient_accumulation_steps=2)
+  assert with_sums.endswith("give --gradient_accumulation_steps=4 (6 at a time), with which the same batch fits")
+  assert "not known whether they fit" in with_sums
+
+
+def test_a_batch_that_does_not_fit_gets_the_fewest_accumulation_steps_that_do():
+  with pytest.raises(UserError) as error:
+    describe(train_batch_size=4096)
+  # 4096 / 8 = 512 = 64 x 8; 32 x 16 does not fit; with gradient checkpointing 8 x 64.
+  assert str(error.value) == (
+    "albert_base on v3-8: 512 examples of 512 tokens on each of 8 cores do not fit into 16.0 GiB (12 fit, 16 do not): "
+    "give --gradient_accumulation_steps=64 (8 at a time) or --gradient_accumulation_steps=8 --recompute_grad (64 at a "
+    "time), with which the same batch fits"
+  )
+
+
+def test_the_table_need_not_know_the_answer():
+  assert describe(train_batch_size=112) == (
+    "albert_base on v3-8: 14 examples of 512 tokens on each of 8 cores: not known whether they fit into 16.0 GiB "
+    "(12 fit, 16 do not); give --gradient_accumulation_steps=2 (7 at a time) or --recompute_grad (14 at a time), with "
+    "which the same batch fits"
+  )
+
+
+def test_a_model_of_which_not_even_one_example_fits():
+  with pytest.raises(UserError, match=r"not even one does: give a smaller model or another TPU"):
+    describe(model=MODELS["bert_base"])
+
+
+def test_the_vocabulary_and_the_initializer_need_not_be_those_of_the_table():
+  model = dataclasses.replace(MODELS[TABLE_NAME], vocab_size=21128, initializer_range=0.1)
+  assert "12 examples of 512 tokens" in describe(model=model)
+  larger = dataclasses.replace(MODELS[TABLE_NAME], vocab_size=30001)
+  assert "is not in the table" in describe(model=larger)
+
+
+def test_of_a_model_outside_the_table_the_parameters_and_an_estimate_are_known():
+  model = dataclasses.replace(MODELS[TABLE_NAME], num_hidden_layers=6)
+  parameters = num_parameters(encoder_shapes(model))
+  line = describe(model=model)
+  # 6 layers x 512 tokens x (20 x 768 units + 2.5 x 12 heads x 512 keys) bytes
+  sequences = int((16 * GIB - 16 * parameters) // (6 * 512 * (20 * 768 + 2.5 * 12 * 512)))
+  assert f"It has {parameters:,} parameters; with moments and gradients they take 0.2 of 16.0 GiB." in line
+  assert f"{sequences} examples per core fit; this batch is 12 examples" in line
+  assert f"{sequences // 4} examples per core fit" in describe(model=model, sequences_per_example=4)
+  huge = dataclasses.replace(model, hidden_size=12 * 2048, intermediate_size=65536)
+  with pytest.raises(UserError, match=r"so no batch fits: give a smaller model"):
+    describe(model=huge)
+
+
+@pytest.mark.parametrize(
+  ("name", "message"),
+  [
+    ("v9", r"--chip=v9: not in the table of compiled steps; known: v3, v4, also with a size, as v3-32"),
+    ("v3-", r"--chip=v3-: the size must be a number"),
+    ("v3-0", r"--chip=v3-0: the size must be a number"),
+    ("v4-9", r"--chip=v4-9: the size of a v4 counts 2 for each core: give an even one"),
+  ],
+)
+def test_a_wrong_chip_is_one_line(name, message):
+  with pytest.raises(UserError, match=message):
+    parse_slice(name, TABLE)
+
+
+def test_sizes_count_tensorcores_where_two_of_them_are_one_core():
+  assert (parse_slice("v3", TABLE).num_cores, parse_slice("v4", TABLE).num_cores) == (8, 4)
+  assert parse_slice("v4-32", TABLE).num_cores == 16
+
+
+def test_a_batch_that_the_cores_cannot_share_is_refused():
+  with pytest.raises(
+    UserError, match=r"--train_batch_size=96 .* 16 cores x 4 accumulation steps: give a multiple of 64"
+  ):
+    describe(chip="v3-16", gradient_accumulation_steps=4)
+
+
+def test_the_committed_table_says_what_its_page_says():
+  """Of BERT-xlarge no batch fits a v3 (docs/tpu.md); the paper's batch of 4096 fits 512 cores without accumulation."""
+  table = tpu_memory.read_table()
+  paper = {"model": MODELS["albert_xxlarge"], "train_batch_size": 4096}
+  assert "8 examples of 512 tokens on each of 512 cores fit" in describe("v3-512", table, **paper)
+  with pytest.raises(UserError, match=r"do not fit .* give --gradient_accumulation_steps="):
+    describe("v3", table, **paper)
+  with pytest.raises(UserError, match=r"not even one does"):
+    describe("v3", table, model=MODELS["bert_xlarge"])
+
+
+def test_the_estimate_is_within_a_factor_of_2_of_every_compiled_step():
+  table = tpu_memory.read_table()
+  compared = 0
+  for step in table.steps:
+    if step.step != "pretraining" or not step.fits or step.gradient_accumulation_steps > 1:
+      continue
+    if not step.too_large:  # the limit was not found
+      continue
+    model = MODELS[step.model]
+    weights = 16 * num_parameters(encoder_shapes(model))
+    per_sequence = tpu_memory.activation_bytes(model, step.length, recompute_grad=step.recompute_grad)
+    estimate = (table.chips[step.chip].limit - weights) / per_sequence
+    largest, smallest_too_large = max(trial.batch for trial in step.fits), min(trial.batch for trial in step.too_large)
+    assert largest / 2 <= estimate <= 2 * smallest_too_large, (step.model, step.length, step.chip, estimate, largest)
+    compared += 1
+  assert compared > 20
