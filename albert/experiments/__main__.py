@@ -18,8 +18,8 @@ from albert import app
 from albert.config import command_flags
 from albert.config.ranges import MAX_PROCESSES, Range
 from albert.errors import UserError
-from albert.experiments import catalog, costs, runner, tables
-from albert.experiments.inputs import DownstreamTask, Inputs
+from albert.experiments import catalog, costs, result_directory, runner, tables
+from albert.experiments.inputs import DownstreamTask, Inputs, check_glue_folder, check_path
 from albert.experiments.plan import Plan
 from albert.experiments.scales import SCALES, Scale
 from albert.io import files
@@ -103,6 +103,7 @@ def _make_tasks() -> dict[str, DownstreamTask]:
       tasks[version] = _make_squad_task(version, paths)
   if flag_values.race_dir:
     race_dir = flag_values.race_dir
+    check_path("race_dir", race_dir)
     tasks["race"] = DownstreamTask("run_race", {"data_dir": race_dir}, {"race": ("accuracy", 100.0)}, race_dir)
   return tasks
 
@@ -111,6 +112,7 @@ def _make_glue_task(name: str, glue_dir: str) -> tuple[str, DownstreamTask]:
   """Returns the name of the score of a task of GLUE, and the task."""
   if name not in _GLUE_SCORES:
     raise UserError(f"--glue_tasks: {name!r} is not one of {', '.join(_GLUE_SCORES)}")
+  check_glue_folder(glue_dir, name)
   score, metric = _GLUE_SCORES[name]
   task_flags = {"task_name": name, "data_dir": glue_dir}
   data = f"{files.join(glue_dir, name)},{files.join(glue_dir, '*.tsv')}"  # the files may be in either folder
@@ -122,6 +124,8 @@ def _make_squad_task(version: str, paths: str) -> DownstreamTask:
   if paths.count(",") != 1:
     raise UserError(f"--{version}={paths}: give the train file and the dev file, separated by a comma")
   train_file, dev_file = paths.split(",")
+  for path in (train_file, dev_file):
+    check_path(version, path)
   task_flags = {"train_file": train_file, "eval_file": dev_file, "version_2_with_negative": version == "squad_v2"}
   # The metrics of SQuAD are in percent already.
   scores = {f"{version}_{metric}": (metric, 1.0) for metric in ("f1", "exact")}
@@ -184,6 +188,7 @@ def describe(plan: Plan, flops_per_second: float) -> str:
     flops_per_second: speed of training on this machine, in floating-point operations per second.
   """
   scale, total_hours = plan.scale, 0.0
+  hours_of_variants: dict[str, float] = {}
   header = "variant\tlayers\thidden\tparameters\tbatch\tsteps\tGFLOP per step\thours"
   lines = [f"{plan.experiment.name}: {plan.experiment.title}", header]
   # Without a limit, 15% of the tokens are masked.
@@ -195,10 +200,13 @@ def describe(plan: Plan, flops_per_second: float) -> str:
       config, batch_size=batch_size, seq_length=scale.max_seq_length, predictions=num_predictions
     )
     hours = num_steps * step_flops / flops_per_second / 3600
+    if variant.same_time_as:  # it ends by the clock
+      hours = min(hours, hours_of_variants[variant.same_time_as])
+    hours_of_variants[variant.name] = hours
     total_hours += hours * plan.inputs.num_seeds
     lines.append(
       f"{variant.name}\t{config.num_hidden_layers}\t{config.hidden_size}\t{costs.num_model_parameters(config):,}\t{batch_size}\t"
-      f"{num_steps}\t{step_flops / 1e9:,.1f}\t{hours:,.2f}"
+      f"{'by the clock' if variant.same_time_as else num_steps}\t{step_flops / 1e9:,.1f}\t{hours:,.2f}"
     )
   num_commands = sum(len(trial.commands) for trial in plan.trials())
   return "\n".join(
@@ -226,11 +234,14 @@ def main() -> None:
   experiments = [catalog.load(name, reduced=scale.is_reduced) for name in flag_values.run]
   inputs = _make_inputs(scale)
   plans = [Plan(experiment, scale, inputs) for experiment in experiments]
+  for plan in plans:
+    result_directory.check_scale(plan.directory, flag_values.scale)
   if flag_values.dry_run:
     flops_per_second = flag_values.gflops * 1e9 if flag_values.gflops else costs.training_flops_per_second()
     print("\n\n".join(describe(plan, flops_per_second) for plan in plans))
     return
   for plan in plans:
+    result_directory.record_scale(plan.directory, flag_values.scale)
     rows = runner.run_plan(plan, flag_values.jobs)
     print(tables.write(plan, rows, scale=flag_values.scale), end="")
     print(f"wrote {files.join(plan.directory, tables.TABLE_FILE)}", file=sys.stderr)

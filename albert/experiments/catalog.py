@@ -19,14 +19,16 @@ from albert.io.json_values import format_value
 _FOLDER = "experiments"
 # Values of Variant.corpus.
 MAIN, ADDITIONAL = "main", "additional"
-# The value of Experiment.figure for a figure of the distances between layers.
-LAYER_FIGURE = "layers"
+# Values of Experiment.figure: the distances between layers; the masked LM accuracy during training; this accuracy and
+# the training loss.
+LAYER_FIGURE, CURVE_FIGURE, LOSS_FIGURE = "layers", "curves", "loss_curves"
+_FIGURES = ("", LAYER_FIGURE, CURVE_FIGURE, LOSS_FIGURE)
 # Keys of an experiment's file that set the defaults of its variants.
 _VARIANT_DEFAULTS = ("model", "fields", "steps")
 # The keys whose values `reduced` may replace.
 _REDUCED_KEYS = ("model", "steps")
-# The pretraining tasks: masked LM, sentence order and next sentence.
-_PRETRAINING_TASKS = ("mlm", "sop", "nsp")
+# The scores of pretraining: accuracy and perplexity of the masked LM, sentence order and next sentence.
+_PRETRAINING_SCORES = ("mlm", "ppl", "sop", "nsp")
 # Settings of data preparation that variants may change, with their defaults.
 DATA_DEFAULTS = {"sentence_prediction": "sop", "masking": "static", "input_format": "segments"}
 
@@ -66,8 +68,13 @@ class Variant:
     data: settings of data preparation whose values differ from those of DATA_DEFAULTS.
     corpus: "main" for the main corpus, or "additional" for the main and the additional corpus together.
     steps: factor by which the scale's number of pretraining steps is multiplied.
+    same_time_as: name of an earlier variant, which is pretrained first. This variant is trained for as many seconds of
+      training steps; `steps` is then only an upper bound. Empty for a variant that ends at its last step.
     batch: factor by which the scale's batch size is multiplied. The number of steps is divided by it, so that all
-      variants see the same number of examples.
+      variants see the same number of examples. The learning rate is multiplied by the square root of this factor.
+    rate: factor by which the learning rate is also multiplied.
+    candidate_for: name of the row of the table for which this variant is a candidate, such as one of several learning
+      rates. The row shows the candidate with the lowest held-out perplexity. Empty for a row of its own.
     starts_from: name of the earlier variant from whose weights training starts; empty for random weights.
     x: position of the variant on the x axis of the figure, for example its number of layers; None if the variants have
       no such number. The figure then has a bar for each variant.
@@ -80,7 +87,10 @@ class Variant:
   data: Mapping[str, Any]
   corpus: str = MAIN
   steps: _Positive = 1.0
+  same_time_as: str = ""
   batch: _Positive = 1.0
+  rate: _Positive = 1.0
+  candidate_for: str = ""
   starts_from: str = ""
   x: float | None = None
   paper: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -95,10 +105,11 @@ class Experiment:
     title: what the experiment compares, the title of its table.
     source: the paper, and the table or section in it that the experiment reproduces.
     variants: the variants, in the order of the table.
-    intrinsic: pretraining tasks that every variant is evaluated on: "mlm", "sop", "nsp".
+    intrinsic: scores of pretraining that every variant is evaluated for: "mlm", "ppl", "sop", "nsp".
     finetuned: whether the variants are fine-tuned on the tasks whose data is given.
-    figure: "layers" for a figure of the distance between the input and the output of each layer; empty for the figure
-      of scores by variant.
+    figure: "layers" for a figure of the distance between the input and the output of each layer; "curves" for the
+      held-out masked LM accuracy over the steps; "loss_curves" for the training loss beside it; empty for the figure of
+      scores by variant.
     x: label of the x axis; empty if the variants have no `x`.
     speed_of: name of the variant whose training speed is 1.0x in the table; empty if the table has no speeds.
   """
@@ -142,10 +153,12 @@ def load(name: str, *, reduced: bool = False) -> Experiment:
   name = os.path.basename(path).removesuffix(".json")
   experiment = json_values.convert(path, values | {"name": name, "variants": []}, Experiment, _REMEDY)
   experiment = dataclasses.replace(experiment, variants=variants)
-  _check_choice(path, "figure", experiment.figure, ("", LAYER_FIGURE))
+  _check_choice(path, "figure", experiment.figure, _FIGURES)
   _check_choice(path, "speed_of", experiment.speed_of, ("", *(variant.name for variant in variants)))
   for task in experiment.intrinsic:
-    _check_choice(path, "intrinsic", task, _PRETRAINING_TASKS)
+    _check_choice(path, "intrinsic", task, _PRETRAINING_SCORES)
+  if any(variant.candidate_for for variant in variants) and "ppl" not in experiment.intrinsic:
+    raise UserError(f"{path}: candidate_for compares perplexities: add ppl to intrinsic")
   return experiment
 
 
@@ -188,9 +201,11 @@ def _parse_variant(
     raise UserError(
       f"{location}: another variant has the name {variant.name!r} too: give each variant a different name"
     )
-  if variant.starts_from not in ("", *earlier_names):
-    hint = f"earlier variants: {', '.join(earlier_names)}" if earlier_names else "there are no earlier variants"
-    raise UserError(f"{location}: starts_from {variant.starts_from!r} does not name an earlier variant; {hint}")
+  for key in ("starts_from", "same_time_as"):
+    earlier_name = getattr(variant, key)
+    if earlier_name not in ("", *earlier_names):
+      hint = f"earlier variants: {', '.join(earlier_names)}" if earlier_names else "there are no earlier variants"
+      raise UserError(f"{location}: {key} {earlier_name!r} does not name an earlier variant; {hint}")
   if variant.corpus not in (MAIN, ADDITIONAL):
     raise UserError(f"{location}: corpus {format_value(variant.corpus)} is not one of {MAIN}, {ADDITIONAL}")
   if variant.model not in MODELS:

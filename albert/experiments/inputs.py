@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from albert.data.shard_files.manifest import file_sha256
+from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import matching_paths
 
@@ -69,6 +70,19 @@ class Inputs:
     if spec not in self._hashes:
       self._hashes[spec] = hash_files(spec)
     return self._hashes[spec]
+
+
+def check_path(flag: str, path: str) -> None:
+  """Raises UserError if a file or a folder that a flag gives does not exist."""
+  if not files.exists(path):
+    raise UserError(f"--{flag}: {path} does not exist: give the path of the task's data, or leave the flag out")
+
+
+def check_glue_folder(glue_dir: str, name: str) -> None:
+  """Raises UserError if neither the folder of a task of GLUE exists nor the given folder itself has .tsv files."""
+  check_path("glue_dir", glue_dir)
+  if not files.exists(files.join(glue_dir, name)) and not matching_paths(files.join(glue_dir, "*.tsv")):
+    raise UserError(f"--glue_dir={glue_dir}: has no folder {name}: download the task, or leave it out of --glue_tasks")
 
 
 def hash_files(spec: str) -> str:

@@ -20,16 +20,33 @@ from typing import Any
 from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.experiments import layers
-from albert.experiments.catalog import ADDITIONAL, DATA_DEFAULTS, LAYER_FIGURE, MAIN, Experiment, Variant
+from albert.experiments.catalog import (
+  ADDITIONAL,
+  CURVE_FIGURE,
+  DATA_DEFAULTS,
+  LAYER_FIGURE,
+  LOSS_FIGURE,
+  MAIN,
+  Experiment,
+  Variant,
+)
 from albert.experiments.inputs import Inputs
+from albert.experiments.late_flags import LateFlag, TrainingSeconds
 from albert.experiments.scales import Scale
 from albert.io import files
 from albert.runs import output_files
 
 # The corpus that pretraining is evaluated on. The module catalog defines the other corpora.
 HELDOUT = "heldout"
-# Pretraining task -> the metric of run_pretraining that is its score. The score has the same name as the task.
-INTRINSIC_METRICS = {"mlm": "masked_lm_accuracy", "sop": "sentence_order_accuracy", "nsp": "next_sentence_accuracy"}
+# Score of pretraining -> the metric of run_pretraining. The scores of sentence tasks have the names of the tasks.
+INTRINSIC_METRICS = {
+  "mlm": "masked_lm_accuracy",
+  "ppl": "masked_lm_perplexity",
+  "sop": "sentence_order_accuracy",
+  "nsp": "next_sentence_accuracy",
+}
+# Evaluations during training, for a figure of curves.
+_NUM_CURVE_POINTS = 20
 _SHARD_MANIFEST = "manifest.json"
 _FIRST_SEED = 12345
 _HELDOUT_SEED = 1
@@ -43,11 +60,13 @@ class Command:
     name: a description of what the command makes, for messages.
     words: the command line.
     completion_file: the file that the command writes last. If it exists, the command is complete.
+    late_flag: a flag whose value is known when the earlier commands are done; None if there is none.
   """
 
   name: str
   words: tuple[str, ...]
   completion_file: str
+  late_flag: LateFlag | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,11 +77,13 @@ class ScoreSource:
     file: a JSON file with metrics.
     metric: name of the metric.
     factor: factor that converts the metric to percent.
+    statistic: statistic of the metric over several runs, for a runs.json; empty for a file of metrics.
   """
 
   file: str
   metric: str
   factor: float = 100.0
+  statistic: str = ""
 
 
 # Commands, and the scores that they compute, by name.
@@ -182,6 +203,11 @@ class Plan:
     if variant.starts_from:
       earlier_run, commands = self._plan_pretraining(self.experiment.variant(variant.starts_from), seed)
       flags = {"init_checkpoint": earlier_run, "init_from_shallower": True}
+    late_flag = None
+    if variant.same_time_as:
+      reference, reference_commands = self._plan_pretraining(self.experiment.variant(variant.same_time_as), seed)
+      commands = [*commands, *reference_commands]
+      late_flag = TrainingSeconds(reference)
     sentence_prediction = _sentence_prediction(variant)
     commands = [
       *commands,
@@ -197,10 +223,12 @@ class Plan:
       "spm_model_file": self.vocabulary,
       "seed": seed,
     }
-    run = files.join(self.inputs.output_dir, "runs", f"{model.num_hidden_layers}x{model.hidden_size}-{digest(flags)}")
+    identity = {**flags, "same_time_as": late_flag.run} if late_flag else flags
+    name = f"{model.num_hidden_layers}x{model.hidden_size}-{digest(identity)}"
+    run = files.join(self.inputs.output_dir, "runs", name)
     words = command_line("run_pretraining", output_dir=run, do_train=True, do_eval=True, **flags)
     completion_file = files.join(run, output_files.EVAL_RESULTS)
-    commands.append(Command(f"{variant.name}, seed {seed}: pretraining", words, completion_file))
+    commands.append(Command(f"{variant.name}, seed {seed}: pretraining", words, completion_file, late_flag))
     # A command may be in the list twice, for example if the variant uses the same shards as the one it starts from.
     return run, list(dict.fromkeys(commands))
 
@@ -209,13 +237,13 @@ class Plan:
     commands: list[Command] = []
     scores = {}
     for task in self.experiment.intrinsic:
-      if task in ("mlm", _sentence_prediction(variant)):
+      if task in ("mlm", "ppl", _sentence_prediction(variant)):
         results_file = files.join(run, output_files.EVAL_RESULTS)
       else:
         shards_command, evaluation_command = self._plan_other_sentence_task(variant, seed, task, run)
         commands += [shards_command, evaluation_command]
         results_file = evaluation_command.completion_file
-      scores[task] = ScoreSource(results_file, INTRINSIC_METRICS[task])
+      scores[task] = ScoreSource(results_file, INTRINSIC_METRICS[task], factor=1.0 if task == "ppl" else 100.0)
     return commands, scores
 
   def _plan_other_sentence_task(self, variant: Variant, seed: int, task: str, run: str) -> tuple[Command, Command]:
@@ -270,9 +298,13 @@ class Plan:
     """Returns the flags of a variant's pretraining: batch size, steps and learning rate."""
     values = dict(self.scale.train)
     values["train_batch_size"] = max(1, round(values["train_batch_size"] * variant.batch))
-    for name in ("num_train_steps", "num_warmup_steps"):
-      values[name] = max(1, round(values[name] * variant.steps / variant.batch))
-    values["learning_rate"] *= variant.batch**0.5  # the square-root rule of LAMB
+    # A run that ends by the clock has the scale's warm-up. Its number of steps is only an upper bound.
+    warmup_factor = 1.0 if variant.same_time_as else variant.steps
+    for name, factor in (("num_train_steps", variant.steps), ("num_warmup_steps", warmup_factor)):
+      values[name] = max(1, round(values[name] * factor / variant.batch))
+    values["learning_rate"] *= variant.batch**0.5 * variant.rate  # the square-root rule of LAMB
+    if self.experiment.figure in (CURVE_FIGURE, LOSS_FIGURE):
+      values["eval_every_steps"] = max(1, values["num_train_steps"] // _NUM_CURVE_POINTS)
     return values
 
   def _plan_heldout_shards(self, sentence_prediction: str) -> Command:

@@ -5,6 +5,7 @@ If a plan was stopped, the next call continues it.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import re
@@ -20,8 +21,8 @@ from typing import Any, Protocol
 import msgspec
 
 from albert.errors import RunError, Stopped, UserError
-from albert.experiments import costs
-from albert.experiments.plan import Command, Trial
+from albert.experiments import costs, late_flags
+from albert.experiments.plan import Command, ScoreSource, Trial
 from albert.io import files, json_values
 from albert.runs import log_lines, output_files
 from albert.runs.directory_lock import DirectoryLock
@@ -29,6 +30,8 @@ from albert.runs.directory_lock import DirectoryLock
 RESULTS_FILE = "results.jsonl"
 # The command lines that were run, and the folder of their outputs.
 _COMMAND_LOG, _OUTPUT_FOLDER = "log.txt", "logs"
+# The exit code of a command that refuses its input.
+_USER_ERROR = 2
 
 
 class TrialPlan(Protocol):
@@ -57,11 +60,12 @@ def run_plan(plan: TrialPlan, jobs: int = 1) -> list[dict[str, Any]]:
   Args:
     plan: the plan of the experiment.
     jobs: number of trials that run at the same time, each on its share of the processors.
-  Returns: a dict for each trial: variant, seed, digest, parameters, examples_per_second, and scores by name.
+  Returns: a dict for each trial: variant, seed, digest, parameters, examples_per_second, training_seconds of the
+    pretraining, and scores by name.
   Raises:
     RunError: a command failed. The message has the last line of its output; a file in logs/ has all of it.
     Stopped: a signal was received. The running commands have saved their state.
-    UserError: another process runs experiments in the same directory.
+    UserError: another process runs experiments in the same directory, or a command refuses its input.
   """
   with DirectoryLock(plan.directory, "running experiments"):
     return _run_with_lock(plan, jobs)
@@ -91,6 +95,7 @@ class ResultRow(msgspec.Struct):
   parameters: int
   examples_per_second: float | None
   scores: dict[str, float | None]
+  training_seconds: float | None = None
 
   def to_dict(self) -> dict[str, Any]:
     """Returns the row as a dict, with NaN in place of null scores."""
@@ -230,12 +235,15 @@ class _CommandRunner:
       command: the command.
     Returns: True if the command is done, False if all commands were stopped.
     Raises:
+      UserError: the command ended with code 2: it refuses its input.
       RunError: the command failed.
     """
     if files.exists(command.completion_file):
       return True
     if self.stopped.is_set():
       return False
+    if command.late_flag is not None:
+      command = dataclasses.replace(command, words=(*command.words, command.late_flag.word()), late_flag=None)
     print(f"  {command.name}", flush=True)
     with files.open_file(files.join(self._directory, _COMMAND_LOG), "ab") as command_log:
       command_log.write(f"$ {' '.join(command.words)}\n".encode())
@@ -249,7 +257,8 @@ class _CommandRunner:
       return False
     with open(output_file, encoding="utf-8", errors="replace") as output:
       lines = [line.strip() for line in output if line.strip()] or ["no output"]
-    raise RunError(f"{command.name} ended with code {exit_code} ({lines[-1]}); {output_file} has its whole output")
+    error = UserError if exit_code == _USER_ERROR else RunError
+    raise error(f"{command.name} ended with code {exit_code} ({lines[-1]}); {output_file} has its whole output")
 
   def _call(self, command: Command, output: Any) -> int:
     """Runs a command in its own process group, so that Ctrl-C in a terminal reaches it only through this process."""
@@ -269,11 +278,20 @@ class _CommandRunner:
       signal.signal(number, handler)
 
 
+def _read_metrics(source: ScoreSource) -> dict[str, float]:
+  """Reads the metrics of a run, or their statistic over several runs. A value that is null is NaN."""
+  if not source.statistic:
+    return output_files.read_results(source.file)
+  metrics = output_files.read_runs(source.file)["metrics"]
+  values = {name: statistics_of_metric[source.statistic] for name, statistics_of_metric in metrics.items()}
+  return {name: math.nan if value is None else value for name, value in values.items()}
+
+
 def _make_row(trial: Trial) -> dict[str, Any]:
   """Reads the scores and the speed of a trial whose commands are done."""
   scores = {}
   for score, source in trial.scores.items():
-    metrics = output_files.read_results(source.file)
+    metrics = _read_metrics(source)
     if source.metric not in metrics:
       raise UserError(f"{source.file} lacks {source.metric!r}: delete this file, and the same command makes it again")
     scores[score] = metrics[source.metric] * source.factor
@@ -287,4 +305,5 @@ def _make_row(trial: Trial) -> dict[str, Any]:
     "parameters": costs.num_model_parameters(trial.config),
     "examples_per_second": statistics.median(speeds) if speeds else None,
     "scores": scores,
+    "training_seconds": late_flags.training_seconds(trial.run) if speeds else None,
   }

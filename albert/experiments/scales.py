@@ -27,6 +27,7 @@ class Scale:
     embeddings: embedding size in the paper -> embedding size at this scale. It is not used for a model without
       factorized embeddings (BERT, and some ablations), whose embedding size equals the hidden size at every scale.
     depths: number of layers in the paper -> number of layers at this scale.
+    groups: number of groups of layers that share their weights in the paper -> their number at this scale.
     head_size: size of an attention head in a reduced model; 0 if nothing is reduced.
     vocab_size: size of the vocabulary that is trained if none is given.
     max_seq_length: tokens per sequence.
@@ -42,6 +43,7 @@ class Scale:
   hidden: Mapping[int, int] = dataclasses.field(default_factory=dict)
   embeddings: Mapping[int, int] = dataclasses.field(default_factory=dict)
   depths: Mapping[int, int] = dataclasses.field(default_factory=dict)
+  groups: Mapping[int, int] = dataclasses.field(default_factory=dict)
   head_size: int = 0
   vocab_size: int = 30000
   max_seq_length: int = 512
@@ -90,6 +92,7 @@ class Scale:
       # The feed-forward layer keeps its ratio to the hidden size.
       intermediate_size=config.intermediate_size * hidden // config.hidden_size,
       num_hidden_layers=reduce_size(self.depths, "num_hidden_layers"),
+      num_hidden_groups=reduce_size(self.groups, "num_hidden_groups"),
       num_attention_heads=max(1, hidden // self.head_size),
       max_position_embeddings=self.max_seq_length,
       initializer_range=round(_INITIALIZER_SCALE / math.sqrt(hidden), 4),
@@ -104,19 +107,27 @@ SCALES: dict[str, Scale] = {
     hidden={size: size // 32 for size in _PAPER_HIDDEN},
     embeddings={size: size // 32 for size in _PAPER_EMBEDDINGS},
     depths={1: 1, 3: 1, 6: 1, 12: 2, 24: 2, 48: 2},
+    groups={1: 1, 2: 2, 4: 2, 12: 2},
     head_size=8,
     vocab_size=1000,
     max_seq_length=32,
     dupe_factor=1,
     num_shards=2,
     max_megabytes=0.3,
-    train={"train_batch_size": 16, "num_train_steps": 8, "num_warmup_steps": 2, "learning_rate": 0.005},
+    train={
+      "train_batch_size": 16,
+      "num_train_steps": 8,
+      "num_warmup_steps": 2,
+      "learning_rate": 0.005,
+      "log_every_steps": 2,
+    },
     finetuning={"num_train_steps": 4, "num_warmup_steps": 1, "learning_rate": 1e-4, "train_batch_size": 16},
   ),
   "small": Scale(
     hidden=dict(zip(_PAPER_HIDDEN, (96, 128, 192, 256, 320), strict=True)),
     embeddings={size: size // 4 for size in _PAPER_EMBEDDINGS},
     depths={1: 1, 3: 2, 6: 3, 12: 4, 24: 6, 48: 8},
+    groups={1: 1, 2: 2, 4: 3, 12: 4},
     head_size=32,
     vocab_size=2000,
     max_seq_length=64,

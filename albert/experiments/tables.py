@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert.experiments import layers
-from albert.experiments.catalog import LAYER_FIGURE, Experiment, Variant
+from albert.experiments import curve_figures, layers
+from albert.experiments.catalog import CURVE_FIGURE, LAYER_FIGURE, LOSS_FIGURE, Experiment, Variant
 from albert.experiments.plan import Plan
 from albert.io import figures, files
 
@@ -19,6 +20,7 @@ TABLE_FILE, CSV_FILE, FIGURE_FILE = "table.md", "numbers.csv", "figure.png"
 # Score -> its title in tables and figures, in the order of the columns.
 TITLES = {
   "mlm": "MLM",
+  "ppl": "perplexity",
   "nsp": "NSP",
   "sop": "SOP",
   "cola": "CoLA",
@@ -54,11 +56,47 @@ def write(plan: Plan, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
   files.write_atomically(files.join(plan.directory, CSV_FILE), _format_csv(rows))
   text = format_table(plan.experiment, rows, scale=scale)
   files.write_atomically(files.join(plan.directory, TABLE_FILE), text)
-  is_layer_figure = plan.experiment.figure == LAYER_FIGURE
-  image = _draw_layer_figure(plan) if is_layer_figure else _draw_score_figure(plan.experiment, rows)
+  image = _draw_figure(plan, rows)
   if image:
     files.write_atomically(files.join(plan.directory, FIGURE_FILE), image)
   return text
+
+
+def _draw_figure(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> bytes | None:
+  """Draws the kind of figure that the experiment names; None if there is nothing to draw."""
+  if plan.experiment.figure == LAYER_FIGURE:
+    return _draw_layer_figure(plan)
+  if plan.experiment.figure in (CURVE_FIGURE, LOSS_FIGURE):
+    return curve_figures.draw_curve_figure(plan)
+  return _draw_score_figure(select_candidates(plan.experiment, rows), rows)
+
+
+def select_candidates(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> Experiment:
+  """Returns the experiment with one variant for each row of the table.
+
+  Of the candidates for a row, the one with the lowest mean perplexity is kept. A perplexity that is not a number is
+  worse than any other. Variants without results are left out.
+
+  Args:
+    experiment: the variants.
+    rows: the results, one row per variant and seed.
+  """
+  perplexities: dict[str, list[float]] = {}
+  for row in rows:
+    value = row["scores"].get("ppl", math.nan)
+    perplexities.setdefault(row["variant"], []).append(math.inf if math.isnan(value) else value)
+  best: dict[str, Variant] = {}
+  for variant in experiment.variants:
+    if variant.name not in perplexities:
+      continue
+    key = variant.candidate_for or variant.name
+    if key not in best or _mean_perplexity(perplexities, variant) < _mean_perplexity(perplexities, best[key]):
+      best[key] = variant
+  return dataclasses.replace(experiment, variants=list(best.values()))
+
+
+def _mean_perplexity(perplexities: Mapping[str, Sequence[float]], variant: Variant) -> float:
+  return statistics.fmean(perplexities[variant.name])
 
 
 def add_average(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,42 +129,53 @@ def _format_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def format_table(experiment: Experiment, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
-  """Formats a Markdown table with a line per variant: first the columns of our scores, then the paper's.
+  """Formats a Markdown table: first the columns of our scores, then the paper's.
+
+  There is a line for each variant, and of several candidates for a row one for the best.
 
   Args:
     experiment: the variants, with the paper's numbers.
     rows: the results, one row per variant and seed.
     scale: name of the scale, for the caption.
   """
+  experiment = select_candidates(experiment, rows)
   our_scores = [score for score in TITLES if any(score in row["scores"] for row in rows)]
   paper_scores = [score for score in TITLES if any(score in variant.paper for variant in experiment.variants)]
   has_speed = bool(experiment.speed_of)
-  our_columns = ["parameters", *(["speed"] if has_speed else []), *(TITLES[score] for score in our_scores)]
+  our_columns = ["parameters", *(["speed"] if has_speed else []), *(["seconds"] if _is_timed(experiment) else [])]
+  our_columns += [TITLES[score] for score in our_scores]
   paper_columns = [*(["parameters", "speed"] if has_speed else []), *(TITLES[score] for score in paper_scores)]
   header = ["variant", *our_columns, *(f"paper: {column}" for column in paper_columns)]
   lines = [header, ["---"] * len(header)]
   for variant in experiment.variants:
-    if any(row["variant"] == variant.name for row in rows):
-      our_cells = _our_cells(experiment, variant, rows, our_scores)
-      lines.append([variant.name, *our_cells, *_paper_cells(experiment, variant, paper_scores)])
+    our_cells = _our_cells(experiment, variant, rows, our_scores)
+    lines.append([variant.name, *our_cells, *_paper_cells(experiment, variant, paper_scores)])
   num_seeds = len({row["seed"] for row in rows})
   seeds = f"{num_seeds} seeds, mean ± standard deviation" if num_seeds > 1 else f"{num_seeds} seed"
-  caption = f"Scale {scale}; {seeds}; percent. The paper's columns: {experiment.source}, at its own scale."
+  percent = "percent, except for perplexity" if "ppl" in our_scores else "percent"
+  caption = f"Scale {scale}; {seeds}; {percent}. The paper's columns: {experiment.source}, at its own scale."
   return "\n".join([f"# {experiment.title}", "", caption, "", *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
 
 
 def _our_cells(
   experiment: Experiment, variant: Variant, rows: Sequence[Mapping[str, Any]], scores: Sequence[str]
 ) -> list[str]:
-  """Formats our results of a variant: parameters, the speed if the table has speeds, and the mean scores."""
+  """Formats our results of a variant: parameters, speed and seconds if the table has them, and the mean scores."""
   variant_rows = [row for row in rows if row["variant"] == variant.name]
   cells = [_format_millions(variant_rows[0]["parameters"])]
   if experiment.speed_of:
     base_speed = _median_speed([row for row in rows if row["variant"] == experiment.speed_of])
     cells.append(f"{_median_speed(variant_rows) / base_speed:.1f}x" if base_speed else _NO_VALUE)
+  if _is_timed(experiment):
+    cells.append(_format_mean([row["training_seconds"] for row in variant_rows if row.get("training_seconds")]))
   for score in scores:
     cells.append(_format_mean([row["scores"][score] for row in variant_rows if score in row["scores"]]))
   return cells
+
+
+def _is_timed(experiment: Experiment) -> bool:
+  """Whether variants are compared that have trained for the same time. The table then has the seconds of each."""
+  return any(variant.same_time_as for variant in experiment.variants)
 
 
 def _paper_cells(experiment: Experiment, variant: Variant, scores: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from albert.experiments import catalog
+from albert.experiments import catalog, result_directory
 from albert.experiments.costs import step_flops
 from albert.experiments.scales import SCALES
 
@@ -37,7 +37,7 @@ def test_a_dry_run_shows_the_cost_of_each_experiment_and_writes_nothing(tmp_path
 def test_the_flag_vocab_size_replaces_the_size_of_the_scale(tmp_path: Path):
   def num_parameters(*flags: str) -> int:
     """Returns the number of parameters in the table's first row."""
-    argv = ["--run=masking", "--scale=smoke", f"--output_dir={tmp_path}", "--dry_run", "--gflops=1", *flags]
+    argv = ["--run=sentence_loss", "--scale=smoke", f"--output_dir={tmp_path}", "--dry_run", "--gflops=1", *flags]
     cells = _run_experiments(*argv).stdout.splitlines()[2].split("\t")
     return int(cells[3].replace(",", ""))
 
@@ -83,6 +83,22 @@ def test_the_scale_paper_masks_as_many_tokens_as_the_authors_did(tmp_path: Path)
       "--vocab_size=300 and --spm_model_file=a.model are both given: give one",
       marks=pytest.mark.thorough,
     ),
+    (["--run=masking", "--output_dir=out", "--glue_dir=no/glue"], "--glue_dir: no/glue does not exist: give the path"),
+    pytest.param(
+      ["--run=masking", "--output_dir=out", "--glue_dir=docs"],
+      "--glue_dir=docs: has no folder SST-2: download the task",
+      marks=pytest.mark.thorough,
+    ),
+    pytest.param(
+      ["--run=masking", "--output_dir=out", "--squad_v2=no/train.json,no/dev.json"],
+      "--squad_v2: no/train.json does not exist",
+      marks=pytest.mark.thorough,
+    ),
+    pytest.param(
+      ["--run=masking", "--output_dir=out", "--race_dir=no/RACE"],
+      "--race_dir: no/RACE does not exist",
+      marks=pytest.mark.thorough,
+    ),
     pytest.param(
       ["--run=masking", "--output_dir=out", "--squad_v2=dev.json"],
       "give the train file and the dev file",
@@ -101,3 +117,15 @@ def test_wrong_flags_give_one_line(words: list[str], message: str):
   assert result.stderr.startswith("error: ")
   assert result.stderr.count("\n") == 1
   assert message in result.stderr
+
+
+def test_an_output_dir_of_another_scale_is_refused(tmp_path: Path):
+  result_directory.check_scale(str(tmp_path / "masking"), "small")
+  result_directory.record_scale(str(tmp_path / "masking"), "small")
+  result_directory.check_scale(str(tmp_path / "masking"), "small")
+  result = _run_experiments("--run=depth,masking", f"--output_dir={tmp_path}", "--scale=smoke", "--dry_run")
+  assert result.returncode == 2
+  assert result.stderr.count("\n") == 1
+  assert "--scale=smoke: " in result.stderr
+  assert "has results of the scale small" in result.stderr
+  assert "give --scale=small, or another --output_dir" in result.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ import pytest
 
 from albert.config.model import ModelConfig
 from albert.errors import RunError, Stopped, UserError
-from albert.experiments import catalog, layers, runner, tables
+from albert.experiments import catalog, curve_figures, late_flags, layers, runner, tables
 from albert.experiments.catalog import Experiment, Variant
 from albert.experiments.inputs import DownstreamTask, Inputs
 from albert.experiments.plan import Command, Plan, ScoreSource, Trial
@@ -106,6 +107,14 @@ def test_a_plan_continues_after_a_failed_trial_and_keeps_the_finished_rows(
   assert runner.run_plan(_ToyPlan(tmp_path)) == rows
   assert capsys.readouterr().out == "toy: 4 of 4 trials are done\n"
   assert command_log.read_text().count("$ ") == 3
+
+
+def test_a_command_that_refuses_its_input_is_an_error_of_the_input(tmp_path: Path):
+  plan = _ToyPlan(tmp_path, {"two": "print('error: no such file'); raise SystemExit(2)"})
+  with pytest.raises(UserError, match=r"two, seed 12345: pretraining ended with code 2 \(error: no such file\); "):
+    runner.run_plan(plan)
+  assert [row["variant"] for row in _read_rows(plan)] == ["one"]
+  assert len(runner.run_plan(_ToyPlan(tmp_path))) == 4
 
 
 def test_a_signal_is_passed_to_the_running_command(tmp_path: Path):
@@ -221,10 +230,11 @@ def test_experiments_share_their_common_commands(tmp_path: Path):
   runs = {trial.run for name in ("embedding_size", "sharing") for trial in _make_plan(tmp_path, name).trials()}
   assert len(runs) == 8 + 8 - 4  # both experiments have E=128 and E=768, with all parameters shared and with none
   shared_run = _trials(_make_plan(tmp_path, "sharing"))["E=128 all-shared"].run
-  assert _trials(_make_plan(tmp_path, "masking"))["static"].run == shared_run
   assert _trials(_make_plan(tmp_path, "sentence_loss"))["SOP"].run == shared_run
+  static_run = _trials(_make_plan(tmp_path, "masking"))["static"].run
+  assert _trials(_make_plan(tmp_path, "input_format"))["segment pairs, NSP"].run == static_run
   # The shards of dynamic masking have no masks.
-  shards = f"--input_file={tmp_path}/shared/shards-main-sop-none-segments-"
+  shards = f"--input_file={tmp_path}/shared/shards-main-nsp-none-segments-"
   commands = _trials(_make_plan(tmp_path, "masking"))["dynamic"].commands
   assert sum(shards in " ".join(command.words) for command in commands) == 1
 
@@ -236,6 +246,80 @@ def test_a_deeper_network_starts_from_the_shallower_one(tmp_path: Path):
   assert one_layer.commands[-1] in three_layers.commands
   # Five more trainings: 3, 6, 12, 24 and 48 layers, each of which starts from the one before.
   assert len(trials["48 layers"].commands) == len(one_layer.commands) + 5
+
+
+def test_a_variant_with_the_time_of_another_one_is_trained_after_it(tmp_path: Path):
+  trials = _trials(_make_plan(tmp_path, "equal_time"))
+  reference, timed = trials["ALBERT-xxlarge"], trials["BERT-large"]
+  assert reference.commands[-1] in timed.commands[:-1]
+  assert timed.commands[-1].late_flag == late_flags.TrainingSeconds(reference.run)
+  assert timed.run != reference.run
+  # The scale has 8 steps and a warm-up of 2. The time ends the run before the upper bound of 20 x 8 steps.
+  assert {"--num_train_steps=160", "--num_warmup_steps=2"} <= set(timed.commands[-1].words)
+  run = Path(reference.run)
+  run.mkdir(parents=True)
+  with pytest.raises(UserError, match=r"metrics\.jsonl has no examples_per_second: delete .* to train it again"):
+    late_flags.training_seconds(str(run))
+  speeds = [3.0, 16.0, 4.0, 16.0]  # the first one includes the time to build the graph
+  lines = [json.dumps({"step": 2 * index + 2, "examples_per_second": speed}) for index, speed in enumerate(speeds)]
+  (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+  (run / "config.json").write_text(json.dumps({"train": {"train_batch_size": 10}}))
+  assert timed.commands[-1].late_flag.word() == "--max_train_seconds=5.000"  # 80 examples at a median of 16 a second
+
+
+def test_batches_of_other_sizes_see_as_many_examples(tmp_path: Path):
+  plan = Plan(catalog.load("batch_size"), SCALES["paper"], Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1))
+  flags = {variant.name: plan.training_flags(variant) for variant in plan.experiment.variants}
+  sizes = {name: (values["train_batch_size"], values["num_train_steps"]) for name, values in flags.items()}
+  # RoBERTa, table 3: 1M steps of 256, 125K of 2K, 31K of 8K.
+  assert sizes["batch 256, rate x 1"] == (256, 1_000_000)
+  assert sizes["batch 2K, rate x 1"] == (2048, 125_000)
+  assert sizes["batch 8K, rate x 1"] == (8192, 31_250)
+  rates = [flags[f"batch 8K, rate x {factor}"]["learning_rate"] for factor in ("0.5", "1", "2")]
+  assert rates == pytest.approx([0.00176 * 2**0.5 * factor for factor in (0.5, 1, 2)])
+
+
+def _row(variant: str, seed: int, perplexity: float) -> dict[str, Any]:
+  """A row of results with a perplexity."""
+  scores = {"mlm": perplexity / 2, "ppl": perplexity}
+  return {"variant": variant, "seed": seed, "parameters": 1e6, "examples_per_second": 1.0, "scores": scores}
+
+
+def test_a_row_of_the_table_shows_the_candidate_with_the_lowest_perplexity():
+  candidates = {"a": "small", "b": "small", "c": "large", "d": ""}
+  variants = [
+    dataclasses.replace(_VARIANTS[0], name=name, candidate_for=row, paper={"ppl": 3.99})
+    for name, row in candidates.items()
+  ]
+  experiment = dataclasses.replace(TOY_EXPERIMENT, variants=variants, intrinsic=["mlm", "ppl"])
+  perplexities = {"a": (8.0, 12.0), "b": (9.0, 9.2), "c": (math.nan, 3.0), "d": (20.0, 22.0)}
+  rows = [_row(name, seed, value) for name, values in perplexities.items() for seed, value in enumerate(values)]
+  lines = tables.format_table(experiment, rows, scale="smoke").splitlines()
+  assert [line.split(" | ")[0] for line in lines[-3:]] == ["| b", "| c", "| d"]
+  assert lines[-3].split(" | ")[3:] == ["9.1 ± 0.1", "3.99 |"]
+  assert "percent, except for perplexity" in lines[2]
+  # Without the good run of c, another candidate for the same row would be chosen.
+  other = dataclasses.replace(variants[0], name="e", candidate_for="large")
+  experiment = dataclasses.replace(experiment, variants=[*variants, other])
+  chosen = tables.select_candidates(experiment, [*rows, _row("e", 0, 1000.0)])
+  assert [variant.name for variant in chosen.variants] == ["b", "e", "d"]
+
+
+def test_the_curves_of_a_figure_are_those_of_the_logs(tmp_path: Path):
+  run = tmp_path / "run"
+  run.mkdir()
+  (run / "eval_metrics.jsonl").write_text('{"step": 5, "masked_lm_accuracy": 0.25, "loss": 3}\n')
+  (run / "metrics.jsonl").write_text('{"step": 2, "loss": 9.5}\n{"step": 4, "loss": null}\n')
+  assert curve_figures.accuracies(str(run)) == ([5], [25.0])
+  assert curve_figures.losses(str(run)) == ([2], [9.5])
+
+
+@pytest.mark.parametrize(("name", "steps"), [("dropout", 50_000), ("degradation", 6_250)])
+def test_a_figure_of_curves_needs_evaluations_during_training(tmp_path: Path, name: str, steps: int):
+  """20 of them."""
+  inputs = Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1)
+  plan = Plan(catalog.load(name), SCALES["paper"], inputs)
+  assert {plan.training_flags(variant)["eval_every_steps"] for variant in plan.experiment.variants} == {steps}
 
 
 def test_each_model_is_evaluated_on_all_sentence_tasks(tmp_path: Path):

@@ -17,7 +17,7 @@ from albert.config.recipes import read_recipe
 from albert.data import tables
 from albert.data.shard_files import shards
 from albert.data.shard_files.manifest import Manifest
-from albert.experiments import catalog, layers
+from albert.experiments import catalog, layers, result_directory
 from albert.experiments.runner import _ResultRows
 from albert.export import checkpoint
 from albert.io.files import read_json
@@ -248,6 +248,9 @@ JSON_FILES = {
     lambda d: _ResultRows(str(d)),
     reads_nan=True,
     wrap=json_line,
+  ),
+  "scale of results": JsonFile(
+    "scale.json", {"scale": "smoke"}, lambda d: result_directory.check_scale(str(d), "smoke")
   ),
   "distances of layers": JsonFile(
     "layers.json", {"l2": [1.0], "degrees": [2.0]}, lambda d: read_json(str(d / "layers.json"), layers.Distances)

@@ -55,11 +55,23 @@ def test_a_stopped_experiment_continues(tmp_path: Path, corpus_file: str, spm_mo
   assert os.listdir(tmp_path / "runs")
 
 
-@pytest.mark.parametrize("experiment_names", ["masking,layer_distances", "depth"])
+@pytest.mark.parametrize(
+  "experiment_names",
+  [
+    "masking,layer_distances",
+    "depth",
+    "equal_time,groups",
+    "degradation,dropout,additional_data",
+    "batch_size",
+    "more_data,input_format",
+    "version_1",
+  ],
+)
 def test_two_jobs_at_a_time_give_the_rows_and_the_figure_of_each_experiment(
   tmp_path: Path, corpus_file: str, spm_model: str, experiment_names: str
 ):
-  command = _make_command(tmp_path, corpus_file, spm_model, f"--run={experiment_names}", "--jobs=2")
+  more_text = f"--additional_corpus={corpus_file}"
+  command = _make_command(tmp_path, corpus_file, spm_model, f"--run={experiment_names}", "--jobs=2", more_text)
   subprocess.run(command, capture_output=True, text=True, check=True)
   for name in experiment_names.split(","):
     rows = _read_rows(tmp_path / name / "results.jsonl")
