@@ -274,8 +274,8 @@ class Plan:
       return commands, scores
     for name, task in self.inputs.tasks.items():
       flags = dict(task.flags) | {"seed": seed}
-      if self.scale.finetuning:
-        flags |= {**self.scale.finetuning, "max_seq_length": self.scale.max_seq_length, "eval_every_steps": 0}
+      if self.scale.is_reduced:
+        flags |= {**self.scale.finetuning_flags(task.script), "eval_every_steps": 0}
       output_dir = files.join(run, f"{name}-{self._digest_with_files(flags, task.data)}")
       words = command_line(
         task.script, init_checkpoint=run, output_dir=output_dir, do_train=True, do_eval=True, **flags

@@ -60,6 +60,20 @@ class Scale:
     """Whether models are smaller than the paper's."""
     return bool(self.hidden)
 
+  def finetuning_flags(self, script: str) -> dict[str, Any]:
+    """Returns the flags of fine-tuning that replace values of the task's recipe; none at the paper's scale.
+
+    Args:
+      script: name of the script. In the short sequences of a smaller scale, questions of SQuAD are also shorter, and
+        so are the steps from window to window.
+    """
+    if not self.finetuning:
+      return {}
+    flags = {**self.finetuning, "max_seq_length": self.max_seq_length}
+    if script == "run_squad":
+      flags |= {"max_query_length": self.max_seq_length // 4, "doc_stride": self.max_seq_length // 4}
+    return flags
+
   def model(self, variant: Variant, vocab_size: int) -> ModelConfig:
     """Returns the model of a variant at this scale.
 

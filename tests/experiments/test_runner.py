@@ -26,6 +26,7 @@ from albert.experiments.plan import Command, Plan, ScoreSource, Trial
 from albert.experiments.scales import SCALES
 from albert.io import figures
 from albert.runs.directory_lock import DirectoryLock
+from albert.tasks.squad.data import SquadConfig
 
 # x is the variant's position on the horizontal axis of the figure.
 _VARIANTS = [
@@ -265,6 +266,19 @@ def test_a_variant_with_the_time_of_another_one_is_trained_after_it(tmp_path: Pa
   (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
   (run / "config.json").write_text(json.dumps({"train": {"train_batch_size": 10}}))
   assert timed.commands[-1].late_flag.word() == "--max_train_seconds=5.000"  # 80 examples at a median of 16 a second
+
+
+@pytest.mark.parametrize("scale", ["smoke", "small"])
+def test_questions_of_squad_fit_into_the_sequences_of_every_scale(tmp_path: Path, scale: str):
+  flags = SCALES[scale].finetuning_flags("run_squad")
+  assert "max_query_length" not in SCALES[scale].finetuning_flags("run_race")
+  config = SquadConfig(max_seq_length=flags["max_seq_length"], max_query_length=flags["max_query_length"])
+  assert config.max_query_length >= 8
+  assert SCALES["paper"].finetuning_flags("run_squad") == {}
+  task = DownstreamTask("run_squad", {"train_file": "t"}, {"squad_v1_f1": ("f1", 1.0)})
+  inputs = Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1, tasks={"squad_v1": task})
+  words = Plan(catalog.load("sharing"), SCALES[scale], inputs).trials()[0].commands[-1].words
+  assert {f"--max_query_length={flags['max_query_length']}", f"--doc_stride={flags['doc_stride']}"} <= set(words)
 
 
 def test_batches_of_other_sizes_see_as_many_examples(tmp_path: Path):
