@@ -33,7 +33,6 @@ def test_the_embeddings_are_those_of_albert_encode_in_the_order_of_the_texts(
   weights: str, tmp_path: Path, commands: Workplace
 ) -> None:
   (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
-  pd.DataFrame({"key": [f"k{i}" for i in range(len(TEXTS))], "text": TEXTS}).to_csv(tmp_path / "t.csv", index=False)
   command = ["-m", "albert.embed", f"--checkpoint={weights}", "--batch_size=4"]
   lines = commands.run([*command, f"--input_file={tmp_path}/texts.txt", f"--output_file={tmp_path}/v.npy"])
   assert lines.code == 0, lines.stderr
@@ -41,6 +40,14 @@ def test_the_embeddings_are_those_of_albert_encode_in_the_order_of_the_texts(
   assert "43 embeddings of 24 numbers" in lines.stdout
   assert "warning: 1 text of 43 without a character" in lines.stderr
   np.testing.assert_allclose(np.load(tmp_path / "v.npy"), albert.encode(TEXTS, weights, batch_size=4), atol=2e-6)
+
+
+@pytest.mark.thorough
+def test_a_table_has_its_own_ids_and_pooling_and_length_are_flags(
+  weights: str, tmp_path: Path, commands: Workplace
+) -> None:
+  pd.DataFrame({"key": [f"k{i}" for i in range(len(TEXTS))], "text": TEXTS}).to_csv(tmp_path / "t.csv", index=False)
+  command = ["-m", "albert.embed", f"--checkpoint={weights}", "--batch_size=4"]
   flags = [f"--input_file={tmp_path}/t.csv", "--text_column=text", "--id_column=key", "--pooling=pooled"]
   table = commands.run([*command, *flags, "--max_seq_length=6", f"--output_file={tmp_path}/v.parquet"])
   assert table.code == 0, table.stderr

@@ -107,6 +107,7 @@ def test_pretraining_on_shards_then_fill_mask(chinese: Files, tmp_path: Path) ->
   assert np.isclose(answer["probabilities"][0][0], probability, atol=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_question_is_answered_with_characters_of_the_context(chinese: Files, tmp_path: Path) -> None:
   rows: list[dict[str, Any]] = [
     {"question": "谁？", "context": "昨天船长卖了花园。", "answers": {"text": ["船长"], "answer_start": [2]}},

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
   "task_kind",
   [
-    "pretraining",
+    pytest.param("pretraining", marks=pytest.mark.thorough),
     pytest.param("compiled", marks=pytest.mark.thorough),
     pytest.param("float16", marks=pytest.mark.thorough),
     pytest.param("finetuning", marks=pytest.mark.slow),

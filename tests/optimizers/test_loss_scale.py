@@ -103,6 +103,7 @@ def input_file(tmp_path_factory: pytest.TempPathFactory) -> str:
   return str(directory / "*.tfrecord")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("eager_steps")
 def test_skipped_steps_are_counted_and_a_resumed_run_is_exact(
   input_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -67,6 +67,7 @@ def test_a_run_that_cannot_learn_is_reported_with_the_remedy(
   assert find_failure(str(tmp_path / "run"), metrics)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
   ("task_class", "data", "guessing_loss"),
   [

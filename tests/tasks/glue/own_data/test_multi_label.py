@@ -230,6 +230,7 @@ def test_thresholds_are_stored_with_the_run_and_used_for_other_data(
     later_task.read_run(str(run))
 
 
+@pytest.mark.thorough
 def test_the_python_api_takes_lists_and_answers_labels(spm_model: str, tmp_path: Path) -> None:
   texts = ["a river", "a boat", "a letter", "an old letter"]
   data = {"text": texts * 4, "label": [[1, 2], [], [3], [2]] * 4}
