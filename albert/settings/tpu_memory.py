@@ -258,7 +258,8 @@ class MemoryCheck:
       extra = 0 if row_accumulates else sums
       for trial in row.fits:
         size = trial.batch // row.gradient_accumulation_steps
-        if size >= micro_batch and trial.bytes + extra <= self._cores.limit:
+        # A step that was compiled fits, even if its parts, some of which share memory, add up to more than the limit.
+        if size >= micro_batch and (not extra or trial.bytes + extra <= self._cores.limit):
           is_exact = size == micro_batch and row.length == settings.length and not extra
           bounds.append(_Bound(trial.bytes + extra, is_exact, row.compiled))
     return min(bounds, default=None)
@@ -310,7 +311,7 @@ class MemoryCheck:
     of_step = f"{settings.step}{' with --recompute_grad' if settings.recompute_grad else ''} of this model"
     known = (
       f"--chip={self._cores.name}: {of_step} is not in the table of compiled steps. It has {parameters:,} parameters; "
-      f"with moments and gradients they take {self._of_limit(weights)}"
+      f"with moments and gradients they take {weights / _GIB:.1f} of {self._cores.limit / _GIB:.1f} GiB"
     )
     if weights > self._cores.limit:
       raise UserError(f"{known}, so no batch fits: give a smaller model")
@@ -324,4 +325,5 @@ class MemoryCheck:
     return f"{micro_batch} examples of {settings.length} tokens on each of {self._cores.num_cores} cores{times}"
 
   def _of_limit(self, num_bytes: int) -> str:
-    return f"{num_bytes / _GIB:.1f} of {self._cores.limit / _GIB:.1f} GiB"
+    limit = f"{self._cores.limit / _GIB:.1f} GiB"
+    return f"{num_bytes / _GIB:.1f} of {limit}" if num_bytes <= self._cores.limit else f"all of {limit}"
