@@ -9,11 +9,13 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
+import sentencepiece
 from absl import flags
 from absl.testing import flagsaver
 
 from albert.cli import script
 from albert.cli import script_flags as cli_flags
+from tests.synthetic import TINY_MODEL_FLAGS
 
 
 def _undefine_flags() -> None:
@@ -45,3 +47,15 @@ def run_script(task_name: str, *argv: str) -> None:
   """Runs the script of a task with the flags `argv`, in a context of `script_flags`."""
   with parsed_flags(*argv):
     script.main(task_name)
+
+
+def from_scratch_flags(spm_model: str) -> list[str]:
+  """Returns flags that train a tiny model from random weights with this vocabulary."""
+  vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+  return [
+    "--do_train",
+    "--from_scratch",
+    f"--spm_model_file={spm_model}",
+    *TINY_MODEL_FLAGS,
+    f"--vocab_size={vocab_size}",
+  ]

@@ -14,15 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import sentencepiece
 from sklearn import metrics
 
 from albert.cli import script_flags as cli_flags
 from albert.errors import UserError
 from albert.settings.resolve import make_task_and_config
 from tests.run_outputs import assert_equal_bits, read_checkpoint, read_json, read_json_lines, read_tsv
-from tests.script_flags import parsed_flags, run_script, script_flags
-from tests.synthetic import TINY_MODEL, TINY_MODEL_FLAGS
+from tests.script_flags import from_scratch_flags, parsed_flags, run_script, script_flags
+from tests.synthetic import TINY_MODEL
 from tests.tasks.glue.archive import edit_line, read_tsv_rows, write_archive
 from tests.torture.workplace import Workplace
 
@@ -46,13 +45,8 @@ def glue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def training_flags(spm_model: str) -> list[str]:
   """The flags of a short run of a small model from random weights."""
-  vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   return [
-    "--do_train",
-    "--from_scratch",
-    f"--spm_model_file={spm_model}",
-    *TINY_MODEL_FLAGS,
-    f"--vocab_size={vocab_size}",
+    *from_scratch_flags(spm_model),
     "--max_seq_length=32",
     "--train_batch_size=8",
     "--eval_batch_size=16",

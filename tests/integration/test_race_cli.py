@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sentencepiece
 
 from albert.ensemble import ensemble_runs
 from albert.errors import UserError
 from tests.run_outputs import assert_equal_bits, read_checkpoint, read_json, read_tsv
-from tests.script_flags import run_script, script_flags
-from tests.synthetic import TINY_MODEL_FLAGS
+from tests.script_flags import from_scratch_flags, run_script, script_flags
 from tests.tasks.race.folders import write_made_up_race
 
 STEPS = 4
@@ -38,13 +36,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def training_flags(spm_model: str) -> list[str]:
   """The flags of a short run of a small model from random weights."""
-  vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   return [
-    "--do_train",
-    "--from_scratch",
-    f"--spm_model_file={spm_model}",
-    *TINY_MODEL_FLAGS,
-    f"--vocab_size={vocab_size}",
+    *from_scratch_flags(spm_model),
     "--max_position_embeddings=64",
     "--max_seq_length=64",
     "--max_qa_length=24",

@@ -26,8 +26,8 @@ from albert.metrics import squad
 from tests.convert.files_of_weights import huggingface_tensors, without_pooler, write_huggingface
 from tests.golden.make_tiny_albert import random_weights
 from tests.run_outputs import read_checkpoint, read_json, read_json_lines
-from tests.script_flags import run_script, script_flags
-from tests.synthetic import TINY_MODEL, TINY_MODEL_FLAGS
+from tests.script_flags import from_scratch_flags, run_script, script_flags
+from tests.synthetic import TINY_MODEL
 from tests.tasks.squad.question_files import write_made_up_squad, write_squad
 
 ROOT = Path(__file__).parents[2]
@@ -65,13 +65,8 @@ def question_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def training_flags(spm_model: str) -> list[str]:
   """The flags of a short run of a small model from random weights."""
-  vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   return [
-    "--do_train",
-    "--from_scratch",
-    f"--spm_model_file={spm_model}",
-    *TINY_MODEL_FLAGS,
-    f"--vocab_size={vocab_size}",
+    *from_scratch_flags(spm_model),
     "--max_position_embeddings=64",
     "--max_seq_length=48",
     "--max_query_length=12",

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sentencepiece
 
 from albert.errors import UserError
 from albert.tasks.tagging.data import TaggingConfig, read_texts
 from tests.metrics.test_spans import count_scores
 from tests.run_outputs import read_json, read_json_lines, read_tsv
-from tests.script_flags import run_script, script_flags
+from tests.script_flags import from_scratch_flags, run_script, script_flags
 from tests.tasks.tagging.word_files import write_columns, write_json_lines
 
 
@@ -35,17 +34,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def training_flags(spm_model: str) -> list[str]:
   """The flags of a short run of a small model from random weights."""
-  vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   return [
-    "--do_train",
-    "--from_scratch",
-    f"--spm_model_file={spm_model}",
-    f"--vocab_size={vocab_size}",
-    "--embedding_size=8",
+    *from_scratch_flags(spm_model),
     "--hidden_size=48",
     "--num_hidden_layers=1",
     "--num_attention_heads=3",
-    "--intermediate_size=40",
     "--max_position_embeddings=64",
     "--hidden_dropout_prob=0",
     "--classifier_dropout_prob=0",
