@@ -191,7 +191,12 @@ def load_documents(
       num_cuts += 1
     text_documents += documents_of_range
   num_documents = len(text_documents)
-  sentences = list(itertools.chain.from_iterable(document.sentences for document in text_documents))
+  # With the space between sentences, byte-level BPE gives the ids of the document's text; other kinds ignore it.
+  sentences = [
+    f" {sentence}" if index else sentence
+    for document in text_documents
+    for index, sentence in enumerate(document.sentences)
+  ]
   ids, lengths = _tokenize(tokenizer, sentences)
   num_sentences = np.fromiter((len(document.sentences) for document in text_documents), np.int64, num_documents)
   first_sentences = np.concatenate([[0], np.cumsum(num_sentences)])  # of each document; at the end the total number

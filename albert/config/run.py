@@ -230,12 +230,13 @@ class PretrainingConfig(StageFlags):
   )
   spm_model_file: str = option(
     "",
-    "the vocabulary: a SentencePiece model, or a WordPiece vocab.txt. It is compared with the one of the TFRecord "
-    "files, and it is needed for dynamic masking and for --do_predict",
+    "the vocabulary: a SentencePiece model, a WordPiece vocab.txt, or a byte-level BPE tokenizer.json or vocab.json. "
+    "It is compared with the one of the TFRecord files, and it is needed for dynamic masking and for --do_predict",
     affects_training=False,
   )
   do_lower_case: bool = option(
-    True, "lower-case the text of --predict_file; must be as in the training of the vocabulary"
+    True,
+    "lower-case the text of --predict_file; must be as in the training of the vocabulary (byte-level BPE ignores it)",
   )
   predict_file: str = option(
     "", "text file for --do_predict; each [MASK] in its lines is filled in", affects_training=False
@@ -256,12 +257,14 @@ class FinetuningConfig(Config):
 
   spm_model_file: str = option(
     "",
-    "the vocabulary: a SentencePiece model, or a WordPiece vocab.txt; by default the one beside --init_checkpoint or "
-    "in output_dir",
+    "the vocabulary: a SentencePiece model, a WordPiece vocab.txt, or a byte-level BPE tokenizer.json or vocab.json; "
+    "by default the one beside --init_checkpoint or in output_dir",
     affects_training=False,
     per_command=True,
   )
-  do_lower_case: bool = option(True, "lower-case the text; must be as in the training of the vocabulary")
+  do_lower_case: bool = option(
+    True, "lower-case the text; must be as in the training of the vocabulary (byte-level BPE ignores it)"
+  )
   convert_quotes: bool = option(
     False, "replace `` and '' by \" before tokenization, as transformers' AlbertTokenizer does"
   )

@@ -41,9 +41,7 @@ def define_flags() -> None:
     choices=FORMATS,
   )
   command_flags.define("str", "albert_config_file", "", "the model's config (default: the one beside the weights)")
-  command_flags.define(
-    "str", "spm_model_file", "", "the vocabulary (default: the spiece.model or vocab.txt beside the weights)"
-  )
+  command_flags.define("str", "spm_model_file", "", "the vocabulary (default: the one beside the weights)")
   command_flags.define(
     "str",
     "architecture",

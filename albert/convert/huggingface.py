@@ -13,7 +13,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.tokenization.pieces import SENTENCE_PIECE_IDS, SpecialIds
 from albert.tokenization.tokenizer import Tokenizer
-from albert.tokenization.vocabulary_files import find_tokenizer_config, is_wordpiece
+from albert.tokenization.vocabulary_files import find_tokenizer_config, is_byte_level_bpe, is_wordpiece
 from albert.weights.arrays import SAFETENSORS_FILE
 from albert.weights.names import NO_POOLER, POOLER, PROJECTION, heads, to_huggingface
 
@@ -71,7 +71,19 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
     do_lower_case = find_tokenizer_config(model.vocabulary).do_lower_case
     tokenizer_config = {"tokenizer_class": "BertTokenizer", "do_lower_case": do_lower_case}
     files.write_json(files.join(directory, "tokenizer_config.json"), tokenizer_config)
+  elif model.vocabulary and is_byte_level_bpe(model.vocabulary):
+    files.write_json(files.join(directory, "tokenizer_config.json"), _roberta_tokenizer_config(model.vocabulary))
   return report
+
+
+def _roberta_tokenizer_config(vocabulary: str) -> dict[str, Any]:
+  """Returns the tokenizer_config.json of a byte-level BPE vocabulary, with the names of its special pieces."""
+  tokenizer = Tokenizer(vocabulary)
+  special_ids = tokenizer.special_ids
+  roles = {"pad": special_ids.pad, "unk": special_ids.unk, "mask": special_ids.mask}
+  roles |= dict.fromkeys(("cls", "bos"), special_ids.cls) | dict.fromkeys(("sep", "eos"), special_ids.sep)
+  tokens = {f"{role}_token": tokenizer.piece(piece_id) for role, piece_id in roles.items()}
+  return {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, **tokens}
 
 
 def _has_pooler(model: ConvertedModel) -> bool:
@@ -108,7 +120,7 @@ def _choose_architecture(model: ConvertedModel) -> str:
 
 def _special_ids(vocabulary: str | None) -> SpecialIds:
   """Returns the ids of special pieces; without a vocabulary, those of ALBERT's SentencePiece models."""
-  if vocabulary and is_wordpiece(vocabulary):
+  if vocabulary and (is_wordpiece(vocabulary) or is_byte_level_bpe(vocabulary)):
     return Tokenizer(vocabulary).special_ids
   return SENTENCE_PIECE_IDS
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 
 from albert.config.model import ModelConfig, load_model_config
-from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.io.wording import counted_names
+from albert.tokenization.vocabulary_files import vocabulary_sha256
 from albert.weights.files import WeightFile, open_location
 from albert.weights.location import FLAG, find_weights
 from albert.weights.names import (
@@ -66,7 +66,7 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
   Args:
     path: see albert.weights.files.open_weights.
     albert_config_file: the model's config; empty for the albert_config.json or config.json beside the weights.
-    spm_model_file: the vocabulary; empty for the spiece.model beside the weights, if there is one.
+    spm_model_file: the vocabulary; empty for the one beside the weights, if there is one.
   Raises:
     UserError: there is no config, or a weight is missing, not used, or of another shape than the config says.
   """
@@ -79,7 +79,7 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
   if spm_model_file and not files.exists(spm_model_file):
     raise UserError(f"--spm_model_file={spm_model_file}: no such file")
   if spm_model_file:
-    location.check_vocabulary(file_sha256(spm_model_file), f"--spm_model_file={spm_model_file}")
+    location.check_vocabulary(vocabulary_sha256(spm_model_file), f"--spm_model_file={spm_model_file}")
   config = load_model_config(config_file)
   file = open_location(location)
   head_names = _check_weights(file, config, config_file)

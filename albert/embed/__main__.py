@@ -49,7 +49,7 @@ def define_flags() -> None:
   define_text(
     "checkpoint",
     "output_dir of a run, a step-N directory, or any weights that --init_checkpoint of run_* takes; the vocabulary "
-    "(spiece.model) is beside them or in the run",
+    "is beside them or in the run",
   )
   define_text("input_file", "file of texts: each line is a text, or with --text_column a table")
   define_text(

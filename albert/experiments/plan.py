@@ -35,6 +35,7 @@ from albert.experiments.late_flags import LateFlag, TrainingSeconds
 from albert.experiments.scales import Scale
 from albert.io import files
 from albert.runs import output_files
+from albert.tokenization.vocabulary_files import vocabulary_paths
 
 # The corpus that pretraining is evaluated on. The module catalog defines the other corpora.
 HELDOUT = "heldout"
@@ -352,7 +353,10 @@ class Plan:
     texts = {MAIN: inputs.corpus, HELDOUT: inputs.heldout_corpus}.get(
       corpus, f"{inputs.corpus},{inputs.additional_corpus}"
     )
-    name, user_files = "-".join(["shards", corpus, *values]), f"{texts},{inputs.spm_model_file}"
+    name, user_files = (
+      "-".join(["shards", corpus, *values]),
+      ",".join([texts, *vocabulary_paths(inputs.spm_model_file)]),
+    )
     return self._shared_directory(name, self._shard_flags(corpus, settings), user_files)
 
   def _shared_directory(self, name: str, flags: Mapping[str, Any], user_files: str = "") -> str:

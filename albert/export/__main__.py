@@ -75,9 +75,7 @@ def define_flags() -> None:
   select_help = "which checkpoint of a run to export (default: the --select_checkpoint of the run)"
   command_flags.define("str", "select_checkpoint", None, select_help, choices=("newest", "best"))
   define_text("albert_config_file", "the model's config (default: the config file beside the weights)")
-  define_text(
-    "spm_model_file", "the vocabulary (default: the spiece.model or vocab.txt beside the weights or in the run)"
-  )
+  define_text("spm_model_file", "the vocabulary (default: the one beside the weights or in the run)")
   for field in _setting_fields().values():
     define_field_flag(field, None, f"{field.metadata['help']} (default: the value of the run)")
 

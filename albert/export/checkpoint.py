@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from albert.config.model import ModelConfig, load_model_config
-from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
+from albert.tokenization.vocabulary_files import NAMES, vocabulary_sha256
 from albert.weights.files import WeightFile, open_location
 from albert.weights.location import WeightLocation, find_weights
 from albert.weights.names import POOLER, encoder_shapes, heads, huggingface_groups_agree
@@ -139,13 +139,11 @@ def find_checkpoint(
   config = load_model_config(config_file)
   vocabulary = spm_model_file or weights.vocabulary
   if not vocabulary:
-    raise UserError(
-      f"{FLAG}={path}: has no spiece.model or vocab.txt beside it; give the vocabulary with --spm_model_file"
-    )
+    raise UserError(f"{FLAG}={path}: has no {' or '.join(NAMES)} beside it; give the vocabulary with --spm_model_file")
   if not files.exists(vocabulary):
     raise UserError(f"--spm_model_file={vocabulary}: no such file")
   if spm_model_file:
-    weights.check_vocabulary(file_sha256(spm_model_file), f"--spm_model_file={spm_model_file}", flag=FLAG)
+    weights.check_vocabulary(vocabulary_sha256(spm_model_file), f"--spm_model_file={spm_model_file}", flag=FLAG)
   return FoundCheckpoint(weights, config, vocabulary)
 
 

@@ -16,14 +16,13 @@ from albert.config.model import REGULARIZATION, ModelConfig, load_model_config, 
 from albert.config.recipes import SECTIONS, Recipe, read_recipe
 from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig
 from albert.config.stage_flags import StageFlags
-from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.settings.existing_run import ExistingRun, find_existing_run
 from albert.settings.run_comparison import contradiction_error, format_flag, is_same_value, must_equal_run
 from albert.tasks import registry
-from albert.tokenization.vocabulary_files import vocabulary_in
+from albert.tokenization.vocabulary_files import vocabulary_in, vocabulary_sha256
 
 
 class Settings:
@@ -338,7 +337,7 @@ class Settings:
       return configured or default
     if "spm_model_file" not in self.flags:
       return in_output_dir or configured
-    if in_output_dir and files.exists(configured) and file_sha256(configured) != file_sha256(in_output_dir):
+    if in_output_dir and files.exists(configured) and vocabulary_sha256(configured) != vocabulary_sha256(in_output_dir):
       recorded = {"spm_model_file": in_output_dir}
       raise self._contradiction(format_flag("spm_model_file", configured), "spm_model_file", recorded)
     return configured

@@ -26,7 +26,7 @@ from albert.tasks.base import LOSS, Batch, Task
 from albert.tasks.finetuning_checks import load_task_tokenizer, tokenizer_config
 from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN
 from albert.tokenization.vocabulary import VocabularyId
-from albert.tokenization.vocabulary_files import standard_name
+from albert.tokenization.vocabulary_files import vocabulary_copies
 
 # Prefixes of the weights of the pretraining heads, which fine-tuning does not use.
 PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")
@@ -137,7 +137,7 @@ class FinetuningTask(Task):
 
   def files_to_keep(self) -> dict[str, str]:
     """Returns the vocabulary, to be copied into the output_dir."""
-    return {standard_name(self.config.spm_model_file): self.config.spm_model_file}
+    return vocabulary_copies(self.config.spm_model_file)
 
   def with_data(self: _TaskT, split: str, source: DataSource, *, cache: bool = True) -> _TaskT:
     """Returns a copy of the task that has other data for a split."""

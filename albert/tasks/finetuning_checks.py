@@ -49,7 +49,7 @@ def load_task_tokenizer(model_config: ModelConfig, config: FinetuningConfig) -> 
     )
   if not config.spm_model_file:
     raise UserError(
-      "--spm_model_file is missing, and there is no spiece.model or vocab.txt in --output_dir or beside "
+      "--spm_model_file is missing, and there is no vocabulary such as spiece.model in --output_dir or beside "
       "--init_checkpoint: give the vocabulary that the weights were trained with"
     )
   tokenizer = load_tokenizer(tokenizer_config(config))

@@ -49,10 +49,12 @@ def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
   Returns: the ids, without [CLS] and [SEP].
   """
   ids: list[int] = []
-  for index, part in enumerate(text.split(MASK)):
+  parts = text.split(MASK)
+  for index, part in enumerate(parts):
     if index:
       ids.append(tokenizer.special_ids.mask)
-    part_ids = tokenizer.encode(part)
+    # The space before a mask belongs to the token that the mask stands for. Only byte-level BPE has tokens for spaces.
+    part_ids = tokenizer.encode(part if index == len(parts) - 1 else part.rstrip())
     if index and part_ids and not part[0].isspace():
       # SentencePiece marks the first piece of a text as the start of a word. If text such as "." follows a mask
       # without a space, its first piece must not be marked.

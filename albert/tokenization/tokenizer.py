@@ -22,7 +22,7 @@ from albert.tokenization.kinds.base import TokensWithOffsets
 from albert.tokenization.kinds.recognition import open_vocabulary
 from albert.tokenization.packing import pack_pair, pack_single, padded
 from albert.tokenization.pieces import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID, WORD_START, SpecialIds
-from albert.tokenization.vocabulary_files import find_tokenizer_config
+from albert.tokenization.vocabulary_files import find_tokenizer_config, vocabulary_paths
 
 __all__ = [
   "CLS_ID",
@@ -44,8 +44,8 @@ class Tokenizer:
 
   Text never yields special tokens: "[CLS]" in a text does not become the id of [CLS].
 
-  A word has the same ids wherever it stands in a text, and the same ids in a TensorFlow graph
-  (`albert/tokenization/in_graph`).
+  A word has the same ids wherever it stands in a text (with byte-level BPE, the same ids after every space), and the
+  same ids in a TensorFlow graph (`albert/tokenization/in_graph`).
 
   Pickling stores the config only; unpickling opens the file again.
 
@@ -95,7 +95,7 @@ class Tokenizer:
     Args:
       path: where the weights are: a directory from Google or Hugging Face, the output_dir of a run, one of its step-N
         directories, the prefix of a checkpoint, or the directory of an exported model; or the path of the vocabulary
-        itself. The vocabulary there is called spiece.model or 30k-clean.model.
+        itself. `vocabulary_files.NAMES` lists the names that the vocabulary there may have.
       do_lower_case: whether text is lower-cased; None for what the exported model (servable.json), the run
         (config.json) or Hugging Face's tokenizer_config.json say, and True if none of these files exists.
       convert_quotes: whether `` and '' are replaced by "; None for what the exported model or the run says, and False
@@ -297,10 +297,10 @@ def load_tokenizer(config: TokenizerConfig) -> Tokenizer:
   Raises:
     UserError: see Tokenizer.
   """
-  return _load_tokenizer(config, files.stat(config.model_file))
+  return _load_tokenizer(config, tuple(map(files.stat, vocabulary_paths(config.model_file))))
 
 
 @functools.lru_cache(maxsize=4)
-def _load_tokenizer(config: TokenizerConfig, metadata: files.Stat) -> Tokenizer:
-  del metadata  # a part of the cache key: a file that has changed is read again
+def _load_tokenizer(config: TokenizerConfig, metadata: tuple[files.Stat, ...]) -> Tokenizer:
+  del metadata  # a part of the cache key: files that have changed are read again
   return Tokenizer.from_config(config)

@@ -9,7 +9,7 @@ class VocabularyId(NamedTuple):
   """Identifies a vocabulary by the contents of its file.
 
   Attributes:
-    sha256: SHA-256 of the SentencePiece model file, in hex.
+    sha256: SHA-256 of the vocabulary, in hex, see `vocabulary_files.contents_sha256`.
     name: where the vocabulary comes from, for error messages, such as "--spm_model_file=PATH".
   """
 
@@ -22,7 +22,7 @@ class VocabularySize(NamedTuple):
 
   Attributes:
     size: the number of pieces.
-    file: the path of the file that says so: the SentencePiece model, or the manifest of shards.
+    file: the path of the file that says so: the vocabulary, or the manifest of shards.
   """
 
   size: int

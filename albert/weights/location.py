@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 
 from albert.config.model import ModelConfig, load_model_config
-from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.runs.metrics_log import log
-from albert.tokenization.vocabulary_files import find_vocabulary, run_directories
+from albert.tokenization.vocabulary_files import find_vocabulary, run_directories, vocabulary_sha256
 from albert.weights import checkpoint_damage
 from albert.weights.arrays import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, check_is_file
 
@@ -47,7 +46,7 @@ class WeightLocation:
 
   @property
   def vocabulary(self) -> str | None:
-    """The path of the SentencePiece model beside the weights or in the output_dir of their run, if there is one."""
+    """The path of the vocabulary beside the weights or in the output_dir of their run, if there is one."""
     return find_vocabulary(self.directory)
 
   def check_vocabulary(self, sha256: str, vocabulary_name: str, *, flag: str = FLAG) -> None:
@@ -57,7 +56,7 @@ class WeightLocation:
     nothing is checked. Comparing sizes is not enough: another vocabulary of the same size has other pieces.
 
     Args:
-      sha256: SHA-256 of the SentencePiece model that is to be used.
+      sha256: SHA-256 of the vocabulary that is to be used.
       vocabulary_name: the name of that vocabulary in errors, such as "--spm_model_file=PATH".
       flag: the flag with which the user gave the weights, for errors.
     Raises:
@@ -67,7 +66,7 @@ class WeightLocation:
     source = self.vocabulary or self.run_file
     expected_sha256 = run_config.get("data", {}).get("vocab_sha256")
     if not expected_sha256 and self.vocabulary:
-      expected_sha256 = file_sha256(self.vocabulary)
+      expected_sha256 = vocabulary_sha256(self.vocabulary)
     if expected_sha256 and expected_sha256 != sha256:
       raise UserError(
         f"{flag}={self.path}: its vocabulary is {source} (SHA-256 {expected_sha256[:12]}...), but {vocabulary_name} is "

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
+
+from albert.tokenization.kinds.byte_bpe_text import BYTE_CHARACTERS
 
 # The config.json of a run.
 RUN_CONFIG = {
@@ -92,3 +95,7 @@ CHECKPOINT_FILES = ("weights.index", "weights.data-00000-of-00001", "albert_conf
 
 # The entry of a file in the manifest.json of a checkpoint.
 CHECKPOINT_FILE_ENTRY = {"bytes": 5, "sha256": "ab"}
+
+# A byte-level BPE vocabulary: its special pieces, and the beginning of its JSON with the pieces of the 256 bytes.
+BPE_SPECIAL_IDS = {piece: i for i, piece in enumerate(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))}
+BPE_BYTE_IDS = b"".join(b"%s: %d, " % (json.dumps(c).encode(), 5 + i) for i, c in enumerate(BYTE_CHARACTERS))

@@ -31,6 +31,7 @@ from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
 from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.tagging.data import TaggingConfig, read_texts
+from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary_files import find_tokenizer_config
 from albert.training.failed_run import find_failure
 from albert.training.prediction_sources import PredictionSources
@@ -43,6 +44,8 @@ from data_prep.readers.settings import ReadingSettings
 from data_prep.runners import gzip_text
 from data_prep.sorting.spills import Spill
 from tests.integration.json_contents import (
+  BPE_BYTE_IDS,
+  BPE_SPECIAL_IDS,
   CHECKPOINT_FILE_ENTRY,
   CHECKPOINT_FILES,
   EMPTY_SHA256,
@@ -170,6 +173,24 @@ JSON_FILES = {
     {"do_lower_case": True, "keep_accents": False},
     lambda d: find_tokenizer_config(str(d)),
     other_files={"spiece.model": ""},
+  ),
+  "byte-level BPE pieces": JsonFile(
+    "vocab.json",
+    BPE_SPECIAL_IDS,
+    lambda d: Tokenizer(d / "vocab.json"),
+    other_files={"merges.txt": ""},
+    wrap=lambda data: data.replace(b"{", b"{" + BPE_BYTE_IDS, 1),
+  ),
+  "byte-level BPE tokenizer": JsonFile(
+    "tokenizer.json",
+    {
+      "added_tokens": [{"id": 0, "content": "<s>", "special": True}],
+      "normalizer": None,
+      "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+      "model": {"type": "BPE", "dropout": None, "vocab": BPE_SPECIAL_IDS | {"he": 261}, "merges": [["h", "e"]]},
+    },
+    lambda d: Tokenizer(d / "tokenizer.json"),
+    wrap=lambda data: data.replace(b'"vocab": {', b'"vocab": {' + BPE_BYTE_IDS, 1),
   ),
   "config of a run, for a report": JsonFile(
     "config.json", RUN_CONFIG, lambda d: records.read_runs([str(d)], num_examples=1), reads_nan=True

@@ -191,6 +191,19 @@ def test_a_relative_path_and_a_copy_of_the_vocabulary_do_not_contradict_the_run(
     settings.data_config()
 
 
+def test_a_vocabulary_with_other_merges_contradicts_the_run(tmp_path: Path) -> None:
+  run = write_run(tmp_path / "run", "race")
+  (run / "spiece.model").unlink()
+  for folder in (run, tmp_path):
+    (folder / "vocab.json").write_text("{}")
+    (folder / "merges.txt").write_text("a b\n")
+  settings = Settings("race", {"output_dir": str(run), "spm_model_file": f"{tmp_path}/vocab.json"})
+  assert settings.data_config().spm_model_file == f"{tmp_path}/vocab.json"  # type: ignore[attr-defined]
+  (tmp_path / "merges.txt").write_text("b a\n")
+  with pytest.raises(UserError, match=r"vocab\.json: the run in .* has spm_model_file = '.*run/vocab\.json"):
+    settings.data_config()
+
+
 def test_a_task_without_training_data_uses_the_model_of_another_one(tmp_path: Path) -> None:
   """AX has no training data. It is predicted with a model of MNLI, and has the labels that the run of MNLI recorded."""
   data = {"task_name": "MNLI", "labels": "contradiction,entailment,neutral", "data_dir": "/data"}

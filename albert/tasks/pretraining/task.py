@@ -38,7 +38,7 @@ from albert.tasks.pretraining.masking import make_masking
 from albert.tasks.splits import TEST
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import VocabularyId
-from albert.tokenization.vocabulary_files import standard_name
+from albert.tokenization.vocabulary_files import vocabulary_copies
 
 MASKED_LM_LOSS = "masked_lm_loss"
 MASKED_LM_ACCURACY = "masked_lm_accuracy"
@@ -213,7 +213,7 @@ class PretrainingTask(Task):
 
   def files_to_keep(self) -> dict[str, str]:
     """Returns the vocabulary, if it is given. Fine-tuning then finds it beside the checkpoints."""
-    return {standard_name(self.config.spm_model_file): self.config.spm_model_file} if self.config.spm_model_file else {}
+    return vocabulary_copies(self.config.spm_model_file) if self.config.spm_model_file else {}
 
   def build_model(self) -> keras.Model:
     """Makes a PretrainingModel."""

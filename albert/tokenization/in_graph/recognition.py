@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from albert.errors import UserError
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.in_graph.base import GraphTokenizer
 from albert.tokenization.in_graph.graph import SentencePieceGraphTokenizer
 from albert.tokenization.in_graph.graph_offsets import SentencePieceOffsetGraphTokenizer
 from albert.tokenization.in_graph.wordpiece import WordPieceGraphTokenizer
-from albert.tokenization.vocabulary_files import is_wordpiece
+from albert.tokenization.vocabulary_files import is_byte_level_bpe, is_wordpiece
 
 
 def make_graph_tokenizer(config: TokenizerConfig, *, with_offsets: bool = False) -> GraphTokenizer:
@@ -20,6 +21,11 @@ def make_graph_tokenizer(config: TokenizerConfig, *, with_offsets: bool = False)
   Raises:
     UserError: see `Tokenizer`; or a graph cannot tokenize with this vocabulary.
   """
+  if is_byte_level_bpe(config.model_file):
+    raise UserError(
+      f"{config.model_file}: exported models cannot take text with a byte-level BPE vocabulary yet: give "
+      "--text_inputs=false, or a vocabulary of another kind"
+    )
   if is_wordpiece(config.model_file):
     return WordPieceGraphTokenizer(config)
   return SentencePieceOffsetGraphTokenizer(config) if with_offsets else SentencePieceGraphTokenizer(config)

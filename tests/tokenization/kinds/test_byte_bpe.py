@@ -1,0 +1,300 @@
+"""Byte-level BPE vocabularies: ids, losslessness, ranges of tokens, whole words, and damaged files."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from albert.errors import UserError
+from albert.tokenization.kinds.byte_bpe_text import split_words
+from albert.tokenization.masked_texts import encode_with_masks
+from albert.tokenization.pieces import SpecialIds
+from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
+from albert.tokenization.vocabulary_files import read_vocabulary_files, vocabulary_sha256
+from tests.tokenization.kinds.byte_bpe_reference import (
+  SPECIAL_PIECES,
+  TRAINING_TEXT,
+  characters_of_bytes,
+  reference_pieces,
+  reference_words,
+  tokenizer_values,
+  train,
+  write_vocabulary,
+)
+from tests.tokenization.script_texts import texts_of_all_scripts
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+  return Tokenizer(write_vocabulary(tmp_path_factory.mktemp("byte_bpe")))
+
+
+def pieces_of(tokenizer: Tokenizer, text: str) -> list[str]:
+  return [tokenizer.piece(i) for i in tokenizer.encode(text)]
+
+
+@pytest.mark.parametrize(
+  "text",
+  [
+    "They're the captains'  letters",
+    "it's 're'S  x\n\n y \n\t z   ",
+    "''s a's's !'s\n's 'llama 'st",
+    "1999,2024 ٣½Ⅷ x² _a_",
+    "他卖了一封信。\u3000\u3000船长\x85 \xa0 \u200b\x1c a",
+    "   ",
+    "\n",
+    "",
+    "👩‍👩‍👧 naïve\x00\ufffd",
+  ],
+)
+def test_pieces_are_those_of_the_slow_rules(tokenizer: Tokenizer, text: str) -> None:
+  assert split_words(text) == reference_words(text)
+  assert pieces_of(tokenizer, text) == reference_pieces(text)
+
+
+def test_pieces_of_texts_in_all_scripts(tokenizer: Tokenizer) -> None:
+  for long_text in texts_of_all_scripts(300, seed=5):
+    # The reference uses the Unicode data of the Python that runs the test, which may be older.
+    text = "".join(c for c in long_text[:300] if unicodedata.category(c) != "Cn")
+    assert split_words(text) == reference_words(text), text
+    assert pieces_of(tokenizer, text) == reference_pieces(text), text
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(st.characters(exclude_categories=["Cs"])) | st.text("the captain's \n\t他信é🙂'"))
+def test_decoding_gives_the_text_back(tokenizer: Tokenizer, text: str) -> None:
+  assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_lone_surrogates_become_replacement_characters(tokenizer: Tokenizer) -> None:
+  assert (
+    tokenizer.decode(tokenizer.encode("a\ud800b \udfff")) == "a\ufffdb \ufffd" == tokenizer.normalize("a\ud800b \udfff")
+  )
+
+
+def test_special_ids_and_masks(tokenizer: Tokenizer) -> None:
+  assert tokenizer.special_ids == SpecialIds(pad=1, unk=3, cls=0, sep=2, mask=4)
+  assert np.flatnonzero(tokenizer.is_special).tolist() == [0, 1, 2, 3, 4]
+  assert not set(tokenizer.encode("<s> <mask> </s><pad>")) & set(range(5))
+  the, captain, sold = (tokenizer.encode(word) for word in ("The", " captain", " sold"))
+  assert encode_with_masks(tokenizer, "The [MASK] sold") == [*the, 4, *sold]
+  assert encode_with_masks(tokenizer, "The captain[MASK]\n") == [*the, *captain, 4, *tokenizer.encode("\n")]
+  batch = tokenizer(["The captain"], [" sold"])
+  assert batch["input_ids"].tolist() == [[0, *the, *captain, 2, *sold, 2]]
+  assert tokenizer.decode(batch["input_ids"][0]) == "The captain sold"
+  texts = dict(zip(tokenizer.pieces, tokenizer.vocabulary.piece_texts(), strict=True))
+  assert (texts["Ġcaptain"], texts["<mask>"], texts["Ċ"], texts[characters_of_bytes()[0xE4]]) == (
+    "captain",
+    "<mask>",
+    "",
+    "\ufffd",
+  )
+
+
+def test_a_pair_of_merges_is_applied_at_the_lowest_rank_and_then_from_the_left(tmp_path: Path) -> None:
+  """Merges need not be in the order of training: here abcd needs abc, which two merges make."""
+  merges = [("b", "c"), ("abc", "d"), ("a", "b"), ("ab", "c"), ("c", "a"), ("a", "a")]
+  pieces = [*train()[0][:261], "bc", "abcd", "ab", "abc", "ca", "aa"]
+  tokenizer = Tokenizer(write_vocabulary(tmp_path, pieces, merges))
+  assert pieces_of(tokenizer, "abcd") == ["a", "bc", "d"]
+  assert pieces_of(tokenizer, "aaaaa") == ["aa", "aa", "a"]
+  assert pieces_of(tokenizer, "caab") == ["ca", "ab"]
+
+
+def test_a_file_of_each_form_gives_the_same_tokenizer(tokenizer: Tokenizer, tmp_path: Path) -> None:
+  for as_lists in (False, True):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(tokenizer_values(as_lists), indent=2))
+    other = Tokenizer(path)
+    assert (other.pieces, other.special_ids) == (tokenizer.pieces, tokenizer.special_ids)
+    assert other.encode("The captain's 信") == tokenizer.encode("The captain's 信")
+  assert Tokenizer.from_pretrained(tmp_path).config.model_file == str(path)
+  folder = Path(tokenizer.model_file).parent
+  assert Tokenizer.from_pretrained(folder).sha256 == tokenizer.sha256
+  assert pickle.loads(pickle.dumps(tokenizer)).encode("信") == tokenizer.encode("信")
+
+
+def test_the_hash_is_that_of_both_files(tmp_path: Path) -> None:
+  path = write_vocabulary(tmp_path / "a")
+  tokenizer = Tokenizer(path)
+  assert tokenizer.sha256 == vocabulary_sha256(path)
+  assert list(read_vocabulary_files(path)) == ["vocab.json", "merges.txt"]
+  renamed = tmp_path / "b" / "large-vocab.json"
+  renamed.parent.mkdir()
+  renamed.write_bytes(Path(path).read_bytes())
+  renamed.with_name("large-merges.txt").write_bytes(Path(path).with_name("merges.txt").read_bytes())
+  assert vocabulary_sha256(str(renamed)) == tokenizer.sha256
+  write_vocabulary(tmp_path / "a", merges=train()[1][:-1])
+  assert vocabulary_sha256(path) != tokenizer.sha256
+  assert load_tokenizer(tokenizer.config).sha256 == vocabulary_sha256(path)
+
+
+def test_a_tokenizer_json_of_another_kind_is_no_vocabulary_beside_weights(tmp_path: Path) -> None:
+  (tmp_path / "tokenizer.json").write_text('{"model": {"type": "Unigram", "vocab": []}}')
+  with pytest.raises(UserError, match=r"no vocabulary there \(spiece\.model, .*, tokenizer\.json, vocab\.json\)"):
+    Tokenizer.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+  ("text", "expected"),
+  [
+    (" The  captain's\n\n", ["The", "captain", "'", "s"]),
+    ("a\u3000信", None),
+    ("👩‍👩‍👧  x ½", None),
+    ("  ", None),
+    ("", None),
+  ],
+)
+def test_ranges_of_tokens(tokenizer: Tokenizer, text: str, expected: list[str] | None) -> None:
+  """The ranges are those of the characters whose bytes a token has, without the whitespace at their ends."""
+  tokens = tokenizer.encode_with_offsets(text)
+  assert tokens.ids.tolist() == tokenizer.encode(text)
+  ranges = list(zip(tokens.starts.tolist(), tokens.ends.tolist(), strict=True))
+  if expected:
+    assert [text[start:end] for start, end in ranges if start < end] == expected
+  owners = [index for index, character in enumerate(text) for _ in character.encode()]
+  position = 0
+  for token_id, (start, end) in zip(tokens.ids, ranges, strict=True):
+    num_bytes = len(tokenizer.piece(token_id))
+    characters = [i for i in sorted({*owners[position : position + num_bytes]}) if not text[i].isspace()]
+    if characters:
+      assert (start, end) == (characters[0], characters[-1] + 1)
+    else:
+      assert text[end:start].strip() == ""
+      assert end <= owners[position] <= start
+    position += num_bytes
+  assert position == len(owners)
+  assert (np.diff(tokens.starts) >= 0).all()
+  assert (np.diff(tokens.ends) >= 0).all()
+
+
+def _write_tokenizer(directory: Path, **changes: Any) -> str:
+  values = tokenizer_values()
+  model = values["model"] | changes.pop("model", {})  # type: ignore[operator]
+  path = directory / "tokenizer.json"
+  path.write_text(json.dumps(values | changes | {"model": model}, indent=1, ensure_ascii=False))
+  return str(path)
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"model": {"type": "Unigram"}}, r"holds a vocabulary of the type 'Unigram', not byte-level BPE: give the"),
+    ({"model": {"merges": None}}, r"model has no vocab or no merges"),
+    ({"model": {"dropout": 0.1}}, r"model\.dropout is 0\.1, which is not supported"),
+    ({"model": {"merges": ["a b c"]}}, r"line \d+: merge 1 is 'a b c', it must be two pieces"),
+    ({"model": {"merges": ["h e", "z z"]}}, r"line \d+: the merge of 'z' and 'z' names the unknown piece 'zz'"),
+    ({"model": {"merges": ["h e", "h e"]}}, r"line \d+: 'h' and 'e' are a merge already, on line \d+"),
+    ({"normalizer": {"type": "NFC"}}, r"has a normalizer, but byte-level BPE keeps the text"),
+    ({"pre_tokenizer": {"type": "Whitespace"}}, r"pre_tokenizer is \{'type': 'Whitespace'\}, only ByteLevel"),
+    ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}}, r"with add_prefix_space false"),
+    ({"added_tokens": [{"id": 9999, "content": "new", "special": False}]}, r"the added token 'new' is not special"),
+    ({"added_tokens": [{"id": 7, "content": "<s>", "special": True}]}, r"which contradicts model\.vocab"),
+  ],
+)
+def test_files_of_another_kind_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+  with pytest.raises(UserError, match=rf"tokenizer\.json.*{message}") as error:
+    Tokenizer(_write_tokenizer(tmp_path, **changes))
+  assert "\n" not in str(error.value)
+
+
+def test_lines_of_merges_are_those_of_the_file(tmp_path: Path) -> None:
+  path = Path(_write_tokenizer(tmp_path, model={"merges": ["h e", ["Ġ", "s"], "Ġ zz"]}))
+  with pytest.raises(UserError, match=r"line (\d+): the merge of 'Ġ' and 'zz'") as error:
+    Tokenizer(path)
+  line = int(str(error.value).split("line ")[1].split(":")[0])
+  assert '"Ġ zz"' in path.read_text().splitlines()[line - 1]
+
+
+@pytest.mark.parametrize(
+  ("vocab", "merges", "message"),
+  [
+    (None, b"#version: 0.2\nt h e\n", r"merges\.txt, line 2: 't h e' must be two pieces with a space between them"),
+    (None, b"#version: 0.2\nh e\nzz a\n", r"merges\.txt, line 3: .* names the unknown piece 'zz'"),
+    (None, b"\xff\n", r"merges\.txt, line 1: not UTF-8"),
+    (None, None, r"merges\.txt: no such file: put the merges of .*vocab\.json there"),
+    (b'{"a": 0,\n"b": 1,\n"a": 2}', b"", r'vocab\.json, line 3: "a" is a piece already, on line 1'),
+    (b'{"a": 0, "b": 0}', b"", r"vocab\.json: 'a' and 'b' have the same id, 0"),
+    (b'{"a": 0, "b": "x"}', b"", r"vocab\.json: the id of 'b' is 'x', but the ids of 2 pieces must be 0 to 1"),
+    (b'{"a": 0}', b"", r"vocab\.json: none of its 1 pieces is '\u0100', which stands for the byte 0x00"),
+    (b"[PAD]\n[UNK]\n", b"", r"vocab\.json, line 1: not JSON"),
+    (b"", b"", r"vocab\.json: not JSON \(it is empty\)"),
+    (b'{"model": {}}', b"", r"vocab\.json: is a tokenizer\.json: name it tokenizer\.json"),
+  ],
+)
+def test_damaged_files_are_refused_with_their_line(
+  tmp_path: Path, vocab: bytes | None, merges: bytes | None, message: str
+) -> None:
+  path = Path(write_vocabulary(tmp_path))
+  if vocab is not None:
+    path.write_bytes(vocab)
+  path.with_name("merges.txt").unlink() if merges is None else path.with_name("merges.txt").write_bytes(merges)
+  with pytest.raises(UserError, match=message):
+    Tokenizer(path)
+
+
+@pytest.mark.parametrize("name", ["<pad>", "<unk>", "<s>", "</s>", "<mask>"])
+def test_each_special_piece_is_required(tmp_path: Path, name: str) -> None:
+  pieces = [piece for piece in train()[0] if piece != name]
+  with pytest.raises(UserError, match=rf"vocab\.json: none of its {len(pieces)} pieces is {name} or \["):
+    Tokenizer(write_vocabulary(tmp_path, pieces))
+
+
+def test_names_of_special_pieces_may_be_those_of_bert(tmp_path: Path) -> None:
+  names = {"<s>": "[CLS]", "<pad>": "[PAD]", "</s>": "[SEP]", "<unk>": "[UNK]", "<mask>": "[MASK]"}
+  tokenizer = Tokenizer(write_vocabulary(tmp_path, [names.get(piece, piece) for piece in train()[0]]))
+  assert tokenizer.special_ids == SpecialIds(pad=1, unk=3, cls=0, sep=2, mask=4)
+  assert tokenizer.decode(tokenizer.encode("[MASK]")) == "[MASK]"
+
+
+def test_merges_alone_and_converted_quotes_are_refused(tokenizer: Tokenizer) -> None:
+  with pytest.raises(UserError, match=r"merges\.txt: has only the merges .*: give the vocab\.json beside it"):
+    Tokenizer(Path(tokenizer.model_file).with_name("merges.txt"))
+  with pytest.raises(UserError, match=r"--convert_quotes with .*vocab\.json: byte-level BPE keeps the text as it is"):
+    Tokenizer(tokenizer.model_file, convert_quotes=True)
+
+
+@pytest.fixture(scope="module")
+def trained_by_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+  """A folder with the files of a vocabulary that the library tokenizers trained."""
+  library = pytest.importorskip("tokenizers")
+  directory = tmp_path_factory.mktemp("trained")
+  trainer = library.ByteLevelBPETokenizer()
+  texts = [*texts_of_all_scripts(800, seed=17), TRAINING_TEXT * 30]
+  trainer.train_from_iterator(
+    texts, vocab_size=1500, min_frequency=2, special_tokens=[*SPECIAL_PIECES], show_progress=False
+  )
+  trainer.save_model(str(directory))
+  trainer.save(str(directory / "tokenizer.json"))
+  return directory
+
+
+@pytest.mark.thorough
+def test_ids_are_those_of_the_library_tokenizers(trained_by_library: Path) -> None:
+  library = pytest.importorskip("tokenizers").Tokenizer.from_file(str(trained_by_library / "tokenizer.json"))
+  texts = [text for text in texts_of_all_scripts(10_000, seed=19) if not any(piece in text for piece in SPECIAL_PIECES)]
+  texts += [text * 3 for text in ("it's 're'S  x\n\n y \n\t z   ", "''s a's's !'s\n's", " \u3000\u3000 a\r\n\r\n")]
+  assert len(texts) > 8000
+  expected = [encoding.ids for encoding in library.encode_batch(texts)]
+  for name in ("vocab.json", "tokenizer.json"):
+    tokenizer = Tokenizer(trained_by_library / name)
+    for text, ids, expected_ids in zip(texts, tokenizer.encode_batch(texts), expected, strict=True):
+      assert ids == expected_ids, text
+      assert tokenizer.decode(ids) == text
+
+
+@pytest.mark.thorough
+def test_letters_and_digits_are_those_of_the_library_tokenizers() -> None:
+  splitter = pytest.importorskip("tokenizers").pre_tokenizers.ByteLevel(add_prefix_space=False)
+  for first in [*range(0, 0xD800, 0x400), *range(0xE000, 0x20000, 0x400), 0x2A400, 0x2B400, 0x2EC00, 0x31000, 0x32000]:
+    text = "".join(f"a{c}1{c}!{c}" for c in map(chr, range(first, first + 0x400)))
+    ranges = [offsets for _, offsets in splitter.pre_tokenize_str(text)]
+    assert [text[start:end] for start, end in ranges] == split_words(text), hex(first)
