@@ -116,7 +116,7 @@ class ByteLevelBPEVocabulary(Vocabulary):
   def word_starts(self) -> np.ndarray:
     """bool [V]: True for pieces that start with whitespace, punctuation, a symbol, or of a script without spaces.
 
-    Of a piece that starts with a part of a character, the bytes must leave no other possibility.
+    Of a piece that starts with a part of a character, the first and the last character with these bytes count.
     """
     return np.array([_starts_word(data) for data in self.piece_bytes])
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from albert.errors import UserError
 from albert.tokenization.kinds.byte_bpe_text import split_words
 from albert.tokenization.masked_texts import encode_with_masks
-from albert.tokenization.pieces import SpecialIds
+from albert.tokenization.pieces import SpecialIds, is_written_without_spaces
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary_files import read_vocabulary_files, vocabulary_sha256
 from tests.tokenization.kinds.byte_bpe_reference import (
@@ -178,7 +178,7 @@ def test_ranges_of_tokens(tokenizer: Tokenizer, text: str, expected: list[str] |
 
 def _write_tokenizer(directory: Path, **changes: Any) -> str:
   values = tokenizer_values()
-  model = values["model"] | changes.pop("model", {})  # type: ignore[operator]
+  model = values["model"] | changes.pop("model", {})
   path = directory / "tokenizer.json"
   path.write_text(json.dumps(values | changes | {"model": model}, indent=1, ensure_ascii=False))
   return str(path)
@@ -298,3 +298,61 @@ def test_letters_and_digits_are_those_of_the_library_tokenizers() -> None:
     text = "".join(f"a{c}1{c}!{c}" for c in map(chr, range(first, first + 0x400)))
     ranges = [offsets for _, offsets in splitter.pre_tokenize_str(text)]
     assert [text[start:end] for start, end in ranges] == split_words(text), hex(first)
+
+
+@pytest.mark.parametrize(
+  ("piece", "starts"),
+  [
+    (" the", True), ("the", False), ("'", True), (".", True), ("\n", True), (" ", True), ("9", False), ("é", False),
+    ("信", True), ("กา", True), ("🙂", True), (b"\xe4\xbd", True), (b"\xe4", True), (b"\xa0\xe5", False),
+    (b"\xe1", False), (b"\xe0\xb8", True), (b"\xe0", False), (b"\xf0\x9f", False), (b"\xf0\xa0", True),
+    (b"\xc3", False), (b"\xff", False),
+  ],
+)  # fmt: skip
+def test_pieces_that_start_words(tmp_path: Path, piece: str | bytes, starts: bool) -> None:
+  data = piece.encode() if isinstance(piece, str) else piece
+  symbols = [characters_of_bytes()[byte] for byte in data]
+  merges = [("".join(symbols[:i]), symbols[i]) for i in range(1, len(symbols))]
+  pieces = dict.fromkeys([*SPECIAL_PIECES, *characters_of_bytes().values(), *(left + right for left, right in merges)])
+  tokenizer = Tokenizer(write_vocabulary(tmp_path, pieces, merges))
+  assert tokenizer.word_starts[tokenizer.pieces.index("".join(symbols))] == starts
+  assert not tokenizer.word_starts[tokenizer.is_special].any()
+
+
+def _starts_word(character: str) -> bool:
+  """Returns whether a character starts a word, by Unicode's categories."""
+  return character.isspace() or unicodedata.category(character)[0] in "PS" or is_written_without_spaces(character)
+
+
+@pytest.mark.thorough
+def test_whole_words_are_those_of_the_characters(tokenizer: Tokenizer) -> None:
+  """A word starts at a character that starts one, with all tokens of this character."""
+  # The beginnings of characters that do not say that the script has no spaces. 0xE3 counts as the beginning of a Han or
+  # Kana character, although U+3130 to U+319F are others.
+  ambiguous = {
+    chr(c).encode()[:n]
+    for c in [*range(0x80, 0xD800), *range(0xE000, 0x32000), *range(0x32000, 0x110000, 64)]
+    for n in (1, 2, 3)
+    if not is_written_without_spaces(chr(c)) and not 0x3130 <= c < 0x31A0
+  }
+  num_starts = num_parts = 0
+  for text in texts_of_all_scripts(600, seed=13):
+    text_bytes, position = text.encode(), 0
+    for token_id in tokenizer.encode(text):
+      end = position + len(tokenizer.piece(token_id))
+      first = text_bytes[position:].decode(errors="replace")[:1]
+      if text_bytes[position] & 0xC0 == 0x80:
+        expected = False
+      elif end - position < len(first.encode()):
+        num_parts += 1
+        expected = text_bytes[position:end] not in ambiguous
+      elif unicodedata.category(first) == "Cn":
+        position = end
+        continue  # newer than this Python
+      else:
+        expected = _starts_word(first)
+      assert tokenizer.word_starts[token_id] == expected, (text, position)
+      num_starts += expected
+      position = end
+  assert num_starts > 3000
+  assert num_parts > 3000
