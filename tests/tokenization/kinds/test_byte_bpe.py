@@ -327,13 +327,13 @@ def _starts_word(character: str) -> bool:
 @pytest.mark.thorough
 def test_whole_words_are_those_of_the_characters(tokenizer: Tokenizer) -> None:
   """A word starts at a character that starts one, with all tokens of this character."""
-  # The beginnings of characters that do not say that the script has no spaces. 0xE3 counts as the beginning of a Han or
-  # Kana character, although U+3130 to U+319F are others.
+  # The beginnings of characters that do not say that the script has no spaces. 0xE3 and 0xE4 count as the beginnings of
+  # Han and Kana characters, although U+3130 to U+319F and U+4DC0 to U+4DFF are others.
   ambiguous = {
     chr(c).encode()[:n]
     for c in [*range(0x80, 0xD800), *range(0xE000, 0x32000), *range(0x32000, 0x110000, 64)]
     for n in (1, 2, 3)
-    if not is_written_without_spaces(chr(c)) and not 0x3130 <= c < 0x31A0
+    if not is_written_without_spaces(chr(c)) and not (0x3130 <= c < 0x31A0 or 0x4DC0 <= c < 0x4E00)
   }
   num_starts = num_parts = 0
   for text in texts_of_all_scripts(600, seed=13):
