@@ -33,7 +33,9 @@ from albert.io import files
 from albert.io.progress import Progress
 from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization.normalization import normalize_text
-from albert.tokenization.tokenizer import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID
+from albert.tokenization.tokenizer import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID, Tokenizer
+from albert.tokenization.vocabulary_files import vocabulary_paths
+from data_prep.byte_bpe_training import train_byte_level_bpe
 from data_prep.conversion.sentences_of_files import read_sentences
 from data_prep.readers import formats
 from data_prep.readers.reading_flags import define_flags, settings_from_flags
@@ -50,7 +52,9 @@ _MAX_LINE_BYTES = 1 << 20
 # SentencePiece marks <unk> with this character, and skips lines that contain it.
 _RESERVED_CHARACTER = "\u2585"
 # The types of vocabularies. The first two are SentencePiece models.
-UNIGRAM, BPE, WORDPIECE = "unigram", "bpe", "wordpiece"
+UNIGRAM, BPE, WORDPIECE, BYTE_LEVEL_BPE = "unigram", "bpe", "wordpiece", "byte_level_bpe"
+# The extensions of the files of the other types.
+_EXTENSIONS = {WORDPIECE: "txt", BYTE_LEVEL_BPE: "json"}
 # The value in the README of the original ALBERT.
 _CHARACTER_COVERAGE = 0.99995
 # The range of character coverage that SentencePiece accepts.
@@ -232,14 +236,17 @@ def _define_flags() -> None:
     "type",
     UNIGRAM,
     "unigram: ALBERT's SentencePiece model; bpe: a SentencePiece model of merged pairs; wordpiece: the vocab.txt of "
-    "BERT and of the Chinese ALBERT (needs the package tokenizers)",
-    choices=[UNIGRAM, BPE, WORDPIECE],
+    "BERT and of the Chinese ALBERT; byte_level_bpe: the vocab.json and merges.txt of RoBERTa (the last two need the "
+    "package tokenizers)",
+    choices=[UNIGRAM, BPE, WORDPIECE, BYTE_LEVEL_BPE],
   )
-  define("str", "output_dir", None, "directory to write spiece.model and spiece.vocab to, or vocab.txt")
-  define("str", "output_prefix", None, "instead of --output_dir: write PREFIX.model and PREFIX.vocab, or PREFIX.txt")
+  outputs = "spiece.model and spiece.vocab, or vocab.txt, or vocab.json and merges.txt"
+  define("str", "output_dir", None, f"directory to write to: {outputs}")
+  outputs = "PREFIX.model and PREFIX.vocab, or PREFIX.txt, or PREFIX-vocab.json and PREFIX-merges.txt"
+  define("str", "output_prefix", None, f"instead of --output_dir: write {outputs}")
   size = Range(len(SPECIAL_PIECES), _MAX_VOCAB_SIZE)
   define("int", "vocab_size", 30000, "number of pieces, special tokens included", allowed=size)
-  define("bool", "do_lower_case", True, "convert the text to lower case")
+  define("bool", "do_lower_case", True, "convert the text to lower case; byte_level_bpe never does")
   define(
     "float",
     "character_coverage",
@@ -258,13 +265,13 @@ def _define_flags() -> None:
     "bool",
     "byte_fallback",
     False,
-    "write characters that are in no piece as pieces of their bytes instead of <unk>; not for --type=wordpiece",
+    "write characters that are in no piece as pieces of their bytes instead of <unk>; for unigram and bpe",
   )
   define(
     "str",
     "user_defined_symbols",
     '( ) " - . – £ €',
-    "symbols that are always pieces of their own, separated by spaces; --type=wordpiece does not need them",
+    "symbols that are always pieces of their own, separated by spaces; for unigram and bpe",
   )
   define(
     "int",
@@ -286,9 +293,12 @@ def _make_output_prefix() -> str:
   """Returns the path of the model without .model, and makes its directory."""
   if bool(FLAGS.output_dir) == bool(FLAGS.output_prefix):
     raise UserError("give either --output_dir (for spiece.model in it) or --output_prefix (for PREFIX.model)")
-  if FLAGS.byte_fallback and FLAGS.type == WORDPIECE:
-    raise UserError("--byte_fallback: WordPiece has no pieces for bytes: leave it out, or give another --type")
-  prefix = str(FLAGS.output_prefix or files.join(FLAGS.output_dir, "vocab" if FLAGS.type == WORDPIECE else "spiece"))
+  if FLAGS.byte_fallback and FLAGS.type in _EXTENSIONS:
+    reason = "WordPiece has no pieces for bytes" if FLAGS.type == WORDPIECE else "byte_level_bpe has every byte already"
+    raise UserError(f"--byte_fallback: {reason}: leave it out, or give another --type")
+  prefix = str(FLAGS.output_prefix or files.join(FLAGS.output_dir, "vocab" if FLAGS.type in _EXTENSIONS else "spiece"))
+  if FLAGS.output_prefix and FLAGS.type == BYTE_LEVEL_BPE:
+    prefix += "-vocab"
   if folder := prefix.rpartition("/")[0]:
     files.makedirs(folder)
   return prefix
@@ -303,7 +313,7 @@ def main() -> None:
   prefix = _make_output_prefix()
   folder, name = os.path.split(prefix)
   # The lock keeps another process from replacing one of the two files while this one writes the other.
-  extension = "txt" if FLAGS.type == WORDPIECE else "model"
+  extension = _EXTENSIONS.get(FLAGS.type, "model")
   with DirectoryLock(folder or ".", f"training {name}.{extension}", f".{name}.lock") as lock:
     _train(paths, reading, prefix, lock)
 
@@ -324,6 +334,8 @@ def _train(paths: Sequence[str], reading: ReadingSettings, prefix: str, lock: Di
   start = time.monotonic()
   if FLAGS.type == WORDPIECE:
     path, num_pieces = f"{prefix}.txt", _train_wordpiece(sample, f"{prefix}.txt", lock)
+  elif FLAGS.type == BYTE_LEVEL_BPE:
+    path, num_pieces = f"{prefix}.json", _train_byte_level_bpe(sample, f"{prefix}.json", lock)
   else:
     path, num_pieces = f"{prefix}.model", _train_sentence_piece(sample, prefix, lock)
   print(f"{path}: {num_pieces:,} pieces, trained in {time.monotonic() - start:.0f} s")
@@ -341,6 +353,16 @@ def _train_wordpiece(sample: Sequence[str], path: str, lock: DirectoryLock) -> i
   lock.check()
   files.write_atomically(path, "".join(f"{piece}\n" for piece in pieces))
   return len(pieces)
+
+
+def _train_byte_level_bpe(sample: Sequence[str], path: str, lock: DirectoryLock) -> int:
+  """Trains and writes a byte-level BPE vocabulary and its merges; returns its number of pieces."""
+  lines = (line for sentence in sample for line in cut_line(sentence))
+  contents = train_byte_level_bpe(lines, vocab_size=FLAGS.vocab_size)
+  lock.check()
+  for file, content in zip(vocabulary_paths(path), contents, strict=True):
+    files.write_atomically(file, content)
+  return Tokenizer(path).vocab_size
 
 
 def _train_sentence_piece(sample: Sequence[str], prefix: str, lock: DirectoryLock) -> int:

@@ -66,12 +66,12 @@ def train_wordpiece(
     limit_alphabet=len(initial),
     continuing_subword_prefix=CONTINUES_WORD,
   )
-  tokenizer.train_from_iterator(_repeated(counts), trainer)
+  tokenizer.train_from_iterator(repeated(counts), trainer)
   pieces = tokenizer.get_vocab()
   return sorted(pieces, key=pieces.__getitem__)
 
 
-def _repeated(counts: Counter[str]) -> Iterable[Sequence[str]]:
+def repeated(counts: Counter[str]) -> Iterable[Sequence[str]]:
   """Yields batches of text in which each word occurs as often as in the corpus."""
   for word, count in counts.items():
     words_per_text = min(count, 1024)

@@ -19,6 +19,7 @@ from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization.normalization import normalize_text
 from albert.tokenization.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
 from data_prep import train_vocab
+from data_prep.byte_bpe_training import train_byte_level_bpe
 from data_prep.train_vocab import sample_lines, train_model
 from data_prep.wordpiece_training import train_wordpiece
 from tests.conftest import english_like_documents
@@ -313,3 +314,43 @@ def test_byte_fallback_is_refused_for_wordpiece(tmp_path: Path, corpus_file: str
   completed = run_train_vocab(*flags)
   assert (completed.returncode, completed.stderr.count("\n")) == (2, 1)
   assert "--byte_fallback: WordPiece has no pieces for bytes" in completed.stderr
+
+
+@pytest.mark.thorough
+def test_a_byte_level_bpe_vocabulary_is_the_same_in_every_process(tmp_path: Path, corpus_file: str) -> None:
+  pytest.importorskip("tokenizers")
+  flags = (f"--input_file={corpus_file}", "--type=byte_level_bpe", "--vocab_size=400")
+  completed = run_train_vocab(*flags, f"--output_prefix={tmp_path}/small")
+  assert completed.returncode == 0, completed.stderr
+  assert "small-vocab.json: 400 pieces" in completed.stdout
+  assert sorted(path.name for path in tmp_path.iterdir()) == ["small-merges.txt", "small-vocab.json"]
+  lines = [line for line in Path(corpus_file).read_text(encoding="utf-8").splitlines() if line.strip()]
+  written = tuple((tmp_path / name).read_bytes() for name in ("small-vocab.json", "small-merges.txt"))
+  assert written == train_byte_level_bpe(lines, vocab_size=400)
+  tokenizer = Tokenizer(tmp_path / "small-vocab.json")
+  assert tokenizer.pieces[:5] == ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+  assert tokenizer.decode(tokenizer.encode(lines[0])) == lines[0]
+  assert any(len(piece) > 4 and piece.startswith("Ġ") for piece in tokenizer.pieces)
+
+
+@pytest.mark.thorough
+def test_the_pieces_of_byte_level_bpe_are_those_of_the_library(tmp_path: Path) -> None:
+  """ByteLevelBPETokenizer splits and counts by itself; train_byte_level_bpe counts words first."""
+  tokenizers = pytest.importorskip("tokenizers")
+  lines = [" ".join(words) for words in english_like_documents(40, seed=3)] + ["船长卖了花园。 it's 1999\t\ta  b"] * 3
+  library = tokenizers.ByteLevelBPETokenizer()
+  special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+  library.train_from_iterator(
+    [f" {line}" for line in lines], vocab_size=500, min_frequency=2, special_tokens=special, show_progress=False
+  )
+  library.save_model(str(tmp_path))
+  expected = tuple((tmp_path / name).read_bytes() for name in ("vocab.json", "merges.txt"))
+  assert train_byte_level_bpe(lines, vocab_size=500) == expected
+
+
+def test_bad_input_for_byte_level_bpe_is_refused() -> None:
+  pytest.importorskip("tokenizers")
+  with pytest.raises(UserError, match=r"--vocab_size=260: .* take 261 pieces: set --vocab_size=261 or more"):
+    train_byte_level_bpe(["a"], vocab_size=260)
+  with pytest.raises(UserError, match=r"--input_file: the files hold no text"):
+    train_byte_level_bpe([], vocab_size=300)
