@@ -118,9 +118,12 @@ setup(
     "server": ["fastapi>=0.115", "prometheus-client>=0.20", "uvicorn>=0.30"],
     # More engines that benchmarks/bench_engines.py compares.
     "engines": ["nncf>=3", "openvino>=2026"],
-    # Libraries with which tests and benchmarks compare results and speed.
+    # Libraries with which tests and benchmarks compare results and speed. JAX runs the steps that
+    # benchmarks/gpu_step.py exports.
     "parity": [
       "accelerate>=1.1",
+      "jax>=0.7,<0.8; python_version >= '3.11'",
+      "jaxlib>=0.7,<0.8; python_version >= '3.11'",
       "keras>=3.10",
       "keras-hub>=0.25; python_version >= '3.11'",
       "torch>=2.6",

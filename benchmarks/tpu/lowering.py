@@ -1,4 +1,4 @@
-"""Lowers training steps to StableHLO with TensorFlow's op registry for the TPU, without a TPU.
+"""Lowers training steps to StableHLO with TensorFlow's op registry for the TPU, without a TPU, or for processors.
 
 It runs as a process: each line of stdin is a request in JSON, and each line of stdout is an answer in JSON (see
 `serve`).
@@ -25,7 +25,7 @@ from albert.config.run import OptimizerConfig, TrainConfig
 from albert.data.dataset import Dataset, InputContext
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
-from albert.tasks.base import Batch
+from albert.tasks.base import Batch, Task
 from albert.training.distribution.distributed_batches import check_static_shapes
 from albert.training.loop import Trainer
 from albert.training.run_plan import TrainingPlan
@@ -42,9 +42,11 @@ class ArgumentVariable(resource_variable_ops.UninitializedVariable):
 
   Attributes:
     one_hot: whether rows are looked up by a product with a one-hot matrix instead of a gather.
+    initial_value_or_function: what the variable was created with: an initial value, or a function that returns it.
   """
 
   one_hot = False
+  initial_value_or_function: Any = None
   _bound: tf.Tensor | None = None
 
   def bind(self, value: tf.Tensor | None) -> None:
@@ -140,6 +142,7 @@ def make_with_argument_variables(make: Callable[[], Any], *, one_hot: bool) -> t
       shape=tf.TensorShape(shape),
       dtype=tf.as_dtype(dtype),
     )
+    variable.initial_value_or_function = settings["initial_value"]
     variable.one_hot = one_hot and _WORD_EMBEDDINGS in variable.name and variable.trainable
     variables.append(variable)
     return variable
@@ -162,20 +165,41 @@ class Step:
     program: the program.
     directory: an empty directory for the files of the task.
     model: the model config; None for the one that the program names.
+    task_and_data: the task and its training data; None for generated data.
+    precision: "bfloat16" or "float32".
+    optimizer: the optimizer's settings; None for the defaults of the program's optimizer.
+    num_train_steps: the number of steps that the schedule of the learning rate is made for.
   """
 
-  def __init__(self, program: Program, directory: Path, model: ModelConfig | None = None):
+  def __init__(
+    self,
+    program: Program,
+    directory: Path,
+    model: ModelConfig | None = None,
+    *,
+    task_and_data: tuple[Task, Dataset] | None = None,
+    precision: str = "bfloat16",
+    optimizer: OptimizerConfig | None = None,
+    num_train_steps: int = TrainConfig.num_train_steps,
+  ):
     keras.utils.set_random_seed(0)
     tf.config.experimental.enable_op_determinism()  # as albert.estimator does
-    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    keras.mixed_precision.set_global_policy("mixed_bfloat16" if precision == "bfloat16" else precision)
     self.program = program
-    self.task, self.data = STEPS[program.step](model or MODELS[program.model], program.length, directory)
+    self.optimizer = optimizer or OptimizerConfig(optimizer=program.optimizer)
+    self.num_train_steps = num_train_steps
+    make_task_and_data = STEPS[program.step]
+    self.task, self.data = task_and_data or make_task_and_data(
+      model or MODELS[program.model], program.length, directory
+    )
     self.trainer, self.variables = make_with_argument_variables(self._make_trainer, one_hot=program.one_hot)
 
   def _make_trainer(self) -> Trainer:
-    optimizer_config = OptimizerConfig(optimizer=self.program.optimizer)
+    optimizer_config = self.optimizer
     train = TrainConfig(
-      gradient_accumulation_steps=self.program.gradient_accumulation_steps, recompute_grad=self.program.recompute_grad
+      num_train_steps=self.num_train_steps,
+      gradient_accumulation_steps=self.program.gradient_accumulation_steps,
+      recompute_grad=self.program.recompute_grad,
     )
     keras_model = self.task.build_model()
     keras_model.encoder.recompute_grad = train.recompute_grad
@@ -196,12 +220,21 @@ class Step:
       variable.bind(None)
     return results
 
-  def stablehlo(self, batch_size: int, num_replicas: int) -> str:
+  def checkpoint_names(self) -> dict[int, str]:
+    """Returns number of a variable -> its name in a checkpoint, for the variables that a checkpoint holds."""
+    numbers = {variable.ref(): number for number, variable in enumerate(self.variables)}
+    # Under mixed precision Keras wraps the variables of a layer.
+    unwrapped = {name: getattr(variable, "_variable", variable) for name, variable in self.trainer.state().items()}
+    return {numbers[variable.ref()]: name for name, variable in unwrapped.items()}
+
+  def stablehlo(self, batch_size: int, num_replicas: int, platform: str = "TPU") -> str:
     """Lowers the step to StableHLO.
 
     Args:
       batch_size: number of sequences (for multiple choice: of examples) on each core.
       num_replicas: number of cores.
+      platform: TensorFlow's name of the device, "TPU" or "CPU". The program for "CPU" has no custom calls, so XLA can
+        compile it for any device. Its random numbers are those that a step compiled by XLA draws on a processor.
 
     Returns:
       The program of a core as text. Its arguments are the variables, the features of the batch and the core's number
@@ -217,7 +250,7 @@ class Step:
     specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in self.variables]
     specs += [*features.values(), tf.TensorSpec([], tf.int32)]
     lowered = tf.function(step, jit_compile=True).experimental_get_compiler_ir(*specs)
-    return str(lowered(stage="stablehlo", platform_name="TPU"))
+    return str(lowered(stage="stablehlo", platform_name=platform))
 
 
 def batch_specs(data: Dataset, batch_size: int) -> dict[str, tf.TensorSpec]:
