@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import albert
 from albert.data.tables import read_table
 from albert.io.files import write_json
+from albert.tokenization import vocabulary_files
 
 MAX_SCORE = 5.0
 
@@ -83,7 +84,7 @@ def main() -> None:
   output_dir.mkdir(parents=True, exist_ok=True)
   np.savez(output_dir / "weights.npz", **{name: weight.numpy() for name, weight in encoder.named_weights().items()})
   write_json(str(output_dir / "albert_config.json"), encoder.config.to_dict())
-  shutil.copyfile(tokenizer.model_file, output_dir / "spiece.model")
+  shutil.copyfile(tokenizer.model_file, output_dir / vocabulary_files.standard_name(tokenizer.model_file))
   print(f"wrote {output_dir}: give --checkpoint={output_dir / 'weights.npz'} to albert.embed")
 
 

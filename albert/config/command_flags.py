@@ -21,6 +21,9 @@ _MAX_SHOWN_CHARACTERS = 200
 # absl's message for a required flag that is missing.
 _MISSING_FLAG = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
 
+# Flag -> another name for it, which every command with this flag takes. The original BERT calls its vocabulary so.
+_OTHER_NAMES = {"spm_model_file": "vocab_file"}
+
 
 class _NumberParser(flags.ArgumentParser):
   """Parses a number and checks its range. Subclasses also inherit `convert` from one of absl's parsers."""
@@ -72,6 +75,32 @@ class _TextParser(flags.ArgumentParser):
     return "string"
 
 
+class _OtherName(flags.Flag):
+  """Another name for a flag of text.
+
+  Args:
+    name: the name without dashes.
+    flag: the flag.
+  """
+
+  def __init__(self, name: str, flag: flags.Flag):
+    self._flag = flag
+    super().__init__(flag.parser, flag.serializer, name, None, f"another name for --{flag.name}")
+
+  def parse(self, argument: str) -> None:
+    previous = self.value
+    super().parse(argument)
+    if self._flag.present and self._flag.value != previous:
+      self.check()  # the flag was given under its own name
+    self._flag.parse(argument)
+
+  def check(self) -> None:
+    """Raises a UserError if both names are given, with different values."""
+    if self.value is not None and self.value != self._flag.value:
+      own, other = f"--{self._flag.name}={self._flag.value}", f"--{self.name}={self.value}"
+      raise UserError(f"{own} and {other} are both given, but are two names for one flag: give one")
+
+
 def define(
   kind: str,
   name: str,
@@ -106,6 +135,8 @@ def define(
     )
   if required and kind == "str":
     flags.register_validator(name, lambda value: value != "", message="must not be empty")
+  if name in _OTHER_NAMES:
+    flags.DEFINE_flag(_OtherName(_OTHER_NAMES[name], flags.FLAGS[name]), module_name=sys.argv[0])
 
 
 def _make_parser(kind: str, allowed: Range) -> flags.ArgumentParser:
@@ -123,10 +154,17 @@ def parse(argv: Sequence[str]) -> list[str]:
   Returns:
     The program's name and the arguments that are not flags.
   Raises:
-    UserError: an unknown flag, a missing required flag, a bad value, or a flag file that cannot be read.
+    UserError: an unknown flag, a missing required flag, a bad value, different values under two names for one flag, or
+      a flag file that cannot be read.
   """
   try:
-    return list(flags.FLAGS(list(argv)))
+    arguments = list(flags.FLAGS(list(argv)))
+    for name in _OTHER_NAMES.values():
+      if name in flags.FLAGS:
+        flags.FLAGS[name].check()
+    return arguments
+  except UserError:
+    raise
   except UnicodeDecodeError as error:  # only flag files are decoded
     flag_file = next((word for word in argv if word.lstrip("-").startswith("flagfile")), "--flagfile")
     raise UserError(f"{flag_file}: not UTF-8 ({error.reason} at byte {error.start + 1}): give a text file") from error

@@ -231,7 +231,8 @@ class PretrainingConfig(StageFlags):
   spm_model_file: str = option(
     "",
     "the vocabulary: a SentencePiece model, a WordPiece vocab.txt, or a byte-level BPE tokenizer.json or vocab.json. "
-    "It is compared with the one of the TFRecord files, and it is needed for dynamic masking and for --do_predict",
+    "It is compared with the one of the TFRecord files, and it is needed for dynamic masking and for --do_predict; --vocab_file "
+    "is another name for it",
     affects_training=False,
   )
   do_lower_case: bool = option(
@@ -258,7 +259,7 @@ class FinetuningConfig(Config):
   spm_model_file: str = option(
     "",
     "the vocabulary: a SentencePiece model, a WordPiece vocab.txt, or a byte-level BPE tokenizer.json or vocab.json; "
-    "by default the one beside --init_checkpoint or in output_dir",
+    "by default the one beside --init_checkpoint or in output_dir; --vocab_file is another name for it",
     affects_training=False,
     per_command=True,
   )

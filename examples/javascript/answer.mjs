@@ -3,7 +3,7 @@
 //   node answer.mjs models/cola/1 < texts.txt
 //
 // Each line is a text, or two texts separated by a tab if the model takes pairs. For each line it prints a line of JSON.
-// It answers for the forms classifier, regression, sentence_order and embeddings.
+// It answers for the forms classifier, regression, sentence_order and embeddings, with a SentencePiece vocabulary.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -52,6 +52,10 @@ async function main(directory) {
   const description = JSON.parse(readFileSync(join(directory, "assets.extra/servable.json"), "utf8"));
   if (!FORMS.includes(description.task)) {
     throw new Error(`${directory}: this example does not answer for the form ${description.task}`);
+  }
+  const kind = description.vocabulary?.kind ?? "sentencepiece"; // earlier exports do not say it
+  if (kind !== "sentencepiece") {
+    throw new Error(`${directory}: its vocabulary is of the kind ${kind}: this example reads sentencepiece only`);
   }
   const tokenizer = new Tokenizer(join(directory, "assets/spiece.model"), {
     doLowerCase: description.do_lower_case,

@@ -12,6 +12,7 @@ from absl.testing import flagsaver
 
 from albert.config import command_flags
 from albert.config.ranges import Range
+from albert.errors import UserError
 
 
 @pytest.fixture
@@ -97,3 +98,57 @@ def test_a_value_at_the_bound_of_its_range_is_accepted(word: str, value: object)
 def test_a_flag_that_is_given_twice_with_different_values_is_warned_of(words: list[str], expected: list[str]):
   warnings = command_flags.repetition_warnings(["program", *words])
   assert [warning.partition(" times: ")[2] for warning in warnings] == expected
+
+
+@pytest.fixture
+def vocabulary_flag() -> Iterator[None]:
+  """Defines the flag of the vocabulary, which is required here, and its other name during a test."""
+  command_flags.define("str", "spm_model_file", None, "", required=True)
+  try:
+    yield
+  finally:
+    for name in ("spm_model_file", "vocab_file"):
+      delattr(flags.FLAGS, name)
+
+
+@pytest.mark.usefixtures("vocabulary_flag")
+@pytest.mark.parametrize(
+  ("words", "value"),
+  [
+    (["--vocab_file=a.txt"], "a.txt"),
+    (["--spm_model_file=a.txt", "--vocab_file=a.txt"], "a.txt"),
+    (["--vocab_file=a.txt", "--spm_model_file=a.txt"], "a.txt"),
+    (["--vocab_file=a.txt", "--vocab_file=b.txt"], "b.txt"),  # the last value counts, with a warning
+  ],
+)
+def test_the_vocabulary_has_two_names(words: list[str], value: str) -> None:
+  with flagsaver.flagsaver():
+    flags.FLAGS.unparse_flags()
+    command_flags.parse([sys.argv[0], *words])
+    assert flags.FLAGS.spm_model_file == value
+
+
+@pytest.mark.usefixtures("vocabulary_flag")
+@pytest.mark.parametrize(
+  "words",
+  [
+    ["--spm_model_file=a.txt", "--vocab_file=b.txt"],
+    ["--vocab_file=b.txt", "--spm_model_file=a.txt"],
+    ["--vocab_file=b.txt", "--spm_model_file=a.txt", "--vocab_file=b.txt"],
+  ],
+)
+def test_different_values_under_two_names_are_refused(words: list[str]) -> None:
+  expected = "--spm_model_file=a.txt and --vocab_file=b.txt are both given, but are two names for one flag: give one"
+  with flagsaver.flagsaver():
+    flags.FLAGS.unparse_flags()
+    with pytest.raises(UserError) as raised:
+      command_flags.parse([sys.argv[0], *words])
+  assert str(raised.value) == expected
+
+
+@pytest.mark.usefixtures("vocabulary_flag")
+def test_the_vocabulary_is_missing_under_both_names() -> None:
+  with flagsaver.flagsaver():
+    flags.FLAGS.unparse_flags()
+    with pytest.raises(UserError, match="--spm_model_file"):
+      command_flags.parse([sys.argv[0]])

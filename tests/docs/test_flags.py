@@ -14,7 +14,7 @@ from tests.docs.blocks import ROOT, Invocation, invocations
 
 DOCUMENTS = [path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))) if list(invocations(path))]
 # Flags that every command accepts although its --help leaves them out.
-HIDDEN_FLAGS = {"random_seed", "help", "version"}
+HIDDEN_FLAGS = {"random_seed", "vocab_file", "help", "version"}
 
 
 @functools.cache

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sentencepiece
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
@@ -36,7 +35,8 @@ from albert.tasks.tagging.predictions import predict_tags
 from albert.tasks.tagging.schemes import SCHEMES
 from albert.tokenization.masked_texts import encode_with_masks
 from albert.tokenization.packing import pack_pair, pack_single
-from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary_files import standard_name
 from albert.tokenization.words import split_words
 from albert.weights.checkpoints import CheckpointManager
 from tests.golden.make_tiny_albert import random_weights
@@ -101,20 +101,20 @@ class Form:
 
 def write_run(directory: Path, form: Form, vocabulary: str, **config_changes: Any) -> Run:
   """Writes the output_dir of a run with a small model and random weights."""
-  vocab_size = sentencepiece.SentencePieceProcessor(model_file=vocabulary).get_piece_size()
-  sizes = {"vocab_size": vocab_size, "embedding_size": 8, "hidden_size": 24, "num_hidden_layers": 2,
+  tokenizer = Tokenizer(vocabulary)
+  sizes = {"vocab_size": tokenizer.vocab_size, "embedding_size": 8, "hidden_size": 24, "num_hidden_layers": 2,
            "num_attention_heads": 3, "intermediate_size": 40, "max_position_embeddings": 48}  # fmt: skip
   config = ModelConfig(**(sizes | config_changes))
   weights = random_weights(config, seed=len(form.name), with_heads=form.heads, num_classes=form.num_classes)
   directory.mkdir(parents=True)
-  shutil.copyfile(vocabulary, directory / "spiece.model")
+  shutil.copyfile(vocabulary, directory / standard_name(vocabulary))
   data_settings = form.data_settings
   if form.task != "pretraining":
     data_settings = data_settings | {"max_seq_length": MAX_LENGTH}
   (directory / "config.json").write_text(json.dumps({"task": form.task, "data": data_settings}))
   (directory / "eval_results.json").write_text(json.dumps({"step": STEP, "loss": 1.25}))
   CheckpointManager(str(directory / "checkpoints"), keep=1, model_config=config).save(STEP, weights)
-  return Run(str(directory), form, config, weights, Tokenizer(vocabulary))
+  return Run(str(directory), form, config, weights, tokenizer)
 
 
 def _field_values(requests: Requests, name: str) -> list[str]:
@@ -179,9 +179,10 @@ def _answer_fill_mask(run: Run, requests: Requests) -> AnswerTensors:
   length = run.config.max_position_embeddings
   texts = _field_values(requests, "text")
   max_text_tokens = length - 2  # besides [CLS] and [SEP]
-  sequences = [[CLS_ID, *encode_with_masks(run.tokenizer, text)[:max_text_tokens], SEP_ID] for text in texts]
+  special = run.tokenizer.special_ids
+  sequences = [[special.cls, *encode_with_masks(run.tokenizer, text)[:max_text_tokens], special.sep] for text in texts]
   batch = _make_batch(np.concatenate(sequences).astype(np.int32), np.array(list(map(len, sequences)), np.int32))
-  mask_positions = [np.flatnonzero(np.array(sequence) == MASK_ID) for sequence in sequences]
+  mask_positions = [np.flatnonzero(np.array(sequence) == special.mask) for sequence in sequences]
   num_masks = np.array([len(positions) for positions in mask_positions])
   padded_positions = np.zeros([len(sequences), num_masks.max()])
   for row, positions in enumerate(mask_positions):

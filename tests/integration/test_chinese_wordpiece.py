@@ -157,3 +157,58 @@ def test_converted_weights_have_the_vocabulary_and_its_special_ids(chinese: File
   assert Tokenizer.from_pretrained(tmp_path / "hf").encode("船长") == Tokenizer(chinese.vocabulary).encode("船长")
   texts = ["船长卖了花园。", "老师"]
   assert np.array_equal(albert.encode(texts, encoder=tmp_path / "hf"), albert.encode(texts, encoder=run))
+
+
+@pytest.mark.thorough
+def test_a_tagger_learns_the_spans_of_chinese_text(chinese: Files, tmp_path: Path) -> None:
+  subjects = [subject for subject in _SUBJECTS if subject != "老师"]
+  rows: list[dict[str, Any]] = []
+  for index, sentence in enumerate(sentence for sentence in chinese_sentences(60, seed=5) if "老师" not in sentence):
+    length = next(len(subject) for subject in subjects if sentence.startswith(subject))
+    text = "昨天，" * (index % 2) + sentence  # spans at two positions
+    start = len(text) - len(sentence)
+    rows.append({"text": text, "spans": [{"start": start, "end": start + length, "label": "WHO"}]})
+  settings = {**chinese.settings, "num_train_steps": 60, "train_batch_size": 8, "max_seq_length": 32}
+  estimator = Estimator(
+    tasks.Tagging(rows, eval=rows), output_dir=str(tmp_path / "run"), from_scratch=True, learning_rate=3e-3, **settings
+  )
+  estimator.train()
+  assert estimator.evaluate()["f1"] == 1.0
+  texts = [row["text"] for row in rows]
+  expected = [row["text"][span["start"] : span["end"]] for row in rows for span in row["spans"]]
+  predicted = estimator.predict(texts)
+  assert [
+    text[span.start : span.end] for text, answer in zip(texts, predicted, strict=True) for span in answer.spans
+  ] == expected
+  exported = ExportedModel(estimator.export(tmp_path / "models"))
+  answers = exported.answer([PredictRequest(i, {"text": text.encode()}) for i, text in enumerate(texts, start=1)])
+  assert [span for answer in answers for span in answer["span"]] == expected
+
+
+@pytest.mark.thorough
+def test_options_of_chinese_questions_are_chosen(chinese: Files, tmp_path: Path) -> None:
+  """The right option is the one that names the subject of the article's first sentence."""
+  rows: list[dict[str, Any]] = []
+  for index, sentence in enumerate(chinese_sentences(40, seed=6)):
+    answer = next(subject for subject in _SUBJECTS if sentence.startswith(subject))
+    options = [*_SUBJECTS[index % 4 :], *_SUBJECTS[: index % 4]]
+    rows.append(
+      {"article": sentence, "question": "_看见了花园。", "options": options, "answer": "ABCD"[options.index(answer)]}
+    )
+  settings = {**chinese.settings, "num_train_steps": 3, "max_seq_length": 32, "max_qa_length": 16}
+  task = tasks.MultipleChoice(rows, eval=rows)
+  estimator = Estimator(task, output_dir=str(tmp_path / "run"), from_scratch=True, **settings)
+  estimator.train()
+  assert 0 <= estimator.evaluate()["accuracy"] <= 1
+  predicted = estimator.predict(rows)
+  exported = ExportedModel(estimator.export(tmp_path / "models"))
+  fields = ("article", "question")
+  requests = [
+    PredictRequest(
+      number, {name: row[name].encode() for name in fields} | {"options": [o.encode() for o in row["options"]]}
+    )
+    for number, row in enumerate(rows, start=1)
+  ]
+  for answer, found in zip(predicted, exported.answer(requests), strict=True):
+    assert np.allclose(found["probabilities"], answer.probabilities, atol=1e-4)
+    assert found["text"] == answer.option

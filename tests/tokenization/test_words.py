@@ -14,6 +14,8 @@ from albert.tokenization.words import WHITESPACE, split_words
     ("Germany's  $5.50\t\n“no”...", "Germany's $ 5.50 “ no ” . . ."),
     ("-- ?!", "- - ? !"),
     ("東京 in 2020年", "東 京 in 2020 年"),
+    ("昨天，ALBERT（A.B.）去了Bonn。U.S.", "昨 天 ， ALBERT （ A.B . ） 去 了 Bonn 。 U.S ."),
+    ("3.5米，AT&T公司...", "3.5 米 ， AT&T 公 司 . . ."),
     ("cafe\u0301! \u0301x", "cafe\u0301 ! \u0301x"),
     ("❤\ufe0fok", "❤\ufe0f ok"),
     ("", ""),

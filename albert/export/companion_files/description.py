@@ -41,6 +41,8 @@ class Description:
       of a batch are padded to the same size; "" if answers are not padded.
     max_seq_length: maximum number of tokens in a sequence that is made from text.
     do_lower_case, convert_quotes: how texts are normalized, see `albert.tokenization.Tokenizer`.
+    vocabulary: kind, sha256 and size (number of pieces) of the vocabulary; the kinds are those of
+      `albert.tokenization.kinds`.
     precision: dtype in which the encoder's matrices are stored and multiplied.
     made_with: library -> its version when the model was exported.
     checkpoint: path and step of the checkpoint.
@@ -59,6 +61,7 @@ class Description:
   max_seq_length: int
   do_lower_case: bool
   convert_quotes: bool
+  vocabulary: Mapping[str, Any]
   precision: str
   made_with: Mapping[str, str]
   checkpoint: Mapping[str, Any]
@@ -78,7 +81,7 @@ def describe_model(name: str, form: SelectedForm, model: ServedModel, checkpoint
     model: the model.
     checkpoint: the checkpoint that the model was made from.
   """
-  settings = form.settings
+  settings, tokenizer = form.settings, model.tokenizer.reference
   return Description(
     name=name,
     task=form.name,
@@ -91,6 +94,7 @@ def describe_model(name: str, form: SelectedForm, model: ServedModel, checkpoint
     max_seq_length=settings.max_seq_length,
     do_lower_case=settings.tokenizer_config.do_lower_case,
     convert_quotes=settings.tokenizer_config.convert_quotes,
+    vocabulary={"kind": tokenizer.vocabulary.kind, "sha256": tokenizer.sha256, "size": tokenizer.vocab_size},
     precision=settings.dtype.name,
     made_with={"tensorflow": tf.__version__},
     checkpoint={"path": checkpoint.file.path, "step": checkpoint.step},

@@ -68,7 +68,7 @@ def format_model_card(
     _format_table("Outputs", ["answer", "meaning"], [list(item) for item in description.answers.items()]),
     *_format_thresholds(description),
     _format_limits(description, model),
-    _format_model_config(checkpoint),
+    _format_model_config(description, checkpoint),
     _format_training(checkpoint),
     _format_metrics(checkpoint),
   ]
@@ -159,11 +159,15 @@ def _format_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str
   return f"## {title}\n\n" + "\n".join(f"| {' | '.join(map(str, row))} |" for row in lines)
 
 
-def _format_model_config(checkpoint: ExportCheckpoint) -> str:
+def _format_model_config(description: Description, checkpoint: ExportCheckpoint) -> str:
+  vocabulary = description.vocabulary
   rows = [[name, str(value)] for name, value in checkpoint.config.to_dict().items()]
   step = f", step {checkpoint.step}" if checkpoint.step is not None else ""
   table = _format_table("The model", ["setting", "value"], rows)
-  return f"{table}\n\nThe checkpoint is {checkpoint.file.path}{step}."
+  return (
+    f"{table}\n\nThe vocabulary in `assets/` is of the kind {vocabulary['kind']} and has {vocabulary['size']:,} "
+    f"pieces; its SHA-256 is {vocabulary['sha256']}. The checkpoint is {checkpoint.file.path}{step}."
+  )
 
 
 def _format_training(checkpoint: ExportCheckpoint) -> str:

@@ -76,7 +76,7 @@ def split_words(texts: tf.Tensor, rule: str) -> RaggedWords:
   chunks = tf.cumsum(tf.cast(begins_chunk, tf.int32)) - 1  # of each character that is no whitespace
   begins_word = begins_chunk
   if rule == word_rules.PUNCTUATION:
-    begins_word = _begin_words(classes, is_in_chunk, begins_chunk, chunks)
+    begins_word = _begin_words(classes, is_in_chunk, begins_chunk)
   # The words cover all characters but whitespace. Each ends where the next one of its chunk begins, or with the chunk.
   starts = tf.cast(tf.reshape(tf.where(begins_word), [-1]), tf.int32)  # [W]
   num_chunks = tf.reduce_sum(tf.cast(begins_chunk, tf.int32))
@@ -100,29 +100,31 @@ def split_words(texts: tf.Tensor, rule: str) -> RaggedWords:
   return RaggedWords(by_text(words), by_text(starts - first), by_text(ends - first), code_points)
 
 
-def _begin_words(classes: tf.Tensor, is_in_chunk: tf.Tensor, begins_chunk: tf.Tensor, chunks: tf.Tensor) -> tf.Tensor:
+def _begin_words(classes: tf.Tensor, is_in_chunk: tf.Tensor, begins_chunk: tf.Tensor) -> tf.Tensor:
   """Returns which characters begin a word by the rule "punctuation", bool [C].
 
   Args:
     classes: int32 [C].
     is_in_chunk: bool [C], whether the character is no whitespace.
     begins_chunk: bool [C], whether it is the first one of a chunk.
-    chunks: int32 [C], the index of its chunk.
   """
   # A word may not begin with a combining character, unless it is the first one of a chunk.
   is_base = is_in_chunk & ((classes != COMBINING) | begins_chunk)
   base_classes = tf.boolean_mask(classes, is_base)
-  base_chunks = tf.boolean_mask(chunks, is_base)
   is_first = tf.boolean_mask(begins_chunk, is_base)
+  # A part of a chunk is a character that is written without spaces, or what lies between two of them.
+  is_unspaced = base_classes == UNSPACED
+  begins_part = is_first | is_unspaced | _shift_right(is_unspaced, False)
+  parts = tf.cumsum(tf.cast(begins_part, tf.int32)) - 1
   is_other = tf.cast(base_classes != MARK, tf.int32)
   num_until = tf.cumsum(is_other)  # of all texts, with this character
   num_before = num_until - is_other
-  # The same numbers at the start and at the end of each chunk.
-  at_start = tf.boolean_mask(num_before, is_first)
-  at_end = at_start + tf.math.unsorted_segment_sum(is_other, base_chunks, tf.size(at_start))
-  is_leading = num_until == tf.gather(at_start, base_chunks)
-  is_trailing = num_before == tf.gather(at_end, base_chunks)
-  is_single = (base_classes == UNSPACED) | is_leading | is_trailing
+  # The same numbers at the start and at the end of each part.
+  at_start = tf.boolean_mask(num_before, begins_part)
+  at_end = at_start + tf.math.unsorted_segment_sum(is_other, parts, tf.size(at_start))
+  is_leading = num_until == tf.gather(at_start, parts)
+  is_trailing = num_before == tf.gather(at_end, parts)
+  is_single = is_unspaced | is_leading | is_trailing
   begins = is_first | is_single | _shift_right(is_single, False)
   word_positions = tf.boolean_mask(tf.where(is_base), begins)
   ones = tf.ones_like(word_positions[:, 0], tf.int32)

@@ -18,6 +18,7 @@ TEXTS = [
   " \u00a0 ",
   "-- ?!",
   "東京 in 2020年. ",
+  "昨天，ALBERT（A.B.）去了Bonn。U.S.",
   "cafe\u0301! \u0301x \u0301",
   "❤\ufe0fok 👩\u200d🚀",
 ]

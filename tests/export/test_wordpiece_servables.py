@@ -1,0 +1,131 @@
+"""Models with a WordPiece vocabulary, served in every form: their answers equal those of tests/export/pipelines.py."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert
+from albert.export.checkpoint import open_checkpoint
+from albert.export.export_model import export_model
+from albert.export.formats import DESCRIPTION, EXTRA_FORMATS, FORMAT_FILES
+from albert.export.other_formats.converters import onnx_runner
+from albert.export.selection import select_form
+from albert.export.signatures import text_inputs
+from albert.tokenization.vocabulary_files import standard_name
+from tests.export.checking.test_quality import MAX_DIFFERENCES
+from tests.export.pipelines import FORMS, Run, write_run
+from tests.export.requests import english_like_texts, make_requests
+from tests.export.test_servables import assert_same_answers, call_with_arrays
+from tests.integration.test_chinese_wordpiece import chinese_sentences
+from tests.test_javascript_example import EXAMPLE, find_node
+from tests.tokenization.kinds.wordpiece_reference import vocabulary_pieces, write_vocabulary
+
+
+def mixed_texts(count: int) -> list[str]:
+  """Returns English-like texts and Chinese texts, in turn, some of them with both."""
+  rng = random.Random(5)
+  english, chinese = english_like_texts(count), chinese_sentences(3 * count, seed=2)
+  makers = [lambda i: english[i], lambda i: "".join(chinese[3 * i : 3 * i + 3]), lambda i: english[i] + chinese[i]]
+  return [rng.choice(makers)(index) for index in range(count)]
+
+
+def write_wordpiece_run(directory: Path, form: str) -> Run:
+  """Writes a run whose vocabulary has the ids of BERT for the special pieces, which are not those of ALBERT."""
+  characters = sorted(set("".join(mixed_texts(50))) - set(" "))
+  pieces = dict.fromkeys([*vocabulary_pieces(), *characters, *(f"##{c}" for c in characters)])
+  vocabulary = write_vocabulary(directory / standard_name("vocab.txt"), list(pieces))
+  run = write_run(directory / "run", FORMS[form], vocabulary)
+  assert run.tokenizer.special_ids.cls == 101
+  return run
+
+
+def select_task(form: str) -> str:
+  """Returns the form if several fit the run, as those of pretraining do, else ""."""
+  return form if FORMS[form].task == "pretraining" else ""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", FORMS)
+def test_answers_to_texts_equal_those_of_the_python_pipeline(tmp_path: Path, name: str) -> None:
+  run = write_wordpiece_run(tmp_path, name)
+  checkpoint = open_checkpoint(run.directory)
+  form = select_form(checkpoint, select_task(name), {})
+  model = form.model_class(checkpoint, form.settings)
+  requests = make_requests(name, mixed_texts(24))
+  answers = call_with_arrays(model.answer_texts, text_inputs(model.fields, requests))
+  assert_same_answers(answers, run.expected_answers(requests))
+
+
+@pytest.mark.serving
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_is_exported_in_every_format(tmp_path: Path, name: str) -> None:
+  """The files of the other formats answer requests of texts, which Python tokenizes, as the SavedModel does."""
+  run = write_wordpiece_run(tmp_path, name)
+  directory = Path(export_model(run.directory, str(tmp_path), task=select_task(name), formats=EXTRA_FORMATS))
+  card_lines = (directory / "README.md").read_text().splitlines()
+  for format_name, file_name in FORMAT_FILES.items():
+    note = next(line for line in card_lines if f"`{file_name}`" in line)
+    assert float(note.rpartition("at most ")[2].split()[0]) < MAX_DIFFERENCES[format_name], format_name
+  assert (directory / "assets" / "vocab.txt").read_bytes() == Path(run.directory, "vocab.txt").read_bytes()
+  description = json.loads((directory / DESCRIPTION).read_text())
+  tokenizer = run.tokenizer
+  assert description["vocabulary"] == {
+    "kind": "wordpiece",
+    "sha256": tokenizer.sha256,
+    "size": len(tokenizer.pieces),
+  }
+  assert f"of the kind wordpiece and has {tokenizer.vocab_size:,} pieces; its SHA-256 is {tokenizer.sha256}" in "".join(
+    card_lines
+  )
+
+
+@pytest.mark.serving
+def test_the_onnx_file_answers_texts_that_python_tokenizes(tmp_path: Path) -> None:
+  directory = export_onnx(tmp_path, "classifier")
+  texts = mixed_texts(12)
+  expected = call_saved_model(directory, text=texts)
+  batch = albert.Tokenizer.from_pretrained(directory)(texts, max_length=40)
+  answers = onnx_runner((directory / "model.onnx").read_bytes())(batch)
+  np.testing.assert_allclose(answers["probabilities"], expected["probabilities"], atol=1e-5)
+
+  result = subprocess.run(
+    [find_node(), str(EXAMPLE / "answer.mjs"), str(directory)], input="a\n", capture_output=True, text=True, check=False
+  )
+  if "onnxruntime-node" not in result.stderr:  # else it is not installed
+    message = "its vocabulary is of the kind wordpiece: this example reads sentencepiece only"
+    assert (result.returncode, result.stderr) == (2, f"error: {directory}: {message}\n")
+
+
+@pytest.mark.serving
+def test_the_onnx_file_answers_questions_with_characters_of_the_context(tmp_path: Path) -> None:
+  directory = export_onnx(tmp_path, "squad_v1")
+  tokenizer = albert.Tokenizer.from_pretrained(directory)
+  run = onnx_runner((directory / "model.onnx").read_bytes())
+  for question, context in (
+    ("谁看见了花园？", "昨天ALBERT看见了花园。"),
+    ("Who?", "The captain sold it, 老师 did not."),
+  ):
+    windows = albert.question_windows(tokenizer, question, context, max_length=40, max_query_length=9, doc_stride=7)
+    answers = run(windows.inputs)
+    assert len(answers["score"]) == 1  # with one window, the spans are those of the SavedModel
+    expected = call_saved_model(directory, question=[question], context=[context])
+    assert windows.text(0, answers["start"][0], answers["end"][0]) == expected["best_text"][0].decode()
+
+
+def export_onnx(tmp_path: Path, form: str) -> Path:
+  run = write_wordpiece_run(tmp_path, form)
+  return Path(export_model(run.directory, str(tmp_path / "models"), formats=("onnx",)))
+
+
+def call_saved_model(directory: Path, **texts: list[str]) -> dict[str, np.ndarray]:
+  model = tf.saved_model.load(str(directory))
+  return call_with_arrays(
+    model.signatures["serving_default"], {name: np.array([t.encode() for t in v]) for name, v in texts.items()}
+  )
