@@ -84,7 +84,8 @@ def main() -> None:
   output_dir.mkdir(parents=True, exist_ok=True)
   np.savez(output_dir / "weights.npz", **{name: weight.numpy() for name, weight in encoder.named_weights().items()})
   write_json(str(output_dir / "albert_config.json"), encoder.config.to_dict())
-  shutil.copyfile(tokenizer.model_file, output_dir / vocabulary_files.standard_name(tokenizer.model_file))
+  for name, source in vocabulary_files.vocabulary_copies(tokenizer.model_file).items():
+    shutil.copyfile(source, output_dir / name)
   print(f"wrote {output_dir}: give --checkpoint={output_dir / 'weights.npz'} to albert.embed")
 
 

@@ -109,14 +109,16 @@ def corpus_file(tmp_path_factory: pytest.TempPathFactory) -> str:
   return str(path)
 
 
-def train_small_model(path: Path, lines: list[str], vocab_size: int = VOCAB_SIZE, **settings: Any) -> str:
-  """Trains a SentencePiece unigram model with ALBERT's control symbols, and returns its path."""
+def train_small_model(
+  path: Path, lines: list[str], vocab_size: int = VOCAB_SIZE, model_type: str = "unigram", **settings: Any
+) -> str:
+  """Trains a SentencePiece model with ALBERT's control symbols, and returns its path."""
   model = io.BytesIO()
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter(lines),
     model_writer=model,
     vocab_size=vocab_size,
-    model_type="unigram",
+    model_type=model_type,
     pad_id=0,
     unk_id=1,
     bos_id=-1,

@@ -231,8 +231,8 @@ class PretrainingConfig(StageFlags):
   spm_model_file: str = option(
     "",
     "the vocabulary: a SentencePiece model, a WordPiece vocab.txt, or a byte-level BPE tokenizer.json or vocab.json. "
-    "It is compared with the one of the TFRecord files, and it is needed for dynamic masking and for --do_predict; --vocab_file "
-    "is another name for it",
+    "It is compared with the one of the TFRecord files, and it is needed for dynamic masking and for --do_predict; "
+    "--vocab_file is another name for it",
     affects_training=False,
   )
   do_lower_case: bool = option(

@@ -6,16 +6,21 @@ from albert.runs.output_files import CONVERSION
 
 FORMATS = ("albert", "tf1", "huggingface")
 # The classes of transformers that config.json may name.
-ARCHITECTURES = (
-  "AlbertModel",
-  "AlbertForPreTraining",
-  "AlbertForMaskedLM",
-  "AlbertForSequenceClassification",
-  "AlbertForMultipleChoice",
-  "AlbertForQuestionAnswering",
-  "AlbertForTokenClassification",
+_CLASSES = (
+  "Model",
+  "ForPreTraining",
+  "ForMaskedLM",
+  "ForSequenceClassification",
+  "ForMultipleChoice",
+  "ForQuestionAnswering",
+  "ForTokenClassification",
 )
+ARCHITECTURES = tuple(f"{family}{name}" for family in ("Albert", "Bert") for name in _CLASSES)
 # The classes that need a pooler.
-CLASSES_WITH_POOLER = ("AlbertForPreTraining", "AlbertForSequenceClassification", "AlbertForMultipleChoice")
+CLASSES_WITH_POOLER = tuple(
+  f"{family}{name}"
+  for family in ("Albert", "Bert")
+  for name in ("ForPreTraining", "ForSequenceClassification", "ForMultipleChoice")
+)
 # The name of the report in the output directory.
 REPORT_FILE = CONVERSION

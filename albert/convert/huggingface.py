@@ -1,4 +1,4 @@
-"""Writes the directory that transformers' ALBERT classes load: model.safetensors and config.json."""
+"""Writes the directory that transformers' ALBERT or BERT classes load: model.safetensors and config.json."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from albert.config.huggingface import ACTIVATION_NAMES
+from albert.config.huggingface import ACTIVATION_NAMES, to_bert_config
 from albert.convert.formats import CLASSES_WITH_POOLER
 from albert.convert.model import ConvertedModel, ReportLine, expand_sharing, report_line
 from albert.errors import UserError
@@ -15,6 +15,7 @@ from albert.tokenization.pieces import SENTENCE_PIECE_IDS, SpecialIds
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary_files import find_tokenizer_config, is_byte_level_bpe, is_wordpiece
 from albert.weights.arrays import SAFETENSORS_FILE
+from albert.weights.bert_names import to_bert
 from albert.weights.names import NO_POOLER, POOLER, PROJECTION, heads, to_huggingface
 
 # The fields of ModelConfig that have the same name and meaning in transformers.
@@ -47,11 +48,14 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
     The lines of the report.
   Raises:
     UserError: the classifier has one output, which may be multiple choice or a regression, and `architecture` is empty;
-      or `architecture` needs a pooler and the model has none.
+      or `architecture` needs a pooler and the model has none; or it is a BERT's and the model cannot be one.
   """
   from safetensors.numpy import save
 
-  model = expand_sharing(model, for_huggingface=True)
+  is_bert = architecture.startswith("Bert")
+  if is_bert:
+    _check_is_bert(model, architecture)
+  model = expand_sharing(model, for_huggingface=True, for_bert=is_bert)
   architecture = architecture or _choose_architecture(model)
   if architecture in CLASSES_WITH_POOLER and not _has_pooler(model):
     raise UserError(f"--architecture={architecture}: the weights have {NO_POOLER}")
@@ -60,12 +64,14 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
   for name, value in model.weights.items():
     translated = to_huggingface(name)
     assert translated is not None, name  # read_model accepts no other names
-    tensors[translated.name] = np.ascontiguousarray(value.T if translated.is_transposed else value)
-    report.append(report_line(model.sources[name], translated.name, tensors[translated.name]))
-  if model.config.embedding_size == model.config.hidden_size:
+    target = to_bert(translated.name) if is_bert else translated.name
+    tensors[target] = np.ascontiguousarray(value.T if translated.is_transposed else value)
+    report.append(report_line(model.sources[name], target, tensors[target]))
+  if model.config.embedding_size == model.config.hidden_size and not is_bert:
     report += _add_identity(tensors, model.config.hidden_size)
   files.write_atomically(files.join(directory, SAFETENSORS_FILE), save(tensors, metadata={"format": "pt"}))
-  files.write_json(files.join(directory, "config.json"), _transformers_config(model, architecture))
+  config = _transformers_config(model, architecture)
+  files.write_json(files.join(directory, "config.json"), to_bert_config(config) if is_bert else config)
   if model.vocabulary and is_wordpiece(model.vocabulary):
     # AlbertTokenizer reads SentencePiece models only.
     do_lower_case = find_tokenizer_config(model.vocabulary).do_lower_case
@@ -84,6 +90,16 @@ def _roberta_tokenizer_config(vocabulary: str) -> dict[str, Any]:
   roles |= dict.fromkeys(("cls", "bos"), special_ids.cls) | dict.fromkeys(("sep", "eos"), special_ids.sep)
   tokens = {f"{role}_token": tokenizer.piece(piece_id) for role, piece_id in roles.items()}
   return {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, **tokens}
+
+
+def _check_is_bert(model: ConvertedModel, architecture: str) -> None:
+  config = model.config
+  if config.embedding_size != config.hidden_size or config.inner_group_num != 1:
+    raise UserError(
+      f"--architecture={architecture}: the model has embeddings of size {config.embedding_size}, hidden states of size "
+      f"{config.hidden_size} and {config.inner_group_num} block(s) in each layer; a BERT has embeddings of the size of "
+      "the hidden states and one block: give a class of ALBERT"
+    )
 
 
 def _has_pooler(model: ConvertedModel) -> bool:

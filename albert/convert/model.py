@@ -130,7 +130,7 @@ def _fits(shape: tuple[int, ...], expected_shape: tuple[int | None, ...]) -> boo
   )
 
 
-def expand_sharing(model: ConvertedModel, *, for_huggingface: bool = False) -> ConvertedModel:
+def expand_sharing(model: ConvertedModel, *, for_huggingface: bool = False, for_bert: bool = False) -> ConvertedModel:
   """Makes a model that the original and transformers can represent, and that computes the same.
 
   In the original and in transformers, attention and feed-forward weights have the same groups of layers. If they have
@@ -140,12 +140,14 @@ def expand_sharing(model: ConvertedModel, *, for_huggingface: bool = False) -> C
   Args:
     model: the model.
     for_huggingface: whether layers must belong to the groups to which transformers assigns them.
+    for_bert: whether every layer must be a group of its own.
   Returns:
     `model` itself if nothing has to change.
   """
   config = model.config
   layers = config.num_hidden_layers
-  if config.sharing == "all" and (not for_huggingface or huggingface_groups_agree(config)):
+  is_bert = config.num_hidden_groups == layers
+  if config.sharing == "all" and (is_bert if for_bert else not for_huggingface or huggingface_groups_agree(config)):
     return model
   return _ungroup(
     model,

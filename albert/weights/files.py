@@ -15,6 +15,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.weights import arrays as weight_arrays
 from albert.weights.arrays import Array
+from albert.weights.bert_names import from_bert, has_bert_names
 from albert.weights.location import FLAG, WeightLocation, find_weights
 from albert.weights.names import POOLER, PROJECTION, from_huggingface
 
@@ -105,7 +106,8 @@ def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
       - a Hugging Face directory with model.safetensors,
       - a .safetensors or .npz file.
       The weights may have the original's names, with or without TF-Hub's prefix `module/`, or those of transformers,
-      with or without the prefix `albert.`.
+      of ALBERT or BERT,
+      with or without the prefix `albert.` or `bert.`.
     flag: the flag with which the user gave the path, for errors.
   Raises:
     UserError: there are no weights, they are damaged, they are a pickle, or their names are not those of an ALBERT.
@@ -166,12 +168,13 @@ def _huggingface_entries(path: str, weights: dict[str, Array], flag: str) -> dic
   Returns:
     Name in the original -> entry. A weight that the original does not have keeps its name.
   """
-  # Name in transformers, with the prefix "albert." of encoder weights -> name in the file. Files of classes without a
-  # head leave out this prefix.
-  sources = {f"albert.{name}" if _lacks_prefix(name) else name: name for name in weights}
+  # Name in transformers' ALBERT, with the prefix "albert." of encoder weights -> name in the file. Files of classes
+  # without a head leave out this prefix.
+  translate = from_bert if has_bert_names(weights) else _with_prefix
+  sources = {translate(name): name for name in weights}
   if len(sources) < len(weights):
-    duplicate = next(name for name in weights if f"albert.{name}" in weights)
-    raise UserError(f"{flag}={path}: has both {duplicate} and albert.{duplicate}; give a file with one of them")
+    other, duplicate = next((name, sources[translate(name)]) for name in weights if sources[translate(name)] != name)
+    raise UserError(f"{flag}={path}: has both {other} and {duplicate}; give a file with one of them")
   _drop_tied(path, sources, weights, flag)
   if not any(from_huggingface(name) for name in sources):
     raise UserError(
@@ -201,9 +204,9 @@ def _drop_untrained_pooler(entries: dict[str, WeightEntry], weights: dict[str, A
       entries.pop(name, None)
 
 
-def _lacks_prefix(name: str) -> bool:
-  """Whether a name belongs to an encoder weight and lacks the prefix "albert.", as in AlbertModel."""
-  return name.startswith(("embeddings.", "encoder.", "pooler."))
+def _with_prefix(name: str) -> str:
+  """Adds the prefix "albert." to the name of an encoder weight that lacks it, as in AlbertModel."""
+  return f"albert.{name}" if name.startswith(("embeddings.", "encoder.", "pooler.")) else name
 
 
 def _drop_tied(path: str, sources: dict[str, str], weights: dict[str, Array], flag: str) -> None:

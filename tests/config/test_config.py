@@ -96,7 +96,8 @@ def test_the_activation_of_a_hugging_face_config_is_renamed(
 @pytest.mark.parametrize(
   ("fields", "message"),
   [
-    ({"model_type": "bert"}, r"config\.json: model_type is 'bert', not 'albert'"),
+    ({"model_type": "roberta"}, r"config\.json: model_type is 'roberta', not 'albert' or 'bert'"),
+    ({"model_type": "bert", "is_decoder": True}, r"config\.json: is_decoder is true, but ALBERT's is False"),
     ({"layer_norm_eps": 1e-5}, r"config\.json: layer_norm_eps is 1e-05, but ALBERT's is 1e-12"),
     ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
     ({"hidden_act": "gelu_10"}, "hidden_act must be one of gelu, gelu_erf, relu, got 'gelu_10'"),

@@ -36,7 +36,7 @@ from albert.tasks.tagging.schemes import SCHEMES
 from albert.tokenization.masked_texts import encode_with_masks
 from albert.tokenization.packing import pack_pair, pack_single
 from albert.tokenization.tokenizer import Tokenizer
-from albert.tokenization.vocabulary_files import standard_name
+from albert.tokenization.vocabulary_files import vocabulary_copies
 from albert.tokenization.words import split_words
 from albert.weights.checkpoints import CheckpointManager
 from tests.golden.make_tiny_albert import random_weights
@@ -107,7 +107,8 @@ def write_run(directory: Path, form: Form, vocabulary: str, **config_changes: An
   config = ModelConfig(**(sizes | config_changes))
   weights = random_weights(config, seed=len(form.name), with_heads=form.heads, num_classes=form.num_classes)
   directory.mkdir(parents=True)
-  shutil.copyfile(vocabulary, directory / standard_name(vocabulary))
+  for name, source in vocabulary_copies(vocabulary).items():
+    shutil.copyfile(source, directory / name)
   data_settings = form.data_settings
   if form.task != "pretraining":
     data_settings = data_settings | {"max_seq_length": MAX_LENGTH}

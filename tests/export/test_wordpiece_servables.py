@@ -18,7 +18,6 @@ from albert.export.formats import DESCRIPTION, EXTRA_FORMATS, FORMAT_FILES
 from albert.export.other_formats.converters import onnx_runner
 from albert.export.selection import select_form
 from albert.export.signatures import text_inputs
-from albert.tokenization.vocabulary_files import standard_name
 from tests.export.checking.test_quality import MAX_DIFFERENCES
 from tests.export.pipelines import FORMS, Run, write_run
 from tests.export.requests import english_like_texts, make_requests
@@ -40,7 +39,7 @@ def write_wordpiece_run(directory: Path, form: str) -> Run:
   """Writes a run whose vocabulary has the ids of BERT for the special pieces, which are not those of ALBERT."""
   characters = sorted(set("".join(mixed_texts(50))) - set(" "))
   pieces = dict.fromkeys([*vocabulary_pieces(), *characters, *(f"##{c}" for c in characters)])
-  vocabulary = write_vocabulary(directory / standard_name("vocab.txt"), list(pieces))
+  vocabulary = write_vocabulary(directory / "vocab.txt", list(pieces))
   run = write_run(directory / "run", FORMS[form], vocabulary)
   assert run.tokenizer.special_ids.cls == 101
   return run
