@@ -160,8 +160,8 @@ def parse(argv: Sequence[str]) -> list[str]:
   try:
     arguments = list(flags.FLAGS(list(argv)))
     for name in _OTHER_NAMES.values():
-      if name in flags.FLAGS:
-        flags.FLAGS[name].check()
+      if name in flags.FLAGS and isinstance(flag := flags.FLAGS[name], _OtherName):
+        flag.check()
     return arguments
   except UserError:
     raise

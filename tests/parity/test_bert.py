@@ -22,8 +22,14 @@ from tests.parity.rows import largest_difference
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-SIZES = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48,
-         "max_position_embeddings": 24}  # fmt: skip
+SIZES: dict[str, Any] = {
+  "vocab_size": 61,
+  "hidden_size": 32,
+  "num_hidden_layers": 3,
+  "num_attention_heads": 4,
+  "intermediate_size": 48,
+  "max_position_embeddings": 24,
+}
 CHINESE = ["老师看见了花园。", "ALBERT卖了3把钥匙", "她的姐姐忘记了一封信"]
 # The ids of [PAD], [UNK], [CLS], [SEP] and [MASK] are those of the published vocabularies.
 PIECES = ["[PAD]", *(f"[unused{i}]" for i in range(1, 100)), "[UNK]", "[CLS]", "[SEP]", "[MASK]",

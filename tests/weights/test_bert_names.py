@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def test_the_names_of_albert_are_not_those_of_bert() -> None:
 @pytest.mark.parametrize(
   "changes", [{"inner_group_num": 1}, {"embedding_size": 20}]
 )  # CONFIG has E = 6 and H = 20, and 2 blocks in a layer
-def test_a_model_that_is_no_bert_is_refused(tmp_path: Path, changes: dict[str, int]) -> None:
+def test_a_model_that_is_no_bert_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
   config = dataclasses.replace(CONFIG, **changes)
   source = write_tf1(tmp_path / "tf1", config, random_weights(config, 3, with_heads=()))
   with pytest.raises(UserError, match=r"--architecture=BertModel: the model has embeddings of size .*a BERT has"):
