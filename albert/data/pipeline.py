@@ -26,6 +26,10 @@ from albert.io.wording import counted
 INTERLEAVED_SHARDS = 16
 WINDOW_SIZE = 4096
 
+# Bytes that are buffered of each open shard. It is TensorFlow's default, but without it tensorflow-tpu buffers 127 MiB
+# of a file on gs://. albert/__init__.py bounds what the file system of gs:// buffers.
+_READ_BUFFER_BYTES = 256 << 10
+
 # Number of examples that are masked in one call. If batches are smaller, several are masked together, because most of
 # the time of a call (about 5 ms for 128 examples) does not depend on the number of examples.
 _EXAMPLES_PER_MASKING_CALL = 128
@@ -266,7 +270,8 @@ def _read_shards(paths: tf.Tensor, compressed: tf.Tensor, num_interleaved: int) 
   """Returns the records of shards. `num_interleaved` shards are open at a time, and give one record each in turn."""
 
   def open_shard(path: tf.Tensor, is_compressed: tf.Tensor) -> tf.data.Dataset:
-    return tf.data.TFRecordDataset(path, compression_type=tf.where(is_compressed, "GZIP", ""))
+    compression_type = tf.where(is_compressed, "GZIP", "")
+    return tf.data.TFRecordDataset(path, compression_type=compression_type, buffer_size=_READ_BUFFER_BYTES)
 
   return tf.data.Dataset.from_tensor_slices((paths, compressed)).interleave(
     open_shard, cycle_length=num_interleaved, block_length=1, num_parallel_calls=1, deterministic=True

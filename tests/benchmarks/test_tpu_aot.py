@@ -30,7 +30,9 @@ from benchmarks.tpu import report, search
 from benchmarks.tpu.chips import NUM_CORES
 from benchmarks.tpu.lowering import Step, batch_specs
 from benchmarks.tpu.programs import STEPS, Program
-from benchmarks.tpu.protocol import Worker
+from benchmarks.tpu.protocol import ENVIRONMENT, Worker
+from tests.gcs_server import has_openssl
+from tests.open_shards import MIB, bytes_requested
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmarks" / "tpu_aot.py"
@@ -328,6 +330,14 @@ def test_gradient_checkpointing_takes_less_memory_and_more_operations(tmp_path):
   without_checkpointing, with_checkpointing = trials
   assert with_checkpointing["temporary"] < 0.8 * without_checkpointing["temporary"]
   assert with_checkpointing["flops"] > 1.1 * without_checkpointing["flops"]
+
+
+@needs_tpu_profile
+@pytest.mark.skipif(not has_openssl(), reason="needs openssl")
+def test_tensorflow_for_tpus_holds_as_little_of_an_open_shard_of_a_bucket_as_stock_tensorflow(tmp_path):
+  """By default it requests 512 MiB of each shard at once; with a small block, 128 MiB for the buffer of tf.data."""
+  first_requests, _ = bytes_requested(tmp_path, **ENVIRONMENT)
+  assert sorted(first_requests) == [(f"{index}.tfrecord", 0, 16 * MIB) for index in range(3)]
 
 
 @needs_tpu_profile
