@@ -52,6 +52,7 @@ setup(
       "albert-ensemble = albert.commands:ensemble",
       "albert-experiments = albert.commands:experiments",
       "albert-export = albert.commands:export",
+      "albert-leaderboard = albert.commands:leaderboard",
       "albert-predict = albert.commands:predict",
       "albert-report = albert.commands:report",
       "albert-create-pretraining-data = data_prep.commands:create_pretraining_data",

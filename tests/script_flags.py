@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import sentencepiece
 from absl import flags
@@ -24,14 +24,19 @@ def _undefine_flags() -> None:
 
 
 @contextlib.contextmanager
-def script_flags(task_name: str) -> Iterator[None]:
-  """A context in which the flags of one task's script are defined, and those of no other script."""
+def defined_flags(define: Callable[[], None]) -> Iterator[None]:
+  """A context in which the flags are defined that a function defines, and those of no other command."""
   _undefine_flags()
-  cli_flags.define_flags(task_name)
+  define()
   try:
     yield
   finally:
     _undefine_flags()
+
+
+def script_flags(task_name: str) -> contextlib.AbstractContextManager[None]:
+  """A context in which the flags of one task's script are defined, and those of no other script."""
+  return defined_flags(lambda: cli_flags.define_flags(task_name))
 
 
 @contextlib.contextmanager

@@ -98,6 +98,7 @@ def missing_flag_attempts(all_commands: Sequence[Command], workplace: Workplace)
     "albert.ensemble": [("inputs", ["--output_dir=out"]), ("output_dir", ["--inputs=x"])],
     "albert.experiments": [("run", ["--output_dir=out"]), ("output_dir", ["--run=sentence_loss"])],
     "albert.export": [("checkpoint", ["--output_dir=out"]), ("output_dir", ["--checkpoint=x"])],
+    "albert.leaderboard": [("init_checkpoint", ["--output_dir=out"]), ("output_dir", ["--init_checkpoint=x"])],
     "albert.predict": [("model", [])],
     "data_prep.create_pretraining_data": [
       ("input_file", ["--output_dir=out", "--spm_model_file=x"]),
@@ -289,6 +290,8 @@ def _combinations_of_modules(workplace: Workplace) -> Iterator[Attempt]:
     ("albert.experiments", [*experiment, "--glue_dir=x", "--glue_tasks=nope"], BAD, ("--glue_tasks",)),
     ("albert.experiments", [*experiment, "--squad_v1=a"], BAD, ("--squad_v1=a",)),
     ("albert.experiments", [*experiment, "--gflops=3e38"], VALID, ("sentence_loss",)),
+    ("albert.leaderboard", ["--init_checkpoint=x", "--output_dir=out"], BAD, ("--glue_dir",)),
+    ("albert.leaderboard", ["--init_checkpoint=x", "--output_dir=out", "--race_dir=absent"], BAD, ("--race_dir",)),
     ("albert.export", ["--checkpoint=absent", "--output_dir=out"], BAD, ("--checkpoint=absent",)),
     ("albert.export", [*exported, "--task=nope"], BAD, ("--task=nope",)),
     ("albert.export", [*exported, "--formats=onx"], BAD, ("--formats",)),

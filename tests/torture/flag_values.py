@@ -25,6 +25,7 @@ FLAG_FUNCTIONS_OF_MODULES = {
   "albert.ensemble": "define_flags",
   "albert.experiments": "define_flags",
   "albert.export": "define_flags",
+  "albert.leaderboard": "define_flags",
   "albert.predict": "define_flags",
   "albert.report": "define_flags",
   "data_prep.create_pretraining_data": "_define_flags",

@@ -1,0 +1,123 @@
+"""The command albert.leaderboard on small made-up files of all tasks, and its continuation after an error."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+
+from albert.errors import UserError
+from albert.experiments import runner
+from albert.experiments.plan import Command
+from albert.leaderboard import __main__ as leaderboard
+from albert.leaderboard.benchmarks import GLUE_TASKS
+from tests.script_flags import defined_flags, parsed_flags
+from tests.synthetic import TINY_MODEL_FLAGS, write_shards
+from tests.tasks.glue.archive import write_archive
+from tests.tasks.race.folders import write_made_up_race
+from tests.tasks.squad.question_files import write_made_up_squad
+from tests.torture.workplace import Finished, Workplace
+
+pytestmark = pytest.mark.slow
+
+
+def run_eagerly() -> None:
+  """Lets the steps of a command run without tracing them, which takes most of the time of a run of four steps."""
+  import tensorflow as tf
+
+  tf.config.run_functions_eagerly(True)
+
+
+@pytest.fixture
+def run(commands: Workplace) -> Callable[..., Finished]:
+  """Runs a command in a process of its own, without tracing its steps."""
+
+  def run_command(*argv: str) -> Finished:
+    return commands.run(argv, timeout=900, prelude=(__name__, "run_eagerly", {}))
+
+  return run_command
+
+
+@pytest.fixture
+def run_leaderboard(
+  run: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., str]]:
+  """Calls the command in this process, and its commands with the fixture `run`. Returns what it prints."""
+
+  def call(command_runner: runner._CommandRunner, command: Command, output: Any) -> int:
+    del command_runner
+    finished = run(*command.words[1:])
+    output.write((finished.stdout + finished.stderr).encode())
+    return finished.code
+
+  def call_main(*words: str) -> str:
+    with parsed_flags(*words):
+      leaderboard.main()
+    return capsys.readouterr().out
+
+  monkeypatch.setattr(runner._CommandRunner, "_call", call)
+  with defined_flags(leaderboard.define_flags):
+    yield call_main
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, spm_model: str, run: Callable[..., Finished]) -> Path:
+  """The output_dir of a pretraining of one step."""
+  write_shards(tmp_path / "shards", [8])
+  vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+  flags = [*TINY_MODEL_FLAGS, f"--vocab_size={vocab_size}", "--max_position_embeddings=32"]
+  shards = [f"--input_file={tmp_path / 'shards'}/*", f"--spm_model_file={spm_model}"]
+  short = ["--num_train_steps=1", "--num_warmup_steps=0", "--train_batch_size=4"]
+  finished = run("-m", "run_pretraining", "--do_train", f"--output_dir={tmp_path / 'run'}", *flags, *shards, *short)
+  assert finished.unexpected_end() is None
+  return tmp_path / "run"
+
+
+def test_from_a_checkpoint_to_the_submissions_of_all_tasks(
+  tmp_path: Path, checkpoint: Path, run_leaderboard: Callable[..., str]
+):
+  glue = write_archive(tmp_path / "glue", [*GLUE_TASKS, "diagnostic"], num_rows=8)
+  race = write_made_up_race(tmp_path / "race", num_passages=3)
+  output_dir = tmp_path / "out"
+  words = [f"--init_checkpoint={checkpoint}", f"--glue_dir={glue}", f"--output_dir={output_dir}", f"--race_dir={race}"]
+  words += ["--num_runs=2", "--scale=smoke", "--gflops=10"]
+  for version in ("squad_v1", "squad_v2"):
+    path = write_made_up_squad(tmp_path / f"{version}.json", 12, version_2=version == "squad_v2")
+    words.append(f"--{version}={path},{path}")
+  printed = run_leaderboard(*words)
+  assert "12 tasks, 24 runs; " in printed
+  table = (output_dir / "table.md").read_text()
+  assert table in printed
+  assert all(f"| {name} | " in table for name in (*GLUE_TASKS, "SQuAD1.1", "SQuAD2.0", "RACE"))
+  with zipfile.ZipFile(output_dir / "submission" / "glue.zip") as archive:
+    names = archive.namelist()
+  other_names = [f"{name}.tsv" for name in GLUE_TASKS if name != "MNLI"]
+  assert names == sorted(["AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", *other_names])
+  log = (output_dir / "log.txt").read_text()
+  (mnli_run,) = (output_dir / "runs").glob("MNLI-*")
+  for name in ("RTE", "STS-B", "MRPC"):
+    (line,) = [line for line in log.splitlines() if f"--task_name={name} " in line]
+    assert f"--init_checkpoint={mnli_run}/run-" in line
+  # The same command has nothing left to do.
+  assert "leaderboard: 12 of 12 trials are done" in run_leaderboard(*words)
+  assert (output_dir / "log.txt").read_text() == log
+
+
+def test_a_missing_file_ends_with_one_line_and_the_same_command_goes_on(
+  tmp_path: Path, checkpoint: Path, run_leaderboard: Callable[..., str]
+):
+  glue = write_archive(tmp_path / "glue", ["CoLA", "WNLI"], num_rows=8)
+  test_file = glue / "WNLI" / "test.tsv"
+  content = test_file.read_bytes()
+  test_file.unlink()
+  words = [f"--init_checkpoint={checkpoint}", f"--glue_dir={glue}", "--glue_tasks=CoLA,WNLI", "--num_runs=1"]
+  words += [f"--output_dir={tmp_path / 'out'}", "--scale=smoke", "--gflops=10"]
+  with pytest.raises(UserError, match=r"^WNLI: 1 run\(s\) ended with code 2 \(error: .*test\.tsv"):
+    run_leaderboard(*words)
+  test_file.write_bytes(content)
+  assert "leaderboard: 1 of 2 trials are done" in run_leaderboard(*words)
+  assert (tmp_path / "out" / "submission" / "GLUE" / "WNLI.tsv").exists()

@@ -1,0 +1,178 @@
+"""The plan of a leaderboard, its table and its submissions. tests/integration/test_leaderboard_cli.py runs it."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albert.config.model import named_model
+from albert.errors import UserError
+from albert.experiments import runner
+from albert.experiments.late_flags import BestRun
+from albert.experiments.plan import ScoreSource
+from albert.experiments.scales import SCALES
+from albert.leaderboard import benchmarks, results
+from albert.leaderboard.plan import LeaderboardPlan
+
+NAMES = ("RTE", "MNLI", "CoLA")
+
+
+def make_plan(
+  tmp_path: Path, names: tuple[str, ...] = NAMES, *, scale: str = "paper", num_runs: int = 5
+) -> LeaderboardPlan:
+  """Makes a plan of tasks of GLUE and of SQuAD v2.0."""
+  tasks = [benchmarks.glue_benchmark(name, str(tmp_path / "glue")) for name in names]
+  return LeaderboardPlan(
+    [*tasks, benchmarks.squad_benchmark("2.0", "train.json", "dev.json")],
+    init_checkpoint="/weights",
+    model=named_model("albert_base"),
+    scale=SCALES[scale],
+    output_dir=str(tmp_path / "out"),
+    num_runs=num_runs,
+  )
+
+
+def test_rte_starts_from_the_best_model_of_mnli(tmp_path: Path):
+  plan = make_plan(tmp_path)
+  trials = {trial.variant.name: trial for trial in plan.trials()}
+  assert list(trials) == ["MNLI", "RTE", "CoLA", "SQuAD2.0"]
+  mnli, rte = plan.tasks["MNLI"], trials["RTE"].commands
+  assert [command.name for command in rte] == ["MNLI: 5 run(s)", "MNLI: ensemble", "RTE: 5 run(s)", "RTE: ensemble"]
+  assert rte[2].late_flag == BestRun(mnli.directory)
+  assert {"--fresh_head", "--task_name=RTE", "--num_runs=5", "--do_predict"} <= set(rte[2].words)
+  assert not any(word.startswith("--init_checkpoint") for word in rte[2].words)
+  assert "--init_checkpoint=/weights" in trials["CoLA"].commands[0].words
+  assert {"--select_checkpoint=best", "--eval_every_steps=1000", "--version_2_with_negative"} <= set(
+    trials["SQuAD2.0"].commands[0].words
+  )
+  # Without MNLI, RTE starts from the checkpoint.
+  (first, *_) = make_plan(tmp_path, ("RTE",)).trials()[0].commands
+  assert "--init_checkpoint=/weights" in first.words
+  assert first.late_flag is None
+
+
+def test_the_best_run_is_read_when_it_is_known(tmp_path: Path):
+  flag = BestRun(str(tmp_path))
+  assert flag.word() == f"--init_checkpoint={tmp_path}"  # a single run
+  metrics = {"accuracy": {"median": 0.75, "mean": None, "values": [0.5, 0.75, 0.75]}}
+  content = {"seeds": [1, 2, 3], "best_seed": 2, "best_run": "run-2", "failed_seeds": [], "metrics": metrics}
+  (tmp_path / "runs.json").write_text(json.dumps(content))
+  assert flag.word() == f"--init_checkpoint={tmp_path}/run-2"
+  assert runner._read_metrics(ScoreSource(str(tmp_path / "runs.json"), "accuracy", 100.0, "median")) == {
+    "accuracy": 0.75
+  }
+
+
+def test_other_data_and_another_number_of_runs_have_other_directories(tmp_path: Path):
+  (tmp_path / "glue" / "CoLA").mkdir(parents=True)
+  data = tmp_path / "glue" / "CoLA" / "train.tsv"
+  data.write_text("one")
+  first = make_plan(tmp_path).tasks
+  assert {name: task.directory for name, task in make_plan(tmp_path).tasks.items()} == {
+    name: task.directory for name, task in first.items()
+  }
+  data.write_text("two")
+  changed = {name for name, task in make_plan(tmp_path).tasks.items() if task.directory != first[name].directory}
+  assert changed == {"CoLA"}
+  fewer = make_plan(tmp_path, num_runs=2).tasks
+  assert all(task.directory != first[name].directory for name, task in fewer.items())
+
+
+def test_a_single_run_is_its_own_result(tmp_path: Path):
+  """Its last file is the last submission, or the metrics if there is nothing to predict."""
+  plan = make_plan(tmp_path, num_runs=1)
+  commands = {trial.variant.name: trial.commands for trial in plan.trials()}
+  assert [command.name for command in commands["RTE"]] == ["MNLI: 1 run(s)", "RTE: 1 run(s)"]
+  last_files = {name: Path(commands[name][-1].completion_file).name for name in ("CoLA", "SQuAD2.0")}
+  assert last_files == {"CoLA": "CoLA.tsv", "SQuAD2.0": "eval_results.json"}
+  assert all(task.final == task.directory for task in plan.tasks.values())
+
+
+def test_the_scale_replaces_values_of_the_recipes(tmp_path: Path):
+  words = set(make_plan(tmp_path, scale="smoke").trials()[0].commands[0].words)
+  assert {"--num_train_steps=4", "--max_seq_length=32", "--eval_every_steps=2", "--select_checkpoint=best"} <= words
+
+
+def test_the_plan_shows_the_cost_of_each_task(tmp_path: Path):
+  header, *lines, total = make_plan(tmp_path).describe(1e12).splitlines()
+  rows = [dict(zip(header.split("\t"), line.split("\t"), strict=True)) for line in lines]
+  assert [row["starts from"] for row in rows] == ["the checkpoint", "MNLI", "the checkpoint", "the checkpoint"]
+  assert [(row["steps"], row["batch"], row["tokens"]) for row in rows[:2]] == [
+    ("10000", "128", "512"),
+    ("800", "32", "512"),
+  ]
+  hours = [float(row["hours"].replace(",", "")) for row in rows]
+  flop = float(rows[1]["GFLOP per step"].replace(",", "")) * 1e9
+  assert hours[1] == pytest.approx(5 * 800 * flop / 1e12 / 3600, abs=0.006)
+  assert total.startswith("4 tasks, 20 runs; training takes at most about ")
+  assert float(total.split()[9].replace(",", "")) == pytest.approx(sum(hours), abs=0.03)
+
+
+def _write_results(plan: LeaderboardPlan) -> list[dict[str, Any]]:
+  """Writes made-up predictions of all tasks, and returns made-up rows."""
+  for task in plan.tasks.values():
+    Path(task.final).mkdir(parents=True)
+    for name in task.benchmark.submission:
+      (Path(task.final) / name).write_text(f"{task.benchmark.name} {name}")
+  columns = {"median": 80.0, "minimum": 79.0, "maximum": 81.0, "ensemble": 82.5}
+  return [
+    {
+      "variant": name,
+      "scores": {f"{m} {column}": value for m in task.benchmark.metrics for column, value in columns.items()},
+    }
+    for name, task in plan.tasks.items()
+  ]
+
+
+def test_the_table_and_the_submissions(tmp_path: Path):
+  plan = make_plan(tmp_path)
+  rows = _write_results(plan)
+  lines = results.format_table(plan, rows, "weights").splitlines()
+  assert "| RTE | accuracy | 80.0 | 79.0 | 81.0 | 82.5 | 89.2 |" in lines
+  assert "| SQuAD2.0 | exact | 80.0 | 79.0 | 81.0 | 82.5 | 87.4 |" in lines
+  paths = results.write_submission(plan)
+  submission = tmp_path / "out" / "submission"
+  assert sorted(str(Path(path).relative_to(submission)) for path in paths) == [
+    "GLUE/CoLA.tsv",
+    "GLUE/MNLI-m.tsv",
+    "GLUE/MNLI-mm.tsv",
+    "GLUE/RTE.tsv",
+    "SQuAD2.0/null_odds_dev.json",
+    "SQuAD2.0/predictions_dev.json",
+    "glue.zip",
+  ]
+  with zipfile.ZipFile(submission / "glue.zip") as archive:
+    assert archive.namelist() == ["CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "RTE.tsv"]
+    assert archive.read("MNLI-mm.tsv") == b"MNLI MNLI-mm.tsv"
+
+
+def test_ax_is_submitted_if_its_file_is_there(tmp_path: Path):
+  assert make_plan(tmp_path).tasks["MNLI"].benchmark.submission == ["MNLI-m.tsv", "MNLI-mm.tsv"]
+  (tmp_path / "glue" / "diagnostic").mkdir(parents=True)
+  (tmp_path / "glue" / "diagnostic" / "diagnostic.tsv").write_text("")
+  plan = make_plan(tmp_path)
+  assert plan.tasks["MNLI"].benchmark.submission == ["MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"]
+  _write_results(plan)
+  results.write_submission(plan)
+  assert (tmp_path / "out" / "submission" / "GLUE" / "AX.tsv").read_text() == "MNLI AX.tsv"
+
+
+def test_every_task_has_a_metric_and_a_recipe(tmp_path: Path):
+  names = benchmarks.GLUE_TASKS
+  assert sorted(names) == ["CoLA", "MNLI", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B", "WNLI"]
+  plan = make_plan(tmp_path, names)
+  assert [benchmark.name for benchmark in plan.benchmarks if benchmark.starts_from_mnli] == ["RTE", "MRPC", "STS-B"]
+  assert all(benchmark.recipe != "glue_custom" for benchmark in plan.benchmarks)
+
+
+def test_a_task_without_its_folder_is_refused(tmp_path: Path):
+  from albert.experiments.inputs import check_glue_folder
+
+  (tmp_path / "RTE").mkdir()
+  check_glue_folder(str(tmp_path), "RTE")
+  with pytest.raises(UserError, match=r"has no folder CoLA: download the task, or leave it out of --glue_tasks"):
+    check_glue_folder(str(tmp_path), "CoLA")
