@@ -83,7 +83,8 @@ def _run_with_lock(plan: TrialPlan, jobs: int) -> list[dict[str, Any]]:
       for _ in range(jobs):
         workers.submit(queue.work)
   command_runner.raise_failure()
-  return [rows.by_digest[trial.digest] for trial in trials]
+  # At a small scale, several variants may have the same commands. These share a row in the file.
+  return [{**rows.by_digest[trial.digest], "variant": trial.variant.name} for trial in trials]
 
 
 class ResultRow(msgspec.Struct):

@@ -110,6 +110,19 @@ def test_a_plan_continues_after_a_failed_trial_and_keeps_the_finished_rows(
   assert command_log.read_text().count("$ ") == 3
 
 
+def test_variants_with_the_same_commands_are_computed_once_and_each_have_a_row(tmp_path: Path):
+  """At the scale smoke, 2, 4 and 12 groups of layers are the same model."""
+  plan = _make_plan(tmp_path, "groups")
+  trials = plan.trials()
+  assert len({trial.digest for trial in trials}) == 2
+  row = {"seed": 12345, "parameters": 1, "examples_per_second": None, "scores": {}}
+  lines = [json.dumps({"variant": trial.variant.name, "digest": trial.digest, **row}) for trial in trials[:2]]
+  Path(plan.directory).mkdir()
+  (Path(plan.directory) / runner.RESULTS_FILE).write_text("\n".join(lines) + "\n")
+  rows = runner.run_plan(plan)
+  assert [row["variant"] for row in rows] == ["1 group", "2 groups", "4 groups", "12 groups"]
+
+
 def test_a_command_that_refuses_its_input_is_an_error_of_the_input(tmp_path: Path):
   plan = _ToyPlan(tmp_path, {"two": "print('error: no such file'); raise SystemExit(2)"})
   with pytest.raises(UserError, match=r"two, seed 12345: pretraining ended with code 2 \(error: no such file\); "):
