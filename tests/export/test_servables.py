@@ -203,6 +203,10 @@ def test_the_model_card_lists_the_settings_that_had_an_effect(served: ServedRun)
   assert "| num_warmup_steps | 20 |" in card
   assert "warmup_proportion" not in card
   assert "num_train_epochs" not in card
+  card = served.model_card(train=train | {"max_train_seconds": 0.0}, optimizer=optimizer | {"num_warmup_steps": 20})
+  assert "max_train_seconds" not in card
+  card = served.model_card(train=train | {"max_train_seconds": 90.0}, optimizer=optimizer | {"num_warmup_steps": 20})
+  assert "| num_train_steps | 200 |\n| max_train_seconds | 90.0 |" in card
   card = served.model_card(train=train | {"num_train_epochs": 3.0}, optimizer=optimizer | {"warmup_proportion": 0.1})
   assert "| num_warmup_steps | 20 |" in card
   assert "| warmup_proportion | 0.1 |" in card

@@ -25,7 +25,14 @@ from albert.optimizers.schedules import make_schedule
 from albert.tasks import registry
 
 # Settings of the run that the card shows: those of the training and of the optimizer, and the paths of the data.
-_TRAINING_SETTINGS = ("num_train_steps", "num_train_epochs", "train_batch_size", "seed", "precision")
+_TRAINING_SETTINGS = (
+  "num_train_steps",
+  "num_train_epochs",
+  "max_train_seconds",
+  "train_batch_size",
+  "seed",
+  "precision",
+)
 _OPTIMIZER_SETTINGS = ("optimizer", "learning_rate", "num_warmup_steps", "warmup_proportion", "weight_decay")
 _DATA_PATHS = ("data_dir", "train_file", "input_file")
 # Settings that have an effect only if masks are drawn during training, and only if the task is a custom one.
@@ -201,7 +208,7 @@ def _training_settings(checkpoint: ExportCheckpoint) -> dict[str, Any]:
   train, optimizer = dict(checkpoint.run.get("train", {})), dict(checkpoint.run.get("optimizer", {}))
   shown_settings = {name: train[name] for name in _TRAINING_SETTINGS if name in train}
   shown_settings |= {name: optimizer[name] for name in _OPTIMIZER_SETTINGS if name in optimizer}
-  for name in ("num_train_epochs", "warmup_proportion"):  # each is 0 if numbers of steps were given instead
+  for name in ("num_train_epochs", "max_train_seconds", "warmup_proportion"):  # each is 0 if it was not used
     if not shown_settings.get(name):
       shown_settings.pop(name, None)
   steps, batch_size = train.get("num_train_steps"), train.get("train_batch_size")
