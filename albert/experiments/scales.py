@@ -147,7 +147,8 @@ SCALES: dict[str, Scale] = {
     max_seq_length=64,
     dupe_factor=1,
     num_shards=8,
-    # With a rate of 0.006 after 100 steps of warm-up, one of two seeds learned only the frequencies of words.
+    # With a rate of 0.006 after 100 steps of warm-up, one of two seeds learned only the frequencies of words. With
+    # 0.002, four shared layers learn less (benchmarks/results/pretraining_trials_2026-11-23.md).
     train={"train_batch_size": 32, "num_train_steps": 800, "num_warmup_steps": 240, "learning_rate": 0.005},
     num_seeds=2,
     finetuning={
