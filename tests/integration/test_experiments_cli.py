@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from albert.experiments import __main__ as experiments
 from albert.experiments import catalog
 from tests.run_outputs import read_json_lines
+from tests.script_flags import defined_flags, parsed_flags
 
 pytestmark = pytest.mark.slow
 
@@ -65,15 +67,17 @@ def test_a_stopped_experiment_continues(tmp_path: Path, corpus_file: str, spm_mo
     "degradation,dropout,additional_data",
     "batch_size",
     "more_data,input_format",
-    "version_1",
+    "version_1,overall",
+    "width,wide_depth",
   ],
 )
+@pytest.mark.usefixtures("forked_plans")
 def test_two_jobs_at_a_time_give_the_rows_and_the_figure_of_each_experiment(
   tmp_path: Path, corpus_file: str, spm_model: str, experiment_names: str
 ):
-  more_text = f"--additional_corpus={corpus_file}"
-  command = _make_command(tmp_path, corpus_file, spm_model, f"--run={experiment_names}", "--jobs=2", more_text)
-  subprocess.run(command, capture_output=True, text=True, check=True)
+  words = _make_command(tmp_path, corpus_file, spm_model, f"--run={experiment_names}", "--jobs=2")[3:]
+  with defined_flags(experiments.define_flags), parsed_flags(*words, f"--additional_corpus={corpus_file}"):
+    experiments.main()
   for name in experiment_names.split(","):
     with (tmp_path / name / "numbers.csv").open(newline="") as file:
       variants = [row["variant"] for row in csv.DictReader(file)]

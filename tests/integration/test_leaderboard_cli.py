@@ -5,14 +5,11 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sentencepiece
 
 from albert.errors import UserError
-from albert.experiments import runner
-from albert.experiments.plan import Command
 from albert.leaderboard import __main__ as leaderboard
 from albert.leaderboard.benchmarks import GLUE_TASKS
 from tests.script_flags import defined_flags, parsed_flags
@@ -20,59 +17,36 @@ from tests.synthetic import TINY_MODEL_FLAGS, write_shards
 from tests.tasks.glue.archive import write_archive
 from tests.tasks.race.folders import write_made_up_race
 from tests.tasks.squad.question_files import write_made_up_squad
-from tests.torture.workplace import Finished, Workplace
+from tests.torture.workplace import Finished
 
 pytestmark = pytest.mark.slow
 
 
-def run_eagerly() -> None:
-  """Lets the steps of a command run without tracing them, which takes most of the time of a run of four steps."""
-  import tensorflow as tf
-
-  tf.config.run_functions_eagerly(True)
-
-
 @pytest.fixture
-def run(commands: Workplace) -> Callable[..., Finished]:
-  """Runs a command in a process of its own, without tracing its steps."""
-
-  def run_command(*argv: str) -> Finished:
-    return commands.run(argv, timeout=900, prelude=(__name__, "run_eagerly", {}))
-
-  return run_command
-
-
-@pytest.fixture
-def run_leaderboard(
-  run: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., str]]:
-  """Calls the command in this process, and its commands with the fixture `run`. Returns what it prints."""
-
-  def call(command_runner: runner._CommandRunner, command: Command, output: Any) -> int:
-    del command_runner
-    finished = run(*command.words[1:])
-    output.write((finished.stdout + finished.stderr).encode())
-    return finished.code
+def run_leaderboard(forked_plans: None, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
+  """Calls the command in this process. Returns what it prints."""
+  del forked_plans
 
   def call_main(*words: str) -> str:
     with parsed_flags(*words):
       leaderboard.main()
     return capsys.readouterr().out
 
-  monkeypatch.setattr(runner._CommandRunner, "_call", call)
   with defined_flags(leaderboard.define_flags):
     yield call_main
 
 
 @pytest.fixture
-def checkpoint(tmp_path: Path, spm_model: str, run: Callable[..., Finished]) -> Path:
+def checkpoint(tmp_path: Path, spm_model: str, run_forked: Callable[..., Finished]) -> Path:
   """The output_dir of a pretraining of one step."""
   write_shards(tmp_path / "shards", [8])
   vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   flags = [*TINY_MODEL_FLAGS, f"--vocab_size={vocab_size}", "--max_position_embeddings=32"]
   shards = [f"--input_file={tmp_path / 'shards'}/*", f"--spm_model_file={spm_model}"]
   short = ["--num_train_steps=1", "--num_warmup_steps=0", "--train_batch_size=4"]
-  finished = run("-m", "run_pretraining", "--do_train", f"--output_dir={tmp_path / 'run'}", *flags, *shards, *short)
+  finished = run_forked(
+    "-m", "run_pretraining", "--do_train", f"--output_dir={tmp_path / 'run'}", *flags, *shards, *short
+  )
   assert finished.unexpected_end() is None
   return tmp_path / "run"
 
