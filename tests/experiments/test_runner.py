@@ -115,7 +115,7 @@ def test_variants_with_the_same_commands_are_computed_once_and_each_have_a_row(t
   plan = _make_plan(tmp_path, "groups")
   trials = plan.trials()
   assert len({trial.digest for trial in trials}) == 2
-  row = {"seed": 12345, "parameters": 1, "examples_per_second": None, "scores": {}}
+  row: dict[str, Any] = {"seed": 12345, "parameters": 1, "examples_per_second": None, "scores": {}}
   lines = [json.dumps({"variant": trial.variant.name, "digest": trial.digest, **row}) for trial in trials[:2]]
   Path(plan.directory).mkdir()
   (Path(plan.directory) / runner.RESULTS_FILE).write_text("\n".join(lines) + "\n")
