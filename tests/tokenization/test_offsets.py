@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pickle
@@ -20,7 +21,7 @@ from albert.tokenization.kinds.base import TokensWithOffsets
 from albert.tokenization.kinds.sentence_piece_offsets import _origins
 from albert.tokenization.normalization import decompose, normalize_text
 from albert.tokenization.tokenizer import UNK_ID, WORD_START, Tokenizer
-from tests.conftest import SaveModel
+from tests.conftest import PieceType, SaveModel
 from tests.tokenization.reference import sentence_piece
 
 # (piece, score) of a hand-made model.
@@ -119,7 +120,20 @@ class ReferenceRanges:
       ends_before = [end for _, end in filter(None, ranges[:index])] or [0]
       starts_after = [start for start, _ in filter(None, ranges[index:])] or ends_before[-1:]
       filled.append(piece_range or (starts_after[0], ends_before[-1]))
-    return filled
+    return self._share_ranges_of_characters([piece.piece for piece in pieces], filled)
+
+  def _share_ranges_of_characters(self, pieces: list[str], ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Gives each byte of a character the range of its last byte, with which SentencePiece reports the character."""
+    shared: list[tuple[int, int]] = []
+    undecoded = b""
+    for piece, piece_range in zip(pieces, ranges, strict=True):
+      is_byte = re.fullmatch("<0x[0-9A-F]{2}>", piece) and self._processor.is_byte(self._processor.piece_to_id(piece))
+      undecoded += bytes([int(piece[3:5], 16)]) if is_byte else b"."
+      with contextlib.suppress(UnicodeDecodeError):  # raised if the last byte of a character is missing
+        undecoded.decode()
+        shared += [piece_range] * len(undecoded)
+        undecoded = b""
+    return shared
 
   def _range_of_piece(self, piece: Any) -> tuple[int, int] | None:
     """Returns the range of a piece; None if it stands for no text."""
@@ -206,12 +220,40 @@ def test_every_normalized_character_has_an_origin_for_all_of_unicode() -> None:
     assert len(starts) == len(normalize_text(text))
 
 
-def test_byte_pieces_are_refused(save_model: SaveModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_that_do_not_add_up_to_the_text_are_refused(
+  save_model: SaveModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
   tokenizer = Tokenizer(save_model(WORDS + CHARACTERS))
-  # Splits "1999," into the ids 5 and 6, which stand for 3 and 6 characters: a byte piece for the comma, <0x2C>, has 6.
+  # Splits "1999," into the ids 5 and 6, which stand for 3 and 6 characters.
   monkeypatch.setattr(sentence_piece(tokenizer)._offset_encoder, "_split_cached", lambda surface: ([5, 6], [3, 6]))
   with pytest.raises(UserError, match=r"its pieces for '1999,' have 9 characters instead of 5"):
     tokenizer.encode_with_offsets("1999,")
+
+
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def byte_pieces(text: str) -> list[str]:
+  return [f"<0x{byte:02X}>" for byte in text.encode()]
+
+
+@pytest.mark.parametrize(
+  ("text", "expected"),
+  [
+    ("The 川a", [("▁the", "The"), ("▁", ""), *[(byte, "川") for byte in byte_pieces("川")], ("a", "a")]),
+    ("a\u0301🙂\u200d", [("▁", ""), ("a", "a\u0301"), *[(byte, character) for character in "🙂\u200d"
+                         for byte in byte_pieces(character)]]),
+    ("Ж1999,", [("▁", ""), *[(byte, "Ж") for byte in byte_pieces("ж")], *[(c, c) for c in "1999,"]]),
+    ("☎☎ ½", [("▁", ""), *[(byte, "☎") for byte in byte_pieces("☎☎")], ("▁", ""), *[(c, "½") for c in "1⁄2"]]),
+    ("!", [("▁", ""), ("<0x21>", "!")]),
+  ],
+)  # fmt: skip
+def test_the_bytes_of_a_character_have_its_range(
+  save_model: SaveModel, text: str, expected: list[tuple[str, str]]
+) -> None:
+  pieces = [*WORDS, *CHARACTERS, *((byte, 0.0) for byte in BYTES)]
+  model = save_model(pieces, dict.fromkeys(BYTES, PieceType.BYTE))
+  assert pieces_and_texts(Tokenizer(model), text) == expected
 
 
 def test_a_pickled_tokenizer_keeps_its_type_and_settings(save_model: SaveModel) -> None:

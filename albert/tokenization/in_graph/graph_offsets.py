@@ -21,6 +21,7 @@ from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.in_graph.base import RaggedTokensWithOffsets
 from albert.tokenization.in_graph.code_points import CODE_POINTS_WITH_PROPERTIES, CodePointTable, Replacements
 from albert.tokenization.in_graph.graph import SentencePieceGraphTokenizer, decompose_all
+from albert.tokenization.kinds.sentence_piece_offsets import lengths_with_bytes
 from albert.tokenization.normalization import decompose
 from albert.tokenization.pieces import UNK_ID, WORD_START
 
@@ -144,13 +145,14 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     self._unwritten = _unwritten(vocabulary.exact_model)
     lengths = [len(piece) - piece.count(WORD_START) for piece in vocabulary.pieces]
     lengths[UNK_ID] = 1  # an <unk> stands for at least one character
-    self._min_lengths = (np.array(lengths) > 0).astype(np.int32)  # 0 for a piece of ▁ only, else 1
+    # Each byte of a character has the range of the character. SentencePiece gives it to the last one only.
+    counts = np.where(vocabulary.character_bytes < 0, lengths, 1)
+    self._min_lengths = (counts > 0).astype(np.int32)  # 0 for a piece of ▁ only, else 1
     # For each piece that the comma rule replaces: the lengths of the new tokens, and where each starts in the piece.
-    split_lengths = [[lengths[i] for i in ids] for ids in vocabulary.comma_rule.splits.values()]
-    self._comma_lengths = Replacements.from_rows(split_lengths)
-    self._comma_starts = Replacements.from_rows(
-      [[0, *itertools.accumulate(piece_lengths[:-1])] for piece_lengths in split_lengths]
-    )
+    splits = vocabulary.comma_rule.splits.values()
+    self._comma_lengths = Replacements.from_rows([counts[ids].tolist() for ids in splits])
+    advances = [lengths_with_bytes(vocabulary.character_bytes[ids], counts[ids].tolist()) for ids in splits]
+    self._comma_starts = Replacements.from_rows([[0, *itertools.accumulate(steps[:-1])] for steps in advances])
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
     """Converts texts, string [B], to ids with their offsets, like `Tokenizer.encode_with_offsets`."""

@@ -94,9 +94,22 @@ class SentencePieceVocabulary(Vocabulary):
 
     These are pieces whose first character is ▁, punctuation, a symbol, or of a script written without spaces. In a
     vocabulary with byte fallback, a byte piece starts a word only if it is ASCII punctuation or the first byte of a CJK
-    character.
+    character. So the bytes of a character are never in different words.
     """
     return np.array([starts_word(piece, self.processor.is_byte(i)) for i, piece in enumerate(self.pieces)])
+
+  @functools.cached_property
+  def character_bytes(self) -> np.ndarray:
+    """int32 [V]: for the piece of a byte, the number of bytes of a character that begins with it; else -1.
+
+    It is 0 for a byte with which no character begins.
+    """
+    sizes = np.full(len(self.pieces), -1, np.int32)
+    for i, piece in enumerate(self.pieces):
+      if self.processor.is_byte(i):
+        byte = int(piece[3:5], 16)
+        sizes[i] = 1 if byte < 0x80 else 2 * (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
+    return sizes
 
   def normalize(self, text: str) -> str:
     """See Vocabulary and `normalize_text`."""
@@ -127,7 +140,7 @@ class SentencePieceVocabulary(Vocabulary):
     return OffsetEncoder(self)
 
   def encode_with_offsets(self, text: str) -> TokensWithOffsets:
-    """See Vocabulary. A vocabulary that writes unknown characters as bytes may give the error."""
+    """See Vocabulary. Each of the pieces of a character's bytes has the range of the character."""
     return self._offset_encoder.encode(text)
 
   def decode(self, ids: Sequence[int]) -> str:

@@ -12,7 +12,8 @@ SentencePiece drops control characters and replaces zero-width characters by a s
 ranges of tokens nevertheless include some of them. At the edge of a word (words are separated by whitespace), they
 belong to the range of the word's first or last token, so that an answer of whole words is reproduced exactly. Inside a
 word, a dropped character belongs to the range of the token before it, and a character that was replaced by a space to
-none.
+none. If a vocabulary has no piece for a character, but pieces for its bytes (byte fallback), each of these tokens has
+the range of the character.
 """
 
 from __future__ import annotations
@@ -60,8 +61,7 @@ class OffsetEncoder:
       The ids and, for each, its range in `text`.
 
     Raises:
-      UserError: the pieces do not add up to the text, so offsets are unknown. This happens with a vocabulary that
-        writes unknown characters as bytes.
+      UserError: the pieces do not add up to the text, so offsets are unknown.
     """
     normalized = self._vocabulary.normalize(text)
     char_starts, char_ends = _origins(text, convert_quotes=self._vocabulary.config.convert_quotes)
@@ -87,13 +87,24 @@ class OffsetEncoder:
     token_starts = np.append(starts, last_end)[bounds[:-1]]
     # A lone ▁ before the first character ends at 0.
     token_ends = np.append(0, ends)[bounds[1:]]
-    return TokensWithOffsets(np.array(ids, np.int32), token_starts.astype(np.int32), token_ends.astype(np.int32))
+    id_array = np.array(ids, np.int32)
+    last = self._last_tokens_of_characters(id_array)
+    return TokensWithOffsets(id_array, token_starts[last].astype(np.int32), token_ends[last].astype(np.int32))
+
+  def _last_tokens_of_characters(self, ids: np.ndarray) -> np.ndarray:
+    """Returns for each token its own index, or, for a byte of a character, the index of the character's last byte."""
+    last = np.arange(len(ids))
+    num_bytes = self._vocabulary.character_bytes[ids]
+    for first in np.flatnonzero(num_bytes > 1):
+      last[first : first + num_bytes[first]] = first + num_bytes[first] - 1
+    return last
 
   def _encode_with_lengths(self, parts: list[str]) -> tuple[list[int], list[int]]:
     """Converts the parts of a normalized text to ids, and applies the comma rule.
 
     Returns:
-      The ids of all parts, and the number of characters (without ▁) that each stands for.
+      The ids of all parts, and the number of characters (without ▁) that each stands for. Of the bytes of a character,
+      the last one stands for it, and the others for nothing.
     """
     ids: list[int] = []
     lengths: list[int] = []
@@ -108,7 +119,7 @@ class OffsetEncoder:
       else:
         ids.append(token_id)
         lengths.append(len(surface) - surface.count(WORD_START))
-    return ids, lengths
+    return ids, lengths_with_bytes(self._vocabulary.character_bytes[ids], lengths)
 
   def _parts_with_starts(self, normalized: str) -> tuple[list[int], list[str]]:
     """Returns the start of each part in the normalized text, and the parts, cut as in `encode_batch`."""
@@ -125,7 +136,9 @@ class OffsetEncoder:
   def _split_with_lengths(self, surface: str) -> tuple[list[int], list[int]]:
     """Applies the comma rule. Returns the ids, and the number of characters (without ▁) that each stands for."""
     surfaces = self._comma_rule.split_surfaces(surface)
-    return self._comma_rule.split_ids(surface), [len(s) - s.count(WORD_START) for s in surfaces]
+    ids = self._comma_rule.split_ids(surface)
+    lengths = [len(s) - s.count(WORD_START) for s in surfaces]
+    return ids, lengths_with_bytes(self._vocabulary.character_bytes[ids], lengths)
 
   def _written_characters(self, part_starts: list[int], parts: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Finds the origin of each character, except spaces, that SentencePiece's own normalization writes.
@@ -143,6 +156,21 @@ class OffsetEncoder:
     # which searchsorted finds.
     ends = np.append(starts, starts[-1])[np.searchsorted(starts, starts, side="right")]
     return starts[is_character], ends[is_character]
+
+
+def lengths_with_bytes(character_bytes: np.ndarray, lengths: list[int]) -> list[int]:
+  """Returns how many characters each token stands for. The last byte of a character counts 1, its other bytes 0.
+
+  Args:
+    character_bytes: int32 [T], the value of `SentencePieceVocabulary.character_bytes` for each token.
+    lengths: the number of characters of each token that is no byte.
+  """
+  bytes_left = 0
+  result = []
+  for num_bytes, length in zip(character_bytes.tolist(), lengths, strict=True):
+    bytes_left = (num_bytes or bytes_left) - 1
+    result.append(length if num_bytes < 0 else int(bytes_left == 0))
+  return result
 
 
 def _to_word_edges(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
