@@ -149,6 +149,14 @@ class TrainConfig(Config):
     affects_training=False,
     group=DEVICES,
   )
+  shard_optimizer_state: bool = option(
+    False,
+    "divide the moments of the optimizer among the replicas, so that each holds only a part of them. Checkpoints stay "
+    "the same",
+    affects_training=False,
+    per_command=True,
+    group=DEVICES,
+  )
   distribution_strategy: str = option(
     "auto",
     "tf.distribute strategy; auto: tpu with --tpu, multi_worker_mirrored if TF_CONFIG lists workers, mirrored with "

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
+from albert.optimizers import sharding
 from albert.optimizers.schedules import WarmupPolynomialDecay
+from albert.optimizers.sharding import ShardedMoment
 
 # Regular expressions. Variables whose name matches one of them get no weight decay and, in LAMB, no trust ratio.
 EXCLUDED_PATTERNS = ("LayerNorm", "bias")
@@ -51,6 +53,8 @@ class AdamW(keras.optimizers.Optimizer):
   Attributes:
     skips_not_finite: whether a variable whose gradient is not finite keeps its value and its moments. Training in
       float16 needs it (see albert/optimizers/loss_scale.py). False by default.
+    num_shards: number of replicas among which the moments are divided (see albert/optimizers/sharding.py); 1, the
+      default, if each replica holds all moments. Set it before `build`. Gradients must be summed over the replicas.
   """
 
   def __init__(
@@ -75,6 +79,7 @@ class AdamW(keras.optimizers.Optimizer):
     self.bias_correction = bias_correction
     self.exclude = tuple(exclude)
     self.skips_not_finite = False
+    self.num_shards = 1
     self._rate_factors: dict[str, float] = {}
 
   def build(self, var_list: Sequence[tf.Variable]) -> None:
@@ -87,8 +92,13 @@ class AdamW(keras.optimizers.Optimizer):
     if getattr(self, "_built", False):
       return
     self._built = True
-    self._m = [self.add_variable_from_reference(variable, "adam_m") for variable in var_list]
-    self._v = [self.add_variable_from_reference(variable, "adam_v") for variable in var_list]
+    self._m = [self._make_moment(variable, "adam_m") for variable in var_list]
+    self._v = [self._make_moment(variable, "adam_v") for variable in var_list]
+
+  def _make_moment(self, variable: tf.Variable, name: str) -> tf.Variable | ShardedMoment:
+    if self.num_shards == 1:
+      return self.add_variable_from_reference(variable, name)
+    return ShardedMoment(variable, f"{name}/{variable.name.removesuffix(':0')}", self.num_shards)
 
   def scale_rates(self, factors: Sequence[tuple[tf.Variable, float]]) -> None:
     """Sets factors of the learning rate, for layer-wise decay.
@@ -105,7 +115,7 @@ class AdamW(keras.optimizers.Optimizer):
       variable: a variable that was given to `build`.
 
     Returns:
-      {"adam_m": m, "adam_v": v}, each with the variable's shape.
+      {"adam_m": m, "adam_v": v}, each with the variable's shape; each is a ShardedMoment if num_shards > 1.
     """
     index = self._index_dict[self._var_key(variable)]
     return {"adam_m": self._m[index], "adam_v": self._v[index]}
@@ -125,9 +135,22 @@ class AdamW(keras.optimizers.Optimizer):
       # The moments of rows without a gradient decay too, as in the original.
       gradient = tf.convert_to_tensor(gradient)
     m, v = self.slots(variable).values()
-    is_skipped = None
-    if self.skips_not_finite:
-      is_skipped = tf.logical_not(tf.math.is_finite(tf.reduce_sum(gradient)))
+    is_skipped = self._is_skipped(gradient)
+    update = self._update_moments(gradient, m, v, is_skipped)
+    if not self.is_excluded(variable):
+      if self.weight_decay_rate:
+        update += self.weight_decay_rate * variable
+      update = self.scale_update(update, variable)
+    variable.assign_sub(_unless(is_skipped, self._rate(variable) * update, tf.zeros_like(update)))
+
+  def _is_skipped(self, gradient: tf.Tensor) -> tf.Tensor | None:
+    """Whether a variable with this gradient keeps its value, bool scalar; None if no variable is skipped."""
+    return tf.logical_not(tf.math.is_finite(tf.reduce_sum(gradient))) if self.skips_not_finite else None
+
+  def _update_moments(
+    self, gradient: tf.Tensor, m: tf.Variable, v: tf.Variable, is_skipped: tf.Tensor | None
+  ) -> tf.Tensor:
+    """Updates the moments of a variable, or of a part of it. Returns m / (sqrt(v) + epsilon)."""
     m.assign(_unless(is_skipped, self.beta_1 * m + (1.0 - self.beta_1) * gradient, m))
     v.assign(_unless(is_skipped, self.beta_2 * v + (1.0 - self.beta_2) * tf.square(gradient), v))
     first_moment, second_moment = tf.convert_to_tensor(m), tf.convert_to_tensor(v)
@@ -135,13 +158,52 @@ class AdamW(keras.optimizers.Optimizer):
       t = tf.cast(self.iterations + 1, tf.float32)
       first_moment = first_moment / (1.0 - tf.pow(self.beta_1, t))
       second_moment = second_moment / (1.0 - tf.pow(self.beta_2, t))
-    update = first_moment / (tf.sqrt(second_moment) + self.epsilon)
-    if not self.is_excluded(variable):
-      if self.weight_decay_rate:
-        update += self.weight_decay_rate * variable
-      update = self.scale_update(update, variable)
-    rate = tf.cast(self.learning_rate, tf.float32) * self._rate_factors.get(self._var_key(variable), 1.0)
-    variable.assign_sub(_unless(is_skipped, rate * update, tf.zeros_like(update)))
+    return first_moment / (tf.sqrt(second_moment) + self.epsilon)
+
+  def _rate(self, variable: tf.Variable) -> tf.Tensor:
+    """The learning rate of a variable."""
+    return tf.cast(self.learning_rate, tf.float32) * self._rate_factors.get(self._var_key(variable), 1.0)
+
+  def _internal_apply_gradients(self, grads_and_vars: Iterable[tuple[tf.Tensor, tf.Variable]]) -> tf.Tensor:
+    """Updates all variables; Keras calls it in the replica's step."""
+    if self.num_shards == 1:
+      return super()._internal_apply_gradients(grads_and_vars)
+    gradients, variables = zip(*grads_and_vars, strict=True)
+    changes = self._sharded_changes(gradients, variables)
+
+    def assign(strategy: tf.distribute.Strategy, changes: Sequence[tf.Tensor]) -> tf.Tensor:
+      for variable, change in zip(variables, changes, strict=True):
+        strategy.extended.update(variable, lambda v, difference: v.assign_sub(difference), args=(change,), group=False)
+      return self.iterations.assign_add(1)
+
+    # Keras, too, changes variables in this way.
+    return tf.__internal__.distribute.interim.maybe_merge_call(assign, tf.distribute.get_strategy(), changes)
+
+  def _sharded_changes(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
+    """Computes this replica's parts of the changes, and returns the changes of all variables.
+
+    Args:
+      gradients: the gradient of each variable, the same in all replicas.
+      variables: the variables.
+    """
+    replica_id = tf.distribute.get_replica_context().replica_id_in_sync_group
+    updates, skipped = [], []
+    for gradient, variable in zip(gradients, variables, strict=True):
+      m, v = self.slots(variable).values()
+      is_skipped = self._is_skipped(gradient)
+      update = self._update_moments(m.part_of(gradient, replica_id), m.part, v.part, is_skipped)
+      if not self.is_excluded(variable) and self.weight_decay_rate:
+        update += self.weight_decay_rate * m.part_of(tf.convert_to_tensor(variable), replica_id)
+      updates.append(update)
+      skipped.append(is_skipped)
+    squares = sharding.sum_over_replicas([tf.stack([tf.reduce_sum(tf.square(update)) for update in updates])])[0]
+    changes = []
+    for number, (update, variable) in enumerate(zip(updates, variables, strict=True)):
+      m = self.slots(variable)["adam_m"]
+      ratio = 1.0 if self.is_excluded(variable) else self.trust_ratio(tf.norm(variable), tf.sqrt(squares[number]))
+      change = self._rate(variable) * (ratio * update)
+      changes.append(m.with_zeros(_unless(skipped[number], change, tf.zeros_like(change)), replica_id))
+    return sharding.sum_over_replicas(changes)
 
   def scale_update(self, update: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
     """Returns the update unchanged; LAMB multiplies it by the trust ratio.
@@ -152,6 +214,11 @@ class AdamW(keras.optimizers.Optimizer):
     """
     del variable
     return update
+
+  def trust_ratio(self, weight_norm: tf.Tensor, update_norm: tf.Tensor) -> tf.Tensor | float:
+    """Returns the factor of a variable's update; in LAMB it depends on the norms, float32 scalars."""
+    del weight_norm, update_norm
+    return 1.0
 
   @classmethod
   def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> AdamW:

@@ -77,8 +77,9 @@ class LAMB(AdamW):
       update: the variable's shape, including weight decay.
       variable: the variable to be updated.
     """
-    weight_norm = tf.norm(variable, ord=2)
-    update_norm = tf.norm(update, ord=2)
+    return self.trust_ratio(tf.norm(variable, ord=2), tf.norm(update, ord=2)) * update
+
+  def trust_ratio(self, weight_norm: tf.Tensor, update_norm: tf.Tensor) -> tf.Tensor:
+    """Returns weight_norm / update_norm; 1 if one of the norms, float32 scalars, is 0."""
     are_positive = tf.logical_and(weight_norm > 0.0, update_norm > 0.0)
-    ratio = tf.where(are_positive, tf.math.divide_no_nan(weight_norm, update_norm), 1.0)
-    return ratio * update
+    return tf.where(are_positive, tf.math.divide_no_nan(weight_norm, update_norm), 1.0)

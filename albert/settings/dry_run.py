@@ -59,6 +59,11 @@ def _describe_memory(resolved: ResolvedSettings) -> str:
   train = resolved.config.train
   if train.precision not in ("auto", "bfloat16"):
     raise UserError(f"--chip={resolved.config.chip}: its table is for bfloat16, not for --precision={train.precision}")
+  if train.shard_optimizer_state:
+    raise UserError(
+      f"--chip={resolved.config.chip}: its table is for steps whose cores hold all moments: leave out "
+      "--shard_optimizer_state, with which a step takes less memory"
+    )
   table = read_table()
   cores = parse_slice(resolved.config.chip, table)
   step = resolved.settings.task_entry.training_step(resolved.data_config)

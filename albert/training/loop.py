@@ -16,6 +16,7 @@ import tf_keras as keras
 from albert.optimizers.clipping import Gradient, clip_by_global_norm, densify
 from albert.optimizers.layerwise import layerwise_factors
 from albert.optimizers.loss_scale import LossScale
+from albert.optimizers.sharding import are_finite
 from albert.optimizers.time_limit import TimeLimit
 from albert.runs.log_lines import STAGE_KEY
 from albert.runs.metrics_log import MetricsLog
@@ -119,7 +120,7 @@ class Trainer:
     return int(tf.convert_to_tensor(self.optimizer.iterations))
 
   def state(self) -> dict[str, tf.Variable]:
-    """Returns the variables that a checkpoint holds: weights, the optimizer's moments and the step, by name."""
+    """Returns what a checkpoint holds by name: weights, moments (variables or ShardedMoments) and the step."""
     state = dict(self.weights)
     for name, variable in self.weights.items():
       state |= {f"{name}/{slot}": value for slot, value in self.optimizer.slots(variable).items()}
@@ -142,11 +143,7 @@ class Trainer:
   def _is_finite(self) -> Any:
     """Returns for each floating-point variable of `state` whether all of its elements are finite, bool [variables]."""
     variables = [variable for variable in self.state().values() if variable.dtype.is_floating]
-
-    def check_on_replica() -> tf.Tensor:
-      return tf.stack([tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(variable))) for variable in variables])
-
-    return self.strategy.run(check_on_replica)
+    return self.strategy.run(lambda: are_finite(variables))
 
   @tf.function(reduce_retracing=True, autograph=False)
   def train_steps(self, batches: Iterator[Batch], num_steps: tf.Tensor) -> None:

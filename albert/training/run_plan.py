@@ -107,6 +107,8 @@ def plan_training(plan: RunPlan, stages: Sequence[TrainingStage]) -> TrainingPla
       share.
   """
   config, strategy = plan.config, plan.strategy
+  if config.train.shard_optimizer_state:
+    check_sharding(strategy, config.optimizer)
   num_examples: float = stages[-1].data.num_examples
   if stages[-1].is_of_divided_run:  # the examples of an epoch, averaged over the stages
     num_examples = config.train.train_batch_size / epochs_per_step(stages, config.train)
@@ -125,6 +127,32 @@ def plan_training(plan: RunPlan, stages: Sequence[TrainingStage]) -> TrainingPla
     stage_plans = _with_few_lengths(stage_plans, strategy)
   optimizer = resolve_warmup(config.optimizer, train.num_train_steps, is_default=config.warmup_is_default)
   return TrainingPlan(strategy=strategy, train=train, optimizer=optimizer, jit_compile=jit_compile, stages=stage_plans)
+
+
+def check_sharding(strategy: tf.distribute.Strategy, optimizer: OptimizerConfig) -> None:
+  """Checks that the moments can be divided among the replicas (--shard_optimizer_state).
+
+  Args:
+    strategy: the strategy of the run.
+    optimizer: the optimizer's settings.
+  Raises:
+    UserError: there is one replica, or several processes hold the replicas, or the optimizer is tfa_lamb.
+  """
+  if strategy.num_replicas_in_sync == 1:
+    raise UserError(
+      "--shard_optimizer_state divides the moments among replicas, and this run has one: leave it out, or train on "
+      "several devices of one machine or on a TPU"
+    )
+  if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+    raise UserError(
+      "--shard_optimizer_state does not work with --distribution_strategy=multi_worker_mirrored, because no process "
+      "could save the moments of the others: leave it out"
+    )
+  if optimizer.optimizer == "tfa_lamb":
+    raise UserError(
+      "--shard_optimizer_state does not work with --optimizer=tfa_lamb: give --optimizer=lamb --bias_correction, which "
+      "computes the same"
+    )
 
 
 def resolve_input_parts(input_parts: int, hosts: int) -> int:

@@ -85,6 +85,8 @@ class TrainingRun:
     with self.strategy.scope():
       stage = plan.stages_after(newest.step if newest else 0)[0]
       optimizer = make_optimizer(plan.optimizer, schedule)
+      if plan.train.shard_optimizer_state:
+        optimizer.num_shards = self.strategy.num_replicas_in_sync
       loss_scale = None
       if self._run_plan.precision == "float16":
         loss_scale = LossScale()

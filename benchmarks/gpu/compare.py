@@ -120,12 +120,16 @@ def format_report(rows: Sequence[str], device: str, versions: dict[str, str], pe
     peak: the device's peak operations per second; None if it is not known.
   """
   packages = ", ".join(f"{name} {version}" for name, version in versions.items())
-  share = f"Share of peak is of {peak / 1e12:g} TFLOP/s" if peak else "The device's peak speed is not known here"
+  share = (
+    f"Share of peak is of {peak / 1e12:g} TFLOP/s, counting the matrix products of the model and no recomputation."
+    if peak
+    else "There is no share of peak, because the device's peak is not known here: give --peak_tflops."
+  )
   return (
     f"# Pretraining steps on a GPU, {datetime.date.today().isoformat()}\n\n"
     f"{device or 'No device'}; {packages or 'no measurement'}. Made by `python -m benchmarks.gpu.compare`.\n\n"
     "- The exported step has LAMB, transformers has PyTorch's fused AdamW, torch.compile and fused attention.\n"
-    f"- {share}, counting the matrix products of the model and no recomputation.\n"
+    f"- {share}\n"
     "- Of all batch sizes that were tried, the table has the fastest.\n\n"
     + _format_cells(_COLUMNS)
     + _format_cells(["---"] * len(_COLUMNS))

@@ -206,6 +206,8 @@ class Step:
     optimizer = make_optimizer(
       optimizer_config, make_schedule(optimizer_config, train.num_train_steps, train.train_batch_size)
     )
+    if self.program.shard_optimizer_state:
+      optimizer.num_shards = self.program.num_cores
     plan = TrainingPlan(strategy=tf.distribute.get_strategy(), train=train, optimizer=optimizer_config)
     return Trainer(self.task, keras_model, optimizer, plan)
 

@@ -38,6 +38,7 @@ class Program:
     gradient_accumulation_steps: number of micro-batches per update.
     one_hot: whether rows of the word embeddings are looked up by a product with a one-hot matrix instead of a gather.
     num_cores: number of cores that train together; gradients are summed over them.
+    shard_optimizer_state: whether the moments are divided among the cores.
   """
 
   step: str
@@ -47,6 +48,7 @@ class Program:
   gradient_accumulation_steps: int = 1
   one_hot: bool = False
   num_cores: int = NUM_CORES
+  shard_optimizer_state: bool = False
 
   @property
   def optimizer(self) -> str:

@@ -47,6 +47,8 @@ def describe(program: Program) -> str:
     notes.append("one-hot words")
   if program.num_cores != NUM_CORES:
     notes.append(f"{program.num_cores} cores")
+  if program.shard_optimizer_state:
+    notes.append("sharded moments")
   return ", ".join(notes)
 
 
@@ -154,14 +156,15 @@ def write(searches: Mapping[tuple[Program, str], Search], directory: Path) -> Pa
 def memory_table(searches: Mapping[tuple[Program, str], Search]) -> tpu_memory.MemoryTable:
   """Returns the table that --dry_run reads: the bytes of each batch of each step that a training run can have.
 
-  It has no steps with one-hot words, which no flag turns on, and of each step only the one for NUM_CORES cores.
+  It has no steps with one-hot words, which no flag turns on, or with sharded moments, and of each step only the one for
+  NUM_CORES cores.
   """
   limits: dict[str, int] = {}
   steps = []
   for (program, chip), search in searches.items():
     too_large = [trial for trial in search.trials.values() if not fits(trial)]
     limits |= {chip: min(trial["limit"] for trial in too_large)} if too_large else {}
-    if program.one_hot or program.num_cores != NUM_CORES:
+    if program.one_hot or program.shard_optimizer_state or program.num_cores != NUM_CORES:
       continue
     sizes = [tpu_memory.Trial(batch, bytes_used(search.trials[batch])) for batch in sorted(search.trials)]
     steps.append(

@@ -301,15 +301,26 @@ def test_every_step_can_be_lowered_with_products_in_bfloat16(tmp_path, step):
 
 
 @needs_tpu_profile
-@pytest.mark.parametrize("options", [{"recompute_grad": True}, {"gradient_accumulation_steps": 2}, {"one_hot": True}])
+@pytest.mark.parametrize(
+  "options",
+  [{"recompute_grad": True}, {"gradient_accumulation_steps": 2}, {"one_hot": True}, {"shard_optimizer_state": True}],
+)
 def test_every_option_changes_the_lowered_step(tmp_path, options):
   plain = Step(make_program("pretraining"), tmp_path, MODEL).stablehlo(4, NUM_CORES)
-  with_option = Step(make_program("pretraining", **options), tmp_path, MODEL).stablehlo(4, NUM_CORES)
+  lowered = Step(make_program("pretraining", **options), tmp_path, MODEL)
+  with_option = lowered.stablehlo(4, NUM_CORES)
   num_products, num_products_with_option = plain.count("stablehlo.dot"), with_option.count("stablehlo.dot")
   if "recompute_grad" in options:
     assert num_products_with_option > num_products
   elif "one_hot" in options:
     assert num_products_with_option == num_products + 2  # one in the forward pass, one in the backward pass
+  elif "shard_optimizer_state" in options:
+    # The changes of all weights are summed over the cores, and the squares for LAMB's norms.
+    num_sums, num_sums_with_option = (text.count('"stablehlo.all_reduce"') for text in (plain, with_option))
+    assert num_sums_with_option == num_sums + len(lowered.trainer.weights) + 1
+    part = f"tensor<{MODEL.hidden_size**2 // NUM_CORES}xf32>"  # of a moment of the query's kernel
+    assert any(part in line for line in with_option.splitlines() if "@main(" in line)
+    assert part not in plain
   else:
     assert "stablehlo.while" in with_option
     assert "stablehlo.while" not in plain

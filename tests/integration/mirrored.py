@@ -45,8 +45,9 @@ def train(task_kind: str, data_path: str, output_dir: str, num_devices: int) -> 
   In fine-tuning, the run on two devices uses gradient checkpointing. This must not change the results either.
 
   Args:
-    task_kind: "pretraining"; "finetuning"; "compiled": pretraining in which the replicas compile their step; or
-      "float16": pretraining in float16, whose first steps overflow.
+    task_kind: "pretraining"; "finetuning"; "compiled": pretraining in which the replicas compile their step;
+      "sharded": pretraining in which the replicas divide the moments among them; or "float16": pretraining in float16,
+      whose first steps overflow.
     data_path: the pattern of the shards, or the directory of the toy task.
     output_dir: the directory of the run, which also gets weights.npz: the weights, metrics and outputs.
     num_devices: 1 or 2.
@@ -69,6 +70,7 @@ def train(task_kind: str, data_path: str, output_dir: str, num_devices: int) -> 
       precision="float16" if task_kind == "float16" else "float32",
       jit_compile="true" if task_kind == "compiled" and num_devices > 1 else "false",
       recompute_grad=task_kind == "finetuning" and num_devices > 1,
+      shard_optimizer_state=task_kind == "sharded" and num_devices > 1,
     ),
   )
   if task_kind == "float16":
@@ -86,6 +88,12 @@ def train(task_kind: str, data_path: str, output_dir: str, num_devices: int) -> 
   for split, split_outputs in outputs.items():
     arrays |= {f"output:{split}:{name}": array for name, array in split_outputs.items()}
   arrays |= {f"log:{name}": np.float64(last_metrics.get(name, 0)) for name in ("loss_scale", "skipped_steps")}
+  checkpoint = tf.train.load_checkpoint(f"{output_dir}/checkpoints/step-6/weights")
+  arrays |= {
+    f"checkpoint:{name}": checkpoint.get_tensor(name)
+    for name in checkpoint.get_variable_to_shape_map()
+    if name.endswith(("/adam_m", "/adam_v"))
+  }
   np.savez(f"{output_dir}/weights.npz", **arrays)
 
 

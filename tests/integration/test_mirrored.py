@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
   [
     pytest.param("pretraining", marks=pytest.mark.thorough),
     pytest.param("compiled", marks=pytest.mark.thorough),
+    pytest.param("sharded", marks=pytest.mark.thorough),
     pytest.param("float16", marks=pytest.mark.thorough),
     pytest.param("finetuning", marks=pytest.mark.slow),
   ],
@@ -45,6 +46,7 @@ def test_two_devices_give_the_results_of_one(tmp_path: Path, save_model: SaveMod
   two_devices = np.load(tmp_path / "devices-2" / "weights.npz")
   assert one_device.files == two_devices.files
   assert any(name.startswith("output:") for name in one_device.files) == (task_kind == "finetuning")
+  assert sum(name.startswith("checkpoint:") for name in one_device.files) > 40  # two moments of each weight
   if task_kind == "float16":  # the gradients of half a batch are smaller, so other steps overflow
     for arrays in (one_device, two_devices):
       assert 1 <= arrays["log:skipped_steps"] <= 5

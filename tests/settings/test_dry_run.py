@@ -58,6 +58,10 @@ def test_every_task_can_be_compared_with_a_chip_without_files(task_name: str, ca
       {"precision": "float32", "max_seq_length": 512},
       "--chip=v3: its table is for bfloat16, not for --precision=float32",
     ),
+    (
+      {"shard_optimizer_state": True, "max_seq_length": 512},
+      "--chip=v3: its table is for steps whose cores hold all moments: leave out --shard_optimizer_state",
+    ),
     ({}, "--chip needs the length of the sequences: give --max_seq_length"),
     (
       {"input_file": "gs://bucket/*.tfrecord", "vocab_size": 100},
