@@ -119,11 +119,14 @@ def _describe_versions() -> str:
   return ", ".join(versions)
 
 
+_SPECIFICATIONS = "; ".join(
+  f"{name}: {chip.flops / 1e12:g} TFLOP/s and {chip.bandwidth / 1e9:g} GB/s" for name, chip in CHIPS.items()
+)
 _NOTES = f"""
 `albert.training.loop.Trainer.replica_step` (forward, backward, sum over {NUM_CORES} cores, clip, LAMB or AdamW,
 metrics) in bfloat16 with float32 variables, lowered by TensorFlow with the op registry of the TPU and compiled by
-libtpu for a v3-8 and a v5litepod-8. No TPU was used: the table shows which batches compile and fit, not how fast they
-run.
+libtpu for {NUM_CORES} cores, or for the number in the first column. No TPU was used: the table shows which batches
+compile and fit, not how fast they run.
 
 - HBM: variables (weights, moments and counters; new values overwrite the old ones) + batch + temporaries + code. The
   compiler rejected the batch under "does not fit", and reported how much memory it needs. Near the limit the compiler
@@ -132,12 +135,13 @@ run.
 - The compiler was set to make little effort to find a fast program, which makes compilation three times as fast here.
   For albert_base at length 512, batch 8, on v3 it gave the same temporaries, flops and bytes as with its usual effort,
   but 32 MiB of code instead of 136. If less than 0.2 GiB is free, use the next smaller batch.
-- The roofline is max(flops / peak, bytes / bandwidth), with {CHIPS["v3"].flops / 1e12:g} TFLOP/s and \
-{CHIPS["v3"].bandwidth / 1e9:g} GB/s for a core of v3 and {CHIPS["v5e"].flops / 1e12:g} TFLOP/s and \
-{CHIPS["v5e"].bandwidth / 1e9:g} GB/s
-  for v5e (cloud.google.com/tpu/docs): a bound that no run reaches. Flops and bytes are the compiler's counts; its
+- The roofline is max(flops / peak, bytes / bandwidth) of a core (cloud.google.com/tpu/docs), a bound that no run
+  reaches. {_SPECIFICATIONS}. Flops and bytes are the compiler's counts; its
   bytes include all data that moves between fused operations, also within the chip. With gradient accumulation there are
   no counts, since it is a loop, whose body the compiler counts only once.
+- "compiled" is the day on which the search of the row began. Rows of 2026-11-21 and 2026-11-22 are older than three
+  changes of the step: the last layer is computed for masked tokens only, GELU and LayerNorm have custom gradients, and
+  `--recompute_grad` adds up the gradients of shared weights layer by layer.
 """
 
 
