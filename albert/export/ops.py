@@ -16,20 +16,20 @@ from albert.io import files
 
 ALLOWED_OPS = frozenset({
   "AddV2", "All", "Any", "ArgMax", "Assert", "AssignVariableOp", "BatchMatMulV2", "BiasAdd", "BroadcastTo", "Cast",
-  "ConcatV2", "Const", "Cumsum", "DenseBincount", "DisableCopyOnRead", "Equal", "Erf", "Exp", "ExpandDims",
-  "FastWordpieceTokenizeWithOffsets", "Fill", "FloorDiv", "FloorMod", "GatherNd", "GatherV2", "Greater",
+  "ConcatV2", "Const", "Cumsum", "DecodeRaw", "DenseBincount", "DisableCopyOnRead", "Equal", "Erf", "Exp",
+  "ExpandDims", "FastWordpieceTokenizeWithOffsets", "Fill", "FloorDiv", "FloorMod", "GatherNd", "GatherV2", "Greater",
   "GreaterEqual", "Identity", "If", "Less", "LessEqual", "LogSoftmax", "LogicalAnd", "LogicalNot", "LogicalOr",
   "LowerBound", "MatMul", "Max", "Maximum", "Mean", "MergeV2Checkpoints", "Minimum", "Mul", "Neg", "NoOp", "NotEqual",
   "OnesLike", "Pack", "Pad", "PadV2", "PartitionedCall", "Placeholder", "Prod", "RaggedGather", "RaggedRange",
-  "RaggedTensorToTensor", "Range", "ReadVariableOp", "RealDiv", "Relu", "Reshape", "ResourceGather", "RestoreV2",
-  "Rsqrt", "SaveV2", "ScatterNd", "Select", "SelectV2", "SentencepieceOp", "SentencepieceTokenizeOp",
+  "RaggedTensorToTensor", "Range", "ReadVariableOp", "RealDiv", "ReduceJoin", "Relu", "Reshape", "ResourceGather",
+  "RestoreV2", "Rsqrt", "SaveV2", "ScatterNd", "Select", "SelectV2", "SentencepieceOp", "SentencepieceTokenizeOp",
   "SentencepieceTokenizeWithOffsetsOp", "Shape", "ShardedFilename", "Sigmoid", "Size", "Softmax", "Square", "Squeeze",
   "StatefulPartitionedCall", "StatelessIf", "StatelessWhile", "StaticRegexFullMatch", "StaticRegexReplace",
   "StridedSlice", "StringJoin", "StringLength", "StringSplitV2", "Sub", "Substr", "Sum", "Tanh",
   "TensorListFromTensor", "TensorListGetItem", "TensorListReserve", "TensorListSetItem", "TensorListStack",
   "TensorScatterUpdate", "Tile", "TopKV2", "Transpose", "UnicodeDecode", "UnicodeEncode", "UnicodeTranscode",
-  "Unpack", "UnsortedSegmentJoin", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentSum", "UpperBound",
-  "VarHandleOp", "VarIsInitializedOp", "Where", "While", "ZerosLike",
+  "Unique", "Unpack", "UnsortedSegmentJoin", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentSum",
+  "UpperBound", "VarHandleOp", "VarIsInitializedOp", "Where", "While", "ZerosLike",
 })  # fmt: skip
 
 

@@ -92,7 +92,7 @@ def describe_model(name: str, form: SelectedForm, model: ServedModel, checkpoint
     thresholds=dict(model.thresholds()),
     counted_by=model.counted_by,
     max_seq_length=settings.max_seq_length,
-    do_lower_case=settings.tokenizer_config.do_lower_case,
+    do_lower_case=settings.tokenizer_config.do_lower_case and not tokenizer.vocabulary.keeps_case,
     convert_quotes=settings.tokenizer_config.convert_quotes,
     vocabulary={"kind": tokenizer.vocabulary.kind, "sha256": tokenizer.sha256, "size": tokenizer.vocab_size},
     precision=settings.dtype.name,

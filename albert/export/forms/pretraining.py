@@ -15,7 +15,7 @@ from albert.export.forms.classifier import ServedTextModel, add_label, text_fiel
 from albert.export.network.heads import LinearHead, MaskedLMHead
 from albert.export.network.token_layout import TokenBatch, TokenLayout
 from albert.export.served_model import AnswerTensors, ExportSettings
-from albert.tokenization.in_graph.code_points import starts_with_space
+from albert.tokenization.in_graph.code_points import WHITE_SPACE, starts_with_space
 
 # B batch, S sequence, M largest number of masks in a text of the batch, K candidates.
 
@@ -31,7 +31,7 @@ class ServedFillMask(ServedTextModel):
   summary = "predicts the token at each [MASK] of a text"
   answers: ClassVar[Mapping[str, str]] = {
     "tokens": "the most probable tokens as text, the best first, string [B, M, K]",
-    "pieces": "the same tokens as they are written in the vocabulary (▁: a space, ##: inside a word), string [B, M, K]",
+    "pieces": "the same tokens as they are written in the vocabulary (▁ or Ġ: a space, ##: inside a word), string [B, M, K]",
     "ids": "their ids, int32 [B, M, K]",
     "probabilities": "their probabilities, float32 [B, M, K]",
     "num_masks": "number of masks in each text after it was cut, int32 [B]; the rest of the other answers is padding",
@@ -58,7 +58,10 @@ class ServedFillMask(ServedTextModel):
     """
     text_parts = tf.strings.split(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), sep=MASK)
     follows_mask = tf.ragged.range(text_parts.row_lengths()).flat_values > 0  # every part of a text but the first one
-    ids = self.tokenizer.tokenize(text_parts.flat_values)
+    # A part that another one of its text follows ends before a mask, which stands for the space before it, too.
+    precedes_mask = tf.concat([follows_mask[1:], [False]], axis=0)[: tf.size(follows_mask)]
+    stripped = tf.strings.regex_replace(text_parts.flat_values, f"[{WHITE_SPACE}]+$", "")
+    ids = self.tokenizer.tokenize(tf.where(precedes_mask, stripped, text_parts.flat_values))
     # A part that follows a mask without a space, such as ".", does not start a word.
     continues_word = follows_mask & ~starts_with_space(text_parts.flat_values)
     ids = self._remove_word_starts(ids, continues_word)

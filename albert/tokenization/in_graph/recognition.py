@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from albert.errors import UserError
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.in_graph.base import GraphTokenizer
+from albert.tokenization.in_graph.byte_bpe import ByteLevelBPEGraphTokenizer
 from albert.tokenization.in_graph.graph import SentencePieceGraphTokenizer
 from albert.tokenization.in_graph.graph_offsets import SentencePieceOffsetGraphTokenizer
 from albert.tokenization.in_graph.wordpiece import WordPieceGraphTokenizer
@@ -22,10 +22,7 @@ def make_graph_tokenizer(config: TokenizerConfig, *, with_offsets: bool = False)
     UserError: see `Tokenizer`; or a graph cannot tokenize with this vocabulary.
   """
   if is_byte_level_bpe(config.model_file):
-    raise UserError(
-      f"{config.model_file}: exported models cannot take text with a byte-level BPE vocabulary yet: give "
-      "--text_inputs=false, or a vocabulary of another kind"
-    )
+    return ByteLevelBPEGraphTokenizer(config)
   if is_wordpiece(config.model_file):
     return WordPieceGraphTokenizer(config)
   return SentencePieceOffsetGraphTokenizer(config) if with_offsets else SentencePieceGraphTokenizer(config)

@@ -36,6 +36,7 @@ class Vocabulary(abc.ABC):
 
   Attributes:
     kind: name of the kind, as in manifests and config.json.
+    keeps_case: whether text is never lower-cased, whatever `config` says.
     config: the file and the normalization.
     sha256: SHA-256 of the file, in hex. It identifies the vocabulary.
     pieces: the V pieces, in order of their ids.
@@ -43,6 +44,7 @@ class Vocabulary(abc.ABC):
   """
 
   kind: ClassVar[str]
+  keeps_case: ClassVar[bool] = False
   config: TokenizerConfig
   sha256: str
   pieces: list[str]

@@ -91,6 +91,7 @@ class ByteLevelBPEVocabulary(Vocabulary):
   """
 
   kind = "byte_level_bpe"
+  keeps_case = True
 
   def __init__(self, config: TokenizerConfig, contents: Mapping[str, bytes]):
     if config.convert_quotes:

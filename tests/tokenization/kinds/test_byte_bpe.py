@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
+import random
 import unicodedata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert.errors import UserError
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.in_graph.recognition import make_graph_tokenizer
 from albert.tokenization.kinds.byte_bpe_text import split_words
 from albert.tokenization.masked_texts import encode_with_masks
 from albert.tokenization.pieces import SpecialIds, is_written_without_spaces
@@ -356,3 +361,54 @@ def test_whole_words_are_those_of_the_characters(tokenizer: Tokenizer) -> None:
       position = end
   assert num_starts > 3000
   assert num_parts > 3000
+
+
+TEXTS_OF_WORDS = [
+  "it's 're'S  x\n\n y \n\t z   ",
+  "''s a's's !'s\n's",
+  " \u3000\u3000 a\r\n\r\n",
+  "'ll'l 's",
+  "'re're x'",
+]
+
+
+def check_graph(vocabulary: str, texts: list[str]) -> None:
+  """Compares the ids and the ranges of the graph with those of Python."""
+  graph = make_graph_tokenizer(TokenizerConfig(vocabulary), with_offsets=True)
+  function = tf.function(graph.tokenize_with_offsets, input_signature=[tf.TensorSpec([None], tf.string)])
+  for start in range(0, len(texts), 500):
+    part = texts[start : start + 500]
+    rows = zip(*(values.to_list() for values in function(tf.constant([text.encode() for text in part]))), strict=True)
+    for text, row in zip(part, rows, strict=True):
+      expected = graph.reference.encode_with_offsets(text)
+      assert row == tuple(values.tolist() for values in expected), text
+
+
+def test_a_graph_gives_the_same_ids_and_offsets(tokenizer: Tokenizer) -> None:
+  check_graph(tokenizer.model_file, [*TEXTS_OF_WORDS, *texts_of_all_scripts(60, seed=7)])
+  graph = make_graph_tokenizer(tokenizer.config)
+  ids = graph.tokenize(tf.constant([b"a\xff\xe4\xbd b", b""])).to_list()
+  assert ids == [tokenizer.encode("a\ufffd\ufffd b"), []]
+  assert graph.tokenize(tf.constant([], tf.string)).to_list() == []
+
+
+@pytest.mark.thorough
+def test_a_graph_gives_the_same_ids_and_offsets_for_a_large_vocabulary(trained_by_library: Path) -> None:
+  check_graph(str(trained_by_library / "tokenizer.json"), texts_of_all_scripts(10_000, seed=7))
+
+
+def test_a_graph_merges_in_the_order_of_ranks_even_if_pieces_are_made_twice(tmp_path: Path) -> None:
+  """All pairs of a rank may be merged at once only if no merge of a lower rank has the new piece."""
+  merges = [("abc", "d"), ("d", "abc"), ("b", "a"), ("ab", "c"), ("a", "b"), ("a", "a"), ("aa", "aa")]
+  pieces = [*SPECIAL_PIECES, *characters_of_bytes().values(), "abcd", "dabc", "ba", "abc", "ab", "aa", "aaaa"]
+  graph = make_graph_tokenizer(TokenizerConfig(write_vocabulary(tmp_path, pieces, merges)))
+  rng = random.Random(3)
+  texts = ["".join(rng.choices("abcd", k=rng.randrange(1, 30))) for _ in range(200)] + ["a" * 1000, "abcdabcd"]
+  assert graph.tokenize(tf.constant(texts)).to_list() == graph.reference.encode_batch(texts)
+  rank_of = {pair: rank for rank, pair in enumerate(merges)}
+  for text in texts[:200]:
+    symbols = [*text]
+    while candidates := [(rank_of[pair], i) for i, pair in enumerate(itertools.pairwise(symbols)) if pair in rank_of]:
+      _, i = min(candidates)
+      symbols[i : i + 2] = ["".join(symbols[i : i + 2])]
+    assert pieces_of(graph.reference, text) == symbols
