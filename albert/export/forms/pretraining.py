@@ -31,7 +31,7 @@ class ServedFillMask(ServedTextModel):
   summary = "predicts the token at each [MASK] of a text"
   answers: ClassVar[Mapping[str, str]] = {
     "tokens": "the most probable tokens as text, the best first, string [B, M, K]",
-    "pieces": "the same tokens as they are written in the vocabulary (▁ or Ġ: a space, ##: inside a word), string [B, M, K]",
+    "pieces": "the same tokens as in the vocabulary (▁ or Ġ: a space, ##: inside a word), string [B, M, K]",
     "ids": "their ids, int32 [B, M, K]",
     "probabilities": "their probabilities, float32 [B, M, K]",
     "num_masks": "number of masks in each text after it was cut, int32 [B]; the rest of the other answers is padding",
