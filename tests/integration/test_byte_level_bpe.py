@@ -97,7 +97,7 @@ def test_pretraining_then_fill_mask_and_a_classifier(bpe: Files, tmp_path: Path,
       assert pieces[0] == piece
       assert np.isclose(probabilities[0], probability, atol=1e-4)
   rows = [("The captain sold it.", "a"), ("她的姐姐卖了花园。", "b"), ("Zoë 🙂", "b"), ("a letter", "a")]
-  settings = {"num_train_steps": 1, "train_batch_size": 2, "max_seq_length": 24}
+  settings: dict[str, Any] = {"num_train_steps": 1, "train_batch_size": 2, "max_seq_length": 24}
   classifier = Estimator(
     tasks.Classification(rows, eval_share=0), init_checkpoint=str(run), output_dir=str(tmp_path / "c"), **settings
   )
