@@ -145,7 +145,7 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     self._unwritten = _unwritten(vocabulary.exact_model)
     lengths = [len(piece) - piece.count(WORD_START) for piece in vocabulary.pieces]
     lengths[UNK_ID] = 1  # an <unk> stands for at least one character
-    # Each byte of a character has the range of the character. SentencePiece gives it to the last one only.
+    # Each byte of a character stands for the character.
     counts = np.where(vocabulary.character_bytes < 0, lengths, 1)
     self._min_lengths = (counts > 0).astype(np.int32)  # 0 for a piece of ▁ only, else 1
     # For each piece that the comma rule replaces: the lengths of the new tokens, and where each starts in the piece.
@@ -174,14 +174,26 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
       return tf.gather(written_indices, tf.searchsorted(written_first_bytes, byte_positions))
 
     starts = to_characters(byte_starts)
+    ends = self._share_ends_of_characters(ids.flat_values, to_characters(byte_ends))
     # If SentencePiece writes several characters for one, tokens may split them. Each token then gets the whole one.
     min_lengths = tf.gather(tf.constant(self._min_lengths), ids.flat_values)
-    lengths = tf.maximum(to_characters(byte_ends) - starts, min_lengths)
+    lengths = tf.maximum(ends - starts, min_lengths)
     splits = tf.gather(ids.row_splits, words.row_splits)
     ids = tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)  # [B, (T)]
     ids, starts, lengths = self._apply_comma_rule(ids, starts, lengths)
     starts, ends = self._origins(texts).of_tokens(starts, lengths, ids.value_rowids())
     return RaggedTokensWithOffsets(ids, ids.with_flat_values(starts), ids.with_flat_values(ends))
+
+  def _share_ends_of_characters(self, ids: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+    """Gives each byte of a character the end of the last one. SentencePiece gives the others an empty range.
+
+    Args:
+      ids: int32 [T].
+      ends: int32 [T], the end of each token.
+    """
+    continues = tf.gather(tf.constant(self.sentence_piece.character_bytes), ids) == 0
+    characters = tf.cumsum(tf.cast(~continues, tf.int32)) - 1  # the same index for all bytes of a character
+    return tf.gather(tf.math.segment_max(ends, characters), characters)
 
   def _written_indices(self, normalized: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
     """Finds the written characters that remain in the shortened texts.
