@@ -12,7 +12,9 @@ from albert.command_help import render
 from albert.config.base import GROUPS, from_dict
 from albert.config.model import ModelConfig, named_model
 from albert.config.recipes import config_names
-from albert.config.run import OptimizerConfig, TrainConfig
+from albert.config.run import OptimizerConfig, PretrainingConfig, TrainConfig
+from albert.config.stage_flags import format_stages
+from albert.config.stages import read_stages
 from albert.tasks import registry
 
 RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.json"))
@@ -30,18 +32,19 @@ def test_recipes_are_listed_without_the_folder_of_experiments():
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_is_valid_in_every_section(path: Path):
   recipe = json.loads(path.read_text())
-  assert set(recipe) <= {"task", "weights", "model", "optimizer", "train", "data"}
+  assert set(recipe) <= {"task", "weights", "model", "optimizer", "train", "data", "stages"}
   if "weights" in recipe:
     assert recipe["weights"]["other_recipe"] in config_names()
   registered_task = registry.TASKS[recipe["task"]]
   model = recipe["model"]
-  if isinstance(model, str):
-    named_model(model)
-  else:
-    from_dict(ModelConfig, model, source=path.name)
+  model_config = named_model(model) if isinstance(model, str) else from_dict(ModelConfig, model, source=path.name)
   optimizer = from_dict(OptimizerConfig, recipe["optimizer"], source=path.name)
   train = from_dict(TrainConfig, recipe["train"], source=path.name)
-  from_dict(registered_task.config_class, recipe.get("data", {}), source=path.name)
+  data = recipe.get("data", {})
+  if "stages" in recipe:
+    data |= {"stages": format_stages(recipe["stages"])}
+    assert read_stages(from_dict(PretrainingConfig, data, source=path.name), model_config)
+  from_dict(registered_task.config_class, data, source=path.name)
   assert optimizer.num_warmup_steps < train.num_train_steps
 
 
