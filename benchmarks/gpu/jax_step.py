@@ -67,7 +67,9 @@ class JaxStep:
   def save(self, path: Path) -> None:
     """Writes all variables to an .npz file, by their names."""
     names = (variable.name for variable in self.manifest.variables)
-    np.savez(path, **{name: np.asarray(value) for name, value in zip(names, self.variables, strict=True)})
+    np.savez(
+      path, allow_pickle=False, **{name: np.asarray(value) for name, value in zip(names, self.variables, strict=True)}
+    )
 
 
 def _compile(program: bytes, manifest: Manifest, batch_size: int) -> jax.stages.Compiled:

@@ -7,6 +7,7 @@ import importlib.metadata
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -53,7 +54,7 @@ def variable_spec(variable: ArgumentVariable, name: str) -> VariableSpec:
   """
   spec = VariableSpec(name or variable.name.removesuffix(":0"), tuple(variable.shape), variable.dtype.name)
   source = variable.initial_value_or_function
-  initializer = getattr(source, "func", None)  # Keras passes functools.partial(initializer, shape, dtype=...)
+  initializer: Any = getattr(source, "func", None)  # Keras passes functools.partial(initializer, shape, dtype=...)
   if type(initializer).__name__ == "TruncatedNormal":
     settings = initializer.get_config()
     if settings["mean"]:

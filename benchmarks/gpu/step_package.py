@@ -144,7 +144,7 @@ def write_records(directory: Path, records: dict[str, np.ndarray]) -> None:
   for name, values in records.items():
     types = (dtype for dtype in _STORED_TYPES if np.array_equal(values.astype(dtype), values))
     smaller[name] = values.astype(next(types, values.dtype))
-  np.savez_compressed(directory / RECORDS_FILE, **smaller)
+  np.savez_compressed(directory / RECORDS_FILE, allow_pickle=False, **smaller)
 
 
 class Records:
