@@ -50,5 +50,11 @@ def test_offsets_equal_the_slow_reference_in_texts_of_all_scripts(byte_model: st
 
 @pytest.mark.thorough
 def test_a_graph_gives_the_same_offsets_in_texts_of_all_scripts(byte_model: str) -> None:
-  texts = [*TEXTS, "川の中国🙂 99,", *texts_of_all_scripts(10_000, seed=32)]
+  tokenizer = Tokenizer(byte_model)
+  # In longer words of a unigram model the sums of scores are rounded, and the two versions of SentencePiece may choose
+  # different pieces of equal score, with and without byte fallback (SentencePieceVocabulary.max_part_chars).
+  longest = 90
+  texts = [*TEXTS, "川の中国🙂 99,", *texts_of_all_scripts(13_000, seed=32)]
+  texts = [text for text in texts if all(len(word) <= longest for word in tokenizer.normalize(text).split())]
+  assert len(texts) >= 10_000
   assert find_differences(byte_model, texts) == []
