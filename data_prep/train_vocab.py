@@ -30,7 +30,7 @@ from albert.config import command_flags
 from albert.config.ranges import INT64_MAX, Range
 from albert.errors import UserError
 from albert.io import files
-from albert.io.progress import Progress
+from albert.io.progress import ElapsedTime, Progress
 from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization.normalization import normalize_text
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID, Tokenizer
@@ -332,12 +332,13 @@ def _train(paths: Sequence[str], reading: ReadingSettings, prefix: str, lock: Di
   sample = sample_lines(lines, FLAGS.input_sentence_size, random.Random(FLAGS.random_seed))
   print(f"training {FLAGS.vocab_size:,} pieces on {len(sample):,} of {num_lines:,} lines ...", flush=True)
   start = time.monotonic()
-  if FLAGS.type == WORDPIECE:
-    path, num_pieces = f"{prefix}.txt", _train_wordpiece(sample, f"{prefix}.txt", lock)
-  elif FLAGS.type == BYTE_LEVEL_BPE:
-    path, num_pieces = f"{prefix}.json", _train_byte_level_bpe(sample, f"{prefix}.json", lock)
-  else:
-    path, num_pieces = f"{prefix}.model", _train_sentence_piece(sample, prefix, lock)
+  with ElapsedTime("training the vocabulary"):
+    if FLAGS.type == WORDPIECE:
+      path, num_pieces = f"{prefix}.txt", _train_wordpiece(sample, f"{prefix}.txt", lock)
+    elif FLAGS.type == BYTE_LEVEL_BPE:
+      path, num_pieces = f"{prefix}.json", _train_byte_level_bpe(sample, f"{prefix}.json", lock)
+    else:
+      path, num_pieces = f"{prefix}.model", _train_sentence_piece(sample, prefix, lock)
   print(f"{path}: {num_pieces:,} pieces, trained in {time.monotonic() - start:.0f} s")
 
 

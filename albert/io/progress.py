@@ -1,14 +1,21 @@
-"""Progress of long computations on stderr: a bar on a terminal, otherwise a line every ten seconds."""
+"""Progress of long computations on stderr: a bar on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from types import TracebackType
 
 from tqdm import tqdm
 
-_SECONDS_BETWEEN_LINES = 10.0
+# Seconds between lines in the first two minutes, and later, so that the log of a long computation stays short.
+_FIRST_INTERVAL, _LATER_INTERVAL, _FIRST_SECONDS = 4.0, 10.0, 120.0
+
+
+def _interval(elapsed: float) -> float:
+  """Returns the seconds between lines after `elapsed` seconds."""
+  return _FIRST_INTERVAL if elapsed < _FIRST_SECONDS else _LATER_INTERVAL
 
 
 def _format_duration(seconds: float) -> str:
@@ -28,13 +35,11 @@ class Progress:
     total: the amount of work, in units.
     unit: name of the unit, such as "B" or " examples"; it is printed directly after a number.
     description: what is done; lines and the bar begin with it.
-    interval: seconds between lines if stderr is not a terminal.
   """
 
-  def __init__(self, total: int, unit: str, description: str, *, interval: float = _SECONDS_BETWEEN_LINES):
+  def __init__(self, total: int, unit: str, description: str):
     self.total, self.unit, self.description = total, unit, description
     self.done = 0
-    self._interval = interval
     self._start_time = self._last_line_time = time.monotonic()
     self._bar = (
       tqdm(total=total, unit=unit, desc=description, unit_scale=True, dynamic_ncols=True)
@@ -47,8 +52,10 @@ class Progress:
     self.done += amount
     if self._bar is not None:
       self._bar.update(amount)
-    elif time.monotonic() - self._last_line_time >= self._interval:
-      self._print_line()
+    else:
+      now = time.monotonic()
+      if now - self._last_line_time >= _interval(now - self._start_time):
+        self._print_line()
 
   def _print_line(self) -> None:
     now = self._last_line_time = time.monotonic()
@@ -79,3 +86,38 @@ class Progress:
     self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
   ) -> None:
     self.close()
+
+
+class ElapsedTime:
+  """Shows how long a computation has run that does not tell how far it is; a context manager.
+
+  On a terminal it is one line that changes, otherwise a line every few seconds. The computation must release the GIL.
+
+  Args:
+    description: what is done; lines begin with it.
+  """
+
+  def __init__(self, description: str):
+    self._description = description
+    self._ended = threading.Event()
+    self._thread = threading.Thread(target=self._run, daemon=True)
+
+  def _run(self) -> None:
+    if sys.stderr.isatty():
+      with tqdm(desc=self._description, bar_format="{desc}: {elapsed}", dynamic_ncols=True) as bar:
+        while not self._ended.wait(0.5):
+          bar.refresh()
+      return
+    start = time.monotonic()
+    while not self._ended.wait(_interval(time.monotonic() - start)):
+      print(f"{self._description}: {_format_duration(time.monotonic() - start)}", file=sys.stderr, flush=True)
+
+  def __enter__(self) -> ElapsedTime:
+    self._thread.start()
+    return self
+
+  def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+  ) -> None:
+    self._ended.set()
+    self._thread.join()
