@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import sentencepiece
@@ -25,6 +25,25 @@ from albert.tokenization.kinds.base import TokensWithOffsets, Vocabulary
 from albert.tokenization.kinds.sentence_piece_offsets import OffsetEncoder
 from albert.tokenization.normalization import normalize_text
 from albert.tokenization.pieces import SENTENCE_PIECE_IDS, SPECIAL_PIECES, UNK_ID, WORD_START, starts_word
+
+# If `max_part_chars` is at most _MAX_CACHED_CHARS, the ids of this many parts of at most this length are kept.
+_MAX_CACHED_PARTS, _MAX_CACHED_CHARS = 1 << 18, 32
+
+
+class _PartIds(dict[str, list[int]]):
+  """Maps parts of normalized texts to their ids; a part is encoded when it is first used."""
+
+  def __init__(self, encode: Callable[[str], list[int]]):
+    super().__init__()
+    self._encode = encode
+
+  def __missing__(self, part: str) -> list[int]:
+    ids = self._encode(part)
+    if len(part) <= _MAX_CACHED_CHARS:
+      if len(self) >= _MAX_CACHED_PARTS:
+        self.clear()
+      self[part] = ids
+    return ids
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -39,6 +58,11 @@ class SentencePieceVocabulary(Vocabulary):
   of a text's pieces in float32, and in a long text the rounding error decides between segmentations of almost equal
   score. This class therefore rounds the scores of the model, so that sums over short texts are exact
   (`with_exact_scores`), and encodes a long text in parts. The parts are cut at spaces, which no piece contains.
+  Only in single words whose scores add up to less than -2048 (hundreds of characters) do rounding errors remain: Python
+  and the graph may then choose different pieces of equal score.
+
+  The scores of a BPE model are the ranks of its merges, with a minus. They are so low that each word is a part of its
+  own. Encoding many short parts is slow, so the ids of parts that have been met are kept.
 
   Args:
     config: the file and the normalization.
@@ -117,17 +141,27 @@ class SentencePieceVocabulary(Vocabulary):
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
     """See Vocabulary."""
+    texts_parts = (self.split_into_parts(self.normalize(text)) for text in texts)
+    if self.max_part_chars <= _MAX_CACHED_CHARS:
+      ids_of_part = self._ids_of_part.__getitem__
+      return [list(itertools.chain.from_iterable(map(ids_of_part, parts))) for parts in texts_parts]
     parts: list[str] = []
-    ends: list[int] = []
-    for text in map(self.normalize, texts):
-      parts += self.split_into_parts(text)
+    ends = [0]
+    for text_parts in texts_parts:
+      parts += text_parts
       ends.append(len(parts))
     # One thread, because data preparation already runs one process on every core.
     encoded: list[list[int]] = self.processor.encode(parts, out_type=int, num_threads=1)
     encoded = self.comma_rule.apply(encoded, parts)
-    if len(ends) == len(parts):  # each text is one part
-      return encoded
-    return [list(itertools.chain.from_iterable(encoded[start:end])) for start, end in itertools.pairwise([0, *ends])]
+    return [
+      encoded[start] if end - start == 1 else list(itertools.chain.from_iterable(encoded[start:end]))
+      for start, end in itertools.pairwise(ends)
+    ]
+
+  @functools.cached_property
+  def _ids_of_part(self) -> _PartIds:
+    # For a single part it is faster to give the library a string: for a list it starts a thread.
+    return _PartIds(lambda part: self.comma_rule.apply([self.processor.encode(part, out_type=int)], [part])[0])
 
   def split_into_parts(self, normalized: str) -> list[str]:
     """Splits a normalized text into the parts that are encoded on their own."""
