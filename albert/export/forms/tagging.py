@@ -96,7 +96,7 @@ class ServedTagger(ServedModel):
 
   def cut_into_windows(self, words: RaggedWords) -> WordWindows:
     """Tokenizes words and makes the windows of texts, at least one for each text."""
-    pieces = self.tokenizer.tokenize(words.words.flat_values)  # [T, (pieces)]
+    pieces = self.tokenizer.tokenize(words.spaced())  # [T, (pieces)]
     of_texts = tf.RaggedTensor.from_row_splits(
       pieces.flat_values, tf.gather(pieces.row_splits, words.words.row_splits), validate=False
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 from albert.config.base import option
@@ -100,6 +101,16 @@ class TaggedText:
   spans: Sequence[Span] = ()
   text: str = ""
   word_ranges: Sequence[tuple[int, int]] = ()
+
+  def spaced_words(self) -> list[str]:
+    """Returns the words, each with a space before it if there is whitespace between it and the word before.
+
+    Words without a text have whitespace between them. With byte-level BPE, a word has other pieces after a space.
+    """
+    ranges = itertools.pairwise(self.word_ranges)
+    are_apart = [end < start for (_, end), (start, _) in ranges] or [True] * (len(self.words) - 1)
+    further = zip(self.words[1:], are_apart, strict=True)
+    return [*self.words[:1], *(f" {word}" if is_apart else word for word, is_apart in further)]
 
   def offsets(self, span: Span) -> tuple[int, int]:
     """Returns the start and the end of a span: in characters of `text`, or in words if there is no text."""

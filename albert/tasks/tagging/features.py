@@ -51,7 +51,7 @@ class TaggingFeaturizer:
   def __call__(self, texts: Sequence[TaggedText]) -> TokenizedExamples:
     """Makes the windows of all texts, in order; at least one for each text."""
     tokenizer = load_tokenizer(self.tokenizer_config)
-    all_ids, piece_offsets = tokenizer.encode_batch_flat(word for text in texts for word in text.words)
+    all_ids, piece_offsets = tokenizer.encode_batch_flat(word for text in texts for word in text.spaced_words())
     tag_indices = {tag: index for index, tag in enumerate(self.tags)}
     windows: list[np.ndarray] = []
     text_indices: list[int] = []

@@ -33,6 +33,15 @@ class RaggedWords(NamedTuple):
   ends: tf.RaggedTensor
   code_points: tf.RaggedTensor
 
+  def spaced(self) -> tf.Tensor:
+    """Returns the words of all texts, string [W], each with a space before it if there is whitespace between it and the
+    word before it in its text, as `albert.tasks.tagging.data.TaggedText.spaced_words` does.
+    """
+    rows = self.words.value_rowids()
+    is_apart = self.starts.flat_values > _shift_right(self.ends.flat_values, 0)
+    is_apart &= _shift_right(rows, -1) == rows
+    return tf.strings.join([tf.where(is_apart, " ", ""), self.words.flat_values])
+
   def texts_of(self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
     """Returns parts of the texts.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from albert.tasks.tagging.schemes import SCHEMES
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.pieces import CLS_ID, SEP_ID
 from albert.tokenization.tokenizer import load_tokenizer
+from albert.tokenization.words import split_words
 from tests.tasks.tagging.word_files import make_up_sentences
+from tests.tokenization.kinds.byte_bpe_reference import write_vocabulary
 
 TAGS = SCHEMES["BIO"].tags(["LOC", "PER"])
 # Without pieces: a combining character alone.
@@ -116,3 +119,29 @@ def test_the_probability_of_a_span_is_the_product_of_those_of_its_words(
   assert predictions.tags == [["B-LOC", "I-LOC", "O"]]
   ((span,),) = predictions.json_spans()
   assert span == {"start": 0, "end": 2, "label": "LOC", "text": "Lake Garda", "probability": pytest.approx(0.3)}
+
+
+@pytest.mark.parametrize(
+  ("text", "same_ids_as"),
+  [
+    ("The captain sold a letter.", "The captain sold a letter."),
+    (" \n The\t captain \u3000(sold), a", "The captain (sold), a"),
+    ("captains captains,captains. captains", "captains captains,captains. captains"),
+    ("captains", "captains"),
+    (" ", ""),
+  ],
+)
+def test_words_of_byte_level_bpe_have_the_ids_that_they_have_in_the_text(
+  tmp_path: Path, text: str, same_ids_as: str
+) -> None:
+  """A word after whitespace has the pieces of a word after one space, as in pretraining."""
+  config = TokenizerConfig(write_vocabulary(tmp_path))
+  featurizer = TaggingFeaturizer(config, 64, 9, SCHEMES["BIO"], TAGS)
+  tokenizer = load_tokenizer(config)
+  special = tokenizer.special_ids
+  ranges = split_words(text)
+  words = [text[start:end] for start, end in ranges]
+  examples = featurizer([TaggedText(0, "", words, (), text, ranges)])
+  assert examples.input_ids.tolist() == [special.cls, *tokenizer.encode(same_ids_as), special.sep]
+  of_words = featurizer([TaggedText(0, "", words)])  # the words without the text have spaces between them
+  assert of_words.input_ids.tolist() == [special.cls, *tokenizer.encode(" ".join(words)), special.sep]

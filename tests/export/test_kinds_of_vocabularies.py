@@ -1,11 +1,13 @@
-"""Models with a WordPiece vocabulary, served in every form: their answers equal those of tests/export/pipelines.py."""
+"""WordPiece and byte-level BPE models, served in every form: their answers equal those of tests/export/pipelines.py."""
 
 from __future__ import annotations
 
 import json
 import random
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from tests.export.requests import english_like_texts, make_requests
 from tests.export.test_servables import assert_same_answers, call_with_arrays
 from tests.integration.test_chinese_wordpiece import chinese_sentences
 from tests.test_javascript_example import EXAMPLE, find_node
-from tests.tokenization.kinds.wordpiece_reference import vocabulary_pieces, write_vocabulary
+from tests.tokenization.kinds import byte_bpe_reference, wordpiece_reference
 
 
 def mixed_texts(count: int) -> list[str]:
@@ -35,13 +37,42 @@ def mixed_texts(count: int) -> list[str]:
   return [rng.choice(makers)(index) for index in range(count)]
 
 
-def write_wordpiece_run(directory: Path, form: str) -> Run:
-  """Writes a run whose vocabulary has the ids of BERT for the special pieces, which are not those of ALBERT."""
+def write_wordpiece(directory: Path) -> str:
+  """Writes a vocab.txt with the characters of the texts. Its special pieces have the ids of BERT, not of ALBERT."""
+  directory.mkdir()
   characters = sorted(set("".join(mixed_texts(50))) - set(" "))
-  pieces = dict.fromkeys([*vocabulary_pieces(), *characters, *(f"##{c}" for c in characters)])
-  vocabulary = write_vocabulary(directory / "vocab.txt", list(pieces))
-  run = write_run(directory / "run", FORMS[form], vocabulary)
-  assert run.tokenizer.special_ids.cls == 101
+  pieces = dict.fromkeys(
+    [*wordpiece_reference.vocabulary_pieces(), *characters, *(f"##{character}" for character in characters)]
+  )
+  return wordpiece_reference.write_vocabulary(directory / "vocab.txt", list(pieces))
+
+
+class Kind(NamedTuple):
+  """A kind of vocabulary.
+
+  Attributes:
+    write: writes a vocabulary to a directory, and returns its path.
+    names: the names of its files.
+    cls: the id of its [CLS].
+  """
+
+  write: Callable[[Path], str]
+  names: tuple[str, ...]
+  cls: int
+
+
+KINDS = {
+  "wordpiece": Kind(write_wordpiece, ("vocab.txt",), 101),
+  "byte_level_bpe": Kind(byte_bpe_reference.write_vocabulary, ("vocab.json", "merges.txt"), 0),
+}
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def write_run_of_kind(directory: Path, kind: str, form: str) -> Run:
+  """Writes a run with a vocabulary of this kind."""
+  run = write_run(directory / "run", FORMS[form], KINDS[kind].write(directory / "vocabulary"))
+  assert run.tokenizer.vocabulary.kind == kind
+  assert run.tokenizer.special_ids.cls == KINDS[kind].cls
   return run
 
 
@@ -51,43 +82,47 @@ def select_task(form: str) -> str:
 
 
 @pytest.mark.thorough
+@each_kind
 @pytest.mark.parametrize("name", FORMS)
-def test_answers_to_texts_equal_those_of_the_python_pipeline(tmp_path: Path, name: str) -> None:
-  run = write_wordpiece_run(tmp_path, name)
+def test_answers_to_texts_equal_those_of_the_python_pipeline(tmp_path: Path, kind: str, name: str) -> None:
+  run = write_run_of_kind(tmp_path, kind, name)
   checkpoint = open_checkpoint(run.directory)
   form = select_form(checkpoint, select_task(name), {})
   model = form.model_class(checkpoint, form.settings)
-  requests = make_requests(name, mixed_texts(24))
+  requests = make_requests(name, [*mixed_texts(24), "", " \u3000Zoë\t 🙂\n\n\u200bcan't see\u0301  3½ (keys).  "])
   answers = call_with_arrays(model.answer_texts, text_inputs(model.fields, requests))
   assert_same_answers(answers, run.expected_answers(requests))
 
 
 @pytest.mark.serving
+@each_kind
 @pytest.mark.parametrize("name", FORMS)
-def test_every_form_is_exported_in_every_format(tmp_path: Path, name: str) -> None:
+def test_every_form_is_exported_in_every_format(tmp_path: Path, kind: str, name: str) -> None:
   """The files of the other formats answer requests of texts, which Python tokenizes, as the SavedModel does."""
-  run = write_wordpiece_run(tmp_path, name)
+  run = write_run_of_kind(tmp_path, kind, name)
   directory = Path(export_model(run.directory, str(tmp_path), task=select_task(name), formats=EXTRA_FORMATS))
   card_lines = (directory / "README.md").read_text().splitlines()
   for format_name, file_name in FORMAT_FILES.items():
     note = next(line for line in card_lines if f"`{file_name}`" in line)
     assert float(note.rpartition("at most ")[2].split()[0]) < MAX_DIFFERENCES[format_name], format_name
-  assert (directory / "assets" / "vocab.txt").read_bytes() == Path(run.directory, "vocab.txt").read_bytes()
+  for file_name in KINDS[kind].names:
+    assert (directory / "assets" / file_name).read_bytes() == Path(run.directory, file_name).read_bytes()
   description = json.loads((directory / DESCRIPTION).read_text())
   tokenizer = run.tokenizer
   assert description["vocabulary"] == {
-    "kind": "wordpiece",
+    "kind": kind,
     "sha256": tokenizer.sha256,
     "size": len(tokenizer.pieces),
   }
-  assert f"of the kind wordpiece and has {tokenizer.vocab_size:,} pieces; its SHA-256 is {tokenizer.sha256}" in "".join(
+  assert f"of the kind {kind} and has {tokenizer.vocab_size:,} pieces; its SHA-256 is {tokenizer.sha256}" in "".join(
     card_lines
   )
 
 
 @pytest.mark.serving
-def test_the_onnx_file_answers_texts_that_python_tokenizes(tmp_path: Path) -> None:
-  directory = export_onnx(tmp_path, "classifier")
+@each_kind
+def test_the_onnx_file_answers_texts_that_python_tokenizes(tmp_path: Path, kind: str) -> None:
+  directory = export_onnx(tmp_path, kind, "classifier")
   texts = mixed_texts(12)
   expected = call_saved_model(directory, text=texts)
   batch = albert.Tokenizer.from_pretrained(directory)(texts, max_length=40)
@@ -98,13 +133,14 @@ def test_the_onnx_file_answers_texts_that_python_tokenizes(tmp_path: Path) -> No
     [find_node(), str(EXAMPLE / "answer.mjs"), str(directory)], input="a\n", capture_output=True, text=True, check=False
   )
   if "onnxruntime-node" not in result.stderr:  # else it is not installed
-    message = "its vocabulary is of the kind wordpiece: this example reads sentencepiece only"
+    message = f"its vocabulary is of the kind {kind}: this example reads sentencepiece only"
     assert (result.returncode, result.stderr) == (2, f"error: {directory}: {message}\n")
 
 
 @pytest.mark.serving
-def test_the_onnx_file_answers_questions_with_characters_of_the_context(tmp_path: Path) -> None:
-  directory = export_onnx(tmp_path, "squad_v1")
+@each_kind
+def test_the_onnx_file_answers_questions_with_characters_of_the_context(tmp_path: Path, kind: str) -> None:
+  directory = export_onnx(tmp_path, kind, "squad_v1")
   tokenizer = albert.Tokenizer.from_pretrained(directory)
   run = onnx_runner((directory / "model.onnx").read_bytes())
   for question, context in (
@@ -118,8 +154,8 @@ def test_the_onnx_file_answers_questions_with_characters_of_the_context(tmp_path
     assert windows.text(0, answers["start"][0], answers["end"][0]) == expected["best_text"][0].decode()
 
 
-def export_onnx(tmp_path: Path, form: str) -> Path:
-  run = write_wordpiece_run(tmp_path, form)
+def export_onnx(tmp_path: Path, kind: str, form: str) -> Path:
+  run = write_run_of_kind(tmp_path, kind, form)
   return Path(export_model(run.directory, str(tmp_path / "models"), formats=("onnx",)))
 
 
