@@ -13,6 +13,7 @@ from albert.config.base import from_dict
 from albert.config.model import MODELS, named_model
 from albert.config.recipes import config_names, configs_directory
 from albert.errors import UserError
+from albert.experiments import vocabularies
 from albert.io import files, json_values
 from albert.io.json_values import format_value
 
@@ -66,6 +67,7 @@ class Variant:
     model: name of the model in the paper, such as "albert_base". A Scale may reduce its sizes.
     fields: fields of ModelConfig whose values differ from those of `model`, in the paper's sizes.
     data: settings of data preparation whose values differ from those of DATA_DEFAULTS.
+    vocabulary: type of the vocabulary: "unigram", "bpe", "wordpiece" or "byte_level_bpe", see train_vocab --type.
     corpus: "main" for the main corpus, or "additional" for the main and the additional corpus together.
     steps: factor by which the scale's number of pretraining steps is multiplied.
     same_time_as: name of an earlier variant, which is pretrained first. This variant is trained for as many seconds of
@@ -85,6 +87,7 @@ class Variant:
   model: str
   fields: Mapping[str, Any]
   data: Mapping[str, Any]
+  vocabulary: str = vocabularies.UNIGRAM
   corpus: str = MAIN
   steps: _Positive = 1.0
   same_time_as: str = ""
@@ -112,6 +115,7 @@ class Experiment:
       scores by variant.
     x: label of the x axis; empty if the variants have no `x`.
     speed_of: name of the variant whose training speed is 1.0x in the table; empty if the table has no speeds.
+    note: text below the caption of the table, such as a result that the paper gives without numbers; may be empty.
   """
 
   name: str
@@ -123,6 +127,7 @@ class Experiment:
   figure: str = ""
   x: str = ""
   speed_of: str = ""
+  note: str = ""
 
   def variant(self, name: str) -> Variant:
     """Returns the variant with this name."""
@@ -208,6 +213,7 @@ def _parse_variant(
       raise UserError(f"{location}: {key} {earlier_name!r} does not name an earlier variant; {hint}")
   if variant.corpus not in (MAIN, ADDITIONAL):
     raise UserError(f"{location}: corpus {format_value(variant.corpus)} is not one of {MAIN}, {ADDITIONAL}")
+  _check_choice(location, "vocabulary", variant.vocabulary, tuple(vocabularies.FILE_NAMES))
   if variant.model not in MODELS:
     raise UserError(f"{location}: unknown model {format_value(variant.model)}; known: {', '.join(MODELS)}")
   model = named_model(variant.model)

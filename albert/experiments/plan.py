@@ -10,10 +10,7 @@ and after a change of a file another directory is made.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,9 +27,11 @@ from albert.experiments.catalog import (
   Experiment,
   Variant,
 )
+from albert.experiments.commands import Command, command_line, digest
 from albert.experiments.inputs import Inputs
-from albert.experiments.late_flags import LateFlag, TrainingSeconds
+from albert.experiments.late_flags import TrainingSeconds
 from albert.experiments.scales import Scale
+from albert.experiments.vocabularies import Vocabularies
 from albert.io import files
 from albert.runs import output_files
 from albert.tokenization.vocabulary_files import vocabulary_paths
@@ -51,23 +50,6 @@ _NUM_CURVE_POINTS = 20
 _SHARD_MANIFEST = "manifest.json"
 _FIRST_SEED = 12345
 _HELDOUT_SEED = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Command:
-  """A command of a plan.
-
-  Attributes:
-    name: a description of what the command makes, for messages.
-    words: the command line.
-    completion_file: the file that the command writes last. If it exists, the command is complete.
-    late_flag: a flag whose value is known when the earlier commands are done; None if there is none.
-  """
-
-  name: str
-  words: tuple[str, ...]
-  completion_file: str
-  late_flag: LateFlag | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +86,7 @@ class Trial:
     commands: the commands in order. If the variant starts from another variant, that variant's commands come first.
     scores: name of a score -> where it is read from.
     run: output_dir of the pretraining.
+    vocabulary: path of the vocabulary, if its size may differ from that of `config`; "" if it cannot.
   """
 
   variant: Variant
@@ -113,6 +96,7 @@ class Trial:
   commands: Sequence[Command]
   scores: Mapping[str, ScoreSource]
   run: str
+  vocabulary: str = ""
 
 
 class Plan:
@@ -142,9 +126,10 @@ class Plan:
     question_files = ",".join(inputs.question_flags.values())
     question_directory = self._shared_directory("questions", inputs.question_flags, question_files)
     self._question_text_file = files.join(question_directory, "heldout.txt")
-    self._vocabulary_flags = {"input_file": self._texts(MAIN), "vocab_size": inputs.vocab_size}
-    vocabulary_directory = self._shared_directory("vocab", self._vocabulary_flags, inputs.corpus)
-    self.vocabulary = inputs.spm_model_file or files.join(vocabulary_directory, output_files.VOCABULARY)
+    vocabulary_types = [variant.vocabulary for variant in experiment.variants]
+    self.vocabularies = Vocabularies(
+      vocabulary_types, inputs, self._texts(MAIN), self._shared_directory, source=f"--run={experiment.name}"
+    )
 
   @property
   def name(self) -> str:
@@ -157,7 +142,7 @@ class Plan:
     return files.join(self.inputs.output_dir, self.name)
 
   def preparation_commands(self) -> list[Command]:
-    """Returns the commands that make the text and the vocabulary, if they are not given."""
+    """Returns the commands that make the text and the vocabularies, if they are not given."""
     inputs, commands = self.inputs, []
     if not inputs.corpus:
       output_dir, flags = self._documentation_directory, self._documentation_flags
@@ -167,11 +152,7 @@ class Plan:
     if inputs.question_flags and not inputs.heldout_corpus:
       words = command_line("data_prep.question_texts", output_file=self._question_text_file, **inputs.question_flags)
       commands.append(Command("text of the development sets", words, self._question_text_file))
-    if not inputs.spm_model_file:
-      output_dir = os.path.dirname(self.vocabulary)
-      words = command_line("data_prep.train_vocab", output_dir=output_dir, **self._vocabulary_flags)
-      commands.append(Command("vocabulary", words, self.vocabulary))
-    return commands
+    return [*commands, *self.vocabularies.training_commands()]
 
   def trials(self) -> list[Trial]:
     """Returns all trials in the order of computation: all variants with the first seed, then with the next one."""
@@ -190,7 +171,9 @@ class Plan:
       commands += more_commands
       scores |= more_scores
     trial_digest = digest([command.words[1:] for command in commands])  # without the path of the Python interpreter
-    return Trial(variant, seed, trial_digest, self.scale.model(variant, self.inputs.vocab_size), commands, scores, run)
+    model, kind = self.scale.model(variant, self.inputs.vocab_size), variant.vocabulary
+    vocabulary = self.vocabularies.path(kind) if self.vocabularies.may_be_smaller(kind) else ""
+    return Trial(variant, seed, trial_digest, model, commands, scores, run, vocabulary)
 
   def _plan_pretraining(self, variant: Variant, seed: int) -> tuple[str, list[Command]]:
     """Plans the pretraining of a variant.
@@ -212,18 +195,20 @@ class Plan:
     sentence_prediction = _sentence_prediction(variant)
     commands = [
       *commands,
-      self._plan_shards(variant.corpus, **variant.data),
-      self._plan_heldout_shards(sentence_prediction),
+      self._plan_shards(variant, variant.corpus, **variant.data),
+      self._plan_heldout_shards(variant, sentence_prediction),
     ]
     model = self.scale.model(variant, self.inputs.vocab_size)
     flags |= {
       **model.to_dict(),
       **self.training_flags(variant),
-      "input_file": self._shards(variant.corpus, **variant.data),
-      "eval_input_file": self._shards(HELDOUT, sentence_prediction=sentence_prediction),
-      "spm_model_file": self.vocabulary,
+      "input_file": self._shards(variant, variant.corpus, **variant.data),
+      "eval_input_file": self._shards(variant, HELDOUT, sentence_prediction=sentence_prediction),
+      "spm_model_file": self.vocabularies.path(variant.vocabulary),
       "seed": seed,
     }
+    if self.vocabularies.may_be_smaller(variant.vocabulary):
+      del flags["vocab_size"]  # the model takes the number of pieces that the vocabulary has
     identity = {**flags, "same_time_as": late_flag.run} if late_flag else flags
     name = f"{model.num_hidden_layers}x{model.hidden_size}-{digest(identity)}"
     run = files.join(self.inputs.output_dir, "runs", name)
@@ -261,11 +246,11 @@ class Plan:
       init_checkpoint=run,
       output_dir=output_dir,
       do_eval=True,
-      eval_input_file=self._shards(HELDOUT, sentence_prediction=task),
+      eval_input_file=self._shards(variant, HELDOUT, sentence_prediction=task),
     )
     completion_file = files.join(output_dir, output_files.EVAL_RESULTS)
     evaluation_command = Command(f"{variant.name}, seed {seed}: {task}", words, completion_file)
-    return self._plan_heldout_shards(task), evaluation_command
+    return self._plan_heldout_shards(variant, task), evaluation_command
 
   def _plan_finetuning(self, variant: Variant, seed: int, run: str) -> _CommandsAndScores:
     """Plans the fine-tuning of a variant on all tasks whose data is given, if the experiment fine-tunes."""
@@ -291,7 +276,7 @@ class Plan:
     if self.experiment.figure != LAYER_FIGURE:
       return [], {}
     completion_file = files.join(run, layers.FILE_NAME)
-    shards = self._shards(HELDOUT, sentence_prediction=_sentence_prediction(variant))
+    shards = self._shards(variant, HELDOUT, sentence_prediction=_sentence_prediction(variant))
     words = command_line("albert.experiments.layers", checkpoint=run, input_file=shards, output_file=completion_file)
     return [Command(f"{variant.name}, seed {seed}: layers", words, completion_file)], {}
 
@@ -308,18 +293,18 @@ class Plan:
       values["eval_every_steps"] = max(1, values["num_train_steps"] // _NUM_CURVE_POINTS)
     return values
 
-  def _plan_heldout_shards(self, sentence_prediction: str) -> Command:
-    return self._plan_shards(HELDOUT, sentence_prediction=sentence_prediction)
+  def _plan_heldout_shards(self, variant: Variant, sentence_prediction: str) -> Command:
+    return self._plan_shards(variant, HELDOUT, sentence_prediction=sentence_prediction)
 
-  def _plan_shards(self, corpus: str, **settings: Any) -> Command:
-    """Returns the command that makes shards from text."""
-    output_dir = self._shard_directory(corpus, settings)
+  def _plan_shards(self, variant: Variant, corpus: str, **settings: Any) -> Command:
+    """Returns the command that makes shards from text, with the vocabulary of a variant."""
+    output_dir = self._shard_directory(variant, corpus, settings)
     words = command_line(
-      "data_prep.create_pretraining_data", output_dir=output_dir, **self._shard_flags(corpus, settings)
+      "data_prep.create_pretraining_data", output_dir=output_dir, **self._shard_flags(variant, corpus, settings)
     )
     return Command(f"shards: {os.path.basename(output_dir)}", words, files.join(output_dir, _SHARD_MANIFEST))
 
-  def _shard_flags(self, corpus: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+  def _shard_flags(self, variant: Variant, corpus: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the flags of data preparation.
 
     The held-out text becomes one shard without duplicates (dupe_factor 1). Its seed is not that of the training shards.
@@ -329,7 +314,7 @@ class Plan:
     heldout_flags = {"dupe_factor": 1, "num_shards": 1, "random_seed": _HELDOUT_SEED} if corpus == HELDOUT else {}
     return {
       "input_file": self._texts(corpus),
-      "spm_model_file": self.vocabulary,
+      "spm_model_file": self.vocabularies.path(variant.vocabulary),
       "max_seq_length": self.scale.max_seq_length,
       "dupe_factor": self.scale.dupe_factor,
       "num_shards": self.scale.num_shards,
@@ -347,7 +332,7 @@ class Plan:
     main_text = inputs.corpus or files.join(self._documentation_directory, "train.txt")
     return main_text if corpus == MAIN else f"{main_text},{inputs.additional_corpus}"
 
-  def _shard_directory(self, corpus: str, settings: Mapping[str, Any]) -> str:
+  def _shard_directory(self, variant: Variant, corpus: str, settings: Mapping[str, Any]) -> str:
     values = [settings.get(name, default) for name, default in DATA_DEFAULTS.items()]
     inputs = self.inputs
     texts = {MAIN: inputs.corpus, HELDOUT: inputs.heldout_corpus}.get(
@@ -357,7 +342,7 @@ class Plan:
       "-".join(["shards", corpus, *values]),
       ",".join([texts, *vocabulary_paths(inputs.spm_model_file)]),
     )
-    return self._shared_directory(name, self._shard_flags(corpus, settings), user_files)
+    return self._shared_directory(name, self._shard_flags(variant, corpus, settings), user_files)
 
   def _shared_directory(self, name: str, flags: Mapping[str, Any], user_files: str = "") -> str:
     """Returns a directory that several experiments share.
@@ -375,27 +360,11 @@ class Plan:
     sha256 = self.inputs.hash_files(user_files)
     return digest({**flags, "contents": sha256} if sha256 else flags)
 
-  def _shards(self, corpus: str, **settings: Any) -> str:
-    """Returns a glob of the shards of a corpus."""
-    return files.join(self._shard_directory(corpus, settings), "*.tfrecord")
+  def _shards(self, variant: Variant, corpus: str, **settings: Any) -> str:
+    """Returns a glob of the shards of a corpus, made with the vocabulary of a variant."""
+    return files.join(self._shard_directory(variant, corpus, settings), "*.tfrecord")
 
 
 def _sentence_prediction(variant: Variant) -> str:
   """Returns the sentence task that a variant is trained on."""
   return str(variant.data.get("sentence_prediction", DATA_DEFAULTS["sentence_prediction"]))
-
-
-def command_line(module: str, **flags: Any) -> tuple[str, ...]:
-  """Returns the words of `python -m module --flag=value ...`. True is written --flag, and False --noflag."""
-  words = [sys.executable, "-m", module]
-  for name, value in flags.items():
-    if isinstance(value, bool):
-      words.append(f"--{name}" if value else f"--no{name}")
-    else:
-      words.append(f"--{name}={value}")
-  return tuple(words)
-
-
-def digest(values: Any) -> str:
-  """Returns a short hash of JSON values, for names of directories."""
-  return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]

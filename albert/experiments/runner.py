@@ -20,9 +20,11 @@ from typing import Any, Protocol
 
 import msgspec
 
+from albert.config.model import ModelConfig
 from albert.errors import RunError, Stopped, UserError
 from albert.experiments import costs, late_flags
-from albert.experiments.plan import Command, ScoreSource, Trial
+from albert.experiments.commands import Command
+from albert.experiments.plan import ScoreSource, Trial
 from albert.io import files, json_values
 from albert.runs import log_lines, output_files
 from albert.runs.directory_lock import DirectoryLock
@@ -288,6 +290,15 @@ def _read_metrics(source: ScoreSource) -> dict[str, float]:
   return {name: math.nan if value is None else value for name, value in values.items()}
 
 
+def _trained_model(trial: Trial) -> ModelConfig:
+  """Returns the model of a trial whose commands are done, with the number of pieces that its vocabulary has."""
+  if not trial.vocabulary:
+    return trial.config
+  from albert.tokenization.tokenizer import Tokenizer
+
+  return dataclasses.replace(trial.config, vocab_size=Tokenizer(trial.vocabulary).vocab_size)
+
+
 def _make_row(trial: Trial) -> dict[str, Any]:
   """Reads the scores and the speed of a trial whose commands are done."""
   scores = {}
@@ -303,7 +314,7 @@ def _make_row(trial: Trial) -> dict[str, Any]:
     "variant": trial.variant.name,
     "seed": trial.seed,
     "digest": trial.digest,
-    "parameters": costs.num_model_parameters(trial.config),
+    "parameters": costs.num_model_parameters(_trained_model(trial)),
     "examples_per_second": statistics.median(speeds) if speeds else None,
     "scores": scores,
     "training_seconds": late_flags.training_seconds(trial.run) if speeds else None,

@@ -153,8 +153,10 @@ def format_table(experiment: Experiment, rows: Sequence[Mapping[str, Any]], *, s
   num_seeds = len({row["seed"] for row in rows})
   seeds = f"{num_seeds} seeds, mean ± standard deviation" if num_seeds > 1 else f"{num_seeds} seed"
   percent = "percent, except for perplexity" if "ppl" in our_scores else "percent"
-  caption = f"Scale {scale}; {seeds}; {percent}. The paper's columns: {experiment.source}, at its own scale."
-  return "\n".join([f"# {experiment.title}", "", caption, "", *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
+  source = f"The paper's columns: {experiment.source}, at its own scale." if paper_columns else experiment.source + "."
+  caption = f"Scale {scale}; {seeds}; {percent}. {source}"
+  text_lines = [f"# {experiment.title}", "", caption, "", *([experiment.note, ""] if experiment.note else [])]
+  return "\n".join([*text_lines, *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
 
 
 def _our_cells(

@@ -16,9 +16,10 @@ from albert.config.recipes import read_recipe
 from albert.config.run import TrainConfig
 from albert.experiments import costs
 from albert.experiments.catalog import Variant
+from albert.experiments.commands import Command, command_line, digest
 from albert.experiments.inputs import hash_files
 from albert.experiments.late_flags import BestRun
-from albert.experiments.plan import Command, ScoreSource, Trial, command_line, digest
+from albert.experiments.plan import ScoreSource, Trial
 from albert.experiments.scales import Scale
 from albert.io import files
 from albert.leaderboard.benchmarks import FIRST_TASK, Benchmark

@@ -17,8 +17,9 @@ import msgspec
 from albert.config.base import from_dict
 from albert.config.model import ModelConfig
 from albert.experiments.catalog import Variant
+from albert.experiments.commands import Command, command_line, digest
 from albert.experiments.inputs import hash_files
-from albert.experiments.plan import Command, ScoreSource, Trial, command_line, digest
+from albert.experiments.plan import ScoreSource, Trial
 from albert.io import files
 from albert.runs import output_files
 

@@ -127,6 +127,10 @@ def test_a_size_without_a_reduced_value_gives_one_line(tmp_path: Path, field: st
       {"variants": [{"name": "a", "data": {"ngrams": 3}}]},
       r"variants\[0\]: data: unknown key 'ngrams'; known: input_format, masking",
     ),
+    (
+      {"variants": [{"name": "a", "vocabulary": "bytes"}]},
+      r"variants\[0\]: vocabulary 'bytes' is not one of unigram, bpe, wordpiece, byte_level_bpe",
+    ),
     ({"intrinsic": ["rte"]}, "intrinsic 'rte' is not one of mlm, ppl, sop, nsp"),
     ({"figure": "pie"}, "figure 'pie' is not one of layers, curves, loss_curves"),
     (

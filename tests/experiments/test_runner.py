@@ -21,8 +21,9 @@ from albert.config.model import ModelConfig
 from albert.errors import RunError, Stopped, UserError
 from albert.experiments import catalog, curve_figures, late_flags, layers, runner, tables
 from albert.experiments.catalog import Experiment, Variant
+from albert.experiments.commands import Command
 from albert.experiments.inputs import DownstreamTask, Inputs
-from albert.experiments.plan import Command, Plan, ScoreSource, Trial
+from albert.experiments.plan import Plan, ScoreSource, Trial
 from albert.experiments.scales import SCALES
 from albert.io import figures
 from albert.runs.directory_lock import DirectoryLock
@@ -374,7 +375,7 @@ def test_other_text_or_another_scale_uses_other_folders(tmp_path: Path):
   ]
   # Four vocabularies: of a.txt and of c.txt at any scale, and without a given text one for each scale, which takes its
   # own sample of the installed packages.
-  assert len({plan.vocabulary for plan in plans}) == 4
+  assert len({plan.vocabularies.path("unigram") for plan in plans}) == 4
   written_files: set[str] = set()
   for plan in plans:
     files_of_plan = {command.completion_file for trial in plan.trials() for command in trial.commands}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from albert.experiments import runner
-from albert.experiments.plan import Command
+from albert.experiments.commands import Command
 from tests.torture.workplace import Finished, Workplace
 
 

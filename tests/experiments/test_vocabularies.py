@@ -1,0 +1,147 @@
+"""Tests of the vocabularies of an experiment: who trains them, and what is made with which of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.machinery
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from absl import flags
+
+from albert.errors import UserError
+from albert.experiments import catalog, costs, runner, tables, vocabularies
+from albert.experiments.inputs import Inputs
+from albert.experiments.plan import Plan
+from albert.experiments.scales import SCALES
+from albert.tokenization.kinds import wordpiece
+from data_prep import train_vocab
+from tests.script_flags import defined_flags
+
+_FILES = {
+  "unigram": "spiece.model",
+  "SentencePiece BPE": "spiece.model",
+  "WordPiece": "vocab.txt",
+  "byte-level BPE": "vocab.json",
+}
+
+
+@pytest.fixture(autouse=True)
+def _tokenizers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Plans run no command, so they need the package tokenizers only to be found. The tests' environment lacks it."""
+  module = types.ModuleType("tokenizers")
+  module.__spec__ = importlib.machinery.ModuleSpec("tokenizers", None)
+  monkeypatch.setitem(sys.modules, "tokenizers", module)
+
+
+def _make_plan(tmp_path: Path, name: str = "vocabularies", **inputs: Any) -> Plan:
+  return Plan(
+    catalog.load(name), SCALES["smoke"], Inputs(output_dir=str(tmp_path), vocab_size=997, num_seeds=1, **inputs)
+  )
+
+
+def _flag(words: tuple[str, ...], name: str) -> str | None:
+  """The value of a flag in a command line; None if it is not given."""
+  values = [word.partition("=")[2] for word in words if word.startswith(f"--{name}=")]
+  return values[0] if values else None
+
+
+def test_each_type_of_vocabulary_is_trained_once_on_the_same_text(tmp_path: Path):
+  commands = [command for command in _make_plan(tmp_path).preparation_commands() if command.name[:5] == "vocab"]
+  assert [_flag(command.words, "type") for command in commands] == [None, "bpe", "wordpiece", "byte_level_bpe"]
+  assert {_flag(command.words, "vocab_size") for command in commands} == {"997"}
+  assert len({_flag(command.words, "input_file") for command in commands}) == 1
+  assert len({_flag(command.words, "output_dir") for command in commands}) == 4
+  # The file that train_vocab writes last. It writes merges.txt after vocab.json.
+  last_names = [Path(command.completion_file).name for command in commands]
+  assert last_names == ["spiece.model", "spiece.model", "vocab.txt", "merges.txt"]
+
+
+def test_the_types_are_those_of_train_vocab():
+  with defined_flags(train_vocab._define_flags):
+    parser = flags.FLAGS["type"].parser
+    assert isinstance(parser, flags.EnumParser)
+    assert list(parser.enum_values) == list(vocabularies.FILE_NAMES)
+    assert flags.FLAGS["type"].default == vocabularies.UNIGRAM
+
+
+def test_shards_and_pretraining_have_the_vocabulary_of_their_variant(tmp_path: Path):
+  plan = _make_plan(tmp_path)
+  trained = {str(Path(command.completion_file).parent) for command in plan.preparation_commands()}
+  used = set()
+  for trial in plan.trials():
+    shards, heldout, pretraining = trial.commands
+    (path,) = {_flag(command.words, "spm_model_file") for command in trial.commands}
+    assert path is not None
+    assert Path(path).name == _FILES[trial.variant.name]
+    assert str(Path(path).parent) in trained
+    used.add(path)
+    assert _flag(pretraining.words, "input_file") == f"{_flag(shards.words, 'output_dir')}/*.tfrecord"
+    assert _flag(pretraining.words, "eval_input_file") == f"{_flag(heldout.words, 'output_dir')}/*.tfrecord"
+  assert len(used) == 4
+
+
+def test_the_variant_without_a_type_shares_its_runs_with_other_experiments(tmp_path: Path):
+  (sop,) = [trial for trial in _make_plan(tmp_path, "sentence_loss").trials() if trial.variant.name == "SOP"]
+  trial = _make_plan(tmp_path).trials()[0]
+  assert (trial.variant.name, trial.run) == ("unigram", sop.run)
+
+
+def test_evaluation_on_another_sentence_task_has_the_vocabulary_of_its_variant(tmp_path: Path):
+  plan = _make_plan(tmp_path)
+  plan.experiment = dataclasses.replace(plan.experiment, intrinsic=["nsp"])
+  for trial in plan.trials():
+    nsp_shards = trial.commands[3]
+    assert _flag(nsp_shards.words, "spm_model_file") == _flag(trial.commands[0].words, "spm_model_file")
+
+
+def test_the_model_has_as_many_pieces_as_a_vocabulary_that_is_smaller(tmp_path: Path):
+  """The pretraining gets no --vocab_size, and the table counts the parameters with the pieces of the file."""
+  trials = {trial.variant.name: trial for trial in _make_plan(tmp_path).trials()}
+  sizes = {name: _flag(trial.commands[2].words, "vocab_size") for name, trial in trials.items()}
+  assert sizes == {"unigram": "997", "SentencePiece BPE": "997", "WordPiece": None, "byte-level BPE": None}
+  trial = trials["WordPiece"]
+  vocabulary = Path(_flag(trial.commands[0].words, "spm_model_file") or "")
+  vocabulary.parent.mkdir(parents=True)
+  vocabulary.write_text("\n".join([*wordpiece.SPECIAL_PIECES, "a", "b"]) + "\n")
+  Path(trial.run).mkdir(parents=True)
+  for score in trial.scores.values():
+    Path(score.file).write_text(json.dumps({score.metric: 0.5}))
+  num_embeddings = (997 - (len(wordpiece.SPECIAL_PIECES) + 2)) * trial.config.embedding_size
+  row = runner._make_row(trial)
+  assert row["parameters"] == costs.num_model_parameters(trial.config) - num_embeddings
+  assert row["scores"] == {"sop": 50.0}
+
+
+def test_without_the_package_tokenizers_the_experiment_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+  path = _make_plan(tmp_path).vocabularies.path("wordpiece")
+  monkeypatch.setitem(sys.modules, "tokenizers", None)
+  _make_plan(tmp_path, "sentence_loss")
+  message = r"^--run=vocabularies trains a vocabulary of the type wordpiece, which needs the package tokenizers: pip "
+  with pytest.raises(UserError, match=message):
+    _make_plan(tmp_path)
+  # A vocabulary that was trained earlier needs no package.
+  Path(path).parent.mkdir(parents=True)
+  Path(path).touch()
+  with pytest.raises(UserError, match="of the type byte_level_bpe, which needs the package"):
+    _make_plan(tmp_path)
+
+
+def test_a_vocabulary_of_the_user_is_refused(tmp_path: Path):
+  message = "--run=vocabularies trains vocabularies of the types unigram, .*: leave out --spm_model_file=my.model"
+  with pytest.raises(UserError, match=message):
+    _make_plan(tmp_path, spm_model_file="my.model")
+  assert _make_plan(tmp_path, "sentence_loss", spm_model_file="my.model").vocabularies.path("unigram") == "my.model"
+
+
+def test_the_table_says_which_scores_can_be_compared():
+  experiment = catalog.load("vocabularies")
+  row: dict[str, Any] = {"seed": 1, "parameters": 1e6, "examples_per_second": 1.0, "scores": {"sop": 50.0}}
+  lines = tables.format_table(experiment, [{"variant": "unigram", **row}], scale="smoke").splitlines()
+  assert lines[2] == "Scale smoke; 1 seed; percent. RoBERTa, section 4.4."
+  assert "Masked LM accuracy and perplexity are left out" in lines[4]
+  assert lines[6] == "| variant | parameters | SOP |"
