@@ -58,6 +58,18 @@ def test_a_stopped_experiment_continues(tmp_path: Path, corpus_file: str, spm_mo
   assert os.listdir(tmp_path / "runs")
 
 
+@pytest.mark.usefixtures("forked_plans")
+def test_models_with_all_types_of_vocabularies_are_trained(tmp_path: Path, corpus_file: str):
+  pytest.importorskip("tokenizers")
+  words = _make_command(tmp_path, corpus_file, "", "--run=vocabularies", "--vocab_size=300")[3:]
+  with defined_flags(experiments.define_flags), parsed_flags(*words):
+    experiments.main()
+  rows = {row["variant"]: row for row in _read_rows(tmp_path / "vocabularies" / "results.jsonl")}
+  assert list(rows) == [variant.name for variant in catalog.load("vocabularies").variants]
+  assert all(set(row["scores"]) == {"sop"} for row in rows.values())
+  assert "paper:" not in (tmp_path / "vocabularies" / "table.md").read_text()
+
+
 @pytest.mark.parametrize(
   "experiment_names",
   [
