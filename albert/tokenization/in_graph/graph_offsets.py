@@ -193,7 +193,7 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     """
     continues = tf.gather(tf.constant(self.sentence_piece.character_bytes), ids) == 0
     characters = tf.cumsum(tf.cast(~continues, tf.int32)) - 1  # the same index for all bytes of a character
-    return tf.gather(tf.math.segment_max(ends, characters), characters)
+    return tf.gather(tf.math.unsorted_segment_max(ends, characters, tf.size(characters)), characters)
 
   def _written_indices(self, normalized: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
     """Finds the written characters that remain in the shortened texts.
