@@ -27,6 +27,7 @@ from tests.export.test_servables import assert_same_answers, call_with_arrays
 from tests.integration.test_chinese_wordpiece import chinese_sentences
 from tests.test_javascript_example import EXAMPLE, find_node
 from tests.tokenization.kinds import byte_bpe_reference, wordpiece_reference
+from tests.torture.workplace import Workplace
 
 
 def mixed_texts(count: int) -> list[str]:
@@ -39,7 +40,7 @@ def mixed_texts(count: int) -> list[str]:
 
 def write_wordpiece(directory: Path) -> str:
   """Writes a vocab.txt with the characters of the texts. Its special pieces have the ids of BERT, not of ALBERT."""
-  directory.mkdir()
+  directory.mkdir(parents=True)
   characters = sorted(set("".join(mixed_texts(50))) - set(" "))
   pieces = dict.fromkeys(
     [*wordpiece_reference.vocabulary_pieces(), *characters, *(f"##{character}" for character in characters)]
@@ -92,6 +93,36 @@ def test_answers_to_texts_equal_those_of_the_python_pipeline(tmp_path: Path, kin
   requests = make_requests(name, [*mixed_texts(24), "", " \u3000Zoë\t 🙂\n\n\u200bcan't see\u0301  3½ (keys).  "])
   answers = call_with_arrays(model.answer_texts, text_inputs(model.fields, requests))
   assert_same_answers(answers, run.expected_answers(requests))
+
+
+@pytest.mark.thorough
+@each_kind
+def test_albert_predict_answers_lines_of_text_and_of_json(tmp_path: Path, kind: str, commands: Workplace) -> None:
+  texts = [" The captain's  花园 🙂", "Zoë sold\t3 keys.", "", "老师"]
+  for name, number_name in (("classifier", "probabilities"), ("race", "probabilities"), ("tagging", "probability")):
+    run = write_run_of_kind(tmp_path / name, kind, name)
+    export_model(run.directory, str(tmp_path / "models"), name=name)
+    requests = make_requests(name, texts)
+    lines = {"json": [json.dumps(request) for request in requests]}
+    if name != "race":
+      lines["lines"] = texts
+    expected = run.expected_answers(requests)
+    for line_format, written in lines.items():
+      path = tmp_path / f"{name}.{line_format}"
+      path.write_text("".join(f"{line}\n" for line in written), "utf-8")
+      finished = commands.run(["-m", "albert.predict", f"--model={tmp_path / 'models' / name}", f"--input_file={path}"])
+      assert finished.unexpected_end() is None, finished.stderr
+      answers = [json.loads(line) for line in finished.stdout.splitlines()]
+      assert len(answers) == len(texts)
+      for row, answer in enumerate(answers):
+        of_pipeline, found = expected[number_name][row], answer[number_name]
+        if name == "classifier":  # a probability for each label
+          found = list(found.values())
+        np.testing.assert_allclose(found, of_pipeline[: len(found)], atol=1e-4)
+        assert not of_pipeline[len(found) :].any()  # padding
+        if name == "tagging":
+          assert answer["span"] == expected["span"][row][: len(found)]
+          assert answer["span"] == [texts[row][s:e] for s, e in zip(answer["start"], answer["end"], strict=True)]
 
 
 @pytest.mark.serving
