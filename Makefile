@@ -132,11 +132,19 @@ define new_venv
 	fi;
 endef
 
+# $(call show_progress,folder): until the shell ends, a line every 4 seconds, since pip says nothing for a minute or more.
+define show_progress
+	start=$$(date +%s); \
+	(while sleep 4; do echo "  $$(( $$(date +%s) - start )) s: $$(du -sm $(1) | cut -f1) MB in $(1)"; done) & \
+	clock=$$!; trap 'kill $$clock 2>/dev/null' EXIT;
+endef
+
 # $(call make_venv,folder,constraints,extras,candidates,wanted,variable): the file `installed` is touched last, so
 # an interrupted installation is taken up again.
 define make_venv
 $(call new_venv,$(1),$(4),$(5),$(6)) \
 	echo "Installing TensorFlow and the rest into $(1) (2 to 3 GB; some minutes) ..."; \
+	$(call show_progress,$(1)) \
 	$(1)/bin/python $(PIP_INSTALL) -c $(2) setuptools wheel; \
 	$(1)/bin/python $(PIP_INSTALL) -c $(2) --no-build-isolation -e '.[$(3)]'; \
 	touch $@
@@ -177,6 +185,7 @@ $(VENV_TFA)/installed: setup.py constraints/tf215-tfa.txt
 $(VENV_TPU)/installed: setup.py constraints/tpu.txt
 	$(call new_venv,$(VENV_TPU),$(or $(BASE_PYTHON_TPU),$(CANDIDATES_TPU)),3.11 3.12 3.13,BASE_PYTHON_TPU) \
 	echo "Installing TensorFlow for Cloud TPU and the rest into $(VENV_TPU) (3 GB; some minutes) ..."; \
+	$(call show_progress,$(VENV_TPU)) \
 	$(VENV_TPU)/bin/python $(PIP_INSTALL) --no-deps -r constraints/tpu.txt; \
 	$(VENV_TPU)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .; \
 	touch $@
