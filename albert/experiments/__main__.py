@@ -19,7 +19,14 @@ from albert.config import command_flags
 from albert.config.ranges import MAX_PROCESSES, Range
 from albert.errors import UserError
 from albert.experiments import catalog, costs, result_directory, runner, tables
-from albert.experiments.inputs import DownstreamTask, Inputs, check_glue_folder, check_path
+from albert.experiments.inputs import (
+  TASK_DATA_FLAGS,
+  DownstreamTask,
+  Inputs,
+  check_glue_folder,
+  check_path,
+  squad_files,
+)
 from albert.experiments.plan import Plan
 from albert.experiments.scales import SCALES, Scale
 from albert.io import files
@@ -50,10 +57,7 @@ def define_flags() -> None:
       "text to evaluate pretraining on (default: the development sets of --squad_v2 or --squad_v1, and of --race_dir)",
     ),
     ("spm_model_file", "", "SentencePiece model (default: one is trained on the corpus)"),
-    ("glue_dir", "", "folder of GLUE; --glue_tasks selects the tasks"),
-    ("squad_v1", "", "train file and dev file of SQuAD v1.1, separated by a comma"),
-    ("squad_v2", "", "train file and dev file of SQuAD v2.0, separated by a comma"),
-    ("race_dir", "", "folder of RACE"),
+    *((name, "", help_text) for name, help_text in TASK_DATA_FLAGS.items()),
   ):
     command_flags.define("str", name, default, help_text)
   run_help = "experiments to run: names that --list shows, or paths of .json files of the same form"
@@ -121,11 +125,7 @@ def _make_glue_task(name: str, glue_dir: str) -> tuple[str, DownstreamTask]:
 
 def _make_squad_task(version: str, paths: str) -> DownstreamTask:
   """Makes a task of SQuAD from `paths`, the value of --squad_v1 or --squad_v2."""
-  if paths.count(",") != 1:
-    raise UserError(f"--{version}={paths}: give the train file and the dev file, separated by a comma")
-  train_file, dev_file = paths.split(",")
-  for path in (train_file, dev_file):
-    check_path(version, path)
+  train_file, dev_file = squad_files(version, paths)
   task_flags = {"train_file": train_file, "eval_file": dev_file, "version_2_with_negative": version == "squad_v2"}
   # The metrics of SQuAD are in percent already.
   scores = {f"{version}_{metric}": (metric, 1.0) for metric in ("f1", "exact")}
@@ -136,9 +136,9 @@ def _make_inputs(scale: Scale) -> Inputs:
   """Returns the inputs that the flags give."""
   flag_values = flags.FLAGS
   question_flags = {}
-  squad_files = flag_values.squad_v2 or flag_values.squad_v1
-  if squad_files:
-    question_flags["squad_file"] = squad_files.split(",")[-1]  # the dev file
+  squad_paths = flag_values.squad_v2 or flag_values.squad_v1
+  if squad_paths:
+    question_flags["squad_file"] = squad_paths.split(",")[-1]  # the dev file
   if flag_values.race_dir:
     question_flags["race_file"] = files.join(flag_values.race_dir, "dev")
   return Inputs(
@@ -228,8 +228,7 @@ def main() -> None:
     return
   if not flag_values.run or not flag_values.output_dir:
     raise UserError("give --list, or --run=NAME and --output_dir")
-  if files.is_remote(flag_values.output_dir):
-    raise UserError(f"--output_dir={flag_values.output_dir}: give a local directory, because the log is appended to")
+  result_directory.check_is_local(flag_values.output_dir)
   scale = SCALES[flag_values.scale]
   experiments = [catalog.load(name, reduced=scale.is_reduced) for name in flag_values.run]
   inputs = _make_inputs(scale)
@@ -237,7 +236,7 @@ def main() -> None:
   for plan in plans:
     result_directory.check_scale(plan.directory, flag_values.scale)
   if flag_values.dry_run:
-    flops_per_second = flag_values.gflops * 1e9 if flag_values.gflops else costs.training_flops_per_second()
+    flops_per_second = costs.training_flops_per_second(flag_values.gflops)
     print("\n\n".join(describe(plan, flops_per_second) for plan in plans))
     return
   for plan in plans:

@@ -46,9 +46,13 @@ def step_flops(config: ModelConfig, *, batch_size: int, seq_length: int, predict
   return forward + backward
 
 
-def training_flops_per_second() -> float:
-  """Estimates the speed of training on this machine's processors, in floating-point operations per second."""
-  return _EFFICIENCY * matmul_flops_per_second()
+def training_flops_per_second(gflops: float | None = None) -> float:
+  """Returns the speed of training that estimates assume, in floating-point operations per second.
+
+  Args:
+    gflops: the speed in GFLOP/s, as --gflops gives it. None to estimate the speed of this machine's processors.
+  """
+  return _EFFICIENCY * matmul_flops_per_second() if gflops is None else gflops * 1e9
 
 
 def matmul_flops_per_second() -> float:

@@ -14,6 +14,13 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import matching_paths
 
+# Flag -> help, of the flags that give the data of tasks.
+TASK_DATA_FLAGS = {
+  "glue_dir": "folder of GLUE; --glue_tasks selects the tasks",
+  "squad_v1": "train file and dev file of SQuAD v1.1, separated by a comma",
+  "squad_v2": "train file and dev file of SQuAD v2.0, separated by a comma",
+  "race_dir": "folder of RACE",
+}
 # Files that are read at the same time.
 _NUM_READERS = 8
 
@@ -76,6 +83,23 @@ def check_path(flag: str, path: str) -> None:
   """Raises UserError if a file or a folder that a flag gives does not exist."""
   if not files.exists(path):
     raise UserError(f"--{flag}: {path} does not exist: give the path of the task's data, or leave the flag out")
+
+
+def squad_files(flag: str, paths: str) -> tuple[str, str]:
+  """Returns the train file and the dev file of SQuAD.
+
+  Args:
+    flag: the name of the flag, squad_v1 or squad_v2.
+    paths: its value.
+  Raises:
+    UserError: these are not two paths, or a file does not exist.
+  """
+  if paths.count(",") != 1:
+    raise UserError(f"--{flag}={paths}: give the train file and the dev file, separated by a comma")
+  train_file, dev_file = paths.split(",")
+  for path in (train_file, dev_file):
+    check_path(flag, path)
+  return train_file, dev_file
 
 
 def check_glue_folder(glue_dir: str, name: str) -> None:

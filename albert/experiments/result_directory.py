@@ -1,4 +1,8 @@
-"""Records the scale of an experiment's results, so that results of another scale do not replace them."""
+"""Checks the directory of an experiment's results.
+
+The file scale.json there has the name of their scale. A command with another --scale is refused, because it would
+replace them.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,12 @@ class _ScaleFile(msgspec.Struct):
   """
 
   scale: str
+
+
+def check_is_local(output_dir: str) -> None:
+  """Raises UserError if the value of --output_dir is on a remote file system."""
+  if files.is_remote(output_dir):
+    raise UserError(f"--output_dir={output_dir}: give a local directory, because the log is appended to")
 
 
 def check_scale(directory: str, scale: str) -> None:

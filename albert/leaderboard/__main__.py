@@ -21,8 +21,8 @@ from albert.config import command_flags
 from albert.config.model import ModelConfig, load_model_config
 from albert.config.ranges import Range
 from albert.errors import UserError
-from albert.experiments import costs, runner
-from albert.experiments.inputs import check_glue_folder, check_path
+from albert.experiments import costs, result_directory, runner
+from albert.experiments.inputs import TASK_DATA_FLAGS, check_glue_folder, check_path, squad_files
 from albert.experiments.scales import SCALES
 from albert.io import files
 from albert.leaderboard import benchmarks, results
@@ -35,10 +35,7 @@ def define_flags() -> None:
   for name, default, help_text in (
     ("init_checkpoint", None, "pretrained weights: any form that --init_checkpoint of the scripts takes"),
     ("output_dir", None, "directory for the runs, table.md and submission/"),
-    ("glue_dir", "", "folder of GLUE; --glue_tasks selects the tasks"),
-    ("squad_v1", "", "train file and dev file of SQuAD v1.1, separated by a comma"),
-    ("squad_v2", "", "train file and dev file of SQuAD v2.0, separated by a comma"),
-    ("race_dir", "", "folder of RACE"),
+    *((name, "", help_text) for name, help_text in TASK_DATA_FLAGS.items()),
   ):
     command_flags.define("str", name, default, help_text)
   glue_help = (
@@ -72,11 +69,7 @@ def _make_benchmarks() -> list[Benchmark]:
   for flag, version in (("squad_v1", "1.1"), ("squad_v2", "2.0")):
     paths = flag_values[flag].value
     if paths:
-      if paths.count(",") != 1:
-        raise UserError(f"--{flag}={paths}: give the train file and the dev file, separated by a comma")
-      for path in paths.split(","):
-        check_path(flag, path)
-      tasks.append(benchmarks.squad_benchmark(version, *paths.split(",")))
+      tasks.append(benchmarks.squad_benchmark(version, *squad_files(flag, paths)))
   if flag_values.race_dir:
     check_path("race_dir", flag_values.race_dir)
     tasks.append(benchmarks.race_benchmark(flag_values.race_dir))
@@ -105,8 +98,7 @@ def main() -> None:
   for name in ("init_checkpoint", "output_dir"):
     if not flag_values[name].value:
       raise UserError(f"--{name} is missing (--help explains it)")
-  if files.is_remote(flag_values.output_dir):
-    raise UserError(f"--output_dir={flag_values.output_dir}: give a local directory, because the log is appended to")
+  result_directory.check_is_local(flag_values.output_dir)
   checkpoint = flag_values.init_checkpoint
   plan = LeaderboardPlan(
     _make_benchmarks(),
@@ -116,8 +108,7 @@ def main() -> None:
     output_dir=os.path.abspath(flag_values.output_dir),
     num_runs=flag_values.num_runs,
   )
-  flops_per_second = flag_values.gflops * 1e9 if flag_values.gflops else costs.training_flops_per_second()
-  print(plan.describe(flops_per_second), flush=True)
+  print(plan.describe(costs.training_flops_per_second(flag_values.gflops)), flush=True)
   if flag_values.dry_run:
     return
   rows = runner.run_plan(plan)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from albert.optimizers.replica_variables import make_replica_variable
+
 INITIAL_SCALE = 2.0**15
 # Steps without an overflow after which the scale is doubled.
 GROWTH_STEPS = 2000
@@ -29,9 +31,9 @@ class LossScale:
 
   def __init__(self, growth_steps: int = GROWTH_STEPS):
     self._growth_steps = growth_steps
-    self._scale = _make_variable(INITIAL_SCALE, tf.float32, _SCALE)
-    self._good_steps = _make_variable(0, tf.int64, _GOOD_STEPS)
-    self._skipped_steps = _make_variable(0, tf.int64, _SKIPPED_STEPS)
+    self._scale = make_replica_variable(INITIAL_SCALE, tf.float32, _SCALE)
+    self._good_steps = make_replica_variable(0, tf.int64, _GOOD_STEPS)
+    self._skipped_steps = make_replica_variable(0, tf.int64, _SKIPPED_STEPS)
 
   def state(self) -> dict[str, tf.Variable]:
     """Returns the variables that a checkpoint holds, by name."""
@@ -77,14 +79,3 @@ class LossScale:
       "loss_scale": float(self._scale.read_value()),
       "skipped_steps": float(self._skipped_steps.read_value()),
     }
-
-
-def _make_variable(value: float, dtype: tf.DType, name: str) -> tf.Variable:
-  """Makes a variable of which each replica has a copy. All replicas assign the same values to theirs."""
-  return tf.Variable(
-    tf.constant(value, dtype),
-    trainable=False,
-    synchronization=tf.VariableSynchronization.ON_READ,
-    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-    name=name,
-  )

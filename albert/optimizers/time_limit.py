@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from albert.optimizers.replica_variables import make_replica_variable
 from albert.optimizers.schedules import WarmupPolynomialDecay
 
 # Names of the variables in checkpoints.
@@ -33,10 +34,10 @@ class TimeLimit:
     self._warmup_steps = warmup_steps
     self._max_steps = max_steps
     self._has_started = False
-    self._seconds = _make_variable(0.0, tf.float64, _SECONDS)
-    self._counted_steps = _make_variable(0, tf.int64, _COUNTED_STEPS)
+    self._seconds = make_replica_variable(0.0, tf.float64, _SECONDS)
+    self._counted_steps = make_replica_variable(0, tf.int64, _COUNTED_STEPS)
     # 0 until the number of steps is decided.
-    self._planned_steps = _make_variable(0, tf.int64, _PLANNED_STEPS)
+    self._planned_steps = make_replica_variable(0, tf.int64, _PLANNED_STEPS)
 
   def state(self) -> dict[str, tf.Variable]:
     """Returns the variables that a checkpoint holds, by name."""
@@ -108,14 +109,3 @@ class TimedDecay(WarmupPolynomialDecay):
   def decay_steps(self) -> tf.Tensor:
     """Returns the number of steps that fit into the time; before it is decided, the largest allowed number."""
     return self._limit.total_steps()
-
-
-def _make_variable(value: float, dtype: tf.DType, name: str) -> tf.Variable:
-  """Makes a variable of which each replica has a copy. The host assigns the same value to all of them."""
-  return tf.Variable(
-    tf.constant(value, dtype),
-    trainable=False,
-    synchronization=tf.VariableSynchronization.ON_READ,
-    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-    name=name,
-  )

@@ -16,6 +16,7 @@ import tf_keras as keras
 from albert.optimizers.clipping import Gradient, clip_by_global_norm, densify
 from albert.optimizers.layerwise import layerwise_factors
 from albert.optimizers.loss_scale import LossScale
+from albert.optimizers.replica_variables import make_replica_variable
 from albert.optimizers.sharding import are_finite
 from albert.optimizers.time_limit import TimeLimit
 from albert.runs.log_lines import STAGE_KEY
@@ -90,13 +91,7 @@ class Trainer:
     self.weights = model.named_weights()
     self.accumulator = Accumulator([*task.metric_names(), GRAD_NORM])
     # The first step whose loss or gradient was not finite; -1 if there is none.
-    self.first_bad_step = tf.Variable(
-      -1,
-      trainable=False,
-      dtype=tf.int64,
-      synchronization=tf.VariableSynchronization.ON_READ,
-      aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-    )
+    self.first_bad_step = make_replica_variable(-1, tf.int64)
     self._replica_step, self._gradients = self.replica_step, self._accumulate_gradients
     if plan.jit_compile and self.strategy.num_replicas_in_sync == 1:
       self._replica_step = tf.function(self.replica_step, jit_compile=True, autograph=False)

@@ -63,56 +63,39 @@ def test_the_scale_paper_masks_as_many_tokens_as_the_authors_did(tmp_path: Path)
   assert gflops == pytest.approx(expected, rel=1e-3)
 
 
+# Wrong flags -> what the message says.
+_WRONG_FLAGS = [
+  ("", "give --list, or --run=NAME and --output_dir"),
+  ("--run=masking,sop --output_dir=out", "--run=sop: no such experiment; there are additional_data, "),
+  (
+    "--run=masking --output_dir=out --max_predictions_per_seq=65",
+    "--max_predictions_per_seq=65 exceeds the 64 tokens of a sequence at this scale",
+  ),
+  ("--run=masking --output_dir=out --corpus=text.txt", "--corpus without --heldout_corpus"),
+  ("--run=masking --output_dir=out --glue_dir=no/glue", "--glue_dir: no/glue does not exist: give the path"),
+]
+_MORE_WRONG_FLAGS = [
+  ("--run=masking", "give --list, or --run=NAME and --output_dir"),
+  ("--run=masking --output_dir=gs://bucket/out", "give a local directory"),
+  ("--run=masking --output_dir=out --jobs=0", "jobs"),
+  (
+    "--run=masking --output_dir=out --spm_model_file=a.model --vocab_size=300",
+    "--vocab_size=300 and --spm_model_file=a.model are both given: give one",
+  ),
+  ("--run=masking --output_dir=out --glue_dir=docs", "--glue_dir=docs: has no folder SST-2: download the task"),
+  ("--run=masking --output_dir=out --squad_v2=no/train.json,no/dev.json", "--squad_v2: no/train.json does not exist"),
+  ("--run=masking --output_dir=out --squad_v2=dev.json", "give the train file and the dev file"),
+  ("--run=masking --output_dir=out --race_dir=no/RACE", "--race_dir: no/RACE does not exist"),
+  ("--run=masking --output_dir=out --glue_dir=glue --glue_tasks=XNLI", "'XNLI' is not one of CoLA, SST-2"),
+]
+
+
 @pytest.mark.parametrize(
   ("words", "message"),
-  [
-    (
-      ["--run=masking", "--output_dir=out", "--max_predictions_per_seq=65"],
-      "--max_predictions_per_seq=65 exceeds the 64 tokens of a sequence at this scale",
-    ),
-    ([], "give --list, or --run=NAME and --output_dir"),
-    pytest.param(["--run=masking"], "give --list, or --run=NAME and --output_dir", marks=pytest.mark.thorough),
-    (["--run=masking,sop", "--output_dir=out"], "--run=sop: no such experiment; there are additional_data, "),
-    pytest.param(
-      ["--run=masking", "--output_dir=gs://bucket/out"], "give a local directory", marks=pytest.mark.thorough
-    ),
-    pytest.param(["--run=masking", "--output_dir=out", "--jobs=0"], "jobs", marks=pytest.mark.thorough),
-    (["--run=masking", "--output_dir=out", "--corpus=text.txt"], "--corpus without --heldout_corpus"),
-    pytest.param(
-      ["--run=masking", "--output_dir=out", "--spm_model_file=a.model", "--vocab_size=300"],
-      "--vocab_size=300 and --spm_model_file=a.model are both given: give one",
-      marks=pytest.mark.thorough,
-    ),
-    (["--run=masking", "--output_dir=out", "--glue_dir=no/glue"], "--glue_dir: no/glue does not exist: give the path"),
-    pytest.param(
-      ["--run=masking", "--output_dir=out", "--glue_dir=docs"],
-      "--glue_dir=docs: has no folder SST-2: download the task",
-      marks=pytest.mark.thorough,
-    ),
-    pytest.param(
-      ["--run=masking", "--output_dir=out", "--squad_v2=no/train.json,no/dev.json"],
-      "--squad_v2: no/train.json does not exist",
-      marks=pytest.mark.thorough,
-    ),
-    pytest.param(
-      ["--run=masking", "--output_dir=out", "--race_dir=no/RACE"],
-      "--race_dir: no/RACE does not exist",
-      marks=pytest.mark.thorough,
-    ),
-    pytest.param(
-      ["--run=masking", "--output_dir=out", "--squad_v2=dev.json"],
-      "give the train file and the dev file",
-      marks=pytest.mark.thorough,
-    ),
-    pytest.param(
-      ["--run=masking", "--output_dir=out", "--glue_dir=glue", "--glue_tasks=XNLI"],
-      "'XNLI' is not one of CoLA, SST-2",
-      marks=pytest.mark.thorough,
-    ),
-  ],
+  [*_WRONG_FLAGS, *(pytest.param(*case, marks=pytest.mark.thorough) for case in _MORE_WRONG_FLAGS)],
 )
-def test_wrong_flags_give_one_line(words: list[str], message: str):
-  result = _run_experiments(*words, "--gflops=10", "--dry_run")
+def test_wrong_flags_give_one_line(words: str, message: str):
+  result = _run_experiments(*words.split(), "--gflops=10", "--dry_run")
   assert result.returncode == 2
   assert result.stderr.startswith("error: ")
   assert result.stderr.count("\n") == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 from pathlib import Path
@@ -20,10 +19,7 @@ from albert.estimator import Estimator
 from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import PredictRequest
 from albert.tokenization.tokenizer import Tokenizer
-from data_prep.create_pretraining_data import prepare
-from data_prep.examples.settings import PreparationSettings
-from data_prep.runners.job import Job
-from tests.synthetic import TINY_MODEL
+from tests.integration.shards_of_vocabularies import VocabularyFiles, prepare_shards
 from tests.tokenization.kinds.byte_bpe_reference import train, write_vocabulary
 
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("all_steps_eager")]
@@ -39,32 +35,16 @@ def sentences(count: int, seed: int) -> list[str]:
   return [f"{rng.choice(subjects)} {rng.choice(verbs)} {rng.choice(objects)}." for _ in range(count)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Files:
-  """The files that the tests share: the vocabulary, the shards, and the settings of a quick training."""
-
-  vocabulary: str
-  shards: Path
-  settings: dict[str, Any]
-
-
 @pytest.fixture(scope="module")
-def bpe(tmp_path_factory: pytest.TempPathFactory) -> Files:
+def bpe(tmp_path_factory: pytest.TempPathFactory) -> VocabularyFiles:
   directory = tmp_path_factory.mktemp("bpe")
   text = sentences(160, seed=1)
   pieces, merges = train(60, " ".join(text))
   vocabulary = write_vocabulary(directory, pieces, merges)
-  (directory / "text.txt").write_text("\n\n".join("\n".join(text[i : i + 8]) for i in range(0, 160, 8)), "utf-8")
-  settings = PreparationSettings(max_seq_length=48, dupe_factor=1)
-  shards = directory / "shards"
-  inputs = (str(directory / "text.txt"),)
-  prepare(Job(inputs=inputs, output_dir=str(shards), spm_model_file=vocabulary, settings=settings))
-  model = dataclasses.replace(TINY_MODEL, vocab_size=len(pieces), max_position_embeddings=64)
-  training = {"num_train_steps": 2, "num_warmup_steps": 1, "train_batch_size": 4, "log_every_steps": 1}
-  return Files(vocabulary, shards, {"model": model, "spm_model_file": vocabulary, "precision": "float32", **training})
+  return prepare_shards(directory, vocabulary, text)
 
 
-def pretrain(bpe: Files, run: Path, **settings: Any) -> Estimator:
+def pretrain(bpe: VocabularyFiles, run: Path, **settings: Any) -> Estimator:
   task = tasks.Pretraining(bpe.shards / "*.tfrecord")
   estimator = Estimator(task, output_dir=str(run), **{**bpe.settings, **settings})
   estimator.train()
@@ -72,7 +52,7 @@ def pretrain(bpe: Files, run: Path, **settings: Any) -> Estimator:
 
 
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
-def test_pretraining_then_fill_mask_and_a_classifier(bpe: Files, tmp_path: Path, masking: str) -> None:
+def test_pretraining_then_fill_mask_and_a_classifier(bpe: VocabularyFiles, tmp_path: Path, masking: str) -> None:
   manifest = Manifest.load(str(bpe.shards))
   tokenizer = Tokenizer(bpe.vocabulary)
   assert manifest is not None
@@ -110,7 +90,7 @@ def test_pretraining_then_fill_mask_and_a_classifier(bpe: Files, tmp_path: Path,
   assert "taken with its case" in card
 
 
-def test_a_question_is_answered_with_text_of_the_context(bpe: Files, tmp_path: Path) -> None:
+def test_a_question_is_answered_with_text_of_the_context(bpe: VocabularyFiles, tmp_path: Path) -> None:
   rows: list[dict[str, Any]] = [
     {
       "question": "Who?",
@@ -133,7 +113,7 @@ def test_a_question_is_answered_with_text_of_the_context(bpe: Files, tmp_path: P
     assert found["best_text"] == answer.text
 
 
-def test_a_vocabulary_with_other_merges_is_refused(bpe: Files, tmp_path: Path) -> None:
+def test_a_vocabulary_with_other_merges_is_refused(bpe: VocabularyFiles, tmp_path: Path) -> None:
   pieces, merges = json.loads(Path(bpe.vocabulary).read_text("utf-8")), train(60, " ".join(sentences(160, seed=1)))[1]
   other = write_vocabulary(tmp_path / "other", pieces, merges[::-1])
   with pytest.raises(
@@ -153,7 +133,7 @@ def test_a_vocabulary_with_other_merges_is_refused(bpe: Files, tmp_path: Path) -
     classifier.train()
 
 
-def test_converted_weights_have_the_vocabulary_and_its_special_ids(bpe: Files, tmp_path: Path) -> None:
+def test_converted_weights_have_the_vocabulary_and_its_special_ids(bpe: VocabularyFiles, tmp_path: Path) -> None:
   pretrain(bpe, tmp_path / "run")
   convert(str(tmp_path / "run"), str(tmp_path / "hf"), "huggingface")
   config = json.loads((tmp_path / "hf" / "config.json").read_text())

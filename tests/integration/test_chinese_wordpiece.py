@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 from pathlib import Path
@@ -20,10 +19,7 @@ from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import PredictRequest
 from albert.tokenization.kinds.wordpiece import SPECIAL_PIECES
 from albert.tokenization.tokenizer import Tokenizer
-from data_prep.create_pretraining_data import prepare
-from data_prep.examples.settings import PreparationSettings
-from data_prep.runners.job import Job
-from tests.synthetic import TINY_MODEL
+from tests.integration.shards_of_vocabularies import VocabularyFiles, prepare_shards
 from tests.tokenization.kinds.wordpiece_reference import write_vocabulary
 
 pytestmark = pytest.mark.usefixtures("all_steps_eager")
@@ -40,34 +36,18 @@ def chinese_sentences(count: int, seed: int) -> list[str]:
   return [f"{rng.choice(_SUBJECTS)}{rng.choice(_VERBS)}{rng.choice(_OBJECTS)}。" for _ in range(count)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Files:
-  """The files that the tests share: the vocabulary, the shards, and the settings of a quick training."""
-
-  vocabulary: str
-  shards: Path
-  settings: dict[str, Any]
-
-
 @pytest.fixture(scope="module")
-def chinese(tmp_path_factory: pytest.TempPathFactory) -> Files:
+def chinese(tmp_path_factory: pytest.TempPathFactory) -> VocabularyFiles:
   directory = tmp_path_factory.mktemp("chinese")
   sentences = chinese_sentences(200, seed=1)
   characters = sorted(set("".join(sentences)) - set("ALBERT"))
   # [MASK] and the others are not the first pieces here.
   pieces = ["[PAD]", *characters, *SPECIAL_PIECES[1:], "al", "##bert", "##b"]
   vocabulary = write_vocabulary(directory / "vocab.txt", pieces)
-  (directory / "text.txt").write_text("\n\n".join("\n".join(sentences[i : i + 8]) for i in range(0, 200, 8)), "utf-8")
-  settings = PreparationSettings(max_seq_length=48, dupe_factor=2)
-  shards = directory / "shards"
-  inputs = (str(directory / "text.txt"),)
-  prepare(Job(inputs=inputs, output_dir=str(shards), spm_model_file=vocabulary, settings=settings))
-  model = dataclasses.replace(TINY_MODEL, vocab_size=len(pieces), max_position_embeddings=64)
-  training = {"num_train_steps": 2, "num_warmup_steps": 1, "train_batch_size": 4, "log_every_steps": 1}
-  return Files(vocabulary, shards, {"model": model, "spm_model_file": vocabulary, "precision": "float32", **training})
+  return prepare_shards(directory, vocabulary, sentences, dupe_factor=2)
 
 
-def test_pretraining_on_shards_then_fill_mask(chinese: Files, tmp_path: Path) -> None:
+def test_pretraining_on_shards_then_fill_mask(chinese: VocabularyFiles, tmp_path: Path) -> None:
   manifest = Manifest.load(str(chinese.shards))
   tokenizer = Tokenizer(chinese.vocabulary)
   assert manifest is not None
@@ -108,7 +88,7 @@ def test_pretraining_on_shards_then_fill_mask(chinese: Files, tmp_path: Path) ->
 
 
 @pytest.mark.thorough
-def test_a_question_is_answered_with_characters_of_the_context(chinese: Files, tmp_path: Path) -> None:
+def test_a_question_is_answered_with_characters_of_the_context(chinese: VocabularyFiles, tmp_path: Path) -> None:
   rows: list[dict[str, Any]] = [
     {"question": "谁？", "context": "昨天船长卖了花园。", "answers": {"text": ["船长"], "answer_start": [2]}},
     {"question": "什么？", "context": "老师忘记了一封信。", "answers": {"text": ["一封信"], "answer_start": [5]}},
@@ -133,13 +113,13 @@ def test_a_question_is_answered_with_characters_of_the_context(chinese: Files, t
     assert row["context"][found["start"] : found["end"]] == found["best_text"]
 
 
-def test_another_kind_of_vocabulary_is_refused(chinese: Files, spm_model: str, tmp_path: Path) -> None:
+def test_another_kind_of_vocabulary_is_refused(chinese: VocabularyFiles, spm_model: str, tmp_path: Path) -> None:
   settings = {**chinese.settings, "spm_model_file": spm_model}
   with pytest.raises(UserError, match=r"\(sentencepiece\) is not the vocabulary .* made with \(wordpiece; its SHA-256"):
     Estimator(tasks.Pretraining(chinese.shards / "*.tfrecord"), output_dir=str(tmp_path), **settings).train()
 
 
-def test_converted_weights_have_the_vocabulary_and_its_special_ids(chinese: Files, tmp_path: Path) -> None:
+def test_converted_weights_have_the_vocabulary_and_its_special_ids(chinese: VocabularyFiles, tmp_path: Path) -> None:
   from albert.convert.convert_checkpoint import convert
 
   run = tmp_path / "run"
