@@ -87,6 +87,15 @@ class Recipe:
   sections: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   weights: RecipeWeights | None = None
 
+  def for_other_weights(self, model: ModelConfig) -> str:
+    """Returns the name of the recipe to use instead for pretrained weights; "" if this one is right or does not say.
+
+    Args:
+      model: the config beside the weights. Its dropout tells whether they were pretrained with dropout.
+    """
+    has_dropout = model.hidden_dropout_prob > 0
+    return "" if self.weights is None or self.weights.with_dropout == has_dropout else self.weights.other_recipe
+
 
 def read_recipe(name: str, task_name: str) -> Recipe:
   """Reads a recipe.

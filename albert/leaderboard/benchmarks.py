@@ -36,7 +36,7 @@ class Benchmark:
   Attributes:
     name: the name in the table, and of the folder of its submission.
     script: the script, without .py.
-    recipe: name of the recipe that the script chooses, for the estimate of the cost.
+    recipe: name of the recipe that the script chooses.
     flags: flags of the script.
     metrics: name of a metric -> the authors' result in percent, None if it is not known. The first one is shown first.
     factor: factor that converts our metrics to percent.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from albert.config.model import ModelConfig
-from albert.config.recipes import read_recipe
+from albert.config.recipes import Recipe, read_recipe
 from albert.config.run import TrainConfig
 from albert.experiments import costs
 from albert.experiments.catalog import Variant
@@ -125,9 +125,18 @@ class LeaderboardPlan:
     self.tasks[benchmark.name] = TaskPlan(benchmark, directory, final)
     self._commands[benchmark.name] = commands
 
+  def _recipe(self, benchmark: Benchmark) -> Recipe:
+    """Returns the recipe of a task: the script's, or the one that is for these weights, as race_v2 for ALBERT v2."""
+    recipe = read_recipe(benchmark.recipe, benchmark.recipe_task)
+    other = recipe.for_other_weights(self.model)
+    return read_recipe(other, benchmark.recipe_task) if other else recipe
+
   def _flags(self, benchmark: Benchmark) -> dict[str, Any]:
     """Returns the flags of a task, with the values of the scale in place of the recipe's."""
     flags = dict(benchmark.flags)
+    recipe = self._recipe(benchmark).name
+    if recipe != benchmark.recipe:
+      flags["recipe"] = recipe
     if self._scale.is_reduced:
       flags |= {**self._scale.finetuning_flags(benchmark.script), "select_checkpoint": "best"}
       flags["eval_every_steps"] = max(1, self._scale.finetuning["num_train_steps"] // 2)
@@ -157,9 +166,10 @@ class LeaderboardPlan:
     Args:
       flops_per_second: speed of training, in floating-point operations per second.
     """
-    lines, total_hours = ["task\tstarts from\truns\tsteps\tbatch\ttokens\tGFLOP per step\thours"], 0.0
+    lines, total_hours = ["task\trecipe\tstarts from\truns\tsteps\tbatch\ttokens\tGFLOP per step\thours"], 0.0
     for benchmark in self.benchmarks:
-      sections = read_recipe(benchmark.recipe, benchmark.recipe_task).sections
+      recipe = self._recipe(benchmark)
+      sections = recipe.sections
       values = {**sections.get("train", {}), **sections.get("data", {}), **self._flags(benchmark)}
       num_steps = values.get("num_train_steps", TrainConfig().num_train_steps)
       batch_size, seq_length = values["train_batch_size"], values["max_seq_length"]
@@ -168,7 +178,7 @@ class LeaderboardPlan:
       total_hours += hours
       start = FIRST_TASK if benchmark.starts_from_mnli and FIRST_TASK in self.tasks else "the checkpoint"
       lines.append(
-        f"{benchmark.name}\t{start}\t{self.num_runs}\t{num_steps}\t{batch_size}\t{seq_length}\t"
+        f"{benchmark.name}\t{recipe.name}\t{start}\t{self.num_runs}\t{num_steps}\t{batch_size}\t{seq_length}\t"
         f"{step_flops / 1e9:,.1f}\t{hours:,.2f}"
       )
     num_runs = self.num_runs * len(self.benchmarks)

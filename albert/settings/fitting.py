@@ -64,12 +64,12 @@ def compare_recipe_with_weights(settings: Settings, weights: WeightLocation | No
   Whether weights were pretrained with dropout is read from the model config beside them.
   """
   recipe, config = settings.recipe, weights.config() if weights else None
-  if recipe.weights is None or weights is None or config is None or not settings.flags.get("do_train"):
+  if weights is None or config is None or not settings.flags.get("do_train"):
+    return []
+  other = recipe.for_other_weights(config)
+  if not other:
     return []
   has_dropout = config.hidden_dropout_prob > 0
-  if has_dropout == recipe.weights.with_dropout:
-    return []
-  other = recipe.weights.other_recipe
   if has_dropout:
     advice = f"for such weights, as those of ALBERT v1, there is --recipe={other}"
   else:

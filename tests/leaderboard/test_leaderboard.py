@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import zipfile
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from albert.config.model import named_model
+from albert.config.recipes import configs_directory
 from albert.errors import UserError
 from albert.experiments import runner
 from albert.experiments.late_flags import BestRun
@@ -110,6 +112,32 @@ def test_the_plan_shows_the_cost_of_each_task(tmp_path: Path):
   assert hours[1] == pytest.approx(5 * 800 * flop / 1e12 / 3600, abs=0.006)
   assert total.startswith("4 tasks, 20 runs; training takes at most about ")
   assert float(total.split()[9].replace(",", "")) == pytest.approx(sum(hours), abs=0.03)
+
+
+@pytest.mark.parametrize(("dropout", "race_flag", "race_recipe"), [(0.1, None, "race"), (0.0, "--recipe=race_v2", "race_v2")])
+def test_the_recipe_is_the_one_for_the_weights(
+  tmp_path: Path, dropout: float, race_flag: str | None, race_recipe: str
+):
+  """RACE has one for weights that were pretrained without dropout (ALBERT v2). Those of SQuAD are for all weights."""
+  tasks = [benchmarks.squad_benchmark(version, "train.json", "dev.json") for version in ("1.1", "2.0")]
+  plan = LeaderboardPlan(
+    [*tasks, benchmarks.race_benchmark("RACE")],
+    init_checkpoint="/weights",
+    model=dataclasses.replace(named_model("albert_base"), hidden_dropout_prob=dropout),
+    scale=SCALES["paper"],
+    output_dir=str(tmp_path / "out"),
+    num_runs=1,
+  )
+  flags = {
+    trial.variant.name: [word for word in trial.commands[0].words if word.startswith("--recipe")]
+    for trial in plan.trials()
+  }
+  assert flags == {"SQuAD1.1": [], "SQuAD2.0": [], "RACE": [race_flag] if race_flag else []}
+  recipes = [line.split("\t")[1] for line in plan.describe(1e12).splitlines()[1:-1]]
+  assert recipes == ["squad_v1", "squad_v2", race_recipe]
+  # The script itself has no objection to the recipe: it names the other one if the weights need it.
+  values = json.loads((Path(configs_directory()) / f"{race_recipe}.json").read_text())
+  assert values["model"].get("hidden_dropout_prob", 0.1) == dropout
 
 
 def _write_results(plan: LeaderboardPlan) -> list[dict[str, Any]]:
