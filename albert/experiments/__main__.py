@@ -240,9 +240,11 @@ def main() -> None:
     print("\n\n".join(describe(plan, flops_per_second) for plan in plans))
     return
   for plan in plans:
-    result_directory.record_scale(plan.directory, flag_values.scale)
-    rows = runner.run_plan(plan, flag_values.jobs)
-    print(tables.write(plan, rows, scale=flag_values.scale), end="")
+    with result_directory.refuse_full_disk(flag_values.output_dir):
+      result_directory.record_scale(plan.directory, flag_values.scale)
+      rows = runner.run_plan(plan, flag_values.jobs)
+      table = tables.write(plan, rows, scale=flag_values.scale)
+    print(table, end="")
     print(f"wrote {files.join(plan.directory, tables.TABLE_FILE)}", file=sys.stderr)
 
 

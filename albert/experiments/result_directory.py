@@ -6,12 +6,23 @@ replace them.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+
 import msgspec
 
-from albert.errors import UserError
+from albert.errors import RunError, UserError
 from albert.io import files
 
 FILE_NAME = "scale.json"
+# What the system says about a full disk and about a quota that is used up. Errors of other commands are known only by
+# the line that they print.
+_FULL_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+# A command that fails may not be able to print its error, if its output is on the same disk. The disk counts as full
+# below this number of bytes.
+_LITTLE_SPACE = 64 << 10
 
 
 class _ScaleFile(msgspec.Struct):
@@ -54,3 +65,41 @@ def record_scale(directory: str, scale: str) -> None:
   """Writes the scale of the results in an experiment's directory."""
   files.makedirs(directory)
   files.write_json(files.join(directory, FILE_NAME), {"scale": scale})
+
+
+@contextlib.contextmanager
+def refuse_full_disk(output_dir: str) -> Iterator[None]:
+  """Context manager for the work in a directory of results, which turns errors of a full disk into UserError.
+
+  These are errors of writing the results, and failures of the commands of a plan.
+
+  Args:
+    output_dir: the directory.
+  Raises:
+    UserError: the disk is full. Everything finished is kept.
+  """
+  try:
+    yield
+  except (RunError, OSError) as error:
+    if not _means_full_disk(error) and not _has_little_space(output_dir):
+      raise
+    raise UserError(
+      f"{error}; the disk of {output_dir} is full: make space there. Everything finished is kept, and the same command "
+      "continues"
+    ) from error
+
+
+def _means_full_disk(error: RunError | OSError) -> bool:
+  """Whether an error is that of a full disk, or contains the line about one that a command has printed."""
+  if isinstance(error, OSError) and error.errno in _FULL_DISK_ERRORS:
+    return True
+  return any(os.strerror(number) in str(error) for number in _FULL_DISK_ERRORS)
+
+
+def _has_little_space(directory: str) -> bool:
+  """Whether hardly anything can be written to the disk of a directory. False if the directory does not exist."""
+  try:
+    status = os.statvfs(directory)
+  except OSError:
+    return False
+  return status.f_bavail * status.f_frsize < _LITTLE_SPACE

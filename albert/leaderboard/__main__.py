@@ -111,10 +111,11 @@ def main() -> None:
   print(plan.describe(costs.training_flops_per_second(flag_values.gflops)), flush=True)
   if flag_values.dry_run:
     return
-  rows = runner.run_plan(plan)
-  table = results.format_table(plan, rows, checkpoint)
-  files.write_atomically(files.join(plan.directory, results.TABLE_FILE), table)
-  paths = results.write_submission(plan)
+  with result_directory.refuse_full_disk(flag_values.output_dir):
+    rows = runner.run_plan(plan)
+    table = results.format_table(plan, rows, checkpoint)
+    files.write_atomically(files.join(plan.directory, results.TABLE_FILE), table)
+    paths = results.write_submission(plan)
   print(table, end="")
   print(f"wrote {files.join(plan.directory, results.TABLE_FILE)} and {len(paths)} files to submit", file=sys.stderr)
 

@@ -114,10 +114,10 @@ def test_the_plan_shows_the_cost_of_each_task(tmp_path: Path):
   assert float(total.split()[9].replace(",", "")) == pytest.approx(sum(hours), abs=0.03)
 
 
-@pytest.mark.parametrize(("dropout", "race_flag", "race_recipe"), [(0.1, None, "race"), (0.0, "--recipe=race_v2", "race_v2")])
-def test_the_recipe_is_the_one_for_the_weights(
-  tmp_path: Path, dropout: float, race_flag: str | None, race_recipe: str
-):
+@pytest.mark.parametrize(
+  ("dropout", "race_flag", "race_recipe"), [(0.1, None, "race"), (0.0, "--recipe=race_v2", "race_v2")]
+)
+def test_the_recipe_is_the_one_for_the_weights(tmp_path: Path, dropout: float, race_flag: str | None, race_recipe: str):
   """RACE has one for weights that were pretrained without dropout (ALBERT v2). Those of SQuAD are for all weights."""
   tasks = [benchmarks.squad_benchmark(version, "train.json", "dev.json") for version in ("1.1", "2.0")]
   plan = LeaderboardPlan(
@@ -135,7 +135,7 @@ def test_the_recipe_is_the_one_for_the_weights(
   assert flags == {"SQuAD1.1": [], "SQuAD2.0": [], "RACE": [race_flag] if race_flag else []}
   recipes = [line.split("\t")[1] for line in plan.describe(1e12).splitlines()[1:-1]]
   assert recipes == ["squad_v1", "squad_v2", race_recipe]
-  # The script itself has no objection to the recipe: it names the other one if the weights need it.
+  # The recipe trains with the dropout of the weights.
   values = json.loads((Path(configs_directory()) / f"{race_recipe}.json").read_text())
   assert values["model"].get("hidden_dropout_prob", 0.1) == dropout
 
