@@ -109,7 +109,7 @@ def selected_programs() -> list[Program]:
 def estimate_batch(program: Program, hbm: int) -> int:
   """Estimates the largest batch size that fits into `hbm` bytes, to begin the search with it.
 
-  It assumes that three quarters of the memory are free for activations.
+  Three quarters of the memory are counted for the activations, the rest for weights, gradients and moments.
   """
   bytes_per_sequence = tpu_memory.activation_bytes(
     MODELS[program.model], program.length, recompute_grad=program.recompute_grad

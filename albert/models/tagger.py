@@ -21,7 +21,7 @@ class TaggingModel(ClassifierModel):
 
   Its head has the names of ClassifierModel's head, as in transformers' AlbertForTokenClassification.
 
-  Args: see ClassifierModel.
+  It takes the arguments of ClassifierModel.
 
   Raises:
     UserError: there is no model of this name.

@@ -211,7 +211,7 @@ def _find_words(code_points: tf.RaggedTensor) -> tf.Tensor:
 
 
 def _is_first_of_part(values: tf.Tensor, parts: tf.Tensor, num_parts: tf.Tensor) -> tf.Tensor:
-  """Returns which of the values, bool [N], is the first true one of its part."""
+  """Marks the first true value of each part, bool [N]."""
   positions = tf.range(tf.size(values))
   first = tf.math.unsorted_segment_min(tf.where(values, positions, _NO_RANK), parts, num_parts)
   return positions == tf.gather(first, parts)
