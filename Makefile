@@ -64,7 +64,7 @@ test-ray: $(VENV_RAY)/installed  ## run the tests of data preparation on a Ray c
 	$(VENV_RAY)/bin/python -m pytest -m 'slow or not slow' tests/data_prep/runners/test_ray.py $(PYTEST_ARGS)
 
 test-serving: $(VENV_SERVING)/installed $(VENV_SERVING)/javascript/installed  ## run the tests of exports to ONNX and TFLite and of the example server, in .venv-serving
-	$(VENV_SERVING)/bin/python -m pytest -m 'serving and not slow' $(PYTEST_ARGS)
+	$(VENV_SERVING)/bin/python -m pytest -m 'serving and not slow' $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-tfa: $(VENV_TFA)/installed  ## run the fast tests with TensorFlow 2.15 and tensorflow-addons, in .venv-tfa
 	$(VENV_TFA)/bin/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
@@ -97,7 +97,7 @@ setup-gpu: $(VENV_GPU)/installed  ## make .venv-gpu, with TensorFlow and the CUD
 setup-tpu: $(VENV_TPU)/installed  ## make .venv-tpu, with TensorFlow for Cloud TPU
 
 test-tpu: setup-tpu  ## lower and compile the training steps for a TPU that need not be there, in .venv-tpu
-	$(NO_TPU) $(VENV_TPU)/bin/python -m pytest tests/benchmarks/test_tpu_aot.py $(PYTEST_ARGS)
+	$(NO_TPU) $(VENV_TPU)/bin/python -m pytest tests/benchmarks/test_tpu_aot.py -n 2 --dist=worksteal $(PYTEST_ARGS)
 
 tpu-aot: setup-tpu  ## find the largest batches that fit Cloud TPU v3 and v5e (hours; goes on where it was stopped)
 	$(VENV_TPU)/bin/python benchmarks/tpu_aot.py $(TPU_ARGS)

@@ -69,3 +69,11 @@ def test_each_group_of_tests_has_a_target_of_make_and_ci_runs_all_but_the_slow_o
   steps = re.findall(r"^step (test\S*)", ci, re.MULTILINE)
   assert steps[:2] == ["test", "test-thorough"]
   assert "test-serving" in steps
+
+
+def test_ci_makes_the_environments_of_all_its_steps_before_the_first_step() -> None:
+  makefile, ci = ((ROOT / name).read_text(encoding="utf-8") for name in ("Makefile", ".ci/run"))
+  (made,) = re.findall(r"^environments=\((.*)\)$", ci, re.MULTILINE)
+  folders = dict(re.findall(r"^(VENV\w*) := (\S+)$", makefile, re.MULTILINE))
+  assert sorted([*made.split(), ".venv-gpu"]) == sorted(folders.values())  # CI has no GPU
+  assert ci.index("environments=(") < ci.index("\nstep ")

@@ -300,13 +300,18 @@ def test_every_step_can_be_lowered_with_products_in_bfloat16(tmp_path, step):
   assert "dense<[[0, 1, 2, 3, 4, 5, 6, 7]]>" in text  # all-reduces are over all eight cores
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+  """The lowered step of pretraining without options."""
+  return Step(make_program("pretraining"), tmp_path_factory.mktemp("plain"), MODEL).stablehlo(4, NUM_CORES)
+
+
 @needs_tpu_profile
 @pytest.mark.parametrize(
   "options",
   [{"recompute_grad": True}, {"gradient_accumulation_steps": 2}, {"one_hot": True}, {"shard_optimizer_state": True}],
 )
-def test_every_option_changes_the_lowered_step(tmp_path, options):
-  plain = Step(make_program("pretraining"), tmp_path, MODEL).stablehlo(4, NUM_CORES)
+def test_every_option_changes_the_lowered_step(tmp_path, plain, options):
   lowered = Step(make_program("pretraining", **options), tmp_path, MODEL)
   with_option = lowered.stablehlo(4, NUM_CORES)
   num_products, num_products_with_option = plain.count("stablehlo.dot"), with_option.count("stablehlo.dot")
