@@ -22,6 +22,11 @@ PYTEST_ARGS ?=
 # some of the longest have few tests and would come last.
 # A worker more than there are cores, since tests also wait for the disk and for other processes.
 IN_PARALLEL := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+# What `make test-tfa` leaves out: tests of code that imports neither TensorFlow nor NumPy, the packages whose other
+# versions this profile has. `make test` runs them with the same result. A new test is never left out by itself.
+NOT_IN_TEST_TFA := tests/cli tests/config tests/leaderboard tests/experiments/test_catalog.py \
+  tests/experiments/test_command.py tests/experiments/test_vocabularies.py tests/docs/test_assemble.py \
+  tests/docs/test_flags.py tests/test_app.py tests/test_skipped_in_ci.py tests/test_wheel.py
 # For example: make torture TORTURE_ARGS='kills --seed=7 --share=0.1'
 TORTURE_ARGS ?=
 # Recorded data to compare with: `python benchmarks/parity.py --help` says what there may be.
@@ -67,7 +72,7 @@ test-serving: $(VENV_SERVING)/installed $(VENV_SERVING)/javascript/installed  ##
 	$(VENV_SERVING)/bin/python -m pytest -m 'serving and not slow' $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-tfa: $(VENV_TFA)/installed  ## run the fast tests with TensorFlow 2.15 and tensorflow-addons, in .venv-tfa
-	$(VENV_TFA)/bin/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
+	$(VENV_TFA)/bin/python -m pytest $(IN_PARALLEL) $(addprefix --ignore=,$(NOT_IN_TEST_TFA)) $(PYTEST_ARGS)
 
 lint: setup  ## check style, format, types and the order of imports
 	$(PYTHON) -m ruff check .

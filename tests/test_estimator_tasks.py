@@ -209,6 +209,7 @@ def test_multiple_choice_on_rows_and_on_folders(settings: dict[str, Any], tmp_pa
     from_memory.predict([questions[0] | {"options": "wet"}])
 
 
+@pytest.mark.thorough
 def test_tagging_on_rows_and_on_files(settings: dict[str, Any], tmp_path: Path) -> None:
   files = {
     split: write_json_lines(tmp_path / f"{split}.jsonl", size, seed=size) for split, size in (("train", 9), ("eval", 5))

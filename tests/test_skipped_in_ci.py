@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -77,3 +78,18 @@ def test_ci_makes_the_environments_of_all_its_steps_before_the_first_step() -> N
   folders = dict(re.findall(r"^(VENV\w*) := (\S+)$", makefile, re.MULTILINE))
   assert sorted([*made.split(), ".venv-gpu"]) == sorted(folders.values())  # CI has no GPU
   assert ci.index("environments=(") < ci.index("\nstep ")
+
+
+def test_tests_that_the_addons_profile_leaves_out_import_neither_tensorflow_nor_numpy() -> None:
+  """They would give the same result there. Their helpers and what they test are not looked at."""
+  (left_out,) = re.findall(
+    r"^NOT_IN_TEST_TFA := ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+  )
+  paths = [ROOT / name for name in left_out.replace("\\\n", " ").split()]
+  assert len(paths) > 9
+  for file in (file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])):
+    statements = [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+    modules = {alias.name for node in statements if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module or "" for node in statements if isinstance(node, ast.ImportFrom)}
+    packages = {module.partition(".")[0] for module in modules}
+    assert not packages & {"tensorflow", "tensorflow_text", "tf_keras", "keras", "numpy"}, file

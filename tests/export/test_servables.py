@@ -74,7 +74,7 @@ class ServedRun:
 
 
 # The forms whose functions `make test` traces; it computes the answers of the other forms eagerly, once.
-TRACED_FORMS = ("fill_mask", "classifier", "squad_v2", "race")
+TRACED_FORMS = ("fill_mask", "classifier", "squad_v2")
 
 
 @pytest.fixture(params=thorough_except(TRACED_FORMS, FORMS))

@@ -47,6 +47,7 @@ def chinese(tmp_path_factory: pytest.TempPathFactory) -> VocabularyFiles:
   return prepare_shards(directory, vocabulary, sentences, dupe_factor=2)
 
 
+@pytest.mark.thorough
 def test_pretraining_on_shards_then_fill_mask(chinese: VocabularyFiles, tmp_path: Path) -> None:
   manifest = Manifest.load(str(chinese.shards))
   tokenizer = Tokenizer(chinese.vocabulary)

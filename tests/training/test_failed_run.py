@@ -30,7 +30,11 @@ TAGGED_TEXTS = {"tokens": [["Anna", "met", "him", "there"]] * 8, "tags": [["B-PE
 
 
 def train(
-  spm_model: str, output_dir: Path, learning_rate: float, task: albert.tasks.TaskDefinition | None = None
+  spm_model: str,
+  output_dir: Path,
+  learning_rate: float,
+  task: albert.tasks.TaskDefinition | None = None,
+  num_train_steps: int = 12,
 ) -> dict[str, float]:
   estimator = albert.Estimator(
     task or albert.tasks.Classification(train=DATA, eval=DATA),
@@ -39,10 +43,10 @@ def train(
     spm_model_file=spm_model,
     output_dir=output_dir,
     num_hidden_layers=1,
-    num_train_steps=30,
+    num_train_steps=num_train_steps,
     train_batch_size=16,
     eval_batch_size=64,
-    log_every_steps=3,
+    log_every_steps=2,
     learning_rate=learning_rate,
     num_warmup_steps=2,
     max_seq_length=16,
@@ -54,6 +58,7 @@ def train(
   return estimator.evaluate()
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_a_run_that_cannot_learn_is_reported_with_the_remedy(
   spm_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,6 +73,7 @@ def test_a_run_that_cannot_learn_is_reported_with_the_remedy(
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("eager_steps")
 @pytest.mark.parametrize(
   ("task_class", "data", "guessing_loss"),
   [
@@ -87,7 +93,7 @@ def test_questions_with_options_and_tags_are_compared_with_guessing_too(
 
 
 def test_a_run_that_learns_is_not_reported(spm_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-  metrics = train(spm_model, tmp_path / "run", learning_rate=5e-4)
+  metrics = train(spm_model, tmp_path / "run", learning_rate=5e-4, num_train_steps=30)
   assert metrics["accuracy"] > 0.9
   assert "more than guessing" not in capsys.readouterr().err
   assert find_failure(str(tmp_path / "run"), metrics) is None
