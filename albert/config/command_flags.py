@@ -197,6 +197,8 @@ def repetition_warnings(argv: Sequence[str]) -> list[str]:
     flag_name = name if name in flags.FLAGS else name.removeprefix("no")
     if not word.startswith("-") or flag_name not in flags.FLAGS or flag_name in ("flagfile", "undefok"):
       continue
+    if isinstance(flags.FLAGS[flag_name], flags.MultiFlag):  # each one adds a value
+      continue
     next_word_is_value = not equals and not flags.FLAGS[flag_name].boolean
     occurrences.setdefault(flag_name, []).append(f"{word} {next_word}" if next_word_is_value else word)
   return [

@@ -91,6 +91,27 @@ def read_stages(config: PretrainingConfig, model: ModelConfig) -> tuple[Stage, .
   return stages
 
 
+def steps_of_stages(shares: Sequence[float], num_train_steps: int) -> list[tuple[int, int]]:
+  """Returns the number of steps before each stage, and the number at its end.
+
+  Args:
+    shares: `until` of each stage.
+    num_train_steps: the steps of the whole run.
+  Raises:
+    UserError: a stage has no step.
+  """
+  steps: list[tuple[int, int]] = []
+  for index, share in enumerate(shares):
+    first_step, last_step = steps[-1][1] if steps else 0, round(share * num_train_steps)
+    if last_step <= first_step:
+      raise UserError(
+        f"{_source(index, len(shares))}: until {share:g} of {num_train_steps} steps is step {last_step}, where the "
+        "stage before it ends: give the stage a larger share, or more --num_train_steps"
+      )
+    steps.append((first_step, last_step))
+  return steps
+
+
 def deciding_input_file(stages: Sequence[Stage], config: PretrainingConfig) -> str:
   """Returns the shards that decide the settings of the whole run, such as the length of sequences; "" for no shards.
 

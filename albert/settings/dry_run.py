@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from albert.config.run import RunConfig
+from albert.config.run import PretrainingConfig, RunConfig
 from albert.errors import UserError
 from albert.runs.metrics_log import log
 from albert.settings.resolve import ResolvedSettings
 from albert.settings.tpu_memory import MemoryCheck, StepSettings, parse_slice, read_table
+from albert.tasks.pretraining import files as pretraining_files
 from albert.weights.names import encoder_shapes, num_parameters
 
 
@@ -47,6 +48,8 @@ def _describe_plan(resolved: ResolvedSettings) -> list[str]:
     lines.append(
       f"train: {amount} with {train.train_batch_size} examples per step, {config.optimizer.optimizer}, from {start}"
     )
+    if isinstance(resolved.data_config, PretrainingConfig):
+      lines += pretraining_files.describe_stages(model, resolved.data_config, train)
   if config.do_eval:
     lines.append(f"evaluate: {train.eval_batch_size} examples per batch")
   if config.do_predict:
@@ -61,8 +64,8 @@ def _describe_memory(resolved: ResolvedSettings) -> str:
     raise UserError(f"--chip={resolved.config.chip}: its table is for bfloat16, not for --precision={train.precision}")
   if train.shard_optimizer_state:
     raise UserError(
-      f"--chip={resolved.config.chip}: its table is for steps whose cores hold all moments: leave out "
-      "--shard_optimizer_state, with which a step takes less memory"
+      f"--chip={resolved.config.chip}: its table has no steps with --shard_optimizer_state, which take less memory: "
+      "leave the flag out to ask about the step without it"
     )
   table = read_table()
   cores = parse_slice(resolved.config.chip, table)

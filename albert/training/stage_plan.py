@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert.config.model import ModelConfig
 from albert.config.run import TrainConfig
-from albert.config.stages import stage_name
+from albert.config.stages import stage_name, steps_of_stages
 from albert.data.content import DataContent
 from albert.data.dataset import Dataset
 from albert.errors import UserError
@@ -111,6 +111,7 @@ def plan_stages(
     UserError: a stage is shorter than one step, or its batches or its data cannot be shared by the replicas and hosts.
   """
   plans: list[StagePlan] = []
+  steps = steps_of_stages([stage.until for stage in stages], train.num_train_steps)
   num_used_examples: dict[Any, int] = {}  # key of a dataset -> number of its examples that earlier stages use
   for index, stage in enumerate(stages):
     try:
@@ -120,13 +121,7 @@ def plan_stages(
         element_spec(strategy, stage_train, stage.data)  # checks that the input parts can share the files
     except UserError as error:
       raise UserError(f"{stage_name(index, len(stages))}: {error}" if len(stages) > 1 else str(error)) from error
-    first_step = plans[-1].last_step if plans else 0
-    last_step = round(stage.until * train.num_train_steps)  # until is a share of all steps
-    if last_step <= first_step:
-      raise UserError(
-        f"stages, {stage_name(index, len(stages))}: until {stage.until:g} of {train.num_train_steps} steps is step "
-        f"{last_step}, where the stage before it ends: give the stage a larger share, or more --num_train_steps"
-      )
+    first_step, last_step = steps[index]
     content = stage.data.content
     data_key = content.sha256 if content.files else id(stage.data)
     num_used = num_used_examples.get(data_key, 0)

@@ -100,6 +100,14 @@ def test_a_flag_that_is_given_twice_with_different_values_is_warned_of(words: li
   assert [warning.partition(" times: ")[2] for warning in warnings] == expected
 
 
+def test_a_flag_that_may_be_repeated_is_not_warned_of():
+  flags.DEFINE_multi_enum("a_chip", [], ["v3", "v5e"], "")
+  try:
+    assert not command_flags.repetition_warnings(["program", "--a_chip=v3", "--a_chip", "v5e"])
+  finally:
+    delattr(flags.FLAGS, "a_chip")
+
+
 @pytest.fixture
 def vocabulary_flag() -> Iterator[None]:
   """Defines the flag of the vocabulary, which is required here, and its other name during a test."""

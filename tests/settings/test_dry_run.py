@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from albert.errors import UserError
 from albert.settings.dry_run import print_plan
 from albert.settings.resolve import resolve_settings
 from albert.tasks import registry
+from tests.synthetic import write_shards
 
 CHIP = {"dry_run": True, "chip": "v3", "train_batch_size": 64}
 
@@ -30,6 +32,28 @@ def test_the_plan_of_a_pretraining_run_is_printed_and_nothing_is_written(tmp_pat
   assert [path.name for path in tmp_path.iterdir()] == ["a.tfrecord"]
   with pytest.raises(UserError, match=r"--input_file: 'absent\*' matches no file"):
     run("pretraining", **flags | {"input_file": "absent*"})
+
+
+def test_the_stages_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+  for name, length in (("short", 24), ("long", 48)):
+    write_shards(tmp_path / name, [4], length=length)
+  stages: list[dict[str, object]] = [
+    {"until": 0.25, "num_hidden_layers": 1, "train_batch_size": 4096, "input_file": f"{tmp_path}/short/*.tfrecord"},
+    {"until": 0.9, "num_hidden_layers": 3},
+    {"until": 1},
+  ]
+  flags: dict[str, object] = {"dry_run": True, "do_train": True, "output_dir": str(tmp_path / "run")}
+  flags |= {"input_file": f"{tmp_path}/long/*.tfrecord", "model": "albert_tiny", "train_batch_size": 64}
+  run("pretraining", **flags, num_train_steps=9000, stages=json.dumps(stages))
+  lines = capsys.readouterr().out.splitlines()
+  assert lines[1].startswith("train: 9,000 steps with 64 examples per step")
+  assert lines[2:5] == [
+    "stage 1 of 3: steps 1 to 2,250, 1 of 4 layers, sequences of 24 tokens, 4096 examples per step",
+    "stage 2 of 3: steps 2,251 to 8,100, 3 of 4 layers, sequences of 48 tokens, 64 examples per step",
+    "stage 3 of 3: steps 8,101 to 9,000, 4 of 4 layers, sequences of 48 tokens, 64 examples per step",
+  ]
+  with pytest.raises(UserError, match=r"stage 1 of 3: until 0.25 of 2 steps is step 0, where the stage before it ends"):
+    run("pretraining", **flags, num_train_steps=2, stages=json.dumps(stages))
 
 
 def test_a_dry_run_without_an_action_or_a_chip_has_nothing_to_do(tmp_path: Path):
@@ -60,7 +84,7 @@ def test_every_task_can_be_compared_with_a_chip_without_files(task_name: str, ca
     ),
     (
       {"shard_optimizer_state": True, "max_seq_length": 512},
-      "--chip=v3: its table is for steps whose cores hold all moments: leave out --shard_optimizer_state",
+      "--chip=v3: its table has no steps with --shard_optimizer_state, which take less memory: leave the flag out",
     ),
     ({}, "--chip needs the length of the sequences: give --max_seq_length"),
     (

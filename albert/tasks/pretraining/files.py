@@ -6,8 +6,8 @@ import os
 from typing import NamedTuple
 
 from albert.config.model import ModelConfig
-from albert.config.run import PretrainingConfig
-from albert.config.stages import deciding_input_file, read_stages
+from albert.config.run import PretrainingConfig, TrainConfig
+from albert.config.stages import deciding_input_file, read_stages, stage_name, steps_of_stages
 from albert.data.shard_files import manifest, record_checks
 from albert.data.shard_files.shards import stat_shards
 from albert.errors import UserError
@@ -69,6 +69,31 @@ def find_length(config: PretrainingConfig) -> int:
   if not config.input_file or files.is_remote(config.input_file):
     raise UserError("--chip needs the length of the sequences: give --max_seq_length, such as 512, or local shards")
   return read_lengths(next(iter(find_shards("input_file", config.input_file)))).max_seq_length
+
+
+def describe_stages(model_config: ModelConfig, config: PretrainingConfig, train: TrainConfig) -> list[str]:
+  """Returns a line for each stage: its steps, layers, length of the sequences and batch; none without stages.
+
+  Raises:
+    UserError: the stages are not possible, or their local shards cannot be read. Remote shards are not read.
+  """
+  stages = read_stages(config, model_config)
+  shares = [stage.until for stage in stages]
+  if train.num_train_epochs:  # the number of steps depends on the number of examples
+    steps = [f"up to {share:.4g} of the steps" for share in shares]
+  else:
+    steps = [f"steps {first + 1:,} to {last:,}" for first, last in steps_of_stages(shares, train.num_train_steps)]
+  lines = []
+  for index, stage in enumerate(stages):
+    shards = next(iter(find_shards("input_file", stage.input_file or config.input_file)))
+    length = "the shards' length" if files.is_remote(shards) else f"{read_lengths(shards).max_seq_length} tokens"
+    lines.append(
+      f"{stage_name(index, len(stages))}: {steps[index]}, "
+      f"{stage.num_hidden_layers or model_config.num_hidden_layers} of {model_config.num_hidden_layers} layers, "
+      f"sequences of {length}, "
+      f"{stage.train_batch_size or train.train_batch_size} examples per step"
+    )
+  return lines
 
 
 def load_vocabulary(config: PretrainingConfig) -> Tokenizer:
