@@ -23,7 +23,7 @@ from albert.export.signatures import text_inputs
 from tests.export.checking.test_quality import MAX_DIFFERENCES
 from tests.export.pipelines import FORMS, Run, write_run
 from tests.export.requests import english_like_texts, make_requests
-from tests.export.test_servables import assert_same_answers, call_with_arrays
+from tests.export.served_runs import assert_same_answers, call_with_arrays
 from tests.integration.test_chinese_wordpiece import chinese_sentences
 from tests.test_javascript_example import EXAMPLE, find_node
 from tests.tokenization.kinds import byte_bpe_reference, wordpiece_reference

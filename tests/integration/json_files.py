@@ -1,76 +1,47 @@
 """The JSON files and other JSON that the code reads: a valid content of each, and the function that reads it.
 
+Those of tasks, served models and data preparation are in json_data_files.py.
 tests/integration/test_json_files.py reads all of them with damaged contents.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 from albert import ensemble
 from albert.config.model import load_model_config
 from albert.config.recipes import read_recipe
-from albert.data import tables
-from albert.data.shard_files import shards
 from albert.data.shard_files.manifest import Manifest
 from albert.experiments import catalog, layers, result_directory
 from albert.experiments.runner import _ResultRows
 from albert.export import checkpoint
 from albert.io.files import read_json
-from albert.predict.exported_model import read_description
 from albert.report import records
 from albert.runs import log_lines, output_files, run_directory
 from albert.runs.directory_lock import _parse_owner
 from albert.settings import tpu_memory
 from albert.tasks.glue.own_data.multi_label import read_thresholds
-from albert.tasks.race import data as race_data
-from albert.tasks.squad import data as squad_data
-from albert.tasks.squad import predictions as squad_predictions
-from albert.tasks.tagging.data import TaggingConfig, read_texts
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary_files import find_tokenizer_config
 from albert.training.failed_run import find_failure
 from albert.training.prediction_sources import PredictionSources
 from albert.weights.checkpoint_damage import find_damage
 from albert.weights.checkpoints import CheckpointManager
-from data_prep import split_text
-from data_prep.conversion.parts import load_record
-from data_prep.conversion.sentences_of_files import read_sentences
-from data_prep.readers.settings import ReadingSettings
-from data_prep.runners import gzip_text
-from data_prep.sorting.spills import Spill
 from tests.integration.json_contents import (
   BPE_BYTE_IDS,
   BPE_SPECIAL_IDS,
   CHECKPOINT_FILE_ENTRY,
   CHECKPOINT_FILES,
-  EMPTY_SHA256,
   EXPERIMENT_FILE,
-  EXPORT_DESCRIPTION,
-  MULTIPLE_CHOICE_QUESTION,
-  NBEST_ANSWERS,
-  RACE_PASSAGE,
   RESULT_ROW,
   RUN_CONFIG,
   SEVERAL_RUNS,
   SHARDS_MANIFEST,
-  SQUAD_FILE,
 )
+from tests.integration.json_data_files import JSON_DATA_FILES
+from tests.integration.json_file import JsonFile
 from tests.integration.json_readers import (
-  find_json_in_text,
   json_line,
-  json_line_without_blanks,
-  make_part,
-  make_spill_from_footer,
-  make_workspace,
-  questions_reader,
   read_cached_features,
   read_labels,
-  read_request,
   read_safetensors,
   read_settings,
   read_settings_of_several_runs,
@@ -78,39 +49,6 @@ from tests.integration.json_readers import (
   read_tf_config,
 )
 from tests.synthetic import TINY_MODEL
-
-
-@dataclasses.dataclass(frozen=True)
-class JsonFile:
-  """A file from which the code reads JSON.
-
-  Code that reads JSON from a flag or a variable is tested in the same way: `read` takes the value of the flag or the
-  variable from a file called `value`.
-
-  Attributes:
-    path: the path of the file in a directory.
-    valid: a valid content.
-    read: a function that reads the file. Its argument is the directory. For a damaged file it raises a UserError,
-      unless `result_if_damaged` is given.
-    name_in_error: the text with which an error names the file; "" for its path.
-    result_if_damaged: what `read` returns for a damaged file, or a text that the returned text contains. The default,
-      `...`, says that damage is an error.
-    other_files: path in the directory -> content, of other files that `read` needs.
-    reads_nan: whether NaN is read as null.
-    wrap: converts the bytes of the JSON to the bytes of the file.
-    accepted_contents: the names of the contents in test_json_files.BAD_CONTENTS that are not bad for this file.
-  """
-
-  path: str
-  valid: Any
-  read: Callable[[Path], Any]
-  name_in_error: str = ""
-  result_if_damaged: Any = dataclasses.field(default=...)
-  other_files: dict[str, str] = dataclasses.field(default_factory=dict)
-  reads_nan: bool = False
-  wrap: Callable[[bytes], bytes] = bytes
-  accepted_contents: tuple[str, ...] = ()
-
 
 # Name for the tests -> the file. In the functions, d is the directory.
 JSON_FILES = {
@@ -310,100 +248,5 @@ JSON_FILES = {
     wrap=lambda data: b"[" + data + b"]",
     accepted_contents=("empty", "blank"),
   ),
-  "SQuAD": JsonFile("s.json", SQUAD_FILE, questions_reader(squad_data, version_2=False, with_answers=True)),
-  "SQuAD without answers": JsonFile(
-    "s.json", SQUAD_FILE, questions_reader(squad_data, version_2=False, with_answers=False)
-  ),
-  "RACE, a passage": JsonFile("7.txt", RACE_PASSAGE, questions_reader(race_data, with_answers=True)),
-  "RACE, all passages": JsonFile("all.txt", RACE_PASSAGE, questions_reader(race_data, with_answers=True)),
-  "RACE, JSON lines": JsonFile(
-    "r.jsonl", MULTIPLE_CHOICE_QUESTION, questions_reader(race_data, with_answers=True), wrap=json_line_without_blanks
-  ),
-  "tagged words": JsonFile(
-    "w.jsonl",
-    {"tokens": ["a"], "tags": ["O"]},
-    lambda d: read_texts(str(d / "w.jsonl"), TaggingConfig(), with_tags=True),
-    wrap=json_line_without_blanks,
-  ),
-  "tagged text": JsonFile(
-    "w.jsonl",
-    {"text": "a", "spans": [{"start": 0, "end": 1, "label": "X"}]},
-    lambda d: read_texts(str(d / "w.jsonl"), TaggingConfig(), with_tags=True),
-    wrap=json_line_without_blanks,
-  ),
-  "table": JsonFile(
-    "t.jsonl",
-    {"id": 3, "text": "a"},
-    lambda d: tables.read_table(str(d / "t.jsonl"), ["id", "text"]),
-    wrap=json_line_without_blanks,
-  ),
-  "request": JsonFile(
-    "value",
-    {"text": "a", "n": 3},
-    read_request,
-    name_in_error="requests, line 2",
-    wrap=json_line_without_blanks,
-  ),
-  "exported model": JsonFile("d.json", EXPORT_DESCRIPTION, lambda d: read_description(str(d / "d.json"))),
-  "n-best answers": JsonFile(
-    "nbest_predictions.json",
-    NBEST_ANSWERS,
-    lambda d: squad_predictions.read(str(d), ""),
-    other_files={"null_odds.json": '{"q": 1}'},
-  ),
-  "null odds": JsonFile(
-    "null_odds.json",
-    {"q": 1.5},
-    lambda d: squad_predictions.read(str(d), ""),
-    other_files={"nbest_predictions.json": json.dumps(NBEST_ANSWERS)},
-  ),
-  "hashes of shards": JsonFile(
-    "h.json",
-    {"x": [1, 2, 3, 4, "ab", True, "cd"]},
-    lambda d: shards._read_cache(str(d / "h.json")),
-    result_if_damaged={},
-  ),
-  "settings of data preparation": JsonFile(
-    "settings.json",
-    {"workspace_version": 2, "input_files": [{"file": "a"}], "ngram": 3},
-    lambda d: make_workspace(d)._read_settings(str(d)),
-  ),
-  "record of a shard": JsonFile(
-    "shard-00000.json",
-    {"content": "c", "file": "pretraining-00000-of-00016.tfrecord", "examples": 1, "bytes": 0, "sha256": EMPTY_SHA256},
-    lambda d: make_workspace(d).find_finished_shard(0, "c"),
-    result_if_damaged=None,
-    other_files={"pretraining-00000-of-00016.tfrecord": ""},
-  ),
-  "record of a part of the text": JsonFile(
-    ".text-0.txt.json",
-    {"sources": make_part("").sources_digest, "num_bytes": 0, "sha256": EMPTY_SHA256, "report": {"documents": 0}},
-    lambda d: load_record(make_part(str(d / "text-0.txt"))),
-    result_if_damaged=None,
-  ),
-  "record of a decompressed text": JsonFile(
-    "gzip-0.txt.json",
-    {"sha256": EMPTY_SHA256, "num_bytes": 0},
-    lambda d: gzip_text._load_record(str(d / "gzip-0.txt.json")),
-    result_if_damaged=None,
-  ),
-  "JSON lines of text": JsonFile(
-    "t.jsonl",
-    {"text": "A sentence."},
-    lambda d: list(read_sentences(str(d / "t.jsonl"), ReadingSettings(), lambda num_bytes: None)),
-    wrap=json_line_without_blanks,
-  ),
-  "report of split text": JsonFile(
-    "reading.json",
-    {"settings": {"document": "file"}, "input_files": [{"file": "a", "bytes": 1}]},
-    lambda d: read_json(str(d / "reading.json"), split_text._FinishedRun),
-  ),
-  "spill": JsonFile(
-    "x.spill",
-    {"runs": [[1, 0, 9, 1, 1]], "records": [0, 2, 7], "summary": {}},
-    lambda d: Spill.load(str(d / "x.spill")),
-    result_if_damaged=None,
-    wrap=make_spill_from_footer,
-  ),
-  "text that may be JSON": JsonFile("a.txt", {"text": "a"}, find_json_in_text, result_if_damaged="a.txt"),
+  **JSON_DATA_FILES,
 }

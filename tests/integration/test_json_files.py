@@ -17,7 +17,8 @@ import pytest
 
 from albert.errors import UserError
 from albert.io import json_text, json_values
-from tests.integration.json_files import JSON_FILES, JsonFile
+from tests.integration.json_file import JsonFile
+from tests.integration.json_files import JSON_FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPTH = 100_000  # far beyond the recursion limit of Python

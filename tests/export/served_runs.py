@@ -1,0 +1,81 @@
+"""The served model of a run before it is saved, and the comparison of its answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert.export.checkpoint import open_checkpoint
+from albert.export.companion_files.description import describe_model
+from albert.export.companion_files.model_card import format_model_card
+from albert.export.selection import select_form
+from albert.export.signatures import text_function, text_inputs, tokens_function
+from tests.export.pipelines import Run
+
+TOLERANCE = 1e-5
+
+
+class ServedRun:
+  """A run and its served model, with the functions of both signatures.
+
+  Args:
+    run: the run.
+    task: see export_model.
+  """
+
+  def __init__(self, run: Run, task: str):
+    self.run = run
+    self.name = run.form.name
+    self.checkpoint = open_checkpoint(run.directory)
+    self.form = select_form(self.checkpoint, task, {})
+    assert self.form.name == self.name
+    self.model = self.form.model_class(self.checkpoint, self.form.settings)
+
+  def model_card(self, **config_sections: Any) -> str:
+    """The model card that the export would write if the run's config.json had these sections."""
+    checkpoint = dataclasses.replace(self.checkpoint, run={**self.checkpoint.run, **config_sections})
+    description = describe_model("model", self.form, self.model, checkpoint)
+    inputs = self.text_inputs(self.model.examples()[:1])
+    example = (inputs, call_with_arrays(self.serving_default, inputs))
+    return format_model_card(description, self.model, checkpoint, example, [])
+
+  @functools.cached_property
+  def serving_default(self) -> Any:
+    """The function of the signature serving_default, which takes texts."""
+    return text_function(self.model)
+
+  @functools.cached_property
+  def tokens(self) -> Any:
+    """The function of the signature tokens, which takes ids."""
+    return tokens_function(self.model)
+
+  def text_inputs(self, requests: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Converts requests to input arrays of serving_default."""
+    return text_inputs(self.model.fields, requests)
+
+
+def call_with_arrays(function: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """Calls a function of tensors with arrays, and returns arrays."""
+  answers = function(**{name: tf.constant(value) for name, value in inputs.items()})
+  return {name: tensor.numpy() for name, tensor in answers.items()}
+
+
+def assert_same_answers(answers: dict[str, np.ndarray], expected: dict[str, Any]) -> None:
+  """Compares answers: name -> an array, or a list of texts.
+
+  Numbers must agree within TOLERANCE. One text in a hundred may differ, since two candidates whose scores differ only
+  in the last bit may change places.
+  """
+  for name, expected_values in expected.items():
+    if isinstance(expected_values, list):
+      # A row is a text or, padded with "", a list of texts.
+      texts = [row.decode() if isinstance(row, bytes) else [text.decode() for text in row] for row in answers[name]]
+      differences = [(text, other) for text, other in zip(texts, expected_values, strict=True) if text != other]
+      assert len(differences) <= len(texts) // 100, (name, differences[:5])
+    else:
+      np.testing.assert_allclose(answers[name], expected_values, rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)

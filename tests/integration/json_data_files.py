@@ -1,0 +1,138 @@
+"""The JSON of tasks, served models and data preparation: valid contents, and the functions that read them."""
+
+from __future__ import annotations
+
+import json
+
+from albert.data import tables
+from albert.data.shard_files import shards
+from albert.io.files import read_json
+from albert.predict.exported_model import read_description
+from albert.tasks.race import data as race_data
+from albert.tasks.squad import data as squad_data
+from albert.tasks.squad import predictions as squad_predictions
+from albert.tasks.tagging.data import TaggingConfig, read_texts
+from data_prep import split_text
+from data_prep.conversion.parts import load_record
+from data_prep.conversion.sentences_of_files import read_sentences
+from data_prep.readers.settings import ReadingSettings
+from data_prep.runners import gzip_text
+from data_prep.sorting.spills import Spill
+from tests.integration.json_contents import (
+  EMPTY_SHA256,
+  EXPORT_DESCRIPTION,
+  MULTIPLE_CHOICE_QUESTION,
+  NBEST_ANSWERS,
+  RACE_PASSAGE,
+  SQUAD_FILE,
+)
+from tests.integration.json_file import JsonFile
+from tests.integration.json_readers import (
+  find_json_in_text,
+  json_line_without_blanks,
+  make_part,
+  make_spill_from_footer,
+  make_workspace,
+  questions_reader,
+  read_request,
+)
+
+# Name for the tests -> the file. In the functions, d is the directory.
+JSON_DATA_FILES = {
+  "SQuAD": JsonFile("s.json", SQUAD_FILE, questions_reader(squad_data, version_2=False, with_answers=True)),
+  "SQuAD without answers": JsonFile(
+    "s.json", SQUAD_FILE, questions_reader(squad_data, version_2=False, with_answers=False)
+  ),
+  "RACE, a passage": JsonFile("7.txt", RACE_PASSAGE, questions_reader(race_data, with_answers=True)),
+  "RACE, all passages": JsonFile("all.txt", RACE_PASSAGE, questions_reader(race_data, with_answers=True)),
+  "RACE, JSON lines": JsonFile(
+    "r.jsonl", MULTIPLE_CHOICE_QUESTION, questions_reader(race_data, with_answers=True), wrap=json_line_without_blanks
+  ),
+  "tagged words": JsonFile(
+    "w.jsonl",
+    {"tokens": ["a"], "tags": ["O"]},
+    lambda d: read_texts(str(d / "w.jsonl"), TaggingConfig(), with_tags=True),
+    wrap=json_line_without_blanks,
+  ),
+  "tagged text": JsonFile(
+    "w.jsonl",
+    {"text": "a", "spans": [{"start": 0, "end": 1, "label": "X"}]},
+    lambda d: read_texts(str(d / "w.jsonl"), TaggingConfig(), with_tags=True),
+    wrap=json_line_without_blanks,
+  ),
+  "table": JsonFile(
+    "t.jsonl",
+    {"id": 3, "text": "a"},
+    lambda d: tables.read_table(str(d / "t.jsonl"), ["id", "text"]),
+    wrap=json_line_without_blanks,
+  ),
+  "request": JsonFile(
+    "value",
+    {"text": "a", "n": 3},
+    read_request,
+    name_in_error="requests, line 2",
+    wrap=json_line_without_blanks,
+  ),
+  "exported model": JsonFile("d.json", EXPORT_DESCRIPTION, lambda d: read_description(str(d / "d.json"))),
+  "n-best answers": JsonFile(
+    "nbest_predictions.json",
+    NBEST_ANSWERS,
+    lambda d: squad_predictions.read(str(d), ""),
+    other_files={"null_odds.json": '{"q": 1}'},
+  ),
+  "null odds": JsonFile(
+    "null_odds.json",
+    {"q": 1.5},
+    lambda d: squad_predictions.read(str(d), ""),
+    other_files={"nbest_predictions.json": json.dumps(NBEST_ANSWERS)},
+  ),
+  "hashes of shards": JsonFile(
+    "h.json",
+    {"x": [1, 2, 3, 4, "ab", True, "cd"]},
+    lambda d: shards._read_cache(str(d / "h.json")),
+    result_if_damaged={},
+  ),
+  "settings of data preparation": JsonFile(
+    "settings.json",
+    {"workspace_version": 2, "input_files": [{"file": "a"}], "ngram": 3},
+    lambda d: make_workspace(d)._read_settings(str(d)),
+  ),
+  "record of a shard": JsonFile(
+    "shard-00000.json",
+    {"content": "c", "file": "pretraining-00000-of-00016.tfrecord", "examples": 1, "bytes": 0, "sha256": EMPTY_SHA256},
+    lambda d: make_workspace(d).find_finished_shard(0, "c"),
+    result_if_damaged=None,
+    other_files={"pretraining-00000-of-00016.tfrecord": ""},
+  ),
+  "record of a part of the text": JsonFile(
+    ".text-0.txt.json",
+    {"sources": make_part("").sources_digest, "num_bytes": 0, "sha256": EMPTY_SHA256, "report": {"documents": 0}},
+    lambda d: load_record(make_part(str(d / "text-0.txt"))),
+    result_if_damaged=None,
+  ),
+  "record of a decompressed text": JsonFile(
+    "gzip-0.txt.json",
+    {"sha256": EMPTY_SHA256, "num_bytes": 0},
+    lambda d: gzip_text._load_record(str(d / "gzip-0.txt.json")),
+    result_if_damaged=None,
+  ),
+  "JSON lines of text": JsonFile(
+    "t.jsonl",
+    {"text": "A sentence."},
+    lambda d: list(read_sentences(str(d / "t.jsonl"), ReadingSettings(), lambda num_bytes: None)),
+    wrap=json_line_without_blanks,
+  ),
+  "report of split text": JsonFile(
+    "reading.json",
+    {"settings": {"document": "file"}, "input_files": [{"file": "a", "bytes": 1}]},
+    lambda d: read_json(str(d / "reading.json"), split_text._FinishedRun),
+  ),
+  "spill": JsonFile(
+    "x.spill",
+    {"runs": [[1, 0, 9, 1, 1]], "records": [0, 2, 7], "summary": {}},
+    lambda d: Spill.load(str(d / "x.spill")),
+    result_if_damaged=None,
+    wrap=make_spill_from_footer,
+  ),
+  "text that may be JSON": JsonFile("a.txt", {"text": "a"}, find_json_in_text, result_if_damaged="a.txt"),
+}
