@@ -199,6 +199,7 @@ def test_the_step_is_traced_for_each_stage(shards, tmp_path):
     assert (state[kernel.format(0)] == state[kernel.format(1)]).all() == are_equal
 
 
+@pytest.mark.thorough
 def test_a_signal_at_the_end_of_a_stage_saves_it(shards, uninterrupted, tmp_path, monkeypatch, capsys):
   settings = three_stages(shards)
   compute_metrics = Trainer._metrics
