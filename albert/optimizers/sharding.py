@@ -4,13 +4,14 @@ Each replica holds the moments of a part of each variable, and computes the chan
 summed over the replicas, each of which adds zeros for the parts of the others, and every replica applies all of them.
 The weights are the same as without sharding, except for the rounding of the norms in LAMB.
 
-A variable is flattened and padded with zeros to R parts of equal size, where R is the number of replicas. Padding stays
-0 in the moments and in the changes.
+A part has some of the variable's rows, which are its slices along the first axis. The rows are padded with zeros to R
+parts of equal size, where R is the number of replicas. Padding stays 0 in the moments and in the changes. Parts of a
+flattened variable would waste less padding, but a TPU stores matrices in tiles, so flattening moves all elements, and
+libtpu takes more than twice as long to compile the step.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,18 +32,18 @@ class ShardedMoment:
   Attributes:
     shape: the shape of the variable.
     dtype: float32.
-    part: the part of this replica, a variable [size of a part]. Use it in the replica's step.
+    part: the part of this replica, a variable [rows of a part, ...]. Use it in the replica's step.
   """
 
   def __init__(self, variable: tf.Variable, name: str, num_parts: int):
     self.shape = variable.shape
     self.dtype = tf.float32
     self._num_parts = num_parts
-    self._num_elements = math.prod(variable.shape)
-    self._part_size = -(-self._num_elements // num_parts)
+    self._num_rows, *self._row_shape = tuple(variable.shape) or (1,)  # a scalar is a row
+    self._part_rows = -(-self._num_rows // num_parts)
     self._strategy = tf.distribute.get_strategy()
     self.part = tf.Variable(
-      tf.zeros([self._part_size]),
+      tf.zeros([self._part_rows, *self._row_shape]),
       trainable=False,
       synchronization=tf.VariableSynchronization.ON_READ,
       aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
@@ -55,32 +56,36 @@ class ShardedMoment:
     Args:
       value: the whole moment, with the variable's shape.
     """
-    parts = tf.unstack(self._split(tf.convert_to_tensor(value)))
+    parts = tf.split(self._pad(tf.convert_to_tensor(value)), self._num_parts)
     for part, part_value in zip(self._strategy.experimental_local_results(self.part), parts, strict=True):
       part.assign(part_value)
 
   def to_tensor(self) -> tf.Tensor:
     """Returns the whole moment. Call it on the host."""
-    return self._join(tf.stack([part.read_value() for part in self._strategy.experimental_local_results(self.part)]))
+    parts = [part.read_value() for part in self._strategy.experimental_local_results(self.part)]
+    return self._join(tf.concat(parts, axis=0))
 
   def part_of(self, tensor: tf.Tensor, replica_id: tf.Tensor) -> tf.Tensor:
-    """Returns a replica's part of a tensor with the variable's shape, [size of a part]."""
-    return tf.gather(self._split(tensor), replica_id)
+    """Returns a replica's part of a tensor with the variable's shape, [rows of a part, ...]."""
+    begin = [replica_id * self._part_rows, *[0] * len(self._row_shape)]
+    return tf.slice(self._pad(tensor), begin, [self._part_rows, *self._row_shape])
 
   def with_zeros(self, part: tf.Tensor, replica_id: tf.Tensor) -> tf.Tensor:
     """Returns a tensor with the variable's shape that has a replica's part, and zeros instead of the other parts."""
-    is_own = tf.equal(tf.range(self._num_parts), replica_id)[:, None]
-    return self._join(tf.where(is_own, part[None], tf.zeros([], part.dtype)))
+    is_own = tf.equal(tf.range(self._num_parts), replica_id)
+    is_own = tf.reshape(is_own, [self._num_parts, 1, *[1] * len(self._row_shape)])
+    parts = tf.where(is_own, part[None], tf.zeros([], part.dtype))
+    return self._join(tf.reshape(parts, [-1, *self._row_shape]))
 
-  def _split(self, tensor: tf.Tensor) -> tf.Tensor:
-    """Returns all parts of a tensor with the variable's shape, [R, size of a part]."""
-    padding = self._num_parts * self._part_size - self._num_elements
-    padded = tf.pad(tf.reshape(tensor, [self._num_elements]), [[0, padding]])
-    return tf.reshape(padded, [self._num_parts, self._part_size])
+  def _pad(self, tensor: tf.Tensor) -> tf.Tensor:
+    """Pads a tensor with the variable's shape to R parts, [R * rows of a part, ...]."""
+    rows = tf.reshape(tensor, [self._num_rows, *self._row_shape])
+    padding = self._num_parts * self._part_rows - self._num_rows
+    return tf.pad(rows, [[0, padding], *[[0, 0]] * len(self._row_shape)]) if padding else rows
 
-  def _join(self, parts: tf.Tensor) -> tf.Tensor:
-    """The inverse of `_split`."""
-    return tf.reshape(tf.reshape(parts, [-1])[: self._num_elements], self.shape)
+  def _join(self, padded: tf.Tensor) -> tf.Tensor:
+    """The inverse of `_pad`."""
+    return tf.reshape(padded[: self._num_rows], self.shape)
 
 
 def _convert(moment: ShardedMoment, dtype: tf.DType | None = None, *unused: Any, **options: Any) -> Any:

@@ -126,8 +126,16 @@ def compile_program(path: str, chip_name: str, num_cores: int) -> dict[str, Any]
 
 
 def serve() -> None:
-  """Answers requests {"path", "chip", "num_cores"} with the result of compile_program."""
-  protocol.serve(lambda request: compile_program(request["path"], request["chip"], request["num_cores"]))
+  """Answers requests {"path", "chip", "num_cores"} with the result of compile_program.
+
+  The answers also have `host_peak`, the largest number of bytes of the host's memory that this process had so far.
+  """
+
+  def answer(request: dict[str, Any]) -> dict[str, Any]:
+    result = compile_program(request["path"], request["chip"], request["num_cores"])
+    return result | {"host_peak": protocol.peak_memory()}
+
+  protocol.serve(answer)
 
 
 if __name__ == "__main__":

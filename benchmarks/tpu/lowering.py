@@ -20,7 +20,7 @@ import tf_keras as keras
 from tensorflow.python.eager import tape
 from tensorflow.python.ops import resource_variable_ops
 
-from albert.config.model import MODELS, ModelConfig
+from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, TrainConfig
 from albert.data.dataset import Dataset, InputContext
 from albert.optimizers.factory import make_optimizer
@@ -189,9 +189,7 @@ class Step:
     self.optimizer = optimizer or OptimizerConfig(optimizer=program.optimizer)
     self.num_train_steps = num_train_steps
     make_task_and_data = STEPS[program.step]
-    self.task, self.data = task_and_data or make_task_and_data(
-      model or MODELS[program.model], program.length, directory
-    )
+    self.task, self.data = task_and_data or make_task_and_data(model or program.model_config, program.length, directory)
     self.trainer, self.variables = make_with_argument_variables(self._make_trainer, one_hot=program.one_hot)
 
   def _make_trainer(self) -> Trainer:

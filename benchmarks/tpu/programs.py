@@ -11,7 +11,7 @@ from typing import Any
 
 import sentencepiece
 
-from albert.config.model import ModelConfig
+from albert.config.model import MODELS, ModelConfig
 from albert.config.run import FinetuningConfig, PretrainingConfig
 from albert.data.dataset import Dataset
 from albert.data.pipeline import ShardDataset, Shards
@@ -39,6 +39,7 @@ class Program:
     one_hot: whether rows of the word embeddings are looked up by a product with a one-hot matrix instead of a gather.
     num_cores: number of cores that train together; gradients are summed over them.
     shard_optimizer_state: whether the moments are divided among the cores.
+    num_hidden_layers: number of layers; 0 for that of the model.
   """
 
   step: str
@@ -49,6 +50,13 @@ class Program:
   one_hot: bool = False
   num_cores: int = NUM_CORES
   shard_optimizer_state: bool = False
+  num_hidden_layers: int = 0
+
+  @property
+  def model_config(self) -> ModelConfig:
+    """The named model, with `num_hidden_layers` layers."""
+    named = MODELS[self.model]
+    return dataclasses.replace(named, num_hidden_layers=self.num_hidden_layers or named.num_hidden_layers)
 
   @property
   def optimizer(self) -> str:

@@ -42,6 +42,13 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     print(json.dumps(reply), file=replies, flush=True)
 
 
+def peak_memory() -> int:
+  """Returns the largest number of bytes that this process had in memory so far, from Linux's /proc/self/status."""
+  status = Path("/proc/self/status").read_text(encoding="utf-8")
+  kibibytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+  return int(kibibytes) << 10
+
+
 class RequestFailed(RuntimeError):
   """A worker process could not carry out a request. The message is the worker's."""
 

@@ -49,6 +49,8 @@ def describe(program: Program) -> str:
     notes.append(f"{program.num_cores} cores")
   if program.shard_optimizer_state:
     notes.append("sharded moments")
+  if program.num_hidden_layers:
+    notes.append(f"{program.num_hidden_layers} layers")
   return ", ".join(notes)
 
 
@@ -160,15 +162,16 @@ def write(searches: Mapping[tuple[Program, str], Search], directory: Path) -> Pa
 def memory_table(searches: Mapping[tuple[Program, str], Search]) -> tpu_memory.MemoryTable:
   """Returns the table that --dry_run reads: the bytes of each batch of each step that a training run can have.
 
-  It has no steps with one-hot words, which no flag turns on, or with sharded moments, and of each step only the one for
-  NUM_CORES cores.
+  It has no steps with one-hot words, which no flag turns on, with sharded moments, or with fewer layers than the model
+  has, and of each step only the one for NUM_CORES cores.
   """
   limits: dict[str, int] = {}
   steps = []
   for (program, chip), search in searches.items():
     too_large = [trial for trial in search.trials.values() if not fits(trial)]
     limits |= {chip: min(trial["limit"] for trial in too_large)} if too_large else {}
-    if program.one_hot or program.shard_optimizer_state or program.num_cores != NUM_CORES:
+    is_special = program.one_hot or program.shard_optimizer_state or program.num_hidden_layers
+    if is_special or program.num_cores != NUM_CORES:
       continue
     sizes = [tpu_memory.Trial(batch, bytes_used(search.trials[batch])) for batch in sorted(search.trials)]
     steps.append(

@@ -62,9 +62,9 @@ def train(name: str, num_replicas: int, steps: range, state: dict[str, Any] | No
   for variable in variables.values():
     copies = strategy.experimental_local_results(variable)
     assert all(np.array_equal(copies[0], copy) for copy in copies), variable.name
-  if num_replicas > 1:  # each replica holds a part: of 15 elements, 8 with two replicas and 4 with four
+  if num_replicas > 1:  # each replica holds a part: of five rows, three with two replicas and two with four
     parts = strategy.experimental_local_results(optimizer.slots(variables["dense/kernel"])["adam_m"].part)
-    assert [part.shape for part in parts] == [[-(-15 // num_replicas)]] * num_replicas
+    assert [part.shape for part in parts] == [[-(-5 // num_replicas), 3]] * num_replicas
   return {key: np.asarray(tf.convert_to_tensor(holder)) for key, holder in holders.items()}
 
 

@@ -29,10 +29,23 @@ def test_the_parts_of_a_tensor_are_summed_to_the_tensor():
   moment = ShardedMoment(tf.Variable(tf.zeros([7, 1])), "adam_m", 3)
   tensor = tf.reshape(tf.range(1.0, 8.0), [7, 1])
   parts = [moment.part_of(tensor, tf.constant(replica)) for replica in range(3)]
-  np.testing.assert_array_equal(parts, [[1, 2, 3], [4, 5, 6], [7, 0, 0]])
+  np.testing.assert_array_equal([part[:, 0] for part in parts], [[1, 2, 3], [4, 5, 6], [7, 0, 0]])
   with_zeros = [moment.with_zeros(part, tf.constant(replica)) for replica, part in enumerate(parts)]
   np.testing.assert_array_equal(with_zeros[1][:, 0], [0, 0, 0, 4, 5, 6, 0])
   np.testing.assert_array_equal(tf.add_n(with_zeros), tensor)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 5), (6, 2, 3), (9, 4)])
+def test_parts_are_rows_of_a_variable_of_any_shape(shape):
+  tensor = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+  rows = tensor.reshape([-1, *shape[1:]])
+  moment = ShardedMoment(tf.Variable(tf.zeros(shape)), "adam_m", 4)
+  parts = [moment.part_of(tf.constant(tensor), tf.constant(replica)).numpy() for replica in range(4)]
+  assert {part.shape for part in parts} == {tuple(moment.part.shape)}
+  np.testing.assert_array_equal(np.concatenate(parts)[: len(rows)], rows)
+  assert not np.concatenate(parts)[len(rows) :].any()
+  restored = tf.add_n([moment.with_zeros(tf.constant(part), tf.constant(i)) for i, part in enumerate(parts)])
+  np.testing.assert_array_equal(restored, tensor)
 
 
 def test_sharding_is_refused_where_it_does_not_apply():
