@@ -118,10 +118,21 @@ clean:  ## remove builds and caches
 distclean: clean  ## remove the environments, too
 	rm -rf $(VENV) $(VENV_BEAM) $(VENV_RAY) $(VENV_SERVING) $(VENV_TFA) $(VENV_PARITY) $(VENV_TPU) $(VENV_GPU) $(VENV_DOCS)
 
+# $(call show_progress,folder), the beginning of a line of shell: a line every 3 seconds until the shell ends, since pip
+# says nothing for a minute or more.
+define show_progress
+	@start=$$(date +%s); \
+	(while sleep 3; do \
+	  echo "  $$(( $$(date +%s) - start )) s: $$(du -sm $(1) 2>/dev/null | cut -f1) MB in $(1)"; \
+	done) & \
+	clock=$$!; trap 'kill $$clock 2>/dev/null' EXIT;
+endef
+
 # $(call new_venv,folder,candidates,wanted,variable), the beginning of a line of shell. A candidate is run, since a
 # launcher may exist whose Python doesn't.
 define new_venv
-	@set -e; \
+$(call show_progress,$(1)) \
+	set -e; \
 	if ! $(1)/bin/python -c '' 2>/dev/null; then \
 	  found=; \
 	  for candidate in $(2); do \
@@ -133,15 +144,9 @@ define new_venv
 	      "install one, or name it with $(4)=/path/to/python" >&2; \
 	    exit 2; \
 	  fi; \
+	  echo "Making $(1) with $$found ..."; \
 	  "$$found" -m venv --clear $(1); \
 	fi;
-endef
-
-# $(call show_progress,folder): until the shell ends, a line every 4 seconds, since pip says nothing for a minute or more.
-define show_progress
-	start=$$(date +%s); \
-	(while sleep 4; do echo "  $$(( $$(date +%s) - start )) s: $$(du -sm $(1) | cut -f1) MB in $(1)"; done) & \
-	clock=$$!; trap 'kill $$clock 2>/dev/null' EXIT;
 endef
 
 # $(call make_venv,folder,constraints,extras,candidates,wanted,variable): the file `installed` is touched last, so
@@ -149,7 +154,6 @@ endef
 define make_venv
 $(call new_venv,$(1),$(4),$(5),$(6)) \
 	echo "Installing TensorFlow and the rest into $(1) (2 to 3 GB; some minutes) ..."; \
-	$(call show_progress,$(1)) \
 	$(1)/bin/python $(PIP_INSTALL) -c $(2) setuptools wheel; \
 	$(1)/bin/python $(PIP_INSTALL) -c $(2) --no-build-isolation -e '.[$(3)]'; \
 	touch $@
@@ -190,7 +194,6 @@ $(VENV_TFA)/installed: setup.py constraints/tf215-tfa.txt
 $(VENV_TPU)/installed: setup.py constraints/tpu.txt
 	$(call new_venv,$(VENV_TPU),$(or $(BASE_PYTHON_TPU),$(CANDIDATES_TPU)),3.11 3.12 3.13,BASE_PYTHON_TPU) \
 	echo "Installing TensorFlow for Cloud TPU and the rest into $(VENV_TPU) (3 GB; some minutes) ..."; \
-	$(call show_progress,$(VENV_TPU)) \
 	$(VENV_TPU)/bin/python $(PIP_INSTALL) --no-deps -r constraints/tpu.txt; \
 	$(VENV_TPU)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .; \
 	touch $@

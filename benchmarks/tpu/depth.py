@@ -132,9 +132,9 @@ def _rows(program: Program, trials: Mapping[int, search.Trial], limit: int) -> l
       sizes[depth] = used
   whole = MODELS[program.model].num_hidden_layers
   if whole not in trials and len(sizes) > 1:
-    used = extrapolate(sizes, whole)
-    verdict = "yes" if used <= limit else "no"
-    rows.append([f"{whole}, estimated", f"{used / _GIB:.2f}", "", "", "", f"{limit / _GIB:.2f}", verdict, ""])
+    estimated = extrapolate(sizes, whole)
+    verdict = "yes" if estimated <= limit else "no"
+    rows.append([f"{whole}, estimated", f"{estimated / _GIB:.2f}", "", "", "", f"{limit / _GIB:.2f}", verdict, ""])
   return rows
 
 
