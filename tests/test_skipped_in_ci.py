@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -72,12 +73,34 @@ def test_each_group_of_tests_has_a_target_of_make_and_ci_runs_all_but_the_slow_o
   assert "test-serving" in steps
 
 
-def test_ci_makes_the_environments_of_all_its_steps_before_the_first_step() -> None:
+# Stands for make: makes the folders of environments, and writes down which exist at each other target.
+MAKE = """#!/usr/bin/env bash
+for target in "$@"; do
+  case $target in
+    *=* | --*) ;;
+    .venv*/installed) mkdir -p "${target%/installed}" ;;
+    *) echo "$target" .venv* >> steps ;;
+  esac
+done
+"""
+
+
+def test_ci_makes_each_environment_before_its_step_and_removes_what_it_made(tmp_path: Path) -> None:
   makefile, ci = ((ROOT / name).read_text(encoding="utf-8") for name in ("Makefile", ".ci/run"))
-  (made,) = re.findall(r"^environments=\((.*)\)$", ci, re.MULTILINE)
-  folders = dict(re.findall(r"^(VENV\w*) := (\S+)$", makefile, re.MULTILINE))
-  assert sorted([*made.split(), ".venv-gpu"]) == sorted(folders.values())  # CI has no GPU
-  assert ci.index("environments=(") < ci.index("\nstep ")
+  (tmp_path / ".ci").mkdir()
+  (tmp_path / ".ci" / "run").write_text(ci, encoding="utf-8")
+  (tmp_path / "make").write_text(MAKE, encoding="utf-8")
+  (tmp_path / "make").chmod(0o755)
+  (tmp_path / ".venv-beam").mkdir()  # of a developer: stays
+  environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+  subprocess.run(["bash", tmp_path / ".ci" / "run"], env=environment, capture_output=True, check=True)
+  steps = {name: set(there) for name, *there in map(str.split, (tmp_path / "steps").read_text().splitlines())}
+  for folder in re.findall(r"^VENV\w* := (\S+)$", makefile, re.MULTILINE):
+    if folder != ".venv-gpu":  # CI has no GPU
+      target = {".venv": "test", ".venv-docs": "docs"}.get(folder, folder.replace(".venv", "test"))
+      assert folder in steps[target]
+  assert max(len(there - {".venv-beam", ".venv-docs"}) for there in steps.values()) == 3
+  assert {path.name for path in tmp_path.glob(".venv*")} == {".venv", ".venv-beam"}
 
 
 def test_tests_that_the_addons_profile_leaves_out_import_neither_tensorflow_nor_numpy() -> None:
