@@ -8,6 +8,7 @@ if __name__ == "__main__":
 
   startup.begin()
 
+import dataclasses
 import math
 import os
 import sys
@@ -196,9 +197,13 @@ def describe(plan: Plan, flops_per_second: float) -> str:
   for variant in plan.experiment.variants:
     config, train = scale.model(variant, plan.inputs.vocab_size), plan.training_flags(variant)
     batch_size, num_steps = train["train_batch_size"], train["num_train_steps"]
-    step_flops = costs.step_flops(
-      config, batch_size=batch_size, seq_length=scale.max_seq_length, predictions=num_predictions
-    )
+    step_flops, start = 0.0, 0.0  # the mean over the stages
+    for stage in plan.stages(config) or [{"until": 1}]:
+      model = dataclasses.replace(config, num_hidden_layers=stage.get("num_hidden_layers", config.num_hidden_layers))
+      step_flops += (stage["until"] - start) * costs.step_flops(
+        model, batch_size=batch_size, seq_length=scale.max_seq_length, predictions=num_predictions
+      )
+      start = stage["until"]
     hours = num_steps * step_flops / flops_per_second / 3600
     if variant.same_time_as:  # it ends by the clock
       hours = min(hours, hours_of_variants[variant.same_time_as])

@@ -1,4 +1,4 @@
-"""Plans the commands of an experiment at a scale, which is smoke, small or paper (see scales).
+"""Plans the commands of an experiment at a scale, which is smoke, small, medium or paper (see scales).
 
 The commands are those that a user would type. Each command has a file that it writes last; if this file exists, the
 command is not run again. Several variants or experiments may need the same text, vocabulary, shards or pretrained
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert.config.model import ModelConfig
+from albert.config.stage_flags import format_stages
 from albert.errors import UserError
 from albert.experiments import layers
 from albert.experiments.catalog import (
@@ -207,6 +208,8 @@ class Plan:
       "spm_model_file": self.vocabularies.path(variant.vocabulary),
       "seed": seed,
     }
+    if stages := self.stages(model):
+      flags["stages"] = format_stages(stages)
     if self.vocabularies.may_be_smaller(variant.vocabulary):
       del flags["vocab_size"]  # the model takes the number of pieces that the vocabulary has
     identity = {**flags, "same_time_as": late_flag.run} if late_flag else flags
@@ -292,6 +295,18 @@ class Plan:
     if self.experiment.figure in (CURVE_FIGURE, LOSS_FIGURE):
       values["eval_every_steps"] = max(1, values["num_train_steps"] // _NUM_CURVE_POINTS)
     return values
+
+  def stages(self, model: ModelConfig) -> list[dict[str, Any]]:
+    """Returns the stages of a model's pretraining, as a recipe has them; none if all steps train all layers.
+
+    An experiment in which a model ends by the clock has none, so that all its models are trained alike.
+
+    Args:
+      model: the model at this scale.
+    """
+    if any(variant.same_time_as for variant in self.experiment.variants):
+      return []
+    return self.scale.stages(model)
 
   def _plan_heldout_shards(self, variant: Variant, sentence_prediction: str) -> Command:
     return self._plan_shards(variant, HELDOUT, sentence_prediction=sentence_prediction)

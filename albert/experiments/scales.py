@@ -1,10 +1,10 @@
-"""The scales at which an experiment can be run: at the paper's sizes, in an hour or two on a laptop, or in a minute."""
+"""The scales at which an experiment can be run: at the paper's sizes, in a night, in an hour or two, or in a minute."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert.config.base import from_dict
@@ -36,6 +36,8 @@ class Scale:
     num_shards: number of shard files.
     max_megabytes: amount of text that is taken from the installed packages; 0 for all of it.
     train: flags of run_pretraining: batch size, steps and learning rate.
+    shallow_stages: the stages of pretraining with fewer layers, as pairs of the share of the steps at which the stage
+      ends and the share of the layers that it trains. The rest of the steps trains all layers.
     num_seeds: number of runs of each variant.
     finetuning: flags of fine-tuning that replace values of the task's recipe.
   """
@@ -52,6 +54,7 @@ class Scale:
   num_shards: int = 256
   max_megabytes: float = 0
   train: Mapping[str, Any]
+  shallow_stages: Sequence[tuple[float, float]] = ()
   num_seeds: int = 1
   finetuning: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -73,6 +76,20 @@ class Scale:
     if script == "run_squad":
       flags |= {"max_query_length": self.max_seq_length // 4, "doc_stride": self.max_seq_length // 4}
     return flags
+
+  def stages(self, model: ModelConfig) -> list[dict[str, Any]]:
+    """Returns the stages of a model's pretraining, as a recipe has them; none if all steps train all layers.
+
+    Args:
+      model: the model. The depth of a stage is a multiple of its groups of layers.
+    """
+    groups = model.num_hidden_groups
+    stages = []
+    for until, share in self.shallow_stages:
+      depth = max(1, round(model.num_hidden_layers * share / groups)) * groups
+      if depth < model.num_hidden_layers:
+        stages.append({"until": until, "num_hidden_layers": depth})
+    return [*stages, {"until": 1}] if stages else []
 
   def model(self, variant: Variant, vocab_size: int) -> ModelConfig:
     """Returns the model of a variant at this scale.
@@ -158,6 +175,22 @@ SCALES: dict[str, Scale] = {
       "num_warmup_steps": 50,
       "train_batch_size": 32,
     },
+  ),
+  "medium": Scale(
+    hidden=dict(zip(_PAPER_HIDDEN, (128, 160, 224, 288, 352), strict=True)),
+    embeddings={64: 32, 128: 64, 256: 96},  # with 128 instead of 96 they were as wide as the base model
+    depths={1: 1, 3: 2, 6: 4, 12: 6, 24: 8, 48: 10},
+    groups={1: 1, 2: 2, 4: 3, 12: 6},
+    head_size=32,
+    vocab_size=8000,
+    max_seq_length=128,
+    dupe_factor=2,
+    num_shards=8,
+    # configs/pretraining_fast.json with four times its steps.
+    train={"train_batch_size": 8, "num_train_steps": 24000, "num_warmup_steps": 2400, "learning_rate": 0.003},
+    shallow_stages=((0.5, 1 / 3), (0.7, 1 / 2)),
+    num_seeds=3,
+    finetuning={"learning_rate": 2e-4, "num_train_steps": 2000, "num_warmup_steps": 200, "train_batch_size": 32},
   ),
   "paper": Scale(
     # The authors' value, according to https://github.com/google-research/albert/issues/51.

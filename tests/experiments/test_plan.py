@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from albert.config.run import PretrainingConfig
+from albert.config.stage_flags import format_stages
+from albert.config.stages import read_stages
 from albert.errors import UserError
 from albert.experiments import catalog, late_flags
 from albert.experiments.inputs import DownstreamTask, Inputs
@@ -59,7 +62,7 @@ def test_a_variant_with_the_time_of_another_one_is_trained_after_it(tmp_path: Pa
   assert timed.commands[-1].late_flag.word() == "--max_train_seconds=5.000"  # 80 examples at a median of 16 a second
 
 
-@pytest.mark.parametrize("scale", ["smoke", "small"])
+@pytest.mark.parametrize("scale", ["smoke", "small", "medium"])
 def test_questions_of_squad_fit_into_the_sequences_of_every_scale(tmp_path: Path, scale: str):
   flags = SCALES[scale].finetuning_flags("run_squad")
   assert "max_query_length" not in SCALES[scale].finetuning_flags("run_race")
@@ -70,6 +73,27 @@ def test_questions_of_squad_fit_into_the_sequences_of_every_scale(tmp_path: Path
   inputs = Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1, tasks={"squad_v1": task})
   words = Plan(catalog.load("sharing"), SCALES[scale], inputs).trials()[0].commands[-1].words
   assert {f"--max_query_length={flags['max_query_length']}", f"--doc_stride={flags['doc_stride']}"} <= set(words)
+
+
+def test_the_stages_of_a_scale_train_fewer_layers_first(tmp_path: Path):
+  scale, depths = SCALES["medium"], {}
+  for name in catalog.names():
+    inputs = Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1, additional_corpus="b.txt")
+    plan = Plan(catalog.load(name, reduced=True), scale, inputs)
+    for variant in plan.experiment.variants:
+      model = scale.model(variant, vocab_size=9)
+      stages = plan.stages(model)
+      depths[name, variant.name] = [stage.get("num_hidden_layers") for stage in stages]
+      # Pretraining refuses a depth that does not suit the model.
+      config = PretrainingConfig(input_file="a.tfrecord", stages=format_stages(stages) if stages else "")
+      assert len(read_stages(config, model)) == len(stages)
+  assert depths["sentence_loss", "SOP"] == [2, 3, None]
+  assert depths["groups", "4 groups"] == [3, 3, None]  # multiples of the three groups at this scale
+  assert depths["depth", "1 layer"] == []
+  assert depths["equal_time", "ALBERT-xxlarge"] == []  # as the model that ends by the clock, which has no stages
+  plan = Plan(catalog.load("sentence_loss"), scale, Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1))
+  (command,) = [command for command in plan.trials()[0].commands if command.name == "none, seed 12345: pretraining"]
+  assert f"--stages={format_stages(plan.stages(scale.model(plan.experiment.variants[0], 9)))}" in command.words
 
 
 def test_batches_of_other_sizes_see_as_many_examples(tmp_path: Path):
