@@ -17,6 +17,7 @@ from albert.data.content import DataContent
 from albert.data.dataset import Dataset, InputContext
 from albert.data.examples import EXAMPLE_INDEX, OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
+from albert.data.prefetch import prefetch
 
 # Number of batches in a window. Larger windows save only a little more padding.
 _BATCHES_PER_WINDOW = 64
@@ -205,4 +206,4 @@ class ExampleDataset(Dataset):
     signature = {
       name: tf.TensorSpec(shapes.get(name, token_shape), tf.as_dtype(values.dtype)) for name, values in sample.items()
     }
-    return tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(tf.data.AUTOTUNE)
+    return prefetch(tf.data.Dataset.from_generator(generate, output_signature=signature))

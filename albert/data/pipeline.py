@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from albert.data.dataset import Dataset, InputContext
 from albert.data.masks.dynamic_masking import DynamicMasking
+from albert.data.prefetch import prefetch
 from albert.data.shard_files.record_checks import explain_failure
 from albert.data.shard_files.schema import FeatureSpec
 from albert.data.shard_files.shards import Shards
@@ -309,7 +310,7 @@ def _parse_batches(
     weight = tf.pad(tf.ones([batch_size - num_padding], tf.float32), [[0, num_padding]])
     return batch | {EXAMPLE_WEIGHT: tf.ensure_shape(weight, [batch_size])}
 
-  return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
+  return prefetch(batches, parse)
 
 
 def _check_ranges(batch: dict[str, tf.Tensor], features: Sequence[FeatureSpec]) -> dict[str, tf.Tensor]:
