@@ -17,6 +17,7 @@ from albert.data.dataset import Dataset
 from albert.data.rows import TableData, is_path
 from albert.errors import UserError
 from albert.io import files
+from albert.io.progress import ElapsedTime
 from albert.runs import output_files, run_directory
 from albert.runs.metrics_log import log, print_metrics
 from albert.settings.command_checks import check_initial_weights, will_evaluate
@@ -268,7 +269,8 @@ class Estimator:
       self._check_batches(evaluate=True)
       step, _ = self._load_trained_weights("evaluating")
       self.task.read_run(self.config.output_dir)
-      metrics, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
+      with ElapsedTime("evaluating"):
+        metrics, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
     files.makedirs(self.results_dir)
     for split, outputs_of_split in outputs.items():
       self.task.write_evaluation(split, outputs_of_split, self.results_dir)

@@ -91,7 +91,8 @@ class Progress:
 class ElapsedTime:
   """Shows how long a computation has run that does not tell how far it is; a context manager.
 
-  On a terminal it is one line that changes, otherwise a line every few seconds. The computation must release the GIL.
+  On a terminal it is one line that changes and vanishes at the end, otherwise a line every few seconds. The
+  computation must release the GIL.
 
   Args:
     description: what is done; lines begin with it.
@@ -104,7 +105,7 @@ class ElapsedTime:
 
   def _run(self) -> None:
     if sys.stderr.isatty():
-      with tqdm(desc=self._description, bar_format="{desc}: {elapsed}", dynamic_ncols=True) as bar:
+      with tqdm(desc=self._description, bar_format="{desc}: {elapsed}", dynamic_ncols=True, leave=False) as bar:
         while not self._ended.wait(0.5):
           bar.refresh()
       return

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
+from albert.io.progress import ElapsedTime
 from albert.optimizers.clipping import Gradient, clip_by_global_norm, densify
 from albert.optimizers.layerwise import layerwise_factors
 from albert.optimizers.loss_scale import LossScale
@@ -20,7 +21,7 @@ from albert.optimizers.replica_variables import make_replica_variable
 from albert.optimizers.sharding import are_finite
 from albert.optimizers.time_limit import TimeLimit
 from albert.runs.log_lines import STAGE_KEY
-from albert.runs.metrics_log import MetricsLog
+from albert.runs.metrics_log import MetricsLog, log
 from albert.tasks.base import Batch, Task, WeightedSum
 from albert.training.accumulators import Accumulator, zero_if
 from albert.training.distribution.cluster import Cluster
@@ -278,13 +279,14 @@ class Trainer:
     intervals = [steps for steps in (config.log_every_steps, config.save_checkpoints_steps, eval_every_steps) if steps]
     step = saved_step = self.step  # updates done so far, and updates in the newest checkpoint
     speed = Speedometer(step, self.stage.train.train_batch_size if self.stage is not None else config.train_batch_size)
-    steps_per_call = 1  # the first call also traces and compiles the step
+    steps_per_call, run_steps = 1, self._run_first_step  # the first call also traces and compiles the step
     while step < (last_step := self.last_step(step)):
       # Each call ends at the latest at the next step that is logged, saved or evaluated.
       limits = [self.time_limit.next_stop(step)] if self.time_limit is not None else []
       limits += [_next_multiple(step, interval) for interval in intervals]
       target_step = min(last_step, step + steps_per_call, *limits)
-      seconds = self._run_steps(batches, target_step - step, checkpoints, saved_step)
+      seconds = run_steps(batches, target_step - step, checkpoints, saved_step)
+      run_steps = self._run_steps
       # All processes must make the same decisions: whether to stop, after a signal to any of them or when the time is
       # over, and how many steps the next call has.
       num_signaled, sum_of_seconds = self.cluster.sum(float(stop.signal_number > 0), seconds / (target_step - step))
@@ -334,6 +336,15 @@ class Trainer:
       return False
     self.time_limit.add(step, num_steps, seconds_per_step)
     return step == self.last_step(step)
+
+  def _run_first_step(
+    self, batches: Iterator[Batch], num_steps: int, checkpoints: CheckpointManager, saved_step: int
+  ) -> float:
+    """Does what _run_steps does, and shows how long it takes."""
+    with ElapsedTime("first step"):
+      seconds = self._run_steps(batches, num_steps, checkpoints, saved_step)
+    log(f"the first step took {seconds:.1f} seconds")
+    return seconds
 
   def _run_steps(
     self, batches: Iterator[Batch], num_steps: int, checkpoints: CheckpointManager, saved_step: int

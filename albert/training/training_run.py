@@ -14,6 +14,7 @@ from albert.data.dataset import Dataset
 from albert.errors import RunError
 from albert.io import files
 from albert.io.parallel.lost_processes import is_lost_process
+from albert.io.progress import ElapsedTime
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.loss_scale import LossScale
 from albert.optimizers.schedules import WarmupPolynomialDecay, make_schedule
@@ -255,7 +256,8 @@ class TrainingRun:
   def _evaluate_during_training(self, step: int, evaluation_log: EvaluationLog) -> dict[str, float]:
     """Evaluates the model, logs the metrics, and records whether this is the best checkpoint so far."""
     log(f"step {step}: evaluating")
-    metrics, _ = self.evaluator.evaluate(self.config.train.max_eval_steps)
+    with ElapsedTime(f"step {step}: evaluating"):
+      metrics, _ = self.evaluator.evaluate(self.config.train.max_eval_steps)
     log(f"step {step} evaluation  {format_metrics(metrics)}")
     metric, loss = self.task.best_metric, metrics.get(self.task.best_loss)
     self.checkpoints.check_lock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, Tra
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.errors import RunError, Stopped, UserError
 from albert.estimator import Estimator
+from albert.io import progress
 from albert.optimizers.factory import make_optimizer
 from albert.runs.directory_lock import DirectoryLock
 from albert.tasks.pretraining.task import PretrainingTask
@@ -380,3 +382,15 @@ def test_training_learns_the_examples_that_it_has_seen(input_file, tmp_path):
   assert results["masked_lm_perplexity"] == pytest.approx(np.exp(results["masked_lm_loss"]))
   assert results["masked_lm_baseline_accuracy"] < 0.1
   assert results["sentence_order_baseline_accuracy"] == 0.5
+
+
+def test_a_long_first_step_and_a_long_evaluation_show_that_they_go_on(input_file, tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(progress, "_FIRST_INTERVAL", 0.02)
+  task = PretrainingTask(MODEL, PretrainingConfig(input_file=input_file, eval_input_file=input_file))
+  train_config = TrainConfig(train_batch_size=8, num_train_steps=2, eval_every_steps=2)
+  optimizer = OptimizerConfig(num_warmup_steps=1, learning_rate=0.01)
+  Estimator(task, RunConfig(output_dir=str(tmp_path / "run"), optimizer=optimizer, train=train_config)).train()
+  lines = capsys.readouterr().err.splitlines()
+  assert len([line for line in lines if re.fullmatch(r"first step: \d\d:\d\d", line)]) > 1
+  assert len([line for line in lines if re.fullmatch(r"step 2: evaluating: \d\d:\d\d", line)]) > 1
+  assert len([line for line in lines if re.fullmatch(r"the first step took \d+\.\d seconds", line)]) == 1
