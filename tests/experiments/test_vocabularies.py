@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.machinery
 import json
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +28,7 @@ _FILES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _tokenizers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-  """Plans run no command, so they need the package tokenizers only to be found. The tests' environment lacks it."""
-  module = types.ModuleType("tokenizers")
-  module.__spec__ = importlib.machinery.ModuleSpec("tokenizers", None)
-  monkeypatch.setitem(sys.modules, "tokenizers", module)
+pytestmark = pytest.mark.usefixtures("tokenizers_is_found")
 
 
 def _make_plan(tmp_path: Path, name: str = "vocabularies", **inputs: Any) -> Plan:
