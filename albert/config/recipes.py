@@ -87,8 +87,10 @@ class Recipe:
   sections: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   weights: RecipeWeights | None = None
 
-  def for_other_weights(self, model: ModelConfig) -> str:
-    """Returns the name of the recipe to use instead for pretrained weights; "" if this one is right or does not say.
+  def better_recipe_for(self, model: ModelConfig) -> str:
+    """Returns the name of the recipe that is for the given weights, if this one is for others.
+
+    Returns "" if this recipe is for these weights, or if its file does not say for which weights it is.
 
     Args:
       model: the config beside the weights. Its dropout tells whether they were pretrained with dropout.

@@ -76,6 +76,7 @@ class LeaderboardPlan:
     self._scale = scale
     self._commands: dict[str, list[Command]] = {}
     self.tasks: dict[str, TaskPlan] = {}
+    self._recipes = {benchmark.name: self._find_recipe(benchmark) for benchmark in self.benchmarks}
     for benchmark in self.benchmarks:
       self._plan_task(benchmark)
 
@@ -125,16 +126,16 @@ class LeaderboardPlan:
     self.tasks[benchmark.name] = TaskPlan(benchmark, directory, final)
     self._commands[benchmark.name] = commands
 
-  def _recipe(self, benchmark: Benchmark) -> Recipe:
+  def _find_recipe(self, benchmark: Benchmark) -> Recipe:
     """Returns the recipe of a task: the script's, or the one that is for these weights, as race_v2 for ALBERT v2."""
     recipe = read_recipe(benchmark.recipe, benchmark.recipe_task)
-    other = recipe.for_other_weights(self.model)
+    other = recipe.better_recipe_for(self.model)
     return read_recipe(other, benchmark.recipe_task) if other else recipe
 
   def _flags(self, benchmark: Benchmark) -> dict[str, Any]:
     """Returns the flags of a task, with the values of the scale in place of the recipe's."""
     flags = dict(benchmark.flags)
-    recipe = self._recipe(benchmark).name
+    recipe = self._recipes[benchmark.name].name
     if recipe != benchmark.recipe:
       flags["recipe"] = recipe
     if self._scale.is_reduced:
@@ -168,7 +169,7 @@ class LeaderboardPlan:
     """
     lines, total_hours = ["task\trecipe\tstarts from\truns\tsteps\tbatch\ttokens\tGFLOP per step\thours"], 0.0
     for benchmark in self.benchmarks:
-      recipe = self._recipe(benchmark)
+      recipe = self._recipes[benchmark.name]
       sections = recipe.sections
       values = {**sections.get("train", {}), **sections.get("data", {}), **self._flags(benchmark)}
       num_steps = values.get("num_train_steps", TrainConfig().num_train_steps)

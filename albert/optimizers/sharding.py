@@ -17,6 +17,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert.optimizers.replica_variables import make_replica_variable
+
 
 class ShardedMoment:
   """A moment whose elements are divided among the replicas. Make it in the strategy's scope.
@@ -42,13 +44,7 @@ class ShardedMoment:
     self._num_rows, *self._row_shape = tuple(variable.shape) or (1,)  # a scalar is a row
     self._part_rows = -(-self._num_rows // num_parts)
     self._strategy = tf.distribute.get_strategy()
-    self.part = tf.Variable(
-      tf.zeros([self._part_rows, *self._row_shape]),
-      trainable=False,
-      synchronization=tf.VariableSynchronization.ON_READ,
-      aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-      name=name,
-    )
+    self.part = make_replica_variable(tf.zeros([self._part_rows, *self._row_shape]), self.dtype, name)
 
   def assign(self, value: tf.Tensor) -> None:
     """Changes the parts of all replicas. Call it on the host.

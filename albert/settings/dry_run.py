@@ -64,8 +64,8 @@ def _describe_memory(resolved: ResolvedSettings) -> str:
     raise UserError(f"--chip={resolved.config.chip}: its table is for bfloat16, not for --precision={train.precision}")
   if train.shard_optimizer_state:
     raise UserError(
-      f"--chip={resolved.config.chip}: its table has no steps with --shard_optimizer_state, which take less memory: "
-      "leave the flag out to ask about the step without it"
+      f"--chip={resolved.config.chip}: its table has no steps with --shard_optimizer_state. They need less memory: "
+      "leave the flag out; what fits without it also fits with it"
     )
   table = read_table()
   cores = parse_slice(resolved.config.chip, table)

@@ -66,7 +66,7 @@ def compare_recipe_with_weights(settings: Settings, weights: WeightLocation | No
   recipe, config = settings.recipe, weights.config() if weights else None
   if weights is None or config is None or not settings.flags.get("do_train"):
     return []
-  other = recipe.for_other_weights(config)
+  other = recipe.better_recipe_for(config)
   if not other:
     return []
   has_dropout = config.hidden_dropout_prob > 0

@@ -56,7 +56,8 @@ _COLUMNS = (
   "GiB of the compiler's host",
 )
 _NOTES = """
-The training step of pretraining with LAMB for eight cores, as in tpu_aot_DATE.md, with fewer layers. No TPU was used.
+The training step of pretraining with LAMB for eight cores, as in tpu_aot_DATE.md, with the number of layers in the
+column "layers". No TPU was used.
 
 - "predicted": from the line through all smaller depths, if there are two or more. A row whose depth is "estimated" was
   not compiled: its size is that of the line through all depths.
@@ -161,7 +162,8 @@ def main() -> None:
       compile_depths(program, chip, FLAGS.batch, depths, path)
   today = datetime.date.today().isoformat()
   table_file = path.with_name(f"tpu_depth_{today}.md")
-  heading = f"# Steps with fewer layers compiled for Cloud TPU, {today}\n\nMade by `python -m benchmarks.tpu.depth`.\n"
+  heading = f"# Steps with fewer layers compiled for Cloud TPU, {today}\n\n"
+  heading += "Made by `python -m benchmarks.tpu.depth`; its source begins with the flags.\n"
   table_file.write_text(heading + _NOTES + "\n" + format_table(path), encoding="utf-8")
   print(f"written to {table_file}")
 

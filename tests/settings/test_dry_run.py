@@ -84,7 +84,7 @@ def test_every_task_can_be_compared_with_a_chip_without_files(task_name: str, ca
     ),
     (
       {"shard_optimizer_state": True, "max_seq_length": 512},
-      "--chip=v3: its table has no steps with --shard_optimizer_state, which take less memory: leave the flag out",
+      "--chip=v3: its table has no steps with --shard_optimizer_state. They need less memory: leave the flag out",
     ),
     ({}, "--chip needs the length of the sequences: give --max_seq_length"),
     (
