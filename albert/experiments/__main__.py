@@ -109,7 +109,7 @@ def _make_tasks() -> dict[str, DownstreamTask]:
   if flag_values.race_dir:
     race_dir = flag_values.race_dir
     check_path("race_dir", race_dir)
-    tasks["race"] = DownstreamTask("run_race", {"data_dir": race_dir}, {"race": ("accuracy", 100.0)}, race_dir)
+    tasks["race"] = DownstreamTask("run_race", {"data_dir": race_dir}, {"race": ("accuracy", 100.0)}, race_dir, "race")
   return tasks
 
 

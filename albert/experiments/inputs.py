@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from albert.config.model import ModelConfig
+from albert.config.recipes import read_recipe
 from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
@@ -34,12 +36,22 @@ class DownstreamTask:
     flags: flags of the script.
     scores: name of a score -> name of its metric, and the factor that converts the metric to percent.
     data: paths and globs of the task's data, separated by commas. Of a folder, all files in it count.
+    recipe: name of the recipe that the script chooses, if there is another one for other weights; else "".
   """
 
   script: str
   flags: Mapping[str, Any]
   scores: Mapping[str, tuple[str, float]]
   data: str = ""
+  recipe: str = ""
+
+  def recipe_flags(self, model: ModelConfig) -> dict[str, str]:
+    """Returns the flag that names the recipe for a model's weights, if the script chooses the one for others.
+
+    So a model that was pretrained without dropout is fine-tuned on RACE without it (race_v2).
+    """
+    other = read_recipe(self.recipe, self.script.removeprefix("run_")).better_recipe_for(model)
+    return {"recipe": other} if other else {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

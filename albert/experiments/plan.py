@@ -262,7 +262,7 @@ class Plan:
     if not self.experiment.finetuned:
       return commands, scores
     for name, task in self.inputs.tasks.items():
-      flags = dict(task.flags) | {"seed": seed}
+      flags = dict(task.flags) | task.recipe_flags(self.scale.model(variant, self.inputs.vocab_size)) | {"seed": seed}
       if self.scale.is_reduced:
         flags |= {**self.scale.finetuning_flags(task.script), "eval_every_steps": 0}
       output_dir = files.join(run, f"{name}-{self._digest_with_files(flags, task.data)}")

@@ -59,7 +59,7 @@ class Benchmark:
   @property
   def recipe_task(self) -> str:
     """The task that the recipe is for."""
-    return {"run_classifier": "classifier", "run_squad": "squad", "run_race": "race"}[self.script]
+    return self.script.removeprefix("run_")
 
 
 def glue_benchmark(name: str, glue_dir: str) -> Benchmark:

@@ -242,3 +242,13 @@ def test_a_plan_without_the_text_that_it_needs_is_refused(tmp_path: Path):
     UserError, match=r"--run=additional_data trains some variants on additional text: .*--additional_corpus"
   ):
     smoke_plan(tmp_path, "additional_data")
+
+
+@pytest.mark.parametrize("scale", ["small", "paper"])
+def test_a_model_without_dropout_is_fine_tuned_with_the_recipe_for_it(tmp_path: Path, scale: str):
+  task = DownstreamTask("run_race", {"data_dir": "race"}, {"race": ("accuracy", 100.0)}, recipe="race")
+  inputs = Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1, tasks={"race": task})
+  trials = Plan(catalog.load("dropout", reduced=scale != "paper"), SCALES[scale], inputs).trials()
+  words = {trial.variant.name: trial.commands[-1].words for trial in trials}
+  assert "--recipe=race_v2" in words["without dropout"]
+  assert not [word for word in words["with dropout"] if word.startswith("--recipe")]
