@@ -39,6 +39,7 @@ from albert.runs.metrics_log import MetricsLog  # noqa: E402
 from albert.tasks.base import Batch  # noqa: E402
 from albert.tasks.pretraining.task import PretrainingTask  # noqa: E402
 from albert.training.distribution import strategy as strategies  # noqa: E402
+from albert.training.distribution.distributed_batches import distribute_training_batches  # noqa: E402
 from albert.training.global_state import dtype_policy  # noqa: E402
 from albert.training.loop import Trainer  # noqa: E402
 from albert.training.run_plan import TrainingPlan, resolve_precision  # noqa: E402
@@ -123,7 +124,7 @@ def measure_run(task: PretrainingTask, config: TrainConfig, strategy: tf.distrib
       model = task.build_model()
     plan = TrainingPlan(strategy=strategy, train=config)
     trainer = TimedTrainer(task, model, make_optimizer(OptimizerConfig(), 1e-4), plan)
-    batches = iter(strategy.experimental_distribute_dataset(_training_batches(task, config)))
+    batches = iter(distribute_training_batches(strategy, config, task.training_data(), first_step=0))
     trainer.train_steps(batches, tf.constant(1))  # traces
     first_step, trainer.seconds = trainer.seconds, 0.0
     checkpoints = CheckpointManager(files.join(directory, "checkpoints"), keep=1, model_config=task.model_config)

@@ -15,6 +15,7 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.io.parallel.lost_processes import is_lost_process
 from albert.tasks.base import Batch, DatasetOutputs, Task
 from albert.training.accumulators import Accumulator
+from albert.training.distribution.distributed_batches import distribute_evaluation_batches
 
 
 class Evaluator:
@@ -59,10 +60,7 @@ class Evaluator:
       UserError: an example cannot be read.
     """
     dataset = data.evaluation_batches(batch_size=self.batch_size)
-    # With several hosts, every host reads all examples, and drops those that are for other hosts.
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    batches = iter(self.strategy.experimental_distribute_dataset(dataset.with_options(options)))
+    batches = iter(distribute_evaluation_batches(self.strategy, dataset))
     num_steps = math.ceil(data.num_examples / self.batch_size)
     if max_steps:
       num_steps = min(num_steps, max_steps)

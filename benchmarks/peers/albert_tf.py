@@ -63,7 +63,7 @@ def make_step(options: argparse.Namespace) -> Callable[[int], float]:
     "next_sentence_labels": batch["order"].astype(np.int32)[:, None],
     EXAMPLE_WEIGHT: np.ones(options.batch_size, np.float32),
   }
-  batches = iter(strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensors(features).repeat()))
+  batches = iter(tf.data.Dataset.from_tensors(features).repeat())
 
   def do_steps(num_steps: int) -> float:
     trainer.train_steps(batches, tf.constant(num_steps))

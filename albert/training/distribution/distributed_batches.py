@@ -13,12 +13,16 @@ from albert.errors import UserError
 from albert.training.distribution.strategy import num_hosts
 
 ElementSpec = Mapping[str, tf.TensorSpec]
+DistributedBatches = tf.data.Dataset | tf.distribute.DistributedDataset
 
 
 def distribute_training_batches(
   strategy: tf.distribute.Strategy, train_config: TrainConfig, data: Dataset, first_step: int
-) -> tf.distribute.DistributedDataset:
+) -> DistributedBatches:
   """Distributes the training batches over the replicas, beginning with the batch of `first_step`.
+
+  A single device reads the dataset itself. Several devices, and TPUs, read through TensorFlow's iterators for several
+  devices, which have a thread for tuning: the end of a run, a stage or an evaluation can wait up to a minute for it.
 
   Args:
     strategy: the strategy to distribute them with.
@@ -40,7 +44,29 @@ def distribute_training_batches(
       check_host(train_config.tpu, needs_python=data.needs_python)
     return batches
 
+  if _has_one_device(strategy):
+    return make_host_batches(tf.distribute.InputContext())
   return strategy.distribute_datasets_from_function(make_host_batches)
+
+
+def distribute_evaluation_batches(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> DistributedBatches:
+  """Distributes batches over the replicas for evaluation; see distribute_training_batches.
+
+  Args:
+    strategy: the strategy to distribute them with.
+    batches: the batches of all replicas together.
+  Returns: a dataset in which each replica gets an equal share of every batch.
+  """
+  if _has_one_device(strategy):
+    return batches
+  # With several hosts, every host reads all examples, and drops those that are for other hosts.
+  options = tf.data.Options()
+  options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+  return strategy.experimental_distribute_dataset(batches.with_options(options))
+
+
+def _has_one_device(strategy: tf.distribute.Strategy) -> bool:
+  return isinstance(strategy, tf.distribute.OneDeviceStrategy)
 
 
 def element_spec(strategy: tf.distribute.Strategy, train_config: TrainConfig, data: Dataset) -> ElementSpec:
