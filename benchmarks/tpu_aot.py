@@ -159,8 +159,8 @@ class TrialRecorder:
       found = self.searches.get((program, chip))
       if found is None or found.began < self.since:
         found = search.Search(datetime.date.today().isoformat())
-      multiple = program.gradient_accumulation_steps
-      while (batch := search.next_batch(found.trials, CHIPS[chip].hbm, first_batch, multiple)) is not None:
+      sizes = search.batch_sizes(program)
+      while (batch := search.next_batch(found.trials, CHIPS[chip].hbm, first_batch, sizes)) is not None:
         trial = self._compile(program, chip, batch, directory)
         found.trials[batch] = trial
         self.searches[program, chip] = found

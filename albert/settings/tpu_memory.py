@@ -187,14 +187,17 @@ def activation_bytes(model: ModelConfig, length: int, *, recompute_grad: bool) -
   """Estimates the bytes that the activations of a sequence take on a TPU core in a training step.
 
   For each token and layer, a core stores about 20 bytes for each hidden unit and 2.5 bytes for each attention
-  probability, and a sixth of this with gradient checkpointing. This is within a factor of 2 of the table.
+  probability (3 with dropout), and a sixth of this with gradient checkpointing. This is within a factor of 2 of the
+  table.
 
   Args:
     model: the model.
     length: tokens in the sequence.
     recompute_grad: whether the step uses gradient checkpointing.
   """
-  bytes_per_token = 20 * model.hidden_size + 5 * model.num_attention_heads * length // 2  # of one layer
+  half_bytes_per_probability = 6 if model.attention_probs_dropout_prob else 5
+  attention_bytes = half_bytes_per_probability * model.num_attention_heads * length // 2
+  bytes_per_token = 20 * model.hidden_size + attention_bytes  # of one layer
   return length * bytes_per_token * model.num_hidden_layers // (6 if recompute_grad else 1)
 
 

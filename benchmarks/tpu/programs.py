@@ -17,7 +17,7 @@ from albert.data.dataset import Dataset
 from albert.data.pipeline import ShardDataset, Shards
 from albert.tasks import registry
 from albert.tasks.base import Task
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.task import MAX_LOGITS, PretrainingTask
 from benchmarks.tpu.chips import NUM_CORES
 from data_prep.examples.settings import PreparationSettings
 
@@ -57,6 +57,14 @@ class Program:
     """The named model, with `num_hidden_layers` layers."""
     named = MODELS[self.model]
     return dataclasses.replace(named, num_hidden_layers=self.num_hidden_layers or named.num_hidden_layers)
+
+  @property
+  def max_batch(self) -> int | None:
+    """The largest batch whose logits of masked tokens TensorFlow can differentiate; None for fine-tuning."""
+    if self.step != "pretraining":
+      return None
+    logits_per_sequence = _max_predictions(self.length) * self.model_config.vocab_size
+    return self.gradient_accumulation_steps * (MAX_LOGITS // logits_per_sequence)
 
   @property
   def optimizer(self) -> str:
@@ -119,10 +127,15 @@ def _finetuning(
 def _pretraining(model: ModelConfig, length: int, directory: Path) -> tuple[Task, Dataset]:
   """Makes the task and the data of pretraining. The shapes of batches follow from the settings, without shards."""
   del directory
-  predictions = PreparationSettings(max_seq_length=length).max_predictions_per_seq
-  task = PretrainingTask(model, PretrainingConfig(max_seq_length=length, max_predictions_per_seq=predictions))
+  config = PretrainingConfig(max_seq_length=length, max_predictions_per_seq=_max_predictions(length))
+  task = PretrainingTask(model, config)
   shards = Shards(paths=("none.tfrecord",), counts=(1,), compressed=(False,), sha256=("",))  # is never read
   return task, ShardDataset(shards, task.features())
+
+
+def _max_predictions(length: int) -> int:
+  """Returns the number of masked tokens for which a sequence of `length` tokens has places."""
+  return PreparationSettings(max_seq_length=length).max_predictions_per_seq
 
 
 def _text() -> str:

@@ -11,9 +11,10 @@ from pathlib import Path
 import msgspec
 
 from albert.settings import tpu_memory
+from albert.tasks.pretraining.task import MAX_LOGITS
 from benchmarks.tpu.chips import CHIPS, NUM_CORES, roofline_seconds
 from benchmarks.tpu.programs import Program
-from benchmarks.tpu.search import GRID, Search, Trial, bytes_used, fits, next_batch
+from benchmarks.tpu.search import GRID, Search, Trial, batch_sizes, bytes_used, fits, next_batch
 
 _GIB = 1 << 30
 _COLUMNS = (
@@ -75,9 +76,8 @@ def _make_cells(program: Program, chip: str, trials: Mapping[int, Trial]) -> lis
   if smallest_too_large is not None:
     too_large_cell = f"{smallest_too_large} ({bytes_used(trials[smallest_too_large]) / _GIB:.1f} GiB)"
   row = [describe(program), program.model, str(program.length), chip]
-  accumulation_steps = program.gradient_accumulation_steps
-  first_batch = largest_fitting or accumulation_steps
-  is_search_finished = next_batch(trials, CHIPS[chip].hbm, first_batch, accumulation_steps) is None
+  sizes = batch_sizes(program)
+  is_search_finished = next_batch(trials, CHIPS[chip].hbm, largest_fitting or sizes[0], sizes) is None
   if largest_fitting is None:
     largest_cell = "none" if is_search_finished else "not known yet"
     return [*row, largest_cell, too_large_cell]
@@ -89,7 +89,7 @@ def _make_cells(program: Program, chip: str, trials: Mapping[int, Trial]) -> lis
     f"{trial['alias'] / _GIB:.2f}",  # the variables, whose new values overwrite the old ones
     f"{trial['temporary'] / _GIB:.2f}",
   ]
-  if accumulation_steps > 1:  # accumulation is a loop, and the compiler counts the operations of its body only once
+  if program.gradient_accumulation_steps > 1:  # a loop: the compiler counts the operations of its body only once
     return row
   flops, num_bytes = trial["flops"], trial["bytes_accessed"]
   seconds = roofline_seconds(CHIPS[chip], flops, num_bytes)
@@ -134,6 +134,8 @@ compile and fit, not how fast they run.
   compiler rejected the batch under "does not fit", and reported how much memory it needs. Near the limit the compiler
   itself recomputes parts of the forward pass; GFLOP per sequence show where.
 - The largest batch is searched on a grid: powers of two and the numbers halfway between them, up to {GRID[-1]}.
+  In pretraining the logits of the masked tokens on a core, batch x masked tokens x pieces, are at most {MAX_LOGITS:,},
+  since TensorFlow cannot compute the gradient of more: with 77 masked tokens and 30,000 pieces a batch of 768.
 - The compiler was set to make little effort to find a fast program, which makes compilation three times as fast here.
   For albert_base at length 512, batch 8, on v3 it gave the same temporaries, flops and bytes as with its usual effort,
   but 32 MiB of code instead of 136. If less than 0.2 GiB is free, use the next smaller batch.
@@ -141,9 +143,7 @@ compile and fit, not how fast they run.
   reaches. {_SPECIFICATIONS}. Flops and bytes are the compiler's counts; its
   bytes include all data that moves between fused operations, also within the chip. With gradient accumulation there are
   no counts, since it is a loop, whose body the compiler counts only once.
-- "compiled" is the day on which the search of the row began. Rows of 2026-11-21 and 2026-11-22 are older than three
-  changes of the step: the last layer is computed for masked tokens only, GELU and LayerNorm have custom gradients, and
-  `--recompute_grad` adds up the gradients of shared weights layer by layer.
+- "compiled" is the day on which the search of the row began.
 """
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,33 +77,38 @@ def bytes_used(trial: Trial) -> int:
   return int(trial["argument"] + trial["output"] - trial["alias"] + trial["temporary"] + trial["code"])
 
 
-def next_batch(trials: Mapping[int, Trial], hbm: int, first: int, multiple: int = 1) -> int | None:
+def batch_sizes(program: Program) -> list[int]:
+  """Returns the batch sizes of GRID that the program can have: multiples of its accumulation steps, up to max_batch."""
+  sizes = [batch for batch in GRID if batch % program.gradient_accumulation_steps == 0]
+  return [batch for batch in sizes if program.max_batch is None or batch <= program.max_batch]
+
+
+def next_batch(trials: Mapping[int, Trial], hbm: int, first: int, sizes: Sequence[int] = GRID) -> int | None:
   """Chooses the batch size to compile next.
 
   Args:
     trials: batch size -> result of its compilation.
     hbm: bytes of HBM of a core.
     first: the first batch size to try.
-    multiple: batch sizes are multiples of this (the number of accumulation steps).
+    sizes: the batch sizes to choose from, in ascending order.
 
   Returns:
-    A batch size of GRID; None if the largest one of GRID that fits is known.
+    One of `sizes`; None if the largest one that fits is known.
   """
-  grid = [batch for batch in GRID if batch % multiple == 0]
   if not trials:
-    return grid[max(0, bisect.bisect_right(grid, first) - 1)]
+    return sizes[max(0, bisect.bisect_right(sizes, first) - 1)]
   largest_fitting = max((batch for batch in trials if fits(trials[batch])), default=None)
   smallest_too_large = min((batch for batch in trials if not fits(trials[batch])), default=None)
-  # The limit is between these two positions in the grid.
-  low = -1 if largest_fitting is None else grid.index(largest_fitting)
-  high = len(grid) if smallest_too_large is None else grid.index(smallest_too_large)
+  # The limit is between these two positions in `sizes`.
+  low = -1 if largest_fitting is None else sizes.index(largest_fitting)
+  high = len(sizes) if smallest_too_large is None else sizes.index(smallest_too_large)
   if high - low <= 1:
     return None
-  if len(trials) >= _MAX_INTERPOLATIONS and low >= 0 and high < len(grid):
-    return grid[(low + high) // 2]
+  if len(trials) >= _MAX_INTERPOLATIONS and low >= 0 and high < len(sizes):
+    return sizes[(low + high) // 2]
   expected = min(_extrapolate_limit(trials, hbm), _MAX_GROWTH * max(trials))
-  position = bisect.bisect_right(grid, expected) - 1
-  return grid[min(max(position, low + 1), high - 1)]
+  position = bisect.bisect_right(sizes, expected) - 1
+  return sizes[min(max(position, low + 1), high - 1)]
 
 
 def _extrapolate_limit(trials: Mapping[int, Trial], hbm: int) -> float:

@@ -194,10 +194,27 @@ def test_the_search_ends_if_a_batch_of_one_does_not_fit():
 
 def test_batches_are_multiples_of_the_accumulation_steps():
   trials: dict[int, Any] = {}
-  while (batch := search.next_batch(trials, hbm=16 * GIB, first=5, multiple=4)) is not None:
+  program = Program(step="pretraining", model="albert_tiny", length=512, gradient_accumulation_steps=4)
+  sizes = search.batch_sizes(program)
+  while (batch := search.next_batch(trials, hbm=16 * GIB, first=5, sizes=sizes)) is not None:
     trials[batch] = made_up_trial(batch, 1.0, 0.6)
   assert all(batch % 4 == 0 for batch in trials)
   assert largest_fitting_batch(trials) == 24  # (15.75 - 1.0) / 0.6 = 24.6
+
+
+def test_the_search_ends_at_the_largest_batch_whose_loss_tensorflow_can_differentiate():
+  program = Program(step="pretraining", model="albert_tiny", length=512)
+  assert program.max_batch == (2**31 - 1) // (77 * 30_000) == 929
+  sizes = search.batch_sizes(program)
+  assert sizes[-1] == 768
+  trials: dict[int, Any] = {}
+  while (batch := search.next_batch(trials, hbm=95 * GIB, first=5, sizes=sizes)) is not None:
+    trials[batch] = made_up_trial(batch, 1.0, 0.001)
+  assert largest_fitting_batch(trials) == 768
+  row = table_row(program, trials)
+  assert row["largest batch per core"] == "768"
+  assert search.batch_sizes(dataclasses.replace(program, gradient_accumulation_steps=2))[-1] == 1024
+  assert search.batch_sizes(dataclasses.replace(program, step="squad")) == search.GRID
 
 
 def table_row(program: Program, trials: dict[int, Any]) -> dict[str, str]:

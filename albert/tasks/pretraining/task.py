@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
 import tf_keras as keras
+from tensorflow.python.framework import config as tf_config  # TensorFlow exports no function that tells of determinism
 
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
@@ -43,6 +45,8 @@ from albert.tokenization.vocabulary_files import vocabulary_copies
 MASKED_LM_LOSS = "masked_lm_loss"
 MASKED_LM_ACCURACY = "masked_lm_accuracy"
 MASKED_LM_PERPLEXITY = "masked_lm_perplexity"
+# TensorFlow's deterministic gradient of the cross entropy counts the logits of a device in int32.
+MAX_LOGITS = 2**31 - 1
 # Sentence objective -> the prefix of its metrics.
 _SENTENCE_METRIC_PREFIXES = {"sop": "sentence_order", "nsp": "next_sentence"}
 
@@ -302,8 +306,14 @@ class PretrainingTask(Task):
   def forward(
     self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
   ) -> ForwardResult:
-    """Computes the losses and accuracies of masked tokens and of sentences. There are no outputs."""
+    """Computes the losses and accuracies of masked tokens and of sentences. There are no outputs.
+
+    Raises:
+      UserError: the batch has too many masked tokens for a training step.
+    """
     output = model(batch, training=training, seed=seed)
+    if training:
+      _check_logits(output.masked_lm_logits)
     loss, accuracy = _loss_and_accuracy(output.masked_lm_logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
     sums = {MASKED_LM_LOSS: loss, MASKED_LM_ACCURACY: accuracy}
     if self.sentence_metric:
@@ -389,6 +399,18 @@ class PretrainingTask(Task):
     if not lines:
       raise UserError(f"--predict_file={self.config.predict_file}: no line with [MASK] to fill: give one or more")
     return lines
+
+
+def _check_logits(logits: tf.Tensor) -> None:
+  """Raises a UserError if there are more logits [B, P, V] than TensorFlow's gradient of the loss can count."""
+  num_logits = logits.shape.num_elements()
+  if tf_config.is_op_determinism_enabled() and num_logits is not None and num_logits > MAX_LOGITS:
+    batch_size, num_predictions, vocab_size = logits.shape
+    raise UserError(
+      f"{batch_size:,} examples x {num_predictions} masked tokens x {vocab_size:,} pieces are {num_logits:,} logits on "
+      f"a device; TensorFlow can compute the gradient of at most {MAX_LOGITS:,}: give a smaller --train_batch_size, or "
+      f"--gradient_accumulation_steps={math.ceil(num_logits / MAX_LOGITS)} or more"
+    )
 
 
 def _loss_and_accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[WeightedSum, WeightedSum]:

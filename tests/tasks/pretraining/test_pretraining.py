@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
+import types
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,11 @@ from albert.data.shard_files.manifest import ShardInfo
 from albert.data.shard_files.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.io import files, records
+from albert.tasks.base import Batch
 from albert.tasks.pretraining.task import PretrainingTask
 from albert.tokenization.masked_texts import encode_with_masks
 from albert.tokenization.tokenizer import MASK_ID, Tokenizer
+from albert.training.global_state import deterministic_ops
 from tests.remote_files import RemoteFiles, gfile_replacement
 from tests.synthetic import NUM_PREDICTIONS, TINY_MODEL, write_manifest, write_shards
 
@@ -259,3 +263,26 @@ def test_a_line_without_a_mask_or_with_too_many_tokens_is_named(tmp_path, spm_mo
   task = make_fill_mask_task(tmp_path, spm_model, text)
   with pytest.raises(UserError, match=message):
     list(task.filled_masks(task.build_model()))
+
+
+def test_a_batch_with_more_logits_than_tensorflow_can_differentiate_is_refused() -> None:
+  task = PretrainingTask(TINY_MODEL, PretrainingConfig())
+
+  @tf.function(autograph=False)
+  def compute_loss(logits: tf.Tensor) -> None:
+    def model(batch: Batch, **options: Any) -> Any:
+      del batch, options
+      return types.SimpleNamespace(masked_lm_logits=logits)
+
+    with contextlib.suppress(KeyError):  # the batch has no features; the logits are checked before they are needed
+      task.forward(model, {}, training=True)
+
+  too_many = tf.TensorSpec([1024, 77, 30_000])
+  with deterministic_ops():
+    compute_loss.get_concrete_function(tf.TensorSpec([929, 77, 30_000]))
+    message = (
+      r"1,024 examples x 77 .* x 30,000 pieces are 2,365,440,000 logits .* --gradient_accumulation_steps=2 or more"
+    )
+    with pytest.raises(UserError, match=message):
+      compute_loss.get_concrete_function(too_many)
+  compute_loss.get_concrete_function(too_many)
