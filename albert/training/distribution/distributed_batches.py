@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 import tensorflow as tf
@@ -13,7 +13,8 @@ from albert.errors import UserError
 from albert.training.distribution.strategy import num_hosts
 
 ElementSpec = Mapping[str, tf.TensorSpec]
-DistributedBatches = tf.data.Dataset | tf.distribute.DistributedDataset
+# A tf.data.Dataset or a tf.distribute.DistributedDataset.
+DistributedBatches = Iterable[Mapping[str, tf.Tensor]]
 
 
 def distribute_training_batches(
@@ -45,8 +46,8 @@ def distribute_training_batches(
     return batches
 
   if _has_one_device(strategy):
-    return make_host_batches(tf.distribute.InputContext())
-  return strategy.distribute_datasets_from_function(make_host_batches)
+    return cast("DistributedBatches", make_host_batches(tf.distribute.InputContext()))
+  return cast("DistributedBatches", strategy.distribute_datasets_from_function(make_host_batches))
 
 
 def distribute_evaluation_batches(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> DistributedBatches:
@@ -58,11 +59,11 @@ def distribute_evaluation_batches(strategy: tf.distribute.Strategy, batches: tf.
   Returns: a dataset in which each replica gets an equal share of every batch.
   """
   if _has_one_device(strategy):
-    return batches
+    return cast("DistributedBatches", batches)
   # With several hosts, every host reads all examples, and drops those that are for other hosts.
   options = tf.data.Options()
   options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-  return strategy.experimental_distribute_dataset(batches.with_options(options))
+  return cast("DistributedBatches", strategy.experimental_distribute_dataset(batches.with_options(options)))
 
 
 def _has_one_device(strategy: tf.distribute.Strategy) -> bool:
