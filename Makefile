@@ -104,7 +104,7 @@ setup-tpu: $(VENV_TPU)/installed  ## make .venv-tpu, with TensorFlow for Cloud T
 test-tpu: setup-tpu  ## lower and compile the training steps for a TPU that need not be there, in .venv-tpu
 	$(NO_TPU) $(VENV_TPU)/bin/python -m pytest tests/benchmarks/test_tpu_aot.py -n 2 --dist=worksteal $(PYTEST_ARGS)
 
-tpu-aot: setup-tpu  ## find the largest batches that fit Cloud TPU v3 and v5e (hours; goes on where it was stopped)
+tpu-aot: setup-tpu  ## find the largest batches that fit Cloud TPU v3 to v6e (hours; goes on where it was stopped)
 	$(VENV_TPU)/bin/python benchmarks/tpu_aot.py $(TPU_ARGS)
 
 docs: $(VENV_DOCS)/installed  ## build the documentation site in site/, in .venv-docs; a broken link or reference fails
