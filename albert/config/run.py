@@ -151,8 +151,8 @@ class TrainConfig(Config):
   )
   shard_optimizer_state: bool = option(
     False,
-    "divide the moments of the optimizer among the replicas, so that each holds only a part of them. Checkpoints stay "
-    "the same",
+    "divide the moments of the optimizer and the sums of the gradients among the replicas, so that each holds only a "
+    "part of them. Checkpoints stay the same",
     affects_training=False,
     per_command=True,
     group=DEVICES,

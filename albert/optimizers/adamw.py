@@ -11,7 +11,7 @@ import tf_keras as keras
 
 from albert.optimizers import sharding
 from albert.optimizers.schedules import WarmupPolynomialDecay
-from albert.optimizers.sharding import ShardedMoment
+from albert.optimizers.sharding import ShardedMoment, Sharding
 
 # Regular expressions. Variables whose name matches one of them get no weight decay and, in LAMB, no trust ratio.
 EXCLUDED_PATTERNS = ("LayerNorm", "bias")
@@ -53,8 +53,9 @@ class AdamW(keras.optimizers.Optimizer):
   Attributes:
     skips_not_finite: whether a variable whose gradient is not finite keeps its value and its moments. Training in
       float16 needs it (see albert/optimizers/loss_scale.py). False by default.
-    num_shards: number of replicas among which the moments are divided (see albert/optimizers/sharding.py); 1, the
-      default, if each replica holds all moments. Set it before `build`. Gradients must be summed over the replicas.
+    sharding: the division of the moments among the replicas (see albert/optimizers/sharding.py). None, the default, if
+      each replica holds all moments. Set it before `build`. The gradients are then the parts that
+      `Sharding.sum_gradients` returns.
   """
 
   def __init__(
@@ -79,7 +80,7 @@ class AdamW(keras.optimizers.Optimizer):
     self.bias_correction = bias_correction
     self.exclude = tuple(exclude)
     self.skips_not_finite = False
-    self.num_shards = 1
+    self.sharding: Sharding | None = None
     self._rate_factors: dict[str, float] = {}
 
   def build(self, var_list: Sequence[tf.Variable]) -> None:
@@ -96,9 +97,9 @@ class AdamW(keras.optimizers.Optimizer):
     self._v = [self._make_moment(variable, "adam_v") for variable in var_list]
 
   def _make_moment(self, variable: tf.Variable, name: str) -> tf.Variable | ShardedMoment:
-    if self.num_shards == 1:
+    if self.sharding is None:
       return self.add_variable_from_reference(variable, name)
-    return ShardedMoment(variable, f"{name}/{variable.name.removesuffix(':0')}", self.num_shards)
+    return ShardedMoment(self.sharding.partition(variable), f"{name}/{variable.name.removesuffix(':0')}")
 
   def scale_rates(self, factors: Sequence[tuple[tf.Variable, float]]) -> None:
     """Sets factors of the learning rate, for layer-wise decay.
@@ -115,7 +116,7 @@ class AdamW(keras.optimizers.Optimizer):
       variable: a variable that was given to `build`.
 
     Returns:
-      {"adam_m": m, "adam_v": v}, each with the variable's shape; each is a ShardedMoment if num_shards > 1.
+      {"adam_m": m, "adam_v": v}, each with the variable's shape; each is a ShardedMoment if there is a sharding.
     """
     index = self._index_dict[self._var_key(variable)]
     return {"adam_m": self._m[index], "adam_v": self._v[index]}
@@ -166,10 +167,10 @@ class AdamW(keras.optimizers.Optimizer):
 
   def _internal_apply_gradients(self, grads_and_vars: Iterable[tuple[tf.Tensor, tf.Variable]]) -> tf.Tensor:
     """Updates all variables; Keras calls it in the replica's step."""
-    if self.num_shards == 1:
+    if self.sharding is None:
       return super()._internal_apply_gradients(grads_and_vars)
-    gradients, variables = zip(*grads_and_vars, strict=True)
-    changes = self._sharded_changes(gradients, variables)
+    gradient_parts, variables = zip(*grads_and_vars, strict=True)
+    changes = self._sharded_changes(gradient_parts, variables)
 
     def assign(strategy: tf.distribute.Strategy, changes: Sequence[tf.Tensor]) -> tf.Tensor:
       for variable, change in zip(variables, changes, strict=True):
@@ -179,30 +180,31 @@ class AdamW(keras.optimizers.Optimizer):
     # Keras, too, changes variables in this way.
     return tf.__internal__.distribute.interim.maybe_merge_call(assign, tf.distribute.get_strategy(), changes)
 
-  def _sharded_changes(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
+  def _sharded_changes(self, gradient_parts: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
     """Computes this replica's parts of the changes, and returns the changes of all variables.
 
     Args:
-      gradients: the gradient of each variable, the same in all replicas.
+      gradient_parts: this replica's part of the gradient of each variable, see Sharding.sum_gradients.
       variables: the variables.
     """
     replica_id = tf.distribute.get_replica_context().replica_id_in_sync_group
-    updates, skipped = [], []
-    for gradient, variable in zip(gradients, variables, strict=True):
+    skipped: Sequence[tf.Tensor | None] = [None] * len(variables)
+    if self.skips_not_finite:
+      skipped = tf.unstack(tf.logical_not(sharding.are_finite_in_all_replicas(gradient_parts)))
+    updates = []
+    for gradient_part, variable, is_skipped in zip(gradient_parts, variables, skipped, strict=True):
       m, v = self.slots(variable).values()
-      is_skipped = self._is_skipped(gradient)
-      update = self._update_moments(m.part_of(gradient, replica_id), m.part, v.part, is_skipped)
+      update = self._update_moments(gradient_part, m.part, v.part, is_skipped)
       if not self.is_excluded(variable) and self.weight_decay_rate:
-        update += self.weight_decay_rate * m.part_of(tf.convert_to_tensor(variable), replica_id)
+        update += self.weight_decay_rate * m.partition.part_of(tf.convert_to_tensor(variable), replica_id)
       updates.append(update)
-      skipped.append(is_skipped)
     squares = sharding.sum_over_replicas([tf.stack([tf.reduce_sum(tf.square(update)) for update in updates])])[0]
     changes = []
     for number, (update, variable) in enumerate(zip(updates, variables, strict=True)):
-      m = self.slots(variable)["adam_m"]
       ratio = 1.0 if self.is_excluded(variable) else self.trust_ratio(tf.norm(variable), tf.sqrt(squares[number]))
       change = self._rate(variable) * (ratio * update)
-      changes.append(m.with_zeros(_unless(skipped[number], change, tf.zeros_like(change)), replica_id))
+      change = _unless(skipped[number], change, tf.zeros_like(change))
+      changes.append(self.slots(variable)["adam_m"].partition.with_zeros(change, replica_id))
     return sharding.sum_over_replicas(changes)
 
   def scale_update(self, update: tf.Tensor, variable: tf.Variable) -> tf.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -40,7 +40,9 @@ def densify(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[Gradient]
   return dense_gradients
 
 
-def clip_by_global_norm(gradients: Sequence[Gradient], limit: float) -> tuple[list[tf.Tensor], tf.Tensor]:
+def clip_by_global_norm(
+  gradients: Sequence[Gradient], limit: float, sum_over_replicas: Callable[[tf.Tensor], tf.Tensor] | None = None
+) -> tuple[list[tf.Tensor], tf.Tensor]:
   """Scales all gradients by one factor, so that their global norm is at most `limit`.
 
   For an embedding table, the norm is computed from the gradient's rows before rows of the same token are summed
@@ -51,12 +53,15 @@ def clip_by_global_norm(gradients: Sequence[Gradient], limit: float) -> tuple[li
   Args:
     gradients: one for each weight.
     limit: the largest allowed norm; 0 for no clipping.
+    sum_over_replicas: sums a scalar over the replicas, if each of them has a part of the gradients, and the row_squares
+      of its own examples. None if the gradients are whole.
 
   Returns:
     The scaled gradients, and the global norm before scaling, a float32 scalar.
   """
   squares = [g.row_squares[0] if g.row_squares else tf.reduce_sum(tf.square(g.value)) for g in gradients]
-  norm = tf.sqrt(tf.add_n(squares))
+  sum_of_squares = tf.add_n(squares)
+  norm = tf.sqrt(sum_of_squares if sum_over_replicas is None else sum_over_replicas(sum_of_squares))
   if not limit:
     return [g.value for g in gradients], norm
   scale = limit / tf.maximum(norm, limit)

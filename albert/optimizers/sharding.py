@@ -1,23 +1,128 @@
-"""The moments of an optimizer, divided among the replicas (ZeRO-1; Rajbhandari et al. 2020, ZeRO, section 5.1).
+"""Moments and gradients that are divided among the replicas (ZeRO; Rajbhandari et al. 2020, sections 5.1 and 5.2).
 
-Each replica holds the moments of a part of each variable, and computes the change of this part. Then the changes are
-summed over the replicas, each of which adds zeros for the parts of the others, and every replica applies all of them.
-The weights are the same as without sharding, except for the rounding of the norms in LAMB.
+Each replica holds the moments of a part of each variable. It receives the sum over all replicas of this part of the
+gradient, and computes the change of this part. Then the changes are summed over the replicas, each of which adds zeros
+for the parts of the others, and every replica applies all of them. The weights are the same as without sharding, except
+for the rounding of the norms, by which gradients are clipped and LAMB scales its updates.
 
 A part has some of the variable's rows, which are its slices along the first axis. The rows are padded with zeros to R
-parts of equal size, where R is the number of replicas. Padding stays 0 in the moments and in the changes. Parts of a
-flattened variable would waste less padding, but a TPU stores matrices in tiles, so flattening moves all elements, and
-libtpu takes more than twice as long to compile the step.
+parts of equal size, where R is the number of replicas. Padding stays 0 in the gradients, the moments and the changes.
+Parts of a flattened variable would waste less padding, but a TPU stores matrices in tiles, so flattening moves all
+elements, and libtpu takes more than twice as long to compile the step.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from albert.optimizers.clipping import Gradient
 from albert.optimizers.replica_variables import make_replica_variable
+
+
+@dataclasses.dataclass(frozen=True)
+class Partition:
+  """The parts of a variable.
+
+  Attributes:
+    shape: the shape of the variable.
+    num_parts: R, the number of replicas.
+  """
+
+  shape: tuple[int, ...]
+  num_parts: int
+
+  @property
+  def num_rows(self) -> int:
+    """The number of rows of the variable. A scalar is a row."""
+    return self.shape[0] if self.shape else 1
+
+  @property
+  def row_shape(self) -> tuple[int, ...]:
+    """The shape of a row."""
+    return self.shape[1:]
+
+  @property
+  def part_rows(self) -> int:
+    """The number of rows of a part."""
+    return -(-self.num_rows // self.num_parts)
+
+  def pad(self, tensor: tf.Tensor) -> tf.Tensor:
+    """Pads a tensor with the variable's shape to R parts, [R * rows of a part, ...]."""
+    rows = tf.reshape(tensor, [self.num_rows, *self.row_shape])
+    padding = self.num_parts * self.part_rows - self.num_rows
+    return tf.pad(rows, [[0, padding], *[[0, 0]] * len(self.row_shape)]) if padding else rows
+
+  def join(self, padded: tf.Tensor) -> tf.Tensor:
+    """The inverse of `pad`."""
+    return tf.reshape(padded[: self.num_rows], self.shape)
+
+  def part_of(self, tensor: tf.Tensor, replica_id: tf.Tensor) -> tf.Tensor:
+    """Returns a replica's part of a tensor with the variable's shape, [rows of a part, ...]."""
+    begin = [replica_id * self.part_rows, *[0] * len(self.row_shape)]
+    return tf.slice(self.pad(tensor), begin, [self.part_rows, *self.row_shape])
+
+  def with_zeros(self, part: tf.Tensor, replica_id: tf.Tensor) -> tf.Tensor:
+    """Returns a tensor with the variable's shape that has a replica's part, and zeros instead of the other parts."""
+    is_own = tf.equal(tf.range(self.num_parts), replica_id)
+    is_own = tf.reshape(is_own, [self.num_parts, 1, *[1] * len(self.row_shape)])
+    parts = tf.where(is_own, part[None], tf.zeros([], part.dtype))
+    return self.join(tf.reshape(parts, [-1, *self.row_shape]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Sharding:
+  """The division of moments and gradients among the replicas.
+
+  Attributes:
+    num_parts: R, the number of replicas.
+    reduce_scatter: whether gradients are summed by XLA's reduce-scatter, which gives each replica its part of the sum.
+      So the gradient of a layer can be freed as soon as it is summed, also that of a micro-batch. XLA must compile the
+      step for all replicas together, as it does for TPUs. Otherwise gradients are summed as without sharding, once per
+      update, and then each replica keeps its part of the sum.
+  """
+
+  num_parts: int
+  reduce_scatter: bool
+
+  @classmethod
+  def of_strategy(cls, strategy: tf.distribute.Strategy) -> Sharding:
+    """Returns the sharding for the replicas of a strategy."""
+    return cls(strategy.num_replicas_in_sync, isinstance(strategy, tf.distribute.TPUStrategy))
+
+  def partition(self, variable: tf.Variable) -> Partition:
+    """Returns the parts of a variable."""
+    return Partition(tuple(variable.shape), self.num_parts)
+
+  def sum_gradients(self, gradients: Sequence[Gradient], variables: Sequence[tf.Variable]) -> list[Gradient]:
+    """Sums gradients over the replicas. Every replica must call it.
+
+    Args:
+      gradients: this replica's gradient of each variable, with the variable's shape.
+      variables: the variables.
+
+    Returns:
+      This replica's part of each sum, [rows of a part, ...], with the row_squares of this replica.
+    """
+    partitions = [self.partition(variable) for variable in variables]
+    values = [gradient.value for gradient in gradients]
+    if self.reduce_scatter:
+      parts = [self._reduce_scatter(partition.pad(value)) for partition, value in zip(partitions, values, strict=True)]
+    else:
+      replica_id = tf.distribute.get_replica_context().replica_id_in_sync_group
+      sums = sum_over_replicas(values)
+      parts = [partition.part_of(value, replica_id) for partition, value in zip(partitions, sums, strict=True)]
+    return [Gradient(part, gradient.row_squares) for part, gradient in zip(parts, gradients, strict=True)]
+
+  def _reduce_scatter(self, rows: tf.Tensor) -> tf.Tensor:
+    """Sums rows, [R * rows of a part, ...], over the replicas, and returns this replica's part of the sum."""
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops  # TensorFlow has no public name for this operation
+
+    group = tf.constant([list(range(self.num_parts))])
+    return gen_xla_ops.xla_reduce_scatter(rows, group, scatter_dimension=0, reduce_op="Add")
 
 
 class ShardedMoment:
@@ -27,24 +132,22 @@ class ShardedMoment:
   changes it. So checkpoints hold whole moments, and any number of replicas can read them.
 
   Args:
-    variable: the variable that is trained.
+    partition: the parts of the variable that is trained.
     name: the name of the moment.
-    num_parts: R, the number of replicas.
 
   Attributes:
     shape: the shape of the variable.
     dtype: float32.
+    partition: the parts.
     part: the part of this replica, a variable [rows of a part, ...]. Use it in the replica's step.
   """
 
-  def __init__(self, variable: tf.Variable, name: str, num_parts: int):
-    self.shape = variable.shape
+  def __init__(self, partition: Partition, name: str):
+    self.shape = tf.TensorShape(partition.shape)
     self.dtype = tf.float32
-    self._num_parts = num_parts
-    self._num_rows, *self._row_shape = tuple(variable.shape) or (1,)  # a scalar is a row
-    self._part_rows = -(-self._num_rows // num_parts)
+    self.partition = partition
     self._strategy = tf.distribute.get_strategy()
-    self.part = make_replica_variable(tf.zeros([self._part_rows, *self._row_shape]), self.dtype, name)
+    self.part = make_replica_variable(tf.zeros([partition.part_rows, *partition.row_shape]), self.dtype, name)
 
   def assign(self, value: tf.Tensor) -> None:
     """Changes the parts of all replicas. Call it on the host.
@@ -52,36 +155,14 @@ class ShardedMoment:
     Args:
       value: the whole moment, with the variable's shape.
     """
-    parts = tf.split(self._pad(tf.convert_to_tensor(value)), self._num_parts)
+    parts = tf.split(self.partition.pad(tf.convert_to_tensor(value)), self.partition.num_parts)
     for part, part_value in zip(self._strategy.experimental_local_results(self.part), parts, strict=True):
       part.assign(part_value)
 
   def to_tensor(self) -> tf.Tensor:
     """Returns the whole moment. Call it on the host."""
     parts = [part.read_value() for part in self._strategy.experimental_local_results(self.part)]
-    return self._join(tf.concat(parts, axis=0))
-
-  def part_of(self, tensor: tf.Tensor, replica_id: tf.Tensor) -> tf.Tensor:
-    """Returns a replica's part of a tensor with the variable's shape, [rows of a part, ...]."""
-    begin = [replica_id * self._part_rows, *[0] * len(self._row_shape)]
-    return tf.slice(self._pad(tensor), begin, [self._part_rows, *self._row_shape])
-
-  def with_zeros(self, part: tf.Tensor, replica_id: tf.Tensor) -> tf.Tensor:
-    """Returns a tensor with the variable's shape that has a replica's part, and zeros instead of the other parts."""
-    is_own = tf.equal(tf.range(self._num_parts), replica_id)
-    is_own = tf.reshape(is_own, [self._num_parts, 1, *[1] * len(self._row_shape)])
-    parts = tf.where(is_own, part[None], tf.zeros([], part.dtype))
-    return self._join(tf.reshape(parts, [-1, *self._row_shape]))
-
-  def _pad(self, tensor: tf.Tensor) -> tf.Tensor:
-    """Pads a tensor with the variable's shape to R parts, [R * rows of a part, ...]."""
-    rows = tf.reshape(tensor, [self._num_rows, *self._row_shape])
-    padding = self._num_parts * self._part_rows - self._num_rows
-    return tf.pad(rows, [[0, padding], *[[0, 0]] * len(self._row_shape)]) if padding else rows
-
-  def _join(self, padded: tf.Tensor) -> tf.Tensor:
-    """The inverse of `_pad`."""
-    return tf.reshape(padded[: self._num_rows], self.shape)
+    return self.partition.join(tf.concat(parts, axis=0))
 
 
 def _convert(moment: ShardedMoment, dtype: tf.DType | None = None, *unused: Any, **options: Any) -> Any:
@@ -104,5 +185,13 @@ def are_finite(variables: Sequence[tf.Variable | ShardedMoment]) -> tf.Tensor:
   Every replica must call it.
   """
   parts = [variable.part if isinstance(variable, ShardedMoment) else variable for variable in variables]
-  are_bad = [tf.logical_not(tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(part)))) for part in parts]
+  return are_finite_in_all_replicas([tf.convert_to_tensor(part) for part in parts])
+
+
+def are_finite_in_all_replicas(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+  """Returns for each tensor whether all of its elements are finite in all replicas, bool [tensors].
+
+  Every replica must call it.
+  """
+  are_bad = [tf.logical_not(tf.reduce_all(tf.math.is_finite(tensor))) for tensor in tensors]
   return tf.equal(sum_over_replicas([tf.cast(tf.stack(are_bad), tf.float32)])[0], 0)

@@ -14,7 +14,6 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.io.progress import ElapsedTime
-from albert.optimizers.clipping import Gradient, clip_by_global_norm, densify
 from albert.optimizers.layerwise import layerwise_factors
 from albert.optimizers.loss_scale import LossScale
 from albert.optimizers.replica_variables import make_replica_variable
@@ -26,6 +25,7 @@ from albert.tasks.base import Batch, Task, WeightedSum
 from albert.training.accumulators import Accumulator, zero_if
 from albert.training.distribution.cluster import Cluster
 from albert.training.failed_run import not_finite_error
+from albert.training.gradients import BatchGradients
 from albert.training.run_plan import TrainingPlan, is_evaluation_due, is_save_due
 from albert.training.speedometer import Speedometer, next_steps_per_call
 from albert.training.stage_plan import StagePlan
@@ -90,14 +90,16 @@ class Trainer:
     self.time_limit = time_limit
     self.strategy = plan.strategy
     self.weights = model.named_weights()
+    sharding = getattr(optimizer, "sharding", None)  # tensorflow-addons' LAMB has no such attribute
+    self._gradients = BatchGradients(task, model, plan, loss_scale, sharding)
     self.accumulator = Accumulator([*task.metric_names(), GRAD_NORM])
     # The first step whose loss or gradient was not finite; -1 if there is none.
     self.first_bad_step = make_replica_variable(-1, tf.int64)
-    self._replica_step, self._gradients = self.replica_step, self._accumulate_gradients
+    self._replica_step = self.replica_step
     if plan.jit_compile and self.strategy.num_replicas_in_sync == 1:
       self._replica_step = tf.function(self.replica_step, jit_compile=True, autograph=False)
     elif plan.jit_compile:  # XLA cannot compile the sums over replicas of these strategies
-      self._gradients = tf.function(self._accumulate_gradients, jit_compile=True, autograph=False)
+      self._gradients.compile()
     optimizer.build(list(self.weights.values()))
     layerwise_decay = plan.optimizer.layerwise_learning_rate_decay
     if layerwise_decay != 1.0:
@@ -170,13 +172,9 @@ class Trainer:
     step = self.optimizer.iterations
     seed = tf.stack([tf.constant(self.plan.train.seed, tf.int64), step])
     seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(replica.replica_id_in_sync_group, tf.int64))
-    replica_gradients, sums = self._gradients(batch, loss_weights, seed)
-    losses = tf.stack([sums[name].total for name in loss_weights])
-    *flat_gradients, losses = replica.all_reduce("SUM", [*tf.nest.flatten(replica_gradients), losses])
-    gradients = tf.nest.pack_sequence_as(replica_gradients, flat_gradients)
-    gradients, norm = clip_by_global_norm(gradients, self.plan.optimizer.clip_norm)
+    gradients, norm, loss, sums = self._gradients(batch, loss_weights, seed)
     sums |= {GRAD_NORM: WeightedSum(norm, tf.constant(1.0))}
-    is_bad = tf.logical_not(tf.math.is_finite(norm + tf.reduce_sum(losses)))
+    is_bad = tf.logical_not(tf.math.is_finite(norm + loss))
     if self.loss_scale is not None:
       # The optimizer skips an update whose gradients are all NaN, and the means of metrics leave the step out.
       gradients = [gradient * tf.where(is_bad, math.nan, 1.0) for gradient in gradients]
@@ -188,53 +186,6 @@ class Trainer:
       zip(gradients, self.weights.values(), strict=True), experimental_aggregate_gradients=False
     )
     self.accumulator.add(sums)
-
-  def _accumulate_gradients(
-    self, batch: Batch, loss_weights: dict[str, tf.Tensor], seed: tf.Tensor
-  ) -> tuple[list[Gradient], dict[str, WeightedSum]]:
-    """Computes the gradients and the sums of metrics over this replica's examples.
-
-    The examples are divided into gradient_accumulation_steps micro-batches, whose results are summed.
-    """
-    num_micro_batches = self.plan.train.gradient_accumulation_steps
-    if num_micro_batches == 1:
-      return self._compute_gradients(batch, loss_weights, seed)
-    # The batch size is static. The other dimensions, such as the length of the sequences, may be dynamic.
-    micro_batches = {
-      name: tf.reshape(
-        value,
-        tf.concat([[num_micro_batches, value.shape[0] // num_micro_batches], tf.shape(value)[1:]], axis=0),
-      )
-      for name, value in batch.items()
-    }
-
-    def micro_batch_gradients(index: tf.Tensor) -> tuple[list[Gradient], dict[str, WeightedSum]]:
-      micro_batch_seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(index, tf.int64))
-      return self._compute_gradients(
-        {name: value[index] for name, value in micro_batches.items()}, loss_weights, micro_batch_seed
-      )
-
-    def add(index: tf.Tensor, accumulated: Any) -> tuple[tf.Tensor, Any]:
-      return index + 1, tf.nest.map_structure(tf.add, accumulated, micro_batch_gradients(index))
-
-    # By default ten iterations may run in parallel, which would take the memory of ten micro-batches.
-    start = (tf.constant(1), micro_batch_gradients(tf.constant(0)))
-    _, gradients_and_sums = tf.while_loop(lambda index, _: index < num_micro_batches, add, start, parallel_iterations=1)
-    return gradients_and_sums
-
-  def _compute_gradients(
-    self, batch: Batch, loss_weights: dict[str, tf.Tensor], seed: tf.Tensor
-  ) -> tuple[list[Gradient], dict[str, WeightedSum]]:
-    """Computes the sums of metrics of some examples, and the gradients of their share of the batch's loss."""
-    with tf.GradientTape() as tape:
-      sums = self.task.forward(self.model, batch, training=True, seed=seed).sums
-      loss = tf.add_n([tf.math.divide_no_nan(sums[name].total, loss_weights[name]) for name in loss_weights])
-      if self.loss_scale is not None:
-        loss = self.loss_scale.scale(loss)
-    gradients = tape.gradient(loss, list(self.weights.values()), unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    if self.loss_scale is not None:
-      gradients = self.loss_scale.unscale(gradients)
-    return densify(gradients), sums
 
   def train(
     self,

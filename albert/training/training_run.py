@@ -18,6 +18,7 @@ from albert.io.progress import ElapsedTime
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.loss_scale import LossScale
 from albert.optimizers.schedules import WarmupPolynomialDecay, make_schedule
+from albert.optimizers.sharding import Sharding
 from albert.optimizers.time_limit import TimedDecay, TimeLimit
 from albert.runs import curves
 from albert.runs.evaluation_log import EvaluationLog
@@ -87,7 +88,7 @@ class TrainingRun:
       stage = plan.stages_after(newest.step if newest else 0)[0]
       optimizer = make_optimizer(plan.optimizer, schedule)
       if plan.train.shard_optimizer_state:
-        optimizer.num_shards = self.strategy.num_replicas_in_sync
+        optimizer.sharding = Sharding.of_strategy(self.strategy)
       loss_scale = None
       if self._run_plan.precision == "float16":
         loss_scale = LossScale()

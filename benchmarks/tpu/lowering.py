@@ -25,6 +25,7 @@ from albert.config.run import OptimizerConfig, TrainConfig
 from albert.data.dataset import Dataset, InputContext
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
+from albert.optimizers.sharding import Sharding
 from albert.tasks.base import Batch, Task
 from albert.training.distribution.distributed_batches import check_static_shapes
 from albert.training.loop import Trainer
@@ -205,7 +206,7 @@ class Step:
       optimizer_config, make_schedule(optimizer_config, train.num_train_steps, train.train_batch_size)
     )
     if self.program.shard_optimizer_state:
-      optimizer.num_shards = self.program.num_cores
+      optimizer.sharding = Sharding(self.program.num_cores, reduce_scatter=True)
     plan = TrainingPlan(strategy=tf.distribute.get_strategy(), train=train, optimizer=optimizer_config)
     return Trainer(self.task, keras_model, optimizer, plan)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from benchmarks.tpu.programs import STEPS, Program
 from benchmarks.tpu.protocol import ENVIRONMENT, Worker
 from tests.gcs_server import has_openssl
 from tests.open_shards import MIB, bytes_requested
+from tests.synthetic import write_shards
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmarks" / "tpu_aot.py"
@@ -337,15 +339,44 @@ def test_every_option_changes_the_lowered_step(tmp_path, plain, options):
   elif "one_hot" in options:
     assert num_products_with_option == num_products + 2  # one in the forward pass, one in the backward pass
   elif "shard_optimizer_state" in options:
-    # The changes of all weights are summed over the cores, and the squares for LAMB's norms.
+    # The gradients are divided. In their place the changes are summed; further sums are those of the squares for LAMB's
+    # norms and for the global norm, which takes the place of that of the rows of the word embeddings.
+    num_weights = len(lowered.trainer.weights)
+    assert with_option.count('"stablehlo.reduce_scatter"') == num_weights
+    assert "stablehlo.reduce_scatter" not in plain
     num_sums, num_sums_with_option = (text.count('"stablehlo.all_reduce"') for text in (plain, with_option))
-    assert num_sums_with_option == num_sums + len(lowered.trainer.weights) + 1
+    assert num_sums_with_option == num_sums + 1
     part = f"tensor<{MODEL.hidden_size // NUM_CORES}x{MODEL.hidden_size}xf32>"  # of a moment of the query's kernel
     assert any(part in line for line in with_option.splitlines() if "@main(" in line)
     assert part not in plain
   else:
     assert "stablehlo.while" in with_option
     assert "stablehlo.while" not in plain
+
+
+@needs_tpu_profile
+@pytest.mark.parametrize("gradient_accumulation_steps", [1, 2])
+def test_cores_that_share_moments_and_gradients_train_as_one_device(tmp_path, gradient_accumulation_steps):
+  """JAX runs the program for TPUs on four devices of a processor: five updates with LAMB and clipping."""
+  write_shards(tmp_path / "shards", [50])
+  output_file = tmp_path / "weights.npz"
+  arguments = [str(tmp_path / "shards" / "*"), str(output_file), str(gradient_accumulation_steps)]
+  command = [sys.executable, "-m", "tests.benchmarks.sharded_step", *arguments]
+  environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+  subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True, timeout=600)
+  with np.load(output_file) as weights:
+    initial, one_device, cores = (
+      {name.removeprefix(key): weights[name] for name in weights.files if name.startswith(key)}
+      for key in ("initial/", "one_device/", "cores/")
+    )
+  assert len(one_device) > 30
+  for name, expected in one_device.items():
+    assert cores[name].shape == (4, *expected.shape)
+    for core in cores[name]:
+      np.testing.assert_array_equal(core, cores[name][0], err_msg=name)
+    np.testing.assert_allclose(cores[name][0], expected, rtol=1e-6, atol=1e-6, err_msg=name)
+  change = max(np.abs(one_device[name] - initial[name]).max() for name in initial)
+  assert change > 0.01
 
 
 @needs_tpu_profile

@@ -35,8 +35,8 @@ def table_rows(tmp_path: Path, gib_at_depth: dict[int, float], **options: Any) -
     search.record_trial(path, at_depth, "v3", "2026-11-23", 8, made_up_trial(gib, **options))
   header, _, *lines = depth.format_table(path).splitlines()
   headings, *rows = ([cell.strip() for cell in line[2:-2].split(" | ")] for line in (header, *lines))
-  assert [row[:5] for row in rows] == [["bert_xlarge", "sharded", "128", "8", "v3"]] * len(rows)
-  return {row[5]: dict(zip(headings, row, strict=True)) for row in rows}
+  assert [row[:6] for row in rows] == [["bert_xlarge", "sharded", "128", "8", "1", "v3"]] * len(rows)
+  return {row[6]: dict(zip(headings, row, strict=True)) for row in rows}
 
 
 def test_a_program_has_the_layers_it_names():

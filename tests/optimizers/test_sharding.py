@@ -1,11 +1,11 @@
-"""Moments that are divided among replicas give the same weights, and can be read with any number of replicas."""
+"""Moments and gradients that are divided among replicas give the same weights; checkpoints fit any number of them."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from albert.config.run import OptimizerConfig
 from albert.errors import UserError
-from albert.optimizers.sharding import ShardedMoment
+from albert.optimizers.sharding import Partition, ShardedMoment, Sharding
 from albert.training.run_plan import check_sharding
 from tests.optimizers import sharded
 from tests.optimizers.test_lamb_adamw import initial_weights, make_gradients
@@ -26,11 +26,11 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_parts_of_a_tensor_are_summed_to_the_tensor():
   """Seven elements are divided into parts of three, three and one."""
-  moment = ShardedMoment(tf.Variable(tf.zeros([7, 1])), "adam_m", 3)
+  partition = Partition((7, 1), 3)
   tensor = tf.reshape(tf.range(1.0, 8.0), [7, 1])
-  parts = [moment.part_of(tensor, tf.constant(replica)) for replica in range(3)]
+  parts = [partition.part_of(tensor, tf.constant(replica)) for replica in range(3)]
   np.testing.assert_array_equal([part[:, 0] for part in parts], [[1, 2, 3], [4, 5, 6], [7, 0, 0]])
-  with_zeros = [moment.with_zeros(part, tf.constant(replica)) for replica, part in enumerate(parts)]
+  with_zeros = [partition.with_zeros(part, tf.constant(replica)) for replica, part in enumerate(parts)]
   np.testing.assert_array_equal(with_zeros[1][:, 0], [0, 0, 0, 4, 5, 6, 0])
   np.testing.assert_array_equal(tf.add_n(with_zeros), tensor)
 
@@ -39,13 +39,19 @@ def test_the_parts_of_a_tensor_are_summed_to_the_tensor():
 def test_parts_are_rows_of_a_variable_of_any_shape(shape):
   tensor = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
   rows = tensor.reshape([-1, *shape[1:]])
-  moment = ShardedMoment(tf.Variable(tf.zeros(shape)), "adam_m", 4)
-  parts = [moment.part_of(tf.constant(tensor), tf.constant(replica)).numpy() for replica in range(4)]
-  assert {part.shape for part in parts} == {tuple(moment.part.shape)}
+  partition = Sharding(4, reduce_scatter=False).partition(tf.Variable(tensor))
+  parts = [partition.part_of(tf.constant(tensor), tf.constant(replica)).numpy() for replica in range(4)]
+  assert {part.shape for part in parts} == {tuple(ShardedMoment(partition, "adam_m").part.shape)}
   np.testing.assert_array_equal(np.concatenate(parts)[: len(rows)], rows)
   assert not np.concatenate(parts)[len(rows) :].any()
-  restored = tf.add_n([moment.with_zeros(tf.constant(part), tf.constant(i)) for i, part in enumerate(parts)])
+  restored = tf.add_n([partition.with_zeros(tf.constant(part), tf.constant(i)) for i, part in enumerate(parts)])
   np.testing.assert_array_equal(restored, tensor)
+
+
+def test_the_gradients_of_a_tpu_are_summed_by_reduce_scatter():
+  for strategy_class, reduce_scatter in ((tf.distribute.TPUStrategy, True), (tf.distribute.MirroredStrategy, False)):
+    strategy = mock.Mock(spec=strategy_class, num_replicas_in_sync=8)
+    assert Sharding.of_strategy(strategy) == Sharding(8, reduce_scatter)
 
 
 def test_sharding_is_refused_where_it_does_not_apply():
@@ -61,10 +67,18 @@ def test_sharding_is_refused_where_it_does_not_apply():
     check_sharding(workers, OptimizerConfig())
 
 
-def train_without_sharding(name: str, steps: range, state: dict[str, Any] | None = None) -> dict[str, Any]:
-  """Does what sharded.train does, on one device with whole moments."""
+def train_without_sharding(
+  name: str, steps: range, state: dict[str, Any] | None = None, bad_steps: Sequence[int] = ()
+) -> dict[str, Any]:
+  """Does what sharded.train does, on one device with whole moments.
+
+  Args:
+    name, steps, state: see sharded.train.
+    bad_steps: steps in which the gradient of the weight dense/kernel is infinite.
+  """
   variables = {key: tf.Variable(value, name=key) for key, value in initial_weights().items()}
   optimizer = sharded.OPTIMIZERS[name](**sharded.OPTIONS)
+  optimizer.skips_not_finite = bool(bad_steps)
   optimizer.build(list(variables.values()))
   holders = {"iterations": optimizer.iterations, **variables}
   for key, variable in variables.items():
@@ -72,7 +86,10 @@ def train_without_sharding(name: str, steps: range, state: dict[str, Any] | None
   for key, value in (state or {}).items():
     holders[key].assign(value)
   for step in steps:
-    pairs = [(tf.constant(gradient), variables[key]) for key, gradient in make_gradients(step).items()]
+    gradients = make_gradients(step)
+    if step in bad_steps:
+      gradients["dense/kernel"][1, 2] = np.inf
+    pairs = [(tf.constant(gradient), variables[key]) for key, gradient in gradients.items()]
     optimizer.apply_gradients(pairs, experimental_aggregate_gradients=False)
   return {key: holder.numpy() for key, holder in holders.items()}
 
@@ -100,6 +117,10 @@ def test_sharded_moments_give_the_weights_of_whole_ones(tmp_path):
     results = {path.stem: dict(np.load(path)) for path in (tmp_path / name).glob("*.npz")}
     for run in ("full-2", "full-4", "1-then-2", "1-then-4", "2-then-2", "2-then-4", "4-then-4"):
       assert_same(results[run], expected, f"{name} {run}")
+    expected_with_bad_step = train_without_sharding(name, range(end), bad_steps=[1])
+    assert np.isfinite(expected_with_bad_step["dense/kernel"]).all()
+    for run in ("bad-2", "bad-4"):
+      assert_same(results[run], expected_with_bad_step, f"{name} {run}")
     from_four = train_without_sharding(name, range(half, end), results["half-4"])
     assert_same(from_four, expected, f"{name} from four replicas to one")
     for num_replicas in (2, 4):  # an interrupted run with the same number of replicas ends with the same bits
