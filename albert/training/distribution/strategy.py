@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -139,7 +140,17 @@ def _make_one_device(config: TrainConfig) -> tf.distribute.Strategy:
 def _make_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
   del config
   devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-  return tf.distribute.MirroredStrategy([device.name for device in devices])
+  return _mirrored_strategy(tuple(device.name for device in devices))
+
+
+@functools.cache
+def _mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
+  """Returns the strategy of these devices. All estimators of a process share it.
+
+  A strategy numbers its sums over replicas from the same number on, and TensorFlow tells sums apart by this number. So
+  the sums of a second strategy would be taken for those of the first, and fail if their shapes differ.
+  """
+  return tf.distribute.MirroredStrategy(list(devices))
 
 
 def _make_multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:

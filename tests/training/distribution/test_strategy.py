@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -64,3 +66,34 @@ def test_a_model_larger_than_the_memory_is_refused_before_it_is_built(monkeypatc
   check_albert_base(0, trains=True)  # 0: the memory is not known
   with pytest.raises(UserError, match="give a smaller model"):
     check_albert_base(130, trains=True)
+
+
+# Two models are trained one after the other, each with a strategy of its own call. The sums have different shapes.
+_TWO_SUMS = """
+import tensorflow as tf
+from albert.config.run import TrainConfig
+from albert.training.distribution.strategy import make_strategy
+
+(cpu,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+for size in (5, 7):
+  strategy = make_strategy(TrainConfig(distribution_strategy="mirrored", num_train_steps=1))
+  assert strategy.num_replicas_in_sync == 2
+
+  @tf.function
+  def total():
+    return strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", tf.ones(size)))
+
+  print(strategy.experimental_local_results(total())[0].numpy().tolist())
+"""
+
+
+@pytest.mark.thorough
+def test_a_process_can_train_two_models_on_several_devices() -> None:
+  ended = subprocess.run([sys.executable, "-c", _TWO_SUMS], capture_output=True, text=True, check=True, timeout=300)
+  assert ended.stdout.splitlines() == [str([2.0] * 5), str([2.0] * 7)]
+
+
+def test_all_estimators_of_a_process_share_a_mirrored_strategy() -> None:
+  config = TrainConfig(distribution_strategy="mirrored", num_train_steps=1)
+  assert strategies.make_strategy(config) is strategies.make_strategy(config)
