@@ -20,6 +20,7 @@ from albert.config import command_flags
 from albert.config.ranges import MAX_PROCESSES, Range
 from albert.errors import UserError
 from albert.experiments import catalog, costs, result_directory, runner, tables
+from albert.experiments.catalog import Experiment
 from albert.experiments.inputs import (
   TASK_DATA_FLAGS,
   DownstreamTask,
@@ -63,6 +64,8 @@ def define_flags() -> None:
     command_flags.define("str", name, default, help_text)
   run_help = "experiments to run: names that --list shows, or paths of .json files of the same form"
   flags.DEFINE_list("run", [], run_help, module_name=sys.argv[0])
+  variants_help = "names of variants of the one experiment of --run, instead of all"
+  flags.DEFINE_list("variants", [], variants_help, module_name=sys.argv[0])
   flags.DEFINE_list(
     "glue_tasks", ["SST-2"], f"tasks of GLUE to fine-tune on, from {', '.join(_GLUE_SCORES)}", module_name=sys.argv[0]
   )
@@ -78,6 +81,13 @@ def define_flags() -> None:
     "authors of ALBERT chose)"
   )
   command_flags.define("int", "max_predictions_per_seq", None, predictions_help, allowed=Range(0))
+  command_flags.define(
+    "float",
+    "dropout",
+    None,
+    "dropout in the encoder of all models (default: given by the experiment; 0.1, as in the paper)",
+    allowed=Range(minimum=0, below=1),
+  )
   command_flags.define(
     "int",
     "jobs",
@@ -223,6 +233,19 @@ def describe(plan: Plan, flops_per_second: float) -> str:
   )
 
 
+def _load_experiments(scale: Scale) -> list[Experiment]:
+  """Reads the experiments that the flags name, with the variants and the dropout of the flags."""
+  flag_values = flags.FLAGS
+  experiments = [catalog.load(name, reduced=scale.is_reduced) for name in flag_values.run]
+  if flag_values.variants:
+    if len(experiments) > 1:
+      raise UserError("--variants selects from one experiment: give one name with --run")
+    experiments = [catalog.with_variants(experiments[0], flag_values.variants)]
+  if flag_values.dropout is not None:
+    experiments = [catalog.with_dropout(experiment, flag_values.dropout) for experiment in experiments]
+  return experiments
+
+
 def main() -> None:
   """Lists the experiments, prints their plans, or runs them."""
   flag_values = flags.FLAGS
@@ -235,10 +258,11 @@ def main() -> None:
     raise UserError("give --list, or --run=NAME and --output_dir")
   result_directory.check_is_local(flag_values.output_dir)
   scale = SCALES[flag_values.scale]
-  experiments = [catalog.load(name, reduced=scale.is_reduced) for name in flag_values.run]
+  experiments = _load_experiments(scale)
   inputs = _make_inputs(scale)
   plans = [Plan(experiment, scale, inputs) for experiment in experiments]
   for plan in plans:
+    plan.check_variants(flag_values.scale)
     result_directory.check_scale(plan.directory, flag_values.scale)
   if flag_values.dry_run:
     flops_per_second = costs.training_flops_per_second(flag_values.gflops)

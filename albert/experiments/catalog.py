@@ -30,6 +30,8 @@ _VARIANT_DEFAULTS = ("model", "fields", "steps")
 _REDUCED_KEYS = ("model", "steps")
 # The scores of pretraining: accuracy and perplexity of the masked LM, sentence order and next sentence.
 _PRETRAINING_SCORES = ("mlm", "ppl", "sop", "nsp")
+# Fields of ModelConfig: dropout in the encoder.
+_DROPOUT_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 # Settings of data preparation that variants may change, with their defaults.
 DATA_DEFAULTS = {"sentence_prediction": "sop", "masking": "static", "input_format": "segments"}
 
@@ -165,6 +167,43 @@ def load(name: str, *, reduced: bool = False) -> Experiment:
   if any(variant.candidate_for for variant in variants) and "ppl" not in experiment.intrinsic:
     raise UserError(f"{path}: candidate_for compares perplexities: add ppl to intrinsic")
   return experiment
+
+
+def with_variants(experiment: Experiment, names: Sequence[str]) -> Experiment:
+  """Returns an experiment with some of its variants, in the order of its file.
+
+  Raises:
+    UserError: a name is unknown, or a variant needs one that is not among the names.
+  """
+  known_names = [variant.name for variant in experiment.variants]
+  for name in names:
+    if name not in known_names:
+      raise UserError(f"--variants={name}: {experiment.name} has {', '.join(known_names)}")
+  variants = [variant for variant in experiment.variants if variant.name in names]
+  for variant in variants:
+    for needed in filter(None, (variant.starts_from, variant.same_time_as)):
+      if needed not in names:
+        raise UserError(f"--variants={','.join(names)}: {variant.name} needs {needed}: name it, too")
+  if experiment.speed_of and experiment.speed_of not in names:
+    raise UserError(f"--variants={','.join(names)}: speeds are relative to {experiment.speed_of}: name it, too")
+  return dataclasses.replace(experiment, variants=variants)
+
+
+def with_dropout(experiment: Experiment, rate: float) -> Experiment:
+  """Returns an experiment whose models all have one dropout rate, instead of those that its file gives.
+
+  Raises:
+    UserError: the experiment compares dropout rates.
+  """
+  rates = [{name: variant.fields.get(name) for name in _DROPOUT_FIELDS} for variant in experiment.variants]
+  if any(other != rates[0] for other in rates):
+    raise UserError(
+      f"--dropout={rate:g} with --run={experiment.name}, which compares dropout rates: leave the flag out"
+    )
+  fields = dict.fromkeys(_DROPOUT_FIELDS, rate)
+  variants = [dataclasses.replace(variant, fields={**variant.fields, **fields}) for variant in experiment.variants]
+  note = f"{experiment.note} Here all models have a dropout of {rate:g} (--dropout)."
+  return dataclasses.replace(experiment, variants=variants, note=note.strip())
 
 
 def _check_choice(path: str, key: str, value: str, allowed: Sequence[str]) -> None:

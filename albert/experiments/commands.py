@@ -20,12 +20,14 @@ class Command:
     words: the command line.
     completion_file: the file that the command writes last. If it exists, the command is complete.
     late_flag: a flag whose value is known when the earlier commands are done; None if there is none.
+    makes_shards: whether it makes shards, which many trials share.
   """
 
   name: str
   words: tuple[str, ...]
   completion_file: str
   late_flag: LateFlag | None = None
+  makes_shards: bool = False
 
 
 def command_line(module: str, **flags: Any) -> tuple[str, ...]:

@@ -84,7 +84,8 @@ class Trial:
     digest: hash of all commands of the trial. It covers the contents of the user's files, because the names of
       directories do.
     config: the config of the model.
-    commands: the commands in order. If the variant starts from another variant, that variant's commands come first.
+    commands: the commands in order: shards, then pretraining. If the variant starts from another variant, that one is
+      pretrained first.
     scores: name of a score -> where it is read from.
     run: output_dir of the pretraining.
     vocabulary: path of the vocabulary, if its size may differ from that of `config`; "" if it cannot.
@@ -132,6 +133,26 @@ class Plan:
       vocabulary_types, inputs, self._texts(MAIN), self._shared_directory, source=f"--run={experiment.name}"
     )
 
+  def check_variants(self, scale_name: str) -> None:
+    """Checks that the scale keeps the variants apart.
+
+    Args:
+      scale_name: the name of the scale, for the message.
+    Raises:
+      UserError: two variants are the same model at this scale, pretrained in the same way.
+    """
+    earlier_variants: list[tuple[str, Any]] = []
+    for variant in self.experiment.variants if not self.scale.merges_variants else ():
+      model = self.scale.model(variant, self.inputs.vocab_size)
+      training = dataclasses.replace(variant, name="", model="", fields={}, starts_from="", x=None, paper={})
+      for name, other in earlier_variants:
+        if other == (model, training):
+          raise UserError(
+            f"--run={self.name}: {name!r} and {variant.name!r} are the same model at --scale={scale_name}: take "
+            "another scale"
+          )
+      earlier_variants.append((variant.name, (model, training)))
+
   @property
   def name(self) -> str:
     """The name of the experiment."""
@@ -172,6 +193,8 @@ class Plan:
       commands += more_commands
       scores |= more_scores
     trial_digest = digest([command.words[1:] for command in commands])  # without the path of the Python interpreter
+    # A trial reserves all files that it makes, so others would wait for shards that are made after its pretraining.
+    commands.sort(key=lambda command: not command.makes_shards)
     model, kind = self.scale.model(variant, self.inputs.vocab_size), variant.vocabulary
     vocabulary = self.vocabularies.path(kind) if self.vocabularies.may_be_smaller(kind) else ""
     return Trial(variant, seed, trial_digest, model, commands, scores, run, vocabulary)
@@ -317,7 +340,8 @@ class Plan:
     words = command_line(
       "data_prep.create_pretraining_data", output_dir=output_dir, **self._shard_flags(variant, corpus, settings)
     )
-    return Command(f"shards: {os.path.basename(output_dir)}", words, files.join(output_dir, _SHARD_MANIFEST))
+    completion_file = files.join(output_dir, _SHARD_MANIFEST)
+    return Command(f"shards: {os.path.basename(output_dir)}", words, completion_file, makes_shards=True)
 
   def _shard_flags(self, variant: Variant, corpus: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the flags of data preparation.

@@ -1,4 +1,4 @@
-"""The scales at which an experiment can be run: at the paper's sizes, in a night, in an hour or two, or in a minute."""
+"""The scales at which an experiment can be run: at the paper's sizes, in some hours, in one or two, or in a minute."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ class Scale:
       ends and the share of the layers that it trains. The rest of the steps trains all layers.
     num_seeds: number of runs of each variant.
     finetuning: flags of fine-tuning that replace values of the task's recipe.
+    merges_variants: whether models of an experiment that differ in the paper may be the same model at this scale.
   """
 
   hidden: Mapping[int, int] = dataclasses.field(default_factory=dict)
@@ -57,6 +58,7 @@ class Scale:
   shallow_stages: Sequence[tuple[float, float]] = ()
   num_seeds: int = 1
   finetuning: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  merges_variants: bool = False
 
   @property
   def is_reduced(self) -> bool:
@@ -153,6 +155,7 @@ SCALES: dict[str, Scale] = {
       "log_every_steps": 2,
     },
     finetuning={"num_train_steps": 4, "num_warmup_steps": 1, "learning_rate": 1e-4, "train_batch_size": 16},
+    merges_variants=True,
   ),
   "small": Scale(
     hidden=dict(zip(_PAPER_HIDDEN, (96, 128, 192, 256, 320), strict=True)),
@@ -189,6 +192,24 @@ SCALES: dict[str, Scale] = {
     # configs/pretraining_fast.json with four times its steps.
     train={"train_batch_size": 8, "num_train_steps": 24000, "num_warmup_steps": 2400, "learning_rate": 0.003},
     shallow_stages=((0.5, 1 / 3), (0.7, 1 / 2)),
+    num_seeds=3,
+    finetuning={"learning_rate": 2e-4, "num_train_steps": 2000, "num_warmup_steps": 200, "train_batch_size": 32},
+  ),
+  # For experiments about the text and the objectives of pretraining. Sentence order is learned much faster than at
+  # medium: by two layers, with embeddings as wide as the network, in short sequences, which give more sentence labels
+  # for the same number of tokens (benchmarks/results/pretraining_trials_2026-11-25.md). ALBERT-base is then the same
+  # model with and without factorized embeddings.
+  "shallow": Scale(
+    hidden=dict(zip(_PAPER_HIDDEN, (128, 160, 224, 288, 352), strict=True)),
+    embeddings={64: 64, 128: 128, 256: 160},
+    depths={1: 1, 3: 1, 6: 1, 12: 2, 24: 3, 48: 4},
+    groups={1: 1, 2: 2, 4: 2, 12: 2},
+    head_size=32,
+    vocab_size=8000,
+    max_seq_length=64,
+    dupe_factor=8,
+    num_shards=8,
+    train={"train_batch_size": 16, "num_train_steps": 20000, "num_warmup_steps": 2000, "learning_rate": 0.004},
     num_seeds=3,
     finetuning={"learning_rate": 2e-4, "num_train_steps": 2000, "num_warmup_steps": 200, "train_batch_size": 32},
   ),

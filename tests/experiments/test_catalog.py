@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -59,6 +60,37 @@ def test_every_scale_keeps_the_differences_between_variants(name: str, scale: st
   assert all(model.hidden_size % model.num_attention_heads == 0 for model in models)
   if scale in ("small", "medium"):
     assert len(set(models)) == len(set(paper_models))
+
+
+def test_the_dropout_of_all_models_can_be_replaced():
+  experiment = catalog.with_dropout(catalog.load("sharing"), 0.0)
+  for variant, before in zip(experiment.variants, catalog.load("sharing").variants, strict=True):
+    model, model_before = (SCALES["small"].model(v, VOCAB_SIZE) for v in (variant, before))
+    assert (model.hidden_dropout_prob, model.attention_probs_dropout_prob) == (0, 0)
+    assert model == dataclasses.replace(model_before, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+  assert experiment.note == "Here all models have a dropout of 0 (--dropout)."
+  with pytest.raises(
+    UserError, match=r"--dropout=0\.2 with --run=dropout, which compares dropout rates: leave the flag"
+  ):
+    catalog.with_dropout(catalog.load("dropout"), 0.2)
+
+
+def test_some_variants_can_be_selected():
+  experiment = catalog.with_variants(catalog.load("sentence_loss"), ["SOP", "NSP"])
+  assert [variant.name for variant in experiment.variants] == ["NSP", "SOP"]
+
+
+@pytest.mark.parametrize(
+  ("name", "variants", "message"),
+  [
+    ("sentence_loss", ["SOP", "RTD"], "--variants=RTD: sentence_loss has none, NSP, SOP"),
+    ("depth", ["3 layers"], "--variants=3 layers: 3 layers needs 1 layer: name it, too"),
+    ("overall", ["ALBERT-base"], "--variants=ALBERT-base: speeds are relative to BERT-large: name it, too"),
+  ],
+)
+def test_variants_that_are_unknown_or_need_others_are_refused(name: str, variants: list[str], message: str):
+  with pytest.raises(UserError, match=message):
+    catalog.with_variants(catalog.load(name), variants)
 
 
 def test_operations_of_a_step_equal_the_compilers_count():

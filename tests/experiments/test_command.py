@@ -72,12 +72,15 @@ _WRONG_FLAGS = [
     "--max_predictions_per_seq=65 exceeds the 64 tokens of a sequence at this scale",
   ),
   ("--run=masking --output_dir=out --corpus=text.txt", "--corpus without --heldout_corpus"),
+  ("--run=masking,depth --output_dir=out --variants=static", "--variants selects from one experiment: give one name"),
+  ("--run=masking,dropout --output_dir=out --dropout=0", "--run=dropout, which compares dropout rates: leave the flag"),
   ("--run=masking --output_dir=out --glue_dir=no/glue", "--glue_dir: no/glue does not exist: give the path"),
 ]
 _MORE_WRONG_FLAGS = [
   ("--run=masking", "give --list, or --run=NAME and --output_dir"),
   ("--run=masking --output_dir=gs://bucket/out", "give a local directory"),
   ("--run=masking --output_dir=out --jobs=0", "jobs"),
+  ("--run=masking --output_dir=out --dropout=1", "dropout"),
   (
     "--run=masking --output_dir=out --spm_model_file=a.model --vocab_size=300",
     "--vocab_size=300 and --spm_model_file=a.model are both given: give one",

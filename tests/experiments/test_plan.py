@@ -62,7 +62,7 @@ def test_a_variant_with_the_time_of_another_one_is_trained_after_it(tmp_path: Pa
   assert timed.commands[-1].late_flag.word() == "--max_train_seconds=5.000"  # 80 examples at a median of 16 a second
 
 
-@pytest.mark.parametrize("scale", ["smoke", "small", "medium"])
+@pytest.mark.parametrize("scale", ["smoke", "small", "medium", "shallow"])
 def test_questions_of_squad_fit_into_the_sequences_of_every_scale(tmp_path: Path, scale: str):
   flags = SCALES[scale].finetuning_flags("run_squad")
   assert "max_query_length" not in SCALES[scale].finetuning_flags("run_race")
@@ -128,6 +128,30 @@ def test_each_model_is_evaluated_on_all_sentence_tasks(tmp_path: Path):
     "SOP": ["mlm", "nsp", "sop", "sst2"],
   }
   assert trials["SOP"].scores["nsp"].file == f"{trials['SOP'].run}/nsp/eval_results.json"
+
+
+def test_shards_are_made_before_the_pretraining_so_that_no_other_model_waits_for_them(tmp_path: Path):
+  for trial in smoke_plan(tmp_path, "sentence_loss").trials():
+    makes_shards = [command.makes_shards for command in trial.commands]
+    assert makes_shards == sorted(makes_shards, reverse=True)
+    assert sum(makes_shards) == {"none": 4, "NSP": 3, "SOP": 3}[trial.variant.name]  # the held-out text of each task
+
+
+def test_a_scale_at_which_two_variants_are_the_same_model_is_refused(tmp_path: Path):
+  inputs = Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1)
+  Plan(catalog.load("sentence_loss"), SCALES["shallow"], inputs).check_variants("shallow")
+  Plan(catalog.load("groups"), SCALES["smoke"], inputs).check_variants("smoke")  # this scale checks only the commands
+  message = "--run=groups: '2 groups' and '4 groups' are the same model at --scale=shallow: take another scale"
+  with pytest.raises(UserError, match=message):
+    Plan(catalog.load("groups"), SCALES["shallow"], inputs).check_variants("shallow")
+
+
+@pytest.mark.usefixtures("tokenizers_is_found")
+@pytest.mark.parametrize("scale", ["small", "medium", "paper"])
+def test_larger_scales_keep_the_variants_of_all_experiments_apart(tmp_path: Path, scale: str):
+  inputs = Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1, additional_corpus="b.txt")
+  for name in catalog.names():
+    Plan(catalog.load(name, reduced=SCALES[scale].is_reduced), SCALES[scale], inputs).check_variants(scale)
 
 
 def test_other_text_or_another_scale_uses_other_folders(tmp_path: Path):
