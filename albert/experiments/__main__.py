@@ -30,7 +30,7 @@ from albert.experiments.inputs import (
   squad_files,
 )
 from albert.experiments.plan import Plan
-from albert.experiments.scales import SCALES, Scale
+from albert.experiments.scales import SCALES, Scale, check_variants
 from albert.io import files
 
 # Task of GLUE -> name of its score in the tables, and name of the metric of run_classifier.
@@ -259,10 +259,11 @@ def main() -> None:
   result_directory.check_is_local(flag_values.output_dir)
   scale = SCALES[flag_values.scale]
   experiments = _load_experiments(scale)
+  for experiment in experiments:
+    check_variants(experiment, flag_values.scale)
   inputs = _make_inputs(scale)
   plans = [Plan(experiment, scale, inputs) for experiment in experiments]
   for plan in plans:
-    plan.check_variants(flag_values.scale)
     result_directory.check_scale(plan.directory, flag_values.scale)
   if flag_values.dry_run:
     flops_per_second = costs.training_flops_per_second(flag_values.gflops)

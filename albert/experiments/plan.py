@@ -133,26 +133,6 @@ class Plan:
       vocabulary_types, inputs, self._texts(MAIN), self._shared_directory, source=f"--run={experiment.name}"
     )
 
-  def check_variants(self, scale_name: str) -> None:
-    """Checks that the scale keeps the variants apart.
-
-    Args:
-      scale_name: the name of the scale, for the message.
-    Raises:
-      UserError: two variants are the same model at this scale, pretrained in the same way.
-    """
-    earlier_variants: list[tuple[str, Any]] = []
-    for variant in self.experiment.variants if not self.scale.merges_variants else ():
-      model = self.scale.model(variant, self.inputs.vocab_size)
-      training = dataclasses.replace(variant, name="", model="", fields={}, starts_from="", x=None, paper={})
-      for name, other in earlier_variants:
-        if other == (model, training):
-          raise UserError(
-            f"--run={self.name}: {name!r} and {variant.name!r} are the same model at --scale={scale_name}: take "
-            "another scale"
-          )
-      earlier_variants.append((variant.name, (model, training)))
-
   @property
   def name(self) -> str:
     """The name of the experiment."""

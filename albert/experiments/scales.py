@@ -10,7 +10,7 @@ from typing import Any
 from albert.config.base import from_dict
 from albert.config.model import ModelConfig, named_model
 from albert.errors import UserError
-from albert.experiments.catalog import Variant
+from albert.experiments.catalog import Experiment, Variant
 
 # A reduced model gets initial weights with the standard deviation _INITIALIZER_SCALE / sqrt(hidden size). For
 # ALBERT-large (hidden size 1024) this is 0.02, the paper's value for all sizes. With 0.02, a model of hidden size 128
@@ -224,3 +224,28 @@ SCALES: dict[str, Scale] = {
     },
   ),
 }
+
+
+def check_variants(experiment: Experiment, scale_name: str) -> None:
+  """Checks that a scale keeps the variants of an experiment apart.
+
+  Args:
+    experiment: the experiment.
+    scale_name: a key of SCALES.
+  Raises:
+    UserError: two variants are the same model at this scale, and are pretrained in the same way.
+  """
+  scale = SCALES[scale_name]
+  if scale.merges_variants:
+    return
+  earlier: list[tuple[str, ModelConfig, Variant]] = []
+  for variant in experiment.variants:
+    model = scale.model(variant, scale.vocab_size)
+    training = dataclasses.replace(variant, name="", model="", fields={}, starts_from="", x=None, paper={})
+    for earlier_name, earlier_model, earlier_training in earlier:
+      if (earlier_model, earlier_training) == (model, training):
+        raise UserError(
+          f"--run={experiment.name}: {earlier_name!r} and {variant.name!r} are the same model at --scale={scale_name}: "
+          "take another scale"
+        )
+    earlier.append((variant.name, model, training))

@@ -11,7 +11,7 @@ import pytest
 from albert.config.model import named_model
 from albert.errors import UserError
 from albert.experiments import catalog, costs, tables
-from albert.experiments.scales import SCALES
+from albert.experiments.scales import SCALES, check_variants
 
 EXPERIMENT_NAMES = catalog.names()
 VOCAB_SIZE = 30000
@@ -60,6 +60,20 @@ def test_every_scale_keeps_the_differences_between_variants(name: str, scale: st
   assert all(model.hidden_size % model.num_attention_heads == 0 for model in models)
   if scale in ("small", "medium"):
     assert len(set(models)) == len(set(paper_models))
+
+
+def test_a_scale_at_which_two_variants_are_the_same_model_is_refused():
+  check_variants(catalog.load("sentence_loss"), "shallow")
+  check_variants(catalog.load("groups"), "smoke")  # this scale checks only the commands
+  message = "--run=groups: '2 groups' and '4 groups' are the same model at --scale=shallow: take another scale"
+  with pytest.raises(UserError, match=message):
+    check_variants(catalog.load("groups"), "shallow")
+
+
+@pytest.mark.parametrize("scale", ["small", "medium", "paper"])
+@pytest.mark.parametrize("name", EXPERIMENT_NAMES)
+def test_larger_scales_keep_the_variants_of_all_experiments_apart(name: str, scale: str):
+  check_variants(catalog.load(name, reduced=SCALES[scale].is_reduced), scale)
 
 
 def test_the_dropout_of_all_models_can_be_replaced():

@@ -137,23 +137,6 @@ def test_shards_are_made_before_the_pretraining_so_that_no_other_model_waits_for
     assert sum(makes_shards) == {"none": 4, "NSP": 3, "SOP": 3}[trial.variant.name]  # the held-out text of each task
 
 
-def test_a_scale_at_which_two_variants_are_the_same_model_is_refused(tmp_path: Path):
-  inputs = Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1)
-  Plan(catalog.load("sentence_loss"), SCALES["shallow"], inputs).check_variants("shallow")
-  Plan(catalog.load("groups"), SCALES["smoke"], inputs).check_variants("smoke")  # this scale checks only the commands
-  message = "--run=groups: '2 groups' and '4 groups' are the same model at --scale=shallow: take another scale"
-  with pytest.raises(UserError, match=message):
-    Plan(catalog.load("groups"), SCALES["shallow"], inputs).check_variants("shallow")
-
-
-@pytest.mark.usefixtures("tokenizers_is_found")
-@pytest.mark.parametrize("scale", ["small", "medium", "paper"])
-def test_larger_scales_keep_the_variants_of_all_experiments_apart(tmp_path: Path, scale: str):
-  inputs = Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1, additional_corpus="b.txt")
-  for name in catalog.names():
-    Plan(catalog.load(name, reduced=SCALES[scale].is_reduced), SCALES[scale], inputs).check_variants(scale)
-
-
 def test_other_text_or_another_scale_uses_other_folders(tmp_path: Path):
   plans = [
     Plan(
