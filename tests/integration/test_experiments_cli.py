@@ -70,19 +70,26 @@ def test_models_with_all_types_of_vocabularies_are_trained(tmp_path: Path, corpu
   assert "paper:" not in (tmp_path / "vocabularies" / "table.md").read_text()
 
 
-@pytest.mark.parametrize(
-  "experiment_names",
-  [
-    "masking,layer_distances",
-    "depth",
-    "equal_time,groups",
-    "degradation,dropout,additional_data",
-    "batch_size",
-    "more_data,input_format",
-    "version_1,overall",
-    "width,wide_depth",
-  ],
-)
+# Experiments that are run together. Tests of their own run the others.
+_RUN_TOGETHER = [
+  "masking,layer_distances",
+  "sharing,embedding_size",
+  "depth",
+  "equal_time,groups",
+  "degradation,dropout,additional_data",
+  "batch_size",
+  "more_data,input_format",
+  "version_1,overall",
+  "width,wide_depth",
+]
+
+
+def test_every_experiment_is_run_by_a_test():
+  names = [name for together in _RUN_TOGETHER for name in together.split(",")]
+  assert sorted([*names, "sentence_loss", "vocabularies"]) == catalog.names()
+
+
+@pytest.mark.parametrize("experiment_names", _RUN_TOGETHER)
 @pytest.mark.usefixtures("forked_plans")
 def test_two_jobs_at_a_time_give_the_rows_and_the_figure_of_each_experiment(
   tmp_path: Path, corpus_file: str, spm_model: str, experiment_names: str
