@@ -246,6 +246,6 @@ def check_variants(experiment: Experiment, scale_name: str) -> None:
       if (earlier_model, earlier_training) == (model, training):
         raise UserError(
           f"--run={experiment.name}: {earlier_name!r} and {variant.name!r} are the same model at --scale={scale_name}: "
-          "take another scale"
+          "take another scale, or only some variants (--variants)"
         )
     earlier.append((variant.name, model, training))

@@ -68,6 +68,10 @@ def test_a_scale_at_which_two_variants_are_the_same_model_is_refused():
   message = "--run=groups: '2 groups' and '4 groups' are the same model at --scale=shallow: take another scale"
   with pytest.raises(UserError, match=message):
     check_variants(catalog.load("groups"), "shallow")
+  with pytest.raises(UserError, match=r"take another scale, or only some variants \(--variants\)"):
+    check_variants(catalog.load("sharing"), "shallow")
+  shared = [f"E=128 {name}" for name in ("all-shared", "shared-attention", "shared-FFN", "not-shared")]
+  check_variants(catalog.with_variants(catalog.load("sharing"), shared), "shallow")
 
 
 @pytest.mark.parametrize("scale", ["small", "medium", "paper"])
