@@ -26,12 +26,13 @@ from albert.experiments.inputs import (
   DownstreamTask,
   Inputs,
   check_glue_folder,
-  check_path,
+  check_race_folder,
   squad_files,
 )
 from albert.experiments.plan import Plan
 from albert.experiments.scales import SCALES, Scale, check_variants
 from albert.io import files
+from albert.tasks.race.data import split_folder
 
 # Task of GLUE -> name of its score in the tables, and name of the metric of run_classifier.
 _GLUE_SCORES = {
@@ -118,7 +119,7 @@ def _make_tasks() -> dict[str, DownstreamTask]:
       tasks[version] = _make_squad_task(version, paths)
   if flag_values.race_dir:
     race_dir = flag_values.race_dir
-    check_path("race_dir", race_dir)
+    check_race_folder(race_dir, ("train", "dev"))
     tasks["race"] = DownstreamTask("run_race", {"data_dir": race_dir}, {"race": ("accuracy", 100.0)}, race_dir, "race")
   return tasks
 
@@ -151,7 +152,7 @@ def _make_inputs(scale: Scale) -> Inputs:
   if squad_paths:
     question_flags["squad_file"] = squad_paths.split(",")[-1]  # the dev file
   if flag_values.race_dir:
-    question_flags["race_file"] = files.join(flag_values.race_dir, "dev")
+    question_flags["race_file"] = split_folder(flag_values.race_dir, "dev")
   return Inputs(
     output_dir=os.path.abspath(flag_values.output_dir),
     corpus=flag_values.corpus,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,6 +15,9 @@ from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import matching_paths
+from albert.tasks.glue.data import find_file
+from albert.tasks.glue.specs import SPECS
+from albert.tasks.race.data import find_passages, split_folder
 
 # Flag -> help, of the flags that give the data of tasks.
 TASK_DATA_FLAGS = {
@@ -114,11 +117,31 @@ def squad_files(flag: str, paths: str) -> tuple[str, str]:
   return train_file, dev_file
 
 
-def check_glue_folder(glue_dir: str, name: str) -> None:
-  """Raises UserError if neither the folder of a task of GLUE exists nor the given folder itself has .tsv files."""
+def check_glue_folder(glue_dir: str, name: str, *, has_test: bool = False) -> None:
+  """Raises UserError if files of a task of GLUE are missing, so that no run starts that could not end.
+
+  Args:
+    glue_dir: the folder of GLUE. The files are in its folder of the task, or in itself.
+    name: the task.
+    has_test: whether the test set is used, beside the training file and the development set.
+  """
   check_path("glue_dir", glue_dir)
-  if not files.exists(files.join(glue_dir, name)) and not matching_paths(files.join(glue_dir, "*.tsv")):
-    raise UserError(f"--glue_dir={glue_dir}: has no folder {name}: download the task, or leave it out of --glue_tasks")
+  spec, remedy = SPECS[name], "download the task, or leave it out of --glue_tasks"
+  if not files.exists(files.join(glue_dir, spec.folder)) and not matching_paths(files.join(glue_dir, "*.tsv")):
+    raise UserError(f"--glue_dir={glue_dir}: has no folder {name}: {remedy}")
+  tests = [test for test in spec.submissions.values() if has_test and not test.is_optional]
+  needed = [(spec.folder, layout.name) for layout in (spec.train, *spec.dev.values()) if layout]
+  needed += [(test.folder or spec.folder, test.test_file.name) for test in tests]
+  for folder, file_name in needed:
+    if find_file(glue_dir, folder, file_name) is None:
+      raise UserError(f"--glue_dir={glue_dir}: {name} has no {file_name}: {remedy}")
+
+
+def check_race_folder(race_dir: str, splits: Sequence[str]) -> None:
+  """Raises UserError if the folder of RACE does not exist, or has no passages of one of the splits."""
+  check_path("race_dir", race_dir)
+  for split in splits:
+    find_passages(split_folder(race_dir, split), "--race_dir")
 
 
 def hash_files(spec: str) -> str:

@@ -22,7 +22,7 @@ from albert.config.model import ModelConfig, load_model_config
 from albert.config.ranges import Range
 from albert.errors import UserError
 from albert.experiments import costs, result_directory, runner
-from albert.experiments.inputs import TASK_DATA_FLAGS, check_glue_folder, check_path, squad_files
+from albert.experiments.inputs import TASK_DATA_FLAGS, check_glue_folder, check_race_folder, squad_files
 from albert.experiments.scales import SCALES
 from albert.io import files
 from albert.leaderboard import benchmarks, results
@@ -64,14 +64,14 @@ def _make_benchmarks() -> list[Benchmark]:
     for name in flag_values.glue_tasks:
       if name not in GLUE_TASKS:
         raise UserError(f"--glue_tasks: {name!r} is not one of {', '.join(GLUE_TASKS)}")
-      check_glue_folder(flag_values.glue_dir, name)
+      check_glue_folder(flag_values.glue_dir, name, has_test=True)
       tasks.append(benchmarks.glue_benchmark(name, flag_values.glue_dir))
   for flag, version in (("squad_v1", "1.1"), ("squad_v2", "2.0")):
     paths = flag_values[flag].value
     if paths:
       tasks.append(benchmarks.squad_benchmark(version, *squad_files(flag, paths)))
   if flag_values.race_dir:
-    check_path("race_dir", flag_values.race_dir)
+    check_race_folder(flag_values.race_dir, ("train", "dev", "test"))
     tasks.append(benchmarks.race_benchmark(flag_values.race_dir))
   if not tasks:
     raise UserError("no task: give --glue_dir, --squad_v1, --squad_v2 or --race_dir")

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from albert.config import recipes
 from albert.io import files
-from albert.tasks.glue.specs import SPECS, Submission
+from albert.tasks.glue.data import find_file
+from albert.tasks.glue.specs import SPECS
 
 # The task whose model RTE, STS-B and MRPC start from (ALBERT, appendix A.4).
 FIRST_TASK = "MNLI"
@@ -76,7 +77,7 @@ def glue_benchmark(name: str, glue_dir: str) -> Benchmark:
   submissions = [
     submission.name
     for submission in SPECS[name].submissions.values()
-    if not submission.is_optional or _has_file(glue_dir, submission)
+    if not submission.is_optional or find_file(glue_dir, submission.folder, submission.test_file.name)
   ]
   recipe = f"glue_{name.lower().replace('-', '')}"
   return Benchmark(
@@ -89,12 +90,6 @@ def glue_benchmark(name: str, glue_dir: str) -> Benchmark:
     data=",".join(files.join(glue_dir, folder) for folder in (name, "diagnostic" if name == FIRST_TASK else "*.tsv")),
     starts_from_mnli=name in _STARTING_FROM_MNLI,
   )
-
-
-def _has_file(glue_dir: str, submission: Submission) -> bool:
-  """Whether a test set exists, in its folder or in the folder of GLUE itself."""
-  name = submission.test_file.name
-  return files.exists(files.join(glue_dir, submission.folder, name)) or files.exists(files.join(glue_dir, name))
 
 
 def squad_benchmark(version: str, train_file: str, dev_file: str) -> Benchmark:

@@ -17,6 +17,7 @@ from albert.experiments import catalog, result_directory, runner
 from albert.leaderboard import __main__ as leaderboard
 from tests.experiments.plans import TOY_EXPERIMENT, ToyPlan, read_rows
 from tests.script_flags import defined_flags, parsed_flags
+from tests.tasks.race.folders import write_made_up_race
 from tests.torture.small_disks import SmallDisk, can_mount
 
 _NO_SPACE = os.strerror(errno.ENOSPC)
@@ -110,8 +111,7 @@ def test_the_leaderboard_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monk
   """Nothing can be written, not even its lock."""
   if not can_mount(tmp_path / "probe"):
     pytest.skip("this process may not mount file systems")
-  race = tmp_path / "RACE"
-  race.mkdir()
+  race = write_made_up_race(tmp_path, num_passages=1)
   monkeypatch.setattr(leaderboard, "_read_model", lambda path: named_model("albert_base"))
   with SmallDisk(tmp_path / "disk", 4) as disk:
     disk.fill()

@@ -81,13 +81,13 @@ def test_from_a_checkpoint_to_the_submissions_of_all_tasks(
   assert (output_dir / "log.txt").read_text() == log
 
 
-def test_a_missing_file_ends_with_one_line_and_the_same_command_goes_on(
+def test_a_damaged_file_ends_with_one_line_and_the_same_command_goes_on(
   tmp_path: Path, checkpoint: Path, run_leaderboard: Callable[..., str]
 ):
   glue = write_archive(tmp_path / "glue", ["CoLA", "WNLI"], num_rows=8)
   test_file = glue / "WNLI" / "test.tsv"
   content = test_file.read_bytes()
-  test_file.unlink()
+  test_file.write_text("damaged\n")
   words = [f"--init_checkpoint={checkpoint}", f"--glue_dir={glue}", "--glue_tasks=CoLA,WNLI", "--num_runs=1"]
   words += [f"--output_dir={tmp_path / 'out'}", "--scale=smoke", "--gflops=10"]
   with pytest.raises(UserError, match=r"^WNLI: 1 run\(s\) ended with code 2 \(error: .*test\.tsv"):

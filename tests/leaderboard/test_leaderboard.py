@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,14 @@ from albert.config.model import named_model
 from albert.config.recipes import configs_directory
 from albert.errors import UserError
 from albert.experiments import runner
+from albert.experiments.inputs import check_glue_folder, check_race_folder
 from albert.experiments.late_flags import BestRun
 from albert.experiments.plan import ScoreSource
 from albert.experiments.scales import SCALES
 from albert.leaderboard import benchmarks, results
 from albert.leaderboard.plan import LeaderboardPlan
+from tests.tasks.glue.archive import write_archive
+from tests.tasks.race.folders import write_made_up_race
 
 NAMES = ("RTE", "MNLI", "CoLA")
 
@@ -198,9 +202,31 @@ def test_every_task_has_a_metric_and_a_recipe(tmp_path: Path):
 
 
 def test_a_task_without_its_folder_is_refused(tmp_path: Path):
-  from albert.experiments.inputs import check_glue_folder
-
-  (tmp_path / "RTE").mkdir()
-  check_glue_folder(str(tmp_path), "RTE")
+  write_archive(tmp_path, ["RTE"])
+  check_glue_folder(str(tmp_path), "RTE", has_test=True)
+  check_glue_folder(str(tmp_path / "RTE"), "RTE", has_test=True)  # the files may be in the given folder itself
   with pytest.raises(UserError, match=r"has no folder CoLA: download the task, or leave it out of --glue_tasks"):
     check_glue_folder(str(tmp_path), "CoLA")
+
+
+def test_a_task_without_one_of_its_files_is_refused(tmp_path: Path):
+  """Otherwise a plan would run for hours before the task fails. Only a leaderboard reads test sets; AX is optional."""
+  write_archive(tmp_path, ["MNLI"])
+  check_glue_folder(str(tmp_path), "MNLI", has_test=True)
+  (tmp_path / "MNLI" / "test_mismatched.tsv").unlink()
+  check_glue_folder(str(tmp_path), "MNLI")
+  with pytest.raises(UserError, match=r"^--glue_dir=.*: MNLI has no test_mismatched.tsv: download the task, or leave"):
+    check_glue_folder(str(tmp_path), "MNLI", has_test=True)
+  (tmp_path / "MNLI" / "train.tsv").unlink()
+  with pytest.raises(UserError, match=r"MNLI has no train.tsv"):
+    check_glue_folder(str(tmp_path), "MNLI")
+
+
+def test_a_folder_of_race_without_a_split_is_refused(tmp_path: Path):
+  race = Path(write_made_up_race(tmp_path, num_passages=1))
+  for folder in (race, race.parent):  # RACE, or the folder that contains it
+    check_race_folder(str(folder), ("train", "dev", "test"))
+  shutil.rmtree(race / "test")
+  check_race_folder(str(race), ("train", "dev"))
+  with pytest.raises(UserError, match=r"^--race_dir: .*RACE/test holds neither .*: give a folder with"):
+    check_race_folder(str(race), ("train", "dev", "test"))

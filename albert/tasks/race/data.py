@@ -123,12 +123,14 @@ def find_files(config: RaceConfig, split: str) -> list[str]:
     return find_passages(paths, flag) if files.is_dir(paths) else expand_globs(paths, flag=flag)
   if not config.data_dir:
     raise UserError(f"--data_dir is missing: the folder RACE with its {split} set (or give {flag})")
-  # In the original code --data_dir is the folder that contains RACE.
-  folder = files.join(config.data_dir, split)
-  folder_in_race = files.join(config.data_dir, "RACE", split)
-  if not files.is_dir(folder) and files.is_dir(folder_in_race):
-    folder = folder_in_race
-  return find_passages(folder, "--data_dir")
+  return find_passages(split_folder(config.data_dir, split), "--data_dir")
+
+
+def split_folder(data_dir: str, split: str) -> str:
+  """Returns the folder of a split, in the folder RACE, or in the folder that contains RACE as in the original code."""
+  folder = files.join(data_dir, split)
+  folder_in_race = files.join(data_dir, "RACE", split)
+  return folder_in_race if not files.is_dir(folder) and files.is_dir(folder_in_race) else folder
 
 
 def read_questions(sources: Sequence[DataSource], *, with_answers: bool) -> list[ChoiceQuestion]:
