@@ -33,6 +33,7 @@ from albert.experiments.plan import Plan
 from albert.experiments.scales import SCALES, Scale, check_variants
 from albert.io import files
 from albert.tasks.race.data import split_folder
+from albert.tasks.splits import DEV, TRAIN
 
 # Task of GLUE -> name of its score in the tables, and name of the metric of run_classifier.
 _GLUE_SCORES = {
@@ -119,7 +120,7 @@ def _make_tasks() -> dict[str, DownstreamTask]:
       tasks[version] = _make_squad_task(version, paths)
   if flag_values.race_dir:
     race_dir = flag_values.race_dir
-    check_race_folder(race_dir, ("train", "dev"))
+    check_race_folder(race_dir, (TRAIN, DEV))
     tasks["race"] = DownstreamTask("run_race", {"data_dir": race_dir}, {"race": ("accuracy", 100.0)}, race_dir, "race")
   return tasks
 
@@ -152,7 +153,7 @@ def _make_inputs(scale: Scale) -> Inputs:
   if squad_paths:
     question_flags["squad_file"] = squad_paths.split(",")[-1]  # the dev file
   if flag_values.race_dir:
-    question_flags["race_file"] = split_folder(flag_values.race_dir, "dev")
+    question_flags["race_file"] = split_folder(flag_values.race_dir, DEV)
   return Inputs(
     output_dir=os.path.abspath(flag_values.output_dir),
     corpus=flag_values.corpus,

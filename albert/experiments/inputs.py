@@ -15,9 +15,11 @@ from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import matching_paths
-from albert.tasks.glue.data import find_file
+from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.specs import SPECS
+from albert.tasks.glue.split_files import task_files
 from albert.tasks.race.data import find_passages, split_folder
+from albert.tasks.splits import TRAIN
 
 # Flag -> help, of the flags that give the data of tasks.
 TASK_DATA_FLAGS = {
@@ -117,24 +119,22 @@ def squad_files(flag: str, paths: str) -> tuple[str, str]:
   return train_file, dev_file
 
 
-def check_glue_folder(glue_dir: str, name: str, *, has_test: bool = False) -> None:
-  """Raises UserError if files of a task of GLUE are missing, so that no run starts that could not end.
+def check_glue_folder(glue_dir: str, name: str, *, predicts: bool = False) -> None:
+  """Raises UserError if a file of a task of GLUE is missing. Otherwise the task would fail only when its turn comes.
 
   Args:
     glue_dir: the folder of GLUE. The files are in its folder of the task, or in itself.
     name: the task.
-    has_test: whether the test set is used, beside the training file and the development set.
+    predicts: whether the test sets are predicted, too, and not only the training and development sets used.
   """
   check_path("glue_dir", glue_dir)
   spec, remedy = SPECS[name], "download the task, or leave it out of --glue_tasks"
   if not files.exists(files.join(glue_dir, spec.folder)) and not matching_paths(files.join(glue_dir, "*.tsv")):
     raise UserError(f"--glue_dir={glue_dir}: has no folder {name}: {remedy}")
-  tests = [test for test in spec.submissions.values() if has_test and not test.is_optional]
-  needed = [(spec.folder, layout.name) for layout in (spec.train, *spec.dev.values()) if layout]
-  needed += [(test.folder or spec.folder, test.test_file.name) for test in tests]
-  for folder, file_name in needed:
-    if find_file(glue_dir, folder, file_name) is None:
-      raise UserError(f"--glue_dir={glue_dir}: {name} has no {file_name}: {remedy}")
+  task = task_files(spec, ClassifierConfig(task_name=name, data_dir=glue_dir))
+  for split in (TRAIN, *task.evaluation_splits, *(task.prediction_splits() if predicts else ())):
+    if not task.has_file(split):
+      raise UserError(f"--glue_dir={glue_dir}: {name} has no {task.formats[split].name}: {remedy}")
 
 
 def check_race_folder(race_dir: str, splits: Sequence[str]) -> None:

@@ -28,6 +28,7 @@ from albert.io import files
 from albert.leaderboard import benchmarks, results
 from albert.leaderboard.benchmarks import GLUE_TASKS, Benchmark
 from albert.leaderboard.plan import LeaderboardPlan
+from albert.tasks.splits import DEV, TEST, TRAIN
 
 
 def define_flags() -> None:
@@ -64,14 +65,14 @@ def _make_benchmarks() -> list[Benchmark]:
     for name in flag_values.glue_tasks:
       if name not in GLUE_TASKS:
         raise UserError(f"--glue_tasks: {name!r} is not one of {', '.join(GLUE_TASKS)}")
-      check_glue_folder(flag_values.glue_dir, name, has_test=True)
+      check_glue_folder(flag_values.glue_dir, name, predicts=True)
       tasks.append(benchmarks.glue_benchmark(name, flag_values.glue_dir))
   for flag, version in (("squad_v1", "1.1"), ("squad_v2", "2.0")):
     paths = flag_values[flag].value
     if paths:
       tasks.append(benchmarks.squad_benchmark(version, *squad_files(flag, paths)))
   if flag_values.race_dir:
-    check_race_folder(flag_values.race_dir, ("train", "dev", "test"))
+    check_race_folder(flag_values.race_dir, (TRAIN, DEV, TEST))
     tasks.append(benchmarks.race_benchmark(flag_values.race_dir))
   if not tasks:
     raise UserError("no task: give --glue_dir, --squad_v1, --squad_v2 or --race_dir")

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from albert.config import recipes
 from albert.io import files
-from albert.tasks.glue.data import find_file
+from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.specs import SPECS
+from albert.tasks.glue.split_files import task_files
 
 # The task whose model RTE, STS-B and MRPC start from (ALBERT, appendix A.4).
 FIRST_TASK = "MNLI"
@@ -74,11 +75,7 @@ def glue_benchmark(name: str, glue_dir: str) -> Benchmark:
   metrics = {metric: result}
   if name in _SECOND_METRICS:
     metrics[_SECOND_METRICS[name]] = None
-  submissions = [
-    submission.name
-    for submission in SPECS[name].submissions.values()
-    if not submission.is_optional or find_file(glue_dir, submission.folder, submission.test_file.name)
-  ]
+  task = task_files(SPECS[name], ClassifierConfig(task_name=name, data_dir=glue_dir))
   recipe = f"glue_{name.lower().replace('-', '')}"
   return Benchmark(
     name=name,
@@ -86,7 +83,7 @@ def glue_benchmark(name: str, glue_dir: str) -> Benchmark:
     recipe=recipe if recipe in recipes.config_names() else "glue_custom",
     flags={"task_name": name, "data_dir": glue_dir, "do_predict": True},
     metrics=metrics,
-    submission=submissions,
+    submission=[task.submissions[split].name for split in task.prediction_splits()],
     data=",".join(files.join(glue_dir, folder) for folder in (name, "diagnostic" if name == FIRST_TASK else "*.tsv")),
     starts_from_mnli=name in _STARTING_FROM_MNLI,
   )

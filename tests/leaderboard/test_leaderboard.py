@@ -203,8 +203,8 @@ def test_every_task_has_a_metric_and_a_recipe(tmp_path: Path):
 
 def test_a_task_without_its_folder_is_refused(tmp_path: Path):
   write_archive(tmp_path, ["RTE"])
-  check_glue_folder(str(tmp_path), "RTE", has_test=True)
-  check_glue_folder(str(tmp_path / "RTE"), "RTE", has_test=True)  # the files may be in the given folder itself
+  check_glue_folder(str(tmp_path), "RTE", predicts=True)
+  check_glue_folder(str(tmp_path / "RTE"), "RTE", predicts=True)  # the files may be in the given folder itself
   with pytest.raises(UserError, match=r"has no folder CoLA: download the task, or leave it out of --glue_tasks"):
     check_glue_folder(str(tmp_path), "CoLA")
 
@@ -212,11 +212,11 @@ def test_a_task_without_its_folder_is_refused(tmp_path: Path):
 def test_a_task_without_one_of_its_files_is_refused(tmp_path: Path):
   """Otherwise a plan would run for hours before the task fails. Only a leaderboard reads test sets; AX is optional."""
   write_archive(tmp_path, ["MNLI"])
-  check_glue_folder(str(tmp_path), "MNLI", has_test=True)
+  check_glue_folder(str(tmp_path), "MNLI", predicts=True)
   (tmp_path / "MNLI" / "test_mismatched.tsv").unlink()
   check_glue_folder(str(tmp_path), "MNLI")
   with pytest.raises(UserError, match=r"^--glue_dir=.*: MNLI has no test_mismatched.tsv: download the task, or leave"):
-    check_glue_folder(str(tmp_path), "MNLI", has_test=True)
+    check_glue_folder(str(tmp_path), "MNLI", predicts=True)
   (tmp_path / "MNLI" / "train.tsv").unlink()
   with pytest.raises(UserError, match=r"MNLI has no train.tsv"):
     check_glue_folder(str(tmp_path), "MNLI")

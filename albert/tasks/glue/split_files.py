@@ -34,7 +34,7 @@ class TaskFiles:
   def prediction_splits(self) -> list[str]:
     """Returns the test sets, without an optional one whose file does not exist."""
     return [
-      split for split, submission in self.submissions.items() if not submission.is_optional or self._has_file(split)
+      split for split, submission in self.submissions.items() if not submission.is_optional or self.has_file(split)
     ]
 
   def check_can_evaluate(self) -> None:
@@ -84,7 +84,8 @@ class TaskFiles:
     submission = self.submissions.get(split)
     return (submission.folder if submission else "") or self.spec.folder
 
-  def _has_file(self, split: str) -> bool:
+  def has_file(self, split: str) -> bool:
+    """Whether a split's file is in data_dir."""
     return find_file(self.config.data_dir, self._folder(split), self.formats[split].name) is not None
 
 

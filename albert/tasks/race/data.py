@@ -127,7 +127,7 @@ def find_files(config: RaceConfig, split: str) -> list[str]:
 
 
 def split_folder(data_dir: str, split: str) -> str:
-  """Returns the folder of a split, in the folder RACE, or in the folder that contains RACE as in the original code."""
+  """Returns the folder of a split. `data_dir` is the folder RACE or, as in the original code, the one that has it."""
   folder = files.join(data_dir, split)
   folder_in_race = files.join(data_dir, "RACE", split)
   return folder_in_race if not files.is_dir(folder) and files.is_dir(folder_in_race) else folder
