@@ -30,7 +30,7 @@ echo "== 4/6 pretraining, with two layers until 60% of the steps and then with t
 "$PYTHON" run_pretraining.py --recipe=configs/pretraining_demo.json --output_dir="$OUT/run" \
   --spm_model_file="$OUT/vocab/spiece.model" \
   --input_file="$OUT/train/*.tfrecord" --eval_input_file="$OUT/heldout/*.tfrecord" \
-  --initializer_range=0.06 --first_stage=0.6 --first_num_hidden_layers=2 --do_train --do_eval
+  --initializer_range=0.06 --stages='[{"until": 0.6, "num_hidden_layers": 2}, {"until": 1}]' --do_train --do_eval
 
 echo "== 5/6 the hidden words of ten sentences that are not in the text"
 "$PYTHON" examples/hidden_words.py "$OUT/run" "$OUT/corpus/train.txt"

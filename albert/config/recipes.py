@@ -12,7 +12,7 @@ import msgspec
 from albert.config.base import Config, check_types
 from albert.config.model import MODELS, ModelConfig
 from albert.config.run import OptimizerConfig, TrainConfig
-from albert.config.stage_flags import format_stages
+from albert.config.stages import format_stages
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import format_value

@@ -21,7 +21,6 @@ from albert.config.base import (
 )
 from albert.config.optimizer import OptimizerConfig
 from albert.config.ranges import INT32_MAX, MAX_BATCH_SIZE, MAX_PROCESSES
-from albert.config.stage_flags import StageFlags
 from albert.errors import UserError
 
 
@@ -190,7 +189,7 @@ class TrainConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingConfig(StageFlags):
+class PretrainingConfig(Config):
   """The data of pretraining, and the losses that are trained on it."""
 
   help_group: ClassVar[str] = DATA
@@ -249,6 +248,15 @@ class PretrainingConfig(StageFlags):
   )
   predict_file: str = option(
     "", "text file for --do_predict; each [MASK] in its lines is filled in", affects_training=False
+  )
+  # It contains paths, which may differ when a run is resumed, so it does not count as affecting training. The other
+  # settings of stages are compared with the key "stages" of config.json.
+  stages: str = option(
+    "",
+    'stages of training as JSON, such as [{"until": 0.5, "num_hidden_layers": 3}, {"until": 1}]; a recipe has them as '
+    "its section stages. Each stage lasts until this share of the steps; see docs/staged_pretraining.md",
+    affects_training=False,
+    group=TRAINING,
   )
   cache_dir: str = option(
     "",

@@ -27,12 +27,6 @@ _CONFIG_OF_SETTING: dict[str, type[Config]] = {
   "masked_lm_prob": PretrainingConfig,
 }
 _SHARE_RANGE = Range(above=0, maximum=1)
-# Field of PretrainingConfig that describes the first of two stages -> the setting of this stage.
-_FIRST_STAGE_FIELDS = {
-  "first_input_file": "input_file",
-  "first_num_hidden_layers": "num_hidden_layers",
-  "first_train_batch_size": "train_batch_size",
-}
 _STAGES_EXAMPLE = '[{"until": 0.9, "input_file": "short/*.tfrecord"}, {"until": 1}]'
 
 
@@ -64,6 +58,11 @@ class Stage:
     return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
+def format_stages(stages: Sequence[Mapping[str, Any]]) -> str:
+  """Converts a list of stages, as a recipe or a Python call contains it, to a value of the flag --stages."""
+  return json_values.dumps(stages, ensure_ascii=False)
+
+
 def stage_name(index: int, num_stages: int) -> str:
   """Returns the name of a stage in messages, such as "stage 1 of 2" for index 0."""
   return f"stage {index + 1} of {num_stages}"
@@ -73,17 +72,15 @@ def read_stages(config: PretrainingConfig, model: ModelConfig) -> tuple[Stage, .
   """Reads the stages of a run and checks all that can be checked without reading the shards.
 
   Args:
-    config: the settings of pretraining. Only those of StageFlags and input_file are used.
+    config: the settings of pretraining. Only stages and input_file are used.
     model: the model that the last stage trains.
   Returns: the stages in order; () if the run is not divided into stages.
   Raises:
     UserError: a setting is unknown, has a wrong type or is out of range; or the stages do not fit each other or the
       model.
   """
-  values = _two_stages(config)
-  if values is None:
-    remedy = f"give a list such as {_STAGES_EXAMPLE}"
-    values = json_values.parse("--stages", config.stages, list[dict[str, Any]], remedy) if config.stages else []
+  remedy = f"give a list such as {_STAGES_EXAMPLE}"
+  values = json_values.parse("--stages", config.stages, list[dict[str, Any]], remedy) if config.stages else []
   stages = tuple(_read_stage(value, _source(index, len(values))) for index, value in enumerate(values))
   _check_shares(stages)
   _check_depths(stages, model)
@@ -118,22 +115,6 @@ def deciding_input_file(stages: Sequence[Stage], config: PretrainingConfig) -> s
   With several stages, these are the shards of the last one.
   """
   return (stages[-1].input_file if stages else None) or config.input_file
-
-
-def _two_stages(config: PretrainingConfig) -> list[dict[str, Any]] | None:
-  """Returns the settings of the two stages that --first_stage describes; None if it is not given."""
-  flags = {flag: getattr(config, flag) for flag in _FIRST_STAGE_FIELDS if getattr(config, flag)}
-  if not config.first_stage:
-    if flags:
-      flag, value = next(iter(flags.items()))
-      raise UserError(f"--{flag}={value} needs --first_stage: the share of the steps of the first stage, such as 0.9")
-    return None
-  if not flags:
-    names = ", ".join(f"--{flag}" for flag in _FIRST_STAGE_FIELDS)
-    raise UserError(f"--first_stage={config.first_stage:g}: the first stage is like the second: also give {names}")
-  first_stage = {"until": config.first_stage}
-  first_stage |= {_FIRST_STAGE_FIELDS[flag]: value for flag, value in flags.items()}
-  return [first_stage, {"until": 1.0}]
 
 
 def _source(index: int, num_stages: int) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert.config.model import ModelConfig
-from albert.config.stage_flags import format_stages
+from albert.config.stages import format_stages
 from albert.errors import UserError
 from albert.experiments import layers
 from albert.experiments.catalog import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from albert.config.base import Config, alternatives, check_types, option_fields
 from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
-from albert.config.stage_flags import format_stages
+from albert.config.stages import format_stages
 from albert.errors import UserError
 from albert.io.json_values import format_value
 from albert.runs.metrics_log import log

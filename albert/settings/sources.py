@@ -15,7 +15,6 @@ from albert.config.base import Config, alternatives, check_types, from_dict, is_
 from albert.config.model import REGULARIZATION, ModelConfig, load_model_config, named_model
 from albert.config.recipes import SECTIONS, Recipe, read_recipe
 from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig
-from albert.config.stage_flags import StageFlags
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
@@ -306,8 +305,7 @@ class Settings:
     values = self.values(config_class, "data")
     if self.existing_run and not self.does_training:
       # The training shards are not needed, and may have been deleted.
-      for name in option_fields(StageFlags):
-        values.pop(name, None)
+      values.pop("stages", None)
       if "input_file" not in self.flags:
         values.pop("input_file", None)
     output_dir = self.flags.get("output_dir", "")

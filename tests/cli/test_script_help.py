@@ -13,8 +13,7 @@ from albert.config.base import GROUPS, from_dict
 from albert.config.model import ModelConfig, named_model
 from albert.config.recipes import config_names
 from albert.config.run import OptimizerConfig, PretrainingConfig, TrainConfig
-from albert.config.stage_flags import format_stages
-from albert.config.stages import read_stages
+from albert.config.stages import format_stages, read_stages
 from albert.tasks import registry
 
 RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.json"))

@@ -39,14 +39,6 @@ def test_stages_have_the_fields_of_their_json():
   assert read_stages(PretrainingConfig(), MODEL) == ()
 
 
-def test_flags_of_the_first_stage_give_two_stages():
-  config = PretrainingConfig(first_stage=0.9, first_input_file="short/*", first_num_hidden_layers=3)
-  assert read_stages(config, MODEL) == (
-    Stage(until=0.9, input_file="short/*", num_hidden_layers=3),
-    Stage(until=1.0),
-  )
-
-
 # Name of the case -> (the stages, a part of the error).
 BAD_STAGES: dict[str, tuple[Any, str]] = {
   "falling until": (
@@ -122,13 +114,6 @@ def test_json_that_is_no_list_of_stages_is_refused(text):
   with pytest.raises(UserError, match=r"--stages") as error:
     read_stages(PretrainingConfig(stages=text), MODEL)
   assert "\n" not in str(error.value)
-
-
-def test_incomplete_flags_of_the_first_stage_are_refused():
-  with pytest.raises(UserError, match=r"--first_num_hidden_layers=3 needs --first_stage"):
-    read_stages(PretrainingConfig(first_num_hidden_layers=3), MODEL)
-  with pytest.raises(UserError, match=r"--first_stage=0.9: the first stage is like the second: also give --first_inp"):
-    read_stages(PretrainingConfig(first_stage=0.9), MODEL)
 
 
 def test_the_stages_of_a_recipe_are_one_of_its_sections(tmp_path: Path):

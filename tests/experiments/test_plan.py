@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from albert.config.run import PretrainingConfig
-from albert.config.stage_flags import format_stages
-from albert.config.stages import read_stages
+from albert.config.stages import format_stages, read_stages
 from albert.errors import UserError
 from albert.experiments import catalog, late_flags
 from albert.experiments.inputs import DownstreamTask, Inputs

@@ -124,8 +124,9 @@ def test_a_short_first_run_needs_neither_vocab_size_nor_warm_up_and_can_be_resum
 def test_later_commands_have_the_stages_of_the_run(shards, tmp_path, capsys):
   output_dir, short_shards = tmp_path / "run", tmp_path / "short"
   write_shards(short_shards, [10], length=12)
-  stages = ["--first_stage=0.5", f"--first_input_file={short_shards}/*", "--first_num_hidden_layers=1"]
-  run("--do_train", f"--input_file={shards}/*", f"--output_dir={output_dir}", *stages, *TINY_MODEL_FLAGS, *TRAIN_FLAGS)
+  stages = [{"until": 0.5, "input_file": f"{short_shards}/*", "num_hidden_layers": 1}, {"until": 1}]
+  files = [f"--input_file={shards}/*", f"--output_dir={output_dir}"]
+  run("--do_train", *files, f"--stages={json.dumps(stages)}", *TINY_MODEL_FLAGS, *TRAIN_FLAGS)
   printed = capsys.readouterr().err
   assert "stage 1 of 2: steps 1 to 2, 1 layer, batches of 8, sequences of 12 tokens" in printed
   assert "stage 2 of 2: steps 3 to 4, 2 layers, batches of 8, sequences of 16 tokens" in printed
@@ -138,12 +139,6 @@ def test_later_commands_have_the_stages_of_the_run(shards, tmp_path, capsys):
   shutil.rmtree(short_shards)
   run("--do_eval", f"--eval_input_file={shards}/*", f"--output_dir={output_dir}", "--eval_batch_size=8")
   assert read_json(output_dir / "eval_results.json")["step"] == 4
-
-
-def test_two_ways_to_give_stages_are_refused(tmp_path):
-  stages = ["--first_stage=0.5", "--first_num_hidden_layers=1", '--stages=[{"until": 1}]']
-  with pytest.raises(UserError, match=r"--first_stage=0\.5 and --stages=.* are both given: give one"):
-    run("--do_train", f"--output_dir={tmp_path}", *stages)
 
 
 @pytest.mark.thorough
@@ -286,12 +281,9 @@ BAD_INPUT = {
     lambda shards: (shards.parent / "r.json").write_text('{"stages": [{"until": 0.5}, {"until": 0.4}]}'),
   ),
   "shards of a stage that are too long": BadInput(
-    [*TRAIN_ON_SHARDS, "--first_stage=0.5", "--first_input_file={shards}/../long/*"],
+    [*TRAIN_ON_SHARDS, '--stages=[{{"until": 0.5, "input_file": "{shards}/../long/*"}}, {{"until": 1}}]'],
     "stage 1 of 2: .*/part-00.tfrecord holds sequences of 33 tokens, the model has 32 positions: write shorter",
     lambda shards: write_shards(shards.parent / "long", [9], length=33),
-  ),
-  "a stage without a share": BadInput(
-    [*TRAIN_ON_SHARDS, "--first_num_hidden_layers=1"], "--first_num_hidden_layers=1 needs --first_stage"
   ),
   "not a recipe": BadInput(
     ["--recipe={shards}/r.json"],

@@ -88,7 +88,10 @@ def test_every_task_can_be_compared_with_a_chip_without_files(task_name: str, ca
       {"input_file": "gs://bucket/*.tfrecord", "vocab_size": 100},
       "--chip needs the length of the sequences: give --max_seq_length",
     ),
-    ({"first_stage": 0.5, "first_num_hidden_layers": 3}, "--chip needs sequences of one length: leave out the stages"),
+    (
+      {"stages": '[{"until": 0.5, "num_hidden_layers": 3}, {"until": 1}]'},
+      "--chip needs sequences of one length: leave out the stages",
+    ),
   ],
 )
 def test_what_the_table_cannot_answer_is_one_line(flags, message):

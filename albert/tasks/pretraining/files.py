@@ -62,7 +62,7 @@ def find_length(config: PretrainingConfig) -> int:
   Raises:
     UserError: there is no such shard, or the stages of the run may have several lengths.
   """
-  if config.stages or config.first_stage:
+  if config.stages:
     raise UserError("--chip needs sequences of one length: leave out the stages, and give the flags of one of them")
   if config.max_seq_length:
     return config.max_seq_length

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
-from albert.config.stage_flags import StageFlags
 from albert.config.stages import Stage, stage_name
 from albert.data.pipeline import ShardDataset
 from albert.errors import UserError
@@ -77,8 +76,8 @@ def _config_of_stage(task: PretrainingTask, stage: Stage) -> PretrainingConfig:
   The lengths of sequences are not set, because they are read from the stage's own shards. The objective and the masking
   are those of the whole run.
   """
-  changes: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(StageFlags)}
-  changes |= {
+  changes: dict[str, Any] = {
+    "stages": "",
     "eval_input_file": "",
     "max_seq_length": 0,
     "max_predictions_per_seq": 0,
