@@ -22,6 +22,7 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("albert", "data_prep")
 CONSTRAINTS = sorted((ROOT / "constraints").glob("*.txt"))
+WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
 
 # Constraints file -> the extras whose packages it pins. Except for docs.txt, it also pins those of every installation.
 EXTRAS_OF_PROFILE = {
@@ -239,15 +240,17 @@ def test_python_versions_agree() -> None:
   assert f'python_version = "{versions[0]}"' in settings
   assert f'target-version = "py{versions[0].replace(".", "")}"' in settings
   assert f",{' '.join(versions)},BASE_PYTHON)" in (ROOT / "Makefile").read_text(encoding="utf-8")
+  assert f'python: ["{versions[0]}", "{versions[-1]}"]' in WORKFLOW.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", [*documents(), WORKFLOW], ids=lambda path: str(path.relative_to(ROOT)))
 def test_documents_name_only_files_and_make_targets_that_exist(path: Path) -> None:
   text = path.read_text(encoding="utf-8")
   makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
   targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-  # Code is fenced, indented, or between backquotes.
+  # Code is fenced, indented, between backquotes, or a step of the workflow.
   code = "\n".join(re.findall(r"^```.*?^```|^ {4}[^\n]*|`[^`\n]+`", text, re.MULTILINE | re.DOTALL))
+  code = code.replace("- run: ", "")
   mentioned_targets = set(re.findall(r"(?:^|[`&;$])\s*make ([a-z][a-z-]*)", code, re.MULTILINE))
   assert mentioned_targets <= targets
   prose = re.sub(r"^```.*?^```|`[^`\n]+`", "", text, flags=re.MULTILINE | re.DOTALL)
