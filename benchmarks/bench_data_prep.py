@@ -308,7 +308,7 @@ def measure_sorting() -> None:
     f"{'opens/spill':>12}{'reads/spill':>12}{'MB_read/MB':>12}"
   )
   for num_spills in map(int, FLAGS.sorting):
-    with tempfile.TemporaryDirectory(dir=FLAGS.directory) as directory, Workers(1, lambda: None) as workers:
+    with tempfile.TemporaryDirectory(dir=FLAGS.directory) as directory, Workers(1) as workers:
       all_spills = _write_random_spills(directory, num_spills)
       total_bytes = sum(run.num_bytes for spill in all_spills for run in spill.runs)
       with _counted_files() as counts, open(os.devnull, "w") as sink, contextlib.redirect_stderr(sink):

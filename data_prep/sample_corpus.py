@@ -17,7 +17,6 @@ import ast
 import dataclasses
 import hashlib
 import inspect
-import multiprocessing
 import os
 import sysconfig
 import warnings
@@ -30,6 +29,7 @@ from albert.config import command_flags
 from albert.config.ranges import MAX_PROCESSES, Range, default_processes
 from albert.errors import UserError
 from albert.io import files
+from albert.io.parallel.workers import Workers
 from albert.io.progress import Progress
 from data_prep.docstrings import docstring_sentences, is_heading, is_list_heading, sentence_key
 
@@ -41,6 +41,8 @@ _SKIPPED_FOLDERS = frozenset({"__pycache__", "tests", "test", "testing", "_vendo
 _MAX_LIST_SENTENCES = 2
 # Documents with fewer sentences are left out.
 _MIN_SENTENCES = 3
+# Number of modules that a process reads at a time.
+_MODULES_PER_CALL = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +122,7 @@ def _find_docstrings(tree: ast.Module) -> list[str]:
 
 
 def module_sentences(path: str) -> list[list[str]]:
-  """Returns the sentences of each docstring of a Python file, in order; [] if the file cannot be parsed."""
+  """Returns the sentences of each docstring of a Python file, in order; [] if the file cannot be read."""
   try:
     with open(path, "rb") as file:
       source = file.read()
@@ -129,9 +131,9 @@ def module_sentences(path: str) -> list[list[str]]:
     with warnings.catch_warnings():
       warnings.simplefilter("ignore")  # such as invalid escapes
       tree = ast.parse(source)
+    docstrings = [docstring_sentences(inspect.cleandoc(text)) for text in _find_docstrings(tree)]
   except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
     return []
-  docstrings = (docstring_sentences(inspect.cleandoc(text)) for text in _find_docstrings(tree))
   return [shorten_lists(sentences) for sentences in docstrings if sentences]
 
 
@@ -222,17 +224,18 @@ def read_packages(folders: list[str], num_processes: int) -> list[Document]:
     for name in find_modules(folder):
       paths.setdefault(name, os.path.join(folder, name))
   names = sorted(paths)
+  starts = range(0, len(names), _MODULES_PER_CALL)
+  calls = [tuple(paths[name] for name in names[start : start + _MODULES_PER_CALL]) for start in starts]
+  docstrings: dict[str, list[list[str]]] = {}  # path -> sentences of each docstring
+  with Progress(len(names), " modules", "reading docstrings") as progress, Workers(num_processes) as workers:
+    for paths_read, results in workers.map(_read_modules, calls):
+      docstrings |= zip(paths_read, results, strict=True)
+      progress.update(len(paths_read))
+  return list(unique_documents((name, docstrings[paths[name]]) for name in names))
 
-  def read_modules() -> Iterator[tuple[str, list[list[str]]]]:
-    # Spawned processes are safe even if the caller runs threads.
-    with multiprocessing.get_context("spawn").Pool(num_processes) as pool:
-      docstrings = pool.imap(module_sentences, [paths[name] for name in names], chunksize=16)
-      with Progress(len(names), " modules", "reading docstrings") as progress:
-        for name, sentences in zip(names, docstrings, strict=True):
-          progress.update(1)
-          yield name, sentences
 
-  return list(unique_documents(read_modules()))
+def _read_modules(paths: tuple[str, ...]) -> list[list[list[str]]]:
+  return list(map(module_sentences, paths))
 
 
 def write_corpus(output_dir: str, train: list[Document], heldout: list[Document]) -> None:

@@ -73,7 +73,7 @@ def split_files(
   with (
     DirectoryLock(output_dir, "splitting text"),
     files.convert_errors(output_dir, "use"),
-    Workers(num_processes, _start_worker) as workers,
+    Workers(num_processes) as workers,
   ):
     files.remove_leftovers(output_dir)
 
@@ -86,10 +86,6 @@ def split_files(
     converted = convert_inputs(inputs, settings, output_dir, run_tasks, convert_all=True)
     remove_working_files(output_dir)
     return converted
-
-
-def _start_worker() -> None:
-  """Does nothing: the functions that the workers run need no preparation."""
 
 
 def _define_flags() -> None:

@@ -23,14 +23,17 @@ def sentence_lines(document: SourceDocument, splitter: SentenceSplitter | None) 
     splitter: splits paragraphs into sentences; None if each paragraph of the document is a sentence.
 
   Raises:
-    BadRecordError: the document is damaged.
+    BadRecordError: the document is damaged, or cannot be split.
   """
   for paragraph in document.paragraphs:
     if splitter is None:
       yield from cut_line(paragraph.strip())
-    else:
+      continue
+    try:
       for sentence in splitter.split(paragraph):
         yield from cut_line(" ".join(sentence.split()))
+    except UserError as error:
+      raise BadRecordError(document.get_place(), str(error)) from error
 
 
 def too_many_bad_records(example: str, num_allowed: int) -> UserError:

@@ -249,8 +249,10 @@ def _read_page(page: bytes, namespaces: frozenset[str]) -> Record:
   text = revision.findtext("text") or ""
   try:
     article = wikitext.parse(text, namespaces)
-  except (ValueError, RecursionError) as error:
-    return BadRecord(get_place, f"cannot be parsed ({error}): leave the page out")
+  except MemoryError:
+    raise
+  except Exception as error:
+    return BadRecord(get_place, f"cannot be parsed ({type(error).__name__}: {error}): leave the page out")
   return SourceDocument(get_place, article.paragraphs, article.left_out)
 
 

@@ -81,13 +81,10 @@ def parse(text: str, namespaces: frozenset[str]) -> Article:
     namespaces: names of the wiki's namespaces in lower case, such as "file" and "category".
 
   Raises:
-    ValueError: the parser fails.
+    Exception: the parser fails; which exceptions it raises is not documented.
   """
   module = _import_parser("wikitext")
-  try:
-    code = module.parse(text.replace(_MARK, " "), skip_style_tags=True)
-  except module.parser.ParserError as error:
-    raise ValueError(str(error)) from error
+  code = module.parse(text.replace(_MARK, " "), skip_style_tags=True)
   extraction = _Extraction(module.nodes, namespaces)
   plain = _MAGIC_WORD.sub("", _QUOTES.sub("", "".join(extraction.texts(code))))
   paragraphs = []

@@ -323,7 +323,7 @@ def make_runner(flags: tuple[str, ...] = ()) -> Runner:
   """
   beam_flags.make_pipeline(flags)  # checks the flags before any text is read
   return Runner(
-    lambda job: Workers(1, lambda: None),  # not used
+    lambda job: Workers(1),  # not used
     functools.partial(make_shards, flags=flags),
     functools.partial(hash_inputs, flags=flags),
     functools.partial(run_tasks, flags=flags),

@@ -30,6 +30,8 @@ _UNCERTAIN_CHARS = 200
 # The first character of a sentence that is not a space, a quotation mark, an opening bracket or a dash.
 _FIRST_CHARACTER = re.compile(r"[^\s\"“”„«»‹›'‘’‚(\[–—-]")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-zA-Z0-9]+)*")
+_NON_ASCII_SPACE = re.compile(r"[^\S\x00-\x7f]")
+_MAX_SHOWN_CHARS = 60
 
 
 def check_language(language: str) -> None:
@@ -83,7 +85,11 @@ class SentenceSplitter:
     self._language = language
 
   def split(self, paragraph: str) -> Iterator[str]:
-    """Yields the sentences of a paragraph, without white space around them."""
+    """Yields the sentences of a paragraph, without white space around them.
+
+    Raises:
+      UserError: sentencex fails.
+    """
     start = 0
     while len(paragraph) - start > _WINDOW_CHARS:
       window = paragraph[start : start + _WINDOW_CHARS]
@@ -110,7 +116,17 @@ class SentenceSplitter:
 
   def _find_ends(self, text: str) -> set[int]:
     """Returns the position after each sentence and the white space that follows it, as sentencex finds them."""
-    return set(itertools.accumulate(map(len, sentencex.segment(self._language, text))))
+    try:
+      # sentencex 1.0 fails at a capital letter followed by a space that is not ASCII and a full stop.
+      sentences = sentencex.segment(self._language, _NON_ASCII_SPACE.sub(" ", text))
+    except BaseException as error:  # a failure of Rust code is no Exception
+      if isinstance(error, KeyboardInterrupt | SystemExit):
+        raise
+      raise UserError(
+        f"the text that begins with {text[:_MAX_SHOWN_CHARS]!r} cannot be split into sentences (sentencex: {error}): "
+        "change or remove it, or give text with a sentence on each line"
+      ) from error
+    return set(itertools.accumulate(map(len, sentences)))
 
 
 def split_sentences(paragraph: str) -> Iterator[str]:

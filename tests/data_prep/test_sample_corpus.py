@@ -55,6 +55,14 @@ def test_module_sentences_are_in_the_order_of_the_file(packages: Path) -> None:
   assert module_sentences(str(packages / "pack" / "broken.py")) == []
 
 
+def test_a_module_that_a_library_fails_at_is_left_out(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  def fail(language: str, text: str) -> list[str]:
+    raise BaseException("like a failure of Rust code")
+
+  monkeypatch.setattr("data_prep.text.sentences.sentencex.segment", fail)
+  assert module_sentences(str(packages / "pack" / "two.py")) == []
+
+
 def test_long_strings_count_as_documentation(tmp_path: Path) -> None:
   path = tmp_path / "doc.py"
   path.write_text(

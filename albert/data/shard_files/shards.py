@@ -342,14 +342,10 @@ def _scan_or_look_up(
 def _scan(paths: Sequence[str], num_bytes: int) -> Generator[tuple[str, records.RecordFileInfo], None, None]:
   """Reads files of together `num_bytes` bytes, in worker processes if there are many bytes. Shows the progress."""
   num_processes = 1 if num_bytes < _MAX_BYTES_OF_ONE_PROCESS else min(os.cpu_count() or 1, len(paths))
-  with Progress(len(paths), " files", "hashing shards") as progress, Workers(num_processes, _no_state) as workers:
+  with Progress(len(paths), " files", "hashing shards") as progress, Workers(num_processes) as workers:
     for path, info in workers.map(records.scan, paths):
       yield path, info
       progress.update(1)
-
-
-def _no_state() -> None:
-  """Initializes a worker process. Reading files needs no state."""
 
 
 def _cache_key(path: str) -> str:

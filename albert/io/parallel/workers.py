@@ -75,7 +75,7 @@ def submit_ahead(
       yield submitted.pop(call), call
 
 
-def _start_worker(initializer: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _start_worker(initializer: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
   # Ctrl-C sends SIGINT to all processes of the terminal; only the parent process handles it.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -83,7 +83,8 @@ def _start_worker(initializer: Callable[..., None], arguments: tuple[Any, ...]) 
   if parent is not None:
     # If the parent is killed, it cannot stop its workers, which would wait forever.
     threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
-  initializer(*arguments)
+  if initializer is not None:
+    initializer(*arguments)
 
 
 @contextlib.contextmanager
@@ -109,21 +110,24 @@ class Workers:
 
   Args:
     num_processes: number of worker processes. With 1, functions run in this process.
-    initializer: function that is called once in each process, for example to load data that the functions use.
+    initializer: function that is called once in each process, for example to load data that the functions use; None
+      if they need none.
     arguments: arguments of `initializer`; picklable.
   """
 
-  def __init__(self, num_processes: int, initializer: Callable[..., None], arguments: tuple[Any, ...] = ()):
+  def __init__(
+    self, num_processes: int, initializer: Callable[..., None] | None = None, arguments: tuple[Any, ...] = ()
+  ):
     self._num_processes = num_processes
     self._executor: futures.ProcessPoolExecutor | None = None
-    if num_processes == 1:
-      initializer(*arguments)
-    else:
+    if num_processes > 1:
       self._earlier_pids = {process.pid for process in multiprocessing.active_children()}
       # Spawned, not forked: forking a process with threads is unsafe, and a fork shares the parent's memory.
       self._executor = futures.ProcessPoolExecutor(
         num_processes, multiprocessing.get_context("spawn"), _start_worker, (initializer, arguments)
       )
+    elif initializer is not None:
+      initializer(*arguments)
 
   def map(
     self,

@@ -16,6 +16,7 @@ from data_prep.create_pretraining_data import prepare
 from data_prep.readers import formats
 from data_prep.readers.settings import ReadingSettings
 from data_prep.split_text import split_files
+from data_prep.text import sentences
 from data_prep.train_vocab import read_lines
 from tests.data_prep.runners.jobs import make_job
 
@@ -58,6 +59,32 @@ def test_a_bad_line_of_json_lines_is_an_error_or_skipped(tmp_path: Path, line: b
   ((reason, dropped),) = converted.report.dropped.items()
   assert (reason, dropped.documents) == (report.BAD_RECORD, 1)
   assert re.search(BAD_LINES[line], dropped.examples[0])
+
+
+class _Panic(BaseException):
+  """Like the exception for a failure of Rust code: it is no Exception."""
+
+
+def test_text_that_a_library_fails_at_is_an_error_or_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  segment = sentences.sentencex.segment
+
+  def fail_at_odd_text(language: str, text: str) -> list[str]:
+    if "odd" in text:
+      raise _Panic("byte index 3 is not a char boundary")
+    return segment(language, text)
+
+  monkeypatch.setattr(sentences.sentencex, "segment", fail_at_odd_text)
+  path = tmp_path / "a.jsonl"
+  path.write_bytes(GOOD_LINE + b'{"text": "An odd line. Another."}\n' + GOOD_LINE)
+  pattern = r"a\.jsonl, line 2: the text .*'An odd line.*cannot be split into sentences \(sentencex: byte index 3"
+  with pytest.raises(UserError, match=pattern):
+    split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
+  with pytest.raises(UserError, match=pattern):
+    list(read_lines([str(path)], ReadingSettings()))
+  settings = ReadingSettings(skip_bad_records=1)
+  assert len(list(read_lines([str(path)], settings))) == 4
+  converted = split_files([str(path)], settings, str(tmp_path / "out"))
+  assert (converted.report.documents, converted.report.num_bad) == (2, 1)
 
 
 def test_lines_are_numbered_in_later_parts_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from data_prep.split_text import split_files
 from tests.data_prep.readers import wikipedia_dump
 from tests.data_prep.readers.forms import DOCUMENTS
 
-pytest.importorskip("mwparserfromhell")
+mwparserfromhell = pytest.importorskip("mwparserfromhell")
 # Names of namespaces, in lower case.
 NAMESPACES = frozenset({"file", "category", "special"})
 
@@ -85,6 +85,26 @@ def test_a_page_that_is_not_xml_is_an_error_or_skipped(tmp_path: Path) -> None:
     split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
   converted = split_files([str(path)], ReadingSettings(skip_bad_records=1), str(tmp_path / "out"))
   assert Path(converted.paths[0]).read_text() == "Some text.\n\nMore.\n\n"
+
+
+def test_a_page_that_the_parser_fails_at_is_an_error_or_skipped(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  parse = mwparserfromhell.parse
+
+  def fail_at_odd_text(text: str, **options: bool) -> object:
+    if "odd" in text:
+      raise SystemError("error return without exception set")
+    return parse(text, **options)
+
+  monkeypatch.setattr(mwparserfromhell, "parse", fail_at_odd_text)
+  path = tmp_path / "a.xml"
+  pages = wikipedia_dump.make_page("Odd", "An odd text.", 1) + wikipedia_dump.make_page("Two", "Some text.", 2)
+  path.write_text(wikipedia_dump.HEADER + pages + wikipedia_dump.FOOTER)
+  with pytest.raises(UserError, match=r"a\.xml, page 'Odd': cannot be parsed \(SystemError: error return"):
+    split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
+  converted = split_files([str(path)], ReadingSettings(skip_bad_records=1), str(tmp_path / "out"))
+  assert Path(converted.paths[0]).read_text() == "Some text.\n\n"
 
 
 @pytest.mark.parametrize("part_bytes", [1 << 20, 2000])

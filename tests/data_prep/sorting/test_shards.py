@@ -244,7 +244,7 @@ def test_fan_in_is_the_smallest_with_the_fewest_passes(num_runs: int, limit: int
 
 @pytest.fixture
 def workers() -> Iterator[Workers]:
-  with Workers(1, lambda: None) as started:
+  with Workers(1) as started:
     yield started
 
 

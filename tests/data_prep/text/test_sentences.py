@@ -34,6 +34,14 @@ def test_no_character_but_spaces_is_lost() -> None:
   assert list(split_sentences(" \t ")) == []
 
 
+@pytest.mark.parametrize("space", ["\u00a0", "\u2009", "\u202f", "\u3000", "\u2028", "\x85"])
+def test_every_kind_of_space_separates_words(space: str) -> None:
+  """sentencex itself fails at such a space between a capital letter and a full stop."""
+  text = "This is it. I{0}. . . don't{0}know. Vitamin A{0}. That{0}is{0}all!{0}Really."
+  expected = [part.format(space) for part in split_sentences(text.format(" "))]
+  assert [sentence.replace(space, " ") for sentence in split_sentences(text.format(space))] == expected
+
+
 def test_a_paragraph_of_any_length_is_split_in_the_same_way() -> None:
   sentences = [f'"Sentence {number} is here," said Mr. Bold.' for number in range(3000)]
   start = time.process_time()
