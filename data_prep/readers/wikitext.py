@@ -6,10 +6,11 @@ Tables, lists, headings, references, images, categories and most templates are l
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from albert.io.file_errors import required_library
+from data_prep.readers import templates
 
 # Tags whose contents are not text.
 _SKIPPED_TAGS = frozenset(
@@ -19,20 +20,24 @@ _SKIPPED_TAGS = frozenset(
   }
 )  # fmt: skip
 _LIST_TAGS = frozenset(("li", "dd", "dt"))
-# Templates that contain a part of a sentence -> the index of the parameter that is this text. A negative index counts
-# from the last parameter, as in a list.
-_TEXT_TEMPLATES: Mapping[str, int] = {
-  "lang": 1, "langx": 1, "transl": -1, "transliteration": -1, "nowrap": 0, "nobr": 0, "small": 0, "abbr": 0,
-  "em": 0, "strong": 0, "sic": 0, "as of": 0,
-}  # fmt: skip
-# Templates whose first parameters are a number and its unit.
-_MEASURE_TEMPLATES = frozenset(("convert", "cvt"))
+# The names that MediaWiki's namespaces have in every wiki, beside those in the wiki's language.
+_ENGLISH_NAMESPACES = frozenset(("media", "special", "talk"))
+_ENGLISH_NAMESPACES |= {
+  f"{name}{ending}"
+  for name in ("user", "project", "file", "image", "mediawiki", "template", "help", "category", "module")
+  for ending in ("", " talk")
+}
+# A link with a prefix to such a file is an image, whatever the prefix: wikis have further names for the namespace.
+_MEDIA_FILE = re.compile(
+  r"\.(?:jpe?g|png|gif|svg|webp|tiff?|xcf|pdf|djvu|og[agvx]|webm|wav|mp[34g]|mpeg|flac|midi?|opus|stl)$", re.IGNORECASE
+)
 # This control character is inserted where a heading or an entry of a list begins. Lines that begin with it are left
 # out.
 _MARK = "\x02"
 _QUOTES = re.compile(r"'{2,}")
-_MAGIC_WORD = re.compile(r"__[A-Z]+__")
-_INTERLANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)?:")
+# Magic words have names in every language, such as __TOC__ and __KEIN_INHALTSVERZEICHNIS__.
+_MAGIC_WORD = re.compile(r"__(?:(?![a-z])\w)+?__")
+_INTERLANGUAGE = re.compile(r"(?:[a-z]{2,3}(?:-[a-z]+)*|simple):")
 # Lines that begin like this are parts of tables and templates that are not closed.
 _UNCLOSED_MARKUP = re.compile(r"\{\||\|\}|[|!]|\{\{|\}\}")
 _EMPTY_PARENTHESES = re.compile(r"\(\s*(?:[;,:/]\s*)*\)|\[\s*\]")
@@ -78,7 +83,7 @@ def parse(text: str, namespaces: frozenset[str]) -> Article:
 
   Args:
     text: its wikitext.
-    namespaces: names of the wiki's namespaces in lower case, such as "file" and "category".
+    namespaces: names of the wiki's namespaces in lower case, such as "datei" and "kategorie".
 
   Raises:
     Exception: the parser fails; which exceptions it raises is not documented.
@@ -117,7 +122,7 @@ class _Extraction:
 
   def __init__(self, nodes: Any, namespaces: frozenset[str]):
     self.left_out: dict[str, int] = {}
-    self._namespaces = namespaces
+    self._namespaces = namespaces | _ENGLISH_NAMESPACES
     # Nodes of other classes, such as comments, have no text.
     self._methods: dict[type, Callable[[Any], Iterator[str]]] = {
       nodes.Text: self._plain_text,
@@ -154,7 +159,8 @@ class _Extraction:
     target = str(node.title).strip()
     prefix = target.partition(":")[0].strip().lower().replace("_", " ")
     has_prefix = ":" in target and not target.startswith(":")
-    if has_prefix and (prefix in self._namespaces or _INTERLANGUAGE.match(target)):
+    is_left_out = prefix in self._namespaces or _INTERLANGUAGE.match(target) or _MEDIA_FILE.search(target)
+    if has_prefix and is_left_out:
       self._leave_out("images and categories")
     elif node.text is None:
       yield target.lstrip(":").partition("#")[0] or target
@@ -183,13 +189,14 @@ class _Extraction:
     yield _MARK
 
   def _template(self, node: Any) -> Iterator[str]:
-    name = str(node.name).strip().lower().replace("_", " ")
-    values = [parameter.value for parameter in node.params if not parameter.showkey]  # of parameters without a name
-    text_index = _TEXT_TEMPLATES.get(name)  # in `values`
-    if name in _MEASURE_TEMPLATES and len(values) >= 2:
-      number, unit = values[:2]
-      yield f"{str(number).strip()} {str(unit).strip()}"
-    elif text_index is not None and -len(values) <= text_index < len(values):
-      yield from self.texts(values[text_index])
-    else:
+    # A parser function such as {{formatnum:1000}} has its first parameter in its name.
+    name, colon, argument = "".join(self.texts(node.name)).strip().partition(":")
+    expand = templates.expander(name.lower().replace("_", " "))
+    text = None
+    if expand is not None:
+      parameters = {str(parameter.name).strip(): "".join(self.texts(parameter.value)) for parameter in node.params}
+      text = expand({"1": argument} if colon else parameters)
+    if text is None:
       self._leave_out("templates")
+    else:
+      yield text

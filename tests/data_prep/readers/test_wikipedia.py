@@ -48,6 +48,63 @@ def test_wikitext_becomes_paragraphs(text: str, paragraphs: list[str]) -> None:
   assert wikitext.parse(text, NAMESPACES).paragraphs == paragraphs
 
 
+@pytest.mark.parametrize(
+  ("text", "paragraphs"),
+  [
+    ("[[Datei:A.jpg|mini|Ein [[Turm]].]]Text.[[Kategorie:Turm]]", ["Text."]),
+    ("[[Image:A|thumb|left|caption]]Text.[[Category:Turm]]\n[[category: Turm|T]]", ["Text."]),
+    ("[[Bild:A b.JPG|thumb|left|Ein [[Turm]].]]Text. [[Изображение:A.svg|мини|Башня]]", ["Text."]),
+    ("[[User_talk:A]]Text.[[zh-min-nan:Ta]][[simple:Tower]]", ["Text."]),
+    ("[[2001: Odyssee im Weltraum|Film]] und [[A.B.: C]].", ["Film und A.B.: C."]),
+    ("__KEIN_INHALTSVERZEICHNIS__Text.__БЕЗ_ОГЛ____NOTOC__ a__b__c", ["Text. a__b__c"]),
+  ],
+)
+def test_names_in_the_language_of_the_wiki_and_other_names_are_known(text: str, paragraphs: list[str]) -> None:
+  assert wikitext.parse(text, frozenset({"datei", "kategorie"})).paragraphs == paragraphs
+
+
+@pytest.mark.parametrize(
+  ("template", "text"),
+  [
+    ("{{convert|5|to|10|km}}", "5 to 10 km"),
+    ("{{convert|5|-|10|km|mi|abbr=on}}", "5–10 km"),
+    ("{{Convert|2|x|3.5|x|1,000|m}}", "2 × 3.5 × 1,000 m"),
+    ("{{cvt|5|ft|7+1/2|in|m}}", "5 ft 7 1/2 in"),
+    ("{{convert|100|km|0}}", "100 km"),
+    ("{{convert|3|e6sqmi|e6km2}}", "3 million sqmi"),
+    ("{{convert| −5 | ± | 2 | °C }}", "−5 ± 2 °C"),
+    ("{{convert|5|up to|10|km}}", ""),
+    ("{{convert|5|to|10}}", ""),
+    ("{{convert|{{#expr:1}}|km}}", ""),
+    ("{{convert|five|km}}", ""),
+    ("{{as of|2010|1}}", "As of January 2010"),
+    ("{{As of|2010|12|5|lc=y|since=y|post=,}}", "since 5 December 2010,"),
+    ("{{as of|2010|alt=in [[2010]]}}", "in 2010"),
+    ("{{as of|2010|13}}", ""),
+    ("{{as of}}", ""),
+    ("{{nowrap|1=a=b}}", "a=b"),
+    ("{{lang-de|Köln}}", "Köln"),
+    ("{{langx|de|Köln}}", "Köln"),
+    ("{{transl|ja|hepburn|Nihon}}", "Nihon"),
+    ("{{ill|A (b)|de|lt=A}}", "A"),
+    ("{{circa|1900|1910}}", "c. 1900 – c. 1910"),
+    ("{{circa}}", ""),
+    ("{{frac|3|1|2}}", "3 1/2"),
+    ("{{frac|2}}", "1/2"),
+    ("{{val|1.5|0.2|e=6|u=m}}", "1.5 × 10^6 m"),
+    ("{{val|3|u=km|up=s}}", "3 km/s"),
+    ("{{formatnum:12345}}", "12345"),
+    ("{{formatnum:{{#expr:1}}}}", ""),
+    ("{{spaced_ndash}}", "–"),
+    ("{{unknown|5|km}}", ""),
+  ],
+)
+def test_templates_within_sentences_are_text_or_left_out_as_a_whole(template: str, text: str) -> None:
+  article = wikitext.parse(f"It is {template} here.", NAMESPACES)
+  assert article.paragraphs == [f"It is {text} here." if text else "It is here."]
+  assert bool(article.left_out) == (not text)
+
+
 def test_pages_and_markup_that_are_left_out_are_counted(tmp_path: Path) -> None:
   path = tmp_path / "pages-articles.xml"
   path.write_bytes(wikipedia_dump.make_dump(DOCUMENTS[:9]))
