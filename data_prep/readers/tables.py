@@ -15,18 +15,23 @@ from data_prep.readers.settings import DATASETS, PARQUET, ReadingSettings
 
 # Rows that are in memory at a time.
 _BATCH_ROWS = 64
+# The names of pyarrow's types of text.
+_TEXT_TYPES = frozenset(("string", "large_string", "string_view"))
 # First bytes of an Arrow file in the file format. Arrow files in the stream format begin in another way.
 _FILE_FORMAT_MAGIC = b"ARROW1"
 
 
 def _check_column(path: str, schema: Any, field: str, pyarrow: Any) -> None:
-  """Checks that a table has the column of text."""
-  if field not in schema.names:
+  """Checks that a table has one column with the name of the text field, and that it holds text."""
+  num_columns = schema.names.count(field)
+  if num_columns > 1:
+    raise UserError(f"{path}: {num_columns} columns are called {field!r}: rename all but one")
+  if not num_columns:
     raise UserError(f"{path}: no column {field!r} (its columns: {', '.join(schema.names)}): give --text_field")
   column_type = schema.field(field).type
-  if pyarrow.types.is_dictionary(column_type):
+  if pyarrow.types.is_dictionary(column_type) or pyarrow.types.is_run_end_encoded(column_type):
     column_type = column_type.value_type
-  if "string" not in str(column_type):
+  if str(column_type) not in _TEXT_TYPES:  # a list or struct of strings is none of them
     raise UserError(f"{path}: the column {field!r} is not text, but {column_type}: give --text_field")
 
 

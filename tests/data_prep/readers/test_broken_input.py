@@ -208,6 +208,35 @@ def test_a_missing_library_is_an_error_that_says_how_to_install_it(
       formats.check_inputs([str(tmp_path / file_name)], ReadingSettings())
 
 
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+@pytest.mark.parametrize(
+  ("columns", "message"),
+  [
+    ({"text": [["One.", "Two."], None]}, r"the column 'text' is not text, but list<.*>: give --text_field"),
+    ({"text": [{"value": "One.", "lang": "en"}]}, r"is not text, but struct<.*value: string.*>: give --text_field"),
+    ({"text": [1, 2]}, "is not text, but int64: give --text_field"),
+    ({"text": ["One."], "text ": ["Two."]}, "2 columns are called 'text': rename all but one"),
+    ({"body": ["One."]}, r"no column 'text' \(its columns: body\): give --text_field"),
+  ],
+  ids=["list", "struct", "numbers", "doubled", "missing"],
+)
+def test_a_table_without_one_column_of_text_is_an_error(
+  tmp_path: Path, ending: str, columns: dict[str, list[object]], message: str
+) -> None:
+  pyarrow = pytest.importorskip("pyarrow")
+  from pyarrow import parquet
+
+  table = pyarrow.table(columns).rename_columns([name.strip() for name in columns])
+  path = tmp_path / f"a.{ending}"
+  if ending == "parquet":
+    parquet.write_table(table, path)
+  else:
+    with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as writer:
+      writer.write_table(table)
+  with pytest.raises(UserError, match=message):
+    split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
+
+
 def test_the_files_of_a_directory_are_found(tmp_path: Path) -> None:
   (tmp_path / "a" / "b").mkdir(parents=True)
   for name in ("a/1.txt", "a/b/2.jsonl", "a/.hidden", "a/reading.json"):
