@@ -44,6 +44,7 @@ def main() -> None:
   first, second = (np.array(table.columns[name], object) for name in ("sentence1", "sentence2"))
   targets = table.numbers("score", 0, MAX_SCORE) / MAX_SCORE
   max_length = encoder.config.max_position_embeddings
+  weights = [weight for name, weight in encoder.named_weights().items() if "/pooler/" not in name]  # it is not used
   optimizer = albert.optimizers.AdamW(arguments.learning_rate, bias_correction=True)
   signature = {name: tf.TensorSpec([None, None], tf.int32) for name in ("input_ids", "input_mask", "segment_ids")}
 
@@ -60,9 +61,8 @@ def main() -> None:
     with tf.GradientTape() as tape:
       cosines = tf.reduce_sum(embed(first_inputs) * embed(second_inputs), axis=1)
       loss = tf.reduce_mean(tf.square(cosines - target))
-    gradients = tape.gradient(loss, encoder.trainable_variables, unconnected_gradients="zero")
-    gradients, _ = tf.clip_by_global_norm(gradients, 1.0)
-    optimizer.apply_gradients(zip(gradients, encoder.trainable_variables, strict=True))
+    gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, weights), 1.0)
+    optimizer.apply_gradients(zip(gradients, weights, strict=True))
     return loss
 
   rng = np.random.default_rng(12345)

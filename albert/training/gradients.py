@@ -14,12 +14,15 @@ from albert.optimizers.sharding import Sharding
 from albert.tasks.base import Batch, Task, WeightedSum
 from albert.training.run_plan import TrainingPlan
 
-# The gradient of each weight, and metric -> its sum.
-_GradientsAndSums = tuple[list[Gradient], dict[str, WeightedSum]]
+# Name of a weight that the losses depend on -> its gradient, and metric -> its sum.
+_GradientsAndSums = tuple[dict[str, Gradient], dict[str, WeightedSum]]
 
 
 class BatchGradients:
-  """Computes the gradients of all weights of a model. Call it in the step of each replica.
+  """Computes the gradients of a model's weights. Call it in the step of each replica.
+
+  A weight that the losses do not depend on, such as the pooler's without a sentence objective, has no gradient. It must
+  not be updated, as in the original: with a gradient of zeros, weight decay and LAMB's trust ratio would shrink it.
 
   Args:
     task: computes the losses and metrics.
@@ -33,7 +36,7 @@ class BatchGradients:
     self, task: Task, model: keras.Model, plan: TrainingPlan, loss_scale: LossScale | None, sharding: Sharding | None
   ):
     self._task, self._model, self._plan = task, model, plan
-    self._weights = list(model.named_weights().values())
+    self._weights: dict[str, tf.Variable] = model.named_weights()
     self._loss_scale = loss_scale
     self._sharding = sharding
     self._accumulate: Callable[..., _GradientsAndSums] = self._accumulate_gradients
@@ -44,7 +47,7 @@ class BatchGradients:
 
   def __call__(
     self, batch: Batch, loss_weights: dict[str, tf.Tensor], seed: tf.Tensor
-  ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor, dict[str, WeightedSum]]:
+  ) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor, dict[str, WeightedSum]]:
     """Computes the gradients of the mean loss of the batch of all replicas.
 
     Args:
@@ -53,22 +56,31 @@ class BatchGradients:
       seed: int64 [2], different for each replica and step.
 
     Returns:
-      The clipped gradients, in the order of `named_weights()`; with a sharding, this replica's part of each. Their
-      global norm before clipping and the sum of the losses, float32 scalars. The sums of metrics over this replica's
-      examples.
+      Name of a weight that the losses depend on -> its clipped gradient; with a sharding, this replica's part of it.
+      The global norm before clipping and the sum of the losses, float32 scalars. The sums of metrics over this
+      replica's examples.
     """
     replica, clip_norm = tf.distribute.get_replica_context(), self._plan.optimizer.clip_norm
     gradients, sums = self._accumulate(batch, loss_weights, seed)
     losses = tf.stack([sums[name].total for name in loss_weights])
     if self._sharding is None:
       *flat_gradients, losses = replica.all_reduce("SUM", [*tf.nest.flatten(gradients), losses])
-      clipped, norm = clip_by_global_norm(tf.nest.pack_sequence_as(gradients, flat_gradients), clip_norm)
+      gradients = tf.nest.pack_sequence_as(gradients, flat_gradients)
+      clipped, norm = clip_by_global_norm(list(gradients.values()), clip_norm)
     else:
       if not self._sharding.reduce_scatter:
-        gradients = self._sharding.sum_gradients(gradients, self._weights)
-      clipped, norm = clip_by_global_norm(gradients, clip_norm, lambda squares: replica.all_reduce("SUM", squares))
+        gradients = self._sum_parts(gradients)
+      clipped, norm = clip_by_global_norm(
+        list(gradients.values()), clip_norm, lambda squares: replica.all_reduce("SUM", squares)
+      )
       losses = replica.all_reduce("SUM", losses)
-    return clipped, norm, tf.reduce_sum(losses), sums
+    return dict(zip(gradients, clipped, strict=True)), norm, tf.reduce_sum(losses), sums
+
+  def _sum_parts(self, gradients: dict[str, Gradient]) -> dict[str, Gradient]:
+    """Sums gradients over the replicas, and returns this replica's part of each."""
+    assert self._sharding is not None
+    variables = [self._weights[name] for name in gradients]
+    return dict(zip(gradients, self._sharding.sum_gradients(list(gradients.values()), variables), strict=True))
 
   def _accumulate_gradients(
     self, batch: Batch, loss_weights: dict[str, tf.Tensor], seed: tf.Tensor
@@ -113,10 +125,11 @@ class BatchGradients:
       loss = tf.add_n([tf.math.divide_no_nan(sums[name].total, loss_weights[name]) for name in loss_weights])
       if self._loss_scale is not None:
         loss = self._loss_scale.scale(loss)
-    gradients = tape.gradient(loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    gradients = {name: value for name, value in tape.gradient(loss, self._weights).items() if value is not None}
+    values = list(gradients.values())
     if self._loss_scale is not None:
-      gradients = self._loss_scale.unscale(gradients)
-    dense_gradients = densify(gradients)
+      values = self._loss_scale.unscale(values)
+    dense_gradients = dict(zip(gradients, densify(values), strict=True))
     if self._sharding is not None and self._sharding.reduce_scatter:
-      dense_gradients = self._sharding.sum_gradients(dense_gradients, self._weights)
+      dense_gradients = self._sum_parts(dense_gradients)
     return dense_gradients, sums

@@ -46,7 +46,7 @@ class Trainer:
 
   Args:
     task: computes the losses and metrics.
-    model: a built model with a method `named_weights()`. All of these weights are trained.
+    model: a built model with a method `named_weights()`. Those that the losses depend on are trained.
     optimizer: an optimizer of albert.optimizers.factory.make_optimizer.
     plan: strategy, batch size, seed, clipping norm, layer-wise decay, and whether XLA compiles the step.
     cluster: the processes that train together; by default those of the plan's strategy.
@@ -177,13 +177,13 @@ class Trainer:
     is_bad = tf.logical_not(tf.math.is_finite(norm + loss))
     if self.loss_scale is not None:
       # The optimizer skips an update whose gradients are all NaN, and the means of metrics leave the step out.
-      gradients = [gradient * tf.where(is_bad, math.nan, 1.0) for gradient in gradients]
+      gradients = {name: gradient * tf.where(is_bad, math.nan, 1.0) for name, gradient in gradients.items()}
       sums = zero_if(is_bad, sums)
       is_bad = self.loss_scale.update(is_bad)
     is_first_bad_step = tf.logical_and(is_bad, self.first_bad_step < 0)
     self.first_bad_step.assign(tf.where(is_first_bad_step, step, tf.cast(self.first_bad_step, tf.int64)))
     self.optimizer.apply_gradients(
-      zip(gradients, self.weights.values(), strict=True), experimental_aggregate_gradients=False
+      [(gradient, self.weights[name]) for name, gradient in gradients.items()], experimental_aggregate_gradients=False
     )
     self.accumulator.add(sums)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
   from albert.tasks.base import Task
 
 
-def make_pretraining_task(input_file: str) -> Task:
+def make_pretraining_task(input_file: str, sentence_prediction: str) -> Task:
   """Makes a pretraining task that trains and evaluates on the same shards."""
   from albert.config.run import PretrainingConfig
   from albert.tasks.pretraining.task import PretrainingTask
@@ -25,7 +25,10 @@ def make_pretraining_task(input_file: str) -> Task:
 
   # One layer, because the step of each replica is traced separately.
   model = dataclasses.replace(TINY_MODEL, num_hidden_layers=1)
-  return PretrainingTask(model, PretrainingConfig(input_file=input_file, eval_input_file=input_file))
+  return PretrainingTask(
+    model,
+    PretrainingConfig(input_file=input_file, eval_input_file=input_file, sentence_prediction=sentence_prediction),
+  )
 
 
 def make_finetuning_task(directory: str) -> Task:
@@ -57,7 +60,10 @@ def train(task_kind: str, data_path: str, output_dir: str, num_devices: int) -> 
   from albert.optimizers import loss_scale
   from albert.runs.metrics_log import read_metrics
 
-  task = make_finetuning_task(data_path) if task_kind == "finetuning" else make_pretraining_task(data_path)
+  if task_kind == "finetuning":
+    task = make_finetuning_task(data_path)
+  else:  # without a sentence objective, the pooler has no gradient
+    task = make_pretraining_task(data_path, "none" if task_kind == "sharded" else "sop")
   config = RunConfig(
     output_dir=output_dir,
     from_scratch=True,

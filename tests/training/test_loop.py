@@ -26,6 +26,7 @@ from albert.training.loop import Trainer
 from albert.training.run_plan import TrainingPlan
 from albert.weights.checkpoints import CheckpointManager
 from albert.weights.files import open_weights
+from albert.weights.names import POOLER
 from tests.golden.make_tiny_albert import random_weights
 from tests.models.build_models import build_pretraining_model
 from tests.optimizers.test_factory import has_addons
@@ -49,6 +50,8 @@ def train(
   *,
   optimizer: dict[str, Any] | None = None,
   model: Any = MODEL,
+  sentence_prediction: str = "auto",
+  init_checkpoint: str = "",
   start_over: bool = False,
   **train_options: Any,
 ) -> dict[str, np.ndarray]:
@@ -59,7 +62,8 @@ def train(
     output_dir: the directory of the run.
     optimizer: fields of OptimizerConfig.
     model: the model.
-    start_over: a field of RunConfig.
+    sentence_prediction: a field of PretrainingConfig.
+    init_checkpoint, start_over: fields of RunConfig.
     train_options: fields of TrainConfig.
   """
   train_fields = {
@@ -69,9 +73,10 @@ def train(
     "log_every_steps": 3,
     "save_checkpoints_steps": 3,
   }
-  task = PretrainingTask(model, PretrainingConfig(input_file=input_file))
+  task = PretrainingTask(model, PretrainingConfig(input_file=input_file, sentence_prediction=sentence_prediction))
   config = RunConfig(
     output_dir=str(output_dir),
+    init_checkpoint=init_checkpoint,
     start_over=start_over,
     optimizer=OptimizerConfig(**{"num_warmup_steps": 2, "learning_rate": 0.01, **(optimizer or {})}),
     train=TrainConfig(**{**train_fields, **train_options}),
@@ -217,6 +222,27 @@ def train_on_batches(batches: tf.data.Dataset, num_steps: int, num_micro_batches
     trainer = Trainer(task, model, make_optimizer(OptimizerConfig(), 0.01), plan)
   trainer.train_steps(iter(batches), tf.constant(num_steps))
   return {name: variable.numpy() for name, variable in model.named_weights().items()}
+
+
+@pytest.mark.usefixtures("eager_steps")
+@pytest.mark.parametrize(("optimizer", "num_micro_batches"), [("lamb", 1), ("lamb", 2), ("adamw", 1)])
+def test_weights_that_the_losses_do_not_depend_on_keep_their_bits(input_file, tmp_path, optimizer, num_micro_batches):
+  """The pooler and the sentence head have no gradient without a sentence objective. Zeros would let them decay."""
+  initial_weights = random_weights(MODEL, 1)
+  np.savez(tmp_path / "init.npz", **initial_weights)
+  weights = train(
+    input_file,
+    tmp_path / "run",
+    sentence_prediction="none",
+    init_checkpoint=str(tmp_path / "init.npz"),
+    optimizer={"optimizer": optimizer},
+    num_train_steps=2,
+    gradient_accumulation_steps=num_micro_batches,
+  )
+  unchanged = {name for name, value in weights.items() if np.array_equal(value, initial_weights[name])}
+  assert unchanged == {*POOLER, "cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias"}
+  state = read_checkpoint(tmp_path / "run", 2)
+  assert not any(state[f"{name}/{slot}"].any() for name in unchanged for slot in ("adam_m", "adam_v"))
 
 
 @pytest.mark.slow
