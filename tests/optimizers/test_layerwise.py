@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig
 from albert.errors import UserError
 from albert.optimizers.adamw import AdamW
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.layerwise import layerwise_factors
+from albert.weights.names import encoder_shapes
 
 LAYER = "bert/encoder/transformer/group_{}/inner_group_0/ffn_1/intermediate/dense/kernel"
 
@@ -26,6 +28,21 @@ def test_factors_fall_from_the_head_to_the_embeddings():
     "output_weights": 1.0,
   }
   assert layerwise_factors(expected_factors.keys(), 0.5) == expected_factors
+
+
+@pytest.mark.parametrize("num_groups", [1, 2, 5])
+@pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
+def test_shared_weights_have_the_factor_of_the_uppermost_layer_that_uses_them(sharing, num_groups):
+  config = ModelConfig(num_hidden_layers=5, num_hidden_groups=num_groups, sharing=sharing)
+  exponents = {"bert/embeddings/": num_groups + 1 if sharing == "all" else 6, "bert/pooler/": 0}
+  for layer in range(5):  # a later layer overwrites the exponent of an earlier one with the same weights
+    for kind, sublayers in (("attention", ("attention_1", "LayerNorm")), ("ffn", ("ffn_1", "LayerNorm_1"))):
+      group = layer * num_groups // 5 if sharing in ("all", kind) else layer
+      for sublayer in sublayers:
+        exponents[f"/group_{group}/inner_group_0/{sublayer}/"] = num_groups - group if sharing == "all" else 5 - layer
+  factors = layerwise_factors(encoder_shapes(config), 0.5)
+  for part, exponent in exponents.items():
+    assert {factor for name, factor in factors.items() if part in name} == {0.5**exponent}, part
 
 
 @pytest.mark.parametrize("decay", [1e30, 2.0**32, 1e300])
