@@ -13,7 +13,6 @@ if __name__ == "__main__":
 
   startup.begin()
 
-import glob
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from albert import app
 from albert.config import command_flags
 from albert.errors import UserError
 from albert.io import files
+from albert.io.globs import matching_paths, split_globs
 from albert.runs import output_files
 from albert.runs.metrics_log import print_metrics
 from albert.tasks import registry
@@ -103,9 +103,8 @@ def _check_same_task(
 def _expand_inputs(inputs: str) -> list[str]:
   """Returns the directories that --inputs gives as paths or globs, separated by commas."""
   directories: list[str] = []
-  patterns = [pattern.strip() for pattern in inputs.split(",") if pattern.strip()]
-  for pattern in patterns:
-    matches = [pattern] if files.exists(pattern) else sorted(glob.glob(pattern))
+  for pattern in split_globs(inputs):
+    matches = matching_paths(pattern)
     if not matches:
       raise UserError(f"--inputs: {pattern} does not exist")
     directories += matches

@@ -14,7 +14,7 @@ from albert.config.recipes import read_recipe
 from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
-from albert.io.globs import matching_paths
+from albert.io.globs import matching_paths, split_globs
 from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.specs import SPECS
 from albert.tasks.glue.split_files import task_files
@@ -151,8 +151,9 @@ def hash_files(spec: str) -> str:
     spec: paths and globs, separated by commas. Of a folder, all files in it are hashed, also those in its subfolders. A
       path that does not exist is left out: the command that reads it reports it.
   """
-  patterns = [pattern.strip() for pattern in spec.split(",") if pattern.strip()]
-  paths = sorted({path for pattern in patterns for match in matching_paths(pattern) for path in _files_in(match)})
+  paths = sorted(
+    {path for pattern in split_globs(spec) for match in matching_paths(pattern) for path in _files_in(match)}
+  )
   if not paths:
     return ""
   with ThreadPoolExecutor(_NUM_READERS) as readers:

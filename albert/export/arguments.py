@@ -68,6 +68,11 @@ def version_directory(output_dir: str, name: str, version: int) -> str:
   if "/" in name or name.startswith("."):
     raise UserError(f"--name={name}: must be a plain name, such as cola")
   directory = files.join(output_dir.rstrip("/"), name)
+  if files.is_glob_for_tensorflow(directory):
+    raise UserError(
+      f"{directory}: TensorFlow cannot load a SavedModel from a path with [ or a backslash: give another --output_dir "
+      "or --name"
+    )
   if files.exists(directory) and not files.is_dir(directory):
     raise UserError(f"{directory}: is a file; give another --output_dir or --name")
   entries = files.listdir(directory) if files.exists(directory) else []

@@ -6,12 +6,14 @@ Remote paths, which contain "://" (gs://, s3://, ...), are handled by tf.io.gfil
 from __future__ import annotations
 
 import contextlib
+import glob
 import itertools
 import os
 import secrets
 import shutil
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar, cast, overload
 
@@ -246,6 +248,33 @@ def join(path: str, *parts: str) -> str:
   if is_remote(path):
     return "/".join([path.rstrip("/"), *parts])
   return os.path.join(path, *parts)
+
+
+@contextlib.contextmanager
+def tensorflow_path(path: str) -> Iterator[str]:
+  """Yields a path by which TensorFlow finds a checkpoint or a SavedModel.
+
+  TensorFlow takes their paths for globs, so it does not find a local path that contains "[" or a backslash. Such a path
+  is replaced by that of a link, which exists until the context ends.
+
+  Args:
+    path: the directory of a SavedModel, or the path of a checkpoint's files without .index and .data-*.
+  """
+  if is_remote(path) or not is_glob_for_tensorflow(path):
+    yield path
+    return
+  # Batch systems give the jobs of an array temporary directories such as 1234[5], in which a link would not be found.
+  parent = "/tmp" if is_glob_for_tensorflow(tempfile.gettempdir()) else None
+  with tempfile.TemporaryDirectory(dir=parent) as directory:
+    link = os.path.join(directory, "link")
+    for target in [path, *glob.glob(glob.escape(path) + ".*")]:
+      os.symlink(os.path.abspath(target), link + target.removeprefix(path))
+    yield link
+
+
+def is_glob_for_tensorflow(path: str) -> bool:
+  """Whether TensorFlow, which takes the path of a checkpoint or a SavedModel for a glob, would find another one."""
+  return "[" in path or "\\" in path
 
 
 def unused_path(path: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import itertools
 import os
+from collections.abc import Sequence
 
 from albert.errors import UserError
 from albert.io import files
@@ -14,19 +15,34 @@ class NoMatchError(UserError):
   """A glob matches no file."""
 
 
-def expand_globs(spec: str, *, flag: str = "--input_file") -> list[str]:
-  """Lists the files that match comma-separated globs, sorted, each one once.
+def split_globs(spec: str) -> list[str]:
+  """Splits globs or paths that are separated by commas. A local path with commas that exists is one path."""
+  if not files.is_remote(spec) and os.path.exists(spec):
+    return [spec]
+  return [pattern.strip() for pattern in spec.split(",") if pattern.strip()]
+
+
+def escape_existing(pattern: str) -> str:
+  """Escapes the longest beginning of a local glob that exists: "run[v2]/*" means the directory run[v2] if it exists."""
+  parts = pattern.split("/")
+  beginnings = ("/".join(parts[:end]) for end in range(len(parts), 0, -1))
+  existing = next(filter(os.path.exists, beginnings), "")
+  return glob.escape(existing) + pattern.removeprefix(existing)
+
+
+def expand_globs(spec: str | Sequence[str], *, flag: str = "--input_file") -> list[str]:
+  """Lists the files that match globs, sorted, each one once.
 
   Args, Raises: see `stat_globs`.
   """
   return list(stat_globs(spec, flag=flag))
 
 
-def stat_globs(spec: str, *, flag: str = "--input_file") -> dict[str, files.Stat]:
-  """Lists the files that match comma-separated globs, with their metadata.
+def stat_globs(spec: str | Sequence[str], *, flag: str = "--input_file") -> dict[str, files.Stat]:
+  """Lists the files that match globs, with their metadata.
 
   Args:
-    spec: globs or paths, separated by commas.
+    spec: a list of globs or paths, or one string of them, separated by commas.
     flag: the flag that `spec` is the value of, for errors.
 
   Returns:
@@ -36,7 +52,7 @@ def stat_globs(spec: str, *, flag: str = "--input_file") -> dict[str, files.Stat
     NoMatchError: a pattern matches nothing.
     UserError: a file is empty, unreadable, or not a regular file.
   """
-  patterns = [pattern.strip() for pattern in spec.split(",") if pattern.strip()]
+  patterns = split_globs(spec) if isinstance(spec, str) else spec
   if not patterns:
     raise UserError(f"{flag} is empty: give one or more files or globs, separated by commas")
   paths: set[str] = set()
@@ -60,8 +76,7 @@ def matching_paths(pattern: str) -> list[str]:
   """Lists the files and directories that match one glob, sorted."""
   if files.is_remote(pattern):
     return files.glob_remote(pattern)
-  # An existing file whose name contains brackets is not interpreted as a pattern.
-  return [pattern] if os.path.exists(pattern) else sorted(_find_local(pattern))
+  return sorted(_find_local(escape_existing(pattern)))
 
 
 def _find_local(pattern: str) -> list[str]:

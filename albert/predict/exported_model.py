@@ -93,7 +93,8 @@ class ExportedModel:
     file_hashes.check_hashes(directory, description_file, self.description, _EXPORT_AGAIN)
     tf = import_tensorflow()
     try:
-      self._loaded = tf.saved_model.load(directory)
+      with files.tensorflow_path(directory) as readable_directory:
+        self._loaded = tf.saved_model.load(readable_directory)
     except Exception as error:
       raise UserError(f"--model={path}: does not load ({_one_line(error)}): {_EXPORT_AGAIN}") from error
     self._tf = tf

@@ -117,14 +117,16 @@ def open_bundle(prefix: str, flag: str) -> dict[str, Array]:
   import tensorflow as tf  # takes seconds, so a missing file is reported before it is imported
 
   try:
-    reader = tf.train.load_checkpoint(prefix)
+    with files.tensorflow_path(prefix) as path:
+      reader = tf.train.load_checkpoint(path)
     shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
   except (tf.errors.OpError, ValueError) as error:
     raise UserError(f"{prefix}.index: is not a TensorFlow checkpoint, or is damaged; give another one") from error
 
   def read(name: str) -> np.ndarray:
     try:
-      return reader.get_tensor(name)
+      with files.tensorflow_path(prefix) as path:  # a link to the data is needed only until they are read
+        return (reader if path == prefix else tf.train.load_checkpoint(path)).get_tensor(name)
     except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
       raise UserError(f"{prefix}: cannot read {name}, the data file is damaged or missing; copy it again") from error
 

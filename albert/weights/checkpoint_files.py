@@ -65,19 +65,20 @@ def restore(checkpoint: Checkpoint, variables: Mapping[str, tf.Variable]) -> Non
   """
   import tensorflow as tf
 
-  reader = tf.train.load_checkpoint(checkpoint.prefix)
-  shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
-  for name, variable in variables.items():
-    if name not in shapes:
-      raise UserError(f"{checkpoint.path}: has no {name}: it was saved by a run with another configuration")
-    if list(variable.shape) != list(shapes[name]):
-      raise UserError(
-        f"{checkpoint.path}: {name} has shape {list(shapes[name])}, the model needs {list(variable.shape)}"
-      )
-    saved_dtype, dtype = tf.as_dtype(dtypes[name]), variable.dtype
-    if saved_dtype.is_floating != dtype.is_floating or saved_dtype.is_integer != dtype.is_integer:
-      raise UserError(f"{checkpoint.path}: {name} holds {saved_dtype.name} values, the model needs {dtype.name}")
-    value = tf.cast(reader.get_tensor(name), dtype)
-    if dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
-      raise UserError(f"{checkpoint.path}: {name} holds values that are not finite: give another checkpoint")
-    variable.assign(value)
+  with files.tensorflow_path(checkpoint.prefix) as path:
+    reader = tf.train.load_checkpoint(path)
+    shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    for name, variable in variables.items():
+      if name not in shapes:
+        raise UserError(f"{checkpoint.path}: has no {name}: it was saved by a run with another configuration")
+      if list(variable.shape) != list(shapes[name]):
+        raise UserError(
+          f"{checkpoint.path}: {name} has shape {list(shapes[name])}, the model needs {list(variable.shape)}"
+        )
+      saved_dtype, dtype = tf.as_dtype(dtypes[name]), variable.dtype
+      if saved_dtype.is_floating != dtype.is_floating or saved_dtype.is_integer != dtype.is_integer:
+        raise UserError(f"{checkpoint.path}: {name} holds {saved_dtype.name} values, the model needs {dtype.name}")
+      value = tf.cast(reader.get_tensor(name), dtype)
+      if dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
+        raise UserError(f"{checkpoint.path}: {name} holds values that are not finite: give another checkpoint")
+      variable.assign(value)

@@ -9,7 +9,7 @@ from typing import cast
 
 from albert.errors import UserError
 from albert.io import files
-from albert.io.globs import expand_globs
+from albert.io.globs import expand_globs, split_globs
 from data_prep.readers import json_lines, plain_text, streams, tables, wikiextractor, wikipedia
 from data_prep.readers.records import Reader
 from data_prep.readers.settings import (
@@ -91,18 +91,17 @@ def find_inputs(spec: str) -> list[str]:
   Raises:
     UserError: a pattern matches nothing, or a file is empty or cannot be read.
   """
-  patterns = [pattern.strip() for pattern in spec.split(",") if pattern.strip()]
   expanded: list[str] = []
-  for pattern in patterns:
+  for pattern in split_globs(spec):
     expanded += _files_of_directory(pattern) if files.is_dir(pattern) else [pattern]
-  return expand_globs(",".join(expanded))
+  return expand_globs(expanded)
 
 
 def _files_of_directory(directory: str) -> list[str]:
   """Returns the files below a directory that are not hidden.
 
   Raises:
-    UserError: there are none, the directory holds several splits of a dataset, or a name has a comma.
+    UserError: there are none, or the directory holds several splits of a dataset.
   """
   paths: list[str] = []
   names = files.listdir(directory)
@@ -118,8 +117,6 @@ def _files_of_directory(directory: str) -> list[str]:
       continue
     if files.is_dir(path):
       paths += _files_of_directory(path)
-    elif "," in path:
-      raise UserError(f"--input_file: {path}: its name has a comma, which separates files: rename it")
     else:
       paths.append(path)
   if not paths:

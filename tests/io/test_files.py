@@ -10,6 +10,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -34,6 +35,35 @@ def test_globs_match_each_file_once_in_sorted_order(tmp_path: Path) -> None:
   (tmp_path / "sub" / "d.txt").write_text("x")
   paths = expand_globs(f"{tmp_path}/b.txt, {tmp_path}/*.txt,{tmp_path}/**/d.txt,{tmp_path}/odd[1].txt")
   assert [os.path.relpath(path, tmp_path) for path in paths] == ["a.txt", "b.txt", "odd[1].txt", "sub/d.txt"]
+
+
+def test_an_existing_directory_is_not_taken_for_a_glob(tmp_path: Path) -> None:
+  directory = tmp_path / "a[1],b\\c"
+  directory.mkdir()
+  for name in ("x1.txt", "x2.txt", "y,z.txt"):
+    (directory / name).write_text("x")
+  assert expand_globs([f"{directory}/x[2-9]*"]) == [f"{directory}/x2.txt"]
+  assert expand_globs(f"{directory}/y,z.txt") == [f"{directory}/y,z.txt"]
+  assert len(expand_globs([f"{directory}/**"])) == 3
+
+
+@pytest.mark.parametrize("name", ["run[v2]", "a\\b"])
+def test_tensorflow_finds_a_path_that_it_takes_for_a_glob(
+  tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+  directory = tmp_path / name
+  module = tf.Module()
+  module.v = tf.Variable([2.0, 3.0])
+  tf.saved_model.save(module, str(directory))
+  prefix = tf.train.Checkpoint(v=module.v).write(str(directory / name))
+  with files.tensorflow_path(str(directory)) as path:
+    assert tf.saved_model.load(path).v.numpy().tolist() == [2, 3]
+  monkeypatch.setattr(tempfile, "tempdir", str(directory))
+  with files.tensorflow_path(prefix) as path:
+    assert "v/.ATTRIBUTES/VARIABLE_VALUE" in tf.train.load_checkpoint(path).get_variable_to_shape_map()
+  assert not os.path.lexists(path)
+  assert os.listdir(tmp_path) == [name]
 
 
 def test_globs_without_files_and_empty_files_and_directories_are_refused(tmp_path: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert.errors import UserError
+from albert.weights.arrays import open_bundle
 from albert.weights.checkpoint_files import restore
+from albert.weights.checkpoints import CheckpointManager
+from tests.synthetic import TINY_MODEL
 from tests.weights.small_checkpoints import make_tensors
 
 
@@ -20,6 +25,18 @@ def test_saved_tensors_are_restored(manager):
   restore(newest, variables)
   np.testing.assert_array_equal(variables["a/kernel"], np.full([3, 5], 4.0))
   np.testing.assert_array_equal(variables["b"], np.arange(7) + 4.0)
+
+
+@pytest.mark.parametrize("name", ["run[v2]", "a\\b"])
+def test_a_checkpoint_is_read_from_a_path_that_tensorflow_takes_for_a_glob(tmp_path: Path, name: str):
+  manager = CheckpointManager(str(tmp_path / name), keep=2, model_config=TINY_MODEL)
+  manager.save(4, make_tensors(4))
+  variable = tf.Variable(tf.zeros([7]))
+  newest, _ = manager.latest()
+  assert newest is not None
+  restore(newest, {"b": variable})
+  np.testing.assert_array_equal(variable, np.arange(7) + 4.0)
+  np.testing.assert_array_equal(open_bundle(newest.prefix, "--x")["b"].read("b", "--x"), np.arange(7) + 4.0)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from albert.data.shard_files.manifest import FILE_NAME as MANIFEST_NAME
 from albert.data.shard_files.manifest import Manifest, ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files, records
-from albert.io.globs import stat_globs
+from albert.io.globs import escape_existing, split_globs, stat_globs
 from albert.io.parallel.workers import Workers
 from albert.io.progress import Progress
 from albert.io.wording import counted
@@ -230,7 +230,7 @@ def _check_for_missing(directory: str, absent_names: Sequence[str], globs: str) 
   Raises:
     UserError: a glob matches one of them, so it was not left out on purpose.
   """
-  patterns = [glob.strip() for glob in globs.split(",") if glob.strip()]
+  patterns = [escape_existing(glob) for glob in split_globs(globs)]
   missing_names = [
     name for name in absent_names if any(_matches(files.join(directory, name), glob) for glob in patterns)
   ]

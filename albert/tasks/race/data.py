@@ -103,7 +103,7 @@ def find_passages(folder: str, flag: str) -> list[str]:
   """
   for layout in (files.join("*", "*.txt"), "*.txt"):
     with contextlib.suppress(NoMatchError):
-      return expand_globs(files.join(folder, layout), flag=flag)
+      return expand_globs([files.join(folder, layout)], flag=flag)
   raise UserError(
     f"{flag}: {folder} holds neither middle/*.txt and high/*.txt nor *.txt: give a folder with the layout of RACE"
   )

@@ -81,7 +81,9 @@ def test_hashes_that_cannot_be_cached_are_a_warning(tmp_path: Path, capsys: pyte
   assert "shard_hashes.json: not written" in capsys.readouterr().err
 
 
-def test_a_listed_shard_that_is_missing_is_refused_unless_the_glob_leaves_it_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["shards", "shards[v2]"])
+def test_a_listed_shard_that_is_missing_is_refused_unless_the_glob_leaves_it_out(tmp_path: Path, name: str) -> None:
+  tmp_path /= name
   paths = write_shards(tmp_path, SIZES)
   write_manifest(tmp_path, paths, SIZES)
   assert open_globs(f"{tmp_path}/part-0[01]*").counts == (3, 5)

@@ -243,6 +243,8 @@ def test_the_files_of_a_directory_are_found(tmp_path: Path) -> None:
     (tmp_path / name).write_text("x")
   assert formats.find_inputs(f"{tmp_path}/a") == [f"{tmp_path}/a/1.txt", f"{tmp_path}/a/b/2.jsonl"]
   assert formats.find_inputs(f"{tmp_path}/a/*.txt") == [f"{tmp_path}/a/1.txt"]
+  (tmp_path / "a" / "1.txt").rename(tmp_path / "a" / "1,[2].txt")
+  assert formats.find_inputs(f"{tmp_path}/a") == [f"{tmp_path}/a/1,[2].txt", f"{tmp_path}/a/b/2.jsonl"]
   (tmp_path / "a" / "dataset_dict.json").write_text("{}")
   with pytest.raises(UserError, match="holds several splits of a dataset"):
     formats.find_inputs(f"{tmp_path}/a")

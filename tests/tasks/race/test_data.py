@@ -203,6 +203,8 @@ def test_the_passages_of_a_folder_are_found(tmp_path: Path) -> None:
   assert len(read_questions(paths, with_answers=True)) == 2 * 6  # two questions for each passage
   with pytest.raises(UserError, match=r"--x: .*RACE holds neither middle/\*\.txt and high/\*\.txt nor \*\.txt"):
     find_passages(root, "--x")
+  renamed = Path(root).rename(tmp_path / "RACE [v2], all")
+  assert len(find_passages(f"{renamed}/train", "--x")) == len(paths)
 
 
 def test_an_id_must_fit_into_a_column_of_a_predictions_file(tmp_path: Path) -> None:
