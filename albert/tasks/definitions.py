@@ -143,7 +143,8 @@ class Classification(_TextDefinition):
     label: the column of the label: texts, whole numbers or bools.
     id: the column of ids for predictions files; "" to number the rows from 0.
     labels: all labels; by default those in train, sorted.
-    multi_label: whether a row may have several labels, or none. Its label is then a list, or a text with a separator.
+    multi_label: whether a row may have several labels, or none. Its label is then a list, or a text with a separator;
+      if `labels` is given, also a list of 0 and 1 for each of them.
     label_separator: separates the labels in a text.
     class_weights: the weights of the labels in the training loss: "balanced", or label -> weight. Labels without an
       entry have weight 1.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple, overload
 
 import numpy as np
 
 from albert.data import tables
-from albert.data.label_columns import label_matrix, split_labels
+from albert.data.label_columns import label_matrix, rows_of_labels
 from albert.data.rows import DataSource
 from albert.data.tables import Table
 from albert.errors import UserError
@@ -205,7 +206,7 @@ def read_labels(source: DataSource, column: str, separator: str = "") -> list[st
   """
   table = tables.read_table(source, [column], list_columns={column: separator} if separator else {})
   if separator:
-    labels = {label for value in table.columns[column] for label in split_labels(value, separator)}
+    labels = set(itertools.chain.from_iterable(rows_of_labels(table, column, separator)))
   else:
     labels = {value.strip() for value in table.non_empty_texts(column)}
   for row, value in enumerate(table.columns[column]):

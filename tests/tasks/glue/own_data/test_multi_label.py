@@ -93,6 +93,30 @@ def test_labels_are_read_as_a_matrix(extension: str, tmp_path: Path) -> None:
   np.testing.assert_array_equal(rows.labels, MATRIX)
 
 
+@pytest.mark.parametrize("one", [1, 1.0, True])
+def test_a_list_of_0_and_1_stands_for_the_labels_that_are_given(one: Any) -> None:
+  vectors = [[one * number for number in row] for row in MATRIX]
+  data = {"text": [text for text, _ in ROWS], "label": vectors}
+  task = albert.tasks.Classification(train=data, labels=["a", "b", "c"], multi_label=True, eval_share=0)
+  config = ClassifierConfig(**{"text_columns": "text", **task.settings})
+  spec = make_spec(config)
+  assert spec.train is not None
+  np.testing.assert_array_equal(read_rows(task.rows["train"], spec.train, spec)[0].labels, MATRIX)
+
+
+@pytest.mark.parametrize(
+  ("labels", "message"),
+  [
+    ([[2, 3], [1, 0, 1]], "train: row 1: label has the label '1' twice: give it once; if these are 0 or 1 for each"),
+    ([[0, 1], [1, 0]], "train: row 0: label is 0 and 1, and all rows have these two: if these are 0 or 1 for each"),
+    (["a", "b,a,b"], "train: row 1: label has the label 'b' twice"),
+  ],
+)
+def test_a_label_that_a_row_has_twice_is_refused(labels: list[Any], message: str) -> None:
+  with pytest.raises(UserError, match=message):
+    albert.tasks.Classification(train={"text": ["x", "y"], "label": labels}, multi_label=True)
+
+
 def test_a_list_with_the_separator_in_a_label_is_refused(tmp_path: Path) -> None:
   path = tmp_path / "rows.jsonl"
   path.write_text('{"label": ["a", "b;c"]}\n')
