@@ -287,8 +287,8 @@ class Settings:
     not_compared = {*REGULARIZATION, *flags}
     if not self._config_file_gives_vocab_size():
       not_compared.add("vocab_size")
-    for name in set(option_fields(ModelConfig)) - not_compared:
-      if getattr(model_of_flags, name) != getattr(model, name):
+    for name in option_fields(ModelConfig):
+      if name not in not_compared and getattr(model_of_flags, name) != getattr(model, name):
         flag = "albert_config_file" if self.flags.get("albert_config_file") else "model"
         raise self._contradiction(format_flag(flag, self.flags[flag]), name, model.to_dict())
     return model

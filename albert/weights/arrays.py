@@ -244,7 +244,7 @@ def open_safetensors_directory(directory: str, names: list[str], flag: str) -> d
         f"{flag}={directory}: {SAFETENSORS_INDEX_FILE} lists {file_name}, which is missing; download it, too"
       )
     arrays_of_file = open_safetensors(files.join(directory, file_name), flag)
-    duplicates = arrays.keys() & arrays_of_file.keys()
+    duplicates = sorted(arrays.keys() & arrays_of_file.keys())
     misplaced = [name for name in arrays_of_file if name in weight_map and weight_map[name] != file_name]
     wrong_names = [*duplicates, *misplaced]
     if wrong_names:

@@ -220,7 +220,8 @@ def read_labels(source: DataSource, column: str, separator: str = "") -> list[st
       f"{source}: column {column!r} holds {len(labels)} different labels in {len(table)} rows: give --regression if "
       "they are numbers, another --label_column if this is not the label, or all labels as --labels"
     )
-  return sorted(labels, key=int) if all(_is_whole_number(label) for label in labels) else sorted(labels)
+  are_numbers = all(map(_is_whole_number, labels))
+  return sorted(labels, key=lambda label: (int(label) if are_numbers else 0, label))  # 1 and 01 in the order of texts
 
 
 def _is_whole_number(label: str) -> bool:

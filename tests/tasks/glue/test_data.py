@@ -236,6 +236,9 @@ def test_labels_that_are_whole_numbers_are_sorted_as_numbers(tmp_path: Path) -> 
   path = tmp_path / "t.tsv"
   path.write_text("label\n" + "".join(f"{label}\n" for label in (10, 9, -1, 10)), encoding="utf-8")
   assert read_labels(str(path), "label") == ["-1", "9", "10"]
+  equal_labels = ["1", "01", "001", "0001", "00001", "000001"]  # the order of a set of them is random
+  path.write_text("label\n" + "".join(f"{label}\n" for label in [*equal_labels, 2, 0]), encoding="utf-8")
+  assert read_labels(str(path), "label") == ["0", *sorted(equal_labels), "2"]
 
 
 def test_a_column_with_too_many_or_too_few_values_is_not_a_label_column(tmp_path: Path) -> None:
