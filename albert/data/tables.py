@@ -306,10 +306,11 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
 
 def _read_rows(path: str) -> Iterator[_Row]:
   """Yields the rows of a TSV or CSV file. Blank lines at the end of the file are left out."""
-  rows = _read_csv(path) if _is_csv(path) else _read_tsv(path)
+  # In CSV, [""] is a quoted empty field: the row of an empty text in a file of one column.
+  rows, blank = (_read_csv(path), []) if _is_csv(path) else (_read_tsv(path), [""])
   blank_rows: list[_Row] = []  # yielded only if another row follows
   for number, fields in rows:
-    if fields in ([], [""]):
+    if fields == blank:
       blank_rows.append((number, fields))
       continue
     if blank_rows:

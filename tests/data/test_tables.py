@@ -72,6 +72,11 @@ def test_the_header_may_be_an_argument_for_a_file_without_a_header(tmp_path: Pat
   assert table.location(2).endswith("table.tsv, line 3")
 
 
+def test_empty_texts_at_the_end_of_a_csv_file_of_one_column_are_rows(tmp_path: Path) -> None:
+  table = read_table(write_file(tmp_path, b'text\n"a"\n""\nb\n""\n""\n\n', "t.csv"), ["text"])
+  assert table.columns["text"] == ["a", "", "b", "", ""]
+
+
 def test_a_quoted_field_may_span_lines(tmp_path: Path) -> None:
   table = read_table(write_file(tmp_path, b'id,text\n1,"a\nb ""c"""\n2,d\n', "t.csv"), ["id", "text"])
   assert table.columns["text"] == ['a\nb "c"', "d"]
