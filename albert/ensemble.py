@@ -59,7 +59,7 @@ def ensemble_runs(run_dirs: Sequence[str], output_dir: str) -> dict[str, float]:
   if task is None or task.average_runs is None:
     raise UserError(f"{run_dirs[0]} is a run of {task_name!r}, whose predictions cannot be averaged")
   files.makedirs(output_dir)
-  metrics = task.average_runs(run_dirs, configs[0].get("data", {}), output_dir)
+  metrics = task.average_runs(run_dirs, [config.get("data", {}) for config in configs], output_dir)
   if metrics:
     files.write_json(files.join(output_dir, output_files.EVAL_RESULTS), {"runs": len(run_dirs), **metrics})
   return metrics

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 class RunAverager(Protocol):
   """Averages the predictions of several runs of one task (see albert.ensemble). Needs no TensorFlow."""
 
-  def __call__(self, run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
+  def __call__(
+    self, run_dirs: Sequence[str], settings_of_runs: Sequence[Mapping[str, Any]], output_dir: str
+  ) -> dict[str, float]:
     """Writes the averaged predictions.
 
     Args:
       run_dirs: the output_dirs of two or more runs.
-      task_settings: the section "data" of the first run's config.json.
+      settings_of_runs: the section "data" of each run's config.json.
       output_dir: where to write.
     Returns: metric -> value; {} if none of the predictions has labels.
     Raises:
@@ -178,11 +180,11 @@ def _check_classifier(
 
 
 def _average_classifiers(
-  run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str
+  run_dirs: Sequence[str], settings_of_runs: Sequence[Mapping[str, Any]], output_dir: str
 ) -> dict[str, float]:
   from albert.tasks.glue import evaluation
 
-  return evaluation.average_runs(run_dirs, task_settings, output_dir)
+  return evaluation.average_runs(run_dirs, settings_of_runs, output_dir)
 
 
 def _make_file_check(find_files: Callable[[Any, str], Sequence[str]]) -> FileCheck:
@@ -207,10 +209,12 @@ def _make_squad(model_config: ModelConfig, config: squad_data.SquadConfig) -> Ta
   return squad_task.make_task(model_config, config)
 
 
-def _average_squad(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
+def _average_squad(
+  run_dirs: Sequence[str], settings_of_runs: Sequence[Mapping[str, Any]], output_dir: str
+) -> dict[str, float]:
   from albert.tasks.squad import evaluation
 
-  return evaluation.average_runs(run_dirs, task_settings, output_dir)
+  return evaluation.average_runs(run_dirs, settings_of_runs, output_dir)
 
 
 def _make_race(model_config: ModelConfig, config: race_data.RaceConfig) -> Task:
@@ -219,10 +223,12 @@ def _make_race(model_config: ModelConfig, config: race_data.RaceConfig) -> Task:
   return race_task.RaceTask(model_config, config)
 
 
-def _average_race(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
+def _average_race(
+  run_dirs: Sequence[str], settings_of_runs: Sequence[Mapping[str, Any]], output_dir: str
+) -> dict[str, float]:
   from albert.tasks.race import evaluation
 
-  return evaluation.average_runs(run_dirs, task_settings, output_dir)
+  return evaluation.average_runs(run_dirs, settings_of_runs, output_dir)
 
 
 def _make_tagging(model_config: ModelConfig, config: tagging_data.TaggingConfig) -> Task:

@@ -178,7 +178,7 @@ def test_runs_of_the_classifier_are_averaged(tmp_path: Path) -> None:
   directories = [str(tmp_path / "one"), str(tmp_path / "two")]
   output = tmp_path / "average"
   output.mkdir()
-  results = glue_evaluation.average_runs(directories, {"task_name": "SST-2", "unknown": 3}, str(output))
+  results = glue_evaluation.average_runs(directories, [{"task_name": "SST-2", "unknown": 3}] * 2, str(output))
   # The rows are right with the probabilities 0.5625 and 0.8, which are in different intervals.
   assert results == {"accuracy": 1.0, "majority_accuracy": 0.5, "calibration_error": pytest.approx(0.31875)}
   assert (output / "SST-2.tsv").read_text() == "index\tprediction\n0\t1\n1\t0\n"

@@ -16,7 +16,7 @@ from albert.tasks import predictions
 from albert.tasks.calibration import calibration_errors_of_labels, calibration_of, draw_calibration
 from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.data import make_spec
-from albert.tasks.glue.own_data.multi_label import DEFAULT_THRESHOLD, choose_thresholds, fixed_threshold
+from albert.tasks.glue.own_data.multi_label import choose_thresholds, fixed_threshold, thresholds_of_run
 from albert.tasks.glue.specs import Submission, TaskSpec
 from albert.tasks.predictions import Predictions
 
@@ -44,13 +44,14 @@ def compute_metrics(spec: TaskSpec, split_predictions: Predictions) -> dict[str,
 
 
 def _with_thresholds(
-  averages: Mapping[str, Predictions], labeled_splits: Sequence[str], choice: str
+  averages: Mapping[str, Predictions], labeled_splits: Sequence[str], choices: Mapping[str, str]
 ) -> dict[str, Predictions]:
-  """Gives all splits the thresholds that --thresholds chooses on the averages of the first split with labels."""
-  fixed = fixed_threshold(choice)
+  """Gives all splits the same thresholds: those that --thresholds chooses on the averages of the first split with
+  labels, or else the mean of the runs' thresholds. `choices`: output_dir of each run -> its --thresholds."""
   first = next(iter(averages.values()))
-  thresholds = np.full(len(first.label_names), DEFAULT_THRESHOLD if fixed is None else fixed)
-  if fixed is None and labeled_splits:
+  thresholds = np.mean([thresholds_of_run(run, choice, first.label_names) for run, choice in choices.items()], axis=0)
+  choice = next(iter(choices.values()))
+  if fixed_threshold(choice) is None and labeled_splits:
     labeled = averages[labeled_splits[0]]
     assert labeled.labels is not None
     thresholds = choose_thresholds(choice, labeled.labels, labeled.scores)
@@ -114,7 +115,9 @@ def write_submission(
   return path
 
 
-def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
+def average_runs(
+  run_dirs: Sequence[str], settings_of_runs: Sequence[Mapping[str, Any]], output_dir: str
+) -> dict[str, float]:
   """Averages the predictions of several runs, and writes the averages.
 
   For each split with labels, it also draws the pictures of an evaluation. For each test set, it also writes a file for
@@ -123,7 +126,7 @@ def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], outp
   Args, Returns, Raises: see albert.tasks.registry.RunAverager.
   """
   fields = {field.name for field in dataclasses.fields(ClassifierConfig)}
-  settings = {name: value for name, value in task_settings.items() if name in fields}
+  settings = {name: value for name, value in settings_of_runs[0].items() if name in fields}
   config = from_dict(ClassifierConfig, settings, source=files.join(run_dirs[0], output_files.CONFIG))
   spec = make_spec(config)
   flag_of_split = dict.fromkeys(spec.dev, "--do_eval")
@@ -133,7 +136,8 @@ def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], outp
   averages = predictions.average_predictions_files(run_dirs, output_dir, flag_of_split, spec.label_separator)
   labeled_splits = [split for split, average in averages.items() if average.labels is not None]
   if spec.label_separator:
-    averages = _with_thresholds(averages, labeled_splits, config.thresholds)
+    choices = [settings.get("thresholds", config.thresholds) for settings in settings_of_runs]
+    averages = _with_thresholds(averages, labeled_splits, dict(zip(run_dirs, choices, strict=True)))
     for split, average in averages.items():
       predictions.write_predictions(output_dir, split, average)
   metrics: dict[str, float] = {}

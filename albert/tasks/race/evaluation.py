@@ -31,12 +31,14 @@ def compute_metrics(split_predictions: Predictions) -> dict[str, float]:
   return metrics | {"guessing_accuracy": float((1 / num_options).mean())}
 
 
-def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
+def average_runs(
+  run_dirs: Sequence[str], settings_of_runs: Sequence[Mapping[str, Any]], output_dir: str
+) -> dict[str, float]:
   """Averages the predictions of several runs, writes the averages, and computes the metrics of the development set.
 
   Args, Returns, Raises: see albert.tasks.registry.RunAverager.
   """
-  del task_settings
+  del settings_of_runs
   flag_of_split = {"dev": "--do_eval", "test": "--do_predict"}
   averages = predictions.average_predictions_files(run_dirs, output_dir, flag_of_split)
   labeled_averages = [average for average in averages.values() if average.labels is not None]

@@ -5,6 +5,7 @@ This module does not import TensorFlow.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import re
@@ -201,30 +202,33 @@ def _write_mistakes(
   write_table(path, header, [row for _, row in mistakes[:_MAX_MISTAKES]])
 
 
-def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
+def average_runs(
+  run_dirs: Sequence[str], settings_of_runs: Sequence[Mapping[str, Any]], output_dir: str
+) -> dict[str, float]:
   """Averages the predictions of several runs of one version of SQuAD, and writes the averages as official files.
 
-  With SQuAD v2.0, an answer is empty if the averaged null odds are above 0.
+  With SQuAD v2.0, an answer is empty if the averaged null odds are above the mean of the runs' thresholds.
 
   Args, Returns, Raises: see albert.tasks.registry.RunAverager.
   """
-  del task_settings
+  recorded = [settings.get("null_score_diff_threshold", 0.0) for settings in settings_of_runs]
   for split, flag in ((_DEV, "--do_eval"), (_TEST, "--do_predict")):
     file_name = os.path.basename(squad_predictions.paths("", split)["nbest_predictions"])
     check_predictions_exist(run_dirs, file_name, flag)
   splits = [split for split in (_DEV, _TEST) if _has_predictions(run_dirs[0], split)]
   if not splits:
     raise UserError(f"--inputs: {run_dirs[0]} has no predictions: run it with --do_eval or --do_predict")
-  averages = {
-    split: squad_predictions.average_predictions([squad_predictions.read(directory, split) for directory in run_dirs])
-    for split in splits
-  }
+  averages: dict[str, tuple[SquadPredictions, float]] = {}  # split -> the average and its null threshold
+  for split in splits:
+    members = [squad_predictions.read(directory, split) for directory in run_dirs]
+    thresholds = map(squad_predictions.read_threshold, run_dirs, itertools.repeat(split), members, recorded)
+    averages[split] = squad_predictions.average_predictions(members), sum(thresholds) / len(members)
   metrics: dict[str, float] = {}
-  for split, average in averages.items():
-    squad_predictions.write(output_dir, split, average, null_threshold=0.0)
+  for split, (average, null_threshold) in averages.items():
+    squad_predictions.write(output_dir, split, average, null_threshold)
     if split == _DEV:
       gold_answers = files.read_json(files.join(run_dirs[0], "answers_dev.json"), GoldAnswers)
-      metrics = compute_scores(gold_answers, average, null_threshold=0.0)
+      metrics = compute_scores(gold_answers, average, null_threshold)
   return metrics
 
 

@@ -398,3 +398,28 @@ def read(directory: str, split: str) -> SquadPredictions:
     if null_odds.keys() != nbest.keys():
       raise UserError(f"{odds_path}: does not hold the same questions as {nbest_path}: {remedy}")
   return SquadPredictions(nbest, null_odds)
+
+
+def read_threshold(directory: str, split: str, predictions: SquadPredictions, recorded: float) -> float:
+  """Returns the null threshold with which `write` wrote the answers of a split.
+
+  Args:
+    directory, split: see `read`.
+    predictions: what `read` returned.
+    recorded: the threshold of the run. A later command may have written the answers with another one.
+  Returns: the recorded threshold if it gives the answers, else the middle between the highest null odds of a question
+    with an answer and the lowest ones of a question without.
+  """
+  if predictions.null_odds is None:
+    return recorded
+  answers = files.read_json(paths(directory, split)["predictions"], dict[str, str], "predict again")
+  if predictions.answers(recorded) == answers:
+    return recorded
+  kept: list[float] = []
+  left_empty: list[float] = []
+  for question, text in predictions.best_texts().items():
+    if text:
+      (kept if answers.get(question) else left_empty).append(predictions.null_odds[question])
+  if not kept or not left_empty:  # the threshold is below or above all null odds
+    return max(kept, default=min(left_empty, default=recorded) - 1.0)
+  return (max(kept) + min(left_empty)) / 2

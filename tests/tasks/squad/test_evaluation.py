@@ -112,3 +112,35 @@ def test_the_evaluation_writes_the_official_files_and_the_mistakes(tmp_path: Pat
     ["c", "why", "Nobody remembered why", "0.5000", "0.7000", "c?"],
     ["d", "sold", "", "0.0000", "0.0000", "d?"],
   ]
+
+
+@pytest.mark.parametrize(
+  ("recorded", "written"), [(-2.5, -2.5), (0.0, -2.5), (0.0, -9.0), (-9.0, 0.0)], ids=lambda value: f"{value:g}"
+)
+def test_the_average_of_a_run_with_itself_is_that_run(tmp_path: Path, recorded: float, written: float) -> None:
+  questions = [
+    make_question("a", 0, "1906"),
+    make_question("b", 1),
+    make_question("c", 2, "why"),
+    make_question("d", 3),
+  ]
+  nbest = {name: [{"text": "1906", "probability": 1.0}] for name in "abc"} | {"d": []}
+  predictions = SquadPredictions(nbest, {"a": -3.0, "b": -2.0, "c": -1.0, "d": -4.0})
+  run_dirs = [str(tmp_path / name) for name in ("one", "copy")]
+  for directory in run_dirs:
+    Path(directory).mkdir()
+    squad_evaluation.write_evaluation(directory, questions, predictions, written)
+  metrics = squad_evaluation.average_runs(run_dirs, [{"null_score_diff_threshold": recorded}] * 2, str(tmp_path))
+  answers = json.loads((tmp_path / "one" / "answers_dev.json").read_text())
+  assert metrics == squad_evaluation.compute_scores(answers, predictions, written)
+  assert json.loads((tmp_path / "predictions_dev.json").read_text()) == predictions.answers(written)
+
+
+def test_the_threshold_of_an_average_is_the_mean_of_the_thresholds_of_the_runs(tmp_path: Path) -> None:
+  run_dirs, thresholds = [str(tmp_path / "one"), str(tmp_path / "two")], [-1.0, 3.0]
+  for directory, odds, threshold in zip(run_dirs, (0.5, 1.2), thresholds, strict=True):
+    predictions = SquadPredictions({"a": [{"text": "1906", "probability": 1.0}]}, {"a": odds})
+    Path(directory).mkdir()
+    squad_evaluation.write_evaluation(directory, [make_question("a", 0, "1906")], predictions, threshold)
+  settings = [{"null_score_diff_threshold": threshold} for threshold in thresholds]
+  assert squad_evaluation.average_runs(run_dirs, settings, str(tmp_path))["exact"] == 100.0  # 0.85 is below 1

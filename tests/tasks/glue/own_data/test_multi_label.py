@@ -19,10 +19,15 @@ from albert.tasks.glue.class_weights import make_class_weights
 from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.data import make_spec, read_labels, read_rows
 from albert.tasks.glue.evaluation import average_runs
-from albert.tasks.glue.own_data.multi_label import choose_thresholds, combined_label_warning, read_thresholds
+from albert.tasks.glue.own_data.multi_label import (
+  ChosenThresholds,
+  choose_thresholds,
+  combined_label_warning,
+  read_thresholds,
+)
 from albert.tasks.glue.own_data.multi_label_task import MultiLabelTask
 from albert.tasks.glue.task import make_task
-from albert.tasks.predictions import read_predictions
+from albert.tasks.predictions import Predictions, read_predictions, write_predictions
 from tests.synthetic import TINY_MODEL
 
 ROWS = [("a river", "b;a"), ("a boat", ""), ("a letter", "c"), ("an old letter", " c ; a "), ("nobody", "a")]
@@ -293,10 +298,24 @@ def test_an_ensemble_chooses_its_own_thresholds(spm_model: str, rows_file: str, 
     task.write_evaluation("dev", outputs_of(scores), directory)
   output_dir = tmp_path / "ensemble"
   output_dir.mkdir()
-  metrics = average_runs(run_dirs, task.all_settings(), str(output_dir))
+  metrics = average_runs(run_dirs, [task.all_settings()] * 2, str(output_dir))
   mean = all_scores.mean(axis=0)
   thresholds = choose_thresholds("one", np.array(MATRIX), mean)
   predicted = (mean >= thresholds).astype(int)
   assert metrics["micro_f1"] == pytest.approx(f1_score(MATRIX, predicted, average="micro"))
   rows = [line.split("\t") for line in (output_dir / "predictions_dev.tsv").read_text().splitlines()[1:]]
   assert [row[2] for row in rows] == [";".join(np.array(list("abc"))[row == 1]) for row in predicted]
+
+
+def test_an_ensemble_without_labels_uses_the_mean_of_the_thresholds_of_the_runs(tmp_path: Path) -> None:
+  run_dirs = [str(tmp_path / "a"), str(tmp_path / "b")]
+  for directory, threshold in zip(run_dirs, (0.3, 0.5), strict=True):
+    Path(directory).mkdir()
+    predictions = Predictions(["0", "1"], ("a", "b"), np.array([[0.35, 0.45], [0.2, 0.8]]))
+    predictions = predictions.with_thresholds(np.full(2, threshold), ",")
+    write_predictions(directory, "test", predictions)
+    ChosenThresholds("one", "dev", "", {"a": threshold, "b": threshold}).write(directory)
+  settings = {"task_name": "custom", "text_columns": "text", "labels": "a,b", "multi_label": True}
+  average_runs(run_dirs, [settings] * 2, str(tmp_path))
+  rows = [line.split("\t") for line in (tmp_path / "predictions_test.tsv").read_text().splitlines()[1:]]
+  assert [row[1] for row in rows] == ["b", "b"]
