@@ -23,7 +23,7 @@ from albert.runs.metrics_log import log
 from albert.settings.command_checks import check_actions
 from albert.tasks.base import Task
 from albert.training.distribution import cluster
-from albert.training.failed_run import find_failure
+from albert.training.failed_run import find_failure, read_training_loss
 from albert.training.prediction_sources import prediction_sources_of
 from albert.weights.checkpoints import CheckpointManager
 
@@ -41,14 +41,16 @@ def run_seeds(task: Task, config: RunConfig) -> None:
 
   With num_runs > 1 each seed has its own directory, output_dir/run-SEED. output_dir/runs.json gets the metrics of all
   runs, their median, mean and spread, and the name of the best run. Then the checkpoints of all runs except the best
-  are deleted. A run that has already finished is not repeated.
+  are deleted. A run that has already finished is not repeated. Later commands may add seeds, but must leave none out,
+  because the best run must be one that has checkpoints.
 
   Args:
     task: the task of all runs.
     config: the settings. The seeds are train.seed, train.seed + 1, and so on.
   Raises:
     UserError: the config asks for nothing, or for several runs without training and evaluating them; or a finished run
-      lacks predictions, and its checkpoints are deleted. See Estimator for further errors.
+      lacks predictions, and its checkpoints are deleted; or output_dir holds runs of seeds that the config leaves out.
+      See Estimator for further errors.
   """
   check_actions(config)
   if config.num_runs == 1:
@@ -59,12 +61,31 @@ def run_seeds(task: Task, config: RunConfig) -> None:
       f"--num_runs={config.num_runs}: several processes (TF_CONFIG) can train one run only: leave out --num_runs"
     )
   seeds = range(config.train.seed, config.train.seed + config.num_runs)
+  _check_seeds(config, seeds)
   _check_finished_runs(task, config, seeds)
   metrics_of_seeds = {seed: _run_seed(task, _config_of_seed(config, seed)) for seed in seeds}
   best_seed = _summarize(task, config, metrics_of_seeds)
   for seed in seeds:
     if seed != best_seed:
       files.remove_tree(files.join(_config_of_seed(config, seed).output_dir, output_files.CHECKPOINTS))
+
+
+def _check_seeds(config: RunConfig, seeds: range) -> None:
+  """Checks that a command compares all runs that runs.json compares, of which only the best has checkpoints.
+
+  Raises:
+    UserError: a seed in runs.json is not one of `seeds`.
+  """
+  path = files.join(config.output_dir, output_files.RUNS)
+  earlier_seeds = output_files.read_runs(path)["seeds"] if files.exists(path) else []
+  if set(earlier_seeds) <= set(seeds):
+    return
+  first = min(*earlier_seeds, seeds[0])
+  raise UserError(
+    f"{path}: has runs of the seeds {min(earlier_seeds)} to {max(earlier_seeds)}, of which only the best has "
+    f"checkpoints, but this command's seeds are {seeds[0]} to {seeds[-1]}: give --seed={first} "
+    f"--num_runs={max(*earlier_seeds, seeds[-1]) - first + 1} to compare all of them, or another --output_dir"
+  )
 
 
 def _check_finished_runs(task: Task, config: RunConfig, seeds: Iterable[int]) -> None:
@@ -79,20 +100,28 @@ def _check_finished_runs(task: Task, config: RunConfig, seeds: Iterable[int]) ->
   for seed in seeds:
     seed_config = _config_of_seed(config, seed)
     sources = prediction_sources_of(task, seed_config)
-    if _is_finished(seed_config) and not sources.are_complete() and not _saved_steps(task, seed_config):
+    if _is_finished(task, seed_config) and not sources.are_complete() and not _checkpoints(task, seed_config).steps():
       raise UserError(
         f"the run in {seed_config.output_dir} is done, but has no predictions of {sources.describe_inputs()}, and "
         "its checkpoints are deleted: delete this directory to train the run again, or leave out --do_predict"
       )
 
 
-def _is_finished(config: RunConfig) -> bool:
-  return files.exists(files.join(config.output_dir, output_files.EVAL_RESULTS))
+def _is_finished(task: Task, config: RunConfig) -> bool:
+  """Whether training has ended, and the checkpoint that the config selects was evaluated after that."""
+  training, path = read_training_loss(config.output_dir), files.join(config.output_dir, output_files.EVAL_RESULTS)
+  if training is None or not files.exists(path):
+    return False
+  checkpoints = _checkpoints(task, config)
+  if not checkpoints.steps():
+    return True  # they were deleted after the evaluation
+  best = checkpoints.best() if config.train.select_checkpoint == "best" else None
+  return output_files.read_results(path).get("step") == (best or training).step
 
 
-def _saved_steps(task: Task, config: RunConfig) -> list[int]:
+def _checkpoints(task: Task, config: RunConfig) -> CheckpointManager:
   directory = files.join(config.output_dir, output_files.CHECKPOINTS)
-  return CheckpointManager(directory, keep=1, model_config=task.model_config).steps()
+  return CheckpointManager(directory, keep=1, model_config=task.model_config)
 
 
 def _config_of_seed(config: RunConfig, seed: int) -> RunConfig:
@@ -115,7 +144,7 @@ def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
   path = files.join(config.output_dir, output_files.EVAL_RESULTS)
   keras.backend.clear_session()
   estimator = Estimator(task, config)
-  if _is_finished(config):
+  if _is_finished(task, config):
     estimator.claim_output_dir()
     log(f"the run in {config.output_dir} is done: its results are taken from {path}")
   else:

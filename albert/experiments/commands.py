@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from albert.experiments.late_flags import LateFlag
+from albert.io import files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,9 +19,11 @@ class Command:
   Attributes:
     name: a description of what the command makes, for messages.
     words: the command line.
-    completion_file: the file that the command writes last. If it exists, the command is complete.
+    completion_file: the file that the command writes last.
     late_flag: a flag whose value is known when the earlier commands are done; None if there is none.
     makes_shards: whether it makes shards, which many trials share.
+    training_record: for a command that trains one run, the file that records the end of training. Before that, somebody
+      may have evaluated the unfinished run, and so have written completion_file.
   """
 
   name: str
@@ -28,6 +31,11 @@ class Command:
   completion_file: str
   late_flag: LateFlag | None = None
   makes_shards: bool = False
+  training_record: str = ""
+
+  def is_complete(self) -> bool:
+    """Whether the command was run to its end."""
+    return files.exists(self.completion_file) and (not self.training_record or files.exists(self.training_record))
 
 
 def command_line(module: str, **flags: Any) -> tuple[str, ...]:

@@ -220,7 +220,10 @@ class Plan:
     run = files.join(self.inputs.output_dir, "runs", name)
     words = command_line("run_pretraining", output_dir=run, do_train=True, do_eval=True, **flags)
     completion_file = files.join(run, output_files.EVAL_RESULTS)
-    commands.append(Command(f"{variant.name}, seed {seed}: pretraining", words, completion_file, late_flag))
+    record = files.join(run, output_files.TRAINING_LOSS)
+    commands.append(
+      Command(f"{variant.name}, seed {seed}: pretraining", words, completion_file, late_flag, training_record=record)
+    )
     # A command may be in the list twice, for example if the variant uses the same shards as the one it starts from.
     return run, list(dict.fromkeys(commands))
 
@@ -273,7 +276,8 @@ class Plan:
         task.script, init_checkpoint=run, output_dir=output_dir, do_train=True, do_eval=True, **flags
       )
       completion_file = files.join(output_dir, output_files.EVAL_RESULTS)
-      commands.append(Command(f"{variant.name}, seed {seed}: {name}", words, completion_file))
+      record = files.join(output_dir, output_files.TRAINING_LOSS)
+      commands.append(Command(f"{variant.name}, seed {seed}: {name}", words, completion_file, training_record=record))
       scores |= {score: ScoreSource(completion_file, metric, factor) for score, (metric, factor) in task.scores.items()}
     return commands, scores
 

@@ -170,7 +170,7 @@ class _TrialQueue:
         for index, (_, commands) in enumerate(self._waiting_trials):
           completion_files = {command.completion_file for command in commands}
           if completion_files.isdisjoint(self._files_in_progress):
-            self._files_in_progress |= {path for path in completion_files if not files.exists(path)}
+            self._files_in_progress |= {command.completion_file for command in commands if not command.is_complete()}
             return self._waiting_trials.pop(index)
         self._state_changed.wait()
     return None
@@ -241,7 +241,7 @@ class _CommandRunner:
       UserError: the command ended with code 2: it refuses its input.
       RunError: the command failed.
     """
-    if files.exists(command.completion_file):
+    if command.is_complete():
       return True
     if self.stopped.is_set():
       return False
@@ -253,7 +253,7 @@ class _CommandRunner:
     output_file = files.join(self._directory, _OUTPUT_FOLDER, f"{re.sub('[^0-9A-Za-z]+', '-', command.name)}.txt")
     with files.open_file(output_file, "ab") as output:
       exit_code = self._call(command, output)
-    if exit_code == 0 and files.exists(command.completion_file):
+    if exit_code == 0 and command.is_complete():
       return True
     if self.stopped.is_set():
       self._interrupted.append(command.name)

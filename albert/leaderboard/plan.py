@@ -113,12 +113,12 @@ class LeaderboardPlan:
       do_eval=True,
       **flags,
     )
-    final = directory
+    final, record = directory, files.join(directory, output_files.TRAINING_LOSS)
     last_file = benchmark.submission[-1] if flags.get("do_predict") else output_files.EVAL_RESULTS
     if self.num_runs > 1:
-      final, last_file = files.join(directory, "ensemble"), output_files.RUNS
+      final, last_file, record = files.join(directory, "ensemble"), output_files.RUNS, ""
     name = f"{benchmark.name}: {self.num_runs} run(s)"
-    commands.append(Command(name, words, files.join(directory, last_file), late_flag))
+    commands.append(Command(name, words, files.join(directory, last_file), late_flag, training_record=record))
     if self.num_runs > 1:
       words = command_line("albert.ensemble", inputs=files.join(directory, "run-*"), output_dir=final)
       completion_file = files.join(final, output_files.EVAL_RESULTS)

@@ -23,7 +23,7 @@ EVAL_SPLIT = "eval_split.json"
 METRICS = "metrics.jsonl"
 EVALUATIONS = "eval_metrics.jsonl"
 EVAL_RESULTS = "eval_results.json"
-# The training loss at the end of a run, and that of guessing.
+# The training loss at the end of a run, and that of guessing. It exists only if training has ended.
 TRAINING_LOSS = "training_loss.json"
 # The thresholds of the labels' probabilities (--multi_label), and the development set that they were chosen on.
 THRESHOLDS = "thresholds.json"

@@ -16,7 +16,7 @@ _SEED_DIRECTORY = re.compile(r"run-(\d+)$")
 
 @dataclasses.dataclass(frozen=True)
 class ExistingRun:
-  """A run in output_dir that has saved a checkpoint or results.
+  """A run in output_dir that has saved a checkpoint or has ended.
 
   Attributes:
     directory: its output_dir.
@@ -53,8 +53,8 @@ class ExistingRun:
 def find_existing_run(output_dir: str, num_runs: int = 1) -> ExistingRun | None:
   """Finds the run whose settings later commands on output_dir use.
 
-  A run counts if it has a config.json and either a checkpoint or results. With --num_runs only the best run keeps its
-  checkpoints, but all runs have results. A run that failed before it saved anything does not count.
+  A run counts if it has a config.json and either a checkpoint or the record of the end of its training. With --num_runs
+  only the best run keeps its checkpoints. A run that failed before it saved anything does not count.
 
   Args:
     output_dir: the output_dir of the command; "" if it has none.
@@ -81,8 +81,8 @@ def _read_run(directory: str) -> ExistingRun | None:
     return None
   checkpoints = _list_directory(files.join(directory, output_files.CHECKPOINTS))
   has_checkpoint = any(map(output_files.STEP_DIRECTORY.match, checkpoints))
-  has_results = files.exists(files.join(directory, output_files.EVAL_RESULTS))
-  return ExistingRun(directory, output_files.read_config(path)) if has_checkpoint or has_results else None
+  has_ended = files.exists(files.join(directory, output_files.TRAINING_LOSS))
+  return ExistingRun(directory, output_files.read_config(path)) if has_checkpoint or has_ended else None
 
 
 def _list_directory(directory: str) -> list[str]:

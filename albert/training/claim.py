@@ -67,7 +67,8 @@ def claim_output_dir(task: Task, plan: RunPlan, checkpoints: CheckpointManager, 
   """
   training_plan = plan_training(plan, task.training_stages())
   directory, content = plan.config.output_dir, joint_content(training_plan.stages)
-  is_started = bool(checkpoints.steps()) or _is_finished(directory)
+  # The checkpoints of a run that has ended may be deleted (see albert.multi_seed).
+  is_started = bool(checkpoints.steps()) or files.exists(files.join(directory, output_files.TRAINING_LOSS))
   weights_settings = initial_weights.claim_initial_weights(
     directory,
     plan.config.init_checkpoint,
@@ -108,14 +109,6 @@ def _settings_that_affect_training(
     "data": task.settings(),
     "init_from_shallower": config.init_from_shallower,
   }
-
-
-def _is_finished(directory: str) -> bool:
-  """Whether a run has ended in the directory, even if its checkpoints are deleted (see albert.multi_seed).
-
-  A directory in which only init_checkpoint was evaluated has eval_results.json, but no config.json.
-  """
-  return all(files.exists(files.join(directory, name)) for name in (output_files.EVAL_RESULTS, output_files.CONFIG))
 
 
 def _copy_task_files(task: Task, directory: str, *, overwrite: bool) -> None:

@@ -31,39 +31,45 @@ _REMEDY = (
 
 
 class TrainingLoss(msgspec.Struct):
-  """The content of training_loss.json.
+  """The content of training_loss.json, which records that training has ended.
 
   Attributes:
     step: the last step.
-    loss: the mean training loss in the last quarter of the logged lines; None if it was not finite.
-    guessing_loss: the loss of always guessing.
+    loss: the mean training loss in the last quarter of the logged lines; None if it was not finite or not logged.
+    guessing_loss: the loss of always guessing; None if it is not known.
     num_lines: the number of logged lines.
   """
 
   step: int
   loss: float | None
-  guessing_loss: float
+  guessing_loss: float | None
   num_lines: int
 
 
 def write_training_loss(task: Task, results_dir: str, step: int) -> None:
-  """Writes training_loss.json from metrics.jsonl, if the task has a loss of guessing.
+  """Writes training_loss.json from metrics.jsonl.
 
   Args:
     task: the task.
     results_dir: the directory of the logs.
     step: the last step.
   """
-  guess = task.guessing_loss()
   lines = read_metrics(results_dir)
-  if guess is None or not lines:
-    return
   last_losses = [line.get(LOSS) for line in lines[-max(1, len(lines) // _PARTS_OF_LOG) :]]
-  finite_losses = [loss for loss in last_losses if loss is not None]
-  is_finite = len(finite_losses) == len(last_losses)
-  mean = math.fsum(finite_losses) / len(finite_losses) if is_finite else None
-  content = {"step": step, "loss": mean, "guessing_loss": guess, "num_lines": len(lines)}
+  mean = math.fsum(last_losses) / len(last_losses) if last_losses and None not in last_losses else None
+  content = {"step": step, "loss": mean, "guessing_loss": task.guessing_loss(), "num_lines": len(lines)}
   files.write_json(files.join(results_dir, output_files.TRAINING_LOSS), content)
+
+
+def read_training_loss(output_dir: str) -> TrainingLoss | None:
+  """Reads training_loss.json; None if the training in output_dir has not ended.
+
+  Raises:
+    UserError: the file is damaged.
+  """
+  path = files.join(output_dir, output_files.TRAINING_LOSS)
+  remedy = "delete it, and the command that trained the run writes it again"
+  return files.read_json(path, TrainingLoss, remedy, nan_is_null=True) if files.exists(path) else None
 
 
 def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str = LOSS) -> str | None:
@@ -79,11 +85,10 @@ def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str =
   Returns: what shows the failure, as a part of a sentence; None if the run has learned something, or if this is not
     known.
   """
-  path = files.join(output_dir, output_files.TRAINING_LOSS)
-  if not files.exists(path):
+  training = read_training_loss(output_dir)
+  if training is None or training.loss is None or training.guessing_loss is None:
     return None
-  training = files.read_json(path, TrainingLoss, "delete it", nan_is_null=True)
-  if training.loss is None or training.loss <= _GUESSING_SHARE * training.guessing_loss:
+  if training.loss <= _GUESSING_SHARE * training.guessing_loss:
     return None
   reason = f"its training loss is {training.loss:.4g}, that of guessing {training.guessing_loss:.4g}"
   if not metrics:

@@ -20,7 +20,7 @@ from albert.optimizers.loss_scale import LossScale
 from albert.optimizers.schedules import WarmupPolynomialDecay, make_schedule
 from albert.optimizers.sharding import Sharding
 from albert.optimizers.time_limit import TimedDecay, TimeLimit
-from albert.runs import curves
+from albert.runs import curves, output_files
 from albert.runs.evaluation_log import EvaluationLog
 from albert.runs.metrics_log import MetricsLog, format_metrics, log
 from albert.tasks.base import Task
@@ -28,7 +28,7 @@ from albert.training.claim import claim_output_dir
 from albert.training.distribution.cluster import Cluster
 from albert.training.distribution.distributed_batches import distribute_training_batches
 from albert.training.evaluator import Evaluator
-from albert.training.failed_run import write_training_loss
+from albert.training.failed_run import read_training_loss, write_training_loss
 from albert.training.loop import Trainer
 from albert.training.model_weights import load_initial_weights
 from albert.training.prediction_sources import prediction_sources_of
@@ -108,6 +108,9 @@ class TrainingRun:
     if self.config.do_predict:
       prediction_sources_of(self.task, self.config).check_before_training()
     self._log_run(plan)
+    record = files.join(self.results_dir, output_files.TRAINING_LOSS)
+    if files.exists(record):  # the run has ended before, and its checkpoints were lost
+      files.remove(record)
     last_step = self._run_loop(trainer, evaluation_log, _make_learning_rate_reader(schedule))
     self._finish(last_step, plan.train, time_limit)
     return last_step
@@ -142,9 +145,11 @@ class TrainingRun:
       self._evaluate_during_training(step, evaluation_log)
 
   def _finish_interrupted_run(self, step: int) -> None:
-    """Deletes old checkpoints and draws the curves, which an interrupted run may not have done after its last step."""
+    """Does what _finish does, as far as an interrupted run has not done it after its last step."""
     if self.cluster.is_chief:
       self.checkpoints.prune(step)
+      if read_training_loss(self.results_dir) is None:
+        write_training_loss(self.task, self.results_dir, step)
       if curves.are_outdated(self.results_dir):
         curves.draw_curves(self.results_dir)
 

@@ -156,6 +156,17 @@ def test_other_text_or_another_scale_uses_other_folders(tmp_path: Path):
     written_files |= files_of_plan
 
 
+def test_a_run_that_was_evaluated_before_its_end_is_not_complete(tmp_path: Path):
+  task = DownstreamTask("run_classifier", {}, {"sst2": ("accuracy", 100.0)}, "")
+  for command in smoke_plan(tmp_path, "sharing", tasks={"sst2": task}).trials()[0].commands:
+    path = Path(command.completion_file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    assert command.is_complete() == ("--do_train" not in command.words)
+    (path.parent / "training_loss.json").touch()
+    assert command.is_complete()
+
+
 @pytest.mark.parametrize("num_predictions", [0, 5])
 def test_all_shards_have_the_number_of_masked_tokens_that_the_inputs_give(tmp_path: Path, num_predictions: int):
   plan = smoke_plan(tmp_path, "sentence_loss", max_predictions_per_seq=num_predictions)

@@ -89,7 +89,7 @@ JSON_FILES = {
     "config.json",
     RUN_CONFIG,
     read_settings,
-    other_files={"eval_results.json": "{}"},
+    other_files={"training_loss.json": "{}"},
   ),
   "config of a run, for an ensemble": JsonFile("config.json", RUN_CONFIG, lambda d: ensemble._read_config(str(d))),
   "config of a run, for an export": JsonFile(

@@ -246,6 +246,7 @@ def test_a_run_of_another_script_is_an_error(tmp_path: Path) -> None:
 
 def test_settings_of_a_run_without_checkpoints_are_not_reused(tmp_path: Path) -> None:
   failed = write_run(tmp_path / "failed", "race", with_checkpoint=False)
+  (failed / "eval_results.json").write_text('{"step": 0}')  # of its initial weights
   settings = Settings("race", {"output_dir": str(failed), "model": "albert_tiny", "num_train_steps": 9})
   assert (settings.run_config().train.num_train_steps, settings.run_config().train.train_batch_size) == (9, 32)
   assert settings.model_config().hidden_size == named_model("albert_tiny").hidden_size

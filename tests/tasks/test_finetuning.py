@@ -86,9 +86,12 @@ def test_training_evaluates_and_keeps_the_best_checkpoint(tmp_path, spm_file):
   assert [line["step"] for line in evaluations] == [2, 4, 6, 7]
   best = max(evaluations, key=lambda line: (line["accuracy"], -line["loss"]))
   assert estimator.checkpoints.steps() == sorted({7, best["step"]})
-  (output_dir / "curves.png").unlink()  # as if the process had been killed after the last save
+  last_files = [output_dir / "curves.png", output_dir / "training_loss.json"]
+  contents = [path.read_bytes() for path in last_files]
+  for path in last_files:
+    path.unlink()  # as if the process had been killed after the last save
   estimator.train()
-  assert (output_dir / "curves.png").exists()
+  assert [path.read_bytes() for path in last_files] == contents
   results = estimator.evaluate()
   assert read_json(output_dir / "eval_results.json")["step"] == best["step"]
   assert results["loss"] == pytest.approx(best["loss"], rel=1e-5)
@@ -198,6 +201,37 @@ def test_several_runs_are_summarized_and_a_second_start_does_nothing(tmp_path, s
   with pytest.raises(UserError, match=message):
     multi_seed.run_seeds(toy_task(tmp_path, spm_file), dataclasses.replace(config, num_runs=3))
   assert not (tmp_path / "runs" / "run-7").exists()
+
+
+def test_a_run_that_was_evaluated_before_its_end_is_not_finished(tmp_path, spm_file, monkeypatch, capsys):
+  task = toy_task(tmp_path, spm_file)
+  options: dict[str, Any] = {"num_train_steps": 4, "eval_every_steps": 0, "save_checkpoints_steps": 2}
+  config = run_config(tmp_path / "runs", num_runs=2, do_train=True, do_eval=True, seed=5, **options)
+  config_of_seed = run_config(tmp_path / "runs" / "run-6", seed=6, **options)
+  save = checkpoints.CheckpointManager.save
+
+  def save_and_kill(*arguments: Any, **keywords: Any) -> None:
+    save(*arguments, **keywords)
+    raise Killed
+
+  with monkeypatch.context() as patch:
+    patch.setattr(checkpoints.CheckpointManager, "save", save_and_kill)
+    with pytest.raises(Killed):
+      Estimator(task, config_of_seed).train()
+  Estimator(task, config_of_seed).evaluate()
+  assert read_json(tmp_path / "runs" / "run-6" / "eval_results.json")["step"] == 2
+  assert not multi_seed._is_finished(task, config_of_seed)
+  Estimator(task, config_of_seed).train()  # then it has ended, but the evaluation is that of an earlier step
+  assert not multi_seed._is_finished(task, config_of_seed)
+  multi_seed.run_seeds(task, config)
+  assert "is done" not in capsys.readouterr().err
+  assert read_json(tmp_path / "runs" / "run-6" / "eval_results.json")["step"] == 4
+  assert multi_seed._is_finished(task, config_of_seed)
+
+  # Of the seeds 5 and 6 one has no checkpoints now. It must not become the best of other seeds.
+  other_seeds = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=6))
+  with pytest.raises(UserError, match=r"runs\.json: has runs of the seeds 5 to 6, .* give --seed=5 --num_runs=3"):
+    multi_seed.run_seeds(task, other_seeds)
 
 
 def test_a_resumed_run_compares_the_content_of_its_data(tmp_path, spm_file):
