@@ -31,8 +31,8 @@ from albert.training.distribution.cluster import Cluster
 from albert.training.distribution.strategy import check_batches, check_memory
 from albert.training.evaluator import Evaluator
 from albert.training.failed_run import failure_warning, find_failure
-from albert.training.global_state import deterministic_ops, dtype_policy, initializer_seed
-from albert.training.model_weights import load_trained_weights
+from albert.training.global_state import deterministic_ops
+from albert.training.model_weights import ModelWeights
 from albert.training.prediction_sources import PredictionSource, hash_weights, prediction_sources_of
 from albert.training.results import TrainingResult, read_training_result
 from albert.training.run_plan import TrainingPlan, plan_run
@@ -151,14 +151,9 @@ class Estimator:
       keep=config.train.keep_checkpoints,
       model_config=task.model_config,
     )
-    with (
-      self._running(),
-      self.strategy.scope(),
-      dtype_policy(self.plan.precision),
-      initializer_seed(config.train.seed),
-    ):
-      self.model = task.build_model()
-      self.model.encoder.recompute_grad = config.train.recompute_grad
+    with self._running(), self.strategy.scope():
+      self._weights = ModelWeights(task, self.plan)
+      self.model = self._weights.model
       self.evaluator = Evaluator(task, self.model, self.strategy, config.train.eval_batch_size)
 
   def _messages(self) -> contextlib.AbstractContextManager[None]:
@@ -243,7 +238,7 @@ class Estimator:
     with self._running(), training_lock(self.config.output_dir, self.cluster, self.checkpoints):
       step = TrainingRun(
         self.task,
-        self.model,
+        self._weights,
         self.plan,
         cluster=self.cluster,
         checkpoints=self.checkpoints,
@@ -267,7 +262,7 @@ class Estimator:
     """
     with self._messages(), self._running():
       self._check_batches(evaluate=True)
-      step, _ = self._load_trained_weights("evaluating")
+      step, _ = self._weights.load_trained(self.checkpoints, "evaluating")
       self.task.read_run(self.config.output_dir)
       with ElapsedTime("evaluating"):
         metrics, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
@@ -308,7 +303,7 @@ class Estimator:
       task = self.task.with_data(TEST, source, cache=False)
       task.check_inputs(train=False, evaluate=False, predict=True)
       self._check_batches(predict=True)
-      self._load_trained_weights("predicting")
+      self._weights.load_trained(self.checkpoints, "predicting")
       task.read_run(self.config.output_dir)
       with self._running():
         answers = task.answers(self.model, self._compute_outputs)
@@ -330,7 +325,7 @@ class Estimator:
     with self._messages(), self._running():
       self._check_files(predict=True)
       self._check_batches(predict=True)
-      step, checkpoint = self._load_trained_weights("predicting")
+      step, checkpoint = self._weights.load_trained(self.checkpoints, "predicting")
       self.task.read_run(self.config.output_dir)
       sources = prediction_sources_of(self.task, self.config)
       weights_sha256 = hash_weights(self.model.named_weights())
@@ -395,6 +390,3 @@ class Estimator:
       UserError: output_dir belongs to a run with other settings, or the weights to start from do not fit.
     """
     return claim_output_dir(self.task, self.plan, self.checkpoints, is_chief=self.cluster.is_chief)
-
-  def _load_trained_weights(self, purpose: str) -> tuple[int, str]:
-    return load_trained_weights(self.task, self.model, self.checkpoints, self.config, purpose)

@@ -34,14 +34,19 @@ class Accumulator:
       self._sums[name].total.assign_add(tf.cast(total, tf.float32))
       self._sums[name].weight.assign_add(tf.cast(weight, tf.float32))
 
+  def reset(self) -> None:
+    """Sets all sums to 0. Call it on the host."""
+    for total, weight in self._sums.values():
+      total.assign(0.0)
+      weight.assign(0.0)
+
   def result_and_reset(self) -> dict[str, float]:
-    """Returns the mean of each metric since the last call; 0 if nothing was added. Call it on the host."""
+    """Returns the mean of each metric since the last reset; 0 if nothing was added. Call it on the host."""
     means = {}
     for name, (total, weight) in self._sums.items():
       total_value, weight_value = float(total.read_value()), float(weight.read_value())
       means[name] = total_value / weight_value if weight_value else 0.0
-      total.assign(0.0)
-      weight.assign(0.0)
+    self.reset()
     return means
 
 

@@ -65,6 +65,7 @@ class Evaluator:
     if max_steps:
       num_steps = min(num_steps, max_steps)
     batch_outputs: list[dict[str, np.ndarray]] = []
+    self.accumulator.reset()  # the last call may have been interrupted
     try:
       for _ in range(num_steps):
         outputs = self._evaluate_batch(batches)

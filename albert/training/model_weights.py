@@ -1,7 +1,10 @@
-"""Loads weights into a model before training, evaluation or prediction."""
+"""Builds the model of a run, and loads weights into it before training, evaluation or prediction."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.run import RunConfig
@@ -9,8 +12,100 @@ from albert.errors import UserError
 from albert.runs import run_directory
 from albert.runs.metrics_log import log
 from albert.tasks.base import Task
+from albert.training.global_state import dtype_policy, initializer_seed
+from albert.training.run_plan import RunPlan
 from albert.weights import checkpoint_files, warm_start
 from albert.weights.checkpoints import CheckpointManager
+
+
+class ModelWeights:
+  """Builds the model of a run and loads weights into it. It knows whether the weights are still newly initialized.
+
+  Args:
+    task: builds the model, and defines which weights may be missing in init_checkpoint.
+    plan: the devices, the precision and the settings of the run.
+
+  Attributes:
+    model: the model.
+  """
+
+  def __init__(self, task: Task, plan: RunPlan):
+    self._task = task
+    self._plan = plan
+    self.model = self._build()
+    self._are_new = True
+
+  def _build(self) -> keras.Model:
+    config = self._plan.config
+    with self._plan.strategy.scope(), dtype_policy(self._plan.precision), initializer_seed(config.train.seed):
+      model = self._task.build_model()
+    model.encoder.recompute_grad = config.train.recompute_grad
+    return model
+
+  def load_initial(self) -> None:
+    """Assigns the weights that a run starts from: newly initialized ones, then those of init_checkpoint if it is given.
+
+    Raises:
+      UserError: see load_initial_weights.
+    """
+    if not self._are_new:  # an earlier training may have been interrupted before its first checkpoint
+      new_weights = self._build().named_weights()
+      for name, variable in self.model.named_weights().items():
+        variable.assign(tf.convert_to_tensor(new_weights[name]))
+    if self._plan.config.init_checkpoint:
+      load_initial_weights(self._task, self.model, self._plan.config)
+
+  def start_training(self, newest: checkpoint_files.Checkpoint | None, state: Mapping[str, tf.Variable]) -> None:
+    """Assigns the state that training starts from.
+
+    Args:
+      newest: the checkpoint to resume from; None to start from the initial weights.
+      state: what a checkpoint holds by name, see Trainer.state.
+    Raises:
+      UserError: the weights do not fit.
+    """
+    if newest is not None:
+      checkpoint_files.restore(newest, state)
+      log(f"resumed from {newest.path}")
+    else:
+      self.load_initial()
+    self._are_new = False
+
+  def load_trained(self, manager: CheckpointManager, purpose: str) -> tuple[int, str]:
+    """Assigns the weights of the run's newest or best checkpoint, and logs which checkpoint it is.
+
+    Args:
+      manager: the checkpoints of the run. The setting select_checkpoint chooses the newest or the best of them. Without
+        a checkpoint, the weights of init_checkpoint are used.
+      purpose: "evaluating" or "predicting", for the log line.
+    Returns: step and path of the checkpoint; the step of init_checkpoint is 0.
+    Raises:
+      UserError: there is no checkpoint at all, or the run's checkpoints were trained with other settings of the task.
+    """
+    config = self._plan.config
+    run_directory.check_checkpoint_settings(config.output_dir, self._task.checkpoint_settings())
+    is_best = config.train.select_checkpoint == "best"
+    checkpoint, skip_messages = manager.best_or_latest() if is_best else manager.latest()
+    for message in skip_messages:
+      log(f"warning: {message}")
+    if checkpoint is not None:
+      self._are_new = False
+      checkpoint_files.restore(checkpoint, self.model.named_weights())
+      best_evaluation = manager.best()
+      notes = [f"step {checkpoint.step}"]
+      if best_evaluation and best_evaluation.step == checkpoint.step:
+        notes.append(f"the best by {best_evaluation.metric}")
+      if checkpoint.step == max(manager.steps()):
+        notes.append("the newest")
+      log(f"{purpose} with {checkpoint.path} ({', '.join(notes)})")
+      return checkpoint.step, checkpoint.path
+    if not config.init_checkpoint:
+      raise UserError(
+        f"{manager.directory} holds no checkpoint that verifies: train first (--do_train) or give --init_checkpoint"
+      )
+    self.load_initial()
+    log(f"{purpose} with {config.init_checkpoint} (step 0: not trained in this run)")
+    return 0, config.init_checkpoint
 
 
 def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> None:
@@ -39,42 +134,3 @@ def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> N
   newly_initialized = not_in_checkpoint + reinitialized
   note = f"; newly initialized: {', '.join(newly_initialized)}" if newly_initialized else ""
   log(f"started from {config.init_checkpoint}{note}")
-
-
-def load_trained_weights(
-  task: Task, model: keras.Model, manager: CheckpointManager, config: RunConfig, purpose: str
-) -> tuple[int, str]:
-  """Assigns the weights of the run's newest or best checkpoint to a model, and logs which checkpoint it is.
-
-  Args:
-    task: the task of the run.
-    model: the model that gets the weights.
-    manager: the checkpoints of the run.
-    config: the settings of the command. train.select_checkpoint chooses the newest or the best checkpoint of the run.
-      If the run has no checkpoint, the weights of init_checkpoint are used.
-    purpose: "evaluating" or "predicting", for the log line.
-  Returns: step and path of the checkpoint; the step of init_checkpoint is 0.
-  Raises:
-    UserError: there is no checkpoint at all, or the run's checkpoints were trained with other settings of the task.
-  """
-  run_directory.check_checkpoint_settings(config.output_dir, task.checkpoint_settings())
-  checkpoint, skip_messages = manager.best_or_latest() if config.train.select_checkpoint == "best" else manager.latest()
-  for message in skip_messages:
-    log(f"warning: {message}")
-  if checkpoint is not None:
-    checkpoint_files.restore(checkpoint, model.named_weights())
-    best_evaluation = manager.best()
-    notes = [f"step {checkpoint.step}"]
-    if best_evaluation and best_evaluation.step == checkpoint.step:
-      notes.append(f"the best by {best_evaluation.metric}")
-    if checkpoint.step == max(manager.steps()):
-      notes.append("the newest")
-    log(f"{purpose} with {checkpoint.path} ({', '.join(notes)})")
-    return checkpoint.step, checkpoint.path
-  if not config.init_checkpoint:
-    raise UserError(
-      f"{manager.directory} holds no checkpoint that verifies: train first (--do_train) or give --init_checkpoint"
-    )
-  load_initial_weights(task, model, config)
-  log(f"{purpose} with {config.init_checkpoint} (step 0: not trained in this run)")
-  return 0, config.init_checkpoint

@@ -30,12 +30,12 @@ from albert.training.distribution.distributed_batches import distribute_training
 from albert.training.evaluator import Evaluator
 from albert.training.failed_run import read_training_loss, write_training_loss
 from albert.training.loop import Trainer
-from albert.training.model_weights import load_initial_weights
+from albert.training.model_weights import ModelWeights
 from albert.training.prediction_sources import prediction_sources_of
 from albert.training.run_plan import RunPlan, TrainingPlan, is_evaluation_due
 from albert.training.stage_plan import StagePlan
 from albert.training.stop_request import StopRequest
-from albert.weights.checkpoint_files import Checkpoint, restore
+from albert.weights.checkpoint_files import Checkpoint
 from albert.weights.checkpoints import CheckpointManager
 
 
@@ -44,7 +44,7 @@ class TrainingRun:
 
   Args:
     task: defines the data, the losses and the metrics.
-    model: the model of task.build_model().
+    weights: the model and its weights.
     plan: the devices, the precision and the settings of the run.
     cluster: the processes that train together.
     checkpoints: the checkpoints of output_dir.
@@ -55,7 +55,7 @@ class TrainingRun:
   def __init__(
     self,
     task: Task,
-    model: keras.Model,
+    weights: ModelWeights,
     plan: RunPlan,
     *,
     cluster: Cluster,
@@ -64,7 +64,8 @@ class TrainingRun:
     results_dir: str,
   ):
     self.task = task
-    self.model = model
+    self.weights = weights
+    self.model = weights.model
     self.config = plan.config
     self.strategy = plan.strategy
     self.cluster = cluster
@@ -166,7 +167,7 @@ class TrainingRun:
     return newest
 
   def _load_state(self, trainer: Trainer, newest: Checkpoint | None) -> None:
-    """Restores the checkpoint `newest`. If it is None, loads the weights of init_checkpoint, if one is given.
+    """Restores the checkpoint `newest`. If it is None, loads the weights that a run starts from.
 
     Raises:
       RunError: another process found another checkpoint.
@@ -176,11 +177,7 @@ class TrainingRun:
       if newest is None:
         self.checkpoints.rename_damaged()  # there are damaged ones only if start_over is given
       files.remove_leftovers(self.config.output_dir)
-    if newest is not None:
-      restore(newest, trainer.state())
-      log(f"resumed from {newest.path}")
-    elif self.config.init_checkpoint:
-      load_initial_weights(self.task, self.model, self.config)
+    self.weights.start_training(newest, trainer.state())
     if self.cluster.sum(trainer.step)[0] != trainer.step * self.cluster.num_processes:
       raise RunError(
         f"this process found step {trainer.step} in {self.checkpoints.directory}, and another process did not: give "

@@ -131,6 +131,28 @@ class Killed(BaseException):
   """Simulates a killed process: no code catches this exception."""
 
 
+def test_training_and_evaluation_do_not_depend_on_an_interrupted_call(tmp_path, spm_file, monkeypatch):
+  options: dict[str, Any] = {"num_train_steps": 2, "eval_every_steps": 0}
+  whole = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "whole", **options))
+  whole.train()
+  estimator = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "run", **options))
+  with monkeypatch.context() as patch:
+    patch.setattr(checkpoints.CheckpointManager, "save", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+      estimator.train()
+  estimator.train()
+  assert_equal_bits(read_checkpoint(tmp_path / "run"), read_checkpoint(tmp_path / "whole"))
+  with monkeypatch.context() as patch:  # the first batch is evaluated, and its sums are added
+    patch.setattr(estimator.strategy, "gather", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+      estimator.evaluate()
+  assert estimator.evaluate() == whole.evaluate()
+
+
+def interrupt(*unused: object, **unused_keywords: object) -> None:
+  raise KeyboardInterrupt
+
+
 @pytest.mark.thorough
 def test_a_run_killed_between_saving_and_evaluating_resumes_to_the_same_result(tmp_path, spm_file, monkeypatch):
   options: dict[str, Any] = {"num_train_steps": 6, "eval_every_steps": 2}
