@@ -2,7 +2,7 @@
 
 python examples/fine_tune_embeddings.py --checkpoint=downloads/albert_base --train_file=glue/STS-B/train.tsv \
   --output_dir=embedder
-python -m albert.embed --checkpoint=embedder/weights.npz --input_file=texts.txt --output_file=vectors.npy
+python -m albert.embed --checkpoint=embedder --input_file=texts.txt --output_file=vectors.npy
 
 --train_file is a table with the columns sentence1, sentence2 and score (0 to 5), as that of STS-B.
 """
@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from safetensors.numpy import save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -82,11 +83,11 @@ def main() -> None:
 
   output_dir = Path(arguments.output_dir)
   output_dir.mkdir(parents=True, exist_ok=True)
-  np.savez(output_dir / "weights.npz", **{name: weight.numpy() for name, weight in encoder.named_weights().items()})
+  save_file({name: value.numpy() for name, value in encoder.named_weights().items()}, output_dir / "model.safetensors")
   write_json(str(output_dir / "albert_config.json"), encoder.config.to_dict())
   for name, source in vocabulary_files.vocabulary_copies(tokenizer.model_file).items():
     shutil.copyfile(source, output_dir / name)
-  print(f"wrote {output_dir}: give --checkpoint={output_dir / 'weights.npz'} to albert.embed")
+  print(f"wrote {output_dir}: give --checkpoint={output_dir} to albert.embed")
 
 
 if __name__ == "__main__":

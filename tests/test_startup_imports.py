@@ -50,7 +50,7 @@ REFUSED_COMMANDS = [
   ([*PRETRAINING, "--spm_model_file=absent"], "absent: cannot read it (No such file or directory)"),
   ([*PRETRAINING, "--albert_config_file=absent"], "absent: no such file"),
   ([*PRETRAINING, "--init_checkpoint=absent"], "--init_checkpoint=absent: no checkpoint there"),
-  ([*PRETRAINING, "--init_checkpoint=absent.npz"], "--init_checkpoint=absent.npz: no such file"),
+  ([*PRETRAINING, "--init_checkpoint=absent.safetensors"], "--init_checkpoint=absent.safetensors: no such file"),
   ([*PRETRAINING, "--init_checkpoint=a.bin"], "--init_checkpoint=a.bin: is a PyTorch pickle"),
   ([*CLASSIFIER, "--train_file=absent"], "--train_file=absent: no such file"),
   ([*CLASSIFIER, "--train_file={texts}", "--nofrom_scratch"], "--do_train needs --init_checkpoint"),
@@ -69,8 +69,8 @@ REFUSED_COMMANDS = [
     "{dev}, line 3: label 'ugly' is not a label",
   ),
   (
-    [*CLASSIFIER, "--train_file={texts}", "--do_predict", "--predict_file={npz}"],
-    "{npz}, line 1: no column 'text'; there are: not read",
+    [*CLASSIFIER, "--train_file={texts}", "--do_predict", "--predict_file={weights}"],
+    "{weights}, line 1: no column 'text'; there are: not read",
   ),
   ([*CLASSIFIER, "--train_file={parquet}"], "{parquet}: cannot be read ("),
   ([*CLASSIFIER, "--train_file={texts}", "--eval_share=1"], "flag --eval_share=1: must be below 1"),
@@ -97,22 +97,22 @@ REFUSED_COMMANDS = [
   ([*SQUAD, "--train_file={texts}", "--do_eval"], "--eval_file (or --predict_file) is missing"),
   ([*RACE, "--data_dir=absent"], "--data_dir: absent/train holds neither"),
   ([*EXPORT, "--checkpoint=absent"], "--checkpoint=absent: no checkpoint there"),
-  ([*EXPORT, "--checkpoint={npz}"], "--checkpoint={npz}: has no albert_config.json beside it"),
-  ([*EXPORT, "--checkpoint={npz}", "--task=absent"], "--task=absent: must be one of"),
-  ([*EXPORT, "--checkpoint={npz}", "--formats=absent"], "--formats=absent: must be one of"),
-  ([*EXPORT, "--checkpoint={npz}", "--eval_file=absent.tsv"], "--eval_file=absent.tsv: no such file"),
+  ([*EXPORT, "--checkpoint={weights}"], "--checkpoint={weights}: has no albert_config.json beside it"),
+  ([*EXPORT, "--checkpoint={weights}", "--task=absent"], "--task=absent: must be one of"),
+  ([*EXPORT, "--checkpoint={weights}", "--formats=absent"], "--formats=absent: must be one of"),
+  ([*EXPORT, "--checkpoint={weights}", "--eval_file=absent.tsv"], "--eval_file=absent.tsv: no such file"),
   (
-    [*EXPORT, "--checkpoint={npz}", "--max_metric_drop=0.1"],
+    [*EXPORT, "--checkpoint={weights}", "--max_metric_drop=0.1"],
     "--max_metric_drop=0.1 has an effect only with --eval_file",
   ),
-  ([*EXPORT, "--checkpoint={npz}", "--max_metric_drop=nan"], "flag --max_metric_drop=nan: must be a finite number"),
-  ([*EXPORT, "--checkpoint={npz}", "--max_metric_drop=-1"], "flag --max_metric_drop=-1: must be at least 0"),
-  ([*EXPORT, "--checkpoint={npz}", "--name=a/b"], "--name=a/b: must be a plain name"),
-  ([*EXPORT, "--checkpoint={npz}", "--name=a[1]"], "a[1]: TensorFlow cannot load a SavedModel from a path with ["),
+  ([*EXPORT, "--checkpoint={weights}", "--max_metric_drop=nan"], "flag --max_metric_drop=nan: must be a finite number"),
+  ([*EXPORT, "--checkpoint={weights}", "--max_metric_drop=-1"], "flag --max_metric_drop=-1: must be at least 0"),
+  ([*EXPORT, "--checkpoint={weights}", "--name=a/b"], "--name=a/b: must be a plain name"),
+  ([*EXPORT, "--checkpoint={weights}", "--name=a[1]"], "a[1]: TensorFlow cannot load a SavedModel from a path with ["),
   ([*CONVERT, "--init_checkpoint=absent"], "--init_checkpoint=absent: no checkpoint there"),
   (
-    [*CONVERT, "--init_checkpoint={npz}"],
-    "--init_checkpoint={npz}: has no albert_config.json or config.json beside it",
+    [*CONVERT, "--init_checkpoint={weights}"],
+    "--init_checkpoint={weights}: has no albert_config.json or config.json beside it",
   ),
   (["-m", "albert.embed", "--checkpoint=absent", "--input_file=x", "--output_file=x.npy"], "--checkpoint=absent: no"),
   (["-m", "albert.predict", "--model=absent"], "--model=absent: neither a SavedModel nor"),
@@ -143,13 +143,13 @@ def input_paths(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> dic
   (directory / "dev.tsv").write_text("text\tlabel\nfine\tgood\npoor\tugly\n")
   (directory / "table.parquet").write_bytes(b"no table")
   (directory / "shard.tfrecord").write_bytes(b"not read")
-  (directory / "weights.npz").write_bytes(b"not read")
+  (directory / "weights.safetensors").write_bytes(b"not read")
   return {
     "texts": str(directory / "texts.tsv"),
     "dev": str(directory / "dev.tsv"),
     "parquet": str(directory / "table.parquet"),
     "shards": str(directory / "shard.tfrecord"),
-    "npz": str(directory / "weights.npz"),
+    "weights": str(directory / "weights.safetensors"),
     "spm": spm_model,
   }
 

@@ -333,7 +333,7 @@ class RunConfig(Config):
   init_checkpoint: str = option(
     "",
     "pretrained weights: the directory of Google's or Hugging Face's files, a checkpoint prefix, the output_dir of a "
-    "run, a step-N directory, or a .safetensors or .npz file",
+    "run, a step-N directory, or a .safetensors file",
     group=MODEL,
   )
   from_scratch: bool = option(

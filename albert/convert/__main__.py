@@ -29,7 +29,7 @@ def define_flags() -> None:
     "init_checkpoint",
     None,
     "weights to convert: a checkpoint of this project or of the original (prefix, step-N directory or output_dir), a "
-    "Hugging Face directory, or a .safetensors or .npz file",
+    "Hugging Face directory, or a .safetensors file",
   )
   command_flags.define("str", "output_dir", None, "directory to write to; it must not exist yet, or be empty")
   command_flags.define(

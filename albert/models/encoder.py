@@ -136,7 +136,7 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
 
     Args:
       path: a directory from Google or Hugging Face, the output_dir of a run, one of its step-N directories, the prefix
-        of a TensorFlow checkpoint, or a .safetensors or .npz file.
+        of a TensorFlow checkpoint, or a .safetensors file.
       config: the config; None for the one beside the weights. Dropout rates may differ from those of the weights:
         dataclasses.replace(config, hidden_dropout_prob=0.1).
       **kwargs: further arguments of the constructor.

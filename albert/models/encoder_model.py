@@ -61,7 +61,7 @@ class EncoderModel(BuiltFromConfig, keras.Model):
 
     Args:
       path: a directory from Google or Hugging Face, the output_dir of a run, one of its step-N directories, the prefix
-        of a TensorFlow checkpoint, or a .safetensors or .npz file.
+        of a TensorFlow checkpoint, or a .safetensors file.
       config: the encoder's config; None for the one beside the weights. Dropout rates may differ from those of the
         weights: dataclasses.replace(config, hidden_dropout_prob=0.1).
       new_heads: whether the heads are newly initialized although the weights have them.

@@ -1,4 +1,4 @@
-"""Opens the arrays in files of weights: TensorFlow checkpoints, safetensors, and .npz.
+"""Opens the arrays in files of weights: TensorFlow checkpoints and safetensors.
 
 Files may come from untrusted sources. Formats that can run code (pickles) are not read. The sizes in a file's header
 are checked before memory is allocated, and values are checked before they are used: they must be finite floating-point
@@ -10,9 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import math
 import re
-import zipfile
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
@@ -30,9 +28,6 @@ _FLOAT_TYPES = ("float32", "float16", "bfloat16", "float64")
 _SAFETENSORS_TYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 # A safetensors file begins with the size of its header, in this number of bytes.
 _SIZE_BYTES = 8
-# Compression makes trained weights smaller by a few percent only. An array that has more than this many bytes and is
-# compressed by more than this factor was made to exhaust memory, and is refused.
-_MAX_UNCHECKED_BYTES, _MAX_COMPRESSION_FACTOR = 256 << 20, 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,131 +129,6 @@ def open_bundle(prefix: str, flag: str) -> dict[str, Array]:
     name: Array(prefix, tuple(shape), tf.as_dtype(dtypes[name]).name, functools.partial(read, name))
     for name, shape in shapes.items()
   }
-
-
-def open_npz(path: str, flag: str) -> dict[str, Array]:
-  """Opens an .npz file.
-
-  Args:
-    path: the file.
-    flag: the flag with which the user gave it, for errors.
-  Returns:
-    Name -> array.
-  Raises:
-    UserError: the file is missing or damaged, or holds Python objects, which are pickles.
-  """
-  check_is_file(path, flag)
-  file = files.open_file(path)
-  arrays: dict[str, Array] = {}
-  try:
-    archive = zipfile.ZipFile(file)
-    members = archive.infolist()
-    for member in members:
-      name = member.filename.removesuffix(".npy")
-      if name in arrays:
-        raise ValueError(f"has {name!r} twice")
-      arrays[name] = _open_npz_member(archive, member, path, flag)
-    if sum(member.compress_size for member in members) > files.size(path):
-      raise ValueError("its arrays overlap")
-  except UserError:
-    raise
-  except Exception as error:  # damaged bytes make zipfile, zlib and NumPy raise errors of a dozen types
-    raise _npz_error(path, flag, error) from error
-  return arrays
-
-
-def _npz_error(path: str, flag: str, error: Exception) -> UserError:
-  return UserError(
-    f"{flag}={path}: is not an .npz file of plain arrays, or is damaged ({str(error) or type(error).__name__})"
-  )
-
-
-def _open_npz_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str, flag: str) -> Array:
-  """Opens one array of an .npz file: reads its header now, and its values when they are needed."""
-  header_readers: dict[tuple[int, int], Callable[[Any], tuple[Any, ...]]] = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-  }
-  with archive.open(member) as file:
-    version = np.lib.format.read_magic(file)
-    if version not in header_readers:
-      raise ValueError(f"{member.filename} has version {version} of the format")
-    shape, _, dtype = header_readers[version](file)
-    header_bytes = file.tell()
-  if dtype.hasobject:
-    raise ValueError(f"{member.filename} holds Python objects, which are pickles")
-  num_bytes = dtype.itemsize * math.prod(shape)
-  if header_bytes + num_bytes != member.file_size:
-    raise ValueError(f"{member.filename} has {member.file_size} bytes, but its header says {header_bytes + num_bytes}")
-  if member.file_size > max(_MAX_UNCHECKED_BYTES, _MAX_COMPRESSION_FACTOR * member.compress_size):
-    raise UserError(
-      f"{flag}={path}: {member.filename} unpacks {member.compress_size} bytes to {member.file_size}, which no trained "
-      "weights do: it is not read"
-    )
-
-  def read() -> np.ndarray:
-    try:
-      with archive.open(member) as file:
-        return np.lib.format.read_array(file, allow_pickle=False)
-    except MemoryError:
-      raise
-    except Exception as error:
-      raise _npz_error(path, flag, error) from error
-
-  return Array(path, tuple(shape), dtype.name, read)
-
-
-class _Index(msgspec.Struct):
-  """The content of model.safetensors.index.json. weight_map: name of a tensor -> name of its file."""
-
-  weight_map: dict[str, json_values.FileName]
-
-
-def open_safetensors_directory(directory: str, names: list[str], flag: str) -> dict[str, Array] | None:
-  """Opens the safetensors files of a Hugging Face directory: model.safetensors, or the files that the index lists.
-
-  These files may hold arrays that the index does not list. They are returned, too.
-
-  Args:
-    directory: the directory.
-    names: the names of its files.
-    flag: the flag with which the user gave the directory, for errors.
-  Returns:
-    Name -> array; None if there is neither model.safetensors nor an index.
-  Raises:
-    UserError: a file is missing or damaged, or does not agree with the index.
-  """
-  if SAFETENSORS_FILE in names:
-    return open_safetensors(files.join(directory, SAFETENSORS_FILE), flag)
-  if SAFETENSORS_INDEX_FILE not in names:
-    return None
-  path = files.join(directory, SAFETENSORS_INDEX_FILE)
-  check_is_file(path, flag)
-  weight_map = files.read_json(path, _Index, "download it again").weight_map
-  if not weight_map:
-    raise UserError(f"{path}: lists no weights; download it again")
-  arrays: dict[str, Array] = {}
-  for file_name in sorted(set(weight_map.values())):
-    if file_name not in names:
-      raise UserError(
-        f"{flag}={directory}: {SAFETENSORS_INDEX_FILE} lists {file_name}, which is missing; download it, too"
-      )
-    arrays_of_file = open_safetensors(files.join(directory, file_name), flag)
-    duplicates = sorted(arrays.keys() & arrays_of_file.keys())
-    misplaced = [name for name in arrays_of_file if name in weight_map and weight_map[name] != file_name]
-    wrong_names = [*duplicates, *misplaced]
-    if wrong_names:
-      name = wrong_names[0]
-      raise UserError(
-        f"{flag}={directory}: {name} is in {file_name}, and {SAFETENSORS_INDEX_FILE} lists it in {weight_map.get(name)}"
-      )
-    arrays |= arrays_of_file
-  missing = sorted(weight_map.keys() - arrays.keys())
-  if missing:
-    raise UserError(
-      f"{path}: lists {missing[0]} in {weight_map[missing[0]]}, which does not hold it; download both again"
-    )
-  return arrays
 
 
 class _HeaderEntry(msgspec.Struct):

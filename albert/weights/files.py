@@ -1,6 +1,6 @@
 """Opens weights in all supported formats and gives them the names of the original ALBERT code.
 
-The formats are TensorFlow checkpoints (of this project and of the original), safetensors of Hugging Face, and .npz.
+The formats are TensorFlow checkpoints (of this project and of the original) and safetensors.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
         (such as Google's archives), a step-N directory, or the output_dir of a run, which stands for its newest
         undamaged checkpoint,
       - a Hugging Face directory with model.safetensors,
-      - a .safetensors or .npz file.
+      - a .safetensors file.
       The weights may have the original's names, with or without TF-Hub's prefix `module/`, or those of transformers,
       of ALBERT or BERT,
       with or without the prefix `albert.` or `bert.`.
@@ -127,11 +127,9 @@ def open_location(location: WeightLocation, *, flag: str = FLAG) -> WeightFile:
   path = location.path
   if location.prefix:
     arrays = weight_arrays.open_bundle(location.prefix, flag)
-  elif files.is_dir(path):
-    arrays = weight_arrays.open_safetensors_directory(path, files.listdir(path), flag) or {}
   else:
-    open_file = weight_arrays.open_npz if path.endswith(".npz") else weight_arrays.open_safetensors
-    arrays = open_file(path, flag)
+    file = files.join(path, weight_arrays.SAFETENSORS_FILE) if files.is_dir(path) else path
+    arrays = weight_arrays.open_safetensors(file, flag)
   return _name_weights(location, arrays, flag)
 
 

@@ -91,16 +91,21 @@ def find_weights(path: str, *, flag: str = FLAG) -> WeightLocation:
   """
   if path.endswith(_PICKLE_EXTENSIONS):
     raise _pickle_error(path, flag)
-  if path.endswith(".npz") or (path.endswith(".safetensors") and not files.is_dir(path)):
+  if path.endswith(".safetensors") and not files.is_dir(path):
     check_is_file(path, flag)
     return WeightLocation(path, path.rpartition("/")[0] or ".")
   if files.is_dir(path):
     names = files.listdir(path)
-    if SAFETENSORS_FILE in names or SAFETENSORS_INDEX_FILE in names:
+    if SAFETENSORS_FILE in names:
       return WeightLocation(path, path)
     has_checkpoint = checkpoint_damage.WEIGHTS_PREFIX + ".index" in names or any(
       map(_CHECKPOINT_DIRECTORY.match, names)
     )
+    if SAFETENSORS_INDEX_FILE in names and not has_checkpoint:
+      raise UserError(
+        f"{flag}={path}: its weights are in several files; save them as one, in transformers: "
+        'save_pretrained(NEW_DIRECTORY, max_shard_size="100GB")'
+      )
     pickles = [name for name in names if name.endswith(_PICKLE_EXTENSIONS)]
     if pickles and not has_checkpoint:
       raise _pickle_error(files.join(path, pickles[0]), flag)
@@ -177,5 +182,5 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
   raise UserError(
     f"{flag}={path}: no checkpoint there; give a checkpoint prefix (the part before .index), a step-N directory, "
     "the output_dir of a run, a directory of one checkpoint, a Hugging Face directory with model.safetensors, or a "
-    ".safetensors or .npz file"
+    ".safetensors file"
   )

@@ -42,7 +42,6 @@ from tests.integration.json_readers import (
   json_line,
   read_cached_features,
   read_labels,
-  read_safetensors,
   read_settings,
   read_settings_of_several_runs,
   read_stages_value,
@@ -179,9 +178,6 @@ JSON_FILES = {
     other_files={f"step-1/{name}": "12345" for name in CHECKPOINT_FILES},
   ),
   "manifest of shards": JsonFile("manifest.json", SHARDS_MANIFEST, lambda d: Manifest.load(str(d))),
-  "index of safetensors": JsonFile(
-    "model.safetensors.index.json", {"weight_map": {"a": "one.safetensors"}}, read_safetensors
-  ),
   "sources of predictions": JsonFile(
     "prediction_sources.json",
     {"p.tsv": {"checkpoint": "c", "step": 3, "weights_sha256": "ab", "inputs": {"a": "cd"}}},

@@ -24,7 +24,6 @@ from albert.predict.requests import JSON, RequestParser
 from albert.settings.sources import Settings
 from albert.tasks.glue.labels import parse_labels
 from albert.training.distribution import cluster
-from albert.weights.files import open_weights
 from data_prep.conversion.parts import PartTask
 from data_prep.examples.settings import PreparationSettings
 from data_prep.readers.settings import ReadingSettings
@@ -99,15 +98,6 @@ def read_labels(directory: Path) -> None:
 def read_request(directory: Path) -> None:
   fields = [{"name": "text", "meaning": "m", "is_list": False}]
   RequestParser(fields, JSON, "requests").parse(2, (directory / "value").read_bytes())
-
-
-def read_safetensors(directory: Path) -> None:
-  """Reads the index of shards. The missing shards are no error here."""
-  try:
-    open_weights(str(directory))
-  except UserError as error:
-    if "which is missing" not in str(error):
-      raise
 
 
 def make_workspace(directory: Path) -> Workspace:

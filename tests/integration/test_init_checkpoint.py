@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from albert.config.model import ModelConfig, load_model_config
 from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
@@ -45,12 +46,12 @@ def paths_of_formats(tmp_path: Path) -> dict[str, str]:
   tf1 = write_tf1(tmp_path / "tf1", TINY_MODEL, WEIGHTS, name_prefix="module/")
   convert(tf1, str(tmp_path / "ours"), "albert")
   tensors = huggingface_tensors(WEIGHTS, with_prefix=False)
-  np.savez(tmp_path / "weights.npz", **tensors)  # type: ignore[arg-type]  # NumPy's stub takes a name for allow_pickle
+  save_file(WEIGHTS, str(tmp_path / "weights.safetensors"))
   return {
     "tf1": tf1,
     "ours": str(tmp_path / "ours"),
     "huggingface": write_huggingface(tmp_path / "hf", TINY_MODEL, tensors),
-    "npz": str(tmp_path / "weights.npz"),
+    "safetensors": str(tmp_path / "weights.safetensors"),
   }
 
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from albert.config.model import ModelConfig
 from albert.convert.convert_checkpoint import convert
@@ -81,6 +84,9 @@ def test_a_trained_encoder_gives_the_hidden_states_of_transformers(tmp_path):
   """The encoder has 12 layers of width 768 and was trained on phonemes."""
   directory = Path(os.environ["ALBERT_DATA_DIR"], "weights", "kokoro_albert")
   recorded = str(directory / "hf_reference_out.npz")
-  rows = list(huggingface.trained_rows(tmp_path, str(directory / "kokoro_albert_dequant.npz"), recorded))
+  with np.load(directory / "kokoro_albert_dequant.npz") as weights:
+    save_file(dict(weights), str(tmp_path / "weights.safetensors"))
+  shutil.copy(directory / "config.json", tmp_path)
+  rows = list(huggingface.trained_rows(tmp_path, str(tmp_path / "weights.safetensors"), recorded))
   assert [row.quantity.split()[0] for row in rows] == ["13", "13"]
   assert_ok(rows)

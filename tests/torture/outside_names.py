@@ -58,15 +58,6 @@ def _read_checkpoint(directory: Path, form: str, outside: OutsideFile) -> None:
     raise AssertionError("the checkpoint counts as intact")
 
 
-def _read_safetensors_index(directory: Path, form: str, outside: OutsideFile) -> None:
-  from albert.weights.files import open_weights
-
-  name = outside.name_from(directory, form)
-  (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name}}))
-  open_weights(str(directory))
-  raise AssertionError("the index is accepted")
-
-
 def _read_best_run(directory: Path, form: str, outside: OutsideFile) -> None:
   from albert.export.checkpoint import open_checkpoint
 
@@ -134,7 +125,6 @@ def _read_exported_model(directory: Path, form: str, outside: OutsideFile) -> No
 READERS: dict[str, Callable[[Path, str, OutsideFile], None]] = {
   "manifest of shards": _read_shards,
   "manifest of a checkpoint": _read_checkpoint,
-  "index of safetensors": _read_safetensors_index,
   "runs.json, best run": _read_best_run,
   "runs.json, seeds": _read_seeds,
   "best.json": _read_best_step,

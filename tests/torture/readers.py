@@ -121,9 +121,8 @@ def _open_exported_model(path: Path) -> object:
 
 
 READERS: tuple[FileReader, ...] = (
-  *(FileReader(f"weights{suffix}", _read_weights) for suffix in (".npz", ".safetensors", *_PICKLE_SUFFIXES)),
+  *(FileReader(f"weights{suffix}", _read_weights) for suffix in (".safetensors", *_PICKLE_SUFFIXES)),
   FileReader("model/model.safetensors", lambda path: _read_weights(path.parent)),
-  FileReader("model/model.safetensors.index.json", lambda path: _read_weights(path.parent)),
   FileReader("model/pytorch_model.bin", lambda path: _read_weights(path.parent)),
   FileReader("model.ckpt.index", lambda path: _read_weights(path.with_name("model.ckpt"))),
   *(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tensorflow as tf
+from safetensors.numpy import save_file
 
 from albert.config.model import ModelConfig
 from albert.errors import Stopped, UserError
@@ -55,9 +56,9 @@ def assert_equal_states(state: State, expected: State) -> None:
   assert_equal_bits(state, expected)
 
 
-def write_npz(path: Path, weights: dict[str, np.ndarray]) -> str:
+def write_safetensors(path: Path, weights: dict[str, np.ndarray]) -> str:
   """Writes weights, and returns the path."""
-  np.savez(path, **weights)  # type: ignore[arg-type]  # NumPy's stub takes a name for allow_pickle
+  save_file(weights, str(path))
   return str(path)
 
 
@@ -93,10 +94,10 @@ def test_a_run_with_two_stages_ends_in_the_same_bits_as_two_runs_without_stages(
   options: dict[str, Any] = {"num_train_steps": 4, "save_checkpoints_steps": 2}
 
   stages = [{"until": 0.5, "num_hidden_layers": 2, **DROPOUT}, {"until": 1}]
-  options["init_checkpoint"] = write_npz(tmp_path / "deep.npz", stack_layers(weights, model, 2))
+  options["init_checkpoint"] = write_safetensors(tmp_path / "deep.safetensors", stack_layers(weights, model, 2))
   make_estimator(tmp_path / "staged", model, {**settings, "stages": stages}, **options).train()
 
-  options["init_checkpoint"] = write_npz(tmp_path / "shallow.npz", weights)
+  options["init_checkpoint"] = write_safetensors(tmp_path / "shallow.safetensors", weights)
   make_estimator(tmp_path / "first", shallow, settings, **options).train()
   stacked_state = stack_layers(read_checkpoint(tmp_path / "first", 2), model, 2)
   assert_equal_states(read_checkpoint(tmp_path / "staged", 2), stacked_state)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pickle
 import struct
-import zipfile
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -29,7 +26,7 @@ from tests.golden.make_tiny_albert import random_weights
 WEIGHTS = random_weights(CONFIG, 3)
 POSITION_EMBEDDINGS = "bert/embeddings/position_embeddings"
 HUGGINGFACE_POSITION_EMBEDDINGS = "albert.embeddings.position_embeddings.weight"
-FORMATS = ("tf1", "npz", "safetensors", "sharded")
+FORMATS = ("tf1", "safetensors")
 
 
 def write_weights(format_name: str, directory: Path, weights: dict[str, np.ndarray]) -> str:
@@ -40,20 +37,7 @@ def write_weights(format_name: str, directory: Path, weights: dict[str, np.ndarr
     (directory / "config.json").rename(directory / "albert_config.json")
     write_bundle(str(directory / "model.ckpt"), weights)
     return str(directory / "model.ckpt")
-  if format_name == "npz":
-    np.savez(directory / "weights.npz", **weights)  # type: ignore[arg-type]  # NumPy's stub takes a name for allow_pickle
-    return str(directory / "weights.npz")
-  tensors = huggingface_tensors(weights)
-  if format_name == "safetensors":
-    save_file(tensors, str(directory / "model.safetensors"))
-    return str(directory)
-  # Two shards, each with every second tensor.
-  names = list(tensors)
-  weight_map: dict[str, str] = {}
-  for shard_name, names_of_shard in (("part-0.safetensors", names[::2]), ("part-1.safetensors", names[1::2])):
-    save_file({name: tensors[name] for name in names_of_shard}, str(directory / shard_name))
-    weight_map |= dict.fromkeys(names_of_shard, shard_name)
-  (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+  save_file(huggingface_tensors(weights), str(directory / "model.safetensors"))
   return str(directory)
 
 
@@ -78,7 +62,7 @@ def assert_refused(format_name: str, directory: Path, position_embeddings: np.nd
 
 def name_in_format(format_name: str) -> str:
   """Returns the name of the position embeddings in a format."""
-  return HUGGINGFACE_POSITION_EMBEDDINGS if format_name in ("safetensors", "sharded") else POSITION_EMBEDDINGS
+  return HUGGINGFACE_POSITION_EMBEDDINGS if format_name == "safetensors" else POSITION_EMBEDDINGS
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
@@ -93,7 +77,7 @@ def test_numbers_that_are_not_finite_in_float32_are_refused(tmp_path: Path, form
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_dtypes_that_are_not_floats_are_refused(tmp_path: Path, format_name: str):
   for dtype in ("int32", "int64", "uint8", "bool", "complex64", "S4", "U4"):
-    if dtype in ("S4", "U4") and format_name in ("safetensors", "sharded"):
+    if dtype in ("S4", "U4") and format_name == "safetensors":
       continue  # safetensors has no strings
     array = np.array(WEIGHTS[POSITION_EMBEDDINGS] * 100).astype(dtype)
     assert_refused(format_name, tmp_path / f"{format_name} {dtype}", array, r"holds \w+ values")
@@ -117,8 +101,6 @@ def test_weights_with_nan_or_integers_are_not_hashed_converted_or_trained(tmp_pa
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_other_floats_are_read_as_float32(tmp_path: Path, format_name: str):
   for dtype in (np.float16, np.float64, tf.bfloat16.as_numpy_dtype):
-    if dtype is tf.bfloat16.as_numpy_dtype and format_name == "npz":
-      continue  # .npz has no bfloat16
     written = {name: weight.astype(dtype) for name, weight in WEIGHTS.items()}
     path = write_weights(format_name, tmp_path / f"{format_name} {np.dtype(dtype).name}", written)
     read = read_all_weights(open_weights(path))
@@ -135,14 +117,16 @@ def test_empty_weights_and_weights_with_the_same_name_are_refused(tmp_path: Path
     with pytest.raises(UserError, match=r"is empty: \[0"):
       convert(source, str(tmp_path / "out"), "albert")
   without_prefix = huggingface_tensors(WEIGHTS, with_prefix=False)
-  np.savez(tmp_path / "both.npz", **without_prefix, **{HUGGINGFACE_POSITION_EMBEDDINGS: WEIGHTS[POSITION_EMBEDDINGS]})  # type: ignore[arg-type]
-  with pytest.raises(UserError, match=r"has both embeddings.position_embeddings.weight and albert\.embeddings"):
-    open_weights(str(tmp_path / "both.npz"))
-  np.savez(tmp_path / "hub.npz", **WEIGHTS, **{f"module/{POSITION_EMBEDDINGS}": WEIGHTS[POSITION_EMBEDDINGS]})  # type: ignore[arg-type]
+  both = without_prefix | {HUGGINGFACE_POSITION_EMBEDDINGS: WEIGHTS[POSITION_EMBEDDINGS]}
+  save_file(both, str(tmp_path / "both.safetensors"))
+  with pytest.raises(UserError, match=r"has both albert\.embeddings.* and embeddings\.position_embeddings"):
+    open_weights(str(tmp_path / "both.safetensors"))
+  hub = WEIGHTS | {f"module/{POSITION_EMBEDDINGS}": WEIGHTS[POSITION_EMBEDDINGS]}
+  save_file(hub, str(tmp_path / "hub.safetensors"))
   with pytest.raises(UserError, match=rf"has both {POSITION_EMBEDDINGS} and module/{POSITION_EMBEDDINGS}"):
-    open_weights(str(tmp_path / "hub.npz"))
+    open_weights(str(tmp_path / "hub.safetensors"))
   with pytest.raises(UserError, match="holds no weights"):
-    open_weights(write_weights("npz", tmp_path / "none", {"global_step": np.zeros([], np.int64)}))
+    open_weights(write_weights("tf1", tmp_path / "none", {"global_step": np.zeros([], np.int64)}))
 
 
 def safetensors_bytes(header: dict[str, Any] | bytes, data: bytes, header_length: int | None = None) -> bytes:
@@ -185,129 +169,9 @@ def test_damaged_headers_of_safetensors_are_refused(tmp_path: Path, content: byt
     open_weights(str(path))
 
 
-@pytest.mark.parametrize(
-  ("index", "message"),
-  [
-    ("{}", "lacks 'weight_map'"),
-    ('{"weight_map": {}}', "lists no weights"),
-    ('{"weight_map": ["part-0.safetensors"]}', "must be an object"),
-    ('{"weight_map": {"x": 5}}', "must be a text"),
-    ('{"weight_map": {"x": "../outside.safetensors"}}', "must be a text that names a file of this directory"),
-    ('{"weight_map": {"x": "ABSOLUTE"}}', "must be a text that names a file of this directory"),
-    ('{"weight_map": {"x": "sub/part.safetensors"}}', "must be a text that names a file of this directory"),
-    ('{"weight_map": {"x": "."}}', "must be a text that names a file of this directory"),
-    ('{"weight_map": {"x": "gone.safetensors"}}', "lists gone.safetensors, which is missing"),
-    ('{"weight_map": {"x": "part-0.safetensors"}}', "lists x in part-0.safetensors, which does not hold it"),
-    (
-      '{"weight_map": {"a": "part-1.safetensors", "b": "part-1.safetensors"}}',
-      "lists a in part-1.safetensors, which does not hold it",
-    ),
-    ('{"weight_map": {"a": "part-0.safetensors", "b": "part-2.safetensors"}}', "a is in part-2.safetensors"),
-    ('{"weight_map": {"a": "directory"}}', "directory.*is a directory"),
-    ('{"weight_map": {"a": "pipe"}}', "pipe.*is a pipe, not a file"),
-  ],
-)
-def test_damaged_indexes_of_safetensors_are_refused(tmp_path: Path, index: str, message: str):
-  save_file({"a": np.ones(2, np.float32)}, str(tmp_path / "outside.safetensors"))
-  directory = tmp_path / "model"
-  directory.mkdir()
-  for shard_name, tensor_names in (("part-0", ["a"]), ("part-1", ["c"]), ("part-2", ["a", "b"])):
-    tensors = {name: np.ones(2, np.float32) for name in tensor_names}
-    save_file(tensors, str(directory / f"{shard_name}.safetensors"))
-  (directory / "directory").mkdir()
-  os.mkfifo(directory / "pipe")
-  text = index.replace("ABSOLUTE", str(tmp_path / "outside.safetensors"))
-  (directory / "model.safetensors.index.json").write_text(text)
-  with pytest.raises(UserError, match=message):
-    open_weights(str(directory))
-
-
-def npy_bytes(array: np.ndarray, shape_in_header: tuple[int, ...] | None = None) -> bytes:
-  """Returns the bytes of a .npy file. Its header may have another shape than the array."""
-  file = io.BytesIO()
-  header = np.lib.format.header_data_from_array_1_0(array)
-  if shape_in_header is not None:
-    header["shape"] = shape_in_header
-  np.lib.format.write_array_header_1_0(file, header)
-  return file.getvalue() + array.tobytes()
-
-
-class Bomb:
-  """Creates a file when it is unpickled."""
-
-  def __init__(self, path: Path):
-    self.path = path
-
-  def __reduce__(self):
-    return (Path.touch, (self.path,))
-
-
-def test_malicious_and_damaged_npz_files_are_refused(tmp_path: Path):
-  path = tmp_path / "x.npz"
-  pickled = pickle.dumps(Bomb(tmp_path / "exploded"))
-  object_array_file = io.BytesIO()
-  np.save(object_array_file, np.array([Bomb(tmp_path / "exploded")], dtype=object), allow_pickle=True)
-  object_array = object_array_file.getvalue()
-  valid = npy_bytes(np.ones([2, 3], np.float32))
-  too_large = npy_bytes(np.zeros([1], np.float32), shape_in_header=(1 << 40,))
-  deeply_nested = b"\x93NUMPY\x01\x00" + struct.pack("<H", 9000) + b"(" * 9000
-  # Contents of the members of the archive, which are all called a.npy, and the error.
-  for contents, message in [
-    ([object_array], "pickles"),
-    ([pickled], "is not an .npz file"),
-    ([valid, valid], "has 'a' twice"),
-    ([too_large], "its header says"),
-    ([valid[:-1]], "its header says"),
-    ([valid + b"\0"], "its header says"),
-    ([deeply_nested], "is not an .npz file"),
-    ([b""], "is not an .npz file"),
-  ]:
-    with zipfile.ZipFile(path, "w") as archive:
-      for content in contents:
-        archive.writestr("a.npy", content)
-    with pytest.raises(UserError, match=message):
-      read_all_weights(open_weights(str(path)))
-  for content in (pickled, object_array, valid):
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=r"is not an \.npz file"):
-      open_weights(str(path))
-  assert not (tmp_path / "exploded").exists()
-
-
-def test_a_flipped_bit_of_an_npz_file_is_an_error_when_the_array_is_read(tmp_path: Path):
-  path = Path(write_weights("npz", tmp_path / "npz", WEIGHTS))
-  data = bytearray(path.read_bytes())
-  data[data.index(WEIGHTS[POSITION_EMBEDDINGS].tobytes()) + 100] ^= 64
-  path.write_bytes(data)
-  with pytest.raises(UserError, match=r"is damaged \(Bad CRC-32"):
-    open_weights(str(path)).read(POSITION_EMBEDDINGS)
-
-
-def test_an_error_of_a_library_without_a_message_is_named_by_its_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-  """Python's zipfile raises an EOFError without a message where an archive ends too early."""
-  arrays = open_weights(write_weights("npz", tmp_path / "npz", WEIGHTS))
-  monkeypatch.setattr(np.lib.format, "read_array", mock.Mock(side_effect=EOFError))
-  with pytest.raises(UserError, match=r"is damaged \(EOFError\)$"):
-    arrays.read(POSITION_EMBEDDINGS)
-
-
-def test_an_archive_that_unpacks_to_far_more_is_not_read(tmp_path: Path):
-  """257 MiB of zeros are compressed to 0.3 MB. The archive says this size before memory is allocated."""
-  path = tmp_path / "bomb.npz"
-  header = npy_bytes(np.zeros([0], np.float32), shape_in_header=(257 << 18,))  # 257 MiB / 4 bytes
-  with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive, archive.open("a.npy", "w") as file:
-    file.write(header)
-    for _ in range(257):
-      file.write(bytes(1 << 20))
-  with pytest.raises(UserError, match=r"a\.npy unpacks \d+ bytes to 269\d+, which no trained weights do"):
-    open_weights(str(path))
-
-
-@pytest.mark.parametrize(
-  "name", ["model.safetensors", "weights.npz", "model.ckpt.index", "model.ckpt.data-00000-of-00001"]
-)
+@pytest.mark.parametrize("name", ["model.safetensors", "model.ckpt.index", "model.ckpt.data-00000-of-00001"])
 def test_directories_and_pipes_in_the_place_of_weights_are_refused(tmp_path: Path, name: str):
-  format_name = {".safetensors": "safetensors", ".npz": "npz"}.get(Path(name).suffix, "tf1")
+  format_name = "safetensors" if name == "model.safetensors" else "tf1"
   for kind, make in (("directory", os.mkdir), ("pipe", os.mkfifo)):
     source = write_weights(format_name, tmp_path / kind, WEIGHTS)
     (tmp_path / kind / name).unlink()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pickle
 from pathlib import Path
 
@@ -42,16 +41,12 @@ def write_all_formats(directory: Path) -> dict[str, str]:
     "huggingface": write_huggingface(directory / "hf", CONFIG, huggingface_tensors(WEIGHTS)),
     "huggingface_without_prefix": write_huggingface(directory / "hf_without_prefix", CONFIG, without_prefix),
     "safetensors": str(directory / "hf" / "model.safetensors"),
-    "npz_original": str(directory / "original.npz"),
-    "npz_huggingface": str(directory / "huggingface.npz"),
+    "safetensors_original": str(directory / "original.safetensors"),
     "run": str(directory / "run"),
     "step": str(directory / "run" / "checkpoints" / "step-7"),
-    "sharded": str(directory / "sharded"),
   }
-  np.savez(paths["npz_original"], **WEIGHTS)  # type: ignore[arg-type]
-  np.savez(paths["npz_huggingface"], **without_prefix)  # type: ignore[arg-type]
+  save_file(WEIGHTS, paths["safetensors_original"])
   CheckpointManager(str(directory / "run" / "checkpoints"), keep=1, model_config=CONFIG).save(7, WEIGHTS)
-  write_sharded(directory / "sharded")
   return paths
 
 
@@ -67,21 +62,6 @@ def test_write_tf1_writes_the_same_files_as_the_saver_of_tensorflow_1(tmp_path: 
   assert file_names == ["albert_config.json", *saver_file_names]
   for path in (prefix, saver_prefix):
     assert tf.train.latest_checkpoint(str(Path(path).parent)) == path
-
-
-def write_sharded(directory: Path) -> None:
-  """Writes weights of Hugging Face in two shards, each with every second tensor."""
-  directory.mkdir()
-  tensors = huggingface_tensors(WEIGHTS)
-  names_of_shards = {
-    "model-00001-of-00002.safetensors": sorted(tensors)[::2],
-    "model-00002-of-00002.safetensors": sorted(tensors)[1::2],
-  }
-  weight_map: dict[str, str] = {}
-  for shard_name, names in names_of_shards.items():
-    save_file({name: tensors[name] for name in names}, str(directory / shard_name))
-    weight_map |= dict.fromkeys(names, shard_name)
-  (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
 
 
 def test_every_format_gives_the_same_bits(tmp_path):
@@ -205,20 +185,19 @@ def test_pickles_are_refused_without_reading_them(tmp_path, name):
   assert not (tmp_path / "exploded").exists()
 
 
-def test_object_arrays_are_refused_without_reading_them(tmp_path):
-  np.savez(tmp_path / "x.npz", **{"bert/a": np.array([{}], dtype=object)})  # type: ignore[arg-type]
-  with pytest.raises(UserError, match=r"x\.npz: is not an \.npz file of plain arrays"):
-    open_weights(str(tmp_path / "x.npz"))
-
-
-@pytest.mark.parametrize("name", ["x.npz", "x.safetensors"])
-def test_damaged_and_missing_files_are_refused(tmp_path, name):
-  path = tmp_path / name
+def test_damaged_and_missing_files_are_refused(tmp_path):
+  path = tmp_path / "x.safetensors"
   with pytest.raises(UserError, match="no such file"):
     open_weights(str(path))
   path.write_bytes(b"nothing of the kind")
-  with pytest.raises(UserError, match=rf"{name}: is not .* or is damaged"):
+  with pytest.raises(UserError, match=r"x\.safetensors: is not .* or is damaged"):
     open_weights(str(path))
+
+
+def test_an_index_of_several_files_is_refused_with_the_remedy(tmp_path):
+  (tmp_path / "model.safetensors.index.json").write_text("{}")
+  with pytest.raises(UserError, match=r"in several files; save them as one.*max_shard_size=\"100GB\""):
+    open_weights(str(tmp_path))
 
 
 def test_a_truncated_safetensors_file_is_refused(tmp_path):
@@ -237,13 +216,6 @@ def test_a_truncated_checkpoint_of_the_original_is_refused(tmp_path):
   Path(prefix + ".index").write_bytes(b"x" * 50)
   with pytest.raises(UserError, match=r"\.index: is not a TensorFlow checkpoint, or is damaged"):
     open_weights(prefix)
-
-
-def test_a_missing_shard_is_named(tmp_path):
-  write_sharded(tmp_path / "sharded")
-  (tmp_path / "sharded" / "model-00002-of-00002.safetensors").unlink()
-  with pytest.raises(UserError, match=r"lists model-00002-of-00002\.safetensors, which is missing"):
-    open_weights(str(tmp_path / "sharded"))
 
 
 def test_weights_of_another_architecture_are_refused(tmp_path):
