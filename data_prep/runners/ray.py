@@ -19,12 +19,11 @@ from albert.io.parallel.workers import WorkerPool
 from albert.io.progress import Progress
 from albert.tokenization.tokenizer import Tokenizer
 from data_prep.examples.settings import PreparationSettings
-from data_prep.runners import gzip_text, local, ray_flags, unit_spills
+from data_prep.runners import gzip_text, local, unit_spills
 from data_prep.runners.base import InputEntries, PreparedShards, Runner
 from data_prep.runners.gzip_text import GzipTask
 from data_prep.runners.job import Job
-from data_prep.runners.ray_flags import RayOptions
-from data_prep.runners.ray_pool import RayPool
+from data_prep.runners.ray_pool import RayOptions, RayPool, parse_flags
 from data_prep.runners.workspace import Workspace
 from data_prep.text.text_files import is_gzip
 
@@ -98,10 +97,10 @@ def make_runner(words: Sequence[str] = ()) -> Runner:
   """Makes the runner that carries out jobs on a Ray cluster.
 
   Args:
-    words: the flags after --, see `data_prep.runners.ray_flags`.
+    words: the flags after --, see `data_prep.runners.ray_pool.RayOptions`.
 
   Raises:
     UserError: the flags are wrong.
   """
-  options = ray_flags.parse(words)
+  options = parse_flags(words)
   return Runner(functools.partial(open_workers, options=options), make_shards, local.hash_inputs, local.run_tasks)

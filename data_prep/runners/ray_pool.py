@@ -1,8 +1,10 @@
-"""Calls functions in the worker processes of a Ray cluster."""
+"""Calls functions in the worker processes of a Ray cluster, which flags after -- on the command line describe."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import dataclasses
 import logging
 import os
 import re
@@ -11,9 +13,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import ray
 
@@ -21,7 +23,6 @@ from albert import startup
 from albert.errors import Interrupted, RunError, UserError
 from albert.io.parallel.workers import submit_ahead
 from albert.io.wording import counted
-from data_prep.runners.ray_flags import RayOptions
 
 # Seconds between two looks at the size of the cluster, to which nodes may be added.
 _SECONDS_BETWEEN_LOOKS = 10.0
@@ -34,6 +35,57 @@ _MISSING_MODULE = re.compile(r"No module named '([^']+)'")
 
 WorkItem = TypeVar("WorkItem")
 Result = TypeVar("Result")
+
+
+@dataclasses.dataclass(frozen=True)
+class RayOptions:
+  """How tasks run on a Ray cluster.
+
+  Attributes:
+    address: host and port of the cluster's head node, or "auto" for the cluster that this machine belongs to. None for
+      the cluster that RAY_ADDRESS names, and if there is none, for a cluster of this machine alone that ends with the
+      command.
+    num_cpus: CPUs that a task reserves.
+    max_retries: how often Ray runs a task again whose process or node has died.
+  """
+
+  address: str | None = None
+  num_cpus: float = 1.0
+  max_retries: int = 4
+
+
+class _FlagParser(argparse.ArgumentParser):
+  """A parser whose errors are UserErrors."""
+
+  def error(self, message: str) -> NoReturn:
+    names = ", ".join(f"--{field.name}" for field in dataclasses.fields(RayOptions))
+    raise UserError(f"flags of Ray after --: {message} (there are {names})")
+
+
+def _parse_positive(text: str) -> float:
+  with contextlib.suppress(ValueError):
+    if 0 < float(text) < float("inf"):
+      return float(text)
+  raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+
+
+def _parse_count(text: str) -> int:
+  if not text.isdecimal():
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+  return int(text)
+
+
+def parse_flags(words: Sequence[str]) -> RayOptions:
+  """Parses the words after --, such as "--address=10.0.0.1:6379".
+
+  Raises:
+    UserError: there is no such flag, or its value is wrong.
+  """
+  parser = _FlagParser(add_help=False, allow_abbrev=False)
+  parser.add_argument("--address")
+  parser.add_argument("--num_cpus", type=_parse_positive, default=RayOptions.num_cpus)
+  parser.add_argument("--max_retries", type=_parse_count, default=RayOptions.max_retries)
+  return RayOptions(**vars(parser.parse_args(list(words))))
 
 
 class _Outcome(NamedTuple):
@@ -128,14 +180,11 @@ class RayPool:
 
   def _warn_if_too_small(self) -> None:
     """Warns if a task fits on no node, since Ray then waits until a node is added that is large enough."""
-    options = self._options
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if not any(
-      node.get("CPU", 0) >= options.num_cpus and node.get("memory", 0) >= options.memory_mb * 1e6 for node in nodes
-    ):
+    num_cpus = self._options.num_cpus
+    if not any(node["Alive"] and node["Resources"].get("CPU", 0) >= num_cpus for node in ray.nodes()):
       print(
-        f"warning: no node of the Ray cluster has {options.num_cpus:g} CPUs and {options.memory_mb} MB of memory: Ray "
-        "waits for such a node; --num_cpus and --memory_mb after -- change what a task reserves",
+        f"warning: no node of the Ray cluster has {num_cpus:g} CPUs: Ray waits for such a node; --num_cpus after -- "
+        "changes what a task reserves",
         file=sys.stderr,
         flush=True,
       )
@@ -171,9 +220,7 @@ class RayPool:
       RunError: a task's process died again and again, or the cluster is gone.
     """
     options = self._options
-    task = ray.remote(_run_task).options(
-      num_cpus=options.num_cpus, memory=options.memory_mb * 10**6, max_retries=options.max_retries
-    )
+    task = ray.remote(_run_task).options(num_cpus=options.num_cpus, max_retries=options.max_retries)
     unfinished: set[Any] = set()
 
     def submit(item: WorkItem) -> Any:
@@ -207,7 +254,7 @@ class RayPool:
       reason = next(iter(str(error).splitlines()), "")
       raise RunError(
         f"a task failed on the Ray cluster ({type(error).__name__}: {reason}): run the same command again; finished "
-        "work is kept. If memory ran out, reserve more for each task, such as -- --memory_mb=2000"
+        "work is kept. If memory ran out, run fewer tasks on a node: -- --num_cpus=2 reserves two CPUs for each"
       ) from error
     finally:
       for reference in unfinished:
