@@ -44,10 +44,7 @@ _KNOWN_FORMATS = tuple(
     (rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", "bzip2 data", "give it a name that ends in .bz2, or unpack it with bunzip2"),
     (rb"\xfd7zXZ\x00", "xz data", "unpack it with unxz"),
     (rb"\x28\xb5\x2f\xfd", "Zstandard data", "give it a name that ends in .zst, or unpack it with unzstd"),
-    (rb"\x04\x22\x4d\x18", "LZ4 data", "unpack it with unlz4"),
     (rb"PK(\x03\x04|\x05\x06)", "a ZIP archive", "unpack it with unzip (save a document or an e-book as plain text)"),
-    (rb"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it with 7z x"),
-    (rb".{257}ustar[\x00 ]", "a tar archive", "unpack it with tar -xf"),
     (
       rb"PAR1[\x00-\x08\x0e-\x1f\x7f-\xff]",
       "a Parquet file",
@@ -57,6 +54,7 @@ _KNOWN_FORMATS = tuple(
     (rb"%PDF-\d\.\d", "a PDF file", "extract the text with pdftotext"),
     (rb"\{\\rtf\d", "an RTF file", "save it as plain text"),
     (rb"\xff\xfe|\xfe\xff", "UTF-16 text", "convert it with iconv -f UTF-16 -t UTF-8"),
+    (rb".*\x00{8}", "binary data, such as an archive", "extract its text"),  # fields are filled with NUL
   )
 )
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -186,7 +184,7 @@ def damaged_file_error(source: str, file_format: str, error: BaseException) -> U
 
 
 def check_format(path: str, head: bytes) -> None:
-  """Checks that a file is not compressed, an archive, a document, a table, or UTF-16.
+  """Checks that a file is not compressed, an archive, a document, a table, other binary data, or UTF-16.
 
   Args:
     path: the file, for the error message.

@@ -31,12 +31,12 @@ def _zip() -> bytes:
   return file.getvalue()
 
 
-def _tar() -> bytes:
+def _tar(content: bytes) -> bytes:
   file = io.BytesIO()
   with tarfile.open(fileobj=file, mode="w") as archive:
     entry = tarfile.TarInfo("a.txt")
-    entry.size = len(PROSE)
-    archive.addfile(entry, io.BytesIO(PROSE))
+    entry.size = len(content)
+    archive.addfile(entry, io.BytesIO(content))
   return file.getvalue()
 
 
@@ -54,7 +54,7 @@ BINARY_FILES = {
   "xz": (lzma.compress(PROSE), "xz data.*unxz"),
   "zstd": (b"\x28\xb5\x2f\xfd\x24\x05)\x00\x00hello", "Zstandard data.*unzstd"),
   "zip": (_zip(), "a ZIP archive.*unzip"),
-  "tar": (_tar(), "a tar archive.*tar -xf"),
+  "tar": (_tar(PROSE * 1000), "binary data, such as an archive, not plain text: extract its text"),
   "parquet": (b"PAR1\x15\x04\x15\x10\x15\x14", "a Parquet file.*column of text"),
   "pdf": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF file.*pdftotext"),
   "utf-16": (PROSE.decode().encode("utf-16"), "UTF-16 text.*iconv -f UTF-16"),
