@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import tf_keras as keras
 
 from albert.config.run import RunConfig
@@ -23,7 +24,7 @@ from albert.runs.metrics_log import log
 from albert.settings.command_checks import check_actions
 from albert.tasks.base import Task
 from albert.training.distribution import cluster
-from albert.training.failed_run import find_failure, read_training_loss
+from albert.training.failed_run import TrainingLoss, find_failure, read_training_loss
 from albert.training.prediction_sources import prediction_sources_of
 from albert.weights.checkpoints import CheckpointManager
 
@@ -79,6 +80,8 @@ def _check_seeds(config: RunConfig, seeds: range) -> None:
   path = files.join(config.output_dir, output_files.RUNS)
   earlier_seeds = output_files.read_runs(path)["seeds"] if files.exists(path) else []
   if set(earlier_seeds) <= set(seeds):
+    for seed in earlier_seeds:
+      _record_end(_config_of_seed(config, seed).output_dir)
     return
   first = min(*earlier_seeds, seeds[0])
   raise UserError(
@@ -86,6 +89,14 @@ def _check_seeds(config: RunConfig, seeds: range) -> None:
     f"checkpoints, but this command's seeds are {seeds[0]} to {seeds[-1]}: give --seed={first} "
     f"--num_runs={max(*earlier_seeds, seeds[-1]) - first + 1} to compare all of them, or another --output_dir"
   )
+
+
+def _record_end(directory: str) -> None:
+  """Records the end of training of a run in runs.json, if it is of a version that did not record it for every task."""
+  record, results = (files.join(directory, name) for name in (output_files.TRAINING_LOSS, output_files.EVAL_RESULTS))
+  if files.exists(results) and not files.exists(record):
+    step = int(output_files.read_results(results).get("step", 0))
+    files.write_json(record, msgspec.to_builtins(TrainingLoss(step, loss=None, guessing_loss=None, num_lines=0)))
 
 
 def _check_finished_runs(task: Task, config: RunConfig, seeds: Iterable[int]) -> None:
