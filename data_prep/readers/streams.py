@@ -13,6 +13,8 @@ from albert.io.file_errors import required_library
 from data_prep.text import text_checks
 
 _BUFFER_BYTES = 1 << 18
+# A Zstandard block of 4 bytes may hold 128 kB of text, so this many compressed bytes hold at most 32 MB.
+_ZSTANDARD_BYTES = 1 << 10
 # Ending of a compressed file's name -> the file's format.
 _FORMATS = {".gz": "GZIP", ".bz2": "bzip2", ".zst": "Zstandard"}
 _MAX_SHOWN_BYTES = 40
@@ -57,12 +59,12 @@ class _ZstandardReader:
   def __init__(self, file: BinaryIO, module: Any):
     self._file, self._module = file, module
     self._decompressor: Any = None  # of the current frame; None between frames
-    self._decoded = b""  # decompressed bytes that `read` has not returned
+    self._decoded = io.BytesIO()  # decompressed bytes; those before its position have been returned
     self._unused = b""  # compressed bytes after the last frame
 
   def read(self, size: int) -> bytes:
-    while not self._decoded:
-      compressed = self._unused or self._file.read(_BUFFER_BYTES)
+    while not (data := self._decoded.read(size)):
+      compressed = self._unused or self._file.read(_ZSTANDARD_BYTES)
       self._unused = b""
       if not compressed:
         if self._decompressor is not None:
@@ -71,12 +73,11 @@ class _ZstandardReader:
       if self._decompressor is None:
         self._decompressor = self._module.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
       try:
-        self._decoded = self._decompressor.decompress(compressed)
+        self._decoded = io.BytesIO(self._decompressor.decompress(compressed))
       except self._module.ZstdError as error:
         raise EOFError(str(error)) from error
       if self._decompressor.eof:
         self._unused, self._decompressor = self._decompressor.unused_data, None
-    data, self._decoded = self._decoded[:size], self._decoded[size:]
     return data
 
 

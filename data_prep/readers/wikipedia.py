@@ -182,7 +182,7 @@ class _PageBuffer:
 
   def __init__(self, chunks: Iterator[_Chunk]):
     self._chunks = chunks
-    self._content = b""
+    self._content = bytearray()  # adding at its end and removing from its start do not copy the rest
     self._num_owned = 0  # number of bytes that belong to the piece; they come first
     self._reads_owned = True  # whether the next chunk may belong to the piece
 
@@ -196,7 +196,8 @@ class _PageBuffer:
 
   def take(self, size: int) -> bytes:
     """Removes the first `size` bytes, and returns them."""
-    taken, self._content = self._content[:size], self._content[size:]
+    taken = bytes(memoryview(self._content)[:size])
+    del self._content[:size]
     self._num_owned = max(0, self._num_owned - size)
     return taken
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -181,6 +182,18 @@ def test_an_incomplete_or_damaged_dump_is_an_error(
   path.write_bytes(damaged)
   with pytest.raises(UserError, match=r"dump\.xml\.bz2: the bzip2 .*(is damaged|damaged or incomplete)"):
     split_files([str(path)], ReadingSettings(skip_bad_records=99), str(tmp_path / "out"))
+
+
+def test_the_time_for_a_page_is_in_proportion_to_its_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """A dump of all revisions has such pages. It is read in blocks of 4 kB, so that many are added to each other."""
+  monkeypatch.setattr(wikipedia, "_READ_BYTES", 4096)
+  path = tmp_path / "a.xml"
+  path.write_text(wikipedia_dump.HEADER + "<page>" + "<id>7</id>\n" * 2_000_000 + "<ns>1</ns></page>\n")
+  start = time.process_time()
+  (piece,) = wikipedia.plan(str(path), ReadingSettings(), 1 << 30)
+  pages = list(wikipedia._read_pages(wikipedia._read_chunks(piece)))
+  assert [len(page) for page in pages] == [22_000_023]
+  assert time.process_time() - start < 2
 
 
 def test_an_xml_file_that_is_no_dump_is_an_error(tmp_path: Path) -> None:
