@@ -43,9 +43,9 @@ _HELP_FLAGS = {"--help", "-help", "-h", "-?", "--helpshort", "-helpshort"}
 _FULL_HELP_FLAGS = {"--helpfull", "-helpfull"}
 
 
-def _fail(message: str, exit_code: int = EXIT_USER_ERROR) -> NoReturn:
+def _fail(message: str) -> NoReturn:
   print(f"error: {message}", file=sys.stderr, flush=True)
-  sys.exit(exit_code)
+  sys.exit(EXIT_USER_ERROR)
 
 
 def _parse_flags(

@@ -90,16 +90,11 @@ class Rows:
       digest.update(line)
     return digest.hexdigest()
 
-  def select(self, indices: Iterable[int], name: str = "") -> Rows:
-    """Returns some of the rows. They keep their numbers.
-
-    Args:
-      indices: the indices of the rows, in the order of the result.
-      name: the name of the result; "" for the same name.
-    """
+  def select(self, indices: Iterable[int]) -> Rows:
+    """Returns some of the rows, in the order of their indices. They keep their numbers."""
     indices = list(indices)
     columns = {column: [values[i] for i in indices] for column, values in self.columns.items()}
-    return Rows(name or self.name, columns, [self.row_numbers[i] for i in indices], self.unit)
+    return Rows(self.name, columns, [self.row_numbers[i] for i in indices], self.unit)
 
 
 # The data of a split: the path of a file, or rows in memory.

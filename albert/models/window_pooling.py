@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-MEAN, MAX = "mean", "max"
-POOLINGS = (MEAN, MAX)
 # The logit of padding before the maximum is taken: texts of one batch may have different numbers of windows.
 _PADDING_LOGIT = -1e9
 
@@ -20,7 +18,7 @@ def pool_windows(logits: tf.Tensor, is_window: tf.Tensor, pooling: str) -> tf.Te
   Returns: float32 [B, C].
   """
   is_window = is_window[:, :, tf.newaxis]
-  if pooling == MAX:
+  if pooling == "max":
     return tf.reduce_max(tf.where(is_window, logits, _PADDING_LOGIT), axis=1)
   counts = tf.reduce_sum(tf.cast(is_window, logits.dtype), axis=1)
   return tf.reduce_sum(tf.where(is_window, logits, 0.0), axis=1) / counts

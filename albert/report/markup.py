@@ -14,15 +14,10 @@ _INVALID_CHARACTERS = re.compile("[\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\x80-\x
 _CONTROL_SYMBOLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 
 
-def cleaned(text: str, max_characters: int = MAX_CHARACTERS) -> str:
-  """Shortens a text and replaces characters that are not allowed in HTML by U+FFFD. It does not escape the text.
-
-  Args:
-    text: any text.
-    max_characters: longer texts are cut, and their length is appended.
-  """
-  shown_text = _INVALID_CHARACTERS.sub("\ufffd", text[:max_characters]).translate(_CONTROL_SYMBOLS)
-  return shown_text if len(text) <= max_characters else f"{shown_text}… ({len(text):,} characters)"
+def cleaned(text: str) -> str:
+  """Replaces characters that are not allowed in HTML by U+FFFD, and cuts a long text. It does not escape the text."""
+  shown_text = _INVALID_CHARACTERS.sub("\ufffd", text[:MAX_CHARACTERS]).translate(_CONTROL_SYMBOLS)
+  return shown_text if len(text) <= MAX_CHARACTERS else f"{shown_text}… ({len(text):,} characters)"
 
 
 def escaped(value: Any) -> str:

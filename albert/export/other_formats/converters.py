@@ -147,20 +147,12 @@ def to_tflite(function: Any, model: ServedModel, name: str = TFLITE) -> bytes:
   return bytes(converter.convert())
 
 
-def to_onnx(function: Any) -> bytes:
-  """Converts a function to ONNX, in float32.
+def convert_to_onnx(function: Any) -> bytes:
+  """Converts a function to ONNX, in float32. Weights that are also used transposed are stored twice: see share_weights.
 
   Args:
     function: a result of signatures.portable_function.
   Returns: the content of the .onnx file.
-  """
-  return share_weights(convert_to_onnx(function))
-
-
-def convert_to_onnx(function: Any) -> bytes:
-  """Converts a function to ONNX. The result holds the weights twice that are also used transposed (see share_weights).
-
-  Args, Returns: see to_onnx.
   """
   import tf2onnx
 

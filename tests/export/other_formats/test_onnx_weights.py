@@ -105,16 +105,13 @@ def test_other_graphs_are_left_alone(
   assert model.SerializeToString() == before
 
 
-def test_fill_mask_holds_the_word_embeddings_once(
-  tmp_path: Path, spm_model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fill_mask_holds_the_word_embeddings_once(tmp_path: Path, spm_model: str) -> None:
   checkpoint = open_checkpoint(write_run(tmp_path / "run", FORMS["fill_mask"], spm_model, embedding_size=64).directory)
   form = select_form(checkpoint, "fill_mask", {})
   model = form.model_class(checkpoint, form.settings)
   function = portable_function(model)
-  content = converters.to_onnx(function)
-  monkeypatch.setattr(converters, "share_transposed_weights", lambda model: 0)
-  content_before = converters.to_onnx(function)
+  content_before = converters.convert_to_onnx(function)
+  content = converters.share_weights(content_before)
   num_bytes = 4 * checkpoint.config.vocab_size * checkpoint.config.embedding_size  # of float32
   assert num_bytes == pytest.approx(len(content_before) - len(content), abs=500)  # besides names and operations
   inputs = token_inputs(model, text_inputs(model.fields, model.examples()))
