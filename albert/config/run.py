@@ -99,7 +99,11 @@ class TrainConfig(Config):
     group=EVALUATION,
   )
   max_eval_steps: int = option(
-    0, "largest number of batches in an evaluation; 0: all", minimum=0, affects_training=False, group=EVALUATION
+    0,
+    "largest number of batches in an evaluation, of a random sample that is always the same; 0: all",
+    minimum=0,
+    affects_training=False,
+    group=EVALUATION,
   )
   seed: int = option(
     12345,

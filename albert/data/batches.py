@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert.data.content import DataContent
-from albert.data.dataset import Dataset, InputContext
+from albert.data.dataset import SAMPLE_SEED, Dataset, InputContext
 from albert.data.examples import EXAMPLE_INDEX, OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.prefetch import prefetch
@@ -102,6 +102,8 @@ class ExampleDataset(Dataset):
       with `length`.
     length: S of all batches, for devices that need fixed shapes (TPU); None to pad each batch to its longest sequence.
     content: the hashes of the files that the examples were made from.
+    group_label: name of the label with the same value for all examples that are evaluated together, such as the windows
+      of one text; "" if each example is evaluated alone.
   """
 
   needs_python = True
@@ -116,6 +118,7 @@ class ExampleDataset(Dataset):
     numbers_vary: bool = False,
     length: int | None = None,
     content: DataContent | None = None,
+    group_label: str = "",
   ):
     self.examples = examples
     self.content = content or DataContent()
@@ -129,6 +132,8 @@ class ExampleDataset(Dataset):
     self._sizes = examples.tokens_of_examples if self._numbers_vary else examples.longest_sequences
     self._max_length = int(examples.longest_sequences.max())
     self._length_multiple = _LENGTH_MULTIPLE
+    self._group_label = group_label
+    self._evaluated: np.ndarray = np.arange(self.num_examples)  # the indices of the examples to evaluate
 
   def describe(self) -> str:
     """Returns the number of examples and their mean and largest length."""
@@ -164,9 +169,22 @@ class ExampleDataset(Dataset):
 
     return self._wrap_generator(generate, replica_batch_size)
 
+  def sample(self, max_examples: int) -> ExampleDataset:
+    """See Dataset."""
+    if max_examples >= self.num_examples:
+      return self
+    groups = self.examples.labels[self._group_label] if self._group_label else np.arange(self.num_examples)
+    _, groups, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    order = np.random.default_rng(SAMPLE_SEED).permutation(len(sizes))
+    num_groups = np.searchsorted(np.cumsum(sizes[order]), max_examples, side="right")
+    sample = copy.copy(self)
+    sample._evaluated = np.flatnonzero(np.isin(groups, order[: max(1, num_groups)]))
+    sample.num_examples = len(sample._evaluated)
+    return sample
+
   def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
     """See Dataset. The longest examples come first, so that a batch too large for the memory fails at once."""
-    order = np.argsort(-self._sizes, kind="stable")
+    order = self._evaluated[np.argsort(-self._sizes[self._evaluated], kind="stable")]
 
     def generate() -> Iterator[dict[str, np.ndarray]]:
       for start in range(0, self.num_examples, batch_size):

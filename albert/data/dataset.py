@@ -9,6 +9,9 @@ import tensorflow as tf
 
 from albert.data.content import DataContent
 
+# Seed of the samples that are evaluated. It is the same for all runs, so that runs of several seeds can be compared.
+SAMPLE_SEED = 12345
+
 
 @dataclasses.dataclass(frozen=True)
 class InputContext:
@@ -82,6 +85,15 @@ class Dataset(abc.ABC):
     Datasets whose batches all have the same shape return themselves.
     """
     return self
+
+  @abc.abstractmethod
+  def sample(self, max_examples: int) -> Dataset:
+    """Returns a random sample for evaluation, always the same one; the dataset itself if it has no more examples.
+
+    Args:
+      max_examples: the largest number of examples of the sample. Examples that are evaluated together, such as the
+        windows of one text, stay together.
+    """
 
   @abc.abstractmethod
   def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:

@@ -8,13 +8,14 @@ shards that the rest of the epoch needs.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from albert.data.dataset import Dataset, InputContext
+from albert.data.dataset import SAMPLE_SEED, Dataset, InputContext
 from albert.data.masks.dynamic_masking import DynamicMasking
 from albert.data.prefetch import prefetch
 from albert.data.shard_files.record_checks import explain_failure
@@ -158,19 +159,25 @@ def _add_numbers(stream: tf.data.Dataset, num_skipped: int, part: int, num_parts
 
 
 @tf.autograph.experimental.do_not_convert
-def evaluation_batches(shards: Shards, features: Sequence[FeatureSpec], *, batch_size: int) -> tf.data.Dataset:
+def evaluation_batches(
+  shards: Shards, features: Sequence[FeatureSpec], *, batch_size: int, sample_size: int = 0
+) -> tf.data.Dataset:
   """Returns batches that contain each example once, in the order of the shards.
 
   Args:
     shards: the files to read.
     features: the features of their records.
     batch_size: number of examples in every batch. The last batch is filled up with examples of weight 0.
+    sample_size: number of examples of a random sample to read instead of all; 0 for all.
 
   Returns:
     A dataset of batches: name of a feature -> int32 or float32 [batch_size, length], and example_weight, float32
     [batch_size], which is 0 for the examples that fill up the last batch.
   """
-  stream = _read_shards(tf.constant(shards.paths), tf.constant(shards.compressed), 1)
+  if sample_size:
+    stream = training_records(shards, num_skipped=0, seed=SAMPLE_SEED).take(sample_size)
+  else:
+    stream = _read_shards(tf.constant(shards.paths), tf.constant(shards.compressed), 1)
   return _parse_batches(stream.batch(batch_size), features, batch_size)
 
 
@@ -375,9 +382,16 @@ class ShardDataset(Dataset):
     """See Dataset."""
     return ShardDataset(self.shards, self.features, self.masking, num_used=example)
 
+  def sample(self, max_examples: int) -> ShardDataset:
+    """See Dataset."""
+    sample = copy.copy(self)
+    sample.num_examples = min(max_examples, self.num_examples)
+    return sample
+
   def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
     """See Dataset."""
-    return evaluation_batches(self.shards, self.features, batch_size=batch_size)
+    sample_size = self.num_examples if self.num_examples < self.shards.num_examples else 0
+    return evaluation_batches(self.shards, self.features, batch_size=batch_size, sample_size=sample_size)
 
   def explain_failure(self) -> None:
     """See Dataset and record_checks.explain_failure."""

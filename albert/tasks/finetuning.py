@@ -53,6 +53,7 @@ class FinetuningTask(Task):
     multiple_choice: whether an example has several sequences, so that batches are [B, K, S] instead of [B, S].
     numbers_vary: whether batches have different K, see ExampleDataset.
     token_features: names of the token features (see TokenizedExamples) that batches contain.
+    group_label: see ExampleDataset.
     evaluation_splits: the splits to evaluate on.
 
   Raises:
@@ -67,6 +68,7 @@ class FinetuningTask(Task):
   multiple_choice: bool = False
   numbers_vary: bool = False
   token_features: ClassVar[Sequence[str]] = ()
+  group_label: ClassVar[str] = ""
   evaluation_splits: Sequence[str] = (DEV,)
 
   def __init__(self, model_config: ModelConfig, config: FinetuningConfig):
@@ -253,6 +255,7 @@ class FinetuningTask(Task):
         multiple_choice=self.multiple_choice,
         numbers_vary=self.numbers_vary,
         length=self.config.max_seq_length if self.config.pad_to_max_length else None,
+        group_label=self.group_label,
       )
     return self._datasets[split]
 

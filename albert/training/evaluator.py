@@ -52,18 +52,18 @@ class Evaluator:
 
     Args:
       data: the dataset.
-      max_steps: maximum number of batches to read; 0 for all of them.
+      max_steps: maximum number of batches, which are a random sample, always the same; 0 for all batches.
     Returns: name -> value of the loss and of each metric, and name -> array [N, ...] of each output, in the order of
       the examples. If the shape of an output differs between batches, it is padded with zeros. If there are outputs,
       one of them is `example_index`.
     Raises:
       UserError: an example cannot be read.
     """
+    if max_steps:
+      data = data.sample(max_steps * self.batch_size)
     dataset = data.evaluation_batches(batch_size=self.batch_size)
     batches = iter(distribute_evaluation_batches(self.strategy, dataset))
     num_steps = math.ceil(data.num_examples / self.batch_size)
-    if max_steps:
-      num_steps = min(num_steps, max_steps)
     batch_outputs: list[dict[str, np.ndarray]] = []
     self.accumulator.reset()  # the last call may have been interrupted
     try:
@@ -80,7 +80,7 @@ class Evaluator:
     """Evaluates all splits of the task.
 
     Args:
-      max_steps: maximum number of batches to read of each split; 0 for all of them.
+      max_steps: see `run`, for each split.
     Returns: metric -> value, and split -> its outputs. If there are several splits, metrics are called SPLIT_METRIC,
       for example matched_accuracy.
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from albert.data.batches import BatchPlan, ExampleDataset
-from albert.data.dataset import InputContext
+from albert.data.dataset import Dataset, InputContext
 from albert.data.examples import TokenizedExamples, concatenate
 from albert.data.feature_cache import make_examples
 from albert.io import local_files, records
@@ -187,6 +188,35 @@ def test_evaluation_reads_each_example_once(multiple_choice: bool, length: int |
   assert sorted(evaluated) == list(range(21))
   assert batches.element_spec["input_ids"].shape[-1] == length
   assert batches.element_spec["label_ids"] == tf.TensorSpec([8], tf.int32)
+
+
+def evaluated_examples(dataset: Dataset) -> list[int]:
+  """Returns the indices of the examples in the evaluation batches of a dataset."""
+  batches = dataset.evaluation_batches(batch_size=8).as_numpy_iterator()
+  return [index for batch in batches for index in batch["example_index"][batch["example_weight"] > 0].tolist()]
+
+
+def test_a_sample_to_evaluate_is_random_and_always_the_same() -> None:
+  dataset = ExampleDataset(make_tokenized_examples(400), "test")
+  lengths = dataset.examples.longest_sequences
+  sample = dataset.sample(100)
+  evaluated = evaluated_examples(sample)
+  assert (len(evaluated), len(set(evaluated)), sample.num_examples) == (100, 100, 100)
+  assert abs(lengths[evaluated].mean() - lengths.mean()) < 2 * lengths.std() / 10
+  assert (np.diff(lengths[evaluated]) <= 0).all()
+  assert evaluated_examples(dataset.sample(100)) == evaluated
+  assert dataset.sample(400) is dataset
+
+
+def test_windows_of_one_text_stay_together_in_a_sample() -> None:
+  examples = make_tokenized_examples(60)
+  groups = np.repeat(np.arange(20), [1, 2, 3, 4, 5] * 4)
+  examples = dataclasses.replace(examples, labels={"text_index": groups.astype(np.int32)})
+  dataset = ExampleDataset(examples, "test", group_label="text_index")
+  for size in (1, 7, 30):
+    evaluated = evaluated_examples(dataset.sample(size))
+    assert sorted(evaluated) == [index for index in range(60) if groups[index] in groups[evaluated]]
+    assert size - 5 < len(evaluated) <= max(size, 5)
 
 
 def featurize(numbers: Sequence[int]) -> TokenizedExamples:

@@ -94,6 +94,22 @@ def test_evaluation_pads_the_last_batch_with_weight_zero(shards):
   assert evaluated == list(range(TOTAL))
 
 
+def test_a_sample_to_evaluate_is_random_and_always_the_same(shards):
+  dataset = pipeline.ShardDataset(shards, FEATURES)
+
+  def evaluated(data: pipeline.ShardDataset) -> list[int]:
+    batches = data.evaluation_batches(batch_size=8).as_numpy_iterator()
+    return [n for batch in batches for n in example_numbers(batch["input_ids"], batch["input_mask"])]
+
+  sample = dataset.sample(16)
+  assert sample.num_examples == 16
+  numbers = evaluated(sample)
+  assert len(set(numbers)) == 16
+  assert max(numbers) >= 20  # not the first ones
+  assert evaluated(dataset.sample(16)) == numbers
+  assert dataset.sample(TOTAL + 1).num_examples == TOTAL
+
+
 def test_the_shards_are_divided_evenly_among_hosts(shards):
   host_shards = [shards.part(host, 3) for host in range(3)]
   assert sorted(path for part in host_shards for path in part.paths) == sorted(shards.paths)

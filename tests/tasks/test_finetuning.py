@@ -74,6 +74,10 @@ def test_example_index_says_which_examples_were_evaluated_in_two_batches(tmp_pat
   assert len(indices) == 2 * config.train.eval_batch_size
   logits = outputs_of_two_batches["dev"]["logits"]
   np.testing.assert_allclose(logits, all_outputs["dev"]["logits"][indices], atol=1e-6)
+  # They are a random sample, and not the longest examples.
+  lengths = estimator.task.data("dev").examples.longest_sequences
+  assert abs(lengths[indices].mean() - lengths.mean()) < 2 * lengths.std() / len(indices) ** 0.5
+  np.testing.assert_array_equal(estimator.evaluator.evaluate(max_steps=2)[1]["dev"]["example_index"], indices)
 
 
 def test_training_evaluates_and_keeps_the_best_checkpoint(tmp_path, spm_file):

@@ -27,7 +27,14 @@ from albert.tasks.squad import evaluation as squad_evaluation
 from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.squad.data import SquadConfig, SquadQuestion, find_files, read_questions
 from albert.tasks.squad.evaluation import UnalignedAnswer
-from albert.tasks.squad.features import END_POSITIONS, IS_IMPOSSIBLE, P_MASK, START_POSITIONS, SquadFeaturizer
+from albert.tasks.squad.features import (
+  END_POSITIONS,
+  IS_IMPOSSIBLE,
+  P_MASK,
+  QUESTION_INDEX,
+  START_POSITIONS,
+  SquadFeaturizer,
+)
 from albert.tasks.squad.predictions import SquadPredictions
 from albert.weights.names import heads
 
@@ -47,6 +54,7 @@ class SquadTask(FinetuningTask):
   best_metric = "f1"
   predictions_extension = ".json"
   token_features: ClassVar[Sequence[str]] = (P_MASK,)
+  group_label = QUESTION_INDEX
   unused_weights = ("bert/pooler/",)
   config: SquadConfig
 

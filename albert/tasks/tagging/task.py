@@ -26,7 +26,7 @@ from albert.tasks.glue.labels import parse_labels
 from albert.tasks.tagging import data as tagging_data
 from albert.tasks.tagging import predictions
 from albert.tasks.tagging.data import TaggedText, TaggingConfig
-from albert.tasks.tagging.features import WORD_TAGS, TaggingFeaturizer
+from albert.tasks.tagging.features import TEXT_INDEX, WORD_TAGS, TaggingFeaturizer
 from albert.tasks.tagging.predictions import TagPredictions
 from albert.tasks.tagging.schemes import SCHEMES
 from albert.tasks.word_definitions import rows_to_predict
@@ -55,6 +55,7 @@ class TaggingTask(FinetuningTask):
   name = "tagging"
   best_metric = "f1"
   token_features: ClassVar[Sequence[str]] = (WORD_TAGS,)
+  group_label = TEXT_INDEX
   unused_weights = ("bert/pooler/",)
   config: TaggingConfig
 
