@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -40,6 +42,18 @@ from albert.training.training_run import TrainingRun
 from albert.weights.checkpoints import CheckpointManager
 
 
+def _make_temporary_dir(owner: object) -> str:
+  """Makes a directory that this process removes together with `owner`. A forked process leaves it to its parent."""
+  path = tempfile.mkdtemp(prefix="albert-")
+  weakref.finalize(owner, _remove_in_process, os.getpid(), path)
+  return path
+
+
+def _remove_in_process(pid: int, path: str) -> None:
+  if os.getpid() == pid:
+    shutil.rmtree(path, ignore_errors=True)
+
+
 class Estimator:
   """Trains, evaluates and predicts with one task, and exports the model.
 
@@ -56,7 +70,8 @@ class Estimator:
     init_checkpoint: the weights to start from: a directory of Google's or Hugging Face's weights, the output_dir of a
       run, or a file. The config of the model and the vocabulary are found beside them.
     output_dir: the directory for checkpoints, metrics and results. By default a temporary directory, which is deleted
-      together with the Estimator.
+      together with the Estimator. evaluate(), predict() and export() raise an error once the checkpoints of a run that
+      this Estimator has trained or loaded are gone.
     model: the model, if there is no init_checkpoint: the name of a predefined model such as "albert_base", the path of
       an albert_config.json, or a ModelConfig.
     **settings: further settings, with the names of the flags of the scripts: num_train_epochs, train_batch_size,
@@ -101,14 +116,12 @@ class Estimator:
     **settings: Any,
   ):
     self._definition = task if isinstance(task, TaskDefinition) else None
-    self._temporary_dir: tempfile.TemporaryDirectory[str] | None = None
     self._has_logged_failure = False
     if isinstance(task, TaskDefinition):
       if config is not None:
         raise UserError("config is for a Task: give the settings of a task definition as arguments")
       if not output_dir:
-        self._temporary_dir = tempfile.TemporaryDirectory(prefix="albert-")
-        output_dir = self._temporary_dir.name
+        output_dir = _make_temporary_dir(self)
       settings |= {"init_checkpoint": init_checkpoint, "output_dir": output_dir, "model": model}
       with python_messages():
         self.task, self.config = make_defined_task(task, settings)
@@ -144,8 +157,7 @@ class Estimator:
     check_memory(task.model_config, self.strategy, trains=config.do_train)
     self.cluster = Cluster(self.strategy)
     # Every process writes metrics and predictions. Processes that are not the chief write to a temporary directory.
-    self._scratch_dir = None if self.cluster.is_chief else tempfile.TemporaryDirectory()
-    self.results_dir = self._scratch_dir.name if self._scratch_dir else config.output_dir
+    self.results_dir = config.output_dir if self.cluster.is_chief else _make_temporary_dir(self)
     self.checkpoints = CheckpointManager(
       files.join(config.output_dir, output_files.CHECKPOINTS),
       keep=config.train.keep_checkpoints,
@@ -245,6 +257,7 @@ class Estimator:
         evaluator=self.evaluator,
         results_dir=self.results_dir,
       ).train()
+    self._weights.step = step
     if not self.config.do_eval:
       self._log_failure({})
     return step
@@ -367,6 +380,7 @@ class Estimator:
     parent, name = os.path.split(os.fspath(directory).rstrip("/"))
     checkpoint = self.config.output_dir if self.checkpoints.steps() else self.config.init_checkpoint
     with self._messages():
+      self._weights.check_not_lost(self.checkpoints)
       if not checkpoint:
         raise UserError(f"{self.config.output_dir} has no checkpoint to export: call train(), or give init_checkpoint")
       return export_model(checkpoint, parent or ".", task=form, name=name, version=version, formats=tuple(formats))

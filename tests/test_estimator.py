@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -188,8 +190,34 @@ def test_an_estimator_without_output_dir_uses_a_temporary_directory(trained: Est
   results = estimator.evaluate()
   assert results["accuracy"] in (0, 0.25, 0.5, 0.75, 1)
   assert json.loads((directory / "eval_results.json").read_text()) == {"step": 0, **results}
+  process = os.fork()
+  if not process:  # a worker of a server, which ends and drops its objects
+    del estimator
+    os._exit(0)
+  os.waitpid(process, 0)
+  assert directory.exists()
   del estimator
   assert not directory.exists()
+
+
+def test_an_estimator_does_not_answer_with_initial_weights_once_its_checkpoints_are_gone(
+  trained: Estimator, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.chdir(tmp_path)
+  changes = {"model": None, "from_scratch": None, "init_checkpoint": trained.config.output_dir, "num_train_steps": 1}
+  estimator = Estimator(classification(), output_dir="run", **settings | changes)
+  estimator.train()
+  (tmp_path / "elsewhere").mkdir()
+  monkeypatch.chdir(tmp_path / "elsewhere")
+  assert estimator.train().step == 1
+  metrics = estimator.evaluate()
+  assert list(Path().iterdir()) == []
+  shutil.rmtree(tmp_path / "run")
+  for action in (estimator.evaluate, lambda: estimator.predict(TEXTS[:1]), lambda: estimator.export("models/x")):
+    with pytest.raises(UserError, match=r"run/checkpoints: holds no checkpoint any more, but the run had 1 steps"):
+      action()
+  assert estimator.train().step == 1
+  assert estimator.evaluate() == metrics
 
 
 # Arguments of Classification, and the error that they raise.

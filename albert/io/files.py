@@ -45,6 +45,11 @@ class Stat(NamedTuple):
   is_dir: bool
 
 
+def absolute(path: str) -> str:
+  """Returns a path that stays the same if the process changes its directory. Remote paths and "" stay as they are."""
+  return path if not path or is_remote(path) else os.path.abspath(path)
+
+
 def is_remote(path: str) -> bool:
   """Whether the path is on a remote file system, such as gs://bucket/file."""
   return "://" in path

@@ -13,6 +13,7 @@ from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.config.stages import format_stages
 from albert.errors import UserError
+from albert.io import files
 from albert.io.json_values import format_value
 from albert.runs.metrics_log import log
 from albert.settings.command_checks import check_command
@@ -107,6 +108,8 @@ def make_task_and_config(task_name: str, flags: Mapping[str, Any]) -> tuple[Task
 
 # Flags of the scripts that are not arguments of an Estimator.
 _COMMAND_ONLY_FLAGS = {"do_train", "do_eval", "do_predict", "num_runs", "predictions_file", "dry_run", "chip"}
+# Arguments that become absolute paths, since the process may change its directory during the life of an Estimator.
+_PATHS = {"output_dir", "init_checkpoint", "spm_model_file", "cache_dir"}
 
 
 def make_defined_task(definition: TaskDefinition, arguments: Mapping[str, Any]) -> tuple[Task, RunConfig]:
@@ -148,6 +151,8 @@ def _checked_settings(definition: TaskDefinition, arguments: Mapping[str, Any]) 
     if name == "stages" and isinstance(value, list | tuple):
       json_value = format_stages(value)
     checked_settings |= check_types(config_of_field[name], {name: json_value}, source="Estimator")
+    if name in _PATHS:
+      checked_settings[name] = files.absolute(checked_settings[name])
   return checked_settings
 
 

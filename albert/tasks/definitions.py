@@ -79,11 +79,11 @@ class TaskDefinition(abc.ABC):
 
 
 def existing_file(path: TableData, name: str) -> str:
-  """Returns a path as a string. Raises UserError if there is no such file; the message calls it `name`."""
+  """Returns an absolute path. Raises UserError if there is no such file; the message calls it `name`."""
   text = os.fspath(path)
   if not files.exists(text):
     raise UserError(f"{name}={text}: no such file; give data in memory as a list, a dict of columns or a frame")
-  return str(text)
+  return files.absolute(str(text))
 
 
 class _TextDefinition(TaskDefinition):

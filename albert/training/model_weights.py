@@ -27,6 +27,7 @@ class ModelWeights:
 
   Attributes:
     model: the model.
+    step: the number of updates that the run has had when this object last trained it or loaded it; 0 if it never did.
   """
 
   def __init__(self, task: Task, plan: RunPlan):
@@ -34,6 +35,7 @@ class ModelWeights:
     self._plan = plan
     self.model = self._build()
     self._are_new = True
+    self.step = 0
 
   def _build(self) -> keras.Model:
     config = self._plan.config
@@ -71,6 +73,18 @@ class ModelWeights:
       self.load_initial()
     self._are_new = False
 
+  def check_not_lost(self, manager: CheckpointManager) -> None:
+    """Checks that the run still has a checkpoint if it had one before.
+
+    Raises:
+      UserError: it has none. The weights of init_checkpoint must not answer for it.
+    """
+    if self.step and not manager.steps():
+      raise UserError(
+        f"{manager.directory}: holds no checkpoint any more, but the run had {self.step} steps: restore the directory, "
+        "or train again"
+      )
+
   def load_trained(self, manager: CheckpointManager, purpose: str) -> tuple[int, str]:
     """Assigns the weights of the run's newest or best checkpoint, and logs which checkpoint it is.
 
@@ -80,8 +94,10 @@ class ModelWeights:
       purpose: "evaluating" or "predicting", for the log line.
     Returns: step and path of the checkpoint; the step of init_checkpoint is 0.
     Raises:
-      UserError: there is no checkpoint at all, or the run's checkpoints were trained with other settings of the task.
+      UserError: there is no checkpoint at all, or no longer one (see check_not_lost), or the run's checkpoints were
+        trained with other settings of the task.
     """
+    self.check_not_lost(manager)
     config = self._plan.config
     run_directory.check_checkpoint_settings(config.output_dir, self._task.checkpoint_settings())
     is_best = config.train.select_checkpoint == "best"
@@ -89,7 +105,7 @@ class ModelWeights:
     for message in skip_messages:
       log(f"warning: {message}")
     if checkpoint is not None:
-      self._are_new = False
+      self._are_new, self.step = False, checkpoint.step
       checkpoint_files.restore(checkpoint, self.model.named_weights())
       best_evaluation = manager.best()
       notes = [f"step {checkpoint.step}"]
