@@ -113,6 +113,7 @@ def train_small_model(
   path: Path, lines: list[str], vocab_size: int = VOCAB_SIZE, model_type: str = "unigram", **settings: Any
 ) -> str:
   """Trains a SentencePiece model with ALBERT's control symbols, and returns its path."""
+  settings = {"user_defined_symbols": list('()"-.–£€')} | settings
   model = io.BytesIO()
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter(lines),
@@ -124,7 +125,6 @@ def train_small_model(
     bos_id=-1,
     eos_id=-1,
     control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-    user_defined_symbols=list('()"-.–£€'),
     num_threads=1,
     minloglevel=2,
     **settings,

@@ -7,6 +7,7 @@ equally probable, rounding errors decide between them, and not every release of 
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from typing import NamedTuple
 
 from albert.io.protobuf import decode_fields, encode_bytes_field
@@ -30,7 +31,7 @@ class _Piece(NamedTuple):
   piece_type: int
 
 
-def with_exact_scores(model: bytes) -> bytes:
+def with_exact_scores(model: bytes, protected: Collection[str] = ()) -> bytes:
   """Rounds the scores of a unigram model to multiples of 2^-13.
 
   Sums of such scores are exact in float32 up to an absolute value of 2048, which is several hundred pieces. Every
@@ -38,11 +39,12 @@ def with_exact_scores(model: bytes) -> bytes:
   rounding changes the segmentation of 3 of the 325,000 different words in 80 novels and GLUE. For each of these words,
   the scores of the two best segmentations differ by less than 0.0002.
 
-  User-defined symbols have no stored score: SentencePiece computes one. They become normal pieces with the same score,
-  rounded.
+  User-defined symbols have no stored score: SentencePiece gives them one that is above the scores of other pieces. They
+  become normal pieces with this score, rounded.
 
   Args:
     model: a serialized ModelProto.
+    protected: user-defined symbols that stay as they are. Only as such are they safe from the model's normalization.
 
   Returns:
     The changed model; the same model if it is not a unigram model.
@@ -61,23 +63,18 @@ def with_exact_scores(model: bytes) -> bytes:
       if model_type != _ENCODED_UNIGRAM_TYPE:
         return model
     other_fields += field.encoded
-  normal_scores = [piece.score for piece in pieces if piece.piece_type == _NORMAL] or [0.0]
-  lowest, highest = min(normal_scores), max(normal_scores)
-  normal_pieces = [_as_normal_piece(piece, lowest, highest) for piece in pieces]
-  return b"".join(map(_encode_with_exact_score, normal_pieces)) + other_fields
+  pieces = [piece if piece.text.decode("utf-8") in protected else _as_normal_piece(piece) for piece in pieces]
+  return b"".join(map(_encode_with_exact_score, pieces)) + other_fields
 
 
-def _as_normal_piece(piece: _Piece, lowest: float, highest: float) -> _Piece:
-  """Makes a user-defined symbol a normal piece, with the score that SentencePiece computes for it.
+def _as_normal_piece(piece: _Piece) -> _Piece:
+  """Makes a user-defined symbol a normal piece with the score that SentencePiece 0.2.3 uses; returns others unchanged.
 
-  Args:
-    piece: any piece. Those of other types are returned unchanged.
-    lowest, highest: the lowest and the highest score of all normal pieces.
+  Older releases give every symbol -0.1.
   """
   if piece.piece_type != _USER_DEFINED:
     return piece
-  # SentencePiece's formula: (number of characters) * (highest score) - 0.1, but at least the lowest score.
-  return _Piece(piece.text, max(lowest, len(piece.text.decode("utf-8")) * highest - 0.1), _NORMAL)
+  return _Piece(piece.text, 0.1 * (len(piece.text) - 1), _NORMAL)
 
 
 def _fields_by_number(message: bytes) -> dict[int, bytes]:

@@ -10,7 +10,7 @@ import sentencepiece
 
 from albert.tokenization.exact_scores import with_exact_scores
 from albert.tokenization.tokenizer import Tokenizer
-from tests.conftest import SaveModel
+from tests.conftest import PieceType, SaveModel
 from tests.tokenization.reference import random_texts, sentence_piece
 
 
@@ -41,14 +41,25 @@ def test_exact_scores_are_the_nearest_multiples_of_1_8192(spm_model: str, tokeni
   assert [exact.id_to_piece(i) for i in range(exact.get_piece_size())] == tokenizer.pieces
   symbols = list('()"-.–£€')  # the user-defined symbols of tests/conftest.py
   assert set(symbols) < set(tokenizer.pieces)
-  num_special = 5 + len(symbols)  # the first pieces are control symbols and user-defined symbols
-  best_score = max(original.get_score(i) for i in range(num_special, exact.get_piece_size()))
   for i, piece in enumerate(tokenizer.pieces):
     assert (exact.get_score(i) * 8192).is_integer()
-    # SentencePiece ignores the score of a user-defined symbol, and computes one from its length and the best score.
-    expected = best_score - 0.1 if piece in symbols else original.get_score(i)
+    # SentencePiece ignores the score of a user-defined symbol, and computes one from its number of bytes.
+    expected = 0.1 * (len(piece.encode()) - 1) if piece in symbols else original.get_score(i)
     assert abs(exact.get_score(i) - expected) <= 0.5 / 8192 + 1e-6
   assert with_exact_scores(sentence_piece(tokenizer).exact_model) == sentence_piece(tokenizer).exact_model
+
+
+def test_a_user_defined_symbol_has_the_score_that_sentencepiece_gives_it(save_model: SaveModel) -> None:
+  # With the score of this rival piece, "x" "bb" is the better segmentation of "xbb" exactly if "xb" scores less.
+  for symbol in ("xb", "xxxb", "жb", "中国b"):
+    bonus = 0.1 * (len(symbol.encode()) - 1)
+    for score in (bonus - 0.01, bonus + 0.01):
+      pieces = [("▁", -1.0), (",", -9.0), ("b", 0.0), (symbol[:-1], 0.0), ("bb", score), (symbol, 0.0)]
+      path = save_model(pieces, {symbol: PieceType.USER_DEFINED})
+      library = sentencepiece.SentencePieceProcessor(model_file=path)
+      ids = Tokenizer(path).encode(f"{symbol}b")
+      assert ids == library.encode(f"{symbol}b")
+      assert (library.piece_to_id("bb") in ids) == (score > bonus)
 
 
 def test_models_of_another_type_keep_their_scores(tmp_path: Path, corpus_file: str) -> None:

@@ -13,11 +13,13 @@ import itertools
 import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import sentencepiece
 
 from albert.errors import UserError
+from albert.io.protobuf import decode_fields
 from albert.tokenization.comma_rule import CommaRule
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.exact_scores import LARGEST_EXACT_SUM, with_exact_scores
@@ -46,18 +48,69 @@ class _PartIds(dict[str, list[int]]):
     return ids
 
 
+class _TrainerOptions(NamedTuple):
+  """The options of SentencePiece's trainer that change how text is encoded. A model records them."""
+
+  treat_whitespace_as_suffix: bool
+  user_defined_symbols: list[str]
+  normalization_rules: str
+  add_dummy_prefix: bool
+  remove_extra_whitespaces: bool
+  escape_whitespaces: bool
+
+  @classmethod
+  def from_model(cls, model: bytes) -> _TrainerOptions:
+    """Reads them from a serialized ModelProto. Its field 2 is the trainer_spec, field 3 the normalizer_spec."""
+    specs = {field.number: list(decode_fields(field.value)) for field in decode_fields(model) if field.number in (2, 3)}
+    trainer, normalizer = ({option.number: option.value for option in specs.get(number, ())} for number in (2, 3))
+    return cls(
+      trainer.get(24, b"\0") != b"\0",
+      [option.value.decode() for option in specs.get(2, ()) if option.number == 31],
+      normalizer.get(1, b"").decode(),
+      *(normalizer.get(number) != b"\0" for number in (3, 4, 5)),
+    )
+
+  def check(self, file: str) -> None:
+    """Raises a UserError if words cannot be found in text that is encoded with these options."""
+    option = ""
+    if self.normalization_rules == "user_defined":
+      option, reason = "--normalization_rule_tsv", "its rules may change spaces and symbols"
+    if not self.escape_whitespaces:
+      option, reason = "--escape_whitespaces=false", "its pieces have no ▁ for a space"
+    if self.treat_whitespace_as_suffix:
+      option, reason = "--treat_whitespace_as_suffix=true", "▁ is the end of a word, not its start"
+    if option:
+      raise UserError(
+        f"{file}: trained with {option}: {reason}, so words cannot be told apart: train the vocabulary without this "
+        "option, or with data_prep/train_vocab.py"
+      )
+
+  def words_are_independent(self, pieces: Sequence[str]) -> bool:
+    """Returns whether SentencePiece gives each word the pieces that it has as a text of its own."""
+    return (
+      self.add_dummy_prefix
+      and self.remove_extra_whitespaces
+      and WORD_START in pieces
+      and not any(WORD_START in piece[1:] for piece in pieces)
+      and not any(WORD_START in symbol for symbol in self.user_defined_symbols)
+    )
+
+
 class SentencePieceVocabulary(Vocabulary):
   """`normalize_text`, a SentencePiece model, then the comma rule.
+
+  The ids are those that SentencePiece gives the normalized text, with the comma rule.
 
   The comma rule makes a comma after a digit a token of its own: "1999," becomes `▁1999` `,`.
 
   Text never yields control symbols: "[CLS]" in a text does not become id 2.
 
-  A word has the same ids wherever it stands in a text, and the same ids in a TensorFlow graph
-  (`albert/tokenization/in_graph/graph.py`). Plain SentencePiece does not guarantee this. It adds the log probabilities
-  of a text's pieces in float32, and in a long text the rounding error decides between segmentations of almost equal
-  score. This class therefore rounds the scores of the model, so that sums over short texts are exact
-  (`with_exact_scores`), and encodes a long text in parts. The parts are cut at spaces, which no piece contains.
+  If words are independent (see below), a word has the same ids wherever it stands in a text. A TensorFlow graph
+  (`albert/tokenization/in_graph/graph.py`) gives the same ids as this class. Plain SentencePiece does not guarantee
+  this. It adds the log probabilities of a text's pieces in float32, and in a long text the rounding error decides
+  between segmentations of almost equal score. This class therefore rounds the scores of the model, so that sums over
+  short texts are exact (`with_exact_scores`), and encodes a long text in parts. The parts are cut at spaces, which no
+  piece contains.
   Only in single words whose scores add up to less than -2048 (hundreds of characters) do rounding errors remain: Python
   and the graph may then choose different pieces of equal score.
 
@@ -71,13 +124,15 @@ class SentencePieceVocabulary(Vocabulary):
   Attributes:
     processor: the model with rounded scores.
     exact_model: the same, serialized.
-    words_are_independent: whether each word is encoded on its own. False if a piece contains a space between words;
-      then a text is never encoded in parts.
+    words_are_independent: whether each word is encoded on its own. False if a piece contains a space between words, or
+      the model was trained with --add_dummy_prefix=false or --remove_extra_whitespaces=false; then a text is never
+      encoded in parts.
     comma_rule: the comma rule for these pieces.
     max_part_chars: maximum characters of the parts of a text that are encoded on their own.
 
   Raises:
-    UserError: the file is not a SentencePiece model, or lacks the control symbols at ids 0 to 4.
+    UserError: the file is not a SentencePiece model, lacks the control symbols at ids 0 to 4, or was trained with an
+      option that hides where words begin.
   """
 
   kind = "sentencepiece"
@@ -85,24 +140,35 @@ class SentencePieceVocabulary(Vocabulary):
 
   def __init__(self, config: TokenizerConfig, model: bytes):
     self.config = config
-    _load_processor(config.model_file, model)  # checks that it is a model
+    original = _load_processor(config.model_file, model)
     self.sha256 = hashlib.sha256(model).hexdigest()
     try:
+      options = _TrainerOptions.from_model(model)
       self.exact_model = with_exact_scores(model)
       self.processor = _load_processor(config.model_file, self.exact_model)
       self.pieces = [self.processor.id_to_piece(i) for i in range(self.processor.get_piece_size())]
+      # The model's normalization changes normal pieces in a text, but no user-defined symbols.
+      symbols = {symbol: f"{symbol} {symbol}x" for symbol in options.user_defined_symbols}
+      protected = [s for s, text in symbols.items() if original.normalize(text) != self.processor.normalize(text)]
+      if protected:
+        self.exact_model = with_exact_scores(model, protected)
+        self.processor = _load_processor(config.model_file, self.exact_model)
     except (ValueError, IndexError, OverflowError, struct.error) as error:  # damage that SentencePiece accepts
       raise _not_a_model_error(config.model_file) from error
     self._check_special_pieces()
-    self.words_are_independent = WORD_START in self.pieces and not any(WORD_START in piece[1:] for piece in self.pieces)
+    options.check(self.file)
+    self.words_are_independent = options.words_are_independent(self.pieces)
     self.comma_rule = CommaRule(self.processor, self.pieces, self.is_special)
     scores = [self.processor.get_score(i) for i in range(len(self.pieces))]
     # The score of <unk> is the lowest score minus 10, so the absolute value of any score is at most 10 - min(scores). A
     # part has at most one token for each character and one for the ▁ that SentencePiece puts before it. With this
     # maximum, the sum of its scores is exact.
     self.max_part_chars = max(1, int(LARGEST_EXACT_SUM / (10 - min(scores))) - 1)
-    # A part is as many words as fit in max_part_chars, or a single longer word.
-    self._find_parts = re.compile(rf"[^ ].{{0,{self.max_part_chars - 1}}}(?= |\Z)|[^ ]+", re.DOTALL).findall
+    # A part is as many words as fit in max_part_chars, or a single longer word. SentencePiece drops a ▁ at the end of
+    # what it encodes, so a part does not end with a ▁ of the text, unless the text does.
+    self._find_parts = re.compile(
+      rf"[^ ].{{0,{self.max_part_chars - 1}}}(?:(?<![▁ ])(?= )|\Z)|[^ ]+(?:(?<=▁) +[^ ]+)*", re.DOTALL
+    ).findall
 
   @functools.cached_property
   def is_special(self) -> np.ndarray:
