@@ -31,7 +31,6 @@ from albert.errors import Interrupted, RunError, Stopped, UserError
 from albert.io import files
 from albert.io.parallel.workers import WorkerPool
 from albert.io.wording import counted
-from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from data_prep.conversion.convert import NO_TEXT_MESSAGE, RunTasks, convert_inputs, print_report
 from data_prep.examples.settings import PreparationSettings
@@ -63,7 +62,10 @@ def prepare(job: Job, runner: Runner = local_runner.RUNNER) -> Manifest:
     UserError: bad input, or output_dir holds a run with other settings.
     RunError: the disk or the system failed. Finished files are kept, and the same job continues with them.
   """
-  tokenizer = load_tokenizer(TokenizerConfig(job.spm_model_file, job.settings.do_lower_case))
+  config = job.settings.tokenizer_config(job.spm_model_file)
+  switches: dict[str, Any] = {"do_lower_case": config.do_lower_case, "keep_accents": config.keep_accents}
+  job = dataclasses.replace(job, settings=dataclasses.replace(job.settings, **switches))
+  tokenizer = load_tokenizer(config)
   workspace = Workspace(job, tokenizer.sha256)
   try:
     with files.convert_errors(job.output_dir, "use"):

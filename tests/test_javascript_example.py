@@ -40,10 +40,10 @@ def find_node() -> str:
 
 
 def ids_in_javascript(
-  model_file: str, texts: list[str], *, do_lower_case: bool, convert_quotes: bool
+  model_file: str, texts: list[str], *, do_lower_case: bool, convert_quotes: bool, keep_accents: bool = False
 ) -> list[list[int]]:
   """The ids of texts, computed by examples/javascript/tokenizer.mjs."""
-  options = {"doLowerCase": do_lower_case, "convertQuotes": convert_quotes}
+  options = {"doLowerCase": do_lower_case, "convertQuotes": convert_quotes, "keepAccents": keep_accents}
   result = subprocess.run(
     [find_node(), "--input-type=module", "--eval", _ENCODE_SCRIPT % json.dumps((EXAMPLE / "tokenizer.mjs").as_uri())],
     input=json.dumps({"model": model_file, "options": options, "texts": texts}),
@@ -57,11 +57,17 @@ def ids_in_javascript(
 
 
 def assert_equal_ids(
-  model_file: str, texts: list[str], *, do_lower_case: bool = True, convert_quotes: bool = False
+  model_file: str,
+  texts: list[str],
+  *,
+  do_lower_case: bool = True,
+  convert_quotes: bool = False,
+  keep_accents: bool = False,
 ) -> None:
   """Asserts that the ids of all texts are those of Tokenizer."""
-  ids = ids_in_javascript(model_file, texts, do_lower_case=do_lower_case, convert_quotes=convert_quotes)
-  expected = Tokenizer(model_file, do_lower_case, convert_quotes=convert_quotes).encode_batch(texts)
+  switches = {"do_lower_case": do_lower_case, "convert_quotes": convert_quotes, "keep_accents": keep_accents}
+  ids = ids_in_javascript(model_file, texts, **switches)
+  expected = Tokenizer(model_file, **switches).encode_batch(texts)
   differences = [
     (text, expected_ids, text_ids)
     for text, expected_ids, text_ids in zip(texts, expected, ids, strict=True)
@@ -73,6 +79,7 @@ def assert_equal_ids(
 def test_ids_equal_those_of_python(spm_model: str) -> None:
   texts = [*TEXTS, "lone \ud800 surrogate", *texts_of_all_scripts(500, seed=0)]
   assert_equal_ids(spm_model, texts, do_lower_case=False, convert_quotes=True)
+  assert_equal_ids(spm_model, [*texts, "İst ΑΣİ schön"], keep_accents=True)
 
 
 @pytest.mark.thorough

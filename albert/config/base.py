@@ -23,6 +23,9 @@ TRAINING, OPTIMIZER, EVALUATION = "Training", "Optimizer", "Evaluation and predi
 DEVICES, LOGGING = "Devices and speed", "Logging and checkpoints"
 GROUPS = (COMMAND, DATA, MODEL, TRAINING, OPTIMIZER, EVALUATION, DEVICES, LOGGING)
 
+# The end of the type of a field that may be None.
+_OR_NONE = " | None"
+
 _ConfigT = TypeVar("_ConfigT", bound="Config")
 
 
@@ -79,6 +82,8 @@ def option(
 
 def _violation(value: Any, metadata: Mapping[str, Any]) -> str | None:
   """The rule that `value` violates, in words that follow "must be"; None if the value is allowed."""
+  if value is None:  # allowed in fields of the type "bool | None": another source decides
+    return None
   if metadata["choices"] is not None and value not in metadata["choices"]:
     return f"one of {', '.join(metadata['choices'])}"
   if isinstance(value, str):
@@ -165,6 +170,9 @@ def check_types(cls: type[Config], values: Mapping[str, Any], *, source: str, st
 
 def _check_type(value: Any, type_name: str, source_and_key: str) -> Any:
   """Converts a JSON value to the type of a field, such as "float". Raises UserError if it has another type."""
+  if value is None and type_name.endswith(_OR_NONE):
+    return None
+  type_name = type_name.removesuffix(_OR_NONE)
   is_number = isinstance(value, int | float) and not isinstance(value, bool)
   if type_name == "float" and is_number:
     return _as_float(value)
@@ -197,7 +205,7 @@ def define_field_flag(field: dataclasses.Field[Any], default: Any, help_text: st
   """
   metadata = field.metadata
   command_flags.define(
-    str(field.type),
+    str(field.type).removesuffix(_OR_NONE),
     field.name,
     default,
     help_text or metadata["help"],

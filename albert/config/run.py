@@ -246,9 +246,15 @@ class PretrainingConfig(Config):
     "--vocab_file is another name for it",
     affects_training=False,
   )
-  do_lower_case: bool = option(
-    True,
-    "lower-case the text of --predict_file; must be as in the training of the vocabulary (byte-level BPE ignores it)",
+  do_lower_case: bool | None = option(
+    None,
+    "lower-case the text of --predict_file; by default as the manifest of the TFRecord files, the file beside the "
+    "vocabulary, or the run of --init_checkpoint says, and true if none of them does (byte-level BPE ignores it)",
+  )
+  keep_accents: bool | None = option(
+    None,
+    "keep the accents of the text of --predict_file and do not decompose its characters; by default as those files "
+    "say, and false if none of them does (byte-level BPE ignores it)",
   )
   predict_file: str = option(
     "", "text file for --do_predict; each [MASK] in its lines is filled in", affects_training=False
@@ -283,11 +289,20 @@ class FinetuningConfig(Config):
     affects_training=False,
     per_command=True,
   )
-  do_lower_case: bool = option(
-    True, "lower-case the text; must be as in the training of the vocabulary (byte-level BPE ignores it)"
+  do_lower_case: bool | None = option(
+    None,
+    "lower-case the text; by default as tokenizer_config.json or config.json beside the vocabulary or the weights "
+    "says, and true if there is none (byte-level BPE ignores it)",
   )
-  convert_quotes: bool = option(
-    False, "replace `` and '' by \" before tokenization, as transformers' AlbertTokenizer does"
+  keep_accents: bool | None = option(
+    None,
+    "keep accents and do not decompose characters; by default as these files say, and false if there is none "
+    "(byte-level BPE ignores it)",
+  )
+  convert_quotes: bool | None = option(
+    None,
+    "replace `` and '' by \" before tokenization, as transformers' AlbertTokenizer does; by default as these files "
+    "say, and false if there is none",
   )
   max_seq_length: int = option(
     512, "largest number of tokens in a sequence, at most the model's positions; longer ones are truncated", minimum=8

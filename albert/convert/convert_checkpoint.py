@@ -10,6 +10,7 @@ from albert.convert.model import ConvertedModel, ReportLine, read_model
 from albert.convert.tf1 import write_albert, write_tf1
 from albert.errors import RunError, UserError
 from albert.io import files, local_files
+from albert.tokenization import recorded_settings
 from albert.tokenization.vocabulary_files import read_vocabulary_files
 
 
@@ -49,7 +50,10 @@ def convert(
     with files.convert_errors(output_dir):  # errors of TensorFlow, which writes here, name output_dir
       report = _format_report(_write(model, staging, target_format, architecture))
     files.write_atomically(files.join(staging, REPORT_FILE), report)
-    if model.vocabulary:
+    if model.tokenizer_config and model.vocabulary:
+      settings_file = files.join(staging, recorded_settings.FILE_NAME)
+      if not files.exists(settings_file):  # the format huggingface has its own
+        files.write_json(settings_file, recorded_settings.huggingface_tokenizer_config(model.tokenizer_config))
       for name, content in read_vocabulary_files(model.vocabulary).items():
         files.write_atomically(files.join(staging, name), content)
     local_files.sync_tree(staging)

@@ -12,8 +12,9 @@ from albert.convert.model import ConvertedModel, ReportLine, expand_sharing, rep
 from albert.errors import UserError
 from albert.io import files
 from albert.tokenization.pieces import SENTENCE_PIECE_IDS, SpecialIds
+from albert.tokenization.recorded_settings import FILE_NAME, huggingface_tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer
-from albert.tokenization.vocabulary_files import find_tokenizer_config, is_byte_level_bpe, is_wordpiece
+from albert.tokenization.vocabulary_files import is_byte_level_bpe, is_wordpiece
 from albert.weights.arrays import SAFETENSORS_FILE
 from albert.weights.bert_names import to_bert
 from albert.weights.names import NO_POOLER, POOLER, PROJECTION, heads, to_huggingface
@@ -38,7 +39,7 @@ _COMMON_FIELDS = (
 
 
 def write_huggingface(model: ConvertedModel, directory: str, architecture: str = "") -> list[ReportLine]:
-  """Writes model.safetensors and config.json, and for a WordPiece vocabulary tokenizer_config.json.
+  """Writes model.safetensors and config.json, and for a vocabulary tokenizer_config.json.
 
   Args:
     model: the model.
@@ -72,24 +73,20 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
   files.write_atomically(files.join(directory, SAFETENSORS_FILE), save(tensors, metadata={"format": "pt"}))
   config = _transformers_config(model, architecture)
   files.write_json(files.join(directory, "config.json"), to_bert_config(config) if is_bert else config)
-  if model.vocabulary and is_wordpiece(model.vocabulary):
-    # AlbertTokenizer reads SentencePiece models only.
-    do_lower_case = find_tokenizer_config(model.vocabulary).do_lower_case
-    tokenizer_config = {"tokenizer_class": "BertTokenizer", "do_lower_case": do_lower_case}
-    files.write_json(files.join(directory, "tokenizer_config.json"), tokenizer_config)
-  elif model.vocabulary and is_byte_level_bpe(model.vocabulary):
-    files.write_json(files.join(directory, "tokenizer_config.json"), _roberta_tokenizer_config(model.vocabulary))
+  if model.tokenizer_config:
+    tokenizer_config = huggingface_tokenizer_config(model.tokenizer_config)
+    if is_byte_level_bpe(model.tokenizer_config.model_file):
+      tokenizer_config |= _roberta_tokens(Tokenizer.from_config(model.tokenizer_config))
+    files.write_json(files.join(directory, FILE_NAME), tokenizer_config)
   return report
 
 
-def _roberta_tokenizer_config(vocabulary: str) -> dict[str, Any]:
-  """Returns the tokenizer_config.json of a byte-level BPE vocabulary, with the names of its special pieces."""
-  tokenizer = Tokenizer(vocabulary)
+def _roberta_tokens(tokenizer: Tokenizer) -> dict[str, str]:
+  """Returns the names of the special pieces of a byte-level BPE vocabulary in tokenizer_config.json."""
   special_ids = tokenizer.special_ids
   roles = {"pad": special_ids.pad, "unk": special_ids.unk, "mask": special_ids.mask}
   roles |= dict.fromkeys(("cls", "bos"), special_ids.cls) | dict.fromkeys(("sep", "eos"), special_ids.sep)
-  tokens = {f"{role}_token": tokenizer.piece(piece_id) for role, piece_id in roles.items()}
-  return {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, **tokens}
+  return {f"{role}_token": tokenizer.piece(piece_id) for role, piece_id in roles.items()}
 
 
 def _check_is_bert(model: ConvertedModel, architecture: str) -> None:

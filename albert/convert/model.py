@@ -12,6 +12,8 @@ from albert.config.model import ModelConfig, load_model_config
 from albert.errors import UserError
 from albert.io import files
 from albert.io.wording import counted_names
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.recorded_settings import tokenizer_config
 from albert.tokenization.vocabulary_files import vocabulary_sha256
 from albert.weights.files import WeightFile, open_location
 from albert.weights.location import FLAG, find_weights
@@ -34,14 +36,19 @@ class ConvertedModel:
     weights: name in the original -> float32 values, in the original's layout.
     sources: name in the original -> name in the file that was read.
     heads: the names of its heads, keys of albert.weights.names.heads().
-    vocabulary: the path of its vocabulary; None if it is not known.
+    tokenizer_config: its vocabulary, and the settings that it was made with; None if they are not known.
   """
 
   config: ModelConfig
   weights: dict[str, np.ndarray]
   sources: dict[str, str]
   heads: tuple[str, ...]
-  vocabulary: str | None
+  tokenizer_config: TokenizerConfig | None
+
+  @property
+  def vocabulary(self) -> str | None:
+    """The path of its vocabulary; None if it is not known."""
+    return self.tokenizer_config.model_file if self.tokenizer_config else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +75,8 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
     albert_config_file: the model's config; empty for the albert_config.json or config.json beside the weights.
     spm_model_file: the vocabulary; empty for the one beside the weights, if there is one.
   Raises:
-    UserError: there is no config, or a weight is missing, not used, or of another shape than the config says.
+    UserError: there is no config, a weight is missing, not used, or of another shape than the config says, or see
+      albert.tokenization.recorded_settings.tokenizer_config.
   """
   location = find_weights(path)  # a missing file is reported before TensorFlow is imported
   config_file = albert_config_file or location.config_file
@@ -85,7 +93,9 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
   head_names = _check_weights(file, config, config_file)
   weights = {name: file.read(name) for name in sorted(file.names)}
   sources = {name: file.entries[name].source for name in weights}
-  model = ConvertedModel(config, weights, sources, head_names, spm_model_file or file.vocabulary)
+  vocabulary = spm_model_file or file.vocabulary
+  settings = tokenizer_config(vocabulary, file.directory) if vocabulary else None
+  model = ConvertedModel(config, weights, sources, head_names, settings)
   if file.is_huggingface and not huggingface_groups_agree(config):
 
     def group_of(layer: int) -> int:

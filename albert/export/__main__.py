@@ -29,7 +29,7 @@ from albert.export.registry import FORMS
 from albert.tasks import registry as task_registry
 
 # Fields of FinetuningConfig that every served model depends on. They define how a text becomes ids.
-_TEXT_SETTINGS = ("max_seq_length", "do_lower_case", "convert_quotes")
+_TEXT_SETTINGS = ("max_seq_length", "do_lower_case", "keep_accents", "convert_quotes")
 
 
 def _setting_fields() -> dict[str, dataclasses.Field[Any]]:

@@ -22,7 +22,7 @@ class ServingForm:
     task: name of the task in `albert.tasks.registry.TASKS`. A run of this task can be served in this form.
     load_class: imports the subclass of ServedModel (and with it TensorFlow) and returns it.
     settings: fields of the task's config that the form depends on. Each becomes a flag of `python -m albert.export`.
-      The fields that all forms use (max_seq_length, do_lower_case, convert_quotes) are not listed.
+      The fields that all forms use (max_seq_length, do_lower_case, keep_accents, convert_quotes) are not listed.
   """
 
   task: str

@@ -15,7 +15,7 @@ from albert.export.checkpoint import FLAG, ExportCheckpoint
 from albert.export.registry import FORMS
 from albert.export.served_model import ExportSettings, ServedModel
 from albert.tasks import registry as task_registry
-from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.recorded_settings import SETTINGS, tokenizer_config
 
 DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 
@@ -111,10 +111,8 @@ def _make_settings(
   return ExportSettings(
     config=_make_task_config(config_class, values | {"max_seq_length": max_seq_length}, checkpoint),
     max_seq_length=max_seq_length,
-    tokenizer_config=TokenizerConfig(
-      checkpoint.vocabulary,
-      do_lower_case=bool(values.get("do_lower_case", True)),
-      convert_quotes=bool(values.get("convert_quotes", False)),
+    tokenizer_config=tokenizer_config(
+      checkpoint.vocabulary, checkpoint.file.directory, **{name: overrides.get(name) for name in SETTINGS}
     ),
     dtype=DTYPES[precision],
     top_k=top_k,

@@ -46,8 +46,9 @@ class _TrainingDataSummary(msgspec.Struct):
 class _DataSection(msgspec.Struct):
   vocab_sha256: str | None = None
   max_seq_length: json_values.Count = 0
-  do_lower_case: bool = True
-  convert_quotes: bool = False
+  do_lower_case: bool | None = None
+  keep_accents: bool | None = None
+  convert_quotes: bool | None = None
 
 
 class _TrainSection(msgspec.Struct):

@@ -87,7 +87,7 @@ def resolve_settings(task_name: str, flags: Mapping[str, Any]) -> ResolvedSettin
   if config.init_checkpoint and settings.existing_run is None:
     weights = find_weights(config.init_checkpoint)
   model_config = settings.model_config(weights.config_file if weights else None)
-  data_config = settings.data_config(weights.vocabulary if weights else None)
+  data_config = settings.data_config(weights)
   model_config, notes = fit_vocab_size(settings, model_config, data_config, weights)
   data_config, length_notes = fit_max_seq_length(settings, model_config, data_config)
   notes += length_notes + compare_recipe_with_weights(settings, weights)

@@ -21,7 +21,9 @@ from albert.runs import output_files
 from albert.settings.existing_run import ExistingRun, find_existing_run
 from albert.settings.run_comparison import contradiction_error, format_flag, is_same_value, must_equal_run
 from albert.tasks import registry
+from albert.tokenization.recorded_settings import SETTINGS, known_settings
 from albert.tokenization.vocabulary_files import vocabulary_in, vocabulary_sha256
+from albert.weights.location import WeightLocation
 
 
 class Settings:
@@ -293,13 +295,14 @@ class Settings:
         raise self._contradiction(format_flag(flag, self.flags[flag]), name, model.to_dict())
     return model
 
-  def data_config(self, weights_vocabulary: str | None = None) -> Config:
+  def data_config(self, weights: WeightLocation | None = None) -> Config:
     """The task's own config.
 
     Args:
-      weights_vocabulary: path of the vocabulary beside --init_checkpoint, if there is one.
+      weights: where the weights of --init_checkpoint are, for a run that starts from some.
     Raises:
-      UserError: see `values`; or a value is out of range, or --spm_model_file is not the vocabulary of the run.
+      UserError: see `values`; or a value is out of range, --spm_model_file is not the vocabulary of the run, or a flag
+        contradicts the settings that the vocabulary was made with.
     """
     config_class = self.task_entry.config_class
     values = self.values(config_class, "data")
@@ -313,12 +316,28 @@ class Settings:
     values["spm_model_file"] = self._vocabulary(
       values.get("spm_model_file", ""),
       vocabulary_copy or "",
-      weights_vocabulary or "",
+      (weights.vocabulary if weights else None) or "",
     )
+    self._add_vocabulary_settings(values, weights)
     if not values.get("cache_dir"):
       is_finetuning = issubclass(config_class, FinetuningConfig)
       values["cache_dir"] = files.join(output_dir, "features") if is_finetuning else output_dir
     return config_class(**values)
+
+  def _add_vocabulary_settings(self, values: dict[str, Any], weights: WeightLocation | None) -> None:
+    """Adds the settings that the vocabulary was made with. Refuses flags that contradict them or the run."""
+    config_class = self.task_entry.config_class
+    names = [name for name in SETTINGS if name in option_fields(config_class)]
+    if self.existing_run:
+      recorded = self.existing_run.reusable_values(config_class, "data")
+      for name in names:
+        if values.get(name) is not None and recorded.get(name) not in (None, values[name]):
+          raise self._contradiction(format_flag(name, values[name]), name, recorded)
+    vocabulary = values["spm_model_file"] or (weights.vocabulary if weights else None)
+    if vocabulary and files.exists(vocabulary):
+      given = {name: values.get(name) for name in names}
+      known = known_settings(vocabulary, *([weights.directory] if weights else []), **given)
+      values |= {name: known[name] for name in names if name in known}
 
   def _vocabulary(self, configured: str, in_output_dir: str, weights_vocabulary: str) -> str:
     """The path of the vocabulary; "" if there is none. Refuses a flag that gives a run another vocabulary.

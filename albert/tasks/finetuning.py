@@ -130,6 +130,7 @@ class FinetuningTask(Task):
       "vocab_sha256": self.tokenizer.sha256,
       "vocab_kind": self.tokenizer.vocabulary.kind,
       "do_lower_case": self.tokenizer_config.do_lower_case,
+      "keep_accents": self.tokenizer_config.keep_accents,
       "convert_quotes": self.tokenizer_config.convert_quotes,
     }
 

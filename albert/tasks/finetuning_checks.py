@@ -9,6 +9,7 @@ from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 from albert.tasks.splits import DEV, TEST, TRAIN
+from albert.tokenization import recorded_settings
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import VocabularySize
@@ -17,8 +18,13 @@ _ConfigT = TypeVar("_ConfigT", bound=FinetuningConfig)
 
 
 def tokenizer_config(config: FinetuningConfig) -> TokenizerConfig:
-  """Returns the settings of the task's tokenizer."""
-  return TokenizerConfig(config.spm_model_file, config.do_lower_case, config.convert_quotes)
+  """Returns the settings of the task's tokenizer: the given ones, or those that the vocabulary was made with."""
+  return recorded_settings.tokenizer_config(
+    config.spm_model_file,
+    do_lower_case=config.do_lower_case,
+    keep_accents=config.keep_accents,
+    convert_quotes=config.convert_quotes,
+  )
 
 
 def find_vocabulary_size(config: FinetuningConfig) -> VocabularySize | None:

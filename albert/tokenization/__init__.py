@@ -13,6 +13,7 @@
 - exact_scores: rounding of a SentencePiece model's scores.
 - vocabulary: VocabularyId, which identifies a vocabulary.
 - vocabulary_files: where the vocabulary of given weights is.
+- recorded_settings: which settings a vocabulary was made with.
 """
 
 from albert.tokenization.config import TokenizerConfig as TokenizerConfig

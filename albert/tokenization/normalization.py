@@ -9,6 +9,8 @@ import functools
 import re
 import unicodedata
 
+from albert.io.json_text import replace_surrogates
+
 # Characters added by Unicode 14.0 to 15.1 that have a decomposition, a combining class or a case. Python 3.10
 # implements Unicode 13.0 and does not know them. To get the same ids with every Python, they are never changed.
 _ADDED_AFTER_UNICODE_13 = (
@@ -49,6 +51,15 @@ def decompose(code_point: int) -> str:
   return "".join(c for c in unicodedata.normalize("NFKD", character) if not unicodedata.combining(c))
 
 
+def replacement(code_point: int, *, do_lower_case: bool, keep_accents: bool) -> str:
+  """Returns what a character becomes in `normalize_text`, apart from lower case that is one character, too."""
+  if not keep_accents:
+    return decompose(code_point)
+  character = replace_surrogates(chr(code_point))
+  lowered = lower(character) if do_lower_case else character
+  return lowered if len(lowered) > 1 else character  # only İ has a lower case of two characters
+
+
 class _Decompositions(dict[int, str]):
   """Maps code points to their decompositions, each computed at its first use; a table for `str.translate`."""
 
@@ -85,7 +96,9 @@ def lower(text: str) -> str:
   return "".join(parts)
 
 
-def normalize_text(text: str, *, do_lower_case: bool = True, convert_quotes: bool = False) -> str:
+def normalize_text(
+  text: str, *, do_lower_case: bool = True, convert_quotes: bool = False, keep_accents: bool = False
+) -> str:
   """Normalizes a text as the original ALBERT's `preprocess_text` does.
 
   Whitespace is reduced to single spaces between words, characters are decomposed (NFKD), combining characters (accents)
@@ -95,6 +108,7 @@ def normalize_text(text: str, *, do_lower_case: bool = True, convert_quotes: boo
     text: any string. Lone surrogates become U+FFFD.
     do_lower_case: whether to lower-case, like `str.lower` (Σ at the end of a word becomes ς).
     convert_quotes: whether to replace `` and '' by ". The original ALBERT does not do this.
+    keep_accents: whether characters are neither decomposed nor dropped, as with transformers' setting of this name.
 
   Returns:
     The normalized text.
@@ -104,5 +118,5 @@ def normalize_text(text: str, *, do_lower_case: bool = True, convert_quotes: boo
     text = text.replace("``", '"').replace("''", '"')
   if text.isascii():
     return text.lower() if do_lower_case else text
-  text = _replace_non_ascii(_decompose_match, text)
+  text = replace_surrogates(text) if keep_accents else _replace_non_ascii(_decompose_match, text)
   return lower(text) if do_lower_case else text

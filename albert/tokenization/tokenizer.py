@@ -7,7 +7,6 @@ have TensorFlow, and data preparation starts many processes that need a tokenize
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Sequence
@@ -22,7 +21,8 @@ from albert.tokenization.kinds.base import TokensWithOffsets
 from albert.tokenization.kinds.recognition import open_vocabulary
 from albert.tokenization.packing import pack_pair, pack_single, padded
 from albert.tokenization.pieces import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID, WORD_START, SpecialIds
-from albert.tokenization.vocabulary_files import find_tokenizer_config, vocabulary_paths
+from albert.tokenization.recorded_settings import find_tokenizer_config, tokenizer_config
+from albert.tokenization.vocabulary_files import vocabulary_paths
 
 __all__ = [
   "CLS_ID",
@@ -47,19 +47,23 @@ class Tokenizer:
   A word has the same ids wherever it stands in a text (with byte-level BPE, the same ids after every space), and the
   same ids in a TensorFlow graph (`albert/tokenization/in_graph`).
 
-  Pickling stores the config only; unpickling opens the file again.
+  Pickling stores the settings and the hash of the vocabulary only; unpickling opens the file again.
 
   Args:
     model_file: path of the vocabulary.
-    do_lower_case: whether to lower-case text. It must be as it was when the vocabulary was trained.
-    convert_quotes: whether to replace `` and '' by ".
+    do_lower_case: whether to lower-case text; None for what a file beside the vocabulary says (see
+      `albert.tokenization.recorded_settings`), and True if there is none.
+    convert_quotes: whether to replace `` and '' by "; None for what that file says, and False if there is none.
+    keep_accents: whether characters keep their accents and are not decomposed; None for what that file says, and False
+      if there is none.
 
   Attributes:
-    config: the arguments, as a TokenizerConfig.
+    config: the settings.
     vocabulary: the vocabulary, with what is special to its kind.
 
   Raises:
-    UserError: the file is missing, is not a vocabulary, or lacks a special piece.
+    UserError: the file is missing, is not a vocabulary, or lacks a special piece; or an argument contradicts the file
+      that says how the vocabulary was made.
 
   Example:
     >>> import albert
@@ -73,14 +77,30 @@ class Tokenizer:
     True
   """
 
-  def __init__(self, model_file: files.AnyPath, do_lower_case: bool = True, *, convert_quotes: bool = False):
-    self.config = TokenizerConfig(str(model_file), do_lower_case, convert_quotes)
-    self.vocabulary = open_vocabulary(self.config)
+  def __init__(
+    self,
+    model_file: files.AnyPath,
+    do_lower_case: bool | None = None,
+    *,
+    convert_quotes: bool | None = None,
+    keep_accents: bool | None = None,
+  ):
+    self._open(
+      tokenizer_config(
+        str(model_file), do_lower_case=do_lower_case, convert_quotes=convert_quotes, keep_accents=keep_accents
+      )
+    )
+
+  def _open(self, config: TokenizerConfig) -> None:
+    self.config = config
+    self.vocabulary = open_vocabulary(config)
 
   @classmethod
   def from_config(cls, config: TokenizerConfig) -> Tokenizer:
     """Makes a tokenizer from its settings; `load_tokenizer` also caches it."""
-    return cls(config.model_file, config.do_lower_case, convert_quotes=config.convert_quotes)
+    tokenizer = cls.__new__(cls)
+    tokenizer._open(config)
+    return tokenizer
 
   @classmethod
   def from_pretrained(
@@ -89,6 +109,7 @@ class Tokenizer:
     *,
     do_lower_case: bool | None = None,
     convert_quotes: bool | None = None,
+    keep_accents: bool | None = None,
   ) -> Tokenizer:
     """Makes the tokenizer of pretrained weights.
 
@@ -98,26 +119,23 @@ class Tokenizer:
         itself. `vocabulary_files.NAMES` lists the names that the vocabulary there may have.
       do_lower_case: whether text is lower-cased; None for what the exported model (servable.json), the run
         (config.json) or Hugging Face's tokenizer_config.json say, and True if none of these files exists.
-      convert_quotes: whether `` and '' are replaced by "; None for what the exported model or the run says, and False
-        if there is neither.
+      convert_quotes: whether `` and '' are replaced by "; None for what these files say, and False if none exists.
+      keep_accents: whether characters keep their accents and are not decomposed; None for what these files say, and
+        False if none exists.
 
     Returns:
       The tokenizer.
 
     Raises:
-      UserError: there is no vocabulary, or it cannot be used.
+      UserError: there is no vocabulary, it cannot be used, or an argument contradicts these files (convert_quotes may).
 
     Example:
       >>> import albert
       >>> albert.Tokenizer.from_pretrained("downloads/albert_base").encode("[CLS]")[0] == 2
       False
     """
-    config = find_tokenizer_config(path)
-    if do_lower_case is not None:
-      config = dataclasses.replace(config, do_lower_case=do_lower_case)
-    if convert_quotes is not None:
-      config = dataclasses.replace(config, convert_quotes=convert_quotes)
-    return cls.from_config(config)
+    given = {"do_lower_case": do_lower_case, "convert_quotes": convert_quotes, "keep_accents": keep_accents}
+    return cls.from_config(find_tokenizer_config(path, **given))
 
   def __reduce__(self) -> tuple[object, ...]:
     return type(self).from_config, (self.config,)

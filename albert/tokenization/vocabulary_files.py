@@ -1,17 +1,13 @@
-"""Finds the vocabulary that belongs to weights, and how text was normalized for it."""
+"""Finds the vocabulary that belongs to weights, and reads and identifies its files."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from albert.errors import UserError
 from albert.io import files
-from albert.io.json_text import format_value
-from albert.tokenization.config import TokenizerConfig
 
 _SENTENCE_PIECE, _WORDPIECE = "spiece.model", "vocab.txt"
 # Byte-level BPE: one file with everything, or one with the pieces beside one with the merges.
@@ -19,10 +15,6 @@ _TOKENIZER, _BPE_PIECES, _BPE_MERGES = "tokenizer.json", "vocab.json", "merges.t
 # 30k-clean.model and vocab_chinese.txt are the names in Google's archives of pretrained models. Hugging Face's models
 # may have a tokenizer.json beside another vocabulary.
 NAMES = (_SENTENCE_PIECE, "30k-clean.model", _WORDPIECE, "vocab_chinese.txt", _TOKENIZER, _BPE_PIECES)
-_RUN_CONFIG, _HUGGINGFACE_CONFIG = "config.json", "tokenizer_config.json"
-# Files of an exported model, see albert.export.
-_EXPORTED_SETTINGS, _EXPORTED_ASSETS = "assets.extra/servable.json", "assets"
-_REMEDY = "restore this file, or give the path of the vocabulary itself"
 
 
 def run_directories(directory: str) -> list[str]:
@@ -129,76 +121,3 @@ def _can_be_vocabulary(path: str) -> bool:
     return True
   with files.open_file(path) as file:
     return b'"merges"' in file.read()
-
-
-def find_tokenizer_config(path: files.AnyPath) -> TokenizerConfig:
-  """Finds the vocabulary of weights and the settings that it was used with.
-
-  Args:
-    path: see `Tokenizer.from_pretrained`.
-
-  Returns:
-    The settings of the tokenizer.
-
-  Raises:
-    UserError: there is no vocabulary, or a file with settings cannot be read.
-  """
-  path_text = os.fspath(path)
-  path = path_text.rstrip("/") or path_text
-  parent = path.rpartition("/")[0] or "."
-  exported_settings = files.join(path, _EXPORTED_SETTINGS)
-  if files.exists(exported_settings):
-    values = files.read_json(exported_settings, remedy=_REMEDY)
-    assets = files.join(path, _EXPORTED_ASSETS)
-    return _config_from_values(vocabulary_in(assets) or files.join(assets, NAMES[0]), exported_settings, values)
-  if files.is_dir(path):
-    # The output_dir of several runs has a directory for each of them, with the same vocabulary.
-    run_names = sorted(name for name in files.listdir(path) if re.match(r"^run-\d+$", name))
-    directories = [path, *(files.join(path, name) for name in run_names)]
-  elif files.exists(path) and path.endswith((".model", ".txt", ".json")):
-    return _with_settings(path, parent)
-  else:  # the prefix of a checkpoint
-    directories = [parent]
-  for directory in directories:
-    vocabulary = find_vocabulary(directory)
-    if vocabulary:
-      return _with_settings(vocabulary, directory)
-  raise UserError(
-    f"{path}: no vocabulary there ({', '.join(NAMES)}): give the path of the vocabulary, or of a directory that has one"
-  )
-
-
-def _with_settings(vocabulary: str, directory: str) -> TokenizerConfig:
-  """Returns the settings of the tokenizer with this vocabulary, read from the directory of the weights or their run."""
-  for folder in (directory, *run_directories(directory)):
-    run_config, huggingface_config = files.join(folder, _RUN_CONFIG), files.join(folder, _HUGGINGFACE_CONFIG)
-    if files.exists(huggingface_config):
-      values = files.read_json(huggingface_config, remedy=_REMEDY)
-      return TokenizerConfig(vocabulary, _read_switch(huggingface_config, values, "do_lower_case", True))
-    if files.exists(run_config):
-      values = files.read_json(run_config, remedy=_REMEDY).get("data", {})  # Hugging Face's config.json has no "data"
-      if not isinstance(values, dict):
-        raise UserError(f"{run_config}: $.data must be an object, it is {format_value(values)}: {_REMEDY}")
-      return _config_from_values(vocabulary, run_config, values, "data.")
-  return TokenizerConfig(vocabulary)
-
-
-def _config_from_values(vocabulary: str, file: str, values: Mapping[str, Any], section: str = "") -> TokenizerConfig:
-  """Returns the settings that a file holds. `section` is their path in the file, such as "data.", for messages."""
-  return TokenizerConfig(
-    vocabulary,
-    _read_switch(file, values, "do_lower_case", True, section),
-    _read_switch(file, values, "convert_quotes", False, section),
-  )
-
-
-def _read_switch(file: str, values: Mapping[str, Any], name: str, default: bool, section: str = "") -> bool:
-  """Returns a setting that is true or false. It is checked here and not by msgspec, which may not be installed.
-
-  Raises:
-    UserError: it is neither true nor false.
-  """
-  value = values.get(name, default)
-  if not isinstance(value, bool):
-    raise UserError(f"{file}: $.{section}{name} must be true or false, it is {format_value(value)}: {_REMEDY}")
-  return value

@@ -13,7 +13,6 @@ import numpy as np
 
 from albert.data import random_streams
 from albert.data.masks import masking
-from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.pieces import SpecialIds
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from data_prep.documents import Counts, Documents, concatenate_documents, load_documents, merge_documents
@@ -132,7 +131,7 @@ class InstanceMaker:
 
   def __init__(self, settings: PreparationSettings, spm_model_file: str):
     self.settings = settings
-    self.tokenizer = load_tokenizer(TokenizerConfig(spm_model_file, settings.do_lower_case))
+    self.tokenizer = load_tokenizer(settings.tokenizer_config(spm_model_file))
     self.random_ids = replacement_ids(self.tokenizer)
     self._word_dtype = packing.word_dtype(self.tokenizer.vocab_size)
 

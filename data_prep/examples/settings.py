@@ -8,6 +8,8 @@ import math
 from albert.config.base import Config, option
 from albert.config.ranges import INT64_MAX
 from albert.errors import UserError
+from albert.tokenization import recorded_settings
+from albert.tokenization.config import TokenizerConfig
 from data_prep.examples import segments
 
 _MIN_SEQ_LENGTH = 8
@@ -76,7 +78,16 @@ class PreparationSettings(Config):
     minimum=-INT64_MAX,
     maximum=2 * INT64_MAX,
   )
-  do_lower_case: bool = option(True, "convert the text to lower case")
+  do_lower_case: bool | None = option(
+    None,
+    "convert the text to lower case; by default as tokenizer_config.json or config.json beside the vocabulary says, "
+    "and true if there is none (byte-level BPE ignores it)",
+  )
+  keep_accents: bool | None = option(
+    None,
+    "keep accents and do not decompose characters; by default as this file says, and false if there is none "
+    "(byte-level BPE ignores it)",
+  )
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -101,6 +112,15 @@ class PreparationSettings(Config):
         f"--input_format={self.input_format} with --sentence_prediction={self.sentence_prediction}: "
         "these inputs have one segment; give --sentence_prediction=none"
       )
+
+  def tokenizer_config(self, spm_model_file: str) -> TokenizerConfig:
+    """Returns the settings of the tokenizer: those given, or those that the vocabulary was made with.
+
+    Raises:
+      UserError: a given value contradicts the file that says how the vocabulary was made.
+    """
+    switches = {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}
+    return recorded_settings.tokenizer_config(spm_model_file, **switches, convert_quotes=False)
 
   @property
   def rules(self) -> segments.SegmentRules:

@@ -84,6 +84,8 @@ class Workspace:
       **dataclasses.asdict(job.settings),
       "vocab_sha256": vocab_sha256,
     }
+    if not job.settings.keep_accents:  # so that manifests of earlier versions, which had no such setting, are the same
+      del self._spill_settings["keep_accents"]
     self.path = files.join(job.output_dir, f"{_WORK_PREFIX}{_digest(self._spill_settings)[:16]}")
     self._lock: DirectoryLock | None = None
     self._is_open = False

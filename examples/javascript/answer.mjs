@@ -59,6 +59,7 @@ async function main(directory) {
   }
   const tokenizer = new Tokenizer(join(directory, "assets/spiece.model"), {
     doLowerCase: description.do_lower_case,
+    keepAccents: description.keep_accents,
     convertQuotes: description.convert_quotes,
   });
   const session = await ort.InferenceSession.create(join(directory, "model.onnx"));

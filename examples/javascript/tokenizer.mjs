@@ -48,11 +48,11 @@ function decompose(character) {
   return text;
 }
 
-/** Normalizes a text: single spaces, NFKD without combining characters, lower case. */
-export function normalize(text, { doLowerCase = true, convertQuotes = false } = {}) {
+/** Normalizes a text: single spaces, NFKD without combining characters (unless accents are kept), lower case. */
+export function normalize(text, { doLowerCase = true, convertQuotes = false, keepAccents = false } = {}) {
   text = text.toWellFormed().split(WHITESPACE).filter(Boolean).join(" ");
   if (convertQuotes) text = text.replaceAll("``", '"').replaceAll("''", '"');
-  text = text.replace(/[^\x00-\x7f]/gu, decompose);
+  if (!keepAccents) text = text.replace(/[^\x00-\x7f]/gu, decompose);
   if (!doLowerCase) return text;
   return text.split(SPLIT_AT_NEWER).map((part, i) => (i % 2 ? part : part.toLowerCase())).join("");
 }

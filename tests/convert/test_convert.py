@@ -23,12 +23,15 @@ from albert.config.model import load_model_config
 from albert.convert import convert_checkpoint
 from albert.convert.convert_checkpoint import convert
 from albert.errors import RunError, UserError
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.recorded_settings import find_tokenizer_config
 from albert.weights.files import open_weights
 from albert.weights.names import heads
 from tests.convert.files_of_weights import CONFIG, huggingface_tensors, without_pooler, write_huggingface, write_tf1
 from tests.file_limits import file_size_limit
 from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import build_encoder
+from tests.small_downloads import write_run
 from tests.thorough import thorough_except
 
 PRETRAINING_HEADS = ("masked_lm", "sentence")
@@ -194,6 +197,15 @@ def test_a_flipped_bit_in_converted_weights_is_named(tmp_path):
     convert(str(tmp_path / "hf"), str(tmp_path / "back"), "albert")
   (tmp_path / "hf" / "conversion.tsv").unlink()
   convert(str(tmp_path / "hf"), str(tmp_path / "back"), "albert")
+
+
+@pytest.mark.parametrize("target", ["albert", "tf1", "huggingface"])
+def test_every_format_keeps_the_settings_of_the_vocabulary(tmp_path, target, capsys):
+  run = write_run(tmp_path / "run", CONFIG, random_weights(CONFIG, seed=3), __file__)  # any file, it is not opened
+  convert(run, str(tmp_path / "converted"), target)
+  config = find_tokenizer_config(tmp_path / "converted")
+  assert config == TokenizerConfig(str(tmp_path / "converted" / "spiece.model"), False, convert_quotes=True)
+  assert ("its scripts need --do_lower_case=false" in capsys.readouterr().err) == (target == "tf1")
 
 
 def test_the_vocabulary_is_copied(tmp_path):

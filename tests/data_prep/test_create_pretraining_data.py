@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import sentencepiece
 
 from albert.data.shard_files import schema
 from albert.data.shard_files.manifest import Manifest, file_sha256
+from albert.errors import UserError
 from albert.io import records
 from albert.tokenization.normalization import normalize_text
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, UNK_ID
@@ -84,6 +87,21 @@ def assert_valid_example(example: dict[str, np.ndarray], *, num_segments: int) -
   assert not np.isin(positions, [0, *separators]).any()
   expected_segments = (np.arange(40) > separators[0]) & (np.arange(40) < length)
   np.testing.assert_array_equal(example["segment_ids"], expected_segments)
+
+
+def test_the_case_and_the_accents_are_those_of_the_vocabulary(tmp_path: Path, corpus_file: str, spm_model: str) -> None:
+  vocabulary = tmp_path / "vocab" / "spiece.model"
+  vocabulary.parent.mkdir()
+  shutil.copyfile(spm_model, vocabulary)
+  (vocabulary.parent / "tokenizer_config.json").write_text('{"do_lower_case": false, "keep_accents": true}')
+  settings = PreparationSettings(max_seq_length=32, dupe_factor=1)
+  manifest = prepare(make_job(corpus_file, str(vocabulary), tmp_path / "out", settings=settings))
+  assert (manifest.settings["do_lower_case"], manifest.settings["keep_accents"]) == (False, True)
+  given = PreparationSettings(max_seq_length=32, dupe_factor=1, do_lower_case=False, keep_accents=True)
+  assert prepare(make_job(corpus_file, spm_model, tmp_path / "given", settings=given)).shards == manifest.shards
+  contradiction = dataclasses.replace(settings, do_lower_case=True)
+  with pytest.raises(UserError, match="do_lower_case=true is given, but the vocabulary was made with"):
+    prepare(make_job(corpus_file, str(vocabulary), tmp_path / "other", settings=contradiction))
 
 
 @pytest.mark.parametrize("prediction", thorough_except(["nsp"], ["sop", "nsp", "none"]))

@@ -21,12 +21,15 @@ from albert.export.companion_files import warmup
 from albert.export.export_model import _rename_staging, export_model
 from albert.export.formats import DESCRIPTION, TFLITE
 from albert.export.ops import graph_ops
+from albert.export.selection import select_form
 from albert.predict import answers as predict_answers
 from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import AUTO, RequestParser
 from tests.export.pipelines import FORMS, STEP, Run, write_run
 from tests.export.requests import english_like_texts, make_requests
 from tests.file_limits import file_size_limit
+from tests.golden.make_tiny_albert import random_weights
+from tests.small_downloads import small_config, write_hub
 
 ROOT = Path(__file__).parents[2]
 TOLERANCE = 1e-5
@@ -319,6 +322,16 @@ def test_a_version_that_another_process_has_created_meanwhile_is_not_replaced(tm
   path = _rename_staging(str(tmp_path / "staging"), f"{tmp_path}/model/1", str(tmp_path), "model", 0)
   assert path == f"{tmp_path}/model/2"
   assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["1", "2"]
+
+
+def test_the_case_is_that_of_the_vocabulary_and_a_flag_that_contradicts_it_is_refused(
+  tmp_path: Path, spm_model: str
+) -> None:
+  config = small_config(spm_model)
+  checkpoint = open_checkpoint(write_hub(tmp_path / "hub", config, random_weights(config, seed=3), spm_model))
+  assert not select_form(checkpoint, "embeddings", {}).settings.tokenizer_config.do_lower_case
+  with pytest.raises(UserError, match=r"do_lower_case=true is given, but .*tokenizer_config\.json"):
+    select_form(checkpoint, "embeddings", {"do_lower_case": True})
 
 
 def test_versions_are_counted_up_and_a_failed_export_leaves_no_version(tmp_path: Path, spm_model: str) -> None:

@@ -13,6 +13,7 @@ from albert.errors import UserError
 from albert.settings.sources import Settings
 from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.data import make_spec
+from albert.weights.location import WeightLocation
 from tests.synthetic import TINY_MODEL
 
 # Task -> the section "data" in the config.json of a run of the task.
@@ -250,8 +251,40 @@ def test_settings_of_a_run_without_checkpoints_are_not_reused(tmp_path: Path) ->
   settings = Settings("race", {"output_dir": str(failed), "model": "albert_tiny", "num_train_steps": 9})
   assert (settings.run_config().train.num_train_steps, settings.run_config().train.train_batch_size) == (9, 32)
   assert settings.model_config().hidden_size == named_model("albert_tiny").hidden_size
-  vocabulary = str(tmp_path / "beside.model")  # the one beside the initial weights
-  assert settings.data_config(vocabulary).spm_model_file == vocabulary  # type: ignore[attr-defined]
+  weights = WeightLocation("hub", str(tmp_path / "hub"))
+  (tmp_path / "hub").mkdir()
+  (tmp_path / "hub" / "spiece.model").write_bytes(b"")
+  assert settings.data_config(weights).spm_model_file == weights.vocabulary  # type: ignore[attr-defined]
+
+
+def make_weights(directory: Path, record: str, values: dict[str, Any]) -> WeightLocation:
+  """Writes a vocabulary and the file that says how it was made."""
+  directory.mkdir()
+  (directory / "spiece.model").write_bytes(b"a vocabulary")
+  (directory / record).write_text(json.dumps(values))
+  return WeightLocation(str(directory), str(directory))
+
+
+@pytest.mark.parametrize(
+  ("record", "values"),
+  [
+    ("tokenizer_config.json", {"do_lower_case": False, "keep_accents": True}),
+    ("config.json", {"task": "pretraining", "data": {"do_lower_case": False, "keep_accents": True}}),
+  ],
+)
+def test_the_case_and_the_accents_are_those_of_the_vocabulary(
+  tmp_path: Path, record: str, values: dict[str, Any]
+) -> None:
+  weights = make_weights(tmp_path / "weights", record, values)
+  (tmp_path / "copy.model").write_bytes(b"a vocabulary")  # nothing beside it: the settings are those of the weights
+  for flags in ({}, {"do_lower_case": False}, {"spm_model_file": str(tmp_path / "copy.model")}):
+    for task in ("race", "pretraining"):
+      config = Settings(task, {"output_dir": str(tmp_path / "run"), **flags}).data_config(weights)
+      assert (config.do_lower_case, config.keep_accents) == (False, True)  # type: ignore[attr-defined]
+  for name, value in {"do_lower_case": True, "keep_accents": False}.items():
+    settings = Settings("race", {"output_dir": str(tmp_path / "run"), name: value})
+    with pytest.raises(UserError, match=rf"{name}={str(value).lower()} is given, but .*{record}\): leave the flag"):
+      settings.data_config(weights)
 
 
 def test_several_runs_share_the_settings_of_the_first_except_for_the_seed(tmp_path: Path) -> None:

@@ -31,6 +31,13 @@ def test_texts_are_normalized_as_by_the_original(text: str, lower_cased: str, ca
   assert normalize_text(text, do_lower_case=False) == cased
 
 
+def test_keep_accents_neither_decomposes_nor_drops_characters() -> None:
+  text = "Schön  a\u0301 ½ ﬁ İ ``ΑΣ'' \ud800"
+  assert normalize_text(text, keep_accents=True) == "schön a\u0301 ½ ﬁ i\u0307 ``ας'' \ufffd"
+  cased = normalize_text(text, do_lower_case=False, keep_accents=True, convert_quotes=True)
+  assert cased == 'Schön a\u0301 ½ ﬁ İ "ΑΣ" \ufffd'
+
+
 def test_convert_quotes_makes_double_quotes_of_two_backquotes_or_apostrophes() -> None:
   assert normalize_text("``Hello,'' ''bye'' ```", convert_quotes=True) == '"hello," "bye" "`'
 

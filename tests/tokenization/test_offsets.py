@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from albert.errors import UserError
+from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.kinds.base import TokensWithOffsets
 from albert.tokenization.kinds.sentence_piece_offsets import _origins
 from albert.tokenization.normalization import decompose, normalize_text
@@ -216,8 +217,19 @@ def test_ranges_equal_those_of_the_slow_computation(spm_model: str, text: str) -
 def test_every_normalized_character_has_an_origin_for_all_of_unicode() -> None:
   for first_code_point in [*range(0, 0x30000, 1024), *range(0xE0000, sys.maxunicode, 1024 * 64)]:
     text = "".join(f"a{chr(code_point)} " for code_point in range(first_code_point, first_code_point + 1024))
-    starts, _ = _origins(text, convert_quotes=False)
-    assert len(starts) == len(normalize_text(text))
+    for keep_accents in (False, True):
+      starts, _ = _origins(text, TokenizerConfig("", keep_accents=keep_accents))
+      assert len(starts) == len(normalize_text(text, keep_accents=keep_accents))
+
+
+def test_ranges_include_the_accents_that_are_kept(spm_model: str) -> None:
+  tokenizer = Tokenizer(spm_model, keep_accents=True)
+  text = "Öst schön, a\u0301 cat ½"
+  tokens = tokenizer.encode_with_offsets(text)
+  assert tokens.ids.tolist() == tokenizer.encode(text)
+  ranges = [text[start:end] for start, end in zip(tokens.starts, tokens.ends, strict=True)]
+  assert "".join(ranges[:-3]).replace(" ", "") == "Öst schön, a\u0301 cat".replace(" ", "")
+  assert ranges[-3:] == ["½"] * 3
 
 
 def test_pieces_that_do_not_add_up_to_the_text_are_refused(

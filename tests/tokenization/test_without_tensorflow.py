@@ -70,14 +70,18 @@ print(json.dumps([batch["input_ids"].tolist(), masked["input_ids"].shape, len(wi
   assert settings == [False, True, False]
 
 
-@pytest.mark.parametrize("settings", [{}, {"do_lower_case": False}, {"convert_quotes": True, "do_lower_case": True}])
+@pytest.mark.parametrize(
+  "settings", [{}, {"do_lower_case": False, "keep_accents": True}, {"convert_quotes": True, "do_lower_case": True}]
+)
 def test_an_exported_model_gives_the_settings_of_its_tokenizer(
   spm_model: str, tmp_path: Path, settings: dict[str, bool]
 ) -> None:
   exported = write_exported_model(tmp_path / "1", spm_model, **settings)
   vocabulary = str(exported / "assets" / "spiece.model")
   assert Tokenizer.from_pretrained(exported).config == TokenizerConfig(vocabulary, **settings)
-  assert Tokenizer.from_pretrained(f"{exported}/", do_lower_case=True).config.do_lower_case
+  assert Tokenizer(vocabulary).config == TokenizerConfig(vocabulary, **settings)
+  do_lower_case = settings.get("do_lower_case", False)
+  assert Tokenizer.from_pretrained(f"{exported}/", do_lower_case=do_lower_case).config.do_lower_case == do_lower_case
 
 
 def test_settings_that_are_neither_true_nor_false_are_refused(spm_model: str, tmp_path: Path) -> None:

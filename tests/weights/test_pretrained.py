@@ -189,8 +189,10 @@ def test_the_tokenizer_has_the_settings_of_its_files(tmp_path: Path, config, spm
   assert tokenizer_settings(spm_model) == TokenizerSettings(do_lower_case=True, convert_quotes=False)
   for path in (run, f"{run}/checkpoints/step-{STEP}", f"{run}/spiece.model"):
     assert tokenizer_settings(path) == TokenizerSettings(do_lower_case=False, convert_quotes=True)
-  changed = tokenizer_settings(run, do_lower_case=True, convert_quotes=False)
-  assert changed == TokenizerSettings(do_lower_case=True, convert_quotes=False)
+  changed = tokenizer_settings(run, do_lower_case=False, convert_quotes=False)
+  assert changed == TokenizerSettings(do_lower_case=False, convert_quotes=False)
+  with pytest.raises(UserError, match=r"do_lower_case=true is given, but the vocabulary was made with .*config\.json"):
+    tokenizer_settings(run, do_lower_case=True)
   with pytest.raises(
     UserError, match=r"no vocabulary there \(spiece.model, 30k-clean.model, vocab.txt, vocab_chinese.txt, .*\)"
   ):

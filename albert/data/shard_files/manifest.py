@@ -62,6 +62,8 @@ class _Settings(msgspec.Struct):
   masking: Literal["static", "none"] = "static"
   masked_lm_prob: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.15
   ngram: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] = 3
+  do_lower_case: bool | None = None
+  keep_accents: bool | None = None
   compress: bool = False
   input_files: list[InputFile] = []
 

@@ -77,6 +77,7 @@ class FormEvaluation(abc.ABC):
       "eval_file": eval_file,
       "spm_model_file": tokenizer.model_file,
       "do_lower_case": tokenizer.do_lower_case,
+      "keep_accents": tokenizer.keep_accents,
       "convert_quotes": tokenizer.convert_quotes,
       "max_seq_length": settings.max_seq_length,
       "pad_to_max_length": False,
@@ -225,6 +226,8 @@ class _PretrainingEvaluation(FormEvaluation):
     return PretrainingConfig(
       eval_input_file=eval_file,
       spm_model_file=settings.tokenizer_config.model_file,
+      do_lower_case=settings.tokenizer_config.do_lower_case,
+      keep_accents=settings.tokenizer_config.keep_accents,
       sentence_prediction=settings.config.sentence_prediction,
     )
 

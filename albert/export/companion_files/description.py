@@ -40,7 +40,7 @@ class Description:
     counted_by: name of the answer or the list field that gives the number of real entries in each row, if the answers
       of a batch are padded to the same size; "" if answers are not padded.
     max_seq_length: maximum number of tokens in a sequence that is made from text.
-    do_lower_case, convert_quotes: how texts are normalized, see `albert.tokenization.Tokenizer`.
+    do_lower_case, keep_accents, convert_quotes: how texts are normalized, see `albert.tokenization.Tokenizer`.
     vocabulary: kind, sha256 and size (number of pieces) of the vocabulary; the kinds are those of
       `albert.tokenization.kinds`.
     precision: dtype in which the encoder's matrices are stored and multiplied.
@@ -60,6 +60,7 @@ class Description:
   counted_by: str
   max_seq_length: int
   do_lower_case: bool
+  keep_accents: bool
   convert_quotes: bool
   vocabulary: Mapping[str, Any]
   precision: str
@@ -93,6 +94,7 @@ def describe_model(name: str, form: SelectedForm, model: ServedModel, checkpoint
     counted_by=model.counted_by,
     max_seq_length=settings.max_seq_length,
     do_lower_case=settings.tokenizer_config.do_lower_case and not tokenizer.vocabulary.keeps_case,
+    keep_accents=settings.tokenizer_config.keep_accents or tokenizer.vocabulary.keeps_case,
     convert_quotes=settings.tokenizer_config.convert_quotes,
     vocabulary={"kind": tokenizer.vocabulary.kind, "sha256": tokenizer.sha256, "size": tokenizer.vocab_size},
     precision=settings.dtype.name,

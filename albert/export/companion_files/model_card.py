@@ -150,12 +150,13 @@ def _format_thresholds(description: Description) -> list[str]:
 
 def _format_limits(description: Description, model: ServedModel) -> str:
   letter_case = "lower-cased" if description.do_lower_case else "taken with its case"
+  accents = " with accents" if description.keep_accents else ""
   quotes = ", \\`\\` and '' become \"" if description.convert_quotes else ""
   numbers = "All numbers are float32."
   if description.precision != "float32":
     numbers = f"The encoder's matrices are {description.precision}, all other numbers are float32."
   return (
-    f"The batch may have any size. Text is {letter_case}{quotes}; bytes that are not UTF-8 become U+FFFD. "
+    f"The batch may have any size. Text is {letter_case}{accents}{quotes}; bytes that are not UTF-8 become U+FFFD. "
     f"{model.truncation_note()} The signature `{TOKENS_SIGNATURE}` does not cut sequences; it accepts "
     f"at most {model.max_positions} tokens in each. {numbers}"
   )

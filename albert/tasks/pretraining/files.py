@@ -13,7 +13,7 @@ from albert.data.shard_files.shards import stat_shards
 from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import expand_globs
-from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.recorded_settings import tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import VocabularySize
 
@@ -98,7 +98,8 @@ def describe_stages(model_config: ModelConfig, config: PretrainingConfig, train:
 
 def load_vocabulary(config: PretrainingConfig) -> Tokenizer:
   """Loads the vocabulary of --spm_model_file. Raises UserError if there is no such file."""
-  return load_tokenizer(TokenizerConfig(config.spm_model_file, config.do_lower_case))
+  switches = {"do_lower_case": config.do_lower_case, "keep_accents": config.keep_accents}
+  return load_tokenizer(tokenizer_config(config.spm_model_file, **switches, convert_quotes=False))
 
 
 def find_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -> VocabularySize | None:

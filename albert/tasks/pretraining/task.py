@@ -153,9 +153,21 @@ class PretrainingTask(Task):
   def _check_manifest(self, directory: str, manifest: Manifest) -> None:
     """Checks that shards fit the model, the flags and other shards.
 
-    Sets vocab_sha256, and with --sentence_prediction=auto also sentence_prediction, to the values of the manifest.
+    Sets vocab_sha256, settings of the text that are not given, and with --sentence_prediction=auto also
+    sentence_prediction, to the values of the manifest.
     """
-    config, manifest_file = self.config, files.join(directory, "manifest.json")
+    manifest_file = files.join(directory, "manifest.json")
+    for name, default in {"do_lower_case": None, "keep_accents": False}.items():
+      made_with, value = manifest.settings.get(name, default), getattr(self.config, name)
+      if None not in (made_with, value) and made_with != value:
+        raise UserError(
+          f"{manifest_file}: the shards were made with {name}={str(made_with).lower()}, but {str(value).lower()} is "
+          "given, or recorded for the vocabulary or the run: leave the flag out, or give shards made with that value"
+        )
+      if value is None:
+        changes: dict[str, Any] = {name: made_with}
+        self.config = dataclasses.replace(self.config, **changes)
+    config = self.config
     if config.spm_model_file and self._tokenizer.sha256 != manifest.vocab_sha256:
       raise UserError(
         f"--spm_model_file={config.spm_model_file} ({self._tokenizer.vocabulary.kind}) is not the vocabulary that "

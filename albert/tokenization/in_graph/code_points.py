@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -106,6 +106,17 @@ class Replacements:
     return tf.RaggedTensor.from_row_splits(tf.gather(pool, indices.flat_values), splits, validate=False)
 
 
+def replacement_tables(texts: Mapping[int, str]) -> tuple[CodePointTable, Replacements]:
+  """Makes the tables of characters, given as code points, and the texts that replace them.
+
+  Returns:
+    The index of each code point's text in the replacements (0 if it stays the same), and the replacements.
+  """
+  index_of: dict[str, int] = {}
+  items = [(c, index_of.setdefault(text, len(index_of) + 1)) for c, text in texts.items() if text != chr(c)]
+  return CodePointTable.from_items(items), Replacements.from_rows([list(map(ord, text)) for text in index_of])
+
+
 def starts_with_space(texts: tf.Tensor) -> tf.Tensor:
   """Returns whether each text starts with whitespace, as `str.isspace` defines it.
 
@@ -135,7 +146,7 @@ def _cases() -> tuple[CodePointTable, CodePointTable]:
   """Returns two tables of all code points: the lower-case code point minus the code point, and the `_case_class`."""
   characters = [chr(c) for c in CODE_POINTS_WITH_PROPERTIES]
   lower_cases = ((c, c.lower()) for c in characters if not has_newer_characters(c))
-  # Only İ has a lower case of two characters. It cannot occur here, because it has been decomposed to I.
+  # Only İ has a lower case of two characters. It cannot occur here: it has been replaced.
   deltas = ((ord(c), ord(lower) - ord(c)) for c, lower in lower_cases if lower != c and len(lower) == 1)
   classes = ((ord(c), _case_class(c)) for c in characters)
   return CodePointTable.from_items(deltas), CodePointTable.from_items(classes)

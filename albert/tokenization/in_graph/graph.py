@@ -29,9 +29,10 @@ from albert.tokenization.in_graph.code_points import (
   CodePointTable,
   Replacements,
   lower,
+  replacement_tables,
 )
 from albert.tokenization.kinds.sentence_piece import SentencePieceVocabulary
-from albert.tokenization.normalization import decompose
+from albert.tokenization.normalization import replacement
 from albert.tokenization.pieces import WORD_START
 
 # A run of characters that are in no piece becomes one <unk>. It is shortened to this length before SentencePiece.
@@ -39,27 +40,10 @@ _MAX_UNKNOWN_RUN_LENGTH = 64
 
 
 @functools.cache
-def _decompositions() -> tuple[CodePointTable, Replacements]:
-  """Returns the decompositions of all characters (see normalization.decompose).
-
-  Returns:
-    The index of each code point's decomposition in the replacements (0 if it has none), and the replacements.
-  """
-  index_of: dict[str, int] = {}  # decomposition -> its index in the replacements
-  items: list[tuple[int, int]] = []
-  for code_point in CODE_POINTS_WITH_PROPERTIES:
-    replacement = decompose(code_point)
-    if replacement != chr(code_point):
-      items.append((code_point, index_of.setdefault(replacement, len(index_of) + 1)))
-  return CodePointTable.from_items(items), Replacements.from_rows([list(map(ord, text)) for text in index_of])
-
-
-def decompose_all(code_points: tf.Tensor) -> tf.Tensor:
-  """Decomposes characters, int32 [C]; returns all decompositions, concatenated, int32 [number of new characters]."""
-  decomposition_index, replacements = _decompositions()
-  splits = tf.stack([tf.zeros_like(tf.size(code_points)), tf.size(code_points)])
-  ragged = tf.RaggedTensor.from_row_splits(code_points, tf.cast(splits, tf.int64), validate=False)
-  return replacements(ragged, decomposition_index(code_points)).flat_values
+def normalization_tables(*, do_lower_case: bool, keep_accents: bool) -> tuple[CodePointTable, Replacements]:
+  """Returns the tables of what each character becomes before it is lower-cased, see `normalization.replacement`."""
+  switches = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+  return replacement_tables({c: replacement(c, **switches) for c in CODE_POINTS_WITH_PROPERTIES})
 
 
 @functools.lru_cache(maxsize=4)
@@ -140,8 +124,10 @@ class SentencePieceGraphTokenizer(GraphTokenizer):
     if self.config.convert_quotes:
       texts = tf.strings.regex_replace(texts, "``|''", '"')
     code_points = tf.strings.unicode_decode(texts, "UTF-8")
-    decomposition_index, replacements = _decompositions()
-    code_points = replacements(code_points, decomposition_index(code_points.flat_values))
+    index_of, replacements = normalization_tables(
+      do_lower_case=self.config.do_lower_case, keep_accents=self.config.keep_accents
+    )
+    code_points = replacements(code_points, index_of(code_points.flat_values))
     if self.config.do_lower_case:
       code_points = lower(code_points)
     return code_points

@@ -3,6 +3,9 @@
 "Written characters" are the characters of the normalized texts that are left after SentencePiece's own normalization,
 without spaces and without the characters that it drops. Tokens are consecutive ranges of them.
 
+With keep_accents, SentencePiece itself decomposes characters such as ½. The range of a token that ends within such a
+character, such as the 1 of 1⁄2, may end before it here, and includes it in Python.
+
 Legend: B texts, T tokens, C characters of all original texts, W words of all texts, N written characters of all texts.
 """
 
@@ -20,9 +23,8 @@ from albert.errors import UserError
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.in_graph.base import RaggedTokensWithOffsets
 from albert.tokenization.in_graph.code_points import CODE_POINTS_WITH_PROPERTIES, CodePointTable, Replacements
-from albert.tokenization.in_graph.graph import SentencePieceGraphTokenizer, decompose_all
+from albert.tokenization.in_graph.graph import SentencePieceGraphTokenizer, normalization_tables
 from albert.tokenization.kinds.sentence_piece_offsets import lengths_with_bytes
-from albert.tokenization.normalization import decompose
 from albert.tokenization.pieces import UNK_ID, WORD_START
 
 # Classes of characters, see _unwritten; 0 for the characters that are written.
@@ -95,13 +97,6 @@ class _WordCharacters(NamedTuple):
 
 
 @functools.cache
-def _num_added_characters() -> CodePointTable:
-  """Returns a table of the number of characters that decomposition adds for each code point, -1 if it drops it."""
-  counts = ((c, len(decompose(c)) - 1) for c in CODE_POINTS_WITH_PROPERTIES)
-  return CodePointTable.from_items((c, count) for c, count in counts if count)
-
-
-@functools.cache
 def _white_space() -> CodePointTable:
   """Returns a table with 1 for whitespace characters."""
   return CodePointTable.from_items((c, 1) for c in range(0x10000) if chr(c).isspace())
@@ -143,6 +138,7 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
         "vocabulary without them (data_prep/train_vocab.py)"
       )
     self._unwritten = _unwritten(vocabulary.exact_model)
+    self._tables = normalization_tables(do_lower_case=config.do_lower_case, keep_accents=config.keep_accents)
     lengths = [len(piece) - piece.count(WORD_START) for piece in vocabulary.pieces]
     lengths[UNK_ID] = 1  # an <unk> stands for at least one character
     # Each byte of a character stands for the character.
@@ -276,7 +272,12 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
       The numbers of written characters and of spaces, int32 [C].
     """
     counts = tf.where(is_in_word, self._normalized_counts(code_points, same_text), 0)
-    classes = self._unwritten(decompose_all(tf.boolean_mask(code_points, counts > 0)))  # of all normalized characters
+    index_of, replacements = self._tables
+    in_words = tf.boolean_mask(code_points, counts > 0)
+    splits = tf.stack([tf.zeros_like(tf.size(in_words)), tf.size(in_words)])
+    ragged = tf.RaggedTensor.from_row_splits(in_words, tf.cast(splits, tf.int64), validate=False)
+    normalized = replacements(ragged, index_of(in_words)).flat_values
+    classes = self._unwritten(normalized)
     owners = tf.repeat(tf.range(tf.size(counts)), counts)  # the index in `code_points` of each normalized character
     num_written = tf.math.unsorted_segment_sum(tf.cast(classes == 0, tf.int32), owners, tf.size(counts))
     num_spaces = tf.math.unsorted_segment_sum(tf.cast(classes == _SPACE, tf.int32), owners, tf.size(counts))
@@ -287,7 +288,9 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
 
     With convert_quotes, `` and '' become one character: the first quote counts 1, the second one 0.
     """
-    counts = _num_added_characters()(code_points) + 1
+    index_of, replacements = self._tables
+    indices = index_of(code_points)
+    counts = tf.where(indices == 0, 1, tf.gather(tf.constant(replacements.lengths), indices))
     if not self.config.convert_quotes:
       return counts
     positions = tf.range(tf.size(code_points))

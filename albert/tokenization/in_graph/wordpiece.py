@@ -19,7 +19,13 @@ import tensorflow_text as tf_text
 
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.in_graph.base import GraphTokenizer, RaggedTokensWithOffsets
-from albert.tokenization.in_graph.code_points import CODE_POINTS_WITH_PROPERTIES, CodePointTable, Replacements, lower
+from albert.tokenization.in_graph.code_points import (
+  CODE_POINTS_WITH_PROPERTIES,
+  CodePointTable,
+  Replacements,
+  lower,
+  replacement_tables,
+)
 from albert.tokenization.kinds import wordpiece_text
 from albert.tokenization.kinds.wordpiece import CONTINUES_WORD, MAX_WORD_CHARS
 
@@ -58,20 +64,14 @@ def _clean_classes() -> CodePointTable:
 
 
 @functools.cache
-def _splits(*, do_lower_case: bool) -> tuple[CodePointTable, Replacements]:
-  """Returns what each character becomes, see `wordpiece_text.split_character`.
+def _splits(*, do_lower_case: bool, strip_accents: bool) -> tuple[CodePointTable, Replacements]:
+  """Returns the tables of what each character becomes, see `wordpiece_text.split_character`."""
 
-  Returns:
-    The index of each code point's sequence in the replacements (0 if it stays the same), and the replacements.
-  """
-  index_of: dict[str, int] = {}
-  items: list[tuple[int, int]] = []
-  for code_point in CODE_POINTS_WITH_PROPERTIES:
+  def split(code_point: int) -> str:
     character = "i\u0307" if do_lower_case and code_point == _DOTTED_I else chr(code_point)
-    text = "".join(wordpiece_text.split_character(c, do_lower_case=do_lower_case) for c in character)
-    if text != chr(code_point):
-      items.append((code_point, index_of.setdefault(text, len(index_of) + 1)))
-  return CodePointTable.from_items(items), Replacements.from_rows([list(map(ord, text)) for text in index_of])
+    return "".join(wordpiece_text.split_character(c, strip_accents=strip_accents) for c in character)
+
+  return replacement_tables({c: split(c) for c in CODE_POINTS_WITH_PROPERTIES})
 
 
 @functools.cache
@@ -137,11 +137,12 @@ class WordPieceGraphTokenizer(GraphTokenizer):
     code_points, origins = _keep(code_points.with_flat_values(spaced), origins, classes != _DROPPED)
     if self.config.do_lower_case:
       code_points = lower(code_points)
-    split_indices, replacements = _splits(do_lower_case=self.config.do_lower_case)
+    strip_accents = self.config.do_lower_case and not self.config.keep_accents
+    split_indices, replacements = _splits(do_lower_case=self.config.do_lower_case, strip_accents=strip_accents)
     sequences = split_indices(code_points.flat_values)
     origins = tf.repeat(origins, tf.gather(tf.constant(replacements.lengths), sequences))
     code_points = replacements(code_points, sequences)
-    if self.config.do_lower_case:
+    if strip_accents:
       code_points = code_points.with_flat_values(_sort_marks(code_points.flat_values))
     return _find_words(code_points, origins)
 

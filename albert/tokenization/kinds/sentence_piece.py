@@ -203,7 +203,7 @@ class SentencePieceVocabulary(Vocabulary):
 
   def normalize(self, text: str) -> str:
     """See Vocabulary and `normalize_text`."""
-    return normalize_text(text, do_lower_case=self.config.do_lower_case, convert_quotes=self.config.convert_quotes)
+    return normalize_text(text, **self.config.switches())
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
     """See Vocabulary."""

@@ -27,8 +27,9 @@ import numpy as np
 
 from albert.errors import UserError
 from albert.tokenization.comma_rule import ends_in_digit_comma
+from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.kinds.base import TokensWithOffsets
-from albert.tokenization.normalization import decompose
+from albert.tokenization.normalization import replacement
 from albert.tokenization.pieces import WORD_START
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class OffsetEncoder:
       UserError: the pieces do not add up to the text, so offsets are unknown.
     """
     normalized = self._vocabulary.normalize(text)
-    char_starts, char_ends = _origins(text, convert_quotes=self._vocabulary.config.convert_quotes)
+    char_starts, char_ends = _origins(text, self._vocabulary.config)
     if len(char_starts) != len(normalized):
       raise AssertionError(f"{len(normalized)} normalized characters, but {len(char_starts)} offsets")
     part_starts, parts = self._parts_with_starts(normalized)
@@ -202,7 +203,7 @@ def _code_points(text: str) -> np.ndarray:
   return np.frombuffer(text.encode("utf-32-le"), np.uint32)
 
 
-def _origins(text: str, *, convert_quotes: bool) -> tuple[np.ndarray, np.ndarray]:
+def _origins(text: str, config: TokenizerConfig) -> tuple[np.ndarray, np.ndarray]:
   """Returns, for each character of the normalized text, the start and the end [C] of its range in the text."""
   starts: list[int] = []
   ends: list[int] = []
@@ -214,17 +215,17 @@ def _origins(text: str, *, convert_quotes: bool) -> tuple[np.ndarray, np.ndarray
       ends.append(start)
     previous_end = end
     characters = word.group()
-    if characters.isascii() and not (convert_quotes and any(quotes in characters for quotes in _QUOTES)):
+    if characters.isascii() and not (config.convert_quotes and any(quotes in characters for quotes in _QUOTES)):
       starts.extend(range(start, end))
       ends.extend(range(start + 1, end + 1))
     else:
-      word_starts, word_ends = _word_origins(characters, convert_quotes=convert_quotes)
+      word_starts, word_ends = _word_origins(characters, config)
       starts.extend(start + start_in_word for start_in_word in word_starts)
       ends.extend(start + end_in_word for end_in_word in word_ends)
   return np.array(starts, np.int64), np.array(ends, np.int64)
 
 
-def _word_origins(word: str, *, convert_quotes: bool) -> tuple[list[int], list[int]]:
+def _word_origins(word: str, config: TokenizerConfig) -> tuple[list[int], list[int]]:
   """Returns the `_origins` of one word, counted from its start.
 
   A combining character is dropped. It counts as part of the character before it, or at the start of a word as part of
@@ -236,10 +237,11 @@ def _word_origins(word: str, *, convert_quotes: bool) -> tuple[list[int], list[i
   start = 0  # where the range of the next normalized character starts
   num_previous = 0  # number of normalized characters that the last character became
   while position < len(word):
-    if convert_quotes and word[position : position + 2] in _QUOTES:
+    if config.convert_quotes and word[position : position + 2] in _QUOTES:
       position, num_normalized = position + 2, 1
     else:
-      position, num_normalized = position + 1, _num_decomposed(ord(word[position]))
+      num_normalized = _num_normalized(word[position], config.do_lower_case, config.keep_accents)
+      position += 1
     if num_normalized:
       starts += [start] * num_normalized
       ends += [position] * num_normalized
@@ -251,6 +253,6 @@ def _word_origins(word: str, *, convert_quotes: bool) -> tuple[list[int], list[i
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _num_decomposed(code_point: int) -> int:
-  """Returns the number of characters that a character decomposes to."""
-  return len(decompose(code_point))
+def _num_normalized(character: str, do_lower_case: bool, keep_accents: bool) -> int:
+  """Returns the number of characters that a character becomes in the normalized text."""
+  return len(replacement(ord(character), do_lower_case=do_lower_case, keep_accents=keep_accents))

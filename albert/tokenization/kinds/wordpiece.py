@@ -106,7 +106,8 @@ class WordPieceVocabulary(Vocabulary):
     return " ".join(self._split_words(text))
 
   def _split_words(self, text: str) -> list[str]:
-    return split_words(self._convert_quotes(text), do_lower_case=self.config.do_lower_case)
+    config = self.config
+    return split_words(self._convert_quotes(text), do_lower_case=config.do_lower_case, keep_accents=config.keep_accents)
 
   def _convert_quotes(self, text: str) -> str:
     return text.replace("``", '"').replace("''", '"') if self.config.convert_quotes else text
@@ -123,7 +124,10 @@ class WordPieceVocabulary(Vocabulary):
     to the token after it.
     """
     converted = self._convert_quotes(text)
-    words, origins = split_words_with_origins(converted, do_lower_case=self.config.do_lower_case)
+    config = self.config
+    words, origins = split_words_with_origins(
+      converted, do_lower_case=config.do_lower_case, keep_accents=config.keep_accents
+    )
     ids, lengths = self._ids_and_lengths(words)
     if not ids:
       empty = np.zeros(0, np.int32)

@@ -65,16 +65,16 @@ def clean(character: str) -> str:
   return character
 
 
-def split_character(character: str, *, do_lower_case: bool) -> str:
+def split_character(character: str, *, strip_accents: bool) -> str:
   """Returns what a clean, lower-cased character becomes, with spaces around each word of one character.
 
   Args:
     character: the character.
-    do_lower_case: whether accents (nonspacing marks) are stripped after the canonical decomposition.
+    strip_accents: whether accents (nonspacing marks) are stripped after the canonical decomposition.
   """
   code_point = ord(character)
   decomposed = character
-  if do_lower_case and not character.isascii() and not is_newer(character):
+  if strip_accents and not character.isascii() and not is_newer(character):
     decomposed = "".join(c for c in unicodedata.normalize("NFD", character) if unicodedata.category(c) != "Mn")
   marked = "".join(f" {c} " if is_punctuation(c) else c for c in decomposed)
   return f" {marked} " if is_han(code_point) else marked
@@ -91,17 +91,17 @@ class _CleanTable(dict[int, str]):
 class _SplitTable(dict[int, str]):
   """`split_character` as a table for `str.translate`, filled when a character is first used."""
 
-  def __init__(self, *, do_lower_case: bool):
+  def __init__(self, *, strip_accents: bool):
     super().__init__()
-    self._do_lower_case = do_lower_case
+    self._strip_accents = strip_accents
 
   def __missing__(self, code_point: int) -> str:
-    self[code_point] = split_character(chr(code_point), do_lower_case=self._do_lower_case)
+    self[code_point] = split_character(chr(code_point), strip_accents=self._strip_accents)
     return self[code_point]
 
 
 _CLEAN = _CleanTable()
-_SPLIT = {do_lower_case: _SplitTable(do_lower_case=do_lower_case) for do_lower_case in (True, False)}
+_SPLIT = {strip_accents: _SplitTable(strip_accents=strip_accents) for strip_accents in (True, False)}
 # Marks that are not stripped, but have a combining class. NFD sorts neighbors of these by their class.
 SORTED_MARKS = {
   c: unicodedata.combining(chr(c))
@@ -115,24 +115,25 @@ def _sort_marks(match: re.Match[str]) -> str:
   return "".join(sorted(match.group(), key=lambda character: SORTED_MARKS[ord(character)]))
 
 
-def split_words(text: str, *, do_lower_case: bool) -> list[str]:
+def split_words(text: str, *, do_lower_case: bool, keep_accents: bool = False) -> list[str]:
   """Cuts a text into words, Han characters and punctuation marks.
 
   Args:
     text: any string.
     do_lower_case: whether to lower-case and to strip accents.
+    keep_accents: whether lower-cased text keeps its accents.
   """
   if text.isascii() and not _search_control(text):
     return _find_ascii_words(text.lower() if do_lower_case else text)
   text = text.translate(_CLEAN)
-  if do_lower_case:
-    text = _sort_marks_in(_sort_marks, lower(text).translate(_SPLIT[True]))
-  else:
-    text = text.translate(_SPLIT[False])
-  return text.split()
+  strip_accents = do_lower_case and not keep_accents
+  text = (lower(text) if do_lower_case else text).translate(_SPLIT[strip_accents])
+  return (_sort_marks_in(_sort_marks, text) if strip_accents else text).split()
 
 
-def split_words_with_origins(text: str, *, do_lower_case: bool) -> tuple[list[str], list[int]]:
+def split_words_with_origins(
+  text: str, *, do_lower_case: bool, keep_accents: bool = False
+) -> tuple[list[str], list[int]]:
   """Cuts a text as `split_words` does, and says where each character of a word comes from.
 
   Returns:
@@ -142,17 +143,18 @@ def split_words_with_origins(text: str, *, do_lower_case: bool) -> tuple[list[st
   kept = [(index, character) for index, character in kept if character]
   cleaned = "".join(character for _, character in kept)
   lowered = lower(cleaned) if do_lower_case else cleaned
+  strip_accents = do_lower_case and not keep_accents
   written: list[str] = []
   origins: list[int] = []
   position = 0  # in `lowered`
   for index, character in kept:
     length = len(lower(character)) if do_lower_case else 1
     for lowered_character in lowered[position : position + length]:
-      replacement = _SPLIT[do_lower_case][ord(lowered_character)]
+      replacement = _SPLIT[strip_accents][ord(lowered_character)]
       written.append(replacement)
       origins += [index] * sum(not c.isspace() for c in replacement)
     position += length
   joined = "".join(written)
-  if do_lower_case:
+  if strip_accents:
     joined = _sort_marks_in(_sort_marks, joined)
   return joined.split(), origins

@@ -131,6 +131,18 @@ def test_the_vocabulary_must_be_the_one_of_the_shards(tmp_path, spm_model):
   PretrainingTask(TINY_MODEL, config)
 
 
+def test_the_case_is_that_of_the_shards(tmp_path):
+  write_shards(tmp_path, [5])
+  write_manifest(tmp_path, [], [], settings={"do_lower_case": False})
+  globs = str(tmp_path / "*.tfrecord")
+  settings = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=globs)).settings()
+  assert (settings["do_lower_case"], settings["keep_accents"]) == (False, False)
+  for name in ("do_lower_case", "keep_accents"):
+    changes: dict[str, Any] = {name: True}
+    with pytest.raises(UserError, match=rf"manifest\.json: the shards were made with {name}=false, but true is given"):
+      PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=globs, **changes))
+
+
 def truncate_shard(shards: Path) -> None:
   """Cuts a shard after its first record."""
   content = (shards / "part-01.tfrecord").read_bytes()

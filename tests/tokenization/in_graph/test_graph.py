@@ -39,11 +39,11 @@ NUM_SPECIAL_TOKENS = 3  # of a pair: [CLS] a [SEP] b [SEP]
 
 
 def find_differences(
-  model_file: str, texts: list[str], do_lower_case: bool = True, *, convert_quotes: bool = False
+  model_file: str, texts: list[str], do_lower_case: bool = True, **switches: bool
 ) -> list[tuple[str, object, object]]:
   """Returns (text, result in Python, result in the graph) for each text whose normalized text or ids differ."""
-  python = Tokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
-  graph = SentencePieceGraphTokenizer(TokenizerConfig(model_file, do_lower_case, convert_quotes=convert_quotes))
+  python = Tokenizer(model_file, do_lower_case, **switches)
+  graph = SentencePieceGraphTokenizer(TokenizerConfig(model_file, do_lower_case, **switches))
 
   @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
   def normalize_and_tokenize(batch: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor]:
@@ -60,11 +60,9 @@ def find_differences(
   return differences
 
 
-def assert_equal_ids(
-  model_file: str, texts: list[str], do_lower_case: bool = True, *, convert_quotes: bool = False
-) -> None:
+def assert_equal_ids(model_file: str, texts: list[str], do_lower_case: bool = True, **switches: bool) -> None:
   """Asserts equal normalized texts and ids for every text."""
-  assert find_differences(model_file, texts, do_lower_case, convert_quotes=convert_quotes)[:3] == []
+  assert find_differences(model_file, texts, do_lower_case, **switches)[:3] == []
 
 
 def code_point_texts() -> list[str]:
@@ -123,6 +121,12 @@ def test_same_ids_for_every_code_point(model_file: str) -> None:
 
 def test_same_ids_for_repeated_letters(model_file: str) -> None:
   assert_equal_ids(model_file, repeated_texts(4000))
+
+
+@pytest.mark.parametrize("do_lower_case", [True, pytest.param(False, marks=pytest.mark.thorough)])
+def test_same_ids_if_accents_are_kept(model_file: str, do_lower_case: bool) -> None:
+  texts = [*TEXTS, "Schön İΣ ΑΣİ", *random_texts(1000, seed=5), *code_point_texts()[::9]]
+  assert_equal_ids(model_file, texts, do_lower_case, keep_accents=True)
 
 
 def test_same_ids_with_converted_quotes(spm_model: str) -> None:

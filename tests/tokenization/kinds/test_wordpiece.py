@@ -77,12 +77,14 @@ def texts_without_newer_characters(count: int, seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_ids_are_those_of_the_original_rules(large_vocabulary: str, count: int, do_lower_case: bool) -> None:
-  tokenizer = Tokenizer(large_vocabulary, do_lower_case)
+@pytest.mark.parametrize(("do_lower_case", "keep_accents"), [(True, False), (False, False), (True, True)])
+def test_ids_are_those_of_the_original_rules(
+  large_vocabulary: str, count: int, do_lower_case: bool, keep_accents: bool
+) -> None:
+  tokenizer = Tokenizer(large_vocabulary, do_lower_case, keep_accents=keep_accents)
   texts = texts_without_newer_characters(count, seed=5)
   for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
-    assert ids == reference_ids(text, tokenizer.pieces, do_lower_case), text
+    assert ids == reference_ids(text, tokenizer.pieces, do_lower_case, keep_accents), text
 
 
 def test_characters_newer_than_unicode_13_are_letters() -> None:
@@ -91,11 +93,9 @@ def test_characters_newer_than_unicode_13_are_letters() -> None:
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize(("do_lower_case", "convert_quotes"), [(True, False), (False, False), (True, True)])
-def test_a_graph_gives_the_same_ids_and_offsets(
-  large_vocabulary: str, count: int, do_lower_case: bool, convert_quotes: bool
-) -> None:
-  config = TokenizerConfig(large_vocabulary, do_lower_case, convert_quotes)
+@pytest.mark.parametrize("switches", [{}, {"do_lower_case": False}, {"convert_quotes": True}, {"keep_accents": True}])
+def test_a_graph_gives_the_same_ids_and_offsets(large_vocabulary: str, count: int, switches: dict[str, bool]) -> None:
+  config = TokenizerConfig(large_vocabulary, **switches)
   graph = make_graph_tokenizer(config, with_offsets=True)
   marks = "\U0001d16e\U0001d16d\U0001d165 x"  # the canonical decomposition sorts these marks
   texts = [*texts_of_all_scripts(count, seed=7), "``a'' ```b'`` '''c", marks, "a" * 200, "a" * 201, "中" * 300]

@@ -25,7 +25,7 @@ def _is_mark_of_punctuation(character: str) -> bool:
   return unicodedata.category(character).startswith("P")
 
 
-def basic_words(text: str, do_lower_case: bool) -> list[str]:
+def basic_words(text: str, do_lower_case: bool, keep_accents: bool = False) -> list[str]:
   """Cuts a text into words: clean, separate Han characters, then for each word lower-case, strip accents and split."""
   cleaned = ""
   for character in text:
@@ -38,7 +38,8 @@ def basic_words(text: str, do_lower_case: bool) -> list[str]:
     decomposed = unicodedata.normalize("NFD", word.lower())
     stripped = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
     current = ""
-    for character in stripped if do_lower_case else word:
+    lowered = word.lower() if keep_accents else stripped
+    for character in lowered if do_lower_case else word:
       if _is_mark_of_punctuation(character):
         words += [current, character]
         current = ""
@@ -63,10 +64,10 @@ def cut_word(word: str, pieces: set[str]) -> list[str]:
   return result
 
 
-def reference_ids(text: str, pieces: Sequence[str], do_lower_case: bool) -> list[int]:
+def reference_ids(text: str, pieces: Sequence[str], do_lower_case: bool, keep_accents: bool = False) -> list[int]:
   """Returns the ids of a text."""
   id_of_piece = {piece: index for index, piece in enumerate(pieces)}
-  found = [piece for word in basic_words(text, do_lower_case) for piece in cut_word(word, set(pieces))]
+  found = [piece for word in basic_words(text, do_lower_case, keep_accents) for piece in cut_word(word, set(pieces))]
   return [id_of_piece[piece] for piece in found]
 
 

@@ -1,0 +1,252 @@
+"""Finds the settings that a vocabulary was made with: how text is normalized before it becomes pieces.
+
+They are recorded in a file beside the vocabulary, or beside the weights that use it: Hugging Face's
+tokenizer_config.json (`albert.convert` and `data_prep.train_vocab` write it, too), config.json of a run, or
+servable.json of an exported model. Every command takes the settings from there, and refuses a flag that contradicts
+them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from albert.errors import UserError
+from albert.io import files
+from albert.io.json_text import format_value
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.pieces import SPECIAL_PIECES
+from albert.tokenization.vocabulary_files import (
+  NAMES,
+  find_vocabulary,
+  is_byte_level_bpe,
+  is_wordpiece,
+  run_directories,
+  vocabulary_in,
+)
+
+FILE_NAME = "tokenizer_config.json"
+_RUN_CONFIG = "config.json"
+# Files of an exported model, see albert.export.
+_EXPORTED_SETTINGS, _EXPORTED_ASSETS = "assets.extra/servable.json", "assets"
+_REMEDY = "restore this file, or give the path of the vocabulary itself"
+# The settings of TokenizerConfig. A vocabulary can be used with and without convert_quotes, so that may be overridden.
+SETTINGS = ("do_lower_case", "keep_accents", "convert_quotes")
+_OVERRIDABLE = ("convert_quotes",)
+# Keys of tokenizer_config.json that change ids -> the values that give the ids of this project. A key that is missing
+# or null has the first one. The arguments of transformers' AlbertTokenizer, BertTokenizer and RobertaTokenizer:
+_SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+_ANY_KIND: dict[str, tuple[Any, ...]] = {"truncation_side": ("right",)}
+_SENTENCE_PIECE_VALUES: dict[str, tuple[Any, ...]] = {
+  "tokenizer_class": ("AlbertTokenizer", "AlbertTokenizerFast"),
+  "remove_space": (True,),
+  "add_prefix_space": (True,),
+  "sp_model_kwargs": ({},),
+  **{token: (piece,) for token, piece in zip(_SPECIAL_TOKENS, SPECIAL_PIECES, strict=True)},
+}
+_WORDPIECE_VALUES: dict[str, tuple[Any, ...]] = {
+  "tokenizer_class": ("BertTokenizer", "BertTokenizerFast"),
+  "do_basic_tokenize": (True,),
+  "tokenize_chinese_chars": (True,),
+  "strip_accents": (True, False),  # see _huggingface_settings
+  "never_split": ([],),
+  **{token: (f"[{token[:-6].upper()}]",) for token in _SPECIAL_TOKENS},
+}
+_BYTE_LEVEL_VALUES: dict[str, tuple[Any, ...]] = {
+  "tokenizer_class": (
+    *("RobertaTokenizer", "RobertaTokenizerFast", "GPT2Tokenizer", "GPT2TokenizerFast"),
+    *("PreTrainedTokenizerFast", "TokenizersBackend"),  # tokenizer.json describes these, and is checked when it is read
+  ),
+  "add_prefix_space": (False,),
+  **{token: (f"<{token[:-6]}>", f"[{token[:-6].upper()}]") for token in _SPECIAL_TOKENS},
+  "cls_token": ("<s>", "[CLS]"),
+  "sep_token": ("</s>", "[SEP]"),
+}
+
+
+def find_tokenizer_config(path: files.AnyPath, **given: bool | None) -> TokenizerConfig:
+  """Finds the vocabulary of weights and the settings that it was used with.
+
+  Args:
+    path: see `Tokenizer.from_pretrained`.
+    **given: see `tokenizer_config`.
+
+  Returns:
+    The settings of the tokenizer.
+
+  Raises:
+    UserError: there is no vocabulary, or see `tokenizer_config`.
+  """
+  path_text = os.fspath(path)
+  path = path_text.rstrip("/") or path_text
+  if files.exists(files.join(path, _EXPORTED_SETTINGS)):
+    assets = files.join(path, _EXPORTED_ASSETS)
+    return tokenizer_config(vocabulary_in(assets) or files.join(assets, NAMES[0]), **given)
+  if files.is_dir(path):
+    # The output_dir of several runs has a directory for each of them, with the same vocabulary.
+    run_names = sorted(name for name in files.listdir(path) if re.match(r"^run-\d+$", name))
+    directories = [path, *(files.join(path, name) for name in run_names)]
+  elif files.exists(path) and path.endswith((".model", ".txt", ".json")):
+    return tokenizer_config(path, **given)
+  else:  # the prefix of a checkpoint
+    directories = [_directory(path)]
+  for directory in directories:
+    vocabulary = find_vocabulary(directory)
+    if vocabulary:
+      return tokenizer_config(vocabulary, directory, **given)
+  raise UserError(
+    f"{path}: no vocabulary there ({', '.join(NAMES)}): give the path of the vocabulary, or of a directory that has one"
+  )
+
+
+def tokenizer_config(vocabulary: str, *directories: str, **given: bool | None) -> TokenizerConfig:
+  """Returns a vocabulary with its settings: the given or recorded ones, else the defaults of the original.
+
+  Args:
+    vocabulary: the path of the vocabulary.
+    *directories: directories of weights that use it. What is recorded there or beside the vocabulary must agree.
+    **given: values of settings that flags or arguments give; None for the recorded value.
+
+  Raises:
+    UserError: a given or recorded value contradicts another one, or a file with settings cannot be read or has a
+      setting that this project does not follow.
+  """
+  return TokenizerConfig(vocabulary, **known_settings(vocabulary, *directories, **given))
+
+
+def known_settings(vocabulary: str, *directories: str, **given: bool | None) -> dict[str, bool]:
+  """Returns the settings of a vocabulary that are given or recorded, by name.
+
+  Args, Raises: see `tokenizer_config`.
+  """
+  known = {name: value for name, value in given.items() if value is not None}
+  sources = dict.fromkeys(known, "")
+  for directory in dict.fromkeys([_directory(vocabulary), *directories]):
+    for name, value, file in _read_record(directory, vocabulary):
+      if name not in known:
+        known[name], sources[name] = value, file
+      elif known[name] != value and name not in _OVERRIDABLE:
+        raise _contradiction_error(name, known[name], sources[name], value, file)
+  return known
+
+
+def _contradiction_error(name: str, value: bool, source: str, other_value: bool, file: str) -> UserError:
+  setting, other_setting = (f"{name}={str(v).lower()}" for v in (value, other_value))
+  if source:
+    return UserError(
+      f"{source} says {setting}, but {file} says {other_setting}: a vocabulary is used as it was made: correct the "
+      "wrong file"
+    )
+  return UserError(
+    f"{setting} is given, but the vocabulary was made with {other_setting} ({file}): leave the flag or argument out, "
+    "or correct that file if it is wrong"
+  )
+
+
+def _directory(path: str) -> str:
+  return path.rpartition("/")[0] or "."
+
+
+def _read_record(directory: str, vocabulary: str) -> Iterator[tuple[str, bool, str]]:
+  """Yields the settings that are recorded in the directory of a vocabulary or of weights: name, value and file."""
+  parent, _, name = directory.rpartition("/")
+  exported_settings = files.join(parent or ".", _EXPORTED_SETTINGS)
+  if name == _EXPORTED_ASSETS and files.exists(exported_settings):
+    yield from _read_switches(exported_settings, files.read_json(exported_settings, remedy=_REMEDY))
+    return
+  for folder in (directory, *run_directories(directory)):
+    huggingface_config, run_config = files.join(folder, FILE_NAME), files.join(folder, _RUN_CONFIG)
+    if files.exists(huggingface_config):
+      values = files.read_json(huggingface_config, remedy=_REMEDY)
+      _check_huggingface(huggingface_config, values, vocabulary)
+      yield from _read_switches(huggingface_config, _huggingface_settings(huggingface_config, values, vocabulary))
+      return
+    if files.exists(run_config):
+      config = files.read_json(run_config, remedy=_REMEDY)
+      values = config.get("data", {})  # Hugging Face's config.json has no "data"
+      if not isinstance(values, dict):
+        raise UserError(f"{run_config}: $.data must be an object, it is {format_value(values)}: {_REMEDY}")
+      if config.get("task") == "pretraining" and "keep_accents" not in values and values.get("do_lower_case") is True:
+        values = {}  # earlier versions wrote this default also for shards of cased text
+      yield from _read_switches(run_config, values, "data.")
+      return
+
+
+def _read_switches(file: str, values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, bool, str]]:
+  """Yields name, value and file of settings. `section` is their path in the file, such as "data.", for messages.
+
+  They are checked here and not by msgspec, which may not be installed.
+
+  Raises:
+    UserError: a value is neither true nor false, nor null.
+  """
+  for name in SETTINGS:
+    value = values.get(name)
+    if isinstance(value, bool):
+      yield name, value, file
+    elif value is not None:
+      raise UserError(f"{file}: $.{section}{name} must be true or false, it is {format_value(value)}: {_REMEDY}")
+
+
+def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) -> None:
+  """Raises UserError if tokenizer_config.json has a setting with which transformers gives other ids."""
+  if is_byte_level_bpe(vocabulary):
+    allowed_values = _BYTE_LEVEL_VALUES
+  else:
+    allowed_values = _WORDPIECE_VALUES if is_wordpiece(vocabulary) else _SENTENCE_PIECE_VALUES
+  for key, allowed in (_ANY_KIND | allowed_values).items():
+    value = _content(values.get(key))
+    if value is not None and value not in allowed and not (value == [] and {} in allowed):
+      raise UserError(
+        f"{file}: {key} is {format_value(value)}, with which transformers gives other ids than this project, which "
+        f"has only {format_value(allowed[0])}: take another vocabulary, or correct the file if it is wrong"
+      )
+  special_pieces = {piece for token in _SPECIAL_TOKENS for piece in allowed_values[token]}
+  added = [*_listed(values, "added_tokens_decoder"), *_listed(values, "additional_special_tokens"),
+           *_listed(values, "extra_special_tokens")]  # fmt: skip
+  for token in added:
+    if token not in special_pieces:
+      raise UserError(
+        f"{file}: adds the token {format_value(token)}, which this project would cut into pieces: take a vocabulary "
+        "in which it is a user-defined symbol"
+      )
+
+
+def _huggingface_settings(file: str, values: Mapping[str, Any], vocabulary: str) -> Mapping[str, Any]:
+  """Returns the settings in tokenizer_config.json by their names here. strip_accents is a setting of BertTokenizer."""
+  if is_byte_level_bpe(vocabulary):
+    return {}  # its text is never changed
+  if not is_wordpiece(vocabulary):
+    return values
+  strips, lowers = values.get("strip_accents"), values.get("do_lower_case") is not False
+  if strips and not lowers:
+    raise UserError(
+      f"{file}: strip_accents is true and do_lower_case is false: this project strips accents only from lower-cased "
+      "text: take another vocabulary"
+    )
+  return {**values, "keep_accents": None if strips is None or not lowers else not strips}
+
+
+def _listed(values: Mapping[str, Any], key: str) -> list[Any]:
+  tokens = values.get(key) or []
+  return [_content(token) for token in (tokens.values() if isinstance(tokens, dict) else tokens)]
+
+
+def _content(value: Any) -> Any:
+  """Returns the text of a token that transformers wrote as an object, and other values as they are."""
+  return value["content"] if isinstance(value, dict) and "content" in value else value
+
+
+def huggingface_tokenizer_config(config: TokenizerConfig) -> dict[str, Any]:
+  """Returns the content of a tokenizer_config.json with the settings of a vocabulary."""
+  if is_byte_level_bpe(config.model_file):
+    return {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False}
+  quotes = {"convert_quotes": True} if config.convert_quotes else {}  # not a setting of transformers
+  if is_wordpiece(config.model_file):
+    strips_accents = config.do_lower_case and not config.keep_accents
+    switches = {"do_lower_case": config.do_lower_case, "strip_accents": strips_accents}
+    return {"tokenizer_class": "BertTokenizer", **switches, **quotes}
+  switches = {"do_lower_case": config.do_lower_case, "keep_accents": config.keep_accents}
+  return {"tokenizer_class": "AlbertTokenizer", **switches, "remove_space": True, **quotes}
