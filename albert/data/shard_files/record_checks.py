@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from albert.data.shard_files.schema import FeatureSpec
+from albert.data.shard_files.schema import NEXT_SENTENCE_LABELS, FeatureSpec
 from albert.data.shard_files.shards import Shards
 from albert.errors import UserError
 from albert.io import records
@@ -28,16 +29,17 @@ def explain_failure(shards: Shards, features: Sequence[FeatureSpec]) -> None:
       check_record(path, number, record, features)
 
 
-def read_first_record(path: str) -> dict[str, np.ndarray]:
-  """Returns the features of the first record of a shard.
+def read_first_records(path: str, count: int) -> Iterator[dict[str, np.ndarray]]:
+  """Yields the features of the first `count` records of a shard, or of all if it has fewer.
 
   Raises:
-    UserError: the file has no records, or the first one is damaged.
+    UserError: the file has no records, or one of these is damaged.
   """
-  record = next(records.read_records(path), None)
-  if record is None:
+  number = -1
+  for number, record in enumerate(itertools.islice(records.read_records(path), count)):
+    yield records.decode_example(record, f"{path}, record {number} (counted from 0)")
+  if number < 0:
     raise UserError(f"{path}: holds no records; leave it out or write it again")
-  return records.decode_example(record, f"{path}, record 0 (counted from 0)")
 
 
 def check_record(path: str, number: int, record: bytes, features: Sequence[FeatureSpec]) -> None:
@@ -55,7 +57,10 @@ def check_record(path: str, number: int, record: bytes, features: Sequence[Featu
   location = f"{path}, record {number} (counted from 0)"
   example = records.decode_example(record, location)
   for feature in features:
-    length = len(example[feature.name]) if feature.name in example else 0
+    if feature.name not in example:
+      remedy = ", or give --sentence_prediction=none" if feature.name == NEXT_SENTENCE_LABELS else ""
+      raise UserError(f"{location}: has no {feature.name}: write the shards with create_pretraining_data{remedy}")
+    length = len(example[feature.name])
     if length != feature.length:
       raise UserError(
         f"{location}: {feature.name} has {counted(length, 'value')}, expected {feature.length}; "

@@ -33,7 +33,8 @@ def baseline_accuracies(
       example = records.decode_example(record, path)
       masked_ids = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
       token_counts += np.bincount(masked_ids, minlength=vocab_size)
-      label_counts[example["next_sentence_labels"][0]] += 1
+      if sentence_metric:
+        label_counts[example["next_sentence_labels"][0]] += 1
   baselines = {"masked_lm_baseline_accuracy": float(token_counts.max() / token_counts.sum())}
   if sentence_metric:
     baselines[f"{sentence_metric}_baseline_accuracy"] = float(label_counts.max() / label_counts.sum())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import NamedTuple
+
+import numpy as np
 
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig, TrainConfig
@@ -17,27 +20,35 @@ from albert.tokenization.recorded_settings import tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import VocabularySize
 
+# Number of records that show whether a shard has masks.
+_NUM_FIRST_RECORDS = 32
 
-class ShardLengths(NamedTuple):
-  """The lengths with which shards were written.
+
+class ShardForm(NamedTuple):
+  """How shards were written.
 
   Attributes:
     max_seq_length: number of tokens of each sequence.
     max_predictions_per_seq: number of masked tokens of each sequence, with padding.
+    has_masks: whether one of the first records has a masked token.
   """
 
   max_seq_length: int
   max_predictions_per_seq: int
+  has_masks: bool
 
 
-def read_lengths(path: str) -> ShardLengths:
-  """Reads the lengths from the first record of a shard. Raises UserError if data preparation did not write it."""
-  example = record_checks.read_first_record(path)
-  lengths = ShardLengths(*(len(example.get(feature, ())) for feature in ("input_ids", "masked_lm_ids")))
-  for feature, length in zip(("input_ids", "masked_lm_ids"), lengths, strict=True):
+def read_form(path: str) -> ShardForm:
+  """Reads the form of a shard from its first records. Raises UserError if data preparation did not write them."""
+  examples = record_checks.read_first_records(path, _NUM_FIRST_RECORDS)
+  first = next(examples)
+  lengths = {feature: len(first.get(feature, ())) for feature in ("input_ids", "masked_lm_ids")}
+  for feature, length in lengths.items():
     if not length:
       raise UserError(f"{path}: its records have no {feature}, so they were not written by create_pretraining_data")
-  return lengths
+  # The first record with a masked token decides. A missing feature is reported when the records are read.
+  has_masks = any(np.any(example.get("masked_lm_weights", 1)) for example in itertools.chain([first], examples))
+  return ShardForm(lengths["input_ids"], lengths["masked_lm_ids"], has_masks)
 
 
 def find_shards(flag: str, globs: str) -> dict[str, files.Stat]:
@@ -68,7 +79,7 @@ def find_length(config: PretrainingConfig) -> int:
     return config.max_seq_length
   if not config.input_file or files.is_remote(config.input_file):
     raise UserError("--chip needs the length of the sequences: give --max_seq_length, such as 512, or local shards")
-  return read_lengths(next(iter(find_shards("input_file", config.input_file)))).max_seq_length
+  return read_form(next(iter(find_shards("input_file", config.input_file)))).max_seq_length
 
 
 def describe_stages(model_config: ModelConfig, config: PretrainingConfig, train: TrainConfig) -> list[str]:
@@ -86,7 +97,7 @@ def describe_stages(model_config: ModelConfig, config: PretrainingConfig, train:
   lines = []
   for index, stage in enumerate(stages):
     shards = next(iter(find_shards("input_file", stage.input_file or config.input_file)))
-    length = "the shards' length" if files.is_remote(shards) else f"{read_lengths(shards).max_seq_length} tokens"
+    length = "the shards' length" if files.is_remote(shards) else f"{read_form(shards).max_seq_length} tokens"
     lines.append(
       f"{stage_name(index, len(stages))}: {steps[index]}, "
       f"{stage.num_hidden_layers or model_config.num_hidden_layers} of {model_config.num_hidden_layers} layers, "

@@ -23,7 +23,7 @@ from albert.data.masks.dynamic_masking import DynamicMasking
 from albert.data.pipeline import EXAMPLE_WEIGHT, ShardDataset
 from albert.data.rows import DataSource, Rows, TableData, rows_of
 from albert.data.shard_files.manifest import Manifest
-from albert.data.shard_files.schema import FeatureSpec, pretraining_features
+from albert.data.shard_files.schema import NEXT_SENTENCE_LABELS, FeatureSpec, pretraining_features
 from albert.data.shard_files.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.io import files
@@ -34,7 +34,7 @@ from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, Traini
 from albert.tasks.pretraining import fill_mask
 from albert.tasks.pretraining import stages as pretraining_stages
 from albert.tasks.pretraining.baselines import baseline_accuracies
-from albert.tasks.pretraining.files import check_can_predict, find_shards, load_vocabulary, read_lengths
+from albert.tasks.pretraining.files import ShardForm, check_can_predict, find_shards, load_vocabulary, read_form
 from albert.tasks.pretraining.fill_mask import MaskedLine
 from albert.tasks.pretraining.masking import make_masking
 from albert.tasks.splits import TEST
@@ -87,6 +87,7 @@ class PretrainingTask(Task):
     input_file = deciding_input_file(self.stages, config)
     self._globs = {"input_file": input_file, "eval_input_file": config.eval_input_file}
     self._file_stats: dict[str, dict[str, files.Stat]] = {}
+    self._forms: dict[str, ShardForm] = {}
     self.vocab_sha256 = ""
     self.vocab_kind = ""
     self._prediction_rows: Rows | None = None
@@ -112,6 +113,12 @@ class PretrainingTask(Task):
       self._file_stats[flag] = find_shards(flag, self._globs[flag])
     return self._file_stats[flag]
 
+  def _form(self, flag: str) -> ShardForm:
+    """Returns the form of the first shard that a flag gives. It is read only once."""
+    if flag not in self._forms:
+      self._forms[flag] = read_form(next(iter(self._shard_stats(flag))))
+    return self._forms[flag]
+
   def _read_shard_settings(self, files_flag: str, paths: Sequence[str]) -> Manifest | None:
     """Sets max_seq_length and max_predictions to those of the first shard. Checks that flags and model fit the shards.
 
@@ -120,8 +127,9 @@ class PretrainingTask(Task):
       paths: the shards.
     Returns: the manifest beside the first shard, if there is one.
     """
-    lengths = read_lengths(paths[0])
-    for flag, length in lengths._asdict().items():
+    form = self._form(files_flag)
+    for flag in ("max_seq_length", "max_predictions_per_seq"):
+      length = getattr(form, flag)
       # A run has recorded the number of predictions of its training shards. That of the held-out shards may differ.
       is_checked = flag == "max_seq_length" or files_flag == "input_file"
       flag_value = getattr(self.config, flag)
@@ -129,8 +137,7 @@ class PretrainingTask(Task):
         raise UserError(
           f"--{flag}={flag_value}: {paths[0]} was written with {length}; give {length} or leave the flag out"
         )
-    self.max_seq_length, path = lengths.max_seq_length, paths[0]
-    self.max_predictions = lengths.max_predictions_per_seq
+    self.max_seq_length, self.max_predictions, path = form.max_seq_length, form.max_predictions_per_seq, paths[0]
     if self.max_seq_length > self.model_config.max_position_embeddings:
       raise UserError(
         f"{path} holds sequences of {self.max_seq_length} tokens, the model has "
@@ -244,13 +251,13 @@ class PretrainingTask(Task):
 
   def _features(self, max_predictions: int) -> Sequence[FeatureSpec]:
     model = self.model_config
-    return pretraining_features(self.max_seq_length, max_predictions, model.vocab_size, model.type_vocab_size)
+    features = pretraining_features(self.max_seq_length, max_predictions, model.vocab_size, model.type_vocab_size)
+    return [feature for feature in features if self.sentence_metric or feature.name != NEXT_SENTENCE_LABELS]
 
   @functools.cached_property
   def _heldout_features(self) -> Sequence[FeatureSpec]:
     """The features that each record of the held-out shards must have."""
-    path = next(iter(self._shard_stats("eval_input_file")))
-    return self._features(read_lengths(path).max_predictions_per_seq)
+    return self._features(self._form("eval_input_file").max_predictions_per_seq)
 
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
     """Opens the shards to train on, and reads all records to evaluate on and all lines to predict."""
@@ -276,6 +283,11 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _training_shards(self) -> ShardDataset:
+    if not (self.masking or self._form("input_file").has_masks):
+      raise UserError(
+        f"--input_file={self._globs['input_file']}: these shards have no masks: give --masking=dynamic and "
+        "--spm_model_file if they were written with --masking=none, or else write them again"
+      )
     return self._shards("input_file", self.features(), self.masking)
 
   def evaluation_data(self) -> dict[str, Dataset]:
@@ -284,8 +296,8 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _heldout_shards(self) -> ShardDataset:
-    manifest = self._check_manifests(list(self._shard_stats("eval_input_file")))
-    if manifest and manifest.settings.get("masking") == "none":
+    self._check_manifests(list(self._shard_stats("eval_input_file")))
+    if not self._form("eval_input_file").has_masks:
       raise UserError(
         f"--eval_input_file={self.config.eval_input_file}: these shards have no masks. Evaluations are compared with "
         "each other, so they need the same masks: write the shards with --masking=static"

@@ -87,3 +87,15 @@ def test_a_feature_of_another_type_is_named(name: str, dtype: str, message: str)
   record = encode_example(features | {name: features[name].astype(dtype)})
   with pytest.raises(UserError, match=rf"part, record 3 \(counted from 0\): {message}"):
     record_checks.check_record("part", 3, record, FEATURES)
+
+
+@pytest.mark.parametrize(
+  ("name", "remedy"),
+  [("masked_lm_weights", "data$"), ("next_sentence_labels", "data, or give --sentence_prediction=none")],
+)
+def test_a_missing_feature_is_named(name: str, remedy: str):
+  features = example(0, np.random.default_rng(3))
+  del features[name]
+  message = rf"part, record 3 .*: has no {name}: write the shards with create_pretraining_{remedy}"
+  with pytest.raises(UserError, match=message):
+    record_checks.check_record("part", 3, encode_example(features), FEATURES)

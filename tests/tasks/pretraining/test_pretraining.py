@@ -25,7 +25,7 @@ from albert.tokenization.masked_texts import encode_with_masks
 from albert.tokenization.tokenizer import MASK_ID, Tokenizer
 from albert.training.global_state import deterministic_ops
 from tests.remote_files import RemoteFiles, gfile_replacement
-from tests.synthetic import NUM_PREDICTIONS, TINY_MODEL, write_manifest, write_shards
+from tests.synthetic import NUM_PREDICTIONS, TINY_MODEL, example, write_manifest, write_shards
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -91,6 +91,36 @@ def test_held_out_shards_may_have_another_number_of_masked_tokens(tmp_path):
     metrics[-1] += task.evaluation_metrics("heldout", {}).values()
   assert batch["masked_lm_ids"].shape == (5, NUM_PREDICTIONS + 2)
   np.testing.assert_allclose(metrics[1:], [metrics[0], metrics[0]], rtol=1e-6)
+
+
+def write_shard(path: Path, removed: str = "", **changes: np.ndarray) -> str:
+  """Writes a shard of five examples, with some features changed or one removed, and no manifest. Returns its path."""
+  path.parent.mkdir()
+  with records.RecordWriter(str(path)) as writer:
+    for number in range(5):
+      features = example(number, np.random.default_rng(number)) | changes
+      features.pop(removed, None)
+      writer.write(records.encode_example(features))
+  return str(path)
+
+
+def test_shards_without_masks_are_refused_if_there_is_no_manifest(tmp_path):
+  unmasked = write_shard(tmp_path / "unmasked" / "a.tfrecord", masked_lm_weights=np.zeros(NUM_PREDICTIONS, np.float32))
+  task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=unmasked))
+  with pytest.raises(UserError, match=rf"--input_file={unmasked}: these shards have no masks: give --masking=dynamic"):
+    task.training_data()
+  task = PretrainingTask(TINY_MODEL, PretrainingConfig(eval_input_file=unmasked))
+  with pytest.raises(UserError, match=rf"--eval_input_file={unmasked}: these shards have no masks\. Evaluations"):
+    task.evaluation_data()
+
+
+def test_without_a_sentence_loss_shards_need_no_sentence_labels(tmp_path):
+  path = write_shard(tmp_path / "unlabeled" / "a.tfrecord", removed="next_sentence_labels")
+  config = PretrainingConfig(input_file=path, eval_input_file=path, sentence_prediction="none")
+  task = PretrainingTask(TINY_MODEL, config)
+  (batch,) = task.training_data().evaluation_batches(batch_size=5)
+  assert list(task.forward(task.build_model(), batch, training=False).sums) == ["masked_lm_loss", "masked_lm_accuracy"]
+  assert list(task.evaluation_metrics("heldout", {})) == ["masked_lm_baseline_accuracy"]
 
 
 @pytest.mark.parametrize(
