@@ -256,8 +256,7 @@ class Trainer:
         checkpoints.check_lock(read=False)
         metrics_log.write(step, self._metrics(learning_rate(step - 1), speed.read(step)))
       if must_save:
-        # After a signal the process may be killed soon, so old checkpoints are not deleted now.
-        self._save(checkpoints, step, prune=not num_signaled)
+        self._save(checkpoints, step, is_stopping=num_signaled > 0)
         saved_step = step
       if num_signaled:
         raise stop.error(step)
@@ -273,7 +272,7 @@ class Trainer:
     if self.cluster.any(stop.signal_number > 0):
       if saved_step < step:  # at the end of a stage that is not the last one
         self._check_state(checkpoints, saved_step, step)
-        self._save(checkpoints, step, prune=False)
+        self._save(checkpoints, step, is_stopping=True)
       raise stop.error(step)
 
   def last_step(self, step: int) -> int:
@@ -306,9 +305,12 @@ class Trainer:
     self._check_losses(checkpoints, saved_step)  # reads a variable, and so waits for the devices
     return time.monotonic() - started
 
-  def _save(self, checkpoints: CheckpointManager, step: int, *, prune: bool) -> None:
+  def _save(self, checkpoints: CheckpointManager, step: int, *, is_stopping: bool) -> None:
+    """Saves the state. After a signal the process may be killed soon, so old checkpoints are not deleted then."""
     if self.cluster.is_chief:
-      checkpoints.save(step, self.state(), prune=prune)
+      if is_stopping:
+        log(f"a signal was received: saving step {step}")
+      checkpoints.save(step, self.state(), prune=not is_stopping)
 
   def _metrics(self, learning_rate: float, examples_per_second: float) -> dict[str, float]:
     """Returns the means of the metrics since the last call, the learning rate and the speed, for the log."""

@@ -7,13 +7,15 @@ from types import FrameType
 from typing import Any
 
 from albert.errors import Stopped
-from albert.runs.metrics_log import log
 
 
 class StopRequest:
   """A context manager that turns the first SIGTERM or SIGINT into a request to save and stop.
 
-  The first signal only sets `signal_number`, which the training loop reads. A second one has its usual effect.
+  The first signal only sets `signal_number`, which the training loop reads. A second one has its usual effect. The
+  handler prints nothing: it may interrupt a write to the same stream, which then raises an error. If C code, such as R
+  or a program that embeds Python, has installed a handler of a signal, this handler stays, because Python could not
+  restore it.
 
   Attributes:
     signal_number: the number of the signal that was received; 0 if none was.
@@ -25,6 +27,8 @@ class StopRequest:
 
   def __enter__(self) -> StopRequest:
     for signal_number in (signal.SIGTERM, signal.SIGINT):
+      if signal.getsignal(signal_number) is None:
+        continue
       try:
         self._previous_handlers[signal_number] = signal.signal(signal_number, self._handle)
       except ValueError:  # Python allows signal handlers in the main thread only
@@ -34,7 +38,6 @@ class StopRequest:
   def _handle(self, signal_number: int, frame: FrameType | None) -> None:
     del frame
     self.signal_number = signal_number
-    log(f"{signal.Signals(signal_number).name}: saving after the current step")
     signal.signal(signal_number, self._previous_handlers[signal_number])
 
   def error(self, step: int) -> Stopped:
