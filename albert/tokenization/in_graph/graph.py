@@ -6,25 +6,23 @@ normalization ops are not used, because their Unicode version depends on the Ten
 treat every character alike. (The only exceptions are noncharacters such as U+FDE0, which are not valid in text:
 TensorFlow 2.20 keeps them, 2.15 replaces them by U+FFFD.)
 
-Legend: B texts, T tokens of a text (ragged), C characters of all texts.
+Legend: B texts, W words of all texts, T tokens (ragged), C characters of all texts.
 """
 
 from __future__ import annotations
 
 import functools
-import unicodedata
 
 import numpy as np
-import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from albert.errors import UserError
+from albert.io.protobuf import encode_bytes_field
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.in_graph.base import GraphTokenizer
 from albert.tokenization.in_graph.code_points import (
   CODE_POINTS_WITH_PROPERTIES,
-  NUM_CODE_POINTS,
   WHITE_SPACE,
   CodePointTable,
   Replacements,
@@ -33,10 +31,13 @@ from albert.tokenization.in_graph.code_points import (
 )
 from albert.tokenization.kinds.sentence_piece import SentencePieceVocabulary
 from albert.tokenization.normalization import replacement
-from albert.tokenization.pieces import WORD_START
+from albert.tokenization.pieces import UNK_ID, WORD_START
 
-# A run of characters that are in no piece becomes one <unk>. It is shortened to this length before SentencePiece.
-_MAX_UNKNOWN_RUN_LENGTH = 64
+# Added to a serialized model: the pieces of the 256 bytes (field 1: text and type BYTE), and byte_fallback in a second
+# trainer_spec (field 2), which protocol buffers merge into the first one.
+_BYTE_PIECES = b"".join(
+  encode_bytes_field(1, encode_bytes_field(1, b"<0x%02X>" % byte) + b"\x18\x06") for byte in range(256)
+) + encode_bytes_field(2, b"\x98\x02\x01")
 
 
 @functools.cache
@@ -44,42 +45,6 @@ def normalization_tables(*, do_lower_case: bool, keep_accents: bool) -> tuple[Co
   """Returns the tables of what each character becomes before it is lower-cased, see `normalization.replacement`."""
   switches = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
   return replacement_tables({c: replacement(c, **switches) for c in CODE_POINTS_WITH_PROPERTIES})
-
-
-@functools.lru_cache(maxsize=4)
-def _unknown_characters(model: bytes) -> CodePointTable:
-  """Finds the characters of which a sequence of any length becomes one <unk>, whatever text is around it.
-
-  Such a character is in no piece, the model's normalization does not change it, and Unicode composes it with no other
-  character. A model that writes unknown characters as bytes has no such characters.
-
-  Args:
-    model: a serialized SentencePiece model.
-
-  Returns:
-    A table with 1 for these characters.
-  """
-  processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-  table = np.ones(NUM_CODE_POINTS, np.int32)
-  size = processor.get_piece_size()
-  if any(processor.is_byte(i) for i in range(size)):
-    return CodePointTable.from_array(np.zeros_like(table))
-  # First the characters in pieces:
-  excluded = set(map(ord, "".join(processor.id_to_piece(i) for i in range(size)))) | {ord(" "), ord(WORD_START)}
-  # Characters that Unicode composes with others; unicodedata does not list the compositions of Hangul letters:
-  excluded.update(range(0x1100, 0x1200))
-  for code_point in CODE_POINTS_WITH_PROPERTIES:
-    parts = unicodedata.decomposition(chr(code_point)).split()
-    if len(parts) > 1 and not parts[0].startswith("<"):
-      excluded.update(int(part, 16) for part in parts)
-  # Characters that the model's normalization changes:
-  before, after = processor.normalize("a b a").split("b")
-  normalized = processor.normalize([f"a {chr(c)} a" for c in CODE_POINTS_WITH_PROPERTIES])
-  for code_point, text in zip(CODE_POINTS_WITH_PROPERTIES, normalized, strict=True):
-    if text != f"{before}{chr(code_point)}{after}":
-      excluded.add(code_point)
-  table[list(excluded)] = 0
-  return CodePointTable.from_array(table)
 
 
 class SentencePieceGraphTokenizer(GraphTokenizer):
@@ -101,10 +66,14 @@ class SentencePieceGraphTokenizer(GraphTokenizer):
         f'{vocabulary.file}: "," is not a piece of this vocabulary, so a graph cannot apply the comma rule: '
         "train it on text with commas, or with a comma in --user_defined_symbols"
       )
-    self._sentencepiece = tf_text.SentencepieceTokenizer(vocabulary.exact_model, out_type=tf.int32)
+    # Without pieces for bytes, SentencePiece joins successive unknown characters to one <unk>, in a time that grows
+    # with the square of their number: a megabyte takes minutes. So it gets such pieces, and `_join_unknown` replaces
+    # them by <unk>.
+    has_bytes = vocabulary.character_bytes.max() >= 0
+    model = vocabulary.exact_model if has_bytes else vocabulary.exact_model + _BYTE_PIECES
+    self._sentencepiece = tf_text.SentencepieceTokenizer(model, out_type=tf.int32)
     splits = vocabulary.comma_rule.splits
     self._comma_replacements = Replacements.from_rows(splits.values())
-    self._unknown_characters = _unknown_characters(vocabulary.exact_model)
     # For each id, the index of the sequence in _comma_replacements; 0 where the comma rule does not apply.
     self._comma_sequence_indices = np.zeros(len(vocabulary.pieces), np.int32)
     self._comma_sequence_indices[list(splits)] = np.arange(1, len(splits) + 1)
@@ -132,40 +101,46 @@ class SentencePieceGraphTokenizer(GraphTokenizer):
       code_points = lower(code_points)
     return code_points
 
-  def _shorten_unknown_runs(self, code_points: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Shortens long runs of characters that together become one <unk>. The ids stay the same.
+  def _split_words(self, code_points: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Splits normalized texts, int32 [B, (characters)], into words that are encoded alone, string [B, (words)]:
+    each text is one word if words are not independent.
+    """
+    texts = tf.strings.unicode_encode(code_points, "UTF-8")
+    if not self.sentence_piece.words_are_independent:
+      return tf.RaggedTensor.from_row_splits(texts, tf.range(tf.size(texts, tf.int64) + 1), validate=False)
+    # SentencePiece drops a ▁ at the end of a text, so there is no cut after one.
+    lines = tf.strings.regex_replace(tf.strings.regex_replace(texts, " ", "\n"), f"{WORD_START}\n+", f"{WORD_START} ")
+    return tf.strings.split(lines, sep="\n")
 
-    The time of the SentencePiece op grows with the square of the length of such a run: a megabyte takes minutes.
+  def _join_unknown(self, ids: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Replaces each sequence of bytes that were added to the model by one <unk>.
 
     Args:
-      code_points: int32 [B, (characters)].
+      ids: int32 [W, (tokens)].
 
     Returns:
-      The remaining characters, int32 [B, (characters)], and which characters remain, bool [C].
+      The new ids, int32 [W, (T)], and the index of the first old token of each and the number of old tokens, [T + 1].
     """
-    flat = code_points.flat_values
-    is_unknown = self._unknown_characters(flat) > 0
-    text_indices = code_points.value_rowids()
-    continues_run = is_unknown[1:] & is_unknown[:-1] & (text_indices[1:] == text_indices[:-1])
-    starts_run = tf.concat([[True], ~continues_run], axis=0)[: tf.size(flat)]
-    positions = tf.range(tf.size(flat))
-    # For each character, the position of the first character of its run. The cumsum counts the runs up to it.
-    run_starts = tf.gather(tf.boolean_mask(positions, starts_run), tf.cumsum(tf.cast(starts_run, tf.int32)) - 1)
-    is_kept = positions - run_starts < _MAX_UNKNOWN_RUN_LENGTH
-    num_kept = tf.concat([[0], tf.cumsum(tf.cast(is_kept, tf.int64))], axis=0)
-    splits = tf.gather(num_kept, code_points.row_splits)
-    return tf.RaggedTensor.from_row_splits(tf.boolean_mask(flat, is_kept), splits, validate=False), is_kept
+    flat = ids.flat_values
+    is_byte = flat >= len(self.sentence_piece.pieces)
+    word_indices = ids.value_rowids()
+    continues = is_byte[1:] & is_byte[:-1] & (word_indices[1:] == word_indices[:-1])
+    is_first = tf.concat([[True], ~continues], axis=0)[: tf.size(flat)]
+    num_before = tf.concat([[0], tf.cumsum(tf.cast(is_first, tf.int64))], axis=0)
+    joined = tf.boolean_mask(tf.where(is_byte, UNK_ID, flat), is_first)
+    first = tf.concat([tf.boolean_mask(tf.range(tf.size(flat)), is_first), [tf.size(flat)]], axis=0)
+    return tf.RaggedTensor.from_row_splits(joined, tf.gather(num_before, ids.row_splits), validate=False), first
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """See GraphTokenizer."""
-    shortened, _ = self._shorten_unknown_runs(self._to_normalized_code_points(texts))
-    texts = tf.strings.unicode_encode(shortened, "UTF-8")
-    if self.sentence_piece.words_are_independent:
-      words = tf.strings.split(texts, sep=" ")  # [B, (words)]
-      ids = self._sentencepiece.tokenize(words.flat_values)
-      splits = tf.gather(ids.row_splits, words.row_splits)
-      ids = tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)
-    else:
-      ids = self._sentencepiece.tokenize(texts)
+    words = self._split_words(self._to_normalized_code_points(texts))
+    ids, _ = self._join_unknown(self._sentencepiece.tokenize(words.flat_values))
+    return self._comma_replacements(*self._by_text(ids, words))
+
+  def _by_text(self, ids: tf.RaggedTensor, words: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Returns the ids of words, int32 [W, (T)], as the ids of texts, int32 [B, (T)], and for each token the index of
+    its sequence in the comma rule's replacements.
+    """
+    splits = tf.gather(ids.row_splits, words.row_splits)
     sequence_indices = tf.gather(tf.constant(self._comma_sequence_indices), ids.flat_values)
-    return self._comma_replacements(ids, sequence_indices)
+    return tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False), sequence_indices

@@ -126,7 +126,7 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
   Args: see GraphTokenizer.
 
   Raises:
-    UserError: see GraphTokenizer; also if the vocabulary has pieces of several words.
+    UserError: see GraphTokenizer; also if the vocabulary's words are not independent.
   """
 
   def __init__(self, config: TokenizerConfig):
@@ -134,8 +134,9 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     vocabulary = self.sentence_piece
     if not vocabulary.words_are_independent:
       raise UserError(
-        f"{vocabulary.file}: has pieces of several words, whose offsets in a text a graph cannot compute: train a "
-        "vocabulary without them (data_prep/train_vocab.py)"
+        f"{vocabulary.file}: has pieces of several words, or was trained with --add_dummy_prefix=false or "
+        "--remove_extra_whitespaces=false: a graph cannot compute the offsets of its tokens in a text: train another "
+        "vocabulary (data_prep/train_vocab.py)"
       )
     self._unwritten = _unwritten(vocabulary.exact_model)
     self._tables = normalization_tables(do_lower_case=config.do_lower_case, keep_accents=config.keep_accents)
@@ -152,31 +153,28 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
     """Converts texts, string [B], to ids with their offsets, like `Tokenizer.encode_with_offsets`."""
-    normalized = self._to_normalized_code_points(texts)
-    shortened, is_kept = self._shorten_unknown_runs(normalized)
-    words = tf.strings.split(tf.strings.unicode_encode(shortened, "UTF-8"), sep=" ")  # [B, (words)]
-    # Ids and byte offsets in the word, [W, (T)].
+    words = self._split_words(self._to_normalized_code_points(texts))  # [B, (words)]
+    # Ids and byte offsets in the word, [W, (tokens)].
     ids, byte_starts, byte_ends = self._sentencepiece.tokenize_with_offsets(words.flat_values)
+    ids, first = self._join_unknown(ids)  # [W, (T)]
     # The byte offsets are converted to indices of written characters: from bytes in the word to bytes in all words,
-    # then to the index of the written character in the shortened texts, and then to its index in the normalized texts.
+    # then to the index of the written character.
     word_first_bytes = tf.cumsum(tf.strings.length(words.flat_values), exclusive=True)  # [W], bytes before each word
     word_of_token = ids.value_rowids()
-    code_points = tf.boolean_mask(shortened.flat_values, shortened.flat_values != ord(" "))
+    code_points = tf.strings.unicode_decode(words.flat_values, "UTF-8").flat_values
     written_first_bytes = tf.boolean_mask(_first_bytes(code_points), self._unwritten(code_points) == 0)
-    written_indices = self._written_indices(normalized.flat_values, is_kept)
 
-    def to_characters(byte_offsets: tf.RaggedTensor) -> tf.Tensor:
-      byte_positions = tf.gather(word_first_bytes, word_of_token) + tf.cast(byte_offsets.flat_values, tf.int32)
-      return tf.gather(written_indices, tf.searchsorted(written_first_bytes, byte_positions))
+    def to_characters(byte_offsets: tf.Tensor) -> tf.Tensor:
+      byte_positions = tf.gather(word_first_bytes, word_of_token) + tf.cast(byte_offsets, tf.int32)
+      return tf.searchsorted(written_first_bytes, byte_positions)
 
-    starts = to_characters(byte_starts)
-    ends = self._share_ends_of_characters(ids.flat_values, to_characters(byte_ends))
+    starts = to_characters(tf.gather(byte_starts.flat_values, first[:-1]))
+    ends = to_characters(tf.gather(byte_ends.flat_values, first[1:] - 1))
+    ends = self._share_ends_of_characters(ids.flat_values, ends)
     # If SentencePiece writes several characters for one, tokens may split them. Each token then gets the whole one.
     min_lengths = tf.gather(tf.constant(self._min_lengths), ids.flat_values)
     lengths = tf.maximum(ends - starts, min_lengths)
-    splits = tf.gather(ids.row_splits, words.row_splits)
-    ids = tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)  # [B, (T)]
-    ids, starts, lengths = self._apply_comma_rule(ids, starts, lengths)
+    ids, starts, lengths = self._apply_comma_rule(*self._by_text(ids, words), starts, lengths)
     starts, ends = self._origins(texts).of_tokens(starts, lengths, ids.value_rowids())
     return RaggedTokensWithOffsets(ids, ids.with_flat_values(starts), ids.with_flat_values(ends))
 
@@ -191,35 +189,20 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     characters = tf.cumsum(tf.cast(~continues, tf.int32)) - 1  # the same index for all bytes of a character
     return tf.gather(tf.math.unsorted_segment_max(ends, characters, tf.size(characters)), characters)
 
-  def _written_indices(self, normalized: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
-    """Finds the written characters that remain in the shortened texts.
-
-    Args:
-      normalized: int32 [characters], the characters of all normalized texts.
-      is_kept: bool [characters], which of them remain in the shortened texts.
-
-    Returns:
-      int32 [remaining characters + 1], the index of each among all written characters; at the end N.
-    """
-    is_written = (normalized != ord(" ")) & (self._unwritten(normalized) == 0)
-    indices = tf.reshape(tf.where(tf.boolean_mask(is_kept, is_written)), [-1])
-    num_written = tf.reduce_sum(tf.cast(is_written, tf.int32))
-    return tf.concat([tf.cast(indices, tf.int32), [num_written]], axis=0)
-
   def _apply_comma_rule(
-    self, ids: tf.RaggedTensor, starts: tf.Tensor, lengths: tf.Tensor
+    self, ids: tf.RaggedTensor, sequence_indices: tf.Tensor, starts: tf.Tensor, lengths: tf.Tensor
   ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
     """Applies the comma rule to tokens.
 
     Args:
       ids: int32 [B, (T)].
+      sequence_indices: int32 [T], index of the sequence that replaces each token.
       starts: int32 [T], index of each token's first written character.
       lengths: int32 [T], number of written characters of each token.
 
     Returns:
       The new ids, starts and lengths.
     """
-    sequence_indices = tf.gather(tf.constant(self._comma_sequence_indices), ids.flat_values)
     num_new_tokens = tf.gather(tf.constant(self._comma_replacements.lengths), sequence_indices)  # for each token
     starts_in_token = self._comma_starts(ids.with_flat_values(tf.zeros_like(ids.flat_values)), sequence_indices)
     new_starts = tf.repeat(starts, num_new_tokens) + starts_in_token.flat_values

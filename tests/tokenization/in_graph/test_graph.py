@@ -23,6 +23,7 @@ from albert.tokenization.in_graph.graph_packing import pack_pair, pack_single
 from albert.tokenization.pieces import SENTENCE_PIECE_IDS
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
 from tests.conftest import SaveModel, english_like_documents
+from tests.tokenization.kinds.test_sentence_piece import OPTIONS, model_with_options, texts_with_odd_spaces
 from tests.tokenization.reference import TEXTS, random_texts
 
 # The ops that tensorflow-text 2.12 and TensorFlow Serving have: two ops of SentencePiece, and core ops.
@@ -249,10 +250,15 @@ def test_a_length_without_room_for_a_token_of_each_text_is_refused() -> None:
     pack_pair(ids, ids, 4, SENTENCE_PIECE_IDS)
 
 
-def test_runs_of_unknown_characters_are_shortened(spm_model: str) -> None:
-  """Otherwise the SentencePiece op would take minutes. test_graph_offsets.py compares the tokens of such runs."""
-  graph = SentencePieceGraphTokenizer(TokenizerConfig(spm_model))
-  texts = tf.constant(["東京" * (1 << 14) + " the", "", "東"])
-  shortened, _ = graph._shorten_unknown_runs(graph._to_normalized_code_points(texts))
-  longest_run = 64
-  assert shortened.row_lengths().numpy().tolist() == [longest_run + len(" the"), 0, 1]
+def test_ids_equal_those_of_python_with_every_option_of_the_trainer(tmp_path: Path) -> None:
+  for option, model_type in (("no prefix", "unigram"), ("extra spaces", "bpe"), ("no normalization", "unigram")):
+    model = model_with_options(tmp_path, option, model_type)
+    assert_equal_ids(model, [*TEXTS, *random_texts(200, seed=44), *texts_with_odd_spaces(200)])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+@pytest.mark.parametrize("option", OPTIONS)
+def test_ids_equal_those_of_python_with_each_option(option: str, model_type: str, tmp_path: Path) -> None:
+  model = model_with_options(tmp_path, option, model_type)
+  assert_equal_ids(model, [*TEXTS, *random_texts(1000, seed=44), *texts_with_odd_spaces(400)])

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import random
+import time
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.in_graph.graph_offsets import SentencePieceOffsetGraphTokenizer
 from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import SaveModel, english_like_documents
+from tests.thorough import thorough_except
 from tests.tokenization.reference import TEXTS, random_texts
 from tests.tokenization.test_offsets import CHARACTERS, UNUSUAL_STRINGS, WORDS
 
@@ -55,18 +58,17 @@ def find_differences(
   return differences
 
 
-def unusual_texts(count: int, without: str = "") -> list[str]:
-  """Returns random concatenations of the strings of UNUSUAL_STRINGS except `without`."""
+def unusual_texts(count: int) -> list[str]:
+  """Returns random concatenations of the strings of UNUSUAL_STRINGS."""
   rng = random.Random(0)
-  strings = [string for string in UNUSUAL_STRINGS if string not in ("\ud800", without)]  # UTF-8 has no lone surrogates
+  strings = [string for string in UNUSUAL_STRINGS if string != "\ud800"]  # UTF-8 has no lone surrogates
   return ["".join(rng.choices(strings, k=rng.randrange(12))) for _ in range(count)]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("convert_quotes", [False, True])
 def test_ids_and_offsets_are_equal_for_a_hand_made_model(save_model: SaveModel, convert_quotes: bool) -> None:
-  # This model, unlike trained ones, keeps several ▁ in a row. A graph never sees them, since it tokenizes word by word.
-  texts = [*HAND_MADE, *unusual_texts(300, without="▁")]
+  texts = [*HAND_MADE, *unusual_texts(300)]
   assert find_differences(save_model(WORDS + CHARACTERS), texts, convert_quotes=convert_quotes) == []
 
 
@@ -116,14 +118,55 @@ def test_pieces_of_several_words_are_refused(save_model: SaveModel) -> None:
     SentencePieceOffsetGraphTokenizer(TokenizerConfig(model))
 
 
-@pytest.mark.slow
 def test_a_run_of_unknown_characters_of_any_length_is_one_unknown_token(spm_model: str) -> None:
   rng = random.Random(5)
-  unknown = ["東", "京都", "\U0010ffff", "\ue000x", "ⴰ", "\u2028東", "각", "ᄀ", "क़", "x\u0301東"]
+  unknown = ["東", "京都", "\U0010ffff", "\ue000x", "ⴰ", "\u2028東", "각", "ᄀ", "क़", "x\u0301東", "か", "東\x01"]
 
   def random_run() -> str:
-    # The graph shortens runs to 64 characters.
-    return rng.choice(unknown) * rng.choice((1, 40, 63, 64, 65, 200)) + rng.choice(("", " ", "a", "1,", " the "))
+    return rng.choice(unknown) * rng.choice((1, 2, 40, 200)) + rng.choice(("", " ", "a", "1,", " the "))
 
   texts = ["".join(random_run() for _ in range(rng.randrange(1, 7))) for _ in range(60)]
   assert find_differences(spm_model, [*texts, "東京" * (1 << 14) + " the river", "", "the " + "x" * (1 << 14)]) == []
+
+
+# The first and the last letter of scripts.
+SCRIPTS = {
+  "Greek": "αω", "Cyrillic": "ая", "Hebrew": "את", "Arabic": "اي", "Devanagari": "कह", "Bengali": "কহ", "Tamil": "கஹ",
+  "Thai": "กฮ", "Tibetan": "ཀཧ", "Myanmar": "ကအ", "Georgian": "აჰ", "Ethiopic": "ሀፐ", "Khmer": "កអ", "Han": "一龥",
+  "hiragana": "かん", "katakana": "カン", "Hangul": "가힣", "Hangul letters": "ᄀᇂ", "Yi": "ꀀꒌ", "emoji": "😀🙏",
+}  # fmt: skip
+# Characters that are dropped or composed, and spaces.
+UNUSUAL_TEXTS = {"dropped": "東\x01", "marks": "か\u3099", "vowel signs": "\u09c7\u09be", "▁": "▁", "spaces": "¨"}
+
+
+def megabyte(letters: str) -> tf.Tensor:
+  """Returns a text of a megabyte without spaces."""
+  return tf.constant([letters * (1 + 2**20 // len(letters.encode()))])
+
+
+def seconds(function: Callable[[tf.Tensor], object], text: tf.Tensor) -> float:
+  """Returns the processor time of a call."""
+  start = time.process_time()
+  function(text)
+  return time.process_time() - start
+
+
+@pytest.fixture(scope="module")
+def graph(spm_model: str) -> SentencePieceOffsetGraphTokenizer:
+  return SentencePieceOffsetGraphTokenizer(TokenizerConfig(spm_model))
+
+
+@pytest.fixture(scope="module")
+def seconds_for_latin(graph: SentencePieceOffsetGraphTokenizer) -> float:
+  return seconds(graph.tokenize_with_offsets, megabyte("abcdefghijklmnopqrstuvwxyz"))
+
+
+@pytest.mark.parametrize("name", thorough_except(["Hangul"], [*SCRIPTS, *UNUSUAL_TEXTS]))
+def test_the_time_for_a_megabyte_without_spaces_does_not_depend_on_the_script(
+  name: str, graph: SentencePieceOffsetGraphTokenizer, seconds_for_latin: float
+) -> None:
+  text = UNUSUAL_TEXTS.get(name) or "".join(map(chr, range(ord(SCRIPTS[name][0]), ord(SCRIPTS[name][1]) + 1)))
+  # If the time grew with the square of the length, it would be more than 50 times that for Latin letters.
+  assert seconds(graph.tokenize_with_offsets, megabyte(text)) < 12 * seconds_for_latin
+  if name == "Hangul":
+    assert seconds(graph.tokenize, megabyte(text)) < 12 * seconds_for_latin
