@@ -60,7 +60,7 @@ def read_race_passages(path: str) -> list[list[str]]:
   paths = race_data.find_passages(path, "--race_file") if files.is_dir(path) else expand_globs(path, flag="--race_file")
   questions = race_data.read_questions(paths, with_answers=False)
   passages = dict.fromkeys(question.article for question in questions)  # without repetitions
-  return [passage.splitlines() for passage in passages]
+  return [passage.split("\n") for passage in passages]
 
 
 def format_documents(articles: Iterable[list[str]]) -> Iterator[str]:

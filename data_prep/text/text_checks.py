@@ -93,7 +93,7 @@ def check_inputs(
     head = _read_head(path)
     check_head(path, head)
     if tokenizer is not None and path in sampled_paths:
-      samples.append(head[:_SAMPLE_BYTES].decode("utf-8", errors="ignore").splitlines())
+      samples.append(head[:_SAMPLE_BYTES].decode("utf-8", errors="ignore").split("\n"))
   if tokenizer is None:
     return None
   warnings: list[str] = []

@@ -40,6 +40,13 @@ def test_sentences_and_paragraphs_end_with_a_line():
   ]
 
 
+def test_paragraphs_of_a_passage_end_with_a_line_end_only(tmp_path: Path):
+  article = "One\u2028line\x85of\x0btext.\nAnother one."
+  path = tmp_path / "race.jsonl"
+  path.write_text(json.dumps({"article": article, "question": "?", "options": ["a", "b"]}))
+  assert question_texts.read_race_passages(str(path)) == [article.split("\n")]
+
+
 def test_paragraphs_of_an_article_without_title_are_documents_of_their_own(tmp_path: Path):
   paragraphs = [{"context": f"Text {number}.", "qas": [{"id": str(number), "question": "?"}]} for number in (1, 2)]
   with_two_questions = paragraphs[0] | {"qas": [{"id": "3", "question": "?"}, {"id": "4", "question": "!"}]}

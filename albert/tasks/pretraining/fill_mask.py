@@ -9,9 +9,8 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.data.rows import DataSource, Rows
-from albert.data.tables import read_table
+from albert.data.tables import read_lines, read_table
 from albert.errors import UserError
-from albert.io import files
 from albert.tokenization.masked_texts import encode_with_masks
 from albert.tokenization.tokenizer import Tokenizer
 
@@ -62,13 +61,7 @@ def _read_rows(rows: Rows) -> Iterator[tuple[str, int, str]]:
 
 def _read_lines(path: str) -> Iterator[tuple[str, int, str]]:
   """Yields for each line of a file its location for error messages, its number from 1, and its text."""
-  with files.open_file(path) as file:
-    content = file.read()
-  try:
-    lines = content.decode("utf-8-sig").splitlines()
-  except UnicodeDecodeError as error:
-    raise UserError(f"{path}: not UTF-8 (byte {error.start + 1}): save the file as UTF-8") from error
-  for number, line in enumerate(lines, start=1):
+  for number, line in read_lines(path):
     yield f"{path}, line {number}", number, line
 
 

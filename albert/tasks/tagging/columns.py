@@ -6,9 +6,10 @@
     rejects VBZ B-VP O
 
 A blank line ends a sentence. A line whose word is -DOCSTART- begins a document and is no word. Columns are separated by
-tabs if the first line of words has one, else by any number of spaces. The columns have no names, unless the first line
-names them: `word<tab>tag`, or `# global.columns = word tag` as in CoNLL-U Plus. In a file with tabs, a line that begins
-with # and has no tab is a comment.
+tabs if the first line of words has one, else by any number of ASCII spaces. Other spaces, such as no-break spaces, are
+parts of words. The columns have no names, unless the first line names them: `word<tab>tag`, or
+`# global.columns = word tag` as in CoNLL-U Plus. In a file with tabs, a line that begins with # and has no tab is a
+comment.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from albert.io.wording import counted
 _DOCUMENT_START = "-DOCSTART-"
 _NAMES_PREFIX = re.compile(r"#\s*global\.columns\s*=")
 _NUMBER = re.compile(r"-?\d+\Z")
+_find_fields = re.compile(r"[^ \t]+").findall
 # The name of the added column, if the columns have names.
 PREDICTION = "prediction"
 
@@ -127,7 +129,7 @@ def _is_header(line: _Line, word_column: str, tag_column: str) -> bool:
   """Whether a line without a word names the columns."""
   if _NAMES_PREFIX.match(line.text):
     return True
-  return bool(line.text.strip()) and line.number == 1 and _has_names(word_column, tag_column)
+  return bool(_find_fields(line.text)) and line.number == 1 and _has_names(word_column, tag_column)
 
 
 def _has_names(word_column: str, tag_column: str) -> bool:
@@ -138,7 +140,9 @@ def _has_names(word_column: str, tag_column: str) -> bool:
 def _parse(path: str, word_column: str, tag_column: str, *, with_tags: bool) -> Iterator[_Line]:
   """Yields all lines of a file. See read_sentences for the arguments."""
   lines = [(number, line.rstrip("\r\n")) for number, line in read_lines(path)]
-  first_text = next((text for _, text in lines if text.strip() and not text.startswith(("#", _DOCUMENT_START))), "")
+  first_text = next(
+    (text for _, text in lines if _find_fields(text) and not text.startswith(("#", _DOCUMENT_START))), ""
+  )
   has_tabs = "\t" in first_text
   names: Sequence[str] = ()
   needs_names = _has_names(word_column, tag_column)
@@ -146,14 +150,14 @@ def _parse(path: str, word_column: str, tag_column: str, *, with_tags: bool) -> 
   for number, text in lines:
     prefix = _NAMES_PREFIX.match(text)
     if prefix or (needs_names and not names and number == 1):
-      names = text[prefix.end() :].split() if prefix else _split(text, has_tabs="\t" in text)
+      names = _find_fields(text[prefix.end() :]) if prefix else _split(text, has_tabs="\t" in text)
       yield _Line(number, text)
-    elif not text.strip():
+    elif not (fields := _find_fields(text)):
       yield _Line(number, text, ends_sentence=True)
     elif has_tabs and text.startswith("#") and "\t" not in text:
       yield _Line(number, text)
-    elif text.split(maxsplit=1)[0] == _DOCUMENT_START:
-      yield _Line(number, text, fields=text.split(), ends_sentence=True)
+    elif fields[0] == _DOCUMENT_START:
+      yield _Line(number, text, fields=fields, ends_sentence=True)
     else:
       location = f"{path}, line {number}"
       if layout is None:
@@ -215,12 +219,12 @@ class _Layout:
         f"{location}: {counted(len(fields), 'column')} instead of {self._num_columns}: separate columns by "
         f"{separator}, as in the first line of words, and sentences by blank lines"
       )
-    word = fields[self._word_index].strip()
+    word = fields[self._word_index].strip(" ")
     if not word:
       raise UserError(f"{location}: the word is empty: fill it in or remove the line")
-    tag = "" if self._tag_index is None else fields[self._tag_index].strip()
+    tag = "" if self._tag_index is None else fields[self._tag_index].strip(" ")
     return _Line(number, text, fields, word, tag)
 
 
 def _split(text: str, *, has_tabs: bool) -> list[str]:
-  return text.split("\t") if has_tabs else text.split()
+  return text.split("\t") if has_tabs else _find_fields(text)

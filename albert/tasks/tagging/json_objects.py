@@ -89,7 +89,7 @@ def _objects(source: DataSource) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _read_words(location: str, values: Mapping[str, Any], word_key: str, tag_key: str, *, with_tags: bool) -> Entry:
   words = json_values.convert(f"{location}: {word_key}", values[word_key], list[str])
   for index, word in enumerate(words):
-    if not word or word.isspace():
+    if not word.strip(" \t\r\n"):
       raise UserError(f"{location}: {word_key}[{index}] is empty: give it a word, or remove it with its tag")
   if not with_tags:
     return Entry(location, words)

@@ -79,6 +79,26 @@ def test_in_a_file_with_spaces_a_number_sign_is_a_word(tmp_path: Path) -> None:
   assert read(write(tmp_path / "train.conll", "# O\nEU B-ORG\n")) == [(["#", "EU"], [Span(1, 2, "ORG")])]
 
 
+@pytest.mark.parametrize("separator", [" ", "\t"])
+def test_only_tabs_and_ascii_spaces_separate_columns(separator: str, tmp_path: Path) -> None:
+  spaces = "\u00a0\u2009\u3000\u2028\x85\x0b\x0c\x1c"
+  rows = [
+    ("It", "O"),
+    *((f"10{space}000", "B-NUM") for space in spaces),
+    *((space, "O") for space in spaces),
+    ("km", "O"),
+  ]
+  path = write(tmp_path / "train.conll", "".join(f"{separator.join(row)}\n" for row in rows))
+  ((words, spans),) = read(path)
+  assert words == [word for word, _ in rows]
+  assert spans == [Span(1 + index, 2 + index, "NUM") for index in range(len(spaces))]
+  json_path = write(tmp_path / "train.jsonl", json.dumps({"tokens": words, "tags": [tag for _, tag in rows]}))
+  assert read(json_path) == [(words, spans)]
+  words_only = write(tmp_path / "words.txt", "".join(f"{word}\n" for word in words))
+  (text,) = read_texts(str(words_only), TaggingConfig(), with_tags=False)
+  assert text.words == words
+
+
 def test_json_lines_are_read(tmp_path: Path) -> None:
   lines = [
     {"tokens": ["EU", "rejects", "New", "York"], "tags": ["B-ORG", "O", "B-LOC", "I-LOC"], "id": 7},
