@@ -7,8 +7,10 @@ have TensorFlow, and data preparation starts many processes that need a tokenize
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
+import os
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -47,7 +49,7 @@ class Tokenizer:
   A word has the same ids wherever it stands in a text (with byte-level BPE, the same ids after every space), and the
   same ids in a TensorFlow graph (`albert/tokenization/in_graph`).
 
-  Pickling stores the settings and the hash of the vocabulary only; unpickling opens the file again.
+  Pickling stores the settings, the absolute path and the hash of the vocabulary; unpickling opens the file again.
 
   Args:
     model_file: path of the vocabulary.
@@ -94,6 +96,8 @@ class Tokenizer:
   def _open(self, config: TokenizerConfig) -> None:
     self.config = config
     self.vocabulary = open_vocabulary(config)
+    # The absolute path, for pickling: the process may have another working directory then.
+    self._path = config.model_file if files.is_remote(config.model_file) else os.path.abspath(config.model_file)
 
   @classmethod
   def from_config(cls, config: TokenizerConfig) -> Tokenizer:
@@ -138,7 +142,16 @@ class Tokenizer:
     return cls.from_config(find_tokenizer_config(path, **given))
 
   def __reduce__(self) -> tuple[object, ...]:
-    return type(self).from_config, (self.config,)
+    return type(self)._unpickle, (dataclasses.replace(self.config, model_file=self._path), self.sha256)
+
+  @classmethod
+  def _unpickle(cls, config: TokenizerConfig, sha256: str) -> Tokenizer:
+    tokenizer = cls.from_config(config)
+    if tokenizer.sha256 != sha256:
+      raise UserError(
+        f"{config.model_file}: is not the vocabulary that was pickled (SHA-256 {sha256[:12]}...): put that one there"
+      )
+    return tokenizer
 
   @property
   def model_file(self) -> str:

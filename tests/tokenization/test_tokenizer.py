@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import pickle
+import shutil
 import unicodedata
 from pathlib import Path
 
@@ -190,6 +191,22 @@ def test_a_pickled_tokenizer_keeps_its_settings_and_hash(tmp_path: Path, spm_mod
   assert copy.config == TokenizerConfig(spm_model, do_lower_case=False, convert_quotes=True)
   assert copy.encode("The ``captain''") == tokenizer.encode("The ``captain''")
   assert copy.sha256 == hashlib.sha256(Path(spm_model).read_bytes()).hexdigest()
+
+
+def test_a_tokenizer_that_is_unpickled_in_another_directory_is_the_same(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_model: SaveModel
+) -> None:
+  for directory, piece in {"here": "a", "there": "b"}.items():
+    (tmp_path / directory).mkdir()
+    shutil.copyfile(save_model([("▁", -1.0), (piece, -1.0)]), tmp_path / directory / "spiece.model")
+  monkeypatch.chdir(tmp_path / "here")
+  tokenizer = Tokenizer("spiece.model")
+  monkeypatch.chdir(tmp_path / "there")
+  pickled = pickle.dumps(tokenizer)
+  assert pickle.loads(pickled).pieces[-1] == "a"
+  shutil.copyfile(tmp_path / "there" / "spiece.model", tmp_path / "here" / "spiece.model")
+  with pytest.raises(UserError, match=r"here/spiece\.model: is not the vocabulary that was pickled \(SHA-256 .*\): "):
+    pickle.loads(pickled)
 
 
 def test_tokenizers_are_cached_by_config_and_file(save_model: SaveModel) -> None:
