@@ -32,9 +32,11 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import ElapsedTime, Progress
 from albert.runs.directory_lock import DirectoryLock
+from albert.tokenization import recorded_settings
+from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.normalization import normalize_text
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID, Tokenizer
-from albert.tokenization.vocabulary_files import vocabulary_paths
+from albert.tokenization.vocabulary_files import NAMES, vocabulary_paths
 from data_prep.byte_bpe_training import train_byte_level_bpe
 from data_prep.conversion.sentences_of_files import read_sentences
 from data_prep.readers import formats
@@ -110,6 +112,7 @@ def train_model(
   *,
   vocab_size: int,
   do_lower_case: bool = True,
+  keep_accents: bool = False,
   character_coverage: float = _CHARACTER_COVERAGE,
   keep_ascii: bool = True,
   user_defined_symbols: Sequence[str] = (),
@@ -125,10 +128,12 @@ def train_model(
     sentences: lines of the corpus. They are normalized here, and long ones are cut.
     vocab_size: number of pieces.
     do_lower_case: whether the text is lower-cased.
+    keep_accents: whether characters are neither decomposed nor lose their accents.
     character_coverage: share of the text's characters that the vocabulary must cover. The other ones, which are the
       rarest, become <unk>.
     keep_ascii: whether every character of `ascii_characters` becomes a piece, even if it is rare in the text.
-    user_defined_symbols: strings that become pieces and are never parts of longer pieces.
+    user_defined_symbols: strings that become pieces and are never parts of longer pieces. They are normalized like the
+      text, in which they would not occur otherwise.
     num_threads: number of threads. The scores depend on it in their last bits.
     model_type: UNIGRAM or BPE.
     byte_fallback: whether characters that are in no piece become pieces of their bytes instead of <unk>.
@@ -140,6 +145,8 @@ def train_model(
     UserError: there is no text, a symbol is in the vocabulary already, or the vocabulary size is impossible for this
       text. In the last case the message gives a possible size.
   """
+  switches = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+  user_defined_symbols = [_normalized_symbol(symbol, **switches) for symbol in user_defined_symbols]
   for symbol in (*SPECIAL_PIECES, *user_defined_symbols):
     if [*SPECIAL_PIECES, *user_defined_symbols].count(symbol) > 1:
       raise UserError(f"--user_defined_symbols: {symbol!r} is in the vocabulary already: leave it out")
@@ -153,7 +160,7 @@ def train_model(
   model = io.BytesIO()
   try:
     sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=_training_lines(sentences, do_lower_case=do_lower_case),
+      sentence_iterator=_training_lines(sentences, **switches),
       model_writer=model,
       model_type=model_type,
       byte_fallback=byte_fallback,
@@ -165,7 +172,7 @@ def train_model(
       bos_id=-1,
       eos_id=-1,
       control_symbols=[SPECIAL_PIECES[i] for i in (CLS_ID, SEP_ID, MASK_ID)],
-      user_defined_symbols=list(user_defined_symbols),
+      user_defined_symbols=user_defined_symbols,
       normalization_rule_name="nmt_nfkc",
       shuffle_input_sentence=False,
       max_sentence_length=_MAX_LINE_BYTES,
@@ -177,11 +184,26 @@ def train_model(
   return model.getvalue()
 
 
-def _training_lines(sentences: Iterable[str], *, do_lower_case: bool) -> Iterator[str]:
+def _normalized_symbol(symbol: str, **switches: bool) -> str:
+  """Returns a user-defined symbol as it stands in the normalized text, and prints a line if that differs."""
+  if symbol in SPECIAL_PIECES:
+    return symbol  # the caller refuses it
+  normalized = normalize_text(symbol, **switches)
+  if not normalized or " " in normalized:
+    raise UserError(
+      f"--user_defined_symbols: {symbol!r} becomes {normalized!r} when the text is normalized, which is not one symbol:"
+      " leave it out"
+    )
+  if normalized != symbol:
+    print(f"--user_defined_symbols: {symbol} becomes {normalized}, as the text is normalized", file=sys.stderr)
+  return normalized
+
+
+def _training_lines(sentences: Iterable[str], **switches: bool) -> Iterator[str]:
   """Yields sentences as the trainer gets them: cut if they are long, normalized, and without blank ones."""
   for sentence in sentences:
     for line in cut_line(sentence.replace(_RESERVED_CHARACTER, " ")):
-      if normalized := normalize_text(line, do_lower_case=do_lower_case):
+      if normalized := normalize_text(line, **switches):
         yield normalized
 
 
@@ -241,12 +263,14 @@ def _define_flags() -> None:
     choices=[UNIGRAM, BPE, WORDPIECE, BYTE_LEVEL_BPE],
   )
   outputs = "spiece.model and spiece.vocab, or vocab.txt, or vocab.json and merges.txt"
-  define("str", "output_dir", None, f"directory to write to: {outputs}")
+  define("str", "output_dir", None, f"directory to write to: {outputs}, and tokenizer_config.json")
   outputs = "PREFIX.model and PREFIX.vocab, or PREFIX.txt, or PREFIX-vocab.json and PREFIX-merges.txt"
   define("str", "output_prefix", None, f"instead of --output_dir: write {outputs}")
   size = Range(len(SPECIAL_PIECES), _MAX_VOCAB_SIZE)
   define("int", "vocab_size", 30000, "number of pieces, special tokens included", allowed=size)
   define("bool", "do_lower_case", True, "convert the text to lower case; byte_level_bpe never does")
+  accents = "keep accents and do not decompose characters; byte_level_bpe always does"
+  define("bool", "keep_accents", False, accents)
   define(
     "float",
     "character_coverage",
@@ -271,7 +295,8 @@ def _define_flags() -> None:
     "str",
     "user_defined_symbols",
     '( ) " - . – £ €',
-    "symbols that are always pieces of their own, separated by spaces; for unigram and bpe",
+    "symbols that are always pieces of their own, separated by spaces; they are normalized like the text, so "
+    "--do_lower_case makes <url> of <URL>; for unigram and bpe",
   )
   define(
     "int",
@@ -314,8 +339,29 @@ def main() -> None:
   folder, name = os.path.split(prefix)
   # The lock keeps another process from replacing one of the two files while this one writes the other.
   extension = _EXTENSIONS.get(FLAGS.type, "model")
+  _check_other_vocabularies(f"{prefix}.{extension}")
   with DirectoryLock(folder or ".", f"training {name}.{extension}", f".{name}.lock") as lock:
     _train(paths, reading, prefix, lock)
+
+
+def _check_other_vocabularies(path: str) -> None:
+  """Refuses a directory whose other vocabularies were made with other settings: one file there records them for all."""
+  folder, name = os.path.split(path)
+  has_others = any(files.exists(files.join(folder or ".", other)) for other in NAMES if other != name)
+  if FLAGS.type != BYTE_LEVEL_BPE and (FLAGS.output_prefix or has_others):
+    recorded_settings.known_settings(path, do_lower_case=FLAGS.do_lower_case, keep_accents=FLAGS.keep_accents)
+
+
+def _record_settings(path: str) -> None:
+  """Writes how the text was normalized beside the vocabulary, from where all commands take it."""
+  config = TokenizerConfig(path, FLAGS.do_lower_case, keep_accents=FLAGS.keep_accents)
+  if FLAGS.output_dir:
+    values = recorded_settings.huggingface_tokenizer_config(config)
+    del values["tokenizer_class"]  # the directory may have vocabularies of several kinds
+    files.write_json(files.join(FLAGS.output_dir, recorded_settings.FILE_NAME), values)
+  elif config != TokenizerConfig(path):
+    words = ["--nodo_lower_case"] * (not FLAGS.do_lower_case) + ["--keep_accents"] * FLAGS.keep_accents
+    print(f"{path}: give {' '.join(words)} with it to every command; only --output_dir records it", file=sys.stderr)
 
 
 def _train(paths: Sequence[str], reading: ReadingSettings, prefix: str, lock: DirectoryLock) -> None:
@@ -348,10 +394,12 @@ def _train_wordpiece(sample: Sequence[str], path: str, lock: DirectoryLock) -> i
     (line for sentence in sample for line in cut_line(sentence)),
     vocab_size=FLAGS.vocab_size,
     do_lower_case=FLAGS.do_lower_case,
+    keep_accents=FLAGS.keep_accents,
     character_coverage=FLAGS.character_coverage,
     required_chars=ascii_characters(do_lower_case=FLAGS.do_lower_case) if FLAGS.keep_ascii else "",
   )
   lock.check()
+  _record_settings(path)
   files.write_atomically(path, "".join(f"{piece}\n" for piece in pieces))
   return len(pieces)
 
@@ -372,6 +420,7 @@ def _train_sentence_piece(sample: Sequence[str], prefix: str, lock: DirectoryLoc
     sample,
     vocab_size=FLAGS.vocab_size,
     do_lower_case=FLAGS.do_lower_case,
+    keep_accents=FLAGS.keep_accents,
     character_coverage=FLAGS.character_coverage,
     keep_ascii=FLAGS.keep_ascii,
     user_defined_symbols=FLAGS.user_defined_symbols.split(),
@@ -380,6 +429,7 @@ def _train_sentence_piece(sample: Sequence[str], prefix: str, lock: DirectoryLoc
     byte_fallback=FLAGS.byte_fallback,
   )
   lock.check()
+  _record_settings(f"{prefix}.model")
   files.write_atomically(f"{prefix}.vocab", format_vocab_file(model))
   files.write_atomically(f"{prefix}.model", model)
   return int(FLAGS.vocab_size)

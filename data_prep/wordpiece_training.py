@@ -19,6 +19,7 @@ def train_wordpiece(
   *,
   vocab_size: int,
   do_lower_case: bool,
+  keep_accents: bool = False,
   character_coverage: float,
   required_chars: str = "",
 ) -> list[str]:
@@ -30,6 +31,7 @@ def train_wordpiece(
     lines: lines of the corpus. They are cut into words by the rules of the original BERT here.
     vocab_size: number of pieces.
     do_lower_case: whether the text is lower-cased and accents are stripped.
+    keep_accents: whether lower-cased text keeps its accents.
     character_coverage: share of the text's characters that must be pieces. Words with another character become [UNK].
     required_chars: characters that become pieces, even if they are rare.
 
@@ -43,7 +45,8 @@ def train_wordpiece(
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
   except ImportError as error:
     raise UserError("--type=wordpiece needs the package tokenizers: pip install 'tokenizers>=0.20,<1'") from error
-  counts = Counter(word for line in lines for word in split_words(line, do_lower_case=do_lower_case))
+  switches = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+  counts = Counter(word for line in lines for word in split_words(line, **switches))
   if not counts:
     raise UserError("--input_file: the files hold no text: give files with text in them")
   initial, inner = _alphabets(counts, character_coverage, required_chars)

@@ -61,7 +61,7 @@ def test_the_command_writes_the_same_model_for_plain_and_gzip_text(tmp_path: Pat
     assert "300 pieces" in completed.stdout
     assert re.search(r"on ([\d,]+) of \1 lines", completed.stdout)  # all lines
   folder = tmp_path / "a"
-  assert sorted(path.name for path in folder.iterdir()) == ["spiece.model", "spiece.vocab"]
+  assert sorted(path.name for path in folder.iterdir()) == ["spiece.model", "spiece.vocab", "tokenizer_config.json"]
   for name in ("spiece.model", "spiece.vocab"):
     assert (folder / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
   assert_vocabulary_of_300_pieces(folder)
@@ -75,9 +75,38 @@ def test_a_cased_vocabulary_without_symbols_is_written_to_a_prefix(tmp_path: Pat
   )  # fmt: skip
   assert completed.returncode == 0, completed.stderr
   assert sorted(path.name for path in prefix.parent.iterdir()) == ["cased.model", "cased.vocab"]
+  assert (
+    "cased.model: give --nodo_lower_case with it to every command; only --output_dir records it" in completed.stderr
+  )
   pieces = Tokenizer(f"{prefix}.model", do_lower_case=False).pieces
   assert any(piece.lower() != piece for piece in pieces[5:])
   assert "£" not in pieces
+
+
+def test_the_settings_are_recorded_beside_the_vocabulary(tmp_path: Path, corpus_file: str) -> None:
+  flags = [f"--input_file={corpus_file}", "--vocab_size=300", "--num_threads=1"]
+  completed = run_train_vocab(*flags, f"--output_dir={tmp_path}", "--nodo_lower_case", "--keep_accents")
+  assert completed.returncode == 0, completed.stderr
+  assert Tokenizer(tmp_path / "spiece.model").normalize("Schön") == "Schön"
+  # Another vocabulary in the same directory has the same settings, because one file records them.
+  for other in (["--type=wordpiece", f"--output_dir={tmp_path}"], [f"--output_prefix={tmp_path}/other"]):
+    completed = run_train_vocab(*flags, *other)
+    assert completed.returncode == 2
+    assert "do_lower_case=true is given, but the vocabulary was made with do_lower_case=false" in completed.stderr
+
+
+def test_user_defined_symbols_are_normalized_like_the_text(capsys: pytest.CaptureFixture[str]) -> None:
+  lines = ["see <URL> for @User and café ½", *(" ".join(document) for document in english_like_documents(20))]
+  symbols = ["<URL>", "@User", "é", "½"]
+  for keeps, expected in ((False, ["<url>", "@user", "e", "1⁄2"]), (True, symbols)):
+    settings: dict[str, Any] = {"do_lower_case": not keeps, "keep_accents": keeps, "keep_ascii": False}
+    model = train_model(lines, vocab_size=80, user_defined_symbols=symbols, num_threads=1, **settings)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    pieces = processor.encode(normalize_text(lines[0], do_lower_case=not keeps, keep_accents=keeps), out_type=str)
+    assert set(expected) <= set(pieces)
+    assert ("--user_defined_symbols: <URL> becomes <url>, as the text" in capsys.readouterr().err) == (not keeps)
+  with pytest.raises(UserError, match=r"--user_defined_symbols: '.*' becomes '' when the text is normalized"):
+    train_model(lines, vocab_size=29, user_defined_symbols=["\u0301"])
 
 
 def test_one_process_at_a_time_writes_a_vocabulary(tmp_path: Path, corpus_file: str) -> None:
