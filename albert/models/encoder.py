@@ -286,7 +286,7 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     for layer, blocks in enumerate(self._blocks(config.num_hidden_layers)):
       for inner, (attention, feed_forward) in enumerate(blocks):
         block_number = layer * config.inner_group_num + inner + 1
-        block_seed = None if seed is None else tf.random.experimental.stateless_fold_in(seed, block_number)
+        block_seed = None if seed is None else layers.fold_in(seed, block_number)
         block_positions = positions if block_number == num_blocks else None
         block = _Block(attention, feed_forward, bias, training, block_seed, block_positions)
         x = checkpointing.run(block, x) if checkpointing else block(x)

@@ -6,6 +6,7 @@ logits are computed in float32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -72,10 +73,25 @@ def new_seed() -> tf.Tensor:
   return tf.random.uniform([2], minval=tf.int32.min, maxval=tf.int32.max, dtype=tf.int32)
 
 
+def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
+  """Derives a seed, int64 [2], from a seed, int32 or int64 [2], and an integer.
+
+  It is tf.random.experimental.stateless_fold_in, except that the result does not depend on XLA, which reads only the
+  lower 32 bits of each number of a seed.
+  """
+
+  def lower_bits(numbers: tf.Tensor) -> tf.Tensor:
+    return tf.bitwise.bitwise_and(tf.cast(numbers, tf.int64), 2**32 - 1)
+
+  return lower_bits(tf.random.experimental.stateless_fold_in(lower_bits(seed), number))
+
+
 def dropout(
   x: tf.Tensor, rate: float, *, dropout_index: int, training: bool | None, seed: tf.Tensor | None
 ) -> tf.Tensor:
   """Applies dropout. The mask is a pure function of the seed, so a resumed run draws the same masks.
+
+  With and without XLA, CPUs and GPUs draw the same masks. A TPU has another random generator.
 
   Args:
     x: floating-point tensor of any shape.
@@ -90,10 +106,10 @@ def dropout(
   if not training or rate == 0.0:
     return x
   seed = new_seed() if seed is None else seed
-  # The numbers are drawn in float32 for every dtype of x: bfloat16 has only 128 distinct uniform numbers, and a rate of
-  # 0.1 would become 0.1016.
-  uniform = tf.random.stateless_uniform(tf.shape(x), tf.random.experimental.stateless_fold_in(seed, dropout_index))
-  return tf.cast(tf.where(uniform >= rate, tf.cast(x, tf.float32) / (1.0 - rate), 0.0), x.dtype)
+  # TensorFlow and XLA convert other bits of a number to a float, so bits are compared: the 23 that XLA converts.
+  bits = tf.random.stateless_uniform(tf.shape(x), fold_in(seed, dropout_index), None, None, dtype=tf.uint32)
+  is_kept = bits > (math.ceil(rate * 2**23) << 9) - 1
+  return tf.cast(tf.where(is_kept, tf.cast(x, tf.float32) / (1.0 - rate), 0.0), x.dtype)
 
 
 class LayerNorm(keras.layers.Layer):

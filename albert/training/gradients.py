@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
+from albert.models.layers import fold_in
 from albert.optimizers.clipping import Gradient, clip_by_global_norm, densify
 from albert.optimizers.loss_scale import LossScale
 from albert.optimizers.sharding import Sharding
@@ -102,10 +103,8 @@ class BatchGradients:
     }
 
     def micro_batch_gradients(index: tf.Tensor) -> _GradientsAndSums:
-      micro_batch_seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(index, tf.int64))
-      return self._compute_gradients(
-        {name: value[index] for name, value in micro_batches.items()}, loss_weights, micro_batch_seed
-      )
+      micro_batch = {name: value[index] for name, value in micro_batches.items()}
+      return self._compute_gradients(micro_batch, loss_weights, fold_in(seed, index))
 
     def add(index: tf.Tensor, accumulated: Any) -> tuple[tf.Tensor, Any]:
       return index + 1, tf.nest.map_structure(tf.add, accumulated, micro_batch_gradients(index))

@@ -14,6 +14,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.io.progress import ElapsedTime
+from albert.models.layers import fold_in
 from albert.optimizers.layerwise import layerwise_factors
 from albert.optimizers.loss_scale import LossScale
 from albert.optimizers.replica_variables import make_replica_variable
@@ -171,7 +172,7 @@ class Trainer:
     loss_weights = {name: replica.all_reduce("SUM", weight) for name, weight in replica_weights.items()}
     step = self.optimizer.iterations
     seed = tf.stack([tf.constant(self.plan.train.seed, tf.int64), step])
-    seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(replica.replica_id_in_sync_group, tf.int64))
+    seed = fold_in(seed, replica.replica_id_in_sync_group)
     gradients, norm, loss, sums = self._gradients(batch, loss_weights, seed)
     sums |= {GRAD_NORM: WeightedSum(norm, tf.constant(1.0))}
     is_bad = tf.logical_not(tf.math.is_finite(norm + loss))

@@ -62,10 +62,17 @@ def test_dropout_depends_on_seed_and_dropout_index_alone():
   assert len({mask([3, 4], 0), mask([3, 4], 1), mask([3, 5], 0), mask([4, 4], 0)}) == 4
 
 
-def test_dropout_draws_the_numbers_of_its_seed():
-  is_kept = drop(tf.ones([2, 5]), 0.5, dropout_index=0).numpy() != 0
-  uniform = tf.random.stateless_uniform([2, 5], tf.random.experimental.stateless_fold_in(SEED, 0))
-  np.testing.assert_array_equal(is_kept, uniform.numpy() >= 0.5)
+@pytest.mark.parametrize("seed", [[3, 4], [-5, 2**40 + 1]])
+@pytest.mark.parametrize(("rate", "dtype"), [(0.1, "bfloat16"), (0.9999999, "float32")])
+def test_with_and_without_xla_dropout_draws_the_same_mask(rate, dtype, seed):
+  """So --jit_compile may change when a run is resumed. The mask is that of the uniform numbers which XLA draws."""
+  x, seeds = tf.ones([50, 40], dtype), tf.constant(seed, tf.int64)
+  fold_in = tf.random.experimental.stateless_fold_in
+  draw = tf.function(lambda: tf.random.stateless_uniform(x.shape, fold_in(fold_in(seeds, 8), 7)), jit_compile=True)
+  expected_mask = draw().numpy() >= rate
+  for options in ({}, {"jit_compile": True}):
+    dropped = tf.function(lambda: drop(x, rate, layers.fold_in(seeds, 8), dropout_index=7), **options)()
+    np.testing.assert_array_equal(dropped.numpy() != 0, expected_mask)
 
 
 @pytest.mark.parametrize("training", [False, None])
