@@ -33,7 +33,7 @@ from albert.training.distribution.cluster import Cluster
 from albert.training.distribution.strategy import check_batches, check_memory
 from albert.training.evaluator import Evaluator
 from albert.training.failed_run import failure_warning, find_failure
-from albert.training.global_state import deterministic_ops
+from albert.training.global_state import computing_in, deterministic_ops
 from albert.training.model_weights import ModelWeights
 from albert.training.prediction_sources import PredictionSource, hash_weights, prediction_sources_of
 from albert.training.results import TrainingResult, read_training_result
@@ -166,7 +166,9 @@ class Estimator:
     with self._running(), self.strategy.scope():
       self._weights = ModelWeights(task, self.plan)
       self.model = self._weights.model
-      self.evaluator = Evaluator(task, self.model, self.strategy, config.train.eval_batch_size)
+      self.evaluator = Evaluator(
+        task, self.model, self.strategy, config.train.eval_batch_size, self.plan.evaluation_precision
+      )
 
   def _messages(self) -> contextlib.AbstractContextManager[None]:
     """Returns a context in which errors name arguments instead of flags, unless a command made the Estimator."""
@@ -318,7 +320,7 @@ class Estimator:
       self._check_batches(predict=True)
       self._weights.load_trained(self.checkpoints, "predicting")
       task.read_run(self.config.output_dir)
-      with self._running():
+      with self._running(), computing_in(self.plan.evaluation_precision, self.model):
         answers = task.answers(self.model, self._compute_outputs)
     return self._definition.convert_answers(answers) if self._definition else answers
 
@@ -350,8 +352,9 @@ class Estimator:
         predictions_file = files.join(self.results_dir, os.path.basename(predictions_file))
       # The files and the answers share the outputs, so the model is run only once on each dataset.
       compute_outputs = functools.cache(self._compute_outputs)
-      paths = list(self.task.predict(self.model, compute_outputs, self.results_dir, predictions_file))
-      answers = self.task.answers(self.model, compute_outputs) if with_answers else []
+      with computing_in(self.plan.evaluation_precision, self.model):
+        paths = list(self.task.predict(self.model, compute_outputs, self.results_dir, predictions_file))
+        answers = self.task.answers(self.model, compute_outputs) if with_answers else []
     for path in paths:
       log(f"wrote {path}")
     return paths, self._definition.convert_answers(answers) if self._definition else answers

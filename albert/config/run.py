@@ -113,8 +113,9 @@ class TrainConfig(Config):
   )
   precision: str = option(
     "auto",
-    "compute dtype of matrix multiplications; auto: bfloat16 if the hardware can multiply it, else float32; float16, "
-    "with dynamic loss scaling, is for GPUs without bfloat16",
+    "compute dtype of matrix multiplications; auto: bfloat16 if the hardware can multiply it, else float32; on CPUs "
+    "evaluations and predictions are float32 unless the command gives another; float16, with dynamic loss scaling, is "
+    "for GPUs without bfloat16",
     choices=("auto", "float32", "bfloat16", "float16"),
     evaluation_may_differ=True,
     group=DEVICES,
@@ -410,6 +411,7 @@ class RunConfig(Config):
   optimizer: OptimizerConfig = OptimizerConfig()  # noqa: RUF009 - frozen
   train: TrainConfig = TrainConfig()
   warmup_is_default: bool = False  # nobody chose the length of the warm-up, so a short run may shorten it
+  precision_is_default: bool = False  # this command does not choose the precision; the run may have recorded one
 
   def __post_init__(self) -> None:
     super().__post_init__()

@@ -223,6 +223,7 @@ class Settings:
     return RunConfig(
       **values,
       warmup_is_default=self.existing_run is None and not warmup_is_given,
+      precision_is_default="precision" not in self.flags,
       optimizer=OptimizerConfig(**self.values(OptimizerConfig, "optimizer")),
       train=TrainConfig(**train),
     )

@@ -16,6 +16,7 @@ from albert.io.parallel.lost_processes import is_lost_process
 from albert.tasks.base import Batch, DatasetOutputs, Task
 from albert.training.accumulators import Accumulator
 from albert.training.distribution.distributed_batches import distribute_evaluation_batches
+from albert.training.global_state import computing_in
 
 
 class Evaluator:
@@ -26,13 +27,15 @@ class Evaluator:
     model: the model. Its weights may change between two calls.
     strategy: the strategy whose replicas share each batch.
     batch_size: number of examples in a batch, over all replicas; a multiple of the number of replicas.
+    precision: compute dtype of the layers, "float32", "bfloat16" or "float16". Training may use another.
   """
 
-  def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy, batch_size: int):
+  def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy, batch_size: int, precision: str):
     self.task = task
     self.model = model
     self.strategy = strategy
     self.batch_size = batch_size
+    self.precision = precision
     self.accumulator = Accumulator(task.metric_names())
     self._splits: dict[str, Dataset] | None = None
 
@@ -67,9 +70,10 @@ class Evaluator:
     batch_outputs: list[dict[str, np.ndarray]] = []
     self.accumulator.reset()  # the last call may have been interrupted
     try:
-      for _ in range(num_steps):
-        outputs = self._evaluate_batch(batches)
-        batch_outputs.append({name: self.strategy.gather(value, axis=0).numpy() for name, value in outputs.items()})
+      with computing_in(self.precision, self.model):
+        for _ in range(num_steps):
+          outputs = self._evaluate_batch(batches)
+          batch_outputs.append({name: self.strategy.gather(value, axis=0).numpy() for name, value in outputs.items()})
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
       if not is_lost_process(error):
         data.explain_failure()  # raises a UserError if it finds a damaged example

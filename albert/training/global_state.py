@@ -1,4 +1,4 @@
-"""Context managers for settings that Keras and TensorFlow keep for the whole process.
+"""Context managers for settings that Keras and TensorFlow keep for the whole process, and for the dtype of a model.
 
 A run needs its own dtype policy, seed and deterministic kernels. Each of these functions restores the previous value
 on exit, so that a notebook can make an Estimator and go on with models of its own.
@@ -24,11 +24,37 @@ def dtype_policy(precision: str) -> Iterator[None]:
     precision: "float32", "bfloat16" or "float16".
   """
   previous = keras.mixed_precision.global_policy()
-  keras.mixed_precision.set_global_policy("float32" if precision == "float32" else f"mixed_{precision}")
+  keras.mixed_precision.set_global_policy(_policy_name(precision))
   try:
     yield
   finally:
     keras.mixed_precision.set_global_policy(previous)
+
+
+@contextlib.contextmanager
+def computing_in(precision: str, model: keras.Model) -> Iterator[None]:
+  """Lets the layers of a model that was made under `dtype_policy` compute in another dtype in this context.
+
+  Functions that call the model must be traced in the context, and other functions outside it.
+
+  Args:
+    precision: "float32", "bfloat16" or "float16".
+    model: the model. Its variables stay float32.
+  """
+  layers = [layer for layer in (model, *model.submodules) if isinstance(layer, keras.layers.Layer)]
+  policies = [layer.dtype_policy for layer in layers]
+  try:
+    for layer in layers:
+      layer._set_dtype_policy(_policy_name(precision))
+    yield
+  finally:
+    for layer, policy in zip(layers, policies, strict=True):
+      layer._set_dtype_policy(policy)
+
+
+def _policy_name(precision: str) -> str:
+  """Returns Keras' name of the policy that computes in `precision` with float32 variables."""
+  return "float32" if precision == "float32" else f"mixed_{precision}"
 
 
 @contextlib.contextmanager

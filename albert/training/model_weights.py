@@ -113,6 +113,7 @@ class ModelWeights:
         notes.append(f"the best by {best_evaluation.metric}")
       if checkpoint.step == max(manager.steps()):
         notes.append("the newest")
+      notes.append(self._plan.evaluation_precision)
       log(f"{purpose} with {checkpoint.path} ({', '.join(notes)})")
       return checkpoint.step, checkpoint.path
     if not config.init_checkpoint:
@@ -120,7 +121,8 @@ class ModelWeights:
         f"{manager.directory} holds no checkpoint that verifies: train first (--do_train) or give --init_checkpoint"
       )
     self.load_initial()
-    log(f"{purpose} with {config.init_checkpoint} (step 0: not trained in this run)")
+    dtype = self._plan.evaluation_precision
+    log(f"{purpose} with {config.init_checkpoint} (step 0: not trained in this run, {dtype})")
     return 0, config.init_checkpoint
 
 

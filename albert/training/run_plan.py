@@ -33,7 +33,8 @@ class RunPlan:
   Attributes:
     config: the settings, with the resolved number of input parts as train.input_parts.
     strategy: the tf.distribute strategy over the devices.
-    precision: compute dtype of the layers, "float32", "bfloat16" or "float16".
+    precision: compute dtype of the layers in training, "float32", "bfloat16" or "float16".
+    evaluation_precision: compute dtype of the layers in evaluations and predictions.
     deterministic: whether operations are deterministic, so that a resumed run has the same bits.
     devices: a line for the log that names the devices, their memory and the precision.
   """
@@ -41,6 +42,7 @@ class RunPlan:
   config: RunConfig
   strategy: tf.distribute.Strategy
   precision: str
+  evaluation_precision: str
   deterministic: bool = True
   devices: str = ""
 
@@ -91,6 +93,7 @@ def plan_run(config: RunConfig) -> RunPlan:
     config=dataclasses.replace(config, train=dataclasses.replace(config.train, input_parts=input_parts)),
     strategy=strategy,
     precision=precision,
+    evaluation_precision=resolve_evaluation_precision(config, precision, strategy),
     deterministic=resolve_deterministic(config.train.deterministic),
     devices=describe_devices(strategy, precision, facts),
   )
@@ -252,6 +255,23 @@ def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
     capability = tf.config.experimental.get_device_details(gpus[0]).get("compute_capability", (0, 0))
     return "bfloat16" if capability >= (8, 0) else "float32"
   return "bfloat16" if _cpu_flags() & {"amx_bf16", "avx512_bf16"} else "float32"
+
+
+def resolve_evaluation_precision(config: RunConfig, precision: str, strategy: tf.distribute.Strategy) -> str:
+  """Resolves the compute dtype of evaluations and predictions.
+
+  On a processor it is float32, unless the command chooses another one. So every processor gives the same results.
+
+  Args:
+    config: the settings of the command.
+    precision: the compute dtype of training.
+    strategy: the strategy over the devices.
+  """
+  is_chosen = config.train.precision != "auto" and not config.precision_is_default
+  has_processor_only = not isinstance(strategy, tf.distribute.TPUStrategy) and not tf.config.list_physical_devices(
+    "GPU"
+  )
+  return "float32" if has_processor_only and not is_chosen else precision
 
 
 def resolve_deterministic(deterministic: str) -> bool:

@@ -44,7 +44,7 @@ def test_predictions_of_another_checkpoint_do_not_overwrite_predictions_tsv(tmp_
   estimator = train_and_predict(tmp_path, spm_file)
   path = tmp_path / "run" / "predictions.tsv"
   predictions = path.read_bytes()
-  assert f"predicting with {tmp_path}/run/checkpoints/step-4 (step 4, the newest)" in capsys.readouterr().err
+  assert f"predicting with {tmp_path}/run/checkpoints/step-4 (step 4, the newest, float32)" in capsys.readouterr().err
   estimator.write_predictions()  # writes the same predictions again
   # The hash of the test file is needed for three checks and for the key of the cache, but the file is hashed only once.
   assert hashed_files.count(str(tmp_path / "data" / "test.txt")) == 1

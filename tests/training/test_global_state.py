@@ -21,6 +21,7 @@ from tensorflow.python.framework import config as tf_config
 from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
 from albert.estimator import Estimator
 from albert.tasks.pretraining.task import PretrainingTask
+from albert.training import run_plan
 from albert.training.global_state import deterministic_ops, dtype_policy, initializer_seed
 from tests.run_outputs import assert_equal_bits
 from tests.synthetic import TINY_MODEL, write_shards
@@ -44,7 +45,8 @@ def make_estimator(tmp_path: Path, name: str, **train_options: Any) -> Estimator
     (tmp_path / "shards").mkdir()
     write_shards(tmp_path / "shards", [30, 20])
   model = dataclasses.replace(TINY_MODEL, num_hidden_layers=1)
-  task = PretrainingTask(model, PretrainingConfig(input_file=str(tmp_path / "shards" / "*.tfrecord")))
+  shards = str(tmp_path / "shards" / "*.tfrecord")
+  task = PretrainingTask(model, PretrainingConfig(input_file=shards, eval_input_file=shards))
   train_values = {"train_batch_size": 8, "num_train_steps": 2, "precision": "bfloat16", **train_options}
   train = TrainConfig(**train_values)
   optimizer = OptimizerConfig(num_warmup_steps=0)
@@ -87,6 +89,19 @@ def test_a_keras_model_made_afterwards_is_float32(tmp_path):
   estimator.train()
   assert estimator.evaluator.model.encoder.compute_dtype == "bfloat16"
   assert keras.Sequential([keras.layers.Dense(3)])(tf.ones([1, 2])).dtype == tf.float32
+
+
+@pytest.mark.usefixtures("eager_steps")
+def test_every_processor_evaluates_in_float32_unless_another_dtype_is_chosen(tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(run_plan, "_cpu_flags", lambda: {"amx_bf16"})
+  estimator = make_estimator(tmp_path, "run", precision="auto")
+  estimator.train()
+  metrics = estimator.evaluate()
+  assert "checkpoints/step-2 (step 2, the newest, float32)" in capsys.readouterr().err
+  assert estimator.model.encoder.compute_dtype == "bfloat16"  # training continues in it
+  assert make_estimator(tmp_path, "run", precision="float32").evaluate() == metrics
+  assert make_estimator(tmp_path, "run", precision="bfloat16").evaluate() != metrics
+  assert "checkpoints/step-2 (step 2, the newest, bfloat16)" in capsys.readouterr().err
 
 
 def test_initial_weights_depend_only_on_the_seed_of_the_run(tmp_path):

@@ -59,6 +59,26 @@ def test_auto_precision_is_bfloat16_where_the_device_multiplies_in_it(
   assert run_plan.resolve_precision("float16", FakeStrategy(1)) == "float16"
 
 
+@pytest.mark.parametrize(
+  ("device", "settings", "precision"),
+  [
+    ({"flags": "amx_bf16"}, {}, "float32"),
+    ({"flags": "amx_bf16"}, {"precision": "bfloat16"}, "bfloat16"),
+    ({"flags": "amx_bf16"}, {"precision": "bfloat16", "is_default": True}, "float32"),  # the run has recorded it
+    ({"capability": (8, 0)}, {}, "bfloat16"),
+    ({"capability": (8, 0)}, {"precision": "float32", "is_default": True}, "float32"),
+  ],
+)
+def test_evaluations_on_a_processor_are_float32_unless_the_command_chooses_another_dtype(
+  monkeypatch: pytest.MonkeyPatch, device: dict[str, Any], settings: dict[str, Any], precision: str
+) -> None:
+  simulate_device(monkeypatch, **device)
+  train = TrainConfig(precision=settings.get("precision", "auto"))
+  config = RunConfig(output_dir="x", train=train, precision_is_default=settings.get("is_default", False))
+  training_precision = run_plan.resolve_precision(train.precision, FakeStrategy(1))
+  assert run_plan.resolve_evaluation_precision(config, training_precision, FakeStrategy(1)) == precision
+
+
 def test_auto_is_deterministic_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
   simulate_device(monkeypatch)
   assert [run_plan.resolve_deterministic(value) for value in ("auto", "true", "false")] == [True, True, False]
