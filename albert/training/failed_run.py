@@ -55,8 +55,9 @@ def write_training_loss(task: Task, results_dir: str, step: int) -> None:
     step: the last step.
   """
   lines = read_metrics(results_dir)
-  last_losses = [line.get(LOSS) for line in lines[-max(1, len(lines) // _PARTS_OF_LOG) :]]
-  mean = math.fsum(last_losses) / len(last_losses) if last_losses and None not in last_losses else None
+  last_lines = lines[-max(1, len(lines) // _PARTS_OF_LOG) :]
+  losses = [loss for line in last_lines if (loss := line.get(LOSS)) is not None]
+  mean = math.fsum(losses) / len(losses) if losses and len(losses) == len(last_lines) else None
   content = {"step": step, "loss": mean, "guessing_loss": task.guessing_loss(), "num_lines": len(lines)}
   files.write_json(files.join(results_dir, output_files.TRAINING_LOSS), content)
 

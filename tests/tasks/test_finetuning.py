@@ -67,7 +67,8 @@ def test_ids_and_segments_without_an_embedding_are_refused(tmp_path, spm_file):
 
 def test_example_index_says_which_examples_were_evaluated_in_two_batches(tmp_path, spm_file):
   config = run_config(tmp_path / "run")
-  estimator = Estimator(toy_task(tmp_path, spm_file), config)
+  task = toy_task(tmp_path, spm_file)
+  estimator = Estimator(task, config)
   _, all_outputs = estimator.evaluator.evaluate()
   _, outputs_of_two_batches = estimator.evaluator.evaluate(max_steps=2)
   indices = outputs_of_two_batches["dev"]["example_index"]
@@ -75,7 +76,7 @@ def test_example_index_says_which_examples_were_evaluated_in_two_batches(tmp_pat
   logits = outputs_of_two_batches["dev"]["logits"]
   np.testing.assert_allclose(logits, all_outputs["dev"]["logits"][indices], atol=1e-6)
   # They are a random sample, and not the longest examples.
-  lengths = estimator.task.data("dev").examples.longest_sequences
+  lengths = task.data("dev").examples.longest_sequences
   assert abs(lengths[indices].mean() - lengths.mean()) < 2 * lengths.std() / len(indices) ** 0.5
   np.testing.assert_array_equal(estimator.evaluator.evaluate(max_steps=2)[1]["dev"]["example_index"], indices)
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from safetensors.numpy import save_file
 from tensorflow.python.framework import config as tf_config
 
 from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
@@ -230,12 +231,12 @@ def train_on_batches(batches: tf.data.Dataset, num_steps: int, num_micro_batches
 def test_weights_that_the_losses_do_not_depend_on_keep_their_bits(input_file, tmp_path, optimizer, num_micro_batches):
   """The pooler and the sentence head have no gradient without a sentence objective. Zeros would let them decay."""
   initial_weights = random_weights(MODEL, 1)
-  np.savez(tmp_path / "init.npz", **initial_weights)
+  save_file(initial_weights, str(tmp_path / "init.safetensors"))
   weights = train(
     input_file,
     tmp_path / "run",
     sentence_prediction="none",
-    init_checkpoint=str(tmp_path / "init.npz"),
+    init_checkpoint=str(tmp_path / "init.safetensors"),
     optimizer={"optimizer": optimizer},
     num_train_steps=2,
     gradient_accumulation_steps=num_micro_batches,
