@@ -22,7 +22,7 @@ from albert.settings.existing_run import ExistingRun, find_existing_run
 from albert.settings.run_comparison import contradiction_error, format_flag, is_same_value, must_equal_run
 from albert.tasks import registry
 from albert.tokenization.recorded_settings import SETTINGS, known_settings
-from albert.tokenization.vocabulary_files import vocabulary_in, vocabulary_sha256
+from albert.tokenization.vocabulary_files import NAMES, vocabulary_in, vocabulary_sha256
 from albert.weights.location import WeightLocation
 
 
@@ -335,7 +335,9 @@ class Settings:
         if values.get(name) is not None and recorded.get(name) not in (None, values[name]):
           raise self._contradiction(format_flag(name, values[name]), name, recorded)
     vocabulary = values["spm_model_file"] or (weights.vocabulary if weights else None)
-    if vocabulary and files.exists(vocabulary):
+    if not vocabulary and weights and weights.run_file:  # a run that was given no vocabulary has recorded its settings
+      vocabulary = files.join(weights.run_file.rpartition("/")[0], NAMES[0])
+    if vocabulary:
       given = {name: values.get(name) for name in names}
       known = known_settings(vocabulary, *([weights.directory] if weights else []), **given)
       values |= {name: known[name] for name in names if name in known}

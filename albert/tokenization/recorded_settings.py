@@ -8,6 +8,7 @@ them.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,8 @@ from albert.tokenization.vocabulary_files import (
 
 FILE_NAME = "tokenizer_config.json"
 _RUN_CONFIG = "config.json"
+# Files that earlier versions of transformers wrote beside it. The second one has the ids of added tokens by name.
+_TOKEN_FILES = ("special_tokens_map.json", "added_tokens.json")
 # Files of an exported model, see albert.export.
 _EXPORTED_SETTINGS, _EXPORTED_ASSETS = "assets.extra/servable.json", "assets"
 _REMEDY = "restore this file, or give the path of the vocabulary itself"
@@ -127,7 +130,7 @@ def known_settings(vocabulary: str, *directories: str, **given: bool | None) -> 
     for name, value, file in _read_record(directory, vocabulary):
       if name not in known:
         known[name], sources[name] = value, file
-      elif known[name] != value and name not in _OVERRIDABLE:
+      elif known[name] != value and name not in _OVERRIDABLE and not is_byte_level_bpe(vocabulary):
         raise _contradiction_error(name, known[name], sources[name], value, file)
   return known
 
@@ -157,6 +160,11 @@ def _read_record(directory: str, vocabulary: str) -> Iterator[tuple[str, bool, s
     yield from _read_switches(exported_settings, files.read_json(exported_settings, remedy=_REMEDY))
     return
   for folder in (directory, *run_directories(directory)):
+    for token_file in map(functools.partial(files.join, folder), _TOKEN_FILES):
+      if files.exists(token_file):
+        tokens = files.read_json(token_file, remedy=_REMEDY)
+        is_map = token_file.endswith(_TOKEN_FILES[0])
+        _check_huggingface(token_file, tokens if is_map else {"extra_special_tokens": list(tokens)}, vocabulary)
     huggingface_config, run_config = files.join(folder, FILE_NAME), files.join(folder, _RUN_CONFIG)
     if files.exists(huggingface_config):
       values = files.read_json(huggingface_config, remedy=_REMEDY)
@@ -203,7 +211,7 @@ def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) ->
         f"{file}: {key} is {format_value(value)}, with which transformers gives other ids than this project, which "
         f"has only {format_value(allowed[0])}: take another vocabulary, or correct the file if it is wrong"
       )
-  special_pieces = {piece for token in _SPECIAL_TOKENS for piece in allowed_values[token]}
+  special_pieces = [piece for token in _SPECIAL_TOKENS for piece in allowed_values[token]]
   added = [*_listed(values, "added_tokens_decoder"), *_listed(values, "additional_special_tokens"),
            *_listed(values, "extra_special_tokens")]  # fmt: skip
   for token in added:
@@ -231,7 +239,9 @@ def _huggingface_settings(file: str, values: Mapping[str, Any], vocabulary: str)
 
 def _listed(values: Mapping[str, Any], key: str) -> list[Any]:
   tokens = values.get(key) or []
-  return [_content(token) for token in (tokens.values() if isinstance(tokens, dict) else tokens)]
+  if isinstance(tokens, dict):
+    tokens = list(tokens.values())
+  return [_content(token) for token in (tokens if isinstance(tokens, list) else [tokens])]
 
 
 def _content(value: Any) -> Any:

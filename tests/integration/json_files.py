@@ -107,7 +107,19 @@ JSON_FILES = {
   ),
   "Hugging Face tokenizer config": JsonFile(
     "tokenizer_config.json",
-    {"do_lower_case": True, "keep_accents": False},
+    {"do_lower_case": True, "keep_accents": False, "added_tokens_decoder": {"4": {"content": "[MASK]"}}},
+    lambda d: find_tokenizer_config(str(d)),
+    other_files={"spiece.model": ""},
+  ),
+  "Hugging Face special tokens": JsonFile(
+    "special_tokens_map.json",
+    {"cls_token": "[CLS]", "mask_token": {"content": "[MASK]"}, "additional_special_tokens": ["[SEP]"]},
+    lambda d: find_tokenizer_config(str(d)),
+    other_files={"spiece.model": ""},
+  ),
+  "Hugging Face added tokens": JsonFile(
+    "added_tokens.json",
+    {"[MASK]": 4},
     lambda d: find_tokenizer_config(str(d)),
     other_files={"spiece.model": ""},
   ),

@@ -365,3 +365,16 @@ def test_a_recipe_changes_only_the_dropout_of_a_model_that_a_flag_names(tmp_path
   flags = {"output_dir": str(tmp_path), "task_name": "MNLI", "model": "albert_base_v1"}
   model = Settings("classifier", flags).model_config()
   assert (model.hidden_size, model.hidden_dropout_prob) == (768, 0.0)
+
+
+def test_the_case_is_that_of_a_pretraining_run_without_a_vocabulary(tmp_path: Path) -> None:
+  checkpoint = tmp_path / "run" / "checkpoints" / "step-7"
+  checkpoint.mkdir(parents=True)
+  (tmp_path / "run" / "config.json").write_text(json.dumps({"task": "pretraining", "data": {"do_lower_case": False}}))
+  weights = WeightLocation(str(checkpoint), str(checkpoint))
+  config = Settings("pretraining", {"output_dir": str(tmp_path / "new")}).data_config(weights)
+  assert config.do_lower_case is False  # type: ignore[attr-defined]
+  (tmp_path / "spiece.model").write_bytes(b"")
+  flags = {"output_dir": str(tmp_path / "new"), "spm_model_file": str(tmp_path / "spiece.model"), "do_lower_case": True}
+  with pytest.raises(UserError, match="do_lower_case=true is given, but the vocabulary was made with"):
+    Settings("race", flags).data_config(weights)

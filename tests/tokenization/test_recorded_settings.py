@@ -106,6 +106,22 @@ def test_settings_of_hugging_face_that_give_other_ids_are_refused(
     config_of(tmp_path, name, values)
 
 
+@pytest.mark.parametrize(
+  ("file", "values", "message"),
+  [
+    ("special_tokens_map.json", {"mask_token": "<mask>"}, "mask_token is '<mask>'"),
+    ("special_tokens_map.json", {"additional_special_tokens": [token("<e1>")]}, "adds the token '<e1>'"),
+    ("added_tokens.json", {"<URL>": 30000}, "adds the token '<URL>'"),
+  ],
+)
+def test_files_with_added_tokens_are_checked(tmp_path: Path, file: str, values: dict[str, Any], message: str) -> None:
+  (tmp_path / file).write_text(json.dumps(values))
+  with pytest.raises(UserError, match=rf"{file}: {message}"):
+    tokenizer_config(str(tmp_path / SPIECE))
+  (tmp_path / file).write_text(json.dumps({"cls_token": token("[CLS]")} if "map" in file else {"[MASK]": 4}))
+  assert tokenizer_config(str(tmp_path / SPIECE)) == TokenizerConfig(str(tmp_path / SPIECE))
+
+
 def test_every_tokenizer_has_the_settings_beside_its_vocabulary(save_model: SaveModel, tmp_path: Path) -> None:
   model = Path(save_model([("▁", -1.0), *((character, -2.0) for character in "Thescoön")]))
   vocabulary = tmp_path / "hub" / SPIECE
@@ -119,6 +135,13 @@ def test_every_tokenizer_has_the_settings_beside_its_vocabulary(save_model: Save
     UserError, match=r"keep_accents=false is given, but .*keep_accents=true \(.*tokenizer_config\.json"
   ):
     Tokenizer(vocabulary, keep_accents=False)
+
+
+def test_the_case_of_byte_level_bpe_has_no_effect_so_it_may_differ(tmp_path: Path) -> None:
+  (tmp_path / "config.json").write_text(json.dumps({"task": "classifier", "data": {"do_lower_case": True}}))
+  assert tokenizer_config(str(tmp_path / BPE), do_lower_case=False)
+  with pytest.raises(UserError, match="do_lower_case=false is given"):
+    tokenizer_config(str(tmp_path / VOCAB), do_lower_case=False)
 
 
 def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
