@@ -15,6 +15,7 @@ import pytest
 
 from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import SaveModel
+from tests.tokenization.kinds.test_sentence_piece import OPTIONS, model_with_options, texts_with_odd_spaces
 from tests.tokenization.reference import TEXTS, random_texts
 from tests.tokenization.script_texts import texts_of_all_scripts
 
@@ -104,6 +105,17 @@ def test_ids_of_unusual_vocabularies_equal_those_of_python(save_model: SaveModel
   characters = [(character, -1.0 - index / 3) for index, character in enumerate("▁aeinorst19")]
   for pieces in ([*characters, (",", -5.0)], characters, [*characters, ("▁a▁b", -1.0), ("9,", -0.5), ("an", -2.0)]):
     assert_equal_ids(save_model(pieces, {"an": _USER_DEFINED, "t": _UNUSED}), texts)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("option", OPTIONS)
+def test_ids_equal_those_of_python_with_each_option_of_the_trainer(option: str, tmp_path: Path) -> None:
+  model_file = model_with_options(tmp_path, option, "unigram")
+  if "prefix" in option or "space" in option or option in ("bytes", "symbols that are normalized"):
+    with pytest.raises(AssertionError, match=r"not a unigram model of the kind|changes the user-defined symbol"):
+      ids_in_javascript(model_file, [""], do_lower_case=True, convert_quotes=False)
+  else:
+    assert_equal_ids(model_file, [*TEXTS, *random_texts(200, seed=45), *texts_with_odd_spaces(400)])
 
 
 def test_a_vocabulary_of_another_kind_is_refused(save_model: SaveModel) -> None:

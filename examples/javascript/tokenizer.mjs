@@ -150,11 +150,12 @@ export class Tokenizer {
       const text = fields.get(PIECE.text)[0].toString("utf8");
       return { id, text, score: score ? score.readFloatLE(0) : 0, type: fields.get(PIECE.type)?.[0] ?? NORMAL };
     });
-    const normalScores = pieces.filter((piece) => piece.type === NORMAL).map((piece) => piece.score);
-    const lowest = normalScores.reduce((a, b) => Math.min(a, b)), highest = normalScores.reduce((a, b) => Math.max(a, b));
     for (const piece of pieces) {
       if (piece.type === USER_DEFINED) { // its score is not stored; this is SentencePiece's formula
-        piece.score = Math.max(lowest, Array.from(piece.text).length * highest - 0.1);
+        if (piece.text.includes(WORD_START) || (this.characterMap?.apply(piece.text) ?? piece.text) !== piece.text) {
+          throw new Error(`${modelFile}: normalization changes the user-defined symbol ${JSON.stringify(piece.text)}`);
+        }
+        piece.score = 0.1 * (Buffer.byteLength(piece.text) - 1);
         piece.type = NORMAL;
       }
       piece.score = roundScore(piece.score);
@@ -170,7 +171,9 @@ export class Tokenizer {
     const partLength = Math.max(1, Math.floor(2048 / (10 - lowestOfAll)) - 1);
     const noneContainsSpace = this.texts.every((text) => text.lastIndexOf(WORD_START) <= 0); // no ▁ after the first character
     const wordsAreIndependent = this.texts.includes(WORD_START) && noneContainsSpace;
-    this.partPattern = wordsAreIndependent ? new RegExp(`[^ ].{0,${partLength - 1}}(?= |$)|[^ ]+`, "gsu") : /.+/gsu;
+    // A part does not end with a ▁ of the text, unless the text does.
+    const firstWords = `[^ ].{0,${partLength - 1}}(?:(?<![▁ ])(?= )|$)`, longWord = "[^ ]+(?:(?<=▁) +[^ ]+)*";
+    this.partPattern = wordsAreIndependent ? new RegExp(`${firstWords}|${longWord}`, "gsu") : /.+/gsu;
   }
 
   /** Returns the ids of a text, without [CLS] and [SEP]. */
