@@ -82,7 +82,8 @@ class Estimator:
     task: the task, with its data.
     config: the settings of the run.
     plan: the devices, the precision and the settings of the run.
-    model: the built model, with newly initialized weights until train(), evaluate() or predict() loads others.
+    model: the built model, with newly initialized weights until train(), evaluate() or predict() loads others. They
+      load a checkpoint only if it is not the one that they loaded last, so do not change the weights in between.
     evaluator: computes metrics and outputs of `model`.
     checkpoints: the checkpoints of output_dir.
     results_dir: the directory for metrics and predictions: output_dir, or a temporary one in a worker process that is

@@ -22,6 +22,7 @@ from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import PredictRequest
+from albert.weights import checkpoint_files, checkpoints
 from tests.conftest import english_like_documents
 from tests.synthetic import TINY_MODEL
 
@@ -128,6 +129,35 @@ def test_predict_returns_the_rows_of_the_predictions_file_for_every_form_of_data
   ):
     assert trained.predict(data) == answers
   assert trained.predict([]) == []
+
+
+def test_predict_of_one_text_computes_one_text_and_loads_no_weights_again(
+  trained: Estimator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  answers = trained.predict(TEXTS[:1])
+  batch_sizes: set[int] = set()
+  gather = trained.strategy.gather
+
+  def record(value: tf.Tensor, axis: int) -> tf.Tensor:
+    batch_sizes.add(int(value.shape[0]))
+    return gather(value, axis=axis)
+
+  def fail(*unused: object) -> None:
+    raise AssertionError("the weights have not changed")
+
+  monkeypatch.setattr(trained.strategy, "gather", record)
+  with monkeypatch.context() as patch:
+    patch.setattr(checkpoint_files, "restore", fail)
+    patch.setattr(checkpoints, "find_damage", fail)
+    assert trained.predict(TEXTS[:1]) == answers
+  assert batch_sizes == {1}
+  index = Path(trained.config.output_dir, "checkpoints", "step-4", "weights.index")
+  content = index.read_bytes()
+  index.write_bytes(content + b"x")
+  with pytest.raises(UserError, match="holds no checkpoint that verifies"):
+    trained.predict(TEXTS[:1])
+  index.write_bytes(content)
+  assert trained.predict(TEXTS[:1]) == answers
 
 
 @pytest.mark.thorough

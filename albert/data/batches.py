@@ -182,19 +182,20 @@ class ExampleDataset(Dataset):
     sample.num_examples = len(sample._evaluated)
     return sample
 
-  def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
+  def evaluation_batches(self, *, batch_size: int, pad_last: bool = True) -> tf.data.Dataset:
     """See Dataset. The longest examples come first, so that a batch too large for the memory fails at once."""
     order = self._evaluated[np.argsort(-self._sizes[self._evaluated], kind="stable")]
 
     def generate() -> Iterator[dict[str, np.ndarray]]:
       for start in range(0, self.num_examples, batch_size):
         indices = order[start : start + batch_size]
-        padding = np.repeat(indices[-1:], batch_size - len(indices))  # copies of the last example, with weight 0
+        num_padding = batch_size - len(indices) if pad_last else 0
+        padding = np.repeat(indices[-1:], num_padding)  # copies of the last example, with weight 0
         batch = self._make_batch(np.concatenate([indices, padding]))
         batch[EXAMPLE_WEIGHT][len(indices) :] = 0.0
         yield batch
 
-    return self._wrap_generator(generate, batch_size)
+    return self._wrap_generator(generate, batch_size if pad_last else None)
 
   def _make_batch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
     length = self._length
@@ -208,9 +209,9 @@ class ExampleDataset(Dataset):
     return batch | {EXAMPLE_WEIGHT: np.ones(len(indices), np.float32)}
 
   def _wrap_generator(
-    self, generate: Callable[[], Iterator[dict[str, np.ndarray]]], batch_size: int
+    self, generate: Callable[[], Iterator[dict[str, np.ndarray]]], batch_size: int | None
   ) -> tf.data.Dataset:
-    """Makes a tf.data.Dataset of a generator of batches of `batch_size` examples."""
+    """Makes a tf.data.Dataset of a generator of batches of `batch_size` examples; None if their number differs."""
     num_sequences = None if self._numbers_vary else self._num_sequences
     sequence_axes: list[int | None] = [] if self._num_sequences is None else [num_sequences]
     shapes: dict[str, list[int | None]] = {

@@ -96,10 +96,13 @@ class Dataset(abc.ABC):
     """
 
   @abc.abstractmethod
-  def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
+  def evaluation_batches(self, *, batch_size: int, pad_last: bool = True) -> tf.data.Dataset:
     """Returns ceil(num_examples / batch_size) batches that contain each example once.
 
-    The last batch is filled up to batch_size with padding examples, whose example_weight is 0.
+    Args:
+      batch_size: number of examples in a batch.
+      pad_last: whether the last batch is filled up to batch_size with padding examples, whose example_weight is 0, so
+        that all batches have the same number of examples, as TPUs and several replicas need it.
     """
 
   def explain_failure(self) -> None:

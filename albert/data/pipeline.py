@@ -160,14 +160,15 @@ def _add_numbers(stream: tf.data.Dataset, num_skipped: int, part: int, num_parts
 
 @tf.autograph.experimental.do_not_convert
 def evaluation_batches(
-  shards: Shards, features: Sequence[FeatureSpec], *, batch_size: int, sample_size: int = 0
+  shards: Shards, features: Sequence[FeatureSpec], *, batch_size: int, pad_last: bool = True, sample_size: int = 0
 ) -> tf.data.Dataset:
   """Returns batches that contain each example once, in the order of the shards.
 
   Args:
     shards: the files to read.
     features: the features of their records.
-    batch_size: number of examples in every batch. The last batch is filled up with examples of weight 0.
+    batch_size: number of examples in every batch.
+    pad_last: whether the last batch is filled up with examples of weight 0.
     sample_size: number of examples of a random sample to read instead of all; 0 for all.
 
   Returns:
@@ -178,7 +179,7 @@ def evaluation_batches(
     stream = training_records(shards, num_skipped=0, seed=SAMPLE_SEED).take(sample_size)
   else:
     stream = _read_shards(tf.constant(shards.paths), tf.constant(shards.compressed), 1)
-  return _parse_batches(stream.batch(batch_size), features, batch_size)
+  return _parse_batches(stream.batch(batch_size), features, batch_size if pad_last else None)
 
 
 def _shard_order(num_shards: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
@@ -289,7 +290,7 @@ def _read_shards(paths: tf.Tensor, compressed: tf.Tensor, num_interleaved: int) 
 def _parse_batches(
   batches: tf.data.Dataset,
   features: Sequence[FeatureSpec],
-  batch_size: int,
+  batch_size: int | None,
   transform: Callable[[dict[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]] | None = None,
 ) -> tf.data.Dataset:
   """Parses batches of serialized records to batches of features, and checks their values.
@@ -298,7 +299,7 @@ def _parse_batches(
     batches: serialized records, string [examples]; if `transform` is given, pairs of these and the numbers of the
       records, int64 [examples].
     features: the features of the records.
-    batch_size: number of examples to which a smaller batch is padded.
+    batch_size: number of examples to which a smaller batch is padded; None to pad none.
     transform: maps the parsed features and the numbers of the records to new features.
   """
   dtypes = {"int64": tf.int64, "float32": tf.float32}
@@ -308,13 +309,14 @@ def _parse_batches(
     parsed = _check_ranges(tf.io.parse_example(serialized, schema), features)
     if transform is not None:
       parsed = transform(parsed, numbers)
-    num_padding = batch_size - tf.shape(serialized)[0]
+    num_examples = tf.shape(serialized)[0]
+    num_padding = 0 if batch_size is None else batch_size - num_examples
     batch = {}
     for name, value in parsed.items():
       value_32_bits = tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
       padded_value = tf.pad(value_32_bits, [[0, num_padding], [0, 0]])
       batch[name] = tf.ensure_shape(padded_value, [batch_size, value.shape[1]])
-    weight = tf.pad(tf.ones([batch_size - num_padding], tf.float32), [[0, num_padding]])
+    weight = tf.pad(tf.ones([num_examples], tf.float32), [[0, num_padding]])
     return batch | {EXAMPLE_WEIGHT: tf.ensure_shape(weight, [batch_size])}
 
   return prefetch(batches, parse)
@@ -388,10 +390,12 @@ class ShardDataset(Dataset):
     sample.num_examples = min(max_examples, self.num_examples)
     return sample
 
-  def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
+  def evaluation_batches(self, *, batch_size: int, pad_last: bool = True) -> tf.data.Dataset:
     """See Dataset."""
     sample_size = self.num_examples if self.num_examples < self.shards.num_examples else 0
-    return evaluation_batches(self.shards, self.features, batch_size=batch_size, sample_size=sample_size)
+    return evaluation_batches(
+      self.shards, self.features, batch_size=batch_size, pad_last=pad_last, sample_size=sample_size
+    )
 
   def explain_failure(self) -> None:
     """See Dataset and record_checks.explain_failure."""

@@ -64,8 +64,7 @@ class Evaluator:
     """
     if max_steps:
       data = data.sample(max_steps * self.batch_size)
-    dataset = data.evaluation_batches(batch_size=self.batch_size)
-    batches = iter(distribute_evaluation_batches(self.strategy, dataset))
+    batches = iter(distribute_evaluation_batches(self.strategy, data, self.batch_size))
     num_steps = math.ceil(data.num_examples / self.batch_size)
     batch_outputs: list[dict[str, np.ndarray]] = []
     self.accumulator.reset()  # the last call may have been interrupted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
@@ -19,7 +20,7 @@ from albert.weights.checkpoints import CheckpointManager
 
 
 class ModelWeights:
-  """Builds the model of a run and loads weights into it. It knows whether the weights are still newly initialized.
+  """Builds the model of a run and loads weights into it, unless the model has them already.
 
   Args:
     task: builds the model, and defines which weights may be missing in init_checkpoint.
@@ -34,7 +35,9 @@ class ModelWeights:
     self._task = task
     self._plan = plan
     self.model = self._build()
-    self._are_new = True
+    # What the weights were loaded from: the files of a checkpoint, or the path of init_checkpoint; "" if all are newly
+    # initialized, and None if it is not known.
+    self._source: Any = ""
     self.step = 0
 
   def _build(self) -> keras.Model:
@@ -50,12 +53,15 @@ class ModelWeights:
     Raises:
       UserError: see load_initial_weights.
     """
-    if not self._are_new:  # an earlier training may have been interrupted before its first checkpoint
+    init_checkpoint = self._plan.config.init_checkpoint
+    if self._source not in ("", init_checkpoint):
+      # An earlier training may have been interrupted before its first checkpoint.
       new_weights = self._build().named_weights()
       for name, variable in self.model.named_weights().items():
         variable.assign(tf.convert_to_tensor(new_weights[name]))
-    if self._plan.config.init_checkpoint:
+    if init_checkpoint:
       load_initial_weights(self._task, self.model, self._plan.config)
+    self._source = init_checkpoint
 
   def start_training(self, newest: checkpoint_files.Checkpoint | None, state: Mapping[str, tf.Variable]) -> None:
     """Assigns the state that training starts from.
@@ -71,7 +77,7 @@ class ModelWeights:
       log(f"resumed from {newest.path}")
     else:
       self.load_initial()
-    self._are_new = False
+    self._source = None
 
   def check_not_lost(self, manager: CheckpointManager) -> None:
     """Checks that the run still has a checkpoint if it had one before.
@@ -105,8 +111,12 @@ class ModelWeights:
     for message in skip_messages:
       log(f"warning: {message}")
     if checkpoint is not None:
-      self._are_new, self.step = False, checkpoint.step
-      checkpoint_files.restore(checkpoint, self.model.named_weights())
+      source = manager.file_stats(checkpoint.step)
+      if not source or source != self._source:
+        self._source = None
+        checkpoint_files.restore(checkpoint, self.model.named_weights())
+        self._source = source
+      self.step = checkpoint.step
       best_evaluation = manager.best()
       notes = [f"step {checkpoint.step}"]
       if best_evaluation and best_evaluation.step == checkpoint.step:
@@ -120,7 +130,8 @@ class ModelWeights:
       raise UserError(
         f"{manager.directory} holds no checkpoint that verifies: train first (--do_train) or give --init_checkpoint"
       )
-    self.load_initial()
+    if self._source != config.init_checkpoint:
+      self.load_initial()
     dtype = self._plan.evaluation_precision
     log(f"{purpose} with {config.init_checkpoint} (step 0: not trained in this run, {dtype})")
     return 0, config.init_checkpoint

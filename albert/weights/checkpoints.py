@@ -85,6 +85,7 @@ class CheckpointManager:
     # Step -> damage of the checkpoint, or None if it is undamaged, for checkpoints that this process has saved or
     # verified. Hashing is slow, so `prune` hashes each checkpoint at most once.
     self._damage: dict[int, str | None] = {}
+    self._verified_files: dict[int, dict[str, files.Stat]] = {}  # step -> its files when `_verify` last hashed them
     self._read_errors: dict[int, str] = {}  # step -> error, for checkpoints that could not be read
     self._warned_steps: set[int] = set()  # steps of damaged checkpoints that a warning has named
 
@@ -187,7 +188,9 @@ class CheckpointManager:
       log(f"warning: {path} exists already ({damage or 'undamaged'}): renamed to {new_path}")
 
   def latest(self) -> tuple[Checkpoint | None, list[str]]:
-    """Finds the newest undamaged checkpoint. Reads this checkpoint and the newer ones completely, to verify them.
+    """Finds the newest undamaged checkpoint.
+
+    Reads it and the newer ones completely, to verify them, unless their files have not changed since the last call.
 
     Returns:
       The checkpoint, or None if there is none; and a message about each newer one, which was skipped because of damage.
@@ -320,9 +323,25 @@ class CheckpointManager:
         if _STAGING_DIRECTORY.match(name) or (STEP_DIRECTORY.match(name) and is_unfinished_upload(path)):
           files.remove_tree(path)
 
+  def file_stats(self, step: int) -> dict[str, files.Stat]:
+    """Returns path -> size and time of the files of a checkpoint; {} if they cannot be read."""
+    path = self.path(step)
+    try:
+      with files.convert_errors(path, "read"):
+        return files.stats(files.join(path, name) for name in files.listdir(path)) if files.is_dir(path) else {}
+    except (UserError, RunError):
+      return {}
+
   def _verify(self, step: int) -> str | None:
-    """Verifies a checkpoint, and returns its damage, or None if it is undamaged."""
-    self._damage[step] = find_damage(self.path(step), step)
+    """Verifies a checkpoint, unless its files are those that were verified before.
+
+    Returns:
+      Its damage, or None if it is undamaged.
+    """
+    stats = self.file_stats(step)
+    if step not in self._damage or not stats or stats != self._verified_files.get(step):
+      self._damage[step] = find_damage(self.path(step), step)
+      self._verified_files[step] = stats
     return self._damage[step]
 
   def _damage_of(self, step: int) -> str | None:

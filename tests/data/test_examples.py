@@ -188,6 +188,8 @@ def test_evaluation_reads_each_example_once(multiple_choice: bool, length: int |
   assert sorted(evaluated) == list(range(21))
   assert batches.element_spec["input_ids"].shape[-1] == length
   assert batches.element_spec["label_ids"] == tf.TensorSpec([8], tf.int32)
+  batches = dataset.evaluation_batches(batch_size=8, pad_last=False)
+  assert [len(batch["example_index"]) for batch in batches.as_numpy_iterator()] == [8, 8, 5]
 
 
 def evaluated_examples(dataset: Dataset) -> list[int]:

@@ -50,15 +50,21 @@ def distribute_training_batches(
   return cast("DistributedBatches", strategy.distribute_datasets_from_function(make_host_batches))
 
 
-def distribute_evaluation_batches(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> DistributedBatches:
+def distribute_evaluation_batches(
+  strategy: tf.distribute.Strategy, data: Dataset, batch_size: int
+) -> DistributedBatches:
   """Distributes batches over the replicas for evaluation; see distribute_training_batches.
 
   Args:
     strategy: the strategy to distribute them with.
-    batches: the batches of all replicas together.
+    data: the dataset.
+    batch_size: number of examples in a batch of all replicas together. On a single device the last batch may be
+      smaller, so that the prediction of one text computes one text.
   Returns: a dataset in which each replica gets an equal share of every batch.
   """
-  if _has_one_device(strategy):
+  has_one_device = _has_one_device(strategy)
+  batches = data.evaluation_batches(batch_size=batch_size, pad_last=not has_one_device)
+  if has_one_device:
     return cast("DistributedBatches", batches)
   # With several hosts, every host reads all examples, and drops those that are for other hosts.
   options = tf.data.Options()

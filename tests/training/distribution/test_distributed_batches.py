@@ -36,10 +36,17 @@ def test_one_device_reads_a_dataset_whose_threads_tensorflow_does_not_tune(data:
   """An iterator for several devices tunes its threads, and its end waits up to a minute for the thread that does so."""
   for batches in (
     distribute_training_batches(ONE_DEVICE, CONFIG, data, first_step=0),
-    distribute_evaluation_batches(ONE_DEVICE, data.evaluation_batches(batch_size=8)),
+    distribute_evaluation_batches(ONE_DEVICE, data, 8),
   ):
     assert isinstance(batches, tf.data.Dataset)
     assert batches.options().autotune.enabled is False
+
+
+def test_the_last_batch_of_an_evaluation_is_padded_only_for_several_replicas(data: Dataset) -> None:
+  two_devices = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+  for strategy, sizes in ((ONE_DEVICE, [32, 8]), (two_devices, [32, 32])):
+    batches = ids(strategy, distribute_evaluation_batches(strategy, data, 32), 2)
+    assert [len(batch) for batch in batches] == sizes
 
 
 @pytest.mark.parametrize("first_step", [0, 7])
@@ -52,7 +59,6 @@ def test_batches_do_not_depend_on_the_strategy(data: Dataset, first_step: int) -
   )
   np.testing.assert_array_equal(of_one, of_two)
   of_one, of_two = (
-    ids(strategy, distribute_evaluation_batches(strategy, data.evaluation_batches(batch_size=8)), 5)
-    for strategy in (ONE_DEVICE, two_devices)
+    ids(strategy, distribute_evaluation_batches(strategy, data, 8), 5) for strategy in (ONE_DEVICE, two_devices)
   )
   np.testing.assert_array_equal(of_one, of_two)
