@@ -13,8 +13,9 @@ from albert.optimizers import sharding
 from albert.optimizers.schedules import WarmupPolynomialDecay
 from albert.optimizers.sharding import ShardedMoment, Sharding
 
-# Regular expressions. Variables whose name matches one of them get no weight decay and, in LAMB, no trust ratio.
-EXCLUDED_PATTERNS = ("LayerNorm", "bias")
+# Regular expressions. Variables whose name matches one of them get no weight decay and, in LAMB, no trust ratio. They
+# are those of the original: LayerNorm is the name of this package's layer, layer_norm begins the name of Keras' layer.
+EXCLUDED_PATTERNS = ("LayerNorm", "layer_norm", "bias")
 
 
 @keras.saving.register_keras_serializable("albert")

@@ -40,8 +40,8 @@ class LAMB(AdamW):
     bias_correction: whether m is divided by 1 - beta_1^t and v by 1 - beta_2^t in update t, counted from 1. The
       original has no bias correction.
     exclude: regular expressions; variables whose name matches one of them get neither weight decay nor the trust
-      ratio. The default matches the biases of all layers and the LayerNorm of this package. With
-      keras.layers.LayerNormalization, give exclude=["layer_normalization", "bias"].
+      ratio. The default matches the biases of all layers, the LayerNorm of this package, and
+      keras.layers.LayerNormalization under the name that Keras gives it.
     name: Keras' name of the optimizer.
     **kwargs: further arguments of keras.optimizers.Optimizer.
   """

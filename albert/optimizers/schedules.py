@@ -31,12 +31,12 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
   Args:
     peak: the highest rate.
     warmup_steps: updates with a rising rate; 0 for no warm-up.
-    total_steps: updates after which the rate is `end`.
+    total_steps: updates after which the rate is `end`; at least 1.
     end: the last rate.
     power: exponent of the decay; 1 for a linear one.
 
   Raises:
-    UserError: warmup_steps is greater than total_steps.
+    UserError: total_steps is less than 1, or warmup_steps is greater than total_steps.
 
   Example:
     >>> import albert
@@ -47,6 +47,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
   def __init__(self, peak: float, warmup_steps: int, total_steps: int, end: float = 0.0, power: float = 1.0):
     super().__init__()
+    if total_steps < 1:
+      raise UserError(f"num_train_steps ({total_steps}) must be at least 1: give the number of updates")
     if warmup_steps > total_steps:
       raise UserError(
         f"num_warmup_steps ({warmup_steps}) must not exceed num_train_steps ({total_steps}): give fewer, or "

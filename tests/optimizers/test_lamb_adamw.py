@@ -98,6 +98,12 @@ def test_weights_may_be_excluded_by_other_names():
   assert np.abs(weights["dense/bias"] - weights_by_default["dense/bias"]).max() > 1e-4
 
 
+def test_the_layer_normalization_of_keras_is_excluded_as_in_the_original():
+  layer = keras.layers.LayerNormalization()
+  layer(tf.zeros([1, 3]))
+  assert [LAMB().is_excluded(variable) for variable in layer.variables] == [True, True]
+
+
 def test_sparse_gradients_decay_the_moments_of_every_row():
   table = np.arange(12, dtype=np.float32).reshape(4, 3) / 10
 

@@ -45,6 +45,13 @@ def test_serialization_round_trip():
   assert [float(deserialized(step)) for step in range(12)] == [float(schedule(step)) for step in range(12)]
 
 
+@pytest.mark.parametrize("total", [0, -3])
+def test_a_schedule_without_steps_is_refused(total):
+  """At step 0 the share of the steps done would be 0 / 0."""
+  with pytest.raises(UserError, match=rf"num_train_steps \({total}\) must be at least 1: give"):
+    WarmupPolynomialDecay(0.1, 0, total)
+
+
 def test_more_warmup_than_steps_is_refused():
   with pytest.raises(UserError, match=r"num_warmup_steps \(30\) must not exceed num_train_steps \(20\)"):
     WarmupPolynomialDecay(0.1, 30, 20)

@@ -51,7 +51,7 @@ class Optimizer:
     beta_2: float = 0.999,
     epsilon: float = 1e-6,
     bias_correction: bool = False,
-    exclude: tuple[str, ...] = ("LayerNorm", "bias"),
+    exclude: tuple[str, ...] = ("LayerNorm", "layer_norm", "bias"),
   ):
     self.weights = {name: np.asarray(w, np.float64) for name, w in weights.items()}
     self.rescale, self.decay, self.epsilon = rescale, decay, epsilon
