@@ -16,18 +16,24 @@ class NoMatchError(UserError):
 
 
 def split_globs(spec: str) -> list[str]:
-  """Splits globs or paths that are separated by commas. A local path with commas that exists is one path."""
-  if not files.is_remote(spec) and os.path.exists(spec):
+  """Splits globs or paths that are separated by commas. If all commas are in a path that exists, there is only one."""
+  existing = _existing_beginning(spec)
+  if "," in existing and "," not in spec.removeprefix(existing):
     return [spec]
   return [pattern.strip() for pattern in spec.split(",") if pattern.strip()]
 
 
 def escape_existing(pattern: str) -> str:
   """Escapes the longest beginning of a local glob that exists: "run[v2]/*" means the directory run[v2] if it exists."""
+  existing = _existing_beginning(pattern)
+  return glob.escape(existing) + pattern.removeprefix(existing)
+
+
+def _existing_beginning(pattern: str) -> str:
+  """Returns the longest beginning of a glob, up to a slash or its end, that is the path of a file or a directory."""
   parts = pattern.split("/")
   beginnings = ("/".join(parts[:end]) for end in range(len(parts), 0, -1))
-  existing = next(filter(os.path.exists, beginnings), "")
-  return glob.escape(existing) + pattern.removeprefix(existing)
+  return next(filter(os.path.exists, beginnings), "")
 
 
 def expand_globs(spec: str | Sequence[str], *, flag: str = "--input_file") -> list[str]:
