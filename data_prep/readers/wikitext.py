@@ -42,6 +42,8 @@ _INTERLANGUAGE = re.compile(r"(?:[a-z]{2,3}(?:-[a-z]+)*|simple):")
 _UNCLOSED_MARKUP = re.compile(r"\{\||\|\}|[|!]|\{\{|\}\}")
 _EMPTY_PARENTHESES = re.compile(r"\(\s*(?:[;,:/]\s*)*\)|\[\s*\]")
 _PUNCTUATION_AFTER_PARENTHESIS = re.compile(r"\(\s*[;,:]\s*")
+# The character of an entity such as &#xD800; is no text.
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SPACES = re.compile(r"[ \t\xa0]+")
 _SPACE_BEFORE_PUNCTUATION = re.compile(r" (?=[,.;:!?)](?:\s|$))")
 
@@ -149,7 +151,7 @@ class _Extraction:
     yield node.value
 
   def _entity(self, node: Any) -> Iterator[str]:
-    yield node.normalize()
+    yield _LONE_SURROGATE.sub("", node.normalize())
 
   def _external_link(self, node: Any) -> Iterator[str]:
     if node.title is not None:

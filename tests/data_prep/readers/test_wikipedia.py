@@ -32,6 +32,7 @@ NAMESPACES = frozenset({"file", "category", "special"})
     ("Born (''née'' {{lang|fr|Dupont}}; {{IPA|x}}) in 1900.", ["Born (née Dupont;) in 1900."]),
     ("He ({{IPA|x}}, {{circa}}) ran {{convert|5|km|mi}} a day.", ["He ran 5 km a day."]),
     ("Five {{nowrap|10 m}} &amp; six&nbsp;feet &ndash; long.", ["Five 10 m & six feet – long."]),
+    ("A&#xD800;B &#x10FFFF;&bogus; &#x110000;.", ["AB \U0010ffff&bogus; &#x110000;."]),
     ("One<ref>A note.</ref> two.<ref name=x /><br/>Three.", ["One two. Three."]),
     ("First.\n\nSecond\nthird.", ["First.", "Second", "third."]),
     ("== Heading ==\nText.\n* entry\n*# entry '''two'''\n: quoted\nMore.", ["Text.", "More."]),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import time
 from pathlib import Path
 
 import pytest
 
 from albert.errors import UserError
-from data_prep.text.text_files import open_text_lines
+from data_prep.text.text_files import cut_line, open_text_lines
 
 # One text, and the lines in it.
 TEXT = "\ufefffirst\r\nzweite Zeile: äöü\n\n \u2028 \x0bkept in one line\rhere\nlast without end"
@@ -32,6 +33,16 @@ def test_progress_is_reported_while_reading(tmp_path: Path) -> None:
   assert len(list(open_text_lines(str(path), progress.append))) == 50_000
   assert len(progress) > 10
   assert sum(progress) == path.stat().st_size
+
+
+def test_long_lines_are_cut_at_spaces_in_time_in_proportion_to_their_length() -> None:
+  words = "x" * 15_000
+  assert list(cut_line(f"{words} y z  \u3000{words}")) == [f"{words} y z ", words]
+  assert list(cut_line("x" * 40_001)) == ["x" * 20_000, "x" * 20_000, "x"]
+  assert not list(cut_line(""))
+  start = time.process_time()
+  assert sum(map(len, cut_line("\u6f22" * 40_000_000))) == 40_000_000
+  assert time.process_time() - start < 2
 
 
 def test_text_that_is_not_utf8_is_an_error_that_names_the_line(tmp_path: Path) -> None:
