@@ -13,7 +13,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.tokenization.pieces import SENTENCE_PIECE_IDS, SpecialIds
 from albert.tokenization.recorded_settings import FILE_NAME, huggingface_tokenizer_config
-from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary_files import is_byte_level_bpe, is_wordpiece
 from albert.weights.arrays import SAFETENSORS_FILE
 from albert.weights.bert_names import to_bert
@@ -76,7 +76,7 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
   if model.tokenizer_config:
     tokenizer_config = huggingface_tokenizer_config(model.tokenizer_config)
     if is_byte_level_bpe(model.tokenizer_config.model_file):
-      tokenizer_config |= _roberta_tokens(Tokenizer.from_config(model.tokenizer_config))
+      tokenizer_config |= _roberta_tokens(load_tokenizer(model.tokenizer_config))
     files.write_json(files.join(directory, FILE_NAME), tokenizer_config)
   return report
 

@@ -25,6 +25,7 @@ _VALUES_OF_OTHER_KINDS: dict[str, Sequence[Any]] = {
   "text": [None, 5, 1.5, True, [], ["a"], {}, {"a": 1}],
   "number": [None, "5", True, [], [5], {}, "x"],
   "switch": [None, 0, 1, "true", [], {}],
+  "switch or null": [0, 1, "true", [], {}],
   "list": [None, 5, "a", True, {}, {"a": 1}],
   "object": [None, 5, "a", True, [], ["a"], [[]]],
 }
@@ -208,7 +209,7 @@ def _recipe_document(workplace: Workplace) -> Document:
     ("optimizer", "bias_correction"): "switch",
     ("train", "train_batch_size"): "number",
     ("train", "num_train_epochs"): "number",
-    ("data", "do_lower_case"): "switch",
+    ("data", "do_lower_case"): "switch or null",
     ("data", "max_answer_length"): "number",
   }
   return Document(
@@ -364,7 +365,7 @@ def _run_config_document(workplace: Workplace) -> Document:
     ("model", "sharing"): "text",
     ("train", "num_train_steps"): "number",
     ("optimizer", "learning_rate"): "number",
-    ("data", "do_lower_case"): "switch",
+    ("data", "do_lower_case"): "switch or null",
   }
 
   def command(path: Path) -> list[str]:
