@@ -132,7 +132,7 @@ def model_with_options(directory: Path, option: str, model_type: str) -> str:
   """Trains a small model with some of OPTIONS on the text of `make_tokenizer`."""
   lines = [line.lower() for document in english_like_documents(20) for line in document]
   lines += ["中国 in 1999, 9,9,9 ( 2,500 ).", "new york is a  city\tin new york"] * 9
-  size: dict[str, Any] = {"hard_vocab_limit": False} if model_type == "unigram" else {"vocab_size": 450}
+  size: dict[str, Any] = {"vocab_size": 450} if model_type == "bpe" else {"hard_vocab_limit": False}
   settings = {"character_coverage": 1, **size, **OPTIONS[option]}
   return train_small_model(directory / f"{option}.model", lines, model_type=model_type, **settings)
 
