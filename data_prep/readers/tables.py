@@ -76,9 +76,9 @@ def _open_parquet(path: str, settings: ReadingSettings) -> Any:
   pyarrow = parquet.import_pyarrow(path)
   try:
     file = pyarrow.parquet.ParquetFile(parquet.open_source(path, pyarrow))
-  except (pyarrow.ArrowException, OSError) as error:
+    _check_column(path, file.schema_arrow, settings.text_field, pyarrow)
+  except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
     raise parquet.damage_error(path, error) from error
-  _check_column(path, file.schema_arrow, settings.text_field, pyarrow)
   return file
 
 
@@ -101,7 +101,8 @@ def _read_parquet(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
     num_rows_before = sum(file.metadata.row_group(n).num_rows for n in range(piece.start))
     row_groups = list(range(piece.start, piece.end))
     batches = file.iter_batches(_BATCH_ROWS, row_groups, columns=[settings.text_field])
-    yield from _read_rows(_report_damage(piece.path, batches), num_rows_before, settings, PARQUET)
+    checked = _checked_batches(piece.path, batches, settings.text_field)
+    yield from _read_rows(checked, num_rows_before, settings, PARQUET)
 
 
 def _group_parts(path: str, text_format: str, sizes: list[int], unit_bytes: int) -> Iterator[Piece]:
@@ -123,18 +124,28 @@ def _group_parts(path: str, text_format: str, sizes: list[int], unit_bytes: int)
     yield Piece(path, text_format, start, len(sizes), num_bytes)
 
 
-def _report_damage(path: str, batches: Iterator[Any]) -> Iterator[Any]:
-  """Yields record batches. If the file is damaged, raises a UserError that names it."""
+def _checked_batches(path: str, batches: Iterator[Any], field: str) -> Iterator[Any]:
+  """Yields record batches. If the file is damaged, raises a UserError that names it.
+
+  pyarrow does not check values when it reads them: wrong offsets of texts would end the process.
+  """
   pyarrow = parquet.import_pyarrow(path)
-  iterator = iter(batches)
-  while True:
-    try:
-      batch = next(iterator)
-    except StopIteration:
-      return
-    except (pyarrow.ArrowException, OSError) as error:
-      raise parquet.damage_error(path, error) from error
-    yield batch
+  try:
+    for batch in batches:
+      batch.validate()
+      _check_offsets(batch.column(batch.schema.get_field_index(field)), pyarrow)
+      yield batch
+  except (pyarrow.ArrowException, OSError) as error:
+    raise parquet.damage_error(path, error) from error
+
+
+def _check_offsets(column: Any, pyarrow: Any) -> None:
+  """Checks where each text of a column is. Text that is not UTF-8 is an error of its row, not of the file."""
+  try:
+    column.validate(full=True)
+  except pyarrow.ArrowInvalid as error:
+    if "UTF8" not in str(error):
+      raise
 
 
 # ---- saved datasets ------------------------------------------------------------------------------------
@@ -148,11 +159,11 @@ def _open_arrow(path: str, settings: ReadingSettings) -> Iterator[Any]:
     is_file_format = source.read(len(_FILE_FORMAT_MAGIC)) == _FILE_FORMAT_MAGIC
     source.seek(0)
     reader = pyarrow.ipc.open_file(source) if is_file_format else pyarrow.ipc.open_stream(source)
-  except (pyarrow.ArrowException, OSError) as error:
+    _check_column(path, reader.schema, settings.text_field, pyarrow)
+  except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:  # UnicodeDecodeError: a column's name
     raise parquet.damage_error(path, error) from error
-  _check_column(path, reader.schema, settings.text_field, pyarrow)
   batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file_format else iter(reader)
-  return _report_damage(path, batches)
+  return _checked_batches(path, batches, settings.text_field)
 
 
 def _check_arrow(path: str, settings: ReadingSettings) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import re
+import struct
 import sys
 from pathlib import Path
 
@@ -235,6 +236,40 @@ def test_a_table_without_one_column_of_text_is_an_error(
       writer.write_table(table)
   with pytest.raises(UserError, match=message):
     split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
+
+
+def test_a_row_that_is_not_utf8_is_an_error_or_skipped(tmp_path: Path) -> None:
+  pyarrow = pytest.importorskip("pyarrow")
+  from pyarrow import parquet
+
+  column = pyarrow.array([b"One.", b"A bad \xff row.", b"Three."]).view(pyarrow.string())
+  path = tmp_path / "a.parquet"
+  parquet.write_table(pyarrow.table({"text": column}), path)
+  with pytest.raises(UserError, match=r"a\.parquet, row 2: not UTF-8 text \(invalid start byte\)"):
+    split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
+  converted = split_files([str(path)], ReadingSettings(skip_bad_records=1), str(tmp_path / "out"))
+  assert (converted.report.documents, converted.report.num_bad) == (2, 1)
+
+
+@pytest.mark.parametrize("encoding", ["text", "dictionary"])
+def test_damaged_offsets_of_an_arrow_file_are_an_error(tmp_path: Path, encoding: str) -> None:
+  """Without a check, pyarrow ends the process, or raises an error in the middle of the file."""
+  pyarrow = pytest.importorskip("pyarrow")
+  column = pyarrow.array(["One.", "Two more.", "One."])
+  offsets = struct.pack("<4i", 0, 4, 13, 17)
+  damaged_offsets = struct.pack("<4i", 0, 4, 2**31 - 1, 17)
+  if encoding == "dictionary":
+    column = column.dictionary_encode()
+    offsets, damaged_offsets = struct.pack("<3i", 0, 1, 0), struct.pack("<3i", 0, 700, 0)
+  path = tmp_path / "a.arrow"
+  table = pyarrow.table({"text": column})
+  with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as writer:
+    writer.write_table(table)
+  content = path.read_bytes()
+  assert content.count(offsets) == 1
+  path.write_bytes(content.replace(offsets, damaged_offsets))
+  with pytest.raises(UserError, match=r"a\.arrow: cannot be read \(.*\): write the file again, or leave it out"):
+    split_files([str(path)], ReadingSettings(skip_bad_records=9), str(tmp_path / "out"))
 
 
 def test_the_files_of_a_directory_are_found(tmp_path: Path) -> None:
