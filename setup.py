@@ -67,6 +67,7 @@ setup(
   install_requires=[
     "absl-py>=2.0",
     "google-crc32c>=1.5",
+    "loky>=3.4",
     "matplotlib>=3.8",
     "msgspec>=0.19",
     "numpy>=1.26,<3",

@@ -6,12 +6,13 @@ import contextlib
 import itertools
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
+import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -75,14 +76,12 @@ def submit_ahead(
       yield submitted.pop(call), call
 
 
-def _start_worker(initializer: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
+def _start_worker(parent_pid: int, initializer: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
   # Ctrl-C sends SIGINT to all processes of the terminal; only the parent process handles it.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   signal.signal(signal.SIGTERM, signal.SIG_DFL)
-  parent = multiprocessing.parent_process()
-  if parent is not None:
-    # If the parent is killed, it cannot stop its workers, which would wait forever.
-    threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
+  # If the parent is killed, it cannot stop its workers, which would wait forever.
+  threading.Thread(target=_exit_after, args=(parent_pid,), daemon=True).start()
   if initializer is not None:
     initializer(*arguments)
 
@@ -100,8 +99,10 @@ def _sigint_blocked() -> Iterator[None]:
     signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
-def _exit_after(parent: BaseProcess) -> None:
-  parent.join()
+def _exit_after(parent_pid: int) -> None:
+  """Ends this process once its parent has ended."""
+  while os.getppid() == parent_pid:
+    time.sleep(0.5)
   os._exit(1)
 
 
@@ -119,14 +120,10 @@ class Workers:
     self, num_processes: int, initializer: Callable[..., None] | None = None, arguments: tuple[Any, ...] = ()
   ):
     self._num_processes = num_processes
+    self._initializer = (initializer, arguments)
     self._executor: futures.ProcessPoolExecutor | None = None
-    if num_processes > 1:
-      self._earlier_pids = {process.pid for process in multiprocessing.active_children()}
-      # Spawned, not forked: forking a process with threads is unsafe, and a fork shares the parent's memory.
-      self._executor = futures.ProcessPoolExecutor(
-        num_processes, multiprocessing.get_context("spawn"), _start_worker, (initializer, arguments)
-      )
-    elif initializer is not None:
+    self._earlier_pids = {process.pid for process in multiprocessing.active_children()}
+    if num_processes == 1 and initializer is not None:
       initializer(*arguments)
 
   def map(
@@ -150,11 +147,11 @@ class Workers:
     Raises:
       RunError: a worker process died.
     """
-    executor = self._executor
-    if executor is None:
+    if self._num_processes == 1:
       for item in items:
         yield item, function(item)
       return
+    executor = self._executor = self._executor or self._start_executor(function)
 
     def submit(item: WorkItem) -> futures.Future[Result]:
       with _sigint_blocked():  # the first calls start the worker processes
@@ -175,6 +172,17 @@ class Workers:
         "a worker process died, perhaps because memory ran out: run the same command again with fewer "
         "--num_processes; finished work is kept"
       ) from error
+
+  def _start_executor(self, function: Callable[..., Any]) -> futures.ProcessPoolExecutor:
+    """Makes the executor of worker processes that can run a function."""
+    from loky.backend import get_context
+
+    # Spawned, not forked: forking a process with threads is unsafe, and a fork shares the parent's memory. A worker
+    # imports the main module only if it needs it: it may be a script without `if __name__ == "__main__"`, which would
+    # run again. multiprocessing always imports it, so the processes are loky's.
+    needs_main = b"__main__" in pickle.dumps((function, self._initializer))
+    context = get_context("loky_init_main" if needs_main else "loky")
+    return futures.ProcessPoolExecutor(self._num_processes, context, _start_worker, (os.getpid(), *self._initializer))
 
   def __enter__(self) -> Workers:
     return self

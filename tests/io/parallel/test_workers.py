@@ -95,6 +95,24 @@ def test_a_worker_that_dies_is_an_error() -> None:
     list(workers.map(_die, [1, 2]))
 
 
+def test_a_script_without_a_guard_does_not_run_again_in_the_workers(tmp_path: Path) -> None:
+  (tmp_path / "work.py").write_text("def start(): pass\ndef double(x): return 2 * x\n")
+  script = tmp_path / "script.py"
+  script.write_text(
+    textwrap.dedent("""
+      import work
+      from albert.io.parallel.workers import Workers
+
+      print("the script runs")
+      with Workers(2, work.start) as workers:
+        print(sorted(workers.map(work.double, [1, 2])))
+    """)
+  )
+  environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+  finished = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
+  assert finished.stdout == "the script runs\n[(1, 2), (2, 4)]\n", finished.stderr
+
+
 def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
   script = tmp_path / "parent.py"
   script.write_text(
