@@ -182,7 +182,7 @@ $(VENV_SERVING)/javascript/installed: $(VENV_SERVING)/installed $(wildcard examp
 	else echo "npm could not install onnxruntime-node: the answers of examples/javascript are not tested"; fi
 
 $(VENV_PARITY)/installed: setup.py constraints/default.txt constraints/parity.txt
-	$(call make_venv,$(VENV_PARITY),constraints/parity.txt,parity$(comma)dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.10 3.11 3.12 3.13,BASE_PYTHON)
+	$(call make_venv,$(VENV_PARITY),constraints/parity.txt,parity$(comma)dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.11 3.12 3.13,BASE_PYTHON)
 
 $(VENV_GPU)/installed: setup.py constraints/default.txt constraints/gpu.txt
 	$(call make_venv,$(VENV_GPU),constraints/gpu.txt,gpu$(comma)dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.10 3.11 3.12 3.13,BASE_PYTHON)

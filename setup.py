@@ -121,15 +121,16 @@ setup(
     # More engines that benchmarks/bench_engines.py compares.
     "engines": ["nncf>=3", "openvino>=2026"],
     # Libraries with which tests and benchmarks compare results and speed. JAX runs the steps that
-    # benchmarks/gpu_step.py exports.
+    # benchmarks/gpu_step.py exports. transformers 5 needs Python 3.11.
     "parity": [
       "accelerate>=1.1",
-      "jax>=0.7,<0.8; python_version >= '3.11'",
-      "jaxlib>=0.7,<0.8; python_version >= '3.11'",
+      "jax>=0.7,<0.8",
+      "jaxlib>=0.7,<0.8",
       "keras>=3.10",
-      "keras-hub>=0.25; python_version >= '3.11'",
+      "keras-hub>=0.25",
+      "sentence-transformers>=6",
       "torch>=2.6",
-      "transformers>=4.57",
+      "transformers>=5.24,<6",
     ],
     # The tools that build the documentation site.
     "docs": ["mkdocstrings[python]>=1.0", "ruff", "zensical>=0.0.73; python_version >= '3.11'"],
