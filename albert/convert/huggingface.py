@@ -1,7 +1,8 @@
-"""Writes the directory that transformers' ALBERT or BERT classes load: model.safetensors and config.json."""
+"""Writes the directory that transformers' ALBERT or BERT classes load: the weights, their config, and the tokenizer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,13 @@ import numpy as np
 from albert.config.huggingface import ACTIVATION_NAMES, to_bert_config
 from albert.convert.formats import CLASSES_WITH_POOLER
 from albert.convert.model import ConvertedModel, ReportLine, expand_sharing, report_line
+from albert.convert.tokenizer_files import write_tokenizer
 from albert.errors import UserError
 from albert.io import files
-from albert.tokenization.pieces import SENTENCE_PIECE_IDS, SpecialIds
-from albert.tokenization.recorded_settings import FILE_NAME, huggingface_tokenizer_config
+from albert.tasks.glue.labels import parse_labels
+from albert.tasks.tagging.schemes import SCHEMES
+from albert.tokenization.pieces import SENTENCE_PIECE_IDS
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
-from albert.tokenization.vocabulary_files import is_byte_level_bpe, is_wordpiece
 from albert.weights.arrays import SAFETENSORS_FILE
 from albert.weights.bert_names import to_bert
 from albert.weights.names import NO_POOLER, POOLER, PROJECTION, heads, to_huggingface
@@ -39,7 +41,7 @@ _COMMON_FIELDS = (
 
 
 def write_huggingface(model: ConvertedModel, directory: str, architecture: str = "") -> list[ReportLine]:
-  """Writes model.safetensors and config.json, and for a vocabulary tokenizer_config.json.
+  """Writes model.safetensors and config.json, and with a vocabulary tokenizer.json and tokenizer_config.json.
 
   Args:
     model: the model.
@@ -71,22 +73,13 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
   if model.config.embedding_size == model.config.hidden_size and not is_bert:
     report += _add_identity(tensors, model.config.hidden_size)
   files.write_atomically(files.join(directory, SAFETENSORS_FILE), save(tensors, metadata={"format": "pt"}))
-  config = _transformers_config(model, architecture)
+  tokenizer = load_tokenizer(model.tokenizer_config) if model.tokenizer_config else None
+  config = _transformers_config(model, architecture, tokenizer)
   files.write_json(files.join(directory, "config.json"), to_bert_config(config) if is_bert else config)
-  if model.tokenizer_config:
-    tokenizer_config = huggingface_tokenizer_config(model.tokenizer_config)
-    if is_byte_level_bpe(model.tokenizer_config.model_file):
-      tokenizer_config |= _roberta_tokens(load_tokenizer(model.tokenizer_config))
-    files.write_json(files.join(directory, FILE_NAME), tokenizer_config)
+  if tokenizer:
+    max_length = model.run.get("data", {}).get("max_seq_length") or model.config.max_position_embeddings
+    write_tokenizer(tokenizer, directory, max_length=max_length, fills_masks="masked_lm" in model.heads)
   return report
-
-
-def _roberta_tokens(tokenizer: Tokenizer) -> dict[str, str]:
-  """Returns the names of the special pieces of a byte-level BPE vocabulary in tokenizer_config.json."""
-  special_ids = tokenizer.special_ids
-  roles = {"pad": special_ids.pad, "unk": special_ids.unk, "mask": special_ids.mask}
-  roles |= dict.fromkeys(("cls", "bos"), special_ids.cls) | dict.fromkeys(("sep", "eos"), special_ids.sep)
-  return {f"{role}_token": tokenizer.piece(piece_id) for role, piece_id in roles.items()}
 
 
 def _check_is_bert(model: ConvertedModel, architecture: str) -> None:
@@ -119,11 +112,16 @@ def _add_identity(tensors: dict[str, np.ndarray], size: int) -> list[ReportLine]
 def _choose_architecture(model: ConvertedModel) -> str:
   """Returns the transformers class that has the model's heads."""
   has_pooler = _has_pooler(model)
-  if model.heads == ("classifier",) and not has_pooler:
+  task = model.run.get("task")
+  if model.heads == ("classifier",) and (task == "tagging" or not has_pooler):
     return "AlbertForTokenClassification"
   if "masked_lm" in model.heads:
     return "AlbertForPreTraining" if "sentence" in model.heads and has_pooler else "AlbertForMaskedLM"
   if model.heads == ("classifier",) and len(model.weights["output_weights"]) == 1:
+    if task == "race":
+      return "AlbertForMultipleChoice"
+    if _problem_type(model.run) == "regression":
+      return "AlbertForSequenceClassification"
     raise UserError(
       "the classifier head has one output: say with --architecture whether it is AlbertForMultipleChoice or "
       "AlbertForSequenceClassification (a regression)"
@@ -131,14 +129,7 @@ def _choose_architecture(model: ConvertedModel) -> str:
   return heads(model.config)[model.heads[0]].huggingface_class if model.heads else "AlbertModel"
 
 
-def _special_ids(vocabulary: str | None) -> SpecialIds:
-  """Returns the ids of special pieces; without a vocabulary, those of ALBERT's SentencePiece models."""
-  if vocabulary and (is_wordpiece(vocabulary) or is_byte_level_bpe(vocabulary)):
-    return Tokenizer(vocabulary).special_ids
-  return SENTENCE_PIECE_IDS
-
-
-def _transformers_config(model: ConvertedModel, architecture: str) -> dict[str, Any]:
+def _transformers_config(model: ConvertedModel, architecture: str, tokenizer: Tokenizer | None) -> dict[str, Any]:
   """Returns the content of config.json."""
   values = model.config.to_dict()
   config: dict[str, Any] = {"architectures": [architecture], "model_type": "albert"}
@@ -148,7 +139,8 @@ def _transformers_config(model: ConvertedModel, architecture: str) -> dict[str, 
     "layer_norm_eps": 1e-12,
     "tie_word_embeddings": True,
   }
-  special_ids = _special_ids(model.vocabulary)
+  # Without a vocabulary, the ids of ALBERT's SentencePiece models.
+  special_ids = tokenizer.special_ids if tokenizer else SENTENCE_PIECE_IDS
   config |= {
     "pad_token_id": special_ids.pad,
     "bos_token_id": special_ids.cls,
@@ -156,7 +148,31 @@ def _transformers_config(model: ConvertedModel, architecture: str) -> dict[str, 
     "dtype": "float32",
   }
   if "classifier" in model.heads:
-    num_classes = len(model.weights["output_weights"])
-    config["id2label"] = {str(index): f"LABEL_{index}" for index in range(num_classes)}
-    config["label2id"] = {f"LABEL_{index}": index for index in range(num_classes)}
+    config |= _label_settings(model.run, len(model.weights["output_weights"]))
   return config
+
+
+def _problem_type(run: Mapping[str, Any]) -> str:
+  """Returns what the outputs of a classifier mean, in transformers' terms; "" for those of other tasks."""
+  if run.get("task") != "classifier":
+    return ""
+  if run["data"].get("multi_label"):
+    return "multi_label_classification"
+  return "single_label_classification" if run["data"]["labels"] else "regression"
+
+
+def _label_settings(run: Mapping[str, Any], num_outputs: int) -> dict[str, Any]:
+  """Returns the keys of config.json about the outputs of a classifier: their names, and what they mean."""
+  names: Sequence[str] = ()
+  problem_type = _problem_type(run)
+  if problem_type:
+    names = parse_labels(run["data"]["labels"])
+  elif run.get("task") == "tagging":
+    names = SCHEMES[run["data"]["scheme"]].tags(parse_labels(run["data"]["labels"], minimum=1))
+  if len(names) != num_outputs:  # a regression, a model of a ranking, or a model of an unknown task
+    names = [f"LABEL_{index}" for index in range(num_outputs)]
+  return {
+    "id2label": {str(index): name for index, name in enumerate(names)},
+    "label2id": {name: index for index, name in enumerate(names)},
+    **({"problem_type": problem_type} if problem_type else {}),
+  }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from albert.config.model import ModelConfig, load_model_config
 from albert.errors import UserError
 from albert.io import files
 from albert.io.wording import counted_names
+from albert.runs import output_files
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.recorded_settings import tokenizer_config
 from albert.tokenization.vocabulary_files import vocabulary_sha256
@@ -37,6 +39,7 @@ class ConvertedModel:
     sources: name in the original -> name in the file that was read.
     heads: the names of its heads, keys of albert.weights.names.heads().
     tokenizer_config: its vocabulary, and the settings that it was made with; None if they are not known.
+    run: the values of the config.json of its run; {} if the weights do not come from a run.
   """
 
   config: ModelConfig
@@ -44,6 +47,7 @@ class ConvertedModel:
   sources: dict[str, str]
   heads: tuple[str, ...]
   tokenizer_config: TokenizerConfig | None
+  run: Mapping[str, Any]
 
   @property
   def vocabulary(self) -> str | None:
@@ -95,7 +99,8 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
   sources = {name: file.entries[name].source for name in weights}
   vocabulary = spm_model_file or file.vocabulary
   settings = tokenizer_config(vocabulary, file.directory) if vocabulary else None
-  model = ConvertedModel(config, weights, sources, head_names, settings)
+  run = output_files.read_config(file.run_file) if file.run_file else {}
+  model = ConvertedModel(config, weights, sources, head_names, settings, run)
   if file.is_huggingface and not huggingface_groups_agree(config):
 
     def group_of(layer: int) -> int:

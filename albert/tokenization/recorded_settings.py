@@ -42,15 +42,17 @@ _OVERRIDABLE = ("convert_quotes",)
 # or null has the first one. The arguments of transformers' AlbertTokenizer, BertTokenizer and RobertaTokenizer:
 _SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 _ANY_KIND: dict[str, tuple[Any, ...]] = {"truncation_side": ("right",)}
+# The classes that take everything from tokenizer.json. `albert.convert` writes that of each kind of vocabulary.
+_GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _SENTENCE_PIECE_VALUES: dict[str, tuple[Any, ...]] = {
-  "tokenizer_class": ("AlbertTokenizer", "AlbertTokenizerFast"),
+  "tokenizer_class": ("AlbertTokenizer", "AlbertTokenizerFast", *_GENERIC_CLASSES),
   "remove_space": (True,),
   "add_prefix_space": (True,),
   "sp_model_kwargs": ({},),
   **{token: (piece,) for token, piece in zip(_SPECIAL_TOKENS, SPECIAL_PIECES, strict=True)},
 }
 _WORDPIECE_VALUES: dict[str, tuple[Any, ...]] = {
-  "tokenizer_class": ("BertTokenizer", "BertTokenizerFast"),
+  "tokenizer_class": ("BertTokenizer", "BertTokenizerFast", *_GENERIC_CLASSES),
   "do_basic_tokenize": (True,),
   "tokenize_chinese_chars": (True,),
   "strip_accents": (True, False),  # see _huggingface_settings
@@ -60,7 +62,7 @@ _WORDPIECE_VALUES: dict[str, tuple[Any, ...]] = {
 _BYTE_LEVEL_VALUES: dict[str, tuple[Any, ...]] = {
   "tokenizer_class": (
     *("RobertaTokenizer", "RobertaTokenizerFast", "GPT2Tokenizer", "GPT2TokenizerFast"),
-    *("PreTrainedTokenizerFast", "TokenizersBackend"),  # tokenizer.json describes these, and is checked when it is read
+    *_GENERIC_CLASSES,
   ),
   "add_prefix_space": (False,),
   **{token: (f"<{token[:-6]}>", f"[{token[:-6].upper()}]") for token in _SPECIAL_TOKENS},

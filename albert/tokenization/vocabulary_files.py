@@ -14,7 +14,7 @@ _SENTENCE_PIECE, _WORDPIECE = "spiece.model", "vocab.txt"
 _TOKENIZER, _BPE_PIECES, _BPE_MERGES = "tokenizer.json", "vocab.json", "merges.txt"
 # 30k-clean.model and vocab_chinese.txt are the names in Google's archives of pretrained models. Hugging Face's models
 # may have a tokenizer.json beside another vocabulary.
-NAMES = (_SENTENCE_PIECE, "30k-clean.model", _WORDPIECE, "vocab_chinese.txt", _TOKENIZER, _BPE_PIECES)
+NAMES = (_SENTENCE_PIECE, "30k-clean.model", _WORDPIECE, "vocab_chinese.txt", _BPE_PIECES, _TOKENIZER)
 
 
 def run_directories(directory: str) -> list[str]:

@@ -23,6 +23,7 @@ from albert.config.model import load_model_config
 from albert.convert import convert_checkpoint
 from albert.convert.convert_checkpoint import convert
 from albert.errors import RunError, UserError
+from albert.io.protobuf import encode_bytes_field
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.recorded_settings import find_tokenizer_config
 from albert.weights.files import open_weights
@@ -115,6 +116,36 @@ def test_config_json_names_the_class_of_transformers_that_has_the_heads(tmp_path
   assert len(config.get("id2label", {})) == (3 if with_heads == ("classifier",) else 0)
 
 
+LABELS = {"labels": '["so, so", "good"]', "max_seq_length": 9}
+
+
+@pytest.mark.parametrize(
+  ("task", "settings", "architecture", "names", "problem_type"),
+  [
+    ("classifier", LABELS, "SequenceClassification", ["so, so", "good"], "single_label_classification"),
+    ("classifier", {**LABELS, "multi_label": True}, "SequenceClassification", ["so, so", "good"],
+     "multi_label_classification"),
+    ("classifier", {"labels": "", "regression": True}, "SequenceClassification", ["LABEL_0"], "regression"),
+    ("race", {}, "MultipleChoice", ["LABEL_0"], None),
+    ("tagging", {"labels": "PER", "scheme": "BIO"}, "TokenClassification", ["O", "B-PER", "I-PER"], None),
+  ],
+)  # fmt: skip
+def test_config_json_says_what_the_outputs_of_a_run_mean(
+  tmp_path, spm_model, task, settings, architecture, names, problem_type
+):
+  weights = random_weights(CONFIG, seed=3, with_heads=("classifier",), num_classes=len(names))
+  run = write_run(tmp_path / "run", CONFIG, weights, spm_model)
+  Path(run, "config.json").write_text(json.dumps({"task": task, "data": settings}))
+  convert(run, str(tmp_path / "hf"), "huggingface")
+  config = json.loads((tmp_path / "hf" / "config.json").read_text())
+  assert config["architectures"] == [f"AlbertFor{architecture}"]
+  assert config["id2label"] == {str(index): name for index, name in enumerate(names)}
+  assert config["label2id"] == {name: index for index, name in enumerate(names)}
+  assert config.get("problem_type") == problem_type
+  tokenizer_config = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+  assert tokenizer_config["model_max_length"] == settings.get("max_seq_length", CONFIG.max_position_embeddings)
+
+
 def test_a_classifier_with_one_output_needs_the_flag_architecture(tmp_path):
   weights = random_weights(CONFIG, seed=3, with_heads=("classifier",), num_classes=1)
   source = write_tf1(tmp_path / "tf1", CONFIG, weights)
@@ -200,25 +231,27 @@ def test_a_flipped_bit_in_converted_weights_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("target", ["albert", "tf1", "huggingface"])
-def test_every_format_keeps_the_settings_of_the_vocabulary(tmp_path, target, capsys):
-  run = write_run(tmp_path / "run", CONFIG, random_weights(CONFIG, seed=3), __file__)  # any file, it is not opened
+def test_every_format_keeps_the_settings_of_the_vocabulary(tmp_path, target, capsys, spm_model):
+  run = write_run(tmp_path / "run", CONFIG, random_weights(CONFIG, seed=3), spm_model)
   convert(run, str(tmp_path / "converted"), target)
   config = find_tokenizer_config(tmp_path / "converted")
   assert config == TokenizerConfig(str(tmp_path / "converted" / "spiece.model"), False, convert_quotes=True)
   assert ("its scripts need --do_lower_case=false" in capsys.readouterr().err) == (target == "tf1")
 
 
-def test_the_vocabulary_is_copied(tmp_path):
+def test_the_vocabulary_is_copied(tmp_path, spm_model):
   source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, seed=3))
-  (tmp_path / "mine.model").write_bytes(b"a vocabulary")
+  vocabulary = Path(spm_model).read_bytes()
+  googles_vocabulary = vocabulary + encode_bytes_field(100, b"an unknown field")
+  (tmp_path / "mine.model").write_bytes(vocabulary)
   convert(source, str(tmp_path / "ours"), "albert", spm_model_file=str(tmp_path / "mine.model"))
   convert(str(tmp_path / "ours"), str(tmp_path / "hf"), "huggingface")
   convert(str(tmp_path / "hf"), str(tmp_path / "tf1_again"), "tf1")
   for name in ("ours", "hf", "tf1_again"):
-    assert (tmp_path / name / "spiece.model").read_bytes() == b"a vocabulary"
-  (tmp_path / "tf1" / "30k-clean.model").write_bytes(b"Google's")
+    assert (tmp_path / name / "spiece.model").read_bytes() == vocabulary
+  (tmp_path / "tf1" / "30k-clean.model").write_bytes(googles_vocabulary)
   convert(source, str(tmp_path / "from_google"), "huggingface")
-  assert (tmp_path / "from_google" / "spiece.model").read_bytes() == b"Google's"
+  assert (tmp_path / "from_google" / "spiece.model").read_bytes() == googles_vocabulary
   with pytest.raises(UserError, match=r"vocabulary is .*30k-clean\.model .*=.*mine\.model is a different one"):
     convert(source, str(tmp_path / "x"), "albert", spm_model_file=str(tmp_path / "mine.model"))
   with pytest.raises(UserError, match="--spm_model_file=nowhere: no such file"):

@@ -139,7 +139,7 @@ def test_converted_weights_have_the_vocabulary_and_its_special_ids(bpe: Vocabula
   config = json.loads((tmp_path / "hf" / "config.json").read_text())
   assert (config["pad_token_id"], config["bos_token_id"], config["eos_token_id"]) == (1, 0, 2)
   tokenizer_config = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
-  assert tokenizer_config["tokenizer_class"] == "RobertaTokenizer"
+  assert tokenizer_config["tokenizer_class"] == "PreTrainedTokenizerFast"
   assert (tokenizer_config["cls_token"], tokenizer_config["mask_token"]) == ("<s>", "<mask>")
   tokenizer = Tokenizer.from_pretrained(tmp_path / "hf")
   text = "Zoë can't see 花园 🙂"
@@ -152,3 +152,4 @@ def test_converted_weights_have_the_vocabulary_and_its_special_ids(bpe: Vocabula
   transformers = pytest.importorskip("transformers")
   theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "hf"))
   assert theirs(text)["input_ids"] == [0, *tokenizer.encode(text), 2]
+  assert theirs(*texts)["input_ids"] == tokenizer([texts[0]], [texts[1]])["input_ids"][0].tolist()

@@ -134,7 +134,8 @@ def test_converted_weights_have_the_vocabulary_and_its_special_ids(chinese: Voca
     special_ids.sep,
   )
   tokenizer_config = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
-  assert tokenizer_config == {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": True}
+  expected = {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": True, "strip_accents": True}
+  assert expected.items() <= tokenizer_config.items()
   assert Tokenizer.from_pretrained(tmp_path / "hf").encode("船长") == Tokenizer(chinese.vocabulary).encode("船长")
   texts = ["船长卖了花园。", "老师"]
   assert np.array_equal(albert.encode(texts, encoder=tmp_path / "hf"), albert.encode(texts, encoder=run))
