@@ -21,6 +21,7 @@ from albert.tokenization.masked_texts import masked_batch
 from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import english_like_documents
 from tests.convert.files_of_weights import write_tf1
+from tests.docs.blocks import ROOT, blocks
 from tests.golden.make_tiny_albert import random_weights
 from tests.models.build_models import build_pretraining_model
 from tests.parity.huggingface import to_tensors
@@ -99,6 +100,18 @@ def test_a_pipeline_gives_our_probabilities_by_the_names_of_the_labels(
   for answer, theirs in zip(estimator.predict(texts), found, strict=True):
     probabilities = {row["label"]: row["score"] for row in theirs}
     assert probabilities == pytest.approx(dict(answer.probabilities), abs=1e-5)
+
+
+def test_the_example_of_the_guide_prints_probabilities(
+  spm_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+  _, directory = train_and_convert("classes", spm_model, tmp_path)
+  Path(directory).rename(tmp_path / "run_hf")
+  monkeypatch.chdir(tmp_path)
+  (example,) = (block for block in blocks(ROOT / "docs" / "from_transformers.md") if block.language == "python")
+  exec(example.text, {})
+  printed = capsys.readouterr().out
+  assert [kind for kind in KINDS if repr(kind) not in printed] == []
 
 
 def test_a_pipeline_gives_our_probabilities_of_pairs(spm_model: str, tmp_path: Path) -> None:
