@@ -16,7 +16,7 @@ from typing import Any
 
 from albert.errors import UserError
 from albert.io import files
-from albert.io.json_text import format_value
+from albert.io.json_text import decode_object, format_value
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.pieces import SPECIAL_PIECES
 from albert.tokenization.vocabulary_files import (
@@ -38,6 +38,8 @@ _REMEDY = "restore this file, or give the path of the vocabulary itself"
 # The settings of TokenizerConfig. A vocabulary can be used with and without convert_quotes, so that may be overridden.
 SETTINGS = ("do_lower_case", "keep_accents", "convert_quotes")
 _OVERRIDABLE = ("convert_quotes",)
+# model_max_length of a tokenizer without a limit, int(1e30) in transformers. No other file has such a large integer.
+_NO_MAX_LENGTH = b"1000000000000000019884624838656"
 # Keys of tokenizer_config.json that change ids -> the values that give the ids of this project. A key that is missing
 # or null has the first one. The arguments of transformers' AlbertTokenizer, BertTokenizer and RobertaTokenizer:
 _SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
@@ -169,7 +171,9 @@ def _read_record(directory: str, vocabulary: str) -> Iterator[tuple[str, bool, s
         _check_huggingface(token_file, tokens if is_map else {"extra_special_tokens": list(tokens)}, vocabulary)
     huggingface_config, run_config = files.join(folder, FILE_NAME), files.join(folder, _RUN_CONFIG)
     if files.exists(huggingface_config):
-      values = files.read_json(huggingface_config, remedy=_REMEDY)
+      with files.open_file(huggingface_config) as file:
+        data = file.read().replace(_NO_MAX_LENGTH, b"null")
+      values = decode_object(huggingface_config, data, _REMEDY)
       _check_huggingface(huggingface_config, values, vocabulary)
       yield from _read_switches(huggingface_config, _huggingface_settings(huggingface_config, values, vocabulary))
       return
@@ -217,7 +221,7 @@ def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) ->
   added = [*_listed(values, "added_tokens_decoder"), *_listed(values, "additional_special_tokens"),
            *_listed(values, "extra_special_tokens")]  # fmt: skip
   for token in added:
-    if token not in special_pieces:
+    if token not in special_pieces and not _is_user_defined(token, vocabulary):
       raise UserError(
         f"{file}: adds the token {format_value(token)}, which this project would cut into pieces: take a vocabulary "
         "in which it is a user-defined symbol"
@@ -237,6 +241,20 @@ def _huggingface_settings(file: str, values: Mapping[str, Any], vocabulary: str)
       "text: take another vocabulary"
     )
   return {**values, "keep_accents": None if strips is None or not lowers else not strips}
+
+
+def _is_user_defined(token: Any, vocabulary: str) -> bool:
+  """Returns whether a SentencePiece model has a token as a user-defined symbol, which is never cut."""
+  if is_wordpiece(vocabulary) or is_byte_level_bpe(vocabulary) or not isinstance(token, str):
+    return False
+  if not files.exists(vocabulary):
+    return False
+  with files.open_file(vocabulary) as file:
+    model = file.read()
+  text = token.encode("utf-8", errors="replace")
+  # A piece is written as its text (field 1), its score (field 2, four bytes) and its type (field 3: 4).
+  piece = rb"\n" + re.escape(bytes([len(text) % 128])) + re.escape(text) + rb"\x15....\x18\x04"
+  return re.search(piece, model, re.DOTALL) is not None
 
 
 def _listed(values: Mapping[str, Any], key: str) -> list[Any]:

@@ -12,7 +12,7 @@ from albert.errors import UserError
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.recorded_settings import huggingface_tokenizer_config, tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer
-from tests.conftest import SaveModel
+from tests.conftest import PieceType, SaveModel
 
 
 def token(content: str, *, special: bool = True) -> dict[str, Any]:
@@ -120,6 +120,16 @@ def test_files_with_added_tokens_are_checked(tmp_path: Path, file: str, values: 
     tokenizer_config(str(tmp_path / SPIECE))
   (tmp_path / file).write_text(json.dumps({"cls_token": token("[CLS]")} if "map" in file else {"[MASK]": 4}))
   assert tokenizer_config(str(tmp_path / SPIECE)) == TokenizerConfig(str(tmp_path / SPIECE))
+
+
+def test_a_directory_that_transformers_5_wrote_is_read(tmp_path: Path, save_model: SaveModel) -> None:
+  pieces = [("▁", -1.0), ("–", 0.0), ("e", -2.0)]
+  (tmp_path / SPIECE).write_bytes(Path(save_model(pieces, {"–": PieceType.USER_DEFINED})).read_bytes())
+  # It lists the user-defined symbols, and has this number if the tokenizer has no limit.
+  values = ALBERT | {"extra_special_tokens": ["[CLS]", "–"], "model_max_length": int(1e30), "add_prefix_space": True}
+  assert config_of(tmp_path, SPIECE, values) == TokenizerConfig(str(tmp_path / SPIECE))
+  with pytest.raises(UserError, match="adds the token 'e', which this project would cut"):
+    config_of(tmp_path, SPIECE, values | {"extra_special_tokens": ["e"]})
 
 
 def test_every_tokenizer_has_the_settings_beside_its_vocabulary(save_model: SaveModel, tmp_path: Path) -> None:
