@@ -1,4 +1,4 @@
-"""SentencePiece models whose texts are encoded word by word with the ids of words kept, such as BPE models."""
+"""SentencePiece models: BPE models, whose words are encoded alone and kept, and every option of the trainer."""
 
 from __future__ import annotations
 
