@@ -91,8 +91,6 @@ def _answer_version_and_help(argv: Sequence[str], show_help: Callable[[bool], No
     print(command_help.version_line())
     sys.exit(0)
   if set(words) & (_HELP_FLAGS | _FULL_HELP_FLAGS):
-    with contextlib.suppress(flags.Error):  # the valid flags determine the defaults that the help shows
-      flags.FLAGS([argv[0], *(word for word in words if word not in _HELP_FLAGS | _FULL_HELP_FLAGS)], known_only=True)
     show_help(bool(set(words) & _FULL_HELP_FLAGS))
     sys.exit(0)
 
@@ -125,8 +123,7 @@ def run(
     main: the command; called after the flags are parsed.
     words_after_dashes: list that receives the words after "--"; None if the command accepts none.
     operands: list that receives the words that are not flags, such as directories; None if the command accepts none.
-    help_page: returns the content of --help; called after the flags before --help are parsed. None for all flags that
-      the command defines.
+    help_page: returns the content of --help; None for all flags that the command defines.
     description: the text at the top of --help; None for the docstring of the module that defines `main`.
 
   Raises:

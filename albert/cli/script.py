@@ -17,13 +17,13 @@ def run(task_name: str, description: str | None) -> None:
   """
   startup.begin()  # before the other imports, so that Ctrl-C during slow imports prints one line, not a traceback
   from albert import app
-  from albert.cli import script_flags, script_help
+  from albert.cli import script_flags
 
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow prints errors only, no start-up messages
   script_flags.define_flags(task_name)
   app.run(
     functools.partial(main, task_name),
-    help_page=lambda: script_help.make_page(task_name, script_flags.given_flags(task_name)),
+    help_page=functools.partial(script_flags.help_page, task_name),
     description=description,
   )
 

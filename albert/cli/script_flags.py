@@ -1,4 +1,4 @@
-"""Defines the flags of the run_* scripts, one for each config field."""
+"""The flags of the run_* scripts, one for each config field, and the text of their --help."""
 
 from __future__ import annotations
 
@@ -7,23 +7,30 @@ from typing import Any
 
 from absl import flags
 
+from albert.command_help import FlagHelp, HelpPage, format_default, value_placeholder
 from albert.config import command_flags
-from albert.config.base import Config, define_field_flag, option_fields
+from albert.config.base import GROUPS, MODEL, Config, define_field_flag, option_fields
 from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.tasks import registry
 
-# Name -> help of the flags that are not fields of a config.
-MODEL_FLAGS = {
-  "model": "name of a predefined model, such as albert_base",
-  "albert_config_file": "albert_config.json that describes the model, instead of --model",
-}
+# The flags that are not fields of a config.
+_MODEL_FLAGS = (
+  FlagHelp("model", "name of a predefined model, such as albert_base", value="NAME", group=MODEL),
+  FlagHelp(
+    "albert_config_file", "albert_config.json that describes the model, instead of --model", value="FILE", group=MODEL
+  ),
+)
+_NOTE = (
+  "Defaults are those without a recipe and without a run in output_dir, which replace many of them; --model or the "
+  "initial weights replace those of the model. --dry_run shows the values that a command would use."
+)
 
 
 def define_flags(task_name: str) -> None:
   """Defines the flags of a task's script. The default of each is None, which means that the flag is not given."""
-  for name, text in MODEL_FLAGS.items():
-    command_flags.define("str", name, None, text)
+  for flag in _MODEL_FLAGS:
+    command_flags.define("str", flag.name, None, flag.text)
   for config_class in _configs(task_name):
     for field in option_fields(config_class).values():
       define_field_flag(field, None)
@@ -33,10 +40,23 @@ def define_flags(task_name: str) -> None:
 
 def _configs(task_name: str) -> list[type[Config]]:
   """The classes of the configs whose fields are flags of a task's script."""
-  return [RunConfig, TrainConfig, OptimizerConfig, ModelConfig, registry.TASKS[task_name].config_class]
+  return [RunConfig, registry.TASKS[task_name].config_class, TrainConfig, OptimizerConfig, ModelConfig]
 
 
 def given_flags(task_name: str) -> dict[str, Any]:
   """Name -> value of the flags that the command line gives."""
-  names = [*MODEL_FLAGS, *(name for config in _configs(task_name) for name in option_fields(config))]
+  names = [flag.name for flag in help_page(task_name).flags]
   return {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].value is not None}
+
+
+def help_page(task_name: str) -> HelpPage:
+  """Makes the content of --help of a task's script: its flags by purpose, with the defaults of the fields."""
+  page: list[FlagHelp] = []
+  for config_class in _configs(task_name):
+    if config_class is ModelConfig:
+      page += _MODEL_FLAGS
+    for name, field in option_fields(config_class).items():
+      placeholder = value_placeholder(str(field.type), field.metadata["choices"])
+      group = field.metadata["group"] or config_class.help_group
+      page.append(FlagHelp(name, field.metadata["help"], format_default(field.default), placeholder, group))
+  return HelpPage(sorted(page, key=lambda flag: GROUPS.index(flag.group)), [_NOTE])

@@ -397,7 +397,8 @@ class RunConfig(Config):
   )
   dry_run: bool = option(
     False,
-    "check the flags and files and print the plan; nothing is trained, and no file is written",
+    "check the flags and files and print the plan and all values that differ from the defaults; nothing is trained, "
+    "and no file is written",
     affects_training=False,
     per_command=True,
   )

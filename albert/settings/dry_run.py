@@ -1,11 +1,19 @@
-"""What --dry_run prints: the plan of a command, and whether its training step fits a TPU. Needs no TensorFlow."""
+"""What --dry_run prints: the plan of a command, its settings, and whether its training step fits a TPU.
+
+Needs no TensorFlow.
+"""
 
 from __future__ import annotations
 
+import textwrap
+
+from albert.command_help import WIDTH
+from albert.config.base import option_fields
 from albert.config.run import PretrainingConfig, RunConfig
 from albert.errors import UserError
 from albert.runs.metrics_log import log
 from albert.settings.resolve import ResolvedSettings
+from albert.settings.run_comparison import format_flag
 from albert.settings.tpu_memory import MemoryCheck, StepSettings, parse_slice, read_table
 from albert.tasks.pretraining import files as pretraining_files
 from albert.weights.names import encoder_shapes, num_parameters
@@ -22,7 +30,7 @@ def print_plan(resolved: ResolvedSettings) -> None:
   config = resolved.config
   if _has_action(config) or not config.chip:
     resolved.check_command()
-  for line in (*resolved.notes, *_describe_plan(resolved)):
+  for line in (*resolved.notes, *_describe_plan(resolved), *_describe_settings(resolved)):
     print(line)
   if config.chip:
     print(_describe_memory(resolved))
@@ -55,6 +63,34 @@ def _describe_plan(resolved: ResolvedSettings) -> list[str]:
   if config.do_predict:
     lines.append(f"predict: {train.eval_batch_size} examples per batch")
   return [*lines, f"output_dir: {config.output_dir}"] if config.output_dir else lines
+
+
+def _describe_settings(resolved: ResolvedSettings) -> list[str]:
+  """Returns a paragraph for each source of settings, with the values that differ from the defaults of the fields."""
+  config, settings, run = resolved.config, resolved.settings, resolved.settings.existing_run
+  sections = {"": config, "data": resolved.data_config, "train": config.train, "optimizer": config.optimizer}
+  sources: list[tuple[str, list[str]]] = [
+    ("flags", []),
+    (f"the run in {config.output_dir}", []),
+    (f"the recipe {config.recipe}", []),
+    ("the model, files and other settings", []),
+  ]
+  for section, values in {**sections, "model": resolved.model_config}.items():
+    recorded = run.reusable_values(type(values), section) if run else {}
+    recipe = settings.recipe.sections.get(section, {})
+    recipe = recipe if isinstance(recipe, dict) else {}  # it may be the name of a model
+    for name, field in option_fields(type(values)).items():
+      value = getattr(values, name)
+      if value != field.default:
+        given = [settings.flags.get(name), recorded.get(name), recipe.get(name), value]
+        sources[given.index(value)][1].append(format_flag(name, value))
+  return [
+    textwrap.fill(
+      f"from {source}: {' '.join(flags)}", WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    for source, flags in sources
+    if flags
+  ]
 
 
 def _describe_memory(resolved: ResolvedSettings) -> str:

@@ -82,11 +82,6 @@ def _find_vocabulary_size(model_config: ModelConfig, config: FinetuningConfig) -
   return finetuning_checks.find_vocabulary_size(config)
 
 
-def _no_recipe(config: Any) -> str:
-  del config
-  return ""
-
-
 class TrainingStep(NamedTuple):
   """The kind of a task's training step.
 
@@ -121,14 +116,9 @@ class RegisteredTask:
   make_task: Callable[[ModelConfig, Any], Task]
   check_files: FileCheck
   training_step: Callable[[Any], TrainingStep]
-  recipe: Callable[[Any], str] = _no_recipe
+  recipe: Callable[[Any], str] = lambda config: ""
   average_runs: RunAverager | None = None
   find_vocabulary_size: VocabularySizeFinder = _find_vocabulary_size
-
-  @property
-  def has_recipes(self) -> bool:
-    """Whether the task has default recipes, which are used if --recipe is not given."""
-    return self.recipe is not _no_recipe
 
 
 # The functions below import modules when they are called, because importing a task takes seconds: it imports TensorFlow

@@ -114,8 +114,7 @@ def _flag_lines(flag: dict[str, str]) -> list[str]:
   if choices:
     details.append(f"Values: {', '.join(f'`{choice}`' for choice in choices)}.")
   if flag["default"]:
-    is_in_words = re.match(r"(the|that|from|one per) ", flag["default"])
-    default = flag["default"] if is_in_words else f"`{flag['default']}`"
+    default = flag["default"] if flag["default"] == "one per core" else f"`{flag['default']}`"
     details.append(f"Default: {default}.")
   text = markdown_text(text[:1].upper() + text[1:])
   text += "" if text.endswith((".", "?")) else "."

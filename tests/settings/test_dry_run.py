@@ -11,12 +11,13 @@ from albert.errors import UserError
 from albert.settings.dry_run import print_plan
 from albert.settings.resolve import resolve_settings
 from albert.tasks import registry
+from tests.settings.test_sources import write_run
 from tests.synthetic import write_shards
 
 CHIP = {"dry_run": True, "chip": "v3", "train_batch_size": 64}
 
 
-def run(task_name: str, **flags: object) -> None:
+def run(task_name: str, /, **flags: object) -> None:
   print_plan(resolve_settings(task_name, flags))
 
 
@@ -54,6 +55,42 @@ def test_the_stages_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[st
   ]
   with pytest.raises(UserError, match=r"stage 1 of 3: until 0.25 of 2 steps is step 0, where the stage before it ends"):
     run("pretraining", **flags, num_train_steps=2, stages=json.dumps(stages))
+
+
+def test_values_that_differ_from_the_defaults_are_printed_with_their_source(
+  tmp_path: Path, spm_model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.chdir(tmp_path)
+  Path("a.csv").write_text("text,label\none,a\ntwo,b\n")
+  flags: dict[str, object] = {
+    "output_dir": "new",
+    "train_file": "a.csv",
+    "text_columns": "text",
+    "spm_model_file": spm_model,
+  }
+  flags |= {"task_name": "custom", "model": "albert_tiny", "learning_rate": 0.5, "weight_decay": 0.01}
+  run("classifier", **flags, do_train=True, from_scratch=True, dry_run=True)
+  out = capsys.readouterr().out
+  values = {line.split(": ")[0]: line.split()[1:] for line in out.replace("\n  ", " ").splitlines()}
+  assert {"--do_train", "--train_file=a.csv", "--learning_rate=0.5"} <= set(values["from flags"])
+  assert {"--warmup_proportion=0.1", "--train_batch_size=32"} <= set(values["from the recipe glue_custom"])
+  derived = values["from the model, files and other settings"]
+  assert {"--recipe=glue_custom", "--hidden_size=256", "--cache_dir=new/features"} <= set(derived)
+  assert len(out.splitlines()) < 20
+  assert "learning_rate=2e-05" not in out  # the value of the recipe, which a flag replaces
+  assert "weight_decay" not in out  # the default
+
+
+def test_values_of_a_run_are_printed_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+  directory = write_run(tmp_path / "run", "pretraining")
+  (tmp_path / "dev.tfrecord").write_bytes(b"not read")
+  flags = {"output_dir": str(directory), "eval_input_file": str(tmp_path / "dev.tfrecord"), "spm_model_file": ""}
+  run("pretraining", **flags, do_eval=True, eval_batch_size=16, dry_run=True)
+  out = capsys.readouterr().out.replace("\n  ", " ")
+  of_run = next(line for line in out.splitlines() if line.startswith(f"from the run in {directory}: "))
+  assert {"--learning_rate=0.25", "--num_train_steps=7", "--select_checkpoint=best"} <= set(of_run.split())
+  assert "--eval_batch_size=16" in next(line for line in out.splitlines() if line.startswith("from flags: "))
+  assert "--eval_batch_size=8" not in out
 
 
 def test_a_dry_run_without_an_action_or_a_chip_has_nothing_to_do(tmp_path: Path):

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import pytest
 import sentencepiece
 
-from albert.cli import script_help
 from albert.config.model import named_model
 from albert.config.recipes import configs_directory
 from albert.errors import UserError
@@ -122,15 +121,6 @@ def test_a_resumed_run_has_the_recorded_size_whatever_model_is_named(tmp_path: P
   model_file.write_text(json.dumps(model | {"vocab_size": 60}))
   with pytest.raises(UserError, match=r"--albert_config_file=.*: the run in .* has vocab_size = 61"):
     Settings("pretraining", flags | {"albert_config_file": str(model_file)}).model_config()
-
-
-def test_the_help_shows_the_default_of_vocab_size() -> None:
-  def default_in_help(**flags: Any) -> str:
-    page = script_help.make_page("pretraining", flags)
-    return next(flag.default for flag in page.flags if flag.name == "vocab_size")
-
-  assert default_in_help() == default_in_help(model="albert_base") == "the size of the vocabulary"
-  assert default_in_help(recipe="pretraining_demo") == "8000"
 
 
 def test_the_default_length_is_at_most_that_of_the_model(spm_model: str, tmp_path: Path) -> None:

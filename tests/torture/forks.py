@@ -35,7 +35,6 @@ PRELOADED = (
   "sklearn.metrics",
   "sentencepiece",
   "albert.cli.script_flags",
-  "albert.cli.script_help",
   "albert.convert.convert_checkpoint",
   "albert.export.export_model",
   "albert.predict.answers",
