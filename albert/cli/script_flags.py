@@ -9,7 +9,7 @@ from absl import flags
 
 from albert.command_help import FlagHelp, HelpPage, format_default, value_placeholder
 from albert.config import command_flags
-from albert.config.base import GROUPS, MODEL, Config, define_field_flag, option_fields
+from albert.config.base import GROUPS, MODEL, Config, define_field_flag, flag_type, option_fields
 from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.tasks import registry
@@ -56,7 +56,7 @@ def help_page(task_name: str) -> HelpPage:
     if config_class is ModelConfig:
       page += _MODEL_FLAGS
     for name, field in option_fields(config_class).items():
-      placeholder = value_placeholder(str(field.type), field.metadata["choices"])
+      placeholder = value_placeholder(flag_type(field), field.metadata["choices"])
       group = field.metadata["group"] or config_class.help_group
       page.append(FlagHelp(name, field.metadata["help"], format_default(field.default), placeholder, group))
   return HelpPage(sorted(page, key=lambda flag: GROUPS.index(flag.group)), [_NOTE])

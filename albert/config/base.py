@@ -195,6 +195,11 @@ def option_fields(cls: type[Config]) -> dict[str, dataclasses.Field[Any]]:
   return {field.name: field for field in dataclasses.fields(cls) if field.metadata}
 
 
+def flag_type(field: dataclasses.Field[Any]) -> str:
+  """Returns the type of a field's flag: "int", "float", "bool" or "str". A flag that is not given is None."""
+  return str(field.type).removesuffix(_OR_NONE)
+
+
 def define_field_flag(field: dataclasses.Field[Any], default: Any, help_text: str = "") -> None:
   """Defines the absl flag of a field.
 
@@ -205,7 +210,7 @@ def define_field_flag(field: dataclasses.Field[Any], default: Any, help_text: st
   """
   metadata = field.metadata
   command_flags.define(
-    str(field.type).removesuffix(_OR_NONE),
+    flag_type(field),
     field.name,
     default,
     help_text or metadata["help"],

@@ -30,6 +30,7 @@ def test_every_flag_is_listed_once_and_under_a_heading(task_name: str) -> None:
   assert len({flag.name for flag in page.flags}) == len(page.flags)
   help_text = render("run_x.py", "", page)
   assert [line[:-1] for line in help_text.splitlines() if line[:-1] in GROUPS] == list(GROUPS)
+  assert "--[no]do_lower_case " in help_text
 
 
 def test_help_shows_the_declared_defaults_whatever_the_recipe() -> None:
