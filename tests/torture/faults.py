@@ -71,6 +71,6 @@ def find_function(target: str) -> tuple[Any, str]:
 
 
 def _was_spawned() -> bool:
-  """Whether multiprocessing has spawned this process. A prelude runs before multiprocessing.parent_process() is set."""
+  """Whether this is a process of loky. A prelude runs before multiprocessing.parent_process() is set."""
   with open("/proc/self/cmdline", "rb") as file:
-    return b"multiprocessing.spawn" in file.read()
+    return b"loky.backend.popen" in file.read()
