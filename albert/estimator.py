@@ -384,7 +384,7 @@ class Estimator:
     parent, name = os.path.split(os.fspath(directory).rstrip("/"))
     checkpoint = self.config.output_dir if self.checkpoints.steps() else self.config.init_checkpoint
     with self._messages():
-      self._weights.check_not_lost(self.checkpoints)
+      self._weights.check_not_lost(self.checkpoints, has_checkpoint=bool(self.checkpoints.steps()))
       if not checkpoint:
         raise UserError(f"{self.config.output_dir} has no checkpoint to export: call train(), or give init_checkpoint")
       return export_model(checkpoint, parent or ".", task=form, name=name, version=version, formats=tuple(formats))

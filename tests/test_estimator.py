@@ -154,7 +154,7 @@ def test_predict_of_one_text_computes_one_text_and_loads_no_weights_again(
   index = Path(trained.config.output_dir, "checkpoints", "step-4", "weights.index")
   content = index.read_bytes()
   index.write_bytes(content + b"x")
-  with pytest.raises(UserError, match="holds no checkpoint that verifies"):
+  with pytest.raises(UserError, match="holds no intact checkpoint any more"):
     trained.predict(TEXTS[:1])
   index.write_bytes(content)
   assert trained.predict(TEXTS[:1]) == answers
@@ -244,7 +244,9 @@ def test_an_estimator_does_not_answer_with_initial_weights_once_its_checkpoints_
   assert list(Path().iterdir()) == []
   shutil.rmtree(tmp_path / "run")
   for action in (estimator.evaluate, lambda: estimator.predict(TEXTS[:1]), lambda: estimator.export("models/x")):
-    with pytest.raises(UserError, match=r"run/checkpoints: holds no checkpoint any more, but the run had 1 steps"):
+    with pytest.raises(
+      UserError, match=r"run/checkpoints: holds no intact checkpoint any more, but the run had 1 steps"
+    ):
       action()
   assert estimator.train().step == 1
   assert estimator.evaluate() == metrics

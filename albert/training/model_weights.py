@@ -54,8 +54,9 @@ class ModelWeights:
       UserError: see load_initial_weights.
     """
     init_checkpoint = self._plan.config.init_checkpoint
+    # For example, an earlier training may have been interrupted before its first checkpoint.
     if self._source not in ("", init_checkpoint):
-      # An earlier training may have been interrupted before its first checkpoint.
+      self._source = None
       new_weights = self._build().named_weights()
       for name, variable in self.model.named_weights().items():
         variable.assign(tf.convert_to_tensor(new_weights[name]))
@@ -73,22 +74,23 @@ class ModelWeights:
       UserError: the weights do not fit.
     """
     if newest is not None:
+      self._source = None
       checkpoint_files.restore(newest, state)
       log(f"resumed from {newest.path}")
     else:
       self.load_initial()
     self._source = None
 
-  def check_not_lost(self, manager: CheckpointManager) -> None:
+  def check_not_lost(self, manager: CheckpointManager, *, has_checkpoint: bool) -> None:
     """Checks that the run still has a checkpoint if it had one before.
 
     Raises:
       UserError: it has none. The weights of init_checkpoint must not answer for it.
     """
-    if self.step and not manager.steps():
+    if self.step and not has_checkpoint:
       raise UserError(
-        f"{manager.directory}: holds no checkpoint any more, but the run had {self.step} steps: restore the directory, "
-        "or train again"
+        f"{manager.directory}: holds no intact checkpoint any more, but the run had {self.step} steps: restore the "
+        "directory, or train again"
       )
 
   def load_trained(self, manager: CheckpointManager, purpose: str) -> tuple[int, str]:
@@ -103,13 +105,13 @@ class ModelWeights:
       UserError: there is no checkpoint at all, or no longer one (see check_not_lost), or the run's checkpoints were
         trained with other settings of the task.
     """
-    self.check_not_lost(manager)
     config = self._plan.config
     run_directory.check_checkpoint_settings(config.output_dir, self._task.checkpoint_settings())
     is_best = config.train.select_checkpoint == "best"
     checkpoint, skip_messages = manager.best_or_latest() if is_best else manager.latest()
     for message in skip_messages:
       log(f"warning: {message}")
+    self.check_not_lost(manager, has_checkpoint=checkpoint is not None)
     if checkpoint is not None:
       source = manager.file_stats(checkpoint.step)
       if not source or source != self._source:
