@@ -118,6 +118,7 @@ class Estimator:
   ):
     self._definition = task if isinstance(task, TaskDefinition) else None
     self._has_logged_failure = False
+    self._process_id = os.getpid()
     if isinstance(task, TaskDefinition):
       if config is not None:
         raise UserError("config is for a Task: give the settings of a task definition as arguments")
@@ -171,8 +172,18 @@ class Estimator:
         task, self.model, self.strategy, config.train.eval_batch_size, self.plan.evaluation_precision
       )
 
-  def _messages(self) -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which errors name arguments instead of flags, unless a command made the Estimator."""
+  def _action(self) -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which errors name arguments instead of flags, unless a command made the Estimator.
+
+    Raises:
+      UserError: this process was forked from the one that made the Estimator.
+    """
+    if os.getpid() != self._process_id:
+      raise UserError(
+        f"the Estimator was made in process {self._process_id}, of which process {os.getpid()} is a fork; there "
+        "TensorFlow would wait forever: make the Estimator after the fork, in a process that has not used TensorFlow, "
+        'or start processes with multiprocessing.get_context("spawn")'
+      )
     return contextlib.nullcontext() if self._definition is None else python_messages()
 
   @contextlib.contextmanager
@@ -223,7 +234,7 @@ class Estimator:
       UserError, RunError, Stopped: see train and evaluate.
     """
     if self.config.do_train:
-      with self._messages():
+      with self._action():
         self._train()
     if self.config.do_eval:
       print_metrics(self.evaluate())
@@ -241,7 +252,7 @@ class Estimator:
       RunError: a loss or a weight is not finite, or another process was lost.
       Stopped: SIGTERM or SIGINT was received; the state has been saved.
     """
-    with self._messages():
+    with self._action():
       step = self._train()
       return read_training_result(step, self.config.output_dir, self.results_dir)
 
@@ -276,7 +287,7 @@ class Estimator:
       UserError: there are no weights to evaluate, or they belong to other settings of the task.
       RunError: another process was lost.
     """
-    with self._messages(), self._running():
+    with self._action(), self._running():
       self._check_batches(evaluate=True)
       step, _ = self._weights.load_trained(self.checkpoints, "evaluating")
       self.task.read_run(self.config.output_dir)
@@ -312,7 +323,7 @@ class Estimator:
     """
     if data is None:
       return self._predict(with_answers=True)[1]
-    with self._messages():
+    with self._action():
       if not is_path(data) and hasattr(data, "__len__") and not len(data):
         return []
       source = existing_file(data, "predict") if is_path(data) else self.task.prediction_rows(data)
@@ -338,7 +349,7 @@ class Estimator:
 
   def _predict(self, *, with_answers: bool) -> tuple[list[str], list[Any]]:
     """Writes the predictions of the test set. Returns the paths of the files, and with `with_answers` the answers."""
-    with self._messages(), self._running():
+    with self._action(), self._running():
       self._check_files(predict=True)
       self._check_batches(predict=True)
       step, checkpoint = self._weights.load_trained(self.checkpoints, "predicting")
@@ -383,7 +394,7 @@ class Estimator:
 
     parent, name = os.path.split(os.fspath(directory).rstrip("/"))
     checkpoint = self.config.output_dir if self.checkpoints.steps() else self.config.init_checkpoint
-    with self._messages():
+    with self._action():
       self._weights.check_not_lost(self.checkpoints, has_checkpoint=bool(self.checkpoints.steps()))
       if not checkpoint:
         raise UserError(f"{self.config.output_dir} has no checkpoint to export: call train(), or give init_checkpoint")

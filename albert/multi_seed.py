@@ -23,7 +23,6 @@ from albert.runs.evaluation_log import rank_evaluation
 from albert.runs.metrics_log import log
 from albert.settings.command_checks import check_actions
 from albert.tasks.base import Task
-from albert.training.distribution import cluster
 from albert.training.failed_run import TrainingLoss, find_failure, read_training_loss
 from albert.training.prediction_sources import prediction_sources_of
 from albert.weights.checkpoints import CheckpointManager
@@ -57,10 +56,6 @@ def run_seeds(task: Task, config: RunConfig) -> None:
   if config.num_runs == 1:
     Estimator(task, config).run()
     return
-  if cluster.process_addresses():
-    raise UserError(
-      f"--num_runs={config.num_runs}: several processes (TF_CONFIG) can train one run only: leave out --num_runs"
-    )
   seeds = range(config.train.seed, config.train.seed + config.num_runs)
   _check_seeds(config, seeds)
   _check_finished_runs(task, config, seeds)

@@ -298,6 +298,26 @@ def test_an_error_in_a_setting_names_the_argument(settings: dict[str, Any], tmp_
     Estimator(task, **settings).predict("new text")
 
 
+@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+def test_a_forked_process_is_refused_instead_of_waiting_forever(trained: Estimator) -> None:
+  reader, writer = os.pipe()
+  parent = os.getpid()
+  child = os.fork()
+  if not child:
+    try:
+      trained.predict(["new text"])
+    except UserError as error:
+      os.write(writer, str(error).encode())
+    finally:
+      os._exit(0)
+  os.close(writer)
+  os.waitpid(child, 0)
+  with os.fdopen(reader) as message:
+    assert message.read().startswith(
+      f"the Estimator was made in process {parent}, of which process {child} is a fork; there TensorFlow would wait"
+    )
+
+
 def test_evaluate_returns_the_metrics_and_prints_nothing(
   trained: Estimator, capsys: pytest.CaptureFixture[str]
 ) -> None:

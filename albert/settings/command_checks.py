@@ -5,6 +5,7 @@ from __future__ import annotations
 from albert.config.base import Config, option_fields
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig, RunConfig
+from albert.config.tf_config import training_addresses
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files, run_directory
@@ -38,11 +39,21 @@ def check_command(task_name: str, config: RunConfig, model_config: ModelConfig, 
 
 
 def check_actions(config: RunConfig) -> None:
-  """Raises UserError if the config asks for nothing, or for several runs without training and evaluating them."""
+  """Checks that the config asks for something, and that the processes of TF_CONFIG can do it.
+
+  Raises:
+    UserError: the config asks for nothing, or for several runs in several processes or without training and evaluating
+      them; or TF_CONFIG is wrong.
+  """
   if not (config.do_train or config.do_eval or config.do_predict):
     raise UserError("nothing to do: give --do_train, --do_eval or --do_predict")
+  addresses = training_addresses(config.train)
   if config.num_runs == 1:
     return
+  if addresses:
+    raise UserError(
+      f"--num_runs={config.num_runs}: several processes (TF_CONFIG) can train one run only: leave out --num_runs"
+    )
   if not (config.do_train and config.do_eval):
     raise UserError(
       f"--num_runs={config.num_runs} compares runs, so give both --do_train and --do_eval; to use the best run, "

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from albert.config import tf_config
 from albert.config.run import PretrainingConfig
 from albert.config.stages import read_stages
 from albert.data import feature_cache
@@ -23,7 +24,6 @@ from albert.io.records import RecordWriter
 from albert.predict.requests import JSON, RequestParser
 from albert.settings.sources import Settings
 from albert.tasks.glue.labels import parse_labels
-from albert.training.distribution import cluster
 from data_prep.conversion.parts import PartTask
 from data_prep.examples.settings import PreparationSettings
 from data_prep.readers.settings import ReadingSettings
@@ -84,7 +84,7 @@ def read_settings_of_several_runs(directory: Path) -> None:
 def read_tf_config(directory: Path) -> None:
   with pytest.MonkeyPatch.context() as patch:
     patch.setitem(os.environ, "TF_CONFIG", read_value(directory))
-    cluster.process_addresses()
+    tf_config.process_addresses()
 
 
 def read_stages_value(directory: Path) -> None:

@@ -9,14 +9,17 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from albert.config import tf_config
+from albert.config.run import RunConfig, TrainConfig
 from albert.errors import UserError
-from albert.training.distribution import cluster
+from albert.settings.command_checks import check_actions
 from tests.run_outputs import assert_equal_bits, checkpoint_steps, read_checkpoint, read_json, read_json_lines
 from tests.synthetic import TINY_MODEL_FLAGS, write_shards
 
@@ -56,11 +59,13 @@ def find_free_ports(count: int) -> list[int]:
   return ports
 
 
-def start_workers(directory: Path, name: str, *extra_flags: str) -> list[subprocess.Popen[str]]:
-  """Starts the two processes of a run. Their output goes to NAME-INDEX.log."""
+def start_workers(
+  directory: Path, name: str, *extra_flags: str, indices: Sequence[int] = (0, 1)
+) -> list[subprocess.Popen[str]]:
+  """Starts the two processes of a run, or some of them. Their output goes to NAME-INDEX.log."""
   addresses = [f"localhost:{port}" for port in find_free_ports(2)]
   processes = []
-  for index in range(2):
+  for index in indices:
     config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
     log = (directory / f"{name}-{index}.log").open("a")
     process = subprocess.Popen(
@@ -172,11 +177,34 @@ def test_a_signal_to_one_process_saves_and_stops_both_processes(tmp_path: Path):
   assert "and saved; the same command resumes there" in read_log(tmp_path, "stopped", 0)
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_process_that_waits_for_one_that_never_starts(tmp_path: Path, signal_number: signal.Signals):
+  write_shards(tmp_path / "shards", [20, 20])
+  first = start_workers(tmp_path, "waiting", indices=[0])[0]
+  try:
+    deadline = time.monotonic() + 120
+    while "waiting until all 2 processes" not in read_log(tmp_path, "waiting", 0) and time.monotonic() < deadline:
+      time.sleep(0.1)
+    first.send_signal(signal_number)
+    assert first.wait(timeout=60) == 128 + signal_number
+  finally:
+    first.kill()
+  assert read_log(tmp_path, "waiting", 0).endswith(
+    f"waiting until all 2 processes of TF_CONFIG have started\nstopped by {signal_number.name}\n"
+  )
+
+
 # Name of the case -> (TF_CONFIG as a text or as the content of its JSON, a part of the error).
 BAD_CONFIGS: dict[str, tuple[Any, str]] = {
   "no JSON": ("{", r'TF_CONFIG: not JSON .*: give it as \{"cluster"'),
   "no task": ({"cluster": {"worker": ["a:1"]}}, "TF_CONFIG lacks .task.: give it as"),
   "beyond the end": ({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}, "is not in its cluster"),
+  "no port": ({"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}}, "TF_CONFIG.*: give it as"),
+  "one address twice": (
+    {"cluster": {"chief": ["a:1"], "worker": ["b:1", "a:1"]}, "task": {"type": "worker", "index": 0}},
+    "TF_CONFIG: two processes have the address a:1: give each one an address of its own",
+  ),
   "another kind": ({"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}}, "is not in its cluster"),
 }
 
@@ -186,10 +214,31 @@ def test_a_bad_tf_config_is_refused(case, monkeypatch):
   config, message = BAD_CONFIGS[case]
   monkeypatch.setenv("TF_CONFIG", config if isinstance(config, str) else json.dumps(config))
   with pytest.raises(UserError, match=message):
-    cluster.process_addresses()
+    tf_config.process_addresses()
+
+
+@pytest.mark.parametrize("case", BAD_CONFIGS)
+def test_a_dry_run_refuses_a_bad_tf_config(case, monkeypatch):
+  config, message = BAD_CONFIGS[case]
+  monkeypatch.setenv("TF_CONFIG", config if isinstance(config, str) else json.dumps(config))
+  with pytest.raises(UserError, match=message):
+    check_actions(RunConfig(output_dir="x", do_train=True, dry_run=True))
+
+
+def test_tf_config_must_be_set_for_several_workers_and_not_for_several_runs(monkeypatch):
+  with pytest.raises(UserError, match=r"multi_worker_mirrored needs .* TF_CONFIG; it is not set"):
+    check_actions(
+      RunConfig(output_dir="x", do_train=True, train=TrainConfig(distribution_strategy="multi_worker_mirrored"))
+    )
+  config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
+  monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+  check_actions(RunConfig(output_dir="x", do_train=True))
+  with pytest.raises(UserError, match=r"--num_runs=2: several processes \(TF_CONFIG\) can train one run only"):
+    check_actions(RunConfig(output_dir="x", do_train=True, do_eval=True, num_runs=2))
 
 
 def test_the_chief_is_the_first_process(monkeypatch):
   config = {"cluster": {"worker": ["b:1", "c:1"], "chief": ["a:1"]}, "task": {"type": "worker", "index": 1}}
   monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-  assert cluster.process_addresses() == ["a:1", "b:1", "c:1"]
+  assert tf_config.process_addresses() == ["a:1", "b:1", "c:1"]
+  assert tf_config.process_index() == 2

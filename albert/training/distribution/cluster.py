@@ -7,51 +7,15 @@ one process knows (a signal, the time, a file), the methods of Cluster tell it t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 import tensorflow as tf
 
-from albert.errors import RunError, UserError
-from albert.io import json_values
+from albert.config.tf_config import process_addresses
+from albert.errors import RunError
 from albert.io.parallel.lost_processes import describe_error, is_lost_process
-
-_TF_CONFIG_REMEDY = 'give it as {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
-
-
-class _TfConfigTask(msgspec.Struct):
-  """The part of TF_CONFIG about this process: its job, and its index among the processes of this job."""
-
-  type: str
-  index: json_values.Count | Annotated[str, msgspec.Meta(pattern="^[0-9]{1,9}$")]
-
-
-class _TfConfig(msgspec.Struct):
-  """The environment variable TF_CONFIG, as TensorFlow defines it."""
-
-  cluster: dict[str, list[str]]
-  task: _TfConfigTask
-
-
-def process_addresses() -> list[str]:
-  """Returns the "host:port" address of each process in TF_CONFIG, the chief first; empty if TF_CONFIG is not set.
-
-  Raises:
-    UserError: TF_CONFIG does not have the form that TensorFlow defines, or this process is not in its cluster.
-  """
-  text = os.environ.get("TF_CONFIG", "")
-  if not text:
-    return []
-  tf_config = json_values.parse("TF_CONFIG", text, _TfConfig, _TF_CONFIG_REMEDY)
-  # Processes of other jobs, such as an evaluator, take no part in training.
-  jobs = {name: tf_config.cluster.get(name, []) for name in ("chief", "worker")}
-  job, index = tf_config.task.type, int(tf_config.task.index)
-  if job not in jobs or not 0 <= index < len(jobs[job]):
-    raise UserError(f"TF_CONFIG={json_values.format_value(text)}: this process, {job} {index}, is not in its cluster")
-  return [*jobs["chief"], *jobs["worker"]]
 
 
 class Cluster:

@@ -12,10 +12,11 @@ import tensorflow as tf
 
 from albert.config.model import ModelConfig
 from albert.config.run import TrainConfig
+from albert.config.tf_config import process_addresses, process_index, training_addresses
 from albert.errors import RunError, UserError
 from albert.io.parallel.lost_processes import LOST_PROCESS_ERRORS, describe_error
 from albert.runs.metrics_log import log
-from albert.training.distribution import cluster
+from albert.training.distribution.rendezvous import wait_for_processes
 from albert.weights.names import encoder_shapes, num_parameters
 
 _BYTES_PER_FLOAT32 = 4
@@ -119,7 +120,7 @@ def num_hosts(strategy: tf.distribute.Strategy) -> int:
   if isinstance(strategy, tf.distribute.TPUStrategy):
     return int(strategy.extended.num_hosts)
   if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-    return max(1, len(cluster.process_addresses()))
+    return max(1, len(process_addresses()))
   return 1
 
 
@@ -127,7 +128,7 @@ def _select_strategy(config: TrainConfig) -> str:
   """Returns the name of the strategy that `auto` selects (see make_strategy)."""
   if config.tpu:
     return "tpu"
-  if len(cluster.process_addresses()) > 1:
+  if len(training_addresses(config)) > 1:
     return "multi_worker_mirrored"
   return "mirrored" if len(tf.config.list_logical_devices("GPU")) > 1 else "one_device"
 
@@ -154,13 +155,9 @@ def _mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.MirroredStrate
 
 
 def _make_multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
-  del config
-  if not cluster.process_addresses():
-    raise UserError(
-      "--distribution_strategy=multi_worker_mirrored needs the addresses of the workers in the environment "
-      "variable TF_CONFIG; it is not set"
-    )
-  log(f"waiting until all {len(cluster.process_addresses())} processes of TF_CONFIG have started")
+  addresses = training_addresses(config)
+  log(f"waiting until all {len(addresses)} processes of TF_CONFIG have started")
+  wait_for_processes(tuple(addresses), process_index())
   try:
     return tf.distribute.MultiWorkerMirroredStrategy()
   except LOST_PROCESS_ERRORS as error:
