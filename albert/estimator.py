@@ -35,7 +35,6 @@ from albert.training.evaluator import Evaluator
 from albert.training.failed_run import failure_warning, find_failure
 from albert.training.global_state import computing_in, deterministic_ops
 from albert.training.model_weights import ModelWeights
-from albert.training.prediction_sources import PredictionSource, hash_weights, prediction_sources_of
 from albert.training.results import TrainingResult, read_training_result
 from albert.training.run_plan import TrainingPlan, plan_run
 from albert.training.training_run import TrainingRun
@@ -197,7 +196,7 @@ class Estimator:
     """Reads the input files that these actions need, and checks that results can be written.
 
     Raises:
-      UserError: a file is missing or cannot be used, or a file that would be overwritten holds other predictions.
+      UserError: a file is missing or cannot be used, or --predictions_file has the wrong extension.
     """
     check_initial_weights(self.config, are_needed=train and self.task.needs_initial_weights)
     evaluate = will_evaluate(self.config, train=train, evaluate=evaluate)
@@ -205,9 +204,11 @@ class Estimator:
     if train or evaluate or predict:
       run_directory.check_writable(self.config.output_dir)
     if predict:
-      sources = prediction_sources_of(self.task, self.config)
-      sources.check_writable()
-      sources.check()
+      name, extension = self.config.predictions_file, self.task.predictions_extension
+      if name and not name.endswith(extension):
+        raise UserError(f"--predictions_file={name}: give a name that ends in {extension}")
+      for path in self.task.prediction_files(self.config.output_dir, name):
+        run_directory.check_writable(os.path.dirname(path))
 
   def _check_batches(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
     """Checks the batch sizes that these actions use (see check_batches)."""
@@ -289,7 +290,7 @@ class Estimator:
     """
     with self._action(), self._running():
       self._check_batches(evaluate=True)
-      step, _ = self._weights.load_trained(self.checkpoints, "evaluating")
+      step = self._weights.load_trained(self.checkpoints, "evaluating")
       self.task.read_run(self.config.output_dir)
       with ElapsedTime("evaluating"):
         metrics, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
@@ -337,12 +338,11 @@ class Estimator:
     return self._definition.convert_answers(answers) if self._definition else answers
 
   def write_predictions(self) -> list[str]:
-    """Predicts the task's test set, and writes the predictions to files in output_dir.
+    """Predicts the task's test set, and writes the predictions to files in output_dir, also over existing ones.
 
     Returns: the paths of the files.
     Raises:
-      UserError: there are no weights to predict with, or an existing predictions file was made from other input or with
-        other weights.
+      UserError: there are no weights to predict with, or a file to predict cannot be used.
       RunError: another process was lost.
     """
     return self._predict(with_answers=False)[0]
@@ -352,15 +352,11 @@ class Estimator:
     with self._action(), self._running():
       self._check_files(predict=True)
       self._check_batches(predict=True)
-      step, checkpoint = self._weights.load_trained(self.checkpoints, "predicting")
+      self._weights.load_trained(self.checkpoints, "predicting")
       self.task.read_run(self.config.output_dir)
-      sources = prediction_sources_of(self.task, self.config)
-      weights_sha256 = hash_weights(self.model.named_weights())
-      sources.check(weights_sha256)
+      files.makedirs(self.results_dir)  # it may not exist yet if predictions are made with --init_checkpoint
       predictions_file = self.config.predictions_file
-      if self.cluster.is_chief:
-        sources.write(PredictionSource(checkpoint, step, weights_sha256, sources.inputs))
-      elif predictions_file:
+      if predictions_file and not self.cluster.is_chief:
         predictions_file = files.join(self.results_dir, os.path.basename(predictions_file))
       # The files and the answers share the outputs, so the model is run only once on each dataset.
       compute_outputs = functools.cache(self._compute_outputs)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -24,7 +25,6 @@ from albert.runs.metrics_log import log
 from albert.settings.command_checks import check_actions
 from albert.tasks.base import Task
 from albert.training.failed_run import TrainingLoss, find_failure, read_training_loss
-from albert.training.prediction_sources import prediction_sources_of
 from albert.weights.checkpoints import CheckpointManager
 
 _STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
@@ -105,12 +105,17 @@ def _check_finished_runs(task: Task, config: RunConfig, seeds: Iterable[int]) ->
   task.check_inputs(train=True, evaluate=True, predict=True)
   for seed in seeds:
     seed_config = _config_of_seed(config, seed)
-    sources = prediction_sources_of(task, seed_config)
-    if _is_finished(task, seed_config) and not sources.are_complete() and not _checkpoints(task, seed_config).steps():
+    missing = _missing_predictions(task, seed_config)
+    if missing and _is_finished(task, seed_config) and not _checkpoints(task, seed_config).steps():
       raise UserError(
-        f"the run in {seed_config.output_dir} is done, but has no predictions of {sources.describe_inputs()}, and "
-        "its checkpoints are deleted: delete this directory to train the run again, or leave out --do_predict"
+        f"the run in {seed_config.output_dir} is done, but has no {os.path.basename(missing[0])}, and its checkpoints "
+        "are deleted: delete this directory to train the run again, or leave out --do_predict"
       )
+
+
+def _missing_predictions(task: Task, config: RunConfig) -> list[str]:
+  """Returns the paths of the predictions files that the run does not have yet."""
+  return [path for path in task.prediction_files(config.output_dir) if not files.exists(path)]
 
 
 def _is_finished(task: Task, config: RunConfig) -> bool:
@@ -150,13 +155,14 @@ def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
   path = files.join(config.output_dir, output_files.EVAL_RESULTS)
   keras.backend.clear_session()
   estimator = Estimator(task, config)
-  if _is_finished(task, config):
+  is_finished = _is_finished(task, config)
+  if is_finished:
     estimator.claim_output_dir()
     log(f"the run in {config.output_dir} is done: its results are taken from {path}")
   else:
     log(f"run with seed {config.train.seed} in {config.output_dir}")
     estimator.train_and_evaluate()
-  if config.do_predict and not prediction_sources_of(task, config).are_complete():
+  if config.do_predict and (not is_finished or _missing_predictions(task, config)):
     estimator.write_predictions()
   return output_files.read_results(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -96,6 +97,20 @@ def test_a_run_without_predictions_is_named_with_the_command_that_makes_them(
   (tmp_path / "a" / "predictions_test.tsv").unlink()
   assert set(ensemble_runs(runs, str(tmp_path / "out"))) == {"accuracy", "majority_accuracy", "calibration_error"}
   assert "no run has predictions_test.tsv, so the ensemble does not write it" in capsys.readouterr().err
+
+
+def test_predictions_of_a_file_are_averaged_if_all_runs_have_them(
+  tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  runs = [write_run(tmp_path / name, 0.5) for name in ("a", "b")]
+  for run in runs:
+    (Path(run) / "predictions_test.tsv").rename(Path(run) / "predictions_new.tsv")
+  shutil.copy(f"{runs[1]}/predictions_new.tsv", f"{runs[1]}/predictions_more.tsv")
+  ensemble_runs(runs, str(tmp_path / "out"))
+  assert (tmp_path / "out" / "predictions_new.tsv").exists()
+  assert not (tmp_path / "out" / "predictions_more.tsv").exists()
+  message = f"{runs[0]} has no predictions_more.tsv, which {runs[1]} has, so the ensemble does not write it\n"
+  assert capsys.readouterr().err == message
 
 
 def test_directories_that_cannot_be_averaged_are_refused(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_question_answering_on_rows_and_on_files(version: int, settings: dict[st
   for other_form in (columns, pairs, files["eval"], json.loads(Path(files["eval"]).read_text())):
     assert [answer.text for answer in from_memory.predict(other_form)] == [answer.text for answer in answers]
   assert from_files.predict() == answers
-  assert json.loads((tmp_path / "files" / "predictions.json").read_text()) == answers_in_file
+  assert json.loads((tmp_path / "files" / "predictions_eval.json").read_text()) == answers_in_file
   assert Estimator.from_run(tmp_path / "memory").predict(rows["eval"][:1]) == answers[:1]
 
 
@@ -289,7 +289,7 @@ def test_pretraining_gives_weights_for_fine_tuning_and_embeddings(
   assert list(second_line[0].values()) == sorted(second_line[0].values(), reverse=True)
   capsys.readouterr()
   assert estimator.predict() == [first_line, second_line]
-  assert len((run / "predictions.tsv").read_text().splitlines()) == 4
+  assert len((run / "predictions_lines.tsv").read_text().splitlines()) == 4
   with pytest.raises(UserError, match=r"^the data to predict: row 1: has no \[MASK\]"):
     estimator.predict(["a [MASK]", "none"])
 

@@ -213,11 +213,11 @@ def write_task_files(task: str, directory: Path) -> list[str]:
     return ["--task_name=mrpc", f"--data_dir={directory}"]
   if task == "squad":
     train = write_made_up_squad(directory / "train.json", 6)
-    test = write_made_up_squad(directory / "test.json", 3, seed=4)
+    test = write_made_up_squad(directory / "new.json", 3, seed=4)
     argv = [f"--train_file={train}", f"--eval_file={train}", f"--predict_file={test}"]
     return [*argv, "--max_query_length=12", "--doc_stride=8"]
   train = write_json_lines(directory / "train.jsonl", *[QUESTION | {"answer": n % 2} for n in range(4)])
-  test = write_json_lines(directory / "test.jsonl", QUESTION, QUESTION)
+  test = write_json_lines(directory / "new.jsonl", QUESTION, QUESTION)
   return [f"--train_file={train}", f"--eval_file={train}", f"--predict_file={test}", "--max_qa_length=12"]
 
 
@@ -226,8 +226,8 @@ def write_task_files(task: str, directory: Path) -> list[str]:
   ("task", "written_files"),
   [
     ("classifier", ["predictions_test.tsv", "MRPC.tsv"]),
-    ("squad", ["predictions.json", "nbest_predictions.json"]),
-    ("race", ["predictions_test.tsv"]),
+    ("squad", ["predictions_new.json", "nbest_predictions_new.json"]),
+    ("race", ["predictions_new.tsv"]),
   ],
 )
 def test_several_seeds_and_their_ensemble_predict_a_test_set(

@@ -46,6 +46,6 @@ def test_the_readme_runs_as_printed(spm_model: str, tmp_path: Path) -> None:
     outputs.append(run_block(text, tmp_path, tmp_path / "bin"))
   assert len(outputs) == 4  # three blocks of commands and one of Python
   assert {"accuracy", "majority_accuracy"} <= set(json.loads((tmp_path / "run" / "eval_results.json").read_text()))
-  assert (tmp_path / "run" / "predictions_test.tsv").exists()
+  assert (tmp_path / "run" / "predictions_new.tsv").exists()
   assert (tmp_path / "models" / "kind" / "1" / "saved_model.pb").exists()
   assert "answer" in json.loads(outputs[-1].splitlines()[-1])

@@ -390,7 +390,7 @@ class RunConfig(Config):
   )
   predictions_file: str = option(
     "",
-    "file for the predictions; by default predictions_test.tsv, predictions.json or a similar name in output_dir",
+    "file for the predictions; by default predictions_NAME in output_dir, where NAME is that of the file to predict",
     affects_training=False,
     per_command=True,
     group=EVALUATION,

@@ -27,8 +27,6 @@ EVAL_RESULTS = "eval_results.json"
 TRAINING_LOSS = "training_loss.json"
 # The thresholds of the labels' probabilities (--multi_label), and the development set that they were chosen on.
 THRESHOLDS = "thresholds.json"
-# The checkpoint and the input files that each predictions file was made from.
-PREDICTION_SOURCES = "prediction_sources.json"
 # The seeds and metrics of several runs (--num_runs), and which of them is the best.
 RUNS = "runs.json"
 # A file of this name is also in the folder of a converted checkpoint, and in the assets of an export.

@@ -258,10 +258,6 @@ class Task(abc.ABC):
     del split, outputs, directory
 
   @abc.abstractmethod
-  def prediction_inputs(self) -> Sequence[DataSource]:
-    """Returns what predict reads: paths of files, or rows in memory."""
-
-  @abc.abstractmethod
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the paths of the files that predict writes. The first one is the file of predictions.
 

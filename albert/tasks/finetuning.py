@@ -24,6 +24,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.tasks.base import LOSS, Batch, Task
 from albert.tasks.finetuning_checks import load_task_tokenizer, tokenizer_config
+from albert.tasks.predictions import predictions_name
 from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN
 from albert.tokenization.vocabulary import VocabularyId
 from albert.tokenization.vocabulary_files import vocabulary_copies
@@ -233,9 +234,9 @@ class FinetuningTask(Task):
     """Returns the splits to predict."""
     return (TEST,)
 
-  def prediction_inputs(self) -> Sequence[DataSource]:
-    """Returns the files to predict, or the rows in memory."""
-    return [source for split in self.prediction_splits() for source in self.sources(split)]
+  def predictions_name(self) -> str:
+    """Returns NAME in the names of the test set's predictions files (see albert.tasks.predictions.predictions_name)."""
+    return predictions_name("" if TEST in self._rows else getattr(self.config, FILE_FIELDS[TEST]))
 
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
     """Reads the files of every split that the command needs (see Task.check_inputs)."""

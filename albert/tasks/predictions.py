@@ -22,6 +22,7 @@ from albert.errors import UserError
 from albert.io import figures, files
 from albert.io.json_values import replace_surrogates
 from albert.runs import output_files
+from albert.tasks.splits import TEST
 
 # Columns of a predictions file, and the prefix of its columns of probabilities.
 ID, LABEL, PREDICTION, _PROBABILITY_PREFIX = "id", "label", "prediction", "probability_"
@@ -99,10 +100,16 @@ def predictions_path(directory: str, split: str) -> str:
   return files.join(directory, f"predictions_{split}.tsv")
 
 
+def predictions_name(predict_file: str) -> str:
+  """Returns NAME in the names of predictions files: "new" for DIR/new.csv, and "test" for a glob or no file."""
+  name = os.path.splitext(os.path.basename(predict_file))[0]
+  return name if name and files.exists(predict_file) else TEST
+
+
 def companion_path(predictions_file: str, prefix: str) -> str:
-  """Returns the path of a file that is written beside --predictions_file: PREFIX_NAME in the same directory."""
+  """Returns the path of a file beside --predictions_file: PREFIX_NAME for NAME or predictions_NAME."""
   directory, name = os.path.split(predictions_file)
-  return files.join(directory, f"{prefix}_{name}")
+  return files.join(directory, f"{prefix}_{name.removeprefix('predictions_')}")
 
 
 def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -229,33 +236,52 @@ def _check_same_examples(first: Predictions, first_path: str, other: Predictions
     raise UserError(f"{other_path}: its column {LABEL!r} is not that of {first_path}: give runs on the same data")
 
 
-def check_predictions_exist(run_dirs: Sequence[str], name: str, flag: str) -> None:
-  """Checks that either all runs have a predictions file or none of them has it.
+def splits_of_all_runs(
+  run_dirs: Sequence[str], prefix: str, suffix: str, flag_of_split: Mapping[str, str]
+) -> list[str]:
+  """Returns the splits, and the names of predicted files (see predictions_name), whose predictions all runs have.
 
-  If no run has predictions of the test set, a line on stderr says that the ensemble does not write them.
+  Lines on stderr say which predictions the ensemble does not write.
 
   Args:
     run_dirs: output_dirs of the runs.
-    name: name of the predictions file.
-    flag: the flag with which a run writes this file, --do_eval or --do_predict.
+    prefix, suffix: beginning and end of the name of a predictions file; the split is between them.
+    flag_of_split: split -> the flag with which a run writes its predictions, --do_eval or --do_predict. If one run has
+      predictions for one of these splits, all runs must have them.
   Raises:
-    UserError: some runs have the file and others do not; the message gives the command that writes it.
+    UserError: some runs have the predictions of a split in flag_of_split and others do not, and the message gives the
+      command that writes them; or all runs together have no split in common.
   """
-  has_file = {directory: files.exists(files.join(directory, name)) for directory in run_dirs}
-  with_file = [directory for directory in run_dirs if has_file[directory]]
-  without_file = [directory for directory in run_dirs if not has_file[directory]]
-  if not with_file and flag == "--do_predict":
-    print(f"no run has {name}, so the ensemble does not write it: to add it, run them with {flag}", file=sys.stderr)
-  if not with_file or not without_file:
-    return
-  directory = without_file[0]
+  splits_of_runs = [
+    {name[len(prefix) : -len(suffix)] for name in names if name.startswith(prefix) and name.endswith(suffix)}
+    for names in map(files.listdir, run_dirs)
+  ]
+  known_splits = set.union(*splits_of_runs)
+  for split in sorted(known_splits):
+    has_split = [split in splits for splits in splits_of_runs]
+    if not all(has_split):
+      run, other_run = run_dirs[has_split.index(False)], run_dirs[has_split.index(True)]
+      missing = f"{run} has no {prefix}{split}{suffix}, which {other_run} has"
+      if split in flag_of_split:
+        raise UserError(f"--inputs: {missing}: {_remedy_of_missing(run, flag_of_split[split])}")
+      print(f"{missing}, so the ensemble does not write it", file=sys.stderr)
+  for split, flag in flag_of_split.items():
+    if flag == "--do_predict" and split not in known_splits and known_splits <= flag_of_split.keys():
+      name = f"{prefix}{split}{suffix}"
+      print(f"no run has {name}, so the ensemble does not write it: to add it, run them with {flag}", file=sys.stderr)
+  common_splits = sorted(set.intersection(*splits_of_runs))
+  if not common_splits:
+    raise UserError(f"{', '.join(run_dirs)} have no {prefix}*{suffix} in common: run --do_eval or --do_predict there")
+  return common_splits
+
+
+def _remedy_of_missing(directory: str, flag: str) -> str:
+  """Returns what to do if a run lacks predictions that `flag` writes."""
   checkpoints_dir = files.join(directory, output_files.CHECKPOINTS)
   if files.exists(checkpoints_dir) and any(name.startswith("step-") for name in files.listdir(checkpoints_dir)):
     task = output_files.read_config(files.join(directory, output_files.CONFIG)).get("task")
-    remedy = f"run `python run_{task}.py {flag} --output_dir={directory}` with the files of the other runs"
-  else:
-    remedy = f"its checkpoints are deleted, so delete it and train it again with {flag}, or leave it out"
-  raise UserError(f"--inputs: {directory} has no {name}, which {with_file[0]} has: {remedy}")
+    return f"run `python run_{task}.py {flag} --output_dir={directory}` with the files of the other runs"
+  return f"its checkpoints are deleted, so delete it and train it again with {flag}, or leave it out"
 
 
 def average_predictions_files(
@@ -266,24 +292,15 @@ def average_predictions_files(
   Args:
     run_dirs: output_dirs of the runs.
     output_dir: where to write the averages.
-    flag_of_split: split -> the flag with which a run writes its predictions. If one run has predictions for one of
-      these splits, all runs must have them. Other splits are averaged if all runs have them.
+    flag_of_split: see splits_of_all_runs.
     separator: see read_predictions.
   Returns: split -> averaged predictions.
   Raises:
-    UserError: the runs have no split in common; or see check_predictions_exist and average_predictions.
+    UserError: see splits_of_all_runs and average_predictions.
   """
-  for split, flag in flag_of_split.items():
-    check_predictions_exist(run_dirs, f"predictions_{split}.tsv", flag)
-  prefix, suffix = "predictions_", ".tsv"
-  names_in_all_runs = set.intersection(*(set(files.listdir(directory)) for directory in run_dirs))
-  common_names = sorted(name for name in names_in_all_runs if name.startswith(prefix) and name.endswith(suffix))
-  if not common_names:
-    raise UserError(f"{', '.join(run_dirs)} have no {prefix}*{suffix} in common: run --do_eval or --do_predict there")
   averages = {}
-  for name in common_names:
-    paths = [files.join(directory, name) for directory in run_dirs]
-    split = name.removeprefix(prefix).removesuffix(suffix)
+  for split in splits_of_all_runs(run_dirs, "predictions_", ".tsv", flag_of_split):
+    paths = [predictions_path(directory, split) for directory in run_dirs]
     averages[split] = average_predictions([read_predictions(path, separator) for path in paths], paths)
   for split, average in averages.items():
     write_predictions(output_dir, split, average)

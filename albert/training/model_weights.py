@@ -93,14 +93,14 @@ class ModelWeights:
         "directory, or train again"
       )
 
-  def load_trained(self, manager: CheckpointManager, purpose: str) -> tuple[int, str]:
+  def load_trained(self, manager: CheckpointManager, purpose: str) -> int:
     """Assigns the weights of the run's newest or best checkpoint, and logs which checkpoint it is.
 
     Args:
       manager: the checkpoints of the run. The setting select_checkpoint chooses the newest or the best of them. Without
         a checkpoint, the weights of init_checkpoint are used.
       purpose: "evaluating" or "predicting", for the log line.
-    Returns: step and path of the checkpoint; the step of init_checkpoint is 0.
+    Returns: the step of the checkpoint; that of init_checkpoint is 0.
     Raises:
       UserError: there is no checkpoint at all, or no longer one (see check_not_lost), or the run's checkpoints were
         trained with other settings of the task.
@@ -127,7 +127,7 @@ class ModelWeights:
         notes.append("the newest")
       notes.append(self._plan.evaluation_precision)
       log(f"{purpose} with {checkpoint.path} ({', '.join(notes)})")
-      return checkpoint.step, checkpoint.path
+      return checkpoint.step
     if not config.init_checkpoint:
       raise UserError(
         f"{manager.directory} holds no checkpoint that verifies: train first (--do_train) or give --init_checkpoint"
@@ -136,7 +136,7 @@ class ModelWeights:
       self.load_initial()
     dtype = self._plan.evaluation_precision
     log(f"{purpose} with {config.init_checkpoint} (step 0: not trained in this run, {dtype})")
-    return 0, config.init_checkpoint
+    return 0
 
 
 def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> None:

@@ -31,7 +31,6 @@ from albert.training.evaluator import Evaluator
 from albert.training.failed_run import read_training_loss, write_training_loss
 from albert.training.loop import Trainer
 from albert.training.model_weights import ModelWeights
-from albert.training.prediction_sources import prediction_sources_of
 from albert.training.run_plan import RunPlan, TrainingPlan, is_evaluation_due
 from albert.training.stage_plan import StagePlan
 from albert.training.stop_request import StopRequest
@@ -106,8 +105,6 @@ class TrainingRun:
       log(f"{self.config.output_dir} has all {first_step} steps already: nothing to train")
       self._finish_interrupted_run(first_step)
       return first_step
-    if self.config.do_predict:
-      prediction_sources_of(self.task, self.config).check_before_training()
     self._log_run(plan)
     record = files.join(self.results_dir, output_files.TRAINING_LOSS)
     if files.exists(record):  # the run has ended before, and its checkpoints were lost

@@ -75,16 +75,16 @@ JSON_DATA_FILES = {
   ),
   "exported model": JsonFile("d.json", EXPORT_DESCRIPTION, lambda d: read_description(str(d / "d.json"))),
   "n-best answers": JsonFile(
-    "nbest_predictions.json",
+    "nbest_predictions_test.json",
     NBEST_ANSWERS,
-    lambda d: squad_predictions.read(str(d), ""),
-    other_files={"null_odds.json": '{"q": 1}'},
+    lambda d: squad_predictions.read(str(d), "test"),
+    other_files={"null_odds_test.json": '{"q": 1}'},
   ),
   "null odds": JsonFile(
-    "null_odds.json",
+    "null_odds_test.json",
     {"q": 1.5},
-    lambda d: squad_predictions.read(str(d), ""),
-    other_files={"nbest_predictions.json": json.dumps(NBEST_ANSWERS)},
+    lambda d: squad_predictions.read(str(d), "test"),
+    other_files={"nbest_predictions_test.json": json.dumps(NBEST_ANSWERS)},
   ),
   "hashes of shards": JsonFile(
     "h.json",

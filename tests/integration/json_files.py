@@ -22,7 +22,6 @@ from albert.tasks.glue.own_data.multi_label import read_thresholds
 from albert.tokenization.recorded_settings import find_tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer
 from albert.training.failed_run import find_failure
-from albert.training.prediction_sources import PredictionSources
 from albert.weights.checkpoint_damage import find_damage
 from albert.weights.checkpoints import CheckpointManager
 from tests.integration.json_contents import (
@@ -190,12 +189,6 @@ JSON_FILES = {
     other_files={f"step-1/{name}": "12345" for name in CHECKPOINT_FILES},
   ),
   "manifest of shards": JsonFile("manifest.json", SHARDS_MANIFEST, lambda d: Manifest.load(str(d))),
-  "sources of predictions": JsonFile(
-    "prediction_sources.json",
-    {"p.tsv": {"checkpoint": "c", "step": 3, "weights_sha256": "ab", "inputs": {"a": "cd"}}},
-    lambda d: PredictionSources(str(d), [str(d / "p.tsv")], {"a": "cd"}).are_complete(),
-    other_files={"p.tsv": ""},
-  ),
   "training data": JsonFile(
     "t.json",
     {"files": [{"name": "a", "sha256": "ab", "num_examples": 3}]},

@@ -155,12 +155,12 @@ def test_later_commands_use_the_checkpoint_that_the_run_chose(
   # Makes step 3 the best one, because the newest one is step 6.
   best_file = evaluated / "checkpoints" / "best.json"
   best_file.write_text(json.dumps(read_json(best_file) | {"step": 3}))
-  for name in ("predictions_test.tsv", "MRPC.tsv"):  # predictions made with another checkpoint would not be replaced
-    (evaluated / name).unlink()
   shutil.copytree(evaluated, trained)
   run("--do_eval", "--do_predict", f"--output_dir={evaluated}")
   evaluation_at_step_3 = read_json_lines(evaluated / "eval_metrics.jsonl")[0]
   assert read_results(evaluated)["step"] == 3
+  for name in ("predictions_test.tsv", "MRPC.tsv"):  # those of another checkpoint are replaced
+    assert (evaluated / name).stat().st_mtime_ns > (mrpc_run.directory / name).stat().st_mtime_ns
   assert read_results(evaluated)["loss"] == pytest.approx(evaluation_at_step_3["loss"], rel=1e-5)
   capsys.readouterr()
   run("--do_train", "--do_eval", f"--output_dir={trained}")
@@ -273,7 +273,7 @@ def test_a_custom_task_reads_named_columns_and_keeps_its_labels(training_flags: 
   flags += ["--task_name=custom", "--text_columns=question,answer", "--label_column=kind"]
   files = [f"--train_file={train_file}", f"--eval_file={train_file}", f"--predict_file={new_file}"]
   run(*flags, *files, f"--output_dir={output_dir}")
-  assert read_tsv(output_dir / "predictions_test.tsv")[0]["prediction"] in ("good", "bad")
+  assert read_tsv(output_dir / "predictions_new.tsv")[0]["prediction"] in ("good", "bad")
   averages = {f"{average}_f1" for average in ("macro", "micro")} | {"macro_precision", "macro_recall"}
   scores = {"accuracy", "f1", "precision", "recall", "matthews_corrcoef", "majority_accuracy", "calibration_error"}
   assert set(read_results(output_dir)) == {"step", "loss", "guessing_loss", *scores, *averages}

@@ -97,8 +97,7 @@ def test_training_evaluation_and_prediction_from_folders(
   question = {"article": "nobody sold the letter.", "question": "who?", "options": ["nobody", "the captain", "a child"]}
   question_with_two_options = question | {"options": ["a", "b"]}
   question_file.write_text(json.dumps(question | {"id": "three"}) + "\n" + json.dumps(question_with_two_options) + "\n")
-  files = [f"--predict_file={question_file}", f"--predictions_file={predictions_file}"]
-  run("--do_predict", f"--output_dir={output_dir}", *files)
+  run("--do_predict", f"--output_dir={output_dir}", f"--predict_file={question_file}")
   assert read_tsv(output_dir / "predictions_test.tsv") == test_predictions
   row_of_three_options, row_of_two_options = read_tsv(predictions_file)
   assert (row_of_three_options["id"], row_of_two_options["id"]) == ("three", "new.jsonl-2")

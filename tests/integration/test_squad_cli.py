@@ -102,10 +102,10 @@ def read_squad(path: str) -> FileContent:
 
 
 def assert_written_predictions_of_v1(output_dir: Path, predict_file: str) -> None:
-  """Checks that predictions.json has the best of nbest_predictions.json, which has scores and probabilities."""
-  predictions = read_json(output_dir / "predictions.json")
+  """Checks that predictions_new.json has the best of nbest_predictions_new.json, which has scores and probabilities."""
+  predictions = read_json(output_dir / "predictions_new.json")
   assert list(predictions) == list(read_squad(predict_file).answers)
-  for question, entries in read_json(output_dir / "nbest_predictions.json").items():
+  for question, entries in read_json(output_dir / "nbest_predictions_new.json").items():
     assert entries[0]["text"] == predictions[question]
     assert set(entries[0]) == {"text", "probability", "start_logit", "end_logit"}
     assert sum(entry["probability"] for entry in entries) == pytest.approx(1)
@@ -126,13 +126,13 @@ def test_v1_training_evaluation_and_prediction(
     "eval_results.json",
     "features",
     "mistakes_dev.tsv",
-    "nbest_predictions.json",
+    "nbest_predictions_new.json",
     "nbest_predictions_dev.json",
-    "predictions.json",
+    "predictions_new.json",
     "predictions_dev.json",
     "spiece.model",
   }
-  assert not (output_dir / "null_odds.json").exists()
+  assert not (output_dir / "null_odds_new.json").exists()
   config = read_json(output_dir / "config.json")
   assert (config["optimizer"]["optimizer"], config["optimizer"]["weight_decay"]) == ("adamw", 0.01)  # of the recipe
   num_examples_in_log = re.search(r"([\d,]+) examples of squad \(train\)", capsys.readouterr().err)
@@ -151,15 +151,15 @@ def test_v1_training_evaluation_and_prediction(
     assert text in dev_set.contexts[question]
 
   # The questions of `new` are those of the dev set, so they get the same answers.
-  predictions = read_json(output_dir / "predictions.json")
+  predictions = read_json(output_dir / "predictions_new.json")
   assert predictions == {f"new-{question}": text for question, text in dev_predictions.items()}
   assert_written_predictions_of_v1(output_dir, question_files["new"])
 
   # Prediction needs only the run and the file.
   shutil.rmtree(output_dir / "features")
-  (output_dir / "predictions.json").unlink()
+  (output_dir / "predictions_new.json").unlink()
   run("--do_predict", f"--output_dir={output_dir}", predict_flag)
-  assert read_json(output_dir / "predictions.json") == predictions
+  assert read_json(output_dir / "predictions_new.json") == predictions
 
 
 @pytest.mark.thorough
@@ -232,10 +232,10 @@ def test_v2_training_evaluation_and_prediction(
   assert [line["step"] for line in read_json_lines(output_dir / "eval_metrics.jsonl")] == [2, 4]
 
   # Another threshold gives other predictions from the same odds.
-  assert read_json(output_dir / "predictions.json") == predictions
+  assert read_json(output_dir / "predictions_dev-v2.json") == predictions
   median_odds = sorted(null_odds.values())[4]  # of 9 questions
   run("--do_predict", f"--output_dir={output_dir}", predict_flag, f"--null_score_diff_threshold={median_odds}")
-  assert read_json(output_dir / "predictions.json") == apply_threshold(best_texts, null_odds, median_odds)
+  assert read_json(output_dir / "predictions_dev-v2.json") == apply_threshold(best_texts, null_odds, median_odds)
 
 
 @pytest.mark.slow
@@ -278,7 +278,7 @@ def test_two_runs_are_averaged(question_files: dict[str, str], training_flags: l
   answers = read_squad(question_files["dev2"]).answers
   assert metrics == squad.evaluate_v2(answers, best_texts, mean_odds, 0.0)
   assert read_json(average_dir / "eval_results.json") == {"runs": 2, **metrics}
-  assert len(read_json(average_dir / "predictions.json")) == 9
+  assert len(read_json(average_dir / "predictions_new.json")) == 9
 
   (run_dirs[1] / "nbest_predictions_dev.json").unlink()
   with pytest.raises(UserError, match=r"run-2 has no nbest_predictions_dev\.json, which .*run-1 has: its checkpoints"):

@@ -226,7 +226,7 @@ def test_several_runs_are_summarized_and_a_second_start_does_nothing(tmp_path, s
   # A run without checkpoints cannot predict again. This is found out before a third run is trained.
   other_seed = next(seed for seed in run_dirs if seed != best_seed)
   predictions[other_seed].unlink()
-  message = rf"run-{other_seed} is done, but has no predictions of .*test\.txt, and its checkpoints"
+  message = rf"run-{other_seed} is done, but has no predictions\.tsv, and its checkpoints are deleted"
   with pytest.raises(UserError, match=message):
     multi_seed.run_seeds(toy_task(tmp_path, spm_file), dataclasses.replace(config, num_runs=3))
   assert not (tmp_path / "runs" / "run-7").exists()

@@ -1,4 +1,4 @@
-"""Tests that predictions.tsv of a fine-tuning run is not overwritten with other predictions."""
+"""Tests of the predictions files of a fine-tuning run: a later prediction overwrites an earlier one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def train_and_predict(tmp_path: Path, spm_file: str) -> Estimator:
 
 
 @pytest.mark.thorough
-def test_predictions_of_another_checkpoint_do_not_overwrite_predictions_tsv(tmp_path, spm_file, capsys, monkeypatch):
+def test_a_command_that_trains_and_predicts_replaces_earlier_predictions(tmp_path, spm_file, capsys, monkeypatch):
   hashed_files = []
 
   def record_and_hash(path: str) -> str:
@@ -45,23 +45,21 @@ def test_predictions_of_another_checkpoint_do_not_overwrite_predictions_tsv(tmp_
   path = tmp_path / "run" / "predictions.tsv"
   predictions = path.read_bytes()
   assert f"predicting with {tmp_path}/run/checkpoints/step-4 (step 4, the newest, float32)" in capsys.readouterr().err
-  estimator.write_predictions()  # writes the same predictions again
-  # The hash of the test file is needed for three checks and for the key of the cache, but the file is hashed only once.
   assert hashed_files.count(str(tmp_path / "data" / "test.txt")) == 1
-  assert path.read_bytes() == predictions
 
-  # Without step-4 the newest checkpoint is step-2, which would give other predictions.
+  # Without step-4 the newest checkpoint is step-2. The run continues from there to the same step 4.
   (tmp_path / "run" / "checkpoints" / "step-4").rename(tmp_path / "step-4")
-  message = r"predictions\.tsv holds predictions made with another checkpoint, .*step-4: give"
-  with pytest.raises(UserError, match=message):
-    estimator.write_predictions()
-  with pytest.raises(UserError, match=r"predictions\.tsv holds predictions made before this training"):
-    estimator.train()
+  path.write_text("of other weights")
+  estimator.write_predictions()
+  assert path.read_bytes().count(b"\n") == predictions.count(b"\n")
+  assert "step-2 (step 2, the newest, float32)" in capsys.readouterr().err
+  path.write_text("of other weights")
+  estimator.run()
   assert path.read_bytes() == predictions
 
 
 @pytest.mark.thorough
-def test_predictions_for_another_file_do_not_overwrite_predictions_tsv(tmp_path, spm_file):
+def test_another_content_of_the_file_to_predict_replaces_earlier_predictions(tmp_path, spm_file):
   train_and_predict(tmp_path, spm_file)
   path = tmp_path / "run" / "predictions.tsv"
   predictions = path.read_bytes()
@@ -69,12 +67,17 @@ def test_predictions_for_another_file_do_not_overwrite_predictions_tsv(tmp_path,
   lines = (tmp_path / "data" / "test.txt").read_text().splitlines(keepends=True)
   (tmp_path / "data" / "test.txt").write_text("".join(lines[:5]))
   predict_config = run_config(tmp_path / "run", **PREDICTION_OPTIONS)
-  with pytest.raises(UserError, match=r"predictions\.tsv holds predictions for .*test\.txt, not for .*test\.txt: give"):
-    Estimator(toy_task(tmp_path, spm_file), predict_config)
-  assert path.read_bytes() == predictions
   new_file_config = dataclasses.replace(predict_config, predictions_file=str(tmp_path / "new.tsv"))
   assert Estimator(toy_task(tmp_path, spm_file), new_file_config).write_predictions() == [str(tmp_path / "new.tsv")]
   assert len((tmp_path / "new.tsv").read_text().splitlines()) == 1 + 5
   assert path.read_bytes() == predictions
+  (tmp_path / "run" / "prediction_sources.json").write_text("{")  # of an earlier version, and ignored
+  assert Estimator(toy_task(tmp_path, spm_file), predict_config).write_predictions() == [str(path)]
+  assert path.read_bytes() == (tmp_path / "new.tsv").read_bytes()
   with pytest.raises(UserError, match=r"--predictions_file=new\.csv: give a name that ends in \.tsv"):
     Estimator(toy_task(tmp_path, spm_file), dataclasses.replace(predict_config, predictions_file="new.csv"))
+  (tmp_path / "file").write_text("")
+  with pytest.raises(UserError, match="file is not a directory"):
+    Estimator(
+      toy_task(tmp_path, spm_file), dataclasses.replace(predict_config, predictions_file=f"{tmp_path}/file/new.tsv")
+    )

@@ -189,6 +189,30 @@ def test_runs_of_the_classifier_are_averaged(tmp_path: Path) -> None:
     predictions.average_predictions_files([directories[0], str(tmp_path)], str(output), {})
 
 
+@pytest.mark.parametrize(
+  ("predict_file", "name"),
+  [
+    ("new.v2.csv", "new.v2"),
+    ("a,b.jsonl", "a,b"),
+    ("test", "test"),
+    ("a.jsonl,new.v2.csv", "test"),  # several files
+    ("*.csv", "test"),
+    ("", "test"),
+  ],
+)
+def test_predictions_are_named_after_the_file_to_predict(tmp_path: Path, predict_file: str, name: str) -> None:
+  for existing in ("new.v2.csv", "a,b.jsonl"):
+    (tmp_path / existing).write_text("")
+  (tmp_path / "test").mkdir()
+  assert predictions.predictions_name(str(tmp_path / predict_file) if predict_file else "") == name
+
+
+def test_files_beside_a_predictions_file_are_named_after_it() -> None:
+  assert predictions.companion_path("out/answers.json", "null_odds") == "out/null_odds_answers.json"
+  # Not nbest_predictions_new.json, which belongs to the predictions that have no name of their own.
+  assert predictions.companion_path("out/predictions_new.json", "nbest") == "out/nbest_new.json"
+
+
 def test_a_lone_surrogate_becomes_a_replacement_character(tmp_path: Path) -> None:
   """A label name from a command line that is not UTF-8 contains lone surrogates, which UTF-8 cannot encode."""
   written = Predictions(["1"], ("a\udcff", "b"), np.array([[0.25, 0.75]]), np.array([0]))

@@ -87,19 +87,6 @@ def _read_best_step(directory: Path, form: str, outside: OutsideFile) -> None:
   raise AssertionError("the step is accepted")
 
 
-def _read_prediction_sources(directory: Path, form: str, outside: OutsideFile) -> None:
-  from albert.training.prediction_sources import PredictionSource, PredictionSources
-
-  name = outside.name_from(directory, form)
-  entry = {"checkpoint": name, "step": 1, "weights_sha256": "0", "inputs": {name: "0" * 64}}
-  (directory / "prediction_sources.json").write_text(json.dumps({name: entry, "predictions_dev.tsv": entry}))
-  sources = PredictionSources(str(directory), [str(directory / "predictions_dev.tsv")], {name: "0" * 64})
-  sources.are_complete()
-  sources.check()
-  sources.check_before_training()
-  sources.write(PredictionSource(name, 1, "0", {name: "0" * 64}))
-
-
 def _read_exported_model(directory: Path, form: str, outside: OutsideFile) -> None:
   from albert.export.formats import DESCRIPTION
   from albert.predict.exported_model import ExportedModel
@@ -128,6 +115,5 @@ READERS: dict[str, Callable[[Path, str, OutsideFile], None]] = {
   "runs.json, best run": _read_best_run,
   "runs.json, seeds": _read_seeds,
   "best.json": _read_best_step,
-  "prediction_sources.json": _read_prediction_sources,
   "description of an export": _read_exported_model,
 }

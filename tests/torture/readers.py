@@ -24,7 +24,6 @@ from albert.tasks import predictions
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
 from albert.tokenization.tokenizer import Tokenizer
-from albert.training.prediction_sources import PredictionSources
 from albert.weights import checkpoints
 from albert.weights.files import open_weights
 from data_prep.text.text_files import open_text_lines
@@ -137,7 +136,6 @@ READERS: tuple[FileReader, ...] = (
   FileReader(output_files.EVAL_RESULTS, lambda path: output_files.read_results(str(path))),
   FileReader(output_files.METRICS, lambda path: log_lines.read(str(path))),
   FileReader(RESULTS_FILE, lambda path: log_lines.read(str(path), key="digest", key_type=str)),
-  FileReader(output_files.PREDICTION_SOURCES, lambda path: PredictionSources(str(path.parent), [], {}).are_complete()),
   FileReader("predictions_dev.tsv", lambda path: predictions.read_predictions(str(path))),
   *(
     FileReader(f"run/{name}", _read_run, _make_run)

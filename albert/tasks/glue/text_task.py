@@ -310,7 +310,8 @@ class TextTask(FinetuningTask):
         f"{', '.join(splits)}: leave it out, or name the one to predict as --predict_file"
       )
     for split in splits:
-      paths.append(predictions_file or predictions.predictions_path(directory, split))
+      name = self.predictions_name() if split == TEST else split
+      paths.append(predictions_file or predictions.predictions_path(directory, name))
       submission_name = self.submissions[split].name
       if submission_name and predictions_file:
         paths.append(predictions.companion_path(predictions_file, "submission"))

@@ -31,6 +31,7 @@ from albert.io.globs import expand_globs
 from albert.metrics.perplexity import perplexity
 from albert.models.heads import PretrainingModel
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum
+from albert.tasks.predictions import predictions_name, predictions_path
 from albert.tasks.pretraining import fill_mask
 from albert.tasks.pretraining import stages as pretraining_stages
 from albert.tasks.pretraining.baselines import baseline_accuracies
@@ -375,20 +376,14 @@ class PretrainingTask(Task):
     task.config = dataclasses.replace(self.config, predict_file="" if isinstance(source, Rows) else source)
     return task
 
-  def prediction_inputs(self) -> Sequence[DataSource]:
-    """Returns the files of --predict_file, or the rows in memory."""
-    if self._prediction_rows is not None:
-      return [self._prediction_rows]
-    return expand_globs(self.config.predict_file, flag="--predict_file")
-
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
-    """Returns the path of predictions.tsv."""
-    return [predictions_file or files.join(directory, "predictions.tsv")]
+    """Returns the path of predictions_NAME.tsv."""
+    return [predictions_file or predictions_path(directory, predictions_name(self.config.predict_file))]
 
   def predict(
     self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
-    """Fills the masks in --predict_file: writes predictions.tsv, and prints it."""
+    """Fills the masks in --predict_file: writes predictions_NAME.tsv, and prints it."""
     del run_model
     (path,) = self.prediction_files(directory, predictions_file)
     print(tables.write_rows(path, list(self.filled_masks(model))), end="", flush=True)
@@ -419,7 +414,9 @@ class PretrainingTask(Task):
     """The lines of --predict_file. Raises UserError for a line that cannot be filled."""
     check_can_predict(self.config, has_lines=self._prediction_rows is not None)
     max_length = self.model_config.max_position_embeddings
-    lines = fill_mask.read_masked_lines(self.prediction_inputs(), self._tokenizer, max_length=max_length)
+    rows = self._prediction_rows
+    sources = expand_globs(self.config.predict_file, flag="--predict_file") if rows is None else [rows]
+    lines = fill_mask.read_masked_lines(sources, self._tokenizer, max_length=max_length)
     if not lines:
       raise UserError(f"--predict_file={self.config.predict_file}: no line with [MASK] to fill: give one or more")
     return lines

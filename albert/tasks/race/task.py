@@ -131,7 +131,7 @@ class RaceTask(FinetuningTask):
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the path of the predictions of the test set."""
-    return [predictions_file or predictions.predictions_path(directory, TEST)]
+    return [predictions_file or predictions.predictions_path(directory, self.predictions_name())]
 
   def predict(
     self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
@@ -139,7 +139,8 @@ class RaceTask(FinetuningTask):
     """Writes the predictions of the test set."""
     del model
     test_predictions = self.predictions(TEST, run_model(self.data(TEST)))
-    return [predictions.write_predictions(directory, TEST, test_predictions, predictions_file)]
+    (path,) = self.prediction_files(directory, predictions_file)
+    return [predictions.write_predictions(directory, TEST, test_predictions, path)]
 
 
 def _guessing_loss(questions: Sequence[ChoiceQuestion]) -> float:

@@ -6,24 +6,21 @@ This module does not import TensorFlow.
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from albert.data.examples import TokenizedExamples
-from albert.errors import UserError
 from albert.io import files
 from albert.metrics import squad
-from albert.tasks.predictions import check_predictions_exist, write_table
+from albert.tasks.predictions import splits_of_all_runs, write_table
+from albert.tasks.splits import DEV, TEST
 from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.squad.data import SquadQuestion
 from albert.tasks.squad.features import gold_texts
 from albert.tasks.squad.predictions import PROBABILITY, SquadPredictions
 
-# The splits as squad_predictions.paths takes them. The files of the test set have no suffix.
-_DEV, _TEST = "dev", ""
 _MAX_MISTAKES = 1000
 _MAX_RANDOM_WORDS = 5
 _SENTENCE_PATTERN = re.compile(r".*?[.!?](?=\s|$)", re.DOTALL)
@@ -167,7 +164,7 @@ def write_evaluation(
       effect for v1.1.
   Returns: the paths of the files.
   """
-  paths = squad_predictions.write(directory, _DEV, predictions, null_threshold)
+  paths = squad_predictions.write(directory, DEV, predictions, null_threshold)
   answers = collect_gold_answers(questions, predictions)
   answers_path = files.join(directory, "answers_dev.json")
   files.write_json(answers_path, answers)
@@ -212,25 +209,16 @@ def average_runs(
   Args, Returns, Raises: see albert.tasks.registry.RunAverager.
   """
   recorded = [settings.get("null_score_diff_threshold", 0.0) for settings in settings_of_runs]
-  for split, flag in ((_DEV, "--do_eval"), (_TEST, "--do_predict")):
-    file_name = os.path.basename(squad_predictions.paths("", split)["nbest_predictions"])
-    check_predictions_exist(run_dirs, file_name, flag)
-  splits = [split for split in (_DEV, _TEST) if _has_predictions(run_dirs[0], split)]
-  if not splits:
-    raise UserError(f"--inputs: {run_dirs[0]} has no predictions: run it with --do_eval or --do_predict")
+  flag_of_split = {DEV: "--do_eval", TEST: "--do_predict"}
   averages: dict[str, tuple[SquadPredictions, float]] = {}  # split -> the average and its null threshold
-  for split in splits:
+  for split in splits_of_all_runs(run_dirs, "nbest_predictions_", ".json", flag_of_split):
     members = [squad_predictions.read(directory, split) for directory in run_dirs]
     thresholds = map(squad_predictions.read_threshold, run_dirs, itertools.repeat(split), members, recorded)
     averages[split] = squad_predictions.average_predictions(members), sum(thresholds) / len(members)
   metrics: dict[str, float] = {}
   for split, (average, null_threshold) in averages.items():
     squad_predictions.write(output_dir, split, average, null_threshold)
-    if split == _DEV:
+    if split == DEV:
       gold_answers = files.read_json(files.join(run_dirs[0], "answers_dev.json"), GoldAnswers)
       metrics = compute_scores(gold_answers, average, null_threshold)
   return metrics
-
-
-def _has_predictions(run_dir: str, split: str) -> bool:
-  return files.exists(squad_predictions.paths(run_dir, split)["nbest_predictions"])

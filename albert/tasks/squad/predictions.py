@@ -338,7 +338,7 @@ def paths(directory: str, split: str, predictions_file: str = "") -> dict[str, s
 
   Args:
     directory: the directory of the files.
-    split: the split, which becomes a suffix of the file names; "" for no suffix.
+    split: the split or the name of the predicted file, which becomes a suffix of the file names.
     predictions_file: path of the predictions file, if it is not in `directory`. The other files are beside it, and
       their names are its name with the prefix nbest_ or null_odds_.
   Returns: "predictions", "nbest_predictions" and "null_odds" -> path.
@@ -349,8 +349,8 @@ def paths(directory: str, split: str, predictions_file: str = "") -> dict[str, s
       "nbest_predictions": companion_path(predictions_file, "nbest"),
       "null_odds": companion_path(predictions_file, "null_odds"),
     }
-  suffix = f"_{split}.json" if split else ".json"
-  return {name: files.join(directory, name + suffix) for name in ("predictions", "nbest_predictions", "null_odds")}
+  names = ("predictions", "nbest_predictions", "null_odds")
+  return {name: files.join(directory, f"{name}_{split}.json") for name in names}
 
 
 def write(
@@ -360,7 +360,7 @@ def write(
 
   Args:
     directory: where to write.
-    split: the split, which becomes a suffix of the file names; "" for no suffix.
+    split: see `paths`.
     predictions: the answers.
     null_threshold: log odds of being unanswerable above which the answer is empty. Has no effect for v1.1.
     predictions_file: see `paths`.

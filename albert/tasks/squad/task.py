@@ -210,8 +210,8 @@ class SquadTask(FinetuningTask):
     return answers
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
-    """Returns the paths of predictions.json, nbest_predictions.json and, for v2.0, null_odds.json."""
-    paths = squad_predictions.paths(directory, "", predictions_file)
+    """Returns the paths of predictions_NAME.json, nbest_predictions_NAME.json and, for v2.0, null_odds_NAME.json."""
+    paths = squad_predictions.paths(directory, self.predictions_name(), predictions_file)
     if not self.config.version_2_with_negative:
       del paths["null_odds"]
     return list(paths.values())
@@ -219,12 +219,11 @@ class SquadTask(FinetuningTask):
   def predict(
     self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
-    """Writes predictions.json, nbest_predictions.json and, for v2.0, null_odds.json."""
+    """Writes the predictions of the test set."""
     del model
-    predictions = self.predictions(TEST, run_model(self.data(TEST)))
-    return squad_predictions.write(
-      directory, "", predictions, self.config.null_score_diff_threshold, predictions_file=predictions_file
-    )
+    predictions, threshold = self.predictions(TEST, run_model(self.data(TEST))), self.config.null_score_diff_threshold
+    name = self.predictions_name()
+    return squad_predictions.write(directory, name, predictions, threshold, predictions_file=predictions_file)
 
 
 def _cross_entropy(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:

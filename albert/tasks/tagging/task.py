@@ -174,12 +174,13 @@ class TaggingTask(FinetuningTask):
     predictions.write_mistakes(files.join(directory, f"mistakes_{split}.tsv"), split_predictions)
 
   def _path(self, directory: str, split: str) -> str:
-    """Returns the path of the predictions of a split: predictions_SPLIT with the extension of its file."""
+    """Returns the path of the predictions of a split, with the extension of its file."""
     (source,) = self.sources(split)
     extension = (
       tagging_data.JSON_EXTENSION if isinstance(source, Rows) else os.path.splitext(source)[1] or _DEFAULT_EXTENSION
     )
-    return files.join(directory, f"predictions_{split}{extension}")
+    name = self.predictions_name() if split == TEST else split
+    return files.join(directory, f"predictions_{name}{extension}")
 
   def _write(self, split: str, split_predictions: TagPredictions, path: str) -> None:
     (source,) = self.sources(split)

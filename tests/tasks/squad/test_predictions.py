@@ -280,16 +280,16 @@ def test_different_questions_or_versions_are_not_averaged() -> None:
 
 def test_the_official_files_are_written_and_read(tmp_path: Path) -> None:
   predictions = SquadPredictions({"a": [make_entry("é", 1.0)], "b": [make_entry("w", 1.0)]}, {"a": -1.0, "b": 0.5})
-  paths = squad_predictions.write(str(tmp_path), "", predictions, 0.0)
+  paths = squad_predictions.write(str(tmp_path), "new", predictions, 0.0)
   expected_contents = {
-    "predictions.json": {"a": "é", "b": ""},
-    "nbest_predictions.json": predictions.nbest,
-    "null_odds.json": {"a": -1.0, "b": 0.5},
+    "predictions_new.json": {"a": "é", "b": ""},
+    "nbest_predictions_new.json": predictions.nbest,
+    "null_odds_new.json": {"a": -1.0, "b": 0.5},
   }
   assert [Path(path).name for path in paths] == list(expected_contents)
   for name, content in expected_contents.items():
     assert json.loads((tmp_path / name).read_text()) == content
-  assert squad_predictions.read(str(tmp_path), "") == predictions
+  assert squad_predictions.read(str(tmp_path), "new") == predictions
   # Predictions for v1.1 have no null odds.
   v1_predictions = SquadPredictions({"a": []})
   paths = squad_predictions.write(str(tmp_path), "dev", v1_predictions, 0.0)

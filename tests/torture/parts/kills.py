@@ -305,7 +305,6 @@ def _pretraining(context: Context) -> Iterator[Case]:
 def _finetuning(context: Context) -> Iterator[Case]:
   workplace = context.workplace
   while_predicting = _any_of(
-    _at_call("albert.training.prediction_sources:PredictionSources.write"),
     _at_call("os:replace", 1, contains="predictions"),
     _at_call("albert.estimator:Estimator.write_predictions", 1, 0.5),
   )
