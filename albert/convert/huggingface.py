@@ -153,24 +153,27 @@ def _transformers_config(model: ConvertedModel, architecture: str, tokenizer: To
 
 
 def _problem_type(run: Mapping[str, Any]) -> str:
-  """Returns what the outputs of a classifier mean, in transformers' terms; "" for those of other tasks."""
-  if run.get("task") != "classifier":
+  """Returns what the outputs of a classifier mean, in transformers' terms; "" if this is not known."""
+  settings = run.get("data", {})
+  if run.get("task") != "classifier" or "labels" not in settings:
     return ""
-  if run["data"].get("multi_label"):
+  if settings.get("multi_label"):
     return "multi_label_classification"
-  return "single_label_classification" if run["data"]["labels"] else "regression"
+  return "single_label_classification" if settings["labels"] else "regression"
 
 
 def _label_settings(run: Mapping[str, Any], num_outputs: int) -> dict[str, Any]:
   """Returns the keys of config.json about the outputs of a classifier: their names, and what they mean."""
   names: Sequence[str] = ()
   problem_type = _problem_type(run)
+  settings = run.get("data", {})
   if problem_type:
-    names = parse_labels(run["data"]["labels"])
-  elif run.get("task") == "tagging":
-    names = SCHEMES[run["data"]["scheme"]].tags(parse_labels(run["data"]["labels"], minimum=1))
-  if len(names) != num_outputs:  # a regression, a model of a ranking, or a model of an unknown task
+    names = parse_labels(settings["labels"])
+  elif run.get("task") == "tagging" and settings.get("scheme") in SCHEMES:
+    names = SCHEMES[settings["scheme"]].tags(parse_labels(settings.get("labels", ""), minimum=1))
+  if len(names) != num_outputs:  # a regression, a ranking (one output for two labels), or an unknown task
     names = [f"LABEL_{index}" for index in range(num_outputs)]
+    problem_type = problem_type if problem_type == "regression" else ""
   return {
     "id2label": {str(index): name for index, name in enumerate(names)},
     "label2id": {name: index for index, name in enumerate(names)},

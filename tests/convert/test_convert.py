@@ -126,6 +126,7 @@ LABELS = {"labels": '["so, so", "good"]', "max_seq_length": 9}
     ("classifier", {**LABELS, "multi_label": True}, "SequenceClassification", ["so, so", "good"],
      "multi_label_classification"),
     ("classifier", {"labels": "", "regression": True}, "SequenceClassification", ["LABEL_0"], "regression"),
+    ("classifier", {}, "SequenceClassification", ["LABEL_0", "LABEL_1"], None),  # not recorded
     ("race", {}, "MultipleChoice", ["LABEL_0"], None),
     ("tagging", {"labels": "PER", "scheme": "BIO"}, "TokenClassification", ["O", "B-PER", "I-PER"], None),
   ],
