@@ -42,6 +42,7 @@ def computing_in(precision: str, model: keras.Model) -> Iterator[None]:
     model: the model. Its variables stay float32.
   """
   layers = [layer for layer in (model, *model.submodules) if isinstance(layer, keras.layers.Layer)]
+  layers = [layer for layer in layers if layer.compute_dtype != "float32"]  # some always compute in float32
   policies = [layer.dtype_policy for layer in layers]
   try:
     for layer in layers:

@@ -102,6 +102,7 @@ def test_every_processor_evaluates_in_float32_unless_another_dtype_is_chosen(tmp
   assert make_estimator(tmp_path, "run", precision="float32").evaluate() == metrics
   assert make_estimator(tmp_path, "run", precision="bfloat16").evaluate() != metrics
   assert "checkpoints/step-2 (step 2, the newest, bfloat16)" in capsys.readouterr().err
+  assert make_estimator(tmp_path, "run", precision="float16").evaluate() != metrics
 
 
 def test_initial_weights_depend_only_on_the_seed_of_the_run(tmp_path):
