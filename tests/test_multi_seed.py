@@ -161,7 +161,7 @@ BAD_COMMANDS = {
     "--do_predict", "--predict_file={d}/lines.txt", message=r"lines\.txt, line 2: has no \[MASK\] to fill"
   ),
   "pretraining, another encoding of the file to predict": bad_pretraining_command(
-    "--do_predict", "--predict_file={d}/latin.txt", message=r"latin\.txt: not UTF-8 \(byte 4\)"
+    "--do_predict", "--predict_file={d}/latin.txt", message=r"latin\.txt, line 1: not UTF-8 \(byte 4 of the line"
   ),
   "pretraining, nothing to predict": bad_pretraining_command(
     "--do_predict", "--predict_file={d}/blank.txt", message=r"blank\.txt: no line with \[MASK\]"

@@ -6,13 +6,13 @@ import contextlib
 import itertools
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.reduction import ForkingPickler
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -180,7 +180,7 @@ class Workers:
     # Spawned, not forked: forking a process with threads is unsafe, and a fork shares the parent's memory. A worker
     # imports the main module only if it needs it: it may be a script without `if __name__ == "__main__"`, which would
     # run again. multiprocessing always imports it, so the processes are loky's.
-    needs_main = b"__main__" in pickle.dumps((function, self._initializer))
+    needs_main = b"__main__" in bytes(ForkingPickler.dumps((function, self._initializer)))
     context = get_context("loky_init_main" if needs_main else "loky")
     return futures.ProcessPoolExecutor(self._num_processes, context, _start_worker, (os.getpid(), *self._initializer))
 

@@ -1,7 +1,7 @@
 """Converts scores of tokens to answers, averages the answers of several models, and writes files of answers.
 
-The files are predictions.json, nbest_predictions.json and null_odds.json. predictions.json and null_odds.json have the
-format that SQuAD's official evaluation script reads. An answer is always an exact substring of the paragraph. This
+The files are predictions_SPLIT.json, nbest_predictions_SPLIT.json and null_odds_SPLIT.json; the first and the last have
+the format that SQuAD's official evaluation script reads. An answer is always an exact substring of the paragraph. This
 module does not import TensorFlow.
 """
 
