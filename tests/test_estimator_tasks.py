@@ -125,7 +125,9 @@ def test_question_answering_on_rows_and_on_files(version: int, settings: dict[st
     assert [answer.text for answer in from_memory.predict(other_form)] == [answer.text for answer in answers]
   assert from_files.predict() == answers
   assert json.loads((tmp_path / "files" / "predictions_eval.json").read_text()) == answers_in_file
-  assert Estimator.from_run(tmp_path / "memory").predict(rows["eval"][:1]) == answers[:1]
+  (alone,) = Estimator.from_run(tmp_path / "memory").predict(rows["eval"][:1])
+  # A batch of another size is rounded in another way.
+  assert (alone.text, alone.probability) == (answers[0].text, pytest.approx(answers[0].probability, rel=1e-5))
 
 
 def test_the_model_takes_its_vocab_size_from_the_vocabulary_or_the_shards(
