@@ -36,7 +36,7 @@ def test_the_hash_is_that_of_both_files(tmp_path: Path) -> None:
 
 def test_a_tokenizer_json_of_another_kind_is_no_vocabulary_beside_weights(tmp_path: Path) -> None:
   (tmp_path / "tokenizer.json").write_text('{"model": {"type": "Unigram", "vocab": []}}')
-  with pytest.raises(UserError, match=r"no vocabulary there \(spiece\.model, .*, tokenizer\.json, vocab\.json\)"):
+  with pytest.raises(UserError, match=r"no vocabulary there \(spiece\.model, .*, vocab\.json, tokenizer\.json\)"):
     Tokenizer.from_pretrained(tmp_path)
 
 
