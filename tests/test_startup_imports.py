@@ -108,7 +108,10 @@ REFUSED_COMMANDS = [
   ([*EXPORT, "--checkpoint={weights}", "--max_metric_drop=nan"], "flag --max_metric_drop=nan: must be a finite number"),
   ([*EXPORT, "--checkpoint={weights}", "--max_metric_drop=-1"], "flag --max_metric_drop=-1: must be at least 0"),
   ([*EXPORT, "--checkpoint={weights}", "--name=a/b"], "--name=a/b: must be a plain name"),
-  ([*EXPORT, "--checkpoint={weights}", "--name=a[1]"], "a[1]: TensorFlow cannot load a SavedModel from a path with ["),
+  (
+    [*EXPORT, "--checkpoint={weights}", "--name=a[1]"],
+    "{new}/a[1]: TensorFlow cannot load a SavedModel from a path with [",
+  ),
   ([*CONVERT, "--init_checkpoint=absent"], "--init_checkpoint=absent: no checkpoint there"),
   (
     [*CONVERT, "--init_checkpoint={weights}"],
