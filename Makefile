@@ -88,7 +88,7 @@ bench: setup $(VENV_PARITY)/installed  ## measure data preparation, and a traini
 	PYTHON=$(PYTHON) PEERS_PYTHON=$(VENV_PARITY)/bin/python bash benchmarks/run.sh
 
 test-parity: $(VENV_PARITY)/installed  ## run the tests that compare with torch and transformers, in .venv-parity
-	$(VENV_PARITY)/bin/python -m pytest tests/parity tests/metrics/test_squad.py tests/data_prep/test_train_vocab.py \
+	$(VENV_PARITY)/bin/python -m pytest tests/parity tests/data_prep/test_train_vocab.py \
 	  tests/benchmarks/test_gpu_step.py $(PYTEST_ARGS)
 	$(VENV_PARITY)/bin/python -m pytest -m thorough tests/data_prep/test_train_vocab.py \
 	  tests/tokenization/kinds/test_byte_bpe.py tests/integration/test_byte_level_bpe.py $(PYTEST_ARGS:.xml=-thorough.xml)

@@ -1,11 +1,12 @@
-"""SQuAD scores equal values computed by hand and, if transformers is installed, those of transformers' script."""
+"""SQuAD scores equal values computed by hand, and those of exact fractions."""
 
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -127,19 +128,44 @@ texts_strategy = st.one_of(
 question_strategy = st.tuples(st.lists(texts_strategy, max_size=4), texts_strategy, st.floats(-9, 9))
 
 
+def exact_score_and_f1(texts: list[str], prediction: str) -> tuple[int, Fraction]:
+  """The best exact match and F1 of a prediction, with F1 as 2 * shared words / all words of both answers."""
+  predicted = squad.normalize_answer(prediction).split()
+  f1 = Fraction(0)
+  golds = [gold for text in texts if (gold := squad.normalize_answer(text).split())] or [[]]
+  for gold in golds:
+    shared = sum(min(gold.count(word), predicted.count(word)) for word in set(gold))
+    f1 = max(
+      f1, Fraction(2 * shared, len(gold) + len(predicted)) if gold and predicted else Fraction(gold == predicted)
+    )
+  return int(any(squad.normalize_answer(prediction).split() == gold for gold in golds)), f1
+
+
 @settings(max_examples=400, deadline=None)
 @given(st.lists(question_strategy, min_size=1, max_size=9), st.floats(-9, 9), st.randoms(use_true_random=False))
-def test_scores_equal_those_of_transformers_to_the_last_digit(
+def test_scores_equal_those_of_exact_fractions(
   questions: list[tuple[list[str], str, float]], threshold: float, rng: random.Random
 ) -> None:
-  transformers_metrics = pytest.importorskip("transformers.data.metrics.squad_metrics")
-  answers, predictions, odds, examples = {}, {}, {}, []
-  for number, (texts, guess, null_odds) in enumerate(questions):
-    question_id = f"q{number}"
-    answers[question_id] = texts
-    predictions[question_id] = rng.choice([*texts, guess])
-    odds[question_id] = null_odds
-    examples.append(SimpleNamespace(qas_id=question_id, answers=[{"text": answer} for answer in texts]))
-  expected = transformers_metrics.squad_evaluate(examples, predictions, odds, threshold)
-  results = squad.evaluate_v2(answers, predictions, odds, threshold)
-  assert list(results.items()) == list(expected.items())
+  predictions = [rng.choice([*texts, guess]) for texts, guess, _ in questions]
+  odds = np.array([null_odds for _, _, null_odds in questions])
+  has_answer = np.array([bool(texts) for texts, _, _ in questions])
+  ids = [f"q{number}" for number in range(len(questions))]
+  answers = {question: texts for question, (texts, _, _) in zip(ids, questions, strict=True)}
+  results = squad.evaluate_v2(
+    answers, dict(zip(ids, predictions, strict=True)), dict(zip(ids, odds.tolist(), strict=True)), threshold
+  )
+  pairs = [exact_score_and_f1(texts, guess) for (texts, _, _), guess in zip(questions, predictions, strict=True)]
+  order = np.argsort(odds, kind="stable")
+  for name, scores in zip(("exact", "f1"), np.array(pairs, dtype=object).T, strict=True):
+    final = np.where(odds > threshold, ~has_answer, scores)
+    for prefix, is_used in (("", has_answer | True), ("HasAns_", has_answer), ("NoAns_", ~has_answer)):
+      assert (f"{prefix}{name}" in results) == is_used.any()
+      if is_used.any():
+        assert results[f"{prefix}{name}"] == pytest.approx(float(100 * final[is_used].sum() / is_used.sum()))
+        assert results[f"{prefix}total"] == is_used.sum()
+    # The sum of the scores if the first n questions in the order of their odds keep their predictions, for each n.
+    gains = np.where(has_answer, scores, [-bool(prediction) for prediction in predictions])[order]
+    sums = np.cumsum([int((~has_answer).sum()), *gains]).astype(float)
+    assert results[f"best_{name}"] == pytest.approx(100 * sums.max() / len(questions))
+    thresholds = np.array([0.0, *odds[order]])[np.isclose(sums, sums.max())]
+    assert results[f"best_{name}_thresh"] in thresholds
