@@ -57,7 +57,11 @@ def run_seeds(task: Task, config: RunConfig) -> None:
     Estimator(task, config).run()
     return
   seeds = range(config.train.seed, config.train.seed + config.num_runs)
-  _check_seeds(config, seeds)
+  runs_file = files.join(config.output_dir, output_files.RUNS)
+  earlier_seeds = output_files.read_runs(runs_file)["seeds"] if files.exists(runs_file) else []
+  _check_seeds(runs_file, earlier_seeds, seeds)
+  for seed in earlier_seeds:
+    _record_end(_config_of_seed(config, seed).output_dir)
   _check_finished_runs(task, config, seeds)
   metrics_of_seeds = {seed: _run_seed(task, _config_of_seed(config, seed)) for seed in seeds}
   best_seed = _summarize(task, config, metrics_of_seeds)
@@ -66,21 +70,17 @@ def run_seeds(task: Task, config: RunConfig) -> None:
       files.remove_tree(files.join(_config_of_seed(config, seed).output_dir, output_files.CHECKPOINTS))
 
 
-def _check_seeds(config: RunConfig, seeds: range) -> None:
+def _check_seeds(runs_file: str, earlier_seeds: Sequence[int], seeds: range) -> None:
   """Checks that a command compares all runs that runs.json compares, of which only the best has checkpoints.
 
   Raises:
     UserError: a seed in runs.json is not one of `seeds`.
   """
-  path = files.join(config.output_dir, output_files.RUNS)
-  earlier_seeds = output_files.read_runs(path)["seeds"] if files.exists(path) else []
   if set(earlier_seeds) <= set(seeds):
-    for seed in earlier_seeds:
-      _record_end(_config_of_seed(config, seed).output_dir)
     return
   first = min(*earlier_seeds, seeds[0])
   raise UserError(
-    f"{path}: has runs of the seeds {min(earlier_seeds)} to {max(earlier_seeds)}, of which only the best has "
+    f"{runs_file}: has runs of the seeds {min(earlier_seeds)} to {max(earlier_seeds)}, of which only the best has "
     f"checkpoints, but this command's seeds are {seeds[0]} to {seeds[-1]}: give --seed={first} "
     f"--num_runs={max(*earlier_seeds, seeds[-1]) - first + 1} to compare all of them, or another --output_dir"
   )

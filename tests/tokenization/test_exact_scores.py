@@ -50,7 +50,7 @@ def test_exact_scores_are_the_nearest_multiples_of_1_8192(spm_model: str, tokeni
 
 
 def test_a_user_defined_symbol_has_the_score_that_sentencepiece_gives_it(save_model: SaveModel) -> None:
-  # With the score of this rival piece, "x" "bb" is the better segmentation of "xbb" exactly if "xb" scores less.
+  # With the score of this other piece, "x" "bb" is the better segmentation of "xbb" exactly if "xb" scores less.
   for symbol in ("xb", "xxxb", "жb", "中国b"):
     bonus = 0.1 * (len(symbol.encode()) - 1)
     for score in (bonus - 0.01, bonus + 0.01):
