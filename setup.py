@@ -62,7 +62,7 @@ setup(
       "albert-train-vocab = data_prep.commands:train_vocab",
     ],
   },
-  # TensorFlow 2.20 has no build for Python 3.14.
+  # TensorFlow 2.21 has no build for Python 3.14.
   python_requires=">=3.10,<3.14",
   install_requires=[
     "absl-py>=2.0",
@@ -78,12 +78,14 @@ setup(
     "sentencepiece>=0.2",
     "sentencex>=1.0",
     "seqeval>=1.2.2",
-    # tensorboard, and in the tfa profile tensorflow-text, import pkg_resources, which setuptools 82 dropped.
-    "setuptools<81",
-    # 2.15.1 and 2.20 are tested; docs/design/001-stack.md says why there are two.
-    "tensorflow>=2.15.1,<2.21",
-    "tensorflow-text>=2.15,<2.21",
-    "tf-keras>=2.15.1,<2.21",
+    # tensorboard before 2.21, and in the tfa profile tensorflow-text, import pkg_resources, which setuptools 82 dropped.
+    "setuptools>=65,<81",
+    # tf.summary, which writes the event files, imports it; TensorFlow 2.21 no longer brings it.
+    "tensorboard>=2.15",
+    # 2.15.1 and 2.21 are tested, and 2.20 with Cloud TPU; docs/design/001-stack.md says why.
+    "tensorflow>=2.15.1,<2.22",
+    "tensorflow-text>=2.15,<2.22",
+    "tf-keras>=2.15.1,<2.22",
     "tqdm>=4.66",
   ],
   extras_require={
@@ -103,7 +105,7 @@ setup(
       "tensorflow-tpu==2.20.0",
     ],
     # TensorFlow with the CUDA libraries that it was built for; the driver must be there already.
-    "gpu": ["tensorflow[and-cuda]>=2.20,<2.21; sys_platform == 'linux'"],
+    "gpu": ["tensorflow[and-cuda]>=2.20,<2.22; sys_platform == 'linux'"],
     "beam": ["apache-beam>=2.70,<3"],
     "ray": ["ray>=2.49,<3"],
     # What train_vocab trains WordPiece vocabularies with.
@@ -124,10 +126,10 @@ setup(
     # benchmarks/gpu_step.py exports. transformers 5 needs Python 3.11.
     "parity": [
       "accelerate>=1.1",
-      "jax>=0.7,<0.8",
-      "jaxlib>=0.7,<0.8",
-      "keras>=3.10",
-      "keras-hub>=0.25",
+      "jax>=0.10,<0.13",
+      "jaxlib>=0.10,<0.13",
+      "keras>=3.15",
+      "keras-hub>=0.32",
       "sentence-transformers>=6",
       "torch>=2.6",
       "transformers>=5.24,<6",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import os
 import re
 import runpy
@@ -39,6 +40,9 @@ EXTRAS_OF_PROFILE = {
 # Pins only the packages of its extra, since the documentation is built without TensorFlow.
 DOCS_CONSTRAINTS = "docs.txt"
 
+# The environments in which a marker of a pin is evaluated.
+PYTHONS = tuple({"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0"} for minor in range(10, 14))
+
 # Imported name -> distribution, where the two names differ.
 DISTRIBUTION_OF_IMPORT = {"absl": "absl-py", "google.protobuf": "protobuf", "sklearn": "scikit-learn"}
 
@@ -68,17 +72,22 @@ def _requirements(extras: tuple[str, ...]) -> list[Requirement]:
   return [Requirement(line) for line in [*arguments["install_requires"], *optional]]
 
 
-def _pins(path: Path) -> dict[str, Requirement]:
-  """Returns the pin of each distribution, including those of the files that `path` includes with -c."""
-  pins: dict[str, Requirement] = {}
+def _pins(path: Path) -> dict[str, list[Requirement]]:
+  """Returns the pins of each distribution, including those of the files that `path` includes with -c.
+
+  A distribution has several pins if each has a marker for other versions of Python.
+  """
+  pins: dict[str, list[Requirement]] = {}
   for line in path.read_text(encoding="utf-8").splitlines():
     if line.startswith("-c "):
       pins |= _pins(path.parent / line.removeprefix("-c "))
     elif line and not line.startswith("#"):
       requirement = Requirement(line)
-      name = canonicalize_name(requirement.name)
-      assert name not in pins, f"{path.name} pins {name} twice"
-      pins[name] = requirement
+      same_name = pins.setdefault(canonicalize_name(requirement.name), [])
+      for python in PYTHONS:
+        holding = [pin for pin in [*same_name, requirement] if not pin.marker or pin.marker.evaluate(python)]
+        assert len(holding) < 2, f"{path.name} pins {requirement.name} twice for {python}"
+      same_name.append(requirement)
   return pins
 
 
@@ -135,7 +144,7 @@ def test_every_profile_has_its_constraints() -> None:
 
 @pytest.mark.parametrize("path", CONSTRAINTS, ids=lambda path: path.name)
 def test_constraints_pin_exactly_and_in_order(path: Path) -> None:
-  for requirement in _pins(path).values():
+  for requirement in itertools.chain.from_iterable(_pins(path).values()):
     _pinned_version(requirement)
   lines = [line for line in path.read_text(encoding="utf-8").splitlines() if re.match(r"\w", line)]
   names = [canonicalize_name(Requirement(line).name) for line in lines]
@@ -151,17 +160,25 @@ def test_constraints_satisfy_setup(path: Path) -> None:
       continue
     name = str(canonicalize_name(requirement.name))
     # In the TPU profile the same library has another name.
-    pin = pins.get("tensorflow-tpu" if path.name == "tpu.txt" and name == "tensorflow" else name)
-    assert pin, f"{path.name} leaves {name} unpinned"
-    assert _pinned_version(pin) in requirement.specifier, f"{path.name}: {pin} is not {requirement}"
+    own_pins = pins.get("tensorflow-tpu" if path.name == "tpu.txt" and name == "tensorflow" else name)
+    assert own_pins, f"{path.name} leaves {name} unpinned"
+    for pin in own_pins:
+      assert _pinned_version(pin) in requirement.specifier, f"{path.name}: {pin} is not {requirement}"
 
 
-def test_tpu_profile_is_the_default_one_with_another_tensorflow() -> None:
+def test_tpu_profile_is_the_default_one_with_the_tensorflow_of_tensorflow_tpu() -> None:
   default, tpu = _pins(ROOT / "constraints/default.txt"), _pins(ROOT / "constraints/tpu.txt")
-  assert _pinned_version(default.pop("tensorflow")) == _pinned_version(tpu.pop("tensorflow-tpu"))
+  del default["tensorflow"]
+  (tensorflow,) = tpu.pop("tensorflow-tpu")
+  for name in ("tensorboard", "tensorflow-text", "tf-keras"):
+    del default[name]
+    (pin,) = tpu.pop(name)
+    assert _pinned_version(pin).release[:2] == _pinned_version(tensorflow).release[:2], pin
   for name in ("libtpu", "jax", "jaxlib"):
     del tpu[name]
-  assert {str(pin) for pin in tpu.values()} == {str(pin) for pin in default.values()}
+  assert {name: list(map(str, pins)) for name, pins in tpu.items()} == {
+    name: list(map(str, pins)) for name, pins in default.items()
+  }
 
 
 def test_documentation_profile_agrees_with_the_default_one() -> None:
@@ -169,7 +186,7 @@ def test_documentation_profile_agrees_with_the_default_one() -> None:
   shared_names = docs.keys() & default.keys()
   assert shared_names >= {"absl-py", "msgspec", "numpy", "ruff"}
   for name in shared_names:
-    assert docs[name].specifier == default[name].specifier, name
+    assert [pin.specifier for pin in docs[name]] == [pin.specifier for pin in default[name]], name
   assert not {"tensorflow", "tf-keras"} & docs.keys()
 
 
