@@ -9,6 +9,8 @@ VENV_PARITY := .venv-parity
 VENV_TPU := .venv-tpu
 VENV_GPU := .venv-gpu
 VENV_DOCS := .venv-docs
+VENV_NEWEST := .venv-newest
+VENV_OLDEST := .venv-oldest
 PYTHON := $(VENV)/bin/python
 # The Pythons that make .venv (also .venv-beam, .venv-ray, .venv-serving, .venv-parity and .venv-gpu), .venv-tfa,
 # .venv-tpu and .venv-docs; empty: the first suitable one on the PATH.
@@ -40,7 +42,7 @@ NO_TPU := env TPU_SKIP_MDS_QUERY=1 TPU_ACCELERATOR_TYPE=v3-8 TPU_WORKER_HOSTNAME
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu setup-tpu demo test test-thorough test-slow test-beam test-ray test-serving test-tfa test-tpu test-parity torture lint format bench parity docs tpu-aot clean distclean
+.PHONY: help setup setup-gpu setup-tpu demo test test-thorough test-slow test-beam test-ray test-serving test-tfa test-tpu test-parity test-newest test-oldest torture lint format bench parity docs tpu-aot clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -74,11 +76,18 @@ test-serving: $(VENV_SERVING)/installed $(VENV_SERVING)/javascript/installed  ##
 test-tfa: $(VENV_TFA)/installed  ## run the fast tests with TensorFlow 2.15 and tensorflow-addons, in .venv-tfa
 	$(VENV_TFA)/bin/python -m pytest $(IN_PARALLEL) $(addprefix --ignore=,$(NOT_IN_TEST_TFA)) $(PYTEST_ARGS)
 
-lint: setup  ## check style, format, types and the order of imports
+test-newest: $(VENV_NEWEST)/installed  ## run the fast tests with the newest libraries that setup.py allows, without pins, in .venv-newest
+	$(VENV_NEWEST)/bin/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
+
+test-oldest: $(VENV_OLDEST)/installed  ## run the fast tests with the oldest libraries that setup.py allows, in .venv-oldest
+	$(VENV_OLDEST)/bin/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
+
+lint: setup  ## check style, format, types, the order of imports and the size of the source
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 	$(VENV)/bin/lint-imports
+	$(PYTHON) .ci/size.py
 
 format: setup  ## format the code, and mend what the linter can mend
 	$(PYTHON) -m ruff check --fix .
@@ -116,7 +125,8 @@ clean:  ## remove builds and caches
 	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## remove the environments, too
-	rm -rf $(VENV) $(VENV_BEAM) $(VENV_RAY) $(VENV_SERVING) $(VENV_TFA) $(VENV_PARITY) $(VENV_TPU) $(VENV_GPU) $(VENV_DOCS)
+	rm -rf $(VENV) $(VENV_BEAM) $(VENV_RAY) $(VENV_SERVING) $(VENV_TFA) $(VENV_PARITY) $(VENV_TPU) $(VENV_GPU) $(VENV_DOCS) \
+	  $(VENV_NEWEST) $(VENV_OLDEST)
 
 # $(call show_progress,folder), the beginning of a line of shell: a line every 3 seconds until the shell ends, since pip
 # says nothing for a minute or more.
@@ -189,6 +199,21 @@ $(VENV_GPU)/installed: setup.py constraints/default.txt constraints/gpu.txt
 
 $(VENV_TFA)/installed: setup.py constraints/tf215-tfa.txt
 	$(call make_venv,$(VENV_TFA),constraints/tf215-tfa.txt,tfa$(comma)dev,$(or $(BASE_PYTHON_TFA),$(CANDIDATES_TFA)),3.10 3.11,BASE_PYTHON_TFA)
+
+# No pins. It is made anew when setup.py changes; `make distclean` or rm makes it anew when newer versions appear.
+$(VENV_NEWEST)/installed: setup.py
+	$(call make_venv,$(VENV_NEWEST),/dev/null,dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.10 3.11 3.12 3.13,BASE_PYTHON)
+
+# The lower bounds of install_requires; the tools of the extra `dev` are the newest that go with them.
+$(VENV_OLDEST)/installed: setup.py
+	$(call new_venv,$(VENV_OLDEST),$(or $(BASE_PYTHON_TFA),python3.10 $(CANDIDATES_TFA)),3.10 3.11,BASE_PYTHON_TFA) \
+	echo "Installing the oldest libraries into $(VENV_OLDEST) (2 GB; some minutes) ..."; \
+	$(VENV_OLDEST)/bin/python $(PIP_INSTALL) uv; \
+	$(VENV_OLDEST)/bin/uv pip compile --quiet --python=$(VENV_OLDEST)/bin/python --resolution=lowest-direct setup.py \
+	  --output-file=$(VENV_OLDEST)/oldest.txt; \
+	$(VENV_OLDEST)/bin/python $(PIP_INSTALL) -c $(VENV_OLDEST)/oldest.txt setuptools wheel; \
+	$(VENV_OLDEST)/bin/python $(PIP_INSTALL) -c $(VENV_OLDEST)/oldest.txt --no-build-isolation -e '.[dev]'; \
+	touch $@
 
 # tf-keras and tensorflow-text would pull in stock tensorflow over tensorflow-tpu.
 $(VENV_TPU)/installed: setup.py constraints/tpu.txt

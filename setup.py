@@ -119,7 +119,7 @@ setup(
     # The interpreter of TFLite models, without TensorFlow's deprecated copy of it.
     "tflite": ["ai-edge-litert>=1.0"],
     # What examples/serve.py runs on.
-    "server": ["fastapi>=0.115", "prometheus-client>=0.20", "uvicorn>=0.30"],
+    "server": ["fastapi>=0.115", "prometheus-client>=0.20", "pydantic>=2", "starlette>=0.40", "uvicorn>=0.30"],
     # More engines that benchmarks/bench_engines.py compares.
     "engines": ["nncf>=3", "openvino>=2026"],
     # Libraries with which tests and benchmarks compare results and speed. JAX runs the steps that
@@ -128,14 +128,14 @@ setup(
       "accelerate>=1.1",
       "jax>=0.10,<0.13",
       "jaxlib>=0.10,<0.13",
-      "keras>=3.15",
+      "keras>=3.12",
       "keras-hub>=0.32",
       "sentence-transformers>=6",
       "torch>=2.6",
       "transformers>=5.24,<6",
     ],
     # The tools that build the documentation site.
-    "docs": ["mkdocstrings[python]>=1.0", "ruff", "zensical>=0.0.73; python_version >= '3.11'"],
+    "docs": ["griffelib>=2", "mkdocstrings[python]>=1.0", "ruff", "zensical>=0.0.73; python_version >= '3.11'"],
     # ipykernel, nbclient and nbformat run the notebooks of examples/.
     "dev": [
       "hypothesis",

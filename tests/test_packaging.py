@@ -44,7 +44,12 @@ DOCS_CONSTRAINTS = "docs.txt"
 PYTHONS = tuple({"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0"} for minor in range(10, 14))
 
 # Imported name -> distribution, where the two names differ.
-DISTRIBUTION_OF_IMPORT = {"absl": "absl-py", "google.protobuf": "protobuf", "sklearn": "scikit-learn"}
+DISTRIBUTION_OF_IMPORT = {
+  "absl": "absl-py",
+  "google.protobuf": "protobuf",
+  "griffe": "griffelib",
+  "sklearn": "scikit-learn",
+}
 
 
 @functools.cache
@@ -196,8 +201,9 @@ def test_imports_of_the_library_are_declared() -> None:
   assert not _undeclared_imports(paths, optional)
 
 
-def test_imports_of_the_tests_and_benchmarks_are_declared() -> None:
-  assert not _undeclared_imports(_python_files("tests", "benchmarks"), tuple(_setup_arguments()["extras_require"]))
+def test_all_other_imports_are_declared() -> None:
+  paths = _python_files("tests", "benchmarks", "docs", "examples")
+  assert not _undeclared_imports(paths, tuple(_setup_arguments()["extras_require"]))
 
 
 def test_every_folder_of_code_is_a_package() -> None:
