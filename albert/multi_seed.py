@@ -71,11 +71,7 @@ def run_seeds(task: Task, config: RunConfig) -> None:
 
 
 def _check_seeds(runs_file: str, earlier_seeds: Sequence[int], seeds: range) -> None:
-  """Checks that a command compares all runs that runs.json compares, of which only the best has checkpoints.
-
-  Raises:
-    UserError: a seed in runs.json is not one of `seeds`.
-  """
+  """Checks that a command compares all runs that runs.json compares, of which only the best has checkpoints."""
   if set(earlier_seeds) <= set(seeds):
     return
   first = min(*earlier_seeds, seeds[0])
@@ -95,11 +91,7 @@ def _record_end(directory: str) -> None:
 
 
 def _check_finished_runs(task: Task, config: RunConfig, seeds: Iterable[int]) -> None:
-  """Checks that each finished run has its predictions, or a checkpoint to predict with.
-
-  Raises:
-    UserError: a finished run lacks predictions, and its checkpoints are deleted.
-  """
+  """Checks that each finished run has its predictions, or a checkpoint to predict with."""
   if not config.do_predict:
     return
   task.check_inputs(train=True, evaluate=True, predict=True)
@@ -146,12 +138,7 @@ def _config_of_seed(config: RunConfig, seed: int) -> RunConfig:
 
 
 def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
-  """Trains, evaluates and predicts with one seed, unless that is done already. Returns the metrics.
-
-  Args:
-    task: the task.
-    config: the config of this seed's run.
-  """
+  """Trains, evaluates and predicts with one seed, unless that is done already. Returns the metrics."""
   path = files.join(config.output_dir, output_files.EVAL_RESULTS)
   keras.backend.clear_session()
   estimator = Estimator(task, config)
@@ -168,11 +155,7 @@ def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
 
 
 def _metric_names(task: Task, config: RunConfig, metrics_of_seeds: Mapping[int, Mapping[str, float]]) -> list[str]:
-  """Returns the names of the metrics, without `step`, after checking that all runs have them.
-
-  Raises:
-    UserError: a run lacks a metric of the first run, or the metric by which runs are compared.
-  """
+  """Returns the names of the metrics, without `step`, after checking that all runs have them."""
   names = [name for name in next(iter(metrics_of_seeds.values())) if name != "step"]
   for seed, metrics in metrics_of_seeds.items():
     for name in (*names, task.best_metric):
@@ -183,11 +166,7 @@ def _metric_names(task: Task, config: RunConfig, metrics_of_seeds: Mapping[int, 
 
 
 def _summarize(task: Task, config: RunConfig, metrics_of_seeds: dict[int, dict[str, float]]) -> int:
-  """Writes runs.json, prints the statistics, and returns the seed of the best run.
-
-  Args:
-    metrics_of_seeds: seed -> metrics of its evaluation.
-  """
+  """Writes runs.json, prints the statistics, and returns the seed of the best run."""
   names = _metric_names(task, config, metrics_of_seeds)
   failed_seeds = [
     seed

@@ -174,12 +174,7 @@ def expand_sharing(model: ConvertedModel, *, for_huggingface: bool = False, for_
 def _ungroup(
   model: ConvertedModel, attention_group: Callable[[int], int], ffn_group: Callable[[int], int]
 ) -> ConvertedModel:
-  """Makes every layer a group of its own, with copies of the weights that it shares in `model`.
-
-  Args:
-    model: the model.
-    attention_group, ffn_group: return the group of a layer in `model`, for attention and feed-forward weights.
-  """
+  """Makes every layer a group of its own, with copies of the weights that it shares in `model`."""
   config = dataclasses.replace(model.config, sharing="all", num_hidden_groups=model.config.num_hidden_layers)
   origins = {name: name for name in model.weights if not GROUP_PATTERN.search(name)}
   for name in encoder_shapes(config):

@@ -97,11 +97,7 @@ def _write(path: str, examples: TokenizedExamples) -> None:
 
 
 def _read(path: str) -> TokenizedExamples:
-  """Reads the examples that _write wrote.
-
-  Raises:
-    UserError: the file is damaged. The message says how, without the name of the file, which the caller adds.
-  """
+  """Reads the examples that _write wrote."""
   try:
     all_records = list(records.read_records(path))
   except UserError as error:  # its message has a remedy for shards, which does not apply here

@@ -146,11 +146,7 @@ class TextEncoder:
 
 
 def _load(encoder: AnyPath | Encoder, tokenizer: Tokenizer | None, pooling: str) -> tuple[Encoder, Tokenizer]:
-  """Loads the encoder and the tokenizer if they are given as a path. See `encode` for the arguments.
-
-  Raises:
-    UserError: one of them cannot be read, they do not fit together, or the weights have no pooler for "pooled".
-  """
+  """Loads the encoder and the tokenizer if they are given as a path. See `encode` for the arguments."""
   if isinstance(encoder, str | os.PathLike):
     tokenizer = tokenizer or Tokenizer.from_pretrained(encoder)
     if pooling == POOLED and not open_pretrained(encoder).file.has_pooler:

@@ -228,14 +228,7 @@ def _parse_variants(path: str, file: _ExperimentFile, *, reduced: bool) -> list[
 def _parse_variant(
   location: str, values: Mapping[str, Any], defaults: Mapping[str, Any], earlier_names: Sequence[str]
 ) -> Variant:
-  """Checks the values of a variant and makes the variant.
-
-  Args:
-    location: file and key of the variant, for error messages.
-    values: its values.
-    defaults: values that the file gives for all variants.
-    earlier_names: names of the variants before it.
-  """
+  """Checks the values of a variant and makes the variant."""
   _refuse_unknown_keys(location, values, _field_names(Variant))
   variant = json_values.convert(location, {"fields": {}, "data": {}, **defaults, **values}, Variant, _REMEDY)
   variant = dataclasses.replace(variant, fields={**defaults["fields"], **variant.fields})

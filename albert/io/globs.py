@@ -93,9 +93,6 @@ def _find_local(pattern: str) -> list[str]:
 
   Returns:
     The paths, in no particular order.
-
-  Raises:
-    UserError: a directory that `**` matches cannot be listed.
   """
   parts = pattern.split("/")
   if "**" not in parts:

@@ -80,11 +80,7 @@ def _make_benchmarks() -> list[Benchmark]:
 
 
 def _read_model(init_checkpoint: str) -> ModelConfig:
-  """Returns the model of pretrained weights.
-
-  Raises:
-    UserError: there are no weights at the path, or no config of a model beside them.
-  """
+  """Returns the model of pretrained weights."""
   from albert.weights.files import open_weights
 
   weight_file = open_weights(init_checkpoint, flag="--init_checkpoint")

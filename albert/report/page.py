@@ -59,12 +59,7 @@ def make_page(title: str, runs: Sequence[RunRecord], seed_groups: Sequence[SeedG
 
 
 def _format_table(header: Row, rows: Sequence[tuple[str, Row]]) -> str:
-  """Formats an HTML table that scrolls horizontally.
-
-  Args:
-    header: the heading of each column, as HTML.
-    rows: CSS class and cells (HTML) of each row. The first cell of a row is its heading.
-  """
+  """Formats an HTML table that scrolls horizontally."""
   head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
   lines = []
   for css_class, (heading, *row) in rows[:_MAX_ROWS]:
@@ -176,13 +171,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _format_settings(runs: Sequence[RunRecord], name: str, read: Callable[[RunRecord], Mapping[str, Any]]) -> str:
-  """Formats a table of the settings that differ between the runs, and a folded table of all settings.
-
-  Args:
-    runs: the runs.
-    name: name of the file without .json.
-    read: returns the values of that file in a run.
-  """
+  """Formats a table of the settings that differ between the runs, and a folded table of all settings."""
   settings = [flatten(read(run)) for run in runs]
   names = list(dict.fromkeys(name for values in settings for name in values))
   if not names:

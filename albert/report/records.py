@@ -180,13 +180,7 @@ def _shortest_unique_names(paths: Sequence[str]) -> list[str]:
 
 
 def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
-  """Reads the files of one run.
-
-  Args:
-    path: the output_dir.
-    name: the name of the run on the page.
-    num_examples: number of rows to read of each predictions file.
-  """
+  """Reads the files of one run."""
   file_names = files.listdir(path)
   for file in file_names:
     files.check_not_special(files.join(path, file), name=files.join(path, file), remedy="delete it")
@@ -232,14 +226,7 @@ def _read_picture(path: str) -> bytes:
 
 
 def _read_examples(directory: str, name: str, num_examples: int, is_quoted: bool) -> ExampleTable:
-  """Reads the first rows of a tab-separated file with a header, or the first entries of a JSON object of answers.
-
-  Args:
-    directory: the output_dir.
-    name: name of the file.
-    num_examples: number of rows or entries to read.
-    is_quoted: whether cells with tabs or line ends are quoted, as the csv module does it.
-  """
+  """Reads the first rows of a tab-separated file with a header, or the first entries of a JSON object of answers."""
   path = files.join(directory, name)
   if name.endswith(".json"):
     answers = itertools.islice(files.read_json(path, nan_is_null=True).items(), num_examples)

@@ -212,11 +212,7 @@ class DirectoryLock:
     self._thread.start()
 
   def _wait_until_stale(self, content: bytes) -> None:
-    """Waits until the lock file is removed, or has not changed for STALE_SECONDS.
-
-    Raises:
-      UserError: the file has changed from `content`, so its owner is alive.
-    """
+    """Waits until the lock file is removed, or has not changed for STALE_SECONDS."""
     _warn(
       f"{self.directory}: {_describe_owner(content, self.activity)}, unless it has died; waiting up to "
       f"{STALE_SECONDS:.0f} seconds to see whether it renews {self.path}"

@@ -68,15 +68,7 @@ def claim_directory(
 
 
 def _refuse_differences(path: str, settings: Mapping[str, Any], recorded: Mapping[str, Any]) -> None:
-  """Refuses settings that differ from those in config.json.
-
-  Args:
-    path: path of config.json.
-    settings: the settings of the command.
-    recorded: the values of config.json.
-  Raises:
-    UserError: a setting differs; the message names the first difference.
-  """
+  """Refuses settings that differ from those in config.json."""
   difference = next(_differences(settings, recorded), None)
   if difference is not None:
     key, value, recorded_value = difference
@@ -87,16 +79,7 @@ def _refuse_differences(path: str, settings: Mapping[str, Any], recorded: Mappin
 
 
 def _check_content(directory: str, path: str, config: Mapping[str, Any], content: DataContent) -> None:
-  """Checks that the run was trained on the same data. Logs a warning if its config has no hash of the data.
-
-  Args:
-    directory: the output_dir of the run.
-    path: path of its config.json.
-    config: the values of config.json.
-    content: hashes of the data of this command.
-  Raises:
-    UserError: the run was trained on other data.
-  """
+  """Checks that the run was trained on the same data. Logs a warning if its config has no hash of the data."""
   recorded_sha256 = config.get("training_data", {}).get("sha256")
   if recorded_sha256 is None:
     log(

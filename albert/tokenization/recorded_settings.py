@@ -192,9 +192,6 @@ def _read_switches(file: str, values: Mapping[str, Any], section: str = "") -> I
   """Yields name, value and file of settings. `section` is their path in the file, such as "data.", for messages.
 
   They are checked here and not by msgspec, which may not be installed.
-
-  Raises:
-    UserError: a value is neither true nor false, nor null.
   """
   for name in SETTINGS:
     value = values.get(name)

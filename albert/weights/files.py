@@ -134,13 +134,7 @@ def open_location(location: WeightLocation, *, flag: str = FLAG) -> WeightFile:
 
 
 def _name_weights(location: WeightLocation, arrays: dict[str, Array], flag: str) -> WeightFile:
-  """Gives the weights among the arrays of a file the names of the original.
-
-  Args:
-    location: where the weights are.
-    arrays: name in the file -> array. The names are those of the original or of transformers.
-    flag: the flag with which the user gave the path.
-  """
+  """Gives the weights among the arrays of a file the names of the original."""
   path = location.path
   weights = {name: array for name, array in arrays.items() if not _NOT_WEIGHTS.search(name)}
   if not weights:
@@ -235,11 +229,7 @@ def _drop_tied(path: str, sources: dict[str, str], weights: dict[str, Array], fl
 
 
 def _drop_identity_projection(path: str, entries: dict[str, WeightEntry], weights: dict[str, Array], flag: str) -> None:
-  """Removes the projection of the embeddings if E = H. In this case, the original has no projection.
-
-  Raises:
-    UserError: the projection is not the identity, so a model without it would compute something else.
-  """
+  """Removes the projection of the embeddings if E = H. In this case, the original has no projection."""
   kernel_name, bias_name = PROJECTION
   kernel, bias = entries.get(kernel_name), entries.get(bias_name)
   if kernel is None or bias is None or len(kernel.shape) != 2 or kernel.shape[0] != kernel.shape[1]:

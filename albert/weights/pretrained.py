@@ -165,16 +165,7 @@ def _new_heads(pretrained: Pretrained, head_names: Sequence[str], *, is_forced: 
 
 
 def _check_match(pretrained: Pretrained, variables: Mapping[str, tf.Variable], all_variables: Iterable[str]) -> None:
-  """Checks that weights and variables have the same names and shapes.
-
-  Args:
-    pretrained: the weights.
-    variables: the variables that weights are assigned to, by the names of the original.
-    all_variables: the names of all variables of the model.
-
-  Raises:
-    UserError: a weight is missing, has another shape, or belongs to no known part of the model.
-  """
+  """Checks that weights and variables have the same names and shapes."""
   file, config = pretrained
   entries = file.entries
   known_names = {*all_variables, *encoder_shapes(config)}

@@ -81,14 +81,7 @@ def _match(
   newly_initialized: Sequence[str],
   ignored: Sequence[str],
 ) -> _Matches:
-  """Matches variables with the weights of a checkpoint.
-
-  Args:
-    variables: the variables to match, by the names of the original.
-    entries: the weights of the checkpoint.
-    source_names: name of each variable of the model -> name of its weight in the checkpoint.
-    newly_initialized, ignored: see `warm_start`.
-  """
+  """Matches variables with the weights of a checkpoint."""
   used_names = set(source_names.values())
   not_used = [name for name in entries if name not in used_names and not name.startswith(tuple(ignored))]
   matches = _Matches([], [], [], [], not_used)
@@ -162,15 +155,7 @@ def warm_start(
 
 
 def _check_all_match(path: str, newly_initialized: Sequence[str], matches: _Matches) -> None:
-  """Checks that the weights and the variables of the model match.
-
-  Args:
-    path: the value of --init_checkpoint.
-    newly_initialized: see `warm_start`.
-    matches: the result of `_match`.
-  Raises:
-    UserError: a variable is missing or misshapen, or a weight is not used.
-  """
+  """Checks that the weights and the variables of the model match."""
   missing, misshapen = matches.missing, matches.misshapen
   if missing and set(POOLER) <= set(missing) and _belong_to_pooler(missing):
     raise UserError(_missing_pooler_message(path, missing))

@@ -221,15 +221,7 @@ def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardIn
 
 
 def _check_for_missing(directory: str, absent_names: Sequence[str], globs: str) -> None:
-  """Checks that no glob matches a shard that does not exist.
-
-  Args:
-    directory: the directory of the manifest.
-    absent_names: names of the files that the manifest lists but that are not in the input.
-    globs: the comma-separated globs of the input.
-  Raises:
-    UserError: a glob matches one of them, so it was not left out on purpose.
-  """
+  """Checks that no glob matches a shard that does not exist."""
   patterns = [escape_existing(glob) for glob in split_globs(globs)]
   missing_names = [
     name for name in absent_names if any(_matches(files.join(directory, name), glob) for glob in patterns)

@@ -106,9 +106,6 @@ def _white_space() -> CodePointTable:
 def _unwritten(model: bytes) -> CodePointTable:
   """Finds the characters that SentencePiece's normalization does not write.
 
-  Args:
-    model: a serialized SentencePiece model.
-
   Returns:
     A table with _SPACE for characters that it replaces by a space (▁, and for most models also zero-width characters
     such as U+200B), _DROPPED for characters that it drops (control characters), 0 for all others.

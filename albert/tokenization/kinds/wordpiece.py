@@ -172,11 +172,7 @@ class WordPieceVocabulary(Vocabulary):
 
 
 def _read_pieces(path: str, content: bytes) -> dict[str, int]:
-  """Returns the id of each piece.
-
-  Raises:
-    UserError: the file is not UTF-8, or has an empty line or a piece twice.
-  """
+  """Returns the id of each piece."""
   try:
     lines = content.decode("utf-8").removesuffix("\n").split("\n")
   except UnicodeDecodeError as error:
