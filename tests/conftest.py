@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import gc
 import hashlib
 import importlib.metadata
@@ -224,32 +225,35 @@ class PieceType(enum.IntEnum):
 SaveModel = Callable[..., str]
 
 
-@pytest.fixture
-def save_model(tmp_path: Path) -> SaveModel:
-  """`save_model([(piece, score), ...], {piece: type})` writes a unigram model of these pieces and returns its path.
+def save_sentencepiece(
+  directory: Path, pieces: list[tuple[str, float]], types: dict[str, PieceType] | None = None
+) -> str:
+  """Writes a unigram model of these pieces and their scores, and returns its path.
 
   The control symbols are added before them. A piece without a type is normal. The model does not normalize text.
   """
+  special_types = dict.fromkeys(("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"), PieceType.CONTROL)
+  special_types["<unk>"] = PieceType.UNKNOWN
+  all_pieces = [*((special, 0.0) for special in special_types), *pieces]
+  all_types = special_types | (types or {})
+  # The numbers of fields are those of sentencepiece_model.proto. ModelProto has pieces (1), trainer_spec (2) and
+  # normalizer_spec (3).
+  model = b""
+  for piece, score in all_pieces:
+    piece_type = all_types.get(piece, PieceType.NORMAL)
+    model += _encode_field(1, _encode_field(1, piece) + _encode_field(2, score) + _encode_field(3, piece_type))
+  # model_type unigram (1), vocab_size, unk_id, bos_id, eos_id and pad_id.
+  trainer_spec = {3: 1, 4: len(all_pieces), 40: 1, 41: -1, 42: -1, 43: 0}
+  if PieceType.BYTE in all_types.values():
+    trainer_spec[35] = 1  # byte_fallback
+  model += _encode_field(2, b"".join(_encode_field(number, value) for number, value in trainer_spec.items()))
+  model += _encode_field(3, _encode_field(1, "identity"))
+  path = directory / f"hand_made_{hashlib.sha256(model).hexdigest()[:8]}.model"
+  path.write_bytes(model)
+  return str(path)
 
-  def save(pieces: list[tuple[str, float]], types: dict[str, PieceType] | None = None) -> str:
-    special_types = dict.fromkeys(("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"), PieceType.CONTROL)
-    special_types["<unk>"] = PieceType.UNKNOWN
-    all_pieces = [*((special, 0.0) for special in special_types), *pieces]
-    all_types = special_types | (types or {})
-    # The numbers of fields are those of sentencepiece_model.proto. ModelProto has pieces (1), trainer_spec (2) and
-    # normalizer_spec (3).
-    model = b""
-    for piece, score in all_pieces:
-      piece_type = all_types.get(piece, PieceType.NORMAL)
-      model += _encode_field(1, _encode_field(1, piece) + _encode_field(2, score) + _encode_field(3, piece_type))
-    # model_type unigram (1), vocab_size, unk_id, bos_id, eos_id and pad_id.
-    trainer_spec = {3: 1, 4: len(all_pieces), 40: 1, 41: -1, 42: -1, 43: 0}
-    if PieceType.BYTE in all_types.values():
-      trainer_spec[35] = 1  # byte_fallback
-    model += _encode_field(2, b"".join(_encode_field(number, value) for number, value in trainer_spec.items()))
-    model += _encode_field(3, _encode_field(1, "identity"))
-    path = tmp_path / f"hand_made_{hashlib.sha256(model).hexdigest()[:8]}.model"
-    path.write_bytes(model)
-    return str(path)
 
-  return save
+@pytest.fixture
+def save_model(tmp_path: Path) -> SaveModel:
+  """`save_model([(piece, score), ...], {piece: type})` writes a model (see save_sentencepiece) to tmp_path."""
+  return functools.partial(save_sentencepiece, tmp_path)

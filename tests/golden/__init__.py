@@ -1,1 +1,1 @@
-"""Recorded numbers that the project ships, and the script that makes them."""
+"""What the project ships of recorded numbers, hashes and directories, and the scripts that make them."""

@@ -43,6 +43,8 @@ PRELOADED = (
   "albert.tasks.pretraining.task",
   "albert.tasks.race.task",
   "albert.tasks.squad.task",
+  "matplotlib.figure",
+  "data_prep.create_pretraining_data",
 )
 
 
