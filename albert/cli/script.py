@@ -39,8 +39,8 @@ def main(task_name: str) -> None:
 
     print_plan(resolved)
     return
-  resolved.check_command()
+  data = resolved.read_inputs()
   with startup.quick_imports():
     from albert import multi_seed  # imports TensorFlow, which takes seconds
 
-  multi_seed.run_seeds(resolved.make_task(), resolved.config)
+  multi_seed.run_seeds(resolved.make_task(data), resolved.config)

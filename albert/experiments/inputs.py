@@ -16,8 +16,8 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import matching_paths, split_globs
 from albert.tasks.glue.config import ClassifierConfig
+from albert.tasks.glue.files import TextData
 from albert.tasks.glue.specs import SPECS
-from albert.tasks.glue.split_files import task_files
 from albert.tasks.race.data import find_passages, split_folder
 from albert.tasks.splits import TRAIN
 
@@ -131,7 +131,7 @@ def check_glue_folder(glue_dir: str, name: str, *, predicts: bool = False) -> No
   spec, remedy = SPECS[name], "download the task, or leave it out of --glue_tasks"
   if not files.exists(files.join(glue_dir, spec.folder)) and not matching_paths(files.join(glue_dir, "*.tsv")):
     raise UserError(f"--glue_dir={glue_dir}: has no folder {name}: {remedy}")
-  task = task_files(spec, ClassifierConfig(task_name=name, data_dir=glue_dir))
+  task = TextData(ClassifierConfig(task_name=name, data_dir=glue_dir))
   for split in (TRAIN, *task.evaluation_splits, *(task.prediction_splits() if predicts else ())):
     if not task.has_file(split):
       raise UserError(f"--glue_dir={glue_dir}: {name} has no {task.formats[split].name}: {remedy}")

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from albert.config import recipes
 from albert.io import files
 from albert.tasks.glue.config import ClassifierConfig
-from albert.tasks.glue.specs import SPECS
-from albert.tasks.glue.split_files import task_files
+from albert.tasks.glue.files import TextData
 
 # The task whose model RTE, STS-B and MRPC start from (ALBERT, appendix A.4).
 FIRST_TASK = "MNLI"
@@ -75,7 +74,7 @@ def glue_benchmark(name: str, glue_dir: str) -> Benchmark:
   metrics = {metric: result}
   if name in _SECOND_METRICS:
     metrics[_SECOND_METRICS[name]] = None
-  task = task_files(SPECS[name], ClassifierConfig(task_name=name, data_dir=glue_dir))
+  task = TextData(ClassifierConfig(task_name=name, data_dir=glue_dir))
   recipe = f"glue_{name.lower().replace('-', '')}"
   return Benchmark(
     name=name,

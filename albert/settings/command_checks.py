@@ -1,6 +1,8 @@
-"""Checks the flags and files of a command before TensorFlow is imported, so that a mistake is reported at once."""
+"""Checks the flags and reads the files of a command before TensorFlow is imported: mistakes are reported at once."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from albert.config.base import Config, option_fields
 from albert.config.model import ModelConfig
@@ -12,30 +14,33 @@ from albert.runs import output_files, run_directory
 from albert.tasks import registry
 
 
-def check_command(task_name: str, config: RunConfig, model_config: ModelConfig, data_config: Config) -> None:
-  """Checks that a command has something to do, and that the local files that it reads exist.
+def read_inputs(task_name: str, config: RunConfig, model_config: ModelConfig, data_config: Config) -> Any:
+  """Checks that a command has something to do, and reads its local files, or checks that they exist.
 
-  The task and the Estimator make the same checks again when they open the files. Remote paths (gs://) are left to
-  them, because only TensorFlow can look at these.
+  Remote paths (gs://) are left to the task, because only TensorFlow can look at these.
 
   Args:
     task_name: a key of albert.tasks.registry.TASKS.
     config: the settings of the run.
     model_config: the model.
     data_config: the task's own config.
+  Returns: the data of the task, see albert.tasks.registry.DataReader; None if the task reads its files later.
   Raises:
-    UserError: a flag or a file is missing, flags do not fit together, or output_dir cannot be written to.
+    UserError: a flag or a file is missing, a file cannot be used, flags do not fit together, or output_dir cannot be
+      written to.
   """
   check_actions(config)
   check_initial_weights(config, are_needed=config.do_train and isinstance(data_config, FinetuningConfig))
   values = [getattr(data_config, name) for name in option_fields(type(data_config))]
+  data = None
   if not any(isinstance(value, str) and files.is_remote(value) for value in values):
     evaluates = will_evaluate(config, train=config.do_train, evaluate=config.do_eval)
-    registry.TASKS[task_name].check_files(
+    data = registry.TASKS[task_name].read_data(
       model_config, data_config, train=config.do_train, evaluate=evaluates, predict=config.do_predict
     )
   if not files.is_remote(config.output_dir):
     run_directory.check_writable(config.output_dir)
+  return data
 
 
 def check_actions(config: RunConfig) -> None:

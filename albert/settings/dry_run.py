@@ -29,7 +29,7 @@ def print_plan(resolved: ResolvedSettings) -> None:
   """
   config = resolved.config
   if _has_action(config) or not config.chip:
-    resolved.check_command()
+    resolved.read_inputs()
   for line in (*resolved.notes, *_describe_plan(resolved), *_describe_settings(resolved)):
     print(line)
   if config.chip:

@@ -16,7 +16,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.json_values import format_value
 from albert.runs.metrics_log import log
-from albert.settings.command_checks import check_command
+from albert.settings.command_checks import read_inputs
 from albert.settings.existing_run import find_existing_run
 from albert.settings.fitting import compare_recipe_with_weights, fit_max_seq_length, fit_vocab_size
 from albert.settings.sources import Settings
@@ -49,13 +49,15 @@ class ResolvedSettings:
   weights: WeightLocation | None
   notes: Sequence[str] = ()
 
-  def check_command(self) -> None:
-    """Checks flags and files without TensorFlow; see albert.settings.command_checks.check_command."""
-    check_command(self.settings.task_name, self.config, self.model_config, self.data_config)
+  def read_inputs(self) -> Any:
+    """Checks flags and reads files without TensorFlow; see albert.settings.command_checks.read_inputs."""
+    return read_inputs(self.settings.task_name, self.config, self.model_config, self.data_config)
 
-  def make_task(self) -> Task:
+  def make_task(self, data: Any = None) -> Task:
     """Makes the task. This imports TensorFlow, which takes seconds.
 
+    Args:
+      data: what `read_inputs` returned; None if nothing was read yet.
     Raises:
       UserError: data that the model cannot be trained on, damaged weights, or a setting that contradicts the run in
         output_dir.
@@ -66,7 +68,7 @@ class ResolvedSettings:
       from albert.weights.files import open_location
 
       open_location(self.weights)  # weights that cannot be used are reported before any data is read
-    task = registry.make_task(self.settings.task_name, self.model_config, self.data_config)
+    task = registry.make_task(self.settings.task_name, self.model_config, self.data_config, data)
     self.settings.check_task_settings(task.settings())
     return task
 

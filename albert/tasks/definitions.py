@@ -15,13 +15,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from albert.data.rows import DataSource, Rows, TableData, is_path, rows_of
+from albert.data import tables
+from albert.data.rows import Rows, TableData, is_path, rows_of
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.tasks.answers import ClassAnswer, LabelsAnswer
 from albert.tasks.glue.class_weights import format_class_weights
-from albert.tasks.glue.data import read_labels
+from albert.tasks.glue.data import find_labels
 from albert.tasks.glue.labels import format_labels, parse_labels
 from albert.tasks.glue.own_data.columns import format_columns
 from albert.tasks.glue.specs import CUSTOM, canonical_name
@@ -120,8 +121,7 @@ class _TextDefinition(TaskDefinition):
     self._add_data(TRAIN, train, labeled_columns)
     self._add_data(DEV, eval, labeled_columns)
     self._add_data(TEST, test, text_columns, id_columns)
-    self._labeled_data: DataSource | None = self.rows.get(TRAIN) or self.settings.get(FILE_FIELDS[TRAIN])
-    if self._labeled_data is not None and eval is None and eval_share:
+    if train is not None and eval is None and eval_share:
       if not 0 < eval_share < 1:
         raise UserError(f"eval_share={eval_share}: give a share between 0 and 1, or 0 to train on all rows")
       self.settings |= {"eval_share": float(eval_share), "eval_seed": eval_seed}
@@ -153,7 +153,8 @@ class Classification(_TextDefinition):
     eval_seed: seed of the choice of the held-out rows.
 
   Raises:
-    UserError: a column is missing, or a label cannot be used; the message names the row and the column.
+    UserError: a column is missing, or a label cannot be used; the message names the row and the column. Files are read
+      when the Estimator is made.
 
   Example:
     >>> data = {"comment": ["very good", "bad", "fine", "poor"], "kind": [1, 0, 1, 0]}
@@ -179,25 +180,23 @@ class Classification(_TextDefinition):
     super().__init__(
       train, eval=eval, test=test, text=text, label=label, id=id, eval_share=eval_share, eval_seed=eval_seed
     )
-    separator = label_separator if multi_label else ""
     if multi_label:
       self.settings |= {"multi_label": True, "label_separator": label_separator}
     for split in (TRAIN, DEV):
       if split in self.rows and not multi_label:
         self.rows[split] = self._with_integer_labels(self.rows[split])
     self._label_values: dict[str, Any] = {}  # the text of a label -> the label with its own type
-    if isinstance(self._labeled_data, Rows):
-      if not multi_label:
-        self._labeled_data = self._with_integer_labels(self._labeled_data)
-      self._label_values = {
-        _label_text(value): value for field in self._labeled_data.columns[label] for value in _values_of(field)
-      }
+    if TRAIN in self.rows:
+      fields = self.rows[TRAIN].columns[label]
+      self._label_values = {_label_text(value): value for field in fields for value in _values_of(field)}
     if labels is not None:
       self._label_values |= {_label_text(value): value for value in labels}
       self.settings["labels"] = format_labels([_label_text(value) for value in labels])
       parse_labels(self.settings["labels"])  # raises an error if they are not possible
-    elif self._labeled_data is not None:
-      self.settings["labels"] = format_labels(read_labels(self._labeled_data, label, separator))
+    elif TRAIN in self.rows:  # the labels of a file are found when it is read
+      separator = label_separator if multi_label else ""
+      table = tables.read_table(self.rows[TRAIN], [label], list_columns={label: separator} if separator else {})
+      self.settings["labels"] = format_labels(find_labels(table, label, separator))
     if class_weights:
       if not isinstance(class_weights, str):
         class_weights = {_label_text(name): weight for name, weight in class_weights.items()}

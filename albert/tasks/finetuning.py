@@ -89,8 +89,8 @@ class FinetuningTask(Task):
   # Methods that a subclass defines:
 
   @abc.abstractmethod
-  def data_files(self, split: str) -> Sequence[str]:
-    """Returns the paths of the files of a split. Raises UserError if there are none. `sources` calls this."""
+  def data_files(self, split: str) -> Sequence[DataSource]:
+    """Returns the files of a split. Raises UserError if there are none. `sources` calls this."""
 
   @abc.abstractmethod
   def raw_examples(self, split: str) -> Sequence[Any]:

@@ -22,6 +22,7 @@ from albert.tokenization.vocabulary import VocabularySize
 
 if TYPE_CHECKING:
   from albert.tasks.base import Task
+  from albert.tasks.glue.files import TextData
 
 
 class RunAverager(Protocol):
@@ -43,18 +44,19 @@ class RunAverager(Protocol):
     ...
 
 
-class FileCheck(Protocol):
-  """Checks that the files of a command exist and that its flags name them. Needs no TensorFlow and reads no data."""
+class DataReader(Protocol):
+  """Reads the files of a command, or checks that they exist, before TensorFlow is imported."""
 
-  def __call__(self, model_config: ModelConfig, config: Any, *, train: bool, evaluate: bool, predict: bool) -> None:
-    """Makes the checks, with the messages that the task itself would give later.
+  def __call__(self, model_config: ModelConfig, config: Any, *, train: bool, evaluate: bool, predict: bool) -> Any:
+    """Reads what must be read to find mistakes; the messages are those that the task itself would give later.
 
     Args:
       model_config: the model.
       config: the task's own config.
       train, evaluate, predict: what the command does.
+    Returns: the data, for make_task; None if the task reads its files later.
     Raises:
-      UserError: a flag is missing, there is no such file, or the vocabulary does not fit the model.
+      UserError: a flag is missing, a file cannot be used, or the vocabulary does not fit the model.
     """
     ...
 
@@ -102,8 +104,8 @@ class RegisteredTask:
 
   Attributes:
     config_class: the config that holds the task's flags.
-    make_task: (model config, task config) -> the task. It imports the task's module, and so TensorFlow.
-    check_files: checks that the files of a command exist, before TensorFlow is imported.
+    make_task: (model config, task config, data or None) -> the task. It imports the task's module, and so TensorFlow.
+    read_data: reads the files of a command, before TensorFlow is imported.
     training_step: task config -> the kind of the training step. It needs no TensorFlow. It raises UserError if there
       are several kinds or the length is not known.
     recipe: task config -> the default recipe, the name of a file in configs/; "" if there is none.
@@ -113,8 +115,8 @@ class RegisteredTask:
   """
 
   config_class: type[Config]
-  make_task: Callable[[ModelConfig, Any], Task]
-  check_files: FileCheck
+  make_task: Callable[[ModelConfig, Any, Any], Task]
+  read_data: DataReader
   training_step: Callable[[Any], TrainingStep]
   recipe: Callable[[Any], str] = lambda config: ""
   average_runs: RunAverager | None = None
@@ -125,8 +127,9 @@ class RegisteredTask:
 # and scikit-learn.
 
 
-def _make_pretraining(model_config: ModelConfig, config: PretrainingConfig) -> Task:
-  # Refuses bad stages before TensorFlow is imported. check_files does the same, but is not called for remote shards.
+def _make_pretraining(model_config: ModelConfig, config: PretrainingConfig, data: None) -> Task:
+  del data
+  # Refuses bad stages before TensorFlow is imported. read_data does the same, but is not called for remote shards.
   read_stages(config, model_config)
   from albert.tasks.pretraining.task import PretrainingTask
 
@@ -153,20 +156,23 @@ def _find_pretraining_vocabulary_size(model_config: ModelConfig, config: Pretrai
   return pretraining_files.find_vocabulary_size(model_config, config)
 
 
-def _make_classifier(model_config: ModelConfig, config: glue_config.ClassifierConfig) -> Task:
+def _make_classifier(
+  model_config: ModelConfig, config: glue_config.ClassifierConfig, text_data: TextData | None
+) -> Task:
   from albert.tasks.glue import task as glue_task
 
-  return glue_task.make_task(model_config, config)
+  return glue_task.make_task(model_config, config, text_data)
 
 
-def _check_classifier(
+def _read_classifier(
   model_config: ModelConfig, config: glue_config.ClassifierConfig, *, train: bool, evaluate: bool, predict: bool
-) -> None:
+) -> TextData:
   from albert.tasks import finetuning_checks
-  from albert.tasks.glue.own_data import split_rows
+  from albert.tasks.glue.files import TextData
 
-  split_rows.check_files(config, train=train, evaluate=evaluate, predict=predict)
+  text_data = TextData(config, train=train, evaluate=evaluate, predict=predict)
   finetuning_checks.load_task_tokenizer(model_config, config)
+  return text_data
 
 
 def _average_classifiers(
@@ -177,7 +183,7 @@ def _average_classifiers(
   return evaluation.average_runs(run_dirs, settings_of_runs, output_dir)
 
 
-def _make_file_check(find_files: Callable[[Any, str], Sequence[str]]) -> FileCheck:
+def _make_file_check(find_files: Callable[[Any, str], Sequence[str]]) -> DataReader:
   """Returns the function that checks the files and the vocabulary of a fine-tuning task.
 
   Args:
@@ -193,7 +199,8 @@ def _make_file_check(find_files: Callable[[Any, str], Sequence[str]]) -> FileChe
   return check
 
 
-def _make_squad(model_config: ModelConfig, config: squad_data.SquadConfig) -> Task:
+def _make_squad(model_config: ModelConfig, config: squad_data.SquadConfig, data: None) -> Task:
+  del data
   from albert.tasks.squad import task as squad_task
 
   return squad_task.make_task(model_config, config)
@@ -207,7 +214,8 @@ def _average_squad(
   return evaluation.average_runs(run_dirs, settings_of_runs, output_dir)
 
 
-def _make_race(model_config: ModelConfig, config: race_data.RaceConfig) -> Task:
+def _make_race(model_config: ModelConfig, config: race_data.RaceConfig, data: None) -> Task:
+  del data
   from albert.tasks.race import task as race_task
 
   return race_task.RaceTask(model_config, config)
@@ -221,7 +229,8 @@ def _average_race(
   return evaluation.average_runs(run_dirs, settings_of_runs, output_dir)
 
 
-def _make_tagging(model_config: ModelConfig, config: tagging_data.TaggingConfig) -> Task:
+def _make_tagging(model_config: ModelConfig, config: tagging_data.TaggingConfig, data: None) -> Task:
+  del data
   from albert.tasks.tagging import task as tagging_task
 
   return tagging_task.make_task(model_config, config)
@@ -238,7 +247,7 @@ TASKS: dict[str, RegisteredTask] = {
   "classifier": RegisteredTask(
     glue_config.ClassifierConfig,
     _make_classifier,
-    _check_classifier,
+    _read_classifier,
     lambda config: TrainingStep("classification", config.max_seq_length),
     recipe=specs.recipe_name,
     average_runs=_average_classifiers,
@@ -270,14 +279,15 @@ TASKS: dict[str, RegisteredTask] = {
 }
 
 
-def make_task(name: str, model_config: ModelConfig, config: Config) -> Task:
+def make_task(name: str, model_config: ModelConfig, config: Config, data: Any = None) -> Task:
   """Makes the task that is registered as `name`.
 
   Args:
     name: a key of TASKS.
     model_config: the model that the task is for.
     config: the task's own config, of the class that TASKS gives.
+    data: what RegisteredTask.read_data returned for this config; None if nothing was read yet.
   Raises:
     UserError: settings that are not possible together, or files that cannot be used.
   """
-  return TASKS[name].make_task(model_config, config)
+  return TASKS[name].make_task(model_config, config, data)

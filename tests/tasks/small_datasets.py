@@ -10,9 +10,7 @@ from typing import Any
 
 import pandas
 
-from albert.tasks.glue.data import make_spec
-from albert.tasks.glue.own_data.split_rows import read_splits
-from albert.tasks.glue.split_files import task_files
+from albert.tasks.glue.files import TextData
 from tests.conftest import english_like_documents
 from tests.synthetic import write_shards
 from tests.tasks.glue.archive import write_archive
@@ -91,9 +89,9 @@ def _write_long_texts(directory: Path) -> dict[str, Any]:
 
 def _write_held_out_rows(config: Any) -> str:
   """Writes the rows that are evaluated on because of --eval_share to a file of their own, and returns its path."""
-  files = task_files(make_spec(config), config)
-  rows, _ = read_splits(files, "dev", config.train_file)["dev"]
-  labels = [files.spec.labels[label] for label in rows.labels]
+  text_data = TextData(config)
+  rows = text_data.rows("dev").rows
+  labels = [text_data.spec.labels[label] for label in rows.labels]
   frame = pandas.DataFrame({"the text, in full": rows.first, "kind": labels})
   path = Path(config.train_file).with_name("dev.csv")
   frame.to_csv(path, index=False)

@@ -28,7 +28,6 @@ from albert.tasks.glue.specs import (
   canonical_name,
   custom_spec,
   tasks_of_header,
-  text_columns,
 )
 
 
@@ -86,32 +85,34 @@ class TextRows(Sequence[TextRow]):
     return TextRow(self.first[index], second, label if label.ndim else label.item())
 
 
-def make_spec(config: ClassifierConfig, *, reads_labels: bool = True) -> TaskSpec:
+def make_spec(config: ClassifierConfig, labels: Sequence[str] = ()) -> TaskSpec:
   """Returns the spec of the task that the flags name.
 
   Args:
     config: the flags.
-    reads_labels: whether the labels of a custom task without --labels are read from its training file. If not, the
-      spec has no labels, and the file must only exist.
+    labels: the labels of a custom task without --labels: those of its training file. Without them the spec has no
+      labels, and the flags that name labels are not checked; the training file must exist.
   Raises:
     UserError: the task is unknown, or does not have the given labels, formulation or metrics.
   """
   name = canonical_name(config.task_name)
   _check_eval_share(config, name)
-  check_multi_label(config, name, parse_labels(config.labels))
+  given_labels = parse_labels(config.labels)
+  check_multi_label(config, name, given_labels)
   if name == CUSTOM:
-    text_columns(config)  # raises an error for a wrong flag before the training file is read
-    spec = custom_spec(config, _custom_labels(config, reads_labels=reads_labels))
+    spec = custom_spec(config, given_labels or labels)
+    if not config.regression and not spec.labels:
+      _check_training_file(config)
   else:
     spec = SPECS[name]
-    if config.labels and parse_labels(config.labels) != spec.labels:
+    if config.labels and given_labels != spec.labels:
       raise UserError(f"--labels={config.labels}: those of {name} are {', '.join(spec.labels) or 'numbers'}")
   if config.formulation == RANKING and not spec.ranking_label:
     ranking_tasks = ", ".join(other.name for other in SPECS.values() if other.ranking_label)
     raise UserError(f"--formulation={RANKING} is for {ranking_tasks}, not for {name}")
   _check_long_texts(config, spec)
   if name == CUSTOM and not spec.labels and not config.regression:
-    return spec  # the labels are not known, so the flags that name labels cannot be checked
+    return spec
   check_class_weights(config, spec)
   return choose_metrics(spec, config)
 
@@ -137,17 +138,12 @@ def _check_long_texts(config: ClassifierConfig, spec: TaskSpec) -> None:
     )
 
 
-def _custom_labels(config: ClassifierConfig, *, reads_labels: bool) -> tuple[str, ...]:
-  """Returns the labels of a custom task, from --labels or else from its training file; () for a regression."""
-  labels = parse_labels(config.labels)
-  if labels or config.regression:
-    return labels
+def _check_training_file(config: ClassifierConfig) -> None:
+  """Raises UserError if there is no training file to take the labels of a custom task from."""
   if not config.train_file:
     raise UserError("--labels is missing, and there is no --train_file to take the labels of a custom task from")
   if not files.exists(config.train_file):
     raise UserError(f"--train_file={config.train_file}: no such file")
-  separator = config.label_separator if config.multi_label else ""
-  return tuple(read_labels(config.train_file, config.label_column, separator)) if reads_labels else ()
 
 
 def find_file(data_dir: str, folder: str, name: str) -> str | None:
@@ -165,38 +161,48 @@ def find_file(data_dir: str, folder: str, name: str) -> str | None:
   return None
 
 
-def read_rows(source: DataSource, file_format: FileFormat, spec: TaskSpec) -> tuple[TextRows, Table]:
-  """Reads a file of a task, or its rows in memory.
+def read_text_table(source: DataSource, file_format: FileFormat, spec: TaskSpec) -> Table:
+  """Reads the columns of a file of a task, or of its rows in memory.
 
   Args:
     source: the path of the file, or the rows.
-    file_format: its layout. If it has no label column, the labels are zeros.
-    spec: the task.
-  Returns: the rows, and the table that they were made of, with the line number of each row.
+    file_format: its layout.
+    spec: the task. Its labels are not needed.
   Raises:
-    UserError: the file belongs to another task, or has an unknown label, a label that is not a number, an empty field
-      or a repeated id; or see tables.read_table. The message names the file and the line.
+    UserError: the file belongs to another task; or see tables.read_table. The message names the file and the line.
   """
   _check_task_of_header(source, file_format, spec)
   names = [*file_format.texts, *filter(None, (file_format.label, file_format.id))]
   header = None if file_format.has_header else file_format.columns
   list_columns = {file_format.label: spec.label_separator} if spec.label_separator else {}
-  table = tables.read_table(
+  return tables.read_table(
     source, names, header=header, tolerated_damage=file_format.tolerated_damage, list_columns=list_columns
   )
+
+
+def rows_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> TextRows:
+  """Converts a table to rows.
+
+  Args:
+    table: the result of read_text_table.
+    file_format: its layout. If it has no label column, the labels are zeros.
+    spec: the task.
+  Raises:
+    UserError: an unknown label, a label that is not a number, an empty field or a repeated id. The message names the
+      file and the line.
+  """
   texts = [
     table.columns[name] if file_format.allows_empty_texts else table.non_empty_texts(name) for name in file_format.texts
   ]
   ids = table.unique_names(file_format.id) if file_format.id else [str(row) for row in range(len(table))]
-  rows = TextRows(ids, texts[0], texts[1] if len(texts) > 1 else None, _labels_of_table(table, file_format, spec))
-  return rows, table
+  return TextRows(ids, texts[0], texts[1] if len(texts) > 1 else None, _labels_of_table(table, file_format, spec))
 
 
-def read_labels(source: DataSource, column: str, separator: str = "") -> list[str]:
-  """Finds all labels in a file of a custom task, or in its rows in memory.
+def find_labels(table: Table, column: str, separator: str = "") -> list[str]:
+  """Finds all labels in a table of a custom task.
 
   Args:
-    source: the path of the file, or the rows.
+    table: the table.
     column: the name of the label column.
     separator: separates the labels of a row; "" if each row has one.
   Returns: the different labels, sorted as numbers if all of them are whole numbers, else as text.
@@ -204,7 +210,6 @@ def read_labels(source: DataSource, column: str, separator: str = "") -> list[st
     UserError: a label is empty, there is only one label, or the column probably does not hold labels: it has more than
       100 different values, and more than one for every ten rows.
   """
-  table = tables.read_table(source, [column], list_columns={column: separator} if separator else {})
   if separator:
     labels = set(itertools.chain.from_iterable(rows_of_labels(table, column, separator)))
   else:
@@ -213,12 +218,12 @@ def read_labels(source: DataSource, column: str, separator: str = "") -> list[st
     tables.check_name(table.location(row), column, value.strip())
   if len(labels) < 2:
     raise UserError(
-      f"{source}: column {column!r} holds {len(labels)} label(s), {sorted(labels)}: a task needs two or more"
+      f"{table.path}: column {column!r} holds {len(labels)} label(s), {sorted(labels)}: a task needs two or more"
     )
   if len(labels) > max(100, len(table) // 10):
     raise UserError(
-      f"{source}: column {column!r} holds {len(labels)} different labels in {len(table)} rows: give --regression if "
-      "they are numbers, another --label_column if this is not the label, or all labels as --labels"
+      f"{table.path}: column {column!r} holds {len(labels)} different labels in {len(table)} rows: give --regression "
+      "if they are numbers, another --label_column if this is not the label, or all labels as --labels"
     )
   are_numbers = all(map(_is_whole_number, labels))
   return sorted(labels, key=lambda label: (int(label) if are_numbers else 0, label))  # 1 and 01 in the order of texts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,14 +13,13 @@ from albert.config.model import ModelConfig
 from albert.data.examples import OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
-from albert.io import files
 from albert.tasks import predictions
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.finetuning import LOSS, TRAIN
 from albert.tasks.glue.config import RANKING, ClassifierConfig
-from albert.tasks.glue.data import find_file, make_spec
+from albert.tasks.glue.data import TextRows
 from albert.tasks.glue.features import LABEL_IDS, SCORES
-from albert.tasks.glue.labels import format_labels
+from albert.tasks.glue.files import TextData
 from albert.tasks.glue.own_data.multi_label_task import MultiLabelTask
 from albert.tasks.glue.ranking import IS_RIGHT, RankingFeaturizer, make_ranking_examples
 from albert.tasks.glue.text_task import TextTask
@@ -105,20 +103,13 @@ class RankingTask(TextTask):
     """Adds the formulation."""
     return super().feature_settings(split) | {"formulation": self.config.formulation}
 
-  def data_files(self, split: str) -> Sequence[str]:
-    """Returns the split's file, and the training file if it exists: its sentences are candidates, too."""
-    paths = super().data_files(split)
-    if split == TRAIN:
-      return paths
-    name = self._files.formats[TRAIN].name
-    train_file = self.config.train_file or find_file(self.config.data_dir, self.spec.folder, name)
-    return [*paths, train_file] if train_file and files.exists(train_file) else paths
-
   def raw_examples(self, split: str) -> Sequence[Any]:
-    """Reads the rows of a split and adds the other candidates of each question."""
-    has_training_file = len(self.sources(split)) > 1
-    more_rows = self._read_rows(TRAIN) if has_training_file else None
-    return make_ranking_examples(self._read_rows(split), self._right_class(), more_rows)
+    """Returns the rows of a split, with the other candidates of each question."""
+    rows = super().raw_examples(split)
+    assert isinstance(rows, TextRows)
+    # The training file, if it exists, is the second source.
+    more_rows = self.text_data.rows(TRAIN).rows if len(self.sources(split)) > 1 else None
+    return make_ranking_examples(rows, self._right_class(), more_rows)
 
   def featurizer(self, split: str) -> Callable[[Any], TokenizedExamples]:
     """Returns the function that tokenizes each candidate together with its question."""
@@ -147,22 +138,21 @@ class RankingTask(TextTask):
     return probabilities if self._right_class() == 1 else probabilities[:, ::-1]
 
 
-def make_task(model_config: ModelConfig, config: ClassifierConfig) -> TextTask:
+def make_task(model_config: ModelConfig, config: ClassifierConfig, text_data: TextData | None = None) -> TextTask:
   """Makes the task of --task_name.
 
   Args:
     model_config: the model.
     config: the flags.
+    text_data: the data of these flags, if it was read already.
   Raises:
-    UserError: the task is unknown, does not have the given labels or formulation, or its files cannot be used.
+    UserError: see TextData.
   """
-  spec = make_spec(config)
-  config = dataclasses.replace(config, task_name=spec.name, labels=format_labels(spec.labels))
-  if spec.positive_metrics:
-    config = dataclasses.replace(config, positive_label=spec.labels[spec.positive_class])
+  text_data = text_data or TextData(config)
+  spec = text_data.spec
   task_class: type[TextTask] = RegressionTask if spec.is_regression else ClassificationTask
   if spec.label_separator:
     task_class = MultiLabelTask
   elif config.formulation == RANKING:
     task_class = RankingTask
-  return task_class(model_config, config, spec)
+  return task_class(model_config, text_data)

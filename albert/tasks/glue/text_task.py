@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,13 +34,12 @@ from albert.tasks.glue import evaluation as glue_evaluation
 from albert.tasks.glue.config import WINDOWS, ClassifierConfig
 from albert.tasks.glue.data import TextRows
 from albert.tasks.glue.features import TextFeaturizer, WindowFeaturizer
+from albert.tasks.glue.files import TextData
 from albert.tasks.glue.labels import format_labels
 from albert.tasks.glue.own_data import data_checks
 from albert.tasks.glue.own_data.eval_share import split_record
-from albert.tasks.glue.own_data.split_rows import SplitRows, is_divided, read_splits
 from albert.tasks.glue.ranking import RankingExamples
-from albert.tasks.glue.specs import CUSTOM, FileFormat, Submission, TaskSpec
-from albert.tasks.glue.split_files import task_files
+from albert.tasks.glue.specs import CUSTOM
 from albert.tasks.mistakes import write_mistakes
 from albert.tasks.predictions import Predictions
 from albert.tasks.splits import DEV, TEST, TRAIN
@@ -53,60 +52,40 @@ class TextTask(FinetuningTask):
 
   Args:
     model_config: the model.
-    config: the task's settings, with the labels of the spec.
-    spec: the files, labels and metrics of the task.
+    text_data: the files, the settings, the labels and the metrics of the task.
   """
 
   name = "classifier"
   config: ClassifierConfig
 
-  def __init__(self, model_config: ModelConfig, config: ClassifierConfig, spec: TaskSpec):
-    super().__init__(model_config, config)
-    self.spec = spec
-    self._split_rows: dict[str, SplitRows] = {}  # what was read so far
+  def __init__(self, model_config: ModelConfig, text_data: TextData):
+    super().__init__(model_config, text_data.config)
+    self.spec = text_data.spec
     self._has_logged_data = False
-    if config.long_texts == WINDOWS:
+    if self.config.long_texts == WINDOWS:
       self.multiple_choice = self.numbers_vary = True  # the sequences of a row are its windows
-    self._set_splits()
+    self._set_data(text_data)
 
-  def _set_splits(self) -> None:
-    """Sets the splits, the layouts of their files, and the metric by which checkpoints are compared."""
-    self._files = task_files(self.spec, self.config)
-    self.evaluation_splits = splits = self._files.evaluation_splits
+  def _set_data(self, text_data: TextData) -> None:
+    """Sets the data, its splits, and the metric by which checkpoints are compared."""
+    self.text_data = text_data
+    self.evaluation_splits = splits = text_data.evaluation_splits
     main_metric = LOSS if self.config.best_metric == LOSS else self.spec.metrics[0]
     prefix = f"{splits[0]}_" if len(splits) > 1 else ""
     self.best_metric, self.best_loss = prefix + main_metric, prefix + LOSS
     self.higher_is_better = main_metric not in (LOSS, *ERRORS)
 
-  @property
-  def submissions(self) -> Mapping[str, Submission]:
-    """The test sets, and the files for gluebenchmark.com with their predictions."""
-    return self._files.submissions
-
   def prediction_rows(self, data: TableData) -> Rows:
     """Converts texts, or pairs of texts, to rows with the column names of the task's test set."""
     id_column = self.config.id_column
-    return rows_of(data, "the data to predict", self._text_columns_of_test(), [id_column] if id_column else [])
-
-  def _text_columns_of_test(self) -> Sequence[str]:
-    """The names of the text columns in the test set."""
-    return next(iter(self.submissions.values())).test_file.texts
+    text_columns = next(iter(self.text_data.submissions.values())).test_file.texts
+    return rows_of(data, "the data to predict", text_columns, [id_column] if id_column else [])
 
   def with_data(self: _TextTaskT, split: str, source: DataSource, *, cache: bool = True) -> _TextTaskT:
     """Returns a copy of the task that has other data for a split. Rows to predict need no ids."""
     task = super().with_data(split, source, cache=cache)
-    splits = self.splits_with_data_of(split)
-    task._split_rows = {name: rows for name, rows in self._split_rows.items() if name not in splits}
-    if split == DEV and self.config.eval_share:  # the task has a development set now, so nothing is held out
-      task.config = dataclasses.replace(task.config, eval_share=0.0)
-      task._set_splits()
-    if not isinstance(source, Rows):
-      task._set_splits()
-    elif split == TEST:
-      id_column = self.config.id_column if self.config.id_column in source.columns else ""
-      file_format = FileFormat("", (), tuple(self._text_columns_of_test()), id=id_column, allows_empty_texts=True)
-      formats = {**self._files.formats, TEST: file_format}
-      task._files = dataclasses.replace(self._files, submissions={TEST: Submission("", file_format)}, formats=formats)
+    task._set_data(self.text_data.with_source(split, source))
+    task.config = dataclasses.replace(task.text_data.config, cache_dir=task.config.cache_dir)
     return task
 
   def checkpoint_settings(self) -> dict[str, Any]:
@@ -124,28 +103,24 @@ class TextTask(FinetuningTask):
     return super().head_settings() | {name: settings[name] for name in ("labels", "formulation", "multi_label")}
 
   def splits_with_data_of(self, split: str) -> Collection[str]:
-    """Returns the split; for the training data, with --eval_share also the development set, which is a part of it."""
-    return (TRAIN, DEV) if split == TRAIN and is_divided(self._files, DEV) else (split,)
-
-  def sources(self, split: str) -> Sequence[DataSource]:
-    """Returns the data of a split. With --eval_share that of the development set is the training data."""
-    return super().sources(TRAIN if is_divided(self._files, split) else split)
+    """Returns the split; with --eval_share both parts of the training data."""
+    return self.text_data.splits_with_data_of(split)
 
   def feature_settings(self, split: str) -> dict[str, Any]:
     """Returns the columns that are read from the file of a split, and which rows belong to it."""
-    file_format, config = self._files.formats[split], self.config
+    file_format, config = self.text_data.formats[split], self.config
     settings: dict[str, Any] = {"texts": file_format.texts, "label": file_format.label, "id": file_format.id}
     if config.long_texts == WINDOWS:
       settings |= {"doc_stride": config.doc_stride, "max_windows": config.max_windows}
-    if is_divided(self._files, split):
+    if self.text_data.is_divided(split):
       settings |= {"eval_share": config.eval_share, "eval_seed": config.eval_seed}
     if self.spec.label_separator:
       settings["label_separator"] = self.spec.label_separator
     return settings
 
-  def data_files(self, split: str) -> Sequence[str]:
+  def data_files(self, split: str) -> Sequence[DataSource]:
     """Returns the file of a split: the one that a flag gives, or else the task's file in data_dir."""
-    return [self._files.find(split)]
+    return self.text_data.sources(split)
 
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
     """Reads the files of each split. Before training, logs how many rows each label has, and repeated texts.
@@ -154,7 +129,7 @@ class TextTask(FinetuningTask):
       UserError: a file cannot be used, or there is no development set to evaluate on.
     """
     if evaluate:
-      self._files.check_can_evaluate()
+      self.text_data.check_can_evaluate()
     super().check_inputs(train=train, evaluate=evaluate, predict=predict)
     if train and not self._has_logged_data:
       self._has_logged_data = True
@@ -162,22 +137,23 @@ class TextTask(FinetuningTask):
 
   def _log_data(self) -> None:
     """Logs what is trained and evaluated on, as far as it was read."""
-    for split, (rows, table) in self._split_rows.items():
-      if self._files.formats[split].label:
+    splits = self.text_data.splits
+    for split, (rows, table) in splits.items():
+      if self.text_data.formats[split].label:
         log(data_checks.summary_line(split, data_checks.summary(rows, table, self.spec)))
-    if self.spec.name == CUSTOM and self._split_rows.keys() >= {TRAIN, DEV}:
-      train, dev = self._split_rows[TRAIN], self._split_rows[DEV]
-      pairs = data_checks.duplicates(train[0], dev[0])
-      for warning in data_checks.duplicate_warnings(train[1], dev[1], pairs):
+    if self.spec.name == CUSTOM and splits.keys() >= {TRAIN, DEV}:
+      pairs = data_checks.duplicates(splits[TRAIN].rows, splits[DEV].rows)
+      for warning in data_checks.duplicate_warnings(splits[TRAIN].table, splits[DEV].table, pairs):
         log(f"warning: {warning}")
 
   def data_records(self) -> dict[str, str]:
     """Returns a summary of the labeled rows, and with --eval_share which rows are held out."""
-    labeled = {split: rows for split, rows in self._split_rows.items() if self._files.formats[split].label}
+    data = self.text_data
+    labeled = {split: rows for split, rows in data.splits.items() if data.formats[split].label}
     summaries = {split: data_checks.summary(*rows, self.spec) for split, rows in labeled.items()}
     records = {output_files.DATA_SUMMARY: json.dumps(summaries, indent=2, ensure_ascii=False) + "\n"}
-    if is_divided(self._files, DEV) and DEV in labeled:
-      records[output_files.EVAL_SPLIT] = split_record(self.sources(DEV)[0], labeled[DEV][1], self.config)
+    if data.is_divided(DEV) and DEV in labeled:
+      records[output_files.EVAL_SPLIT] = split_record(data.sources(DEV)[0], labeled[DEV].table, self.config)
     return records
 
   def evaluation_data(self) -> dict[str, Dataset]:
@@ -187,23 +163,17 @@ class TextTask(FinetuningTask):
 
   def prediction_splits(self) -> Sequence[str]:
     """Returns the test sets, without an optional one whose file does not exist."""
-    return self._files.prediction_splits()
+    return self.text_data.prediction_splits()
 
-  def _read_rows(self, split: str) -> TextRows:
-    """Reads the rows of a split, and logs warnings about damaged lines, and about empty texts of labeled rows."""
-    if split not in self._split_rows:
-      self._split_rows |= read_splits(self._files, split, self.sources(split)[0])
-    rows, table = self._split_rows[split]
+  def raw_examples(self, split: str) -> Sequence[Any]:
+    """Returns the rows of a split; each is an example. Logs warnings about damaged lines, and about empty texts."""
+    rows, table = self.text_data.rows(split)
     warnings = [*data_checks.damage_warnings(table)]
-    if self._files.formats[split].label and self.spec.name == CUSTOM:
+    if self.text_data.formats[split].label and self.spec.name == CUSTOM:
       warnings += data_checks.empty_text_warnings(rows, table)
     for warning in warnings:
       log(f"warning: {warning}")
     return rows
-
-  def raw_examples(self, split: str) -> Sequence[Any]:
-    """Reads the rows of a split. Each of them is an example."""
-    return self._read_rows(split)
 
   def cached_rows(self, split: str) -> TextRows:
     """Returns the rows of a split, which are read only once."""
@@ -260,7 +230,7 @@ class TextTask(FinetuningTask):
     Returns: the predictions, with labels if the file has them.
     """
     rows, indices = self.cached_rows(split), outputs["example_index"]
-    has_labels = bool(self._files.formats[split].label)
+    has_labels = bool(self.text_data.formats[split].label)
     return Predictions(
       ids=[rows.ids[i] for i in indices],
       label_names=self.spec.labels,
@@ -285,7 +255,7 @@ class TextTask(FinetuningTask):
     The pictures are a confusion matrix or a scatter plot, and a reliability diagram if each row has one label.
     """
     split_predictions, rows = self.predictions(split, outputs), self.cached_rows(split)
-    indices, names = outputs["example_index"], self._files.formats[split].texts
+    indices, names = outputs["example_index"], self.text_data.formats[split].texts
     texts = [(names[0], [rows.first[i] for i in indices])]
     if rows.second is not None:
       texts.append((names[1], [rows.second[i] for i in indices]))
@@ -312,7 +282,7 @@ class TextTask(FinetuningTask):
     for split in splits:
       name = self.predictions_name() if split == TEST else split
       paths.append(predictions_file or predictions.predictions_path(directory, name))
-      submission_name = self.submissions[split].name
+      submission_name = self.text_data.submissions[split].name
       if submission_name and predictions_file:
         paths.append(predictions.companion_path(predictions_file, "submission"))
       elif submission_name:
@@ -327,7 +297,7 @@ class TextTask(FinetuningTask):
     paths = self.prediction_files(directory, predictions_file)
     remaining_paths = iter(paths)
     for split in self.prediction_splits():
-      submission = self.submissions[split]
+      submission = self.text_data.submissions[split]
       split_predictions = self.predictions(split, run_model(self.data(split)))
       predictions.write_predictions(directory, split, split_predictions, next(remaining_paths))
       if submission.name:

@@ -12,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from albert.data.tables import Table, read_table
 from albert.errors import UserError
 from albert.tasks.glue.config import ClassifierConfig
-from albert.tasks.glue.data import TextRows, find_file, make_spec, read_labels, read_rows
+from albert.tasks.glue.data import TextRows, find_file, find_labels, make_spec, read_text_table, rows_of_table
 from albert.tasks.glue.labels import format_labels, parse_labels
-from albert.tasks.glue.specs import SPECS, FileFormat, canonical_name, custom_spec
+from albert.tasks.glue.specs import SPECS, FileFormat, TaskSpec, canonical_name, custom_spec
 from tests.tasks.glue.archive import LABELS, edit_line, file_names, write_archive
 
 # The tasks of the GLUE benchmark. SPECS may have further tasks.
@@ -32,6 +33,17 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def format_of(task: str, name: str) -> FileFormat:
   """Returns the format of a file of a task."""
   return next(file_format for file_format in SPECS[task].formats() if file_format.name == name)
+
+
+def read_rows(path: str, file_format: FileFormat, spec: TaskSpec) -> tuple[TextRows, Table]:
+  """Reads a file. Returns its rows, and the table that they were made of."""
+  table = read_text_table(path, file_format, spec)
+  return rows_of_table(table, file_format, spec), table
+
+
+def read_labels(path: Path, column: str) -> list[str]:
+  """Reads the label column of a file, and returns its labels."""
+  return find_labels(read_table(str(path), [column]), column)
 
 
 def read_file(archive: Path, task: str, name: str) -> TextRows:
@@ -221,7 +233,7 @@ def custom_config(**options: object) -> ClassifierConfig:
 def test_a_custom_task_reads_named_columns(tmp_path: Path) -> None:
   path = tmp_path / "mine.csv"
   path.write_text('key,b,a,kind\nk1,"two, too",one,no\nk2,four,three,yes\n', encoding="utf-8")
-  labels = read_labels(str(path), "kind")
+  labels = read_labels(path, "kind")
   assert labels == ["no", "yes"]
   spec = custom_spec(custom_config(label_column="kind", id_column="key"), labels)
   assert spec.labels == ("no", "yes")
@@ -235,10 +247,10 @@ def test_a_custom_task_reads_named_columns(tmp_path: Path) -> None:
 def test_labels_that_are_whole_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
   path = tmp_path / "t.tsv"
   path.write_text("label\n" + "".join(f"{label}\n" for label in (10, 9, -1, 10)), encoding="utf-8")
-  assert read_labels(str(path), "label") == ["-1", "9", "10"]
+  assert read_labels(path, "label") == ["-1", "9", "10"]
   equal_labels = ["1", "01", "001", "0001", "00001", "000001"]  # the order of a set of them is random
   path.write_text("label\n" + "".join(f"{label}\n" for label in [*equal_labels, 2, 0]), encoding="utf-8")
-  assert read_labels(str(path), "label") == ["0", *sorted(equal_labels), "2"]
+  assert read_labels(path, "label") == ["0", *sorted(equal_labels), "2"]
 
 
 def test_a_column_with_too_many_or_too_few_values_is_not_a_label_column(tmp_path: Path) -> None:
@@ -247,10 +259,10 @@ def test_a_column_with_too_many_or_too_few_values_is_not_a_label_column(tmp_path
   with pytest.raises(
     UserError, match=r"t\.tsv: column 'label' holds 300 different labels in 300 rows: give --regression"
   ):
-    read_labels(str(path), "label")
+    read_labels(path, "label")
   path.write_text("label\na\na\n", encoding="utf-8")
   with pytest.raises(UserError, match=r"holds 1 label\(s\), \['a'\]: a task needs two or more"):
-    read_labels(str(path), "label")
+    read_labels(path, "label")
 
 
 def test_a_custom_regression_has_the_metrics_and_the_columns_of_its_config() -> None:

@@ -189,7 +189,7 @@ def test_ranking_takes_candidates_from_the_training_file(
   archive: Path, model_config: ModelConfig, spm_model: str
 ) -> None:
   task = make_task(model_config, make_config(spm_model, "QNLI", data_dir=str(archive), formulation="ranking"))
-  assert [Path(path).name for path in task.data_files("test")] == ["test.tsv", "train.tsv"]
+  assert [Path(str(path)).name for path in task.data_files("test")] == ["test.tsv", "train.tsv"]
   examples = task.cached_raw_examples("test")
   sentences = {
     row[2]

@@ -8,7 +8,7 @@ import pytest
 
 from albert.data.tables import Table
 from albert.tasks.glue.config import ClassifierConfig
-from albert.tasks.glue.data import TextRows, read_rows
+from albert.tasks.glue.data import TextRows, read_text_table, rows_of_table
 from albert.tasks.glue.own_data.data_checks import (
   duplicate_warnings,
   duplicates,
@@ -22,7 +22,8 @@ from albert.tasks.glue.specs import TaskSpec, custom_spec
 def warnings_of(path: Path, content: str, columns: str) -> list[str]:
   path.write_text(content, encoding="utf-8")
   spec = custom_spec(ClassifierConfig(task_name="custom", text_columns=columns), ["no", "yes"])
-  return list(empty_text_warnings(*read_rows(str(path), spec.dev["dev"], spec)))
+  table = read_text_table(str(path), spec.dev["dev"], spec)
+  return list(empty_text_warnings(rows_of_table(table, spec.dev["dev"], spec), table))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,8 @@ def test_rows_without_empty_texts_give_no_warning(tmp_path: Path) -> None:
 def read_table_of(path: Path, content: str, **options: bool) -> tuple[TextRows, Table, TaskSpec]:
   path.write_text(content, encoding="utf-8")
   spec = custom_spec(ClassifierConfig(task_name="custom", text_columns="a,b", **options), ["no", "yes"])  # type: ignore[arg-type]
-  return *read_rows(str(path), spec.dev["dev"], spec), spec
+  table = read_text_table(str(path), spec.dev["dev"], spec)
+  return rows_of_table(table, spec.dev["dev"], spec), table, spec
 
 
 def test_texts_in_both_sets_are_counted_and_the_first_are_named(tmp_path: Path) -> None:

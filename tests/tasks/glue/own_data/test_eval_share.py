@@ -13,8 +13,10 @@ from albert.config.model import ModelConfig
 from albert.data.rows import rows_of
 from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
+from albert.io import files
+from albert.settings.resolve import resolve_settings
 from albert.tasks.glue.config import ClassifierConfig
-from albert.tasks.glue.own_data import split_rows
+from albert.tasks.glue.files import TextData
 from albert.tasks.glue.task import make_task
 from albert.tasks.glue.text_task import TextTask
 from tests.synthetic import TINY_MODEL
@@ -150,7 +152,7 @@ def test_what_cannot_be_divided_is_refused(
   if content:
     Path(train_file).write_text(content)
   with pytest.raises(UserError, match=message):
-    split_rows.check_files(make_config(train_file, **changes), train=True, evaluate=True, predict=False)
+    TextData(make_config(train_file, **changes), train=True, evaluate=True)
 
 
 def test_a_share_of_1_is_refused(train_file: str) -> None:
@@ -158,11 +160,30 @@ def test_a_share_of_1_is_refused(train_file: str) -> None:
     make_config(train_file, eval_share=1.0)
 
 
-def test_a_file_that_was_checked_is_not_read_again(
-  train_file: str, spm_model: str, model_config: ModelConfig, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_eval_file", [False, True])
+def test_a_run_parses_each_file_once_and_hashes_it_once(
+  train_file: str, spm_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_eval_file: bool
 ) -> None:
-  config = make_config(train_file, spm_model)
-  split_rows.check_files(config, train=True, evaluate=True, predict=False)
-  task = make_task(model_config, config)
-  monkeypatch.setattr(split_rows, "read_rows", None)
-  assert len(task.cached_rows("dev")) + len(task.cached_rows("train")) == 6
+  """Without --labels, and with the evaluation and the predictions of the run."""
+  opened: list[str] = []
+  open_file = files.open_file
+  monkeypatch.setattr(
+    files, "open_file", lambda path, *args, **options: opened.append(path) or open_file(path, *args, **options)
+  )
+  (tmp_path / "new.csv").write_text("text\nsix\n")
+  (tmp_path / "dev.csv").write_text("text,label\nseven,a\n")
+  flags = {"task_name": "custom", "text_columns": "text", "train_file": train_file, "max_seq_length": 32}
+  flags |= {"eval_file": str(tmp_path / "dev.csv")} if has_eval_file else {"eval_share": 0.34}
+  flags |= {"predict_file": str(tmp_path / "new.csv"), "spm_model_file": spm_model, "output_dir": str(tmp_path / "run")}
+  flags |= {"do_train": True, "do_eval": True, "do_predict": True, "from_scratch": True, "model": "albert_base"}
+  resolved = resolve_settings("classifier", flags)
+  data = resolved.read_inputs()
+  paths = [train_file, *([str(tmp_path / "dev.csv")] if has_eval_file else []), str(tmp_path / "new.csv")]
+  tables = [path for path in opened if path.endswith(".csv")]
+  assert tables == paths  # before TensorFlow is imported
+  task = resolved.make_task(data)
+  task.check_inputs(train=True, evaluate=True, predict=True)
+  assert task.training_data().num_examples == (6 if has_eval_file else 4)
+  task.evaluation_data()
+  tables = [path for path in opened if path.endswith(".csv")]
+  assert sorted(tables) == sorted([*paths, *paths[:-1]])

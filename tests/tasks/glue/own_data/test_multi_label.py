@@ -17,7 +17,7 @@ from albert.data.tables import read_table
 from albert.errors import UserError
 from albert.tasks.glue.class_weights import make_class_weights
 from albert.tasks.glue.config import ClassifierConfig
-from albert.tasks.glue.data import make_spec, read_labels, read_rows
+from albert.tasks.glue.data import find_labels, make_spec, read_text_table, rows_of_table
 from albert.tasks.glue.evaluation import average_runs
 from albert.tasks.glue.own_data.multi_label import (
   ChosenThresholds,
@@ -88,13 +88,13 @@ def test_labels_are_read_as_a_matrix(extension: str, tmp_path: Path) -> None:
     separator = {"tsv": "\t", "csv": ","}[extension]
     lines = [separator.join(row) for row in [("text", "label"), *ROWS]]
   path.write_text("\n".join(lines) + "\n")
-  assert read_labels(str(path), "label", ";") == ["a", "b", "c"]
+  assert find_labels(read_table(str(path), ["label"], list_columns={"label": ";"}), "label", ";") == ["a", "b", "c"]
   config = ClassifierConfig(
     task_name="custom", text_columns="text", labels="a,b,c", multi_label=True, label_separator=";"
   )
   spec = make_spec(config)
   assert spec.train is not None
-  rows, _ = read_rows(str(path), spec.train, spec)
+  rows = rows_of_table(read_text_table(str(path), spec.train, spec), spec.train, spec)
   np.testing.assert_array_equal(rows.labels, MATRIX)
 
 
@@ -106,7 +106,8 @@ def test_a_list_of_0_and_1_stands_for_the_labels_that_are_given(one: Any) -> Non
   config = ClassifierConfig(**{"text_columns": "text", **task.settings})
   spec = make_spec(config)
   assert spec.train is not None
-  np.testing.assert_array_equal(read_rows(task.rows["train"], spec.train, spec)[0].labels, MATRIX)
+  rows = rows_of_table(read_text_table(task.rows["train"], spec.train, spec), spec.train, spec)
+  np.testing.assert_array_equal(rows.labels, MATRIX)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +136,9 @@ def test_an_unknown_label_is_refused_with_its_line(rows_file: str) -> None:
   )
   spec = make_spec(config)
   assert spec.train is not None
+  table = read_text_table(rows_file, spec.train, spec)
   with pytest.raises(UserError, match=r"rows.tsv, line 4: label 'c' is not a label of this task: a, b"):
-    read_rows(rows_file, spec.train, spec)
+    rows_of_table(table, spec.train, spec)
 
 
 @pytest.mark.parametrize(
