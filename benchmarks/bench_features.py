@@ -30,8 +30,8 @@ from albert.config.model import named_model  # noqa: E402
 from albert.data.examples import TokenizedExamples  # noqa: E402
 from albert.data.feature_cache import make_examples  # noqa: E402
 from albert.tasks import registry  # noqa: E402
-from albert.tasks.glue.data import TextRows  # noqa: E402
-from albert.tasks.glue.specs import ClassifierConfig  # noqa: E402
+from albert.tasks.glue.files import TextRows  # noqa: E402
+from albert.tasks.glue.flags import ClassifierConfig  # noqa: E402
 from albert.tasks.race.data import RaceConfig  # noqa: E402
 from albert.tasks.squad.data import SquadConfig  # noqa: E402
 

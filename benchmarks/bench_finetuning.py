@@ -35,8 +35,8 @@ from albert.data.dataset import InputContext  # noqa: E402
 from albert.data.pipeline import EXAMPLE_WEIGHT  # noqa: E402
 from albert.optimizers.factory import make_optimizer  # noqa: E402
 from albert.tasks.finetuning import TRAIN, FinetuningTask  # noqa: E402
-from albert.tasks.glue.specs import ClassifierConfig  # noqa: E402
-from albert.tasks.glue.task import make_task  # noqa: E402
+from albert.tasks.glue.flags import ClassifierConfig  # noqa: E402
+from albert.tasks.glue.model import make_task  # noqa: E402
 from albert.training.loop import Trainer  # noqa: E402
 from albert.training.run_plan import TrainingPlan  # noqa: E402
 

@@ -13,7 +13,7 @@ from albert.convert.model import ConvertedModel, ReportLine, expand_sharing, rep
 from albert.convert.tokenizer_files import write_tokenizer
 from albert.errors import UserError
 from albert.io import files
-from albert.tasks.glue.labels import parse_labels
+from albert.tasks.glue.flags import parse_labels
 from albert.tasks.tagging.schemes import SCHEMES
 from albert.tokenization.pieces import SENTENCE_PIECE_IDS
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer

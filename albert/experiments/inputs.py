@@ -15,8 +15,8 @@ from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import matching_paths, split_globs
-from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.files import TextData
+from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.glue.specs import SPECS
 from albert.tasks.race.data import find_passages, split_folder
 from albert.tasks.splits import TRAIN

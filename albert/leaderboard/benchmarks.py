@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from albert.config import recipes
 from albert.io import files
-from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.files import TextData
+from albert.tasks.glue.flags import ClassifierConfig
 
 # The task whose model RTE, STS-B and MRPC start from (ALBERT, appendix A.4).
 FIRST_TASK = "MNLI"

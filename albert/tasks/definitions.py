@@ -21,10 +21,8 @@ from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.tasks.answers import ClassAnswer, LabelsAnswer
-from albert.tasks.glue.class_weights import format_class_weights
-from albert.tasks.glue.data import find_labels
-from albert.tasks.glue.labels import format_labels, parse_labels
-from albert.tasks.glue.own_data.columns import format_columns
+from albert.tasks.glue.files import find_labels
+from albert.tasks.glue.flags import format_class_weights, format_columns, format_labels, parse_labels
 from albert.tasks.glue.specs import CUSTOM, canonical_name
 from albert.tasks.splits import DEV, EVAL_SEED, EVAL_SHARE, FILE_FIELDS, TEST, TRAIN, hold_out
 

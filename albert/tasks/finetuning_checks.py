@@ -1,20 +1,14 @@
-"""Checks the vocabulary of a fine-tuning task, and that the files of its splits exist. Needs no TensorFlow."""
+"""Loads and checks the vocabulary of a fine-tuning task. Needs no TensorFlow."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
-from albert.tasks.splits import DEV, TEST, TRAIN
 from albert.tokenization import recorded_settings
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import VocabularySize
-
-_ConfigT = TypeVar("_ConfigT", bound=FinetuningConfig)
 
 
 def tokenizer_config(config: FinetuningConfig) -> TokenizerConfig:
@@ -27,12 +21,9 @@ def tokenizer_config(config: FinetuningConfig) -> TokenizerConfig:
   )
 
 
-def find_vocabulary_size(config: FinetuningConfig) -> VocabularySize | None:
-  """Finds the number of pieces of the task's vocabulary; None if there is no vocabulary.
-
-  Raises:
-    UserError: the vocabulary cannot be read.
-  """
+def find_vocabulary_size(model_config: ModelConfig, config: FinetuningConfig) -> VocabularySize | None:
+  """Finds the number of pieces of the task's vocabulary, see albert.tasks.registry.VocabularySizeFinder."""
+  del model_config
   if not config.spm_model_file:
     return None
   return VocabularySize(load_tokenizer(tokenizer_config(config)).vocab_size, config.spm_model_file)
@@ -65,25 +56,3 @@ def load_task_tokenizer(model_config: ModelConfig, config: FinetuningConfig) -> 
       f"{model_config.vocab_size}: give the vocabulary that the weights were trained with"
     )
   return tokenizer
-
-
-def check_splits(
-  find_files: Callable[[_ConfigT, str], Sequence[str]],
-  config: _ConfigT,
-  *,
-  train: bool,
-  evaluate: bool,
-  predict: bool,
-) -> None:
-  """Checks that the files that a command reads exist. They are not opened.
-
-  Args:
-    find_files: returns the paths of a split's files.
-    config: the task's settings.
-    train, evaluate, predict: what the command does.
-  Raises:
-    UserError: a flag is missing, or there is no such file.
-  """
-  for split, is_read in ((TRAIN, train), (DEV, evaluate), (TEST, predict)):
-    if is_read:
-      find_files(config, split)

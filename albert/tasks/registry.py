@@ -6,16 +6,18 @@ Importing this module does not import TensorFlow: a task's own modules are impor
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from albert.config.base import Config
 from albert.config.model import ModelConfig
-from albert.config.run import FinetuningConfig, PretrainingConfig
+from albert.config.run import PretrainingConfig
 from albert.config.stages import read_stages
-from albert.tasks.glue import config as glue_config
 from albert.tasks.glue import specs
+from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.race import data as race_data
+from albert.tasks.splits import DEV, TEST, TRAIN
 from albert.tasks.squad import data as squad_data
 from albert.tasks.tagging import data as tagging_data
 from albert.tokenization.vocabulary import VocabularySize
@@ -77,11 +79,14 @@ class VocabularySizeFinder(Protocol):
     ...
 
 
-def _find_vocabulary_size(model_config: ModelConfig, config: FinetuningConfig) -> VocabularySize | None:
-  del model_config
-  from albert.tasks import finetuning_checks
+def _lazy(reference: str) -> Callable[..., Any]:
+  """Returns a function that imports and calls the function "module:name". A task's modules take seconds to import."""
 
-  return finetuning_checks.find_vocabulary_size(config)
+  def call(*arguments: Any, **options: Any) -> Any:
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)(*arguments, **options)
+
+  return call
 
 
 class TrainingStep(NamedTuple):
@@ -98,13 +103,17 @@ class TrainingStep(NamedTuple):
   sequences_per_example: int = 1
 
 
+_find_vocabulary_size = _lazy("albert.tasks.finetuning_checks:find_vocabulary_size")
+
+
 @dataclasses.dataclass(frozen=True)
 class RegisteredTask:
   """One task and its functions.
 
   Attributes:
     config_class: the config that holds the task's flags.
-    make_task: (model config, task config, data or None) -> the task. It imports the task's module, and so TensorFlow.
+    make_task: (model config, task config) -> the task; or with a third argument, what read_data returned. It imports
+      TensorFlow.
     read_data: reads the files of a command, before TensorFlow is imported.
     training_step: task config -> the kind of the training step. It needs no TensorFlow. It raises UserError if there
       are several kinds or the length is not known.
@@ -115,7 +124,7 @@ class RegisteredTask:
   """
 
   config_class: type[Config]
-  make_task: Callable[[ModelConfig, Any, Any], Task]
+  make_task: Callable[..., Task]
   read_data: DataReader
   training_step: Callable[[Any], TrainingStep]
   recipe: Callable[[Any], str] = lambda config: ""
@@ -123,157 +132,80 @@ class RegisteredTask:
   find_vocabulary_size: VocabularySizeFinder = _find_vocabulary_size
 
 
-# The functions below import modules when they are called, because importing a task takes seconds: it imports TensorFlow
-# and scikit-learn.
+_load_task_tokenizer = _lazy("albert.tasks.finetuning_checks:load_task_tokenizer")
 
 
-def _make_pretraining(model_config: ModelConfig, config: PretrainingConfig, data: None) -> Task:
-  del data
-  # Refuses bad stages before TensorFlow is imported. read_data does the same, but is not called for remote shards.
-  read_stages(config, model_config)
-  from albert.tasks.pretraining.task import PretrainingTask
-
-  return PretrainingTask(model_config, config)
-
-
-def _check_pretraining(
-  model_config: ModelConfig, config: PretrainingConfig, *, train: bool, evaluate: bool, predict: bool
-) -> None:
-  from albert.tasks.pretraining import files as pretraining_files
-
-  pretraining_files.check_files(model_config, config, train=train, evaluate=evaluate, predict=predict)
+def _make_pretraining(model_config: ModelConfig, config: PretrainingConfig) -> Task:
+  read_stages(config, model_config)  # refuses bad stages before TensorFlow is imported, also for remote shards
+  return _lazy("albert.tasks.pretraining.task:PretrainingTask")(model_config, config)
 
 
 def _pretraining_step(config: PretrainingConfig) -> TrainingStep:
-  from albert.tasks.pretraining import files as pretraining_files
-
-  return TrainingStep("pretraining", pretraining_files.find_length(config))
+  return TrainingStep("pretraining", _lazy("albert.tasks.pretraining.files:find_length")(config))
 
 
-def _find_pretraining_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -> VocabularySize | None:
-  from albert.tasks.pretraining import files as pretraining_files
-
-  return pretraining_files.find_vocabulary_size(model_config, config)
-
-
-def _make_classifier(
-  model_config: ModelConfig, config: glue_config.ClassifierConfig, text_data: TextData | None
-) -> Task:
-  from albert.tasks.glue import task as glue_task
-
-  return glue_task.make_task(model_config, config, text_data)
-
-
-def _read_classifier(
-  model_config: ModelConfig, config: glue_config.ClassifierConfig, *, train: bool, evaluate: bool, predict: bool
-) -> TextData:
-  from albert.tasks import finetuning_checks
-  from albert.tasks.glue.files import TextData
-
-  text_data = TextData(config, train=train, evaluate=evaluate, predict=predict)
-  finetuning_checks.load_task_tokenizer(model_config, config)
+def _read_texts(model_config: ModelConfig, config: ClassifierConfig, **actions: bool) -> TextData:
+  text_data = _lazy("albert.tasks.glue.files:TextData")(config, **actions)
+  _load_task_tokenizer(model_config, config)
   return text_data
 
 
-def _average_classifiers(
-  run_dirs: Sequence[str], settings_of_runs: Sequence[Mapping[str, Any]], output_dir: str
-) -> dict[str, float]:
-  from albert.tasks.glue import evaluation
-
-  return evaluation.average_runs(run_dirs, settings_of_runs, output_dir)
-
-
 def _make_file_check(find_files: Callable[[Any, str], Sequence[str]]) -> DataReader:
-  """Returns the function that checks the files and the vocabulary of a fine-tuning task.
+  """Returns the function that checks that the files of a fine-tuning task exist, and its vocabulary.
 
   Args:
     find_files: (task config, split) -> the files of the split.
   """
 
   def check(model_config: ModelConfig, config: Any, *, train: bool, evaluate: bool, predict: bool) -> None:
-    from albert.tasks import finetuning_checks
-
-    finetuning_checks.check_splits(find_files, config, train=train, evaluate=evaluate, predict=predict)
-    finetuning_checks.load_task_tokenizer(model_config, config)
+    for split, is_read in ((TRAIN, train), (DEV, evaluate), (TEST, predict)):
+      if is_read:
+        find_files(config, split)
+    _load_task_tokenizer(model_config, config)
 
   return check
-
-
-def _make_squad(model_config: ModelConfig, config: squad_data.SquadConfig, data: None) -> Task:
-  del data
-  from albert.tasks.squad import task as squad_task
-
-  return squad_task.make_task(model_config, config)
-
-
-def _average_squad(
-  run_dirs: Sequence[str], settings_of_runs: Sequence[Mapping[str, Any]], output_dir: str
-) -> dict[str, float]:
-  from albert.tasks.squad import evaluation
-
-  return evaluation.average_runs(run_dirs, settings_of_runs, output_dir)
-
-
-def _make_race(model_config: ModelConfig, config: race_data.RaceConfig, data: None) -> Task:
-  del data
-  from albert.tasks.race import task as race_task
-
-  return race_task.RaceTask(model_config, config)
-
-
-def _average_race(
-  run_dirs: Sequence[str], settings_of_runs: Sequence[Mapping[str, Any]], output_dir: str
-) -> dict[str, float]:
-  from albert.tasks.race import evaluation
-
-  return evaluation.average_runs(run_dirs, settings_of_runs, output_dir)
-
-
-def _make_tagging(model_config: ModelConfig, config: tagging_data.TaggingConfig, data: None) -> Task:
-  del data
-  from albert.tasks.tagging import task as tagging_task
-
-  return tagging_task.make_task(model_config, config)
 
 
 TASKS: dict[str, RegisteredTask] = {
   "pretraining": RegisteredTask(
     PretrainingConfig,
-    _make_pretraining,
-    _check_pretraining,
-    _pretraining_step,
-    find_vocabulary_size=_find_pretraining_vocabulary_size,
+    make_task=_make_pretraining,
+    read_data=_lazy("albert.tasks.pretraining.files:check_files"),
+    training_step=_pretraining_step,
+    find_vocabulary_size=_lazy("albert.tasks.pretraining.files:find_vocabulary_size"),
   ),
   "classifier": RegisteredTask(
-    glue_config.ClassifierConfig,
-    _make_classifier,
-    _read_classifier,
-    lambda config: TrainingStep("classification", config.max_seq_length),
+    ClassifierConfig,
+    make_task=_lazy("albert.tasks.glue.model:make_task"),
+    read_data=_read_texts,
+    training_step=lambda config: TrainingStep("classification", config.max_seq_length),
     recipe=specs.recipe_name,
-    average_runs=_average_classifiers,
+    average_runs=_lazy("albert.tasks.glue.results:average_runs"),
   ),
   "squad": RegisteredTask(
     squad_data.SquadConfig,
-    _make_squad,
-    _make_file_check(squad_data.find_files),
-    lambda config: TrainingStep("squad_v2" if config.version_2_with_negative else "squad_v1", config.max_seq_length),
+    make_task=_lazy("albert.tasks.squad.task:make_task"),
+    read_data=_make_file_check(squad_data.find_files),
+    training_step=lambda config: TrainingStep(
+      "squad_v2" if config.version_2_with_negative else "squad_v1", config.max_seq_length
+    ),
     recipe=squad_data.recipe_name,
-    average_runs=_average_squad,
+    average_runs=_lazy("albert.tasks.squad.evaluation:average_runs"),
   ),
   "race": RegisteredTask(
     race_data.RaceConfig,
-    _make_race,
-    _make_file_check(race_data.find_files),
+    make_task=_lazy("albert.tasks.race.task:RaceTask"),
+    read_data=_make_file_check(race_data.find_files),
     # RACE's questions have four options.
-    lambda config: TrainingStep("race", config.max_seq_length, sequences_per_example=4),
+    training_step=lambda config: TrainingStep("race", config.max_seq_length, sequences_per_example=4),
     recipe=lambda config: "race",
-    average_runs=_average_race,
+    average_runs=_lazy("albert.tasks.race.evaluation:average_runs"),
   ),
   "tagging": RegisteredTask(
     tagging_data.TaggingConfig,
-    _make_tagging,
-    _make_file_check(tagging_data.find_files),
-    lambda config: TrainingStep("tagging", config.max_seq_length),
+    make_task=_lazy("albert.tasks.tagging.task:make_task"),
+    read_data=_make_file_check(tagging_data.find_files),
+    training_step=lambda config: TrainingStep("tagging", config.max_seq_length),
     recipe=lambda config: "tagging",
   ),
 }
@@ -290,4 +222,4 @@ def make_task(name: str, model_config: ModelConfig, config: Config, data: Any = 
   Raises:
     UserError: settings that are not possible together, or files that cannot be used.
   """
-  return TASKS[name].make_task(model_config, config, data)
+  return TASKS[name].make_task(model_config, config, *([] if data is None else [data]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from albert.data.rows import Rows, TableData, is_path, rows_of
 from albert.tasks.definitions import TaskDefinition
-from albert.tasks.glue.labels import format_labels, parse_labels
+from albert.tasks.glue.flags import format_labels, parse_labels
 from albert.tasks.splits import DEV, EVAL_SEED, EVAL_SHARE, TEST, TRAIN
 from albert.tasks.tagging.data import TaggingConfig, read_labels
 from albert.tasks.tagging.json_objects import SPANS, TAGS, TEXT, TOKENS

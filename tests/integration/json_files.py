@@ -18,7 +18,7 @@ from albert.report import records
 from albert.runs import log_lines, output_files, run_directory
 from albert.runs.directory_lock import _parse_owner
 from albert.settings import tpu_memory
-from albert.tasks.glue.own_data.multi_label import read_thresholds
+from albert.tasks.glue.results import read_thresholds
 from albert.tokenization.recorded_settings import find_tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer
 from albert.training.failed_run import find_failure

@@ -23,7 +23,7 @@ from albert.errors import UserError
 from albert.io.records import RecordWriter
 from albert.predict.requests import JSON, RequestParser
 from albert.settings.sources import Settings
-from albert.tasks.glue.labels import parse_labels
+from albert.tasks.glue.flags import parse_labels
 from data_prep.conversion.parts import PartTask
 from data_prep.examples.settings import PreparationSettings
 from data_prep.readers.settings import ReadingSettings

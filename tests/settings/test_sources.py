@@ -11,8 +11,8 @@ import pytest
 from albert.config.model import named_model
 from albert.errors import UserError
 from albert.settings.sources import Settings
-from albert.tasks.glue.config import ClassifierConfig
-from albert.tasks.glue.data import make_spec
+from albert.tasks.glue.flags import ClassifierConfig
+from albert.tasks.glue.specs import make_spec
 from albert.weights.location import WeightLocation
 from tests.synthetic import TINY_MODEL
 

@@ -11,10 +11,9 @@ from sklearn import metrics
 
 from albert.errors import UserError
 from albert.tasks import predictions
-from albert.tasks.glue import evaluation as glue_evaluation
+from albert.tasks.glue import results as glue_evaluation
 from albert.tasks.glue.specs import SPECS
-from albert.tasks.mistakes import label_losses, write_mistakes
-from albert.tasks.predictions import Predictions
+from albert.tasks.predictions import Predictions, label_losses, write_mistakes
 from tests.tasks.glue.archive import read_tsv_rows
 
 # Of two classes, with labels. The predictions for a and d are right, those for b and c are wrong.

@@ -39,7 +39,7 @@ PRELOADED = (
   "albert.export.export_model",
   "albert.predict.answers",
   "albert.multi_seed",
-  "albert.tasks.glue.task",
+  "albert.tasks.glue.model",
   "albert.tasks.pretraining.task",
   "albert.tasks.race.task",
   "albert.tasks.squad.task",

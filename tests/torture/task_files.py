@@ -14,7 +14,7 @@ import numpy as np
 from albert.data import tables
 from albert.io.json_values import replace_surrogates
 from albert.tasks import predictions
-from albert.tasks.mistakes import write_mistakes
+from albert.tasks.predictions import write_mistakes
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
 from albert.tasks.squad import predictions as squad_predictions

@@ -25,8 +25,7 @@ from albert.tokenization.tokenizer import load_tokenizer
 if TYPE_CHECKING:  # an export without --eval_file need not import the tasks
   from albert.export.served_model import ExportSettings
   from albert.tasks.base import DatasetOutputs, Task
-  from albert.tasks.glue.own_data.multi_label_task import MultiLabelTask
-  from albert.tasks.glue.text_task import TextTask
+  from albert.tasks.glue.model import MultiLabelTask, TextTask
   from albert.tasks.pretraining.task import PretrainingTask
 
 # B examples in a batch, N examples of the dataset, C classes, K options of a question, P masked tokens of a sequence,

@@ -28,10 +28,9 @@ from albert.export.network.token_layout import (
 from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel, as_token_batch
 from albert.io.wording import counted
 from albert.models.window_pooling import pool_windows
-from albert.tasks.glue import data as glue_data
-from albert.tasks.glue.config import PLAIN, WINDOWS, ClassifierConfig
-from albert.tasks.glue.own_data.multi_label import thresholds_of_run
-from albert.tasks.glue.specs import TaskSpec
+from albert.tasks.glue.flags import PLAIN, WINDOWS, ClassifierConfig
+from albert.tasks.glue.results import thresholds_of_run
+from albert.tasks.glue.specs import TaskSpec, make_spec
 from albert.tokenization.in_graph.graph_packing import pack_pair, pack_single, pack_windows
 
 TEXT, TEXT_A, TEXT_B = "text", "text_a", "text_b"
@@ -98,7 +97,7 @@ class ServedTextModel(ServedModel):
 
 def _make_spec(config: Config) -> TaskSpec:
   assert isinstance(config, ClassifierConfig)
-  return glue_data.make_spec(config)
+  return make_spec(config)
 
 
 class _PooledHeadModel(ServedTextModel):

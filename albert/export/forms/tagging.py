@@ -17,7 +17,7 @@ from albert.export.network.tag_decoding import TagDecoder
 from albert.export.network.token_layout import TokenBatch, TokenLayout, UnpaddedLayout, check_length
 from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel
 from albert.io.wording import counted
-from albert.tasks.glue.labels import parse_labels
+from albert.tasks.glue.flags import parse_labels
 from albert.tasks.tagging.data import TaggingConfig, with_labels
 from albert.tasks.tagging.schemes import SCHEMES
 from albert.tokenization.in_graph.graph_words import RaggedWords, split_words

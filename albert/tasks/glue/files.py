@@ -7,19 +7,82 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+import itertools
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, overload
 
-from albert.data.rows import DataSource, Rows
+import numpy as np
+
+from albert.data import tables
+from albert.data.label_columns import label_matrix, rows_of_labels, split_labels
+from albert.data.rows import DataSource, Rows, source_sha256
 from albert.data.tables import Table
 from albert.errors import UserError
 from albert.io import files
-from albert.tasks.glue.config import RANKING, ClassifierConfig
-from albert.tasks.glue.data import TextRows, find_file, find_labels, make_spec, read_text_table, rows_of_table
-from albert.tasks.glue.labels import format_labels
-from albert.tasks.glue.own_data.eval_share import divide
-from albert.tasks.glue.specs import CUSTOM, FileFormat, Submission, TaskSpec
-from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN
+from albert.io.wording import counted
+from albert.tasks.glue.flags import RANKING, ClassifierConfig, format_labels
+from albert.tasks.glue.specs import CUSTOM, SPECS, FileFormat, Submission, TaskSpec, make_spec, tasks_of_header
+from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN, TextGroups
+
+_MAX_SHOWN_PAIRS, _MAX_SHOWN_LABELS = 3, 20
+# Separators that labels are searched for without --multi_label.
+_USUAL_SEPARATORS = (",", ";", "|")
+
+
+class TextRow(NamedTuple):
+  """One row of a file.
+
+  Attributes:
+    first: the text, or the first text of a pair.
+    second: the second text of a pair; None for a single text.
+    label: the index of the class, or the number of a regression; for several labels 0 or 1 for each, int32 [C].
+  """
+
+  first: str
+  second: str | None
+  label: float | np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class TextRows(Sequence[TextRow]):
+  """N rows. They are stored by column, because worker processes get chunks of rows, and columns are pickled faster.
+
+  Attributes:
+    ids: the ids of the rows.
+    first: the texts, or the first texts of the pairs.
+    second: the second texts of the pairs; None for single texts.
+    labels: classes, int32 [N]; several labels, 0 or 1, int32 [N, C]; or the numbers of a regression, float32 [N]. Zeros
+      if the file has no labels.
+  """
+
+  ids: Sequence[str]
+  first: Sequence[str]
+  second: Sequence[str] | None
+  labels: np.ndarray
+
+  def __len__(self) -> int:
+    return len(self.first)
+
+  def select(self, indices: Sequence[int]) -> TextRows:
+    """Returns some of the rows, in the order of the indices. They keep their ids."""
+    ids, first = [self.ids[i] for i in indices], [self.first[i] for i in indices]
+    second = None if self.second is None else [self.second[i] for i in indices]
+    return TextRows(ids, first, second, self.labels[np.asarray(indices, np.int64)])
+
+  @overload
+  def __getitem__(self, index: int) -> TextRow: ...
+  @overload
+  def __getitem__(self, index: slice) -> TextRows: ...
+  def __getitem__(self, index: int | slice) -> TextRow | TextRows:
+    second = None if self.second is None else self.second[index]
+    if isinstance(index, slice):
+      assert not isinstance(second, str)
+      return TextRows(self.ids[index], self.first[index], second, self.labels[index])
+    assert second is None or isinstance(second, str)
+    label = self.labels[index]
+    return TextRow(self.first[index], second, label if label.ndim else label.item())
 
 
 class SplitRows(NamedTuple):
@@ -202,8 +265,8 @@ class TextData:
       else:
         table = read_text_table(source, file_format, self.spec)
       read = SplitRows(rows_of_table(table, file_format, self.spec), table)
-      parts = divide(*read, self.spec, self.config.eval_share, self.config.eval_seed) if divides else {split: read}
-      self.splits |= {name: SplitRows(*part) for name, part in parts.items()}
+      config = self.config
+      self.splits |= divide(*read, self.spec, config.eval_share, config.eval_seed) if divides else {split: read}
     return self.splits[split]
 
   def with_source(self, split: str, source: DataSource) -> TextData:
@@ -236,3 +299,288 @@ def _with_labels(config: ClassifierConfig, spec: TaskSpec) -> ClassifierConfig:
   if spec.positive_metrics:
     config = dataclasses.replace(config, positive_label=spec.labels[spec.positive_class])
   return config
+
+
+def find_file(data_dir: str, folder: str, name: str) -> str | None:
+  """Looks for a file in a folder of data_dir, and in data_dir itself.
+
+  Args:
+    data_dir: the directory.
+    folder: the folder in it.
+    name: the name of the file.
+  Returns: the path of the file; None if it is in neither of them.
+  """
+  for path in (files.join(data_dir, folder, name), files.join(data_dir, name)):
+    if data_dir and files.exists(path):
+      return path
+  return None
+
+
+def read_text_table(source: DataSource, file_format: FileFormat, spec: TaskSpec) -> Table:
+  """Reads the columns of a file of a task, or of its rows in memory.
+
+  Args:
+    source: the path of the file, or the rows.
+    file_format: its layout.
+    spec: the task. Its labels are not needed.
+  Raises:
+    UserError: the file belongs to another task; or see tables.read_table. The message names the file and the line.
+  """
+  _check_task_of_header(source, file_format, spec)
+  names = [*file_format.texts, *filter(None, (file_format.label, file_format.id))]
+  header = None if file_format.has_header else file_format.columns
+  list_columns = {file_format.label: spec.label_separator} if spec.label_separator else {}
+  return tables.read_table(
+    source, names, header=header, tolerated_damage=file_format.tolerated_damage, list_columns=list_columns
+  )
+
+
+def _check_task_of_header(source: DataSource, file_format: FileFormat, spec: TaskSpec) -> None:
+  """Raises UserError if the first line is the header of another task's file."""
+  if not file_format.columns:
+    return
+  header = tables.read_header(source)
+  if file_format.has_header and header == list(file_format.columns):
+    return
+  matching_tasks = tasks_of_header(header)
+  if matching_tasks and (spec.name not in matching_tasks or not file_format.has_header):
+    expected_header = (
+      ", ".join(file_format.columns) if file_format.has_header else f"none, but {len(file_format.columns)} columns"
+    )
+    raise UserError(
+      f"{source}, line 1: this is the header of a file of {' or '.join(matching_tasks)}, not of {spec.name}'s "
+      f"{file_format.name} (which has {expected_header}): check --task_name and --data_dir"
+    )
+
+
+def find_labels(table: Table, column: str, separator: str = "") -> list[str]:
+  """Finds all labels in a table of a custom task.
+
+  Args:
+    table: the table.
+    column: the name of the label column.
+    separator: separates the labels of a row; "" if each row has one.
+  Returns: the different labels, sorted as numbers if all of them are whole numbers, else as text.
+  Raises:
+    UserError: a label is empty, there is only one label, or the column probably does not hold labels: it has more than
+      100 different values, and more than one for every ten rows.
+  """
+  if separator:
+    labels = set(itertools.chain.from_iterable(rows_of_labels(table, column, separator)))
+  else:
+    labels = {value.strip() for value in table.non_empty_texts(column)}
+  for row, value in enumerate(table.columns[column]):
+    tables.check_name(table.location(row), column, value.strip())
+  if len(labels) < 2:
+    raise UserError(
+      f"{table.path}: column {column!r} holds {len(labels)} label(s), {sorted(labels)}: a task needs two or more"
+    )
+  if len(labels) > max(100, len(table) // 10):
+    raise UserError(
+      f"{table.path}: column {column!r} holds {len(labels)} different labels in {len(table)} rows: give --regression "
+      "if they are numbers, another --label_column if this is not the label, or all labels as --labels"
+    )
+  are_numbers = all(map(_is_whole_number, labels))
+  return sorted(labels, key=lambda label: (int(label) if are_numbers else 0, label))  # 1 and 01 in the order of texts
+
+
+def _is_whole_number(label: str) -> bool:
+  return label.removeprefix("-").isdecimal() and label.isascii()
+
+
+def rows_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> TextRows:
+  """Converts a table to rows.
+
+  Args:
+    table: the result of read_text_table.
+    file_format: its layout. If it has no label column, the labels are zeros.
+    spec: the task.
+  Raises:
+    UserError: an unknown label, a label that is not a number, an empty field or a repeated id. The message names the
+      file and the line.
+  """
+  texts = [
+    table.columns[name] if file_format.allows_empty_texts else table.non_empty_texts(name) for name in file_format.texts
+  ]
+  ids = table.unique_names(file_format.id) if file_format.id else [str(row) for row in range(len(table))]
+  return TextRows(ids, texts[0], texts[1] if len(texts) > 1 else None, _labels_of_table(table, file_format, spec))
+
+
+def _labels_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> np.ndarray:
+  """The labels of a table: classes, int32 [N], several labels, int32 [N, C], or numbers, float32 [N].
+
+  Raises:
+    UserError: a label is not one of the task's. If the first label belongs to another task of GLUE with the same
+      columns, the message names that task.
+  """
+  if not file_format.label:
+    shape = [len(table), len(spec.labels)] if spec.label_separator else [len(table)]
+    return np.zeros(shape, np.float32 if spec.is_regression else np.int32)
+  if spec.label_separator:
+    return label_matrix(table, file_format.label, spec.labels, spec.label_separator)
+  if spec.is_regression:
+    return table.numbers(file_format.label, spec.low, spec.high)
+  first_label = table.columns[file_format.label][0].strip() if len(table) else ""
+  if first_label not in spec.labels and file_format.columns:
+    other_tasks = [name for name in tasks_of_header(file_format.columns) if name != spec.name]
+    matching_tasks = [name for name in other_tasks if first_label in SPECS[name].labels]
+    if matching_tasks:
+      raise UserError(
+        f"{table.location(0)}: {file_format.label} {first_label!r} is one of {' or '.join(matching_tasks)}, not of "
+        f"{spec.name} ({', '.join(spec.labels)}): check --task_name and --data_dir"
+      )
+  return table.label_indices(file_format.label, spec.labels)
+
+
+def text_keys(rows: TextRows) -> list[str]:
+  """Returns a key for each row. Rows with the same texts have the same key; case and whitespace do not matter."""
+  columns = [rows.first] if rows.second is None else [rows.first, rows.second]
+  return ["\0".join(" ".join(text.casefold().split()) for text in texts) for texts in zip(*columns, strict=True)]
+
+
+def divide(rows: TextRows, table: Table, spec: TaskSpec, share: float, seed: int) -> dict[str, SplitRows]:
+  """Divides labeled rows into a training and a development set.
+
+  Args:
+    rows: the rows of the training file.
+    table: the table that they were made of.
+    spec: the task.
+    share: the share of the rows to evaluate on, between 0 and 1. It is a share of the rows of each class, or of the
+      quantiles of the numbers of a regression.
+    seed: seed of the choice.
+  Returns: split -> its rows and its table, in the order of the file. They keep their line numbers and ids.
+  Raises:
+    UserError: a class has fewer than two different texts, or there are fewer than two texts.
+  """
+  groups = TextGroups(text_keys(rows), seed)
+  remedy = "add one, or give --eval_file, or --eval_share=0 to train on all rows"
+  if len(groups.groups) < 2:
+    raise UserError(f"{table.path}: too few different texts ({len(groups.groups)}) to hold some out: {remedy}")
+  if spec.is_regression:
+    held_out = groups.choose_of_numbers(rows.labels, share)
+  else:
+    # A row may have several labels, [N, C]; then the rows are not stratified.
+    classes = rows.labels if rows.labels.ndim == 1 else np.zeros(len(rows), np.int32)
+    single_texts = [of_class[0][0] for of_class in groups.by_class(classes).values() if len(of_class) < 2]
+    if single_texts and rows.labels.ndim == 1:
+      row = min(single_texts)
+      raise UserError(
+        f"{table.location(row)}: too few texts of the label {spec.labels[rows.labels[row]]!r} to hold one out for "
+        f"evaluation: this is the only one: {remedy}"
+      )
+    held_out = groups.choose_of_classes(classes, share)
+  is_held_out = np.zeros(len(rows), bool)
+  is_held_out[held_out] = True
+  indices = {TRAIN: np.flatnonzero(~is_held_out).tolist(), DEV: held_out}
+  return {split: SplitRows(rows.select(selected), table.select(selected)) for split, selected in indices.items()}
+
+
+def split_record(source: DataSource, dev_table: Table, config: ClassifierConfig) -> str:
+  """Returns the content of eval_split.json: which rows of the training data are evaluated on, as JSON.
+
+  Args:
+    source: the training data.
+    dev_table: the table of the development set.
+    config: the flags.
+  """
+  record: dict[str, Any] = {
+    "source": str(source),
+    "sha256": source_sha256(source),
+    "eval_share": config.eval_share,
+    "eval_seed": config.eval_seed,
+    f"{dev_table.unit}s": list(dev_table.line_numbers),
+  }
+  return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def damage_warnings(table: Table) -> Iterator[str]:
+  """Yields a warning if damaged lines were skipped."""
+  if table.damaged_lines:
+    yield (
+      f"{table.path}: skipped {counted(len(table.damaged_lines), 'line')} with another number of columns; the first "
+      f"one is line {table.damaged_lines[0]}"
+    )
+
+
+def empty_text_warnings(rows: TextRows, table: Table) -> Iterator[str]:
+  """Yields a warning if rows have empty texts."""
+  columns = [rows.first] if rows.second is None else [rows.first, rows.second]
+  empty_rows = [row for row, texts in enumerate(zip(*columns, strict=True)) if not all(map(str.strip, texts))]
+  if empty_rows:
+    is_single = len(empty_rows) == 1
+    number = f"{counted(len(empty_rows), 'row')} of {len(rows)} {'has' if is_single else 'have'} an empty text"
+    place = table.location(empty_rows[0])
+    yield f"{place}: {number}{'' if is_single else ', this is the first'}: only the label of such a row is learned"
+
+
+def duplicates(train: TextRows, dev: TextRows) -> list[tuple[int, int]]:
+  """Finds the rows of the development set whose texts are in the training set, too. Empty texts do not count.
+
+  Returns: the index of each such row in `dev`, and of the first row of `train` with its texts.
+  """
+  row_of_key: dict[str, int] = {}
+  for row, key in enumerate(text_keys(train)):
+    row_of_key.setdefault(key, row)
+  found = ((row, row_of_key.get(key)) for row, key in enumerate(text_keys(dev)) if key.strip("\0"))
+  return [(row, train_row) for row, train_row in found if train_row is not None]
+
+
+def duplicate_warnings(train_table: Table, dev_table: Table, pairs: list[tuple[int, int]]) -> Iterator[str]:
+  """Yields a warning if texts are in both sets. It names the first rows.
+
+  Args:
+    train_table, dev_table: the tables of both sets.
+    pairs: the result of `duplicates`.
+  """
+  if not pairs:
+    return
+  unit, train_unit = dev_table.unit, train_table.unit
+  shown = [
+    f"{unit} {dev_table.line_numbers[row]} ({train_unit} {train_table.line_numbers[train_row]})"
+    for row, train_row in pairs[:_MAX_SHOWN_PAIRS]
+  ]
+  more = ", ..." if len(pairs) > _MAX_SHOWN_PAIRS else ""
+  have = "has a text that is" if len(pairs) == 1 else "have texts that are"
+  yield (
+    f"{dev_table.path}: {counted(len(pairs), 'row')} of {len(dev_table)} {have} in {train_table.path}, too: "
+    f"{', '.join(shown)}{more}: the results will be better than on new texts"
+  )
+
+
+def summary(rows: TextRows, table: Table, spec: TaskSpec) -> dict[str, Any]:
+  """Describes labeled rows, as JSON values: their number, and the rows of each label or the range of the numbers."""
+  description: dict[str, Any] = {"source": table.path, "rows": len(rows)}
+  if spec.is_regression:
+    numbers = rows.labels.astype(np.float64)
+    return description | {"least": numbers.min(), "mean": numbers.mean(), "greatest": numbers.max()}
+  counts = rows.labels.sum(axis=0) if rows.labels.ndim > 1 else np.bincount(rows.labels, minlength=len(spec.labels))
+  return description | {"labels": {label: int(count) for label, count in zip(spec.labels, counts, strict=True)}}
+
+
+def summary_line(split: str, description: Mapping[str, Any]) -> str:
+  """Returns the line of the log about a summary: "train.csv (train): 8 rows; complaint: 3, praise: 5"."""
+  if "labels" in description:
+    counts = [f"{label}: {count}" for label, count in description["labels"].items()]
+    content = ", ".join([*counts[:_MAX_SHOWN_LABELS], *(["..."] if len(counts) > _MAX_SHOWN_LABELS else [])])
+  else:
+    least, mean, greatest = (description[name] for name in ("least", "mean", "greatest"))
+    content = f"numbers from {least:g} to {greatest:g}, mean {mean:.4g}"
+  return f"{description['source']} ({split}): {counted(description['rows'], 'row', ',')}; {content}"
+
+
+def combined_label_warning(labels: Sequence[str]) -> str | None:
+  """Returns a warning if a label seems to consist of other labels: its rows may have several labels. None otherwise.
+
+  A label seems so if each of its parts is a label, or a part of another label.
+  """
+  for separator in _USUAL_SEPARATORS:
+    parts_of_labels = [list(dict.fromkeys(split_labels(label, separator))) for label in labels]
+    counts = Counter(part for parts in parts_of_labels for part in parts)
+    for label, parts in zip(labels, parts_of_labels, strict=True):
+      if len(parts) > 1 and all(counts[part] > 1 for part in parts):
+        flag = "" if separator == "," else f" --label_separator='{separator}'"
+        return (
+          f"the label {label!r} consists of the labels {', '.join(map(repr, parts))}, and is learned as a class of its "
+          f"own: give --multi_label{flag} if a row may have several labels"
+        )
+  return None

@@ -1,4 +1,4 @@
-"""The tasks of GLUE: the files, columns, labels, metrics and submissions of each, as one frozen TaskSpec.
+"""The tasks of GLUE, and custom tasks: the files, columns, labels, metrics and submissions of each as a TaskSpec.
 
 Files have the layout of the archives of gluebenchmark.com. Submissions have the form that its site accepts.
 """
@@ -10,12 +10,30 @@ from collections.abc import Mapping, Sequence
 
 from albert.config import recipes
 from albert.errors import UserError
-from albert.tasks.glue.config import ClassifierConfig
-from albert.tasks.glue.own_data.columns import parse_columns
+from albert.io import files
+from albert.tasks.glue.flags import (
+  BALANCED,
+  RANKING,
+  WINDOWS,
+  ClassifierConfig,
+  fixed_threshold,
+  parse_class_weights,
+  parse_columns,
+  parse_labels,
+)
 
 CUSTOM = "custom"
 # The metrics of one label among the others (albert.metrics.classification computes them).
 POSITIVE_METRICS = ("f1", "precision", "recall")
+LOSS = "loss"
+# The metrics by what is predicted. The first one is the default of --best_metric. albert.metrics.classification
+# computes them; it is not imported here, because the flags are checked before slow imports.
+_METRICS_OF_NUMBERS = ("pearson", "spearman", "rmse", "mae")
+_METRICS_OF_SEVERAL_LABELS = (
+  *("micro_f1", "macro_f1", "accuracy"),
+  *("micro_precision", "micro_recall", "macro_precision", "macro_recall"),
+)
+_AVERAGES_OVER_LABELS = ("macro_f1", "micro_f1", "macro_precision", "macro_recall")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -287,30 +305,11 @@ def canonical_name(task_name: str) -> str:
 
 
 def custom_spec(config: ClassifierConfig, labels: Sequence[str]) -> TaskSpec:
-  """Makes the spec of a custom task. `metric_choice.choose_metrics` chooses its metrics.
+  """Makes the spec of a custom task. `choose_metrics` chooses its metrics.
 
   Args:
     config: the flags, which name the columns.
     labels: the names of the classes; not used for regression.
-  Raises:
-    UserError: there is no text column, there are more than two, or a column is named twice.
-  """
-  texts = text_columns(config)
-  file = FileFormat("", (), texts, config.label_column, config.id_column, allows_empty_texts=True)
-  return TaskSpec(
-    name=CUSTOM,
-    folder="",
-    labels=() if config.regression else tuple(labels),
-    train=file,
-    dev={"dev": file},
-    submissions={"test": Submission("", dataclasses.replace(file, label=""))},
-    label_separator=config.label_separator if config.multi_label else "",
-  )
-
-
-def text_columns(config: ClassifierConfig) -> tuple[str, ...]:
-  """Returns the columns that --text_columns of a custom task names.
-
   Raises:
     UserError: there is no text column, there are more than two, or a column is named twice.
   """
@@ -323,7 +322,16 @@ def text_columns(config: ClassifierConfig) -> tuple[str, ...]:
   names = [*texts, config.label_column, *([config.id_column] if config.id_column else [])]
   if len(set(names)) < len(names):
     raise UserError(f"--text_columns, --label_column and --id_column name a column twice: {', '.join(names)}")
-  return texts
+  file = FileFormat("", (), texts, config.label_column, config.id_column, allows_empty_texts=True)
+  return TaskSpec(
+    name=CUSTOM,
+    folder="",
+    labels=() if config.regression else tuple(labels),
+    train=file,
+    dev={"dev": file},
+    submissions={"test": Submission("", dataclasses.replace(file, label=""))},
+    label_separator=config.label_separator if config.multi_label else "",
+  )
 
 
 def tasks_of_header(header: Sequence[str]) -> list[str]:
@@ -333,3 +341,147 @@ def tasks_of_header(header: Sequence[str]) -> list[str]:
     for name, spec in SPECS.items()
     if any(file.has_header and list(file.columns) == list(header) for file in spec.formats())
   ]
+
+
+def make_spec(config: ClassifierConfig, labels: Sequence[str] = ()) -> TaskSpec:
+  """Returns the spec of the task that the flags name.
+
+  Args:
+    config: the flags.
+    labels: the labels of a custom task without --labels: those of its training file. Without them the spec has no
+      labels, and the flags that name labels are not checked; the training file must exist.
+  Raises:
+    UserError: the task is unknown, or does not have the given labels, formulation or metrics.
+  """
+  name = canonical_name(config.task_name)
+  _check_eval_share(config, name)
+  given_labels = parse_labels(config.labels)
+  _check_multi_label(config, name, given_labels)
+  if name == CUSTOM:
+    spec = custom_spec(config, given_labels or labels)
+    if not config.regression and not spec.labels:
+      _check_training_file(config)
+  else:
+    spec = SPECS[name]
+    if config.labels and given_labels != spec.labels:
+      raise UserError(f"--labels={config.labels}: those of {name} are {', '.join(spec.labels) or 'numbers'}")
+  if config.formulation == RANKING and not spec.ranking_label:
+    ranking_tasks = ", ".join(other.name for other in SPECS.values() if other.ranking_label)
+    raise UserError(f"--formulation={RANKING} is for {ranking_tasks}, not for {name}")
+  _check_long_texts(config, spec)
+  if name == CUSTOM and not spec.labels and not config.regression:
+    return spec
+  _check_class_weights(config, spec)
+  return choose_metrics(spec, config)
+
+
+def _check_eval_share(config: ClassifierConfig, name: str) -> None:
+  """Raises UserError if --eval_share is given for a task with development sets of its own, or beside --eval_file."""
+  if config.eval_share and name != CUSTOM:
+    raise UserError(
+      f"--eval_share={config.eval_share:g} is for --task_name={CUSTOM}, not for {name}, which has files to evaluate "
+      "on: leave it out"
+    )
+  if config.eval_share and config.eval_file:
+    raise UserError(f"--eval_share={config.eval_share:g} and --eval_file={config.eval_file} are both given: give one")
+
+
+def _check_multi_label(config: ClassifierConfig, task_name: str, labels: Sequence[str]) -> None:
+  """Raises UserError if --multi_label, --label_separator or --thresholds cannot be used."""
+  fixed_threshold(config.thresholds)  # raises an error for a wrong value
+  if not config.multi_label:
+    return
+  if task_name != CUSTOM:
+    raise UserError(f"--multi_label is for --task_name={CUSTOM}: a row of {task_name} has one label")
+  if config.regression:
+    raise UserError("--multi_label and --regression are both given: a regression predicts numbers: leave one out")
+  separator = config.label_separator
+  if not separator.strip() or separator != separator.strip():
+    raise UserError(f"--label_separator={separator!r}: give a text without whitespace at its ends, such as ';'")
+  for label in labels:
+    if separator in label:
+      raise UserError(
+        f"--labels: the label {label!r} contains --label_separator={separator}: give another separator, or the labels "
+        "one by one"
+      )
+
+
+def _check_training_file(config: ClassifierConfig) -> None:
+  """Raises UserError if there is no training file to take the labels of a custom task from."""
+  if not config.train_file:
+    raise UserError("--labels is missing, and there is no --train_file to take the labels of a custom task from")
+  if not files.exists(config.train_file):
+    raise UserError(f"--train_file={config.train_file}: no such file")
+
+
+def _check_long_texts(config: ClassifierConfig, spec: TaskSpec) -> None:
+  """Raises UserError if --long_texts=windows is given for pairs of texts."""
+  texts = spec.formats()[0].texts
+  if config.long_texts == WINDOWS and len(texts) > 1:
+    raise UserError(
+      f"--long_texts={WINDOWS} is for single texts, and {spec.name} has pairs ({', '.join(texts)}): leave it out, and "
+      "the longer text of a pair is truncated"
+    )
+
+
+def _check_class_weights(config: ClassifierConfig, spec: TaskSpec) -> None:
+  """Raises UserError if --class_weights cannot be used with the task, or see parse_class_weights."""
+  text = config.class_weights
+  if not text:
+    return
+  if spec.is_regression or config.formulation == RANKING:
+    problem = "a regression has no labels" if spec.is_regression else f"--formulation={RANKING} has no classes"
+    raise UserError(f"--class_weights={text}: {problem}: leave the flag out")
+  if text != BALANCED:
+    parse_class_weights(text, spec.labels)
+
+
+def _possible_metrics(spec: TaskSpec, *, has_positive_label: bool) -> tuple[str, ...]:
+  """The metrics that can be computed for a task, the most usual ones first."""
+  if spec.is_regression:
+    return _METRICS_OF_NUMBERS
+  if spec.label_separator:
+    return _METRICS_OF_SEVERAL_LABELS
+  positive_metrics = POSITIVE_METRICS if has_positive_label else ()
+  return ("accuracy", *positive_metrics[:1], "matthews_corrcoef", *_AVERAGES_OVER_LABELS, *positive_metrics[1:])
+
+
+def choose_metrics(spec: TaskSpec, config: ClassifierConfig) -> TaskSpec:
+  """Returns the spec with the metrics and the positive class that the flags choose.
+
+  A custom task reports all metrics that its labels allow. A task of GLUE reports those of GLUE, and --best_metric.
+
+  Args:
+    spec: the task. Without labels and without --regression, nothing can be checked, and it is returned unchanged.
+    config: the flags.
+  Raises:
+    UserError: --positive_label is no label of the task, or --best_metric is no metric of it.
+  """
+  positive_class = _find_positive_class(spec, config)
+  possible_metrics = _possible_metrics(spec, has_positive_label=positive_class is not None)
+  metrics = possible_metrics if spec.name == CUSTOM else spec.metrics
+  best_metric = config.best_metric
+  if best_metric and best_metric not in (*possible_metrics, LOSS):
+    needs_positive_label = best_metric in POSITIVE_METRICS and not spec.is_regression
+    remedy = "give --positive_label, the label that it is computed for" if needs_positive_label else "give one of these"
+    raise UserError(
+      f"--best_metric={best_metric}: {spec.name} has {', '.join((*possible_metrics, LOSS))}: {remedy}, or leave the "
+      "flag out"
+    )
+  if best_metric and best_metric != LOSS:
+    metrics = (best_metric, *(name for name in metrics if name != best_metric))
+  return dataclasses.replace(spec, metrics=metrics, positive_class=1 if positive_class is None else positive_class)
+
+
+def _find_positive_class(spec: TaskSpec, config: ClassifierConfig) -> int | None:
+  """The class that F1, precision and recall are computed for; None if there are more than two and none is named."""
+  label = config.positive_label.strip()
+  if not label:
+    return 1 if len(spec.labels) == 2 and not spec.label_separator else None
+  if spec.is_regression:
+    raise UserError(f"--positive_label={label}: a regression has no labels: leave the flag out")
+  if spec.label_separator:
+    raise UserError(f"--positive_label={label}: with --multi_label, classes_dev.tsv has the F1 of each label")
+  if label not in spec.labels:
+    raise UserError(f"--positive_label={label}: not a label of {spec.name}: give one of {', '.join(spec.labels)}")
+  return spec.labels.index(label)

@@ -20,8 +20,7 @@ from albert.tasks import predictions
 from albert.tasks.answers import ChoiceAnswer
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.finetuning import LOSS, TEST, TRAIN, FinetuningTask
-from albert.tasks.mistakes import write_mistakes
-from albert.tasks.predictions import Predictions
+from albert.tasks.predictions import Predictions, write_mistakes
 from albert.tasks.race import evaluation as race_evaluation
 from albert.tasks.race.data import ChoiceQuestion, RaceConfig, find_files, option_name, read_questions
 from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer

@@ -22,7 +22,7 @@ from albert.models.tagger import TaggingModel
 from albert.tasks.answers import TagAnswer, TaggedSpan
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.finetuning import LOSS, TEST, TRAIN, FinetuningTask
-from albert.tasks.glue.labels import parse_labels
+from albert.tasks.glue.flags import parse_labels
 from albert.tasks.tagging import data as tagging_data
 from albert.tasks.tagging import predictions
 from albert.tasks.tagging.data import TaggedText, TaggingConfig

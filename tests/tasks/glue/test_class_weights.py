@@ -12,10 +12,9 @@ from sklearn.utils.class_weight import compute_class_weight
 
 import albert
 from albert.errors import UserError
-from albert.tasks.glue.class_weights import make_class_weights
-from albert.tasks.glue.config import ClassifierConfig
-from albert.tasks.glue.data import make_spec
-from albert.tasks.glue.task import ClassificationTask, make_task
+from albert.tasks.glue.flags import ClassifierConfig
+from albert.tasks.glue.model import ClassificationTask, make_class_weights, make_task
+from albert.tasks.glue.specs import make_spec
 from tests.synthetic import TINY_MODEL
 
 

@@ -14,10 +14,9 @@ import pytest
 
 from albert.data.tables import Table, read_table
 from albert.errors import UserError
-from albert.tasks.glue.config import ClassifierConfig
-from albert.tasks.glue.data import TextRows, find_file, find_labels, make_spec, read_text_table, rows_of_table
-from albert.tasks.glue.labels import format_labels, parse_labels
-from albert.tasks.glue.specs import SPECS, FileFormat, TaskSpec, canonical_name, custom_spec
+from albert.tasks.glue.files import TextRows, find_file, find_labels, read_text_table, rows_of_table
+from albert.tasks.glue.flags import ClassifierConfig, format_labels, parse_labels
+from albert.tasks.glue.specs import SPECS, FileFormat, TaskSpec, canonical_name, custom_spec, make_spec
 from tests.tasks.glue.archive import LABELS, edit_line, file_names, write_archive
 
 # The tasks of the GLUE benchmark. SPECS may have further tasks.

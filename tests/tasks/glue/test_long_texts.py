@@ -14,9 +14,8 @@ import tensorflow as tf
 from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.models.window_pooling import pool_windows
-from albert.tasks.glue.config import ClassifierConfig
-from albert.tasks.glue.task import make_task
-from albert.tasks.glue.text_task import TextTask
+from albert.tasks.glue.flags import ClassifierConfig
+from albert.tasks.glue.model import TextTask, make_task
 from albert.tokenization.tokenizer import load_tokenizer
 from tests.conftest import english_like_documents
 from tests.synthetic import TINY_MODEL

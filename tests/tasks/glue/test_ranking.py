@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from albert.tasks.glue.data import TextRows
-from albert.tasks.glue.ranking import RankingExample, make_ranking_examples
+from albert.tasks.glue.features import RankingExample, make_ranking_examples
+from albert.tasks.glue.files import TextRows
 
 
 def make_rows(labelled_pairs: list[tuple[str, str, int]]) -> TextRows:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from albert.tasks.glue import specs
-from albert.tasks.glue.config import ClassifierConfig
+from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.glue.specs import SPECS, recipe_name
 
 CONFIGS = Path(__file__).parents[3] / "configs"

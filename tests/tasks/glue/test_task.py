@@ -15,9 +15,8 @@ from albert.config.model import ModelConfig
 from albert.data.batches import ExampleDataset
 from albert.errors import UserError
 from albert.tasks.base import DatasetOutputs
-from albert.tasks.glue.config import ClassifierConfig
-from albert.tasks.glue.task import ClassificationTask, RankingTask, RegressionTask, make_task
-from albert.tasks.glue.text_task import TextTask
+from albert.tasks.glue.flags import ClassifierConfig
+from albert.tasks.glue.model import ClassificationTask, RankingTask, RegressionTask, TextTask, make_task
 from tests.synthetic import TINY_MODEL
 from tests.tasks.glue.archive import edit_line, read_tsv_rows, write_archive
 

@@ -15,10 +15,9 @@ from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.settings.resolve import resolve_settings
-from albert.tasks.glue.config import ClassifierConfig
 from albert.tasks.glue.files import TextData
-from albert.tasks.glue.task import make_task
-from albert.tasks.glue.text_task import TextTask
+from albert.tasks.glue.flags import ClassifierConfig
+from albert.tasks.glue.model import TextTask, make_task
 from tests.synthetic import TINY_MODEL
 
 ROWS = [("one", "a"), ("Two  words", "b"), ("three", "a"), ("two words", "b"), ("four", "b"), ("five", "a")]

@@ -7,15 +7,17 @@ from pathlib import Path
 import pytest
 
 from albert.data.tables import Table
-from albert.tasks.glue.config import ClassifierConfig
-from albert.tasks.glue.data import TextRows, read_text_table, rows_of_table
-from albert.tasks.glue.own_data.data_checks import (
+from albert.tasks.glue.files import (
+  TextRows,
   duplicate_warnings,
   duplicates,
   empty_text_warnings,
+  read_text_table,
+  rows_of_table,
   summary,
   summary_line,
 )
+from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.glue.specs import TaskSpec, custom_spec
 
 

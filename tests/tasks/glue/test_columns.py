@@ -10,7 +10,7 @@ import json
 import pytest
 
 from albert.errors import UserError
-from albert.tasks.glue.own_data.columns import format_columns, parse_columns
+from albert.tasks.glue.flags import format_columns, parse_columns
 
 NAMES = ["a", "two words", "question, long", 'he "said"', '"quoted"', "[list]", 'both, "of" [them]', "größe", "it's"]
 

@@ -15,18 +15,11 @@ from sklearn.metrics import f1_score
 import albert
 from albert.data.tables import read_table
 from albert.errors import UserError
-from albert.tasks.glue.class_weights import make_class_weights
-from albert.tasks.glue.config import ClassifierConfig
-from albert.tasks.glue.data import find_labels, make_spec, read_text_table, rows_of_table
-from albert.tasks.glue.evaluation import average_runs
-from albert.tasks.glue.own_data.multi_label import (
-  ChosenThresholds,
-  choose_thresholds,
-  combined_label_warning,
-  read_thresholds,
-)
-from albert.tasks.glue.own_data.multi_label_task import MultiLabelTask
-from albert.tasks.glue.task import make_task
+from albert.tasks.glue.files import combined_label_warning, find_labels, read_text_table, rows_of_table
+from albert.tasks.glue.flags import ClassifierConfig
+from albert.tasks.glue.model import MultiLabelTask, make_class_weights, make_task
+from albert.tasks.glue.results import ChosenThresholds, average_runs, choose_thresholds, read_thresholds
+from albert.tasks.glue.specs import make_spec
 from albert.tasks.predictions import Predictions, read_predictions, write_predictions
 from tests.synthetic import TINY_MODEL
 

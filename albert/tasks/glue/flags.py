@@ -1,0 +1,275 @@
+"""The flags of run_classifier.py, and the values of those that are texts with a form of their own."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+
+from albert.config.base import EVALUATION, option
+from albert.config.ranges import as_float32
+from albert.config.run import FinetuningConfig
+from albert.errors import UserError
+from albert.io import json_values
+from albert.io.json_values import format_value
+from albert.io.wording import join_names
+from albert.tasks.splits import EVAL_SEED
+
+PLAIN, RANKING = "plain", "ranking"
+TRUNCATE, WINDOWS = "truncate", "windows"
+# The values of --thresholds that choose thresholds on the development set.
+ONE, PER_LABEL = "one", "per_label"
+BALANCED = "balanced"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierConfig(FinetuningConfig):
+  """The flags of run_classifier.py that describe the task and its files."""
+
+  task_name: str = option(
+    "",
+    "task of GLUE (CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX), or custom for your own files",
+    resets=("labels", "positive_label"),
+  )
+  data_dir: str = option(
+    "",
+    "folder of the task's files, or the folder that GLUE's archives were unpacked into",
+    affects_training=False,
+    resets=("train_file", "eval_file", "predict_file"),
+  )
+  train_file: str = option(
+    "", "TSV, CSV, JSONL or Parquet file to train on, instead of the one in data_dir", affects_training=False
+  )
+  eval_file: str = option(
+    "", "file to evaluate on, instead of those in data_dir", affects_training=False, resets=("eval_share",)
+  )
+  eval_share: float = option(
+    0.0,
+    "share of --train_file that is held out and evaluated on, instead of --eval_file; its rows are listed in "
+    "eval_split.json (task custom)",
+    minimum=0,
+    below=1,
+  )
+  eval_seed: int = option(EVAL_SEED, "seed of the choice of the rows of --eval_share (task custom)", minimum=0)
+  predict_file: str = option("", "file to predict, instead of those in data_dir", affects_training=False)
+  formulation: str = option(
+    PLAIN,
+    "plain: each row by itself; ranking (QNLI only): the sentences of a question are compared with each other",
+    choices=(PLAIN, RANKING),
+  )
+  text_columns: str = option(
+    "",
+    "name of the text's column; for pairs of texts, two names separated by a comma. A name that has a comma is "
+    "enclosed in double quotes, or give a JSON list (task custom)",
+    evaluation_may_differ=True,
+  )
+  label_column: str = option("label", "name of the label's column (task custom)", evaluation_may_differ=True)
+  id_column: str = option(
+    "", "name of the column of ids; if not given, rows are numbered from 0 (task custom)", evaluation_may_differ=True
+  )
+  labels: str = option(
+    "",
+    "labels, separated by commas or as a JSON list; if not given, those of the training file, sorted (task custom)",
+    resets=("positive_label",),
+  )
+  regression: bool = option(False, "predict numbers instead of classes (task custom)")
+  multi_label: bool = option(False, "a row may have several labels, or none (task custom)")
+  label_separator: str = option(
+    ",", "separates the labels in the label column (--multi_label)", evaluation_may_differ=True
+  )
+  thresholds: str = option(
+    "one",
+    "probability from which on a label is predicted (--multi_label): one: the same for all labels, chosen on the "
+    "development set for the highest micro_f1; per_label: chosen for the highest F1 of each; or a number such as 0.5",
+    affects_training=False,
+    group=EVALUATION,
+  )
+  long_texts: str = option(
+    TRUNCATE,
+    "truncate: a text that is longer than max_seq_length loses its end; windows: it is read in overlapping windows, "
+    "whose logits are pooled (single texts only)",
+    choices=(TRUNCATE, WINDOWS),
+    evaluation_may_differ=True,
+  )
+  doc_stride: int = option(
+    128,
+    "tokens between the starts of two successive windows of --long_texts=windows",
+    minimum=1,
+    evaluation_may_differ=True,
+  )
+  pooling: str = option(
+    "mean",
+    "the logits of a text with --long_texts=windows: the mean or the max of the logits of its windows",
+    choices=("mean", "max"),
+    evaluation_may_differ=True,
+  )
+  max_windows: int = option(
+    8,
+    "maximum number of windows of a text with --long_texts=windows, which bounds the memory; the rest of the text is "
+    "cut off",
+    minimum=1,
+    evaluation_may_differ=True,
+  )
+  class_weights: str = option(
+    "",
+    "weights of the labels in the training loss: balanced (rare labels count more, all labels the same in total), "
+    "LABEL:WEIGHT,LABEL:WEIGHT or a JSON object; labels that are not listed have weight 1",
+  )
+  positive_label: str = option(
+    "",
+    "label that f1, precision and recall are computed for; if not given, the second of two labels",
+    affects_training=False,
+    group=EVALUATION,
+  )
+  best_metric: str = option(
+    "",
+    "metric by which checkpoints and runs are compared: one of eval_results.json, such as macro_f1, rmse or loss. Of "
+    "equal values, the one with the lower loss is better. If not given, the first metric of the task",
+    group=EVALUATION,
+  )
+
+
+# Error messages show at most this number of characters of the flag's value.
+_MAX_SHOWN_LENGTH = 200
+
+
+def parse_labels(text: str, *, minimum: int = 2) -> tuple[str, ...]:
+  """Parses the value of --labels.
+
+  Args:
+    text: labels separated by commas, or a JSON list.
+    minimum: the smallest number of labels.
+  Returns: the labels; () if the text is empty.
+  Raises:
+    UserError: there are fewer labels than `minimum`, or one is empty, occurs twice, or contains a tab or a line end.
+  """
+  if not text:
+    return ()
+  shown_text = text if len(text) <= _MAX_SHOWN_LENGTH else f"{text[:_MAX_SHOWN_LENGTH]}..."
+  source = f"--labels={shown_text}"
+  if text.startswith("["):
+    values = json_values.parse(source, text, list[str | int | float], "give a JSON list of texts")
+    labels = [str(value).strip() for value in values]
+  else:
+    labels = [label.strip() for label in text.split(",")]
+  if any(character in label for label in labels for character in "\t\r\n"):
+    raise UserError(f"{source}: a label has a tab or a line end, which predictions files cannot hold: remove it")
+  if len(set(labels)) < max(len(labels), minimum) or "" in labels:
+    raise UserError(
+      f"{source}: give at least {'two' if minimum == 2 else minimum} different labels, separated by commas"
+    )
+  return tuple(labels)
+
+
+def format_labels(labels: Sequence[str]) -> str:
+  """Converts labels to a value of --labels, from which parse_labels gets the same labels."""
+  text = ",".join(labels)
+  needs_json = text.startswith("[") or any("," in label for label in labels)
+  return json.dumps(list(labels)) if needs_json else text
+
+
+# Characters of a name that have a meaning in the flag.
+_SPECIAL_CHARACTERS = ',"[\r\n'
+
+
+def parse_columns(text: str) -> tuple[str, ...]:
+  """Parses the value of --text_columns.
+
+  Args:
+    text: names separated by commas, like a line of a CSV file: a name that contains a comma or begins with a quote or
+      a bracket is enclosed in quotes, and quotes inside of quotes are doubled. Or a JSON list of names.
+  Returns: the names, without spaces at their ends.
+  Raises:
+    UserError: the text is neither of these.
+  """
+  source = f"--text_columns={text}"
+  if text.lstrip().startswith("["):
+    names = json_values.parse(source, text, list[str], 'give a JSON list of names, such as ["a","b"]')
+  else:
+    reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    try:
+      rows = list(reader)
+    except csv.Error as error:
+      raise UserError(f"{source}: {error}: double a quote inside of quotes, and close them") from error
+    names = [name for row in rows for name in row]
+  stripped_names = (name.strip() for name in names)
+  return tuple(name for name in stripped_names if name)
+
+
+def format_columns(names: Sequence[str]) -> str:
+  """Converts names to a value of --text_columns, from which parse_columns gets the same names."""
+  text = ",".join(names)
+  needs_json = any(character in name for name in names for character in _SPECIAL_CHARACTERS)
+  return json.dumps(list(names), ensure_ascii=False) if needs_json else text
+
+
+_WEIGHTS_REMEDY = 'give "balanced", LABEL:WEIGHT,LABEL:WEIGHT or a JSON object such as {"yes": 2, "no": 0.5}'
+
+
+def parse_class_weights(text: str, labels: Sequence[str]) -> dict[str, float]:
+  """Parses the value of --class_weights, unless it is "balanced".
+
+  Args:
+    text: pairs of a label and a weight, such as "yes:2,no:0.5", or a JSON object.
+    labels: the labels of the task.
+  Returns: label -> weight, for the labels that are given.
+  Raises:
+    UserError: a label is unknown or given twice, or a weight is not a positive number.
+  """
+  flag = f"--class_weights={text}"
+  if text.startswith("{"):
+    pairs = list(json_values.parse(flag, text, dict[str, float], _WEIGHTS_REMEDY).items())
+  else:
+    pairs = [_parse_pair(pair, flag) for pair in text.split(",")]
+  weights: dict[str, float] = {}
+  for label, weight in pairs:
+    if label not in labels:
+      raise UserError(f"{flag}: {label!r} is not a label of this task: {join_names(labels)}")
+    if label in weights:
+      raise UserError(f"{flag}: {label!r} is given twice: give each label one weight")
+    if not (weight > 0 and 0 < as_float32(weight) < math.inf):
+      raise UserError(f"{flag}: the weight of {label!r} is {format_value(weight)}: give a number above 0")
+    weights[label] = weight
+  return weights
+
+
+def _parse_pair(pair: str, flag: str) -> tuple[str, float]:
+  label, _, weight = pair.rpartition(":")
+  try:
+    return label.strip(), float(weight)
+  except ValueError as error:
+    raise UserError(f"{flag}: {pair.strip()!r} is not LABEL:WEIGHT: {_WEIGHTS_REMEDY}") from error
+
+
+def format_class_weights(weights: str | Mapping[str, float]) -> str:
+  """Converts weights of the Python API, "balanced" or label -> weight, to a value of --class_weights.
+
+  Raises:
+    UserError: a weight is not a number.
+  """
+  if isinstance(weights, str):
+    return weights
+  try:
+    return json.dumps({label: float(weight) for label, weight in weights.items()}, ensure_ascii=False)
+  except (TypeError, ValueError) as error:
+    raise UserError(f"class_weights={weights}: {error}: give each label a number above 0") from error
+
+
+def fixed_threshold(text: str) -> float | None:
+  """Returns the number that --thresholds gives; None if thresholds are chosen on the development set.
+
+  Raises:
+    UserError: it is neither a number between 0 and 1 nor the name of a choice.
+  """
+  if text in (ONE, PER_LABEL):
+    return None
+  try:
+    number = float(text)
+  except ValueError:
+    number = math.nan
+  if not 0 < number < 1:
+    raise UserError(f"--thresholds={text}: give {ONE}, {PER_LABEL}, or a number between 0 and 1")
+  return number

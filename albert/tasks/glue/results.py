@@ -1,0 +1,300 @@
+"""The results of classification and regression: metrics, thresholds, files, and averages of several runs.
+
+N examples, C classes or labels. Needs no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from albert.config.base import from_dict
+from albert.errors import UserError
+from albert.io import figures, files
+from albert.metrics import classification
+from albert.metrics.calibration import NUM_INTERVALS, Calibration, measure_calibration
+from albert.runs import output_files
+from albert.tasks import predictions
+from albert.tasks.glue.flags import ONE, ClassifierConfig, fixed_threshold
+from albert.tasks.glue.specs import Submission, TaskSpec, make_spec
+from albert.tasks.predictions import Predictions
+
+# The threshold if none was chosen.
+DEFAULT_THRESHOLD = 0.5
+
+
+def compute_metrics(spec: TaskSpec, split_predictions: Predictions) -> dict[str, float]:
+  """Computes the metrics of a task.
+
+  Args:
+    spec: the task; spec.metrics names its metrics.
+    split_predictions: predictions of at least one example, with labels.
+  Returns: metric -> value. For classification there is also majority_accuracy, the accuracy of always predicting the
+    most frequent label, or of the most frequent set of labels; and if each example has one label, calibration_error,
+    the expected calibration error.
+  """
+  assert split_predictions.labels is not None
+  metrics = classification.compute(
+    spec.metrics, split_predictions.labels, split_predictions.predicted, spec.positive_class
+  )
+  if not spec.is_regression:
+    _, counts = np.unique(split_predictions.labels, axis=0, return_counts=True)
+    metrics["majority_accuracy"] = float(counts.max() / len(split_predictions.labels))
+    if split_predictions.thresholds is None:
+      metrics["calibration_error"] = calibration_of(split_predictions).error
+  return metrics
+
+
+def choose_thresholds(choice: str, labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
+  """Chooses the thresholds with the highest F1. A label is predicted if its probability is at least its threshold.
+
+  Args:
+    choice: ONE for the threshold with the highest micro F1, PER_LABEL for the highest F1 of each label.
+    labels: int [N, C] of 0 and 1.
+    scores: probabilities, float [N, C].
+  Returns: float64 [C].
+  """
+  if choice == ONE:
+    return np.full(labels.shape[1], _best_threshold(labels.ravel(), scores.ravel()))
+  return np.array([_best_threshold(*columns) for columns in zip(labels.T, scores.T, strict=True)])
+
+
+def _best_threshold(labels: np.ndarray, scores: np.ndarray) -> float:
+  """Chooses the threshold with the highest F1 for N labels (0 or 1) and probabilities.
+
+  The candidates are halfway between two neighboring probabilities. Of equally good ones, that closest to 0.5 is chosen.
+  Without a positive label every F1 is 0, and the result is 0.5.
+  """
+  num_positive = labels.sum()
+  if not num_positive:
+    return DEFAULT_THRESHOLD
+  order = np.argsort(-scores, kind="stable")
+  sorted_scores = scores[order].astype(np.float64)
+  lower_scores = np.append(sorted_scores[1:], 0.0)
+  num_predicted = np.arange(1, len(scores) + 1)
+  f1 = 2 * np.cumsum(labels[order]) / (num_predicted + num_positive)
+  candidates = (sorted_scores + lower_scores) / 2
+  f1[sorted_scores == lower_scores] = -1.0  # no threshold lies between equal probabilities
+  best = np.flatnonzero(f1 >= f1.max() - 1e-12)
+  return float(candidates[best[np.argmin(np.abs(candidates[best] - DEFAULT_THRESHOLD))]])
+
+
+class ChosenThresholds(msgspec.Struct, frozen=True):
+  """Thresholds that were chosen on a development set: the content of thresholds.json.
+
+  Attributes:
+    choice: ONE or PER_LABEL.
+    split: the name of the development set.
+    data_sha256: the hash of its files.
+    thresholds: label -> threshold.
+  """
+
+  choice: str
+  split: str
+  data_sha256: str
+  thresholds: dict[str, Annotated[float, msgspec.Meta(ge=0, le=1)]]
+
+  def write(self, directory: str) -> None:
+    """Writes thresholds.json."""
+    files.write_json(files.join(directory, output_files.THRESHOLDS), msgspec.structs.asdict(self))
+
+
+def read_thresholds(directory: str, labels: Sequence[str]) -> ChosenThresholds | None:
+  """Reads thresholds.json of a run; None if there is none.
+
+  Raises:
+    UserError: the file is damaged, or does not have the labels of the task.
+  """
+  path = files.join(directory, output_files.THRESHOLDS)
+  if not files.exists(path):
+    return None
+  remedy = "delete it, and evaluate the run again (--do_eval)"
+  stored = files.read_json(path, ChosenThresholds, remedy)
+  if set(stored.thresholds) != set(labels):
+    raise UserError(f"{path}: its labels are not those of the task: {remedy}")
+  return stored
+
+
+def thresholds_of_run(directory: str, choice: str, labels: Sequence[str]) -> np.ndarray:
+  """Returns the thresholds of a run: those of --thresholds, or of thresholds.json, or 0.5. float64 [C].
+
+  Args:
+    directory: the output_dir; "" if there is no run.
+    choice: the value of --thresholds.
+    labels: the labels of the task.
+  """
+  fixed = fixed_threshold(choice)
+  stored = read_thresholds(directory, labels) if fixed is None and directory else None
+  if stored is not None:
+    return np.array([stored.thresholds[label] for label in labels])
+  return np.full(len(labels), DEFAULT_THRESHOLD if fixed is None else fixed)
+
+
+def write_class_scores(directory: str, split: str, split_predictions: Predictions) -> str:
+  """Writes classes_SPLIT.tsv: label, precision, recall, F1, and the numbers of its examples and predictions.
+
+  If an example may have several labels, also the calibration error of each label's probability, and its threshold.
+
+  Args:
+    directory: where to write.
+    split: the name of the split.
+    split_predictions: predictions of classes for at least one example, with labels.
+  Returns: the path of the file.
+  """
+  assert split_predictions.labels is not None
+  names = split_predictions.label_names
+  scores = classification.scores_of_classes(split_predictions.labels, split_predictions.predicted, len(names))
+  rows = [
+    [name, *(f"{score:.6g}" for score in ratios), *map(str, counts)]
+    for name, ratios, counts in zip(
+      names,
+      zip(scores.precision, scores.recall, scores.f1, strict=True),
+      zip(scores.num_labels, scores.num_predictions, strict=True),
+      strict=True,
+    )
+  ]
+  header = ["label", "precision", "recall", "f1", "num_labels", "num_predictions"]
+  if split_predictions.thresholds is not None:
+    header += ["calibration_error", "threshold"]
+    errors = calibration_errors_of_labels(split_predictions)
+    values = zip(errors, split_predictions.thresholds, strict=True)
+    rows = [[*row, f"{error:.6g}", f"{limit:.6g}"] for row, (error, limit) in zip(rows, values, strict=True)]
+  path = files.join(directory, f"classes_{split}.tsv")
+  predictions.write_table(path, header, rows)
+  return path
+
+
+def write_submission(
+  directory: str, spec: TaskSpec, submission: Submission, split_predictions: Predictions, path: str = ""
+) -> str:
+  """Writes predictions in the form that gluebenchmark.com accepts: tab-separated columns, index and prediction.
+
+  Args:
+    directory: where to write.
+    spec: the task. Labels are written as they are spelled in its files. Predicted numbers are clipped to its range.
+    submission: gives the name of the file.
+    split_predictions: the predictions.
+    path: the file to write instead of the one in `directory`.
+  Returns: the path of the file.
+  """
+  if spec.is_regression:
+    numbers = np.clip(split_predictions.predicted.astype(np.float64), spec.low, spec.high)
+    texts = [f"{number:.6f}" for number in numbers]
+  else:
+    texts = split_predictions.format_values(split_predictions.predicted)
+  path = path or files.join(directory, submission.name)
+  predictions.write_table(path, ["index", "prediction"], zip(split_predictions.ids, texts, strict=True))
+  return path
+
+
+def calibration_of(predictions: Predictions) -> Calibration:
+  """Measures the calibration of the most probable class of each example.
+
+  Args:
+    predictions: predictions of one class for each example, with labels.
+  """
+  assert predictions.thresholds is None
+  return measure_calibration(np.nanmax(predictions.scores, axis=1), predictions.predicted == predictions.labels)
+
+
+def calibration_errors_of_labels(predictions: Predictions) -> np.ndarray:
+  """Computes for each label the calibration error of its probability, where an example may have several labels.
+
+  Args:
+    predictions: predictions of labels, with labels.
+  Returns: float64 [C].
+  """
+  assert predictions.labels is not None
+  columns = zip(predictions.scores.T, predictions.labels.T > 0, strict=True)
+  return np.array([measure_calibration(scores, has_label).error for scores, has_label in columns])
+
+
+def draw_calibration(directory: str, split: str, predictions: Predictions) -> str:
+  """Draws for each interval of probabilities the share of the predictions that are right, and their number.
+
+  On the diagonal, the share equals the probability.
+
+  Args:
+    directory: where to write calibration_SPLIT.png.
+    split: the name of the split.
+    predictions: predictions of one class for each example, with labels.
+  Returns: the path of the picture.
+  """
+  calibration = calibration_of(predictions)
+  figure = figures.new_figure(4.2, 4.2)
+  axes = figure.subplots()
+  width = 1 / NUM_INTERVALS
+  is_used = calibration.counts > 0
+  centers = (np.arange(NUM_INTERVALS) + 0.5)[is_used] * width
+  shares, counts = calibration.share_right[is_used], calibration.counts[is_used]
+  axes.bar(centers, shares, width, alpha=0.35, edgecolor="white")
+  axes.plot(calibration.probability[is_used], shares, "o-", label="measured, with the number of rows")
+  axes.plot([0, 1], [0, 1], "--", color="gray", label="calibrated")
+  for center, share, count in zip(centers, shares, counts, strict=True):
+    axes.text(center, share + 0.02, f"{count}", ha="center", va="bottom", fontsize=7)
+  axes.set_xlim(0, 1)
+  axes.set_ylim(0, 1.08)  # leaves room for a number above a bar of height 1
+  axes.set_xlabel("probability of the predicted label")
+  axes.set_ylabel("share that is right")
+  axes.set_title(f"{split}: calibration error {calibration.error:.3f}")
+  axes.legend(loc="upper left", fontsize=8)
+  path = files.join(directory, f"calibration_{split}.png")
+  files.write_atomically(path, figures.png(figure))
+  return path
+
+
+def average_runs(
+  run_dirs: Sequence[str], settings_of_runs: Sequence[Mapping[str, Any]], output_dir: str
+) -> dict[str, float]:
+  """Averages the predictions of several runs, and writes the averages.
+
+  For each split with labels, it also draws the pictures of an evaluation. For each test set, it also writes a file for
+  gluebenchmark.com.
+
+  Args, Returns, Raises: see albert.tasks.registry.RunAverager.
+  """
+  fields = {field.name for field in dataclasses.fields(ClassifierConfig)}
+  settings = {name: value for name, value in settings_of_runs[0].items() if name in fields}
+  config = from_dict(ClassifierConfig, settings, source=files.join(run_dirs[0], output_files.CONFIG))
+  spec = make_spec(config)
+  flag_of_split = dict.fromkeys(spec.dev, "--do_eval")
+  for split, submission in spec.submissions.items():
+    if not submission.is_optional:
+      flag_of_split[split] = "--do_predict"
+  averages = predictions.average_predictions_files(run_dirs, output_dir, flag_of_split, spec.label_separator)
+  labeled_splits = [split for split, average in averages.items() if average.labels is not None]
+  if spec.label_separator:
+    choices = [settings.get("thresholds", config.thresholds) for settings in settings_of_runs]
+    averages = _with_thresholds(averages, labeled_splits, dict(zip(run_dirs, choices, strict=True)))
+    for split, average in averages.items():
+      predictions.write_predictions(output_dir, split, average)
+  metrics: dict[str, float] = {}
+  for split, average in averages.items():
+    if split in labeled_splits:
+      predictions.draw_predictions(output_dir, split, average)
+      if average.label_names and average.thresholds is None:
+        draw_calibration(output_dir, split, average)
+      prefix = f"{split}_" if len(labeled_splits) > 1 else ""
+      metrics |= {prefix + name: value for name, value in compute_metrics(spec, average).items()}
+    elif split in spec.submissions and spec.submissions[split].name:
+      write_submission(output_dir, spec, spec.submissions[split], average)
+  return metrics
+
+
+def _with_thresholds(
+  averages: Mapping[str, Predictions], labeled_splits: Sequence[str], choices: Mapping[str, str]
+) -> dict[str, Predictions]:
+  """Gives all splits the same thresholds: those that --thresholds chooses on the averages of the first split with
+  labels, or else the mean of the runs' thresholds. `choices`: output_dir of each run -> its --thresholds."""
+  first = next(iter(averages.values()))
+  thresholds = np.mean([thresholds_of_run(run, choice, first.label_names) for run, choice in choices.items()], axis=0)
+  choice = next(iter(choices.values()))
+  if fixed_threshold(choice) is None and labeled_splits:
+    labeled = averages[labeled_splits[0]]
+    assert labeled.labels is not None
+    thresholds = choose_thresholds(choice, labeled.labels, labeled.scores)
+  return {split: average.with_thresholds(thresholds, average.separator) for split, average in averages.items()}
