@@ -28,16 +28,14 @@ from albert.settings.resolve import make_defined_task
 from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.definitions import TaskDefinition, TaskOfRun, existing_file
 from albert.tasks.splits import TEST
-from albert.training.claim import claim_output_dir, training_lock
 from albert.training.distribution.cluster import Cluster
 from albert.training.distribution.strategy import check_batches, check_memory
 from albert.training.evaluator import Evaluator
 from albert.training.failed_run import failure_warning, find_failure
 from albert.training.global_state import computing_in, deterministic_ops
 from albert.training.model_weights import ModelWeights
-from albert.training.results import TrainingResult, read_training_result
-from albert.training.run_plan import TrainingPlan, plan_run
-from albert.training.training_run import TrainingRun
+from albert.training.run import TrainingResult, claim_output_dir, read_training_result, train_run
+from albert.training.run_plan import TrainingPlan, plan_run, plan_training
 from albert.weights.checkpoints import CheckpointManager
 
 
@@ -147,10 +145,11 @@ class Estimator:
     return cls(TaskOfRun(output_dir), output_dir=output_dir, **settings)
 
   def _set_up(self, config: RunConfig) -> None:
-    """Checks the files, connects to the devices, and builds the model and the evaluator."""
+    """Reads the files, connects to the devices, and builds the model and the evaluator."""
     task = self.task
-    # Files are checked first, because connecting to the devices may take minutes.
-    self._check_files(train=config.do_train, evaluate=config.do_eval, predict=config.do_predict)
+    self._has_inputs: set[str] = set()  # the actions whose files were read
+    # Files are read first, because connecting to the devices may take minutes.
+    self._read_inputs(train=config.do_train, evaluate=config.do_eval, predict=config.do_predict)
     self.plan = plan_run(config)
     self.config = self.plan.config
     self.strategy = self.plan.strategy
@@ -192,12 +191,15 @@ class Estimator:
     with self.cluster.report_lost_processes(self._advice_after_loss), kernels:
       yield
 
-  def _check_files(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
-    """Reads the input files that these actions need, and checks that results can be written.
+  def _read_inputs(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
+    """Reads the input files that these actions need, once, and checks that results can be written.
 
     Raises:
       UserError: a file is missing or cannot be used, or --predictions_file has the wrong extension.
     """
+    actions = {name for name, is_done in (("train", train), ("evaluate", evaluate), ("predict", predict)) if is_done}
+    if actions <= self._has_inputs:
+      return
     check_initial_weights(self.config, are_needed=train and self.task.needs_initial_weights)
     evaluate = will_evaluate(self.config, train=train, evaluate=evaluate)
     self.task.check_inputs(train=train, evaluate=evaluate, predict=predict)
@@ -209,6 +211,7 @@ class Estimator:
         raise UserError(f"--predictions_file={name}: give a name that ends in {extension}")
       for path in self.task.prediction_files(self.config.output_dir, name):
         run_directory.check_writable(os.path.dirname(path))
+    self._has_inputs |= actions
 
   def _check_batches(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
     """Checks the batch sizes that these actions use (see check_batches)."""
@@ -235,8 +238,7 @@ class Estimator:
       UserError, RunError, Stopped: see train and evaluate.
     """
     if self.config.do_train:
-      with self._action():
-        self._train()
+      self.train()
     if self.config.do_eval:
       print_metrics(self.evaluate())
 
@@ -254,28 +256,23 @@ class Estimator:
       Stopped: SIGTERM or SIGINT was received; the state has been saved.
     """
     with self._action():
-      step = self._train()
+      log(self.plan.devices)
+      self._read_inputs(train=True)
+      self._check_batches(train=True)
+      with self._running():
+        step = train_run(
+          self.task,
+          self._weights,
+          self.plan,
+          cluster=self.cluster,
+          checkpoints=self.checkpoints,
+          evaluator=self.evaluator,
+          results_dir=self.results_dir,
+        )
+      self._weights.step = step
+      if not self.config.do_eval:
+        self._log_failure({})
       return read_training_result(step, self.config.output_dir, self.results_dir)
-
-  def _train(self) -> int:
-    """Trains as `train` does, and returns the number of updates. A command does not read its logs again."""
-    log(self.plan.devices)
-    self._check_files(train=True)
-    self._check_batches(train=True)
-    with self._running(), training_lock(self.config.output_dir, self.cluster, self.checkpoints):
-      step = TrainingRun(
-        self.task,
-        self._weights,
-        self.plan,
-        cluster=self.cluster,
-        checkpoints=self.checkpoints,
-        evaluator=self.evaluator,
-        results_dir=self.results_dir,
-      ).train()
-    self._weights.step = step
-    if not self.config.do_eval:
-      self._log_failure({})
-    return step
 
   def evaluate(self) -> dict[str, float]:
     """Evaluates the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.
@@ -350,7 +347,7 @@ class Estimator:
   def _predict(self, *, with_answers: bool) -> tuple[list[str], list[Any]]:
     """Writes the predictions of the test set. Returns the paths of the files, and with `with_answers` the answers."""
     with self._action(), self._running():
-      self._check_files(predict=True)
+      self._read_inputs(predict=True)
       self._check_batches(predict=True)
       self._weights.load_trained(self.checkpoints, "predicting")
       self.task.read_run(self.config.output_dir)
@@ -414,4 +411,6 @@ class Estimator:
     Raises:
       UserError: output_dir belongs to a run with other settings, or the weights to start from do not fit.
     """
-    return claim_output_dir(self.task, self.plan, self.checkpoints, is_chief=self.cluster.is_chief)
+    plan = plan_training(self.plan, self.task.training_stages())
+    claim_output_dir(self.task, self.plan, plan, self.checkpoints, is_chief=self.cluster.is_chief)
+    return plan

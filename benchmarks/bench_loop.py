@@ -41,7 +41,7 @@ from albert.tasks.pretraining.task import PretrainingTask  # noqa: E402
 from albert.training.distribution import strategy as strategies  # noqa: E402
 from albert.training.distribution.distributed_batches import distribute_training_batches  # noqa: E402
 from albert.training.global_state import dtype_policy  # noqa: E402
-from albert.training.loop import Trainer  # noqa: E402
+from albert.training.loop import StopRequest, Trainer  # noqa: E402
 from albert.training.run_plan import TrainingPlan, resolve_precision  # noqa: E402
 from albert.weights.checkpoints import CheckpointManager  # noqa: E402
 from benchmarks import machine  # noqa: E402
@@ -130,7 +130,8 @@ def measure_run(task: PretrainingTask, config: TrainConfig, strategy: tf.distrib
     checkpoints = CheckpointManager(files.join(directory, "checkpoints"), keep=1, model_config=task.model_config)
     log = MetricsLog(directory, first_step=1, total_steps=config.num_train_steps)
     start = time.perf_counter()
-    trainer.train(batches, checkpoints, log, record_memory)
+    with StopRequest() as stop:
+      trainer.train(batches, checkpoints, log, learning_rate=record_memory, stop=stop)
     loop_seconds = time.perf_counter() - start
     log.close()
     # The loop has saved a checkpoint at its end. Another save takes as long, so its time is subtracted.

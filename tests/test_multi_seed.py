@@ -173,7 +173,7 @@ BAD_COMMANDS = {
 def test_files_for_evaluation_and_prediction_are_checked_before_training(
   tmp_path: Path, spm_model: str, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-  def fail_in_training(*unused: object) -> None:
+  def fail_in_training(*unused: object, **unused_options: object) -> None:
     raise AssertionError("training began")
 
   monkeypatch.setattr(Trainer, "train", fail_in_training)

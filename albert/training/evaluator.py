@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -13,10 +13,61 @@ from albert.data.dataset import Dataset
 from albert.data.examples import EXAMPLE_INDEX
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.io.parallel.lost_processes import is_lost_process
-from albert.tasks.base import Batch, DatasetOutputs, Task
-from albert.training.accumulators import Accumulator
+from albert.tasks.base import Batch, DatasetOutputs, Task, WeightedSum
 from albert.training.distribution.distributed_batches import distribute_evaluation_batches
 from albert.training.global_state import computing_in
+
+
+class Accumulator:
+  """Adds up metrics over steps and replicas. It must be made in the strategy's scope.
+
+  Args:
+    names: names of the metrics.
+  """
+
+  def __init__(self, names: Iterable[str]):
+    # In this dict, the total and the weight of a WeightedSum are variables.
+    self._sums = {name: WeightedSum(_make_sum(f"{name}_total"), _make_sum(f"{name}_weight")) for name in names}
+
+  def add(self, sums: dict[str, WeightedSum]) -> None:
+    """Adds the sums of this replica. Call it in the replica's step.
+
+    Args:
+      sums: metric -> its sum and weight, for each name given to the constructor.
+    Raises:
+      ValueError: a name is missing or unknown.
+    """
+    if set(sums) != set(self._sums):
+      raise ValueError(f"expected {sorted(self._sums)}, got {sorted(sums)}")
+    for name, (total, weight) in sums.items():
+      self._sums[name].total.assign_add(tf.cast(total, tf.float32))
+      self._sums[name].weight.assign_add(tf.cast(weight, tf.float32))
+
+  def reset(self) -> None:
+    """Sets all sums to 0. Call it on the host."""
+    for total, weight in self._sums.values():
+      total.assign(0.0)
+      weight.assign(0.0)
+
+  def result_and_reset(self) -> dict[str, float]:
+    """Returns the mean of each metric since the last reset; 0 if nothing was added. Call it on the host."""
+    means = {}
+    for name, (total, weight) in self._sums.items():
+      total_value, weight_value = float(total.read_value()), float(weight.read_value())
+      means[name] = total_value / weight_value if weight_value else 0.0
+    self.reset()
+    return means
+
+
+def _make_sum(name: str) -> tf.Variable:
+  """Makes a variable to which each replica adds its own values. Reading it on the host gives the sum over replicas."""
+  return tf.Variable(
+    0.0,
+    trainable=False,
+    synchronization=tf.VariableSynchronization.ON_READ,
+    aggregation=tf.VariableAggregation.SUM,
+    name=name,
+  )
 
 
 class Evaluator:

@@ -5,14 +5,18 @@ The loop does not depend on a particular task: a Task computes the losses and me
 
 from __future__ import annotations
 
+import contextlib
 import math
+import signal
 import time
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
+from albert.errors import Stopped
 from albert.io.progress import ElapsedTime
 from albert.models.layers import fold_in
 from albert.optimizers.layerwise import layerwise_factors
@@ -23,18 +27,17 @@ from albert.optimizers.time_limit import TimeLimit
 from albert.runs.log_lines import STAGE_KEY
 from albert.runs.metrics_log import MetricsLog, log
 from albert.tasks.base import Batch, Task, WeightedSum
-from albert.training.accumulators import Accumulator, zero_if
 from albert.training.distribution.cluster import Cluster
+from albert.training.evaluator import Accumulator
 from albert.training.failed_run import not_finite_error
 from albert.training.gradients import BatchGradients
-from albert.training.run_plan import TrainingPlan, is_evaluation_due, is_save_due
-from albert.training.speedometer import Speedometer, next_steps_per_call
-from albert.training.stage_plan import StagePlan
-from albert.training.stop_request import StopRequest
+from albert.training.run_plan import StagePlan, TrainingPlan, is_evaluation_due, is_save_due
 from albert.weights.checkpoints import GLOBAL_STEP, CheckpointManager
 from albert.weights.stacking import stacked_sources
 
 GRAD_NORM = "grad_norm"
+# One call of the loop on the device takes about this long at most, because signals are handled between the calls.
+_SECONDS_PER_LOOP = 5.0
 
 
 class Trainer:
@@ -179,7 +182,7 @@ class Trainer:
     if self.loss_scale is not None:
       # The optimizer skips an update whose gradients are all NaN, and the means of metrics leave the step out.
       gradients = {name: gradient * tf.where(is_bad, math.nan, 1.0) for name, gradient in gradients.items()}
-      sums = zero_if(is_bad, sums)
+      sums = _zero_if(is_bad, sums)
       is_bad = self.loss_scale.update(is_bad)
     is_first_bad_step = tf.logical_and(is_bad, self.first_bad_step < 0)
     self.first_bad_step.assign(tf.where(is_first_bad_step, step, tf.cast(self.first_bad_step, tf.int64)))
@@ -193,9 +196,10 @@ class Trainer:
     batches: Iterator[Batch],
     checkpoints: CheckpointManager,
     metrics_log: MetricsLog,
+    *,
     learning_rate: Callable[[int], float],
+    stop: StopRequest,
     evaluate: Callable[[int], bool] | None = None,
-    stop: StopRequest | None = None,
   ) -> None:
     """Trains until the last step of the stage is done, with logging, checkpoints and evaluations at their intervals.
 
@@ -204,41 +208,27 @@ class Trainer:
       checkpoints: saves the state every save_checkpoints_steps, before each evaluation and at the end of the run.
       metrics_log: receives the metrics every log_every_steps and at the end of the stage.
       learning_rate: maps the number of updates done so far to the learning rate of the next one, for the log.
+      stop: receives the signals. Several stages share one.
       evaluate: called with the step every eval_every_steps and at the end. Training stops early if it returns True.
-      stop: receives the signals. Several stages share one. None to receive signals during this call only.
     Raises:
       RunError: a loss, a gradient or an updated weight is not finite. Nothing is saved after it.
       Stopped: SIGTERM or SIGINT was received; the state has been saved.
     """
-    if stop is not None:
-      self._train(batches, checkpoints, metrics_log, learning_rate, evaluate, stop)
-      return
-    with StopRequest() as stop_during_call:
-      self._train(batches, checkpoints, metrics_log, learning_rate, evaluate, stop_during_call)
-
-  def _train(
-    self,
-    batches: Iterator[Batch],
-    checkpoints: CheckpointManager,
-    metrics_log: MetricsLog,
-    learning_rate: Callable[[int], float],
-    evaluate: Callable[[int], bool] | None,
-    stop: StopRequest,
-  ) -> None:
-    """See `train`."""
     config = self.plan.train
-    eval_every_steps = config.eval_every_steps if evaluate is not None else 0
-    intervals = [steps for steps in (config.log_every_steps, config.save_checkpoints_steps, eval_every_steps) if steps]
-    step = saved_step = self.step  # updates done so far, and updates in the newest checkpoint
+    intervals = (config.log_every_steps, config.save_checkpoints_steps, config.eval_every_steps)
+    step = saved_step = first_step = self.step  # updates done so far, and updates in the newest checkpoint
     speed = Speedometer(step, self.stage.train.train_batch_size if self.stage is not None else config.train_batch_size)
-    steps_per_call, run_steps = 1, self._run_first_step  # the first call also traces and compiles the step
+    steps_per_call = 1
     while step < (last_step := self.last_step(step)):
       # Each call ends at the latest at the next step that is logged, saved or evaluated.
-      limits = [self.time_limit.next_stop(step)] if self.time_limit is not None else []
-      limits += [_next_multiple(step, interval) for interval in intervals]
+      limits = [_next_multiple(step, interval) for interval in intervals if interval]
+      limits += [] if self.time_limit is None else [self.time_limit.next_stop(step)]
       target_step = min(last_step, step + steps_per_call, *limits)
-      seconds = run_steps(batches, target_step - step, checkpoints, saved_step)
-      run_steps = self._run_steps
+      # The first call also traces and compiles the step.
+      with ElapsedTime("first step") if step == first_step else contextlib.nullcontext():
+        seconds = self._time_steps(batches, target_step - step, checkpoints, saved_step)
+      if step == first_step:
+        log(f"the first step took {seconds:.1f} seconds")
       # All processes must make the same decisions: whether to stop, after a signal to any of them or when the time is
       # over, and how many steps the next call has.
       num_signaled, sum_of_seconds = self.cluster.sum(float(stop.signal_number > 0), seconds / (target_step - step))
@@ -288,16 +278,7 @@ class Trainer:
     self.time_limit.add(step, num_steps, seconds_per_step)
     return step == self.last_step(step)
 
-  def _run_first_step(
-    self, batches: Iterator[Batch], num_steps: int, checkpoints: CheckpointManager, saved_step: int
-  ) -> float:
-    """Does what _run_steps does, and shows how long it takes."""
-    with ElapsedTime("first step"):
-      seconds = self._run_steps(batches, num_steps, checkpoints, saved_step)
-    log(f"the first step took {seconds:.1f} seconds")
-    return seconds
-
-  def _run_steps(
+  def _time_steps(
     self, batches: Iterator[Batch], num_steps: int, checkpoints: CheckpointManager, saved_step: int
   ) -> float:
     """Runs `num_steps` updates, checks their losses, and returns the seconds that they took."""
@@ -350,6 +331,85 @@ class Trainer:
       raise not_finite_error(problem, checkpoints, saved_step)
 
 
+def _zero_if(condition: tf.Tensor, sums: dict[str, WeightedSum]) -> dict[str, WeightedSum]:
+  """Returns the sums, in float32, or sums and weights of 0 if the condition, bool scalar, is true."""
+
+  def zero(value: tf.Tensor) -> tf.Tensor:
+    return tf.where(condition, 0.0, tf.cast(value, tf.float32))
+
+  return {name: WeightedSum(zero(total), zero(weight)) for name, (total, weight) in sums.items()}
+
+
 def _next_multiple(step: int, interval: int) -> int:
   """The first multiple of `interval` after `step`."""
   return (step // interval + 1) * interval
+
+
+class Speedometer:
+  """Measures the examples per second between log lines. The time of evaluations is not counted."""
+
+  def __init__(self, step: int, batch_size: int):
+    self._step = step
+    self._batch_size = batch_size
+    self._started = time.monotonic()
+
+  def read(self, step: int) -> float:
+    """Returns the number of examples per second since the last call, and starts a new measurement."""
+    seconds = max(time.monotonic() - self._started, 1e-9)
+    examples = (step - self._step) * self._batch_size
+    self._step, self._started = step, time.monotonic()
+    return examples / seconds
+
+  @contextlib.contextmanager
+  def paused(self) -> Iterator[None]:
+    """A context manager. The time within the context is not counted."""
+    pause_started = time.monotonic()
+    yield
+    self._started += time.monotonic() - pause_started
+
+
+def next_steps_per_call(steps_per_call: int, seconds_per_step: float, max_steps: int) -> int:
+  """Returns the number of steps of the next call: up to twice as many as before, if they do not take too long."""
+  return max(1, min(max_steps, 2 * steps_per_call, int(_SECONDS_PER_LOOP / seconds_per_step)))
+
+
+class StopRequest:
+  """A context manager that turns the first SIGTERM or SIGINT into a request to save and stop.
+
+  The first signal only sets `signal_number`, which the training loop reads. A second one has its usual effect. The
+  handler prints nothing: it may interrupt a write to the same stream, which then raises an error. If C code, such as R
+  or a program that embeds Python, has installed a handler of a signal, this handler stays, because Python could not
+  restore it.
+
+  Attributes:
+    signal_number: the number of the signal that was received; 0 if none was.
+  """
+
+  def __init__(self) -> None:
+    self.signal_number = 0
+    self._previous_handlers: dict[int, Any] = {}
+
+  def __enter__(self) -> StopRequest:
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+      if signal.getsignal(signal_number) is None:
+        continue
+      try:
+        self._previous_handlers[signal_number] = signal.signal(signal_number, self._handle)
+      except ValueError:  # Python allows signal handlers in the main thread only
+        break
+    return self
+
+  def _handle(self, signal_number: int, frame: FrameType | None) -> None:
+    del frame
+    self.signal_number = signal_number
+    signal.signal(signal_number, self._previous_handlers[signal_number])
+
+  def error(self, step: int) -> Stopped:
+    """Makes the error that ends a run that was stopped and saved at `step`."""
+    # If another process received the signal, its number is not known here.
+    signal_number = self.signal_number or signal.SIGTERM
+    return Stopped(f"stopped at step {step} and saved; the same command resumes there", signal_number)
+
+  def __exit__(self, *unused: object) -> None:
+    for signal_number, handler in self._previous_handlers.items():
+      signal.signal(signal_number, handler)

@@ -69,7 +69,7 @@ def variable_spec(variable: ArgumentVariable, name: str) -> VariableSpec:
 
 
 def _metrics(variables: Sequence[VariableSpec]) -> dict[str, tuple[int, int]]:
-  """Returns metric -> numbers of the variables of its accumulator (albert.training.accumulators)."""
+  """Returns metric -> numbers of the variables of its accumulator (albert.training.evaluator)."""
   numbers = {variable.name: number for number, variable in enumerate(variables)}
   names = [name.removesuffix("_total") for name in numbers if name.endswith("_total")]
   return {name: (numbers[f"{name}_total"], numbers[f"{name}_weight"]) for name in names}

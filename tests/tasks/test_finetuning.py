@@ -22,7 +22,7 @@ from albert.estimator import Estimator
 from albert.export.checkpoint import open_checkpoint
 from albert.training.evaluator import Evaluator
 from albert.training.model_weights import load_initial_weights
-from albert.training.training_run import TrainingRun
+from albert.training.run import EvaluationsInTraining
 from albert.weights import checkpoints
 from tests.conftest import SaveModel
 from tests.run_outputs import assert_equal_bits, read_checkpoint, read_json, read_json_lines
@@ -162,16 +162,16 @@ def interrupt(*unused: object, **unused_keywords: object) -> None:
 def test_a_run_killed_between_saving_and_evaluating_resumes_to_the_same_result(tmp_path, spm_file, monkeypatch):
   options: dict[str, Any] = {"num_train_steps": 6, "eval_every_steps": 2}
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "uninterrupted", **options)).train()
-  evaluate = TrainingRun._evaluate_during_training
+  evaluate = EvaluationsInTraining.evaluate
 
-  def kill_at_step_4(self: TrainingRun, step: int, evaluations: Any) -> dict[str, float]:
+  def kill_at_step_4(self: EvaluationsInTraining, step: int) -> dict[str, float]:
     if step == 4:
       raise Killed
-    return evaluate(self, step, evaluations)
+    return evaluate(self, step)
 
   killed_estimator = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "killed", **options))
   with monkeypatch.context() as patch:
-    patch.setattr(TrainingRun, "_evaluate_during_training", kill_at_step_4)
+    patch.setattr(EvaluationsInTraining, "evaluate", kill_at_step_4)
     with pytest.raises(Killed):
       killed_estimator.train()
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "killed", **options)).train()

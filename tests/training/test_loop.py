@@ -147,7 +147,7 @@ def test_without_determinism_a_resumed_run_has_the_same_batches_and_steps(input_
 @pytest.mark.usefixtures("eager_steps")
 def test_a_run_that_ends_by_the_clock_resumes_exactly(input_file, tmp_path, monkeypatch, capsys):
   """Each step takes a second. The first after a start is not counted, two more end the warm-up, and six more fit."""
-  run_steps, stops_at = Trainer._run_steps, 0
+  run_steps, stops_at = Trainer._time_steps, 0
 
   def take_seconds(trainer: Trainer, batches: Any, num_steps: int, *rest: Any) -> float:
     if trainer.step == stops_at:
@@ -159,7 +159,7 @@ def test_a_run_that_ends_by_the_clock_resumes_exactly(input_file, tmp_path, monk
   optimizer = {"num_warmup_steps": 3}
   with monkeypatch.context() as patch:
     stops_at = -1
-    patch.setattr(Trainer, "_run_steps", take_seconds)
+    patch.setattr(Trainer, "_time_steps", take_seconds)
     weights = train(input_file, tmp_path / "whole", optimizer=optimizer, **options)
     assert "trained 9 steps in 8 of 8 seconds" in capsys.readouterr().err
     assert checkpoint_steps(tmp_path / "whole") == [5, 9]
@@ -357,7 +357,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_stops_unless_start_over_is_give
   directory = tmp_path / "run" / "checkpoints"
   CheckpointManager(str(directory), keep=1, model_config=TINY_MODEL).save(2, {"b": tf.zeros([7])})
   (directory / "step-2" / "weights.index").unlink()
-  monkeypatch.setattr(Trainer, "train", lambda *unused: None)
+  monkeypatch.setattr(Trainer, "train", lambda *unused, **unused_options: None)
   with pytest.raises(UserError, match=r"checkpoints: all of its 1 checkpoints are damaged \(step-2: .*--start_over"):
     train(input_file, tmp_path / "run")
   assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoints"]  # nothing was written
@@ -368,7 +368,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_stops_unless_start_over_is_give
 
 
 def test_a_directory_is_locked_while_a_process_trains_there(input_file, tmp_path, monkeypatch):
-  monkeypatch.setattr(Trainer, "train", lambda *unused: None)
+  monkeypatch.setattr(Trainer, "train", lambda *unused, **unused_options: None)
   with (
     DirectoryLock(str(tmp_path / "run"), "training"),
     pytest.raises(UserError, match=rf"run: process {os.getpid()} on host .* is training there since"),

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from albert.runs.metrics_log import log
-from albert.training.stop_request import StopRequest
+from albert.training.loop import StopRequest
 
 
 def test_a_signal_during_a_write_to_a_full_pipe_is_a_request_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:

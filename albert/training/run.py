@@ -1,0 +1,447 @@
+"""The training of a run in an output_dir, from top to bottom.
+
+What comes before `train_run`, in the order of time, is done by the command or the Estimator:
+
+    settings                 albert.settings.resolve.resolve_settings
+    read the files once      albert.settings.resolve.ResolvedSettings.read_inputs, which imports no TensorFlow
+    choose devices           albert.training.run_plan.plan_run
+    build the model          albert.training.model_weights.ModelWeights
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.config.run import RunConfig, TrainConfig
+from albert.data.dataset import Dataset
+from albert.errors import RunError, UserError
+from albert.io import files
+from albert.io.parallel.lost_processes import is_lost_process
+from albert.io.progress import ElapsedTime
+from albert.optimizers.factory import make_optimizer
+from albert.optimizers.loss_scale import LossScale
+from albert.optimizers.schedules import WarmupPolynomialDecay, make_schedule
+from albert.optimizers.sharding import Sharding
+from albert.optimizers.time_limit import TimedDecay, TimeLimit
+from albert.runs import curves, log_lines, output_files, run_directory
+from albert.runs.directory_lock import DirectoryLock
+from albert.runs.evaluation_log import EvaluationLog
+from albert.runs.metrics_log import MetricsLog, format_metrics, log, read_metrics
+from albert.tasks.base import Task
+from albert.training.distribution.cluster import Cluster
+from albert.training.distribution.distributed_batches import distribute_training_batches
+from albert.training.evaluator import Evaluator
+from albert.training.failed_run import read_training_loss, write_training_loss
+from albert.training.loop import StopRequest, Trainer
+from albert.training.model_weights import ModelWeights
+from albert.training.run_plan import RunPlan, TrainingPlan, is_evaluation_due, joint_content, plan_training
+from albert.weights import initial_weights
+from albert.weights.checkpoint_files import Checkpoint
+from albert.weights.checkpoints import CheckpointManager
+
+
+def train_run(
+  task: Task,
+  weights: ModelWeights,
+  run_plan: RunPlan,
+  *,
+  cluster: Cluster,
+  checkpoints: CheckpointManager,
+  evaluator: Evaluator,
+  results_dir: str,
+) -> int:
+  """Trains from the newest checkpoint of output_dir on, or from the initial weights.
+
+  Args:
+    task: defines the data, the losses and the metrics.
+    weights: the model and its weights.
+    run_plan: the devices, the precision and the settings of the run.
+    cluster: the processes that train together.
+    checkpoints: the checkpoints of output_dir.
+    evaluator: computes metrics of the model.
+    results_dir: the directory for metrics and curves.
+  Returns: the number of updates that the weights have now.
+  Raises:
+    UserError, RunError, Stopped: see Estimator.train.
+  """
+  config, strategy = run_plan.config, run_plan.strategy
+
+  # Tokenize the training data, or read its cached features. The number of examples decides the number of steps.
+  plan = plan_training(run_plan, task.training_stages())
+
+  # Lock output_dir, and claim it for this run.
+  with training_lock(config.output_dir, cluster, checkpoints):
+    # If all checkpoints are damaged, this raises an error before anything is written to output_dir.
+    newest = _find_newest(checkpoints, cluster, config)
+    claim_output_dir(task, run_plan, plan, checkpoints, is_chief=cluster.is_chief)
+
+    # Make the optimizer of the model.
+    stage = plan.stages_after(newest.step if newest else 0)[0]
+    with strategy.scope():
+      schedule, time_limit = _make_schedule(plan)
+      optimizer, loss_scale = _make_optimizer(plan, run_plan.precision, schedule)
+      trainer = Trainer(task, weights.model, optimizer, plan, cluster, stage, loss_scale, time_limit)
+
+    # Restore the newest checkpoint, or load the initial weights.
+    if cluster.is_chief:
+      _tidy_output_dir(checkpoints, config.output_dir, has_checkpoint=newest is not None)
+    weights.start_training(newest, trainer.state())
+    step = trainer.step
+    _check_same_step(step, cluster, checkpoints)
+
+    # A run that was killed between saving and evaluating a step lacks the evaluation. A finished run has nothing to do.
+    is_over = step >= trainer.last_step(step)
+    evaluations = EvaluationsInTraining(task, evaluator, checkpoints, cluster, config.train, results_dir, step)
+    evaluations.evaluate_if_missing(step, is_over=is_over)
+    if is_over or evaluations.must_stop():
+      log(f"{config.output_dir} has all {step} steps already: nothing to train")
+      _finish_interrupted_run(task, checkpoints, cluster, results_dir, step)
+      return step
+
+    # Train, stage by stage.
+    _begin(weights.model, run_plan, plan, results_dir)
+    metrics_log = MetricsLog(results_dir, first_step=step, total_steps=plan.train.num_train_steps)
+    with contextlib.closing(metrics_log), StopRequest() as stop:
+      for stage in plan.stages_after(step):
+        if stage is not trainer.stage:
+          with strategy.scope():
+            trainer = Trainer(task, weights.model, optimizer, plan, cluster, stage, loss_scale)
+        if stage.num_stages > 1:
+          log(stage.describe())
+        with _explain_reading_errors(stage.data):
+          # The batches of the steps that were done before resuming are skipped.
+          data = distribute_training_batches(strategy, stage.train, stage.data, trainer.step - stage.first_step)
+          trainer.train(
+            iter(data),
+            checkpoints,
+            metrics_log,
+            learning_rate=lambda step: float(schedule(tf.constant(step))),
+            stop=stop,
+            evaluate=functools.partial(evaluations.evaluate_step, metrics_log),
+          )
+        if trainer.step < stage.last_step or evaluations.must_stop():
+          break
+    step = trainer.step
+
+    # Finish: old checkpoints are deleted, and curves are drawn.
+    if cluster.is_chief:
+      checkpoints.prune(step)  # if the last evaluation found a new best checkpoint, the former best is deleted
+    write_training_loss(task, results_dir, step)
+    _log_end(task, plan, time_limit, step, picture=curves.draw_curves(results_dir))
+    return step
+
+
+@contextlib.contextmanager
+def training_lock(output_dir: str, cluster: Cluster, checkpoints: CheckpointManager) -> Iterator[None]:
+  """Within this context, the chief process holds the lock of output_dir, so that no other run trains there.
+
+  Every process must enter it.
+
+  Args:
+    output_dir: the directory to lock.
+    cluster: the processes of the run.
+    checkpoints: the checkpoints of output_dir. In the chief process they check the lock before they write.
+  Raises:
+    UserError: another run trains in output_dir.
+    RunError: the lock cannot be used, or the chief process could not get it.
+  """
+  lock = DirectoryLock(output_dir, "training")
+  chief_error: UserError | RunError | None = None
+  if cluster.is_chief:
+    try:
+      lock.acquire()
+      checkpoints.lock = lock
+    except (UserError, RunError) as error:
+      chief_error = error
+  try:
+    if cluster.any(chief_error is not None):
+      raise chief_error or RunError(f"the chief process cannot train in {output_dir}: see its error message")
+    yield
+  finally:
+    checkpoints.lock = None
+    lock.release()
+
+
+def _find_newest(checkpoints: CheckpointManager, cluster: Cluster, config: RunConfig) -> Checkpoint | None:
+  """Returns the newest intact checkpoint, or None if there is no checkpoint.
+
+  Raises:
+    UserError: all checkpoints are damaged, and the config does not say start_over.
+  """
+  newest, skip_messages = checkpoints.latest_to_resume(start_over=config.start_over)
+  for message in skip_messages:
+    log(f"warning: {message}")
+  cluster.any(False)  # waits until every process has read the directory; then the chief may change it
+  return newest
+
+
+def claim_output_dir(
+  task: Task, run_plan: RunPlan, plan: TrainingPlan, checkpoints: CheckpointManager, *, is_chief: bool
+) -> None:
+  """Writes config.json, environment.json and the task's files. If a run has started there, it must be the same run.
+
+  Args:
+    task: the task of the run.
+    run_plan: the run's devices, precision and settings.
+    plan: the plan of the training.
+    checkpoints: the checkpoints of the output_dir.
+    is_chief: whether this process writes the files. Other processes only check the settings.
+  Raises:
+    UserError: the output_dir belongs to a run with other settings or data, or the weights to start from do not fit.
+  """
+  config, precision = run_plan.config, {"precision": run_plan.precision}
+  directory, content = config.output_dir, joint_content(plan.stages)
+  # The checkpoints of a run that has ended may be deleted (see albert.multi_seed).
+  is_started = bool(checkpoints.steps()) or files.exists(files.join(directory, output_files.TRAINING_LOSS))
+  weights_settings = initial_weights.claim_initial_weights(
+    directory,
+    config.init_checkpoint,
+    task.vocabulary(),
+    from_scratch=config.from_scratch,
+    is_started=is_started,
+    is_chief=is_chief,
+  )
+  run_directory.claim_directory(
+    directory,
+    # The settings that must stay the same when a run is resumed.
+    training_settings={
+      "task": task.name,
+      "model": task.model_config.to_dict(),
+      "optimizer": plan.optimizer.training_settings(),
+      "train": plan.train.training_settings() | precision,
+      "stages": [stage.to_dict() for stage in plan.stages if stage.is_of_divided_run],
+      "data": task.settings(),
+      "init_from_shallower": config.init_from_shallower,
+    },
+    recorded_sections={
+      **weights_settings,
+      "train": plan.train.to_dict() | precision,
+      "data": task.all_settings(),
+      "recipe": config.recipe,
+    },
+    is_started=is_started,
+    is_chief=is_chief,
+    content=content if content.files else None,
+  )
+  if is_chief:
+    run_directory.write_environment(directory, run_plan.strategy)
+    # A new run replaces the files, because they may come from an earlier attempt with another vocabulary.
+    _copy_task_files(task, directory, overwrite=not is_started)
+
+
+def _copy_task_files(task: Task, directory: str, *, overwrite: bool) -> None:
+  """Copies files that later commands need, such as the vocabulary, and writes the task's records of its data."""
+  for name, source in task.files_to_keep().items():
+    target = files.join(directory, name)
+    if overwrite or not files.exists(target):
+      with files.open_file(source) as file:
+        files.write_atomically(target, file.read())
+  for name, text in task.data_records().items():
+    target = files.join(directory, name)
+    if overwrite or not files.exists(target):
+      files.write_atomically(target, text)
+
+
+def _make_schedule(plan: TrainingPlan) -> tuple[WarmupPolynomialDecay, TimeLimit | None]:
+  """Makes the schedule of the learning rate. If the run has a time limit, returns it, too."""
+  schedule = make_schedule(plan.optimizer, plan.train.num_train_steps, plan.train.train_batch_size)
+  max_seconds = plan.train.max_train_seconds
+  if not max_seconds:
+    return schedule, None
+  limit = TimeLimit(max_seconds, warmup_steps=schedule.warmup_steps, max_steps=plan.train.num_train_steps)
+  return TimedDecay(schedule, limit), limit
+
+
+def _make_optimizer(
+  plan: TrainingPlan, precision: str, schedule: WarmupPolynomialDecay
+) -> tuple[keras.optimizers.Optimizer, LossScale | None]:
+  """Makes the optimizer. For float16, returns the scale of the loss, too."""
+  optimizer = make_optimizer(plan.optimizer, schedule)
+  if plan.train.shard_optimizer_state:
+    optimizer.sharding = Sharding.of_strategy(plan.strategy)
+  if precision != "float16":
+    return optimizer, None
+  optimizer.skips_not_finite = True
+  return optimizer, LossScale()
+
+
+def _tidy_output_dir(checkpoints: CheckpointManager, output_dir: str, *, has_checkpoint: bool) -> None:
+  """Removes what an interrupted run has left, and puts damaged checkpoints aside if the run starts over."""
+  checkpoints.remove_leftovers()
+  if not has_checkpoint:
+    checkpoints.rename_damaged()  # there are damaged ones only if start_over is given
+  files.remove_leftovers(output_dir)
+
+
+def _check_same_step(step: int, cluster: Cluster, checkpoints: CheckpointManager) -> None:
+  """Raises RunError if another process found another checkpoint."""
+  if cluster.sum(step)[0] != step * cluster.num_processes:
+    raise RunError(
+      f"this process found step {step} in {checkpoints.directory}, and another process did not: give all processes "
+      "the same --output_dir, on a file system that they share"
+    )
+
+
+class EvaluationsInTraining:
+  """Evaluates during training, records the best checkpoint, and decides whether training stops early.
+
+  Args:
+    task, evaluator, checkpoints, cluster, results_dir: see train_run.
+    train: the settings of the training. Without eval_every_steps, there are no evaluations.
+    first_step: the step that training starts or resumes at.
+  """
+
+  def __init__(
+    self,
+    task: Task,
+    evaluator: Evaluator,
+    checkpoints: CheckpointManager,
+    cluster: Cluster,
+    train: TrainConfig,
+    results_dir: str,
+    first_step: int,
+  ):
+    self._task, self._evaluator, self._checkpoints, self._cluster = task, evaluator, checkpoints, cluster
+    self._train = train
+    self._log: EvaluationLog | None = None
+    if train.eval_every_steps:
+      self._log = EvaluationLog(
+        results_dir, first_step=first_step, metric=task.best_metric, higher_is_better=task.higher_is_better
+      )
+
+  def evaluate(self, step: int) -> dict[str, float]:
+    """Evaluates the model, logs the metrics, and records whether this is the best checkpoint so far."""
+    assert self._log is not None
+    log(f"step {step}: evaluating")
+    with ElapsedTime(f"step {step}: evaluating"):
+      metrics, _ = self._evaluator.evaluate(self._train.max_eval_steps)
+    log(f"step {step} evaluation  {format_metrics(metrics)}")
+    metric, loss = self._task.best_metric, metrics.get(self._task.best_loss)
+    self._checkpoints.check_lock()
+    if self._cluster.is_chief and self._checkpoints.record_evaluation(
+      step, metric, metrics[metric], higher_is_better=self._task.higher_is_better, loss=loss
+    ):
+      log(f"step {step} is the best so far ({metric} {metrics[metric]:.5g})")
+    self._log.add(step, metrics)
+    return metrics
+
+  def evaluate_step(self, metrics_log: MetricsLog, step: int) -> bool:
+    """Evaluates a step of the training loop. Returns whether training must end."""
+    metrics_log.write_evaluation(step, self.evaluate(step))
+    return self.must_stop()
+
+  def evaluate_if_missing(self, step: int, *, is_over: bool) -> None:
+    """Evaluates a step whose evaluation is missing, because the run was killed between saving and evaluating it."""
+    if self._log is None:
+      return
+    is_due = step > 0 and is_evaluation_due(self._train, step, is_over=is_over)
+    if self._cluster.is_true_in_chief(is_due and not self._log.has_step(step)):
+      self.evaluate(step)
+
+  def must_stop(self) -> bool:
+    """Whether training must end because the last evaluations were not better than an earlier one."""
+    patience = self._train.early_stopping_patience
+    if not patience or self._log is None:
+      return False
+    # Only the chief has read the whole log.
+    return self._cluster.is_true_in_chief(self._log.evaluations_since_best >= patience)
+
+
+def _begin(model: keras.Model, run_plan: RunPlan, plan: TrainingPlan, results_dir: str) -> None:
+  """Logs the sizes of the model and the data, the number of steps, and how the step is computed.
+
+  If the run has ended before, and its checkpoints were lost, the record of its end is removed.
+  """
+  num_parameters = sum(int(np.prod(variable.shape)) for variable in model.named_weights().values())
+  num_stages = len(plan.stages)
+  data = plan.stages[0].data.describe() if num_stages == 1 else f"{num_stages} stages"
+  epochs = sum(stage.num_epochs for stage in plan.stages)
+  is_compiled = plan.jit_compile or isinstance(plan.strategy, tf.distribute.TPUStrategy)
+  log(
+    f"{num_parameters:,} parameters, {data}, {plan.train.num_train_steps} steps ({epochs:.2f} epochs), "
+    f"{run_plan.precision}, {'with' if is_compiled else 'without'} XLA, "
+    f"{plan.strategy.num_replicas_in_sync} replica(s)"
+    f"{'' if run_plan.deterministic else ', not deterministic'}"
+  )
+  log(f"building the graph of the training step{', and compiling it' if is_compiled else ''}: the first step is slow")
+  record = files.join(results_dir, output_files.TRAINING_LOSS)
+  if files.exists(record):  # the run has ended before, and its checkpoints were lost
+    files.remove(record)
+
+
+@contextlib.contextmanager
+def _explain_reading_errors(data: Dataset) -> Iterator[None]:
+  """In this context, TensorFlow's errors about a damaged record become a UserError that names its file and number."""
+  try:
+    yield
+  except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+    if not is_lost_process(error):
+      data.explain_failure()  # raises a UserError if it finds a damaged record
+    raise
+
+
+def _log_end(task: Task, plan: TrainingPlan, time_limit: TimeLimit | None, step: int, picture: str | None) -> None:
+  """Logs the number of steps, whether training ended by the clock or early, and where the curves are."""
+  note = ""
+  if time_limit is not None:
+    note = f" in {time_limit.seconds:.0f} of {time_limit.max_seconds:g} seconds"
+    if not time_limit.planned_steps:
+      note += ", before the end of the warm-up, so that the learning rate never decayed"
+  elif step < plan.train.num_train_steps:
+    note = f", stopped early ({task.best_metric} did not improve)"
+  log(f"trained {step} steps{note}{f'; curves in {picture}' if picture else ''}")
+
+
+def _finish_interrupted_run(
+  task: Task, checkpoints: CheckpointManager, cluster: Cluster, results_dir: str, step: int
+) -> None:
+  """Does what the end of train_run does, as far as an interrupted run has not done it after its last step."""
+  if cluster.is_chief:
+    checkpoints.prune(step)
+    if read_training_loss(results_dir) is None:
+      write_training_loss(task, results_dir, step)
+    if curves.are_outdated(results_dir):
+      curves.draw_curves(results_dir)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingResult:
+  """The state of a run after train().
+
+  Attributes:
+    step: the number of updates done so far, in all calls of train() with this output_dir.
+    metrics: the last logged training metrics by name, such as loss, learning_rate and examples_per_second.
+    history: the training metrics of each logged step, with the key "step", in order.
+    evaluations: the metrics of each evaluation during training (eval_every_steps), with the key "step", in order.
+    output_dir: the directory with the checkpoints and the logs.
+  """
+
+  step: int
+  metrics: Mapping[str, float]
+  history: Sequence[Mapping[str, float]]
+  evaluations: Sequence[Mapping[str, float]]
+  output_dir: str
+
+
+def read_training_result(step: int, output_dir: str, results_dir: str) -> TrainingResult:
+  """Reads the logs of a run.
+
+  Args:
+    step: the number of updates done so far.
+    output_dir: the directory of the run.
+    results_dir: the directory of the logs: output_dir, or a temporary directory in a process that is not the chief.
+  Raises:
+    UserError: a log is damaged.
+  """
+  history = [line for line in read_metrics(results_dir) if line["step"] <= step]
+  evaluations = log_lines.read(files.join(results_dir, output_files.EVALUATIONS))
+  last_line = history[-1] if history else {}
+  metrics = {name: value for name, value in last_line.items() if name != "step"}
+  return TrainingResult(step, metrics, history, evaluations, output_dir)
