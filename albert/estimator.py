@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import shutil
 import tempfile
 import weakref
@@ -23,7 +24,6 @@ from albert.io.progress import ElapsedTime
 from albert.runs import output_files, run_directory
 from albert.runs.metrics_log import log, print_metrics
 from albert.settings.command_checks import check_initial_weights, will_evaluate
-from albert.settings.python_messages import python_messages
 from albert.settings.resolve import make_defined_task
 from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.definitions import TaskDefinition, TaskOfRun, existing_file
@@ -38,6 +38,24 @@ from albert.training.run import TrainingResult, claim_output_dir, read_training_
 from albert.training.run_plan import TrainingPlan, plan_run, plan_training
 from albert.weights.checkpoints import CheckpointManager
 
+# A flag in an error message, such as --init_checkpoint; the Python API calls it init_checkpoint.
+_FLAG_PATTERN = re.compile(r"--(?P<name>[a-z][a-z_0-9]*)")
+# Flag -> its argument or method in Python, if the name differs.
+_PYTHON_NAMES = {
+  "do_train": "train()",
+  "do_eval": "evaluate()",
+  "do_predict": "predict()",
+  "train_file": "train",
+  "input_file": "train",
+  "eval_file": "eval",
+  "eval_input_file": "eval",
+  "predict_file": "test",
+  "text_columns": "text",
+  "label_column": "label",
+  "id_column": "id",
+  "albert_config_file": "model",
+}
+
 
 def _make_temporary_dir(owner: object) -> str:
   """Makes a directory that this process removes together with `owner`. A forked process leaves it to its parent."""
@@ -49,6 +67,18 @@ def _make_temporary_dir(owner: object) -> str:
 def _remove_in_process(pid: int, path: str) -> None:
   if os.getpid() == pid:
     shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _python_messages() -> Iterator[None]:
+  """Within this context, the messages of UserErrors name arguments and methods instead of flags."""
+  try:
+    yield
+  except UserError as error:
+    message = _FLAG_PATTERN.sub(lambda match: _PYTHON_NAMES.get(match["name"], match["name"]), str(error))
+    if message == str(error):
+      raise
+    raise UserError(message) from error
 
 
 class Estimator:
@@ -122,7 +152,7 @@ class Estimator:
       if not output_dir:
         output_dir = _make_temporary_dir(self)
       settings |= {"init_checkpoint": init_checkpoint, "output_dir": output_dir, "model": model}
-      with python_messages():
+      with _python_messages():
         self.task, self.config = make_defined_task(task, settings)
         self._set_up(self.config)
       return
@@ -182,7 +212,7 @@ class Estimator:
         "TensorFlow would wait forever: make the Estimator after the fork, in a process that has not used TensorFlow, "
         'or start processes with multiprocessing.get_context("spawn")'
       )
-    return contextlib.nullcontext() if self._definition is None else python_messages()
+    return contextlib.nullcontext() if self._definition is None else _python_messages()
 
   @contextlib.contextmanager
   def _running(self) -> Iterator[None]:

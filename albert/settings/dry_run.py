@@ -12,8 +12,8 @@ from albert.config.base import option_fields
 from albert.config.run import PretrainingConfig, RunConfig
 from albert.errors import UserError
 from albert.runs.metrics_log import log
+from albert.settings.existing_run import format_flag
 from albert.settings.resolve import ResolvedSettings
-from albert.settings.run_comparison import format_flag
 from albert.settings.tpu_memory import MemoryCheck, StepSettings, parse_slice, read_table
 from albert.tasks.pretraining import files as pretraining_files
 from albert.weights.names import encoder_shapes, num_parameters

@@ -18,8 +18,14 @@ from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, Trai
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
-from albert.settings.existing_run import ExistingRun, find_existing_run
-from albert.settings.run_comparison import contradiction_error, format_flag, is_same_value, must_equal_run
+from albert.settings.existing_run import (
+  ExistingRun,
+  contradiction_error,
+  find_existing_run,
+  format_flag,
+  is_same_value,
+  must_equal_run,
+)
 from albert.tasks import registry
 from albert.tokenization.recorded_settings import SETTINGS, known_settings
 from albert.tokenization.vocabulary_files import NAMES, vocabulary_in, vocabulary_sha256
