@@ -33,14 +33,18 @@ def main(task_name: str) -> None:
   from albert.cli import script_flags
   from albert.settings.resolve import resolve_settings
 
+  # Settings: flags, the run in output_dir, the recipe.
   resolved = resolve_settings(task_name, script_flags.given_flags(task_name))
   if resolved.config.dry_run:
     from albert.settings.dry_run import print_plan
 
     print_plan(resolved)
     return
+  # Read the files once.
   data = resolved.read_inputs()
+  # Import TensorFlow, which takes seconds. Then the Estimator of each run chooses the devices and builds the model, and
+  # albert.training.run.train_run tells the rest.
   with startup.quick_imports():
-    from albert import multi_seed  # imports TensorFlow, which takes seconds
+    from albert import multi_seed
 
   multi_seed.run_seeds(resolved.make_task(data), resolved.config)

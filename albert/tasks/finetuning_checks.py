@@ -1,10 +1,14 @@
-"""Loads and checks the vocabulary of a fine-tuning task. Needs no TensorFlow."""
+"""Checks the vocabulary of a fine-tuning task, and that the files of its splits exist. Needs no TensorFlow."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
+from albert.tasks.splits import DEV, TEST, TRAIN
 from albert.tokenization import recorded_settings
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
@@ -56,3 +60,28 @@ def load_task_tokenizer(model_config: ModelConfig, config: FinetuningConfig) -> 
       f"{model_config.vocab_size}: give the vocabulary that the weights were trained with"
     )
   return tokenizer
+
+
+def check_files(
+  find_files: Callable[[Any, str], Sequence[str]],
+  model_config: ModelConfig,
+  config: FinetuningConfig,
+  *,
+  train: bool,
+  evaluate: bool,
+  predict: bool,
+) -> None:
+  """Checks that the files that a command reads exist, and its vocabulary. The files are not opened.
+
+  Args:
+    find_files: (task config, split) -> the paths of the split's files.
+    model_config: the model.
+    config: the task's settings.
+    train, evaluate, predict: what the command does.
+  Raises:
+    UserError: a flag is missing, or there is no such file; or see load_task_tokenizer.
+  """
+  for split, is_read in ((TRAIN, train), (DEV, evaluate), (TEST, predict)):
+    if is_read:
+      find_files(config, split)
+  load_task_tokenizer(model_config, config)

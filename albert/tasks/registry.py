@@ -6,6 +6,7 @@ Importing this module does not import TensorFlow: a task's own modules are impor
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -17,14 +18,12 @@ from albert.config.stages import read_stages
 from albert.tasks.glue import specs
 from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.race import data as race_data
-from albert.tasks.splits import DEV, TEST, TRAIN
 from albert.tasks.squad import data as squad_data
 from albert.tasks.tagging import data as tagging_data
 from albert.tokenization.vocabulary import VocabularySize
 
 if TYPE_CHECKING:
   from albert.tasks.base import Task
-  from albert.tasks.glue.files import TextData
 
 
 class RunAverager(Protocol):
@@ -132,9 +131,6 @@ class RegisteredTask:
   find_vocabulary_size: VocabularySizeFinder = _find_vocabulary_size
 
 
-_load_task_tokenizer = _lazy("albert.tasks.finetuning_checks:load_task_tokenizer")
-
-
 def _make_pretraining(model_config: ModelConfig, config: PretrainingConfig) -> Task:
   read_stages(config, model_config)  # refuses bad stages before TensorFlow is imported, also for remote shards
   return _lazy("albert.tasks.pretraining.task:PretrainingTask")(model_config, config)
@@ -144,26 +140,9 @@ def _pretraining_step(config: PretrainingConfig) -> TrainingStep:
   return TrainingStep("pretraining", _lazy("albert.tasks.pretraining.files:find_length")(config))
 
 
-def _read_texts(model_config: ModelConfig, config: ClassifierConfig, **actions: bool) -> TextData:
-  text_data = _lazy("albert.tasks.glue.files:TextData")(config, **actions)
-  _load_task_tokenizer(model_config, config)
-  return text_data
-
-
-def _make_file_check(find_files: Callable[[Any, str], Sequence[str]]) -> DataReader:
-  """Returns the function that checks that the files of a fine-tuning task exist, and its vocabulary.
-
-  Args:
-    find_files: (task config, split) -> the files of the split.
-  """
-
-  def check(model_config: ModelConfig, config: Any, *, train: bool, evaluate: bool, predict: bool) -> None:
-    for split, is_read in ((TRAIN, train), (DEV, evaluate), (TEST, predict)):
-      if is_read:
-        find_files(config, split)
-    _load_task_tokenizer(model_config, config)
-
-  return check
+def _file_check(find_files: Callable[[Any, str], Sequence[str]]) -> DataReader:
+  """Returns the function that checks that the files of a fine-tuning task exist, which `find_files` finds."""
+  return functools.partial(_lazy("albert.tasks.finetuning_checks:check_files"), find_files)
 
 
 TASKS: dict[str, RegisteredTask] = {
@@ -177,7 +156,7 @@ TASKS: dict[str, RegisteredTask] = {
   "classifier": RegisteredTask(
     ClassifierConfig,
     make_task=_lazy("albert.tasks.glue.model:make_task"),
-    read_data=_read_texts,
+    read_data=_lazy("albert.tasks.glue.files:read_data"),
     training_step=lambda config: TrainingStep("classification", config.max_seq_length),
     recipe=specs.recipe_name,
     average_runs=_lazy("albert.tasks.glue.results:average_runs"),
@@ -185,7 +164,7 @@ TASKS: dict[str, RegisteredTask] = {
   "squad": RegisteredTask(
     squad_data.SquadConfig,
     make_task=_lazy("albert.tasks.squad.task:make_task"),
-    read_data=_make_file_check(squad_data.find_files),
+    read_data=_file_check(squad_data.find_files),
     training_step=lambda config: TrainingStep(
       "squad_v2" if config.version_2_with_negative else "squad_v1", config.max_seq_length
     ),
@@ -195,7 +174,7 @@ TASKS: dict[str, RegisteredTask] = {
   "race": RegisteredTask(
     race_data.RaceConfig,
     make_task=_lazy("albert.tasks.race.task:RaceTask"),
-    read_data=_make_file_check(race_data.find_files),
+    read_data=_file_check(race_data.find_files),
     # RACE's questions have four options.
     training_step=lambda config: TrainingStep("race", config.max_seq_length, sequences_per_example=4),
     recipe=lambda config: "race",
@@ -204,7 +183,7 @@ TASKS: dict[str, RegisteredTask] = {
   "tagging": RegisteredTask(
     tagging_data.TaggingConfig,
     make_task=_lazy("albert.tasks.tagging.task:make_task"),
-    read_data=_make_file_check(tagging_data.find_files),
+    read_data=_file_check(tagging_data.find_files),
     training_step=lambda config: TrainingStep("tagging", config.max_seq_length),
     recipe=lambda config: "tagging",
   ),

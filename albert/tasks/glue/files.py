@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
+from albert.config.model import ModelConfig
 from albert.data import tables
 from albert.data.label_columns import label_matrix, rows_of_labels, split_labels
 from albert.data.rows import DataSource, Rows, source_sha256
@@ -22,6 +23,7 @@ from albert.data.tables import Table
 from albert.errors import UserError
 from albert.io import files
 from albert.io.wording import counted
+from albert.tasks.finetuning_checks import load_task_tokenizer
 from albert.tasks.glue.flags import RANKING, ClassifierConfig, format_labels
 from albert.tasks.glue.specs import CUSTOM, SPECS, FileFormat, Submission, TaskSpec, make_spec, tasks_of_header
 from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN, TextGroups
@@ -244,7 +246,7 @@ class TextData:
     With --formulation=ranking, the training file follows if it exists: its sentences are candidates, too.
     """
     split = TRAIN if self.is_divided(split) else split
-    sources = [self._memory[split] if split in self._memory else self.find(split)]
+    sources: list[DataSource] = [self._memory[split] if split in self._memory else self.find(split)]
     if self.config.formulation == RANKING and split != TRAIN:
       name = self.formats[TRAIN].name
       train_file = self.config.train_file or find_file(self.config.data_dir, self.spec.folder, name)
@@ -291,6 +293,15 @@ class TextData:
       data.config = dataclasses.replace(data.config, eval_share=0.0)
     data._set_layout()
     return data
+
+
+def read_data(
+  model_config: ModelConfig, config: ClassifierConfig, *, train: bool, evaluate: bool, predict: bool
+) -> TextData:
+  """Reads the files of a command and checks its vocabulary, see albert.tasks.registry.DataReader."""
+  text_data = TextData(config, train=train, evaluate=evaluate, predict=predict)
+  load_task_tokenizer(model_config, config)
+  return text_data
 
 
 def _with_labels(config: ClassifierConfig, spec: TaskSpec) -> ClassifierConfig:
