@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from albert.config.base import Config, alternatives, check_types, option_fields
 from albert.config.model import ModelConfig
-from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
+from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig
 from albert.config.stages import format_stages
 from albert.errors import UserError
 from albert.io import files
@@ -18,11 +18,11 @@ from albert.io.json_values import format_value
 from albert.runs.metrics_log import log
 from albert.settings.command_checks import read_inputs
 from albert.settings.existing_run import find_existing_run
-from albert.settings.fitting import compare_recipe_with_weights, fit_max_seq_length, fit_vocab_size
 from albert.settings.sources import Settings
 from albert.tasks import registry
 from albert.tasks.definitions import TaskDefinition
 from albert.tasks.splits import DEV, TRAIN
+from albert.tokenization.vocabulary import VocabularySize
 from albert.weights.location import WeightLocation, find_weights
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ class ResolvedSettings:
 
 
 def resolve_settings(task_name: str, flags: Mapping[str, Any]) -> ResolvedSettings:
-  """Decides all settings of a command. Values that are not given come from albert.settings.sources and fitting.
+  """Decides all settings of a command. Values that are not given come from albert.settings.sources.
+
+  Some depend on the vocabulary, the model or the initial weights.
 
   Args:
     task_name: a key of albert.tasks.registry.TASKS.
@@ -90,22 +92,59 @@ def resolve_settings(task_name: str, flags: Mapping[str, Any]) -> ResolvedSettin
     weights = find_weights(config.init_checkpoint)
   model_config = settings.model_config(weights.config_file if weights else None)
   data_config = settings.data_config(weights)
-  model_config, notes = fit_vocab_size(settings, model_config, data_config, weights)
-  data_config, length_notes = fit_max_seq_length(settings, model_config, data_config)
-  notes += length_notes + compare_recipe_with_weights(settings, weights)
+  model_config, notes = _fit_vocab_size(settings, model_config, data_config, weights)
+  data_config, length_notes = _fit_max_seq_length(settings, model_config, data_config)
+  notes += length_notes + _compare_recipe_with_weights(settings, weights)
   return ResolvedSettings(settings, config, model_config, data_config, weights, notes)
 
 
-def make_task_and_config(task_name: str, flags: Mapping[str, Any]) -> tuple[Task, RunConfig]:
-  """Makes the task and the config of the run.
+def _fit_vocab_size(
+  settings: Settings, model: ModelConfig, data: Config, weights: WeightLocation | None
+) -> tuple[ModelConfig, list[str]]:
+  """Sets vocab_size to that of the initial weights or, without them, of the vocabulary. Also returns notes."""
+  if settings.gives_vocab_size():
+    return model, []
+  vocabulary = _size_of_weights(weights) if weights else settings.task_entry.find_vocabulary_size(model, data)
+  if vocabulary is None or (weights and vocabulary.size == model.vocab_size):
+    return model, []
+  note = f"vocab_size is {vocabulary.size}, the size of the vocabulary according to {vocabulary.file}"
+  return dataclasses.replace(model, vocab_size=vocabulary.size), [note]
 
-  Args:
-    task_name, flags: see resolve_settings.
-  Raises:
-    UserError: see resolve_settings and ResolvedSettings.make_task.
-  """
-  resolved = resolve_settings(task_name, flags)
-  return resolved.make_task(), resolved.config
+
+def _size_of_weights(weights: WeightLocation) -> VocabularySize | None:
+  config, path = weights.config(), weights.config_file
+  return VocabularySize(config.vocab_size, path) if config and path else None
+
+
+def _fit_max_seq_length(settings: Settings, model: ModelConfig, data: Config) -> tuple[Config, list[str]]:
+  """Limits a default max_seq_length to the positions of the model. Also returns notes."""
+  if not isinstance(data, FinetuningConfig) or settings.existing_run or "max_seq_length" in settings.flags:
+    return data, []
+  default, positions = data.max_seq_length, model.max_position_embeddings
+  if default <= positions:
+    return data, []
+  note = f"max_seq_length is {positions}, the number of the model's positions, instead of the default {default}"
+  return dataclasses.replace(data, max_seq_length=positions), [note]
+
+
+def _compare_recipe_with_weights(settings: Settings, weights: WeightLocation | None) -> list[str]:
+  """Returns a line of advice if training starts from other weights than those the recipe is for; else no line."""
+  recipe, config = settings.recipe, weights.config() if weights else None
+  if weights is None or config is None or not settings.flags.get("do_train"):
+    return []
+  other = recipe.better_recipe_for(config)
+  if not other:
+    return []
+  has_dropout = config.hidden_dropout_prob > 0  # the model config beside the weights tells how they were pretrained
+  if has_dropout:
+    advice = f"for such weights, as those of ALBERT v1, there is --recipe={other}"
+  else:
+    advice = f"if they are weights of ALBERT v2, the training may diverge: give --recipe={other}"
+  dropout = "with dropout" if has_dropout else "without dropout"
+  return [
+    f"the recipe {recipe.name} is for other weights: according to {weights.config_file}, these were pretrained "
+    f"{dropout}; {advice}"
+  ]
 
 
 # Flags of the scripts that are not arguments of an Estimator.
@@ -121,16 +160,17 @@ def make_defined_task(definition: TaskDefinition, arguments: Mapping[str, Any]) 
     definition: the task and its data.
     arguments: name -> value of the arguments of the Estimator; None stands for an argument that is not given.
   Raises:
-    UserError: see make_task_and_config; or an argument is unknown or belongs to the definition.
+    UserError: an argument is unknown or belongs to the definition; or see resolve_settings and make_task.
   """
   given_arguments = {name: value for name, value in arguments.items() if value is not None}
   settings = _checked_settings(definition, given_arguments)
   flags = _default_settings(definition, settings) | settings | definition.settings
   flags |= {"do_train": definition.has(TRAIN), "do_eval": definition.has(DEV)}
-  task, config = make_task_and_config(definition.task_name, flags)
+  resolved = resolve_settings(definition.task_name, flags)
+  task = resolved.make_task()
   for split, rows in definition.rows.items():
     task = task.with_data(split, rows)
-  return task, config
+  return task, resolved.config
 
 
 def _checked_settings(definition: TaskDefinition, arguments: Mapping[str, Any]) -> dict[str, Any]:
