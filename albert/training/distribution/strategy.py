@@ -16,7 +16,7 @@ from albert.config.tf_config import process_addresses, process_index, training_a
 from albert.errors import RunError, UserError
 from albert.io.parallel.lost_processes import LOST_PROCESS_ERRORS, describe_error
 from albert.runs.metrics_log import log
-from albert.training.distribution.rendezvous import wait_for_processes
+from albert.training.distribution.cluster import wait_for_processes
 from albert.weights.names import encoder_shapes, num_parameters
 
 _BYTES_PER_FLOAT32 = 4
