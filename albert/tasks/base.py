@@ -169,6 +169,10 @@ class Task(abc.ABC):
       UserError: a file is missing or cannot be used; the message names the file, the line and the remedy.
     """
 
+  def tokenize(self) -> None:
+    """Tokenizes the training data, or reads its cached features. Shards for pretraining hold ids already."""
+    return
+
   @abc.abstractmethod
   def training_data(self) -> Dataset:
     """Returns the dataset to train on. If the run has several stages, it is the dataset of the last one."""

@@ -261,6 +261,10 @@ class FinetuningTask(Task):
       )
     return self._datasets[split]
 
+  def tokenize(self) -> None:
+    """Tokenizes the training set, or reads its cached features. Other sets are tokenized when they are first used."""
+    self.examples(TRAIN)
+
   def training_data(self) -> Dataset:
     """Returns the training set."""
     return self.data(TRAIN)

@@ -73,7 +73,10 @@ def train_run(
   """
   config, strategy = run_plan.config, run_plan.strategy
 
-  # Tokenize the training data, or read its cached features. The number of examples decides the number of steps.
+  # Tokenize the training data, or read its cached features.
+  task.tokenize()
+
+  # Plan the steps: the number of examples decides how many there are.
   plan = plan_training(run_plan, task.training_stages())
 
   # Lock output_dir, and claim it for this run.
@@ -90,8 +93,7 @@ def train_run(
       trainer = Trainer(task, weights.model, optimizer, plan, cluster, stage, loss_scale, time_limit)
 
     # Restore the newest checkpoint, or load the initial weights.
-    if cluster.is_chief:
-      _tidy_output_dir(checkpoints, config.output_dir, has_checkpoint=newest is not None)
+    _tidy_output_dir(checkpoints, config.output_dir, has_checkpoint=newest is not None, is_chief=cluster.is_chief)
     weights.start_training(newest, trainer.state())
     step = trainer.step
     _check_same_step(step, cluster, checkpoints)
@@ -272,8 +274,10 @@ def _make_optimizer(
   return optimizer, LossScale()
 
 
-def _tidy_output_dir(checkpoints: CheckpointManager, output_dir: str, *, has_checkpoint: bool) -> None:
-  """Removes what an interrupted run has left, and puts damaged checkpoints aside if the run starts over."""
+def _tidy_output_dir(checkpoints: CheckpointManager, output_dir: str, *, has_checkpoint: bool, is_chief: bool) -> None:
+  """Removes what an interrupted run has left, and renames damaged checkpoints if the run starts over."""
+  if not is_chief:
+    return
   checkpoints.remove_leftovers()
   if not has_checkpoint:
     checkpoints.rename_damaged()  # there are damaged ones only if start_over is given
