@@ -3,15 +3,15 @@
   python benchmarks/bench_data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model
   python benchmarks/bench_data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model --statistics
   python benchmarks/bench_data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model --profile
-  python benchmarks/bench_data_prep.py --sorting=625,1250,2500,5000,80000
+  python benchmarks/bench_data_prep.py --sorting=235,470,940
 
 The first command runs data_prep.create_pretraining_data with 1 and with 2 processes. It prints examples per second and
 core, the speed-up and the peak memory of a process, and compares the shards. The second counts n-grams, masked tokens,
 replacements and labels over many examples, and prints the expected value beside each count. The third prints the time
-that one process spends in each stage. Python's profiler measures it, which makes the process slower. The fourth sorts
-random instances from the given numbers of small spill files. The key ranges are small too, so that there are as many
-files and key ranges as for a large corpus. It prints microseconds of processor time per example, and counts how often
-files are opened and read.
+that one process spends in each stage. Python's profiler measures it, which makes the process slower. The fourth writes
+the shards of random instances in the given numbers of block files. The blocks and the steps of the sort are small, so
+that there are as many of them as for a large corpus. It prints microseconds of processor time per example, and counts
+how often files are opened and read.
 """
 
 from __future__ import annotations
@@ -39,27 +39,25 @@ from albert.data.shard_files.manifest import Manifest  # noqa: E402
 from albert.errors import UserError  # noqa: E402
 from albert.io import files  # noqa: E402
 from albert.io.globs import expand_globs  # noqa: E402
-from albert.io.parallel.workers import Workers  # noqa: E402
 from albert.tokenization.tokenizer import MASK_ID  # noqa: E402
-from data_prep import create_pretraining_data  # noqa: E402
+from data_prep import block_files, create_pretraining_data, shards  # noqa: E402
 from data_prep.examples.instances import InstanceBatch, InstanceMaker, make_batches  # noqa: E402
 from data_prep.examples.settings import PreparationSettings  # noqa: E402
 from data_prep.runners.job import Job  # noqa: E402
-from data_prep.sorting import merge, merge_passes, shards, spills  # noqa: E402
 from data_prep.units import plan_units  # noqa: E402
 
 FLAGS = flags.FLAGS
 # The function whose time counts as 100%: its file and name.
-WHOLE_FUNCTION = ("local.py", "make_shards")
+WHOLE_FUNCTION = ("prepare.py", "prepare")
 # Stage -> (its functions, functions that these call and whose time counts for another stage).
 STAGES = {
   "SentencePiece": ([("sentencepiece/__init__.py", "Encode")], []),
   "reading, normalizing, words": ([("documents.py", "load_documents")], [("sentencepiece/__init__.py", "Encode")]),
   "instances": ([("segments.py", "make_instances"), ("token_sequences.py", "assemble")], []),
   "masking": ([("masking.py", "mask_tokens")], []),
-  "spilling": ([("packing.py", "pack"), ("spills.py", "add"), ("spills.py", "close")], []),
+  "packing, sorting blocks": ([("packing.py", "pack"), ("block_files.py", "add"), ("block_files.py", "close")], []),
   "serialization": ([("records.py", "encode_batch")], []),
-  "sorting, checksums, writing": ([("shards.py", "write_shard")], [("records.py", "encode_batch")]),
+  "sorting, checksums, writing": ([("shards.py", "write_shards")], [("records.py", "encode_batch")]),
 }
 
 
@@ -218,38 +216,37 @@ def print_profile() -> None:
     print(f"{name:38}{seconds:10.2f} s{seconds / total:10.1%}")
 
 
-# Number of instances in a small spill file, and of each instance: tokens, predictions, and packed words (see
+# Number of instances in a small block, and of each instance: tokens, predictions, and packed words (see
 # data_prep.examples.packing: a header, the ids of the tokens, and the positions and original ids of the predictions).
-_SPILL_EXAMPLES, _TOKENS, _PREDICTIONS, _HEADER_WORDS = 16, 64, 10, 4
+_BLOCK_EXAMPLES, _TOKENS, _PREDICTIONS, _HEADER_WORDS = 2048, 64, 10, 4
 _NUM_WORDS = _HEADER_WORDS + _TOKENS + 2 * _PREDICTIONS
 _POSITIONS_START = _HEADER_WORDS + _TOKENS
-# Number of files whose instances fit into a key range. With 1.7, 80,000 files give 47,000 key ranges. For comparison:
-# 160 GB of text with --dupe_factor=10 give 76,000 files and 98,000 key ranges.
-_SPILLS_IN_KEY_RANGE = 1.7
+# Real blocks have up to 128 MB of instances, and these about this fraction of it. So the steps are as much smaller.
+_STEP_BYTES = shards._MAX_STEP_BYTES * _BLOCK_EXAMPLES * (2 * _NUM_WORDS + block_files.INDEX_BYTES) // (128 << 20)
 
 
-def _write_random_spills(directory: str, num_spills: int) -> list[spills.Spill]:
-  """Writes files of random instances with random keys."""
+def _write_random_blocks(directory: str, num_blocks: int) -> list[block_files.Block]:
+  """Writes blocks of random instances with random keys."""
   rng = np.random.default_rng(0)
-  sizes = np.full(_SPILL_EXAMPLES, _NUM_WORDS)
-  all_spills = []
-  for number in range(num_spills):
-    words = rng.integers(5, 30_000, (_SPILL_EXAMPLES, _NUM_WORDS), dtype=np.uint16)  # ids 0 to 4 are special tokens
+  sizes = np.full(_BLOCK_EXAMPLES, _NUM_WORDS)
+  blocks = []
+  for number in range(num_blocks):
+    words = rng.integers(5, 30_000, (_BLOCK_EXAMPLES, _NUM_WORDS), dtype=np.uint16)  # ids 0 to 4 are special tokens
     words[:, :_HEADER_WORDS] = (_TOKENS, _PREDICTIONS, _TOKENS // 2, 0)
     words[:, _POSITIONS_START : _POSITIONS_START + _PREDICTIONS] = np.arange(1, 1 + _PREDICTIONS)
-    path = f"{directory}/unit-00000000-{number:015d}.spill"
-    with spills.SpillWriter(path) as writer:
-      writer.add(rng.integers(0, 2**64 - 1, _SPILL_EXAMPLES, np.uint64, endpoint=True), words.ravel(), sizes)
-      writer.close({"counts": {}, "labels": [_SPILL_EXAMPLES, 0]})
-    spill = spills.Spill.load(path)
-    assert spill is not None
-    all_spills.append(spill)
-  return all_spills
+    path = f"{directory}/block-00000000-{number:015d}.block"
+    with block_files.BlockWriter(path) as writer:
+      writer.add(rng.integers(0, 2**64 - 1, _BLOCK_EXAMPLES, np.uint64, endpoint=True), words.ravel(), sizes)
+      writer.close({"counts": {}, "labels": [_BLOCK_EXAMPLES, 0]})
+    block = block_files.Block.load(path)
+    assert block is not None
+    blocks.append(block)
+  return blocks
 
 
 @contextlib.contextmanager
 def _counted_files() -> Iterator[dict[str, int]]:
-  """Counts, within the `with` statement, how often spill files are opened and read, and how many bytes are read."""
+  """Counts, within the `with` statement, how often block files are opened and read, and how many bytes are read."""
   counts = {"opens": 0, "reads": 0, "bytes": 0}
   open_file = files.open_file
 
@@ -278,50 +275,26 @@ def _counted_files() -> Iterator[dict[str, int]]:
     files.open_file = open_file
 
 
-def _sort_and_write_shards(all_spills: list[spills.Spill], directory: str, workers: Workers) -> int:
-  """Merges spill files, and writes their instances to shards in the order of the keys. Returns their number."""
-  num_shards = 16
-  merged = merge_passes.merge_until(
-    all_spills, directory, "<u2", workers, num_units=len(all_spills), max_runs=merge_passes.max_open_runs()
-  )
-  plan = shards.ShardPlan(merged, num_shards)
-  num_examples = 0
-  for index in range(num_shards):
-    task = plan.make_task(index, f"{directory}/{index}", _TOKENS, _PREDICTIONS, "<u2", compress=False)
-    num_examples += shards.write_shard(task).examples
-  return num_examples
-
-
-def _num_merge_passes(num_spills: int) -> int:
-  """Returns how often all instances are merged to larger files before the shards are written."""
-  passes = 0
-  while merge_passes.max_open_runs() ** (passes + 1) < num_spills:
-    passes += 1
-  return passes
-
-
 def measure_sorting() -> None:
-  """Sorts random instances, from each number of spill files that --sorting gives."""
-  instance_bytes = 2 * _NUM_WORDS + spills.INDEX_BYTES  # a word has two bytes
-  merge.KEY_RANGE_BYTES = int(_SPILLS_IN_KEY_RANGE * _SPILL_EXAMPLES * instance_bytes)
-  print(
-    f"{'spills':>8}{'key_ranges':>11}{'examples':>10}{'passes':>8}{'us/example':>12}{'opens':>10}{'reads':>10}"
-    f"{'opens/spill':>12}{'reads/spill':>12}{'MB_read/MB':>12}"
-  )
-  for num_spills in map(int, FLAGS.sorting):
-    with tempfile.TemporaryDirectory(dir=FLAGS.directory) as directory, Workers(1) as workers:
-      all_spills = _write_random_spills(directory, num_spills)
-      total_bytes = sum(run.num_bytes for spill in all_spills for run in spill.runs)
-      with _counted_files() as counts, open(os.devnull, "w") as sink, contextlib.redirect_stderr(sink):
+  """Writes the shards of random instances, from each number of blocks that --sorting gives."""
+  shards._MIN_STEP_BYTES = shards._MAX_STEP_BYTES = _STEP_BYTES
+  print(f"{'blocks':>8}{'tasks':>8}{'examples':>10}{'us/example':>12}{'opens':>10}{'reads':>10}{'MB_read/MB':>12}")
+  settings = PreparationSettings(max_seq_length=_TOKENS, max_predictions_per_seq=_PREDICTIONS)
+  for num_blocks in map(int, FLAGS.sorting):
+    with tempfile.TemporaryDirectory(dir=FLAGS.directory) as directory:
+      blocks = _write_random_blocks(directory, num_blocks)
+      total_bytes = int(block_files.add_sizes(blocks).num_bytes.sum())
+      job = Job(inputs=(), output_dir=directory, spm_model_file="", settings=settings, num_shards=4096)
+      with _counted_files() as counts:
         start = time.process_time()
-        num_examples = _sort_and_write_shards(all_spills, directory, workers)
+        plan = shards.ShardPlan(blocks, job.num_shards)
+        tasks = [plan.make_task(group, job, directory, "<u2", "") for group in plan.group_shards(range(job.num_shards))]
+        num_examples = sum(info.examples for task in tasks for info in shards.write_shards(task))
         seconds = time.process_time() - start
-    assert num_examples == num_spills * _SPILL_EXAMPLES
+    assert num_examples == num_blocks * _BLOCK_EXAMPLES
     print(
-      f"{num_spills:8}{1 + total_bytes // merge.KEY_RANGE_BYTES:11}{num_examples:10}{_num_merge_passes(num_spills):8}"
-      f"{1e6 * seconds / num_examples:12.1f}{counts['opens']:10}{counts['reads']:10}"
-      f"{counts['opens'] / num_spills:12.2f}{counts['reads'] / num_spills:12.2f}"
-      f"{counts['bytes'] / total_bytes:12.2f}",
+      f"{num_blocks:8}{len(tasks):8}{num_examples:10}{1e6 * seconds / num_examples:12.1f}{counts['opens']:10}"
+      f"{counts['reads']:10}{counts['bytes'] / total_bytes:12.2f}",
       flush=True,
     )
 
@@ -353,6 +326,6 @@ if __name__ == "__main__":
   flags.DEFINE_boolean("statistics", False, "instead, print statistics of the masks")
   flags.DEFINE_boolean("profile", False, "instead, print the time of each stage")
   flags.DEFINE_integer("num_examples", 100_000, "for --statistics: smallest number of examples to count")
-  flags.DEFINE_list("sorting", None, "instead, sort these numbers of random spill files, separated by commas")
+  flags.DEFINE_list("sorting", None, "instead, write the shards of these numbers of random blocks, separated by commas")
   flags.DEFINE_string("directory", None, "for --sorting: directory for temporary files (default: the system's)")
   app.run(main)

@@ -13,12 +13,9 @@ if __name__ == "__main__":
 
   startup.begin()
 
-import contextlib
-import dataclasses
-import functools
 import resource
 import sys
-from typing import Any, cast
+from typing import Any
 
 from absl import flags
 
@@ -27,104 +24,18 @@ from albert.config import command_flags
 from albert.config.base import Config, define_field_flag, option_fields
 from albert.config.ranges import default_processes
 from albert.data.shard_files.manifest import Manifest
-from albert.errors import Interrupted, RunError, Stopped, UserError
-from albert.io import files
-from albert.io.parallel.workers import WorkerPool
+from albert.errors import Interrupted, Stopped, UserError
 from albert.io.wording import counted
-from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
-from data_prep.conversion.convert import NO_TEXT_MESSAGE, RunTasks, convert_inputs, print_report
 from data_prep.examples.settings import PreparationSettings
+from data_prep.prepare import open_workers, prepare
 from data_prep.readers import formats
 from data_prep.readers.reading_flags import define_flags, settings_from_flags
-from data_prep.readers.settings import ReadingSettings
-from data_prep.runners import local as local_runner
-from data_prep.runners.base import InputEntries, Runner, make_manifest, same_entries
-from data_prep.runners.job import Job
-from data_prep.runners.workspace import UnusableTextError, Workspace, resume
+from data_prep.runners.job import Job, OpenPool
 from data_prep.text import text_checks
 
 FLAGS = flags.FLAGS
 # The words after -- on the command line, which are flags of Apache Beam or Ray.
 _runner_flags: list[str] = []
-
-
-def prepare(job: Job, runner: Runner = local_runner.RUNNER) -> Manifest:
-  """Writes the shards of a job and their manifest. If an earlier command was stopped, this one continues its work.
-
-  Args:
-    job: the job.
-    runner: carries out the job, by default with processes of this machine.
-
-  Returns:
-    The manifest, which is also in job.output_dir.
-
-  Raises:
-    UserError: bad input, or output_dir holds a run with other settings.
-    RunError: the disk or the system failed. Finished files are kept, and the same job continues with them.
-  """
-  config = job.settings.tokenizer_config(job.spm_model_file)
-  switches: dict[str, Any] = {"do_lower_case": config.do_lower_case, "keep_accents": config.keep_accents}
-  job = dataclasses.replace(job, settings=dataclasses.replace(job.settings, **switches))
-  tokenizer = load_tokenizer(config)
-  workspace = Workspace(job, tokenizer.sha256)
-  try:
-    with files.convert_errors(job.output_dir, "use"):
-      return _prepare(job, runner, tokenizer, workspace)
-  except UserError as error:
-    with contextlib.suppress(OSError, UserError, RunError):
-      workspace.keep_finished_files(error)
-    raise
-  finally:
-    workspace.close()
-
-
-def _prepare(job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspace) -> Manifest:
-  direct_paths, converted_paths = formats.split_by_conversion(job.inputs, job.reading)
-  _print_warnings(text_checks.check_inputs(direct_paths, tokenizer))
-  formats.check_inputs(converted_paths, job.reading)
-  files.makedirs(job.output_dir)
-  with runner.open_workers(job) as workers:
-    manifest = resume(job, workspace, lambda: runner.hash_inputs(job, workspace, workers))
-    if manifest is not None:
-      return manifest
-    text_job, input_entries, reading_report = _convert(job, runner, tokenizer, workspace, workers)
-    prepared = runner.make_shards(text_job, workspace, tokenizer, workers, input_entries)
-  settings = workspace.shard_settings(prepared.input_files)
-  manifest = make_manifest(settings, tokenizer, prepared, reading_report)
-  manifest.save(job.output_dir)
-  workspace.remove()
-  return manifest
-
-
-def _convert(
-  job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspace, workers: WorkerPool
-) -> tuple[Job, InputEntries, dict[str, Any] | None]:
-  """Converts the input files that are not read directly.
-
-  Returns:
-    The job with the converted text in place of these files, the function that returns the entries of the input files
-    for those of the new job, and the report of what was read and left out as JSON values; None if no file needs a
-    conversion.
-  """
-  if job.is_read_directly:
-    return job, same_entries, None
-  run_tasks = cast("RunTasks", functools.partial(runner.run_tasks, workspace, workers))
-  converted = convert_inputs(job.inputs, job.reading, workspace.path, run_tasks)
-  print_report(converted, job.inputs, job.reading)
-  if not converted.paths:
-    raise UnusableTextError(NO_TEXT_MESSAGE)
-  new_paths = [path for path in converted.paths if path not in job.inputs]
-  _print_warnings(text_checks.check_inputs(new_paths, tokenizer, warns_of_layout=False))
-  text_job = dataclasses.replace(job, inputs=tuple(converted.paths), reading=ReadingSettings())
-  return text_job, converted.input_entries, converted.report.to_dict()
-
-
-def _print_warnings(warnings: str | None) -> None:
-  if warnings:
-    print(warnings, file=sys.stderr, flush=True)
-
-
-# ---- command line --------------------------------------------------------------------------------------
 
 
 def _define_flags() -> None:
@@ -168,8 +79,8 @@ def _job_from_flags() -> Job:
   )
 
 
-def _select_runner() -> Runner:
-  """Returns the runner that --runner selects.
+def _select_runner() -> OpenPool:
+  """Returns the function that opens the processes that --runner selects.
 
   Raises:
     UserError: Apache Beam or Ray is not installed, or its flags are wrong, or are given with --runner=local.
@@ -181,7 +92,7 @@ def _select_runner() -> Runner:
         f"{words[0]!r}: words after -- are flags of Apache Beam or Ray: give --runner=beam or --runner=ray, or leave "
         "them out"
       )
-    return local_runner.RUNNER
+    return open_workers
   if FLAGS.runner == "ray":
     try:
       from data_prep.runners import ray as ray_runner

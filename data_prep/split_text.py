@@ -14,7 +14,7 @@ if __name__ == "__main__":
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -76,14 +76,7 @@ def split_files(
     Workers(num_processes) as workers,
   ):
     files.remove_leftovers(output_dir)
-
-    def run_tasks(
-      function: Callable[[Any], Any], arguments: Sequence[Any], schema: type[Any]
-    ) -> Iterable[tuple[Any, Any]]:
-      del schema
-      return workers.map(function, arguments)
-
-    converted = convert_inputs(inputs, settings, output_dir, run_tasks, convert_all=True)
+    converted = convert_inputs(inputs, settings, output_dir, workers, convert_all=True)
     remove_working_files(output_dir)
     return converted
 

@@ -74,11 +74,6 @@ class TextUnit:
   donors: tuple[TextRange, ...] = ()
   progress_bytes: int = 0
 
-  @property
-  def data_bytes(self) -> int:
-    """Number of bytes of text that the unit holds in memory."""
-    return sum(len(text_range.data or b"") for text_range in self.ranges + self.donors)
-
 
 # ---- cutting files into ranges -------------------------------------------------------------------------
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from albert.errors import UserError
 from albert.io import files
+from albert.io.parallel.workers import WorkerPool
 from albert.io.progress import Progress
 from data_prep import input_hashes
 from data_prep.conversion import duplicates, parts, report
-from data_prep.conversion.duplicates import CopyResult, CopyTask
+from data_prep.conversion.duplicates import CopyTask
 from data_prep.conversion.parts import PartRecord, PartTask, SourcePiece
 from data_prep.conversion.report import BAD_RECORD, ReadingReport
 from data_prep.readers import formats
@@ -26,27 +27,6 @@ _PART_NAME = re.compile(r"\.?text-\d{8}-\d{15}\.txt(\.json|\.hashes)?")
 
 # The message if nothing remains of the input.
 NO_TEXT_MESSAGE = "--input_file: the input holds no text: look at the table above, and check --text_format"
-
-Argument = TypeVar("Argument")
-Result = TypeVar("Result")
-
-
-class RunTasks(Protocol):
-  """Calls functions in other processes, possibly on other machines."""
-
-  def __call__(
-    self, function: Callable[[Argument], Result], arguments: Sequence[Argument], schema: type[Result]
-  ) -> Iterable[tuple[Argument, Result]]:
-    """Calls a function for each argument.
-
-    Args:
-      function: a function of a module.
-      arguments: its arguments, which must be possible to pickle.
-      schema: the type of its results, which must be possible to convert to JSON.
-
-    Returns:
-      Pairs of arguments and results, in any order.
-    """
 
 
 class ConvertedText(NamedTuple):
@@ -156,7 +136,7 @@ def convert_inputs(
   inputs: Sequence[str],
   settings: ReadingSettings,
   directory: str,
-  run_tasks: RunTasks,
+  pool: WorkerPool,
   *,
   convert_all: bool = False,
 ) -> ConvertedText:
@@ -168,7 +148,7 @@ def convert_inputs(
     inputs: the input files, sorted.
     settings: how they are read.
     directory: where the parts are written.
-    run_tasks: calls functions in processes.
+    pool: processes that read and write the files.
     convert_all: whether files that have this form already are converted, too.
 
   Raises:
@@ -176,36 +156,36 @@ def convert_inputs(
     RunError: the disk or the system failed.
   """
   to_convert = [path for path in inputs if convert_all or not formats.is_read_directly(path, settings)]
-  entries_by_path = _hash_files(to_convert, run_tasks, "hashing input")
+  entries_by_path = _hash_files(to_convert, pool, "hashing input")
   entries = [entries_by_path.get(path) for path in inputs]
   text_files = _plan(inputs, entries, settings, directory)
   part_paths = {text_file.path for text_file in text_files if text_file.task is not None}
   if overwritten := sorted(part_paths & {*inputs}):
     raise UserError(f"{overwritten[0]} is an input file, and would be written, too: give another --output_dir")
   tasks = [text_file.task for text_file in text_files if text_file.task is not None]
-  records = _complete_parts(tasks, settings, entries_by_path, run_tasks)
+  records = _complete_parts(tasks, settings, entries_by_path, pool)
   reading_report = report.add_reports(records[task.path].report for task in tasks)
   _check_bad_records(reading_report, settings)
   _remove_other_parts(directory, {path for task in tasks for path in (task.path, task.record_path, task.hashes_path)})
   if settings.drop_duplicates:
-    reading_report = _drop_duplicates(text_files, reading_report, directory, run_tasks)
+    reading_report = _drop_duplicates(text_files, reading_report, pool)
   kept = [text_file for text_file in text_files if text_file.task is None or _has_text_or_remove(text_file.path)]
   paths, ordinals = [text_file.path for text_file in kept], [text_file.ordinal for text_file in kept]
   return ConvertedText(paths, reading_report, ordinals, entries)
 
 
-def _hash_files(paths: Sequence[str], run_tasks: RunTasks, action: str) -> dict[str, dict[str, Any]]:
+def _hash_files(paths: Sequence[str], pool: WorkerPool, action: str) -> dict[str, dict[str, Any]]:
   """Returns the manifest's entry of each file (name, size, SHA-256). A progress bar shows the action."""
   entries: dict[str, dict[str, Any]] = {}
   with Progress(sum(map(files.size, paths)), "B", action) as progress:
-    for path, entry in run_tasks(input_hashes.hash_file, list(paths), dict[str, Any]):
+    for path, entry in pool.map(input_hashes.hash_file, list(paths)):
       entries[path] = entry
       progress.update(entry["bytes"])
   return entries
 
 
 def _complete_parts(
-  tasks: Sequence[PartTask], settings: ReadingSettings, entries_by_path: dict[str, dict[str, Any]], run_tasks: RunTasks
+  tasks: Sequence[PartTask], settings: ReadingSettings, entries_by_path: dict[str, dict[str, Any]], pool: WorkerPool
 ) -> dict[str, PartRecord]:
   """Writes the parts that no earlier command has written.
 
@@ -213,7 +193,7 @@ def _complete_parts(
     tasks: all parts.
     settings: how the text is read.
     entries_by_path: the manifest's entry of each file to convert, as it was before it was read.
-    run_tasks: calls functions in processes.
+    pool: processes that read and write the files.
 
   Returns:
     Path -> record, for all parts.
@@ -228,13 +208,13 @@ def _complete_parts(
   if records:
     print(f"kept {len(records)} of {len(tasks)} parts of the text of an earlier run")
   missing = [task for task in tasks if task.path not in records]
-  records |= _write_parts(missing, settings, run_tasks)
+  records |= _write_parts(missing, settings, pool)
   read_paths = {source.piece.path for task in missing for source in task.pieces}
-  _check_unchanged({path: entries_by_path[path] for path in sorted(read_paths)}, run_tasks)
+  _check_unchanged({path: entries_by_path[path] for path in sorted(read_paths)}, pool)
   return records
 
 
-def _write_parts(tasks: Sequence[PartTask], settings: ReadingSettings, run_tasks: RunTasks) -> dict[str, PartRecord]:
+def _write_parts(tasks: Sequence[PartTask], settings: ReadingSettings, pool: WorkerPool) -> dict[str, PartRecord]:
   """Writes parts. Returns the record of each part, by its path.
 
   Raises:
@@ -243,7 +223,7 @@ def _write_parts(tasks: Sequence[PartTask], settings: ReadingSettings, run_tasks
   records: dict[str, PartRecord] = {}
   num_bad = 0
   with Progress(sum(task.num_bytes for task in tasks), "B", "reading text") as progress:
-    for task, record in run_tasks(parts.write_part, tasks, PartRecord):
+    for task, record in pool.map(parts.write_part, tasks):
       records[task.path] = record
       progress.update(task.num_bytes)
       num_bad += record.report.num_bad
@@ -262,28 +242,25 @@ def _has_text_or_remove(path: str) -> bool:
   return True
 
 
-def _drop_duplicates(
-  text_files: Sequence[_TextFile], before: ReadingReport, directory: str, run_tasks: RunTasks
-) -> ReadingReport:
+def _drop_duplicates(text_files: Sequence[_TextFile], before: ReadingReport, pool: WorkerPool) -> ReadingReport:
   """Copies the parts without duplicates.
 
   Args:
     text_files: the plan. Its parts are copied.
     before: the report of all parts, with the duplicates.
-    directory: where merged files of hashes are written.
-    run_tasks: calls functions in processes.
+    pool: processes that read and write the files.
 
   Returns:
     The report without the duplicates.
   """
   planned = [(text_file.path, text_file.task) for text_file in text_files if text_file.task is not None]
-  duplicates_by_part = duplicates.find_duplicates([task.hashes_path for _, task in planned], directory)
+  duplicates_by_part = duplicates.find_duplicates([task.hashes_path for _, task in planned])
   copy_tasks = []
   for path, task in planned:
     is_affected = task.number in duplicates_by_part
     dropped_numbers = tuple(duplicates_by_part[task.number].tolist()) if is_affected else ()
     copy_tasks.append(CopyTask(task.path, path, dropped_numbers))
-  results = {copy_task.path: result for copy_task, result in run_tasks(duplicates.copy_part, copy_tasks, CopyResult)}
+  results = {copy_task.path: result for copy_task, result in pool.map(duplicates.copy_part, copy_tasks)}
   dropped = report.add_reports(results[path].report for path, _ in planned)
   after = report.add_reports([before, dropped])
   after.sentences -= sum(result.sentences for result in results.values())
@@ -307,9 +284,9 @@ def _check_bad_records(reading_report: ReadingReport, settings: ReadingSettings)
     raise parts.too_many_bad_records(example, settings.skip_bad_records)
 
 
-def _check_unchanged(before: dict[str, dict[str, Any]], run_tasks: RunTasks) -> None:
+def _check_unchanged(before: dict[str, dict[str, Any]], pool: WorkerPool) -> None:
   """Raises a UserError if a file changed. `before` maps its path to the manifest's entry from before it was read."""
-  after = _hash_files(list(before), run_tasks, "checking input")
+  after = _hash_files(list(before), pool, "checking input")
   for path, entry in before.items():
     if after[path] != entry:
       raise input_hashes.changed_file_error(path)

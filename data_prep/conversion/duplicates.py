@@ -1,9 +1,9 @@
 """Finds documents that are exact copies of earlier ones, by sorting hashes on disk, and removes them from the text.
 
-Of equal documents, the first one in the order of the input is kept. Each part of the text has a spill file with an
-entry for each of its documents. The key of an entry, by which data_prep.sorting sorts, is the first half of a 128-bit
-hash of the document. Its words are the other half of the hash, the number of the part, and the number of the document
-in the part.
+Of equal documents, the first one in the order of the input is kept. Each part of the text has a block file with an
+entry for each of its documents. The key of an entry, by which data_prep.block_files sorts, is the first half of a
+128-bit hash of the document. Its words are the other half of the hash, the number of the part, and the number of the
+document in the part.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import numpy as np
 
 from albert.errors import RunError
 from albert.io import files, json_values
+from data_prep.block_files import Block, BlockWriter, add_sizes, group_ranges, read_sorted
 from data_prep.conversion.report import ReadingReport
-from data_prep.sorting.merge import KEY_RANGE_BYTES, merge_whole_files
-from data_prep.sorting.merge_passes import MergeTask, max_open_runs, merge_spills
-from data_prep.sorting.spills import Spill, SpillWriter
 
 DUPLICATE = "duplicate"
 _WORD_TYPE = "<u4"
 # Number of words of an entry: two for the second half of the hash, the number of the part, the number of the document.
 _ENTRY_WORDS = 4
 _HASH_BYTES = 16
+# Approximate bytes of the entries that are sorted in memory at a time.
+_STEP_BYTES = 32 << 20
 
 
 class DocumentHashes:
@@ -51,35 +51,30 @@ class DocumentHashes:
     self._current = hashlib.blake2b(digest_size=_HASH_BYTES)
 
   def save(self, path: str, part: int) -> None:
-    """Writes the spill file of part number `part`."""
+    """Writes the block file of part number `part`."""
     hashes = np.frombuffer(b"".join(self._digests), "<u8").reshape(-1, 2)
     words = np.zeros((len(hashes), _ENTRY_WORDS), _WORD_TYPE)
     words[:, :2] = np.ascontiguousarray(hashes[:, 1]).view("<u4").reshape(-1, 2)
     words[:, 2] = part
     words[:, 3] = np.arange(len(hashes))
-    with SpillWriter(path) as writer:  # its summary is empty, but has the form that `merge_passes` adds up
+    with BlockWriter(path) as writer:
       writer.add(hashes[:, 0].copy(), words.reshape(-1), np.full(len(hashes), _ENTRY_WORDS))
-      writer.close({"counts": {}, "labels": [0, 0]}, [{"part": part}])
+      writer.close({"part": part})
 
 
-def find_duplicates(paths: Sequence[str], directory: str) -> dict[int, np.ndarray]:
+def find_duplicates(paths: Sequence[str]) -> dict[int, np.ndarray]:
   """Finds the documents that are copies of earlier ones.
 
   Args:
-    paths: the spill files of all parts, in order.
-    directory: where merged files are written, if there are too many spill files to read them at the same time.
+    paths: the block files of all parts, in order.
 
   Returns:
     Number of a part -> the numbers of its documents that are copies, ascending. It needs 8 bytes of memory for each.
 
   Raises:
-    RunError: a spill file is damaged, or the disk failed.
+    RunError: a block file is damaged.
   """
-  folder = files.join(directory, ".duplicates")
-  files.remove_tree(folder)
-  spills = _merge_until_few([_load(path) for path in paths], folder)
-  copies_of_ranges = list(_find_copies(spills))
-  files.remove_tree(folder)
+  copies_of_ranges = list(_find_copies([_load(path) for path in paths]))
   if not copies_of_ranges:
     return {}
   part_numbers = np.concatenate([copies.part_numbers for copies in copies_of_ranges])
@@ -90,27 +85,11 @@ def find_duplicates(paths: Sequence[str], directory: str) -> dict[int, np.ndarra
   return dict(zip(distinct_parts.tolist(), np.split(document_numbers, starts[1:]), strict=True))
 
 
-def _merge_until_few(spills: list[Spill], folder: str) -> list[Spill]:
-  """Merges neighbouring spill files until they are few enough to be read at the same time. The inputs are kept."""
-  level = 0
-  while sum(len(spill.runs) for spill in spills) > max_open_runs() and len(spills) > 1:
-    files.makedirs(folder)
-    level += 1
-    group_size = max(2, max_open_runs() // max(len(spill.runs) for spill in spills))
-    merged_spills = []
-    for start in range(0, len(spills), group_size):
-      group = tuple(spills[start : start + group_size])
-      path = files.join(folder, f"{level}-{start // group_size}")
-      merged_spills.append(merge_spills(MergeTask(group, path, level, _WORD_TYPE, KEY_RANGE_BYTES)))
-    spills = merged_spills
-  return spills
-
-
-def _load(path: str) -> Spill:
-  spill = Spill.load(path)
-  if spill is None:
+def _load(path: str) -> Block:
+  block = Block.load(path)
+  if block is None:
     raise RunError(f"{path} is missing or damaged: run the same command again")
-  return spill
+  return block
 
 
 class _Copies(NamedTuple):
@@ -125,9 +104,13 @@ class _Copies(NamedTuple):
   document_numbers: np.ndarray
 
 
-def _find_copies(spills: Sequence[Spill]) -> Iterator[_Copies]:
-  """Yields the copies among the entries of spill files, one key range at a time."""
-  for entries in merge_whole_files(spills, _WORD_TYPE, KEY_RANGE_BYTES):
+def _find_copies(blocks: Sequence[Block]) -> Iterator[_Copies]:
+  """Yields the copies among the entries of block files, some key ranges at a time."""
+  runs = [run for block in blocks for run in block.runs]
+  if not runs:
+    return
+  for ranges in group_ranges(add_sizes(blocks).num_bytes, _STEP_BYTES):
+    entries = read_sorted(runs, ranges, _WORD_TYPE)
     words = entries.words[entries.starts[:, None] + np.arange(_ENTRY_WORDS)]
     second_halves = words[:, 0].astype(np.uint64) | words[:, 1].astype(np.uint64) << np.uint64(32)
     part_numbers, document_numbers = words[:, 2], words[:, 3]

@@ -17,13 +17,13 @@ import msgspec
 
 from albert.errors import UserError
 from albert.io import files, json_values
+from data_prep.block_files import Block
 from data_prep.conversion.duplicates import DocumentHashes
 from data_prep.conversion.report import BAD_RECORD, ReadingReport
 from data_prep.conversion.sentences_of_files import sentence_lines, too_many_bad_records
 from data_prep.readers import formats
 from data_prep.readers.records import NO_TEXT, BadRecord, BadRecordError, DroppedRecord, Piece, SourceDocument
 from data_prep.readers.settings import ReadingSettings
-from data_prep.sorting.spills import Spill
 from data_prep.text.sentences import SentenceSplitter
 
 # A part up to this size is held in memory until it is written.
@@ -123,7 +123,7 @@ def load_record(task: PartTask) -> PartRecord | None:
   num_bytes = files.size(task.path) if files.exists(task.path) else 0  # a part without documents has no file
   if record.num_bytes != num_bytes:
     return None
-  if task.settings.drop_duplicates and Spill.load(task.hashes_path) is None:
+  if task.settings.drop_duplicates and Block.load(task.hashes_path) is None:
     return None
   return record
 

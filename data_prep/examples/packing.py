@@ -1,4 +1,4 @@
-"""Packs instances into the compact form that they have in spill files, after masking and before the shards are written.
+"""Packs instances into the compact form that they have in block files, after masking and before the shards are written.
 
 A packed instance is a sequence of integers, called words. A word is a uint16, or a uint32 if the vocabulary has more
 than 65,536 pieces. The words of an instance are, in this order:

@@ -1,185 +1,202 @@
-"""Data preparation on Apache Beam. Each of Beam's runners writes the same shards as one machine, byte for byte.
+"""Data preparation on Apache Beam: a pool whose calls are the elements of a pipeline, for `data_prep.prepare`.
 
-    units of text -> blocks of instances, by key range -> sorted key ranges -> parts of shards -> shards
-
-Each instance has a random 64-bit key. The examples are in the order of their keys. All keys are divided into key ranges
-of equal length, and each key range is sorted on its own. Data move between machines twice: before the key ranges are
-sorted, and before the shards are written. The sizes of all key ranges are known before they are cut into parts of
-shards, so every shard gets the same examples as on one machine.
-
-The machine that starts the pipeline reads no text. The workers hash the text that they read, and later they hash every
-whole file again. Shards are written only after this check has found all files unchanged.
-
-The functions and the class that the workers execute are in `data_prep.runners.beam_steps`.
+Beam only distributes the calls. The instances go through files of the job's directory, which all workers must see: a
+shared file system, or gs://. So the shards are those of one machine, byte for byte, and a job that was stopped
+continues with the finished files.
 """
 
 from __future__ import annotations
 
+import argparse
+import difflib
 import functools
+import pickle
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
 
 import apache_beam as beam
-import msgspec
+from apache_beam.options.pipeline_options import PipelineOptions
 
-from albert.data.shard_files.manifest import ShardInfo
 from albert.errors import RunError, UserError
-from albert.io import files, json_values
-from albert.io.parallel.workers import WorkerPool, Workers
-from albert.tokenization.tokenizer import Tokenizer
+from albert.io import files
 from albert.tokenization.vocabulary_files import read_vocabulary_files
-from data_prep import input_hashes, units
-from data_prep.documents import Counts
-from data_prep.examples import segments
-from data_prep.runners import beam_flags
-from data_prep.runners.base import Argument, InputEntries, PreparedShards, Result, Runner, check_shards
-from data_prep.runners.beam_steps import (
-  RECORDS,
-  SUMMARY,
-  MakeInstances,
-  PipelineInput,
-  add_summaries,
-  check_before_writing,
-  check_input,
-  sort_key_range,
-  write_shard,
-)
-from data_prep.runners.job import Job
-from data_prep.runners.workspace import UnusableTextError, Workspace
-from data_prep.text.text_files import is_gzip
-from data_prep.units import TextUnit
+from data_prep.runners.job import Job, OpenPool
 
-# The last step of a pipeline writes its result to one of these files.
-_RESULT_FILE = "beam-result.json"
-_HASHES_FILE = ".input-hashes.json"
-_TASKS_FILE = "beam-tasks.json"
-# Approximate bytes of the instances in one key range.
-_KEY_RANGE_BYTES = 32 << 20
-# Greatest number of key ranges. With more of them, few of the instances that a process has gathered would be in the
-# same key range, and Beam would move many small blocks.
-_MAX_KEY_RANGES = 512
-# Approximate bytes of packed instances (uint16 words) for a byte of text, at 4.4 characters a token.
-_PACKED_BYTES_PER_TEXT_BYTE = 0.75
-# Approximate bytes of text for a byte of a GZIP file.
-_TEXT_BYTES_PER_GZIP_BYTE = 4
-
+# The last step of a pipeline writes its results to this file in the output directory.
+_RESULT_FILE = ".beam-results"
 # Beam runners raise exceptions of their own for a worker's error. The pattern finds the worker's error in their text.
-_WORKER_ERRORS = {error.__name__: error for error in (UserError, UnusableTextError, RunError)}
+_WORKER_ERRORS = {error.__name__: error for error in (UserError, RunError)}
 _WORKER_ERROR = re.compile(rf"\b({'|'.join(_WORKER_ERRORS)}): (.+?)(?: \[while running .*)?$", re.MULTILINE)
 # Beam adds this text to an exception that was raised by a step's own code.
 _RAISED_BY_STEP = "[while running"
 _MAX_REASON_LENGTH = 300
 
-_Result = TypeVar("_Result")
+WorkItem = TypeVar("WorkItem")
+Result = TypeVar("Result")
+
+# These runners know all of their flags, so an unknown flag is an error. Other runners pass unknown flags to a server.
+_STRICT_RUNNERS = {
+  "",
+  "directrunner",
+  "bundlebaseddirectrunner",
+  "switchingdirectrunner",
+  "fnapirunner",
+  "dataflowrunner",
+}
 
 
-def _pipeline_inputs(job: Job) -> list[PipelineInput]:
-  """Returns the units of text of a job. A GZIP file can only be read from its beginning, so it is a single element.
+class _FlagParser(argparse.ArgumentParser):
+  """A parser whose errors are UserErrors."""
+
+  def error(self, message: str) -> NoReturn:
+    raise UserError(f"Beam's flags after --: {message}")
+
+
+def _check_flags(flags: Sequence[str]) -> None:
+  """Checks the names and values of Beam's own flags. Beam itself ignores unknown flags.
 
   Raises:
-    UserError: the settings need the neighbours of a document, and the document is in a GZIP file.
+    UserError: a flag does not exist, or its value has the wrong type.
   """
-  gzip_files = [(ordinal, path) for ordinal, path in enumerate(job.inputs) if is_gzip(path)]
-  if not gzip_files:
-    with_donors = job.settings.sentence_prediction == segments.NSP
-    return list(units.plan_units(list(job.inputs), with_donors=with_donors))
-  if job.settings.rules.crosses_documents:
-    raise UserError(
-      f"--input_file: {gzip_files[0][1]} is a GZIP file: with --runner=beam, nsp and full_sentences accept only .txt "
-      "files, since they need the neighbours of each document; decompress the files, or use sop"
-    )
-  # Here the instances of a document do not depend on its unit, so the units may differ from those of a local run.
-  plain_files = [(ordinal, path) for ordinal, path in enumerate(job.inputs) if not is_gzip(path)]
-  ranges = [range_and_size for ordinal, path in plain_files for range_and_size in units.plain_ranges(path, ordinal)]
-  return [*gzip_files, *(TextUnit(0, (text_range,), (), bytes_read) for text_range, bytes_read in ranges)]
+  parser = _FlagParser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
+  for options in PipelineOptions.__subclasses__():
+    if "_add_argparse_args" in vars(options):
+      options._add_argparse_args(parser)
+  known, unknown = parser.parse_known_args(list(flags))
+  flag_names = [name for action in parser._actions for name in action.option_strings]
+  is_strict = str(known.runner or "").rpartition(".")[2].lower() in _STRICT_RUNNERS
+  for word in unknown:
+    similar = difflib.get_close_matches(word.partition("=")[0], flag_names, 1, 0.8) if word.startswith("--") else []
+    if is_strict or similar:
+      hint = f": did you mean {similar[0]}?" if similar else ""
+      raise UserError(f"Beam's flags after --: there is no flag {word!r}{hint}")
 
 
-def num_key_ranges(job: Job) -> int:
-  """Returns the number of key ranges with which each has about _KEY_RANGE_BYTES of instances, or _MAX_KEY_RANGES."""
-  text_bytes = sum(files.size(path) * (_TEXT_BYTES_PER_GZIP_BYTE if is_gzip(path) else 1) for path in job.inputs)
-  packed_bytes = text_bytes * _PACKED_BYTES_PER_TEXT_BYTE * job.settings.dupe_factor
-  return min(_MAX_KEY_RANGES, max(1, round(packed_bytes / _KEY_RANGE_BYTES)))
-
-
-def build(pipeline: beam.Pipeline, job: Job, vocabulary: Mapping[str, bytes], result_file: str) -> None:
-  """Adds all steps of data preparation to a pipeline.
+def make_pipeline(flags: Sequence[str]) -> beam.Pipeline:
+  """Makes a pipeline for the runner that Beam's own flags select, by default DirectRunner.
 
   Args:
-    pipeline: an empty pipeline.
-    job: the job.
-    vocabulary: the contents of the vocabulary's files, by name.
-    result_file: the JSON file that the last step writes, see `_ShardsResult`.
+    flags: Beam's flags, such as "--runner=DataflowRunner".
+
+  Raises:
+    UserError: the runner does not exist, or its flags are wrong or incomplete.
   """
-  sizes = [files.size(path) for path in job.inputs]
-  instances = (
-    pipeline
-    | "Units" >> beam.Create(_pipeline_inputs(job))
-    | "Spread" >> beam.Reshuffle()
-    | "Make instances"
-    >> beam.ParDo(MakeInstances(job.settings, vocabulary, num_key_ranges(job))).with_outputs(
-      SUMMARY, RECORDS, main="blocks"
+  _check_flags(flags)
+  try:
+    return beam.Pipeline(options=PipelineOptions(list(flags)))
+  except (ValueError, ImportError, AttributeError) as error:  # Beam finds no such runner, or a package is missing
+    raise UserError(f"Beam's flags after --: {error}") from error
+
+
+class _Call(beam.DoFn):
+  """Calls a function for each pair of a number and an item, and yields the number and the result.
+
+  Args:
+    function: a function of a module.
+    initializer: a function of a module that is called first in each process.
+    settings: its first argument.
+    vocabulary: the contents of the vocabulary's files, by name; they are sent to the workers with the pipeline. The
+      second argument of `initializer` is the path of the first of these files.
+  """
+
+  def __init__(
+    self,
+    function: Callable[[Any], Any],
+    initializer: Callable[..., None],
+    settings: Any,
+    vocabulary: Mapping[str, bytes],
+  ):
+    self._function, self._initializer = function, initializer
+    self._settings, self._vocabulary = settings, vocabulary
+
+  def setup(self) -> None:
+    """Prepares this process."""
+    with tempfile.TemporaryDirectory() as directory:
+      paths = [Path(directory) / name for name in self._vocabulary]
+      for path in paths:
+        path.write_bytes(self._vocabulary[path.name])
+      self._initializer(self._settings, str(paths[0]))
+
+  def process(self, element: tuple[int, Any]) -> Iterator[tuple[int, Any]]:
+    """Calls the function for one item."""
+    number, item = element
+    yield number, self._function(item)
+
+
+class BeamPool:
+  """Calls functions on the workers of an Apache Beam runner.
+
+  Args:
+    job: the job.
+    initializer: see `_Call`.
+    arguments: the job's settings and vocabulary, the arguments of `initializer`.
+    flags: Beam's own flags.
+  """
+
+  def __init__(
+    self, job: Job, initializer: Callable[..., None], arguments: tuple[Any, ...], *, flags: Sequence[str] = ()
+  ):
+    settings, vocabulary_file = arguments
+    self._step = functools.partial(
+      _Call, initializer=initializer, settings=settings, vocabulary=read_vocabulary_files(vocabulary_file)
     )
-  )
-  key_range_sizes = (
-    instances.blocks
-    | "Count" >> beam.MapTuple(lambda key_range, block: (key_range, int(block.keys.size)))
-    | "Add counts" >> beam.CombinePerKey(sum)
-  )
-  entries = (
-    instances[RECORDS] | "Gather records" >> beam.GroupByKey() | "Check input" >> beam.Map(check_input, job, sizes)
-  )
-  checked = (
-    instances[SUMMARY]
-    | "Add summaries" >> beam.CombineGlobally(add_summaries)
-    | "Check" >> beam.Map(check_before_writing, beam.pvalue.AsDict(entries), job)
-  )
-  infos = (
-    instances.blocks
-    | "Shuffle by key" >> beam.GroupByKey()
-    | "Sort" >> beam.FlatMap(sort_key_range, beam.pvalue.AsDict(key_range_sizes), job.num_shards)
-    | "Shuffle by shard" >> beam.GroupByKey()
-    | "Write shards" >> beam.Map(write_shard, beam.pvalue.AsSingleton(checked), job)
-    | "List shards" >> beam.combiners.ToList()
-  )
+    self._flags = flags
+    self._result_file = files.join(job.output_dir, _RESULT_FILE)
 
-  def write_result(infos: list[dict[str, Any]], checked: dict[str, Any]) -> None:
-    files.write_json(result_file, {**checked, "infos": sorted(infos, key=lambda info: info["file"])})
+  def map(self, function: Callable[[WorkItem], Result], items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Result]]:
+    """Calls a function for each item on Beam's workers. Beam may call it again for an item.
 
-  _ = infos | "Write result" >> beam.Map(write_result, beam.pvalue.AsSingleton(checked))
+    Args:
+      function: a function of a module.
+      items: arguments of the calls; picklable.
 
+    Yields:
+      (item, function(item)), when all calls have finished.
 
-class _ShardsResult(msgspec.Struct):
-  """The contents of the file that the pipeline of `build` writes."""
+    Raises:
+      UserError: a worker found bad input.
+      RunError: a worker's disk or system failed, or the runner lost or repeated calls.
+    """
+    all_items = list(items)
+    if not all_items:
+      return
+    pipeline = make_pipeline(self._flags)
+    result_file = self._result_file  # the step below is sent to workers, without this object
 
-  infos: list[ShardInfo]
-  labels: list[int]
-  counts: Counts
-  inputs: list[dict[str, Any]]
+    def write_results(results: list[tuple[int, Any]]) -> None:
+      files.write_atomically(result_file, pickle.dumps(results))
 
-
-class _TaskResults(msgspec.Struct):
-  """The contents of the file that the pipeline of `run_tasks` writes."""
-
-  results: list[dict[str, Any]]
-
-
-class _HashesResult(msgspec.Struct):
-  """The contents of the file that the pipeline of `hash_inputs` writes."""
-
-  inputs: list[dict[str, Any]]
+    _ = (
+      pipeline
+      | "Items" >> beam.Create(list(enumerate(all_items)))
+      | "Spread" >> beam.Reshuffle()
+      | "Call" >> beam.ParDo(self._step(function))
+      | "List" >> beam.combiners.ToList()
+      | "Write results" >> beam.Map(write_results)
+    )
+    results = sorted(_run_pipeline(pipeline, result_file), key=lambda result: result[0])
+    if [number for number, _ in results] != list(range(len(all_items))):
+      raise RunError(
+        f"the runner lost or repeated work: {len(results)} results of {len(all_items)} calls: run the same command "
+        "again; finished work is kept"
+      )
+    for item, (_, result) in zip(all_items, results, strict=True):
+      yield item, result
 
 
-def _run_pipeline(pipeline: beam.Pipeline, result_file: str, schema: type[_Result]) -> _Result:
+def _run_pipeline(pipeline: beam.Pipeline, result_file: str) -> list[tuple[int, Any]]:
   """Runs a pipeline.
 
   Args:
     pipeline: the pipeline.
-    result_file: the JSON file that its last step writes.
-    schema: the type of the file's contents.
+    result_file: the file that its last step writes.
 
   Returns:
-    The contents of the file.
+    The contents of the file, which is removed.
 
   Raises:
     UserError: a worker found bad input.
@@ -201,119 +218,14 @@ def _run_pipeline(pipeline: beam.Pipeline, result_file: str, schema: type[_Resul
     ) from error
   if not files.exists(result_file):
     raise RunError(f"the runner ended ({state}) without a result: look at its log, and run the same command again")
-  return files.read_json(result_file, schema)
-
-
-def make_shards(
-  job: Job,
-  workspace: Workspace,
-  tokenizer: Tokenizer,
-  workers: WorkerPool,
-  input_entries: InputEntries,
-  *,
-  flags: tuple[str, ...] = (),
-) -> PreparedShards:
-  """Writes the shards of a job with Apache Beam.
-
-  Args:
-    job: the job.
-    workspace: the job's workspace, open.
-    tokenizer: not used.
-    workers: not used.
-    input_entries: returns the entries of the input files for those of job.inputs.
-    flags: Beam's own flags.
-
-  Raises:
-    UserError: bad input.
-    RunError: a disk or system failed, or the runner lost or repeated work.
-  """
-  del tokenizer, workers
-  pipeline = beam_flags.make_pipeline(flags)
-  result_file = workspace.file_path(_RESULT_FILE)
-  build(pipeline, job, read_vocabulary_files(job.spm_model_file), result_file)
-  result = _run_pipeline(pipeline, result_file, _ShardsResult)
-  check_shards(job, result.infos, sum(result.labels))
-  return PreparedShards(result.counts, result.labels, result.infos, input_entries(result.inputs))
-
-
-def hash_inputs(
-  job: Job, workspace: Workspace, workers: WorkerPool, *, flags: tuple[str, ...] = ()
-) -> list[dict[str, Any]]:
-  """Returns the name, size and SHA-256 of each input file as it is now, in order. Beam's workers read the files.
-
-  Args:
-    job: the job.
-    workspace: not used.
-    workers: not used.
-    flags: Beam's own flags.
-  """
-  del workspace, workers
-  result_file = files.join(job.output_dir, _HASHES_FILE)
-  pipeline = beam_flags.make_pipeline(flags)
-
-  def write_result(entries: list[tuple[int, dict[str, Any]]]) -> None:
-    files.write_json(result_file, {"inputs": [entry for _, entry in sorted(entries, key=lambda item: item[0])]})
-
-  _ = (
-    pipeline
-    | "Files" >> beam.Create(list(enumerate(job.inputs)))
-    | "Spread" >> beam.Reshuffle()
-    | "Hash" >> beam.MapTuple(lambda ordinal, path: (ordinal, input_hashes.hash_file(path)))
-    | "List" >> beam.combiners.ToList()
-    | "Write result" >> beam.Map(write_result)
-  )
-  result = _run_pipeline(pipeline, result_file, _HashesResult)
+  with files.open_file(result_file) as file:
+    results = pickle.loads(file.read())
   files.remove(result_file)
-  return result.inputs
+  return results
 
 
-def run_tasks(
-  workspace: Workspace,
-  workers: WorkerPool,
-  function: Callable[[Argument], Result],
-  arguments: Sequence[Argument],
-  schema: type[Result],
-  *,
-  flags: tuple[str, ...] = (),
-) -> list[tuple[Argument, Result]]:
-  """Calls a function for each argument on Beam's workers.
-
-  Args:
-    workspace: the job's workspace, open.
-    workers: not used.
-    function: a function of a module.
-    arguments: its arguments.
-    schema: the type of its results.
-    flags: Beam's own flags.
-  """
-  del workers
-  if not arguments:
-    return []
-  result_file = workspace.file_path(_TASKS_FILE)
-  pipeline = beam_flags.make_pipeline(flags)
-
-  def write_result(results: list[tuple[int, Any]]) -> None:
-    files.write_json(result_file, {"results": [result for _, result in sorted(results, key=lambda item: item[0])]})
-
-  _ = (
-    pipeline
-    | "Tasks" >> beam.Create(list(enumerate(arguments)))
-    | "Spread" >> beam.Reshuffle()
-    | "Run" >> beam.MapTuple(lambda index, argument: (index, msgspec.to_builtins(function(argument))))
-    | "List" >> beam.combiners.ToList()
-    | "Write result" >> beam.Map(write_result)
-  )
-  results = _run_pipeline(pipeline, result_file, _TaskResults).results
-  if len(results) != len(arguments):
-    raise RunError(
-      f"the runner lost or repeated work: {len(results)} results of {len(arguments)} tasks: run the same command again"
-    )
-  values = [json_values.convert(result_file, result, schema) for result in results]
-  return list(zip(arguments, values, strict=True))
-
-
-def make_runner(flags: tuple[str, ...] = ()) -> Runner:
-  """Makes the runner that carries out jobs with Apache Beam.
+def make_runner(flags: Sequence[str] = ()) -> OpenPool:
+  """Returns the function that opens a pool on Apache Beam, see `OpenPool`.
 
   Args:
     flags: Beam's own flags. They select Beam's runner, by default DirectRunner.
@@ -321,10 +233,11 @@ def make_runner(flags: tuple[str, ...] = ()) -> Runner:
   Raises:
     UserError: the flags are wrong.
   """
-  beam_flags.make_pipeline(flags)  # checks the flags before any text is read
-  return Runner(
-    lambda job: Workers(1),  # not used
-    functools.partial(make_shards, flags=flags),
-    functools.partial(hash_inputs, flags=flags),
-    functools.partial(run_tasks, flags=flags),
-  )
+  make_pipeline(flags)  # checks the flags before any text is read
+
+  def open_pool(
+    job: Job, initializer: Callable[..., None], arguments: tuple[Any, ...]
+  ) -> AbstractContextManager[BeamPool]:
+    return nullcontext(BeamPool(job, initializer, arguments, flags=flags))
+
+  return open_pool

@@ -1,11 +1,15 @@
-"""One job of data preparation: its input files, its output directory and its settings."""
+"""One job of data preparation: its input files, its output directory and its settings; and who carries it out."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
 
 from albert.config.base import Config, option
 from albert.config.ranges import MAX_PROCESSES
+from albert.io.parallel.workers import WorkerPool
 from data_prep.examples.settings import PreparationSettings
 from data_prep.readers import formats
 from data_prep.readers.settings import ReadingSettings
@@ -51,3 +55,9 @@ class Job(Config):
     """Returns the file name of shard number `index`, from 0."""
     ending = "tfrecord.gz" if self.compress else "tfrecord"
     return f"{KIND}-{index:05d}-of-{self.num_shards:05d}.{ending}"
+
+
+# Starts the processes that carry out a job, or connects to them: processes of this machine, Ray or Apache Beam. The
+# arguments are the job, a function that each process calls first, and the arguments of this function: the job's
+# settings and vocabulary.
+OpenPool: TypeAlias = Callable[[Job, Callable[..., None], tuple[Any, ...]], AbstractContextManager[WorkerPool]]

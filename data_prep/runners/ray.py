@@ -1,4 +1,4 @@
-"""Data preparation on a Ray cluster: the steps of the local runner, in processes of several machines.
+"""Data preparation on a Ray cluster: a pool of processes of several machines, for `data_prep.prepare`.
 
 The machines share the files of a job: the input, the vocabulary and the output directory are on a shared file system,
 or at gs://. Each task reads some of these files and writes another one, and returns a few numbers. A task whose process
@@ -7,100 +7,349 @@ or node dies is run again by Ray. If the command itself is killed, the next one 
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import dataclasses
 import functools
+import logging
+import os
+import re
+import resource
+import signal
 import socket
-from collections.abc import Mapping, Sequence
-from typing import Any
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from albert.errors import UserError
+import ray
+
+from albert import startup
+from albert.errors import Interrupted, RunError, UserError
 from albert.io import files
-from albert.io.parallel.workers import WorkerPool
-from albert.io.progress import Progress
-from albert.tokenization.tokenizer import Tokenizer
-from data_prep.examples.settings import PreparationSettings
-from data_prep.runners import gzip_text, local, unit_spills
-from data_prep.runners.base import InputEntries, PreparedShards, Runner
-from data_prep.runners.gzip_text import GzipTask
-from data_prep.runners.job import Job
-from data_prep.runners.ray_pool import RayOptions, RayPool, parse_flags
-from data_prep.runners.workspace import Workspace
-from data_prep.text.text_files import is_gzip
+from albert.io.parallel.workers import submit_ahead
+from albert.io.wording import counted
+from data_prep.runners.job import Job, OpenPool
+
+# Seconds between two looks at the size of the cluster, to which nodes may be added.
+_SECONDS_BETWEEN_LOOKS = 10.0
+_SECONDS_FOR_AN_ANSWER = 10.0
+# Bytes of the shared memory of a cluster that this command starts. Tasks and results are small and don't use it.
+_OBJECT_STORE_BYTES = 100 << 20
+
+# The text of a worker's exception if it cannot import a module.
+_MISSING_MODULE = re.compile(r"No module named '([^']+)'")
+
+WorkItem = TypeVar("WorkItem")
+Result = TypeVar("Result")
 
 
-def _start_worker(output_dir: str, settings: PreparationSettings, spm_model_file: str) -> None:
-  """Prepares a worker process.
+@dataclasses.dataclass(frozen=True)
+class RayOptions:
+  """How tasks run on a Ray cluster.
+
+  Attributes:
+    address: host and port of the cluster's head node, or "auto" for the cluster that this machine belongs to. None for
+      the cluster that RAY_ADDRESS names, and if there is none, for a cluster of this machine alone that ends with the
+      command.
+    num_cpus: CPUs that a task reserves.
+    max_retries: how often Ray runs a task again whose process or node has died.
+  """
+
+  address: str | None = None
+  num_cpus: float = 1.0
+  max_retries: int = 4
+
+
+class _FlagParser(argparse.ArgumentParser):
+  """A parser whose errors are UserErrors."""
+
+  def error(self, message: str) -> NoReturn:
+    names = ", ".join(f"--{field.name}" for field in dataclasses.fields(RayOptions))
+    raise UserError(f"flags of Ray after --: {message} (there are {names})")
+
+
+def _parse_positive(text: str) -> float:
+  with contextlib.suppress(ValueError):
+    if 0 < float(text) < float("inf"):
+      return float(text)
+  raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+
+
+def _parse_count(text: str) -> int:
+  if not text.isdecimal():
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+  return int(text)
+
+
+def parse_flags(words: Sequence[str]) -> RayOptions:
+  """Parses the words after --, such as "--address=10.0.0.1:6379".
 
   Raises:
-    UserError: its machine does not have the files of the job.
+    UserError: there is no such flag, or its value is wrong.
   """
-  for flag, path in (("output_dir", output_dir), ("spm_model_file", spm_model_file)):
+  parser = _FlagParser(add_help=False, allow_abbrev=False)
+  parser.add_argument("--address")
+  parser.add_argument("--num_cpus", type=_parse_positive, default=RayOptions.num_cpus)
+  parser.add_argument("--max_retries", type=_parse_count, default=RayOptions.max_retries)
+  return RayOptions(**vars(parser.parse_args(list(words))))
+
+
+def make_runner(words: Sequence[str] = ()) -> OpenPool:
+  """Returns the function that opens a pool on a Ray cluster, see `OpenPool`.
+
+  Args:
+    words: the flags after --, see `RayOptions`.
+
+  Raises:
+    UserError: the flags are wrong.
+  """
+  return functools.partial(open_workers, options=parse_flags(words))
+
+
+def open_workers(
+  job: Job, initializer: Callable[..., None], arguments: tuple[Any, ...], *, options: RayOptions
+) -> RayPool:
+  """Returns the processes of a Ray cluster that carry out a job."""
+  paths = {"output_dir": job.output_dir, "spm_model_file": job.spm_model_file}
+  return RayPool(options, job.num_processes, _start_worker, (paths, initializer, arguments))
+
+
+def _start_worker(paths: dict[str, str], initializer: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+  """Prepares a worker process.
+
+  Args:
+    paths: names of flags and their values, files that must exist on all machines.
+    initializer: prepares a process on any machine.
+    arguments: arguments of `initializer`.
+
+  Raises:
+    UserError: the worker's machine does not have the files of the job.
+  """
+  for flag, path in paths.items():
     if not files.exists(path):
       raise UserError(
         f"--{flag}={path} does not exist on {socket.gethostname()}, a node of the Ray cluster: all nodes need the same "
         "files, on a shared file system or at gs://"
       )
-  unit_spills.start_worker(settings, spm_model_file)
+  initializer(*arguments)
 
 
-def open_workers(job: Job, *, options: RayOptions) -> RayPool:
-  """Returns the processes of a Ray cluster that carry out a job."""
-  arguments = (job.output_dir, job.settings, job.spm_model_file)
-  return RayPool(options, job.num_processes, _start_worker, arguments)
+class _Outcome(NamedTuple):
+  """What a task returns.
 
-
-def _decompress(
-  job: Job, workspace: Workspace, workers: WorkerPool
-) -> tuple[dict[str, GzipTask], dict[str, dict[str, Any]]]:
-  """Decompresses the GZIP files among the inputs to files of the workspace.
-
-  Returns:
-    For each text file, its task and the manifest's entry of the GZIP file.
+  Attributes:
+    result: the function's result; None if there is an error.
+    error: the function's exception if it is not a fault of this program.
+    node: the id of the node that the task ran on.
+    pid: the id of its process.
+    peak_bytes: greatest resident memory of the process so far.
   """
-  tasks = [
-    GzipTask(path, ordinal, workspace.file_path(f"gzip-{ordinal:08d}.txt"))
-    for ordinal, path in enumerate(job.inputs)
-    if is_gzip(path)
-  ]
-  entries: dict[str, dict[str, Any]] = {}
-  with Progress(sum(files.size(task.path) for task in tasks), "B", "decompressing") as progress:
-    for task, entry in workers.map(gzip_text.decompress, tasks):
-      entries[task.text_path] = entry
-      progress.update(entry["bytes"])
-  return {task.text_path: task for task in tasks}, entries
+
+  result: Any
+  error: Exception | None
+  node: str
+  pid: int
+  peak_bytes: int
 
 
-def make_shards(
-  job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: WorkerPool, input_entries: InputEntries
-) -> PreparedShards:
-  """Writes the shards of a job. See `data_prep.runners.local.make_shards`."""
-  if not any(map(is_gzip, job.inputs)):
-    return local.make_shards(job, workspace, tokenizer, workers, input_entries)
-  tasks, gzip_entries = _decompress(job, workspace, workers)
-  text_paths = {task.path: text_path for text_path, task in tasks.items()}
-  text_job = dataclasses.replace(job, inputs=tuple(text_paths.get(path, path) for path in job.inputs))
+def _peak_bytes() -> int:
+  """Returns the greatest resident memory of this process so far."""
+  with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii") as file:
+    for line in file:
+      if line.startswith("VmHWM:"):
+        return int(line.split()[1]) << 10
+  # ru_maxrss is in KiB, on macOS in bytes.
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << (0 if sys.platform == "darwin" else 10)
 
-  def entries_of_inputs(text_entries: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    pairs = zip(text_job.inputs, text_entries, strict=True)
-    return input_entries([gzip_entries.get(path, entry) for path, entry in pairs])
 
+# The initializer that was called in this process, and its arguments.
+_initialized: tuple[Any, ...] | None = None
+
+
+def _run_task(
+  function: Callable[[Any], Any], item: Any, initializer: Callable[..., None], arguments: tuple[Any, ...]
+) -> _Outcome:
+  """Calls a function in a worker process of Ray. Before the first call it calls the initializer."""
+  global _initialized  # noqa: PLW0603
+  result, error = None, None
   try:
-    return local.make_shards(text_job, workspace, tokenizer, workers, entries_of_inputs)
-  except UserError as error:
-    message = str(error)
-    for text_path, task in tasks.items():
-      message = message.replace(text_path, task.path)
-    raise type(error)(message) from error
+    if _initialized != (initializer, arguments):
+      initializer(*arguments)
+      _initialized = (initializer, arguments)
+    result = function(item)
+  except (UserError, RunError, OSError) as caught:
+    error = caught
+  return _Outcome(result, error, ray.get_runtime_context().get_node_id(), os.getpid(), _peak_bytes())
 
 
-def make_runner(words: Sequence[str] = ()) -> Runner:
-  """Makes the runner that carries out jobs on a Ray cluster.
+class RayPool:
+  """Runs functions in the worker processes of a Ray cluster; a context manager.
 
   Args:
-    words: the flags after --, see `data_prep.runners.ray_pool.RayOptions`.
+    options: the cluster, and what a task reserves.
+    num_processes: number of CPUs of a cluster that is started on this machine.
+    initializer: function of a module that is called once in each worker process.
+    arguments: arguments of `initializer`; picklable.
+  """
+
+  def __init__(
+    self, options: RayOptions, num_processes: int, initializer: Callable[..., None], arguments: tuple[Any, ...] = ()
+  ):
+    self._options = options
+    self._num_processes = num_processes
+    self._initializer = initializer
+    self._arguments = arguments
+    self._is_connected = False  # by this object
+    self._num_tasks = 0
+    self._peaks: dict[tuple[str, int], int] = {}  # node and process -> peak memory
+    self._slots = (0.0, 0)  # when the cluster was looked at, and how many tasks it runs at the same time
+
+  def __enter__(self) -> RayPool:
+    if not ray.is_initialized():
+      _connect(self._options, self._num_processes)
+      self._is_connected = True
+    self._warn_if_too_small()
+    return self
+
+  def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+  ) -> None:
+    if self._is_connected:
+      ray.shutdown()  # ends the worker processes
+      self._is_connected = False
+    if kind is None and self._peaks:
+      nodes = len({node for node, _ in self._peaks})
+      print(
+        f"Ray: {self._num_tasks} tasks in {len(self._peaks)} processes on {counted(nodes, 'node')}; "
+        f"peak memory of a process: {max(self._peaks.values()) / 1e6:.0f} MB"
+      )
+
+  def _warn_if_too_small(self) -> None:
+    """Warns if a task fits on no node, since Ray then waits until a node is added that is large enough."""
+    num_cpus = self._options.num_cpus
+    if not any(node["Alive"] and node["Resources"].get("CPU", 0) >= num_cpus for node in ray.nodes()):
+      print(
+        f"warning: no node of the Ray cluster has {num_cpus:g} CPUs: Ray waits for such a node; --num_cpus after -- "
+        "changes what a task reserves",
+        file=sys.stderr,
+        flush=True,
+      )
+
+  def _count_slots(self) -> int:
+    """Returns how many tasks the cluster runs at the same time, at least 1."""
+    looked_at, slots = self._slots
+    if not slots or time.monotonic() - looked_at > _SECONDS_BETWEEN_LOOKS:
+      slots = max(1, int(ray.cluster_resources().get("CPU", 0) / self._options.num_cpus))
+      self._slots = (time.monotonic(), slots)
+    return slots
+
+  def map(self, function: Callable[[WorkItem], Result], items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Result]]:
+    """Calls a function for each item in the worker processes. Ray runs a task again if its process or node dies.
+
+    The next item is taken from `items` only when few submitted items have no result yet.
+
+    Args:
+      function: a function of a module, so that the workers can import it. It must be possible to run it twice.
+      items: arguments of the calls; picklable.
+
+    Yields:
+      (item, function(item)), in the order in which the calls finish.
+
+    Raises:
+      UserError: the workers cannot import the function.
+      RunError: a task's process died again and again, or the cluster is gone.
+    """
+    options = self._options
+    task = ray.remote(_run_task).options(num_cpus=options.num_cpus, max_retries=options.max_retries)
+    unfinished: set[Any] = set()
+
+    def submit(item: WorkItem) -> Any:
+      reference = task.remote(function, item, self._initializer, self._arguments)
+      unfinished.add(reference)
+      return reference
+
+    calls = submit_ahead(
+      items,
+      submit=submit,
+      wait=lambda submitted: ray.wait(list(submitted), num_returns=1)[0],
+      # Some tasks wait beside those that run. A cluster that can grow adds nodes for them.
+      can_submit_more=lambda num_submitted: num_submitted < 2 * self._count_slots() + 2,
+    )
+    try:
+      for item, reference in calls:
+        unfinished.discard(reference)
+        yield item, self._result(ray.get(reference))
+    except KeyboardInterrupt as stop:  # Ray replaces the Interrupted that a signal raised
+      raise Interrupted(startup.interrupting_signal() or signal.SIGINT) from stop
+    except ray.exceptions.RayTaskError as error:
+      missing = _MISSING_MODULE.search(str(error))
+      if missing is None:
+        raise  # a fault of this program: its traceback is useful
+      raise UserError(
+        f"--runner=ray: nodes of the Ray cluster lack the module {missing[1]!r}: install this project and its packages "
+        "on all nodes, in the versions of this machine"
+      ) from error
+    except (ray.exceptions.RayError, ConnectionError) as error:
+      reason = next(iter(str(error).splitlines()), "")
+      raise RunError(
+        f"a task failed on the Ray cluster ({type(error).__name__}: {reason}): run the same command again; finished "
+        "work is kept. If memory ran out, run fewer tasks on a node: -- --num_cpus=2 reserves two CPUs for each"
+      ) from error
+    finally:
+      for reference in unfinished:
+        with contextlib.suppress(Exception):  # the cluster may be gone
+          ray.cancel(reference, force=True)
+
+  def _result(self, outcome: _Outcome) -> Any:
+    self._num_tasks += 1
+    worker = outcome.node, outcome.pid
+    self._peaks[worker] = max(outcome.peak_bytes, self._peaks.get(worker, 0))
+    if outcome.error is not None:
+      raise outcome.error
+    return outcome.result
+
+
+def _no_cluster_error(address: str, reason: object) -> UserError:
+  return UserError(
+    f"--runner=ray: no Ray cluster can be used at {address} ({reason}): start one with `ray start --head`, or give its "
+    "-- --address=HOST:6379"
+  )
+
+
+def _check_answers(address: str) -> None:
+  """Raises a UserError if nothing listens at an address. Ray would try again for minutes."""
+  if address in ("auto", "local"):
+    return
+  host, _, port = address.removeprefix("ray://").rpartition(":")
+  try:
+    socket.create_connection((host.strip("[]"), int(port)), _SECONDS_FOR_AN_ANSWER).close()
+  except (OSError, ValueError) as error:
+    raise _no_cluster_error(address, error) from error
+
+
+def _connect(options: RayOptions, num_processes: int) -> None:
+  """Connects this process to a Ray cluster, or starts one on this machine.
 
   Raises:
-    UserError: the flags are wrong.
+    UserError: there is no such cluster, or it has another version of Ray or Python.
   """
-  options = parse_flags(words)
-  return Runner(functools.partial(open_workers, options=options), make_shards, local.hash_inputs, local.run_tasks)
+  address = options.address or os.environ.get("RAY_ADDRESS")
+  if address is not None:
+    _check_answers(address)
+  settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+  if address is None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would send statistics to its makers
+    settings |= {"num_cpus": num_processes, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
+  handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+  try:
+    ray.init(address=address or "local", **settings)
+  except Exception as error:  # Ray also raises plain Exceptions, for example if a busy machine starts it too slowly
+    reason = " ".join(str(error).split())
+    if address is None:
+      raise RunError(f"--runner=ray: Ray does not start on this machine ({reason})") from error
+    raise _no_cluster_error(address, reason) from error
+  finally:
+    for number, handler in handlers.items():  # Ray replaces them
+      signal.signal(number, handler)

@@ -21,15 +21,15 @@ from data_prep.runners.job import KIND, Job
 # Increase this when the same settings produce different examples than before.
 _FORMAT_VERSION = 1
 # Increase this when the format of the files of an unfinished job changes.
-_WORKSPACE_VERSION = 2
+_WORKSPACE_VERSION = 3
 _WORK_PREFIX = ".preparation-"
 _SETTINGS_FILE = "settings.json"
 # In settings.json: whether bad input stopped the job, so that a job with other input files may continue it.
 _STOPPED_BY_INPUT = "stopped_by_input"
 _SHARD_PREFIX = "shard-"
-# Settings that the shards depend on but the spill files do not.
+# Settings that the shards depend on but the block files do not.
 _SHARD_SETTINGS = ("num_shards", "compress")
-SPILL_ENDING = ".spill"
+BLOCK_ENDING = ".block"
 
 
 def _digest(values: dict[str, Any]) -> str:
@@ -44,14 +44,29 @@ class _SettingsFile(msgspec.Struct):
   input_files: list[InputFile] = []
 
 
-class _ShardRecord(msgspec.Struct):
-  """The contents of shard-N.json, which records a finished shard of an unfinished job."""
+class ShardRecord(msgspec.Struct):
+  """The contents of shard-N.json, which records a finished shard of an unfinished job.
+
+  Attributes:
+    content: `Workspace.shard_digest` for the job's input files.
+    file, examples, bytes, sha256: see `ShardInfo`.
+  """
 
   content: str
   file: json_values.FileName
   examples: json_values.Count
   bytes: json_values.Count
   sha256: str
+
+  @staticmethod
+  def path(directory: str, index: int) -> str:
+    """Returns the path of the record of shard number `index`, from 0."""
+    return files.join(directory, f"{_SHARD_PREFIX}{index:05d}.json")
+
+  @classmethod
+  def save(cls, directory: str, index: int, info: ShardInfo, shard_digest: str) -> None:
+    """Records a finished shard. The arguments are those of `path`, and the values of the record."""
+    files.write_json(cls.path(directory, index), {"content": shard_digest, **dataclasses.asdict(info)})
 
   @property
   def info(self) -> ShardInfo:
@@ -60,14 +75,14 @@ class _ShardRecord(msgspec.Struct):
 
 
 class UnusableTextError(UserError):
-  """The text gives no examples with these settings, so no later job can use the spill files made from it."""
+  """The text gives no examples with these settings, so no later job can use the block files made from it."""
 
 
 class Workspace:
   """The hidden directory in output_dir that holds the files of an unfinished job.
 
-  Its name is a hash of the vocabulary and of the settings that the spill files depend on. A job with the same hash can
-  therefore reuse the spill files, even if its input files or its number of shards differ.
+  Its name is a hash of the vocabulary and of the settings that the block files depend on. A job with the same hash can
+  therefore reuse the block files, even if its input files or its number of shards differ.
 
   Args:
     job: the job that the directory belongs to.
@@ -79,14 +94,14 @@ class Workspace:
 
   def __init__(self, job: Job, vocab_sha256: str):
     self._job = job
-    self._spill_settings = {
+    self._block_settings = {
       "format_version": _FORMAT_VERSION,
       **dataclasses.asdict(job.settings),
       "vocab_sha256": vocab_sha256,
     }
     if not job.settings.keep_accents:  # so that manifests of earlier versions, which had no such setting, are the same
-      del self._spill_settings["keep_accents"]
-    self.path = files.join(job.output_dir, f"{_WORK_PREFIX}{_digest(self._spill_settings)[:16]}")
+      del self._block_settings["keep_accents"]
+    self.path = files.join(job.output_dir, f"{_WORK_PREFIX}{_digest(self._block_settings)[:16]}")
     self._lock: DirectoryLock | None = None
     self._is_open = False
 
@@ -96,7 +111,7 @@ class Workspace:
     Args:
       input_files: name, size and SHA-256 of each input file. What is not known yet may be absent.
     """
-    values = {**self._spill_settings, "num_shards": self._job.num_shards, "compress": self._job.compress}
+    values = {**self._block_settings, "num_shards": self._job.num_shards, "compress": self._job.compress}
     values["vocab_sha256"] = values.pop("vocab_sha256")  # in manifests it stands after compress
     if not self._job.is_read_directly:
       values["reading"] = self._job.reading.to_dict()
@@ -203,18 +218,10 @@ class Workspace:
       self._lock.release()
       self._lock = None
 
-  def record_shard(self, index: int, info: ShardInfo, shard_digest: str) -> None:
-    """Records a finished shard.
-
-    Args:
-      index: number of the shard, from 0.
-      info: the shard's entry for the manifest.
-      shard_digest: the result of the method `shard_digest` for the job's input files.
-    """
+  def check_lock(self) -> None:
+    """Raises an error if another process has taken the lock of output_dir."""
     if self._lock is not None:
       self._lock.check()
-    record = {"content": shard_digest, **dataclasses.asdict(info)}
-    files.write_json(self.file_path(f"{_SHARD_PREFIX}{index:05d}.json"), record)
 
   def find_finished_shard(self, index: int, shard_digest: str) -> ShardInfo | None:
     """Looks for a shard that an earlier command has finished.
@@ -223,16 +230,23 @@ class Workspace:
       The shard's entry for the manifest. None if the shard has no record, was made with another `shard_digest`, or its
       file is missing or damaged.
     """
-    path = self.file_path(f"{_SHARD_PREFIX}{index:05d}.json")
+    path = ShardRecord.path(self.path, index)
     if not files.exists(path):
       return None
     try:
-      record = files.read_json(path, _ShardRecord)
+      record = files.read_json(path, ShardRecord)
     except UserError:
       return None  # the record is damaged: the shard is made again
     if record.content != shard_digest or record.file != self._job.shard_name(index):
       return None
     return record.info if shard_is_intact(self._job.output_dir, record.info) else None
+
+  def remove_other_blocks(self, paths: set[str]) -> None:
+    """Removes all block files but those with these paths."""
+    for name in files.listdir(self.path):
+      path = self.file_path(name)
+      if name.endswith(BLOCK_ENDING) and path not in paths:
+        files.remove(path)
 
   def _has_shards(self) -> bool:
     """Whether output_dir holds finished shards, with or without a record."""
@@ -257,7 +271,7 @@ class Workspace:
       return
     names = files.listdir(self.path)
     has_finished_files = any(
-      name.endswith(SPILL_ENDING) or name.startswith((_SHARD_PREFIX, "text-", ".text-")) for name in names
+      name.endswith(BLOCK_ENDING) or name.startswith((_SHARD_PREFIX, "text-", ".text-")) for name in names
     )
     if isinstance(error, UnusableTextError) or not has_finished_files:
       self.remove()
@@ -347,6 +361,6 @@ def resume(job: Job, workspace: Workspace, hash_inputs: Callable[[], list[dict[s
   shard_digest = workspace.shard_digest(requested["input_files"])
   for index, shard in enumerate(manifest.shards):
     if is_intact[index]:
-      workspace.record_shard(index, shard, shard_digest)
+      ShardRecord.save(workspace.path, index, shard, shard_digest)
   files.remove(files.join(job.output_dir, "manifest.json"))
   return None

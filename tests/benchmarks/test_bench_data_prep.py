@@ -54,13 +54,12 @@ def test_the_profile_divides_the_time_among_all_stages(corpus_file: str, spm_mod
 
 
 @pytest.mark.slow
-def test_sorting_opens_and_reads_each_file_a_few_times() -> None:
-  """400 and 800 spill files are more than a process reads at the same time, so a merge pass comes first."""
-  printed = output_of_benchmark("--sorting=400,800")
+def test_each_task_opens_each_block_once() -> None:
+  """A task reads the rows of its ranges and one slice of each block. The plan reads the table of each block."""
+  printed = output_of_benchmark("--sorting=10,20")
   rows = [dict(zip(printed.splitlines()[0].split(), line.split(), strict=True)) for line in printed.splitlines()[1:]]
-  assert [(row["spills"], row["examples"], row["passes"]) for row in rows] == [
-    ("400", "6400", "1"),
-    ("800", "12800", "1"),
-  ]
-  assert float(rows[1]["opens/spill"]) <= float(rows[0]["opens/spill"]) < 4
-  assert float(rows[1]["reads/spill"]) <= float(rows[0]["reads/spill"]) < 8
+  assert [(row["blocks"], row["examples"]) for row in rows] == [("10", "20480"), ("20", "40960")]
+  for row in rows:
+    num_blocks, num_tasks = int(row["blocks"]), int(row["tasks"])
+    assert int(row["opens"]) == num_blocks * (num_tasks + 1)
+    assert int(row["reads"]) == num_blocks * (2 * num_tasks + 1)

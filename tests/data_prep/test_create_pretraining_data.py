@@ -17,7 +17,7 @@ from albert.errors import UserError
 from albert.io import records
 from albert.tokenization.normalization import normalize_text
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, UNK_ID
-from data_prep import create_pretraining_data
+from data_prep import block_files, blocks, create_pretraining_data, shards
 from data_prep.create_pretraining_data import prepare
 from data_prep.examples.settings import PreparationSettings
 from tests.conftest import english_like_documents
@@ -55,6 +55,38 @@ def test_output_does_not_depend_on_processes(
     outputs.append(contents(directory))
   assert all(output == outputs[0] for output in outputs)
   assert sorted(outputs[0]) == ["manifest.json", *(f"pretraining-0000{i}-of-00003.tfrecord" for i in range(3))]
+
+
+@pytest.mark.parametrize("num_units", [3, 100])
+def test_output_does_not_depend_on_blocks_runs_and_steps(
+  tmp_path: Path,
+  small_files: list[str],
+  spm_model: str,
+  monkeypatch: pytest.MonkeyPatch,
+  uninterrupted_output: dict[str, bytes],
+  num_units: int,
+) -> None:
+  """Blocks of several units with several sorted runs, and shards in several steps, as for a large corpus."""
+  monkeypatch.setattr(blocks, "units_per_block", lambda text_bytes, dupe_factor: num_units)
+  monkeypatch.setattr(block_files, "MAX_RUN_BYTES", 20_000)
+  monkeypatch.setattr(shards, "_MIN_STEP_BYTES", 5000)
+  prepare(make_job(small_files, spm_model, tmp_path))
+  assert contents(tmp_path) == uninterrupted_output
+
+
+@pytest.mark.parametrize(
+  ("text_bytes", "dupe_factor", "num_units"),
+  [
+    (0, 1, 1),
+    (500 << 20, 1, 1),  # 250 units
+    (1 << 30, 1, 2),  # a 256th of 512 units
+    (160 << 30, 1, 85),  # 128 MB of instances, of which 2 MiB of text give about 1.5 MB
+    (160 << 30, 40, 2),
+    (160 << 30, 1000, 1),
+  ],
+)
+def test_a_block_is_a_256th_of_the_text_and_fits_into_memory(text_bytes: int, dupe_factor: int, num_units: int) -> None:
+  assert blocks.units_per_block(text_bytes, dupe_factor) == num_units
 
 
 def test_gzip_text_and_gzip_shards_hold_the_same_examples(

@@ -13,11 +13,11 @@ from albert.tasks.squad import data as squad_data
 from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.tagging.data import TaggingConfig, read_texts
 from data_prep import split_text
+from data_prep.block_files import Block
 from data_prep.conversion.parts import load_record
 from data_prep.conversion.sentences_of_files import read_sentences
 from data_prep.readers.settings import ReadingSettings
 from data_prep.runners import gzip_text
-from data_prep.sorting.spills import Spill
 from tests.integration.json_contents import (
   EMPTY_SHA256,
   EXPORT_DESCRIPTION,
@@ -30,8 +30,8 @@ from tests.integration.json_file import JsonFile
 from tests.integration.json_readers import (
   find_json_in_text,
   json_line_without_blanks,
+  make_block_from_footer,
   make_part,
-  make_spill_from_footer,
   make_workspace,
   questions_reader,
   read_request,
@@ -127,12 +127,12 @@ JSON_DATA_FILES = {
     {"settings": {"document": "file"}, "input_files": [{"file": "a", "bytes": 1}]},
     lambda d: read_json(str(d / "reading.json"), split_text._FinishedRun),
   ),
-  "spill": JsonFile(
-    "x.spill",
-    {"runs": [[1, 0, 9, 1, 1]], "records": [0, 2, 7], "summary": {}},
-    lambda d: Spill.load(str(d / "x.spill")),
+  "block of instances": JsonFile(
+    "x.block",
+    {"tables": [[0, 7]], "records": [{}], "summary": {}},
+    lambda d: Block.load(str(d / "x.block")),
     result_if_damaged=None,
-    wrap=make_spill_from_footer,
+    wrap=make_block_from_footer,
   ),
   "text that may be JSON": JsonFile("a.txt", {"text": "a"}, find_json_in_text, result_if_damaged="a.txt"),
 }

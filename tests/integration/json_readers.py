@@ -24,18 +24,18 @@ from albert.io.records import RecordWriter
 from albert.predict.requests import JSON, RequestParser
 from albert.settings.sources import Settings
 from albert.tasks.glue.flags import parse_labels
+from data_prep.block_files import _MAGIC
 from data_prep.conversion.parts import PartTask
 from data_prep.examples.settings import PreparationSettings
 from data_prep.readers.settings import ReadingSettings
 from data_prep.runners.job import Job
 from data_prep.runners.workspace import Workspace
-from data_prep.sorting.spills import _MAGIC
 from data_prep.text.text_checks import check_head
 from tests.synthetic import TINY_MODEL
 
 
-def make_spill_from_footer(data: bytes) -> bytes:
-  """Returns the bytes of a spill of data preparation that has no records, only a footer with the JSON `data`."""
+def make_block_from_footer(data: bytes) -> bytes:
+  """Returns the bytes of a block file of data preparation that has only a footer with the JSON `data`."""
   return data + struct.pack("<QQ", len(data), zlib.crc32(data)) + _MAGIC
 
 

@@ -1,4 +1,4 @@
-"""A pool of worker processes with bounded memory, which leaves no process behind and reports a worker that died."""
+"""A pool of worker processes, which leaves no process behind and reports a worker that died."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ from typing import Any, Protocol, TypeVar
 
 from albert.errors import RunError
 
-# Items are submitted ahead of their results until their data has this many bytes.
-_MAX_SUBMITTED_BYTES = 128 << 20
-
 WorkItem = TypeVar("WorkItem")
 Result = TypeVar("Result")
 Call = TypeVar("Call", bound=Hashable)
@@ -29,12 +26,7 @@ Call = TypeVar("Call", bound=Hashable)
 class WorkerPool(Protocol):
   """Processes that functions can be called in: those of this machine (`Workers`), or those of a cluster."""
 
-  def map(
-    self,
-    function: Callable[[WorkItem], Result],
-    items: Iterable[WorkItem],
-    num_bytes: Callable[[WorkItem], int] = ...,
-  ) -> Iterator[tuple[WorkItem, Result]]:
+  def map(self, function: Callable[[WorkItem], Result], items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Result]]:
     """Calls a function for each item in the processes. See `Workers.map`."""
 
 
@@ -44,7 +36,6 @@ def submit_ahead(
   submit: Callable[[WorkItem], Call],
   wait: Callable[[Collection[Call]], Iterable[Call]],
   can_submit_more: Callable[[int], bool],
-  num_bytes: Callable[[WorkItem], int],
 ) -> Iterator[tuple[WorkItem, Call]]:
   """Submits calls to other processes, some of them ahead of the results. The pools of processes share this loop.
 
@@ -55,7 +46,6 @@ def submit_ahead(
     submit: starts the call for an item, and returns an object that stands for the call.
     wait: waits until at least one of some calls has finished, and returns the finished ones.
     can_submit_more: whether another call may be submitted beside this number of calls that have not finished.
-    num_bytes: returns the size of an item's data. No call is submitted beside items of _MAX_SUBMITTED_BYTES or more.
 
   Yields:
     (item, its call), in the order in which the calls finish.
@@ -63,13 +53,11 @@ def submit_ahead(
   submitted: dict[Call, WorkItem] = {}
   remaining = iter(items)
   while True:
-    submitted_bytes = sum(map(num_bytes, submitted.values()))
-    while can_submit_more(len(submitted)) and submitted_bytes < _MAX_SUBMITTED_BYTES:
+    while can_submit_more(len(submitted)):
       next_item = list(itertools.islice(remaining, 1))  # empty at the end
       if not next_item:
         break
       submitted[submit(next_item[0])] = next_item[0]
-      submitted_bytes += num_bytes(next_item[0])
     if not submitted:
       return
     for call in wait(submitted.keys()):
@@ -126,12 +114,7 @@ class Workers:
     if num_processes == 1 and initializer is not None:
       initializer(*arguments)
 
-  def map(
-    self,
-    function: Callable[[WorkItem], Result],
-    items: Iterable[WorkItem],
-    num_bytes: Callable[[WorkItem], int] = lambda item: 0,
-  ) -> Iterator[tuple[WorkItem, Result]]:
+  def map(self, function: Callable[[WorkItem], Result], items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Result]]:
     """Calls a function for each item in the worker processes.
 
     The next item is taken from `items` only when few submitted items have no result yet.
@@ -139,7 +122,6 @@ class Workers:
     Args:
       function: a function of a module, so that it can be pickled.
       items: arguments of the calls; picklable.
-      num_bytes: returns the size of an item's data. It limits the total size of the submitted items.
 
     Yields:
       (item, function(item)), in the order in which the calls finish.
@@ -162,7 +144,6 @@ class Workers:
       submit=submit,
       wait=lambda submitted: futures.wait(submitted, return_when=futures.FIRST_COMPLETED).done,
       can_submit_more=lambda num_submitted: num_submitted < self._num_processes + 2,
-      num_bytes=num_bytes,
     )
     try:
       for item, future in calls:

@@ -48,16 +48,16 @@ def two_files(tmp_path: Path, documents: list[list[str]], monkeypatch: pytest.Mo
   return [str(tmp_path / "a.txt"), str(tmp_path / "b.jsonl")]
 
 
-@pytest.mark.parametrize("max_open_runs", [pytest.param(400, marks=pytest.mark.thorough), 2])
+@pytest.mark.parametrize("step_bytes", [pytest.param(32 << 20, marks=pytest.mark.thorough), 500])
 def test_split_text_keeps_the_first_copy_of_each_document(
   tmp_path: Path,
   documents: list[list[str]],
   two_files: list[str],
   monkeypatch: pytest.MonkeyPatch,
-  max_open_runs: int,
+  step_bytes: int,
 ) -> None:
-  """A merge of hashes opens at most `max_open_runs` sorted runs at a time, so with 2 it needs several passes."""
-  monkeypatch.setattr(duplicates, "max_open_runs", lambda: max_open_runs)
+  """At most `step_bytes` of hashes are sorted in memory at a time, so with 500 there are several steps."""
+  monkeypatch.setattr(duplicates, "_STEP_BYTES", step_bytes)
   converted = split_files(two_files, DROP_DUPLICATE_LINES, str(tmp_path / "out"))
   stripped = [[line.strip() for line in document] for document in documents]
   expected = without_duplicates(stripped)
@@ -109,6 +109,6 @@ def test_documents_with_equal_first_64_bits_of_their_hashes_are_kept(tmp_path: P
   hashes._digests = [b"A" * 8 + b"C" * 8, b"E" * 16]
   hashes.save(str(tmp_path / "1"), 1)
   DocumentHashes().save(str(tmp_path / "2"), 2)
-  duplicates_by_part = find_duplicates([str(tmp_path / str(part)) for part in range(3)], str(tmp_path))
+  duplicates_by_part = find_duplicates([str(tmp_path / str(part)) for part in range(3)])
   assert {part: numbers.tolist() for part, numbers in duplicates_by_part.items()} == {0: [2], 1: [0]}
-  assert find_duplicates([str(tmp_path / "2")], str(tmp_path)) == {}
+  assert find_duplicates([str(tmp_path / "2")]) == {}

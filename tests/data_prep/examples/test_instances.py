@@ -9,11 +9,11 @@ import pytest
 
 from albert.errors import UserError
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+from data_prep.block_files import Block
+from data_prep.blocks import BlockTask, write_block
 from data_prep.documents import Counts
 from data_prep.examples.instances import InstanceMaker, make_batches, replacement_ids
 from data_prep.examples.settings import PreparationSettings
-from data_prep.runners.unit_spills import UnitTask, write_spill
-from data_prep.sorting.spills import Spill
 from data_prep.units import plan_units
 
 
@@ -126,11 +126,11 @@ def test_a_document_alone_in_its_unit_needs_another_in_the_next_unit_for_nsp(
   documents, num_used, counts = maker.load(unit)
   assert counts.dropped == num_dropped
   assert num_used == 1 - num_dropped
-  spill_path = str(tmp_path / "unit.spill")
-  write_spill(maker, UnitTask(unit, spill_path))
-  spill = Spill.load(spill_path)
-  assert spill is not None
-  labels = spill.summary["labels"]  # numbers of instances with label 0 and with label 1
+  path = str(tmp_path / "a.block")
+  assert write_block(maker, BlockTask((unit,), path))
+  block = Block.load(path)
+  assert block is not None
+  labels = block.summary["labels"]  # numbers of instances with label 0 and with label 1
   if num_dropped:
     assert labels == [0, 0]
   else:

@@ -17,7 +17,7 @@ import pytest
 from albert.errors import UserError
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
-from data_prep.runners.base import Runner
+from data_prep.runners.job import OpenPool
 from tests.conftest import english_like_documents
 from tests.data_prep.readers.forms import DOCUMENTS, FORMS
 from tests.data_prep.runners.jobs import contents
@@ -73,7 +73,7 @@ def make_job(
   )
 
 
-def assert_same_files(tmp_path: Path, inputs: list[Path], spm_model: str, runner: Runner, **settings: Any) -> None:
+def assert_same_files(tmp_path: Path, inputs: list[Path], spm_model: str, runner: OpenPool, **settings: Any) -> None:
   """Runs a job locally and with another runner, and compares all files."""
   prepare(make_job(tmp_path, "local", inputs, spm_model, **settings))
   prepare(make_job(tmp_path, "other", inputs, spm_model, **settings), runner)

@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from albert.data.shard_files.manifest import ShardInfo
-from data_prep.runners import unit_spills
-from data_prep.runners.unit_spills import UnitOutcome, UnitTask
-from data_prep.sorting import merge_passes, shards, spills
-from data_prep.sorting.merge_passes import MergeTask
-from data_prep.sorting.shards import ShardTask
-from data_prep.sorting.spills import Spill
+from data_prep import block_files, blocks, shards
+from data_prep.blocks import BlockTask
+from data_prep.shards import ShardsTask
 
-_make_spill, _merge_spills, _write_shard = unit_spills.make_spill, merge_passes.merge_spills, shards.write_shard
+_make_block, _write_shards = blocks.make_block, shards.write_shards
 
 
 def _die(*arguments: Any) -> None:
@@ -40,37 +37,30 @@ def _must_die(path: str, step: str) -> bool:
   return True
 
 
-def make_spill(task: UnitTask) -> UnitOutcome:
+def make_block(task: BlockTask) -> bool:
   """Dies before the end of the file is written."""
-  if _must_die(task.spill_path, "making"):
-    spills.SpillWriter.close = _die  # type: ignore[method-assign, assignment]
-  return _make_spill(task)
+  if _must_die(task.path, "making"):
+    block_files.BlockWriter.close = _die  # type: ignore[method-assign, assignment]
+  return _make_block(task)
 
 
-def merge_spills(task: MergeTask) -> Spill:
-  """Dies before the end of the file is written."""
-  if _must_die(task.path, "merging"):
-    spills.SpillWriter.close = _die  # type: ignore[method-assign, assignment]
-  return _merge_spills(task)
-
-
-def write_shard(task: ShardTask) -> ShardInfo:
+def write_shards(task: ShardsTask) -> list[ShardInfo]:
   """Dies after the first examples."""
-  if _must_die(task.path, "writing"):
+  if _must_die(f"{task.directory}/shard", "writing"):
     shards.write_examples = _die  # type: ignore[assignment]
-  return _write_shard(task)
+  return _write_shards(task)
 
 
-def make_spill_slowly(task: UnitTask) -> UnitOutcome:
+def make_block_slowly(task: BlockTask) -> bool:
   time.sleep(0.3)
-  return _make_spill(task)
+  return _make_block(task)
 
 
-def die_always(task: UnitTask) -> UnitOutcome:
+def die_always(task: BlockTask) -> bool:
   _die()
   raise AssertionError
 
 
-def fail(task: UnitTask) -> UnitOutcome:
+def fail(task: BlockTask) -> bool:
   """Fails as a fault of the program does."""
   raise KeyError("a fault of the program")

@@ -36,7 +36,7 @@ class Fault(NamedTuple):
         raise OSError(self.error_number, os.strerror(self.error_number))
       return units.read_range(text_range)
 
-    call_name = "open" if self.step == "open a spill" else "fsync"
+    call_name = "open" if self.step == "open a block" else "fsync"
     system_call = getattr(os, call_name)
 
     def call_or_fail(file: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -52,12 +52,11 @@ class Fault(NamedTuple):
       patch.setattr(input_hashes, "read_range", read_or_fail)
 
 
-# The first five reads of a unit's text succeed, and the first two calls for spill files, so 5 or 2 units are kept. A
-# merge and a shard come after all 17 units.
+# The first five reads of a unit's text succeed, and the first two calls for block files, so 5 or 2 units are kept: in
+# these jobs a block is a single unit. A shard comes after all 17 units.
 FAULTS = (
-  Fault("open a spill", errno.EMFILE, "unit-", 2),
-  Fault("sync a spill", errno.EDQUOT, "unit-", 2),
+  Fault("open a block", errno.EMFILE, "block-", 2),
+  Fault("sync a block", errno.EDQUOT, "block-", 2),
   Fault("read the text", errno.EIO, "", 5),
-  Fault("merge", errno.ENOSPC, "merged-", 17),
   Fault("shard", errno.ENOSPC, "pretraining-", 17),
 )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import gzip
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,17 +14,23 @@ import pytest
 
 from albert.data.shard_files.manifest import ShardInfo
 from albert.errors import RunError, UserError
-from albert.io import files
+from data_prep import blocks, input_hashes, shards
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
-from data_prep.runners.base import Runner, check_shards
-from data_prep.units import plan_units
-from tests.data_prep.runners.engine_contract import EngineContract, compress_file, make_job, run_command, write_corpus
-from tests.data_prep.runners.jobs import contents
+from data_prep.prepare import check_shards, open_workers
+from data_prep.runners.job import OpenPool
+from tests.data_prep.runners.engine_contract import (
+  EngineContract,
+  assert_same_files,
+  compress_file,
+  make_job,
+  run_command,
+  write_corpus,
+)
+from tests.data_prep.runners.jobs import contents, make_units_small
 
 try:
   from data_prep.runners import beam as beam_runner
-  from data_prep.runners import beam_steps
 except ImportError:
   beam_runner = None  # type: ignore[assignment]
 
@@ -38,64 +44,66 @@ def corpus(tmp_path: Path) -> Path:
 
 @needs_beam
 class TestBeam(EngineContract):
+  @pytest.fixture(autouse=True)
+  def _small_units(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_units_small(monkeypatch)
+
   @pytest.fixture
-  def runner(self, monkeypatch: pytest.MonkeyPatch) -> Runner:
-    # With many small key ranges and bundles, the instances arrive in another order.
-    monkeypatch.setattr(beam_runner, "num_key_ranges", lambda job: 13)
-    monkeypatch.setattr(beam_steps, "_GATHERED_BYTES", 1000)
-    monkeypatch.setattr(beam_steps.beam_blocks, "_MEMORY_BYTES", 10_000)
+  def runner(self) -> OpenPool:
     return beam_runner.make_runner()
 
+  @pytest.mark.parametrize(
+    "settings",
+    [{"sentence_prediction": "nsp"}, {"sentence_prediction": "none", "input_format": "full_sentences"}],
+    ids=lambda settings: "-".join(settings.values()),
+  )
+  def test_documents_of_gzip_files_are_combined_with_those_of_other_files(
+    self, tmp_path, corpus, spm_model, runner, settings
+  ):
+    compress_file(corpus / "0.txt")
+    compress_file(corpus / "1.txt")
+    assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, runner, **settings)
+
 
 @needs_beam
-@pytest.mark.parametrize(
-  "settings",
-  [{"sentence_prediction": "nsp"}, {"sentence_prediction": "none", "input_format": "full_sentences"}],
-  ids=lambda settings: "-".join(settings.values()),
-)
-def test_formats_that_need_neighbours_reject_gzip_files(tmp_path, spm_model, settings):
-  path = tmp_path / "0.txt.gz"
-  path.write_bytes(gzip.compress(b"A few words here.\n\nAnd some more.\n"))
-  with pytest.raises(UserError, match=r"0\.txt\.gz is a GZIP file: with --runner=beam, nsp and full_sentences accept"):
-    prepare(make_job(tmp_path, "beam", [path], spm_model, **settings), beam_runner.make_runner())
-
-
-@needs_beam
-def test_the_step_can_be_pickled_after_setup(corpus, spm_model):
-  """Beam pickles a step to copy it. The copy must give the same outputs."""
-  settings = PreparationSettings(max_seq_length=48, dupe_factor=2)
-  step = beam_steps.MakeInstances(settings, {"spiece.model": Path(spm_model).read_bytes()}, 3)
+def test_the_step_can_be_pickled_after_setup(spm_model):
+  """Beam pickles a step to copy it. It holds the vocabulary's contents, since its file may not be on all machines."""
+  vocabulary = {"spiece.model": Path(spm_model).read_bytes()}
+  step = beam_runner._Call(len, blocks.start_worker, PreparationSettings(), vocabulary)
   pickle_before_setup = pickle.dumps(step)
   step.setup()
-  step.start_bundle()
-  (unit,) = plan_units([str(corpus / "2.txt")], with_donors=False)
-  outputs = _outputs([*step.process(unit), *step.finish_bundle()])
+  assert blocks._maker is not None
+  assert blocks._maker.tokenizer.vocab_size > 100
   assert pickle.dumps(step) == pickle_before_setup
-  copy = pickle.loads(pickle.dumps(step))
-  copy.setup()
-  copy.start_bundle()
-  assert len(outputs) > 3
-  assert _outputs([*copy.process(unit), *copy.finish_bundle()]) == outputs
-
-
-def _outputs(elements: list[Any]) -> list[tuple[Any, Any]]:
-  """Returns the outputs of MakeInstances without Beam's wrappers and NumPy's arrays: (tag or key range, value)."""
-  outputs = []
-  for element in elements:
-    is_tagged = isinstance(element, beam_steps.beam.pvalue.TaggedOutput)
-    key, value = (element.tag, element.value) if is_tagged else element.value
-    is_block = isinstance(key, int)  # of the key range `key`
-    outputs.append((key, [column.tolist() for column in value] if is_block else value))
-  return outputs
+  assert list(pickle.loads(pickle_before_setup).process((3, "word"))) == [(3, 4)]
 
 
 @needs_beam
-def test_a_large_text_gives_large_blocks(tmp_path, monkeypatch):
-  """With 160 GB of text, a process that has gathered 64 MiB of instances emits about 100 of them in each block."""
-  monkeypatch.setattr(files, "size", lambda path: 160 * 10**9)
-  job = make_job(tmp_path, "beam", [tmp_path / "0.txt"], "", max_seq_length=512, dupe_factor=10)
-  block_bytes = beam_steps._GATHERED_BYTES / beam_runner.num_key_ranges(job)
-  assert block_bytes > 90 * 1360  # an instance of 512 tokens has about 1360 bytes
+@pytest.mark.parametrize("next_runner", ["beam", "local"])
+def test_a_stopped_job_is_continued(tmp_path, corpus, spm_model, monkeypatch, capsys, next_runner):
+  make_units_small(monkeypatch)
+  inputs = list(corpus.iterdir())
+  prepare(make_job(tmp_path, "local", inputs, spm_model))
+  job = make_job(tmp_path, "beam", inputs, spm_model)
+  with monkeypatch.context() as patch:
+    patch.setattr(shards, "write_shards", fail_at_shard_1)
+    with pytest.raises(RunError, match="the disk failed"):
+      prepare(job, beam_runner.make_runner())
+  capsys.readouterr()
+  prepare(job, beam_runner.make_runner() if next_runner == "beam" else open_workers)
+  printed = capsys.readouterr().out
+  assert re.search(r"kept (\d+) of \1 units of an earlier run", printed)
+  assert re.search(r"kept [1-4] of 5 shards of an earlier run", printed)
+  assert contents(tmp_path / "beam") == contents(tmp_path / "local")
+
+
+_write_shards = shards.write_shards
+
+
+def fail_at_shard_1(task: shards.ShardsTask) -> list[ShardInfo]:
+  """Writes the first shard of a task, then fails."""
+  _write_shards(dataclasses.replace(task, shards=task.shards[:1]))
+  raise RunError("the disk failed")
 
 
 @needs_beam
@@ -165,93 +173,40 @@ def test_the_result_of_a_runner_is_checked(tmp_path: Path) -> None:
 # ---- a faulty runner -----------------------------------------------------------------------------------
 
 
-def lose_unit(monkeypatch: pytest.MonkeyPatch) -> None:
-  """Removes the second unit of the text from the inputs of the pipeline."""
-  make_units_of_4_kib(monkeypatch)
-  pipeline_inputs = beam_runner._pipeline_inputs
-
-  def all_but_the_second(job: Job) -> list[Any]:
-    inputs = pipeline_inputs(job)
-    return [*inputs[:1], *inputs[2:]]
-
-  monkeypatch.setattr(beam_runner, "_pipeline_inputs", all_but_the_second)
+def lose_result(results: list[Any]) -> list[Any]:
+  return results[:1] + results[2:]
 
 
-def repeat_unit(monkeypatch: pytest.MonkeyPatch) -> None:
-  """Puts the second unit of the text twice into the inputs of the pipeline."""
-  make_units_of_4_kib(monkeypatch)
-  pipeline_inputs = beam_runner._pipeline_inputs
-
-  def with_second_twice(job: Job) -> list[Any]:
-    inputs = pipeline_inputs(job)
-    return [*inputs, inputs[1]]
-
-  monkeypatch.setattr(beam_runner, "_pipeline_inputs", with_second_twice)
+def repeat_result(results: list[Any]) -> list[Any]:
+  return [*results, results[1]]
 
 
-def make_units_of_4_kib(monkeypatch: pytest.MonkeyPatch) -> None:
-  plan = functools.partial(beam_runner.units.plan_units, unit_bytes=4096)
-  monkeypatch.setattr(beam_runner.units, "plan_units", plan)
-
-
-def lose_key_range(monkeypatch: pytest.MonkeyPatch) -> None:
-  """Drops the instances of key range 4 when they are sorted."""
-  sort_key_range = beam_runner.sort_key_range
-
-  def sort_all_but_one(key_range: Any, *arguments: Any) -> Any:
-    return [] if key_range[0] == 4 else sort_key_range(key_range, *arguments)
-
-  monkeypatch.setattr(beam_runner, "sort_key_range", sort_all_but_one)
-
-
-def lose_elements(monkeypatch: pytest.MonkeyPatch, function_name: str, is_lost: Callable[[Any], bool]) -> None:
-  """Drops elements of the step that maps this function of the runner's module over its input."""
-  beam = beam_runner.beam
-  function, beam_map = getattr(beam_runner, function_name), beam.Map
-
-  def map_or_lose(transform: Callable[..., Any], *arguments: Any) -> Any:
-    if transform is not function:
-      return beam_map(transform, *arguments)
-
-    def call_or_lose(element: Any, *side_inputs: Any) -> list[Any]:
-      return [] if is_lost(element) else [function(element, *side_inputs)]
-
-    return beam.FlatMap(call_or_lose, *arguments)
-
-  monkeypatch.setattr(beam, "Map", map_or_lose)
-
-
-def lose_shard(monkeypatch: pytest.MonkeyPatch) -> None:
-  lose_elements(monkeypatch, "write_shard", lambda element: element[0] == 1)
-
-
-def lose_checked_file(monkeypatch: pytest.MonkeyPatch) -> None:
-  lose_elements(monkeypatch, "check_input", lambda element: element[0] == 1)
-
-
-def lose_all_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-  lose_elements(monkeypatch, "write_shard", lambda element: True)
-
-
-# Step of the pipeline -> (function that installs the fault, the error).
-LOST_WORK: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
-  "Units": (lose_unit, r"0\.txt: the text from byte \d+ to \d+ is missing from the examples"),
-  "twice": (repeat_unit, "is twice in the examples"),
-  "Sort": (lose_key_range, "examples in the shards, but"),
-  "Write shards": (lose_shard, "4 shards instead of 5"),
-  "Check input": (lose_checked_file, "lost the work on 1 of 3 files"),
-  "List shards": (lose_all_shards, "0 shards instead of 5|ended .* without a result"),
-}
+def lose_all_results(results: list[Any]) -> list[Any]:
+  return []
 
 
 @needs_beam
-@pytest.mark.parametrize("step", LOST_WORK)
-def test_lost_work_is_detected(tmp_path, corpus, spm_model, monkeypatch, step):
-  """A step loses or repeats an element, as a faulty runner does that loses or repeats a bundle."""
-  install_fault, message = LOST_WORK[step]
-  monkeypatch.setattr(beam_runner, "num_key_ranges", lambda job: 13)
-  install_fault(monkeypatch)
-  with pytest.raises(RunError, match=message):
+@pytest.mark.parametrize("change", [lose_result, repeat_result, lose_all_results])
+@pytest.mark.parametrize("module_and_function", ["blocks.make_block", "input_hashes.check_file", "shards.write_shards"])
+def test_lost_and_repeated_work_is_detected(tmp_path, corpus, spm_model, monkeypatch, module_and_function, change):
+  """The pipeline of a step loses or repeats a result, as a faulty runner does that loses or repeats a bundle."""
+  make_units_small(monkeypatch)
+  monkeypatch.setattr(shards, "_MIN_STEP_BYTES", 1)  # so that each shard is a task
+  module_name, function_name = module_and_function.split(".")
+  function = getattr({"blocks": blocks, "input_hashes": input_hashes, "shards": shards}[module_name], function_name)
+  pool_map, run_pipeline = beam_runner.BeamPool.map, beam_runner._run_pipeline
+
+  def map_with_fault(pool: Any, called: Callable[..., Any], items: Any) -> Any:
+    def run_with_fault(*arguments: Any) -> Any:
+      return change(run_pipeline(*arguments))
+
+    with monkeypatch.context() as patch:
+      if called is function:
+        patch.setattr(beam_runner, "_run_pipeline", run_with_fault)
+      yield from pool_map(pool, called, items)
+
+  monkeypatch.setattr(beam_runner.BeamPool, "map", map_with_fault)
+  with pytest.raises(RunError, match=r"lost or repeated work: \d+ results of \d+ calls"):
     prepare(make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model), beam_runner.make_runner())
   assert not (tmp_path / "beam" / "manifest.json").exists()
 
@@ -269,14 +224,14 @@ def test_a_file_that_changes_is_detected(tmp_path, corpus, spm_model, monkeypatc
   original = path.read_bytes()
   changed = original.replace(b"The captain", b"The teacher", 1)
   job = make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model)
-  check_file = beam_runner.input_hashes.check_file
+  check_total = shards.check_total
 
-  def change_and_check(task):
+  def change_and_check(*arguments: int) -> None:
     path.write_bytes(changed)
-    return check_file(task)
+    check_total(*arguments)
 
   with monkeypatch.context() as patch:
-    patch.setattr(beam_runner.input_hashes, "check_file", change_and_check)
+    patch.setattr(shards, "check_total", change_and_check)  # before the text is checked
     with pytest.raises(UserError, match=f"{path} changed while it was being read"):
       prepare(job, beam_runner.make_runner())
   assert all(entry.name.startswith(".preparation-") for entry in (tmp_path / "beam").iterdir())  # no shard
@@ -287,27 +242,6 @@ def test_a_file_that_changes_is_detected(tmp_path, corpus, spm_model, monkeypatc
     prepare(job, beam_runner.make_runner())
   names = {entry.name for entry in (tmp_path / "beam").iterdir()}
   assert names == {"manifest.json", *(shard.file for shard in manifest.shards)}
-
-
-@needs_beam
-@pytest.mark.parametrize("is_gzip", [False, True])
-def test_the_starting_machine_reads_no_text(tmp_path, corpus, spm_model, monkeypatch, is_gzip):
-  """The pipeline is built without opening an input file."""
-  if is_gzip:
-    compress_file(corpus / "1.txt")
-  job = make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model)
-  monkeypatch.setattr(files, "open_file", refuse_inputs(files.open_file, corpus))
-  beam_runner.build(beam_runner.beam.Pipeline(), job, {}, str(tmp_path / "result.json"))
-
-
-def refuse_inputs(open_file: Callable[..., Any], corpus: Path) -> Callable[..., Any]:
-  """Returns a function like `open_file` that fails for the files of the corpus."""
-
-  def open_other_file(path: str, mode: str = "rb") -> Any:
-    assert Path(path).parent != corpus
-    return open_file(path, mode)
-
-  return open_other_file
 
 
 @needs_beam

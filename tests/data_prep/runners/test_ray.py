@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from albert.errors import RunError, UserError
+from data_prep import shards
 from data_prep.create_pretraining_data import prepare
-from data_prep.runners import local
-from data_prep.runners.base import Runner
-from data_prep.sorting import merge_passes
+from data_prep.prepare import open_workers
+from data_prep.runners.job import OpenPool
 from tests.conftest import english_like_documents
 from tests.data_prep.runners import faults
 from tests.data_prep.runners.engine_contract import (
@@ -45,7 +45,7 @@ except ImportError:
   ray = None
 else:
   from data_prep.runners import ray as ray_runner
-  from data_prep.runners.ray_pool import RayOptions, parse_flags
+  from data_prep.runners.ray import RayOptions, parse_flags
 
 needs_ray = pytest.mark.skipif(ray is None, reason="needs Ray: the ray extra")
 NODE_RESOURCES = {"num_cpus": 1, "object_store_memory": 80 << 20}
@@ -84,7 +84,7 @@ def _add_node(cluster: Any, **arguments: Any) -> Any:
 
 
 @pytest.fixture
-def runner(cluster: Any) -> Runner:
+def runner(cluster: Any) -> OpenPool:
   return ray_runner.make_runner()
 
 
@@ -123,15 +123,13 @@ class TestRay(EngineContract):
 @pytest.mark.parametrize(
   ("step", "target"),
   [
-    ("making", "data_prep.runners.unit_spills.make_spill"),
-    ("merging", "data_prep.sorting.merge_passes.merge_spills"),
-    ("writing", "data_prep.sorting.shards.write_shard"),
+    ("making", "data_prep.blocks.make_block"),
+    ("writing", "data_prep.shards.write_shards"),
   ],
 )
 def test_a_killed_worker_is_replaced(tmp_path, corpus, spm_model, monkeypatch, runner, step, target):
   """`faults` has a function of the same name for each target. It kills its process once, and notes that in a file."""
   make_units_small(monkeypatch)
-  monkeypatch.setattr(merge_passes, "max_open_runs", lambda: 6)
   prepare(make_job(tmp_path, "local", list(corpus.iterdir()), spm_model))
   monkeypatch.setattr(target, getattr(faults, target.rpartition(".")[2]))
   prepare(make_job(tmp_path, "other", list(corpus.iterdir()), spm_model), runner)
@@ -147,9 +145,9 @@ def test_the_other_runner_continues_a_job(tmp_path, corpus, spm_model, monkeypat
   inputs = list(corpus.iterdir())
   prepare(make_job(tmp_path, "local", inputs, spm_model))
   job = make_job(tmp_path, "other", inputs, spm_model)
-  runners = [local.RUNNER, runner] if first_runner == "local" else [runner, local.RUNNER]
+  runners = [open_workers, runner] if first_runner == "local" else [runner, open_workers]
   with monkeypatch.context() as patch:
-    patch.setattr(local, "write_shards", _stop)  # Ray's runner calls this function, too
+    patch.setattr(shards, "ShardPlan", _stop)
     with pytest.raises(RunError, match="stopped here"):
       prepare(job, runners[0])
   capsys.readouterr()
@@ -167,10 +165,10 @@ def test_the_tasks_of_a_node_that_dies_are_run_on_others(tmp_path, corpus, spm_m
   make_units_small(monkeypatch)
   node = _add_node(cluster)
   prepare(make_job(tmp_path, "local", list(corpus.iterdir()), spm_model))
-  monkeypatch.setattr("data_prep.runners.unit_spills.make_spill", faults.make_spill_slowly)
+  monkeypatch.setattr("data_prep.blocks.make_block", faults.make_block_slowly)
 
   def remove_node() -> None:
-    _wait_for(tmp_path / "other", "unit-*.spill", 2)
+    _wait_for(tmp_path / "other", "block-*.block", 2)
     cluster.remove_node(node, allow_graceful=False)
 
   with ThreadPoolExecutor(1) as threads:
@@ -182,7 +180,7 @@ def test_the_tasks_of_a_node_that_dies_are_run_on_others(tmp_path, corpus, spm_m
 
 @needs_ray
 def test_a_process_that_always_dies_ends_the_command(tmp_path, corpus, spm_model, monkeypatch, cluster):
-  monkeypatch.setattr("data_prep.runners.unit_spills.make_spill", faults.die_always)
+  monkeypatch.setattr("data_prep.blocks.make_block", faults.die_always)
   with pytest.raises(
     RunError, match=r"a task failed on the Ray cluster .*: run the same command again; finished work is kept"
   ):
@@ -192,7 +190,7 @@ def test_a_process_that_always_dies_ends_the_command(tmp_path, corpus, spm_model
 
 @needs_ray
 def test_a_fault_of_the_program_keeps_its_traceback(tmp_path, corpus, spm_model, monkeypatch, runner):
-  monkeypatch.setattr("data_prep.runners.unit_spills.make_spill", faults.fail)
+  monkeypatch.setattr("data_prep.blocks.make_block", faults.fail)
   with pytest.raises(KeyError, match="a fault of the program"):
     prepare(make_job(tmp_path, "other", list(corpus.iterdir()), spm_model), runner)
 
@@ -211,7 +209,7 @@ def test_a_killed_command_is_continued(tmp_path, spm_model, request, ray_runs_on
   address = request.getfixturevalue("cluster").address if ray_runs_on == "cluster" else ""
   flags += ["--runner=ray", *(["--", f"--address={address}"] if address else [])]
   argv = command(corpus, tmp_path / "other", spm_model, *flags, num_processes=2)
-  for pattern, count in (("unit-*.spill", 2), ("shard-*.json", 2)):
+  for pattern, count in (("block-*.block", 2), ("shard-*.json", 2)):
     with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
       _wait_for(tmp_path / "other", pattern, count)
       process.kill()
@@ -236,7 +234,7 @@ def test_a_stopped_command_ends_its_cluster(tmp_path, corpus, spm_model):
   """SIGTERM ends the command and the processes of Ray that it started. The command's last line says how to continue."""
   argv = command(corpus, tmp_path / "other", spm_model, "--dupe_factor=200", "--runner=ray", num_processes=2)
   with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-    _wait_for(tmp_path / "other", ".unit-*.tmp", 1)  # a worker has begun, and the command waits for it
+    _wait_for(tmp_path / "other", ".block-*.tmp", 1)  # a worker has begun, and the command waits for it
     children = _descendants(process.pid)
     process.terminate()
     _, errors = process.communicate(timeout=60)
@@ -316,17 +314,18 @@ def test_memory_of_a_worker_does_not_grow_with_the_text(tmp_path, spm_model, cap
 
 
 @needs_ray
-def test_nodes_without_the_files_are_named(tmp_path, corpus, spm_model, monkeypatch, runner):
-  def open_workers(job: Any, options: RayOptions) -> Any:
+def test_nodes_without_the_files_are_named(tmp_path, corpus, spm_model, runner):
+  def open_pool(job: Any, initializer: Any, arguments: Any) -> Any:
     """Opens workers whose output directory does not exist."""
-    arguments = ("/no/such", job.settings, job.spm_model_file)
-    return ray_runner.RayPool(options, job.num_processes, ray_runner._start_worker, arguments)
+    paths = {"output_dir": "/no/such"}
+    return ray_runner.RayPool(
+      RayOptions(), job.num_processes, ray_runner._start_worker, (paths, initializer, arguments)
+    )
 
-  monkeypatch.setattr(ray_runner, "open_workers", open_workers)
   with pytest.raises(
     UserError, match=r"--output_dir=/no/such does not exist on .*, a node of the Ray cluster: all nodes"
   ):
-    prepare(make_job(tmp_path, "other", list(corpus.iterdir()), spm_model), ray_runner.make_runner())
+    prepare(make_job(tmp_path, "other", list(corpus.iterdir()), spm_model), open_pool)
 
 
 @needs_ray

@@ -19,10 +19,10 @@ from albert.errors import RunError, UserError
 from albert.io import files
 from albert.runs import directory_lock
 from albert.runs.directory_lock import DirectoryLock
+from data_prep import blocks, shards
+from data_prep.blocks import BlockTask
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
-from data_prep.runners import unit_spills
-from data_prep.sorting import merge_passes, shards
 from tests.data_prep.runners.jobs import SETTINGS, contents, make_job
 from tests.data_prep.runners.system_errors import FAULTS, Fault
 
@@ -37,10 +37,10 @@ def stop_at_call(patch: pytest.MonkeyPatch, module: object, function_name: str, 
   """Replaces a function of a module, so that it stops the job after `num_calls` calls."""
   function, calls = getattr(module, function_name), itertools.count()
 
-  def call_or_stop(task: object) -> object:
+  def call_or_stop(*arguments: object) -> object:
     if next(calls) >= num_calls:
       raise _StopError
-    return function(task)
+    return function(*arguments)
 
   patch.setattr(module, function_name, call_or_stop)
 
@@ -56,8 +56,8 @@ def assert_only_workspace(output_dir: Path) -> None:
   assert workspace.name.startswith(".preparation-")
 
 
-# The kind of file, and how many files of this kind are complete when the job stops. Spill files come before shards.
-@pytest.mark.parametrize("stop_after", [("spill", 3), ("shard", 0), ("shard", 2)])
+# The kind of file, and how many files of this kind are complete when the job stops. Block files come before shards.
+@pytest.mark.parametrize("stop_after", [("block", 3), ("shard", 0), ("shard", 2)])
 def test_a_stopped_job_resumes_and_keeps_finished_files(
   tmp_path: Path,
   small_files: list[str],
@@ -69,7 +69,7 @@ def test_a_stopped_job_resumes_and_keeps_finished_files(
 ) -> None:
   job = make_job(small_files, spm_model, tmp_path / "out")
   kind, num_complete = stop_after
-  module, function_name = (unit_spills, "make_spill") if kind == "spill" else (shards, "write_shard")
+  module, function_name = (blocks, "make_block") if kind == "block" else (shards, "write_shard")
   with monkeypatch.context() as patch:
     stop_at_call(patch, module, function_name, num_complete)
     with pytest.raises(_StopError):
@@ -81,7 +81,7 @@ def test_a_stopped_job_resumes_and_keeps_finished_files(
   prepare(job)
   printed = capsys.readouterr().out
   assert contents(tmp_path / "out") == uninterrupted_output
-  assert ("kept 3 of 17 units" if kind == "spill" else "kept 17 of 17 units") in printed
+  assert ("kept 3 of 17 units" if kind == "block" else "kept 17 of 17 units") in printed
   assert times_of_complete_shards.items() <= get_shard_times(tmp_path / "out").items()
   assert ("kept 2 of 3 shards" in printed) == (stop_after == ("shard", 2))
 
@@ -146,16 +146,16 @@ def test_unknown_shards_are_not_overwritten(tmp_path: Path, small_files: list[st
 def test_another_process_in_the_same_directory_is_refused(
   tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  """The job is started a second time, in this process, while it makes its first spill files."""
+  """The job is started a second time, in this process, while it makes its first block files."""
   job = make_job(small_files, spm_model, tmp_path)
-  make_spill = unit_spills.make_spill
+  make_block = blocks.make_block
 
-  def start_job_again_and_make_spill(task: unit_spills.UnitTask) -> None:
+  def start_job_again_and_make_block(task: BlockTask) -> bool:
     with pytest.raises(UserError, match=rf"process {os.getpid()} on host .* is preparing data there"):
       prepare(job)
-    make_spill(task)
+    return make_block(task)
 
-  monkeypatch.setattr(unit_spills, "make_spill", start_job_again_and_make_spill)
+  monkeypatch.setattr(blocks, "make_block", start_job_again_and_make_block)
   assert prepare(job).num_examples > 0
   assert json.loads((tmp_path / "manifest.json").read_text())["kind"] == "pretraining"
 
@@ -210,7 +210,6 @@ def test_after_an_error_of_the_system_finished_files_are_kept(
   fault: Fault,
 ) -> None:
   job = make_job(small_files, spm_model, tmp_path / "out")
-  monkeypatch.setattr(merge_passes, "max_open_runs", lambda: 4)  # so that spill files are merged
   with monkeypatch.context() as patch:
     fault.install(patch)
     with pytest.raises(RunError, match=re.escape(os.strerror(fault.error_number))) as caught:
@@ -219,7 +218,7 @@ def test_after_an_error_of_the_system_finished_files_are_kept(
   assert "\n" not in str(caught.value)
   assert "same command" in str(caught.value)
   (workspace,) = (tmp_path / "out").glob(".preparation-*")
-  assert len(list(workspace.glob("*.spill"))) >= 2
+  assert len(list(workspace.glob("*.block"))) >= 2
   assert not [path for path in workspace.iterdir() if files.is_staging_name(path.name)]
   times_of_complete_shards = get_shard_times(tmp_path / "out")
   assert len(times_of_complete_shards) == (2 if fault.step == "shard" else 0)
@@ -266,25 +265,15 @@ def test_after_an_invalid_byte_only_its_unit_is_processed_again(
   assert contents(tmp_path / "out") == contents(tmp_path / "uninterrupted")
 
 
-@pytest.mark.parametrize(
-  ("prediction", "stop_at"),
-  [
-    ("sop", "shard"),
-    pytest.param("nsp", "merge", marks=pytest.mark.thorough),
-    pytest.param("sop", "merge", marks=pytest.mark.thorough),
-    pytest.param("nsp", "shard", marks=pytest.mark.thorough),
-  ],
-)
+@pytest.mark.parametrize("prediction", ["sop", pytest.param("nsp", marks=pytest.mark.thorough)])
 def test_input_that_changed_after_a_stop_is_processed_again(
-  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch, stop_at: str, prediction: str
+  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch, prediction: str
 ) -> None:
   inputs = [str(shutil.copy(path, tmp_path)) for path in small_files]
   settings = PreparationSettings(max_seq_length=32, sentence_prediction=prediction, dupe_factor=2)
   job = make_job(inputs, spm_model, tmp_path / "out", settings=settings)
-  monkeypatch.setattr(merge_passes, "max_open_runs", lambda: 4)
-  module, function_name = (merge_passes, "merge_spills") if stop_at == "merge" else (shards, "write_shard")
   with monkeypatch.context() as patch:
-    stop_at_call(patch, module, function_name, 2)
+    stop_at_call(patch, shards, "write_shard", 2)
     with pytest.raises(_StopError):
       prepare(job)
   changed = Path(inputs[3])
@@ -294,36 +283,26 @@ def test_input_that_changed_after_a_stop_is_processed_again(
   assert contents(tmp_path / "out") == contents(tmp_path / "uninterrupted")
 
 
-def test_a_stopped_merge_resumes(
-  tmp_path: Path,
-  small_files: list[str],
-  spm_model: str,
-  monkeypatch: pytest.MonkeyPatch,
-  capsys: pytest.CaptureFixture[str],
-  uninterrupted_output: dict[str, bytes],
+def test_an_unfinished_run_of_an_earlier_version_is_refused(
+  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  """Finished merged files are kept. The spill files from which they were merged are not made again.
-
-  The job is stopped three times, each time before it removes such a spill file.
-  """
-  monkeypatch.setattr(merge_passes, "max_open_runs", lambda: 3)
-  job = make_job(small_files, spm_model, tmp_path / "out")
-  remove, calls = files.remove, itertools.count()
-  for stop_at in (0, 5, 9):  # numbers of removals of a unit's spill file, counted over all runs of the job
-
-    def remove_or_stop(path: str, stop_at: int = stop_at) -> None:
-      if "unit-" in path and next(calls) == stop_at:
-        raise _StopError
-      remove(path)
-
-    with monkeypatch.context() as patch:
-      patch.setattr(files, "remove", remove_or_stop)
-      with pytest.raises(_StopError):
-        prepare(job)
-  capsys.readouterr()
-  prepare(job)
-  assert "kept 17 of 17 units" in capsys.readouterr().out
-  assert contents(tmp_path / "out") == uninterrupted_output
+  """Version 2 of the workspace had spill files instead of blocks."""
+  job = make_job(small_files, spm_model, tmp_path)
+  with monkeypatch.context() as patch:
+    stop_at_call(patch, blocks, "make_block", 2)
+    with pytest.raises(_StopError):
+      prepare(job)
+  (workspace,) = tmp_path.glob(".preparation-*")
+  settings_file = workspace / "settings.json"
+  settings_file.write_text(json.dumps({**json.loads(settings_file.read_text()), "workspace_version": 2}))
+  before = contents(workspace)
+  with pytest.raises(UserError) as caught:
+    prepare(job)
+  assert str(caught.value) == (
+    f"--output_dir={tmp_path} holds an unfinished run that another version of this program started: remove "
+    f"{workspace}, or choose another directory"
+  )
+  assert contents(workspace) == before
 
 
 @pytest.mark.parametrize("keeps_size", [True, False])
@@ -344,18 +323,18 @@ def test_a_file_that_changes_while_it_is_read_is_detected(
   else:
     changed_content = original_content + original_content
   assert changed_content != original_content
-  make_spill, calls = unit_spills.make_spill, itertools.count()
+  make_block, calls = blocks.make_block, itertools.count()
 
-  def make_spill_and_change_file(task: unit_spills.UnitTask) -> object:
-    outcome = make_spill(task)
+  def make_block_and_change_file(task: BlockTask) -> bool:
+    is_made = make_block(task)
     if next(calls) == 12:  # after the units of the file
       changed.write_bytes(changed_content)
       os.utime(changed, ns=(original_times.st_atime_ns, original_times.st_mtime_ns))
-    return outcome
+    return is_made
 
   job = make_job(inputs, spm_model, tmp_path / "out")
   with monkeypatch.context() as patch:
-    patch.setattr(unit_spills, "make_spill", make_spill_and_change_file)
+    patch.setattr(blocks, "make_block", make_block_and_change_file)
     with pytest.raises(UserError, match=f"{changed} changed while it was being read"):
       prepare(job)
   assert_only_workspace(tmp_path / "out")

@@ -1,0 +1,368 @@
+"""Block files: packed instances sorted by their random keys, in 4,096 ranges of keys that can be read alone.
+
+A block is a group of neighbouring units of text, and its file holds their instances. The top 12 bits of a key are the
+number of its range. The file begins with the ranges that have instances, in order. A range holds the keys of its
+instances (uint64), their sizes in words (uint32), and their words, all sorted by key; instances with equal keys are in
+the order of the text. A table follows: for each range its offset in the file, its number of instances and a CRC-32.
+
+All ranges with their table are a sorted run. A file has a single run, unless the instances of a block need more memory
+than a process may use; then another run follows. At the end are the records of the units of text, a summary, the
+positions and checksums of the tables (JSON), and a trailer: the length and checksum of the JSON, and a magic number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, BinaryIO, NamedTuple
+
+import msgspec
+import numpy as np
+
+from albert.errors import RunError, UserError
+from albert.io import files, json_values, local_files
+
+NUM_RANGES = 1 << 12
+_RANGE_SHIFT = np.uint64(64 - 12)
+_TABLE_TYPE = np.dtype([("offset", "<u8"), ("count", "<u4"), ("checksum", "<u4")])
+# As soon as the instances in memory need this many bytes, they are sorted and written.
+MAX_RUN_BYTES = 128 << 20
+_KEY_BYTES, _SIZE_BYTES = 8, 4
+INDEX_BYTES = _KEY_BYTES + _SIZE_BYTES  # bytes of an instance's key and size
+_MAGIC = b"block\x001\n"
+_TRAILER = struct.Struct("<QQ")  # length and CRC-32 of the JSON; the magic number follows
+_TRAILER_BYTES = _TRAILER.size + len(_MAGIC)
+
+
+class PackedInstances(NamedTuple):
+  """Packed instances (see data_prep.examples.packing) in any order.
+
+  Attributes:
+    keys: uint64 [I], random keys.
+    sizes: int64 [I], number of words of each instance.
+    starts: int64 [I], position in `words` where each instance begins.
+    words: [W], the words.
+  """
+
+  keys: np.ndarray
+  sizes: np.ndarray
+  starts: np.ndarray
+  words: np.ndarray
+
+
+class SortedRun(NamedTuple):
+  """A sorted run: the path of its file and the offset of its table, where its last range ends."""
+
+  path: str
+  table_offset: int
+
+
+class RangeSizes(NamedTuple):
+  """The number of instances in each range, and their number of bytes in the file; each int64 [NUM_RANGES]."""
+
+  counts: np.ndarray
+  num_bytes: np.ndarray
+
+
+# ---- writing -------------------------------------------------------------------------------------------
+
+
+class BlockWriter:
+  """Writes a block file. It is a context manager; call `close` before the end of the `with` statement.
+
+  Everything is written to a staging file, which `close` renames. After an error the staging file is removed.
+  """
+
+  def __init__(self, path: str):
+    self.path = path
+    self._staging = files.staging_path(path)
+    self._file: BinaryIO = files.open_file(self._staging, "wb")
+    self._offset = 0
+    self._pending: list[PackedInstances] = []
+    self._pending_bytes = 0
+    self._tables: list[tuple[int, int]] = []  # offset and CRC-32 of each table
+
+  def add(self, keys: np.ndarray, words: np.ndarray, sizes: np.ndarray) -> None:
+    """Adds instances in any order.
+
+    Args:
+      keys: uint64 [I], random keys.
+      words: [W], the words of all instances, concatenated.
+      sizes: [I], number of words of each instance.
+    """
+    if not keys.size:
+      return
+    sizes = sizes.astype(np.int64)
+    self._pending.append(PackedInstances(keys, sizes, np.cumsum(sizes) - sizes, words))
+    self._pending_bytes += words.nbytes + INDEX_BYTES * keys.size
+    if self._pending_bytes >= MAX_RUN_BYTES:
+      self._write_run()
+
+  def _write_run(self) -> None:
+    """Sorts the pending instances by key and writes them. The sort is stable, and copies no words."""
+    parts, self._pending, self._pending_bytes = self._pending, [], 0
+    word_size = parts[0].words.dtype.itemsize
+    words_of_parts = [np.ascontiguousarray(part.words).data.cast("B") for part in parts]
+    keys = np.concatenate([part.keys for part in parts])
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    part_numbers = np.repeat(np.arange(len(parts)), [part.keys.size for part in parts])[order]
+    sizes = np.concatenate([part.sizes for part in parts])[order]
+    starts = np.concatenate([part.starts for part in parts])[order] * word_size  # in bytes
+    ends = starts + sizes * word_size
+    key_bytes, size_bytes = keys.astype("<u8").tobytes(), sizes.astype("<u4").tobytes()
+
+    ranges = (keys >> _RANGE_SHIFT).astype(np.int64)
+    table = np.zeros(NUM_RANGES, _TABLE_TYPE)
+    counts = np.bincount(ranges, minlength=NUM_RANGES)
+    highs = np.cumsum(counts)
+    table["count"] = counts
+    checksums = table["checksum"]
+    offsets = np.empty(NUM_RANGES, np.int64)
+    for number, (low, high) in enumerate(itertools.pairwise([0, *highs.tolist()])):
+      offsets[number] = self._offset
+      if low == high:
+        continue
+      numbers, firsts, lasts = (column[low:high].tolist() for column in (part_numbers, starts, ends))
+      words = [words_of_parts[part][first:last] for part, first, last in zip(numbers, firsts, lasts, strict=True)]
+      key_part, size_part = slice(_KEY_BYTES * low, _KEY_BYTES * high), slice(_SIZE_BYTES * low, _SIZE_BYTES * high)
+      body = b"".join([key_bytes[key_part], size_bytes[size_part], *words])
+      checksums[number] = zlib.crc32(body, high - low)
+      self._file.write(body)
+      self._offset += len(body)
+    table["offset"] = offsets
+    table_bytes = table.tobytes()
+    self._tables.append((self._offset, zlib.crc32(table_bytes)))
+    self._file.write(table_bytes)
+    self._offset += len(table_bytes)
+
+  def close(self, summary: dict[str, Any], records: Sequence[dict[str, Any]] = ()) -> None:
+    """Finishes the file.
+
+    Args:
+      summary: JSON values, which `Block.summary` returns.
+      records: the records of the units of text (`input_hashes.read_unit`), which `Block.records` returns.
+    """
+    if self._pending:
+      self._write_run()
+    footer = json.dumps({"tables": self._tables, "summary": summary, "records": records}).encode()
+    self._file.write(footer + _TRAILER.pack(len(footer), zlib.crc32(footer)) + _MAGIC)
+    local_files.sync(self._file)
+    self._file.close()
+    files.replace(self._staging, self.path)
+
+  def __enter__(self) -> BlockWriter:
+    return self
+
+  def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+  ) -> None:
+    if kind is not None:
+      # An error while closing must not hide the error that ended the `with` statement.
+      with contextlib.suppress(Exception):
+        self._file.close()
+      files.discard(self._staging)
+
+
+# ---- reading -------------------------------------------------------------------------------------------
+
+
+class _Footer(msgspec.Struct):
+  """The JSON object at the end of a block file."""
+
+  tables: tuple[tuple[int, int], ...]
+  summary: dict[str, Any]
+  records: list[dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+  """A finished block file.
+
+  Attributes:
+    path: the file.
+    tables: offset and CRC-32 of the table of each of its sorted runs.
+    summary: see `BlockWriter.close`.
+    records: see `BlockWriter.close`.
+  """
+
+  path: str
+  tables: tuple[tuple[int, int], ...]
+  summary: dict[str, Any]
+  records: list[dict[str, Any]]
+
+  @classmethod
+  def load(cls, path: str) -> Block | None:
+    """Reads the end of a block file. Returns None if the file is missing, incomplete or damaged there."""
+    if not files.exists(path):
+      return None
+    size = files.size(path)
+    with files.open_file(path) as file:
+      file.seek(max(0, size - _TRAILER_BYTES))
+      trailer = file.read(_TRAILER_BYTES)
+      if len(trailer) < _TRAILER_BYTES or not trailer.endswith(_MAGIC):
+        return None
+      length, checksum = _TRAILER.unpack_from(trailer)
+      if length + _TRAILER_BYTES > size:
+        return None
+      file.seek(size - _TRAILER_BYTES - length)
+      footer = file.read(length)
+    if zlib.crc32(footer) != checksum:
+      return None
+    try:
+      values = json_values.parse(path, footer, _Footer)
+    except UserError:
+      return None
+    return cls(path, values.tables, values.summary, values.records)
+
+  @property
+  def runs(self) -> list[SortedRun]:
+    """The file's sorted runs, in the order of the text."""
+    return [SortedRun(self.path, offset) for offset, _ in self.tables]
+
+
+def add_sizes(blocks: Sequence[Block]) -> RangeSizes:
+  """Adds up the tables of blocks.
+
+  Raises:
+    RunError: a table is damaged.
+  """
+  counts, num_bytes = np.zeros(NUM_RANGES, np.int64), np.zeros(NUM_RANGES, np.int64)
+  for block in blocks:
+    with files.open_file(block.path) as file:
+      for offset, checksum in block.tables:
+        file.seek(offset)
+        table_bytes = file.read(NUM_RANGES * _TABLE_TYPE.itemsize)
+        if zlib.crc32(table_bytes) != checksum:
+          raise damaged_error(block.path, offset)
+        table = np.frombuffer(table_bytes, _TABLE_TYPE)
+        counts += table["count"]
+        num_bytes += np.diff(table["offset"].astype(np.int64), append=offset)
+  return RangeSizes(counts, num_bytes)
+
+
+class KeyRanges(NamedTuple):
+  """Neighbouring key ranges to read and sort together: the first and the last one, and their bytes in all runs."""
+
+  first: int
+  last: int
+  num_bytes: int
+
+
+def group_ranges(num_bytes: np.ndarray, max_bytes: int) -> Iterator[KeyRanges]:
+  """Groups all key ranges, in order. A group has at most `max_bytes`, if it has more than one range.
+
+  Args:
+    num_bytes: int64 [R], the bytes of each range in all runs.
+    max_bytes: bytes of instances to hold in memory.
+  """
+  first = total = 0
+  for number, size in enumerate(num_bytes.tolist()):
+    if number > first and total + size > max_bytes:
+      yield KeyRanges(first, number - 1, total)
+      first, total = number, 0
+    total += size
+  yield KeyRanges(first, len(num_bytes) - 1, total)
+
+
+def read_sorted(runs: Sequence[SortedRun], ranges: KeyRanges, word_type: str) -> PackedInstances:
+  """Reads the instances of some key ranges from all runs, and sorts them by key.
+
+  One file is open at a time, and a single slice of each run is read.
+
+  Args:
+    runs: the runs of all blocks, in the order of the text.
+    ranges: the key ranges.
+    word_type: NumPy type of the words.
+
+  Returns:
+    The instances sorted by key. Instances with equal keys are in the order of the text.
+
+  Raises:
+    RunError: a file is damaged or cannot be read.
+  """
+  buffer = np.empty(ranges.num_bytes, np.uint8)
+  parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # keys, sizes and starts of each run
+  end = 0
+  for run in runs:
+    data, offsets, counts = _read_slice(run, ranges)
+    if end + data.size > buffer.size:
+      raise damaged_error(run.path, run.table_offset)
+    buffer[end : end + data.size] = data
+    parts.append(_find_instances(data, offsets, counts, np.dtype(word_type), end))
+    end += data.size
+  if end != buffer.size:
+    raise RunError("block files are shorter than their tables say: run the same command again")
+  keys, sizes, starts = (np.concatenate(column) for column in zip(*parts, strict=True))
+  order = np.argsort(keys, kind="stable")
+  return PackedInstances(keys[order], sizes[order], starts[order], buffer.view(word_type))
+
+
+def _read_slice(run: SortedRun, ranges: KeyRanges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Reads some key ranges of a run.
+
+  Returns:
+    The bytes of the ranges, uint8; where each range begins in them; and the number of instances in each range.
+  """
+  num_ranges = ranges.last - ranges.first + 1
+  num_rows = num_ranges + (ranges.last + 1 < NUM_RANGES)  # also the row after the last range, which says where it ends
+  with files.open_file(run.path) as file:
+    file.seek(run.table_offset + ranges.first * _TABLE_TYPE.itemsize)
+    row_bytes = file.read(num_rows * _TABLE_TYPE.itemsize)
+    if len(row_bytes) < num_rows * _TABLE_TYPE.itemsize:
+      raise damaged_error(run.path, run.table_offset)
+    rows = np.frombuffer(row_bytes, _TABLE_TYPE)
+    bounds = rows["offset"].astype(np.int64)
+    if num_rows == num_ranges:
+      bounds = np.append(bounds, run.table_offset)
+    first, last = int(bounds[0]), int(bounds[-1])
+    if not 0 <= first <= last <= run.table_offset:
+      raise damaged_error(run.path, run.table_offset)
+    file.seek(first)
+    data = file.read(last - first)
+  counts = rows["count"][:num_ranges].astype(np.int64)
+  offsets = bounds - first
+  view = memoryview(data)
+  checked = np.flatnonzero(counts | np.diff(offsets))
+  columns = (column[checked].tolist() for column in (offsets[:-1], offsets[1:], counts, rows["checksum"][:num_ranges]))
+  for begin, end, count, checksum in zip(*columns, strict=True):
+    if zlib.crc32(view[begin:end], count) != checksum:
+      raise damaged_error(run.path, first + begin)
+  return np.frombuffer(data, np.uint8), offsets[:-1], counts
+
+
+def _find_instances(
+  data: np.ndarray, offsets: np.ndarray, counts: np.ndarray, word_type: np.dtype, position: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Finds the keys, sizes and starts (see `PackedInstances`) in the bytes of some key ranges of a run.
+
+  Args:
+    data: uint8, the bytes.
+    offsets: int64 [R], where each range begins in them.
+    counts: int64 [R], the number of instances in each range.
+    word_type: type of the words.
+    position: where the bytes begin in the buffer of all runs, in bytes. The starts are positions in this buffer.
+  """
+  firsts = np.cumsum(counts) - counts  # number of each range's first instance
+  index_in_range = np.arange(int(counts.sum())) - np.repeat(firsts, counts)
+  size_offsets = offsets + _KEY_BYTES * counts
+  word_offsets = offsets + INDEX_BYTES * counts
+  key_positions = np.repeat(offsets, counts) + _KEY_BYTES * index_in_range
+  size_positions = np.repeat(size_offsets, counts) + _SIZE_BYTES * index_in_range
+  keys = data[key_positions[:, None] + np.arange(_KEY_BYTES)].view("<u8")[:, 0]
+  sizes = data[size_positions[:, None] + np.arange(_SIZE_BYTES)].view("<u4")[:, 0].astype(np.int64)
+  before = np.cumsum(sizes) - sizes  # number of words of all instances before each one
+  before_range = np.append(before, 0)[np.minimum(firsts, sizes.size)]
+  byte_positions = np.repeat(word_offsets, counts) + (before - np.repeat(before_range, counts)) * word_type.itemsize
+  return keys, sizes, (position + byte_positions) // word_type.itemsize
+
+
+def damaged_error(path: str, offset: int) -> RunError:
+  """Returns the error for a block file that is damaged at byte `offset`."""
+  return RunError(f"{path} is damaged at byte {offset}: remove this file and run the same command again")

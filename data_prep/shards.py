@@ -1,0 +1,210 @@
+"""Writes the shards: the examples of all blocks in the order of their random keys, cut into equal parts.
+
+The examples are numbered in the order of their keys. The tables of the blocks give the number of examples in each range
+of keys, and with it the ranges that hold the examples of a shard.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from albert.data.shard_files.manifest import ShardInfo
+from albert.errors import RunError, UserError
+from albert.io import files
+from albert.io.records import RecordWriter
+from data_prep.block_files import Block, KeyRanges, PackedInstances, SortedRun, add_sizes, group_ranges, read_sorted
+from data_prep.examples.packing import write_examples
+from data_prep.runners.job import Job
+from data_prep.runners.workspace import ShardRecord
+
+# A task sorts about this fraction of the instances in memory at a time, with these limits in bytes.
+_NUM_STEPS = 256
+_MIN_STEP_BYTES, _MAX_STEP_BYTES = 4 << 20, 256 << 20
+
+
+def check_total(num_examples: int, num_shards: int) -> None:
+  """Raises a UserError if there are fewer examples than shards."""
+  if num_examples < num_shards:
+    raise UserError(
+      f"--num_shards={num_shards}: the text gives only {num_examples} examples: lower --num_shards, or add text"
+    )
+
+
+def shard_bounds(num_examples: int, num_shards: int) -> list[int]:
+  """Returns the number of each shard's first example, and at the end the number of all examples.
+
+  Shard s holds the examples bounds[s] to bounds[s + 1] - 1. The sizes of shards differ by at most one.
+  """
+  return [shard * num_examples // num_shards for shard in range(num_shards + 1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class OneShard:
+  """A shard to write: its number, from 0, its file name, and its number of examples."""
+
+  index: int
+  name: str
+  num_examples: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardsTask:
+  """Neighbouring shards to write.
+
+  Attributes:
+    shards: the shards.
+    runs: the sorted runs of all blocks, in the order of the text.
+    steps: the key ranges that are sorted in memory, one step after the other.
+    num_before: number of examples in the first step that belong to the shards before.
+    word_type: NumPy type of the words.
+    max_seq_length: tokens of an example.
+    max_predictions_per_seq: masked positions of an example.
+    compress: whether to write GZIP files.
+    output_dir: the directory for the shards.
+    directory: the job's workspace.
+    digest: a hash of everything that the shards depend on.
+  """
+
+  shards: tuple[OneShard, ...]
+  runs: tuple[SortedRun, ...]
+  steps: tuple[KeyRanges, ...]
+  num_before: int
+  word_type: str
+  max_seq_length: int
+  max_predictions_per_seq: int
+  compress: bool
+  output_dir: str
+  directory: str
+  digest: str
+
+
+class ShardPlan:
+  """Finds the key ranges of each shard.
+
+  Args:
+    blocks: the blocks of the whole text, in its order.
+    num_shards: number of shards.
+
+  Attributes:
+    num_examples: number of examples in all shards.
+
+  Raises:
+    UserError: there are fewer examples than shards.
+    RunError: a block is damaged.
+  """
+
+  def __init__(self, blocks: Sequence[Block], num_shards: int):
+    sizes = add_sizes(blocks)
+    self._runs = tuple(itertools.chain.from_iterable(block.runs for block in blocks))
+    self._num_bytes = sizes.num_bytes
+    self._num_below = np.cumsum(sizes.counts) - sizes.counts  # number of examples with keys below each range
+    self.num_examples = int(sizes.counts.sum())
+    check_total(self.num_examples, num_shards)
+    self._bounds = shard_bounds(self.num_examples, num_shards)
+    self._step_bytes = min(max(int(sizes.num_bytes.sum()) // _NUM_STEPS, _MIN_STEP_BYTES), _MAX_STEP_BYTES)
+
+  def _find_range(self, example: int) -> int:
+    """Returns the number of the key range that holds an example."""
+    return int(np.searchsorted(self._num_below, example, side="right")) - 1
+
+  def group_shards(self, indices: Iterable[int]) -> Iterator[list[int]]:
+    """Groups the shards to write. The shards of a group are neighbours, and need a single step if there are several."""
+    group: list[int] = []
+    for index in indices:
+      if group:
+        first, last = self._find_range(self._bounds[group[0]]), self._find_range(self._bounds[index + 1] - 1)
+        if index != group[-1] + 1 or self._num_bytes[first : last + 1].sum() > self._step_bytes:
+          yield group
+          group = []
+      group.append(index)
+    if group:
+      yield group
+
+  def make_task(self, indices: Sequence[int], job: Job, directory: str, word_type: str, digest: str) -> ShardsTask:
+    """Makes the task that writes some neighbouring shards.
+
+    Args:
+      indices: the numbers of the shards.
+      job: the job.
+      directory: the job's workspace.
+      word_type: see `ShardsTask`.
+      digest: see `ShardsTask`.
+    """
+    first_example, end_example = self._bounds[indices[0]], self._bounds[indices[-1] + 1]
+    first, last = self._find_range(first_example), self._find_range(end_example - 1)
+    steps = tuple(
+      KeyRanges(first + step.first, first + step.last, step.num_bytes)
+      for step in group_ranges(self._num_bytes[first : last + 1], self._step_bytes)
+    )
+    shards = tuple(
+      OneShard(index, job.shard_name(index), self._bounds[index + 1] - self._bounds[index]) for index in indices
+    )
+    return ShardsTask(
+      shards=shards,
+      runs=self._runs,
+      steps=steps,
+      num_before=first_example - int(self._num_below[first]),
+      word_type=word_type,
+      max_seq_length=job.settings.max_seq_length,
+      max_predictions_per_seq=job.settings.max_predictions_per_seq,
+      compress=job.compress,
+      output_dir=job.output_dir,
+      directory=directory,
+      digest=digest,
+    )
+
+
+class _Examples:
+  """The sorted examples of a task, which its shards take one after the other. A step is read when it is needed."""
+
+  def __init__(self, task: ShardsTask):
+    self._task = task
+    self._remaining = iter(task.steps)
+    self._step: PackedInstances | None = None
+    self._num_taken = 0  # examples of the step that were taken or skipped
+
+  def write(self, writer: RecordWriter, num_examples: int) -> None:
+    """Writes the next examples."""
+    task = self._task
+    while num_examples:
+      if self._step is None:
+        ranges = next(self._remaining, None)
+        if ranges is None:
+          raise RunError(f"{num_examples} examples are missing from the block files: run the same command again")
+        self._step = read_sorted(task.runs, ranges, task.word_type)
+        self._num_taken = task.num_before if ranges is task.steps[0] else 0
+      end = min(self._num_taken + num_examples, self._step.starts.size)
+      starts = self._step.starts[self._num_taken : end]
+      write_examples(writer, self._step.words, starts, task.max_seq_length, task.max_predictions_per_seq)
+      num_examples -= end - self._num_taken
+      self._num_taken = end
+      if end == self._step.starts.size:
+        del starts  # a view of the step
+        self._step = None  # frees its memory before the next step is read
+
+
+def write_shard(shard: OneShard, task: ShardsTask, examples: _Examples) -> ShardInfo:
+  """Writes the next shard of a task, and its record."""
+  with RecordWriter(files.join(task.directory, shard.name), compress=task.compress) as writer:
+    examples.write(writer, shard.num_examples)
+  info = ShardInfo(shard.name, writer.num_records, writer.num_bytes, writer.sha256)
+  files.replace(writer.path, files.join(task.output_dir, shard.name))
+  ShardRecord.save(task.directory, shard.index, info, task.digest)
+  return info
+
+
+def write_shards(task: ShardsTask) -> list[ShardInfo]:
+  """Writes the shards of a task, each with a record from which a later command sees that it is finished.
+
+  Returns:
+    The manifest's entry for each shard.
+
+  Raises:
+    RunError: a block file is damaged, or the disk failed.
+  """
+  examples = _Examples(task)
+  return [write_shard(shard, task, examples) for shard in task.shards]

@@ -1,1 +1,0 @@
-"""External merge sort of packed instances by their random keys: sorted files, merge passes and shards."""
