@@ -13,8 +13,7 @@ import numpy as np
 import sentencepiece
 
 from albert.config.model import ModelConfig
-from albert.weights.checkpoint_files import write_bundle
-from albert.weights.checkpoints import CheckpointManager
+from albert.weights.checkpoints import CheckpointManager, write_bundle
 from tests.convert.files_of_weights import huggingface_tensors, write_huggingface
 from tests.golden.make_tiny_albert import random_weights
 

@@ -22,7 +22,7 @@ from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import PredictRequest
-from albert.weights import checkpoint_files, checkpoints
+from albert.weights import checkpoints
 from tests.conftest import english_like_documents
 from tests.synthetic import TINY_MODEL
 
@@ -147,7 +147,7 @@ def test_predict_of_one_text_computes_one_text_and_loads_no_weights_again(
 
   monkeypatch.setattr(trained.strategy, "gather", record)
   with monkeypatch.context() as patch:
-    patch.setattr(checkpoint_files, "restore", fail)
+    patch.setattr(checkpoints, "restore", fail)
     patch.setattr(checkpoints, "find_damage", fail)
     assert trained.predict(TEXTS[:1]) == answers
   assert batch_sizes == {1}

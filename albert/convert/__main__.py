@@ -17,9 +17,11 @@ from absl import flags
 
 from albert import app
 from albert.config import command_flags
-from albert.convert.formats import ARCHITECTURES, FORMATS, REPORT_FILE
+from albert.convert.convert_checkpoint import FORMATS, convert
+from albert.convert.huggingface import ARCHITECTURES
 from albert.errors import UserError
 from albert.io import files
+from albert.runs.output_files import CONVERSION
 
 
 def define_flags() -> None:
@@ -57,8 +59,6 @@ def main() -> None:
   for name in ("init_checkpoint", "output_dir", "format"):
     if not getattr(flag_values, name):
       raise UserError(f"--{name} is missing (--help explains it)")
-  from albert.convert.convert_checkpoint import convert  # imports TensorFlow, which takes seconds
-
   report = convert(
     flag_values.init_checkpoint,
     flag_values.output_dir,
@@ -69,7 +69,7 @@ def main() -> None:
   )
   print(report, end="")
   num_weights = len(report.splitlines()) - 1  # without the header
-  report_file = files.join(flag_values.output_dir, REPORT_FILE)
+  report_file = files.join(flag_values.output_dir, CONVERSION)
   print(f"{num_weights} weights in {flag_values.output_dir}; {report_file} has this list")
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 
-from albert.convert.formats import ARCHITECTURES, FORMATS, REPORT_FILE
-from albert.convert.huggingface import write_huggingface
-from albert.convert.model import ConvertedModel, ReportLine, read_model
-from albert.convert.tf1 import write_albert, write_tf1
+from albert.convert.huggingface import ARCHITECTURES, write_huggingface
+from albert.convert.model import ConvertedModel, expand_sharing, read_model, report_row
 from albert.errors import RunError, UserError
 from albert.io import files, local_files
+from albert.runs.metrics_log import log
+from albert.runs.output_files import CONVERSION
 from albert.tokenization import recorded_settings
 from albert.tokenization.vocabulary_files import read_vocabulary_files
+from albert.weights.checkpoints import CheckpointManager, write_bundle
+
+FORMATS = ("albert", "tf1", "huggingface")
+# The prefix of the files of the format tf1, as in the archives of the original.
+_TF1_PREFIX = "model.ckpt"
 
 
 def convert(
@@ -48,13 +53,13 @@ def convert(
   try:
     files.makedirs(staging)
     with files.convert_errors(output_dir):  # errors of TensorFlow, which writes here, name output_dir
-      report = _format_report(_write(model, staging, target_format, architecture))
-    files.write_atomically(files.join(staging, REPORT_FILE), report)
-    if model.tokenizer_config and model.vocabulary:
+      report = "source\ttarget\tshape\tsha256\n" + "".join(_write(model, staging, target_format, architecture))
+    files.write_atomically(files.join(staging, CONVERSION), report)
+    if model.tokenizer_config:
       settings_file = files.join(staging, recorded_settings.FILE_NAME)
       if not files.exists(settings_file):  # the format huggingface has its own
         files.write_json(settings_file, recorded_settings.huggingface_tokenizer_config(model.tokenizer_config))
-      for name, content in read_vocabulary_files(model.vocabulary).items():
+      for name, content in read_vocabulary_files(model.tokenizer_config.model_file).items():
         files.write_atomically(files.join(staging, name), content)
     local_files.sync_tree(staging)
     try:
@@ -73,13 +78,29 @@ def _check_empty(output_dir: str) -> None:
     raise UserError(f"--output_dir={output_dir}: exists and is not empty; give another one")
 
 
-def _write(model: ConvertedModel, directory: str, target_format: str, architecture: str) -> list[ReportLine]:
+def _write(model: ConvertedModel, directory: str, target_format: str, architecture: str) -> list[str]:
+  """Writes the weights and their config, and returns the rows of the report."""
   if target_format == "huggingface":
     return write_huggingface(model, directory, architecture)
-  return write_tf1(model, directory) if target_format == "tf1" else write_albert(model, directory)
+  if target_format == "tf1":
+    model = _write_tf1(model, directory)
+  else:
+    CheckpointManager(directory, keep=1, model_config=model.config).save(0, model.weights)
+  return [report_row(model.sources[name], name, value) for name, value in model.weights.items()]
 
 
-def _format_report(lines: list[ReportLine]) -> str:
-  rows = ["source\ttarget\tshape\tsha256"]
-  rows += [f"{line.source}\t{line.target}\t{'x'.join(map(str, line.shape))}\t{line.sha256}" for line in lines]
-  return "\n".join(rows) + "\n"
+def _write_tf1(model: ConvertedModel, directory: str) -> ConvertedModel:
+  """Writes model.ckpt.* and albert_config.json for the original's code, and returns the model that it can express."""
+  model = expand_sharing(model)
+  if model.config.hidden_act == "gelu_erf":
+    raise UserError("hidden_act gelu_erf: the original has only the tanh approximation; give another --format")
+  settings = model.tokenizer_config
+  if settings and not settings.do_lower_case:
+    log("format tf1: its scripts need --do_lower_case=false: the format has no place for the case of the vocabulary")
+  if settings and settings.keep_accents:
+    log("warning: format tf1: its scripts always drop accents, so they give other ids than this model was trained on")
+  write_bundle(files.join(directory, _TF1_PREFIX), model.weights)
+  config = model.config.to_dict()
+  del config["sharing"]  # the original has no such key
+  files.write_json(files.join(directory, "albert_config.json"), config)
+  return model

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,12 @@ import numpy as np
 from albert.config.model import ModelConfig, load_model_config
 from albert.errors import UserError
 from albert.io import files
-from albert.io.wording import counted_names
 from albert.runs import output_files
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.recorded_settings import tokenizer_config
 from albert.tokenization.vocabulary_files import vocabulary_sha256
-from albert.weights.files import WeightFile, open_location
-from albert.weights.location import FLAG, find_weights
+from albert.weights.arrays import float32_sha256
+from albert.weights.files import FLAG, WeightFile, find_weights, open_location
 from albert.weights.names import (
   GROUP_PATTERN,
   POOLER,
@@ -49,26 +47,10 @@ class ConvertedModel:
   tokenizer_config: TokenizerConfig | None
   run: Mapping[str, Any]
 
-  @property
-  def vocabulary(self) -> str | None:
-    """The path of its vocabulary; None if it is not known."""
-    return self.tokenizer_config.model_file if self.tokenizer_config else None
 
-
-@dataclasses.dataclass(frozen=True)
-class ReportLine:
-  """A line of the report: a weight's name before and after the conversion, its shape, and the SHA-256 of its bytes."""
-
-  source: str
-  target: str
-  shape: tuple[int, ...]
-  sha256: str
-
-
-def report_line(source: str, target: str, value: np.ndarray) -> ReportLine:
-  """Makes the line of a weight. The hashed bytes are float32, little-endian, in row-major order."""
-  float32_bytes = np.ascontiguousarray(value, "<f4").tobytes()
-  return ReportLine(source, target, value.shape, hashlib.sha256(float32_bytes).hexdigest())
+def report_row(source: str, target: str, value: np.ndarray) -> str:
+  """Makes a weight's row of the report: its names before and after the conversion, its shape and its float32_sha256."""
+  return f"{source}\t{target}\t{'x'.join(map(str, value.shape))}\t{float32_sha256(value)}\n"
 
 
 def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str = "") -> ConvertedModel:
@@ -95,18 +77,15 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
   config = load_model_config(config_file)
   file = open_location(location)
   head_names = _check_weights(file, config, config_file)
-  weights = {name: file.read(name) for name in sorted(file.names)}
+  weights = {name: file.read(name) for name in sorted(file.entries)}
   sources = {name: file.entries[name].source for name in weights}
   vocabulary = spm_model_file or file.vocabulary
   settings = tokenizer_config(vocabulary, file.directory) if vocabulary else None
   run = output_files.read_config(file.run_file) if file.run_file else {}
   model = ConvertedModel(config, weights, sources, head_names, settings, run)
   if file.is_huggingface and not huggingface_groups_agree(config):
-
-    def group_of(layer: int) -> int:
-      return huggingface_group(layer, config)
-
-    return _ungroup(model, group_of, group_of)
+    groups = [huggingface_group(layer, config) for layer in range(config.num_hidden_layers)]
+    return _ungroup(model, groups, groups)
   return model
 
 
@@ -116,33 +95,18 @@ def _check_weights(file: WeightFile, config: ModelConfig, config_file: str) -> t
   if not any(name in file.entries for name in POOLER):
     # Some classes of transformers have no pooler.
     expected_shapes = {name: shape for name, shape in expected_shapes.items() if name not in POOLER}
-  head_names = []
-  for name, head in heads(config).items():
-    if any(weight in file.entries for weight in head.shapes):
-      head_names.append(name)
-      expected_shapes |= head.shapes
-  missing_names = sorted(set(expected_shapes) - set(file.entries))
-  unmatched_names = sorted(file.entries[name].source for name in set(file.entries) - set(expected_shapes))
-  misshapen = [
-    f"{name} {list(file.entries[name].shape)} instead of {list(shape)}"
-    for name, shape in sorted(expected_shapes.items())
-    if name in file.entries and not _fits(file.entries[name].shape, shape)
-  ]
-  problems = (("lacks", missing_names), ("has unmatched", unmatched_names), ("has another shape for", misshapen))
-  for problem, names in problems:
-    if names:
-      raise UserError(
-        f"{FLAG}={file.path}: {problem} {counted_names(names, 'weight')}; {config_file} is not its config, or it is "
-        "not an ALBERT model"
-      )
-  return tuple(head_names)
-
-
-def _fits(shape: tuple[int, ...], expected_shape: tuple[int | None, ...]) -> bool:
-  """Whether a shape is the expected one, in which None stands for any length."""
-  return len(shape) == len(expected_shape) and all(
-    expected is None or length == expected for length, expected in zip(shape, expected_shape, strict=True)
-  )
+  found_heads = {
+    name: head.shapes for name, head in heads(config).items() if any(weight in file.entries for weight in head.shapes)
+  }
+  for shapes in found_heads.values():
+    expected_shapes |= shapes
+  missing, misshapen = file.compare(expected_shapes)
+  unmatched = [entry.source for name, entry in file.entries.items() if name not in expected_shapes]
+  remedy = f"{config_file} is not its config, or it is not an ALBERT model"
+  file.refuse("lacks", missing, remedy)
+  file.refuse("has unmatched", unmatched, remedy)
+  file.refuse("has another shape for", misshapen, remedy)
+  return tuple(found_heads)
 
 
 def expand_sharing(model: ConvertedModel, *, for_huggingface: bool = False, for_bert: bool = False) -> ConvertedModel:
@@ -164,25 +128,23 @@ def expand_sharing(model: ConvertedModel, *, for_huggingface: bool = False, for_
   is_bert = config.num_hidden_groups == layers
   if config.sharing == "all" and (is_bert if for_bert else not for_huggingface or huggingface_groups_agree(config)):
     return model
-  return _ungroup(
-    model,
-    lambda layer: layer * config.num_attention_groups // layers,
-    lambda layer: layer * config.num_ffn_groups // layers,
+  attention_groups, ffn_groups = (
+    [layer * groups // layers for layer in range(layers)]
+    for groups in (config.num_attention_groups, config.num_ffn_groups)
   )
+  return _ungroup(model, attention_groups, ffn_groups)
 
 
-def _ungroup(
-  model: ConvertedModel, attention_group: Callable[[int], int], ffn_group: Callable[[int], int]
-) -> ConvertedModel:
-  """Makes every layer a group of its own, with copies of the weights that it shares in `model`."""
+def _ungroup(model: ConvertedModel, attention_groups: Sequence[int], ffn_groups: Sequence[int]) -> ConvertedModel:
+  """Makes every layer a group of its own, with copies of the weights of its groups in `model`."""
   config = dataclasses.replace(model.config, sharing="all", num_hidden_groups=model.config.num_hidden_layers)
   origins = {name: name for name in model.weights if not GROUP_PATTERN.search(name)}
   for name in encoder_shapes(config):
     match = GROUP_PATTERN.search(name)
     if match:
-      layer = int(match.group(1))
+      layer = int(match[1])
       is_attention = "/attention_1/" in name or "/LayerNorm/" in name
-      group = attention_group(layer) if is_attention else ffn_group(layer)
+      group = (attention_groups if is_attention else ffn_groups)[layer]
       origins[name] = GROUP_PATTERN.sub(f"/group_{group}/", name)
   return dataclasses.replace(
     model,

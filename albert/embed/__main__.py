@@ -29,8 +29,7 @@ from albert.io import files
 from albert.io.progress import Progress
 from albert.io.wording import counted
 from albert.tokenization.vocabulary_files import NAMES
-from albert.weights.location import CONFIG_NAMES, find_weights
-from albert.weights.pretrained import selected_checkpoint
+from albert.weights.files import CONFIG_NAMES, find_weights, selected_checkpoint
 
 if TYPE_CHECKING:
   from albert.embed.text_encoder import TextEncoder

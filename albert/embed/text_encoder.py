@@ -14,8 +14,8 @@ from albert.io.files import AnyPath
 from albert.models.encoder import Encoder
 from albert.tokenization.packing import pack_single, padded
 from albert.tokenization.tokenizer import Tokenizer
+from albert.weights.initial_weights import open_pretrained
 from albert.weights.names import NO_POOLER
-from albert.weights.pretrained import open_pretrained
 
 # N texts, B texts of a batch, S sequence, H hidden.
 

@@ -70,8 +70,8 @@ def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
   from albert.io import records
   from albert.models.encoder import Encoder
   from albert.weights.files import open_weights
+  from albert.weights.initial_weights import warm_start
   from albert.weights.names import POOLER
-  from albert.weights.warm_start import warm_start
 
   weight_file = open_weights(checkpoint, flag="--checkpoint")
   if not weight_file.config_file:

@@ -14,10 +14,8 @@ from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.tokenization.vocabulary_files import NAMES, vocabulary_sha256
-from albert.weights.files import WeightFile, open_location
-from albert.weights.location import WeightLocation, find_weights
+from albert.weights.files import WeightFile, WeightLocation, find_weights, open_location, selected_checkpoint
 from albert.weights.names import POOLER, encoder_shapes, heads, huggingface_groups_agree
-from albert.weights.pretrained import selected_checkpoint
 
 FLAG = "--checkpoint"
 _STEP_DIRECTORY = re.compile(r"(?:^|/)step-(\d+)$")

@@ -1,4 +1,4 @@
-"""The metrics of classification and regression, computed by scikit-learn and scipy.
+"""The metrics of classification, regression and tagging, computed by scikit-learn, scipy and seqeval.
 
 Every metric of classes takes one class for each example, int [N], or several, as an indicator matrix: int [N, C] of 0
 and 1. A ratio is 0.0 where it is undefined (0 / 0), such as the precision of a class that is never predicted. A mean
@@ -7,17 +7,21 @@ over the classes includes all columns of an indicator matrix, and else the class
 A correlation is undefined (0 / 0) if all predictions or all labels are equal, or if there are fewer than two examples.
 The functions then return 0.0, without a warning.
 
-Both libraries are imported when a metric is computed, because importing them takes almost a second.
+The libraries are imported when a metric is computed, because importing them takes almost a second.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
+# Scheme of tags -> the name of its class in seqeval.scheme.
+_SEQEVAL_SCHEMES = {"BIO": "IOB2", "BILOU": "BILOU", "BIOES": "IOBES"}
+_Metric = Callable[[np.ndarray, np.ndarray], float]
 # N is the number of examples, C of the classes.
 
 
@@ -70,30 +74,21 @@ def scores_of_classes(labels: np.ndarray, predictions: np.ndarray, num_classes: 
   return ClassScores(precision, recall, f1_scores, num_labels, num_predictions)
 
 
-def _averaged(name: str, average: str) -> Callable[[np.ndarray, np.ndarray], float]:
-  """Returns a function that averages a score of sklearn.metrics over the classes."""
-
-  def compute_average(labels: np.ndarray, predictions: np.ndarray) -> float:
-    from sklearn import metrics
-
-    return float(getattr(metrics, name)(labels, predictions, average=average, zero_division=0.0))
-
-  return compute_average
-
-
-def _of_class_1(name: str) -> Callable[[np.ndarray, np.ndarray], float]:
-  """Returns a function that computes a score of sklearn.metrics for class 1, against all others."""
+def _score(name: str, **options: Any) -> _Metric:
+  """Returns a function that computes a score of sklearn.metrics."""
 
   def compute_score(labels: np.ndarray, predictions: np.ndarray) -> float:
     from sklearn import metrics
 
-    return float(getattr(metrics, name)(labels == 1, predictions == 1, zero_division=0.0))
+    return float(getattr(metrics, name)(labels, predictions, zero_division=0.0, **options))
 
   return compute_score
 
 
 # F1, precision and recall of class 1. `compute` renumbers the classes, so that the positive one is class 1.
-f1, precision, recall = (_of_class_1(name) for name in ("f1_score", "precision_score", "recall_score"))
+f1, precision, recall = (
+  _score(name, labels=[1], average="macro") for name in ("f1_score", "precision_score", "recall_score")
+)
 
 
 def rmse(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -167,22 +162,20 @@ def _correlation(name: str, labels: np.ndarray, predictions: np.ndarray) -> floa
     return float(getattr(stats, name)(labels, predictions)[0])
 
 
-_Metric = Callable[[np.ndarray, np.ndarray], float]
-
 # Metrics of one class among the others.
 POSITIVE_METRICS: dict[str, _Metric] = {"f1": f1, "precision": precision, "recall": recall}
 # Metrics of one class for each example, or of several. With one, micro_f1 equals accuracy.
 CLASS_METRICS: dict[str, _Metric] = {
   "accuracy": accuracy,
-  "macro_f1": _averaged("f1_score", "macro"),
-  "micro_f1": _averaged("f1_score", "micro"),
-  "macro_precision": _averaged("precision_score", "macro"),
-  "macro_recall": _averaged("recall_score", "macro"),
+  "macro_f1": _score("f1_score", average="macro"),
+  "micro_f1": _score("f1_score", average="micro"),
+  "macro_precision": _score("precision_score", average="macro"),
+  "macro_recall": _score("recall_score", average="macro"),
 }
 # Further metrics that need several labels: those over all pairs of an example and a label.
 PAIR_METRICS: dict[str, _Metric] = {
-  "micro_precision": _averaged("precision_score", "micro"),
-  "micro_recall": _averaged("recall_score", "micro"),
+  "micro_precision": _score("precision_score", average="micro"),
+  "micro_recall": _score("recall_score", average="micro"),
 }
 REGRESSION_METRICS: dict[str, _Metric] = {"pearson": pearson, "spearman": spearman, "rmse": rmse, "mae": mae}
 METRICS = (
@@ -213,3 +206,50 @@ def compute(
     else:
       values[name] = METRICS[name](labels, predictions)
   return values
+
+
+def span_scores(
+  labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]], types: Sequence[str], scheme: str
+) -> dict[str, float]:
+  """Computes the scores of spans of all types together, and F1 of each type. A score that is 0 / 0 is 0.
+
+  A predicted span is right if a span of the text has the same first word, the same last word and the same type, as in
+  the shared tasks of CoNLL.
+
+  Args:
+    labels: the correct tags of each text.
+    predictions: the predicted tags of the same texts; they must follow the scheme.
+    types: all types of spans.
+    scheme: "BIO", "BILOU" or "BIOES".
+  Returns: precision, recall, f1, and f1_TYPE for each type.
+  """
+  from seqeval import scheme as seqeval_schemes
+  from seqeval.metrics import v1
+
+  # seqeval would strip hyphens from the names of types.
+  numbers = {span_type: number for number, span_type in enumerate(types)}
+
+  def numbered(tags: Sequence[str]) -> list[str]:
+    return [tag if "-" not in tag else f"{tag[0]}-{numbers[tag[2:]]}" for tag in tags]
+
+  y_true, y_pred = [numbered(tags) for tags in labels], [numbered(tags) for tags in predictions]
+  found = sorted({tag[2:] for tags in (*y_true, *y_pred) for tag in tags if tag != "O"})
+  scores = dict.fromkeys(("precision", "recall", "f1", *(f"f1_{span_type}" for span_type in types)), 0.0)
+  if not found:
+    return scores
+  seqeval_scheme = getattr(seqeval_schemes, _SEQEVAL_SCHEMES[scheme])
+  micro = v1.precision_recall_fscore_support(y_true, y_pred, average="micro", scheme=seqeval_scheme, zero_division=0)
+  scores |= dict(zip(("precision", "recall", "f1"), map(float, micro), strict=False))
+  of_types = v1.precision_recall_fscore_support(y_true, y_pred, average=None, scheme=seqeval_scheme, zero_division=0)
+  return scores | {f"f1_{types[int(number)]}": float(f1) for number, f1 in zip(found, of_types[2], strict=True)}
+
+
+def tag_accuracies(labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+  """Computes the share of words with the right tag, and the share of the most frequent tag.
+
+  Args:
+    labels, predictions: int [T], the tags of T > 0 words.
+  Returns: accuracy and majority_accuracy.
+  """
+  majority = float(np.bincount(labels).max() / len(labels))
+  return {"accuracy": float((labels == predictions).mean()), "majority_accuracy": majority}

@@ -13,7 +13,7 @@ from albert.models import layers
 from albert.models.base import PACKAGE, AnyConfig, build_in_scope
 from albert.models.encoder_model import EncoderModel
 from albert.models.heads import LinearHead
-from albert.weights.pretrained import Pretrained, num_classes_of
+from albert.weights.initial_weights import Pretrained, num_classes_of
 
 # B batch, S sequence, H hidden, C classes.
 

@@ -64,7 +64,7 @@ class Embeddings(keras.layers.Layer):
       [B, S, E] in the compute dtype.
     """
     # Words and segments are looked up with tf.gather, as in the original: its gradient norm sums the squares of the
-    # gathered rows (see albert/optimizers/clipping.py).
+    # gathered rows (see albert/optimizers/sharding.py).
     words = tf.gather(self.word_embeddings, input_ids)
     segments = tf.gather(self.token_type_embeddings, segment_ids)
     positions = self.position_embeddings[: tf.shape(input_ids)[1]]

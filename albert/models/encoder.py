@@ -25,7 +25,7 @@ from albert.models.base import (
 )
 from albert.models.embeddings import Embeddings
 from albert.models.gradient_checkpointing import GradientCheckpointing
-from albert.weights.pretrained import POOLER_NEW, load_pretrained, open_pretrained
+from albert.weights.initial_weights import POOLER_NEW, load_pretrained, open_pretrained
 
 # B batch, S sequence, M selected positions, E embedding, H hidden, L layers.
 

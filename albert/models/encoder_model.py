@@ -20,7 +20,7 @@ from albert.models.base import (
   refuse_other_keras,
 )
 from albert.models.encoder import Encoder
-from albert.weights.pretrained import POOLER_NEEDED, Pretrained, load_pretrained, open_pretrained
+from albert.weights.initial_weights import POOLER_NEEDED, Pretrained, load_pretrained, open_pretrained
 
 ModelType = TypeVar("ModelType", bound="EncoderModel")
 
@@ -42,7 +42,7 @@ class EncoderModel(BuiltFromConfig, keras.Model):
   input_keys: ClassVar[Sequence[str]] = TOKEN_INPUTS
   # The heads, by their names in albert.weights.names.heads.
   head_names: ClassVar[Sequence[str]] = ()
-  # What `from_pretrained` does if the weights have no pooler, see albert.weights.pretrained.
+  # What `from_pretrained` does if the weights have no pooler, see albert.weights.initial_weights.
   on_missing_pooler: ClassVar[str] = POOLER_NEEDED
   built: bool  # of Keras: whether the weights exist
 

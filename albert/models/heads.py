@@ -17,7 +17,7 @@ from albert.models import layers
 from albert.models.activations import ACTIVATIONS
 from albert.models.base import PACKAGE, TOKEN_INPUTS, AnyConfig, build_in_scope
 from albert.models.encoder_model import EncoderModel
-from albert.weights.pretrained import POOLER_NEW
+from albert.weights.initial_weights import POOLER_NEW
 
 # B batch, S sequence, P masked tokens, E embedding, H hidden, V vocabulary, C classes.
 

@@ -10,7 +10,7 @@ import tf_keras as keras
 
 from albert.models.base import PACKAGE, TOKEN_INPUTS, AnyConfig
 from albert.models.classifier import ClassifierModel
-from albert.weights.pretrained import Pretrained
+from albert.weights.initial_weights import Pretrained
 
 # B batch, K options, S sequence.
 

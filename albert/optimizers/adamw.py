@@ -16,6 +16,7 @@ from albert.optimizers.sharding import ShardedMoment, Sharding
 # Regular expressions. Variables whose name matches one of them get no weight decay and, in LAMB, no trust ratio. They
 # are those of the original: LayerNorm is the name of this package's layer, layer_norm begins the name of Keras' layer.
 EXCLUDED_PATTERNS = ("LayerNorm", "layer_norm", "bias")
+_HYPERPARAMETERS = ("weight_decay_rate", "beta_1", "beta_2", "epsilon", "bias_correction")
 
 
 @keras.saving.register_keras_serializable("albert")
@@ -28,7 +29,7 @@ class AdamW(keras.optimizers.Optimizer):
       v = beta_2 v + (1 - beta_2) g^2
       w = w - learning_rate (m / (sqrt(v) + epsilon) + weight_decay_rate w)
 
-  The optimizer does not clip gradients; see albert/optimizers/clipping.py.
+  The optimizer does not clip gradients; see albert/optimizers/sharding.py.
 
   Example:
     >>> import albert
@@ -48,7 +49,7 @@ class AdamW(keras.optimizers.Optimizer):
     bias_correction: whether m is divided by 1 - beta_1^t and v by 1 - beta_2^t in update t, counted from 1. The
       original has no bias correction.
     exclude: regular expressions; variables whose name matches one of them get no weight decay.
-    name: Keras' name of the optimizer.
+    name: Keras' name of the optimizer; None for that of its class.
     **kwargs: further arguments of keras.optimizers.Optimizer.
 
   Attributes:
@@ -68,11 +69,11 @@ class AdamW(keras.optimizers.Optimizer):
     epsilon: float = 1e-6,
     bias_correction: bool = False,
     exclude: Sequence[str] = EXCLUDED_PATTERNS,
-    name: str = "AdamW",
+    name: str | None = None,
     **kwargs: Any,
   ):
     # By default Keras compiles updates with XLA if there is a GPU. The training loop compiles the whole step instead.
-    super().__init__(name=name, **{"jit_compile": False, **kwargs})
+    super().__init__(name=name or type(self).__name__, **{"jit_compile": False, **kwargs})
     self._learning_rate = self._build_learning_rate(learning_rate)
     self.weight_decay_rate = weight_decay_rate
     self.beta_1 = beta_1
@@ -137,17 +138,13 @@ class AdamW(keras.optimizers.Optimizer):
       # The moments of rows without a gradient decay too, as in the original.
       gradient = tf.convert_to_tensor(gradient)
     m, v = self.slots(variable).values()
-    is_skipped = self._is_skipped(gradient)
+    is_skipped = tf.logical_not(tf.math.is_finite(tf.reduce_sum(gradient))) if self.skips_not_finite else None
     update = self._update_moments(gradient, m, v, is_skipped)
     if not self.is_excluded(variable):
       if self.weight_decay_rate:
         update += self.weight_decay_rate * variable
-      update = self.scale_update(update, variable)
+      update = self.trust_ratio(tf.norm(variable), tf.norm(update)) * update
     variable.assign_sub(_unless(is_skipped, self._rate(variable) * update, tf.zeros_like(update)))
-
-  def _is_skipped(self, gradient: tf.Tensor) -> tf.Tensor | None:
-    """Whether a variable with this gradient keeps its value, bool scalar; None if no variable is skipped."""
-    return tf.logical_not(tf.math.is_finite(tf.reduce_sum(gradient))) if self.skips_not_finite else None
 
   def _update_moments(
     self, gradient: tf.Tensor, m: tf.Variable, v: tf.Variable, is_skipped: tf.Tensor | None
@@ -191,7 +188,7 @@ class AdamW(keras.optimizers.Optimizer):
     replica_id = tf.distribute.get_replica_context().replica_id_in_sync_group
     skipped: Sequence[tf.Tensor | None] = [None] * len(variables)
     if self.skips_not_finite:
-      skipped = tf.unstack(tf.logical_not(sharding.are_finite_in_all_replicas(gradient_parts)))
+      skipped = tf.unstack(tf.logical_not(sharding.are_finite(gradient_parts)))
     updates = []
     for gradient_part, variable, is_skipped in zip(gradient_parts, variables, skipped, strict=True):
       m, v = self.slots(variable).values()
@@ -208,18 +205,8 @@ class AdamW(keras.optimizers.Optimizer):
       changes.append(self.slots(variable)["adam_m"].partition.with_zeros(change, replica_id))
     return sharding.sum_over_replicas(changes)
 
-  def scale_update(self, update: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
-    """Returns the update unchanged; LAMB multiplies it by the trust ratio.
-
-    Args:
-      update: the variable's shape, including weight decay.
-      variable: the variable to be updated.
-    """
-    del variable
-    return update
-
   def trust_ratio(self, weight_norm: tf.Tensor, update_norm: tf.Tensor) -> tf.Tensor | float:
-    """Returns the factor of a variable's update; in LAMB it depends on the norms, float32 scalars."""
+    """Returns the factor of a variable's update, which is 1; in LAMB it depends on the norms, float32 scalars."""
     del weight_norm, update_norm
     return 1.0
 
@@ -245,11 +232,7 @@ class AdamW(keras.optimizers.Optimizer):
     return {
       **config,
       "learning_rate": self._serialize_hyperparameter(self._learning_rate),
-      "weight_decay_rate": self.weight_decay_rate,
-      "beta_1": self.beta_1,
-      "beta_2": self.beta_2,
-      "epsilon": self.epsilon,
-      "bias_correction": self.bias_correction,
+      **{name: getattr(self, name) for name in _HYPERPARAMETERS},
       "exclude": list(self.exclude),
     }
 

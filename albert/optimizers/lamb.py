@@ -1,14 +1,14 @@
-"""LAMB (You et al. 2020) as in ALBERT's original code."""
+"""LAMB (You et al. 2020) as in ALBERT's original code.
+
+Models that Keras has saved name this module, so the class stays here.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.optimizers.adamw import EXCLUDED_PATTERNS, AdamW
+from albert.optimizers.adamw import AdamW
 
 
 @keras.saving.register_keras_serializable("albert")
@@ -45,39 +45,6 @@ class LAMB(AdamW):
     name: Keras' name of the optimizer.
     **kwargs: further arguments of keras.optimizers.Optimizer.
   """
-
-  def __init__(
-    self,
-    learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-3,
-    weight_decay_rate: float = 0.01,
-    beta_1: float = 0.9,
-    beta_2: float = 0.999,
-    epsilon: float = 1e-6,
-    bias_correction: bool = False,
-    exclude: Sequence[str] = EXCLUDED_PATTERNS,
-    name: str = "LAMB",
-    **kwargs: Any,
-  ):
-    super().__init__(
-      learning_rate,
-      weight_decay_rate=weight_decay_rate,
-      beta_1=beta_1,
-      beta_2=beta_2,
-      epsilon=epsilon,
-      bias_correction=bias_correction,
-      exclude=exclude,
-      name=name,
-      **kwargs,
-    )
-
-  def scale_update(self, update: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
-    """Multiplies the update by the trust ratio |variable| / |update|, which is 1 if one of the norms is 0.
-
-    Args:
-      update: the variable's shape, including weight decay.
-      variable: the variable to be updated.
-    """
-    return self.trust_ratio(tf.norm(variable, ord=2), tf.norm(update, ord=2)) * update
 
   def trust_ratio(self, weight_norm: tf.Tensor, update_norm: tf.Tensor) -> tf.Tensor:
     """Returns weight_norm / update_norm; 1 if one of the norms, float32 scalars, is 0."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from albert.optimizers.replica_variables import make_replica_variable
+from albert.optimizers.sharding import make_replica_variable
 
 INITIAL_SCALE = 2.0**15
 # Steps without an overflow after which the scale is doubled.
@@ -75,7 +75,4 @@ class LossScale:
 
   def metrics(self) -> dict[str, float]:
     """Returns the scale and the number of skipped steps of the run, for the log. Call it on the host."""
-    return {
-      "loss_scale": float(self._scale.read_value()),
-      "skipped_steps": float(self._skipped_steps.read_value()),
-    }
+    return {"loss_scale": float(self._scale.read_value()), "skipped_steps": float(self._skipped_steps.read_value())}

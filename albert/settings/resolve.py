@@ -23,7 +23,7 @@ from albert.tasks import registry
 from albert.tasks.definitions import TaskDefinition
 from albert.tasks.splits import DEV, TRAIN
 from albert.tokenization.vocabulary import VocabularySize
-from albert.weights.location import WeightLocation, find_weights
+from albert.weights.files import WeightLocation, find_weights
 
 if TYPE_CHECKING:
   from albert.tasks.base import Task

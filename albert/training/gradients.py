@@ -9,9 +9,8 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.models.layers import fold_in
-from albert.optimizers.clipping import Gradient, clip_by_global_norm, densify
 from albert.optimizers.loss_scale import LossScale
-from albert.optimizers.sharding import Sharding
+from albert.optimizers.sharding import Gradient, Sharding, clip_by_global_norm, densify
 from albert.tasks.base import Batch, Task, WeightedSum
 from albert.training.run_plan import TrainingPlan
 

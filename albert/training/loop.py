@@ -19,11 +19,10 @@ import tf_keras as keras
 from albert.errors import Stopped
 from albert.io.progress import ElapsedTime
 from albert.models.layers import fold_in
-from albert.optimizers.layerwise import layerwise_factors
+from albert.optimizers.factory import layerwise_factors
 from albert.optimizers.loss_scale import LossScale
-from albert.optimizers.replica_variables import make_replica_variable
-from albert.optimizers.sharding import are_finite
-from albert.optimizers.time_limit import TimeLimit
+from albert.optimizers.schedules import TimeLimit
+from albert.optimizers.sharding import are_finite, make_replica_variable
 from albert.runs.log_lines import STAGE_KEY
 from albert.runs.metrics_log import MetricsLog, log
 from albert.tasks.base import Batch, Task, WeightedSum
@@ -33,7 +32,7 @@ from albert.training.failed_run import not_finite_error
 from albert.training.gradients import BatchGradients
 from albert.training.run_plan import StagePlan, TrainingPlan, is_evaluation_due, is_save_due
 from albert.weights.checkpoints import GLOBAL_STEP, CheckpointManager
-from albert.weights.stacking import stacked_sources
+from albert.weights.initial_weights import stacked_sources
 
 GRAD_NORM = "grad_norm"
 # One call of the loop on the device takes about this long at most, because signals are handled between the calls.

@@ -15,7 +15,7 @@ from albert.runs.metrics_log import log
 from albert.tasks.base import Task
 from albert.training.global_state import dtype_policy, initializer_seed
 from albert.training.run_plan import RunPlan
-from albert.weights import checkpoint_files, warm_start
+from albert.weights import checkpoints, initial_weights
 from albert.weights.checkpoints import CheckpointManager
 
 
@@ -64,7 +64,7 @@ class ModelWeights:
       load_initial_weights(self._task, self.model, self._plan.config)
     self._source = init_checkpoint
 
-  def start_training(self, newest: checkpoint_files.Checkpoint | None, state: Mapping[str, tf.Variable]) -> None:
+  def start_training(self, newest: checkpoints.Checkpoint | None, state: Mapping[str, tf.Variable]) -> None:
     """Assigns the state that training starts from.
 
     Args:
@@ -75,7 +75,7 @@ class ModelWeights:
     """
     if newest is not None:
       self._source = None
-      checkpoint_files.restore(newest, state)
+      checkpoints.restore(newest, state)
       log(f"resumed from {newest.path}")
     else:
       self.load_initial()
@@ -116,7 +116,7 @@ class ModelWeights:
       source = manager.file_stats(checkpoint.step)
       if not source or source != self._source:
         self._source = None
-        checkpoint_files.restore(checkpoint, self.model.named_weights())
+        checkpoints.restore(checkpoint, self.model.named_weights())
         self._source = source
       self.step = checkpoint.step
       best_evaluation = manager.best()
@@ -151,7 +151,7 @@ def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> N
   """
   weights = model.named_weights()
   reinitialized = [name for name in weights if name.startswith(tuple(task.reinitialized_weights))]
-  not_in_checkpoint = warm_start.warm_start(
+  not_in_checkpoint = initial_weights.warm_start(
     config.init_checkpoint,
     {name: variable for name, variable in weights.items() if name not in reinitialized},
     newly_initialized=task.new_weights,

@@ -27,9 +27,8 @@ from albert.io.parallel.lost_processes import is_lost_process
 from albert.io.progress import ElapsedTime
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.loss_scale import LossScale
-from albert.optimizers.schedules import WarmupPolynomialDecay, make_schedule
+from albert.optimizers.schedules import TimedDecay, TimeLimit, WarmupPolynomialDecay, make_schedule
 from albert.optimizers.sharding import Sharding
-from albert.optimizers.time_limit import TimedDecay, TimeLimit
 from albert.runs import curves, log_lines, output_files, run_directory
 from albert.runs.directory_lock import DirectoryLock
 from albert.runs.evaluation_log import EvaluationLog
@@ -43,8 +42,7 @@ from albert.training.loop import StopRequest, Trainer
 from albert.training.model_weights import ModelWeights
 from albert.training.run_plan import RunPlan, TrainingPlan, is_evaluation_due, joint_content, plan_training
 from albert.weights import initial_weights
-from albert.weights.checkpoint_files import Checkpoint
-from albert.weights.checkpoints import CheckpointManager
+from albert.weights.checkpoints import Checkpoint, CheckpointManager
 
 
 def train_run(

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -36,6 +36,8 @@ class Array:
 
   Attributes:
     file: path of the file; for a TensorFlow checkpoint its prefix.
+    flag: the flag with which the user gave the file, for errors.
+    name: the name of the array in the file.
     shape: shape of the array.
     dtype: NumPy's name of its type, such as "float32"; for a type that is not accepted, the type's name in the file.
     read_raw: reads the array without any check.
@@ -43,46 +45,46 @@ class Array:
   """
 
   file: str
+  flag: str
+  name: str
   shape: tuple[int, ...]
   dtype: str
   read_raw: Callable[[], np.ndarray]
   sha256: str = ""
 
-  def read(self, name: str, flag: str) -> np.ndarray:
+  def read(self) -> np.ndarray:
     """Reads the array and converts it to float32.
 
-    Args:
-      name: the name of the array in the file, for errors.
-      flag: the flag with which the user gave the file, for errors.
     Raises:
       UserError: the array does not hold floating-point numbers, holds one that is not finite, or is damaged.
     """
+    description = f"{self.flag}={self.file}: {self.name}"
     if self.dtype not in _FLOAT_TYPES:
       raise UserError(
-        f"{flag}={self.file}: {name} holds {self.dtype} values: weights are {', '.join(_FLOAT_TYPES)}; give the file "
-        "of the model as it was trained"
+        f"{description} holds {self.dtype} values: weights are {', '.join(_FLOAT_TYPES)}; give the file of the model "
+        "as it was trained"
       )
     with np.errstate(over="ignore"):  # a float64 too large for float32 becomes infinite, which is refused below
       value = np.asarray(self.read_raw(), np.float32)
-    if value.shape != self.shape:
+    if self.sha256 and float32_sha256(value) != self.sha256:
       raise UserError(
-        f"{flag}={self.file}: {name} is {list(value.shape)}, but the file's header says {list(self.shape)}: the file "
-        "is damaged"
-      )
-    if self.sha256 and hashlib.sha256(np.ascontiguousarray(value, "<f4").tobytes()).hexdigest() != self.sha256:
-      raise UserError(
-        f"{flag}={self.file}: {name} is not what {output_files.CONVERSION} beside it says: the file is damaged; "
-        f"restore it, or delete {output_files.CONVERSION} if the weights were changed on purpose"
+        f"{description} is not what {output_files.CONVERSION} beside it says: the file is damaged; restore it, or "
+        f"delete {output_files.CONVERSION} if the weights were changed on purpose"
       )
     is_finite = np.isfinite(value)
     if not is_finite.all():
       first_index = [int(index[0]) for index in np.nonzero(~is_finite)]
       num_bad = value.size - np.count_nonzero(is_finite)
       raise UserError(
-        f"{flag}={self.file}: {name} holds values that are not finite in float32 ({num_bad} of {value.size}, the first "
-        f"at {first_index}): the file is damaged, or its training diverged; give another one"
+        f"{description} holds values that are not finite in float32 ({num_bad} of {value.size}, the first at "
+        f"{first_index}): the file is damaged, or its training diverged; give another one"
       )
     return value
+
+
+def float32_sha256(value: np.ndarray) -> str:
+  """Returns the SHA-256 of an array's values as float32, little-endian, in row-major order."""
+  return hashlib.sha256(np.ascontiguousarray(value, "<f4").tobytes()).hexdigest()
 
 
 def check_is_file(path: str, flag: str) -> None:
@@ -126,7 +128,7 @@ def open_bundle(prefix: str, flag: str) -> dict[str, Array]:
       raise UserError(f"{prefix}: cannot read {name}, the data file is damaged or missing; copy it again") from error
 
   return {
-    name: Array(prefix, tuple(shape), tf.as_dtype(dtypes[name]).name, functools.partial(read, name))
+    name: Array(prefix, flag, name, tuple(shape), tf.as_dtype(dtypes[name]).name, functools.partial(read, name))
     for name, shape in shapes.items()
   }
 
@@ -144,69 +146,55 @@ def open_safetensors(path: str, flag: str) -> dict[str, Array]:
 
   Args:
     path: the file.
-    flag: the flag with which the user gave it, for errors.
+    flag: the flag with which the user gave the file, for errors.
   Returns:
     Name -> array.
   Raises:
     UserError: the file is missing or damaged.
   """
-  from safetensors import SafetensorError
+  from safetensors import SafetensorError, deserialize, safe_open
 
   check_is_file(path, flag)
-  hashes = _recorded_hashes(path.rpartition("/")[0] or ".")
+  content: bytes | np.ndarray
   try:
     # The library checks sizes and offsets. But it accepts two entries with the same name, and it cannot read bfloat16
-    # into NumPy. Therefore the header is also read here.
+    # into NumPy. Therefore the header and the arrays are read here.
     if files.is_remote(path):
-      header, read = _open_remote_file(path, flag)
+      with files.open_file(path) as file:
+        content = file.read()
+      deserialize(content)
     else:
-      header, read = _open_local_file(path, flag)
+      safe_open(path, framework="np")
+      content = np.memmap(path, np.uint8, "r")
   except (SafetensorError, OSError) as error:
     raise UserError(f"{flag}={path}: is not a safetensors file, or is damaged ({error}); download it again") from error
 
+  data_start = _SIZE_BYTES + int.from_bytes(bytes(content[:_SIZE_BYTES]), "little")
+  source = f"{flag}={path}: its header"
+  values = json_values.parse(source, bytes(content[_SIZE_BYTES:data_start]), dict[str, Any], "download it again")
+  values.pop("__metadata__", None)
+  header = json_values.convert(source, values, dict[str, _HeaderEntry], "download it again")
+
+  def read(entry: _HeaderEntry) -> np.ndarray:
+    start, end = entry.data_offsets
+    data = bytearray(content[data_start + start : data_start + end])
+    if entry.dtype == "BF16":  # its 16 bits are the upper half of the equal float32
+      return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(entry.shape)
+    return np.frombuffer(data, np.dtype(_SAFETENSORS_TYPES[entry.dtype]).newbyteorder("<")).reshape(entry.shape)
+
+  hashes = _recorded_hashes(path.rpartition("/")[0] or ".")
   return {
     name: Array(
       path,
+      flag,
+      name,
       tuple(entry.shape),
       _SAFETENSORS_TYPES.get(entry.dtype, entry.dtype),
-      functools.partial(read, name),
+      functools.partial(read, entry),
       hashes.get(name, ""),
     )
     for name, entry in header.items()
   }
-
-
-def _open_local_file(path: str, flag: str) -> tuple[dict[str, _HeaderEntry], Callable[[str], np.ndarray]]:
-  """Opens a local safetensors file.
-
-  Returns:
-    The header, and a function that reads the array of a name.
-  """
-  from safetensors import safe_open
-
-  library_file = safe_open(path, framework="np")
-  with files.open_file(path) as file:
-    header, data_start = _read_header(file, path, flag)
-
-  def read(name: str) -> np.ndarray:
-    if header[name].dtype != "BF16":
-      return library_file.get_tensor(name)
-    start, end = header[name].data_offsets
-    with files.open_file(path) as file:
-      file.seek(data_start + start)
-      return _decode_array(file.read(end - start), header[name])
-
-  return header, read
-
-
-def _open_remote_file(path: str, flag: str) -> tuple[dict[str, _HeaderEntry], Callable[[str], np.ndarray]]:
-  """Does the same as _open_local_file for a remote file. It reads the whole file, which the library cannot open."""
-  from safetensors import deserialize
-
-  with files.open_file(path) as file:
-    contents = dict(deserialize(file.read()))
-    header, _ = _read_header(file, path, flag)
-  return header, lambda name: _decode_array(bytes(contents[name]["data"]), header[name])
 
 
 def _recorded_hashes(directory: str) -> dict[str, str]:
@@ -219,24 +207,3 @@ def _recorded_hashes(directory: str) -> dict[str, str]:
   if not rows or any(len(row) != 4 or not re.match(r"^[0-9a-f]{64}\Z", row[3]) for row in rows[1:]):
     raise UserError(f"{path}: is not the list that albert.convert wrote: restore it, or delete it")
   return {target: sha256 for _, target, _, sha256 in rows[1:]}
-
-
-def _read_header(file: BinaryIO, path: str, flag: str) -> tuple[dict[str, _HeaderEntry], int]:
-  """Reads the header of a safetensors file whose sizes the library has checked.
-
-  Returns:
-    Name -> entry, and the offset in bytes at which the data begins.
-  """
-  file.seek(0)
-  header_bytes = int.from_bytes(file.read(_SIZE_BYTES), "little")
-  source = f"{flag}={path}: its header"
-  values = json_values.parse(source, file.read(header_bytes), dict[str, Any], "download it again")
-  values.pop("__metadata__", None)
-  return json_values.convert(source, values, dict[str, _HeaderEntry], "download it again"), _SIZE_BYTES + header_bytes
-
-
-def _decode_array(data: bytes, entry: _HeaderEntry) -> np.ndarray:
-  """Converts an array's bytes to NumPy. The 16 bits of a bfloat16 are the upper half of the equal float32."""
-  if entry.dtype == "BF16":
-    return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(entry.shape)
-  return np.frombuffer(data, np.dtype(_SAFETENSORS_TYPES[entry.dtype]).newbyteorder("<")).reshape(entry.shape)

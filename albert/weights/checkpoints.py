@@ -1,4 +1,4 @@
-"""The checkpoints of a run: saving, verifying, finding and deleting them.
+"""The checkpoints of a run: saving, verifying, finding, restoring and deleting them.
 
 A checkpoint is a directory `step-N/` with a TensorFlow checkpoint that has the original's names (weights.index,
 weights.data-*), albert_config.json, and manifest.json, which gives the size and the SHA-256 of each file. It is written
@@ -9,6 +9,8 @@ uploaded. manifest.json is uploaded last, so a directory without it is an unfini
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import os
 import re
@@ -27,25 +29,43 @@ from albert.runs.directory_lock import DirectoryLock
 from albert.runs.evaluation_log import rank_evaluation
 from albert.runs.metrics_log import log
 from albert.runs.output_files import STEP_DIRECTORY
-from albert.weights.checkpoint_damage import (
-  MANIFEST_FILE,
-  MODEL_CONFIG_FILE,
-  WEIGHTS_PREFIX,
-  describe_damage,
-  find_damage,
-)
-from albert.weights.checkpoint_files import Checkpoint, write_bundle
-from albert.weights.uploads import UPLOAD_MARKER, is_unfinished_upload, upload_file
+from albert.weights.arrays import open_bundle
 
 if TYPE_CHECKING:
   import tensorflow as tf
 
+# The names of the files of the TensorFlow checkpoint begin with this: weights.index, weights.data-00000-of-00001.
+WEIGHTS_PREFIX = "weights"
+MANIFEST_FILE = "manifest.json"
 BEST_FILE = "best.json"
 GLOBAL_STEP = "global_step"
+_MODEL_CONFIG_FILE = "albert_config.json"
+# A file that marks a remote directory while its files are written or deleted.
+_UPLOAD_MARKER = ".uploading"
+_UPLOAD_BLOCK_BYTES = 8 << 20
+_DATA_FILE = re.compile(rf"^{WEIGHTS_PREFIX}\.data-\d{{5}}-of-(\d{{5}})$")
 # Earlier versions wrote these names without the id of the process.
 _STAGING_DIRECTORY = re.compile(r"^\.step-\d+(\.[0-9a-f-]+)?\.tmp$")
 # The largest number of damaged checkpoints that an error message describes.
 _MAX_SHOWN_DAMAGES = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+  """A checkpoint whose files agree with their manifest.
+
+  Attributes:
+    step: the number of updates after which it was saved.
+    path: its directory.
+  """
+
+  step: int
+  path: str
+
+  @property
+  def prefix(self) -> str:
+    """The path that tf.train.load_checkpoint takes."""
+    return files.join(self.path, WEIGHTS_PREFIX)
 
 
 class BestEvaluation(msgspec.Struct):
@@ -62,6 +82,151 @@ class BestEvaluation(msgspec.Struct):
   value: float | None
   metric: str = ""
   loss: float | None = None
+
+
+class _FileEntry(msgspec.Struct):
+  """The size and the hash of a file."""
+
+  bytes: json_values.Count
+  sha256: str
+
+
+class _Manifest(msgspec.Struct):
+  """The content of manifest.json."""
+
+  step: json_values.Count
+  files: dict[json_values.FileName, _FileEntry]
+
+
+def find_damage(path: str, step: int | None = None) -> str | None:
+  """Compares a checkpoint directory with its manifest.
+
+  Args:
+    path: the directory.
+    step: the step that the manifest must have; None for any step.
+  Returns:
+    A description of the damage; None if the checkpoint is undamaged.
+  Raises:
+    UserError, RunError: a file exists but cannot be read, because of its permissions or of a disk error. This does not
+      count as damage: the checkpoint may be intact, and the user decides whether to use an older one.
+  """
+  if not files.exists(path):
+    return "it is missing"
+  if not files.is_dir(path):
+    return "it is not a directory"
+  try:
+    with files.convert_errors(path, "read"):
+      names = files.listdir(path)
+    if MANIFEST_FILE not in names:
+      return f"no {MANIFEST_FILE}, so it was never finished"
+    manifest = _read_manifest(path)
+    if isinstance(manifest, str):
+      return manifest
+    if step is not None and manifest.step != step:
+      return f"{MANIFEST_FILE} says step {manifest.step}, so the checkpoint of that step was renamed or copied"
+    damages = (_find_file_damage(files.join(path, name), name, entry) for name, entry in manifest.files.items())
+    return next(filter(None, damages), None)
+  except (UserError, RunError) as error:
+    raise type(error)(
+      f"{error}; if it cannot be made readable, move {path} away, and an older checkpoint is used"
+    ) from error
+
+
+def _read_manifest(path: str) -> _Manifest | str:
+  """Reads the manifest of a checkpoint directory. If it is damaged, returns a description of the damage."""
+  manifest_path = files.join(path, MANIFEST_FILE)
+  if not files.is_regular(manifest_path):
+    return f"{MANIFEST_FILE} is not a regular file"
+  with files.open_file(manifest_path) as file:
+    content = file.read()
+  try:
+    manifest = json_values.parse(MANIFEST_FILE, content, _Manifest)
+  except UserError as error:
+    return f"{MANIFEST_FILE} is damaged ({error})"
+  # The name of each data file ends in the number of data files, such as weights.data-00000-of-00002. If no data file is
+  # listed, 1 is used, and the loop below reports the missing file.
+  counts = [int(match[1]) for match in map(_DATA_FILE.match, manifest.files) if match]
+  num_data_files = counts[0] if counts and counts[0] else 1
+  data_files = [f"{WEIGHTS_PREFIX}.data-{index:05d}-of-{num_data_files:05d}" for index in range(num_data_files)]
+  for name in (f"{WEIGHTS_PREFIX}.index", *data_files, _MODEL_CONFIG_FILE):
+    if name not in manifest.files:
+      return f"{MANIFEST_FILE} is damaged (it does not list {name})"
+  return manifest
+
+
+def _find_file_damage(path: str, name: str, entry: _FileEntry) -> str | None:
+  """Compares a file with its entry in the manifest, and returns a description of its damage."""
+  if not files.exists(path):
+    return f"{name} is missing"
+  if not files.is_regular(path):
+    return f"{name} is not a regular file"
+  if files.size(path) != entry.bytes:
+    return f"{name} has {files.size(path)} bytes instead of {entry.bytes}"
+  return f"{name} is damaged (its SHA-256 differs from the manifest's)" if file_sha256(path) != entry.sha256 else None
+
+
+def write_bundle(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> None:
+  """Writes a TensorFlow checkpoint with exactly these names, so that the original code can read it.
+
+  Args:
+    prefix: the path of the files without .index and .data-*.
+    tensors: name -> values.
+  """
+  import tensorflow as tf  # imported here, because commands that only look for a checkpoint use this module, too
+
+  names = list(tensors)
+  with tf.device("CPU:0"):
+    tf.raw_ops.SaveV2(
+      prefix=prefix,
+      tensor_names=names,
+      shape_and_slices=[""] * len(names),
+      tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
+    )
+
+
+def restore(checkpoint: Checkpoint, variables: Mapping[str, tf.Variable]) -> None:
+  """Assigns all variables from a checkpoint.
+
+  Args:
+    checkpoint: the checkpoint.
+    variables: name in the checkpoint -> variable. Other tensors of the checkpoint are ignored.
+  Raises:
+    UserError: a variable is missing, has another shape or type, or holds a value that is not finite. Runs do not save
+      such values.
+  """
+  import tensorflow as tf
+
+  arrays = open_bundle(checkpoint.prefix, "checkpoint")
+  for name, variable in variables.items():
+    if name not in arrays:
+      raise UserError(f"{checkpoint.path}: has no {name}: it was saved by a run with another configuration")
+    array, shape, dtype = arrays[name], list(variable.shape), variable.dtype
+    if list(array.shape) != shape:
+      raise UserError(f"{checkpoint.path}: {name} has shape {list(array.shape)}, the model needs {shape}")
+    saved_dtype = tf.as_dtype(array.dtype)
+    if saved_dtype.is_floating != dtype.is_floating or saved_dtype.is_integer != dtype.is_integer:
+      raise UserError(f"{checkpoint.path}: {name} holds {saved_dtype.name} values, the model needs {dtype.name}")
+    value = tf.cast(array.read_raw(), dtype)
+    if dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
+      raise UserError(f"{checkpoint.path}: {name} holds values that are not finite: give another checkpoint")
+    variable.assign(value)
+
+
+def upload_file(source: str, target: str) -> dict[str, Any]:
+  """Copies a local file to a remote one, and returns its entry in the manifest: its size and its hash."""
+  digest, num_bytes = hashlib.sha256(), 0
+  with open(source, "rb") as local, files.open_file(target, "wb") as remote:
+    while block := local.read(_UPLOAD_BLOCK_BYTES):
+      digest.update(block)
+      remote.write(block)
+      num_bytes += len(block)
+  return {"bytes": num_bytes, "sha256": digest.hexdigest()}
+
+
+def _is_unfinished_upload(path: str) -> bool:
+  """Whether a remote directory is a checkpoint whose upload or deletion was interrupted."""
+  is_finished = not files.is_remote(path) or files.exists(files.join(path, MANIFEST_FILE))
+  return not is_finished and files.exists(files.join(path, _UPLOAD_MARKER))
 
 
 class CheckpointManager:
@@ -106,7 +271,7 @@ class CheckpointManager:
       RunError: the checkpoint could not be written, or another process has taken the lock. Older checkpoints are
         unchanged.
     """
-    import tensorflow as tf  # imported here, because commands that only look for a checkpoint use this module, too
+    import tensorflow as tf
 
     from albert.io.parallel.lost_processes import is_lost_process
 
@@ -121,7 +286,7 @@ class CheckpointManager:
       os.mkdir(staging, 0o700 if is_remote else 0o777)
       write_bundle(os.path.join(staging, WEIGHTS_PREFIX), tensors)
       is_copied_from_device = True
-      files.write_json(os.path.join(staging, MODEL_CONFIG_FILE), self.model_config.to_dict())
+      files.write_json(os.path.join(staging, _MODEL_CONFIG_FILE), self.model_config.to_dict())
       if is_remote:
         self._upload(staging, step)
       else:
@@ -163,11 +328,11 @@ class CheckpointManager:
     Each file is hashed while it is copied. Nothing is renamed, because an object store would copy it again.
     """
     checkpoint_path = self.path(step)
-    if is_unfinished_upload(checkpoint_path):
+    if _is_unfinished_upload(checkpoint_path):
       files.remove_tree(checkpoint_path)
     self._rename_existing(step)
     files.makedirs(checkpoint_path)
-    marker = files.join(checkpoint_path, UPLOAD_MARKER)
+    marker = files.join(checkpoint_path, _UPLOAD_MARKER)
     with files.open_file(marker, "wb") as file:
       file.write(b"This checkpoint is being written.\n")
     entries = {
@@ -182,7 +347,10 @@ class CheckpointManager:
     """Renames a directory that already has the name of the checkpoint to be written, and logs a warning."""
     path = self.path(step)
     if files.exists(path):
-      damage = describe_damage(path)
+      try:
+        damage = find_damage(path)
+      except (UserError, RunError) as error:
+        damage = str(error)
       new_path = files.unused_path(f"{path}.{'replaced' if damage is None else 'damaged'}")
       files.replace(path, new_path)
       log(f"warning: {path} exists already ({damage or 'undamaged'}): renamed to {new_path}")
@@ -218,7 +386,7 @@ class CheckpointManager:
     self.best()
     newest, skip_messages = self.latest()
     if newest is None and not start_over:
-      steps = [step for step in reversed(self.steps()) if not is_unfinished_upload(self.path(step))]
+      steps = [step for step in reversed(self.steps()) if not _is_unfinished_upload(self.path(step))]
       if not steps:
         return None, skip_messages
       damages = [f"step-{step}: {self._damage[step]}" for step in steps]
@@ -320,7 +488,7 @@ class CheckpointManager:
     if files.exists(self.directory):
       for name in files.listdir(self.directory):
         path = files.join(self.directory, name)
-        if _STAGING_DIRECTORY.match(name) or (STEP_DIRECTORY.match(name) and is_unfinished_upload(path)):
+        if _STAGING_DIRECTORY.match(name) or (STEP_DIRECTORY.match(name) and _is_unfinished_upload(path)):
           files.remove_tree(path)
 
   def file_stats(self, step: int) -> dict[str, files.Stat]:
@@ -344,23 +512,18 @@ class CheckpointManager:
       self._verified_files[step] = stats
     return self._damage[step]
 
-  def _damage_of(self, step: int) -> str | None:
-    """Like `_verify`, but does not read a checkpoint again that this process has saved or verified."""
-    return self._damage[step] if step in self._damage else self._verify(step)
-
   def _damage_or_error(self, step: int) -> tuple[str | None, bool]:
-    """Like `_damage_of`, but if the checkpoint cannot be read, it returns the error instead of raising it.
+    """Like `_verify`, but does not read a checkpoint again, and returns an error of reading instead of raising it.
 
     During training, an old checkpoint that cannot be read must not end the run.
 
     Returns:
       problem: the damage, or the error of reading; None if there is neither.
-      is_damage: False if `problem` is an error of reading. Then the checkpoint may be undamaged. This process does not
-        try to read it again.
+      is_damage: False if `problem` is an error of reading. Then the checkpoint may be undamaged.
     """
     if step not in self._read_errors:
       try:
-        return self._damage_of(step), True
+        return self._damage[step] if step in self._damage else self._verify(step), True
       except (UserError, RunError) as error:
         self._read_errors[step] = str(error)
     return self._read_errors[step], False
@@ -395,9 +558,9 @@ class CheckpointManager:
       files.replace(path, staging)
       files.remove_tree(staging)
       return
-    with files.open_file(files.join(path, UPLOAD_MARKER), "wb") as file:
+    with files.open_file(files.join(path, _UPLOAD_MARKER), "wb") as file:
       file.write(b"This checkpoint is being deleted.\n")
-    names = [name for name in files.listdir(path) if name not in (MANIFEST_FILE, UPLOAD_MARKER)]
+    names = [name for name in files.listdir(path) if name not in (MANIFEST_FILE, _UPLOAD_MARKER)]
     for name in [MANIFEST_FILE, *names]:
       files.remove(files.join(path, name))
     files.remove_tree(path)

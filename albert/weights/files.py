@@ -1,24 +1,41 @@
-"""Opens weights in all supported formats and gives them the names of the original ALBERT code.
+"""Finds and opens weights in all supported formats, and gives them the names of the original ALBERT code.
 
-The formats are TensorFlow checkpoints (of this project and of the original) and safetensors.
+The formats are TensorFlow checkpoints (of this project and of the original) and safetensors. Finding weights, and the
+config, the vocabulary and the run that belong to them, imports no TensorFlow.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from albert.config.model import ModelConfig, load_model_config
 from albert.errors import UserError
 from albert.io import files
-from albert.weights import arrays as weight_arrays
-from albert.weights.arrays import Array
-from albert.weights.bert_names import from_bert, has_bert_names
-from albert.weights.location import FLAG, WeightLocation, find_weights
-from albert.weights.names import POOLER, PROJECTION, from_huggingface
+from albert.io.wording import counted_names
+from albert.runs import output_files
+from albert.runs.metrics_log import log
+from albert.tokenization.vocabulary_files import find_vocabulary, run_directories, vocabulary_sha256
+from albert.weights.arrays import (
+  SAFETENSORS_FILE,
+  SAFETENSORS_INDEX_FILE,
+  Array,
+  check_is_file,
+  open_bundle,
+  open_safetensors,
+)
+from albert.weights.checkpoints import MANIFEST_FILE, WEIGHTS_PREFIX, CheckpointManager, find_damage
+from albert.weights.names import POOLER, PROJECTION, from_bert, from_huggingface, has_bert_names
 
+FLAG = "--init_checkpoint"
+CONFIG_NAMES = ("albert_config.json", "config.json")
+# The directory of one checkpoint, or of all checkpoints of a run.
+_CHECKPOINT_DIRECTORY = re.compile(r"^(step-\d+|checkpoints)$")
+_PICKLE_EXTENSIONS = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 # Arrays that are not weights: the optimizer's moments, the step, and constants that transformers saves.
 _NOT_WEIGHTS = re.compile(
   r"(/adam_m|/adam_v|^global_step|^loss_scale\w*|^time_limit_\w+|\.position_ids|\.token_type_ids)$"
@@ -26,6 +43,67 @@ _NOT_WEIGHTS = re.compile(
 # transformers may save a tied weight twice: (name of the second copy, name of the weight).
 _TIED_KERNEL = ("predictions.decoder.weight", "albert.embeddings.word_embeddings.weight")
 _TIED_BIAS = ("predictions.decoder.bias", "predictions.bias")
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightLocation:
+  """The path of weights, and the config, the vocabulary and the run that belong to them. The weights are not read.
+
+  Attributes:
+    path: the path as the user gave it, for errors.
+    directory: the directory of the weights, which may also hold a config and a vocabulary.
+    prefix: the prefix of the files, if the weights are a TensorFlow checkpoint; "" for other formats.
+  """
+
+  path: str
+  directory: str
+  prefix: str = ""
+
+  @property
+  def config_file(self) -> str | None:
+    """The path of the model's config beside the weights; None if there is none."""
+    candidates = [files.join(self.directory, name) for name in CONFIG_NAMES]
+    return next((path for path in candidates if files.exists(path)), None)
+
+  def config(self) -> ModelConfig | None:
+    """The model's config beside the weights; None if there is none."""
+    return load_model_config(self.config_file) if self.config_file else None
+
+  @property
+  def vocabulary(self) -> str | None:
+    """The path of the vocabulary beside the weights or in the output_dir of their run, if there is one."""
+    return find_vocabulary(self.directory)
+
+  @property
+  def run_file(self) -> str | None:
+    """The path of config.json of the run that the weights come from; None if they are not a checkpoint of a run."""
+    candidates = [files.join(directory, output_files.CONFIG) for directory in run_directories(self.directory)]
+    return next((path for path in candidates if files.exists(path)), None)
+
+  def check_vocabulary(self, sha256: str, vocabulary_name: str, *, flag: str = FLAG) -> None:
+    """Refuses a vocabulary that differs from that of the weights.
+
+    The vocabulary of the weights is known if it is in their directory, or if their run recorded its hash. Otherwise
+    nothing is checked. Comparing sizes is not enough: another vocabulary of the same size has other pieces.
+
+    Args:
+      sha256: SHA-256 of the vocabulary that is to be used.
+      vocabulary_name: the name of that vocabulary in errors, such as "--spm_model_file=PATH".
+      flag: the flag with which the user gave the weights, for errors.
+    Raises:
+      UserError: the vocabularies differ.
+    """
+    run_config = output_files.read_config(self.run_file) if self.run_file else {}
+    source = self.vocabulary or self.run_file
+    expected_sha256 = run_config.get("data", {}).get("vocab_sha256")
+    if not expected_sha256 and self.vocabulary:
+      expected_sha256 = vocabulary_sha256(self.vocabulary)
+    if expected_sha256 and expected_sha256 != sha256:
+      raise UserError(
+        f"{flag}={self.path}: its vocabulary is {source} (SHA-256 {expected_sha256[:12]}...), but {vocabulary_name} is "
+        f"a different one ({sha256[:12]}...), so its embeddings belong to other pieces; give the vocabulary of the "
+        "weights, or weights that were trained with this vocabulary"
+      )
 
 
 class WeightEntry(NamedTuple):
@@ -42,31 +120,21 @@ class WeightEntry(NamedTuple):
   is_transposed: bool
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class WeightFile(WeightLocation):
   """The weights at a path. An array is read from disk only when `read` is called.
 
-  Args:
-    location: where the weights are.
+  Attributes:
     arrays: name in the file -> array.
     entries: name in the original -> how the weight is stored in the file.
     is_huggingface: whether the names in the file are those of transformers.
     flag: the flag with which the user gave the path, for errors.
   """
 
-  def __init__(
-    self,
-    location: WeightLocation,
-    arrays: Mapping[str, Array],
-    entries: Mapping[str, WeightEntry],
-    *,
-    is_huggingface: bool,
-    flag: str = FLAG,
-  ):
-    super().__init__(location.path, location.directory, location.prefix)
-    self._flag = flag
-    self._arrays = arrays
-    self.entries = dict(entries)
-    self.is_huggingface = is_huggingface
+  arrays: Mapping[str, Array]
+  entries: Mapping[str, WeightEntry]
+  is_huggingface: bool
+  flag: str
 
   @property
   def has_pooler(self) -> bool:
@@ -89,10 +157,155 @@ class WeightFile(WeightLocation):
       UserError: the array is empty, does not hold floating-point numbers, or holds one that is not finite.
     """
     entry = self.entries[name]
-    value = self._arrays[entry.source].read(entry.source, self._flag)
+    array = self.arrays[entry.source]
+    value = array.read()
     if not value.size:
-      raise UserError(f"{self._flag}={self._arrays[entry.source].file}: {entry.source} is empty: {list(value.shape)}")
+      raise UserError(f"{self.flag}={array.file}: {entry.source} is empty: {list(value.shape)}")
     return np.ascontiguousarray(value.T if entry.is_transposed else value)
+
+  def compare(
+    self, shapes: Mapping[str, tuple[int | None, ...]], sources: Mapping[str, str] | None = None
+  ) -> tuple[list[str], list[str]]:
+    """Compares the weights with the shapes that a model needs.
+
+    Args:
+      shapes: name in the model -> shape. None as a length stands for any length.
+      sources: name in the model -> name of the weight, for names that differ.
+    Returns:
+      The names in the model whose weight is missing; and the names whose weight has another shape, each followed by
+      both shapes.
+    """
+    missing, misshapen = [], []
+    for name, expected in shapes.items():
+      entry = self.entries.get((sources or {}).get(name, name))
+      if entry is None:
+        missing.append(name)
+      elif len(entry.shape) != len(expected) or any(
+        length not in (None, actual) for length, actual in zip(expected, entry.shape, strict=True)
+      ):
+        misshapen.append(f"{name} {list(entry.shape)} instead of {list(expected)}")
+    return missing, misshapen
+
+  def refuse(self, problem: str, names: Iterable[str], remedy: str) -> None:
+    """Raises a UserError that names weights with a problem, unless there are none."""
+    if names := sorted(names):
+      raise UserError(f"{self.flag}={self.path}: {problem} {counted_names(names, 'weight')}; {remedy}")
+
+
+def find_weights(path: str, *, flag: str = FLAG) -> WeightLocation:
+  """Finds the weights at a path without opening them. Imports no TensorFlow.
+
+  Args:
+    path, flag: see `open_weights`.
+  Raises:
+    UserError: there are no weights, they are a pickle, or a checkpoint with a manifest is damaged.
+  """
+  if path.endswith(_PICKLE_EXTENSIONS):
+    raise _pickle_error(path, flag)
+  if path.endswith(".safetensors") and not files.is_dir(path):
+    check_is_file(path, flag)
+    return WeightLocation(path, path.rpartition("/")[0] or ".")
+  names = files.listdir(path) if files.is_dir(path) else []
+  if SAFETENSORS_FILE in names:
+    return WeightLocation(path, path)
+  if WEIGHTS_PREFIX + ".index" not in names and not any(map(_CHECKPOINT_DIRECTORY.match, names)):
+    if SAFETENSORS_INDEX_FILE in names:
+      raise UserError(
+        f"{flag}={path}: its weights are in several files; save them as one, in transformers: "
+        'save_pretrained(NEW_DIRECTORY, max_shard_size="100GB")'
+      )
+    pickles = [name for name in names if name.endswith(_PICKLE_EXTENSIONS)]
+    if pickles:
+      raise _pickle_error(files.join(path, pickles[0]), flag)
+  prefix = find_prefix(path, flag=flag)
+  return WeightLocation(path, prefix.rpartition("/")[0] or ".", prefix)
+
+
+def _pickle_error(path: str, flag: str) -> UserError:
+  return UserError(
+    f"{flag}={path}: is a PyTorch pickle, which can run any code when it is read, so it is not read; give the "
+    "model.safetensors of the same model, or make it where that code may run: "
+    "AlbertModel.from_pretrained(DIRECTORY).save_pretrained(NEW_DIRECTORY) in transformers"
+  )
+
+
+def find_prefix(path: str, *, flag: str = FLAG) -> str:
+  """Finds a TensorFlow checkpoint.
+
+  Args:
+    path: a checkpoint prefix, a step-N directory, a directory of step-N directories, the output_dir of a run, or a
+      directory with a single checkpoint of the original, such as Google's archives. For a run or a directory of step-N
+      directories the newest undamaged checkpoint is found, and a warning names the damaged ones.
+    flag: the flag with which the user gave the path, for errors.
+  Returns:
+    The prefix that tf.train.load_checkpoint takes.
+  Raises:
+    UserError: there is no checkpoint, or it is damaged.
+  """
+  path = path.removesuffix(".index")
+  # A prefix, which need not be that of a checkpoint of this project, or a step-N directory.
+  for prefix in (path, files.join(path, WEIGHTS_PREFIX)):
+    if files.exists(prefix + ".index"):
+      directory, _, name = prefix.rpartition("/")
+      is_ours = name == WEIGHTS_PREFIX and (prefix != path or files.exists(files.join(directory or ".", MANIFEST_FILE)))
+      if is_ours and (damage := find_damage(directory or ".")):
+        raise UserError(f"{flag}={path}: {damage}; give another checkpoint")
+      return prefix
+  # A directory of step-N directories, or the output_dir of a run.
+  for directory in (path, files.join(path, output_files.CHECKPOINTS)):
+    if files.is_dir(directory):
+      newest, skip_messages = CheckpointManager(directory, keep=1, model_config=ModelConfig()).latest()
+      for message in skip_messages:
+        log(f"warning: {flag}={path}: {message}")
+      if newest is not None:
+        return newest.prefix
+  # A directory with another checkpoint.
+  names = files.listdir(path) if files.is_dir(path) else []
+  index_files = sorted(name for name in names if name.endswith(".index"))
+  if len(index_files) == 1:
+    return files.join(path, index_files[0].removesuffix(".index"))
+  if index_files:
+    raise UserError(
+      f"{flag}={path}: has several checkpoints ({', '.join(index_files)}): give the path of one, without .index"
+    )
+  raise UserError(
+    f"{flag}={path}: no checkpoint there; give a checkpoint prefix (the part before .index), a step-N directory, "
+    "the output_dir of a run, a directory of one checkpoint, a Hugging Face directory with model.safetensors, or a "
+    ".safetensors file"
+  )
+
+
+def selected_checkpoint(path: str, select: str = "", *, flag: str) -> str:
+  """Finds the checkpoint to use for the output_dir of a run, or of several runs (then of the best one).
+
+  Args:
+    path: an output_dir, or anything else.
+    select: "newest" or "best" checkpoint of a run; "" for the run's own --select_checkpoint.
+    flag: the name with which errors begin, before the path.
+
+  Returns:
+    The step-N directory. If `path` is not an output_dir, `path` without a slash at its end.
+
+  Raises:
+    UserError: the run has no undamaged checkpoint.
+  """
+  path = path.rstrip("/") or path
+  runs_file = files.join(path, output_files.RUNS)
+  if files.exists(runs_file):
+    path = files.join(path, output_files.read_runs(runs_file)["best_run"])
+  directory = files.join(path, output_files.CHECKPOINTS)
+  if not files.is_dir(directory):
+    return path
+  config_file = files.join(path, output_files.CONFIG)
+  config = output_files.read_config(config_file) if files.exists(config_file) else {}
+  select = select or config.get("train", {}).get("select_checkpoint", "newest")
+  manager = CheckpointManager(directory, keep=1, model_config=ModelConfig())
+  checkpoint, skip_messages = manager.best_or_latest() if select == "best" else manager.latest()
+  if checkpoint is None:
+    raise UserError(
+      f"{flag}={path}: no checkpoint that verifies{': ' + skip_messages[0] if skip_messages else ''}; train first"
+    )
+  return checkpoint.path
 
 
 def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
@@ -106,8 +319,7 @@ def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
       - a Hugging Face directory with model.safetensors,
       - a .safetensors file.
       The weights may have the original's names, with or without TF-Hub's prefix `module/`, or those of transformers,
-      of ALBERT or BERT,
-      with or without the prefix `albert.` or `bert.`.
+      of ALBERT or BERT, with or without the prefix `albert.` or `bert.`.
     flag: the flag with which the user gave the path, for errors.
   Raises:
     UserError: there are no weights, they are damaged, they are a pickle, or their names are not those of an ALBERT.
@@ -124,37 +336,40 @@ def open_location(location: WeightLocation, *, flag: str = FLAG) -> WeightFile:
   Raises:
     UserError: the weights are damaged, or their names are not those of an ALBERT.
   """
-  path = location.path
+  path, source = location.path, f"{flag}={location.path}"
   if location.prefix:
-    arrays = weight_arrays.open_bundle(location.prefix, flag)
+    arrays = open_bundle(location.prefix, flag)
   else:
-    file = files.join(path, weight_arrays.SAFETENSORS_FILE) if files.is_dir(path) else path
-    arrays = weight_arrays.open_safetensors(file, flag)
-  return _name_weights(location, arrays, flag)
-
-
-def _name_weights(location: WeightLocation, arrays: dict[str, Array], flag: str) -> WeightFile:
-  """Gives the weights among the arrays of a file the names of the original."""
-  path = location.path
+    arrays = open_safetensors(files.join(path, SAFETENSORS_FILE) if files.is_dir(path) else path, flag)
   weights = {name: array for name, array in arrays.items() if not _NOT_WEIGHTS.search(name)}
   if not weights:
-    raise UserError(f"{flag}={path}: holds no weights; give another file")
+    raise UserError(f"{source}: holds no weights; give another file")
   is_huggingface = not any("/" in name for name in weights)
   if is_huggingface:
-    entries = _huggingface_entries(path, weights, flag)
+    entries = _huggingface_entries(source, weights)
   else:
-    entries = {
-      name.removeprefix("module/"): WeightEntry(name, array.shape, is_transposed=False)
-      for name, array in weights.items()
-    }
-    if len(entries) < len(weights):
-      duplicate = next(name for name in weights if not name.startswith("module/") and f"module/{name}" in weights)
-      raise UserError(f"{flag}={path}: has both {duplicate} and module/{duplicate}; give a file with one of them")
-  _drop_untrained_pooler(entries, weights, flag)
-  return WeightFile(location, arrays, entries, is_huggingface=is_huggingface, flag=flag)
+    sources = _distinct_names(source, {name: name.removeprefix("module/") for name in weights})
+    entries = {name: WeightEntry(file_name, weights[file_name].shape, False) for name, file_name in sources.items()}
+  # A pooler whose kernel is zero was never trained (see argument `unused` of warm_start).
+  kernel = entries.get(POOLER[0])
+  if kernel is not None and not np.any(weights[kernel.source].read()):
+    entries = {name: entry for name, entry in entries.items() if name not in POOLER}
+  location_values = (path, location.directory, location.prefix)
+  return WeightFile(*location_values, arrays=arrays, entries=entries, is_huggingface=is_huggingface, flag=flag)
 
 
-def _huggingface_entries(path: str, weights: dict[str, Array], flag: str) -> dict[str, WeightEntry]:
+def _distinct_names(source: str, names: Mapping[str, str]) -> dict[str, str]:
+  """Inverts name in the file -> name. Raises a UserError if two names in the file have the same one."""
+  inverted: dict[str, str] = {}
+  for file_name, name in names.items():
+    if name in inverted:
+      pair = sorted((inverted[name], file_name))
+      raise UserError(f"{source}: has both {pair[0]} and {pair[1]}; give a file with one of them")
+    inverted[name] = file_name
+  return inverted
+
+
+def _huggingface_entries(source: str, weights: Mapping[str, Array]) -> dict[str, WeightEntry]:
   """Translates transformers' names of weights to those of the original.
 
   Returns:
@@ -162,38 +377,24 @@ def _huggingface_entries(path: str, weights: dict[str, Array], flag: str) -> dic
   """
   # Name in transformers' ALBERT, with the prefix "albert." of encoder weights -> name in the file. Files of classes
   # without a head leave out this prefix.
-  translate = from_bert if has_bert_names(weights) else _with_prefix
-  sources = {translate(name): name for name in weights}
-  if len(sources) < len(weights):
-    other, duplicate = next((name, sources[translate(name)]) for name in weights if sources[translate(name)] != name)
-    raise UserError(f"{flag}={path}: has both {other} and {duplicate}; give a file with one of them")
-  _drop_tied(path, sources, weights, flag)
-  if not any(from_huggingface(name) for name in sources):
+  is_bert = has_bert_names(weights)
+  names = _distinct_names(source, {name: from_bert(name) if is_bert else _with_prefix(name) for name in weights})
+  _drop_tied(source, names, weights)
+  if not any(map(from_huggingface, names)):
     raise UserError(
-      f"{flag}={path}: none of its {len(weights)} arrays has a name of ALBERT's (one is named "
-      f"{min(weights, default='')!r}); "
+      f"{source}: none of its {len(weights)} arrays has a name of ALBERT's (one is named {min(weights)!r}); "
       "give another file"
     )
   entries: dict[str, WeightEntry] = {}
-  for name, source in sources.items():
-    original = from_huggingface(name)
-    shape = weights[source].shape
+  for name, file_name in names.items():
+    original, shape = from_huggingface(name), weights[file_name].shape
     if original is None:
-      entries[source] = WeightEntry(source, shape, is_transposed=False)  # the callers report it as an unused weight
+      entries[file_name] = WeightEntry(file_name, shape, False)  # the callers report it as an unused weight
     else:
       original_shape = shape[::-1] if original.is_transposed else shape
-      entries[original.name] = WeightEntry(source, original_shape, original.is_transposed)
-  _drop_identity_projection(path, entries, weights, flag)
+      entries[original.name] = WeightEntry(file_name, original_shape, original.is_transposed)
+  _drop_identity_projection(source, entries, weights)
   return entries
-
-
-def _drop_untrained_pooler(entries: dict[str, WeightEntry], weights: dict[str, Array], flag: str) -> None:
-  """Removes the pooler if its kernel is zero. Such a pooler was never trained (see argument `unused` of warm_start)."""
-  kernel_name, _ = POOLER
-  kernel = entries.get(kernel_name)
-  if kernel is not None and not np.any(weights[kernel.source].read(kernel.source, flag)):
-    for name in POOLER:
-      entries.pop(name, None)
 
 
 def _with_prefix(name: str) -> str:
@@ -201,44 +402,31 @@ def _with_prefix(name: str) -> str:
   return f"albert.{name}" if name.startswith(("embeddings.", "encoder.", "pooler.")) else name
 
 
-def _drop_tied(path: str, sources: dict[str, str], weights: dict[str, Array], flag: str) -> None:
-  """Removes the second copies of tied weights, after checking that both copies are equal.
-
-  Args:
-    path: the path as the user gave it.
-    sources: name in transformers -> name in the file. The copies are removed from this dict.
-    weights: name in the file -> array.
-    flag: the flag with which the user gave the path.
-  """
+def _drop_tied(source: str, names: dict[str, str], weights: Mapping[str, Array]) -> None:
+  """Removes the second copies of tied weights from `names`, name in transformers -> name in the file."""
   bias_copy, bias = _TIED_BIAS
-  if bias_copy in sources and bias not in sources:
-    sources[bias] = sources.pop(bias_copy)
-
-  def read(name: str) -> np.ndarray:
-    return weights[sources[name]].read(sources[name], flag)
-
+  if bias_copy in names and bias not in names:
+    names[bias] = names.pop(bias_copy)
   for copy, weight in (_TIED_KERNEL, _TIED_BIAS):
-    if copy not in sources:
+    if copy not in names:
       continue
-    if weight not in sources or not np.array_equal(read(copy), read(weight)):
+    if weight not in names or not np.array_equal(weights[names[copy]].read(), weights[names[weight]].read()):
       raise UserError(
-        f"{flag}={path}: {sources[copy]} differs from {weight}, to which ALBERT ties it (tie_word_embeddings); such "
-        "a model cannot be represented here"
+        f"{source}: {names[copy]} differs from {weight}, to which ALBERT ties it (tie_word_embeddings); such a model "
+        "cannot be represented here"
       )
-    del sources[copy]
+    del names[copy]
 
 
-def _drop_identity_projection(path: str, entries: dict[str, WeightEntry], weights: dict[str, Array], flag: str) -> None:
+def _drop_identity_projection(source: str, entries: dict[str, WeightEntry], weights: Mapping[str, Array]) -> None:
   """Removes the projection of the embeddings if E = H. In this case, the original has no projection."""
-  kernel_name, bias_name = PROJECTION
-  kernel, bias = entries.get(kernel_name), entries.get(bias_name)
+  kernel, bias = (entries.get(name) for name in PROJECTION)
   if kernel is None or bias is None or len(kernel.shape) != 2 or kernel.shape[0] != kernel.shape[1]:
     return
-  kernel_value = weights[kernel.source].read(kernel.source, flag)
-  bias_value = weights[bias.source].read(bias.source, flag)
-  if not np.array_equal(kernel_value, np.eye(kernel.shape[0])) or np.any(bias_value):
+  is_identity = np.array_equal(weights[kernel.source].read(), np.eye(kernel.shape[0]))
+  if not is_identity or np.any(weights[bias.source].read()):
     raise UserError(
-      f"{flag}={path}: {kernel.source} projects {kernel.shape[0]} embeddings to as many hidden units and is not the "
+      f"{source}: {kernel.source} projects {kernel.shape[0]} embeddings to as many hidden units and is not the "
       "identity; ALBERT has no projection where E = H, so such a model cannot be represented here"
     )
   for name in PROJECTION:

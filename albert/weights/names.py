@@ -1,12 +1,15 @@
 """The names and shapes of all weights, in the original and in Hugging Face's transformers. Imports no TensorFlow.
 
-Weights have the names of the original everywhere in this project.
+Weights have the names of the original everywhere in this project. The names of transformers' BERT are translated to
+those of transformers' ALBERT, since a BERT is an ALBERT whose embeddings have the size of the hidden states, and whose
+layers share nothing.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from albert.config.model import ModelConfig
@@ -119,9 +122,10 @@ def _linear_head_shapes(prefix: str, classes: int | None, hidden: int) -> dict[s
   return {f"{prefix}output_weights": (classes, hidden), f"{prefix}output_bias": (classes,)}
 
 
-# Module in the original -> module in transformers. The original calls its parameters kernel and bias, or gamma and
-# beta; transformers calls them weight and bias.
-_HUGGINGFACE_MODULES = {
+# Parameter of a dense layer or of LayerNorm in the original -> in transformers.
+_PARAMETERS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
+# Module in the original -> module in transformers.
+_MODULES = {
   "bert/embeddings/LayerNorm": "albert.embeddings.LayerNorm",
   "bert/encoder/embedding_hidden_mapping_in": "albert.encoder.embedding_hidden_mapping_in",
   "bert/pooler/dense": "albert.pooler",
@@ -135,7 +139,7 @@ _HUGGINGFACE_MODULES = {
   "answer_class/dense_1": "answer_class.dense_1",
 }
 # The same for the modules of a transformer block.
-_HUGGINGFACE_BLOCK_MODULES = {
+_BLOCK_MODULES = {
   "attention_1/self/query": "attention.query",
   "attention_1/self/key": "attention.key",
   "attention_1/self/value": "attention.value",
@@ -147,7 +151,7 @@ _HUGGINGFACE_BLOCK_MODULES = {
 }
 # Array in the original -> array in transformers, for arrays that are not transposed: embedding tables, and the
 # [classes, H] weights of linear heads.
-_HUGGINGFACE_ARRAYS = {
+_ARRAYS = {
   "bert/embeddings/word_embeddings": "albert.embeddings.word_embeddings.weight",
   "bert/embeddings/token_type_embeddings": "albert.embeddings.token_type_embeddings.weight",
   "bert/embeddings/position_embeddings": "albert.embeddings.position_embeddings.weight",
@@ -159,13 +163,16 @@ _HUGGINGFACE_ARRAYS = {
   "cls/squad/output_weights": "qa_outputs.weight",
   "cls/squad/output_bias": "qa_outputs.bias",
 }
-# The same tables from transformers to the original.
-_ORIGINAL_ARRAYS = {huggingface: original for original, huggingface in _HUGGINGFACE_ARRAYS.items()}
-_ORIGINAL_MODULES = {huggingface: original for original, huggingface in _HUGGINGFACE_MODULES.items()}
-_ORIGINAL_BLOCK_MODULES = {huggingface: original for original, huggingface in _HUGGINGFACE_BLOCK_MODULES.items()}
 # The name of a module in a transformer block: its group, its inner group, and the module.
-_ORIGINAL_BLOCK_PATTERN = re.compile(rf"^{_TRANSFORMER_PREFIX}/group_(\d+)/inner_group_(\d+)/(.+)$")
-_HUGGINGFACE_BLOCK_PATTERN = re.compile(r"^albert\.encoder\.albert_layer_groups\.(\d+)\.albert_layers\.(\d+)\.(.+)$")
+_BLOCK = re.compile(rf"^{_TRANSFORMER_PREFIX}/group_(\d+)/inner_group_(\d+)/(.+)$")
+_HUGGINGFACE_BLOCK = re.compile(r"^albert\.encoder\.albert_layer_groups\.(\d+)\.albert_layers\.(\d+)\.(.+)$")
+
+
+def _inverted(table: Mapping[str, str]) -> dict[str, str]:
+  return {value: key for key, value in table.items()}
+
+
+_ORIGINAL_ARRAYS, _ORIGINAL_MODULES, _ORIGINAL_BLOCK_MODULES = map(_inverted, (_ARRAYS, _MODULES, _BLOCK_MODULES))
 
 
 class TranslatedName(NamedTuple):
@@ -177,29 +184,17 @@ class TranslatedName(NamedTuple):
 
 def to_huggingface(name: str) -> TranslatedName | None:
   """Translates a name of the original to transformers; None if transformers has no such weight."""
-  if name in _HUGGINGFACE_ARRAYS:
-    return TranslatedName(_HUGGINGFACE_ARRAYS[name], False)
+  if name in _ARRAYS:
+    return TranslatedName(_ARRAYS[name], False)
   module, _, parameter = name.rpartition("/")
-  if parameter not in ("kernel", "bias", "gamma", "beta"):
+  translated = _MODULES.get(module)
+  if block := _BLOCK.match(module):
+    group, inner_group, block_module = block.groups()
+    prefix = f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner_group}."
+    translated = prefix + _BLOCK_MODULES[block_module] if block_module in _BLOCK_MODULES else None
+  if translated is None or parameter not in _PARAMETERS:
     return None
-  translated_module = _module_to_huggingface(module)
-  if translated_module is None:
-    return None
-  suffix = "weight" if parameter in ("kernel", "gamma") else "bias"
-  return TranslatedName(f"{translated_module}.{suffix}", parameter == "kernel")
-
-
-def _module_to_huggingface(module: str) -> str | None:
-  """Translates the name of a module of the original to transformers; None if transformers has no such module."""
-  block = _ORIGINAL_BLOCK_PATTERN.match(module)
-  if not block:
-    return _HUGGINGFACE_MODULES.get(module)
-  group, inner_group, block_module = block.groups()
-  if block_module not in _HUGGINGFACE_BLOCK_MODULES:
-    return None
-  return (
-    f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner_group}.{_HUGGINGFACE_BLOCK_MODULES[block_module]}"
-  )
+  return TranslatedName(f"{translated}.{_PARAMETERS[parameter]}", parameter == "kernel")
 
 
 def from_huggingface(name: str) -> TranslatedName | None:
@@ -207,23 +202,80 @@ def from_huggingface(name: str) -> TranslatedName | None:
   if name in _ORIGINAL_ARRAYS:
     return TranslatedName(_ORIGINAL_ARRAYS[name], False)
   module, _, parameter = name.rpartition(".")
-  if parameter not in ("weight", "bias"):
+  translated = _ORIGINAL_MODULES.get(module)
+  if block := _HUGGINGFACE_BLOCK.match(module):
+    group, inner_group, block_module = block.groups()
+    prefix = f"{_TRANSFORMER_PREFIX}/group_{group}/inner_group_{inner_group}/"
+    translated = prefix + _ORIGINAL_BLOCK_MODULES[block_module] if block_module in _ORIGINAL_BLOCK_MODULES else None
+  if translated is None or parameter not in ("weight", "bias"):
     return None
-  original_module = _module_from_huggingface(module)
-  if original_module is None:
-    return None
-  is_norm = "LayerNorm" in original_module.rpartition("/")[2]
+  is_norm = "LayerNorm" in translated.rpartition("/")[2]
   if parameter == "weight":
-    return TranslatedName(f"{original_module}/{'gamma' if is_norm else 'kernel'}", not is_norm)
-  return TranslatedName(f"{original_module}/{'beta' if is_norm else 'bias'}", False)
+    return TranslatedName(f"{translated}/{'gamma' if is_norm else 'kernel'}", not is_norm)
+  return TranslatedName(f"{translated}/{'beta' if is_norm else 'bias'}", False)
 
 
-def _module_from_huggingface(module: str) -> str | None:
-  """Translates the name of a module of transformers to the original; None for an unknown module."""
-  block = _HUGGINGFACE_BLOCK_PATTERN.match(module)
-  if not block:
-    return _ORIGINAL_MODULES.get(module)
-  group, inner_group, block_module = block.groups()
-  if block_module not in _ORIGINAL_BLOCK_MODULES:
-    return None
-  return f"{_TRANSFORMER_PREFIX}/group_{group}/inner_group_{inner_group}/{_ORIGINAL_BLOCK_MODULES[block_module]}"
+# Module of transformers' BERT -> module of transformers' ALBERT.
+_BERT_MODULES = {
+  "bert.pooler.dense": "albert.pooler",
+  "cls.predictions.transform.dense": "predictions.dense",
+  "cls.predictions.transform.LayerNorm": "predictions.LayerNorm",
+  "cls.predictions.decoder": "predictions.decoder",
+  "cls.predictions": "predictions",
+  "cls.seq_relationship": "sop_classifier.classifier",
+  **{
+    f"bert.embeddings.{name}": f"albert.embeddings.{name}"
+    for name in ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm")
+  },
+}
+# The same for the modules of a layer.
+_BERT_LAYER_MODULES = {
+  "attention.self.query": "attention.query",
+  "attention.self.key": "attention.key",
+  "attention.self.value": "attention.value",
+  "attention.output.dense": "attention.dense",
+  "attention.output.LayerNorm": "attention.LayerNorm",
+  "intermediate.dense": "ffn",
+  "output.dense": "ffn_output",
+  "output.LayerNorm": "full_layer_layer_norm",
+}
+_MODULES_TO_BERT, _LAYER_MODULES_TO_BERT = _inverted(_BERT_MODULES), _inverted(_BERT_LAYER_MODULES)
+_BERT_LAYER = re.compile(r"^bert\.encoder\.layer\.(\d+)\.(.+)$")
+_ALBERT_LAYER = re.compile(r"^albert\.encoder\.albert_layer_groups\.(\d+)\.albert_layers\.0\.(.+)$")
+_IS_BERT = re.compile(r"^(bert\.|(bert\.)?encoder\.layer\.\d+\.)")
+# The names of LayerNorm's parameters in old files, such as that of bert-base-uncased.
+_OLD_PARAMETERS = {"gamma": "weight", "beta": "bias"}
+
+
+def has_bert_names(names: Iterable[str]) -> bool:
+  """Returns whether some of the names are those of a BERT."""
+  return any(map(_IS_BERT.match, names))
+
+
+def from_bert(name: str) -> str:
+  """Translates a name of transformers' BERT, with or without the prefix `bert.`, to its name in transformers' ALBERT.
+
+  Args:
+    name: the name of a weight. If BERT has no such weight, it is returned as it is.
+  """
+  full_name = f"bert.{name}" if name.startswith(("embeddings.", "encoder.", "pooler.")) else name
+  module, _, parameter = full_name.rpartition(".")
+  parameter = _OLD_PARAMETERS.get(parameter, parameter)
+  layer = _BERT_LAYER.match(module)
+  if layer and layer[2] in _BERT_LAYER_MODULES:
+    return f"albert.encoder.albert_layer_groups.{layer[1]}.albert_layers.0.{_BERT_LAYER_MODULES[layer[2]]}.{parameter}"
+  return f"{_BERT_MODULES[module]}.{parameter}" if module in _BERT_MODULES else name
+
+
+def to_bert(name: str) -> str:
+  """Translates a name of transformers' ALBERT to its name in transformers' BERT.
+
+  Args:
+    name: the name of a weight of a model whose layers have one block each and share nothing. The names of heads that
+      both classes have stay the same.
+  """
+  module, _, parameter = name.rpartition(".")
+  layer = _ALBERT_LAYER.match(module)
+  if layer:
+    return f"bert.encoder.layer.{layer[1]}.{_LAYER_MODULES_TO_BERT[layer[2]]}.{parameter}"
+  return f"{_MODULES_TO_BERT[module]}.{parameter}" if module in _MODULES_TO_BERT else name

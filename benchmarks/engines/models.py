@@ -79,7 +79,7 @@ def size_on_disk(path: Path) -> int:
 
 def _write_checkpoint(directory: Path, config: ModelConfig) -> tuple[str, str]:
   """Writes a checkpoint of random weights and a vocabulary. Returns their paths."""
-  from albert.weights.checkpoint_files import write_bundle
+  from albert.weights.checkpoints import write_bundle
   from tests.conftest import english_like_documents, train_small_model
   from tests.golden.make_tiny_albert import random_weights
 

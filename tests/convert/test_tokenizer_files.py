@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from albert.convert.tokenizer_files import write_tokenizer
+from albert.convert.huggingface import write_tokenizer
 from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import train_small_model
 

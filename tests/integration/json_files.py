@@ -22,8 +22,7 @@ from albert.tasks.glue.results import read_thresholds
 from albert.tokenization.recorded_settings import find_tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer
 from albert.training.failed_run import find_failure
-from albert.weights.checkpoint_damage import find_damage
-from albert.weights.checkpoints import CheckpointManager
+from albert.weights.checkpoints import CheckpointManager, find_damage
 from tests.integration.json_contents import (
   BPE_BYTE_IDS,
   BPE_SPECIAL_IDS,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albert.metrics.spans import accuracies, span_scores
+from albert.metrics.classification import span_scores, tag_accuracies
 from albert.tasks.tagging.schemes import SCHEMES, Span
 
 TYPES = ("LOC", "a-b", "ORG")
@@ -62,5 +62,5 @@ def test_scores_without_spans_are_zero(labels: str, predictions: str) -> None:
 
 
 def test_accuracies() -> None:
-  result = accuracies(np.array([0, 0, 0, 1, 2]), np.array([0, 1, 0, 1, 0]))
+  result = tag_accuracies(np.array([0, 0, 0, 1, 2]), np.array([0, 1, 0, 1, 0]))
   assert result == {"accuracy": 3 / 5, "majority_accuracy": 3 / 5}

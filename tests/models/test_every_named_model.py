@@ -19,8 +19,7 @@ from albert.config.model import MODELS, ModelConfig
 from albert.config.run import OptimizerConfig
 from albert.models.heads import PretrainingModel
 from albert.optimizers.factory import make_optimizer
-from albert.weights.checkpoint_files import restore
-from albert.weights.checkpoints import CheckpointManager
+from albert.weights.checkpoints import CheckpointManager, restore
 from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import assign_weights, build_pretraining_model
 from tests.reference.albert import Reference

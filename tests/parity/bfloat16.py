@@ -10,9 +10,9 @@ import tensorflow as tf
 from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, PretrainingConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.optimizers.clipping import clip_by_global_norm, densify
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import WarmupPolynomialDecay
+from albert.optimizers.sharding import clip_by_global_norm, densify
 from albert.tasks.pretraining.task import PretrainingTask
 from albert.training.global_state import dtype_policy
 from tests.golden.make_tiny_albert import random_batch, random_weights

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albert.convert.tokenizer_files import write_tokenizer
+from albert.convert.huggingface import write_tokenizer
 from albert.tokenization.masked_texts import encode_with_masks
 from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import train_small_model

@@ -13,7 +13,7 @@ from albert.errors import UserError
 from albert.settings.sources import Settings
 from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.glue.specs import make_spec
-from albert.weights.location import WeightLocation
+from albert.weights.files import WeightLocation
 from tests.synthetic import TINY_MODEL
 
 # Task -> the section "data" in the config.json of a run of the task.

@@ -16,10 +16,9 @@ from safetensors.numpy import save, save_file
 
 from albert.convert.convert_checkpoint import convert
 from albert.errors import UserError
-from albert.weights.checkpoint_files import write_bundle
+from albert.weights.checkpoints import write_bundle
 from albert.weights.files import WeightFile, open_weights
-from albert.weights.initial_weights import content_sha256
-from albert.weights.warm_start import warm_start
+from albert.weights.initial_weights import content_sha256, warm_start
 from tests.convert.files_of_weights import CONFIG, huggingface_config, huggingface_tensors
 from tests.golden.make_tiny_albert import random_weights
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from albert.errors import RunError, UserError
-from albert.weights.checkpoint_damage import find_damage
+from albert.weights.checkpoints import find_damage
 from tests.weights.small_checkpoints import flip_one_bit, make_tensors, reopen
 
 

@@ -16,7 +16,7 @@ from albert.errors import UserError
 from albert.tasks.pretraining.task import PretrainingTask
 from albert.weights.checkpoints import CheckpointManager
 from albert.weights.files import open_weights
-from albert.weights.warm_start import warm_start
+from albert.weights.initial_weights import warm_start
 from tests.convert.files_of_weights import (
   CONFIG,
   huggingface_tensors,

@@ -14,8 +14,7 @@ import tensorflow as tf
 from albert.errors import UserError
 from albert.io import files
 from albert.weights import checkpoints
-from albert.weights.checkpoint_damage import find_damage
-from albert.weights.checkpoint_files import Checkpoint, restore
+from albert.weights.checkpoints import Checkpoint, find_damage, restore
 from tests.weights.small_checkpoints import make_tensors, newest_step, reopen
 
 WEIGHT_FILES = ("weights.data-00000-of-00001", "weights.index")

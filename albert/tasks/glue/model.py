@@ -25,7 +25,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.wording import join_names
 from albert.metrics.classification import ERRORS
-from albert.metrics.guessing import GUESSING_LOSS, guessing_loss
+from albert.metrics.probabilities import GUESSING_LOSS, guessing_loss
 from albert.models.classifier import ClassifierModel
 from albert.models.window_pooling import pool_windows
 from albert.runs import output_files

@@ -16,7 +16,7 @@ from albert.config.base import from_dict
 from albert.errors import UserError
 from albert.io import figures, files
 from albert.metrics import classification
-from albert.metrics.calibration import NUM_INTERVALS, Calibration, measure_calibration
+from albert.metrics.probabilities import NUM_INTERVALS, Calibration, measure_calibration
 from albert.runs import output_files
 from albert.tasks import predictions
 from albert.tasks.glue.flags import ONE, ClassifierConfig, fixed_threshold

@@ -28,7 +28,7 @@ from albert.data.shard_files.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import expand_globs
-from albert.metrics.perplexity import perplexity
+from albert.metrics.probabilities import perplexity
 from albert.models.heads import PretrainingModel
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum
 from albert.tasks.predictions import predictions_name, predictions_path

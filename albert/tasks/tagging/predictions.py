@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
-from albert.metrics import spans as span_metrics
+from albert.metrics.classification import span_scores, tag_accuracies
 from albert.tasks.predictions import write_table
 from albert.tasks.tagging.data import TaggedText
 from albert.tasks.tagging.decoding import best_tags
@@ -138,7 +138,7 @@ def gold_tags(predictions: TagPredictions, scheme: Scheme) -> list[list[str]]:
 def compute_metrics(
   predictions: TagPredictions, scheme: Scheme, types: Sequence[str], tags: Sequence[str]
 ) -> dict[str, float]:
-  """Computes the scores of spans and the accuracies of tags (see albert.metrics.spans).
+  """Computes the scores of spans and the accuracies of tags (see albert.metrics.classification).
 
   Args:
     predictions: predictions of texts with at least one word.
@@ -152,8 +152,8 @@ def compute_metrics(
     np.array([index_of[tag] for tags_of_text in all_tags for tag in tags_of_text], np.int32)
     for all_tags in (correct, predictions.tags)
   )
-  scores = span_metrics.span_scores(correct, predictions.tags, types, scheme.name)
-  return scores | span_metrics.accuracies(labels, predicted)
+  scores = span_scores(correct, predictions.tags, types, scheme.name)
+  return scores | tag_accuracies(labels, predicted)
 
 
 def write_mistakes(path: str, predictions: TagPredictions) -> None:

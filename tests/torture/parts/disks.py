@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from albert.weights.checkpoint_damage import find_damage
+from albert.weights.checkpoints import find_damage
 from tests.torture import outputs
 from tests.torture.campaign import Case, Context
 from tests.torture.disk_commands import Command, CommandInputs, all_commands

@@ -261,7 +261,7 @@ _WHILE_WRITING_RESULTS = _any_of(
 )
 # Functions that a resumed run calls, and the longest delay of a kill within the call in seconds.
 _RESUMING = (
-  ("albert.weights.checkpoint_files:restore", 0.05),
+  ("albert.weights.checkpoints:restore", 0.05),
   (f"{_MANAGER}.remove_leftovers", 0.01),
   (f"{_MANAGER}.latest", 0.02),
   ("albert.runs.metrics_log:MetricsLog.__init__", 0.01),

@@ -1,7 +1,8 @@
-"""Initializing a model from --init_checkpoint: weights are matched by name, and each mismatch is an error."""
+"""The weights of --init_checkpoint, matched by name, where each mismatch is an error; and stacking of layers."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -13,10 +14,10 @@ import tensorflow as tf
 
 from albert.errors import UserError
 from albert.tokenization.vocabulary import VocabularyId
-from albert.weights.checkpoint_files import write_bundle
-from albert.weights.checkpoints import CheckpointManager
-from albert.weights.location import find_prefix
-from albert.weights.warm_start import warm_start
+from albert.weights.checkpoints import CheckpointManager, write_bundle
+from albert.weights.files import find_prefix
+from albert.weights.initial_weights import stacked_sources, warm_start
+from albert.weights.names import encoder_shapes
 from tests.synthetic import TINY_MODEL
 
 ENCODER_WEIGHTS = {"bert/embeddings/word_embeddings": np.arange(12.0, dtype=np.float32).reshape(4, 3)}
@@ -174,3 +175,22 @@ def test_a_vocabulary_other_than_the_one_in_the_config_of_a_run_is_refused(tmp_p
   different = VocabularyId("a" * 64, "that of the shards")
   with pytest.raises(UserError, match=r"config\.json \(SHA-256 bbbb.*, but that of the shards is a different one"):
     warm_start(path, variables, vocabulary=different)
+
+
+MODEL = dataclasses.replace(TINY_MODEL, num_hidden_layers=5)
+
+
+# Sharing -> number of weights of each layer that are not shared. The attention of a layer has 10 weights, and its
+# feed-forward network has 6.
+@pytest.mark.parametrize(("sharing", "num_unshared_weights"), [("none", 16), ("attention", 6), ("ffn", 10), ("all", 0)])
+def test_weights_that_are_not_shared_are_copied_with_their_moments(sharing, num_unshared_weights):
+  model = dataclasses.replace(MODEL, sharing=sharing)
+  names = list(encoder_shapes(model))
+  num_lower_layers, num_upper_layers = 2, 3
+  sources = stacked_sources([*names, *(f"{name}/adam_m" for name in names)], model, num_lower_layers)
+  assert len(sources) == 2 * num_upper_layers * num_unshared_weights  # each weight and its moment
+  for name, source in sources.items():
+    layer = int(name.split("/group_")[1].split("/")[0])
+    assert layer >= num_lower_layers
+    assert source == name.replace(f"/group_{layer}/", f"/group_{layer % num_lower_layers}/")
+  assert stacked_sources(names, model, 5) == {}

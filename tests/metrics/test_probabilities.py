@@ -1,12 +1,46 @@
-"""Calibration equals a computation example by example, and scikit-learn's calibration curve."""
+"""The loss of the best guess equals the lowest loss that a search finds; calibration equals scikit-learn's curve."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize, minimize_scalar
 from sklearn.calibration import calibration_curve
 
-from albert.metrics.calibration import measure_calibration
+from albert.metrics.probabilities import guessing_loss, measure_calibration
+
+
+@pytest.mark.parametrize("weights", [None, np.array([2.0, 0.5, 1.0, 3.0])])
+def test_of_classes_it_is_the_lowest_cross_entropy(weights: np.ndarray | None) -> None:
+  labels = np.random.default_rng(0).choice(4, 53, p=[0.2, 0.5, 0.0, 0.3])  # class 2 does not occur
+  example_weights = np.ones(53) if weights is None else weights[labels]
+
+  def loss(logits: np.ndarray) -> float:
+    log_probabilities = logits - np.log(np.exp(logits).sum())
+    return float(-(example_weights * log_probabilities[labels]).sum() / example_weights.sum())
+
+  assert guessing_loss(labels, weights) == pytest.approx(minimize(loss, np.zeros(4), tol=1e-12).fun, abs=1e-5)
+  if weights is not None:
+    balanced = 53 / (3 * np.maximum(np.bincount(labels, minlength=4), 1))
+    assert guessing_loss(labels, balanced) == pytest.approx(np.log(3))
+
+
+@pytest.mark.parametrize("weights", [None, np.array([2.0, 0.5, 1.0])])
+def test_of_several_labels_it_is_the_lowest_binary_cross_entropy(weights: np.ndarray | None) -> None:
+  labels = (np.random.default_rng(1).random([41, 3]) < [0.2, 0.7, 0.0]).astype(int)  # no row has the last label
+
+  def loss(index: int) -> float:
+    y, w = labels[:, index], 1.0 if weights is None else weights[index]
+    result = minimize_scalar(lambda x: np.mean(w * y * np.log1p(np.exp(-x)) + (1 - y) * np.log1p(np.exp(x))), (-5, 5))
+    return float(result.fun)
+
+  expected = np.mean([loss(0), loss(1), 0.0])
+  assert guessing_loss(labels, weights) == pytest.approx(expected, abs=1e-8)
+
+
+def test_of_numbers_it_is_the_mean_squared_error_of_their_mean() -> None:
+  numbers = np.array([1.0, 2.0, 6.0], np.float32)
+  assert guessing_loss(numbers) == pytest.approx((4 + 1 + 9) / 3)
 
 
 def test_calibration_equals_scikit_learns_curve_and_a_sum_over_the_intervals() -> None:
