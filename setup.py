@@ -78,7 +78,7 @@ setup(
     "sentencepiece>=0.2",
     "sentencex>=1.0",
     "seqeval>=1.2.2",
-    # tensorboard before 2.21, and tensorflow-text in the tfa profile, import pkg_resources, which setuptools 82 dropped.
+    # tensorboard before 2.21 and tensorflow-text in the tfa profile import pkg_resources, which setuptools 82 dropped.
     "setuptools>=65,<81",
     # tf.summary, which writes the event files, imports it; TensorFlow 2.21 no longer brings it.
     "tensorboard>=2.15",
