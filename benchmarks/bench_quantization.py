@@ -20,11 +20,10 @@ import onnx
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
-from albert.export.checking.quality import Candidate, QualityCheck, measure
-from albert.export.checkpoint import open_checkpoint
-from albert.export.other_formats import converters, onnx_int8
-from albert.export.selection import select_form
-from albert.export.signatures import portable_function
+from albert.export import other_formats
+from albert.export.checkpoint import open_checkpoint, select_form
+from albert.export.checks import Candidate, QualityCheck, measure
+from albert.export.served_model import portable_function
 
 # Name of a way -> a function from the float32 model to the quantized one.
 Quantizer = Callable[[onnx.ModelProto], bytes]
@@ -77,7 +76,7 @@ def main() -> None:
   form = select_form(checkpoint, arguments.task, {})
   check = QualityCheck(form, checkpoint, arguments.eval_file)
   model = form.model_class(checkpoint, form.settings)
-  content = converters.convert_to_onnx(portable_function(model))
+  content = other_formats.convert_to_onnx(portable_function(model))
   nodes = _matmul_names(onnx.load_from_string(content))
   print({shape: list(nodes.values()).count(shape) for shape in nodes.values()})
   matmul = {"op_types_to_quantize": ["MatMul"]}
@@ -85,7 +84,7 @@ def main() -> None:
   safe = channels | {"reduce_range": True}
   hidden = checkpoint.config.hidden_size
   quantizers: dict[str, Quantizer] = {
-    "--formats=onnx_int8": lambda model: onnx_int8.quantize_onnx(model.SerializeToString(), hidden * hidden),
+    "--formats=onnx_int8": lambda model: other_formats.quantize_onnx(model.SerializeToString(), hidden * hidden),
     "library's defaults (all operations, per tensor)": _dynamic(),
     "MatMul, per tensor": _dynamic(**matmul),
     "MatMul, per channel": _dynamic(**channels),
@@ -103,28 +102,28 @@ def main() -> None:
   for shape in dict.fromkeys(nodes.values()):
     excluded = [name for name, other in nodes.items() if other == shape]
     quantizers[f"per channel, 7 bits, without {shape}"] = _dynamic(**safe, nodes_to_exclude=excluded)
-  candidates = [Candidate("float32", len(content), converters.onnx_runner(content))]
+  candidates = [Candidate("float32", len(content), other_formats.onnx_runner(content))]
   for name, quantize in quantizers.items():
     try:
       quantized = quantize(onnx.load_from_string(content))
-      candidates.append(Candidate(name, len(quantized), converters.onnx_runner(quantized)))
+      candidates.append(Candidate(name, len(quantized), other_formats.onnx_runner(quantized)))
     except Exception as error:
       print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
   inputs = [check.evaluation.model_inputs(batch) for batch in check.evaluation.batches()][:20]
   expected = [candidates[0].run(batch) for batch in inputs]
   report = measure(check.evaluation, candidates, np.inf)
-  print(f"| way | {' | '.join(report.metric_names)} | mean change of the answers | MB | ms |")
-  print("|---|" + "---|" * (len(report.metric_names) + 3))
-  for candidate, quality in zip(candidates, report.models, strict=True):
+  print(f"| way | {' | '.join(report['metric_names'])} | mean change of the answers | MB | ms |")
+  print("|---|" + "---|" * (len(report["metric_names"]) + 3))
+  for candidate, quality in zip(candidates, report["models"], strict=True):
     changes = [
       np.abs(values - batch[name]).mean()
       for batch, answers in zip(expected, map(candidate.run, inputs), strict=True)
       for name, values in answers.items()
       if values.dtype.kind == "f"
     ]
-    metrics = " | ".join(f"{value:.4f}" for value in quality.metrics.values())
-    cells = [quality.name, metrics, f"{np.mean(changes):.5f}", f"{quality.num_bytes / 1e6:.2f}"]
-    print(f"| {' | '.join(cells)} | {quality.latency_ms:.2f} |")
+    metrics = " | ".join(f"{value:.4f}" for value in quality["metrics"].values())
+    cells = [quality["name"], metrics, f"{np.mean(changes):.5f}", f"{quality['num_bytes'] / 1e6:.2f}"]
+    print(f"| {' | '.join(cells)} | {quality['latency_ms']:.2f} |")
 
 
 if __name__ == "__main__":

@@ -214,7 +214,7 @@ print(gc.isenabled())
 def test_an_exported_model_needs_no_keras(tmp_path: Path) -> None:
   output, modules = run_after_startup(
     """
-from albert.predict.tensorflow_import import import_tensorflow
+from albert.predict.exported_model import import_tensorflow
 tf = import_tensorflow()
 from tensorflow.python.framework import op_def_registry
 print(op_def_registry.get("SentencepieceTokenizeOp").name)

@@ -24,8 +24,8 @@ from albert.config.base import Config, define_field_flag
 from albert.config.ranges import INT64_MAX, Range
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
-from albert.export.formats import EXTRA_FORMATS, PRECISIONS
-from albert.export.registry import FORMS
+from albert.export import registry
+from albert.export.registry import EXTRA_FORMATS, FORMS, PRECISIONS
 from albert.tasks import registry as task_registry
 
 # Fields of FinetuningConfig that every served model depends on. They define how a text becomes ids.
@@ -86,14 +86,13 @@ def main() -> None:
   for name in ("checkpoint", "output_dir"):
     if not values[name].value:
       raise UserError(f"--{name} is missing (--help explains it)")
-  from albert.export import arguments
   from albert.export.checkpoint import find_checkpoint
 
-  arguments.check_form(values.task)
-  arguments.check_formats(values.formats, values.precision)
-  arguments.check_evaluation(values.eval_file, values.max_metric_drop)
+  registry.check_form(values.task)
+  registry.check_formats(values.formats, values.precision)
+  registry.check_evaluation(values.eval_file, values.max_metric_drop)
   if values.name or values.task:
-    arguments.version_directory(values.output_dir, values.name or values.task, values.version)
+    registry.version_directory(values.output_dir, values.name or values.task, values.version)
   found_checkpoint = find_checkpoint(
     values.checkpoint,
     select=values.select_checkpoint or "",

@@ -1,21 +1,29 @@
-"""Opens the checkpoint to export: its weights, config and vocabulary, and the settings and metrics of its run."""
+"""Opens the checkpoint to export, and selects the form in which it is served with the settings of its run and flags."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from albert.config.base import Config, from_dict
 from albert.config.model import ModelConfig, load_model_config
 from albert.errors import UserError
+from albert.export.registry import FORMS, check_form
 from albert.io import files
 from albert.runs import output_files
+from albert.tasks import registry as task_registry
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.recorded_settings import SETTINGS, tokenizer_config
 from albert.tokenization.vocabulary_files import NAMES, vocabulary_sha256
 from albert.weights.files import WeightFile, WeightLocation, find_weights, open_location, selected_checkpoint
 from albert.weights.names import POOLER, encoder_shapes, heads, huggingface_groups_agree
+
+if TYPE_CHECKING:
+  from albert.export.served_model import ServedModel
 
 FLAG = "--checkpoint"
 _STEP_DIRECTORY = re.compile(r"(?:^|/)step-(\d+)$")
@@ -44,10 +52,7 @@ class ExportCheckpoint:
   @property
   def run_dir(self) -> str:
     """The output_dir of the run; "" if the weights do not come from a run."""
-    if self.step is None:
-      return ""
-    checkpoints_directory = self.file.directory.rpartition("/")[0] or "."
-    return checkpoints_directory.rpartition("/")[0] or "."
+    return "" if self.step is None else _run_dir(self.file.directory)
 
   @property
   def task(self) -> str | None:
@@ -79,10 +84,8 @@ class ExportCheckpoint:
       weights[name] = self.file.read(name)
       shape = weights[name].shape
       expected_shape = expected_shapes.get(name, shape)
-      has_expected_shape = len(shape) == len(expected_shape) and all(
-        expected_size in (None, size) for size, expected_size in zip(shape, expected_shape, strict=True)
-      )
-      if not has_expected_shape:
+      fits = all(expected in (None, size) for expected, size in zip(expected_shape, shape, strict=False))
+      if not fits or len(shape) != len(expected_shape):
         raise UserError(
           f"{FLAG}={self.file.path}: {name} has shape {list(shape)}, its config gives {list(expected_shape)}"
         )
@@ -176,20 +179,130 @@ def open_checkpoint(
   return ExportCheckpoint(file, config, vocabulary, step, run, metrics)
 
 
-def _run_settings_and_metrics(directory: str, step: int) -> tuple[dict[str, Any], dict[str, float]]:
-  """Reads the config.json of the run that a checkpoint belongs to, and the run's metrics at this step.
-
-  Args:
-    directory: OUTPUT_DIR/checkpoints/step-N.
-    step: the step N.
-  Returns: the values of config.json and the metrics. Each is {} if the file does not exist; the metrics are also {} if
-    they were measured at another step.
-  """
-  checkpoints_directory = directory.rpartition("/")[0] or "."
-  output_dir = checkpoints_directory.rpartition("/")[0] or "."
-  config_file = files.join(output_dir, output_files.CONFIG)
-  results_file = files.join(output_dir, output_files.EVAL_RESULTS)
+def _run_settings_and_metrics(step_directory: str, step: int) -> tuple[dict[str, Any], dict[str, float]]:
+  """The config.json of the run of a checkpoint and the metrics at its step; each is {} if there are none."""
+  config_file = files.join(_run_dir(step_directory), output_files.CONFIG)
+  results_file = files.join(_run_dir(step_directory), output_files.EVAL_RESULTS)
   run = output_files.read_config(config_file) if files.exists(config_file) else {}
   results = output_files.read_results(results_file) if files.exists(results_file) else {}
   is_same_step = results.pop("step", None) == step
   return run, results if is_same_step else {}
+
+
+def _run_dir(step_directory: str) -> str:
+  """OUTPUT_DIR of OUTPUT_DIR/checkpoints/step-N."""
+  checkpoints_directory = step_directory.rpartition("/")[0] or "."
+  return checkpoints_directory.rpartition("/")[0] or "."
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportSettings:
+  """Settings that a served model is built with.
+
+  Attributes:
+    config: config of the form's task.
+    max_seq_length: maximum number of tokens in a sequence that is made from text.
+    tokenizer_config: the vocabulary and how text is normalized.
+    precision: dtype in which the encoder's matrices are stored and multiplied, float32 or bfloat16.
+    top_k: number of candidates for each mask. Only fill_mask uses it.
+  """
+
+  config: Config
+  max_seq_length: int
+  tokenizer_config: TokenizerConfig
+  precision: str = "float32"
+  top_k: int = 5
+
+
+class SelectedForm(NamedTuple):
+  """The form in which a checkpoint will be served.
+
+  Attributes:
+    name: its name in `albert.export.registry.FORMS`.
+    model_class: the class that serves it.
+    settings: how the model is built.
+  """
+
+  name: str
+  model_class: type[ServedModel]
+  settings: ExportSettings
+
+
+def select_form(
+  checkpoint: ExportCheckpoint,
+  name: str,
+  overrides: Mapping[str, Any],
+  *,
+  precision: str = "float32",
+  top_k: int = 5,
+) -> SelectedForm:
+  """Selects the form called `name`, or without a name the only form that fits the checkpoint.
+
+  Args:
+    checkpoint: the checkpoint to export.
+    name: a name of FORMS, or "" for the one that fits the task of the checkpoint's run.
+    overrides: values by name for fields of the task's config and for the text settings. They replace the run's
+      values; None keeps the run's value.
+    precision: float32 or bfloat16.
+    top_k: number of candidates for each mask.
+  Returns: the form with its settings.
+  Raises:
+    UserError: the form is unknown or does not fit the checkpoint, no form fits, several fit, or a value is out of
+      range.
+  """
+  check_form(name)
+  origin = f"{FLAG}={checkpoint.file.path}"
+  if not name and checkpoint.task is None:
+    raise UserError(f"--task is missing, and {origin} belongs to no run: give one of {', '.join(FORMS)}")
+  names = [name] if name else [name for name, form in FORMS.items() if form.task == checkpoint.task]
+  tried = {name: _try_form(checkpoint, name, overrides, precision, top_k) for name in names}
+  fitting = [form for form in tried.values() if isinstance(form, SelectedForm)]
+  if len(fitting) == 1:
+    return fitting[0]
+  if name:
+    raise UserError(f"--task={name}: {origin}: {tried[name]}")
+  if fitting:
+    fitting_names = ", ".join(form.name for form in fitting)
+    raise UserError(f"--task is missing: {origin} can be served as {fitting_names}; give one")
+  reasons = "; ".join(f"{name}: {reason}" for name, reason in tried.items())
+  raise UserError(f"{origin} cannot be served: {reasons or f'no form serves the task {checkpoint.task}'}")
+
+
+def _try_form(
+  checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, Any], precision: str, top_k: int
+) -> SelectedForm | str:
+  """Returns the form of that name, or the reason why the checkpoint cannot be served in this form."""
+  model_class = FORMS[name].load_class()
+  reason = model_class.missing_weights(checkpoint)
+  if reason:
+    return reason
+  settings = _make_settings(checkpoint, name, overrides, precision, top_k)
+  incompatibility = model_class.incompatibility(checkpoint, settings.config)
+  return incompatibility or SelectedForm(name, model_class, settings)
+
+
+def _make_settings(
+  checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, Any], precision: str, top_k: int
+) -> ExportSettings:
+  values = dict(checkpoint.run.get("data", {})) | {key: value for key, value in overrides.items() if value is not None}
+  num_positions = checkpoint.config.max_position_embeddings
+  max_seq_length = int(values.get("max_seq_length") or num_positions)
+  if max_seq_length > num_positions:
+    raise UserError(
+      f"--max_seq_length={max_seq_length}: the model has {num_positions} positions: give {num_positions} or less"
+    )
+  values["max_seq_length"] = max_seq_length
+  config_class = task_registry.TASKS[FORMS[name].task].config_class
+  # The run may belong to another task, for example if the embeddings of a fine-tuned classifier are served. Then only
+  # the fields that both configs have are used.
+  field_names = {field.name for field in dataclasses.fields(config_class)}
+  known_values = {key: value for key, value in values.items() if key in field_names}
+  return ExportSettings(
+    config=from_dict(config_class, known_values, source=checkpoint.file.path),
+    max_seq_length=max_seq_length,
+    tokenizer_config=tokenizer_config(
+      checkpoint.vocabulary, checkpoint.file.directory, **{name: overrides.get(name) for name in SETTINGS}
+    ),
+    precision=precision,
+    top_k=top_k,
+  )

@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import tempfile
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from albert.errors import RunError, UserError
-from albert.export import ops
-from albert.export.arguments import check_evaluation, check_formats, version_directory
-from albert.export.checking import checks
-from albert.export.checkpoint import ExportCheckpoint, FoundCheckpoint, open_checkpoint
-from albert.export.companion_files import file_hashes, model_card, warmup
-from albert.export.companion_files.description import describe_model, write_examples
-from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE, TOKENS_SIGNATURE
-from albert.export.other_formats import converters
-from albert.export.selection import SelectedForm, select_form
-from albert.export.served_model import ServedModel
-from albert.export.signatures import text_function, text_inputs, token_inputs, tokens_function
+from albert.export import checks, companion_files, other_formats
+from albert.export.checkpoint import ExportCheckpoint, FoundCheckpoint, SelectedForm, open_checkpoint, select_form
+from albert.export.checks import NamedArrays, QualityCheck, array_function
+from albert.export.registry import (
+  TEXT_SIGNATURE,
+  TOKENS_SIGNATURE,
+  check_evaluation,
+  check_formats,
+  version_directory,
+)
+from albert.export.served_model import ServedModel, text_function, text_inputs, token_inputs, tokens_function
 from albert.io import files, local_files
+from albert.io.protobuf import encode_bytes_field
 from albert.runs import run_directory
 from albert.runs.metrics_log import log
 from albert.tokenization.vocabulary_files import read_vocabulary_files
 
-if TYPE_CHECKING:
-  from albert.export.checking.quality import QualityCheck
-
 LABELS = "labels.txt"
+# Where TensorFlow Serving looks for the requests that it runs when it loads a model.
+WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
+# The ops that an exported graph may contain: ops of TensorFlow itself, and tensorflow-text's ops of tokenizers. The
+# standard server of TensorFlow Serving contains the kernels of both (`SUPPORTED_TENSORFLOW_OPS` in its
+# model_servers/BUILD). Every op is listed by name, so an export fails if a newer TensorFlow writes an op into the graph
+# that older servers do not have.
+ALLOWED_OPS = frozenset({
+  "AddV2", "All", "Any", "ArgMax", "Assert", "AssignVariableOp", "BatchMatMulV2", "BiasAdd", "BroadcastTo", "Cast",
+  "ConcatV2", "Const", "Cumsum", "DecodeRaw", "DenseBincount", "DisableCopyOnRead", "Equal", "Erf", "Exp",
+  "ExpandDims", "FastWordpieceTokenizeWithOffsets", "Fill", "FloorDiv", "FloorMod", "GatherNd", "GatherV2", "Greater",
+  "GreaterEqual", "Identity", "If", "Less", "LessEqual", "LogSoftmax", "LogicalAnd", "LogicalNot", "LogicalOr",
+  "LowerBound", "MatMul", "Max", "Maximum", "Mean", "MergeV2Checkpoints", "Minimum", "Mul", "Neg", "NoOp", "NotEqual",
+  "OnesLike", "Pack", "Pad", "PadV2", "PartitionedCall", "Placeholder", "Prod", "RaggedGather", "RaggedRange",
+  "RaggedTensorToTensor", "Range", "ReadVariableOp", "RealDiv", "ReduceJoin", "Relu", "Reshape", "ResourceGather",
+  "RestoreV2", "Rsqrt", "SaveV2", "ScatterNd", "Select", "SelectV2", "SentencepieceOp", "SentencepieceTokenizeOp",
+  "SentencepieceTokenizeWithOffsetsOp", "Shape", "ShardedFilename", "Sigmoid", "Size", "Softmax", "Square", "Squeeze",
+  "StatefulPartitionedCall", "StatelessIf", "StatelessWhile", "StaticRegexFullMatch", "StaticRegexReplace",
+  "StridedSlice", "StringJoin", "StringLength", "StringSplitV2", "Sub", "Substr", "Sum", "Tanh",
+  "TensorListFromTensor", "TensorListGetItem", "TensorListReserve", "TensorListSetItem", "TensorListStack",
+  "TensorScatterUpdate", "Tile", "TopKV2", "Transpose", "UnicodeDecode", "UnicodeEncode", "UnicodeTranscode",
+  "Unique", "Unpack", "UnsortedSegmentJoin", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentSum",
+  "UpperBound", "VarHandleOp", "VarIsInitializedOp", "Where", "While", "ZerosLike",
+})  # fmt: skip
 
 
 def export_model(
@@ -67,7 +87,7 @@ def export_model(
     settings: values by name for fields of the task's config and for the text settings. They replace the run's values.
     precision: dtype of the encoder's matrices and their products, float32 or bfloat16.
     top_k: number of candidates for each mask.
-    formats: names of `albert.export.formats.EXTRA_FORMATS` to write besides the SavedModel.
+    formats: names of `albert.export.registry.EXTRA_FORMATS` to write besides the SavedModel.
     eval_file: data in the format that the evaluation of the task reads. On it, the metric of each exported model is
       compared with the metric of the float32 model. "" to measure nothing.
     max_metric_drop: the largest accepted drop of the metric; None for 0.01, or 1.0 if the metric is in percent.
@@ -75,7 +95,7 @@ def export_model(
   Raises:
     UserError: an argument is wrong, the checkpoint cannot be served in this form, the version exists, the metric drops
       by too much, or eval_file cannot be read.
-    RunError: the model fails for a request of `albert.export.checking.checks`, a converter cannot write a format, the
+    RunError: the model fails for a request of `albert.export.checks`, a converter cannot write a format, the
       answers of a format differ from the SavedModel's, or writing fails.
   """
   check_formats(formats, precision)
@@ -87,7 +107,7 @@ def export_model(
   name = name or form.name
   target = version_directory(output_dir, name, version)
   run_directory.check_writable(os.path.dirname(target))
-  quality_check = _open_quality_check(form, opened_checkpoint, eval_file, max_metric_drop) if eval_file else None
+  quality_check = QualityCheck(form, opened_checkpoint, eval_file, max_metric_drop) if eval_file else None
   log(f"exporting {opened_checkpoint.file.path} as {form.name} to {target}")
   model = form.model_class(opened_checkpoint, form.settings)
   files.remove_leftovers(os.path.dirname(target))
@@ -101,14 +121,6 @@ def export_model(
     files.discard(staging)
     raise
   return target
-
-
-def _open_quality_check(
-  form: SelectedForm, checkpoint: ExportCheckpoint, eval_file: str, max_metric_drop: float | None
-) -> QualityCheck:
-  from albert.export.checking.quality import QualityCheck  # imports the training loop, which other exports do not need
-
-  return QualityCheck(form, checkpoint, eval_file, max_metric_drop)
 
 
 def _rename_staging(staging: str, target: str, output_dir: str, name: str, version: int) -> str:
@@ -142,32 +154,25 @@ def _write_model(
   with tempfile.TemporaryDirectory() as assets_dir:
     model.assets = _write_assets(assets_dir, checkpoint, model)
     tf.saved_model.save(model, directory, signatures=functions)
-  ops.check_ops(directory)
-  warmup_requests = [warmup.WarmupRequest(signature, values) for signature, values in inputs.items()]
-  warmup.write_warmup(directory, name, warmup_requests)
-  answers = {signature: _call(function, inputs[signature]) for signature, function in functions.items()}
-  description = describe_model(name, form, model, checkpoint)
-  write_examples(directory, inputs, answers)
+  check_ops(directory)
+  _write_warmup(directory, name, inputs)
+  answers = {signature: array_function(function)(inputs[signature]) for signature, function in functions.items()}
+  companion_files.write_examples(directory, inputs, answers)
   if formats:
     log(f"converting it to {', '.join(formats)}")
-  written_formats = converters.write_formats(directory, model, inputs[TOKENS_SIGNATURE], answers_by_batch, formats)
+  written_formats = other_formats.write_formats(directory, model, inputs[TOKENS_SIGNATURE], answers_by_batch, formats)
+  description = companion_files.describe_model(name, form, model, checkpoint)
   if quality_check:
     log(f"measuring the quality on {quality_check.evaluation.eval_file}")
-    report = quality_check.run(directory, functions[TOKENS_SIGNATURE], written_formats)
-    description = dataclasses.replace(description, quality=report.to_dict())
-  files.write_json(files.join(directory, DESCRIPTION), file_hashes.add_hashes(directory, description.to_dict()))
-  first_inputs = text_inputs(model.fields, requests[:1])
-  example = (first_inputs, _call(functions[TEXT_SIGNATURE], first_inputs))
-  card = model_card.format_model_card(
-    description, model, checkpoint, example, [converted.note for converted in written_formats]
+    description["quality"] = quality_check.run(directory, functions[TOKENS_SIGNATURE], written_formats)
+  files.write_json(
+    files.join(directory, companion_files.DESCRIPTION), companion_files.add_hashes(directory, description)
   )
+  first_inputs = text_inputs(model.fields, requests[:1])
+  example = (first_inputs, array_function(functions[TEXT_SIGNATURE])(first_inputs))
+  notes = [written.note for written in written_formats]
+  card = companion_files.format_model_card(description, model, checkpoint, example, notes)
   files.write_atomically(files.join(directory, "README.md"), card)
-
-
-def _call(function: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """Calls a concrete function with arrays, and returns arrays."""
-  answers = function(**{name: tf.constant(value) for name, value in inputs.items()})
-  return {name: tensor.numpy() for name, tensor in answers.items()}
 
 
 def _write_assets(directory: str, checkpoint: ExportCheckpoint, model: ServedModel) -> list[tf.saved_model.Asset]:
@@ -178,3 +183,59 @@ def _write_assets(directory: str, checkpoint: ExportCheckpoint, model: ServedMod
   for name, content in contents.items():
     files.write_atomically(os.path.join(directory, name), content)
   return [tf.saved_model.Asset(os.path.join(directory, name)) for name in contents]
+
+
+def graph_ops(directory: str) -> set[str]:
+  """The names of all ops in a SavedModel, including the ops inside its functions.
+
+  Args:
+    directory: the SavedModel's directory.
+  """
+  model = saved_model_pb2.SavedModel()
+  with files.open_file(os.path.join(directory, "saved_model.pb")) as file:
+    model.ParseFromString(file.read())
+  ops = set()
+  for meta_graph in model.meta_graphs:
+    ops |= {node.op for node in meta_graph.graph_def.node}
+    ops |= {node.op for function in meta_graph.graph_def.library.function for node in function.node_def}
+    ops -= {function.signature.name for function in meta_graph.graph_def.library.function}
+  return ops
+
+
+def check_ops(directory: str) -> None:
+  """Checks that a SavedModel contains only ALLOWED_OPS.
+
+  Args:
+    directory: the SavedModel's directory.
+  Raises:
+    RunError: the graph has another op.
+  """
+  unknown = sorted(graph_ops(directory) - ALLOWED_OPS)
+  if unknown:
+    raise RunError(
+      f"{directory}: the graph has {', '.join(unknown)}, which TensorFlow Serving may not support: export "
+      "with the TensorFlow that constraints/default.txt pins, or add the op to ALLOWED_OPS in "
+      "albert/export/export_model.py if the server supports it"
+    )
+
+
+def _write_warmup(directory: str, model_name: str, inputs: Mapping[str, NamedArrays]) -> None:
+  """Writes a request to each signature to WARMUP_FILE, a TFRecord file of TensorFlow Serving's PredictionLog.
+
+  The message PredictionLog { predict_log: PredictLog { request: PredictRequest { model_spec, inputs } } } is encoded
+  here field by field, because the package tensorflow-serving-api depends on a TensorFlow version of its own. The field
+  numbers are those of TensorFlow Serving's prediction_log.proto, predict.proto and model.proto.
+  """
+  path = tf.io.gfile.join(directory, WARMUP_FILE)
+  tf.io.gfile.makedirs(os.path.dirname(path))
+  with tf.io.TFRecordWriter(path) as writer:
+    for signature, values in inputs.items():
+      model_spec = encode_bytes_field(1, model_name.encode())  # ModelSpec.name
+      model_spec += encode_bytes_field(3, signature.encode())  # ModelSpec.signature_name
+      predict_request = encode_bytes_field(1, model_spec)  # PredictRequest.model_spec
+      for name, value in values.items():
+        tensor = tf.make_tensor_proto(value).SerializeToString()
+        map_entry = encode_bytes_field(1, name.encode()) + encode_bytes_field(2, tensor)
+        predict_request += encode_bytes_field(2, map_entry)  # PredictRequest.inputs
+      predict_log = encode_bytes_field(1, predict_request)  # PredictLog.request
+      writer.write(encode_bytes_field(6, predict_log))  # PredictionLog.predict_log

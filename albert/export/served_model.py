@@ -1,6 +1,6 @@
 """The base class of all served models: a SavedModel that takes texts or ids and returns named answers.
 
-Each form in `albert.export.forms` is a subclass.
+Each form of `albert.export.registry` is a subclass. The functions below it make the signatures of the SavedModel.
 """
 
 from __future__ import annotations
@@ -8,29 +8,27 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import tensorflow as tf
 
 from albert.config.base import Config
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
-from albert.export.checking.form_evaluations import FormEvaluation
-from albert.export.checkpoint import ExportCheckpoint
-from albert.export.network.encoder import ServedEncoder
-from albert.export.network.token_layout import (
-  TokenBatch,
-  TokenLayout,
-  UnpaddedLayout,
-  check_length,
-  normalize_padding,
-  pad_empty_batch,
-)
-from albert.tokenization.config import TokenizerConfig
+from albert.errors import UserError
+from albert.export.checkpoint import FLAG, ExportCheckpoint, ExportSettings
+from albert.export.network import LinearHead, ServedEncoder, TokenBatch, TokenLayout, arrange_padded, arrange_unpadded
+from albert.io import json_values
+from albert.io.wording import counted
 from albert.tokenization.in_graph.recognition import make_graph_tokenizer
 from albert.weights.names import NO_POOLER
 
+if TYPE_CHECKING:
+  from albert.export.checks import FormEvaluation
+
 # B batch, K texts in a field that is a list, S sequence.
 
+TOKEN_INPUTS = (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)
 # Answers by name. The first dimension of each is the batch.
 AnswerTensors = dict[str, tf.Tensor]
 
@@ -51,25 +49,6 @@ class RequestField:
   is_list: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class ExportSettings:
-  """Settings that a served model is built with.
-
-  Attributes:
-    config: config of the form's task.
-    max_seq_length: maximum number of tokens in a sequence that is made from text.
-    tokenizer_config: the vocabulary and how text is normalized.
-    dtype: dtype in which the encoder's matrices are stored and multiplied, float32 or bfloat16.
-    top_k: number of candidates for each mask. Only fill_mask uses it.
-  """
-
-  config: Config
-  max_seq_length: int
-  tokenizer_config: TokenizerConfig
-  dtype: tf.DType = tf.float32
-  top_k: int = 5
-
-
 class ServedModel(tf.Module, abc.ABC):
   """A model and its text processing in one TensorFlow graph.
 
@@ -79,12 +58,18 @@ class ServedModel(tf.Module, abc.ABC):
   Args:
     checkpoint: the weights, the model's config and the vocabulary.
     settings: how the model is built.
+  Attributes:
+    max_seq_length: maximum number of tokens in a sequence that is made from text.
+    max_positions: maximum number of real tokens in a sequence, which is the number of the model's position embeddings.
+    hidden_size: hidden size of the encoder.
   Raises:
     UserError: the checkpoint lacks a weight, or a weight has the wrong shape.
   """
 
   # Name of the head that the checkpoint must hold, a key of albert.weights.names.heads; "" for the encoder alone.
   head: ClassVar[str] = ""
+  # The task of the runs whose checkpoints fit, if others have a head with the same name; "" if every task fits.
+  only_task: ClassVar[str] = ""
   # Whether the checkpoint must hold the pooler.
   uses_pooler: ClassVar[bool] = True
   # What the model does, in words that follow "An ALBERT model that " in the model card.
@@ -108,29 +93,16 @@ class ServedModel(tf.Module, abc.ABC):
 
   def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
     super().__init__(name="albert")
-    self._settings = settings
     self._config = checkpoint.config
+    self.max_seq_length, self.max_positions = settings.max_seq_length, checkpoint.config.max_position_embeddings
+    self.hidden_size = checkpoint.config.hidden_size
     self.tokenizer = make_graph_tokenizer(settings.tokenizer_config, with_offsets=self.needs_offsets)
-    self.encoder = ServedEncoder(checkpoint.config, checkpoint.encoder_weights(), settings.dtype)
+    dtype = tf.as_dtype(settings.precision)
+    self.encoder = ServedEncoder(checkpoint.config, checkpoint.encoder_weights(), dtype)
 
   @abc.abstractmethod
   def truncation_note(self) -> str:
     """Full sentences for the model card about how texts that are too long are cut."""
-
-  @property
-  def max_seq_length(self) -> int:
-    """Maximum number of tokens in a sequence that is made from text."""
-    return self._settings.max_seq_length
-
-  @property
-  def max_positions(self) -> int:
-    """Maximum number of real tokens in a sequence, which is the number of the model's position embeddings."""
-    return self._config.max_position_embeddings
-
-  @property
-  def hidden_size(self) -> int:
-    """Hidden size of the encoder."""
-    return self._config.hidden_size
 
   @classmethod
   def missing_weights(cls, checkpoint: ExportCheckpoint) -> str | None:
@@ -152,7 +124,9 @@ class ServedModel(tf.Module, abc.ABC):
       checkpoint: the checkpoint to serve.
       config: config of the form's task.
     """
-    del checkpoint, config
+    del config
+    if cls.only_task and checkpoint.task not in (None, cls.only_task):
+      return f"its run belongs to the task {checkpoint.task}, not {cls.only_task}"
     return None
 
   @abc.abstractmethod
@@ -169,13 +143,12 @@ class ServedModel(tf.Module, abc.ABC):
     return self.answer_tokens(self.encode(**texts))
 
   @abc.abstractmethod
-  def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
-    """Computes the answers that are numbers.
+  def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
+    """Computes the answers that are numbers, with ops that TFLite and ONNX have if `layout` computes padding.
 
     Args:
-      tokens: ids with normalized padding, see normalize_padding.
-      layout: how the tokens are arranged in the computation. None stands for PaddedLayout, which computes padding, too,
-        but uses only ops that TFLite and ONNX have; the batch must then have at least one row.
+      tokens: ids with normalized padding, int32 [B, S], or [B * K, S] if an example has several sequences.
+      layout: how the tokens are arranged in the computation.
     Returns: float32 or int32 [B, ...] by name.
     """
 
@@ -200,20 +173,112 @@ class ServedModel(tf.Module, abc.ABC):
     return {}
 
   def answer_tokens(self, tokens: TokenBatch) -> AnswerTensors:
-    """Answers ids."""
-    tokens = check_length(tokens, self._config.max_position_embeddings)
-    return self.add_text_answers(self.compute(tokens, UnpaddedLayout(tokens, self._config)))
+    """Answers ids of rank `ids_rank`."""
+    return self.add_text_answers(self.compute(*arrange_unpadded(tokens, self._config)))
 
   def portable_answer_tokens(self, tokens: TokenBatch) -> AnswerTensors:
     """Answers ids like answer_tokens, but uses only ops that TFLite and ONNX have, and returns only numbers."""
+    answers = self.compute(*arrange_padded(tokens, self._config))
     num_rows = tf.shape(tokens.input_ids)[0]
-    answers = self._compute_portable(TokenBatch(*(pad_empty_batch(values) for values in tokens)))
     return {name: values[:num_rows] for name, values in answers.items()}
-
-  def _compute_portable(self, tokens: TokenBatch) -> AnswerTensors:
-    return self.compute(normalize_padding(tokens))
 
 
 def as_token_batch(features: Mapping[str, tf.Tensor]) -> TokenBatch:
   """Converts the result of pack_single or pack_pair in `albert.tokenization.in_graph.graph_packing` to a TokenBatch."""
   return TokenBatch(features[INPUT_IDS], features[INPUT_MASK], features[SEGMENT_IDS])
+
+
+def load_linear_head(checkpoint: ExportCheckpoint, num_outputs: int, owner: str, remedy: str) -> LinearHead:
+  """Loads the head `classifier`, whose number of outputs must be that of `owner`."""
+  weights = checkpoint.head_weights("classifier")
+  if len(weights["output_bias"]) != num_outputs:
+    raise UserError(
+      f"{FLAG}={checkpoint.file.path}: its head has {counted(len(weights['output_bias']), 'output')}, but {owner} has "
+      f"{num_outputs}{remedy}"
+    )
+  return LinearHead(weights)
+
+
+def text_function(model: ServedModel) -> Any:
+  """Makes the concrete function of the signature serving_default: texts, [B] or [B, K], by field -> answers by name."""
+  specs = {
+    field.name: tf.TensorSpec([None, None] if field.is_list else [None], tf.string, name=field.name)
+    for field in model.fields
+  }
+
+  @tf.function(autograph=False)
+  def serving_default(**texts: tf.Tensor) -> AnswerTensors:
+    first_field, *other_fields = texts
+    for other_field in other_fields:
+      message = f"{first_field} and {other_field} differ in length: give the same number of each"
+      tf.debugging.assert_equal(tf.shape(texts[first_field])[0], tf.shape(texts[other_field])[0], message=message)
+    return model.answer_texts(**texts)
+
+  return serving_default.get_concrete_function(**specs)
+
+
+def tokens_function(model: ServedModel) -> Any:
+  """Makes the concrete function of the signature tokens: ids, int32 [B, S] or [B, K, S] -> answers by name."""
+
+  @tf.function(autograph=False)
+  def tokens(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> AnswerTensors:
+    return model.answer_tokens(TokenBatch(input_ids, input_mask, segment_ids))
+
+  return tokens.get_concrete_function(**_token_specs(model))
+
+
+def portable_function(model: ServedModel) -> Any:
+  """Makes a function of ids that uses only ops that TFLite and ONNX have, and returns only answers that are numbers.
+
+  Args:
+    model: the model to serve.
+  Returns: a tf.function of input_ids, input_mask and segment_ids, int32 [B, S] or [B, K, S] -> answers by name.
+  """
+
+  @tf.function(autograph=False, input_signature=list(_token_specs(model).values()))
+  def numbers(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> AnswerTensors:
+    return model.portable_answer_tokens(TokenBatch(input_ids, input_mask, segment_ids))
+
+  return numbers
+
+
+def _token_specs(model: ServedModel) -> dict[str, tf.TensorSpec]:
+  return {name: tf.TensorSpec([None] * model.ids_rank, tf.int32, name=name) for name in TOKEN_INPUTS}
+
+
+def token_inputs(model: ServedModel, texts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """Tokenizes texts as the model does.
+
+  Args:
+    model: the model to serve.
+    texts: the fields of the requests, string [B] or [B, K] by name.
+  Returns: input_ids, input_mask and segment_ids, int32 [B, S] or [B, K, S]; S is the length of the longest sequence.
+  """
+  tokens = model.encode(**{name: tf.constant(value) for name, value in texts.items()})
+  max_length = int(tf.reduce_max(tf.reduce_sum(tokens.input_mask, axis=-1)))
+  return {name: values[..., :max_length].numpy() for name, values in tokens._asdict().items()}
+
+
+def text_inputs(fields: Sequence[RequestField], requests: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+  """Turns requests into the input arrays of serving_default.
+
+  Args:
+    fields: the fields of a request.
+    requests: a text or a list of texts by the name of each field.
+  Returns: arrays of bytes, [B] or [B, K], by the name of each field. Shorter lists are padded with "".
+  """
+
+  def make_column(name: str, is_list: bool) -> np.ndarray:
+    values = [request[name] for request in requests]
+    if not is_list:
+      return np.array([_to_bytes(text) for text in values], object)
+    column = np.full([len(values), max(map(len, values), default=0)], b"", object)
+    for row, texts in enumerate(values):
+      column[row, : len(texts)] = [_to_bytes(text) for text in texts]
+    return column
+
+  return {field.name: make_column(field.name, field.is_list) for field in fields}
+
+
+def _to_bytes(text: str | bytes) -> bytes:
+  return text if isinstance(text, bytes) else json_values.encode_utf8(text)

@@ -25,9 +25,8 @@ from albert.config.ranges import MAX_BATCH_SIZE, Range
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress
-from albert.predict.answers import answer_batches, format_answer
 from albert.predict.exported_model import ExportedModel
-from albert.predict.requests import AUTO, JSON, LINES, TSV, RequestParser
+from albert.predict.requests import AUTO, JSON, LINES, TSV, RequestParser, answer_batches, format_answer
 
 
 def define_flags() -> None:

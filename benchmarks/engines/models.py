@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from albert.config.model import ModelConfig
-from albert.export.formats import ONNX as ONNX_FORMAT
+from albert.export.registry import ONNX as ONNX_FORMAT
 from benchmarks.engines import registry
 from benchmarks.engines.registry import Engine
 
@@ -103,7 +103,7 @@ def _write_transformers(prefix: str, path: Path, vocabulary: str) -> None:
 
 def _quantize_onnx(source: Path, target: Path, config: ModelConfig) -> None:
   """Quantizes an ONNX file to int8, as `--formats=onnx_int8` does."""
-  from albert.export.other_formats.onnx_int8 import quantize_onnx
+  from albert.export.other_formats import quantize_onnx
 
   target.write_bytes(quantize_onnx(source.read_bytes(), config.hidden_size**2))
 

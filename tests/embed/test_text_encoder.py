@@ -12,9 +12,8 @@ import tensorflow as tf
 import albert
 from albert.embed import text_encoder
 from albert.errors import UserError
-from albert.export.checkpoint import open_checkpoint
-from albert.export.forms.pretraining import ServedEmbeddings
-from albert.export.selection import select_form
+from albert.export.checkpoint import open_checkpoint, select_form
+from albert.export.pretraining import ServedEmbeddings
 from tests.convert.files_of_weights import without_pooler
 from tests.golden.make_tiny_albert import random_weights
 from tests.small_downloads import small_config, write_google, write_hub

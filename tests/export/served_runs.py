@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert.export.checkpoint import open_checkpoint
-from albert.export.companion_files.description import describe_model
-from albert.export.companion_files.model_card import format_model_card
-from albert.export.selection import select_form
-from albert.export.signatures import text_function, text_inputs, tokens_function
+from albert.export.checkpoint import open_checkpoint, select_form
+from albert.export.companion_files import describe_model, format_model_card
+from albert.export.served_model import text_function, text_inputs, tokens_function
 from tests.export.pipelines import Run
 
 TOLERANCE = 1e-5

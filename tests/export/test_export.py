@@ -16,15 +16,12 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import RunError, UserError
-from albert.export.checkpoint import open_checkpoint
-from albert.export.companion_files import warmup
-from albert.export.export_model import _rename_staging, export_model
-from albert.export.formats import DESCRIPTION, TFLITE
-from albert.export.ops import graph_ops
-from albert.export.selection import select_form
-from albert.predict import answers as predict_answers
+from albert.export.checkpoint import open_checkpoint, select_form
+from albert.export.companion_files import DESCRIPTION
+from albert.export.export_model import WARMUP_FILE, _rename_staging, export_model, graph_ops
+from albert.export.registry import TFLITE
 from albert.predict.exported_model import ExportedModel
-from albert.predict.requests import AUTO, RequestParser
+from albert.predict.requests import AUTO, RequestParser, answer_batches
 from tests.export.pipelines import FORMS, STEP, Run, write_run
 from tests.export.requests import english_like_texts, make_requests
 from tests.file_limits import file_size_limit
@@ -218,7 +215,7 @@ def test_the_model_answers_the_warmup_requests(exported: dict[str, Exported], na
   """TensorFlow Serving's own classes parse the file of warmup requests."""
   prediction_log_pb2 = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
   model = exported[name]
-  path = model.directory / warmup.WARMUP_DIRECTORY / warmup.WARMUP_FILE
+  path = model.directory / WARMUP_FILE
   records = tf.data.TFRecordDataset(str(path))
   logs = [prediction_log_pb2.PredictionLog.FromString(record.numpy()) for record in records]
   assert [log.predict_log.request.model_spec.signature_name for log in logs] == ["serving_default", "tokens"]
@@ -271,7 +268,7 @@ def test_albert_predict_gives_the_python_pipelines_answers(exported: dict[str, E
   lines = [json.dumps({"number": i, **request}) for i, request in enumerate(requests)]
   model = ExportedModel(str(exported_model.directory.parent))
   parser = RequestParser(model.fields, AUTO, "input", model.description["answers"])
-  batches = predict_answers.answer_batches(model, parser, io.BytesIO("\n".join(lines).encode()), batch_size=4)
+  batches = answer_batches(model, parser, io.BytesIO("\n".join(lines).encode()), batch_size=4)
   answers = [answer for batch in batches for answer in batch]
   assert [answer["number"] for answer in answers] == list(range(len(requests)))
   for answer_name, expected_values in exported_model.run.expected_answers(requests).items():

@@ -14,16 +14,16 @@ import pytest
 import tensorflow as tf
 
 import albert
-from albert.export.checkpoint import open_checkpoint
+from albert.export.checkpoint import open_checkpoint, select_form
+from albert.export.companion_files import DESCRIPTION
 from albert.export.export_model import export_model
-from albert.export.formats import DESCRIPTION, EXTRA_FORMATS, FORMAT_FILES
-from albert.export.other_formats.converters import onnx_runner
-from albert.export.selection import select_form
-from albert.export.signatures import text_inputs
-from tests.export.checking.test_quality import MAX_DIFFERENCES
+from albert.export.other_formats import onnx_runner
+from albert.export.registry import EXTRA_FORMATS, FORMAT_FILES
+from albert.export.served_model import text_inputs
 from tests.export.pipelines import FORMS, Run, write_run
 from tests.export.requests import english_like_texts, make_requests
 from tests.export.served_runs import assert_same_answers, call_with_arrays
+from tests.export.test_quality import MAX_DIFFERENCES
 from tests.integration.test_chinese_wordpiece import chinese_sentences
 from tests.test_javascript_example import EXAMPLE, find_node
 from tests.tokenization.kinds import byte_bpe_reference, wordpiece_reference

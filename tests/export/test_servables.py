@@ -13,11 +13,9 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import RunError, UserError
-from albert.export.checking import checks
-from albert.export.checkpoint import ExportCheckpoint, open_checkpoint
-from albert.export.other_formats import converters
-from albert.export.selection import select_form
-from albert.export.signatures import portable_function, text_function, text_inputs, token_inputs
+from albert.export import checks, other_formats
+from albert.export.checkpoint import ExportCheckpoint, open_checkpoint, select_form
+from albert.export.served_model import portable_function, text_function, text_inputs, token_inputs
 from albert.tokenization.tokenizer import SEP_ID
 from tests.convert.files_of_weights import huggingface_tensors, without_pooler, write_huggingface
 from tests.export.pipelines import FORMS, make_race_examples, make_squad_examples, make_tagging_examples, write_run
@@ -187,10 +185,10 @@ def test_the_graph_for_other_formats_gives_the_savedmodels_answers_in_edge_cases
 @pytest.mark.parametrize("served", thorough_except(["fill_mask"], ["fill_mask", "squad_v1"]), indirect=True)
 def test_tflite_gives_the_savedmodels_answers_in_edge_cases(served: ServedRun) -> None:
   """The edge cases include a batch without [MASK] and an empty batch."""
-  run = converters.tflite_runner(converters.to_tflite(portable_function(served.model), served.model))
+  run = other_formats.tflite_runner(other_formats.to_tflite(portable_function(served.model), served.model))
   for batch_name, inputs in id_test_batches(served).items():
     difference = checks.largest_difference(run(inputs), call_with_arrays(served.tokens, inputs), exact="num_masks")
-    assert difference < converters.TOLERANCE, batch_name
+    assert difference < other_formats.TOLERANCE, batch_name
 
 
 @pytest.mark.parametrize("served", ["embeddings"], indirect=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.export.network.tag_decoding import TagDecoder
+from albert.export.tagging import TagDecoder
 from albert.tasks.tagging.decoding import best_tags
 from albert.tasks.tagging.schemes import SCHEMES
 

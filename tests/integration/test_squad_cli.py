@@ -20,8 +20,7 @@ import tensorflow as tf
 
 from albert.ensemble import ensemble_runs
 from albert.errors import UserError
-from albert.export.checkpoint import open_checkpoint
-from albert.export.selection import select_form
+from albert.export.checkpoint import open_checkpoint, select_form
 from albert.metrics import squad
 from tests.convert.files_of_weights import huggingface_tensors, without_pooler, write_huggingface
 from tests.golden.make_tiny_albert import random_weights

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from albert.errors import UserError
-from albert.export.companion_files import file_hashes
+from albert.export import companion_files
 from albert.io import files, input_lines
 from albert.predict import __main__ as command_line
-from albert.predict import answers
+from albert.predict import requests
 from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import AUTO, JSON, PredictRequest, RequestParser
 from tests.predict.test_requests import PAIR_FIELDS, TEXT_FIELD
@@ -45,7 +45,7 @@ class LengthModel:
 
 def answer_lines(content: bytes, model: Any, batch_size: int) -> list[dict[str, Any]]:
   """The answers of a model with one field to the lines of a file."""
-  batches = answers.answer_batches(
+  batches = requests.answer_batches(
     model, RequestParser([TEXT_FIELD], AUTO, "file"), io.BytesIO(content), batch_size=batch_size
   )
   return [row for batch in batches for row in batch]
@@ -69,7 +69,7 @@ def test_blank_lines_between_columns_are_skipped() -> None:
 def test_blank_lines_between_json_objects_are_skipped_but_counted() -> None:
   objects = b'\n \r\n{"text": "ab"}\n\n{"text": "abc"}\n\n\t\n'
   assert answer_lines(objects, LengthModel(), batch_size=1) == [{"length": 2}, {"length": 3}]
-  batches = answers.answer_batches(
+  batches = requests.answer_batches(
     cast(ExportedModel, LengthModel()),
     RequestParser([TEXT_FIELD], AUTO, "file"),
     io.BytesIO(b'\n{"text": "a"}\n\n5\n'),
@@ -97,7 +97,7 @@ def test_the_first_answers_come_after_one_batch() -> None:
   file, model = io.BytesIO(b"".join(lines)), LengthModel()
   parser = RequestParser([TEXT_FIELD], AUTO, "file")
   sizes: list[int] = []
-  for group in answers.answer_batches(cast(ExportedModel, model), parser, file, batch_size=4):
+  for group in requests.answer_batches(cast(ExportedModel, model), parser, file, batch_size=4):
     assert sizes or model.batches == [[9] * 4]
     sizes.append(len(group))
     # Waits until 2 x 32 batches are read ahead, and one more line.
@@ -120,7 +120,7 @@ def test_the_first_answers_after_a_pause_come_after_one_batch(monkeypatch: pytes
   read_descriptor, write_descriptor = os.pipe()
   model = cast(ExportedModel, LengthModel())
   with os.fdopen(read_descriptor, "rb", buffering=0) as file, os.fdopen(write_descriptor, "wb", buffering=0) as pipe:
-    groups = answers.answer_batches(model, RequestParser([TEXT_FIELD], AUTO, "file"), file, batch_size=4)
+    groups = requests.answer_batches(model, RequestParser([TEXT_FIELD], AUTO, "file"), file, batch_size=4)
     with ThreadPoolExecutor(max_workers=1) as executor:
       for _ in range(2):
         is_waiting.clear()
@@ -136,7 +136,7 @@ def test_the_first_answers_after_a_pause_come_after_one_batch(monkeypatch: pytes
 def test_the_lines_before_a_wrong_one_are_answered() -> None:
   model = cast(ExportedModel, LengthModel())
   parser = RequestParser([TEXT_FIELD], JSON, "file")
-  batches = answers.answer_batches(model, parser, io.BytesIO(b'{"text": "ab"}\n{"text": "abc"}\n5\n'), batch_size=2)
+  batches = requests.answer_batches(model, parser, io.BytesIO(b'{"text": "ab"}\n{"text": "abc"}\n5\n'), batch_size=2)
   assert [row["length"] for row in next(batches)] == [2, 3]
   with pytest.raises(UserError, match="file, line 3"):
     next(batches)
@@ -150,7 +150,7 @@ def test_each_line_of_a_slow_writer_is_answered_before_the_next_one_comes() -> N
   read_descriptor, write_descriptor = os.pipe()
   model = cast(ExportedModel, LengthModel())
   with os.fdopen(read_descriptor, "rb", buffering=0) as file, os.fdopen(write_descriptor, "wb", buffering=0) as pipe:
-    batches = answers.answer_batches(model, RequestParser([TEXT_FIELD], AUTO, "file"), file, batch_size=8)
+    batches = requests.answer_batches(model, RequestParser([TEXT_FIELD], AUTO, "file"), file, batch_size=8)
     with ThreadPoolExecutor(max_workers=1) as executor:
       for length in (1, 5, 2):
         pipe.write(b"x" * length + b"\n")
@@ -195,7 +195,7 @@ def test_a_line_that_is_too_long_is_refused_when_the_lines_before_it_are_answere
 ) -> None:
   monkeypatch.setattr(input_lines, "MAX_LINE_BYTES", 8)
   assert answer_lines(b"12345678\r\n12345678", LengthModel(), batch_size=2) == [{"length": 8}] * 2
-  batches = answers.answer_batches(
+  batches = requests.answer_batches(
     cast(ExportedModel, LengthModel()),
     RequestParser([TEXT_FIELD], AUTO, "file"),
     io.BytesIO(b"a\n123456789\nb\n"),
@@ -210,9 +210,9 @@ def test_lines_are_read_ahead_and_put_into_batches_only_up_to_a_number_of_bytes(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   monkeypatch.setattr(input_lines, "_MAX_AHEAD_BYTES", 2000)
-  monkeypatch.setattr(answers, "_MAX_BATCH_BYTES", 3000)
+  monkeypatch.setattr(requests, "_MAX_BATCH_BYTES", 3000)
   file = io.BytesIO(b"".join(b"x" * 999 + b"\n" for _ in range(100)))
-  reader = answers.read_line_batches(file, 64)
+  reader = requests.read_line_batches(file, 64)
   assert [len(line) for line in next(reader)] == [1000] * 2
   assert file.tell() <= 6000  # 2 lines of the batch, 2 lines ahead, and a few that were being read
   model = LengthModel()
@@ -227,7 +227,7 @@ def test_lines_are_read_ahead_and_put_into_batches_only_up_to_a_number_of_bytes(
 def test_an_answer_is_one_line_for_any_program() -> None:
   """Some programs also end lines at U+2028, U+2029, U+0085 and other characters, so these are escaped."""
   row = {"text": "a\u2028b\u2029c\x85d\x0b\x1c\n", "score": 1.5}
-  line = answers.format_answer(row)
+  line = requests.format_answer(row)
   assert len(line.splitlines()) == 1
   assert json.loads(line) == row
 
@@ -291,7 +291,7 @@ def test_a_file_that_was_changed_or_removed_after_the_export_is_named(tmp_path: 
     (directory / file).parent.mkdir(parents=True, exist_ok=True)
     (directory / file).write_bytes(b"what was exported")
   (directory / "assets.extra").mkdir()
-  description = file_hashes.add_hashes(str(directory), DESCRIPTION)
+  description = companion_files.add_hashes(str(directory), DESCRIPTION)
   files.write_json(str(directory / "assets.extra" / "servable.json"), description)
   with pytest.raises(UserError, match="does not load"):  # the hashes agree, but the file is not a model
     ExportedModel(str(tmp_path))

@@ -25,12 +25,11 @@ from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.errors import UserError
 from albert.estimator import Estimator
-from albert.export.checking.quality import QualityCheck
-from albert.export.checkpoint import open_checkpoint
+from albert.export.checkpoint import open_checkpoint, select_form
+from albert.export.checks import QualityCheck
 from albert.export.export_model import export_model
 from albert.export.registry import FORMS
-from albert.export.selection import select_form
-from albert.export.signatures import tokens_function
+from albert.export.served_model import tokens_function
 from albert.tasks import registry
 from albert.weights.checkpoints import CheckpointManager
 from tests.conftest import eager_functions

@@ -138,13 +138,12 @@ def read_weights(directory: Path) -> ReadOutcome:
 
 def read_exported(directory: Path) -> ReadOutcome:
   """Reads what albert.predict checks before it loads an exported model. The result is the model's description."""
-  from albert.export.companion_files import file_hashes
-  from albert.export.formats import DESCRIPTION
+  from albert.export.companion_files import DESCRIPTION, check_hashes
   from albert.predict.exported_model import read_description
 
   path = str(directory / DESCRIPTION)
   description = read_description(path)
-  file_hashes.check_hashes(str(directory), path, description, "export it again")
+  check_hashes(str(directory), path, description, "export it again")
   return ReadOutcome([], description)
 
 

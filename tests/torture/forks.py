@@ -37,7 +37,7 @@ PRELOADED = (
   "albert.cli.script_flags",
   "albert.convert.convert_checkpoint",
   "albert.export.export_model",
-  "albert.predict.answers",
+  "albert.predict.requests",
   "albert.multi_seed",
   "albert.tasks.glue.model",
   "albert.tasks.pretraining.task",

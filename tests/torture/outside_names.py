@@ -88,7 +88,7 @@ def _read_best_step(directory: Path, form: str, outside: OutsideFile) -> None:
 
 
 def _read_exported_model(directory: Path, form: str, outside: OutsideFile) -> None:
-  from albert.export.formats import DESCRIPTION
+  from albert.export.companion_files import DESCRIPTION
   from albert.predict.exported_model import ExportedModel
 
   name = outside.name_from(directory, form)

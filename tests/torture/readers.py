@@ -14,7 +14,7 @@ from albert.config.model import ModelConfig, load_model_config
 from albert.data import examples, feature_cache, tables
 from albert.data.shard_files import manifest, shards
 from albert.experiments.runner import RESULTS_FILE
-from albert.export.formats import DESCRIPTION
+from albert.export.companion_files import DESCRIPTION
 from albert.io import files, records
 from albert.predict.exported_model import ExportedModel
 from albert.report.page import make_page

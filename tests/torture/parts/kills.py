@@ -356,7 +356,7 @@ def _other_commands(context: Context) -> Iterator[Case]:
   yield from export.cases("at any time", 4, draw_kill_at_random_time, (2,))
   while_writing = _any_of(
     _at_call("os:replace", 3),
-    _at_call("albert.export.companion_files.model_card:format_model_card"),
+    _at_call("albert.export.companion_files:format_model_card"),
     _at_call("os:fsync", 3),
   )
   yield from export.cases("while writing", 7, while_writing, (1,))

@@ -173,8 +173,7 @@ class _LengthModel:
 
 def _check_refused(bad_line: bytes, num_before: int) -> str | None:
   """Reads a bad line after `num_before` good ones. The good ones must be answered, and the error must name the line."""
-  from albert.predict.answers import answer_batches
-  from albert.predict.requests import JSON, RequestParser
+  from albert.predict.requests import JSON, RequestParser, answer_batches
 
   fields = [{"name": "text", "meaning": "any", "is_list": False}]
   file = io.BytesIO(b'{"text": "a"}\n' * num_before + bad_line + b"\n" + b'{"text": "b"}\n')

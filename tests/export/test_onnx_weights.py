@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albert.export.checkpoint import open_checkpoint
-from albert.export.other_formats import converters
-from albert.export.other_formats.onnx_weights import share_transposed_weights
-from albert.export.selection import select_form
-from albert.export.signatures import portable_function, text_inputs, token_inputs
+from albert.export import other_formats
+from albert.export.checkpoint import open_checkpoint, select_form
+from albert.export.other_formats import share_transposed_weights
+from albert.export.served_model import portable_function, text_inputs, token_inputs
 from tests.export.pipelines import FORMS, write_run
 
 pytestmark = pytest.mark.serving
@@ -110,11 +109,11 @@ def test_fill_mask_holds_the_word_embeddings_once(tmp_path: Path, spm_model: str
   form = select_form(checkpoint, "fill_mask", {})
   model = form.model_class(checkpoint, form.settings)
   function = portable_function(model)
-  content_before = converters.convert_to_onnx(function)
-  content = converters.share_weights(content_before)
+  content_before = other_formats.convert_to_onnx(function)
+  content = other_formats.share_weights(content_before)
   num_bytes = 4 * checkpoint.config.vocab_size * checkpoint.config.embedding_size  # of float32
   assert num_bytes == pytest.approx(len(content_before) - len(content), abs=500)  # besides names and operations
   inputs = token_inputs(model, text_inputs(model.fields, model.examples()))
-  answers, expected = (converters.onnx_runner(onnx)(inputs) for onnx in (content, content_before))
+  answers, expected = (other_formats.onnx_runner(onnx)(inputs) for onnx in (content, content_before))
   assert answers["ids"].tolist() == expected["ids"].tolist()
   np.testing.assert_allclose(answers["probabilities"], expected["probabilities"], atol=1e-6)

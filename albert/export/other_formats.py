@@ -1,4 +1,4 @@
-"""Converts a model to TFLite (LiteRT) and ONNX, and compares the answers with those of the SavedModel.
+"""Converts a model to TFLite (LiteRT) and ONNX, also with int8, and compares the answers with the SavedModel's.
 
 The converted models take ids, not text, and return only answers that are numbers.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
+import logging
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,17 +18,11 @@ import numpy as np
 import tensorflow as tf
 
 from albert.errors import RunError
-from albert.export.checking import checks
-from albert.export.companion_files.description import NamedArrays
-from albert.export.formats import FORMAT_FILES, ONNX, ONNX_INT8, TFLITE, TFLITE_FLOAT16, TFLITE_INT8
-from albert.export.other_formats.onnx_int8 import quantize_onnx
-from albert.export.other_formats.onnx_weights import share_transposed_weights
-from albert.export.served_model import ServedModel
-from albert.export.signatures import TOKEN_INPUTS, portable_function
+from albert.export import checks
+from albert.export.checks import Candidate, NamedArrays, Runner
+from albert.export.registry import FORMAT_FILES, ONNX, ONNX_INT8, TFLITE, TFLITE_FLOAT16, TFLITE_INT8
+from albert.export.served_model import TOKEN_INPUTS, ServedModel, portable_function
 from albert.io import files
-
-# Runs a converted model on a batch of ids.
-Runner = Callable[[NamedArrays], dict[str, np.ndarray]]
 
 # Largest accepted difference from the float32 answers of the SavedModel, see checks.largest_difference. Runtimes add
 # numbers in different orders: the answers of 12 layers of 768 units with random weights differ by 1.1e-4. An error in
@@ -35,6 +31,8 @@ Runner = Callable[[NamedArrays], dict[str, np.ndarray]]
 TOLERANCE = 1e-3
 _EXACT_FORMATS = (TFLITE, ONNX)
 _ONNX_OPSET = 17
+# ONNX weights that are smaller are stored twice if they are used as they are and transposed.
+_MIN_WEIGHT_BYTES = 1 << 16
 _FORMAT_NOTES = {
   TFLITE: "TFLite, float32",
   TFLITE_FLOAT16: "TFLite, weights stored as float16 and computed as float32",
@@ -45,20 +43,14 @@ _FORMAT_NOTES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class WrittenFormat:
+class WrittenFormat(Candidate):
   """A converted model that was written beside the SavedModel.
 
   Attributes:
-    name: its name in `albert.export.formats.EXTRA_FORMATS`.
-    num_bytes: size of its file.
     difference: largest difference of its answers to the examples from the SavedModel's (see checks.largest_difference).
-    run: runs it.
   """
 
-  name: str
-  num_bytes: int
   difference: float
-  run: Runner
 
   @property
   def note(self) -> str:
@@ -80,7 +72,7 @@ def write_formats(
     model: the model.
     examples: input_ids, input_mask and segment_ids of the examples, int32 [B, S] or [B, K, S].
     expected: the SavedModel's answers to each batch, by the name of the batch.
-    formats: names of `albert.export.formats.EXTRA_FORMATS`.
+    formats: names of `albert.export.registry.EXTRA_FORMATS`.
   Returns: the formats in the same order.
   Raises:
     RunError: a format cannot be converted or run, or its answers differ by more than TOLERANCE. Answers of int8 and
@@ -88,29 +80,24 @@ def write_formats(
   """
   function = portable_function(model)  # traced once for all formats
   float_onnx = functools.cache(lambda: convert_to_onnx(function))
+  # The word embeddings of a masked language model become two int8 tables, which are together smaller than one float32
+  # table: only the product can be quantized with a scale for each column.
+  converters: dict[str, Callable[[], bytes]] = {
+    ONNX: lambda: share_weights(float_onnx()),
+    ONNX_INT8: lambda: quantize_onnx(float_onnx(), model.hidden_size**2),
+  }
   written = []
   for name in formats:
     try:
-      content = _convert(name, model, function, float_onnx)
-      run = onnx_runner(content) if name in (ONNX, ONNX_INT8) else tflite_runner(content)
+      content = converters[name]() if name in converters else to_tflite(function, model, name)
+      run = onnx_runner(content) if name in converters else tflite_runner(content)
     except Exception as error:
       reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
       raise RunError(f"--formats={name}: the converter failed: {reason}") from error
     files.write_atomically(files.join(directory, FORMAT_FILES[name]), content)
     difference = _compare_with_saved_model(name, run, model, examples, expected)
-    written.append(WrittenFormat(name, len(content), difference, run))
+    written.append(WrittenFormat(name, len(content), run, difference))
   return written
-
-
-def _convert(name: str, model: ServedModel, function: Any, float_onnx: Callable[[], bytes]) -> bytes:
-  """Converts a model to a format. `function` is its portable function, and `float_onnx` returns it as ONNX."""
-  if name == ONNX:
-    return share_weights(float_onnx())
-  if name == ONNX_INT8:
-    # The word embeddings of a masked language model become two int8 tables, which are together smaller than one float32
-    # table: only the product can be quantized with a scale for each column.
-    return quantize_onnx(float_onnx(), model.hidden_size**2)
-  return to_tflite(function, model, name)
 
 
 def _compare_with_saved_model(
@@ -134,7 +121,7 @@ def to_tflite(function: Any, model: ServedModel, name: str = TFLITE) -> bytes:
   """Converts a function to TFLite.
 
   Args:
-    function: a result of signatures.portable_function.
+    function: a result of served_model.portable_function.
     model: the model that the function belongs to.
     name: tflite, tflite_float16 or tflite_int8.
   Returns: the content of the .tflite file.
@@ -151,7 +138,7 @@ def convert_to_onnx(function: Any) -> bytes:
   """Converts a function to ONNX, in float32. Weights that are also used transposed are stored twice: see share_weights.
 
   Args:
-    function: a result of signatures.portable_function.
+    function: a result of served_model.portable_function.
   Returns: the content of the .onnx file.
   """
   import tf2onnx
@@ -161,12 +148,128 @@ def convert_to_onnx(function: Any) -> bytes:
 
 
 def share_weights(content: bytes) -> bytes:
-  """Stores weights of an ONNX model once that are used as they are, and transposed."""
+  """Stores weights of an ONNX model once that are used as they are, and transposed.
+
+  tf2onnx transposes constants when it converts `tf.matmul(x, w, transpose_b=True)`. The masked language model
+  multiplies by the word embeddings, which it also looks up, so its file would hold its largest weight twice.
+  """
   import onnx
 
   model = onnx.load_from_string(content)
   share_transposed_weights(model)
   return bytes(model.SerializeToString())
+
+
+def share_transposed_weights(model: Any) -> int:
+  """Removes weights that are another weight transposed: a product with such a weight becomes a Gemm with transB.
+
+  Gemm multiplies matrices only, so products of tensors of other ranks are left alone.
+
+  Args:
+    model: an onnx.ModelProto, which is changed.
+  Returns: the number of weights that were removed.
+  """
+  import onnx
+
+  graph = model.graph
+  original_of = _transposed_weights(graph)
+  if not original_of:
+    return 0
+  inferred = onnx.shape_inference.infer_shapes(model).graph
+  matrix_names = {value.name for value in inferred.value_info if len(value.type.tensor_type.shape.dim) == 2}
+  removed_names = set()
+  for name, original in original_of.items():
+    users = [node for node in graph.node if name in node.input]
+    if original in removed_names or not all(
+      node.op_type == "MatMul" and node.input[0] in matrix_names and node.input[1] == name for node in users
+    ):
+      continue
+    for node in users:
+      node.op_type = "Gemm"
+      node.input[1] = original
+      node.attribute.append(onnx.helper.make_attribute("transB", 1))
+    removed_names.add(name)
+  for index in reversed(range(len(graph.initializer))):
+    if graph.initializer[index].name in removed_names:
+      del graph.initializer[index]
+  return len(removed_names)
+
+
+def _transposed_weights(graph: Any) -> dict[str, str]:
+  """Finds pairs of large float32 matrices of which one is the other transposed: the name of each -> the other name."""
+  import onnx
+
+  weights = {
+    tensor.name: onnx.numpy_helper.to_array(tensor)
+    for tensor in graph.initializer
+    if tensor.data_type == onnx.TensorProto.FLOAT
+    and len(tensor.dims) == 2
+    and 4 * np.prod(tensor.dims) >= _MIN_WEIGHT_BYTES
+  }
+  return {
+    name: other
+    for name, weight in weights.items()
+    for other, other_weight in weights.items()
+    if name != other and weight.shape == other_weight.shape[::-1] and np.array_equal(weight, other_weight.T)
+  }
+
+
+def quantize_onnx(content: bytes, min_elements: int) -> bytes:
+  """Quantizes the large matrices and the embedding tables of an ONNX model.
+
+  A matrix gets one scale for each of its columns, an embedding table one scale. The activations of a product are
+  quantized when it is computed, with one scale for the whole batch. benchmarks/results/quantization_2026-11-23.md
+  compares these settings with others.
+
+  Args:
+    content: a float32 model, the content of the .onnx file.
+    min_elements: smaller matrices and tables stay float32. For H x H, the square of the hidden size, these are the
+      embedding projection, which is the most sensitive matrix, and most heads.
+  Returns: the content of the .onnx file of the quantized model.
+  """
+  import onnx
+  from onnxruntime.quantization import QuantType, quantize_dynamic
+  from onnxruntime.quantization.quant_utils import add_pre_process_metadata
+
+  model = onnx.load_from_string(content)
+  nodes = _nodes_to_quantize(model, min_elements)
+  if not nodes:
+    return content
+  add_pre_process_metadata(model)  # without it, quantize_dynamic logs a warning
+  logger = logging.getLogger()
+  level = logger.level
+  logger.setLevel(logging.ERROR)  # quantize_dynamic warns of tensors that it ignores
+  try:
+    with tempfile.TemporaryDirectory() as directory:
+      float_path, path = (os.path.join(directory, name) for name in ("float32.onnx", "int8.onnx"))
+      onnx.save(model, float_path)
+      quantize_dynamic(
+        float_path,
+        path,
+        op_types_to_quantize=["MatMul", "Gather"],
+        nodes_to_quantize=nodes,
+        per_channel=True,
+        # The kernels for processors with AVX2 and without VNNI add two products of 8 bits each in 16 bits, and
+        # saturate. With weights of 7 bits the sum fits.
+        reduce_range=True,
+        weight_type=QuantType.QInt8,
+      )
+      with open(path, "rb") as file:
+        return file.read()
+  finally:
+    logger.setLevel(level)
+
+
+def _nodes_to_quantize(model: Any, min_elements: int) -> list[str]:
+  """The names of the products with a constant matrix, and of the lookups in a constant table, that are large enough.
+
+  A table that is also used in another way stays float32, so that the file holds it only once.
+  """
+  large = {tensor.name for tensor in model.graph.initializer if np.prod(tensor.dims) >= min_elements}
+  products = [node for node in model.graph.node if node.op_type == "MatMul" and node.input[1] in large]
+  lookups = [node for node in model.graph.node if node.op_type == "Gather" and node.input[0] in large]
+  used_otherwise = {name for node in model.graph.node if node.op_type != "Gather" for name in node.input}
+  return [node.name for node in (*products, *(node for node in lookups if node.input[0] not in used_otherwise))]
 
 
 def tflite_runner(model: bytes) -> Runner:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from albert.errors import UserError
-from albert.export.checking.quality import Candidate, QualityCheck, measure
-from albert.export.checkpoint import open_checkpoint
+from albert.export import other_formats
+from albert.export.checkpoint import open_checkpoint, select_form
+from albert.export.checks import Candidate, QualityCheck, measure
+from albert.export.companion_files import DESCRIPTION
 from albert.export.export_model import export_model
-from albert.export.formats import DESCRIPTION, EXTRA_FORMATS, FORMAT_FILES, ONNX, ONNX_INT8, TFLITE, TFLITE_INT8
-from albert.export.other_formats import converters, onnx_int8
-from albert.export.selection import select_form
-from albert.export.signatures import portable_function
+from albert.export.registry import EXTRA_FORMATS, FORMAT_FILES, ONNX, ONNX_INT8, TFLITE, TFLITE_INT8
+from albert.export.served_model import portable_function
 from albert.tokenization.tokenizer import Tokenizer
 from albert.weights.checkpoints import CheckpointManager
 from tests.export.pipelines import FORMS, Run, write_run
@@ -85,12 +85,12 @@ def test_models_are_compared_by_the_metric_of_the_task(classifier: Run, tmp_path
   always_bad = Candidate("saved_model", 3_000_000, constant_answers(np.array([0.6, 0.1, 0.3])))
   always_good = Candidate("onnx_int8", 1_000_000, constant_answers(np.array([0.2, 0.2, 0.6])))
   report = measure(evaluation, [always_bad, always_good], max_metric_drop=0.5)
-  assert (report.num_examples, report.metric_names[0]) == (40, "accuracy")
-  assert report.num_tokens > 3
-  report_of_bad, report_of_good = report.models  # 30 of the 40 labels are bad, 10 are good
-  assert (report_of_bad.metrics["accuracy"], report_of_good.metrics["accuracy"]) == (0.75, 0.25)
-  assert (report_of_bad.drop, report_of_good.drop) == (0.0, 0.5)
-  assert report.to_dict()["models"][1]["num_bytes"] == 1_000_000
+  assert (report["num_examples"], report["metric_names"][0]) == (40, "accuracy")
+  assert report["num_tokens"] > 3
+  report_of_bad, report_of_good = report["models"]  # 30 of the 40 labels are bad, 10 are good
+  assert (report_of_bad["metrics"]["accuracy"], report_of_good["metrics"]["accuracy"]) == (0.75, 0.25)
+  assert (report_of_bad["drop"], report_of_good["drop"]) == (0.0, 0.5)
+  assert report_of_good["num_bytes"] == 1_000_000
   with pytest.raises(UserError) as error:
     measure(evaluation, [always_bad, always_good], max_metric_drop=0.49)
   assert str(error.value) == (
@@ -175,7 +175,7 @@ def test_spans_are_scored_as_answers(tmp_path: Path, spm_model: str, form: str) 
 
   model = Candidate("saved_model", 1, mark_the_river)
   assert evaluation.num_examples == len(qas)  # one window each
-  metrics = measure(evaluation, [model], max_metric_drop=0.0).models[0].metrics
+  metrics = measure(evaluation, [model], max_metric_drop=0.0)["models"][0]["metrics"]
   assert metrics["exact"] == metrics["f1"] == pytest.approx(100 / len(qas))
 
 
@@ -272,9 +272,9 @@ def test_layers_that_share_matrices_store_them_once(tmp_path: Path, spm_model: s
     model = form.model_class(checkpoint, form.settings)
     function = portable_function(model)
     if name == ONNX_INT8:
-      content = onnx_int8.quantize_onnx(converters.convert_to_onnx(function), model.hidden_size**2)
+      content = other_formats.quantize_onnx(other_formats.convert_to_onnx(function), model.hidden_size**2)
     else:
-      content = converters.to_tflite(function, model, name)
+      content = other_formats.to_tflite(function, model, name)
     num_bytes[num_layers] = len(content)
   # One byte for each weight of a layer: query, key and value; the output of attention; the two feed-forward matrices.
   matrix_bytes = hidden_size * (3 * hidden_size + hidden_size + 2 * intermediate_size)

@@ -5,22 +5,123 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import tensorflow as tf
 
 from albert.config.base import Config
+from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
-from albert.export.checking.form_evaluations import FillMaskEvaluation, SentenceOrderEvaluation
-from albert.export.checkpoint import ExportCheckpoint
-from albert.export.forms.classifier import ServedTextModel, add_label, text_fields
-from albert.export.network.heads import LinearHead, MaskedLMHead
-from albert.export.network.token_layout import TokenBatch, TokenLayout
-from albert.export.served_model import AnswerTensors, ExportSettings
+from albert.data.shard_files.schema import INPUT_IDS
+from albert.errors import UserError
+from albert.export.checkpoint import ExportCheckpoint, ExportSettings
+from albert.export.checks import FormEvaluation, NamedArrays
+from albert.export.classifier import ServedTextModel, add_label, text_fields
+from albert.export.network import Dense, LayerNorm, LinearHead, TokenBatch, TokenLayout, Weights, make_constant
+from albert.export.served_model import AnswerTensors
+from albert.models.activations import ACTIVATIONS
 from albert.tokenization.in_graph.code_points import WHITE_SPACE, starts_with_space
+from albert.tokenization.tokenizer import load_tokenizer
 
-# B batch, S sequence, M largest number of masks in a text of the batch, K candidates.
+# B batch, S sequence, M largest number of masks in a text of the batch, K candidates, P masked tokens of a sequence in
+# the data of --eval_file, H hidden size, V vocabulary size.
 
 MASK = "[MASK]"
 _SENTENCE_LABELS = {"sop": ("in_order", "swapped"), "nsp": ("next", "random")}
+_PRETRAINING_FLAG = "--eval_input_file"
+
+
+class MaskedLMHead(tf.Module):
+  """The masked language model: float32 [B, M, H] -> logits over the vocabulary, [B, M, V].
+
+  Args:
+    config: the model's config.
+    weights: weights by their names in the original code.
+    word_embeddings: the embedding table [V, E], which is also the output matrix.
+  """
+
+  def __init__(self, config: ModelConfig, weights: Weights, word_embeddings: tf.Variable):
+    super().__init__(name="predictions")
+    self._config = config
+    self._activation = ACTIVATIONS[config.hidden_act].inference
+    self.transform = Dense.load(weights, "cls/predictions/transform/dense")
+    self.layer_norm = LayerNorm(weights, "cls/predictions/transform/LayerNorm")
+    self.output_bias = make_constant(weights["cls/predictions/output_bias"], "output_bias")
+    self.word_embeddings = word_embeddings
+
+  def __call__(self, x: tf.Tensor) -> tf.Tensor:
+    flat = tf.reshape(x, [-1, self._config.hidden_size])
+    flat = self.layer_norm(self._activation(self.transform(flat)))
+    logits = tf.nn.bias_add(tf.matmul(flat, self.word_embeddings, transpose_b=True), self.output_bias)
+    return tf.reshape(logits, [tf.shape(x)[0], tf.shape(x)[1], self._config.vocab_size])
+
+
+class _PretrainingEvaluation(FormEvaluation):
+  """Base class of the forms whose data are the TFRecord files of pretraining. Their metric is an accuracy."""
+
+  def __init__(self, task_name: str, checkpoint: ExportCheckpoint, settings: ExportSettings, eval_file: str):
+    try:
+      super().__init__(task_name, checkpoint, settings, eval_file)
+    except UserError as error:
+      raise UserError(str(error).replace(_PRETRAINING_FLAG, "--eval_file")) from error
+
+  def task_config(self, settings: ExportSettings, eval_file: str) -> Config:
+    assert isinstance(settings.config, PretrainingConfig)
+    return PretrainingConfig(
+      eval_input_file=eval_file,
+      spm_model_file=settings.tokenizer_config.model_file,
+      do_lower_case=settings.tokenizer_config.do_lower_case,
+      keep_accents=settings.tokenizer_config.keep_accents,
+      sentence_prediction=settings.config.sentence_prediction,
+    )
+
+  def metrics(self, outputs: Any) -> dict[str, float]:
+    return {self.metric_names[0]: float(outputs["num_correct"].sum() / max(outputs["num_predicted"].sum(), 1))}
+
+
+class FillMaskEvaluation(_PretrainingEvaluation):
+  """Masked LM: the accuracy of the most probable token, with [MASK] at every masked position.
+
+  In the TFRecord files a tenth of the masked tokens is unchanged, and a tenth is replaced by a random token. A served
+  model predicts only at [MASK].
+  """
+
+  def __init__(self, task_name: str, checkpoint: ExportCheckpoint, settings: ExportSettings, eval_file: str):
+    super().__init__(task_name, checkpoint, settings, eval_file)
+    self._mask_id = load_tokenizer(settings.tokenizer_config).special_ids.mask
+
+  @property
+  def metric_names(self) -> Sequence[str]:
+    from albert.tasks.pretraining.task import MASKED_LM_ACCURACY
+
+    return (MASKED_LM_ACCURACY,)
+
+  def model_inputs(self, batch: NamedArrays) -> dict[str, np.ndarray]:
+    inputs = super().model_inputs(batch)
+    rows, columns = np.nonzero(batch["masked_lm_weights"] > 0)
+    inputs[INPUT_IDS] = inputs[INPUT_IDS].copy()
+    inputs[INPUT_IDS][rows, batch["masked_lm_positions"][rows, columns]] = self._mask_id
+    return inputs
+
+  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
+    is_predicted = batch["masked_lm_weights"] > 0  # [B, P]
+    # An answer holds the masks in the order of their positions: the number of the mask at each position, [B, S].
+    numbers = np.cumsum(self.model_inputs(batch)[INPUT_IDS] == self._mask_id, axis=1) - 1
+    numbers = np.take_along_axis(numbers, batch["masked_lm_positions"], axis=1)  # [B, P]
+    predicted = np.take_along_axis(answers["ids"][:, :, 0], np.maximum(numbers, 0), axis=1)
+    is_correct = (predicted == batch["masked_lm_ids"]) & is_predicted
+    return {"num_correct": is_correct.sum(axis=1), "num_predicted": is_predicted.sum(axis=1)}
+
+
+class SentenceOrderEvaluation(_PretrainingEvaluation):
+  """Sentence order, or next sentence: the accuracy of the more probable class."""
+
+  @property
+  def metric_names(self) -> Sequence[str]:
+    return (f"{self.task.sentence_metric}_accuracy",)
+
+  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
+    is_correct = answers["probabilities"].argmax(axis=1) == batch["next_sentence_labels"][:, 0]
+    return {"num_correct": is_correct.astype(np.int32), "num_predicted": np.ones(len(is_correct), np.int32)}
 
 
 class ServedFillMask(ServedTextModel):
@@ -29,6 +130,7 @@ class ServedFillMask(ServedTextModel):
   head = "masked_lm"
   evaluation_class = FillMaskEvaluation
   summary = "predicts the token at each [MASK] of a text"
+  example_texts = (f"The {MASK} of France is Paris.", f"She opened the {MASK} and looked at the {MASK} behind it.")
   answers: ClassVar[Mapping[str, str]] = {
     "tokens": "the most probable tokens as text, the best first, string [B, M, K]",
     "pieces": "the same tokens as in the vocabulary (▁ or Ġ: a space, ##: inside a word), string [B, M, K]",
@@ -48,14 +150,7 @@ class ServedFillMask(ServedTextModel):
     self._ids_inside_word = self.tokenizer.reference.vocabulary.ids_inside_word
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """Tokenizes texts in which [MASK] stands for one token.
-
-    The ids are the same as those of `albert.tokenization.masked_texts.encode_with_masks`.
-
-    Args:
-      texts: string [B].
-    Returns: ids, int32 [B, (number of tokens)].
-    """
+    """Tokenizes texts in which [MASK] stands for one token, as `albert.tokenization.masked_texts.encode_with_masks`."""
     text_parts = tf.strings.split(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), sep=MASK)
     follows_mask = tf.ragged.range(text_parts.row_lengths()).flat_values > 0  # every part of a text but the first one
     # A part that another one of its text follows ends before a mask, which stands for the space before it, too.
@@ -74,18 +169,13 @@ class ServedFillMask(ServedTextModel):
     return tf.RaggedTensor.from_row_splits(ids.flat_values, text_splits, validate=False)
 
   def _remove_word_starts(self, ids: tf.RaggedTensor, continues_word: tf.Tensor) -> tf.RaggedTensor:
-    """Replaces the first token of some rows by the same token without ▁, or drops it if it is ▁ alone.
-
-    Args:
-      ids: int32 [P, (number of tokens)].
-      continues_word: bool [P], whether the row is to be changed, because it continues a word.
-    """
+    """Replaces the first token of rows that continue a word by the same token without ▁, or drops a ▁ alone."""
     first_indices = tf.boolean_mask(ids.row_starts(), continues_word & (ids.row_lengths() > 0))
     replacements = tf.gather(tf.constant(self._ids_inside_word), tf.gather(ids.flat_values, first_indices))
     flat_ids = tf.tensor_scatter_nd_update(ids.flat_values, first_indices[:, tf.newaxis], replacements)
     return tf.ragged.boolean_mask(ids.with_flat_values(flat_ids), ids.with_flat_values(flat_ids >= 0))
 
-  def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
+  def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
     """See ServedModel.compute."""
     is_mask = (tokens.input_ids == self.tokenizer.special_ids.mask) & (tokens.input_mask > 0)
     num_masks = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)  # [B]
@@ -122,16 +212,12 @@ class ServedFillMask(ServedTextModel):
       **answers,
     }
 
-  def examples(self) -> list[dict[str, Any]]:
-    """See ServedModel.examples."""
-    first, second = f"The {MASK} of France is Paris.", f"She opened the {MASK} and looked at the {MASK} behind it."
-    return [{self.fields[0].name: first}, {self.fields[0].name: second}]
-
 
 class ServedSentenceOrder(ServedTextModel):
   """Serves sentence-order prediction, or next-sentence prediction if the model was pretrained with it."""
 
   head = "sentence"
+  example_texts = ("She opened the letter with great care.", "Then she read it aloud to everyone in the room.")
   evaluation_class = SentenceOrderEvaluation
   summary = "predicts whether two consecutive texts are in their original order"
   answers: ClassVar[Mapping[str, str]] = {
@@ -154,9 +240,9 @@ class ServedSentenceOrder(ServedTextModel):
     assert isinstance(config, PretrainingConfig)
     if config.sentence_prediction == "none":
       return "it was pretrained with --sentence_prediction=none, so its sentence head was not trained"
-    return super().incompatibility(checkpoint, config)
+    return None
 
-  def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
+  def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
     """See ServedModel.compute."""
     return {"probabilities": tf.nn.softmax(self.output(self.encoder.pooled_output(tokens, layout)))}
 
@@ -167,12 +253,6 @@ class ServedSentenceOrder(ServedTextModel):
   def labels(self) -> Sequence[str]:
     """in_order and swapped, or next and random."""
     return self._labels
-
-  def examples(self) -> list[dict[str, Any]]:
-    """See ServedModel.examples."""
-    first, second = "She opened the letter with great care.", "Then she read it aloud to everyone in the room."
-    names = [field.name for field in self.fields]
-    return [dict(zip(names, texts, strict=True)) for texts in ((first, second), (second, first))]
 
 
 class ServedEmbeddings(ServedTextModel):
@@ -189,7 +269,7 @@ class ServedEmbeddings(ServedTextModel):
     super().__init__(checkpoint, settings)
     self.fields = text_fields(["any text"])
 
-  def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
+  def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
     """See ServedModel.compute."""
     sequence_output = self.encoder.sequence_output(tokens, layout)  # [B, S, H], zeros at padding
     num_tokens = tf.reduce_sum(tf.cast(tokens.input_mask, tf.float32), axis=1, keepdims=True)

@@ -1,0 +1,427 @@
+"""Checks a model before its export is finished: on its examples and edge cases, and on data of its task (--eval_file).
+
+The data is read, tokenized and scored by the code that evaluates runs. Formats that lose too much are refused.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from albert.config.base import Config
+from albert.data.examples import EXAMPLE_INDEX
+from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK
+from albert.errors import RunError, UserError
+from albert.export.checkpoint import ExportCheckpoint, ExportSettings, SelectedForm
+from albert.export.registry import EVALUATION_BATCH_SIZE, FORMS, TEXT_SIGNATURE, TOKENS_SIGNATURE
+from albert.export.served_model import TOKEN_INPUTS, ServedModel, text_inputs, tokens_function
+from albert.io import files
+from albert.tasks import registry as task_registry
+from albert.tokenization.recorded_settings import SETTINGS
+
+# B rows, S sequence, K sequences of an example.
+
+# Inputs or answers of a batch by name. The first dimension of each array is the batch.
+NamedArrays = Mapping[str, np.ndarray]
+# Runs a model on a batch of ids.
+Runner = Callable[[NamedArrays], dict[str, np.ndarray]]
+# Name of the batch that holds all examples.
+EXAMPLE_BATCH = "the examples"
+# At most this many sequences of the examples are also run one at a time. A long SQuAD context has many sequences.
+_MAX_SINGLE_SEQUENCES = 3
+# The models that are no formats: the SavedModel, and the float32 model if the SavedModel has another precision.
+SAVED_MODEL, FLOAT32 = "saved_model", "float32"
+
+# The largest drop of the metric that is accepted if --max_metric_drop is not given, as a share of its best value.
+DEFAULT_DROP = 0.01
+_WARM_UPS, _ROUNDS = 2, 30
+# Probabilities below it, and above 1 - it, are rounded to it, so that their logits are finite.
+_SMALLEST_PROBABILITY = 1e-30
+
+
+def id_test_batches(model: ServedModel, examples: NamedArrays) -> dict[str, NamedArrays]:
+  """Makes batches of ids to run a model on: its examples, int32 [B, S] or [B, K, S] each, and edge cases.
+
+  Each key of the result describes its batch in an error message. The first batch is EXAMPLE_BATCH.
+  """
+  max_length = model.max_positions
+  batches = {EXAMPLE_BATCH: examples}
+  for row in range(min(len(examples[INPUT_IDS]), _MAX_SINGLE_SEQUENCES)):
+    single = {name: values[row : row + 1] for name, values in examples.items()}
+    batches[f"example {row + 1} alone"] = _trim_padding(single)
+  special_ids = model.tokenizer.special_ids
+  is_mask = examples[INPUT_IDS] == special_ids.mask
+  if np.any(is_mask):
+    ids = np.where(is_mask, np.int32(special_ids.unk), examples[INPUT_IDS])
+    batches["texts without [MASK]"] = {**examples, INPUT_IDS: ids}
+  batches["an empty batch"] = {name: values[:0] for name, values in examples.items()}
+  mask = examples[INPUT_MASK].copy()
+  mask[0] = 0
+  batches["a row of padding alone"] = {**examples, INPUT_MASK: mask}
+  batches["a single token"] = {name: values[:1, ..., :1] for name, values in examples.items()}
+  batches[f"a sequence of {max_length} tokens"] = _repeat_first_sequence(examples, max_length)
+  # Only real tokens count toward the limit of the model: padding may go beyond it.
+  num_padding = max(max_length + 1 - examples[INPUT_IDS].shape[-1], 1)
+  batches[f"padding beyond {max_length} tokens"] = {
+    name: np.pad(values, [*[(0, 0)] * (values.ndim - 1), (0, num_padding)]) for name, values in examples.items()
+  }
+  return batches
+
+
+def text_test_batches(model: ServedModel) -> dict[str, NamedArrays]:
+  """Makes edge cases for the signature serving_default. In each request all fields hold the same text."""
+
+  def make_batch(text: str) -> NamedArrays:
+    request = {field.name: [text, text] if field.is_list else text for field in model.fields}
+    return text_inputs(model.fields, [request])
+
+  return {
+    "an empty batch": {name: values[:0] for name, values in make_batch("a").items()},
+    "empty texts": make_batch(""),
+    "texts of one word": make_batch("a"),
+    "texts that are too long for one sequence": make_batch("a " * model.max_seq_length),
+  }
+
+
+def _trim_padding(example: NamedArrays) -> dict[str, np.ndarray]:
+  """Cuts a batch of one example to the length of its longest sequence."""
+  length = int(example[INPUT_MASK].sum(axis=-1).max())
+  return {name: values[..., :length] for name, values in example.items()}
+
+
+def _repeat_first_sequence(examples: NamedArrays, length: int) -> NamedArrays:
+  """A batch of one sequence of `length` tokens, which repeats the tokens of the first example."""
+  first = {name: values.reshape(-1, values.shape[-1])[:1] for name, values in examples.items()}
+  shape = [1] * (examples[INPUT_IDS].ndim - 1) + [length]
+  return {name: np.resize(values, shape) for name, values in _trim_padding(first).items()}
+
+
+def run_test_batches(
+  function: Any, batches: Mapping[str, NamedArrays], *, function_name: str
+) -> dict[str, dict[str, np.ndarray]]:
+  """Runs a function on batches and checks its answers.
+
+  Args:
+    function: maps inputs by name to answers by name (tensors or arrays).
+    batches: inputs by the description of the batch, see id_test_batches and text_test_batches.
+    function_name: the function, for error messages.
+  Returns: the answers to each batch, by the description of the batch.
+  Raises:
+    RunError: the function fails, or an answer has a wrong number of rows or a number that is not finite.
+  """
+  answers_by_batch = {}
+  for batch_name, inputs in batches.items():
+    try:
+      answers = {name: np.asarray(value) for name, value in function(inputs).items()}
+    except Exception as error:
+      reason = " ".join(str(error).split())[-300:]
+      raise RunError(f"{function_name} fails for {batch_name}: {reason}") from error
+    rows = len(next(iter(inputs.values())))
+    for name, value in answers.items():
+      if value.shape[:1] != (rows,):
+        raise RunError(
+          f"{function_name}: for {batch_name}, {name!r} has the shape {list(value.shape)} instead of {rows} rows"
+        )
+      if value.dtype.kind == "f" and not np.isfinite(value).all():
+        raise RunError(
+          f"{function_name}: for {batch_name}, {name!r} is not finite; do the weights of the checkpoint hold NaN?"
+        )
+    answers_by_batch[batch_name] = answers
+  return answers_by_batch
+
+
+def check_signatures(
+  functions: Mapping[str, Any], model: ServedModel, examples: Mapping[str, NamedArrays]
+) -> dict[str, dict[str, np.ndarray]]:
+  """Runs both signatures of a model on its examples and on the edge cases, see run_test_batches.
+
+  Args:
+    functions: the concrete function of each signature.
+    model: the model.
+    examples: signature -> the inputs of the examples.
+  Returns: description of each batch of id_test_batches -> the answers of the signature `tokens`.
+  """
+  texts = {EXAMPLE_BATCH: examples[TEXT_SIGNATURE]} | text_test_batches(model)
+  batches = {TEXT_SIGNATURE: texts, TOKENS_SIGNATURE: id_test_batches(model, examples[TOKENS_SIGNATURE])}
+  answers = {
+    signature: run_test_batches(
+      array_function(function), batches[signature], function_name=f"the signature {signature}"
+    )
+    for signature, function in functions.items()
+  }
+  return answers[TOKENS_SIGNATURE]
+
+
+def largest_difference(answers: NamedArrays, expected: NamedArrays, *, exact: str = "") -> float:
+  """The largest difference between two sets of answers: absolute for expected values up to 1, else relative.
+
+  Args:
+    answers: the numbers to check, by name.
+    expected: the answers of the SavedModel, by name. Its texts are ignored.
+    exact: name of an integer answer that must be equal; "" for none. Other integers are not compared: they are ranks or
+      positions of candidates, which may change their order if their probabilities are almost the same.
+  Returns: the difference; infinity if a name, a shape or the exact answer differs; NaN if a number is NaN.
+  """
+  expected_numbers = {name: value for name, value in expected.items() if value.dtype.kind in "fi"}
+  expected_shapes = {name: value.shape for name, value in expected_numbers.items()}
+  if {name: value.shape for name, value in answers.items()} != expected_shapes:
+    return float("inf")
+  if exact in expected_numbers and not np.array_equal(answers[exact], expected_numbers[exact]):
+    return float("inf")
+  differences = [
+    np.max(np.abs(answers[name] - value) / np.maximum(1.0, np.abs(value)), initial=0.0)
+    for name, value in expected_numbers.items()
+    if value.dtype.kind == "f"
+  ]
+  return float(np.max(differences, initial=0.0))
+
+
+class FormEvaluation(abc.ABC):
+  """The data of --eval_file, and how the answers of a form to it become the metrics of the form's task.
+
+  Args:
+    task_name: the form's task, a name of `albert.tasks.registry.TASKS`.
+    checkpoint: the checkpoint to export.
+    settings: how the served model is built.
+    eval_file: what the task's own evaluation reads: a file, or for some tasks globs or a folder.
+
+  Attributes:
+    task: the task, with this data (a `albert.tasks.base.Task`).
+    eval_file: see above.
+    best_value: the largest value of the metrics, 1 or 100.
+    num_examples: number of examples in the data: rows, windows of SQuAD, or sequences of pretraining.
+
+  Raises:
+    UserError: the data cannot be read, or does not belong to the task.
+  """
+
+  best_value: ClassVar[float] = 1.0
+  task_settings: ClassVar[Mapping[str, Any]] = {}
+
+  def __init__(self, task_name: str, checkpoint: ExportCheckpoint, settings: ExportSettings, eval_file: str):
+    self.eval_file = eval_file
+    config = self.task_config(settings, eval_file)
+    self.task: Any = task_registry.make_task(task_name, checkpoint.config, config)
+    self.task.check_inputs(train=False, evaluate=True, predict=False)
+    ((self._split, self._data),) = self.task.evaluation_data().items()
+    self.num_examples = self._data.num_examples
+
+  def task_config(self, settings: ExportSettings, eval_file: str) -> Config:
+    """The config of the task: that of the form, with the given file instead of those of the run."""
+    tokenizer = settings.tokenizer_config
+    changes: dict[str, Any] = {name: getattr(tokenizer, name) for name in SETTINGS}
+    changes |= {"eval_file": eval_file, "spm_model_file": tokenizer.model_file, "cache_dir": ""}
+    changes |= {"max_seq_length": settings.max_seq_length, "pad_to_max_length": False}
+    return dataclasses.replace(settings.config, **changes, **self.task_settings)
+
+  @property
+  def metric_names(self) -> Sequence[str]:
+    """The metrics to show. Models are compared by the first one. Larger values of it are better."""
+    return (self.task.best_metric,)
+
+  def batches(self) -> Iterator[dict[str, np.ndarray]]:
+    """Yields batches of all examples, with the features of the task's batches, example_weight and example_index."""
+    first = 0
+    for batch in self._data.evaluation_batches(batch_size=EVALUATION_BATCH_SIZE).as_numpy_iterator():
+      yield {EXAMPLE_INDEX: np.arange(first, first + EVALUATION_BATCH_SIZE), **batch}
+      first += EVALUATION_BATCH_SIZE
+
+  def model_inputs(self, batch: NamedArrays) -> dict[str, np.ndarray]:
+    """The inputs of a batch for the signature `tokens`, int32 [B, S] or [B, K, S]."""
+    return {name: batch[name].astype(np.int32) for name in TOKEN_INPUTS}
+
+  @abc.abstractmethod
+  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
+    """Converts the answers to a batch to the outputs of the task's `forward`, [B, ...] each."""
+
+  def metrics(self, outputs: Any) -> dict[str, float]:
+    """Computes the task's metrics from the results of `outputs` for all examples, a `DatasetOutputs`."""
+    metrics: dict[str, float] = self.task.evaluation_metrics(self._split, outputs)
+    return metrics
+
+
+def log_of(probabilities: np.ndarray) -> np.ndarray:
+  """Logits whose softmax is `probabilities`."""
+  return np.log(np.maximum(probabilities.astype(np.float64), _SMALLEST_PROBABILITY))
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+  """A model to measure.
+
+  Attributes:
+    name: SAVED_MODEL, FLOAT32, or the name of a format.
+    num_bytes: size of its files; 0 if it is not part of the export.
+    run: runs it on ids.
+  """
+
+  name: str
+  num_bytes: int
+  run: Runner
+
+
+class QualityCheck:
+  """Measures the models of an export on the data of --eval_file.
+
+  Args:
+    form: the form in which the model is served.
+    checkpoint: the checkpoint to export.
+    eval_file: the data, see FormEvaluation.
+    max_metric_drop: the largest accepted drop of the metric, in its unit; None for one percent of its best value.
+  Raises:
+    UserError: the form has no metric, or the data cannot be read or does not belong to the task.
+  """
+
+  def __init__(
+    self, form: SelectedForm, checkpoint: ExportCheckpoint, eval_file: str, max_metric_drop: float | None = None
+  ):
+    evaluation_class = form.model_class.evaluation_class
+    if evaluation_class is None:
+      raise UserError(f"--eval_file={eval_file}: --task={form.name} has no metric to measure: leave --eval_file out")
+    self._form, self._checkpoint = form, checkpoint
+    self.evaluation = evaluation_class(FORMS[form.name].task, checkpoint, form.settings, eval_file)
+    default_drop = DEFAULT_DROP * evaluation_class.best_value
+    self._max_drop = default_drop if max_metric_drop is None else max_metric_drop
+
+  def compute_metrics(self, function: Any) -> dict[str, float]:
+    """The task's metrics of a model, given as the concrete function of its signature `tokens`."""
+    return _compute_metrics(self.evaluation, array_function(function))
+
+  def run(self, directory: str, function: Any, formats: Sequence[Candidate]) -> dict[str, Any]:
+    """Measures the float32 model, the SavedModel if it has another precision, and the other formats, see measure.
+
+    Args:
+      directory: the directory of the SavedModel.
+      function: the concrete function of its signature `tokens`.
+      formats: the formats beside it.
+    """
+    settings = self._form.settings
+    saved_model = Candidate(SAVED_MODEL, _saved_model_bytes(directory), array_function(function))
+    candidates = [saved_model]
+    if settings.precision != FLOAT32:
+      float32_model = self._form.model_class(self._checkpoint, dataclasses.replace(settings, precision=FLOAT32))
+      candidates.insert(0, Candidate(FLOAT32, 0, array_function(tokens_function(float32_model))))
+    return measure(self.evaluation, [*candidates, *formats], self._max_drop)
+
+
+def _saved_model_bytes(directory: str) -> int:
+  """The size of the graph and the variables."""
+  variables = files.join(directory, "variables")
+  paths = [files.join(directory, "saved_model.pb"), *(files.join(variables, name) for name in files.listdir(variables))]
+  return sum(stat.num_bytes for stat in files.stats(paths).values())
+
+
+def array_function(function: Any) -> Runner:
+  """A function of arrays that calls a concrete function of tensors."""
+
+  def run(inputs: NamedArrays) -> dict[str, np.ndarray]:
+    answers = function(**{name: tf.constant(values) for name, values in inputs.items()})
+    return {name: tensor.numpy() for name, tensor in answers.items()}
+
+  return run
+
+
+def measure(evaluation: FormEvaluation, candidates: Sequence[Candidate], max_metric_drop: float) -> dict[str, Any]:
+  """Measures models, and compares the task's metric with that of the first one.
+
+  Args:
+    evaluation: the data and the metrics.
+    candidates: the float32 model, then the models to compare with it.
+    max_metric_drop: the largest accepted drop of the metric.
+  Returns: the key `quality` of servable.json.
+    eval_file, max_metric_drop: see above.
+    num_examples: number of examples in the data (windows of SQuAD).
+    metric_names: the metrics, the one that decides first.
+    num_tokens: number of tokens of the example whose latency was measured.
+    num_threads: number of cores of the machine that measured.
+    models: for each candidate its name, num_bytes, metrics, drop (by how much the first metric is smaller than that of
+      the float32 model) and latency_ms, the time of the fastest of several requests of one example: other work on the
+      machine changes it less than the median.
+  Raises:
+    UserError: the metric of a model is smaller by more than max_metric_drop, or the metric of the float32 model is not
+      a number.
+  """
+  metric = evaluation.metric_names[0]
+  metrics: dict[str, dict[str, float]] = {}
+  for candidate in candidates:
+    metrics[candidate.name] = _compute_metrics(evaluation, candidate.run)
+    print(f"{candidate.name}: {metric} {metrics[candidate.name][metric]:.6g}", file=sys.stderr, flush=True)
+  baseline = metrics[candidates[0].name][metric]
+  if not np.isfinite(baseline):
+    raise UserError(
+      f"--eval_file={evaluation.eval_file}: the {metric} of the float32 model is {baseline}: give a file with more "
+      "examples"
+    )
+  drops = {name: baseline - values[metric] for name, values in metrics.items()}
+  refused = [
+    f"{name} to {metrics[name][metric]:.6g} (by {drop:.3g})"
+    for name, drop in drops.items()
+    # A drop of exactly the limit is accepted, also after rounding of the difference.
+    if not drop <= max_metric_drop + 1e-9 * evaluation.best_value
+  ]
+  if refused:
+    raise UserError(
+      f"--eval_file={evaluation.eval_file}: the {metric} drops from {baseline:.6g} (float32) with "
+      f"{', '.join(refused)}, more than --max_metric_drop={max_metric_drop:g}: leave this format out, or accept a "
+      "larger drop"
+    )
+  request = _median_example(evaluation)
+  latencies = _measure_latencies(candidates, request)
+  return {
+    "eval_file": evaluation.eval_file,
+    "num_examples": evaluation.num_examples,
+    "metric_names": list(evaluation.metric_names),
+    "max_metric_drop": max_metric_drop,
+    "num_tokens": int(request[INPUT_MASK].sum()),
+    "num_threads": os.cpu_count() or 1,
+    "models": [
+      {
+        "name": candidate.name,
+        "num_bytes": candidate.num_bytes,
+        "metrics": {name: metrics[candidate.name][name] for name in evaluation.metric_names},
+        "drop": drops[candidate.name],
+        "latency_ms": latencies[candidate.name],
+      }
+      for candidate in candidates
+    ],
+  }
+
+
+def _compute_metrics(evaluation: FormEvaluation, run: Runner) -> dict[str, float]:
+  """The metrics of a model on all examples."""
+  from albert.data.pipeline import EXAMPLE_WEIGHT
+  from albert.training.evaluator import concatenate_outputs  # imports the loop, which other exports do not need
+
+  batch_outputs = []
+  for batch in evaluation.batches():
+    outputs = evaluation.outputs(run(evaluation.model_inputs(batch)), batch)
+    batch_outputs.append(outputs | {name: batch[name] for name in (EXAMPLE_INDEX, EXAMPLE_WEIGHT)})
+  return evaluation.metrics(concatenate_outputs(batch_outputs))
+
+
+def _median_example(evaluation: FormEvaluation) -> NamedArrays:
+  """The inputs of one example of median length, without padding: int32 [1, S] or [1, K, S]."""
+  # Most tasks sort the examples by their lengths.
+  number, row = divmod(evaluation.num_examples // 2, EVALUATION_BATCH_SIZE)
+  batch = next(itertools.islice(evaluation.batches(), number, None))
+  return _trim_padding({name: values[row : row + 1] for name, values in evaluation.model_inputs(batch).items()})
+
+
+def _measure_latencies(candidates: Sequence[Candidate], request: NamedArrays) -> dict[str, float]:
+  """The time of the fastest request in milliseconds, by the name of the model. The models take turns."""
+  seconds: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
+  for _ in range(_WARM_UPS + _ROUNDS):
+    for candidate in candidates:
+      start = time.perf_counter()
+      candidate.run(request)
+      seconds[candidate.name].append(time.perf_counter() - start)
+  return {name: 1000 * min(times[_WARM_UPS:]) for name, times in seconds.items()}

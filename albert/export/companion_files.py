@@ -1,0 +1,435 @@
+"""The files beside an exported model: servable.json with hashes of the files, example requests, and the model card.
+
+A SavedModel's own fingerprint.pb has 64-bit hashes of the graph and of the index of the variables, but not of the
+variables themselves or of the assets. This module does not import TensorFlow, because it checks a model before the
+model is loaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from albert.config.base import from_dict
+from albert.data.shard_files.manifest import checksum_of, file_sha256
+from albert.errors import UserError
+from albert.export.registry import EVALUATION_BATCH_SIZE, TEXT_SIGNATURE, TOKENS_SIGNATURE
+from albert.io import files, json_values
+
+if TYPE_CHECKING:
+  from albert.export.checkpoint import ExportCheckpoint, SelectedForm
+  from albert.export.checks import NamedArrays
+  from albert.export.served_model import ServedModel
+
+# The file that describes a model for programs, see describe_model.
+DESCRIPTION = "assets.extra/servable.json"
+# Folder of the example requests and their answers.
+EXAMPLES_FOLDER = "examples"
+# Decimal places of numbers in the examples.
+_DECIMALS = 6
+_FILES_KEY, _CHECKSUM_KEY = "files", "checksum"  # of servable.json
+# The files that are read when a model is loaded. Only these are hashed. Folder -> file names; None stands for all files
+# of the folder.
+_HASHED_FILES: Mapping[str, tuple[str, ...] | None] = {"": ("saved_model.pb",), "variables": None, "assets": None}
+
+# Settings of the run that the card shows: those of the training and of the optimizer, and the paths of the data.
+_TRAINING_SETTINGS = (
+  "num_train_steps",
+  "num_train_epochs",
+  "max_train_seconds",
+  "train_batch_size",
+  "seed",
+  "precision",
+)
+_OPTIMIZER_SETTINGS = ("optimizer", "learning_rate", "num_warmup_steps", "warmup_proportion", "weight_decay")
+_DATA_PATHS = ("data_dir", "train_file", "input_file")
+# Settings that have an effect only if masks are drawn during training, and only if the task is a custom one.
+_DYNAMIC_MASKING_SETTINGS = ("masked_lm_prob", "ngram")
+_CUSTOM_TASK_SETTINGS = ("text_columns", "label_column", "id_column", "regression", "multi_label", "label_separator")
+
+# The speeds are in benchmarks/results/engines_2026-11-23.md.
+_ONEDNN_NOTE = (
+  "On an x86 processor without AVX512-VNNI, set the environment variable `TF_ENABLE_ONEDNN_OPTS=1` before TensorFlow "
+  "is imported or the server is started. With it, albert_base answered 15% more texts per second in batches of 8 texts "
+  "of 128 tokens (2 cores, AVX2); single requests took about as long. With AVX512-VNNI, TensorFlow turns these kernels "
+  "on by itself. The answers differ by rounding."
+)
+_NOT_MEASURED = (
+  "## Quality of the formats\n\nThe quality of these formats was not measured: `--eval_file` was not given to "
+  "`python -m albert.export`. The task's metric may be lower than that of the SavedModel, above all with int8."
+)
+
+
+class _HashFields(msgspec.Struct):
+  """The fields of servable.json that this module reads. They are empty in files that earlier versions wrote."""
+
+  files: dict[str, dict[json_values.FileName, str]] = {}
+  checksum: str = ""
+
+
+def describe_model(name: str, form: SelectedForm, model: ServedModel, checkpoint: ExportCheckpoint) -> dict[str, Any]:
+  """Makes the values of servable.json. A program that calls the model needs them in addition to the signatures.
+
+  Args:
+    name: name of the model.
+    form: the form in which the model is served.
+    model: the model.
+    checkpoint: the checkpoint that the model was made from.
+  Returns:
+    name, checkpoint: see above; of the checkpoint, its path and step.
+    task: the form in which the model is served, a name of `albert.export.registry.FORMS`.
+    summary: what the model does.
+    fields: name, is_list and meaning of each input field of the signature serving_default. The columns of a
+      tab-separated file of requests have the same order.
+    answers: name of an answer -> its description.
+    labels: the classes, in the order of the probabilities.
+    thresholds: label -> the probability from which on it is predicted, if a text may have several labels; {} if not.
+    counted_by: name of the answer or the list field that gives the number of real entries in each row, if the answers
+      of a batch are padded to the same size; "" if answers are not padded.
+    max_seq_length: maximum number of tokens in a sequence that is made from text.
+    do_lower_case, keep_accents, convert_quotes: how texts are normalized, see `albert.tokenization.Tokenizer`.
+    vocabulary: kind, sha256 and size (number of pieces) of the vocabulary.
+    precision: dtype in which the encoder's matrices are stored and multiplied.
+    made_with: library -> its version when the model was exported.
+    quality: metrics, sizes and latencies of the models, see `albert.export.checks.measure`; None if they were not
+      measured.
+  """
+  import tensorflow as tf
+
+  settings, tokenizer = form.settings, model.tokenizer.reference
+  return {
+    "name": name,
+    "task": form.name,
+    "summary": model.summary,
+    "fields": [dataclasses.asdict(field) for field in model.fields],
+    "answers": dict(model.available_answers()),
+    "labels": list(model.labels()),
+    "thresholds": dict(model.thresholds()),
+    "counted_by": model.counted_by,
+    "max_seq_length": settings.max_seq_length,
+    "do_lower_case": settings.tokenizer_config.do_lower_case and not tokenizer.vocabulary.keeps_case,
+    "keep_accents": settings.tokenizer_config.keep_accents or tokenizer.vocabulary.keeps_case,
+    "convert_quotes": settings.tokenizer_config.convert_quotes,
+    "vocabulary": {"kind": tokenizer.vocabulary.kind, "sha256": tokenizer.sha256, "size": tokenizer.vocab_size},
+    "precision": settings.precision,
+    "made_with": {"tensorflow": tf.__version__},
+    "checkpoint": {"path": checkpoint.file.path, "step": checkpoint.step},
+    "quality": None,
+  }
+
+
+def add_hashes(directory: str, description: Mapping[str, Any]) -> dict[str, Any]:
+  """Adds the hashes of a model's files, and a checksum of the whole description, to a description.
+
+  Args:
+    directory: the directory of the model.
+    description: the values of servable.json.
+  Returns: the description with two more keys: files (folder -> file name -> SHA-256) and checksum.
+  """
+  hashes = {}
+  for folder, file_names in _HASHED_FILES.items():
+    path = files.join(directory, folder) if folder else directory
+    names = file_names or (files.listdir(path) if files.is_dir(path) else [])
+    hashes[folder] = {name: file_sha256(files.join(path, name)) for name in names}
+  with_hashes = {**description, _FILES_KEY: hashes}
+  return {**with_hashes, _CHECKSUM_KEY: checksum_of(with_hashes)}
+
+
+def check_hashes(directory: str, path: str, description: Mapping[str, Any], remedy: str) -> None:
+  """Compares the files of an exported model with the hashes in its description.
+
+  Args:
+    directory: the directory of the model.
+    path: the path of the description, for error messages.
+    description: the content of that file.
+    remedy: what the user should do about an error. Each error message ends with it.
+  Raises:
+    UserError: a file is missing, a file differs from the exported one, or the description was changed.
+  """
+  fields = json_values.convert(path, dict(description), _HashFields, remedy)
+  without_checksum = {name: value for name, value in description.items() if name != _CHECKSUM_KEY}
+  if fields.checksum and fields.checksum != checksum_of(without_checksum):
+    raise UserError(f"{path}: was changed after the export: {remedy}")
+  for folder, hashes in fields.files.items():
+    if folder not in _HASHED_FILES:
+      raise UserError(f"{path}: {folder!r} is not a folder of an exported model: {remedy}")
+    for name, sha256 in hashes.items():
+      file = files.join(directory, folder, name) if folder else files.join(directory, name)
+      if not files.exists(file):
+        raise UserError(f"{file}: is missing, although {path} lists it: {remedy}")
+      if file_sha256(file) != sha256:
+        raise UserError(f"{file}: is damaged (its SHA-256 differs from that in {path}): {remedy}")
+
+
+def make_rest_request(signature: str, inputs: NamedArrays) -> dict[str, Any]:
+  """Makes the body of a POST request to /v1/models/NAME:predict.
+
+  Args:
+    signature: name of the signature.
+    inputs: input arrays; each row becomes an instance.
+  """
+  return {"signature_name": signature, "instances": _json_rows(inputs)}
+
+
+def make_rest_response(answers: NamedArrays) -> dict[str, Any]:
+  """Makes the body of the server's response, with rounded numbers.
+
+  If a model has only one answer, TensorFlow Serving returns its values without a name.
+  """
+  rows = _json_rows(answers)
+  return {"predictions": rows if len(answers) > 1 else [value for row in rows for value in row.values()]}
+
+
+def _json_rows(arrays: NamedArrays) -> list[dict[str, Any]]:
+  return [
+    {name: _to_json_value(value) for name, value in zip(arrays, row, strict=True)}
+    for row in zip(*arrays.values(), strict=True)
+  ]
+
+
+def write_examples(directory: str, inputs: Mapping[str, NamedArrays], answers: Mapping[str, NamedArrays]) -> None:
+  """Writes examples/SIGNATURE.json and examples/SIGNATURE.answer.json.
+
+  Args:
+    directory: the directory of the SavedModel.
+    inputs: signature -> the input arrays, by name.
+    answers: signature -> the answers to these inputs, by name.
+  """
+  folder = files.join(directory, EXAMPLES_FOLDER)
+  files.makedirs(folder)
+  for signature in inputs:
+    request, response = make_rest_request(signature, inputs[signature]), make_rest_response(answers[signature])
+    files.write_atomically(files.join(folder, f"{signature}.json"), format_json(request))
+    files.write_atomically(files.join(folder, f"{signature}.answer.json"), format_json(response))
+
+
+def format_json(value: dict[str, Any]) -> str:
+  """Formats an object as JSON. A list that is the value of a key has each element on a line of its own."""
+  members = []
+  for key, item in value.items():
+    text = json_values.dumps(item, ensure_ascii=False)
+    if isinstance(item, list) and item:
+      lines = [json_values.dumps(element, ensure_ascii=False) for element in item]
+      text = "[\n    " + ",\n    ".join(lines) + "\n  ]"
+    members.append(f"{json.dumps(key)}: {text}")
+  return "{\n  " + ",\n  ".join(members) + "\n}\n"
+
+
+def _to_json_value(value: Any) -> Any:
+  """Converts an array or a NumPy scalar to values that JSON can hold; floats are rounded."""
+  if isinstance(value, np.ndarray):
+    return [_to_json_value(item) for item in value]
+  if isinstance(value, bytes):
+    return value.decode("utf-8", errors="replace")
+  if isinstance(value, np.generic):
+    value = value.item()
+  return round(value, _DECIMALS) if isinstance(value, float) else value
+
+
+def format_model_card(
+  description: Mapping[str, Any],
+  model: ServedModel,
+  checkpoint: ExportCheckpoint,
+  example: tuple[NamedArrays, NamedArrays],
+  notes: Sequence[str],
+) -> str:
+  """Formats the model card as Markdown.
+
+  Args:
+    description: the description of the model.
+    model: the model.
+    checkpoint: the checkpoint that the model was made from.
+    example: the inputs of one request to serving_default, and the answers to it.
+    notes: a line about each other format that was written.
+  """
+  sections = [
+    f"# {description['name']}\n\n"
+    f"An ALBERT model that {description['summary']}, as a SavedModel that includes the tokenizer.",
+    _format_how_to_call(description, *example),
+    _format_table("Inputs", ["field", "type", "meaning"], _input_rows(description, model)),
+    _format_table("Outputs", ["answer", "meaning"], list(description["answers"].items())),
+    *_format_thresholds(description),
+    _format_limits(description, model),
+    _format_model_config(description, checkpoint),
+    _format_training(checkpoint),
+    _format_metrics(checkpoint),
+  ]
+  if notes:
+    sections.append("## Other formats\n\n" + "\n".join(f"- {note}" for note in notes))
+  if description["quality"]:
+    sections.append(_format_quality(description["quality"]))
+  elif notes:
+    sections.append(_NOT_MEASURED)
+  return "\n\n".join(sections) + "\n"
+
+
+def _format_how_to_call(description: Mapping[str, Any], inputs: NamedArrays, answers: NamedArrays) -> str:
+  request = make_rest_request(TEXT_SIGNATURE, inputs)
+  arguments = ", ".join(
+    f"{name}=tf.constant({json.dumps([request['instances'][0][name]], ensure_ascii=False)})" for name in inputs
+  )
+  return f"""## How to call it
+
+In Python, with only TensorFlow and tensorflow-text installed (tensorflow-text provides the op of the tokenizer):
+
+```python
+import tensorflow as tf
+import tensorflow_text  # noqa: F401
+
+model = tf.saved_model.load("DIRECTORY OF THIS FILE")
+print(model.signatures["{TEXT_SIGNATURE}"]({arguments}))
+```
+
+{_ONEDNN_NOTE}
+
+With TensorFlow Serving, `POST /v1/models/{description["name"]}:predict` accepts this request:
+
+```json
+{format_json(request).rstrip()}
+```
+
+The response is this one (the server gives more digits):
+
+```json
+{format_json(make_rest_response(answers)).rstrip()}
+```
+
+`{EXAMPLES_FOLDER}/` has more examples, also for the signature `{TOKENS_SIGNATURE}`, which takes ids instead of text."""
+
+
+def _input_rows(description: Mapping[str, Any], model: ServedModel) -> list[list[str]]:
+  rows = [
+    [field["name"], "string [B, K]" if field["is_list"] else "string [B]", field["meaning"]]
+    for field in description["fields"]
+  ]
+  shape = "int32 [B, K, S]" if model.ids_rank == 3 else "int32 [B, S]"
+  ids = {
+    "input_ids": model.ids_meaning,
+    "input_mask": "1 for these tokens, 0 for padding",
+    "segment_ids": "0 up to and including the first [SEP], 1 after it",
+  }
+  return rows + [[f"{name} (signature `{TOKENS_SIGNATURE}`)", shape, meaning] for name, meaning in ids.items()]
+
+
+def _format_thresholds(description: Mapping[str, Any]) -> list[str]:
+  """The section about the thresholds of the labels; none if the model has no thresholds."""
+  if not description["thresholds"]:
+    return []
+  rows = [[label, f"{threshold:.6g}"] for label, threshold in description["thresholds"].items()]
+  table = _format_table("Thresholds", ["label", "threshold"], rows)
+  return [f"{table}\n\nA label is predicted if its probability is at least its threshold."]
+
+
+def _format_limits(description: Mapping[str, Any], model: ServedModel) -> str:
+  letter_case = "lower-cased" if description["do_lower_case"] else "taken with its case"
+  accents = " with accents" if description["keep_accents"] else ""
+  quotes = ", \\`\\` and '' become \"" if description["convert_quotes"] else ""
+  numbers = "All numbers are float32."
+  if description["precision"] != "float32":
+    numbers = f"The encoder's matrices are {description['precision']}, all other numbers are float32."
+  return (
+    f"The batch may have any size. Text is {letter_case}{accents}{quotes}; bytes that are not UTF-8 become U+FFFD. "
+    f"{model.truncation_note()} The signature `{TOKENS_SIGNATURE}` does not cut sequences; it accepts "
+    f"at most {model.max_positions} tokens in each. {numbers}"
+  )
+
+
+def _format_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+  lines = [header, ["---"] * len(header), *rows]
+  return f"## {title}\n\n" + "\n".join(f"| {' | '.join(map(str, row))} |" for row in lines)
+
+
+def _format_model_config(description: Mapping[str, Any], checkpoint: ExportCheckpoint) -> str:
+  vocabulary = description["vocabulary"]
+  step = f", step {checkpoint.step}" if checkpoint.step is not None else ""
+  table = _format_table("The model", ["setting", "value"], list(checkpoint.config.to_dict().items()))
+  return (
+    f"{table}\n\nThe vocabulary in `assets/` is of the kind {vocabulary['kind']} and has {vocabulary['size']:,} "
+    f"pieces; its SHA-256 is {vocabulary['sha256']}. The checkpoint is {checkpoint.file.path}{step}."
+  )
+
+
+def _format_training(checkpoint: ExportCheckpoint) -> str:
+  run = checkpoint.run
+  if not run:
+    return "## Training\n\nThe settings are not known: the checkpoint does not belong to a run."
+  rows = [("task", run.get("task", "")), *_data_settings(checkpoint).items(), *_training_settings(checkpoint).items()]
+  if run.get("init_checkpoint"):
+    rows.append(("init_checkpoint", run["init_checkpoint"]))
+  return _format_table("Training", ["setting", "value"], rows)
+
+
+def _data_settings(checkpoint: ExportCheckpoint) -> dict[str, Any]:
+  """The settings of the run's task that affected training, and the paths of its data."""
+  from albert.tasks import registry
+
+  data = dict(checkpoint.run.get("data", {}))
+  entry = registry.TASKS.get(checkpoint.task or "")
+  if entry:
+    config = entry.config_class()
+    without_effect = config.to_dict().keys() - {*config.training_settings(), *_DATA_PATHS}
+    data = {name: value for name, value in data.items() if name not in without_effect}
+  hidden = set(_DYNAMIC_MASKING_SETTINGS) if data.get("masking") == "static" else set()
+  if data.get("task_name") not in (None, "custom"):
+    hidden |= set(_CUSTOM_TASK_SETTINGS)
+  return {name: value for name, value in data.items() if value not in ("", None) and name not in hidden}
+
+
+def _training_settings(checkpoint: ExportCheckpoint) -> dict[str, Any]:
+  """The settings of the training and of the optimizer. Of two alternatives, only the one that had an effect."""
+  from albert.config.run import OptimizerConfig
+  from albert.optimizers.schedules import make_schedule
+
+  train, optimizer = dict(checkpoint.run.get("train", {})), dict(checkpoint.run.get("optimizer", {}))
+  shown_settings = {name: train[name] for name in _TRAINING_SETTINGS if name in train}
+  shown_settings |= {name: optimizer[name] for name in _OPTIMIZER_SETTINGS if name in optimizer}
+  for name in ("num_train_epochs", "max_train_seconds", "warmup_proportion"):  # each is 0 if it was not used
+    if not shown_settings.get(name):
+      shown_settings.pop(name, None)
+  steps, batch_size = train.get("num_train_steps"), train.get("train_batch_size")
+  if optimizer and steps and batch_size:
+    config = from_dict(OptimizerConfig, optimizer, source=checkpoint.file.path, strict=False)
+    schedule = make_schedule(config, steps, batch_size)
+    shown_settings["num_warmup_steps"] = schedule.warmup_steps
+    if config.scale_learning_rate:
+      shown_settings["learning_rate"] = (
+        f"{schedule.peak:.6g} (learning_rate {config.learning_rate:g}, scaled by the batch)"
+      )
+  elif "warmup_proportion" in shown_settings:
+    shown_settings.pop("num_warmup_steps", None)
+  return shown_settings
+
+
+def _format_metrics(checkpoint: ExportCheckpoint) -> str:
+  if not checkpoint.run:
+    return "## Metrics\n\nThe metrics are not known: the checkpoint does not belong to a run."
+  if not checkpoint.metrics:
+    return "## Metrics\n\nThe eval_results.json of the run has no metrics of this step (`--do_eval` writes the file)."
+  rows = [[name, f"{value:.6g}"] for name, value in checkpoint.metrics.items()]
+  table = _format_table("Metrics", ["metric", "value"], rows)
+  note = f"The run measured these at step {checkpoint.step} on its own task ({checkpoint.task}), before the export."
+  return f"{table}\n\n{note}"
+
+
+def _format_quality(quality: Mapping[str, Any]) -> str:
+  """The table of quality, size and latency of all models, from the result of `albert.export.checks.measure`."""
+  names = quality["metric_names"]
+  rows = []
+  for model in quality["models"]:
+    size = f"{model['num_bytes'] / 1e6:.1f}" if model["num_bytes"] else "not exported"
+    change = f"{-model['drop']:+.4g}" if model["drop"] else "0"
+    values = [f"{model['metrics'][name]:.5g}" for name in names]
+    rows.append([model["name"], *values, change, size, f"{model['latency_ms']:.2f}"])
+  header = ["model", *names, f"change of {names[0]}", "MB", "ms"]
+  return (
+    f"{_format_table('Quality of the formats', header, rows)}\n\n"
+    f"Measured at the export on {quality['eval_file']} ({quality['num_examples']:,} examples; batches of "
+    f"{EVALUATION_BATCH_SIZE}). A drop of {names[0]} by more than {quality['max_metric_drop']:g} (`--max_metric_drop`) "
+    f"would have ended the export. ms: the fastest of several requests of one example with {quality['num_tokens']} "
+    f"tokens, on a machine with {quality['num_threads']} cores."
+  )

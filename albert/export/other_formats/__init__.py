@@ -1,1 +1,0 @@
-"""Exports in other formats than SavedModel: TFLite and ONNX, also with smaller numbers."""

@@ -1,0 +1,369 @@
+"""Serves the question-answering models that `albert.tasks.squad` trains. The graph cuts long contexts into windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from albert.data.shard_files.schema import INPUT_IDS
+from albert.export import network
+from albert.export.checkpoint import ExportCheckpoint, ExportSettings
+from albert.export.checks import FormEvaluation, NamedArrays, log_of
+from albert.export.network import TokenBatch, TokenLayout, UnpaddedLayout, Weights
+from albert.export.served_model import AnswerTensors, RequestField, ServedModel
+from albert.tasks.squad.data import SquadConfig
+from albert.tokenization.in_graph.graph_packing import first_tokens
+
+# B batch, W windows of all examples, S sequence, H hidden size, K starts and M ends for each start in the beam search,
+# L maximum length of an answer.
+
+QUESTION, CONTEXT = "question", "context"
+# The score of a span that is not allowed.
+NO_SPAN = -1e30
+# The log odds of "no answer" in v1.1, where every question has one: their sigmoid is 0. For -1e30, the sigmoid of
+# TensorFlow Lite is not a number on processors with AVX-512.
+_HAS_ANSWER = -1e3
+
+
+class WindowPositions(NamedTuple):
+  """Where answers may be, and the character offsets of the tokens. All tensors have the shape [W, S].
+
+  Attributes:
+    is_context: bool, whether the token belongs to the context, so that an answer may contain it.
+    may_start: bool, whether an answer may start at this token. Windows overlap; an answer may start at a token only in
+      the window that shows the most context around it.
+    char_starts, char_ends: int32, character offsets of the token in its context.
+  """
+
+  is_context: tf.Tensor
+  may_start: tf.Tensor
+  char_starts: tf.Tensor
+  char_ends: tf.Tensor
+
+
+class BestSpans(NamedTuple):
+  """The best span of each window. All tensors have the shape [W].
+
+  Attributes:
+    start, end: positions of its first and its last token, int32.
+    score: its score, float32; NO_SPAN if the window has no allowed span.
+    null_odds: log odds that the question has no answer in this window, float32.
+  """
+
+  start: tf.Tensor
+  end: tf.Tensor
+  score: tf.Tensor
+  null_odds: tf.Tensor
+
+
+class V1Head(tf.Module):
+  """Scores start and end independently. See `albert.tasks.squad.predictions.candidates_v1`."""
+
+  def __init__(self, weights: Weights, config: SquadConfig):
+    super().__init__(name="squad")
+    self._config = config
+    self.output = network.LinearHead(weights, "cls/squad/")
+
+  def __call__(self, x: tf.Tensor, positions: WindowPositions) -> BestSpans:
+    """Selects the best span of each window from the output of the last layer, float32 [W, S, H]."""
+    start_logits, end_logits = tf.unstack(self.output(x), num=2, axis=-1)  # [W, S]
+    start_logits = tf.where(positions.may_start, start_logits, NO_SPAN)
+    end_logits = tf.where(positions.is_context, end_logits, NO_SPAN)
+    length, max_answer_length = tf.shape(end_logits)[1], self._config.max_answer_length
+    # The L possible ends for each start, [S, L].
+    ends = tf.expand_dims(tf.range(length), 1) + tf.expand_dims(tf.range(max_answer_length), 0)
+    is_in_window = tf.expand_dims(ends < length, 0)
+    ends = tf.minimum(ends, length - 1)
+    is_span = tf.expand_dims(positions.may_start, 2) & tf.gather(positions.is_context, ends, axis=1) & is_in_window
+    # A span must have at least one character; a token that is only a space has none.
+    is_span &= tf.gather(positions.char_ends, ends, axis=1) > tf.expand_dims(positions.char_starts, 2)
+    scores = tf.expand_dims(start_logits, 2) + tf.gather(end_logits, ends, axis=1)
+    scores = tf.reshape(tf.where(is_span, scores, NO_SPAN), [-1, length * max_answer_length])
+    best_index = tf.argmax(scores, axis=1, output_type=tf.int32)  # start * L + (end - start)
+    start = best_index // max_answer_length
+    best_score = tf.reduce_max(scores, axis=1)
+    null_odds = tf.fill(tf.shape(best_score), _HAS_ANSWER)
+    return BestSpans(start, start + best_index % max_answer_length, best_score, null_odds)
+
+
+class V2Head(tf.Module):
+  """Scores the end given the start, and whether there is an answer.
+
+  See `albert.models.squad_heads.SquadV2Head` and `albert.tasks.squad.predictions.candidates_v2`.
+  """
+
+  def __init__(self, weights: Weights, config: SquadConfig):
+    super().__init__(name="squad")
+    self._config = config
+    self.start = network.Dense.load(weights, "start_logits/dense")
+    self.end_0 = network.Dense.load(weights, "end_logits/dense_0")
+    self.end_norm = network.LayerNorm(weights, "end_logits/LayerNorm")
+    self.end_1 = network.Dense.load(weights, "end_logits/dense_1")
+    self.null_0 = network.Dense.load(weights, "answer_class/dense_0")
+    self.null_1 = network.make_constant(weights["answer_class/dense_1/kernel"], "null_1")
+
+  def __call__(self, x: tf.Tensor, positions: WindowPositions) -> BestSpans:
+    """Selects the best span of each window, see V1Head."""
+    # [CLS] is scored, too: it stands for the answer of unanswerable questions.
+    is_cls = tf.expand_dims(tf.range(tf.shape(x)[1]) == 0, 0)
+    is_scored = positions.is_context | is_cls
+    start_logits = tf.where(is_scored, tf.squeeze(self.start(x), 2), NO_SPAN)
+    start_scores, starts = _top_positions(start_logits, self._config.start_n_top)  # [W, K]
+    scores_and_ends = [self._best_ends(x, is_scored, starts[:, k]) for k in range(self._config.start_n_top)]
+    end_scores = tf.stack([scores for scores, _ in scores_and_ends], axis=1)  # [W, K, M]
+    ends = tf.stack([positions_of_ends for _, positions_of_ends in scores_and_ends], axis=1)  # [W, K, M]
+    starts = tf.expand_dims(starts, 2) + tf.zeros_like(ends)  # [W, K, M]
+    is_span = _gather_at(positions.may_start, starts) & _gather_at(positions.is_context, ends)
+    is_span &= (ends >= starts) & (ends - starts < self._config.max_answer_length)
+    # A span must have at least one character; a token that is only a space has none.
+    is_span &= _gather_at(positions.char_ends, ends) > _gather_at(positions.char_starts, starts)
+    scores = tf.where(is_span, tf.expand_dims(start_scores, 2) + end_scores, NO_SPAN)
+    scores, starts, ends = _flatten_candidates(scores), _flatten_candidates(starts), _flatten_candidates(ends)
+    best = tf.expand_dims(tf.argmax(scores, axis=1, output_type=tf.int32), 1)  # [W, 1]
+    start = tf.squeeze(tf.gather(starts, best, batch_dims=1), 1)
+    end = tf.squeeze(tf.gather(ends, best, batch_dims=1), 1)
+    return BestSpans(start, end, tf.reduce_max(scores, axis=1), self._null_odds(x, start_logits))
+
+  def _best_ends(self, x: tf.Tensor, is_scored: tf.Tensor, starts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The best ends given one start per window, int32 [W]: log probabilities and positions, [W, M] each."""
+    hidden_size = x.shape[2]
+    start_state = tf.gather(x, starts, batch_dims=1)  # [W, H]
+    # end_0 takes the outputs at an end and at the start, concatenated. The product with the start's half of the matrix
+    # is the same for all ends, so it is computed only once.
+    end_kernel, start_kernel = self.end_0.kernel[:hidden_size], self.end_0.kernel[hidden_size:]
+    start_term = tf.expand_dims(tf.matmul(start_state, start_kernel) + self.end_0.bias, 1)
+    end_term = tf.reshape(tf.matmul(tf.reshape(x, [-1, hidden_size]), end_kernel), tf.shape(x))
+    end_logits = tf.squeeze(self.end_1(self.end_norm(tf.tanh(end_term + start_term))), 2)
+    return _top_positions(tf.where(is_scored, end_logits, NO_SPAN), self._config.end_n_top)
+
+  def _null_odds(self, x: tf.Tensor, start_logits: tf.Tensor) -> tf.Tensor:
+    """Log odds that the question has no answer in the window, from the expected start and [CLS], [W]."""
+    expected_start = tf.squeeze(tf.matmul(tf.expand_dims(tf.nn.softmax(start_logits), 1), x), 1)  # [W, H]
+    hidden = tf.tanh(self.null_0(tf.concat([expected_start, x[:, 0]], axis=1)))
+    return tf.squeeze(tf.matmul(hidden, self.null_1), 1)
+
+
+def _top_positions(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+  """The positions with the greatest logits, as in `albert.models.squad_heads`.
+
+  If a window has fewer positions than `count`, the last position fills the result, with log probability NO_SPAN.
+  float32 [W, S] -> log probabilities and positions, [W, count] each.
+  """
+  padded_log_probs = tf.pad(tf.nn.log_softmax(logits), [[0, 0], [0, count]], constant_values=NO_SPAN)
+  log_probs, positions = tf.math.top_k(padded_log_probs, count)
+  return log_probs, tf.minimum(positions, tf.shape(logits)[1] - 1)
+
+
+def _gather_at(values: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+  """Gathers values [W, S] at positions [W, K, M] -> [W, K, M]."""
+  gathered = tf.gather(values, _flatten_candidates(positions), batch_dims=1)
+  return tf.reshape(gathered, tf.shape(positions))
+
+
+def _flatten_candidates(values: tf.Tensor) -> tf.Tensor:
+  """Reshapes [W, K, M] to [W, K * M]."""
+  return tf.reshape(values, [-1, values.shape[1] * values.shape[2]])
+
+
+class _SquadEvaluation(FormEvaluation):
+  """SQuAD: an answer holds the best span of a window, and the task chooses among the windows of a question."""
+
+  best_value = 100.0
+
+  @property
+  def metric_names(self) -> Sequence[str]:
+    return (self.task.best_metric, "exact")
+
+
+class SquadV1Evaluation(_SquadEvaluation):
+  """SQuAD v1.1: all logits are -inf except those of the span's start and end."""
+
+  task_settings: ClassVar[Mapping[str, Any]] = {"version_2_with_negative": False}
+
+  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
+    rows = np.arange(len(answers["start"]))
+    start_logits = np.full(batch[INPUT_IDS].shape, -np.inf)
+    end_logits = np.full(batch[INPUT_IDS].shape, -np.inf)
+    start_logits[rows, answers["start"]] = answers["score"]
+    end_logits[rows, answers["end"]] = 0.0  # the score is the sum of both
+    return {"start_logits": start_logits, "end_logits": end_logits}
+
+
+class SquadV2Evaluation(_SquadEvaluation):
+  """SQuAD v2.0: the span is the only result of the beam search."""
+
+  task_settings: ClassVar[Mapping[str, Any]] = {"version_2_with_negative": True}
+
+  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
+    probability = answers["no_answer_probability"].astype(np.float64)
+    return {
+      "start_log_probs": answers["score"][:, None],
+      "start_positions": answers["start"][:, None],
+      "end_log_probs": np.zeros([len(probability), 1, 1]),
+      "end_positions": answers["end"][:, None, None],
+      "null_logits": log_of(probability) - log_of(1.0 - probability),
+    }
+
+
+class _QuestionAnswering(ServedModel):
+  """Base class of the forms for SQuAD v1.1 and v2.0."""
+
+  summary = "answers questions with spans of a text"
+  answers: ClassVar[Mapping[str, str]] = {
+    "answer": 'the answer, a span of the context; "" if there is none (only serving_default), string [B]',
+    "best_text": "the best span, even if the question is probably unanswerable (only serving_default), string [B]",
+    "score": f"the sum of the scores of the span's start and end; {NO_SPAN:g} if there is no span, float32 [B]",
+    "no_answer_probability": "probability that the context does not answer the question (0 in v1.1), float32 [B]",
+    "start": "index of the first character of the best span (signature tokens: of its first token), int32 [B]",
+    "end": "index after its last character (signature tokens: of its last token), int32 [B]",
+  }
+  ids_meaning = "one window: [CLS] question [SEP] part of the context [SEP], then padding"
+  uses_pooler = False
+  head_class: ClassVar[type[V1Head] | type[V2Head]]
+  needs_offsets = True
+
+  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
+    super().__init__(checkpoint, settings)
+    assert isinstance(settings.config, SquadConfig)
+    self._squad_config = settings.config
+    self.fields = [
+      RequestField(QUESTION, "the question"),
+      RequestField(CONTEXT, "the text that may answer it, of any length"),
+    ]
+    self.output = self.head_class(checkpoint.head_weights(self.head), self._squad_config)
+
+  def _cut_into_windows(self, question: tf.Tensor, context: tf.Tensor) -> tuple[network.TextWindows, WindowPositions]:
+    """The windows of questions and contexts, string [B] each, and where answers may be in them."""
+    tokens = self.tokenizer.tokenize_with_offsets(context)
+    max_query_length = tf.constant(self._squad_config.max_query_length, tf.int64)
+    windows = network.cut_into_windows(
+      tokens.ids,
+      max_seq_length=self.max_seq_length,
+      doc_stride=self._squad_config.doc_stride,
+      special_ids=self.tokenizer.special_ids,
+      questions=first_tokens(self.tokenizer.tokenize(question), max_query_length),
+    )
+    starts, ends = (
+      tf.where(windows.is_text, network.gather_clipped(offsets.flat_values, windows.indices), 0)
+      for offsets in (tokens.starts, tokens.ends)
+    )
+    return windows, WindowPositions(windows.is_text, windows.has_most_context, starts, ends)
+
+  def encode(self, **texts: tf.Tensor) -> TokenBatch:
+    """The ids of all windows, int32 [W, S]."""
+    windows, _ = self._cut_into_windows(texts[QUESTION], texts[CONTEXT])
+    return windows.tokens
+
+  def answer_texts(self, **texts: tf.Tensor) -> AnswerTensors:
+    """Answers texts with the best span among all windows of each example."""
+    # The same replacement as in the tokenizer, so that its character offsets are offsets into this text.
+    context = tf.strings.unicode_transcode(texts[CONTEXT], "UTF-8", "UTF-8", errors="replace")
+    num_examples = tf.size(context)
+    windows, positions = self._cut_into_windows(texts[QUESTION], texts[CONTEXT])
+    spans = self._best_spans(windows.tokens, positions)
+    best_window = _best_windows(spans.score, windows.example, num_examples)  # [B]
+    score = tf.gather(spans.score, best_window)
+    has_span = score > NO_SPAN
+
+    def character_offset(offsets: tf.Tensor, token_positions: tf.Tensor) -> tf.Tensor:
+      """The offset of one token of each example's best window, 0 without a span: [W, S], [W] -> [B]."""
+      indices = tf.stack([best_window, tf.gather(token_positions, best_window)], axis=1)
+      return tf.where(has_span, tf.gather_nd(offsets, indices), 0)
+
+    char_start = character_offset(positions.char_starts, spans.start)
+    char_end = character_offset(positions.char_ends, spans.end)
+    text = tf.strings.substr(context, char_start, char_end - char_start, unit="UTF8_CHAR")
+    # A question has an answer if one of its windows has one.
+    null_odds = tf.math.unsorted_segment_min(spans.null_odds, windows.example, num_examples)
+    return {
+      "answer": tf.where(null_odds > self._squad_config.null_score_diff_threshold, "", text),
+      "best_text": text,
+      "score": score,
+      "no_answer_probability": tf.sigmoid(null_odds),
+      "start": char_start,
+      "end": char_end,
+    }
+
+  def _best_spans(self, windows: TokenBatch, positions: WindowPositions) -> BestSpans:
+    """The best span of each window."""
+
+    def compute(tokens: TokenBatch, *positions: tf.Tensor) -> BestSpans:
+      outputs = self.encoder.sequence_output(tokens, UnpaddedLayout(tokens, self._config))
+      return self.output(outputs, WindowPositions(*positions))
+
+    no_ints, no_floats = tf.zeros([0], tf.int32), tf.zeros([0], tf.float32)
+    no_spans = BestSpans(start=no_ints, end=no_ints, score=no_floats, null_odds=no_floats)
+    spans = network.map_windows(compute, windows, *positions, max_seq_length=self.max_seq_length, no_results=no_spans)
+    return BestSpans(*spans)
+
+  def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
+    """The best span of each window, see ServedModel.compute."""
+    is_context = (
+      (tokens.segment_ids > 0) & (tokens.input_mask > 0) & (tokens.input_ids != self.tokenizer.special_ids.sep)
+    )
+    token_positions = tf.zeros_like(tokens.input_ids) + tf.range(tf.shape(tokens.input_ids)[1])
+    # Neither the text nor the other windows are known here. So an answer may start at any token of the context, and the
+    # offsets are those of tokens, not of characters.
+    positions = WindowPositions(is_context, is_context, token_positions, token_positions + 1)
+    spans = self.output(self.encoder.sequence_output(tokens, layout), positions)
+    return {
+      "score": spans.score,
+      "no_answer_probability": tf.sigmoid(spans.null_odds),
+      "start": spans.start,
+      "end": spans.end,
+    }
+
+  def truncation_note(self) -> str:
+    """See ServedModel.truncation_note."""
+    config = self._squad_config
+    return (
+      f"A context may have any length: it is read in overlapping windows of at most {self.max_seq_length} "
+      f"tokens with the question, each {config.doc_stride} tokens after the one before it (or fewer, if fewer fit). A "
+      f"question is cut after {config.max_query_length} tokens, and an answer has at most {config.max_answer_length}."
+    )
+
+  def examples(self) -> list[dict[str, Any]]:
+    """See ServedModel.examples."""
+    context = (
+      "The lighthouse at the end of the pier was built in 1874 by the brothers Hale. It burned down twice, and since "
+      "1931 its lamp has been electric."
+    )
+    return [
+      {QUESTION: "Who built the lighthouse?", CONTEXT: context},
+      {QUESTION: "How many people live on the island?", CONTEXT: context},
+    ]
+
+
+def _best_windows(scores: tf.Tensor, example: tf.Tensor, num_examples: tf.Tensor) -> tf.Tensor:
+  """The index of each example's best window (of equally good ones, the first): [W], [W] -> int32 [B]."""
+  best_scores = tf.math.unsorted_segment_max(scores, example, num_examples)
+  is_best = scores == tf.gather(best_scores, example)
+  indices = tf.where(is_best, tf.range(tf.size(scores)), tf.size(scores))
+  return tf.math.unsorted_segment_min(indices, example, num_examples)
+
+
+class ServedSquadV1(_QuestionAnswering):
+  """SQuAD v1.1: every question has an answer."""
+
+  head = "squad"
+  evaluation_class = SquadV1Evaluation
+  head_class = V1Head
+
+
+class ServedSquadV2(_QuestionAnswering):
+  """SQuAD v2.0: a question may have no answer."""
+
+  head = "squad_v2"
+  evaluation_class = SquadV2Evaluation
+  head_class = V2Head
+
+  def truncation_note(self) -> str:
+    """See ServedModel.truncation_note; also says when `answer` is empty."""
+    threshold = self._squad_config.null_score_diff_threshold
+    return super().truncation_note() + (
+      f' `answer` is "" where log(p / (1 - p)) of the no_answer_probability p is above {threshold:g} '
+      "(null_score_diff_threshold)."
+    )
