@@ -55,10 +55,10 @@ if TYPE_CHECKING:
   from albert.models.squad_heads import SquadV2Model as SquadV2Model
   from albert.models.squad_heads import SquadV2Output as SquadV2Output
   from albert.models.tagger import TaggingModel as TaggingModel
-  from albert.tokenization.masked_texts import masked_batch as masked_batch
+  from albert.tokenization.packing import QuestionWindows as QuestionWindows
+  from albert.tokenization.packing import question_windows as question_windows
   from albert.tokenization.tokenizer import Tokenizer as Tokenizer
-  from albert.tokenization.windows import QuestionWindows as QuestionWindows
-  from albert.tokenization.windows import question_windows as question_windows
+  from albert.tokenization.tokenizer import masked_batch as masked_batch
 
 # Public name -> the module that it is in, and its name there ("" for the module itself).
 _PUBLIC = {
@@ -72,7 +72,7 @@ _PUBLIC = {
   "MultipleChoiceModel": ("albert.models.multiple_choice", "MultipleChoiceModel"),
   "PretrainingModel": ("albert.models.heads", "PretrainingModel"),
   "PretrainingOutput": ("albert.models.heads", "PretrainingOutput"),
-  "QuestionWindows": ("albert.tokenization.windows", "QuestionWindows"),
+  "QuestionWindows": ("albert.tokenization.packing", "QuestionWindows"),
   "SentencePair": ("albert.data.pretraining_examples", "SentencePair"),
   "SpanLogits": ("albert.models.squad_heads", "SpanLogits"),
   "SquadV1Model": ("albert.models.squad_heads", "SquadV1Model"),
@@ -85,10 +85,10 @@ _PUBLIC = {
   "evaluate_squad_v1": ("albert.metrics.squad", "evaluate_v1"),
   "evaluate_squad_v2": ("albert.metrics.squad", "evaluate_v2"),
   "mask_tokens": ("albert.data.pretraining_examples", "mask_tokens"),
-  "masked_batch": ("albert.tokenization.masked_texts", "masked_batch"),
+  "masked_batch": ("albert.tokenization.tokenizer", "masked_batch"),
   "named_model": ("albert.config.model", "named_model"),
   "optimizers": ("albert.optimizers", ""),
-  "question_windows": ("albert.tokenization.windows", "question_windows"),
+  "question_windows": ("albert.tokenization.packing", "question_windows"),
   "sentence_order_pair": ("albert.data.pretraining_examples", "sentence_order_pair"),
   "tasks": ("albert.tasks", ""),
 }

@@ -39,7 +39,7 @@ from albert.data.shard_files.manifest import Manifest  # noqa: E402
 from albert.errors import UserError  # noqa: E402
 from albert.io import files  # noqa: E402
 from albert.io.globs import expand_globs  # noqa: E402
-from albert.tokenization.tokenizer import MASK_ID  # noqa: E402
+from albert.tokenization.vocabulary import MASK_ID  # noqa: E402
 from data_prep import block_files, create_pretraining_data, shards  # noqa: E402
 from data_prep.examples.instances import InstanceBatch, InstanceMaker, make_batches  # noqa: E402
 from data_prep.examples.settings import PreparationSettings  # noqa: E402

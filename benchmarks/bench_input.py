@@ -25,8 +25,8 @@ from albert.data.dataset import InputContext  # noqa: E402
 from albert.data.pipeline import WINDOW_SIZE  # noqa: E402
 from albert.io.globs import stat_globs  # noqa: E402
 from albert.tasks.pretraining.task import PretrainingTask  # noqa: E402
-from albert.tokenization.config import TokenizerConfig  # noqa: E402
 from albert.tokenization.tokenizer import load_tokenizer  # noqa: E402
+from albert.tokenization.vocabulary import TokenizerConfig  # noqa: E402
 from benchmarks import machine  # noqa: E402
 from benchmarks.tpu import search  # noqa: E402
 from benchmarks.tpu.chips import CHIPS, roofline_seconds  # noqa: E402

@@ -19,8 +19,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from albert.io.globs import expand_globs
-from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import TokenizerConfig
 from benchmarks import machine
 from data_prep.examples.instances import InstanceMaker
 from data_prep.examples.settings import PreparationSettings

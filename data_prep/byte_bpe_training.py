@@ -9,7 +9,7 @@ from pathlib import Path
 
 from albert.errors import UserError
 from albert.io.json_text import encode_utf8
-from albert.tokenization.kinds.byte_bpe_text import BYTE_CHARACTERS, bytes_to_piece, split_words
+from albert.tokenization.byte_bpe import BYTE_CHARACTERS, bytes_to_piece, split_words
 from data_prep.wordpiece_training import repeated
 
 # In the order of the first ids of RoBERTa's vocabulary.

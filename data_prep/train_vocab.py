@@ -33,10 +33,19 @@ from albert.io import files
 from albert.io.progress import ElapsedTime, Progress
 from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization import recorded_settings
-from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.normalization import normalize_text
-from albert.tokenization.tokenizer import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID, Tokenizer
-from albert.tokenization.vocabulary_files import NAMES, vocabulary_paths
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import (
+  CLS_ID,
+  MASK_ID,
+  NAMES,
+  PAD_ID,
+  SEP_ID,
+  SPECIAL_PIECES,
+  UNK_ID,
+  TokenizerConfig,
+  vocabulary_paths,
+)
 from data_prep.byte_bpe_training import train_byte_level_bpe
 from data_prep.conversion.sentences_of_files import read_sentences
 from data_prep.readers import formats

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from albert.errors import UserError
-from albert.tokenization.kinds.wordpiece import CONTINUES_WORD, SPECIAL_PIECES
-from albert.tokenization.kinds.wordpiece_text import split_words
+from albert.tokenization.wordpiece import CONTINUES_WORD, SPECIAL_PIECES, split_words
 
 # A pair of pieces becomes a piece if it occurs at least this often, as in tensorflow-text and transformers.
 _MIN_FREQUENCY = 2

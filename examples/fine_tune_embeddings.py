@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import albert
 from albert.data.tables import read_table
 from albert.io.files import write_json
-from albert.tokenization import vocabulary_files
+from albert.tokenization import vocabulary
 
 MAX_SCORE = 5.0
 
@@ -85,7 +85,7 @@ def main() -> None:
   output_dir.mkdir(parents=True, exist_ok=True)
   save_file({name: value.numpy() for name, value in encoder.named_weights().items()}, output_dir / "model.safetensors")
   write_json(str(output_dir / "albert_config.json"), encoder.config.to_dict())
-  for name, source in vocabulary_files.vocabulary_copies(tokenizer.model_file).items():
+  for name, source in vocabulary.vocabulary_copies(tokenizer.model_file).items():
     shutil.copyfile(source, output_dir / name)
   print(f"wrote {output_dir}: give --checkpoint={output_dir} to albert.embed")
 

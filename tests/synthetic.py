@@ -12,7 +12,7 @@ import numpy as np
 from albert.config.model import ModelConfig
 from albert.data.shard_files.manifest import Manifest, ShardInfo, file_sha256
 from albert.io.records import RecordWriter, encode_example
-from albert.tokenization.pieces import CLS_ID, MASK_ID, PAD_ID, SEP_ID
+from albert.tokenization.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID
 
 SEQ_LENGTH = 16
 NUM_PREDICTIONS = 3  # length of an example's masked_lm_positions, with padding

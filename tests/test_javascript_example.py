@@ -15,9 +15,9 @@ import pytest
 
 from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import SaveModel
-from tests.tokenization.kinds.test_sentence_piece import OPTIONS, model_with_options, texts_with_odd_spaces
 from tests.tokenization.reference import TEXTS, random_texts
 from tests.tokenization.script_texts import texts_of_all_scripts
+from tests.tokenization.test_sentence_piece import OPTIONS, model_with_options, texts_with_odd_spaces
 
 # Types of pieces, see SentencePiece's sentencepiece_model.proto.
 _USER_DEFINED, _UNUSED, _BYTE = 4, 5, 6

@@ -11,7 +11,7 @@ from albert.io import files, local_files
 from albert.runs.metrics_log import log
 from albert.runs.output_files import CONVERSION
 from albert.tokenization import recorded_settings
-from albert.tokenization.vocabulary_files import read_vocabulary_files
+from albert.tokenization.vocabulary import read_vocabulary_files
 from albert.weights.checkpoints import CheckpointManager, write_bundle
 
 FORMATS = ("albert", "tf1", "huggingface")

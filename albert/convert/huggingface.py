@@ -22,15 +22,13 @@ from albert.io import files
 from albert.io.protobuf import decode_fields
 from albert.tasks.glue.flags import parse_labels
 from albert.tasks.tagging.schemes import SCHEMES
-from albert.tokenization.kinds.base import Vocabulary
-from albert.tokenization.kinds.byte_bpe import ByteLevelBPEVocabulary
-from albert.tokenization.kinds.sentence_piece import SentencePieceVocabulary
-from albert.tokenization.kinds.wordpiece import CONTINUES_WORD, MAX_WORD_CHARS, WordPieceVocabulary
+from albert.tokenization.byte_bpe import ByteLevelBPEVocabulary
 from albert.tokenization.normalization import decompose
-from albert.tokenization.pieces import SENTENCE_PIECE_IDS, WORD_START
 from albert.tokenization.recorded_settings import FILE_NAME, huggingface_tokenizer_config
+from albert.tokenization.sentence_piece import SentencePieceVocabulary
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
-from albert.tokenization.vocabulary_files import vocabulary_copies
+from albert.tokenization.vocabulary import SENTENCE_PIECE_IDS, WORD_START, Vocabulary, vocabulary_copies
+from albert.tokenization.wordpiece import CONTINUES_WORD, MAX_WORD_CHARS, WordPieceVocabulary
 from albert.weights.arrays import SAFETENSORS_FILE
 from albert.weights.names import NO_POOLER, POOLER, PROJECTION, heads, to_bert, to_huggingface
 

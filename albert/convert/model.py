@@ -12,9 +12,8 @@ from albert.config.model import ModelConfig, load_model_config
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
-from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.recorded_settings import tokenizer_config
-from albert.tokenization.vocabulary_files import vocabulary_sha256
+from albert.tokenization.vocabulary import TokenizerConfig, vocabulary_sha256
 from albert.weights.arrays import float32_sha256
 from albert.weights.files import FLAG, WeightFile, find_weights, open_location
 from albert.weights.names import (

@@ -16,7 +16,7 @@ import numpy as np
 
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.io import records
-from albert.tokenization.pieces import PAD_ID
+from albert.tokenization.vocabulary import PAD_ID
 
 _SEQUENCE_LENGTHS = "sequence_lengths"
 _SEQUENCE_COUNTS = "sequence_counts"

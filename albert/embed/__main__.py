@@ -28,7 +28,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress
 from albert.io.wording import counted
-from albert.tokenization.vocabulary_files import NAMES
+from albert.tokenization.vocabulary import NAMES
 from albert.weights.files import CONFIG_NAMES, find_weights, selected_checkpoint
 
 if TYPE_CHECKING:

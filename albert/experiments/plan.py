@@ -35,7 +35,7 @@ from albert.experiments.scales import Scale
 from albert.experiments.vocabularies import Vocabularies
 from albert.io import files
 from albert.runs import output_files
-from albert.tokenization.vocabulary_files import vocabulary_paths
+from albert.tokenization.vocabulary import vocabulary_paths
 
 # The corpus that pretraining is evaluated on. The module catalog defines the other corpora.
 HELDOUT = "heldout"

@@ -11,7 +11,7 @@ from albert.experiments.commands import Command, command_line
 from albert.experiments.inputs import Inputs
 from albert.io import files
 from albert.runs import output_files
-from albert.tokenization.vocabulary_files import vocabulary_paths
+from albert.tokenization.vocabulary import vocabulary_paths
 
 # The type of a variant that names none: ALBERT's SentencePiece unigram model.
 UNIGRAM = "unigram"

@@ -16,9 +16,8 @@ from albert.export.registry import FORMS, check_form
 from albert.io import files
 from albert.runs import output_files
 from albert.tasks import registry as task_registry
-from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.recorded_settings import SETTINGS, tokenizer_config
-from albert.tokenization.vocabulary_files import NAMES, vocabulary_sha256
+from albert.tokenization.vocabulary import NAMES, TokenizerConfig, vocabulary_sha256
 from albert.weights.files import WeightFile, WeightLocation, find_weights, open_location, selected_checkpoint
 from albert.weights.names import POOLER, encoder_shapes, heads, huggingface_groups_agree
 

@@ -24,7 +24,7 @@ from albert.tasks.glue.flags import PLAIN, WINDOWS, ClassifierConfig
 from albert.tasks.glue.results import thresholds_of_run
 from albert.tasks.glue.specs import TaskSpec, make_spec
 from albert.tasks.race.data import RaceConfig
-from albert.tokenization.in_graph.graph_packing import first_tokens, last_tokens, pack_pair, pack_single, pack_windows
+from albert.tokenization.packing_graph import first_tokens, last_tokens, pack_pair, pack_single, pack_windows
 
 # B batch, K windows of a text or options of a question (the largest number in the batch), S sequence, C classes.
 

@@ -26,7 +26,7 @@ from albert.io import files, local_files
 from albert.io.protobuf import encode_bytes_field
 from albert.runs import run_directory
 from albert.runs.metrics_log import log
-from albert.tokenization.vocabulary_files import read_vocabulary_files
+from albert.tokenization.vocabulary import read_vocabulary_files
 
 LABELS = "labels.txt"
 # Where TensorFlow Serving looks for the requests that it runs when it loads a model.

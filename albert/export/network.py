@@ -17,7 +17,7 @@ from albert.config.model import ModelConfig
 from albert.models.activations import ACTIVATIONS
 from albert.models.attention import MASKED_SCORE
 from albert.models.layers import LAYER_NORM_EPSILON
-from albert.tokenization.pieces import SpecialIds
+from albert.tokenization.vocabulary import SpecialIds
 from albert.weights.names import POOLER
 
 # B batch, S sequence, K sequences of an example, T tokens that are computed, M positions of a sequence whose output is
@@ -451,7 +451,7 @@ def cut_into_windows(
   special_ids: SpecialIds,
   questions: tf.RaggedTensor | None = None,
 ) -> TextWindows:
-  """Cuts texts into overlapping windows, at least one for each text, as `albert.tokenization.windows` does in Python.
+  """Cuts texts into overlapping windows, at least one for each text, as `albert.tokenization.packing` does in Python.
 
   Neighboring parts of a text begin doc_stride tokens apart, or fewer if fewer fit in a window.
 
@@ -534,7 +534,7 @@ def _has_most_context(
   """Whether a window shows the most context around a token, compared with the other windows that contain the token.
 
   Of several windows with equally much context, the first one counts. The scores are the same float64 numbers, bit for
-  bit, as those of `albert.tokenization.windows.max_context_windows`.
+  bit, as those of `albert.tokenization.packing.max_context_windows`.
 
   Args:
     indices: index of each token among the tokens of all texts, int32 [W, S].

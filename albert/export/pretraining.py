@@ -19,7 +19,7 @@ from albert.export.classifier import ServedTextModel, add_label, text_fields
 from albert.export.network import Dense, LayerNorm, LinearHead, TokenBatch, TokenLayout, Weights, make_constant
 from albert.export.served_model import AnswerTensors
 from albert.models.activations import ACTIVATIONS
-from albert.tokenization.in_graph.code_points import WHITE_SPACE, starts_with_space
+from albert.tokenization.graph import WHITE_SPACE, starts_with_space
 from albert.tokenization.tokenizer import load_tokenizer
 
 # B batch, S sequence, M largest number of masks in a text of the batch, K candidates, P masked tokens of a sequence in
@@ -150,7 +150,7 @@ class ServedFillMask(ServedTextModel):
     self._ids_inside_word = self.tokenizer.reference.vocabulary.ids_inside_word
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """Tokenizes texts in which [MASK] stands for one token, as `albert.tokenization.masked_texts.encode_with_masks`."""
+    """Tokenizes texts in which [MASK] stands for one token, as `albert.tokenization.tokenizer.encode_with_masks`."""
     text_parts = tf.strings.split(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), sep=MASK)
     follows_mask = tf.ragged.range(text_parts.row_lengths()).flat_values > 0  # every part of a text but the first one
     # A part that another one of its text follows ends before a mask, which stands for the space before it, too.

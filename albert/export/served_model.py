@@ -20,7 +20,7 @@ from albert.export.checkpoint import FLAG, ExportCheckpoint, ExportSettings
 from albert.export.network import LinearHead, ServedEncoder, TokenBatch, TokenLayout, arrange_padded, arrange_unpadded
 from albert.io import json_values
 from albert.io.wording import counted
-from albert.tokenization.in_graph.recognition import make_graph_tokenizer
+from albert.tokenization.graph import make_graph_tokenizer
 from albert.weights.names import NO_POOLER
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class ServedModel(tf.Module, abc.ABC):
 
 
 def as_token_batch(features: Mapping[str, tf.Tensor]) -> TokenBatch:
-  """Converts the result of pack_single or pack_pair in `albert.tokenization.in_graph.graph_packing` to a TokenBatch."""
+  """Converts the result of pack_single or pack_pair in `albert.tokenization.packing_graph` to a TokenBatch."""
   return TokenBatch(features[INPUT_IDS], features[INPUT_MASK], features[SEGMENT_IDS])
 
 

@@ -15,7 +15,7 @@ from albert.export.checks import FormEvaluation, NamedArrays, log_of
 from albert.export.network import TokenBatch, TokenLayout, UnpaddedLayout, Weights
 from albert.export.served_model import AnswerTensors, RequestField, ServedModel
 from albert.tasks.squad.data import SquadConfig
-from albert.tokenization.in_graph.graph_packing import first_tokens
+from albert.tokenization.packing_graph import first_tokens
 
 # B batch, W windows of all examples, S sequence, H hidden size, K starts and M ends for each start in the beam search,
 # L maximum length of an answer.

@@ -15,7 +15,7 @@ from albert.export.served_model import AnswerTensors, RequestField, ServedModel,
 from albert.tasks.glue.flags import parse_labels
 from albert.tasks.tagging.data import TaggingConfig, with_labels
 from albert.tasks.tagging.schemes import OUTSIDE, SCHEMES, Scheme
-from albert.tokenization.in_graph.graph_words import RaggedWords, split_words
+from albert.tokenization.words_graph import RaggedWords, split_words
 
 # B texts, W windows of all texts, S tokens of a window, L words of the longest text, T words of all texts, N spans of
 # all texts, C tags.

@@ -28,7 +28,7 @@ from albert.settings.existing_run import (
 )
 from albert.tasks import registry
 from albert.tokenization.recorded_settings import SETTINGS, known_settings
-from albert.tokenization.vocabulary_files import NAMES, vocabulary_in, vocabulary_sha256
+from albert.tokenization.vocabulary import NAMES, vocabulary_in, vocabulary_sha256
 from albert.weights.files import WeightLocation
 
 

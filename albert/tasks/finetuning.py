@@ -26,8 +26,7 @@ from albert.tasks.base import LOSS, Batch, Task
 from albert.tasks.finetuning_checks import load_task_tokenizer, tokenizer_config
 from albert.tasks.predictions import predictions_name
 from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN
-from albert.tokenization.vocabulary import VocabularyId
-from albert.tokenization.vocabulary_files import vocabulary_copies
+from albert.tokenization.vocabulary import VocabularyId, vocabulary_copies
 
 # Prefixes of the weights of the pretraining heads, which fine-tuning does not use.
 PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")

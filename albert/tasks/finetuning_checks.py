@@ -10,9 +10,8 @@ from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 from albert.tasks.splits import DEV, TEST, TRAIN
 from albert.tokenization import recorded_settings
-from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
-from albert.tokenization.vocabulary import VocabularySize
+from albert.tokenization.vocabulary import TokenizerConfig, VocabularySize
 
 
 def tokenizer_config(config: FinetuningConfig) -> TokenizerConfig:

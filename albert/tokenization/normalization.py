@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
+from collections.abc import Callable
 
 from albert.io.json_text import replace_surrogates
 
@@ -60,15 +61,19 @@ def replacement(code_point: int, *, do_lower_case: bool, keep_accents: bool) -> 
   return lowered if len(lowered) > 1 else character  # only İ has a lower case of two characters
 
 
-class _Decompositions(dict[int, str]):
-  """Maps code points to their decompositions, each computed at its first use; a table for `str.translate`."""
+class CharacterTable(dict[int, str]):
+  """What a function makes of each code point, as a table for `str.translate`; filled at first use."""
+
+  def __init__(self, function: Callable[[int], str]):
+    super().__init__()
+    self._function = function
 
   def __missing__(self, code_point: int) -> str:
-    self[code_point] = decompose(code_point)
+    self[code_point] = self._function(code_point)
     return self[code_point]
 
 
-_DECOMPOSITIONS = _Decompositions()
+_DECOMPOSITIONS = CharacterTable(decompose)
 
 
 @functools.lru_cache(maxsize=4096)

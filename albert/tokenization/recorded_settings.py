@@ -17,13 +17,12 @@ from typing import Any
 from albert.errors import UserError
 from albert.io import files
 from albert.io.json_text import decode_object, format_value
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.pieces import SPECIAL_PIECES
-from albert.tokenization.vocabulary_files import (
+from albert.tokenization.vocabulary import (
   NAMES,
+  SPECIAL_PIECES,
+  TokenizerConfig,
   find_vocabulary,
-  is_byte_level_bpe,
-  is_wordpiece,
+  kind_of,
   run_directories,
   vocabulary_in,
 )
@@ -40,37 +39,40 @@ SETTINGS = ("do_lower_case", "keep_accents", "convert_quotes")
 _OVERRIDABLE = ("convert_quotes",)
 # model_max_length of a tokenizer without a limit, int(1e30) in transformers. No other file has such a large integer.
 _NO_MAX_LENGTH = b"1000000000000000019884624838656"
-# Keys of tokenizer_config.json that change ids -> the values that give the ids of this project. A key that is missing
-# or null has the first one. The arguments of transformers' AlbertTokenizer, BertTokenizer and RobertaTokenizer:
 _SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-_ANY_KIND: dict[str, tuple[Any, ...]] = {"truncation_side": ("right",)}
 # The classes that take everything from tokenizer.json. `albert.convert` writes that of each kind of vocabulary.
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-_SENTENCE_PIECE_VALUES: dict[str, tuple[Any, ...]] = {
-  "tokenizer_class": ("AlbertTokenizer", "AlbertTokenizerFast", *_GENERIC_CLASSES),
-  "remove_space": (True,),
-  "add_prefix_space": (True,),
-  "sp_model_kwargs": ({},),
-  **{token: (piece,) for token, piece in zip(_SPECIAL_TOKENS, SPECIAL_PIECES, strict=True)},
+# Keys of tokenizer_config.json that change ids -> the values that give the ids of this project, for each kind of
+# vocabulary. A key that is missing or null has the first one. Most are arguments of transformers' AlbertTokenizer,
+# BertTokenizer and RobertaTokenizer.
+_VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
+  "sentencepiece": {
+    "tokenizer_class": ("AlbertTokenizer", "AlbertTokenizerFast", *_GENERIC_CLASSES),
+    "remove_space": (True,),
+    "add_prefix_space": (True,),
+    "sp_model_kwargs": ({},),
+    **{token: (piece,) for token, piece in zip(_SPECIAL_TOKENS, SPECIAL_PIECES, strict=True)},
+  },
+  "wordpiece": {
+    "tokenizer_class": ("BertTokenizer", "BertTokenizerFast", *_GENERIC_CLASSES),
+    "do_basic_tokenize": (True,),
+    "tokenize_chinese_chars": (True,),
+    "strip_accents": (True, False),  # see _huggingface_settings
+    "never_split": ([],),
+    **{token: (f"[{token[:-6].upper()}]",) for token in _SPECIAL_TOKENS},
+  },
+  "byte_level_bpe": {
+    "tokenizer_class": (
+      *("RobertaTokenizer", "RobertaTokenizerFast", "GPT2Tokenizer", "GPT2TokenizerFast"),
+      *_GENERIC_CLASSES,
+    ),
+    "add_prefix_space": (False,),
+    **{token: (f"<{token[:-6]}>", f"[{token[:-6].upper()}]") for token in _SPECIAL_TOKENS},
+    "cls_token": ("<s>", "[CLS]"),
+    "sep_token": ("</s>", "[SEP]"),
+  },
 }
-_WORDPIECE_VALUES: dict[str, tuple[Any, ...]] = {
-  "tokenizer_class": ("BertTokenizer", "BertTokenizerFast", *_GENERIC_CLASSES),
-  "do_basic_tokenize": (True,),
-  "tokenize_chinese_chars": (True,),
-  "strip_accents": (True, False),  # see _huggingface_settings
-  "never_split": ([],),
-  **{token: (f"[{token[:-6].upper()}]",) for token in _SPECIAL_TOKENS},
-}
-_BYTE_LEVEL_VALUES: dict[str, tuple[Any, ...]] = {
-  "tokenizer_class": (
-    *("RobertaTokenizer", "RobertaTokenizerFast", "GPT2Tokenizer", "GPT2TokenizerFast"),
-    *_GENERIC_CLASSES,
-  ),
-  "add_prefix_space": (False,),
-  **{token: (f"<{token[:-6]}>", f"[{token[:-6].upper()}]") for token in _SPECIAL_TOKENS},
-  "cls_token": ("<s>", "[CLS]"),
-  "sep_token": ("</s>", "[SEP]"),
-}
+_ADDED_TOKENS = ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens")
 
 
 def find_tokenizer_config(path: files.AnyPath, **given: bool | None) -> TokenizerConfig:
@@ -134,7 +136,7 @@ def known_settings(vocabulary: str, *directories: str, **given: bool | None) -> 
     for name, value, file in _read_record(directory, vocabulary):
       if name not in known:
         known[name], sources[name] = value, file
-      elif known[name] != value and name not in _OVERRIDABLE and not is_byte_level_bpe(vocabulary):
+      elif known[name] != value and name not in _OVERRIDABLE and kind_of(vocabulary) != "byte_level_bpe":
         raise _contradiction_error(name, known[name], sources[name], value, file)
   return known
 
@@ -203,11 +205,8 @@ def _read_switches(file: str, values: Mapping[str, Any], section: str = "") -> I
 
 def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) -> None:
   """Raises UserError if tokenizer_config.json has a setting with which transformers gives other ids."""
-  if is_byte_level_bpe(vocabulary):
-    allowed_values = _BYTE_LEVEL_VALUES
-  else:
-    allowed_values = _WORDPIECE_VALUES if is_wordpiece(vocabulary) else _SENTENCE_PIECE_VALUES
-  for key, allowed in (_ANY_KIND | allowed_values).items():
+  allowed_values = _VALUES[kind_of(vocabulary)]
+  for key, allowed in ({"truncation_side": ("right",)} | allowed_values).items():
     value = _content(values.get(key))
     if value is not None and value not in allowed and not (value == [] and {} in allowed):
       raise UserError(
@@ -215,9 +214,7 @@ def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) ->
         f"has only {format_value(allowed[0])}: take another vocabulary, or correct the file if it is wrong"
       )
   special_pieces = [piece for token in _SPECIAL_TOKENS for piece in allowed_values[token]]
-  added = [*_listed(values, "added_tokens_decoder"), *_listed(values, "additional_special_tokens"),
-           *_listed(values, "extra_special_tokens")]  # fmt: skip
-  for token in added:
+  for token in (token for key in _ADDED_TOKENS for token in _listed(values, key)):
     if token not in special_pieces and not _is_user_defined(token, vocabulary):
       raise UserError(
         f"{file}: adds the token {format_value(token)}, which this project would cut into pieces: take a vocabulary "
@@ -227,9 +224,9 @@ def _check_huggingface(file: str, values: Mapping[str, Any], vocabulary: str) ->
 
 def _huggingface_settings(file: str, values: Mapping[str, Any], vocabulary: str) -> Mapping[str, Any]:
   """Returns the settings in tokenizer_config.json by their names here. strip_accents is a setting of BertTokenizer."""
-  if is_byte_level_bpe(vocabulary):
+  if kind_of(vocabulary) == "byte_level_bpe":
     return {}  # its text is never changed
-  if not is_wordpiece(vocabulary):
+  if kind_of(vocabulary) == "sentencepiece":
     return values
   strips, lowers = values.get("strip_accents"), values.get("do_lower_case") is not False
   if strips and not lowers:
@@ -242,9 +239,7 @@ def _huggingface_settings(file: str, values: Mapping[str, Any], vocabulary: str)
 
 def _is_user_defined(token: Any, vocabulary: str) -> bool:
   """Returns whether a SentencePiece model has a token as a user-defined symbol, which is never cut."""
-  if is_wordpiece(vocabulary) or is_byte_level_bpe(vocabulary) or not isinstance(token, str):
-    return False
-  if not files.exists(vocabulary):
+  if kind_of(vocabulary) != "sentencepiece" or not isinstance(token, str) or not files.exists(vocabulary):
     return False
   with files.open_file(vocabulary) as file:
     model = file.read()
@@ -268,10 +263,11 @@ def _content(value: Any) -> Any:
 
 def huggingface_tokenizer_config(config: TokenizerConfig) -> dict[str, Any]:
   """Returns the content of a tokenizer_config.json with the settings of a vocabulary."""
-  if is_byte_level_bpe(config.model_file):
+  kind = kind_of(config.model_file)
+  if kind == "byte_level_bpe":
     return {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False}
   quotes = {"convert_quotes": True} if config.convert_quotes else {}  # not a setting of transformers
-  if is_wordpiece(config.model_file):
+  if kind == "wordpiece":
     strips_accents = config.do_lower_case and not config.keep_accents
     switches = {"do_lower_case": config.do_lower_case, "strip_accents": strips_accents}
     return {"tokenizer_class": "BertTokenizer", **switches, **quotes}

@@ -1,8 +1,8 @@
-"""Tokenizer: converts text to ids with a vocabulary of any kind.
+"""Tokenizer: converts text to ids with a vocabulary of any kind; and texts in which [MASK] stands for a token.
 
 It needs no libraries but NumPy and the library of the vocabulary's kind: programs that serve exported models may not
 have TensorFlow, and data preparation starts many processes that need a tokenizer.
-`albert/tokenization/in_graph` implements the same tokenizers in TensorFlow ops.
+`albert.tokenization.graph` has the same tokenizers in TensorFlow ops.
 """
 
 from __future__ import annotations
@@ -18,36 +18,32 @@ import numpy as np
 from albert.errors import UserError
 from albert.io import files
 from albert.io.json_text import format_value
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.kinds.base import TokensWithOffsets
-from albert.tokenization.kinds.recognition import open_vocabulary
+from albert.tokenization.byte_bpe import ByteLevelBPEVocabulary
 from albert.tokenization.packing import pack_pair, pack_single, padded
-from albert.tokenization.pieces import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID, WORD_START, SpecialIds
 from albert.tokenization.recorded_settings import find_tokenizer_config, tokenizer_config
-from albert.tokenization.vocabulary_files import vocabulary_paths
+from albert.tokenization.sentence_piece import SentencePieceVocabulary
+from albert.tokenization.vocabulary import (
+  TokenizerConfig,
+  TokensWithOffsets,
+  Vocabulary,
+  kind_of,
+  read_vocabulary_files,
+  vocabulary_paths,
+)
+from albert.tokenization.wordpiece import WordPieceVocabulary
 
-__all__ = [
-  "CLS_ID",
-  "MASK_ID",
-  "PAD_ID",
-  "SEP_ID",
-  "SPECIAL_PIECES",
-  "UNK_ID",
-  "WORD_START",
-  "Tokenizer",
-  "load_tokenizer",
-]
+MASK = "[MASK]"
 
 
 class Tokenizer:
   """Converts text to ids with a vocabulary: a SentencePiece model, or one of another kind.
 
-  The name of the file says which kind it is, see `albert.tokenization.kinds.recognition`.
+  The name of the file says which kind it is, see `open_vocabulary`.
 
   Text never yields special tokens: "[CLS]" in a text does not become the id of [CLS].
 
   A word has the same ids wherever it stands in a text (with byte-level BPE, the same ids after every space), and the
-  same ids in a TensorFlow graph (`albert/tokenization/in_graph`).
+  same ids in a TensorFlow graph (`albert.tokenization.graph`).
 
   Pickling stores the settings, the absolute path and the hash of the vocabulary; unpickling opens the file again.
 
@@ -61,7 +57,12 @@ class Tokenizer:
 
   Attributes:
     config: the settings.
+    model_file: the path of the vocabulary.
     vocabulary: the vocabulary, with what is special to its kind.
+    sha256: SHA-256 of the vocabulary, in hex.
+    pieces: the V pieces, in order of their ids.
+    vocab_size: the number of pieces, V.
+    special_ids: the ids of padding, unknown text, [CLS], [SEP] and [MASK].
 
   Raises:
     UserError: the file is missing, is not a vocabulary, or lacks a special piece; or an argument contradicts the file
@@ -87,15 +88,14 @@ class Tokenizer:
     convert_quotes: bool | None = None,
     keep_accents: bool | None = None,
   ):
-    self._open(
-      tokenizer_config(
-        str(model_file), do_lower_case=do_lower_case, convert_quotes=convert_quotes, keep_accents=keep_accents
-      )
-    )
+    given = {"do_lower_case": do_lower_case, "convert_quotes": convert_quotes, "keep_accents": keep_accents}
+    self._open(tokenizer_config(str(model_file), **given))
 
   def _open(self, config: TokenizerConfig) -> None:
-    self.config = config
+    self.config, self.model_file = config, config.model_file
     self.vocabulary = open_vocabulary(config)
+    self.sha256, self.special_ids = self.vocabulary.sha256, self.vocabulary.special_ids
+    self.pieces, self.vocab_size = self.vocabulary.pieces, len(self.vocabulary.pieces)
     # The absolute path, for pickling: the process may have another working directory then.
     self._path = config.model_file if files.is_remote(config.model_file) else os.path.abspath(config.model_file)
 
@@ -120,7 +120,7 @@ class Tokenizer:
     Args:
       path: where the weights are: a directory from Google or Hugging Face, the output_dir of a run, one of its step-N
         directories, the prefix of a checkpoint, or the directory of an exported model; or the path of the vocabulary
-        itself. `vocabulary_files.NAMES` lists the names that the vocabulary there may have.
+        itself. `vocabulary.NAMES` lists the names that the vocabulary there may have.
       do_lower_case: whether text is lower-cased; None for what the exported model (servable.json), the run
         (config.json) or Hugging Face's tokenizer_config.json say, and True if none of these files exists.
       convert_quotes: whether `` and '' are replaced by "; None for what these files say, and False if none exists.
@@ -152,31 +152,6 @@ class Tokenizer:
         f"{config.model_file}: is not the vocabulary that was pickled (SHA-256 {sha256[:12]}...): put that one there"
       )
     return tokenizer
-
-  @property
-  def model_file(self) -> str:
-    """Path of the vocabulary."""
-    return self.config.model_file
-
-  @property
-  def sha256(self) -> str:
-    """SHA-256 of the vocabulary, in hex."""
-    return self.vocabulary.sha256
-
-  @property
-  def pieces(self) -> list[str]:
-    """The V pieces, in order of their ids."""
-    return self.vocabulary.pieces
-
-  @property
-  def vocab_size(self) -> int:
-    """Number of pieces, V."""
-    return len(self.vocabulary.pieces)
-
-  @property
-  def special_ids(self) -> SpecialIds:
-    """The ids of padding, unknown text, [CLS], [SEP] and [MASK]."""
-    return self.vocabulary.special_ids
 
   @property
   def is_special(self) -> np.ndarray:
@@ -319,6 +294,29 @@ def check_texts(texts: Iterable[str], name: str) -> list[str]:
   return text_list
 
 
+def open_vocabulary(config: TokenizerConfig) -> Vocabulary:
+  """Reads a vocabulary.
+
+  A file whose name ends in .txt, such as vocab.txt, is a WordPiece vocabulary; one whose name ends in .json
+  (tokenizer.json, or vocab.json with merges.txt) a byte-level BPE vocabulary; any other file is a SentencePiece model.
+
+  Args:
+    config: the file and the normalization.
+
+  Raises:
+    UserError: the file is missing, or is not a vocabulary of the kind that its name says.
+  """
+  path = config.model_file
+  if path.endswith("merges.txt"):
+    raise UserError(f"{path}: has only the merges of a byte-level BPE vocabulary: give the vocab.json beside it")
+  contents = read_vocabulary_files(path)
+  kind = kind_of(path)
+  if kind == "byte_level_bpe":
+    return ByteLevelBPEVocabulary(config, contents)
+  (content,) = contents.values()
+  return WordPieceVocabulary(config, content) if kind == "wordpiece" else SentencePieceVocabulary(config, content)
+
+
 def load_tokenizer(config: TokenizerConfig) -> Tokenizer:
   """Returns the tokenizer of a config. The most recently used tokenizers of a process are cached.
 
@@ -335,3 +333,55 @@ def load_tokenizer(config: TokenizerConfig) -> Tokenizer:
 def _load_tokenizer(config: TokenizerConfig, metadata: tuple[files.Stat, ...]) -> Tokenizer:
   del metadata  # a part of the cache key: files that have changed are read again
   return Tokenizer.from_config(config)
+
+
+def masked_batch(tokenizer: Tokenizer, texts: Iterable[str], *, max_length: int = 512) -> dict[str, np.ndarray]:
+  """Converts texts with [MASK] to a padded batch, the input of a masked language model.
+
+  Args:
+    tokenizer: the tokenizer of the model.
+    texts: N texts, in which each [MASK] stands for one token. (In `tokenizer(texts)`, "[MASK]" is text like any other.)
+    max_length: largest number of tokens in a sequence, [CLS] and [SEP] included; a longer text is cut at its end.
+
+  Returns:
+    input_ids, input_mask and segment_ids, int32 [N, S], see Tokenizer.__call__.
+
+  Raises:
+    UserError: texts is a single string, one of the texts is no string, or max_length leaves no room for text.
+
+  Example:
+    >>> import albert
+    >>> tokenizer = albert.Tokenizer.from_pretrained("downloads/albert_base")
+    >>> batch = albert.masked_batch(tokenizer, ["They drank the [MASK] dry."])
+    >>> int((batch["input_ids"] == 4).sum())
+    1
+  """
+  ids_of_texts = [encode_with_masks(tokenizer, text) for text in check_texts(texts, "texts")]
+  offsets = np.cumsum([0, *map(len, ids_of_texts)])
+  ids = np.array([token for text_ids in ids_of_texts for token in text_ids], np.int32)
+  special_ids = tokenizer.special_ids
+  return padded(*pack_single((ids, offsets), max_length, special_ids), pad_id=special_ids.pad)
+
+
+def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
+  """Encodes a text that contains [MASK].
+
+  Args:
+    tokenizer: the tokenizer.
+    text: the text. Each [MASK] stands for one piece.
+  Returns: the ids, without [CLS] and [SEP].
+  """
+  ids: list[int] = []
+  parts = text.split(MASK)
+  for index, part in enumerate(parts):
+    if index:
+      ids.append(tokenizer.special_ids.mask)
+    # The space before a mask belongs to the token that the mask stands for. Only byte-level BPE has tokens for spaces.
+    part_ids = tokenizer.encode(part if index == len(parts) - 1 else part.rstrip())
+    if index and part_ids and not part[0].isspace():
+      # SentencePiece marks the first piece of a text as the start of a word. If text such as "." follows a mask
+      # without a space, its first piece must not be marked.
+      first_id = int(tokenizer.vocabulary.ids_inside_word[part_ids[0]])
+      part_ids[:1] = [first_id] if first_id >= 0 else []
+    ids += part_ids
+  return ids

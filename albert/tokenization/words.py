@@ -1,4 +1,4 @@
-"""Cuts a text into the words that a tagger tags. `albert.tokenization.in_graph.graph_words` does the same in a graph.
+"""Cuts a text into the words that a tagger tags. `words_graph` does the same in a graph.
 
 The rule "punctuation" cuts a text at whitespace, and each character of a script that is written without spaces,
 Chinese punctuation marks included, is a word of its own. So is each punctuation mark or symbol at the start or the end
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from albert.tokenization.pieces import is_written_without_spaces
+from albert.tokenization.vocabulary import is_written_without_spaces
 
 PUNCTUATION, WHITESPACE = "punctuation", "whitespace"
 RULES = (PUNCTUATION, WHITESPACE)

@@ -19,7 +19,7 @@ from albert.io import files
 from albert.io.wording import counted_names
 from albert.runs import output_files
 from albert.runs.metrics_log import log
-from albert.tokenization.vocabulary_files import find_vocabulary, run_directories, vocabulary_sha256
+from albert.tokenization.vocabulary import find_vocabulary, run_directories, vocabulary_sha256
 from albert.weights.arrays import (
   SAFETENSORS_FILE,
   SAFETENSORS_INDEX_FILE,

@@ -13,8 +13,8 @@ import numpy as np
 
 from albert.data import random_streams
 from albert.data.masks import masking
-from albert.tokenization.pieces import SpecialIds
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
+from albert.tokenization.vocabulary import SpecialIds
 from data_prep.documents import Counts, Documents, concatenate_documents, load_documents, merge_documents
 from data_prep.examples import packing, segments
 from data_prep.examples.settings import STATIC, PreparationSettings

@@ -9,7 +9,7 @@ from albert.config.base import Config, option
 from albert.config.ranges import INT64_MAX
 from albert.errors import UserError
 from albert.tokenization import recorded_settings
-from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.vocabulary import TokenizerConfig
 from data_prep.examples import segments
 
 _MIN_SEQ_LENGTH = 8

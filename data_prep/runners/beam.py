@@ -23,7 +23,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from albert.errors import RunError, UserError
 from albert.io import files
-from albert.tokenization.vocabulary_files import read_vocabulary_files
+from albert.tokenization.vocabulary import read_vocabulary_files
 from data_prep.runners.job import Job, OpenPool
 
 # The last step of a pipeline writes its results to this file in the output directory.

@@ -84,7 +84,7 @@ function readMessage(bytes) {
   return fields;
 }
 
-/** Rounds a score to a multiple of 2^-13 (1 / 8192), half to even, as albert.tokenization.exact_scores does. */
+/** Rounds a score to a multiple of 2^-13 (1 / 8192), half to even, as albert.tokenization.sentence_piece does. */
 function roundScore(score) {
   const scaled = score * 8192, floor = Math.floor(scaled);
   const isUp = scaled - floor > 0.5 || (scaled - floor === 0.5 && floor % 2 !== 0);

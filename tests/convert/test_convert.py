@@ -24,8 +24,8 @@ from albert.convert import convert_checkpoint
 from albert.convert.convert_checkpoint import convert
 from albert.errors import RunError, UserError
 from albert.io.protobuf import encode_bytes_field
-from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.recorded_settings import find_tokenizer_config
+from albert.tokenization.vocabulary import TokenizerConfig
 from albert.weights.files import open_weights
 from albert.weights.names import heads
 from tests.convert.files_of_weights import CONFIG, huggingface_tensors, without_pooler, write_huggingface, write_tf1

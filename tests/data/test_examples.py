@@ -16,7 +16,7 @@ from albert.data.dataset import Dataset, InputContext
 from albert.data.examples import TokenizedExamples, concatenate
 from albert.data.feature_cache import make_examples
 from albert.io import local_files, records
-from albert.tokenization.pieces import CLS_ID, SEP_ID
+from albert.tokenization.vocabulary import CLS_ID, SEP_ID
 
 ONE_HOST = InputContext(host_index=0, num_hosts=1, num_replicas=1)
 

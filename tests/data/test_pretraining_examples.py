@@ -8,7 +8,8 @@ import pytest
 from albert.data.masks import masking
 from albert.data.pretraining_examples import mask_tokens, sentence_order_pair
 from albert.errors import UserError
-from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import CLS_ID, MASK_ID, SEP_ID
 
 TEXT = "The captain sold the garden behind the house, and then went home although it was raining. "
 

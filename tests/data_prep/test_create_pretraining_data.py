@@ -16,7 +16,7 @@ from albert.data.shard_files.manifest import Manifest, file_sha256
 from albert.errors import UserError
 from albert.io import records
 from albert.tokenization.normalization import normalize_text
-from albert.tokenization.tokenizer import CLS_ID, SEP_ID, UNK_ID
+from albert.tokenization.vocabulary import CLS_ID, SEP_ID, UNK_ID
 from data_prep import block_files, blocks, create_pretraining_data, shards
 from data_prep.create_pretraining_data import prepare
 from data_prep.examples.settings import PreparationSettings

@@ -17,7 +17,8 @@ import sentencepiece
 from albert.errors import UserError
 from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization.normalization import normalize_text
-from albert.tokenization.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import SPECIAL_PIECES, UNK_ID
 from data_prep import train_vocab
 from data_prep.byte_bpe_training import train_byte_level_bpe
 from data_prep.train_vocab import sample_lines, train_model

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert.errors import UserError
-from albert.tokenization.pieces import SENTENCE_PIECE_IDS
+from albert.tokenization.vocabulary import SENTENCE_PIECE_IDS
 from data_prep.documents import Counts, TextDocument, concatenate_documents, load_documents, parse_documents
 from data_prep.units import TextRange, TextUnit, plan_units
 

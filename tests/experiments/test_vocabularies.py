@@ -16,7 +16,7 @@ from albert.experiments import catalog, costs, runner, tables, vocabularies
 from albert.experiments.inputs import Inputs
 from albert.experiments.plan import Plan
 from albert.experiments.scales import SCALES
-from albert.tokenization.kinds import wordpiece
+from albert.tokenization import wordpiece
 from data_prep import train_vocab
 from tests.script_flags import defined_flags
 

@@ -33,10 +33,9 @@ from albert.tasks.tagging.data import TaggedText
 from albert.tasks.tagging.features import TaggingFeaturizer
 from albert.tasks.tagging.predictions import predict_tags
 from albert.tasks.tagging.schemes import SCHEMES
-from albert.tokenization.masked_texts import encode_with_masks
 from albert.tokenization.packing import pack_pair, pack_single
-from albert.tokenization.tokenizer import Tokenizer
-from albert.tokenization.vocabulary_files import vocabulary_copies
+from albert.tokenization.tokenizer import Tokenizer, encode_with_masks
+from albert.tokenization.vocabulary import vocabulary_copies
 from albert.tokenization.words import split_words
 from albert.weights.checkpoints import CheckpointManager
 from tests.golden.make_tiny_albert import random_weights

@@ -26,7 +26,7 @@ from tests.export.served_runs import assert_same_answers, call_with_arrays
 from tests.export.test_quality import MAX_DIFFERENCES
 from tests.integration.test_chinese_wordpiece import chinese_sentences
 from tests.test_javascript_example import EXAMPLE, find_node
-from tests.tokenization.kinds import byte_bpe_reference, wordpiece_reference
+from tests.tokenization import byte_bpe_reference, wordpiece_reference
 from tests.torture.workplace import Workplace
 
 

@@ -16,7 +16,7 @@ from albert.errors import RunError, UserError
 from albert.export import checks, other_formats
 from albert.export.checkpoint import ExportCheckpoint, open_checkpoint, select_form
 from albert.export.served_model import portable_function, text_function, text_inputs, token_inputs
-from albert.tokenization.tokenizer import SEP_ID
+from albert.tokenization.vocabulary import SEP_ID
 from tests.convert.files_of_weights import huggingface_tensors, without_pooler, write_huggingface
 from tests.export.pipelines import FORMS, make_race_examples, make_squad_examples, make_tagging_examples, write_run
 from tests.export.requests import english_like_texts, make_requests

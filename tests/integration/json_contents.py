@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from albert.tokenization.kinds.byte_bpe_text import BYTE_CHARACTERS
+from albert.tokenization.byte_bpe import BYTE_CHARACTERS
 
 # The config.json of a run.
 RUN_CONFIG = {

@@ -20,7 +20,7 @@ from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import PredictRequest
 from albert.tokenization.tokenizer import Tokenizer
 from tests.integration.shards_of_vocabularies import VocabularyFiles, prepare_shards
-from tests.tokenization.kinds.byte_bpe_reference import train, write_vocabulary
+from tests.tokenization.byte_bpe_reference import train, write_vocabulary
 
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("all_steps_eager")]
 

@@ -17,10 +17,10 @@ from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import PredictRequest
-from albert.tokenization.kinds.wordpiece import SPECIAL_PIECES
 from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.wordpiece import SPECIAL_PIECES
 from tests.integration.shards_of_vocabularies import VocabularyFiles, prepare_shards
-from tests.tokenization.kinds.wordpiece_reference import write_vocabulary
+from tests.tokenization.wordpiece_reference import write_vocabulary
 
 pytestmark = pytest.mark.usefixtures("all_steps_eager")
 

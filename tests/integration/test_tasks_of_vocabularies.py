@@ -17,10 +17,10 @@ from albert import tasks
 from albert.estimator import Estimator
 from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import PredictRequest
-from albert.tokenization.kinds.wordpiece import SPECIAL_PIECES
 from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.wordpiece import SPECIAL_PIECES
 from tests.synthetic import TINY_MODEL
-from tests.tokenization.kinds import byte_bpe_reference, wordpiece_reference
+from tests.tokenization import byte_bpe_reference, wordpiece_reference
 
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("all_steps_eager")]
 

@@ -17,7 +17,8 @@ from safetensors.numpy import save_file
 
 from albert.config.model import ModelConfig
 from albert.convert.convert_checkpoint import convert
-from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import CLS_ID, SEP_ID
 from tests.convert.files_of_weights import write_tf1
 from tests.golden.make_tiny_albert import random_weights
 from tests.parity import huggingface

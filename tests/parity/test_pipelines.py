@@ -17,8 +17,7 @@ import albert
 from albert import tasks
 from albert.convert.convert_checkpoint import convert
 from albert.estimator import Estimator
-from albert.tokenization.masked_texts import masked_batch
-from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.tokenizer import Tokenizer, masked_batch
 from tests.conftest import english_like_documents
 from tests.convert.files_of_weights import write_tf1
 from tests.docs.blocks import ROOT, blocks

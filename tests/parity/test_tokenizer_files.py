@@ -19,10 +19,9 @@ import numpy as np
 import pytest
 
 from albert.convert.huggingface import write_tokenizer
-from albert.tokenization.masked_texts import encode_with_masks
-from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.tokenizer import Tokenizer, encode_with_masks
 from tests.conftest import train_small_model
-from tests.tokenization.kinds import byte_bpe_reference, wordpiece_reference
+from tests.tokenization import byte_bpe_reference, wordpiece_reference
 from tests.tokenization.reference import random_texts
 
 transformers = pytest.importorskip("transformers")

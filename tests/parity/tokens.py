@@ -10,8 +10,8 @@ from pathlib import Path
 from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import english_like_documents
 from tests.parity.rows import Row
-from tests.tokenization.in_graph.test_graph import code_point_texts, find_differences, repeated_texts
 from tests.tokenization.reference import TEXTS, random_texts
+from tests.tokenization.test_sentence_piece_graph import code_point_texts, find_differences, repeated_texts
 
 
 def recorded_rows(tokenization_file: str, spm_model_file: str) -> Iterator[Row]:

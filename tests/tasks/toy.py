@@ -25,7 +25,7 @@ from albert.io import files
 from albert.models.classifier import ClassifierModel
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.finetuning import LOSS, FinetuningTask
-from albert.tokenization.tokenizer import CLS_ID, SEP_ID
+from albert.tokenization.vocabulary import CLS_ID, SEP_ID
 from tests.synthetic import TINY_MODEL
 
 MODEL = dataclasses.replace(TINY_MODEL, vocab_size=61, num_hidden_layers=1)

@@ -7,8 +7,9 @@ import unicodedata
 
 import sentencepiece
 
-from albert.tokenization.kinds.sentence_piece import SentencePieceVocabulary
-from albert.tokenization.tokenizer import UNK_ID, Tokenizer
+from albert.tokenization.sentence_piece import SentencePieceVocabulary
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import UNK_ID
 
 TEXTS = [
   "",

@@ -8,10 +8,10 @@ import pytest
 
 from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import english_like_documents, train_small_model
-from tests.tokenization.in_graph.test_graph_offsets import find_differences
 from tests.tokenization.reference import TEXTS
 from tests.tokenization.script_texts import texts_of_all_scripts
 from tests.tokenization.test_offsets import ReferenceRanges
+from tests.tokenization.test_sentence_piece_graph_offsets import find_differences
 
 
 @pytest.fixture(params=["unigram", "bpe"])

@@ -17,11 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from albert.errors import UserError
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.kinds.base import TokensWithOffsets
-from albert.tokenization.kinds.sentence_piece_offsets import _origins
 from albert.tokenization.normalization import decompose, normalize_text
-from albert.tokenization.tokenizer import UNK_ID, WORD_START, Tokenizer
+from albert.tokenization.sentence_piece import _origins
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import UNK_ID, WORD_START, TokenizerConfig, TokensWithOffsets
 from tests.conftest import PieceType, SaveModel
 from tests.tokenization.reference import sentence_piece
 
@@ -237,7 +236,7 @@ def test_pieces_that_do_not_add_up_to_the_text_are_refused(
 ) -> None:
   tokenizer = Tokenizer(save_model(WORDS + CHARACTERS))
   # Splits "1999," into the ids 5 and 6, which stand for 3 and 6 characters.
-  monkeypatch.setattr(sentence_piece(tokenizer)._offset_encoder, "_split_cached", lambda surface: ([5, 6], [3, 6]))
+  monkeypatch.setattr(sentence_piece(tokenizer).comma_rule, "split", lambda surface: ([5, 6], ["xxx", "xxxxxx"]))
   with pytest.raises(UserError, match=r"its pieces for '1999,' have 9 characters instead of 5"):
     tokenizer.encode_with_offsets("1999,")
 

@@ -9,10 +9,9 @@ import tensorflow as tf
 from albert.data.examples import TokenizedExamples
 from albert.errors import UserError
 from albert.tasks.glue.features import TextFeaturizer
-from albert.tokenization import packing
-from albert.tokenization.in_graph import graph_packing
-from albert.tokenization.pieces import SENTENCE_PIECE_IDS, SpecialIds
-from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
+from albert.tokenization import packing, packing_graph
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import CLS_ID, SENTENCE_PIECE_IDS, SEP_ID, SpecialIds
 
 # Ids that are in no text below.
 BERT_IDS = SpecialIds(pad=0, unk=2000, cls=2001, sep=2002, mask=2003)
@@ -66,11 +65,11 @@ def test_the_serving_graph_packs_in_the_same_way(pairs: tuple[list[list[int]], l
   texts_a, texts_b = pairs
   tensor_a, tensor_b = tf.ragged.constant(texts_a, tf.int32), tf.ragged.constant(texts_b, tf.int32)
   assert_rows_without_padding(
-    graph_packing.pack_pair(tensor_a, tensor_b, 16, BERT_IDS),
+    packing_graph.pack_pair(tensor_a, tensor_b, 16, BERT_IDS),
     to_rows(packing.pack_pair(to_ragged(texts_a), to_ragged(texts_b), 16, BERT_IDS)),
   )
   assert_rows_without_padding(
-    graph_packing.pack_single(tensor_a, 9, BERT_IDS), to_rows(packing.pack_single(to_ragged(texts_a), 9, BERT_IDS))
+    packing_graph.pack_single(tensor_a, 9, BERT_IDS), to_rows(packing.pack_single(to_ragged(texts_a), 9, BERT_IDS))
   )
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from albert.errors import UserError
-from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.recorded_settings import huggingface_tokenizer_config, tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import TokenizerConfig
 from tests.conftest import PieceType, SaveModel
 
 

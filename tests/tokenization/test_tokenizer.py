@@ -23,18 +23,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from albert.errors import UserError
-from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.normalization import decompose
-from albert.tokenization.pieces import starts_word
-from albert.tokenization.tokenizer import (
-  CLS_ID,
-  MASK_ID,
-  PAD_ID,
-  SEP_ID,
-  UNK_ID,
-  Tokenizer,
-  load_tokenizer,
-)
+from albert.tokenization.tokenizer import Tokenizer, encode_with_masks, load_tokenizer, masked_batch
+from albert.tokenization.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID, TokenizerConfig, starts_word
 from tests.conftest import PieceType, SaveModel
 from tests.tokenization.reference import TEXTS, random_texts, reference_encode, sentence_piece
 
@@ -253,3 +244,22 @@ def test_a_model_without_control_symbols_is_refused(tmp_path: Path, corpus_file:
   )
   with pytest.raises(UserError, match=r"id 0 is '<unk>', not the control symbol '<pad>'"):
     Tokenizer(str(tmp_path / "m.model"))
+
+
+def test_a_batch_of_texts_with_masks_holds_the_ids_of_each_text(tokenizer: Tokenizer) -> None:
+  texts = ["the [MASK] sold the [MASK].", "", "[MASK]", "the captain " * 20]
+  max_length = 12
+  batch = masked_batch(tokenizer, texts, max_length=max_length)
+  assert batch["input_ids"].shape == (4, max_length)
+  for text, ids, mask, segments in zip(texts, *batch.values(), strict=True):
+    expected = [CLS_ID, *encode_with_masks(tokenizer, text)[: max_length - 2], SEP_ID]  # without [CLS] and [SEP]
+    assert ids[: mask.sum()].tolist() == expected
+    assert not ids[mask.sum() :].any()
+    assert not segments.any()
+  assert (batch["input_ids"] == MASK_ID).sum(axis=1).tolist() == [2, 0, 1, 0]
+  assert masked_batch(tokenizer, [])["input_ids"].shape == (0, 0)
+
+
+def test_a_single_text_with_masks_is_refused(spm_model: str) -> None:
+  with pytest.raises(UserError, match=r"texts is the single text 'a \[MASK\]': give a list of texts"):
+    masked_batch(Tokenizer(spm_model), "a [MASK]")

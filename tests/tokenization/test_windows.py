@@ -12,11 +12,10 @@ import tensorflow as tf
 from albert.errors import UserError
 from albert.tasks.squad.data import SquadParagraph, SquadQuestion
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, SquadFeaturizer
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.in_graph import graph_packing
-from albert.tokenization.pieces import SpecialIds
+from albert.tokenization import packing_graph
+from albert.tokenization.packing import pack_windows, question_windows
 from albert.tokenization.tokenizer import Tokenizer
-from albert.tokenization.windows import pack_windows, question_windows
+from albert.tokenization.vocabulary import SpecialIds, TokenizerConfig
 from tests.conftest import english_like_documents
 from tests.tokenization.reference import TEXTS
 
@@ -97,7 +96,7 @@ def test_the_graph_cuts_texts_into_the_windows_of_python(
   assert window_lengths.tolist() == [len(window) for windows in expected for window in windows]
   assert counts.tolist() == [len(windows) for windows in expected]
   ragged = tf.RaggedTensor.from_row_splits(ids, offsets.astype(np.int64))
-  inputs = graph_packing.pack_windows(ragged, max_length, doc_stride, max_windows, special_ids)
+  inputs = packing_graph.pack_windows(ragged, max_length, doc_stride, max_windows, special_ids)
   num_windows = max(map(len, expected), default=1)
   for name, values in inputs.items():
     assert values.shape.as_list() == [len(lengths), num_windows, max_length], name

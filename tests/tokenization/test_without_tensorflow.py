@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from albert.errors import UserError
-from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import TokenizerConfig
 from tests.fresh_interpreter import run_fresh
 
 # Refuses to import any other library, as if it were not installed.
@@ -58,7 +58,7 @@ print(json.dumps([batch["input_ids"].tolist(), masked["input_ids"].shape, len(wi
 """
   process, modules = run_fresh(code, tmp_path)
   assert process.returncode == 0, process.stderr
-  assert {"albert.tokenization.kinds.sentence_piece_offsets", "numpy", "sentencepiece"} <= modules
+  assert {"albert.tokenization.sentence_piece", "numpy", "sentencepiece"} <= modules
   assert not {"tensorflow", "tf_keras", "tensorflow_text", "msgspec", "absl", "google.protobuf"} & modules
   tokenizer = Tokenizer(spm_model, do_lower_case=False, convert_quotes=True)
   batch = tokenizer(["The captain sold the garden.", ""], ["in 1999, x", "y"], max_length=12)

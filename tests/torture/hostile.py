@@ -207,7 +207,7 @@ ALLOWED = {
   "albert/predict/exported_model.py": {"load_op_library", "tf.saved_model.load"},
   # Tokenizer.from_config takes a TokenizerConfig. The function of Keras with this name makes objects of any class.
   "albert/export/served_model.py": {"from_config"},
-  "albert/tokenization/in_graph/base.py": {"from_config"},
+  "albert/tokenization/graph.py": {"from_config"},
   "albert/tokenization/tokenizer.py": {"from_config"},
   # Tries whether CUDA's libraries can be opened, as TensorFlow does.
   "albert/training/distribution/devices.py": {"ctypes"},

@@ -18,8 +18,8 @@ import tensorflow as tf
 from albert.data import random_streams
 from albert.data.masks import masking
 from albert.data.shard_files import schema
-from albert.tokenization.pieces import SpecialIds
 from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import SpecialIds
 
 # The features of a record that masking changes, and the features that it needs.
 _CHANGED_FEATURES = (schema.INPUT_IDS, schema.MASKED_LM_POSITIONS, schema.MASKED_LM_IDS, schema.MASKED_LM_WEIGHTS)

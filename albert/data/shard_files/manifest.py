@@ -77,7 +77,7 @@ class Manifest:
     settings: the settings that determine the records, as JSON values.
     vocab_sha256: SHA-256 of the vocabulary's file, in hex.
     vocab_size: number of pieces of the vocabulary.
-    vocab_kind: kind of the vocabulary, see albert.tokenization.kinds. Earlier versions had only SentencePiece models.
+    vocab_kind: kind of the vocabulary, see albert.tokenization. Earlier versions had only SentencePiece models.
     num_documents: number of documents read, including the dropped ones.
     num_tokens: number of tokens of all documents. A document counts once, whatever --dupe_factor is.
     num_dropped_documents: number of documents with too little text for an example.

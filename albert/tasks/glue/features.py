@@ -20,10 +20,9 @@ import numpy as np
 
 from albert.data.examples import TokenizedExamples
 from albert.tasks.glue.files import TextRows
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.packing import pack_pair, pack_single
+from albert.tokenization.packing import pack_pair, pack_single, pack_windows
 from albert.tokenization.tokenizer import load_tokenizer
-from albert.tokenization.windows import pack_windows
+from albert.tokenization.vocabulary import TokenizerConfig
 
 LABEL_IDS = "label_ids"
 SCORES = "scores"

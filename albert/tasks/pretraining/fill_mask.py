@@ -11,8 +11,7 @@ import tf_keras as keras
 from albert.data.rows import DataSource, Rows
 from albert.data.tables import read_lines, read_table
 from albert.errors import UserError
-from albert.tokenization.masked_texts import encode_with_masks
-from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.tokenizer import Tokenizer, encode_with_masks
 
 NUM_CANDIDATES = 5
 

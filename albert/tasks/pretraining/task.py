@@ -40,8 +40,7 @@ from albert.tasks.pretraining.fill_mask import MaskedLine
 from albert.tasks.pretraining.masking import make_masking
 from albert.tasks.splits import TEST
 from albert.tokenization.tokenizer import Tokenizer
-from albert.tokenization.vocabulary import VocabularyId
-from albert.tokenization.vocabulary_files import vocabulary_copies
+from albert.tokenization.vocabulary import VocabularyId, vocabulary_copies
 
 MASKED_LM_LOSS = "masked_lm_loss"
 MASKED_LM_ACCURACY = "masked_lm_accuracy"

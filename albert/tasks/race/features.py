@@ -14,9 +14,8 @@ import numpy as np
 
 from albert.data.examples import TokenizedExamples
 from albert.tasks.race.data import ChoiceQuestion
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.pieces import SpecialIds
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
+from albert.tokenization.vocabulary import SpecialIds, TokenizerConfig
 
 LABEL_IDS = "label_ids"
 _NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]

@@ -14,11 +14,9 @@ import numpy as np
 
 from albert.data.examples import TokenizedExamples
 from albert.tasks.squad.data import SquadAnswer, SquadQuestion
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.kinds.base import TokensWithOffsets
-from albert.tokenization.pieces import SpecialIds
+from albert.tokenization.packing import max_context_windows, window_starts
 from albert.tokenization.tokenizer import load_tokenizer
-from albert.tokenization.windows import max_context_windows, window_starts
+from albert.tokenization.vocabulary import SpecialIds, TokenizerConfig, TokensWithOffsets
 
 # L tokens of a window, P tokens of a paragraph, W windows of a question.
 

@@ -13,10 +13,9 @@ import numpy as np
 from albert.data.examples import TokenizedExamples
 from albert.tasks.tagging.data import TaggedText
 from albert.tasks.tagging.schemes import Scheme
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.pieces import SpecialIds
+from albert.tokenization.packing import max_context_windows, window_starts
 from albert.tokenization.tokenizer import load_tokenizer
-from albert.tokenization.windows import max_context_windows, window_starts
+from albert.tokenization.vocabulary import SpecialIds, TokenizerConfig
 
 # P pieces of a text, L tokens of a window.
 

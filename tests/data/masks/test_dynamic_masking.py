@@ -25,8 +25,8 @@ from albert.data.shard_files.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.io.globs import expand_globs
 from albert.tasks.pretraining.task import PretrainingTask
-from albert.tokenization.pieces import SENTENCE_PIECE_IDS
-from albert.tokenization.tokenizer import MASK_ID, Tokenizer
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import MASK_ID, SENTENCE_PIECE_IDS
 from data_prep.create_pretraining_data import prepare
 from data_prep.documents import Counts
 from data_prep.examples.instances import InstanceMaker, make_batches

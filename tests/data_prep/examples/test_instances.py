@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from albert.errors import UserError
-from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import CLS_ID, MASK_ID, SEP_ID
 from data_prep.block_files import Block
 from data_prep.blocks import BlockTask, write_block
 from data_prep.documents import Counts

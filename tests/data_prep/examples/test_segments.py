@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert.tokenization.pieces import CLS_ID, SEP_ID
+from albert.tokenization.vocabulary import CLS_ID, SEP_ID
 from data_prep.documents import Documents, cut_long_sentences, merge_documents
 from data_prep.examples import segments
 from data_prep.examples.segments import DOC_SENTENCES, FULL_SENTENCES, NONE, NSP, SENTENCE_PAIR, SOP, SegmentRules

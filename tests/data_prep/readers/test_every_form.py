@@ -12,7 +12,7 @@ import pytest
 
 from albert.errors import RunError
 from albert.io import files, records
-from albert.tokenization.tokenizer import MASK_ID
+from albert.tokenization.vocabulary import MASK_ID
 from data_prep.conversion import convert, parts
 from data_prep.create_pretraining_data import prepare
 from data_prep.examples.settings import PreparationSettings

@@ -17,10 +17,10 @@ from albert.data.examples import TokenizedExamples
 from albert.data.feature_cache import make_examples
 from albert.tasks.glue.features import RankingExample, RankingExamples, RankingFeaturizer, TextFeaturizer
 from albert.tasks.glue.files import TextRows
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.in_graph import graph_packing
-from albert.tokenization.in_graph.graph import SentencePieceGraphTokenizer
-from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
+from albert.tokenization import packing_graph
+from albert.tokenization.sentence_piece_graph import SentencePieceGraphTokenizer
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import CLS_ID, SEP_ID, TokenizerConfig
 from tests.conftest import english_like_documents
 
 NUM_ROWS = 40
@@ -69,7 +69,7 @@ def test_the_serving_graph_gives_the_same_batch(spm_model: str) -> None:
   batch = examples.padded_batch(np.arange(NUM_ROWS), length=MAX_SEQ_LENGTH)
   tokenizer = SentencePieceGraphTokenizer(TokenizerConfig(spm_model))
   first_ids, second_ids = tokenizer.tokenize(tf.constant(FIRST_TEXTS)), tokenizer.tokenize(tf.constant(SECOND_TEXTS))
-  for name, tensor in graph_packing.pack_pair(first_ids, second_ids, MAX_SEQ_LENGTH, tokenizer.special_ids).items():
+  for name, tensor in packing_graph.pack_pair(first_ids, second_ids, MAX_SEQ_LENGTH, tokenizer.special_ids).items():
     np.testing.assert_array_equal(tensor.numpy(), batch[name])
 
 

@@ -21,8 +21,8 @@ from albert.errors import UserError
 from albert.io import files, records
 from albert.tasks.base import Batch
 from albert.tasks.pretraining.task import PretrainingTask
-from albert.tokenization.masked_texts import encode_with_masks
-from albert.tokenization.tokenizer import MASK_ID, Tokenizer
+from albert.tokenization.tokenizer import Tokenizer, encode_with_masks
+from albert.tokenization.vocabulary import MASK_ID
 from albert.training.global_state import deterministic_ops
 from tests.remote_files import RemoteFiles, gfile_replacement
 from tests.synthetic import NUM_PREDICTIONS, TINY_MODEL, example, write_manifest, write_shards

@@ -12,8 +12,8 @@ import pytest
 
 from albert.tasks.race.data import ChoiceQuestion, find_passages, read_questions
 from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer, with_option
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import CLS_ID, SEP_ID, TokenizerConfig
 from tests.tasks.race.folders import write_made_up_race
 
 

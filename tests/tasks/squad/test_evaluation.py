@@ -12,7 +12,7 @@ from albert.tasks.squad import evaluation as squad_evaluation
 from albert.tasks.squad.data import SquadAnswer, SquadParagraph, SquadQuestion
 from albert.tasks.squad.features import SquadFeaturizer
 from albert.tasks.squad.predictions import SquadPredictions
-from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.vocabulary import TokenizerConfig
 
 CONTEXT = "The captain sold St. Mary in 1906! Nobody remembered why."
 PARAGRAPH = SquadParagraph("t", CONTEXT)

@@ -28,10 +28,9 @@ from albert.tasks.squad.features import (
   answer_tokens,
   gold_texts,
 )
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.kinds.base import TokensWithOffsets
-from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer, load_tokenizer
-from albert.tokenization.windows import max_context_windows, window_starts
+from albert.tokenization.packing import max_context_windows, window_starts
+from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
+from albert.tokenization.vocabulary import CLS_ID, SEP_ID, TokenizerConfig, TokensWithOffsets
 from tests.tasks.squad.question_files import write_made_up_squad
 
 MAX_SEQ_LENGTH = 30

@@ -17,8 +17,8 @@ from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.squad.data import SquadParagraph, SquadQuestion
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, SquadFeaturizer
 from albert.tasks.squad.predictions import SquadPredictions, average_predictions, predictions_v1, predictions_v2
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.tokenizer import SEP_ID, UNK_ID, Tokenizer
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import SEP_ID, UNK_ID, TokenizerConfig
 from tests.conftest import english_like_documents
 
 MAX_SEQ_LENGTH = 40

@@ -12,12 +12,11 @@ from albert.tasks.tagging.data import TaggedText
 from albert.tasks.tagging.features import TEXT_INDEX, WORD_NUMBERS, WORD_TAGS, TaggingFeaturizer
 from albert.tasks.tagging.predictions import log_probabilities_of_words, predict_tags
 from albert.tasks.tagging.schemes import SCHEMES
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.pieces import CLS_ID, SEP_ID
 from albert.tokenization.tokenizer import load_tokenizer
+from albert.tokenization.vocabulary import CLS_ID, SEP_ID, TokenizerConfig
 from albert.tokenization.words import split_words
 from tests.tasks.tagging.word_files import make_up_sentences
-from tests.tokenization.kinds.byte_bpe_reference import write_vocabulary
+from tests.tokenization.byte_bpe_reference import write_vocabulary
 
 TAGS = SCHEMES["BIO"].tags(["LOC", "PER"])
 # Without pieces: a combining character alone.

@@ -69,8 +69,8 @@ class _TokenizerComparison:
     """The ids that tokenize returns for each text, and the tokens that tokenize_with_offsets returns."""
     import tensorflow as tf
 
-    from albert.tokenization.config import TokenizerConfig
-    from albert.tokenization.in_graph.recognition import make_graph_tokenizer
+    from albert.tokenization.graph import make_graph_tokenizer
+    from albert.tokenization.vocabulary import TokenizerConfig
 
     with keras_lock:
       tokenizer = make_graph_tokenizer(TokenizerConfig(self._vocabulary), with_offsets=True)

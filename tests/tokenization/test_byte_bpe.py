@@ -16,13 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert.errors import UserError
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.in_graph.recognition import make_graph_tokenizer
-from albert.tokenization.kinds.byte_bpe_text import split_words
-from albert.tokenization.masked_texts import encode_with_masks
-from albert.tokenization.pieces import SpecialIds, is_written_without_spaces
-from albert.tokenization.tokenizer import Tokenizer
-from tests.tokenization.kinds.byte_bpe_reference import (
+from albert.tokenization.byte_bpe import split_words
+from albert.tokenization.graph import make_graph_tokenizer
+from albert.tokenization.tokenizer import Tokenizer, encode_with_masks
+from albert.tokenization.vocabulary import SpecialIds, TokenizerConfig, is_written_without_spaces
+from tests.tokenization.byte_bpe_reference import (
   SPECIAL_PIECES,
   TRAINING_TEXT,
   characters_of_bytes,

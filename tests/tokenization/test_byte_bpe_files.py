@@ -9,14 +9,9 @@ from typing import Any
 import pytest
 
 from albert.errors import UserError
-from albert.tokenization.pieces import SpecialIds
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
-from albert.tokenization.vocabulary_files import read_vocabulary_files, vocabulary_sha256
-from tests.tokenization.kinds.byte_bpe_reference import (
-  tokenizer_values,
-  train,
-  write_vocabulary,
-)
+from albert.tokenization.vocabulary import SpecialIds, read_vocabulary_files, vocabulary_sha256
+from tests.tokenization.byte_bpe_reference import tokenizer_values, train, write_vocabulary
 
 
 def test_the_hash_is_that_of_both_files(tmp_path: Path) -> None:

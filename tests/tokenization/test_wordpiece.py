@@ -9,14 +9,12 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import UserError
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.in_graph.recognition import make_graph_tokenizer
-from albert.tokenization.kinds.wordpiece_text import is_newer, split_words
-from albert.tokenization.masked_texts import encode_with_masks
-from albert.tokenization.pieces import SpecialIds
-from albert.tokenization.tokenizer import Tokenizer
-from tests.tokenization.kinds.wordpiece_reference import is_han, reference_ids, vocabulary_pieces, write_vocabulary
+from albert.tokenization.graph import make_graph_tokenizer
+from albert.tokenization.tokenizer import Tokenizer, encode_with_masks
+from albert.tokenization.vocabulary import SpecialIds, TokenizerConfig
+from albert.tokenization.wordpiece import is_newer, split_words
 from tests.tokenization.script_texts import texts_of_all_scripts
+from tests.tokenization.wordpiece_reference import is_han, reference_ids, vocabulary_pieces, write_vocabulary
 
 PIECES = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"一二三!,.[]`'\"", "cap", "##tain", "##s", "the",
           "mask", "naive", "##12", "19", "a"]  # fmt: skip

@@ -17,9 +17,9 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import UserError
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.in_graph.graph_offsets import SentencePieceOffsetGraphTokenizer
+from albert.tokenization.sentence_piece_graph import SentencePieceOffsetGraphTokenizer
 from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import TokenizerConfig
 from tests.conftest import SaveModel, english_like_documents
 from tests.thorough import thorough_except
 from tests.tokenization.reference import TEXTS, random_texts

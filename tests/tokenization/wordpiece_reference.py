@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
-from albert.tokenization.kinds.wordpiece import SPECIAL_PIECES
+from albert.tokenization.wordpiece import SPECIAL_PIECES
 from tests.tokenization.script_texts import texts_of_all_scripts
 
 _HAN_RANGES = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),

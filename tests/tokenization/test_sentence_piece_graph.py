@@ -17,14 +17,13 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import UserError
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.in_graph.graph import SentencePieceGraphTokenizer
-from albert.tokenization.in_graph.graph_packing import pack_pair, pack_single
-from albert.tokenization.pieces import SENTENCE_PIECE_IDS
-from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
+from albert.tokenization.packing_graph import pack_pair, pack_single
+from albert.tokenization.sentence_piece_graph import SentencePieceGraphTokenizer
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import CLS_ID, SENTENCE_PIECE_IDS, SEP_ID, TokenizerConfig
 from tests.conftest import SaveModel, english_like_documents
-from tests.tokenization.kinds.test_sentence_piece import OPTIONS, model_with_options, texts_with_odd_spaces
 from tests.tokenization.reference import TEXTS, random_texts
+from tests.tokenization.test_sentence_piece import OPTIONS, model_with_options, texts_with_odd_spaces
 
 # The ops that tensorflow-text 2.12 and TensorFlow Serving have: two ops of SentencePiece, and core ops.
 ALLOWED_OPS = frozenset({

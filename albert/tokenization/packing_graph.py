@@ -1,6 +1,6 @@
 """Sequences `[CLS] a [SEP] b [SEP]` of ids, cut and padded with TensorFlow ops.
 
-`albert/tokenization/packing.py` makes the same sequences with NumPy.
+`albert.tokenization.packing` makes the same sequences with NumPy.
 
 Legend: B texts, T tokens of a text (ragged), S max_length.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert.errors import UserError
-from albert.tokenization.pieces import SpecialIds
+from albert.tokenization.vocabulary import SpecialIds
 
 
 def first_tokens(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:

@@ -1,4 +1,6 @@
-"""SentencePiece models: BPE models, whose words are encoded alone and kept, and every option of the trainer."""
+"""SentencePiece models: BPE models, whose words are encoded alone and kept, and every option of the trainer; the comma
+rule; and scores that are rounded to multiples of 1/8192, which can be added exactly, so a word has the same ids in any
+text."""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert.errors import UserError
-from albert.tokenization.kinds import sentence_piece as module
+from albert.tokenization import vocabulary as module
+from albert.tokenization.sentence_piece import with_exact_scores
 from albert.tokenization.tokenizer import Tokenizer
-from tests.conftest import english_like_documents, train_small_model
+from albert.tokenization.vocabulary import UNK_ID
+from tests.conftest import PieceType, SaveModel, english_like_documents, train_small_model
 from tests.thorough import thorough_except
 from tests.tokenization.reference import TEXTS, random_texts, reference_encode, sentence_piece
 from tests.tokenization.script_texts import texts_of_all_scripts
@@ -80,7 +84,7 @@ def test_the_number_and_the_length_of_kept_words_are_bounded(
 ) -> None:
   tokenizer = Tokenizer.from_config(byte_tokenizer.config)  # with no words yet
   kept = sentence_piece(tokenizer)._ids_of_part
-  monkeypatch.setattr(module, "_MAX_CACHED_PARTS", 3)
+  monkeypatch.setattr(module, "MAX_CACHED_WORDS", 3)
   words = ["the", "captain", "sold", "the", "x" * 32, "y" * 33, "the"]
   for word in words:
     assert tokenizer.encode(f"{word} {word}") == 2 * encode_with_the_library(byte_tokenizer, word)
@@ -182,3 +186,95 @@ def test_options_that_hide_where_words_begin_are_refused(options: dict[str, Any]
     path.write_bytes(path.read_bytes() + b"\x1a\x02\x28\x00")
   with pytest.raises(UserError, match=rf"{path}: trained with {name}: .* train the vocabulary without this option"):
     Tokenizer(path)
+
+
+def test_pieces_that_end_in_a_digit_and_a_comma_are_split(save_model: SaveModel) -> None:
+  scores = [("▁", -1.0), ("9", -3.0), ("8", -3.0), (",", -3.0), ("▁9", -3.5), ("▁99,", -1.0), ("9,", -4.0),
+            ("8,", -0.5), ("x", -2.0), ("▁99", -4.0), ("x,", -1.0)]  # fmt: skip
+  tokenizer = Tokenizer(save_model(scores))
+  piece_ids = {piece: tokenizer.pieces.index(piece) for piece, _ in scores}
+  # "▁99," -> "▁99" ","
+  assert tokenizer.encode("99,") == [piece_ids["▁99"], piece_ids[","]]
+  # "8," after "x" has no ▁, so the ▁ that encoding "8" again adds is removed.
+  assert tokenizer.encode("x8,") == [piece_ids["▁"], piece_ids["x"], piece_ids["8"], piece_ids[","]]
+  # "x," has no digit and is not split.
+  assert tokenizer.encode("x,") == [piece_ids["▁"], piece_ids["x,"]]
+  assert set(sentence_piece(tokenizer).comma_rule.splits) == {piece_ids["▁99,"], piece_ids["9,"], piece_ids["8,"]}
+  # "9," has no ▁. Encoding "9" again gives "▁9"; without its ▁, this is the piece "9".
+  assert sentence_piece(tokenizer).comma_rule.splits[piece_ids["9,"]] == [piece_ids["9"], piece_ids[","]]
+
+
+def test_a_number_that_is_no_piece_without_its_comma_is_unknown(save_model: SaveModel) -> None:
+  # Encoding "97" again gives "▁97". Without ▁ this is "97", which is not a piece: <unk>, as in the original.
+  tokenizer = Tokenizer(save_model([("▁", -1.0), ("9", -9.0), ("7", -9.0), (",", -9.0), ("▁97", -1.0), ("97,", -1.0)]))
+  word_start, comma, number_with_comma = (tokenizer.pieces.index(piece) for piece in ("▁", ",", "97,"))
+  assert sentence_piece(tokenizer).comma_rule.splits == {number_with_comma: [UNK_ID, comma]}
+  assert tokenizer.encode("97,") == [word_start, UNK_ID, comma]
+
+
+def test_an_unknown_number_and_comma_are_two_unknown_tokens(save_model: SaveModel) -> None:
+  # Neither "," nor "7" are pieces, so SentencePiece gives one <unk> for "7,". The rule splits it.
+  model_file = save_model([("▁", -1.0), ("a", -1.0)])
+  processor = sentencepiece.SentencePieceProcessor(model_file=model_file)
+  tokenizer = Tokenizer(model_file)
+  word_start, a = tokenizer.pieces.index("▁"), tokenizer.pieces.index("a")
+  assert tokenizer.encode("a7,") == [word_start, a, UNK_ID, UNK_ID]
+  assert tokenizer.encode("a,7") == [word_start, a, UNK_ID]
+  texts = ["a7,", "7,", "a,7", "7,a 77, a7,,", "z, 7", "", *random_texts(300, seed=2)]
+  assert tokenizer.encode_batch(texts) == [reference_encode(processor, tokenizer.normalize(text)) for text in texts]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(spm_model: str) -> Tokenizer:
+  return Tokenizer(spm_model)
+
+
+def test_the_ids_of_a_text_are_those_of_its_words(tokenizer: Tokenizer) -> None:
+  rng = random.Random(3)
+  for text in random_texts(200, seed=3):
+    cut = rng.randrange(len(text) + 1)
+    assert tokenizer.encode(f"{text[:cut]} {text[cut:]}") == tokenizer.encode(text[:cut]) + tokenizer.encode(text[cut:])
+
+
+def test_the_choice_among_equally_good_segmentations_does_not_depend_on_the_text_before(save_model: SaveModel) -> None:
+  # "a" "aa" "aa", "aa" "a" "aa" and "aa" "aa" "a" have the same exact score. With scores in float32, rounding would
+  # choose among them.
+  tokenizer = Tokenizer(save_model([("▁", -0.7), ("a", -1.1), ("aa", -1.3), ("b", -2.7), (",", -9.0)]))
+  a, aa = tokenizer.pieces.index("a"), tokenizer.pieces.index("aa")
+  for count in range(1, 60):
+    assert tokenizer.encode("b" * count + "aaaaa")[-3:] == [a, aa, aa]
+
+
+def test_exact_scores_are_the_nearest_multiples_of_1_8192(spm_model: str, tokenizer: Tokenizer) -> None:
+  original = sentencepiece.SentencePieceProcessor(model_file=spm_model)
+  exact = sentencepiece.SentencePieceProcessor(model_proto=sentence_piece(tokenizer).exact_model)
+  assert [exact.id_to_piece(i) for i in range(exact.get_piece_size())] == tokenizer.pieces
+  symbols = list('()"-.–£€')  # the user-defined symbols of tests/conftest.py
+  assert set(symbols) < set(tokenizer.pieces)
+  for i, piece in enumerate(tokenizer.pieces):
+    assert (exact.get_score(i) * 8192).is_integer()
+    # SentencePiece ignores the score of a user-defined symbol, and computes one from its number of bytes.
+    expected = 0.1 * (len(piece.encode()) - 1) if piece in symbols else original.get_score(i)
+    assert abs(exact.get_score(i) - expected) <= 0.5 / 8192 + 1e-6
+  assert with_exact_scores(sentence_piece(tokenizer).exact_model) == sentence_piece(tokenizer).exact_model
+
+
+def test_a_user_defined_symbol_has_the_score_that_sentencepiece_gives_it(save_model: SaveModel) -> None:
+  # With the score of this other piece, "x" "bb" is the better segmentation of "xbb" exactly if "xb" scores less.
+  for symbol in ("xb", "xxxb", "жb", "中国b"):
+    bonus = 0.1 * (len(symbol.encode()) - 1)
+    for score in (bonus - 0.01, bonus + 0.01):
+      pieces = [("▁", -1.0), (",", -9.0), ("b", 0.0), (symbol[:-1], 0.0), ("bb", score), (symbol, 0.0)]
+      path = save_model(pieces, {symbol: PieceType.USER_DEFINED})
+      library = sentencepiece.SentencePieceProcessor(model_file=path)
+      ids = Tokenizer(path).encode(f"{symbol}b")
+      assert ids == library.encode(f"{symbol}b")
+      assert (library.piece_to_id("bb") in ids) == (score > bonus)
+
+
+def test_models_of_another_type_keep_their_scores(tmp_path: Path, corpus_file: str) -> None:
+  sentencepiece.SentencePieceTrainer.train(
+    input=corpus_file, model_prefix=str(tmp_path / "m"), vocab_size=100, model_type="bpe", minloglevel=2
+  )
+  model = (tmp_path / "m.model").read_bytes()
+  assert with_exact_scores(model) == model

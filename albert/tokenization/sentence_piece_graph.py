@@ -1,4 +1,7 @@
-"""Offsets of SentencePiece tokens as TensorFlow ops: the results of `albert.tokenization.kinds.sentence_piece_offsets`.
+"""SentencePiece vocabularies as TensorFlow ops: the ids and offsets of `albert.tokenization.sentence_piece`.
+
+Only the SentencePiece ops are from tensorflow-text. TensorFlow Serving includes them, but not the other ops of
+tensorflow-text.
 
 "Written characters" are the characters of the normalized texts that are left after SentencePiece's own normalization,
 without spaces and without the characters that it drops. Tokens are consecutive ranges of them.
@@ -6,7 +9,8 @@ without spaces and without the characters that it drops. Tokens are consecutive 
 With keep_accents, SentencePiece itself decomposes characters such as ½. The range of a token that ends within such a
 character, such as the 1 of 1⁄2, may end before it here, and includes it in Python.
 
-Legend: B texts, T tokens, C characters of all original texts, W words of all texts, N written characters of all texts.
+Legend: B texts, W words of all texts, T tokens (ragged), C characters of all original texts, N written characters of
+all texts.
 """
 
 from __future__ import annotations
@@ -18,18 +22,142 @@ from typing import NamedTuple
 import numpy as np
 import sentencepiece
 import tensorflow as tf
+import tensorflow_text as tf_text
 
 from albert.errors import UserError
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.in_graph.base import RaggedTokensWithOffsets
-from albert.tokenization.in_graph.code_points import CODE_POINTS_WITH_PROPERTIES, CodePointTable, Replacements
-from albert.tokenization.in_graph.graph import SentencePieceGraphTokenizer, normalization_tables
-from albert.tokenization.kinds.sentence_piece_offsets import lengths_with_bytes
-from albert.tokenization.pieces import UNK_ID, WORD_START
+from albert.io.protobuf import encode_bytes_field
+from albert.tokenization.graph import (
+  CODE_POINTS_WITH_PROPERTIES,
+  WHITE_SPACE,
+  CodePointTable,
+  GraphTokenizer,
+  RaggedTokensWithOffsets,
+  Replacements,
+  Runs,
+  begins_run,
+  count_before,
+  decode_utf8,
+  ends_run,
+  lower,
+  replacement_tables,
+  second_quotes,
+  utf8_sizes,
+  white_space,
+)
+from albert.tokenization.normalization import replacement
+from albert.tokenization.sentence_piece import SentencePieceVocabulary, lengths_with_bytes
+from albert.tokenization.vocabulary import UNK_ID, WORD_START, TokenizerConfig
 
 # Classes of characters, see _unwritten; 0 for the characters that are written.
 _SPACE, _DROPPED = 1, 2
-_QUOTES = (ord("`"), ord("'"))
+# Added to a serialized model: the pieces of the 256 bytes (field 1: text and type BYTE), and byte_fallback in a second
+# trainer_spec (field 2), which protocol buffers merge into the first one.
+_BYTE_PIECES = b"".join(
+  encode_bytes_field(1, encode_bytes_field(1, b"<0x%02X>" % byte) + b"\x18\x06") for byte in range(256)
+) + encode_bytes_field(2, b"\x98\x02\x01")
+
+
+@functools.cache
+def normalization_tables(*, do_lower_case: bool, keep_accents: bool) -> tuple[CodePointTable, Replacements]:
+  """Returns the tables of what each character becomes before it is lower-cased, see `normalization.replacement`."""
+  switches = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+  return replacement_tables({c: replacement(c, **switches) for c in CODE_POINTS_WITH_PROPERTIES})
+
+
+class SentencePieceGraphTokenizer(GraphTokenizer):
+  """The graph tokenizer of a SentencePiece model.
+
+  Args: see GraphTokenizer.
+
+  Raises:
+    UserError: see GraphTokenizer; also if "," is not a piece, because the comma rule then needs the text of each <unk>.
+  """
+
+  def __init__(self, config: TokenizerConfig):
+    super().__init__(config)
+    vocabulary = self.reference.vocabulary
+    assert isinstance(vocabulary, SentencePieceVocabulary)
+    self.sentence_piece = vocabulary
+    self._tables = normalization_tables(do_lower_case=config.do_lower_case, keep_accents=config.keep_accents)
+    if "," not in vocabulary.pieces:
+      raise UserError(
+        f'{vocabulary.file}: "," is not a piece of this vocabulary, so a graph cannot apply the comma rule: '
+        "train it on text with commas, or with a comma in --user_defined_symbols"
+      )
+    # Without pieces for bytes, SentencePiece joins successive unknown characters to one <unk>, in a time that grows
+    # with the square of their number: a megabyte takes minutes. So it gets such pieces, and `_join_unknown` replaces
+    # them by <unk>.
+    has_bytes = vocabulary.character_bytes.max() >= 0
+    model = vocabulary.exact_model if has_bytes else vocabulary.exact_model + _BYTE_PIECES
+    self._sentencepiece = tf_text.SentencepieceTokenizer(model, out_type=tf.int32)
+    splits = vocabulary.comma_rule.splits
+    self._comma_replacements = Replacements.from_rows(splits.values())
+    # For each id, the index of the sequence in _comma_replacements; 0 where the comma rule does not apply.
+    self._comma_sequence_indices = np.zeros(len(vocabulary.pieces), np.int32)
+    self._comma_sequence_indices[list(splits)] = np.arange(1, len(splits) + 1)
+
+  def normalize(self, texts: tf.Tensor) -> tf.Tensor:
+    """Normalizes texts, string [B], like `Tokenizer.normalize`.
+
+    Bytes that are not UTF-8 are replaced by U+FFFD, as in `bytes.decode("utf-8", errors="replace")`.
+    """
+    return tf.strings.unicode_encode(self._to_normalized_code_points(texts), "UTF-8")
+
+  def _to_normalized_code_points(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    """Normalizes texts, string [B]; returns code points, int32 [B, (characters)]."""
+    texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+    texts = tf.strings.regex_replace(texts, f"[{WHITE_SPACE}]+", " ")
+    texts = tf.strings.regex_replace(texts, "^ | $", "")
+    if self.config.convert_quotes:
+      texts = tf.strings.regex_replace(texts, "``|''", '"')
+    code_points = tf.strings.unicode_decode(texts, "UTF-8")
+    index_of, replacements = self._tables
+    code_points = replacements(code_points, index_of(code_points.flat_values))
+    return lower(code_points) if self.config.do_lower_case else code_points
+
+  def _split_words(self, code_points: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Splits normalized texts, int32 [B, (characters)], into words that are encoded alone, string [B, (words)]:
+    each text is one word if words are not independent.
+    """
+    texts = tf.strings.unicode_encode(code_points, "UTF-8")
+    if not self.sentence_piece.words_are_independent:
+      return tf.RaggedTensor.from_row_splits(texts, tf.range(tf.size(texts, tf.int64) + 1), validate=False)
+    # SentencePiece drops a ▁ at the end of a text, so there is no cut after one.
+    lines = tf.strings.regex_replace(tf.strings.regex_replace(texts, " ", "\n"), f"{WORD_START}\n+", f"{WORD_START} ")
+    return tf.strings.split(lines, sep="\n")
+
+  def _join_unknown(self, ids: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Replaces each sequence of bytes that were added to the model by one <unk>.
+
+    Args:
+      ids: int32 [W, (tokens)].
+
+    Returns:
+      The new ids, int32 [W, (T)], and the index of the first old token of each and the number of old tokens, [T + 1].
+    """
+    flat = ids.flat_values
+    is_byte = flat >= len(self.sentence_piece.pieces)
+    word_indices = ids.value_rowids()
+    is_first = tf.where(is_byte, begins_run(is_byte, word_indices[1:] == word_indices[:-1]), True)
+    joined = tf.boolean_mask(tf.where(is_byte, UNK_ID, flat), is_first)
+    first = tf.concat([tf.boolean_mask(tf.range(tf.size(flat)), is_first), [tf.size(flat)]], axis=0)
+    return tf.RaggedTensor.from_row_splits(
+      joined, tf.gather(count_before(is_first), ids.row_splits), validate=False
+    ), first
+
+  def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    """See GraphTokenizer."""
+    words = self._split_words(self._to_normalized_code_points(texts))
+    ids, _ = self._join_unknown(self._sentencepiece.tokenize(words.flat_values))
+    return self._comma_replacements(*self._by_text(ids, words))
+
+  def _by_text(self, ids: tf.RaggedTensor, words: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Returns the ids of words, int32 [W, (T)], as the ids of texts, int32 [B, (T)], and for each token the index of
+    its sequence in the comma rule's replacements.
+    """
+    splits = tf.gather(ids.row_splits, words.row_splits)
+    sequence_indices = tf.gather(tf.constant(self._comma_sequence_indices), ids.flat_values)
+    return tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False), sequence_indices
 
 
 class _Origins(NamedTuple):
@@ -75,33 +203,6 @@ def _pad(values: tf.Tensor, padding: int) -> tf.Tensor:
   return tf.concat([[padding], values, [padding]], axis=0)
 
 
-class _WordCharacters(NamedTuple):
-  """Characters of the original texts that are not whitespace. Every tensor is int32, with one value a character.
-
-  Attributes:
-    text_indices: index of the character's text.
-    word_indices: index of its word among the words of all texts.
-    starts, ends: its range in its text.
-    counts: number of written characters that it becomes.
-  """
-
-  text_indices: tf.Tensor
-  word_indices: tf.Tensor
-  starts: tf.Tensor
-  ends: tf.Tensor
-  counts: tf.Tensor
-
-  def select(self, is_selected: tf.Tensor) -> _WordCharacters:
-    """Returns some of the characters. `is_selected`: bool, one value a character."""
-    return _WordCharacters(*(tf.boolean_mask(values, is_selected) for values in self))
-
-
-@functools.cache
-def _white_space() -> CodePointTable:
-  """Returns a table with 1 for whitespace characters."""
-  return CodePointTable.from_items((c, 1) for c in range(0x10000) if chr(c).isspace())
-
-
 @functools.lru_cache(maxsize=1)
 def _unwritten(model: bytes) -> CodePointTable:
   """Finds the characters that SentencePiece's normalization does not write.
@@ -136,7 +237,6 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
         "vocabulary (data_prep/train_vocab.py)"
       )
     self._unwritten = _unwritten(vocabulary.exact_model)
-    self._tables = normalization_tables(do_lower_case=config.do_lower_case, keep_accents=config.keep_accents)
     lengths = [len(piece) - piece.count(WORD_START) for piece in vocabulary.pieces]
     lengths[UNK_ID] = 1  # an <unk> stands for at least one character
     # Each byte of a character stands for the character.
@@ -149,7 +249,7 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     self._comma_starts = Replacements.from_rows([[0, *itertools.accumulate(steps[:-1])] for steps in advances])
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
-    """Converts texts, string [B], to ids with their offsets, like `Tokenizer.encode_with_offsets`."""
+    """See GraphTokenizer."""
     words = self._split_words(self._to_normalized_code_points(texts))  # [B, (words)]
     # Ids and byte offsets in the word, [W, (tokens)].
     ids, byte_starts, byte_ends = self._sentencepiece.tokenize_with_offsets(words.flat_values)
@@ -159,7 +259,8 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     word_first_bytes = tf.cumsum(tf.strings.length(words.flat_values), exclusive=True)  # [W], bytes before each word
     word_of_token = ids.value_rowids()
     code_points = tf.strings.unicode_decode(words.flat_values, "UTF-8").flat_values
-    written_first_bytes = tf.boolean_mask(_first_bytes(code_points), self._unwritten(code_points) == 0)
+    first_bytes = tf.cumsum(utf8_sizes(code_points), exclusive=True)
+    written_first_bytes = tf.boolean_mask(first_bytes, self._unwritten(code_points) == 0)
 
     def to_characters(byte_offsets: tf.Tensor) -> tf.Tensor:
       byte_positions = tf.gather(word_first_bytes, word_of_token) + tf.cast(byte_offsets, tf.int32)
@@ -208,35 +309,31 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
 
   def _origins(self, texts: tf.Tensor) -> _Origins:
     """Computes the origins of the written characters of texts, string [B]."""
-    texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-    ragged = tf.strings.unicode_decode(texts, "UTF-8")
+    ragged = decode_utf8(texts)
     code_points = ragged.flat_values  # [C]
     text_indices = tf.cast(ragged.value_rowids(), tf.int32)
-    positions = tf.range(tf.size(code_points)) - tf.gather(tf.cast(ragged.row_starts(), tf.int32), text_indices)
-    # The words of the texts, and the word of each character.
-    is_in_word = tf.logical_not(_white_space()(code_points) > 0)
     same_text = text_indices[1:] == text_indices[:-1]
-    begins_word = is_in_word & tf.logical_not(_previous_flag(is_in_word, same_text))
-    ends_word = is_in_word & tf.logical_not(_next_flag(is_in_word, same_text))
-    word_starts = tf.boolean_mask(positions, begins_word)  # [W]
-    word_ends = tf.boolean_mask(positions, ends_word) + 1
-    word_indices = tf.cumsum(tf.cast(begins_word, tf.int32)) - 1  # [C]
+    is_in_word = white_space()(code_points) == 0
+    words = Runs.of(is_in_word, same_text)
     num_written, num_spaces = self._count_written(code_points, is_in_word, same_text)
-    characters = _WordCharacters(text_indices, word_indices, positions, positions, num_written)  # ends are set below
-    characters = characters.select(num_written + num_spaces > 0)
     # A dropped character counts as part of the character before it in its word, so each remaining character ends where
     # the next one begins.
-    next_starts = tf.concat([characters.starts[1:], [0]], axis=0)[: tf.size(characters.starts)]
-    characters = characters._replace(ends=next_starts).select(characters.counts > 0)
+    positions = tf.reshape(tf.where(num_written + num_spaces > 0), [-1])
+    next_positions = tf.concat([positions[1:], [0]], axis=0)[: tf.size(positions)]
+    is_written = tf.gather(num_written, positions) > 0
+    positions, next_positions = (tf.boolean_mask(values, is_written) for values in (positions, next_positions))
+    starts, ends = tf.cast(positions, tf.int32), tf.cast(next_positions, tf.int32)
+    counts, word_indices, texts_of_starts = (
+      tf.gather(values, positions) for values in (num_written, words.indices, text_indices)
+    )
     # At the edges of a word, dropped characters and characters that are replaced by a space count as part of the
     # nearest written character.
-    same_word = characters.word_indices[1:] == characters.word_indices[:-1]
-    all_true = tf.ones_like(characters.word_indices, tf.bool)
-    is_first = tf.logical_not(_previous_flag(all_true, same_word))
-    is_last = tf.logical_not(_next_flag(all_true, same_word))
-    starts = tf.where(is_first, tf.gather(word_starts, characters.word_indices), characters.starts)
-    ends = tf.where(is_last, tf.gather(word_ends, characters.word_indices), characters.ends)
-    return _Origins(*(tf.repeat(values, characters.counts) for values in (starts, ends, characters.text_indices)))
+    same_word = word_indices[1:] == word_indices[:-1]
+    all_true = tf.ones_like(word_indices, tf.bool)
+    starts = tf.where(begins_run(all_true, same_word), tf.gather(words.starts, word_indices), starts)
+    ends = tf.where(ends_run(all_true, same_word), tf.gather(words.ends, word_indices), ends)
+    shift = tf.gather(tf.cast(ragged.row_starts(), tf.int32), texts_of_starts)  # from all texts to the text
+    return _Origins(*(tf.repeat(values, counts) for values in (starts - shift, ends - shift, texts_of_starts)))
 
   def _count_written(
     self, code_points: tf.Tensor, is_in_word: tf.Tensor, same_text: tf.Tensor
@@ -251,57 +348,17 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     Returns:
       The numbers of written characters and of spaces, int32 [C].
     """
-    counts = tf.where(is_in_word, self._normalized_counts(code_points, same_text), 0)
     index_of, replacements = self._tables
+    indices = index_of(code_points)
+    counts = tf.where(indices == 0, 1, tf.gather(tf.constant(replacements.lengths), indices))
+    if self.config.convert_quotes:  # `` and '' become one character
+      counts = tf.where(second_quotes(code_points, same_text), 0, counts)
+    counts = tf.where(is_in_word, counts, 0)  # of characters in the normalized text
     in_words = tf.boolean_mask(code_points, counts > 0)
-    splits = tf.stack([tf.zeros_like(tf.size(in_words)), tf.size(in_words)])
-    ragged = tf.RaggedTensor.from_row_splits(in_words, tf.cast(splits, tf.int64), validate=False)
+    ragged = tf.RaggedTensor.from_row_lengths(in_words, [tf.size(in_words, tf.int64)], validate=False)
     normalized = replacements(ragged, index_of(in_words)).flat_values
     classes = self._unwritten(normalized)
     owners = tf.repeat(tf.range(tf.size(counts)), counts)  # the index in `code_points` of each normalized character
     num_written = tf.math.unsorted_segment_sum(tf.cast(classes == 0, tf.int32), owners, tf.size(counts))
     num_spaces = tf.math.unsorted_segment_sum(tf.cast(classes == _SPACE, tf.int32), owners, tf.size(counts))
     return num_written, num_spaces
-
-  def _normalized_counts(self, code_points: tf.Tensor, same_text: tf.Tensor) -> tf.Tensor:
-    """Returns how many characters of the normalized text each character becomes, int32 [C].
-
-    With convert_quotes, `` and '' become one character: the first quote counts 1, the second one 0.
-    """
-    index_of, replacements = self._tables
-    indices = index_of(code_points)
-    counts = tf.where(indices == 0, 1, tf.gather(tf.constant(replacements.lengths), indices))
-    if not self.config.convert_quotes:
-      return counts
-    positions = tf.range(tf.size(code_points))
-    same_run = (code_points[1:] == code_points[:-1]) & same_text
-    begins_run = tf.logical_not(_previous_flag(tf.ones_like(code_points, tf.bool), same_run))
-    run_indices = tf.cumsum(tf.cast(begins_run, tf.int32)) - 1
-    index_in_run = positions - tf.gather(tf.boolean_mask(positions, begins_run), run_indices)
-    is_quote = (code_points == _QUOTES[0]) | (code_points == _QUOTES[1])
-    return tf.where(is_quote & (index_in_run % 2 == 1), 0, counts)
-
-
-def _previous_flag(flags: tf.Tensor, same_group: tf.Tensor) -> tf.Tensor:
-  """Returns the flag of the character before each one, bool [C]; False for the first character of a group.
-
-  Args:
-    flags: bool [C].
-    same_group: bool [C - 1], whether a character and the next one are in the same group (a text, a word or a run).
-  """
-  return tf.concat([[False], flags[:-1] & same_group], axis=0)[: tf.size(flags)]
-
-
-def _next_flag(flags: tf.Tensor, same_group: tf.Tensor) -> tf.Tensor:
-  """Returns the flag of the character after each one, bool [C]; False for the last character of a group.
-
-  Args: see _previous_flag.
-  """
-  return tf.concat([flags[1:] & same_group, [False]], axis=0)[: tf.size(flags)]
-
-
-def _first_bytes(code_points: tf.Tensor) -> tf.Tensor:
-  """Returns the index of the first byte of each character in UTF-8, int32 [characters]."""
-  # UTF-8 takes 1 byte below U+0080, 2 below U+0800, 3 below U+10000, else 4.
-  sizes = 1 + sum(tf.cast(code_points >= limit, tf.int32) for limit in (0x80, 0x800, 0x10000))
-  return tf.cumsum(sizes, exclusive=True)

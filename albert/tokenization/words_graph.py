@@ -11,7 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert.tokenization import words as word_rules
-from albert.tokenization.in_graph.code_points import NUM_CODE_POINTS, CodePointTable
+from albert.tokenization.graph import NUM_CODE_POINTS, CodePointTable, Runs, begins_run, decode_utf8, shift
 from albert.tokenization.words import COMBINING, MARK, UNSPACED
 
 # The class of whitespace, besides the classes of albert.tokenization.words.
@@ -38,8 +38,8 @@ class RaggedWords(NamedTuple):
     word before it in its text, as `albert.tasks.tagging.data.TaggedText.spaced_words` does.
     """
     rows = self.words.value_rowids()
-    is_apart = self.starts.flat_values > _shift_right(self.ends.flat_values, 0)
-    is_apart &= _shift_right(rows, -1) == rows
+    is_apart = self.starts.flat_values > shift(self.ends.flat_values, 1, 0)
+    is_apart &= shift(rows, 1, -1) == rows
     return tf.strings.join([tf.where(is_apart, " ", ""), self.words.flat_values])
 
   def texts_of(self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
@@ -73,30 +73,18 @@ def split_words(texts: tf.Tensor, rule: str) -> RaggedWords:
     texts: string [B].
     rule: "punctuation" or "whitespace", see `albert.tokenization.words`.
   """
-  code_points = tf.strings.unicode_decode(
-    tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), "UTF-8"
-  )
+  code_points = decode_utf8(texts)
   flat = code_points.flat_values  # [C]
   rows = tf.cast(code_points.value_rowids(), tf.int32)
   classes = _class_table()(flat)
   is_in_chunk = classes != _SPACE
-  follows = _shift_right(is_in_chunk, False) & (_shift_right(rows, -1) == rows)
-  begins_chunk = is_in_chunk & ~follows
-  chunks = tf.cumsum(tf.cast(begins_chunk, tf.int32)) - 1  # of each character that is no whitespace
-  begins_word = begins_chunk
+  same_text = rows[1:] == rows[:-1]
+  begins_word = begins_run(is_in_chunk, same_text)
   if rule == word_rules.PUNCTUATION:
-    begins_word = _begin_words(classes, is_in_chunk, begins_chunk)
+    begins_word = _begin_words(classes, is_in_chunk, begins_word)
   # The words cover all characters but whitespace. Each ends where the next one of its chunk begins, or with the chunk.
-  starts = tf.cast(tf.reshape(tf.where(begins_word), [-1]), tf.int32)  # [W]
-  num_chunks = tf.reduce_sum(tf.cast(begins_chunk, tf.int32))
-  positions = tf.range(tf.size(flat))
-  chunk_ends = 1 + tf.math.unsorted_segment_max(
-    tf.boolean_mask(positions, is_in_chunk), tf.boolean_mask(chunks, is_in_chunk), num_chunks
-  )
-  word_chunks = tf.gather(chunks, starts)
-  next_starts = tf.concat([starts[1:], [0]], axis=0)[: tf.size(starts)]
-  next_chunks = tf.concat([word_chunks[1:], [-1]], axis=0)[: tf.size(starts)]
-  ends = tf.where(next_chunks == word_chunks, next_starts, tf.gather(chunk_ends, word_chunks))
+  found = Runs.of(is_in_chunk, same_text & ~begins_word[1:])
+  starts, ends = found.starts, found.ends  # [W]
   word_rows = tf.gather(rows, starts)
   first = tf.gather(tf.cast(code_points.row_starts(), tf.int32), word_rows)
   characters = tf.ragged.range(starts, ends)
@@ -123,7 +111,7 @@ def _begin_words(classes: tf.Tensor, is_in_chunk: tf.Tensor, begins_chunk: tf.Te
   is_first = tf.boolean_mask(begins_chunk, is_base)
   # A part of a chunk is a character that is written without spaces, or what lies between two of them.
   is_unspaced = base_classes == UNSPACED
-  begins_part = is_first | is_unspaced | _shift_right(is_unspaced, False)
+  begins_part = is_first | is_unspaced | shift(is_unspaced, 1, False)
   parts = tf.cumsum(tf.cast(begins_part, tf.int32)) - 1
   is_other = tf.cast(base_classes != MARK, tf.int32)
   num_until = tf.cumsum(is_other)  # of all texts, with this character
@@ -134,12 +122,7 @@ def _begin_words(classes: tf.Tensor, is_in_chunk: tf.Tensor, begins_chunk: tf.Te
   is_leading = num_until == tf.gather(at_start, parts)
   is_trailing = num_before == tf.gather(at_end, parts)
   is_single = is_unspaced | is_leading | is_trailing
-  begins = is_first | is_single | _shift_right(is_single, False)
+  begins = is_first | is_single | shift(is_single, 1, False)
   word_positions = tf.boolean_mask(tf.where(is_base), begins)
   ones = tf.ones_like(word_positions[:, 0], tf.int32)
   return tf.scatter_nd(word_positions, ones, tf.shape(classes, tf.int64)) > 0
-
-
-def _shift_right(values: tf.Tensor, first: int | bool) -> tf.Tensor:
-  """Returns the value before each one; `first` before the first one."""
-  return tf.concat([[first], values], axis=0)[: tf.size(values)]

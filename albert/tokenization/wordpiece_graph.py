@@ -1,4 +1,4 @@
-"""WordPiece vocabularies as TensorFlow ops: the ids and offsets of `albert.tokenization.kinds.wordpiece`.
+"""WordPiece vocabularies as TensorFlow ops: the ids and offsets of `albert.tokenization.wordpiece`.
 
 Words are cut into pieces by tensorflow-text's FastWordpieceTokenizer. The text is cut into words by tables made from
 Python's Unicode data, because tensorflow-text's BertTokenizer and FastBertTokenizer differ from the original BERT: they
@@ -17,21 +17,27 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.in_graph.base import GraphTokenizer, RaggedTokensWithOffsets
-from albert.tokenization.in_graph.code_points import (
+from albert.tokenization import wordpiece
+from albert.tokenization.graph import (
   CODE_POINTS_WITH_PROPERTIES,
   CodePointTable,
+  GraphTokenizer,
+  RaggedTokensWithOffsets,
   Replacements,
+  Runs,
+  begins_run,
+  count_before,
+  decode_utf8,
   lower,
   replacement_tables,
+  second_quotes,
+  white_space,
 )
-from albert.tokenization.kinds import wordpiece_text
-from albert.tokenization.kinds.wordpiece import CONTINUES_WORD, MAX_WORD_CHARS
+from albert.tokenization.vocabulary import TokenizerConfig
+from albert.tokenization.wordpiece import CONTINUES_WORD, MAX_WORD_CHARS
 
 _DROPPED, _SPACE = 1, 2  # classes of characters, see _clean_classes
 _SPACES = (ord(" "), 0x2028, 0x2029)  # the characters that separate words after cleaning
-_QUOTES = (ord("`"), ord("'"))
 _DOTTED_I = 0x130  # İ, the only character whose lower case has two characters
 _MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
 _TOO_LONG = "x" * (_MAX_WORD_BYTES + 1)  # stands for a word of too many characters
@@ -57,32 +63,26 @@ class _Words(NamedTuple):
 
 @functools.cache
 def _clean_classes() -> CodePointTable:
-  """Returns a table with _DROPPED and _SPACE for the characters that `wordpiece_text.clean` drops or makes spaces."""
+  """Returns a table with _DROPPED and _SPACE for the characters that `wordpiece.clean` drops or makes spaces."""
   class_of = {"": _DROPPED, " ": _SPACE}
-  cleaned = ((c, wordpiece_text.clean(chr(c))) for c in CODE_POINTS_WITH_PROPERTIES if c != ord(" "))
+  cleaned = ((c, wordpiece.clean(chr(c))) for c in CODE_POINTS_WITH_PROPERTIES if c != ord(" "))
   return CodePointTable.from_items((c, class_of[text]) for c, text in cleaned if text in class_of)
 
 
 @functools.cache
 def _splits(*, do_lower_case: bool, strip_accents: bool) -> tuple[CodePointTable, Replacements]:
-  """Returns the tables of what each character becomes, see `wordpiece_text.split_character`."""
+  """Returns the tables of what each character becomes, see `wordpiece.split_character`."""
 
   def split(code_point: int) -> str:
     character = "i\u0307" if do_lower_case and code_point == _DOTTED_I else chr(code_point)
-    return "".join(wordpiece_text.split_character(c, strip_accents=strip_accents) for c in character)
+    return "".join(wordpiece.split_character(c, strip_accents=strip_accents) for c in character)
 
   return replacement_tables({c: split(c) for c in CODE_POINTS_WITH_PROPERTIES})
 
 
 @functools.cache
 def _combining_classes() -> CodePointTable:
-  return CodePointTable.from_items(wordpiece_text.SORTED_MARKS.items())
-
-
-@functools.cache
-def _word_separators() -> CodePointTable:
-  """Returns a table with 1 for the whitespace that separates the words of offsets."""
-  return CodePointTable.from_items((c, 1) for c in range(0x10000) if chr(c).isspace())
+  return CodePointTable.from_items(wordpiece.SORTED_MARKS.items())
 
 
 class WordPieceGraphTokenizer(GraphTokenizer):
@@ -108,14 +108,14 @@ class WordPieceGraphTokenizer(GraphTokenizer):
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """See GraphTokenizer."""
-    words = self._split_words(_decode(texts))
+    words = self._split_words(decode_utf8(texts))
     ids = self._wordpiece.tokenize(words.strings)  # [W, (T)]
     splits = tf.gather(ids.row_splits, words.splits)
     return tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
     """See GraphTokenizer."""
-    code_points = _decode(texts)
+    code_points = decode_utf8(texts)
     words = self._split_words(code_points)
     ids = self._wordpiece.tokenize(words.strings)  # [W, (T)]
     lengths = tf.gather(tf.constant(self._lengths), ids.flat_values)
@@ -128,8 +128,9 @@ class WordPieceGraphTokenizer(GraphTokenizer):
     return RaggedTokensWithOffsets(batch, batch.with_flat_values(token_starts), batch.with_flat_values(token_ends))
 
   def _split_words(self, code_points: tf.RaggedTensor) -> _Words:
-    """Cuts texts, code points [B, (characters)], into words as `wordpiece_text.split_words` does."""
-    origins = _index_in_row(code_points)
+    """Cuts texts, code points [B, (characters)], into words as `wordpiece.split_words` does."""
+    row_starts = tf.gather(code_points.row_starts(), code_points.value_rowids())
+    origins = tf.range(tf.size(code_points.flat_values)) - tf.cast(row_starts, tf.int32)
     if self.config.convert_quotes:
       code_points, origins = _convert_quotes(code_points, origins)
     classes = _clean_classes()(code_points.flat_values)
@@ -147,40 +148,19 @@ class WordPieceGraphTokenizer(GraphTokenizer):
     return _find_words(code_points, origins)
 
 
-def _decode(texts: tf.Tensor) -> tf.RaggedTensor:
-  """Returns the code points of texts, string [B], as int32 [B, (characters)]."""
-  return tf.strings.unicode_decode(
-    tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), "UTF-8", errors="replace"
-  )
-
-
-def _index_in_row(values: tf.RaggedTensor) -> tf.Tensor:
-  """Returns the index of each value in its row, int32."""
-  starts = tf.gather(values.row_starts(), values.value_rowids())
-  return tf.range(tf.size(values.flat_values)) - tf.cast(starts, tf.int32)
-
-
 def _keep(values: tf.RaggedTensor, origins: tf.Tensor, is_kept: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
   """Keeps some values of rows, and their origins."""
-  num_kept = tf.concat([[0], tf.cumsum(tf.cast(is_kept, tf.int64))], axis=0)
-  splits = tf.gather(num_kept, values.row_splits)
+  splits = tf.gather(count_before(is_kept), values.row_splits)
   kept = tf.RaggedTensor.from_row_splits(tf.boolean_mask(values.flat_values, is_kept), splits, validate=False)
   return kept, tf.boolean_mask(origins, is_kept)
 
 
 def _convert_quotes(code_points: tf.RaggedTensor, origins: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
   """Replaces `` and '' by "."""
-  flat = code_points.flat_values
-  text_indices = code_points.value_rowids()
-  continues_run = (flat[1:] == flat[:-1]) & (text_indices[1:] == text_indices[:-1])
-  starts_run = tf.concat([[True], ~continues_run], axis=0)[: tf.size(flat)]
-  positions = tf.range(tf.size(flat))
-  run_starts = tf.gather(tf.boolean_mask(positions, starts_run), tf.cumsum(tf.cast(starts_run, tf.int32)) - 1)
-  is_second = (positions - run_starts) % 2 == 1
-  is_quote = (flat == _QUOTES[0]) | (flat == _QUOTES[1])
-  before_second = tf.concat([is_second[1:] & continues_run, [False]], axis=0)[: tf.size(flat)]
-  flat = tf.where(is_quote & before_second, ord('"'), flat)
-  return _keep(code_points.with_flat_values(flat), origins, ~(is_quote & is_second))
+  flat, text_indices = code_points.flat_values, code_points.value_rowids()
+  is_second = second_quotes(flat, text_indices[1:] == text_indices[:-1])
+  is_first = tf.concat([is_second[1:], [False]], axis=0)[: tf.size(flat)]
+  return _keep(code_points.with_flat_values(tf.where(is_first, ord('"'), flat)), origins, ~is_second)
 
 
 def _sort_marks(code_points: tf.Tensor) -> tf.Tensor:
@@ -204,10 +184,8 @@ def _find_words(code_points: tf.RaggedTensor, origins: tf.Tensor) -> _Words:
   """
   flat, text_indices = code_points.flat_values, tf.cast(code_points.value_rowids(), tf.int32)
   is_space = tf.reduce_any([flat == space for space in _SPACES], axis=0)
-  continues = tf.logical_not(is_space[1:] | is_space[:-1]) & (text_indices[1:] == text_indices[:-1])
-  starts_word = tf.concat([[True], ~continues], axis=0)[: tf.size(flat)] & ~is_space
   # Before each character, and at the end: how many words have begun.
-  num_begun = tf.concat([[0], tf.cumsum(tf.cast(starts_word, tf.int64))], axis=0)
+  num_begun = count_before(begins_run(~is_space, text_indices[1:] == text_indices[:-1]))
   characters = tf.boolean_mask(flat, ~is_space)
   word_of_character = tf.boolean_mask(num_begun[1:] - 1, ~is_space)
   words = tf.RaggedTensor.from_value_rowids(characters, word_of_character, nrows=num_begun[-1], validate=False)
@@ -231,27 +209,21 @@ def _character_ranges(code_points: tf.RaggedTensor, words: _Words) -> tuple[tf.T
     words: their words.
 
   Returns:
-    starts, ends: int32, see `albert.tokenization.kinds.wordpiece`.
+    starts, ends: int32, see `albert.tokenization.wordpiece`.
   """
   flat = code_points.flat_values
   text_indices = tf.cast(code_points.value_rowids(), tf.int32)
   text_starts = tf.cast(code_points.row_splits, tf.int32)
-  num_characters = tf.size(flat)
-  is_space = _word_separators()(flat) > 0
-  # Words between whitespace, of all texts: where each begins, and where the last character of each is followed.
-  continues = tf.logical_not(is_space[1:] | is_space[:-1]) & (text_indices[1:] == text_indices[:-1])
-  begins = tf.concat([[True], ~continues], axis=0)[:num_characters] & ~is_space
-  finishes = tf.concat([~continues, [True]], axis=0)[:num_characters] & ~is_space
-  positions = tf.range(num_characters)
-  begin_positions, end_positions = tf.boolean_mask(positions, begins), tf.boolean_mask(positions, finishes) + 1
+  # Words between whitespace, of all texts.
+  chunks = Runs.of(white_space()(flat) == 0, text_indices[1:] == text_indices[:-1])
   origins = words.origins + tf.gather(text_starts, words.text_indices)  # positions in `flat`, ascending
-  word_indices = tf.gather(tf.cumsum(tf.cast(begins, tf.int32)) - 1, origins)
+  word_indices = tf.gather(chunks.indices, origins)
   # Characters that come from the first written character of a word start where the word starts.
-  first_origins = tf.math.unsorted_segment_min(origins, word_indices, tf.size(begin_positions))
+  first_origins = tf.math.unsorted_segment_min(origins, word_indices, tf.size(chunks.starts))
   is_first = origins == tf.gather(first_origins, word_indices)
-  starts = tf.where(is_first, tf.gather(begin_positions, word_indices), origins)
-  padded = tf.concat([origins, [num_characters]], axis=0)
+  starts = tf.where(is_first, tf.gather(chunks.starts, word_indices), origins)
+  padded = tf.concat([origins, [tf.size(flat)]], axis=0)
   following = tf.gather(padded, tf.searchsorted(origins, origins, side="right"))
-  ends = tf.minimum(following, tf.gather(end_positions, word_indices))
+  ends = tf.minimum(following, tf.gather(chunks.ends, word_indices))
   shift = tf.gather(text_starts, words.text_indices)
   return starts - shift, ends - shift

@@ -1,4 +1,4 @@
-"""Byte-level BPE vocabularies as TensorFlow ops: the ids and offsets of `albert.tokenization.kinds.byte_bpe`.
+"""Byte-level BPE vocabularies as TensorFlow ops: the ids and offsets of `albert.tokenization.byte_bpe`.
 
 Neither TensorFlow nor tensorflow-text has an operation for byte-level BPE, so the rules are written in ops of
 TensorFlow alone. Words are found by tables of the classes of characters, because the regular expressions of TensorFlow
@@ -17,11 +17,20 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.in_graph.base import GraphTokenizer, RaggedTokensWithOffsets
-from albert.tokenization.in_graph.code_points import NUM_CODE_POINTS, CodePointTable
-from albert.tokenization.kinds.byte_bpe import ByteLevelBPEVocabulary
-from albert.tokenization.kinds.byte_bpe_text import SPACE, character_class
+from albert.tokenization.byte_bpe import SPACE, ByteLevelBPEVocabulary, character_class
+from albert.tokenization.graph import (
+  NUM_CODE_POINTS,
+  CodePointTable,
+  GraphTokenizer,
+  RaggedTokensWithOffsets,
+  begins_run,
+  count_before,
+  decode_utf8,
+  index_in_run,
+  shift,
+  utf8_sizes,
+)
+from albert.tokenization.vocabulary import TokenizerConfig
 
 _NO_RANK = np.iinfo(np.int32).max
 # The table of characters holds the class, and this bit for characters that the ranges of tokens leave out.
@@ -89,19 +98,17 @@ class ByteLevelBPEGraphTokenizer(GraphTokenizer):
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """See GraphTokenizer."""
-    return self._tokenize(_decode(texts))
+    return self._tokenize(decode_utf8(texts))
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
     """See GraphTokenizer."""
-    code_points = _decode(texts)
+    code_points = decode_utf8(texts)
     ids = self._tokenize(code_points)
     flat = code_points.flat_values
     lengths = tf.gather(tf.constant(self._lengths), ids.flat_values)  # in bytes
     token_ends = tf.cumsum(lengths)
     # Positions of all texts, one after the other: in bytes, then in characters.
-    limits = tf.concat(
-      [[0], tf.cumsum(1 + sum(tf.cast(flat >= first, tf.int32) for first in (0x80, 0x800, 0x10000)))], 0
-    )
+    limits = tf.concat([[0], tf.cumsum(utf8_sizes(flat))], axis=0)
     first = tf.searchsorted(limits, token_ends - lengths, side="right") - 1
     after_last = tf.searchsorted(limits, token_ends, side="left")
     # Whitespace at the ends is left out.
@@ -117,8 +124,7 @@ class ByteLevelBPEGraphTokenizer(GraphTokenizer):
 
   def _tokenize(self, code_points: tf.RaggedTensor) -> tf.RaggedTensor:
     """Converts texts, given as code points [B, (characters)], to ids, int32 [B, (T)]."""
-    starts_word = _find_words(code_points)
-    num_begun = tf.concat([[0], tf.cumsum(tf.cast(starts_word, tf.int64))], axis=0)
+    num_begun = count_before(_find_words(code_points))
     words = tf.RaggedTensor.from_value_rowids(
       code_points.flat_values, num_begun[1:] - 1, nrows=num_begun[-1], validate=False
     )
@@ -132,8 +138,8 @@ class ByteLevelBPEGraphTokenizer(GraphTokenizer):
     word_bytes = tf.cast(tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8), tf.int32)
     word_indices = tf.repeat(tf.range(tf.size(words)), tf.strings.length(words))
     may_be_joined = tf.gather(tf.constant(self._may_be_joined), word_bytes[:-1] * 256 + word_bytes[1:])
-    continues = may_be_joined & (word_indices[1:] == word_indices[:-1])
-    starts_part = tf.concat([[True], ~continues], axis=0)[: tf.size(word_bytes)]
+    same_word = word_indices[1:] == word_indices[:-1]
+    starts_part = begins_run(tf.ones_like(word_bytes, tf.bool), may_be_joined & same_word)
     parts = tf.cumsum(tf.cast(starts_part, tf.int32)) - 1
     num_parts = tf.reduce_sum(tf.cast(starts_part, tf.int32))
     merges = _Merges(*map(tf.constant, self._merges))  # outside of the loop, so that the graph holds them once
@@ -172,20 +178,8 @@ class ByteLevelBPEGraphTokenizer(GraphTokenizer):
     )
 
 
-def _decode(texts: tf.Tensor) -> tf.RaggedTensor:
-  """Returns the code points of texts, string [B], as int32 [B, (characters)]."""
-  return tf.strings.unicode_decode(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), "UTF-8")
-
-
-def _shift(values: tf.Tensor, steps: int, filler: int | bool) -> tf.Tensor:
-  """Returns the value `steps` positions before each one, or after it if `steps` is negative; `filler` at the ends."""
-  if steps < 0:
-    return tf.concat([values, [filler] * -steps], axis=0)[-steps:]
-  return tf.concat([[filler] * steps, values], axis=0)[: tf.size(values)]
-
-
 def _find_words(code_points: tf.RaggedTensor) -> tf.Tensor:
-  """Returns which characters start a word, bool [C], see `albert.tokenization.kinds.byte_bpe_text`.
+  """Returns which characters start a word, bool [C], see `albert.tokenization.byte_bpe.split_words`.
 
   Args:
     code_points: int32 [B, (characters)].
@@ -193,20 +187,20 @@ def _find_words(code_points: tf.RaggedTensor) -> tf.Tensor:
   flat, texts = code_points.flat_values, tf.cast(code_points.value_rowids(), tf.int32)
   classes = _class_table()(flat) % _LEFT_OUT
   is_space = classes == SPACE
-  is_inside = _shift(texts, 1, -1) == texts  # not the first character of a text
-  follows_space, follows_blank = _shift(is_space, 1, False), _shift(flat, 1, 0) == ord(" ")
+  is_inside = shift(texts, 1, -1) == texts  # not the first character of a text
+  follows_space, follows_blank = shift(is_space, 1, False), shift(flat, 1, 0) == ord(" ")
   # The last one of several spaces belongs to the next word if it is a blank, and is a word of its own if not.
-  is_last_space = (_shift(texts, -1, -1) == texts) & ~_shift(is_space, -1, True)
+  is_last_space = (shift(texts, -1, -1) == texts) & ~shift(is_space, -1, True)
   starts_after_space = tf.where(is_space, is_last_space, ~follows_blank)
-  starts = ~is_inside | tf.where(follows_space, starts_after_space, _shift(classes, 1, -1) != classes)
+  starts = ~is_inside | tf.where(follows_space, starts_after_space, shift(classes, 1, -1) != classes)
   # Contractions: ' at the start of a word, and one or two letters.
-  following = [tf.where(_shift(texts, -n, -1) == texts, _shift(flat, -n, 0), 0) for n in (1, 2)]
+  following = [tf.where(shift(texts, -n, -1) == texts, shift(flat, -n, 0), 0) for n in (1, 2)]
   begins = starts & (flat == ord("'"))
   is_short = begins & tf.reduce_any([following[0] == ord(letter) for letter in "stmd"], axis=0)
   pairs = [(following[0] == ord(a)) & (following[1] == ord(b)) for a, b in ("re", "ve", "ll")]
   is_long = begins & tf.reduce_any(pairs, axis=0)
-  is_inside_contraction = _shift(is_short | is_long, 1, False) | _shift(is_long, 2, False)
-  follows_contraction = _shift(is_short, 2, False) | _shift(is_long, 3, False)
+  is_inside_contraction = shift(is_short | is_long, 1, False) | shift(is_long, 2, False)
+  follows_contraction = shift(is_short, 2, False) | shift(is_long, 3, False)
   return (starts & ~is_inside_contraction) | follows_contraction
 
 
@@ -219,9 +213,4 @@ def _is_first_of_part(values: tf.Tensor, parts: tf.Tensor, num_parts: tf.Tensor)
 
 def _is_even_in_run(values: tf.Tensor) -> tf.Tensor:
   """Returns the first, third, ... of each run of true values, bool [N]."""
-  positions = tf.range(tf.size(values))
-  starts_run = values & ~_shift(values, 1, False)
-  run_starts = tf.gather(
-    tf.concat([[0], tf.boolean_mask(positions, starts_run)], axis=0), tf.cumsum(tf.cast(starts_run, tf.int32))
-  )
-  return values & ((positions - run_starts) % 2 == 0)
+  return values & (index_in_run(values & ~shift(values, 1, False)) % 2 == 0)

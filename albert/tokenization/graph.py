@@ -1,22 +1,27 @@
-"""Tables of Unicode characters and replacements of values as TensorFlow ops.
+"""Tokenizers as TensorFlow ops, for SavedModels that take text: their interface, and what all kinds are made of.
 
 Normalization uses TensorFlow's string ops and tables made from Python's Unicode data. TensorFlow's own normalization
 ops are not used, because their Unicode version depends on the TensorFlow release. So the tokenizers in Python and in a
-graph treat every character alike.
+graph treat every character alike. (The only exceptions are noncharacters such as U+FDE0, which are not valid in text:
+TensorFlow 2.20 keeps them, 2.15 replaces them by U+FFFD.)
 
-Legend: B texts.
+Legend: B texts, T tokens of a text (ragged), C characters of all texts.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from albert.tokenization.normalization import has_newer_characters
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import SpecialIds, TokenizerConfig, kind_of
 
 NUM_CODE_POINTS = 0x110000
 _PAGE_SIZE = 128
@@ -26,6 +31,88 @@ _SIGMA, _FINAL_SIGMA = 0x3A3, 0x3C2
 _UNCASED, _CASED, _CASE_IGNORABLE = 0, 1, 2  # classes of characters for the final sigma, see _case_class
 # The characters of `str.isspace`, as they are written between the brackets of a regular expression.
 WHITE_SPACE = "".join(rf"\x{{{c:x}}}" for c in range(0x10000) if chr(c).isspace())
+
+
+class RaggedTokensWithOffsets(NamedTuple):
+  """The tokens of B texts, without [CLS] and [SEP].
+
+  Attributes:
+    ids: int32 [B, (T)].
+    starts, ends: int32 [B, (T)], the range of each token in its text, in characters. Bytes that are not UTF-8 count as
+      the U+FFFD that `tf.strings.unicode_transcode` replaces them by. For details see
+      `albert.tokenization.vocabulary.TokensWithOffsets`.
+  """
+
+  ids: tf.RaggedTensor
+  starts: tf.RaggedTensor
+  ends: tf.RaggedTensor
+
+
+class GraphTokenizer(tf.Module, abc.ABC):
+  """A `Tokenizer` as TensorFlow ops. It gives the same ids.
+
+  An exported module must hold it in an attribute, because it may own resources.
+
+  Args:
+    config: the vocabulary and the normalization.
+
+  Attributes:
+    config: the argument.
+    reference: the `Tokenizer` with the same settings.
+
+  Raises:
+    UserError: see `Tokenizer`; or a graph cannot tokenize with this vocabulary.
+  """
+
+  def __init__(self, config: TokenizerConfig):
+    super().__init__()
+    self.config = config
+    self.reference = Tokenizer.from_config(config)
+
+  @property
+  def special_ids(self) -> SpecialIds:
+    """The ids of padding, unknown text, [CLS], [SEP] and [MASK]."""
+    return self.reference.special_ids
+
+  @abc.abstractmethod
+  def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    """Converts texts to ids, without [CLS] and [SEP], like `Tokenizer.encode`.
+
+    Bytes that are not UTF-8 are replaced by U+FFFD, as in `bytes.decode("utf-8", errors="replace")`.
+
+    Args:
+      texts: string [B].
+
+    Returns:
+      int32 [B, (T)].
+    """
+
+  def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
+    """Converts texts, string [B], to ids with their offsets, like `Tokenizer.encode_with_offsets`."""
+    raise NotImplementedError(f"{type(self).__name__} was made without offsets")
+
+
+def make_graph_tokenizer(config: TokenizerConfig, *, with_offsets: bool = False) -> GraphTokenizer:
+  """Makes the graph tokenizer of a vocabulary.
+
+  Args:
+    config: the vocabulary and the normalization.
+    with_offsets: whether `tokenize_with_offsets` is needed.
+
+  Raises:
+    UserError: see `Tokenizer`; or a graph cannot tokenize with this vocabulary.
+  """
+  # These modules import this one.
+  from albert.tokenization.byte_bpe_graph import ByteLevelBPEGraphTokenizer
+  from albert.tokenization.sentence_piece_graph import SentencePieceGraphTokenizer, SentencePieceOffsetGraphTokenizer
+  from albert.tokenization.wordpiece_graph import WordPieceGraphTokenizer
+
+  kinds = {
+    "byte_level_bpe": ByteLevelBPEGraphTokenizer,
+    "wordpiece": WordPieceGraphTokenizer,
+    "sentencepiece": SentencePieceOffsetGraphTokenizer if with_offsets else SentencePieceGraphTokenizer,
+  }
+  return kinds[kind_of(config.model_file)](config)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +135,6 @@ class CodePointTable:
     table = np.zeros(NUM_CODE_POINTS, np.int32)
     for code_point, value in items:
       table[code_point] = value
-    return cls.from_array(table)
-
-  @classmethod
-  def from_array(cls, table: np.ndarray) -> CodePointTable:
-    """Makes a table from the values of all 0x110000 code points, int32 [0x110000]."""
     pages, page_of = np.unique(table.reshape(-1, _PAGE_SIZE), axis=0, return_inverse=True)
     return cls(page_of.reshape(-1).astype(np.int32), pages.reshape(-1).astype(np.int32))
 
@@ -117,6 +199,91 @@ def replacement_tables(texts: Mapping[int, str]) -> tuple[CodePointTable, Replac
   return CodePointTable.from_items(items), Replacements.from_rows([list(map(ord, text)) for text in index_of])
 
 
+@functools.cache
+def white_space() -> CodePointTable:
+  """Returns a table with 1 for whitespace characters."""
+  return CodePointTable.from_items((c, 1) for c in range(0x10000) if chr(c).isspace())
+
+
+def decode_utf8(texts: tf.Tensor) -> tf.RaggedTensor:
+  """Returns the code points of texts, string [B], as int32 [B, (characters)]."""
+  return tf.strings.unicode_decode(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), "UTF-8")
+
+
+def utf8_sizes(code_points: tf.Tensor) -> tf.Tensor:
+  """Returns the number of bytes of each character in UTF-8, int32 [C]."""
+  return 1 + sum(tf.cast(code_points >= first, tf.int32) for first in (0x80, 0x800, 0x10000))
+
+
+def shift(values: tf.Tensor, steps: int, filler: int | bool) -> tf.Tensor:
+  """Returns the value `steps` positions before each one, or after it if `steps` is negative; `filler` at the ends."""
+  if steps < 0:
+    return tf.concat([values, [filler] * -steps], axis=0)[-steps:]
+  return tf.concat([[filler] * steps, values], axis=0)[: tf.size(values)]
+
+
+def count_before(flags: tf.Tensor) -> tf.Tensor:
+  """Returns how many flags before each one, and of all, are true, int64 [C + 1]. `flags`: bool [C]."""
+  return tf.concat([[0], tf.cumsum(tf.cast(flags, tf.int64))], axis=0)
+
+
+def begins_run(flags: tf.Tensor, same_group: tf.Tensor) -> tf.Tensor:
+  """Returns which characters begin a run of true flags in a group (a text, a word), bool [C].
+
+  Args:
+    flags: bool [C].
+    same_group: bool [C - 1], whether a character and the next one are in the same group.
+  """
+  # Cut to the number of characters, because concat returns one value even if there are none.
+  return flags & ~tf.concat([[False], flags[:-1] & same_group], axis=0)[: tf.size(flags)]
+
+
+def ends_run(flags: tf.Tensor, same_group: tf.Tensor) -> tf.Tensor:
+  """Returns which characters end a run of true flags in a group, see begins_run."""
+  return flags & ~tf.concat([flags[1:] & same_group, [False]], axis=0)[: tf.size(flags)]
+
+
+class Runs(NamedTuple):
+  """The R runs of true flags, such as the words of texts.
+
+  Attributes:
+    begins: bool [C], whether a character begins a run.
+    indices: int32 [C], for a character of a run, the index of the run.
+    starts, ends: int32 [R], the range of each run, counted in characters of all texts.
+  """
+
+  begins: tf.Tensor
+  indices: tf.Tensor
+  starts: tf.Tensor
+  ends: tf.Tensor
+
+  @classmethod
+  def of(cls, flags: tf.Tensor, same_group: tf.Tensor) -> Runs:
+    """Finds the runs, see begins_run."""
+    begins, positions = begins_run(flags, same_group), tf.range(tf.size(flags))
+    ends = tf.boolean_mask(positions, ends_run(flags, same_group)) + 1
+    return cls(begins, tf.cumsum(tf.cast(begins, tf.int32)) - 1, tf.boolean_mask(positions, begins), ends)
+
+
+def index_in_run(begins: tf.Tensor) -> tf.Tensor:
+  """Returns the number of characters between each one and the start of its run, int32 [C]. `begins`: bool [C]."""
+  positions = tf.range(tf.size(begins))
+  starts = tf.concat([[0], tf.boolean_mask(positions, begins)], axis=0)
+  return positions - tf.gather(starts, tf.cumsum(tf.cast(begins, tf.int32)))
+
+
+def second_quotes(code_points: tf.Tensor, same_text: tf.Tensor) -> tf.Tensor:
+  """Returns which characters are the second quote of a pair, `` or '', bool [C].
+
+  Args:
+    code_points: int32 [C].
+    same_text: bool [C - 1], whether a character and the next one are in the same text.
+  """
+  same_run = (code_points[1:] == code_points[:-1]) & same_text
+  is_second = index_in_run(begins_run(tf.ones_like(code_points, tf.bool), same_run)) % 2 == 1
+  return is_second & ((code_points == ord("`")) | (code_points == ord("'")))
+
+
 def starts_with_space(texts: tf.Tensor) -> tf.Tensor:
   """Returns whether each text starts with whitespace, as `str.isspace` defines it.
 
@@ -163,10 +330,8 @@ def lower(code_points: tf.RaggedTensor) -> tf.RaggedTensor:
   text_indices = tf.gather(code_points.value_rowids(), positions)
   is_cased = tf.gather(classes, positions) == _CASED
   same_text = text_indices[1:] == text_indices[:-1]
-  # Cut to the number of positions, because concat returns one value even if there are none.
-  after_cased = tf.concat([[False], is_cased[:-1] & same_text], axis=0)[: tf.size(positions)]
-  before_cased = tf.concat([is_cased[1:] & same_text, [False]], axis=0)[: tf.size(positions)]
-  is_final = (tf.gather(flat, positions) == _SIGMA) & after_cased & ~before_cased
+  is_last = ends_run(is_cased, same_text) & ~begins_run(is_cased, same_text)
+  is_final = (tf.gather(flat, positions) == _SIGMA) & is_last
   final_positions = tf.boolean_mask(positions, is_final)
   lowered = tf.tensor_scatter_nd_update(
     flat + delta_of(flat), final_positions[:, tf.newaxis], tf.fill(tf.shape(final_positions), _FINAL_SIGMA)

@@ -1,1 +1,0 @@
-"""The kinds of vocabularies, each behind the interface `base.Vocabulary`."""

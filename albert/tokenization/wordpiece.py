@@ -1,0 +1,324 @@
+"""WordPiece vocabularies: the `vocab.txt` of BERT and of the Chinese ALBERT, with the rules of the original BERT.
+
+Control characters are dropped, every Han character and every punctuation mark is a word of its own, and the text may be
+lower-cased without accents (the class BasicTokenizer of the original BERT and of the original ALBERT). Each word is cut
+into the longest pieces that fit.
+
+Characters that are newer than Unicode 13.0, the version of Python 3.10, count as letters without case. So every Python
+gives the same words. `wordpiece_graph` implements the same tokenizer in TensorFlow ops.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from albert.errors import UserError
+from albert.io.json_text import format_value
+from albert.tokenization.normalization import CharacterTable, has_newer_characters, lower
+from albert.tokenization.vocabulary import (
+  IdsOfWords,
+  SpecialIds,
+  TokenizerConfig,
+  TokensWithOffsets,
+  Vocabulary,
+  is_written_without_spaces,
+)
+
+CONTINUES_WORD = "##"
+# The special pieces, in the order of SpecialIds.
+SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# A longer word becomes [UNK] (WordpieceTokenizer of the original BERT and ALBERT; transformers has 100).
+MAX_WORD_CHARS = 200
+_find_chunks = re.compile(r"\S+").finditer
+_find_characters = re.compile("``|''|.", re.DOTALL).finditer  # where quotes are converted
+_is_unused = re.compile(r"\[unused\d+\]").fullmatch
+# Code points of the Han characters that become words of their own, first and last (CJK_UNIFIED_IDEOGRAPHS and the
+# extensions that the original code lists).
+_HAN = (
+  (0x4E00, 0x9FFF),
+  (0x3400, 0x4DBF),
+  (0x20000, 0x2A6DF),
+  (0x2A700, 0x2B73F),
+  (0x2B740, 0x2B81F),
+  (0x2B820, 0x2CEAF),
+  (0xF900, 0xFAFF),
+  (0x2F800, 0x2FA1F),
+)
+# Punctuation, format characters and nonspacing marks that Unicode 14.0 and 15.0 added or changed.
+_search_newer = re.compile(
+  "[\u061d\u0890\u0891\u1734\u1b7d\u1b7e\u2e53-\u2e5d\U00010f86-\U00010f89\U000116b9\U00011b00-\U00011b09"
+  "\U00012ff1\U00012ff2]"
+).search
+_find_ascii_words = re.compile("[A-Za-z0-9]+|[!-/:-@[-`{-~]").findall
+_search_control = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]").search
+
+
+class WordPieceVocabulary(Vocabulary):
+  """The words of `split_words`, each cut into the longest pieces that fit, from its start on.
+
+  A piece that continues a word is written with "##" before it. A special token ends a word in the original BERT, so
+  nothing changes after [MASK]. Text never yields special pieces: "[MASK]" in a text becomes the pieces of "[", "mask"
+  and "]".
+
+  Args:
+    config: the file and the normalization.
+    content: the contents of the file: a piece on each line, in order of their ids.
+
+  Raises:
+    UserError: the file is not UTF-8, has an empty line or a piece twice, or lacks a special piece.
+  """
+
+  kind = "wordpiece"
+
+  def __init__(self, config: TokenizerConfig, content: bytes):
+    self.config = config
+    self._switches = {"do_lower_case": config.do_lower_case, "keep_accents": config.keep_accents}
+    self.sha256 = hashlib.sha256(content).hexdigest()
+    self._id_of_piece = _read_pieces(config.model_file, content)
+    self.pieces = list(self._id_of_piece)
+    self.special_ids = SpecialIds(*(self._id_of_piece[piece] for piece in SPECIAL_PIECES))
+    self._max_piece_chars = max(map(len, self.pieces))
+    self._ids_of_word = IdsOfWords(self._cut)
+
+  @functools.cached_property
+  def is_special(self) -> np.ndarray:
+    """bool [V]: True for the special pieces and for the pieces [unused1], [unused2], ..."""
+    special = np.array([_is_unused(piece) is not None for piece in self.pieces])
+    special[list(self.special_ids)] = True
+    return special
+
+  @functools.cached_property
+  def word_starts(self) -> np.ndarray:
+    """bool [V]: False for pieces that begin with ##. A Han character is a word of its own, also after ##."""
+    mark = CONTINUES_WORD
+    return np.array([not p.startswith(mark) or p == mark or is_written_without_spaces(p[2]) for p in self.pieces])
+
+  def normalize(self, text: str) -> str:
+    """Returns the words of a text with spaces between them."""
+    return " ".join(self._split_words(text))
+
+  def _split_words(self, text: str) -> list[str]:
+    return split_words(self._convert_quotes(text), **self._switches)
+
+  def _convert_quotes(self, text: str) -> str:
+    return text.replace("``", '"').replace("''", '"') if self.config.convert_quotes else text
+
+  def _cut(self, word: str) -> list[int]:
+    """Returns the ids of a word: from its start on, always the longest piece that fits; [UNK] if there is none."""
+    unknown = [self.special_ids.unk]
+    if len(word) > MAX_WORD_CHARS:
+      return unknown
+    ids: list[int] = []
+    start, mark = 0, ""
+    while start < len(word):
+      for end in range(min(len(word), start + self._max_piece_chars), start, -1):
+        piece_id = self._id_of_piece.get(mark + word[start:end])
+        if piece_id is not None:
+          break
+      else:
+        return unknown
+      ids.append(piece_id)
+      start, mark = end, CONTINUES_WORD
+    return ids
+
+  def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+    """See Vocabulary."""
+    ids_of_word = self._ids_of_word
+    return [[i for word in self._split_words(text) for i in ids_of_word[word]] for text in texts]
+
+  def encode_with_offsets(self, text: str) -> TokensWithOffsets:
+    """See Vocabulary.
+
+    A dropped character belongs to the token before it, and at the start of a word (words are separated by whitespace)
+    to the token after it.
+    """
+    converted = self._convert_quotes(text)
+    words, origins = split_words_with_origins(converted, **self._switches)
+    ids: list[int] = []
+    lengths: list[int] = []  # how many characters of its word each piece stands for
+    for word in words:
+      word_ids = self._ids_of_word[word]
+      ids += word_ids
+      if len(word_ids) == 1:  # also [UNK], which stands for a whole word
+        lengths.append(len(word))
+      else:
+        lengths += [len(self.pieces[i].removeprefix(CONTINUES_WORD)) for i in word_ids]
+    if not ids:
+      return TokensWithOffsets.of(ids, *np.zeros((2, 0)))
+    starts, ends = _character_ranges(converted, np.array(origins, np.int64))
+    if converted != text:
+      original = np.array([match.span() for match in _find_characters(text)], np.int64)
+      starts, ends = original[starts, 0], original[ends - 1, 1]
+    limits = np.cumsum(lengths)
+    return TokensWithOffsets.of(ids, starts[limits - np.array(lengths)], ends[limits - 1])
+
+  def decode(self, ids: Sequence[int]) -> str:
+    """See Vocabulary. Words are separated by spaces, and Han characters and punctuation, too."""
+    is_special = self.is_special
+    pieces = [self.pieces[i] for i in ids if not is_special[i] or i == self.special_ids.unk]
+    return " ".join(pieces).replace(f" {CONTINUES_WORD}", "")
+
+  def piece_texts(self) -> list[str]:
+    """See Vocabulary."""
+    return [piece.removeprefix(CONTINUES_WORD) or piece for piece in self.pieces]
+
+
+def _read_pieces(path: str, content: bytes) -> dict[str, int]:
+  """Returns the id of each piece, after checking that the special ones are among them."""
+  try:
+    lines = content.decode("utf-8").removesuffix("\n").split("\n")
+  except UnicodeDecodeError as error:
+    line = content.count(b"\n", 0, error.start) + 1
+    raise UserError(
+      f"{path}, line {line}: not UTF-8, so it is no WordPiece vocabulary: give a file with a piece on each line; the "
+      "name of a SentencePiece model ends in .model"
+    ) from error
+  id_of_piece: dict[str, int] = {}
+  for index, text in enumerate(lines):
+    piece = text.removesuffix("\r")
+    if not piece.strip():
+      raise UserError(f"{path}, line {index + 1}: no piece: give a file with a piece on each line")
+    if piece in id_of_piece:
+      raise UserError(
+        f"{path}, line {index + 1}: {format_value(piece)} is a piece already, on line {id_of_piece[piece] + 1}: give a "
+        "file in which every line has another piece"
+      )
+    id_of_piece[piece] = index
+  for piece in SPECIAL_PIECES:
+    if piece not in id_of_piece:
+      raise UserError(
+        f"{path}: none of its {len(id_of_piece)} lines is {piece}: give a WordPiece vocabulary of BERT or ALBERT, with "
+        f"{', '.join(SPECIAL_PIECES)}"
+      )
+  return id_of_piece
+
+
+def _character_ranges(text: str, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the range of the text that each written character stands for.
+
+  Args:
+    text: the text.
+    origins: int64 [C], the index in the text of the character that each written character comes from, ascending.
+
+  Returns:
+    starts, ends: int64 [C]. A range ends where the range of the next character of the same word begins, so that it
+    includes the dropped characters between them.
+  """
+  word_starts, word_ends = np.array([word.span() for word in _find_chunks(text)], np.int64).T
+  word_indices = np.searchsorted(word_starts, origins, side="right") - 1
+  is_first = np.append(True, word_indices[1:] != word_indices[:-1])
+  first_origin = np.maximum.accumulate(np.where(is_first, origins, -1))  # of the word's first written characters
+  starts = np.where(origins == first_origin, word_starts[word_indices], origins)
+  # Of several characters with the same origin, the end is the next greater origin.
+  following = np.append(origins, len(text))[np.searchsorted(origins, origins, side="right")]
+  return starts, np.minimum(following, word_ends[word_indices])
+
+
+def is_newer(character: str) -> bool:
+  """Returns whether a character is newer than Unicode 13.0, or had another category there."""
+  return has_newer_characters(character) or _search_newer(character) is not None
+
+
+def is_punctuation(character: str) -> bool:
+  """Returns whether a character is punctuation: a symbol of ASCII, or of the Unicode categories P."""
+  if character.isascii():
+    return character.isprintable() and not character.isalnum() and character != " "
+  return unicodedata.category(character)[0] == "P" and not is_newer(character)
+
+
+def clean(character: str) -> str:
+  """Returns what replaces a character before the text is lower-cased: "" for a control character, " " for a space."""
+  if character in "\t\n\r":
+    return " "
+  category = unicodedata.category(character)
+  if category == "Zs":
+    return " "
+  # U+FFFD also stands for bytes that are not UTF-8. Lone surrogates (Cs) are not valid in text.
+  if character in "\0\ufffd" or (category in ("Cc", "Cf", "Cs") and not is_newer(character)):
+    return ""
+  return character
+
+
+def split_character(character: str, *, strip_accents: bool) -> str:
+  """Returns what a clean, lower-cased character becomes, with spaces around each word of one character.
+
+  Args:
+    character: the character.
+    strip_accents: whether accents (nonspacing marks) are stripped after the canonical decomposition.
+  """
+  decomposed = character
+  if strip_accents and not character.isascii() and not is_newer(character):
+    decomposed = "".join(c for c in unicodedata.normalize("NFD", character) if unicodedata.category(c) != "Mn")
+  marked = "".join(f" {c} " if is_punctuation(c) else c for c in decomposed)
+  is_han = any(low <= ord(character) <= high for low, high in _HAN)
+  return f" {marked} " if is_han else marked
+
+
+# `clean` and `split_character` as tables for `str.translate`.
+_CLEAN = CharacterTable(lambda code_point: clean(chr(code_point)))
+_SPLIT = {
+  True: CharacterTable(lambda code_point: split_character(chr(code_point), strip_accents=True)),
+  False: CharacterTable(lambda code_point: split_character(chr(code_point), strip_accents=False)),
+}
+# Marks that are not stripped, but have a combining class. NFD sorts neighbors of these by their class.
+SORTED_MARKS = {
+  c: unicodedata.combining(chr(c))
+  for c in (*range(0x300, 0x3100), *range(0xA600, 0xAC00), *range(0x10000, 0x1F000))
+  if unicodedata.combining(chr(c)) and unicodedata.category(chr(c)) != "Mn" and not is_newer(chr(c))
+}
+_sort_marks_in = re.compile(f"[{''.join(map(chr, SORTED_MARKS))}]{{2,}}").sub
+
+
+def _sort_marks(match: re.Match[str]) -> str:
+  return "".join(sorted(match.group(), key=lambda character: SORTED_MARKS[ord(character)]))
+
+
+def split_words(text: str, *, do_lower_case: bool, keep_accents: bool = False) -> list[str]:
+  """Cuts a text into words, Han characters and punctuation marks.
+
+  Args:
+    text: any string.
+    do_lower_case: whether to lower-case and to strip accents.
+    keep_accents: whether lower-cased text keeps its accents.
+  """
+  if text.isascii() and not _search_control(text):
+    return _find_ascii_words(text.lower() if do_lower_case else text)
+  text = text.translate(_CLEAN)
+  strip_accents = do_lower_case and not keep_accents
+  text = (lower(text) if do_lower_case else text).translate(_SPLIT[strip_accents])
+  return (_sort_marks_in(_sort_marks, text) if strip_accents else text).split()
+
+
+def split_words_with_origins(
+  text: str, *, do_lower_case: bool, keep_accents: bool = False
+) -> tuple[list[str], list[int]]:
+  """Cuts a text as `split_words` does, and says where each character of a word comes from.
+
+  Returns:
+    The words, and for each of their characters, one word after the other, the index of a character in `text`.
+  """
+  kept = [(index, clean(character)) for index, character in enumerate(text)]
+  kept = [(index, character) for index, character in kept if character]
+  cleaned = "".join(character for _, character in kept)
+  lowered = lower(cleaned) if do_lower_case else cleaned
+  strip_accents = do_lower_case and not keep_accents
+  written: list[str] = []
+  origins: list[int] = []
+  position = 0  # in `lowered`
+  for index, character in kept:
+    length = len(lower(character)) if do_lower_case else 1
+    for lowered_character in lowered[position : position + length]:
+      replacement = _SPLIT[strip_accents][ord(lowered_character)]
+      written.append(replacement)
+      origins += [index] * sum(not c.isspace() for c in replacement)
+    position += length
+  joined = "".join(written)
+  if strip_accents:
+    joined = _sort_marks_in(_sort_marks, joined)
+  return joined.split(), origins
