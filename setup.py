@@ -36,7 +36,7 @@ setup(
   package_dir={"albert.configs": "configs"},
   package_data={
     "albert": ["py.typed", "settings/*.json"],
-    "albert.configs": ["*.json", "experiments/*.json"],
+    "albert.configs": ["*.json", "experiments/*.json", "experiments/scales/*.json"],
     "data_prep": ["py.typed"],
   },
   py_modules=sorted(path.stem for path in ROOT.glob("run_*.py")),

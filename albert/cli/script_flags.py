@@ -9,16 +9,23 @@ from absl import flags
 
 from albert.command_help import FlagHelp, HelpPage, format_default, value_placeholder
 from albert.config import command_flags
-from albert.config.base import GROUPS, MODEL, Config, define_field_flag, flag_type, option_fields
+from albert.config.base import GROUPS, MODEL, TRAINING, Config, define_field_flag, flag_type, option_fields
 from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
+from albert.errors import UserError
 from albert.tasks import registry
 
 # The flags that are not fields of a config.
-_MODEL_FLAGS = (
+_OTHER_FLAGS = (
   FlagHelp("model", "name of a predefined model, such as albert_base", value="NAME", group=MODEL),
   FlagHelp(
     "albert_config_file", "albert_config.json that describes the model, instead of --model", value="FILE", group=MODEL
+  ),
+  FlagHelp(
+    "same_time_as",
+    "stop after as many seconds of training steps as the finished run in this directory took (--max_train_seconds)",
+    value="DIRECTORY",
+    group=TRAINING,
   ),
 )
 _NOTE = (
@@ -29,7 +36,7 @@ _NOTE = (
 
 def define_flags(task_name: str) -> None:
   """Defines the flags of a task's script. The default of each is None, which means that the flag is not given."""
-  for flag in _MODEL_FLAGS:
+  for flag in _OTHER_FLAGS:
     command_flags.define("str", flag.name, None, flag.text)
   for config_class in _configs(task_name):
     for field in option_fields(config_class).values():
@@ -44,9 +51,16 @@ def _configs(task_name: str) -> list[type[Config]]:
 
 
 def given_flags(task_name: str) -> dict[str, Any]:
-  """Name -> value of the flags that the command line gives."""
+  """Name -> value of the flags that the command line gives, with --max_train_seconds in place of --same_time_as."""
   names = [flag.name for flag in help_page(task_name).flags]
-  return {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].value is not None}
+  given = {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].value is not None}
+  if run := given.pop("same_time_as", ""):
+    if given.get("max_train_seconds"):
+      raise UserError(f"--same_time_as={run} and --max_train_seconds are both given: give one")
+    from albert.runs.log_lines import training_seconds
+
+    given["max_train_seconds"] = round(training_seconds(run), 3)
+  return given
 
 
 def help_page(task_name: str) -> HelpPage:
@@ -54,7 +68,7 @@ def help_page(task_name: str) -> HelpPage:
   page: list[FlagHelp] = []
   for config_class in _configs(task_name):
     if config_class is ModelConfig:
-      page += _MODEL_FLAGS
+      page += _OTHER_FLAGS
     for name, field in option_fields(config_class).items():
       placeholder = value_placeholder(flag_type(field), field.metadata["choices"])
       group = field.metadata["group"] or config_class.help_group

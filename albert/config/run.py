@@ -353,7 +353,7 @@ class RunConfig(Config):
   init_checkpoint: str = option(
     "",
     "pretrained weights: the directory of Google's or Hugging Face's files, a checkpoint prefix, the output_dir of a "
-    "run, a step-N directory, or a .safetensors file",
+    "run or of several (then of the best one), a step-N directory, or a .safetensors file",
     group=MODEL,
   )
   from_scratch: bool = option(

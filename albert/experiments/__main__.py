@@ -19,21 +19,12 @@ from albert import app
 from albert.config import command_flags
 from albert.config.ranges import MAX_PROCESSES, Range
 from albert.errors import UserError
-from albert.experiments import catalog, costs, result_directory, runner, tables
-from albert.experiments.catalog import Experiment
-from albert.experiments.inputs import (
-  TASK_DATA_FLAGS,
-  DownstreamTask,
-  Inputs,
-  check_glue_folder,
-  check_race_folder,
-  squad_files,
-)
+from albert.experiments import catalog, costs, inputs, runner, tables
+from albert.experiments.catalog import Experiment, Scale
 from albert.experiments.plan import Plan
-from albert.experiments.scales import SCALES, Scale, check_variants
 from albert.io import files
 from albert.tasks.race.data import split_folder
-from albert.tasks.splits import DEV, TRAIN
+from albert.tasks.splits import DEV
 
 # Task of GLUE -> name of its score in the tables, and name of the metric of run_classifier.
 _GLUE_SCORES = {
@@ -47,12 +38,13 @@ _GLUE_SCORES = {
 
 def define_flags() -> None:
   """Defines the flags of this command."""
+  run_help = "experiments to run: names that --list shows, or paths of .json files of the same form"
+  flags.DEFINE_list("run", [], run_help, module_name=sys.argv[0])
+  variants_help = "names of variants of the one experiment of --run, instead of all"
+  flags.DEFINE_list("variants", [], variants_help, module_name=sys.argv[0])
+  command_flags.define("bool", "list", False, "list the experiments")
   for name, default, help_text in (
-    (
-      "output_dir",
-      None,
-      "directory for text, shards, runs and tables; experiments in one directory share them",
-    ),
+    ("output_dir", None, "directory for text, shards, runs and tables; experiments in one directory share them"),
     ("corpus", "", "text to train on, comma-separated globs (default: the documentation of the installed packages)"),
     ("additional_corpus", "", "more text, for the experiment additional_data"),
     (
@@ -61,136 +53,88 @@ def define_flags() -> None:
       "text to evaluate pretraining on (default: the development sets of --squad_v2 or --squad_v1, and of --race_dir)",
     ),
     ("spm_model_file", "", "SentencePiece model (default: one is trained on the corpus)"),
-    *((name, "", help_text) for name, help_text in TASK_DATA_FLAGS.items()),
   ):
     command_flags.define("str", name, default, help_text)
-  run_help = "experiments to run: names that --list shows, or paths of .json files of the same form"
-  flags.DEFINE_list("run", [], run_help, module_name=sys.argv[0])
-  variants_help = "names of variants of the one experiment of --run, instead of all"
-  flags.DEFINE_list("variants", [], variants_help, module_name=sys.argv[0])
-  flags.DEFINE_list(
-    "glue_tasks", ["SST-2"], f"tasks of GLUE to fine-tune on, from {', '.join(_GLUE_SCORES)}", module_name=sys.argv[0]
+  inputs.define_plan_flags(
+    glue_tasks=["SST-2"],
+    glue_help=f"tasks of GLUE to fine-tune on, from {', '.join(_GLUE_SCORES)}",
+    scale="small",
+    scale_help="sizes of the models, numbers of steps and amount of text",
   )
-  command_flags.define(
-    "str", "scale", "small", "sizes of the models, numbers of steps and amount of text", choices=list(SCALES)
+  for name, minimum, help_text in (
+    ("num_seeds", 1, "runs of each variant (default: given by the scale)"),
+    (
+      "vocab_size",
+      1,
+      "pieces of the vocabulary that is trained without --spm_model_file (default: given by the scale)",
+    ),
+    (
+      "max_predictions_per_seq",
+      0,
+      "masked tokens per sequence at most; 0: 15% of the sequence (default: given by the scale; paper: 20, as the "
+      "authors of ALBERT chose)",
+    ),
+  ):
+    command_flags.define("int", name, None, help_text, allowed=Range(minimum))
+  dropout_help = "dropout in the encoder of all models (default: given by the experiment; 0.1, as in the paper)"
+  command_flags.define("float", "dropout", None, dropout_help, allowed=Range(minimum=0, below=1))
+  jobs_help = (
+    "commands that run at the same time, each on its share of the processors; small models train faster this way"
   )
-  seeds_help = "runs of each variant (default: given by the scale)"
-  command_flags.define("int", "num_seeds", None, seeds_help, allowed=Range(1))
-  vocab_help = "pieces of the vocabulary that is trained without --spm_model_file (default: given by the scale)"
-  command_flags.define("int", "vocab_size", None, vocab_help, allowed=Range(1))
-  predictions_help = (
-    "masked tokens per sequence at most; 0: 15% of the sequence (default: given by the scale; paper: 20, as the "
-    "authors of ALBERT chose)"
-  )
-  command_flags.define("int", "max_predictions_per_seq", None, predictions_help, allowed=Range(0))
-  command_flags.define(
-    "float",
-    "dropout",
-    None,
-    "dropout in the encoder of all models (default: given by the experiment; 0.1, as in the paper)",
-    allowed=Range(minimum=0, below=1),
-  )
-  command_flags.define(
-    "int",
-    "jobs",
-    1,
-    "models trained at the same time, each on its share of the processors; small models train faster this way",
-    allowed=Range(1, MAX_PROCESSES),
-  )
-  command_flags.define(
-    "float",
-    "gflops",
-    None,
-    "speed that --dry_run assumes, in GFLOP/s (default: half the speed of matrix products on this machine)",
-    allowed=Range(0.001),
-  )
-  command_flags.define("bool", "list", False, "list the experiments")
-  command_flags.define("bool", "dry_run", False, "print the plan and its estimated cost, without running it")
+  command_flags.define("int", "jobs", 1, jobs_help, allowed=Range(1, MAX_PROCESSES))
 
 
-def _make_tasks() -> dict[str, DownstreamTask]:
-  """Returns name -> task to fine-tune on, for the tasks whose data the flags give."""
-  flag_values = flags.FLAGS
-  tasks: dict[str, DownstreamTask] = {}
-  if flag_values.glue_dir:
-    tasks |= dict(_make_glue_task(name, flag_values.glue_dir) for name in flag_values.glue_tasks)
-  for version in ("squad_v1", "squad_v2"):
-    paths = flag_values[version].value
-    if paths:
-      tasks[version] = _make_squad_task(version, paths)
-  if flag_values.race_dir:
-    race_dir = flag_values.race_dir
-    check_race_folder(race_dir, (TRAIN, DEV))
-    tasks["race"] = DownstreamTask("run_race", {"data_dir": race_dir}, {"race": ("accuracy", 100.0)}, race_dir, "race")
-  return tasks
-
-
-def _make_glue_task(name: str, glue_dir: str) -> tuple[str, DownstreamTask]:
-  """Returns the name of the score of a task of GLUE, and the task."""
-  if name not in _GLUE_SCORES:
-    raise UserError(f"--glue_tasks: {name!r} is not one of {', '.join(_GLUE_SCORES)}")
-  check_glue_folder(glue_dir, name)
-  score, metric = _GLUE_SCORES[name]
-  task_flags = {"task_name": name, "data_dir": glue_dir}
-  data = f"{files.join(glue_dir, name)},{files.join(glue_dir, '*.tsv')}"  # the files may be in either folder
-  return score, DownstreamTask("run_classifier", task_flags, {score: (metric, 100.0)}, data)
-
-
-def _make_squad_task(version: str, paths: str) -> DownstreamTask:
-  """Makes a task of SQuAD from `paths`, the value of --squad_v1 or --squad_v2."""
-  train_file, dev_file = squad_files(version, paths)
-  task_flags = {"train_file": train_file, "eval_file": dev_file, "version_2_with_negative": version == "squad_v2"}
-  # The metrics of SQuAD are in percent already.
-  scores = {f"{version}_{metric}": (metric, 1.0) for metric in ("f1", "exact")}
-  return DownstreamTask("run_squad", task_flags, scores, paths)
-
-
-def _make_inputs(scale: Scale) -> Inputs:
+def _make_inputs(scale: Scale) -> inputs.Inputs:
   """Returns the inputs that the flags give."""
-  flag_values = flags.FLAGS
+  values = flags.FLAGS
+  tasks = {}
+  for name, task in inputs.given_tasks(tuple(_GLUE_SCORES)).items():
+    if name in _GLUE_SCORES:
+      score, metric = _GLUE_SCORES[name]
+      tasks[score] = dataclasses.replace(task, scores={score: (metric, 100.0)})
+    elif name == "race":
+      tasks[name] = dataclasses.replace(task, scores={name: ("accuracy", 100.0)})
+    else:  # the metrics of SQuAD are in percent already
+      tasks[name] = dataclasses.replace(task, scores={f"{name}_{metric}": (metric, 1.0) for metric in ("f1", "exact")})
   question_flags = {}
-  squad_paths = flag_values.squad_v2 or flag_values.squad_v1
-  if squad_paths:
+  if squad_paths := values.squad_v2 or values.squad_v1:
     question_flags["squad_file"] = squad_paths.split(",")[-1]  # the dev file
-  if flag_values.race_dir:
-    question_flags["race_file"] = split_folder(flag_values.race_dir, DEV)
-  return Inputs(
-    output_dir=os.path.abspath(flag_values.output_dir),
-    corpus=flag_values.corpus,
-    additional_corpus=flag_values.additional_corpus,
-    heldout_corpus=flag_values.heldout_corpus,
-    question_flags=question_flags,
-    spm_model_file=flag_values.spm_model_file,
-    tasks=_make_tasks(),
-    vocab_size=_vocab_size(scale),
-    max_predictions_per_seq=_max_predictions(scale),
-    num_seeds=flag_values.num_seeds or scale.num_seeds,
-  )
-
-
-def _max_predictions(scale: Scale) -> int:
-  """Returns the value of --max_predictions_per_seq, or the scale's if the flag is not given."""
-  value: int | None = flags.FLAGS.max_predictions_per_seq
-  if value is not None and value > scale.max_seq_length:
+  if values.race_dir:
+    question_flags["race_file"] = split_folder(values.race_dir, DEV)
+  num_predictions = values.max_predictions_per_seq
+  if num_predictions is None:
+    num_predictions = scale.max_predictions_per_seq
+  elif num_predictions > scale.max_seq_length:
     raise UserError(
-      f"--max_predictions_per_seq={value} exceeds the {scale.max_seq_length} tokens of a sequence at this scale"
+      f"--max_predictions_per_seq={num_predictions} exceeds the {scale.max_seq_length} tokens of a sequence at this "
+      "scale"
     )
-  return scale.max_predictions_per_seq if value is None else value
+  return inputs.Inputs(
+    output_dir=os.path.abspath(values.output_dir),
+    corpus=values.corpus,
+    additional_corpus=values.additional_corpus,
+    heldout_corpus=values.heldout_corpus,
+    question_flags=question_flags,
+    spm_model_file=values.spm_model_file,
+    tasks=tasks,
+    vocab_size=_vocab_size(scale),
+    max_predictions_per_seq=num_predictions,
+    num_seeds=values.num_seeds or scale.num_seeds,
+  )
 
 
 def _vocab_size(scale: Scale) -> int:
   """Returns the size of the vocabulary: of --spm_model_file, or of the one that is trained."""
-  flag_values = flags.FLAGS
-  if not flag_values.spm_model_file:
-    return flag_values.vocab_size or scale.vocab_size
-  if flag_values.vocab_size:
+  values = flags.FLAGS
+  if not values.spm_model_file:
+    return values.vocab_size or scale.vocab_size
+  if values.vocab_size:
     raise UserError(
-      f"--vocab_size={flag_values.vocab_size} and --spm_model_file={flag_values.spm_model_file} are both given: give "
-      "one"
+      f"--vocab_size={values.vocab_size} and --spm_model_file={values.spm_model_file} are both given: give one"
     )
   from albert.tokenization.tokenizer import Tokenizer
 
-  return Tokenizer(flag_values.spm_model_file).vocab_size
+  return Tokenizer(values.spm_model_file).vocab_size
 
 
 def describe(plan: Plan, flops_per_second: float) -> str:
@@ -200,10 +144,9 @@ def describe(plan: Plan, flops_per_second: float) -> str:
     plan: the plan of the experiment.
     flops_per_second: speed of training on this machine, in floating-point operations per second.
   """
-  scale, total_hours = plan.scale, 0.0
-  hours_of_variants: dict[str, float] = {}
-  header = "variant\tlayers\thidden\tparameters\tbatch\tsteps\tGFLOP per step\thours"
-  lines = [f"{plan.experiment.name}: {plan.experiment.title}", header]
+  scale, total_hours, hours_of_variants = plan.scale, 0.0, dict[str, float]()
+  lines = [f"{plan.name}: {plan.experiment.title}"]
+  lines.append("variant\tlayers\thidden\tparameters\tbatch\tsteps\tGFLOP per step\thours")
   # Without a limit, 15% of the tokens are masked.
   num_predictions = plan.inputs.max_predictions_per_seq or math.ceil(scale.max_seq_length * 15 / 100)
   for variant in plan.experiment.variants:
@@ -222,17 +165,16 @@ def describe(plan: Plan, flops_per_second: float) -> str:
     hours_of_variants[variant.name] = hours
     total_hours += hours * plan.inputs.num_seeds
     lines.append(
-      f"{variant.name}\t{config.num_hidden_layers}\t{config.hidden_size}\t{costs.num_model_parameters(config):,}\t{batch_size}\t"
+      f"{variant.name}\t{config.num_hidden_layers}\t{config.hidden_size}\t"
+      f"{costs.num_model_parameters(config):,}\t{batch_size}\t"
       f"{'by the clock' if variant.same_time_as else num_steps}\t{step_flops / 1e9:,.1f}\t{hours:,.2f}"
     )
   num_commands = sum(len(trial.commands) for trial in plan.trials())
-  return "\n".join(
-    [
-      *lines,
-      f"{plan.inputs.num_seeds} seed(s), {num_commands} commands; pretraining takes about {total_hours:,.2f} hours at "
-      f"{flops_per_second / 1e9:,.0f} GFLOP/s",
-    ]
+  lines.append(
+    f"{plan.inputs.num_seeds} seed(s), {num_commands} commands; pretraining takes about {total_hours:,.2f} hours at "
+    f"{flops_per_second / 1e9:,.0f} GFLOP/s"
   )
+  return "\n".join(lines)
 
 
 def _load_experiments(scale: Scale) -> list[Experiment]:
@@ -258,22 +200,25 @@ def main() -> None:
     return
   if not flag_values.run or not flag_values.output_dir:
     raise UserError("give --list, or --run=NAME and --output_dir")
-  result_directory.check_is_local(flag_values.output_dir)
-  scale = SCALES[flag_values.scale]
+  runner.check_is_local(flag_values.output_dir)
+  scale = catalog.read_scale(flag_values.scale)
   experiments = _load_experiments(scale)
   for experiment in experiments:
-    check_variants(experiment, flag_values.scale)
-  inputs = _make_inputs(scale)
-  plans = [Plan(experiment, scale, inputs) for experiment in experiments]
+    catalog.check_variants(experiment, flag_values.scale)
+  given_inputs = _make_inputs(scale)
+  plans = [Plan(experiment, scale, given_inputs) for experiment in experiments]
   for plan in plans:
-    result_directory.check_scale(plan.directory, flag_values.scale)
+    runner.check_scale(plan.directory, flag_values.scale)
+  if flag_values.print_commands:
+    print(runner.format_commands(*plans))
+    return
   if flag_values.dry_run:
     flops_per_second = costs.training_flops_per_second(flag_values.gflops)
     print("\n\n".join(describe(plan, flops_per_second) for plan in plans))
     return
   for plan in plans:
-    with result_directory.refuse_full_disk(flag_values.output_dir):
-      result_directory.record_scale(plan.directory, flag_values.scale)
+    with runner.refuse_full_disk(flag_values.output_dir):
+      runner.record_scale(plan.directory, flag_values.scale)
       rows = runner.run_plan(plan, flag_values.jobs)
       table = tables.write(plan, rows, scale=flag_values.scale)
     print(table, end="")

@@ -1,8 +1,12 @@
-"""Reads the definitions of experiments. Each experiment is one JSON file in configs/experiments/."""
+"""Reads the definitions of experiments and of the scales at which they can be run.
+
+Each experiment is a JSON file in configs/experiments/, each scale one in configs/experiments/scales/.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -10,14 +14,16 @@ from typing import Annotated, Any
 import msgspec
 
 from albert.config.base import from_dict
-from albert.config.model import MODELS, named_model
+from albert.config.model import MODELS, ModelConfig, named_model
 from albert.config.recipes import config_names, configs_directory
 from albert.errors import UserError
-from albert.experiments import vocabularies
 from albert.io import files, json_values
 from albert.io.json_values import format_value
+from albert.runs import output_files
 
-_FOLDER = "experiments"
+_FOLDER, _SCALE_FOLDER = "experiments", "experiments/scales"
+# The names of the scales: the commands are checked in a minute, experiments take minutes, hours, or a TPU.
+SCALES = ("smoke", "small", "medium", "shallow", "paper")
 # Values of Variant.corpus.
 MAIN, ADDITIONAL = "main", "additional"
 # Values of Experiment.figure: the distances between layers; the masked LM accuracy during training; this accuracy and
@@ -30,12 +36,23 @@ _VARIANT_DEFAULTS = ("model", "fields", "steps")
 _REDUCED_KEYS = ("model", "steps")
 # The scores of pretraining: accuracy and perplexity of the masked LM, sentence order and next sentence.
 _PRETRAINING_SCORES = ("mlm", "ppl", "sop", "nsp")
+# The type of a variant that names no vocabulary: ALBERT's SentencePiece unigram model.
+UNIGRAM = "unigram"
+# Type of a vocabulary, which is a value of train_vocab --type -> name of the file that it writes.
+VOCABULARY_FILES = {
+  UNIGRAM: output_files.VOCABULARY,
+  "bpe": output_files.VOCABULARY,
+  "wordpiece": "vocab.txt",
+  "byte_level_bpe": "vocab.json",
+}
+# A reduced model gets initial weights with the standard deviation _INITIALIZER_SCALE / sqrt(hidden size). For
+# ALBERT-large (hidden size 1024) this is 0.02, the paper's value for all sizes. With 0.02, a model of hidden size 128
+# learns only the frequencies of words for thousands of steps.
+_INITIALIZER_SCALE = 0.02 * math.sqrt(1024)
 # Fields of ModelConfig: dropout in the encoder.
 _DROPOUT_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 # Settings of data preparation that variants may change, with their defaults.
 DATA_DEFAULTS = {"sentence_prediction": "sop", "masking": "static", "input_format": "segments"}
-
-
 _REMEDY = "see the files of configs/experiments"
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -89,7 +106,7 @@ class Variant:
   model: str
   fields: Mapping[str, Any]
   data: Mapping[str, Any]
-  vocabulary: str = vocabularies.UNIGRAM
+  vocabulary: str = UNIGRAM
   corpus: str = MAIN
   steps: _Positive = 1.0
   same_time_as: str = ""
@@ -156,10 +173,15 @@ def load(name: str, *, reduced: bool = False) -> Experiment:
     raise UserError(f"--run={name}: no such experiment; there are {', '.join(names())}, or give the path of a .json")
   values = files.read_json(path, remedy=_REMEDY)
   _refuse_unknown_keys(path, values, {*_field_names(Experiment), *_VARIANT_DEFAULTS, "reduced"} - {"name"})
-  variants = _parse_variants(path, json_values.convert(path, values, _ExperimentFile, _REMEDY), reduced=reduced)
-  name = os.path.basename(path).removesuffix(".json")
-  experiment = json_values.convert(path, values | {"name": name, "variants": []}, Experiment, _REMEDY)
-  experiment = dataclasses.replace(experiment, variants=variants)
+  file = json_values.convert(path, values, _ExperimentFile, _REMEDY)
+  _refuse_unknown_keys(f"{path}: reduced", file.reduced, set(_REDUCED_KEYS))
+  defaults = {"model": file.model, "fields": file.fields, "steps": file.steps, **(file.reduced if reduced else {})}
+  variants: list[Variant] = []
+  for index, variant_values in enumerate(file.variants):
+    earlier_names = [variant.name for variant in variants]
+    variants.append(_parse_variant(f"{path}: variants[{index}]", variant_values, defaults, earlier_names))
+  values |= {"name": os.path.basename(path).removesuffix(".json"), "variants": []}
+  experiment = dataclasses.replace(json_values.convert(path, values, Experiment, _REMEDY), variants=variants)
   _check_choice(path, "figure", experiment.figure, _FIGURES)
   _check_choice(path, "speed_of", experiment.speed_of, ("", *(variant.name for variant in variants)))
   for task in experiment.intrinsic:
@@ -212,23 +234,10 @@ def _check_choice(path: str, key: str, value: str, allowed: Sequence[str]) -> No
     raise UserError(f"{path}: {key} {format_value(value)} is not one of {', '.join(filter(None, allowed))}")
 
 
-def _parse_variants(path: str, file: _ExperimentFile, *, reduced: bool) -> list[Variant]:
-  """Makes the variants of an experiment's file, with the defaults that the file gives for all of them."""
-  _refuse_unknown_keys(f"{path}: reduced", file.reduced, set(_REDUCED_KEYS))
-  defaults = {"model": file.model, "fields": file.fields, "steps": file.steps}
-  if reduced:
-    defaults |= file.reduced
-  variants: list[Variant] = []
-  for index, values in enumerate(file.variants):
-    earlier_names = [variant.name for variant in variants]
-    variants.append(_parse_variant(f"{path}: variants[{index}]", values, defaults, earlier_names))
-  return variants
-
-
 def _parse_variant(
   location: str, values: Mapping[str, Any], defaults: Mapping[str, Any], earlier_names: Sequence[str]
 ) -> Variant:
-  """Checks the values of a variant and makes the variant."""
+  """Checks the values of a variant and makes the variant, with the defaults that its file gives for all of them."""
   _refuse_unknown_keys(location, values, _field_names(Variant))
   variant = json_values.convert(location, {"fields": {}, "data": {}, **defaults, **values}, Variant, _REMEDY)
   variant = dataclasses.replace(variant, fields={**defaults["fields"], **variant.fields})
@@ -243,17 +252,15 @@ def _parse_variant(
     if earlier_name not in ("", *earlier_names):
       hint = f"earlier variants: {', '.join(earlier_names)}" if earlier_names else "there are no earlier variants"
       raise UserError(f"{location}: {key} {earlier_name!r} does not name an earlier variant; {hint}")
-  if variant.corpus not in (MAIN, ADDITIONAL):
-    raise UserError(f"{location}: corpus {format_value(variant.corpus)} is not one of {MAIN}, {ADDITIONAL}")
-  _check_choice(location, "vocabulary", variant.vocabulary, tuple(vocabularies.FILE_NAMES))
+  _check_choice(location, "corpus", variant.corpus, (MAIN, ADDITIONAL))
+  _check_choice(location, "vocabulary", variant.vocabulary, tuple(VOCABULARY_FILES))
   if variant.model not in MODELS:
     raise UserError(f"{location}: unknown model {format_value(variant.model)}; known: {', '.join(MODELS)}")
   model = named_model(variant.model)
   from_dict(type(model), model.to_dict() | dict(variant.fields), source=location)
   # Values that equal the default are left out, so that the variant uses the same shards and runs as the others.
-  return dataclasses.replace(
-    variant, data={key: value for key, value in variant.data.items() if value != DATA_DEFAULTS[key]}
-  )
+  data = {key: value for key, value in variant.data.items() if value != DATA_DEFAULTS[key]}
+  return dataclasses.replace(variant, data=data)
 
 
 def _field_names(dataclass: type) -> set[str]:
@@ -264,3 +271,157 @@ def _refuse_unknown_keys(location: str, values: Mapping[str, Any], known_keys: s
   unknown_keys = sorted(set(values) - known_keys)
   if unknown_keys:
     raise UserError(f"{location}: unknown key {unknown_keys[0]!r}; known: {', '.join(sorted(known_keys))}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scale:
+  """The sizes of the models at a scale, and the settings of data preparation and training. The attributes are its keys.
+
+  Attributes:
+    note: why the scale has these values; no command reads it.
+    hidden: hidden size in the paper -> hidden size at this scale; empty if the models keep the paper's sizes.
+    embeddings: embedding size in the paper -> embedding size at this scale. It is not used for a model without
+      factorized embeddings (BERT, and some ablations), whose embedding size equals the hidden size at every scale.
+    depths: number of layers in the paper -> number of layers at this scale.
+    groups: number of groups of layers that share their weights in the paper -> their number at this scale.
+    head_size: size of an attention head in a reduced model; 0 if nothing is reduced.
+    vocab_size: size of the vocabulary that is trained if none is given.
+    max_seq_length: tokens per sequence.
+    max_predictions_per_seq: masked tokens per sequence at most; 0 for 15% of max_seq_length.
+    dupe_factor: number of times that the text is used, each time with other masks.
+    num_shards: number of shard files.
+    max_megabytes: amount of text that is taken from the installed packages; 0 for all of it.
+    train: flags of run_pretraining: batch size, steps and learning rate.
+    shallow_stages: the stages of pretraining with fewer layers, as pairs of the share of the steps at which the stage
+      ends and the share of the layers that it trains. The rest of the steps trains all layers.
+    num_seeds: number of runs of each variant.
+    finetuning: flags of fine-tuning that replace values of the task's recipe.
+    merges_variants: whether models of an experiment that differ in the paper may be the same model at this scale.
+  """
+
+  note: str = ""
+  hidden: Mapping[str, int] = dataclasses.field(default_factory=dict)
+  embeddings: Mapping[str, int] = dataclasses.field(default_factory=dict)
+  depths: Mapping[str, int] = dataclasses.field(default_factory=dict)
+  groups: Mapping[str, int] = dataclasses.field(default_factory=dict)
+  head_size: int = 0
+  vocab_size: int = 30000
+  max_seq_length: int = 512
+  max_predictions_per_seq: int = 0
+  dupe_factor: int = 10
+  num_shards: int = 256
+  max_megabytes: float = 0
+  train: Mapping[str, Any]
+  shallow_stages: Sequence[tuple[float, float]] = ()
+  num_seeds: int = 1
+  finetuning: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  merges_variants: bool = False
+
+  @property
+  def is_reduced(self) -> bool:
+    """Whether models are smaller than the paper's."""
+    return bool(self.hidden)
+
+  def finetuning_flags(self, script: str) -> dict[str, Any]:
+    """Returns the flags of fine-tuning that replace values of the task's recipe; none at the paper's scale.
+
+    Args:
+      script: name of the script. In the short sequences of a smaller scale, questions of SQuAD are also shorter, and
+        so are the steps from window to window.
+    """
+    if not self.finetuning:
+      return {}
+    flags = {**self.finetuning, "max_seq_length": self.max_seq_length}
+    if script == "run_squad":
+      flags |= {"max_query_length": self.max_seq_length // 4, "doc_stride": self.max_seq_length // 4}
+    return flags
+
+  def stages(self, model: ModelConfig) -> list[dict[str, Any]]:
+    """Returns the stages of a model's pretraining, as a recipe has them; none if all steps train all layers.
+
+    Args:
+      model: the model. The depth of a stage is a multiple of its groups of layers.
+    """
+    groups = model.num_hidden_groups
+    stages = []
+    for until, share in self.shallow_stages:
+      depth = max(1, round(model.num_hidden_layers * share / groups)) * groups
+      if depth < model.num_hidden_layers:
+        stages.append({"until": until, "num_hidden_layers": depth})
+    return [*stages, {"until": 1}] if stages else []
+
+  def model(self, variant: Variant, vocab_size: int) -> ModelConfig:
+    """Returns the model of a variant at this scale.
+
+    Args:
+      variant: the variant, with the paper's sizes.
+      vocab_size: size of the vocabulary.
+    Raises:
+      UserError: this scale does not define a reduced value for one of the variant's sizes.
+    """
+    config = from_dict(ModelConfig, named_model(variant.model).to_dict() | dict(variant.fields), source=variant.name)
+    if not self.is_reduced:
+      return dataclasses.replace(config, vocab_size=vocab_size)
+
+    def reduce_size(sizes: Mapping[str, int], field: str) -> int:
+      size = str(getattr(config, field))
+      if size not in sizes:
+        raise UserError(
+          f"{variant.name}: {field}={size} has no reduced value at this scale: give one of "
+          f"{', '.join(sizes)}, or --scale=paper"
+        )
+      return sizes[size]
+
+    hidden = reduce_size(self.hidden, "hidden_size")
+    is_factorized = config.embedding_size != config.hidden_size
+    return dataclasses.replace(
+      config,
+      vocab_size=vocab_size,
+      hidden_size=hidden,
+      embedding_size=reduce_size(self.embeddings, "embedding_size") if is_factorized else hidden,
+      # The feed-forward layer keeps its ratio to the hidden size.
+      intermediate_size=config.intermediate_size * hidden // config.hidden_size,
+      num_hidden_layers=reduce_size(self.depths, "num_hidden_layers"),
+      num_hidden_groups=reduce_size(self.groups, "num_hidden_groups"),
+      num_attention_heads=max(1, hidden // self.head_size),
+      max_position_embeddings=self.max_seq_length,
+      initializer_range=round(_INITIALIZER_SCALE / math.sqrt(hidden), 4),
+    )
+
+
+def read_scale(name: str) -> Scale:
+  """Reads a scale.
+
+  Args:
+    name: one of SCALES.
+  Raises:
+    UserError: the file of the scale has a key or a value that is not allowed.
+  """
+  path = os.path.join(configs_directory(), _SCALE_FOLDER, f"{name}.json")
+  _refuse_unknown_keys(path, files.read_json(path, remedy=_REMEDY), _field_names(Scale))
+  return files.read_json(path, Scale, _REMEDY)
+
+
+def check_variants(experiment: Experiment, scale_name: str) -> None:
+  """Checks that a scale keeps the variants of an experiment apart.
+
+  Args:
+    experiment: the experiment.
+    scale_name: one of SCALES.
+  Raises:
+    UserError: two variants are the same model at this scale, and are pretrained in the same way.
+  """
+  scale = read_scale(scale_name)
+  if scale.merges_variants:
+    return
+  earlier: dict[str, tuple[ModelConfig, Variant]] = {}
+  for variant in experiment.variants:
+    training = dataclasses.replace(variant, name="", model="", fields={}, starts_from="", x=None, paper={})
+    trained_model = scale.model(variant, scale.vocab_size), training
+    for name, other in earlier.items():
+      if other == trained_model:
+        raise UserError(
+          f"--run={experiment.name}: {name!r} and {variant.name!r} are the same model at --scale={scale_name}: take "
+          "another scale, or only some variants (--variants)"
+        )
+    earlier[variant.name] = trained_model

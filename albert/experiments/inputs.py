@@ -1,33 +1,34 @@
-"""The inputs that the user gives to experiments: texts, a vocabulary and tasks. Hashes tell when their files change."""
+"""The inputs that the user gives to experiments and leaderboards: texts, a vocabulary and tasks, and their flags.
+
+Hashes tell when the files change.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from absl import flags
+
+from albert.config import command_flags, recipes
 from albert.config.model import ModelConfig
-from albert.config.recipes import read_recipe
+from albert.config.ranges import Range
 from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
+from albert.experiments import catalog
 from albert.io import files
 from albert.io.globs import matching_paths, split_globs
 from albert.tasks.glue.files import TextData
 from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.glue.specs import SPECS
 from albert.tasks.race.data import find_passages, split_folder
-from albert.tasks.splits import TRAIN
+from albert.tasks.splits import DEV, TEST, TRAIN
 
-# Flag -> help, of the flags that give the data of tasks.
-TASK_DATA_FLAGS = {
-  "glue_dir": "folder of GLUE; --glue_tasks selects the tasks",
-  "squad_v1": "train file and dev file of SQuAD v1.1, separated by a comma",
-  "squad_v2": "train file and dev file of SQuAD v2.0, separated by a comma",
-  "race_dir": "folder of RACE",
-}
 # Files that are read at the same time.
 _NUM_READERS = 8
 
@@ -41,22 +42,94 @@ class DownstreamTask:
     flags: flags of the script.
     scores: name of a score -> name of its metric, and the factor that converts the metric to percent.
     data: paths and globs of the task's data, separated by commas. Of a folder, all files in it count.
-    recipe: name of the recipe that the script chooses, if there is another one for other weights; else "".
+    recipe: name of the recipe that the script chooses.
   """
 
   script: str
   flags: Mapping[str, Any]
-  scores: Mapping[str, tuple[str, float]]
+  scores: Mapping[str, tuple[str, float]] = dataclasses.field(default_factory=dict)
   data: str = ""
   recipe: str = ""
 
-  def recipe_flags(self, model: ModelConfig) -> dict[str, str]:
-    """Returns the flag that names the recipe for a model's weights, if the script chooses the one for others.
+  def recipe_for(self, model: ModelConfig) -> recipes.Recipe:
+    """Returns the recipe for a model's weights: the script's, or one that suits them better.
 
     So a model that was pretrained without dropout is fine-tuned on RACE without it (race_v2).
     """
-    other = read_recipe(self.recipe, self.script.removeprefix("run_")).better_recipe_for(model)
-    return {"recipe": other} if other else {}
+    task = self.script.removeprefix("run_")
+    recipe = recipes.read_recipe(self.recipe, task)
+    other = recipe.better_recipe_for(model)
+    return recipes.read_recipe(other, task) if other else recipe
+
+  def flags_for(self, model: ModelConfig) -> dict[str, Any]:
+    """Returns the flags for a model's weights, with the recipe if it is not the script's."""
+    recipe = self.recipe_for(model).name
+    return {**self.flags, "recipe": recipe} if recipe != self.recipe else dict(self.flags)
+
+
+def glue_task(name: str, glue_dir: str) -> DownstreamTask:
+  """Returns a task of GLUE."""
+  recipe = f"glue_{name.lower().replace('-', '')}"
+  return DownstreamTask(
+    "run_classifier",
+    {"task_name": name, "data_dir": glue_dir},
+    data=",".join(files.join(glue_dir, folder) for folder in (name, "*.tsv")),  # the files may be in either folder
+    recipe=recipe if recipe in recipes.config_names() else "glue_custom",
+  )
+
+
+def squad_task(version: str, train_file: str, dev_file: str) -> DownstreamTask:
+  """Returns a version of SQuAD, squad_v1 or squad_v2."""
+  task_flags = {"train_file": train_file, "eval_file": dev_file, "version_2_with_negative": version == "squad_v2"}
+  return DownstreamTask("run_squad", task_flags, data=f"{train_file},{dev_file}", recipe=version)
+
+
+def race_task(race_dir: str) -> DownstreamTask:
+  """Returns RACE."""
+  return DownstreamTask("run_race", {"data_dir": race_dir}, data=race_dir, recipe="race")
+
+
+def define_plan_flags(*, glue_tasks: Sequence[str], glue_help: str, scale: str, scale_help: str) -> None:
+  """Defines the flags that experiments and leaderboards share. The arguments are defaults and texts of --help."""
+  for name, help_text in (
+    ("glue_dir", "folder of GLUE; --glue_tasks selects the tasks"),
+    ("squad_v1", "train file and dev file of SQuAD v1.1, separated by a comma"),
+    ("squad_v2", "train file and dev file of SQuAD v2.0, separated by a comma"),
+    ("race_dir", "folder of RACE"),
+  ):
+    command_flags.define("str", name, "", help_text)
+  flags.DEFINE_list("glue_tasks", list(glue_tasks), glue_help, module_name=sys.argv[0])
+  command_flags.define("str", "scale", scale, scale_help, choices=catalog.SCALES)
+  gflops_help = (
+    "speed that the estimate of the cost assumes, in GFLOP/s (default: half the speed of matrix products here)"
+  )
+  command_flags.define("float", "gflops", None, gflops_help, allowed=Range(0.001))
+  command_flags.define("bool", "dry_run", False, "print the plan and its estimated cost, without running it")
+  command_flags.define("bool", "print_commands", False, "print the commands that are not done, without running them")
+
+
+def given_tasks(glue_names: Sequence[str], *, predicts: bool = False) -> dict[str, DownstreamTask]:
+  """Returns the tasks whose data the flags give: name in GLUE, squad_v1, squad_v2 or race -> task.
+
+  Args:
+    glue_names: the names that --glue_tasks may have.
+    predicts: whether the test sets are predicted, too, and not only the training and development sets used.
+  Raises:
+    UserError: a name is unknown, or a file is missing.
+  """
+  values, tasks = flags.FLAGS, {}
+  for name in values.glue_tasks if values.glue_dir else ():
+    if name not in glue_names:
+      raise UserError(f"--glue_tasks: {name!r} is not one of {', '.join(glue_names)}")
+    check_glue_folder(values.glue_dir, name, predicts=predicts)
+    tasks[name] = glue_task(name, values.glue_dir)
+  for version in ("squad_v1", "squad_v2"):
+    if paths := values[version].value:
+      tasks[version] = squad_task(version, *squad_files(version, paths))
+  if values.race_dir:
+    check_race_folder(values.race_dir, (TRAIN, DEV, TEST) if predicts else (TRAIN, DEV))
+    tasks["race"] = race_task(values.race_dir)
+  return tasks
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

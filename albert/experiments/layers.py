@@ -65,25 +65,15 @@ def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
   Raises:
     UserError: the checkpoint or the shards cannot be read, or they do not fit together.
   """
-  from albert.config.model import load_model_config
-  from albert.errors import UserError
   from albert.io import records
   from albert.models.encoder import Encoder
-  from albert.weights.files import open_weights
-  from albert.weights.initial_weights import warm_start
-  from albert.weights.names import POOLER
 
-  weight_file = open_weights(checkpoint, flag="--checkpoint")
-  if not weight_file.config_file:
-    raise UserError(f"--checkpoint={checkpoint}: its directory has no model config (albert_config.json)")
-  encoder = Encoder(load_model_config(weight_file.config_file))
+  encoder = Encoder.from_pretrained(checkpoint)
   all_records = itertools.chain.from_iterable(map(records.read_records, expand_globs(input_file)))
   examples = [records.decode_example(record) for record in itertools.islice(all_records, _NUM_EXAMPLES)]
   batch = {}
   for name in ("input_ids", "input_mask", "segment_ids"):
     batch[name] = np.array([example[name] for example in examples], np.int32)
-  encoder(batch)  # creates the weights
-  warm_start(checkpoint, encoder.named_weights(), ignored=("cls/",), unused=POOLER)
   return mean_distances([state.numpy() for state in encoder(batch).hidden_states], batch["input_mask"])
 
 

@@ -1,20 +1,29 @@
-"""Runs the commands of a plan, for one or several trials at a time. After each trial it writes a row of results.
+"""Runs a plan, which is a list of commands with the files that each makes, and writes the results of its trials.
 
-If a plan was stopped, the next call continues it.
+A command whose files exist is done, and is not run again. The names of directories contain a hash of the settings, so
+files that exist were made with the same settings. A command waits for the earlier ones that write into a directory
+which its command line names. When the commands of a trial are done, its scores become a row of results.jsonl. If a plan
+was stopped, the next call continues it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
+import hashlib
+import itertools
+import json
 import math
 import os
 import re
+import shlex
 import signal
 import statistics
 import subprocess
-import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import FrameType
 from typing import Any, Protocol
 
@@ -22,18 +31,115 @@ import msgspec
 
 from albert.config.model import ModelConfig
 from albert.errors import RunError, Stopped, UserError
-from albert.experiments import costs, late_flags
-from albert.experiments.commands import Command
-from albert.experiments.plan import ScoreSource, Trial
+from albert.experiments import costs
 from albert.io import files, json_values
 from albert.runs import log_lines, output_files
 from albert.runs.directory_lock import DirectoryLock
 
-RESULTS_FILE = "results.jsonl"
+RESULTS_FILE, SCALE_FILE = "results.jsonl", "scale.json"
 # The command lines that were run, and the folder of their outputs.
 _COMMAND_LOG, _OUTPUT_FOLDER = "log.txt", "logs"
 # The exit code of a command that refuses its input.
 _USER_ERROR = 2
+# What the system says about a full disk and about a quota that is used up. Errors of other commands are known only by
+# the line that they print.
+_FULL_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+# A command that fails may not be able to print its error, if its output is on the same disk. The disk counts as full
+# below this number of bytes.
+_LITTLE_SPACE = 64 << 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+  """A command of a plan.
+
+  Attributes:
+    name: a description of what the command makes, for messages.
+    words: the command line.
+    makes: files that exist when the command is done. A training has two: somebody may have evaluated the unfinished run
+      and so have written its results, but not the record of the end of training.
+  """
+
+  name: str
+  words: tuple[str, ...]
+  makes: tuple[str, ...]
+
+  def is_done(self) -> bool:
+    """Whether the command was run to its end."""
+    return all(map(files.exists, self.makes))
+
+  def needs(self, other: Command) -> bool:
+    """Whether the command line names a directory in which the other command makes its files."""
+    return any(os.path.dirname(path) in word for path in other.makes for word in self.words)
+
+
+def python_command(name: str, module: str, makes: Sequence[str], **flags: Any) -> Command:
+  """Returns the command `python -m module --flag=value ...`. True is written --flag, and False --noflag."""
+  words = [sys.executable, "-m", module]
+  for flag, value in flags.items():
+    if isinstance(value, bool):
+      words.append(f"--{flag}" if value else f"--no{flag}")
+    else:
+      words.append(f"--{flag}={value}")
+  return Command(name, tuple(words), tuple(makes))
+
+
+def training_files(output_dir: str, last_file: str = output_files.EVAL_RESULTS) -> tuple[str, str]:
+  """Returns the files of a run that has ended: its last file, and the record of the end of training."""
+  return files.join(output_dir, last_file), files.join(output_dir, output_files.TRAINING_LOSS)
+
+
+def digest(values: Any) -> str:
+  """Returns a short hash of JSON values, for names of directories."""
+  return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreSource:
+  """The file that a score is read from.
+
+  Attributes:
+    file: a JSON file with metrics.
+    metric: name of the metric.
+    factor: factor that converts the metric to percent.
+    statistic: statistic of the metric over several runs, for a runs.json; empty for a file of metrics.
+  """
+
+  file: str
+  metric: str
+  factor: float = 100.0
+  statistic: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+  """One variant with one seed. It gives one row of the results.
+
+  Attributes:
+    variant: name of the variant.
+    seed: the seed.
+    config: the config of the model.
+    commands: all commands that the scores depend on, in an order in which they can be run.
+    scores: name of a score -> where it is read from.
+    run: output_dir of the training whose speed is recorded.
+    vocabulary: path of the vocabulary, if its size may differ from that of `config`; "" if it cannot.
+  """
+
+  variant: str
+  seed: int
+  config: ModelConfig
+  commands: Sequence[Command]
+  scores: Mapping[str, ScoreSource]
+  run: str
+  vocabulary: str = ""
+
+  @property
+  def digest(self) -> str:
+    """A hash of all commands, without the path of the Python interpreter.
+
+    It covers the contents of the user's files, because the names of directories do.
+    """
+    return digest([command.words[1:] for command in self.commands])
 
 
 class TrialPlan(Protocol):
@@ -61,7 +167,7 @@ def run_plan(plan: TrialPlan, jobs: int = 1) -> list[dict[str, Any]]:
 
   Args:
     plan: the plan of the experiment.
-    jobs: number of trials that run at the same time, each on its share of the processors.
+    jobs: number of commands that run at the same time, each on its share of the processors.
   Returns: a dict for each trial: variant, seed, digest, parameters, examples_per_second, training_seconds of the
     pretraining, and scores by name.
   Raises:
@@ -70,26 +176,128 @@ def run_plan(plan: TrialPlan, jobs: int = 1) -> list[dict[str, Any]]:
     UserError: another process runs experiments in the same directory, or a command refuses its input.
   """
   with DirectoryLock(plan.directory, "running experiments"):
-    return _run_with_lock(plan, jobs)
-
-
-def _run_with_lock(plan: TrialPlan, jobs: int) -> list[dict[str, Any]]:
-  files.makedirs(files.join(plan.directory, _OUTPUT_FOLDER))
-  rows = _ResultRows(plan.directory)
-  trials = plan.trials()
-  missing_trials = [trial for trial in trials if trial.digest not in rows.by_digest]
-  print(f"{plan.name}: {len(trials) - len(missing_trials)} of {len(trials)} trials are done", flush=True)
-  with _CommandRunner(plan.directory, jobs) as command_runner:
-    queue = _TrialQueue(plan.preparation_commands(), missing_trials, command_runner, rows)
-    with ThreadPoolExecutor(jobs) as workers:
-      for _ in range(jobs):
-        workers.submit(queue.work)
-  command_runner.raise_failure()
+    files.makedirs(files.join(plan.directory, _OUTPUT_FOLDER))
+    rows, trials = read_rows(plan.directory), plan.trials()
+    missing_trials = [trial for trial in trials if trial.digest not in rows]
+    print(f"{plan.name}: {len(trials) - len(missing_trials)} of {len(trials)} trials are done", flush=True)
+    commands = unfinished_commands(plan)  # also those that are running, so what needs them waits
+    with _Processes(plan.directory, jobs) as processes:
+      running: dict[Future[None], Command] = {}
+      while not processes.are_stopped:
+        for trial in [trial for trial in missing_trials if all(command.is_done() for command in trial.commands)]:
+          missing_trials.remove(trial)
+          _add_row(plan.directory, rows, trial)
+        ready = (
+          command
+          for index, command in enumerate(commands)
+          if command not in running.values() and not any(map(command.needs, commands[:index]))
+        )
+        for command in itertools.islice(ready, jobs - len(running)):
+          running[processes.start(command)] = command
+        if not running:
+          break
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+          future.result()
+          commands.remove(running.pop(future))
   # At a small scale, several variants may have the same commands. These share a row in the file.
-  return [{**rows.by_digest[trial.digest], "variant": trial.variant.name} for trial in trials]
+  return [{**rows[trial.digest], "variant": trial.variant} for trial in trials]
 
 
-class ResultRow(msgspec.Struct):
+def unfinished_commands(*plans: TrialPlan) -> list[Command]:
+  """Returns the commands that the trials without a row need, each once, in an order in which they can be run."""
+  commands: dict[tuple[str, ...], Command] = {}
+  for plan in plans:
+    rows = read_rows(plan.directory)
+    for trial in plan.trials():
+      if trial.digest not in rows:
+        for command in (*plan.preparation_commands(), *trial.commands):
+          commands.setdefault(command.makes, command)
+  return [command for command in commands.values() if not command.is_done()]
+
+
+def format_commands(*plans: TrialPlan) -> str:
+  """Returns the commands that are not done as lines for a shell."""
+  return "\n".join(shlex.join(command.words) for command in unfinished_commands(*plans))
+
+
+class _Processes:
+  """The processes of commands. SIGINT and SIGTERM are sent on to them, so that they save their state and stop.
+
+  After a signal or an error no further process starts.
+  """
+
+  def __init__(self, directory: str, jobs: int) -> None:
+    self.are_stopped, self._signal_number = False, 0
+    self._directory = directory
+    self._running: set[subprocess.Popen[bytes]] = set()
+    self._interrupted: list[str] = []
+    self._previous_handlers: dict[int, Any] = {}
+    self._threads = ThreadPoolExecutor(jobs)  # each waits for a process
+    self._environment = dict(os.environ)
+    if jobs > 1:
+      self._environment["TF_NUM_INTRAOP_THREADS"] = str(max(1, (os.cpu_count() or 1) // jobs))
+
+  def __enter__(self) -> _Processes:
+    for number in (signal.SIGINT, signal.SIGTERM):
+      self._previous_handlers[number] = signal.signal(number, self._receive_signal)
+    return self
+
+  def _receive_signal(self, number: int, frame: FrameType | None) -> None:
+    del frame
+    self._signal_number = number
+    self._stop(number)
+
+  def _stop(self, number: int) -> None:
+    self.are_stopped = True
+    for process in list(self._running):
+      process.send_signal(number)
+
+  def start(self, command: Command) -> Future[None]:
+    """Starts a command. The result of the future raises UserError if it refuses its input, RunError if it fails."""
+    print(f"  {command.name}", flush=True)
+    with files.open_file(files.join(self._directory, _COMMAND_LOG), "ab") as command_log:
+      command_log.write(f"$ {' '.join(command.words)}\n".encode())
+    return self._threads.submit(self._run, command)
+
+  def _run(self, command: Command) -> None:
+    output_file = files.join(self._directory, _OUTPUT_FOLDER, f"{re.sub('[^0-9A-Za-z]+', '-', command.name)}.txt")
+    with files.open_file(output_file, "ab") as output:
+      exit_code = self._call(command, output)
+    if exit_code == 0 and command.is_done():
+      return
+    if self.are_stopped:
+      self._interrupted.append(command.name)
+      return
+    with open(output_file, encoding="utf-8", errors="replace") as output_lines:
+      lines = [line.strip() for line in output_lines if line.strip()] or ["no output"]
+    error = UserError if exit_code == _USER_ERROR else RunError
+    raise error(f"{command.name} ended with code {exit_code} ({lines[-1]}); {output_file} has its whole output")
+
+  def _call(self, command: Command, output: Any) -> int:
+    """Runs a command in its own process group, so that Ctrl-C in a terminal reaches it only through this process."""
+    process = subprocess.Popen(
+      command.words, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=self._environment
+    )
+    self._running.add(process)
+    if self.are_stopped:  # a signal was received while the process was started
+      process.terminate()
+    try:
+      return process.wait()
+    finally:
+      self._running.discard(process)
+
+  def __exit__(self, error_type: type[BaseException] | None, *unused: object) -> None:
+    if error_type:
+      self._stop(signal.SIGTERM)
+    self._threads.shutdown()
+    for number, handler in self._previous_handlers.items():
+      signal.signal(number, handler)
+    if self._signal_number:
+      location = f" in {'; '.join(self._interrupted)}" if self._interrupted else ""
+      raise Stopped(f"stopped{location}; the same command continues there", self._signal_number)
+
+
+class _ResultRow(msgspec.Struct):
   """A line of results.jsonl. A score that is NaN is stored as null."""
 
   variant: str
@@ -100,188 +308,53 @@ class ResultRow(msgspec.Struct):
   scores: dict[str, float | None]
   training_seconds: float | None = None
 
-  def to_dict(self) -> dict[str, Any]:
-    """Returns the row as a dict, with NaN in place of null scores."""
-    scores = {name: math.nan if value is None else value for name, value in self.scores.items()}
-    return {**msgspec.structs.asdict(self), "scores": scores}
+
+def read_rows(directory: str) -> dict[str, dict[str, Any]]:
+  """Returns digest of a trial -> its row in results.jsonl, with NaN in place of null scores."""
+  path, rows = files.join(directory, RESULTS_FILE), {}
+  for number, line in enumerate(log_lines.read(path, key="digest", key_type=str), start=1):
+    row = json_values.convert(f"{path}, line {number}", line, _ResultRow, "delete the line")
+    scores = {name: math.nan if value is None else value for name, value in row.scores.items()}
+    rows[row.digest] = {**msgspec.structs.asdict(row), "scores": scores}
+  return rows
 
 
-class _ResultRows:
-  """The rows of results.jsonl.
-
-  Attributes:
-    by_digest: digest of a trial -> its row.
-  """
-
-  def __init__(self, directory: str) -> None:
-    self._path = files.join(directory, RESULTS_FILE)
-    self.by_digest: dict[str, dict[str, Any]] = {}
-    for number, line in enumerate(log_lines.read(self._path, key="digest", key_type=str), start=1):
-      row = json_values.convert(f"{self._path}, line {number}", line, ResultRow, "delete the line")
-      self.by_digest[row.digest] = row.to_dict()
-
-  def add(self, trial: Trial) -> None:
-    """Reads the scores of a trial whose commands are done, and writes all rows."""
-    self.by_digest[trial.digest] = row = _make_row(trial)
-    files.write_atomically(self._path, "".join(json_values.dumps(row) + "\n" for row in self.by_digest.values()))
-    scores = ", ".join(f"{name} {value:.2f}" for name, value in row["scores"].items())
-    print(f"{trial.variant.name}, seed {trial.seed}: {scores}", flush=True)
+def _add_row(directory: str, rows: dict[str, dict[str, Any]], trial: Trial) -> None:
+  """Reads the scores of a trial whose commands are done, and writes all rows."""
+  rows[trial.digest] = row = make_row(trial)
+  text = "".join(json_values.dumps(row) + "\n" for row in rows.values())
+  files.write_atomically(files.join(directory, RESULTS_FILE), text)
+  scores = ", ".join(f"{name} {value:.2f}" for name, value in row["scores"].items())
+  print(f"{trial.variant}, seed {trial.seed}: {scores}", flush=True)
 
 
-class _TrialQueue:
-  """The trials that no worker has started yet. Workers are threads.
+def make_row(trial: Trial) -> dict[str, Any]:
+  """Reads the scores and the speed of a trial whose commands are done, see `run_plan`."""
+  scores = {}
+  for score, source in trial.scores.items():
+    metrics = read_metrics(source)
+    if source.metric not in metrics:
+      raise UserError(f"{source.file} lacks {source.metric!r}: delete this file, and the same command makes it again")
+    scores[score] = metrics[source.metric] * source.factor
+  config = trial.config
+  if trial.vocabulary:
+    from albert.tokenization.tokenizer import Tokenizer
 
-  Trials may share commands, and no command may run twice at the same time. So a worker takes the first trial that needs
-  none of the files that other workers are making.
-  """
-
-  def __init__(
-    self, preparation: Sequence[Command], trials: Sequence[Trial], command_runner: _CommandRunner, rows: _ResultRows
-  ) -> None:
-    self._waiting_trials = [(trial, [*preparation, *trial.commands]) for trial in trials]
-    self._command_runner, self._rows = command_runner, rows
-    self._state_changed = threading.Condition()
-    self._files_in_progress: set[str] = set()
-
-  def work(self) -> None:
-    """Runs trials until none is left, or until a command fails or is stopped. Each worker thread calls it."""
-    while (next_trial := self._take()) is not None:
-      trial, commands = next_trial
-      try:
-        for command in commands:
-          if not self._command_runner.run(command):
-            return
-          self._release([command])
-        with self._state_changed:
-          self._rows.add(trial)
-      except Exception as error:
-        self._command_runner.fail(error)
-        return
-      finally:
-        self._release(commands)
-
-  def _take(self) -> tuple[Trial, list[Command]] | None:
-    """Waits for a trial that can run, and reserves its missing files for the calling worker.
-
-    Returns: the trial and its commands, or None if no trial is left or all work was stopped.
-    """
-    with self._state_changed:
-      while self._waiting_trials and not self._command_runner.stopped.is_set():
-        for index, (_, commands) in enumerate(self._waiting_trials):
-          completion_files = {command.completion_file for command in commands}
-          if completion_files.isdisjoint(self._files_in_progress):
-            self._files_in_progress |= {command.completion_file for command in commands if not command.is_complete()}
-            return self._waiting_trials.pop(index)
-        self._state_changed.wait()
-    return None
-
-  def _release(self, commands: Sequence[Command]) -> None:
-    """Tells the other workers that this worker no longer makes the files of these commands."""
-    with self._state_changed:
-      self._files_in_progress.difference_update(command.completion_file for command in commands)
-      self._state_changed.notify_all()
+    config = dataclasses.replace(config, vocab_size=Tokenizer(trial.vocabulary).vocab_size)
+  lines = log_lines.read(files.join(trial.run, output_files.METRICS))
+  speeds = [line["examples_per_second"] for line in lines if isinstance(line.get("examples_per_second"), int | float)]
+  return {
+    "variant": trial.variant,
+    "seed": trial.seed,
+    "digest": trial.digest,
+    "parameters": costs.num_model_parameters(config),
+    "examples_per_second": statistics.median(speeds) if speeds else None,
+    "scores": scores,
+    "training_seconds": log_lines.training_seconds(trial.run) if speeds else None,
+  }
 
 
-class _CommandRunner:
-  """Runs commands in processes. It forwards SIGINT and SIGTERM to them, so that they save their state and stop."""
-
-  def __init__(self, directory: str, jobs: int) -> None:
-    self.stopped = threading.Event()
-    self._directory = directory
-    self._signal_number = 0
-    self._failure: Exception | None = None
-    self._running: set[subprocess.Popen[bytes]] = set()
-    self._interrupted: list[str] = []
-    self._previous_handlers: dict[int, Any] = {}
-    self._environment = dict(os.environ)
-    if jobs > 1:
-      self._environment["TF_NUM_INTRAOP_THREADS"] = str(max(1, (os.cpu_count() or 1) // jobs))
-
-  def __enter__(self) -> _CommandRunner:
-    for number in (signal.SIGINT, signal.SIGTERM):
-      self._previous_handlers[number] = signal.signal(number, self._forward_signal)
-    return self
-
-  def _forward_signal(self, number: int, frame: FrameType | None) -> None:
-    del frame
-    self._signal_number = number
-    self._send_to_all(number)
-
-  def fail(self, error: Exception) -> None:
-    """Stops all commands because of an error. check() then raises the first such error."""
-    self._failure = self._failure or error
-    self._send_to_all(signal.SIGTERM)
-
-  def _send_to_all(self, number: int) -> None:
-    """Sends a signal to all running commands, and lets no further command start."""
-    self.stopped.set()
-    for process in list(self._running):
-      process.send_signal(number)
-
-  def raise_failure(self) -> None:
-    """Raises an error if the commands did not all succeed.
-
-    Raises:
-      Stopped: a signal was received.
-      Exception: the first error given to fail().
-    """
-    if self._signal_number:
-      location = f" in {'; '.join(self._interrupted)}" if self._interrupted else ""
-      raise Stopped(f"stopped{location}; the same command continues there", self._signal_number)
-    if self._failure is not None:
-      raise self._failure
-
-  def run(self, command: Command) -> bool:
-    """Runs a command, unless it is done already.
-
-    Args:
-      command: the command.
-    Returns: True if the command is done, False if all commands were stopped.
-    Raises:
-      UserError: the command ended with code 2: it refuses its input.
-      RunError: the command failed.
-    """
-    if command.is_complete():
-      return True
-    if self.stopped.is_set():
-      return False
-    if command.late_flag is not None:
-      command = dataclasses.replace(command, words=(*command.words, command.late_flag.word()), late_flag=None)
-    print(f"  {command.name}", flush=True)
-    with files.open_file(files.join(self._directory, _COMMAND_LOG), "ab") as command_log:
-      command_log.write(f"$ {' '.join(command.words)}\n".encode())
-    output_file = files.join(self._directory, _OUTPUT_FOLDER, f"{re.sub('[^0-9A-Za-z]+', '-', command.name)}.txt")
-    with files.open_file(output_file, "ab") as output:
-      exit_code = self._call(command, output)
-    if exit_code == 0 and command.is_complete():
-      return True
-    if self.stopped.is_set():
-      self._interrupted.append(command.name)
-      return False
-    with open(output_file, encoding="utf-8", errors="replace") as output:
-      lines = [line.strip() for line in output if line.strip()] or ["no output"]
-    error = UserError if exit_code == _USER_ERROR else RunError
-    raise error(f"{command.name} ended with code {exit_code} ({lines[-1]}); {output_file} has its whole output")
-
-  def _call(self, command: Command, output: Any) -> int:
-    """Runs a command in its own process group, so that Ctrl-C in a terminal reaches it only through this process."""
-    process = subprocess.Popen(
-      command.words, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=self._environment
-    )
-    self._running.add(process)
-    if self.stopped.is_set():  # a signal was received while the process was started
-      process.terminate()
-    try:
-      return process.wait()
-    finally:
-      self._running.discard(process)
-
-  def __exit__(self, *unused: object) -> None:
-    for number, handler in self._previous_handlers.items():
-      signal.signal(number, handler)
-
-
-def _read_metrics(source: ScoreSource) -> dict[str, float]:
+def read_metrics(source: ScoreSource) -> dict[str, float]:
   """Reads the metrics of a run, or their statistic over several runs. A value that is null is NaN."""
   if not source.statistic:
     return output_files.read_results(source.file)
@@ -290,32 +363,65 @@ def _read_metrics(source: ScoreSource) -> dict[str, float]:
   return {name: math.nan if value is None else value for name, value in values.items()}
 
 
-def _trained_model(trial: Trial) -> ModelConfig:
-  """Returns the model of a trial whose commands are done, with the number of pieces that its vocabulary has."""
-  if not trial.vocabulary:
-    return trial.config
-  from albert.tokenization.tokenizer import Tokenizer
+class _ScaleFile(msgspec.Struct):
+  """The content of scale.json: the name of the scale of the results in a directory."""
 
-  return dataclasses.replace(trial.config, vocab_size=Tokenizer(trial.vocabulary).vocab_size)
+  scale: str
 
 
-def _make_row(trial: Trial) -> dict[str, Any]:
-  """Reads the scores and the speed of a trial whose commands are done."""
-  scores = {}
-  for score, source in trial.scores.items():
-    metrics = _read_metrics(source)
-    if source.metric not in metrics:
-      raise UserError(f"{source.file} lacks {source.metric!r}: delete this file, and the same command makes it again")
-    scores[score] = metrics[source.metric] * source.factor
-  metrics_lines = log_lines.read(files.join(trial.run, output_files.METRICS))
-  logged_speeds = [line.get("examples_per_second") for line in metrics_lines]
-  speeds = [speed for speed in logged_speeds if isinstance(speed, int | float)]
-  return {
-    "variant": trial.variant.name,
-    "seed": trial.seed,
-    "digest": trial.digest,
-    "parameters": costs.num_model_parameters(_trained_model(trial)),
-    "examples_per_second": statistics.median(speeds) if speeds else None,
-    "scores": scores,
-    "training_seconds": late_flags.training_seconds(trial.run) if speeds else None,
-  }
+def check_scale(directory: str, scale: str) -> None:
+  """Checks that an experiment's directory has no results of another scale, which this command would replace.
+
+  Args:
+    directory: the directory of the experiment's results.
+    scale: name of the scale of this command.
+  Raises:
+    UserError: the results there are of another scale.
+  """
+  path = files.join(directory, SCALE_FILE)
+  recorded = files.read_json(path, _ScaleFile, "delete this file").scale if files.exists(path) else scale
+  if recorded != scale:
+    raise UserError(
+      f"--scale={scale}: {directory} has results of the scale {recorded} ({path}): give --scale={recorded}, or another "
+      "--output_dir"
+    )
+
+
+def record_scale(directory: str, scale: str) -> None:
+  """Writes the scale of the results in an experiment's directory."""
+  files.makedirs(directory)
+  files.write_json(files.join(directory, SCALE_FILE), {"scale": scale})
+
+
+@contextlib.contextmanager
+def refuse_full_disk(output_dir: str) -> Iterator[None]:
+  """Context manager for the work in a directory of results, which turns errors of a full disk into UserError.
+
+  These are errors of writing the results, and failures of the commands of a plan.
+
+  Args:
+    output_dir: the directory.
+  Raises:
+    UserError: the disk is full. Everything finished is kept.
+  """
+  try:
+    yield
+  except (RunError, OSError) as error:
+    is_reported = isinstance(error, OSError) and error.errno in _FULL_DISK_ERRORS
+    is_printed = any(os.strerror(number) in str(error) for number in _FULL_DISK_ERRORS)  # by a command
+    has_little_space = False
+    with contextlib.suppress(OSError):  # the directory may not exist
+      status = os.statvfs(output_dir)
+      has_little_space = status.f_bavail * status.f_frsize < _LITTLE_SPACE
+    if not (is_reported or is_printed or has_little_space):
+      raise
+    raise UserError(
+      f"{error}; the disk of {output_dir} is full: make space there. Everything finished is kept, and the same command "
+      "continues"
+    ) from error
+
+
+def check_is_local(output_dir: str) -> None:
+  """Raises UserError if the value of --output_dir is on a remote file system."""
+  if files.is_remote(output_dir):
+    raise UserError(f"--output_dir={output_dir}: give a local directory, because the log is appended to")

@@ -10,10 +10,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert.experiments import curve_figures, layers
-from albert.experiments.catalog import CURVE_FIGURE, LAYER_FIGURE, LOSS_FIGURE, Experiment, Variant
+from albert.experiments import layers
+from albert.experiments.catalog import LAYER_FIGURE, LOSS_FIGURE, Experiment, Variant
 from albert.experiments.plan import Plan
 from albert.io import figures, files
+from albert.runs import log_lines, output_files
 
 # Names of the files in the experiment's directory.
 TABLE_FILE, CSV_FILE, FIGURE_FILE = "table.md", "numbers.csv", "figure.png"
@@ -56,19 +57,10 @@ def write(plan: Plan, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
   files.write_atomically(files.join(plan.directory, CSV_FILE), _format_csv(rows))
   text = format_table(plan.experiment, rows, scale=scale)
   files.write_atomically(files.join(plan.directory, TABLE_FILE), text)
-  image = _draw_figure(plan, rows)
+  image = _draw_lines(plan) if plan.experiment.figure else _draw_scores(select_candidates(plan.experiment, rows), rows)
   if image:
     files.write_atomically(files.join(plan.directory, FIGURE_FILE), image)
   return text
-
-
-def _draw_figure(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> bytes | None:
-  """Draws the kind of figure that the experiment names; None if there is nothing to draw."""
-  if plan.experiment.figure == LAYER_FIGURE:
-    return _draw_layer_figure(plan)
-  if plan.experiment.figure in (CURVE_FIGURE, LOSS_FIGURE):
-    return curve_figures.draw_curve_figure(plan)
-  return _draw_score_figure(select_candidates(plan.experiment, rows), rows)
 
 
 def select_candidates(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> Experiment:
@@ -85,18 +77,15 @@ def select_candidates(experiment: Experiment, rows: Sequence[Mapping[str, Any]])
   for row in rows:
     value = row["scores"].get("ppl", math.nan)
     perplexities.setdefault(row["variant"], []).append(math.inf if math.isnan(value) else value)
+  means = {name: statistics.fmean(values) for name, values in perplexities.items()}
   best: dict[str, Variant] = {}
   for variant in experiment.variants:
-    if variant.name not in perplexities:
+    if variant.name not in means:
       continue
     key = variant.candidate_for or variant.name
-    if key not in best or _mean_perplexity(perplexities, variant) < _mean_perplexity(perplexities, best[key]):
+    if key not in best or means[variant.name] < means[best[key].name]:
       best[key] = variant
   return dataclasses.replace(experiment, variants=list(best.values()))
-
-
-def _mean_perplexity(perplexities: Mapping[str, Sequence[float]], variant: Variant) -> float:
-  return statistics.fmean(perplexities[variant.name])
 
 
 def add_average(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,10 +130,9 @@ def format_table(experiment: Experiment, rows: Sequence[Mapping[str, Any]], *, s
   experiment = select_candidates(experiment, rows)
   our_scores = [score for score in TITLES if any(score in row["scores"] for row in rows)]
   paper_scores = [score for score in TITLES if any(score in variant.paper for variant in experiment.variants)]
-  has_speed = bool(experiment.speed_of)
-  our_columns = ["parameters", *(["speed"] if has_speed else []), *(["seconds"] if _is_timed(experiment) else [])]
-  our_columns += [TITLES[score] for score in our_scores]
-  paper_columns = [*(["parameters", "speed"] if has_speed else []), *(TITLES[score] for score in paper_scores)]
+  our_columns = ["parameters", *(["speed"] if experiment.speed_of else [])]
+  our_columns += [*(["seconds"] if _is_timed(experiment) else []), *(TITLES[score] for score in our_scores)]
+  paper_columns = [*(["parameters", "speed"] if experiment.speed_of else []), *(TITLES[s] for s in paper_scores)]
   header = ["variant", *our_columns, *(f"paper: {column}" for column in paper_columns)]
   lines = [header, ["---"] * len(header)]
   for variant in experiment.variants:
@@ -208,19 +196,13 @@ def _format_mean(values: Sequence[float]) -> str:
   return f"{mean:.1f} ± {statistics.stdev(values):.1f}" if has_deviation else f"{mean:.1f}"
 
 
-def _new_figure(num_panels: int) -> tuple[Any, Sequence[Any]]:
-  """Makes a figure. Returns it with the axes of its panels, from left to right."""
-  figure = figures.new_figure(4.0 * num_panels, 3.6)
-  return figure, figure.subplots(1, num_panels, squeeze=False)[0]
-
-
-def _draw_score_figure(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> bytes | None:
+def _draw_scores(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> bytes | None:
   """Draws a panel for each score: a line over x or a bar for each variant, and a dot for each seed."""
   scores = [score for score in TITLES if any(score in row["scores"] for row in rows)]
   if not scores:
     return None
-  figure, panels = _new_figure(len(scores))
-  for axes, score in zip(panels, scores, strict=True):
+  figure = figures.new_figure(4.0 * len(scores), 3.6)
+  for axes, score in zip(figure.subplots(1, len(scores), squeeze=False)[0], scores, strict=True):
     values: dict[str, list[float]] = {}
     for row in rows:
       if score in row["scores"]:
@@ -257,18 +239,43 @@ def draw_panel(axes: Any, experiment: Experiment, values: Mapping[str, Sequence[
     axes.plot([x] * len(values[variant.name]), values[variant.name], "k.", markersize=4)
 
 
-def _draw_layer_figure(plan: Plan) -> bytes:
-  """Draws the two panels of the paper's figure 1, for the first seed."""
-  figure, panels = _new_figure(2)
-  trials_of_first_seed = plan.trials()[: len(plan.experiment.variants)]
-  for trial in trials_of_first_seed:
-    distances = files.read_json(files.join(trial.run, layers.FILE_NAME), layers.Distances, "delete this file")
-    for axes, values in zip(panels, (distances.l2, distances.degrees), strict=True):
-      axes.plot(range(1, len(values) + 1), values, marker=".", label=trial.variant.name)
-  for axes, title in zip(panels, ("L2 distance", "angle, degrees"), strict=True):
-    axes.set_xlabel("layer")
+def _draw_lines(plan: Plan) -> bytes:
+  """Draws the figure that the experiment names, with a line for each variant with the first seed.
+
+  These are the distances between layers (ALBERT, figure 1), or the held-out masked LM accuracy over the steps, perhaps
+  with the training loss (ALBERT, version 1, figures 1 to 3).
+  """
+  titles, label, width = ["held-out masked LM accuracy, percent"], "steps", 5.0
+  if plan.experiment.figure == LOSS_FIGURE:
+    titles.insert(0, "training loss")
+  if plan.experiment.figure == LAYER_FIGURE:
+    titles, label, width = ["L2 distance", "angle, degrees"], "layer", 4.0
+  figure = figures.new_figure(width * len(titles), 3.6)
+  panels: Sequence[Any] = figure.subplots(1, len(titles), squeeze=False)[0]
+  for trial in plan.trials()[: len(plan.experiment.variants)]:
+    if plan.experiment.figure == LAYER_FIGURE:
+      distances = files.read_json(files.join(trial.run, layers.FILE_NAME), layers.Distances, "delete this file")
+      curves = [(list(range(1, len(values) + 1)), values) for values in (distances.l2, distances.degrees)]
+    else:
+      curves = [loss_curve(trial.run), accuracy_curve(trial.run)][-len(titles) :]
+    for axes, (x_values, values) in zip(panels, curves, strict=True):
+      axes.plot(x_values, values, marker=".", label=trial.variant)
+  for axes, title in zip(panels, titles, strict=True):
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel(label)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set_title(title)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
   return figures.png(figure)
+
+
+def accuracy_curve(run: str) -> tuple[list[int], list[float]]:
+  """Returns the steps of the evaluations during training, and their masked LM accuracies in percent."""
+  lines = log_lines.read(files.join(run, output_files.EVALUATIONS))
+  return [line["step"] for line in lines], [100 * line["masked_lm_accuracy"] for line in lines]
+
+
+def loss_curve(run: str) -> tuple[list[int], list[float]]:
+  """Returns the steps that are logged, and their training losses; a loss that is not a number is left out."""
+  lines = [line for line in log_lines.read(files.join(run, output_files.METRICS)) if line.get("loss") is not None]
+  return [line["step"] for line in lines], [line["loss"] for line in lines]

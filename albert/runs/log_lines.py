@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ import msgspec
 
 from albert.errors import UserError
 from albert.io import files, json_values
+from albert.runs import output_files
 
 # An integer that is at least 0, as a type of msgspec.
 Step = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -61,3 +63,26 @@ def stage_ends(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
     for line, next_line in itertools.pairwise(lines)
     if isinstance(line.get(STAGE_KEY), int) and line[STAGE_KEY] != next_line.get(STAGE_KEY)
   ]
+
+
+def training_seconds(run: str) -> float:
+  """Returns the time of the training steps of a run: its examples, divided by its median speed.
+
+  Start-up and evaluations do not count, and a few slow steps do not change the median.
+
+  Args:
+    run: the output_dir of a finished run.
+  Raises:
+    UserError: the run has logged no speed.
+  """
+  path = files.join(run, output_files.METRICS)
+  lines = read(path)
+  speeds = [line["examples_per_second"] for line in lines if isinstance(line.get("examples_per_second"), int | float)]
+  if not speeds:
+    raise UserError(
+      f"{path} has no examples_per_second: delete {run} to train it again, or give the output_dir of a finished run"
+    )
+  config = output_files.read_config(files.join(run, output_files.CONFIG))
+  # The first line includes the time to build the graph.
+  speed = statistics.median(speeds[1:] or speeds)
+  return float(lines[-1]["step"]) * float(config["train"]["train_batch_size"]) / speed

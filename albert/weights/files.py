@@ -196,7 +196,7 @@ def find_weights(path: str, *, flag: str = FLAG) -> WeightLocation:
   """Finds the weights at a path without opening them. Imports no TensorFlow.
 
   Args:
-    path, flag: see `open_weights`.
+    path, flag: see `open_weights`. The output_dir of several runs stands for its best run.
   Raises:
     UserError: there are no weights, they are a pickle, or a checkpoint with a manifest is damaged.
   """
@@ -206,6 +206,9 @@ def find_weights(path: str, *, flag: str = FLAG) -> WeightLocation:
     check_is_file(path, flag)
     return WeightLocation(path, path.rpartition("/")[0] or ".")
   names = files.listdir(path) if files.is_dir(path) else []
+  if output_files.RUNS in names:
+    best_run = output_files.read_runs(files.join(path, output_files.RUNS))["best_run"]
+    return find_weights(files.join(path, best_run), flag=flag)
   if SAFETENSORS_FILE in names:
     return WeightLocation(path, path)
   if WEIGHTS_PREFIX + ".index" not in names and not any(map(_CHECKPOINT_DIRECTORY.match, names)):

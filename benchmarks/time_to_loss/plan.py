@@ -16,10 +16,8 @@ import msgspec
 
 from albert.config.base import from_dict
 from albert.config.model import ModelConfig
-from albert.experiments.catalog import Variant
-from albert.experiments.commands import Command, command_line, digest
 from albert.experiments.inputs import hash_files
-from albert.experiments.plan import ScoreSource, Trial
+from albert.experiments.runner import Command, ScoreSource, Trial, digest, python_command
 from albert.io import files
 from albert.runs import output_files
 
@@ -114,15 +112,17 @@ class RecipePlan:
 
   def preparation_commands(self) -> list[Command]:
     """Returns the commands that make the vocabulary and the held-out shards."""
-    words = command_line(
+    vocabulary = python_command(
+      "vocabulary",
       "data_prep.train_vocab",
+      [self.vocabulary],
       input_file=self.corpus,
       output_dir=os.path.dirname(self.vocabulary),
       vocab_size=self.content.vocab_size,
       document=self.content.text.get("document", "blank_line"),
     )
     heldout = self._shards_command("heldout", self.heldout_corpus, dupe_factor=1, num_shards=1, random_seed=1)
-    return [Command("vocabulary", words, self.vocabulary), heldout]
+    return [vocabulary, heldout]
 
   def trials(self) -> list[Trial]:
     """Returns the trials: all recipes with the first seed, then those that have a second one, and so on."""
@@ -143,8 +143,11 @@ class RecipePlan:
     run = files.join(self.output_dir, "runs", f"{recipe.name}-{seed}-{digest([flags, self._hash_of_texts()])}")
     shards = sorted({name for value in flags.values() for name in _SHARDS.findall(str(value))})
     commands = [self._shards_command(name, self.corpus) for name in shards]
-    words = command_line(
+    results_file = files.join(run, output_files.EVAL_RESULTS)
+    pretraining = python_command(
+      f"{recipe.name}, seed {seed}: pretraining",
       "run_pretraining",
+      [results_file],
       recipe="none",
       do_train=True,
       do_eval=True,
@@ -153,8 +156,7 @@ class RecipePlan:
       eval_input_file=self._glob("heldout"),
       **{name: self._replace_shards(value) for name, value in flags.items()},
     )
-    results_file = files.join(run, output_files.EVAL_RESULTS)
-    commands.append(Command(f"{recipe.name}, seed {seed}: pretraining", words, results_file))
+    commands.append(pretraining)
     scores = {
       "mlm": ScoreSource(results_file, "masked_lm_accuracy"),
       "sop": ScoreSource(results_file, "sentence_order_accuracy"),
@@ -165,16 +167,18 @@ class RecipePlan:
         command, score = self._finetuning(task, settings, recipe.name, run, seed)
         commands.append(command)
         scores[task] = score
-    variant = Variant(name=recipe.name, model="", fields={}, data={})
-    return Trial(variant, seed, digest([command.words[1:] for command in commands]), config, commands, scores, run)
+    return Trial(recipe.name, seed, config, commands, scores, run)
 
   def _finetuning(
     self, task: str, settings: Mapping[str, Any], name: str, run: str, seed: int
   ) -> tuple[Command, ScoreSource]:
     flags = {key: value for key, value in settings.items() if key != "metric"}
     output_dir = files.join(run, f"{task}-{digest(flags)}")
-    words = command_line(
+    results_file = files.join(output_dir, output_files.EVAL_RESULTS)
+    command = python_command(
+      f"{name}, seed {seed}: {task}",
       "run_classifier",
+      [results_file],
       task_name=task,
       data_dir=self.glue_dir,
       init_checkpoint=run,
@@ -184,20 +188,20 @@ class RecipePlan:
       seed=seed,
       **flags,
     )
-    results_file = files.join(output_dir, output_files.EVAL_RESULTS)
-    return Command(f"{name}, seed {seed}: {task}", words, results_file), ScoreSource(results_file, settings["metric"])
+    return command, ScoreSource(results_file, settings["metric"])
 
   def _shards_command(self, name: str, corpus: str, **more_flags: Any) -> Command:
     flags = self.content.shards[self.content.heldout if name == "heldout" else name]
     output_dir = files.join(self.output_dir, "shards", name)
-    words = command_line(
+    return python_command(
+      f"shards: {name}",
       "data_prep.create_pretraining_data",
+      [files.join(output_dir, "manifest.json")],
       input_file=corpus,
       output_dir=output_dir,
       spm_model_file=self.vocabulary,
       **{**self.content.text, **flags, **more_flags},
     )
-    return Command(f"shards: {name}", words, files.join(output_dir, "manifest.json"))
 
   def _replace_shards(self, value: Any) -> Any:
     """Replaces the names of shards in the value of a flag by their globs."""

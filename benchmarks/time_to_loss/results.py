@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert.experiments.plan import Trial
+from albert.experiments.runner import Trial
 from albert.io import figures, files
 from albert.runs import log_lines, output_files
 
@@ -106,15 +106,15 @@ def make_table(
     changes: name of a recipe -> how it differs from the reference.
     rows: the rows of results.jsonl, in the order of the trials.
   """
-  names = list(dict.fromkeys(trial.variant.name for trial in trials))
+  names = list(dict.fromkeys(trial.variant for trial in trials))
   scores = list(dict.fromkeys(score for row in rows for score in row["scores"]))
-  reference = [curve for trial, curve in zip(trials, curves, strict=True) if trial.variant.name == names[0]]
+  reference = [curve for trial, curve in zip(trials, curves, strict=True) if trial.variant == names[0]]
   target = statistics.fmean(curve.evaluations[-1]["masked_lm_loss"] for curve in reference)
   reference_seconds = statistics.fmean(curve.seconds[-1] for curve in reference)
   columns = ["recipe", "change", "seeds", "seconds", f"seconds to loss {target:.3f}", "share of the reference's"]
   lines = ["| " + " | ".join(columns + scores) + " |", "|---" * (len(columns) + len(scores)) + "|"]
   for name in names:
-    indices = [index for index, trial in enumerate(trials) if trial.variant.name == name]
+    indices = [index for index, trial in enumerate(trials) if trial.variant == name]
     times = [curves[index].seconds_to(target) for index in indices]
     reached = [seconds for seconds in times if seconds is not None]
     mean_time = f"{statistics.fmean(reached):,.0f}" if reached else "not reached"
@@ -139,11 +139,11 @@ def _mean_and_spread(values: Sequence[float | None]) -> str:
 def draw(trials: Sequence[Trial], curves: Sequence[Curve]) -> bytes:
   """Draws the evaluations of all trials over the time of training, and returns a PNG. Guessing is dashed."""
   figure = figures.new_figure(15, 4.5)
-  names = list(dict.fromkeys(trial.variant.name for trial in trials))
+  names = list(dict.fromkeys(trial.variant for trial in trials))
   for axes, (metric, label) in zip(figure.subplots(1, len(_PANELS)), _PANELS.items(), strict=True):
     labelled: set[str] = set()
     for trial, curve in zip(trials, curves, strict=True):
-      name = trial.variant.name
+      name = trial.variant
       axes.plot(
         [seconds / 60 for seconds in curve.seconds],
         [evaluation[metric] for evaluation in curve.evaluations],

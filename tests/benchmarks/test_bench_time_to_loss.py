@@ -63,7 +63,7 @@ def test_the_names_of_shards_become_globs_and_seeds_come_in_turn(tmp_path: Path)
     {"name": "short", "changes": "64 tokens first", "flags": {"stages": stages}},
   ]
   trials = plan(tmp_path, recipes, glue_dir="glue").trials()
-  assert [(trial.variant.name, trial.seed) for trial in trials] == [
+  assert [(trial.variant, trial.seed) for trial in trials] == [
     ("reference", 12345),
     ("short", 12345),
     ("reference", 12346),

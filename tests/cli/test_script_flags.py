@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from albert.cli.script_flags import given_flags, help_page
 from albert.command_help import render
 from albert.config.base import GROUPS
+from albert.errors import UserError
 from albert.tasks.registry import TASKS
 from tests.script_flags import parsed_flags, script_flags
 
@@ -38,3 +42,22 @@ def test_help_shows_the_declared_defaults_whatever_the_recipe() -> None:
   with script_flags("race"), parsed_flags("--recipe=race_v2", "--learning_rate=1"):
     defaults = {flag.name: flag.default for flag in help_page("race").flags}
   assert defaults | expected | {"learning_rate": "0.00176"} == defaults
+
+
+def test_same_time_as_is_the_time_of_the_steps_of_another_run(tmp_path: Path) -> None:
+  flag = f"--same_time_as={tmp_path}"
+  with script_flags("pretraining"), parsed_flags(flag):
+    with pytest.raises(UserError, match=r"metrics\.jsonl has no examples_per_second: delete .* to train it again"):
+      given_flags("pretraining")
+    speeds = [3.0, 16.0, 4.0, 16.0]  # the first one includes the time to build the graph
+    lines = [json.dumps({"step": 2 * index + 2, "examples_per_second": speed}) for index, speed in enumerate(speeds)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "config.json").write_text(json.dumps({"train": {"train_batch_size": 10}}))
+    assert given_flags("pretraining") == {"max_train_seconds": 5.0}  # 80 examples at a median of 16 a second
+  message = r"^--same_time_as=.* and --max_train_seconds are both given: "
+  with (
+    script_flags("pretraining"),
+    parsed_flags(flag, "--max_train_seconds=9"),
+    pytest.raises(UserError, match=message),
+  ):
+    given_flags("pretraining")

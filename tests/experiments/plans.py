@@ -10,11 +10,10 @@ from typing import Any
 
 from albert.config.model import ModelConfig
 from albert.experiments import catalog, runner
-from albert.experiments.catalog import Experiment, Variant
-from albert.experiments.commands import Command
+from albert.experiments.catalog import Experiment, Variant, read_scale
 from albert.experiments.inputs import Inputs
-from albert.experiments.plan import Plan, ScoreSource, Trial
-from albert.experiments.scales import SCALES
+from albert.experiments.plan import Plan
+from albert.experiments.runner import Command, ScoreSource, Trial
 
 # x is the variant's position on the horizontal axis of the figure.
 TOY_VARIANTS = [
@@ -44,7 +43,7 @@ class ToyPlan(Plan):
   """
 
   def __init__(self, directory: Path, scripts: Mapping[str, str] | None = None, shared: Command | None = None):
-    super().__init__(TOY_EXPERIMENT, SCALES["smoke"], Inputs(output_dir=str(directory), vocab_size=10, num_seeds=2))
+    super().__init__(TOY_EXPERIMENT, read_scale("smoke"), Inputs(output_dir=str(directory), vocab_size=10, num_seeds=2))
     self._scripts = scripts or {}
     self._shared_commands = [shared] if shared else []
 
@@ -58,11 +57,12 @@ class ToyPlan(Plan):
     script = self._scripts.get(variant.name, WRITE_ACCURACY)
     # 12345 is the first seed of a plan, so its accuracies are 0.5 and 0.75. Those of the second seed are 0.01 higher.
     accuracy = (0.5 if variant.name == "one" else 0.75) + (seed - 12345) / 100
-    words = (sys.executable, "-c", script, results_file, str(accuracy))
-    command = Command(f"{variant.name}, seed {seed}: pretraining", words, results_file)
+    read_files = [path for command in self._shared_commands for path in command.makes]
+    words = (sys.executable, "-c", script, results_file, str(accuracy), *read_files)
+    command = Command(f"{variant.name}, seed {seed}: pretraining", words, (results_file,))
     config = ModelConfig(embedding_size=8, hidden_size=8, num_attention_heads=1)
     scores = {"sop": ScoreSource(results_file, "sentence_order_accuracy")}
-    return Trial(variant, seed, f"{variant.name}{seed}", config, [*self._shared_commands, command], scores, str(run))
+    return Trial(variant.name, seed, config, [*self._shared_commands, command], scores, str(run))
 
 
 def read_rows(plan: Plan) -> list[dict[str, Any]]:
@@ -73,9 +73,9 @@ def read_rows(plan: Plan) -> list[dict[str, Any]]:
 def smoke_plan(tmp_path: Path, name: str, **inputs: Any) -> Plan:
   """The plan of an experiment at the smallest scale."""
   all_inputs: dict[str, Any] = {"output_dir": str(tmp_path), "vocab_size": 1000, "num_seeds": 1} | inputs
-  return Plan(catalog.load(name), SCALES["smoke"], Inputs(**all_inputs))
+  return Plan(catalog.load(name), read_scale("smoke"), Inputs(**all_inputs))
 
 
 def trials_by_variant(plan: Plan) -> dict[str, Trial]:
   """Variant -> its trial, for a plan with one seed."""
-  return {trial.variant.name: trial for trial in plan.trials()}
+  return {trial.variant: trial for trial in plan.trials()}

@@ -11,7 +11,7 @@ import pytest
 from albert.config.model import named_model
 from albert.errors import UserError
 from albert.experiments import catalog, costs, tables
-from albert.experiments.scales import SCALES, check_variants
+from albert.experiments.catalog import SCALES, check_variants, read_scale
 
 EXPERIMENT_NAMES = catalog.names()
 VOCAB_SIZE = 30000
@@ -36,7 +36,7 @@ def test_the_papers_averages_are_the_means_of_its_columns(name: str):
 def test_numbers_of_parameters_are_the_papers(name: str):
   for variant in catalog.load(name).variants:
     if "parameters" in variant.paper:
-      num_parameters = costs.num_model_parameters(SCALES["paper"].model(variant, VOCAB_SIZE))
+      num_parameters = costs.num_model_parameters(read_scale("paper").model(variant, VOCAB_SIZE))
       # The paper rounds, and for models like xxlarge it gives 5 to 10% more than its own code has.
       assert num_parameters == pytest.approx(variant.paper["parameters"], rel=0.12), variant.name
 
@@ -45,7 +45,7 @@ def test_numbers_of_parameters_are_the_papers(name: str):
 def test_every_model_has_dropout_except_where_the_paper_removes_it(name: str):
   """The paper trains with dropout 0.1. Only one row of its table on dropout (table 8) is without."""
   for variant in catalog.load(name).variants:
-    model = SCALES["paper"].model(variant, VOCAB_SIZE)
+    model = read_scale("paper").model(variant, VOCAB_SIZE)
     expected = 0.0 if variant.name == "without dropout" else 0.1
     assert (model.hidden_dropout_prob, model.attention_probs_dropout_prob) == (expected, expected), variant.name
 
@@ -54,9 +54,9 @@ def test_every_model_has_dropout_except_where_the_paper_removes_it(name: str):
 @pytest.mark.parametrize("name", EXPERIMENT_NAMES)
 def test_every_scale_keeps_the_differences_between_variants(name: str, scale: str):
   """Two variants have the same reduced model only if they have the same model in the paper."""
-  experiment = catalog.load(name, reduced=SCALES[scale].is_reduced)
-  models = [SCALES[scale].model(variant, VOCAB_SIZE) for variant in experiment.variants]
-  paper_models = [SCALES["paper"].model(variant, VOCAB_SIZE) for variant in experiment.variants]
+  experiment = catalog.load(name, reduced=read_scale(scale).is_reduced)
+  models = [read_scale(scale).model(variant, VOCAB_SIZE) for variant in experiment.variants]
+  paper_models = [read_scale("paper").model(variant, VOCAB_SIZE) for variant in experiment.variants]
   assert all(model.hidden_size % model.num_attention_heads == 0 for model in models)
   if scale in ("small", "medium"):
     assert len(set(models)) == len(set(paper_models))
@@ -77,13 +77,13 @@ def test_a_scale_at_which_two_variants_are_the_same_model_is_refused():
 @pytest.mark.parametrize("scale", ["small", "medium", "paper"])
 @pytest.mark.parametrize("name", EXPERIMENT_NAMES)
 def test_larger_scales_keep_the_variants_of_all_experiments_apart(name: str, scale: str):
-  check_variants(catalog.load(name, reduced=SCALES[scale].is_reduced), scale)
+  check_variants(catalog.load(name, reduced=read_scale(scale).is_reduced), scale)
 
 
 def test_the_dropout_of_all_models_can_be_replaced():
   experiment = catalog.with_dropout(catalog.load("sharing"), 0.0)
   for variant, before in zip(experiment.variants, catalog.load("sharing").variants, strict=True):
-    model, model_before = (SCALES["small"].model(v, VOCAB_SIZE) for v in (variant, before))
+    model, model_before = (read_scale("small").model(v, VOCAB_SIZE) for v in (variant, before))
     assert (model.hidden_dropout_prob, model.attention_probs_dropout_prob) == (0, 0)
     assert model == dataclasses.replace(model_before, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
   assert experiment.note == "Here all models have a dropout of 0 (--dropout)."
@@ -151,9 +151,9 @@ def test_a_size_without_a_reduced_value_gives_one_line(tmp_path: Path, field: st
   (variant, _) = catalog.load(
     _write_experiment(tmp_path, variants=[{"name": "a", "fields": {field: size}}, {"name": "b"}])
   ).variants
-  assert getattr(SCALES["paper"].model(variant, VOCAB_SIZE), field) == size
+  assert getattr(read_scale("paper").model(variant, VOCAB_SIZE), field) == size
   with pytest.raises(UserError, match=f"a: {field}={size} has no reduced value at this scale: .*scale=paper"):
-    SCALES["small"].model(variant, VOCAB_SIZE)
+    read_scale("small").model(variant, VOCAB_SIZE)
 
 
 @pytest.mark.parametrize(

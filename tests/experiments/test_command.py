@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from albert.experiments import catalog, result_directory
+from albert.experiments import catalog, runner
+from albert.experiments.catalog import read_scale
 from albert.experiments.costs import step_flops
-from albert.experiments.scales import SCALES
 
 
 def _run_experiments(*words: str) -> subprocess.CompletedProcess[str]:
@@ -31,6 +32,26 @@ def test_a_dry_run_shows_the_cost_of_each_experiment_and_writes_nothing(tmp_path
   assert float(hours) == pytest.approx(int(steps) * float(gflop) / 10 / 3600, abs=0.006)
   assert dropout[-1].startswith("2 seed(s), ")
   assert not output_dir.exists()
+
+
+def test_the_commands_that_are_not_done_are_printed_for_a_shell(tmp_path: Path):
+  argv = ["--run=equal_time,layer_distances", "--scale=smoke", "--num_seeds=1", f"--output_dir={tmp_path}"]
+  argv += ["--corpus=a b.txt", "--heldout_corpus=c.txt", "--print_commands"]
+  lines = _run_experiments(*argv).stdout.splitlines()
+  commands = [shlex.split(line) for line in lines]
+  assert {(words[0], words[1]) for words in commands} == {(sys.executable, "-m")}
+  modules = [words[2] for words in commands]
+  assert modules[:4] == ["data_prep.train_vocab", *["data_prep.create_pretraining_data"] * 2, "run_pretraining"]
+  assert modules.count("run_pretraining") == 4
+  assert modules[-1] == "albert.experiments.layers"
+  assert "--input_file=a b.txt" in commands[0]
+  (reference,) = [word.partition("=")[2] for word in commands[3] if word.startswith("--output_dir=")]
+  assert f"--same_time_as={reference}" in commands[4]
+  assert not list(tmp_path.iterdir())
+  (vocabulary,) = [word.partition("=")[2] for word in commands[0] if word.startswith("--output_dir=")]
+  Path(vocabulary).mkdir(parents=True)
+  (Path(vocabulary) / "spiece.model").touch()
+  assert _run_experiments(*argv).stdout.splitlines() == lines[1:]
 
 
 @pytest.mark.thorough
@@ -55,7 +76,7 @@ def test_the_scale_paper_masks_as_many_tokens_as_the_authors_did(tmp_path: Path)
     for flag in ("", "--max_predictions_per_seq=0")
   }
   gflops = [float(plan.stdout.splitlines()[2].split("\t")[6].replace(",", "")) for plan in plans.values()]
-  model = SCALES["paper"].model(catalog.load("sharing").variants[0], 30000)
+  model = read_scale("paper").model(catalog.load("sharing").variants[0], 30000)
   expected = [
     step_flops(model, batch_size=4096, seq_length=512, predictions=num_predictions) / 1e9
     for num_predictions in (20, 77)
@@ -106,9 +127,9 @@ def test_wrong_flags_give_one_line(words: str, message: str):
 
 
 def test_an_output_dir_of_another_scale_is_refused(tmp_path: Path):
-  result_directory.check_scale(str(tmp_path / "masking"), "small")
-  result_directory.record_scale(str(tmp_path / "masking"), "small")
-  result_directory.check_scale(str(tmp_path / "masking"), "small")
+  runner.check_scale(str(tmp_path / "masking"), "small")
+  runner.record_scale(str(tmp_path / "masking"), "small")
+  runner.check_scale(str(tmp_path / "masking"), "small")
   result = _run_experiments("--run=depth,masking", f"--output_dir={tmp_path}", "--scale=smoke", "--dry_run")
   assert result.returncode == 2
   assert result.stderr.count("\n") == 1

@@ -9,12 +9,11 @@ from unittest import mock
 
 import pytest
 
-from albert import app
+from albert import app, leaderboard
 from albert.config.model import named_model
 from albert.errors import RunError, UserError
 from albert.experiments import __main__ as experiments
-from albert.experiments import catalog, result_directory, runner
-from albert.leaderboard import __main__ as leaderboard
+from albert.experiments import catalog, runner
 from tests.experiments.plans import TOY_EXPERIMENT, ToyPlan, read_rows
 from tests.script_flags import defined_flags, parsed_flags
 from tests.tasks.race.folders import write_made_up_race
@@ -25,7 +24,7 @@ _REMEDY = "is full: make space there. Everything finished is kept, and the same 
 
 
 def run_plan(plan: ToyPlan) -> None:
-  with result_directory.refuse_full_disk(plan.inputs.output_dir):
+  with runner.refuse_full_disk(plan.inputs.output_dir):
     runner.run_plan(plan)
 
 
@@ -68,7 +67,7 @@ def test_the_results_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_other_errors_stay_as_they_are(tmp_path: Path) -> None:
   for error in (RunError("the loss is not finite"), OSError(errno.EIO, os.strerror(errno.EIO))):
-    with pytest.raises(type(error)) as caught, result_directory.refuse_full_disk(str(tmp_path)):
+    with pytest.raises(type(error)) as caught, runner.refuse_full_disk(str(tmp_path)):
       raise error
     assert caught.value is error
 
@@ -112,7 +111,7 @@ def test_the_leaderboard_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monk
   if not can_mount(tmp_path / "probe"):
     pytest.skip("this process may not mount file systems")
   race = write_made_up_race(tmp_path, num_passages=1)
-  monkeypatch.setattr(leaderboard, "_read_model", lambda path: named_model("albert_base"))
+  monkeypatch.setattr(leaderboard, "read_model", lambda path: named_model("albert_base"))
   with SmallDisk(tmp_path / "disk", 4) as disk:
     disk.fill()
     flags = ["--init_checkpoint=weights", f"--race_dir={race}", f"--output_dir={disk.path}", "--gflops=10"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ import pytest
 from albert.config.run import PretrainingConfig
 from albert.config.stages import format_stages, read_stages
 from albert.errors import UserError
-from albert.experiments import catalog, late_flags
+from albert.experiments import catalog
+from albert.experiments.catalog import read_scale
 from albert.experiments.inputs import DownstreamTask, Inputs
 from albert.experiments.plan import Plan
-from albert.experiments.scales import SCALES
 from albert.tasks.squad.data import SquadConfig
 from tests.experiments.plans import smoke_plan, trials_by_variant
 
@@ -46,37 +46,29 @@ def test_a_variant_with_the_time_of_another_one_is_trained_after_it(tmp_path: Pa
   trials = trials_by_variant(smoke_plan(tmp_path, "equal_time"))
   reference, timed = trials["ALBERT-xxlarge"], trials["BERT-large"]
   assert reference.commands[-1] in timed.commands[:-1]
-  assert timed.commands[-1].late_flag == late_flags.TrainingSeconds(reference.run)
+  assert f"--same_time_as={reference.run}" in timed.commands[-1].words
+  assert timed.commands[-1].needs(reference.commands[-1])
   assert timed.run != reference.run
   # The scale has 8 steps and a warm-up of 2. The time ends the run before the upper bound of 20 x 8 steps.
   assert {"--num_train_steps=160", "--num_warmup_steps=2"} <= set(timed.commands[-1].words)
-  run = Path(reference.run)
-  run.mkdir(parents=True)
-  with pytest.raises(UserError, match=r"metrics\.jsonl has no examples_per_second: delete .* to train it again"):
-    late_flags.training_seconds(str(run))
-  speeds = [3.0, 16.0, 4.0, 16.0]  # the first one includes the time to build the graph
-  lines = [json.dumps({"step": 2 * index + 2, "examples_per_second": speed}) for index, speed in enumerate(speeds)]
-  (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-  (run / "config.json").write_text(json.dumps({"train": {"train_batch_size": 10}}))
-  assert timed.commands[-1].late_flag.word() == "--max_train_seconds=5.000"  # 80 examples at a median of 16 a second
 
 
 @pytest.mark.parametrize("scale", ["smoke", "small", "medium", "shallow"])
 def test_questions_of_squad_fit_into_the_sequences_of_every_scale(tmp_path: Path, scale: str):
-  flags = SCALES[scale].finetuning_flags("run_squad")
-  assert "max_query_length" not in SCALES[scale].finetuning_flags("run_race")
+  flags = read_scale(scale).finetuning_flags("run_squad")
+  assert "max_query_length" not in read_scale(scale).finetuning_flags("run_race")
   config = SquadConfig(max_seq_length=flags["max_seq_length"], max_query_length=flags["max_query_length"])
   assert config.max_query_length >= 8
-  assert SCALES["paper"].finetuning_flags("run_squad") == {}
+  assert read_scale("paper").finetuning_flags("run_squad") == {}
   task = DownstreamTask("run_squad", {"train_file": "t"}, {"squad_v1_f1": ("f1", 1.0)})
   inputs = Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1, tasks={"squad_v1": task})
-  words = Plan(catalog.load("sharing"), SCALES[scale], inputs).trials()[0].commands[-1].words
+  words = Plan(catalog.load("sharing"), read_scale(scale), inputs).trials()[0].commands[-1].words
   assert {f"--max_query_length={flags['max_query_length']}", f"--doc_stride={flags['doc_stride']}"} <= set(words)
 
 
 @pytest.mark.usefixtures("tokenizers_is_found")
 def test_the_stages_of_a_scale_train_fewer_layers_first(tmp_path: Path):
-  scale, depths = SCALES["medium"], {}
+  scale, depths = read_scale("medium"), {}
   for name in catalog.names():
     inputs = Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1, additional_corpus="b.txt")
     plan = Plan(catalog.load(name, reduced=True), scale, inputs)
@@ -97,7 +89,8 @@ def test_the_stages_of_a_scale_train_fewer_layers_first(tmp_path: Path):
 
 
 def test_batches_of_other_sizes_see_as_many_examples(tmp_path: Path):
-  plan = Plan(catalog.load("batch_size"), SCALES["paper"], Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1))
+  inputs = Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1)
+  plan = Plan(catalog.load("batch_size"), read_scale("paper"), inputs)
   flags = {variant.name: plan.training_flags(variant) for variant in plan.experiment.variants}
   sizes = {name: (values["train_batch_size"], values["num_train_steps"]) for name, values in flags.items()}
   # RoBERTa, table 3: 1M steps of 256, 125K of 2K, 31K of 8K.
@@ -112,7 +105,7 @@ def test_batches_of_other_sizes_see_as_many_examples(tmp_path: Path):
 def test_a_figure_of_curves_needs_evaluations_during_training(tmp_path: Path, name: str, steps: int):
   """20 of them."""
   inputs = Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1)
-  plan = Plan(catalog.load(name), SCALES["paper"], inputs)
+  plan = Plan(catalog.load(name), read_scale("paper"), inputs)
   assert {plan.training_flags(variant)["eval_every_steps"] for variant in plan.experiment.variants} == {steps}
 
 
@@ -129,18 +122,31 @@ def test_each_model_is_evaluated_on_all_sentence_tasks(tmp_path: Path):
   assert trials["SOP"].scores["nsp"].file == f"{trials['SOP'].run}/nsp/eval_results.json"
 
 
-def test_shards_are_made_before_the_pretraining_so_that_no_other_model_waits_for_them(tmp_path: Path):
-  for trial in smoke_plan(tmp_path, "sentence_loss").trials():
-    makes_shards = [command.makes_shards for command in trial.commands]
-    assert makes_shards == sorted(makes_shards, reverse=True)
-    assert sum(makes_shards) == {"none": 4, "NSP": 3, "SOP": 3}[trial.variant.name]  # the held-out text of each task
+def test_a_command_waits_for_those_whose_files_it_reads_and_for_no_others(tmp_path: Path):
+  task = DownstreamTask("run_classifier", {"task_name": "SST-2"}, {"sst2": ("accuracy", 100.0)})
+  plan = smoke_plan(tmp_path, "sentence_loss", tasks={"sst2": task})
+  preparation = plan.preparation_commands()
+  text, vocabulary = preparation
+  assert vocabulary.needs(text)
+  for trial in plan.trials():
+    shards = [command for command in trial.commands if command.name.startswith("shards: ")]
+    pretraining, *others = [command for command in trial.commands if command not in shards]
+    # No model waits for shards that are made after the pretraining of another one: shards need no pretraining.
+    assert len(shards) == {"none": 4, "NSP": 3, "SOP": 3}[trial.variant]  # the held-out text of each task
+    assert all(command.needs(text) and command.needs(vocabulary) for command in shards)
+    assert [pretraining.needs(command) for command in shards] == [True, True, *[False] * (len(shards) - 2)]
+    assert all(command.needs(pretraining) for command in others)
+    sentence_tasks = [command for command in others if "sst2" not in command.name]
+    assert all(any(map(command.needs, shards[2:])) for command in sentence_tasks)
+    assert len(sentence_tasks) == len(shards) - 2
+    assert not any(earlier.needs(later) for earlier, later in itertools.combinations(trial.commands, 2))
 
 
 def test_other_text_or_another_scale_uses_other_folders(tmp_path: Path):
   plans = [
     Plan(
       catalog.load("masking"),
-      SCALES[scale],
+      read_scale(scale),
       Inputs(output_dir=str(tmp_path), vocab_size=1000, num_seeds=1, corpus=corpus, heldout_corpus=heldout_corpus),
     )
     for scale in ("smoke", "small")
@@ -148,23 +154,25 @@ def test_other_text_or_another_scale_uses_other_folders(tmp_path: Path):
   ]
   # Four vocabularies: of a.txt and of c.txt at any scale, and without a given text one for each scale, which takes its
   # own sample of the installed packages.
-  assert len({plan.vocabularies.path("unigram") for plan in plans}) == 4
+  assert len({plan.vocabulary("unigram") for plan in plans}) == 4
   written_files: set[str] = set()
   for plan in plans:
-    files_of_plan = {command.completion_file for trial in plan.trials() for command in trial.commands}
+    files_of_plan = {path for trial in plan.trials() for command in trial.commands for path in command.makes}
     assert files_of_plan.isdisjoint(written_files)
     written_files |= files_of_plan
 
 
-def test_a_run_that_was_evaluated_before_its_end_is_not_complete(tmp_path: Path):
+def test_a_run_that_was_evaluated_before_its_end_is_not_done(tmp_path: Path):
   task = DownstreamTask("run_classifier", {}, {"sst2": ("accuracy", 100.0)}, "")
   for command in smoke_plan(tmp_path, "sharing", tasks={"sst2": task}).trials()[0].commands:
-    path = Path(command.completion_file)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    assert command.is_complete() == ("--do_train" not in command.words)
-    (path.parent / "training_loss.json").touch()
-    assert command.is_complete()
+    results_file, *records = map(Path, command.makes)
+    results_file.parent.mkdir(parents=True, exist_ok=True)
+    results_file.touch()
+    assert command.is_done() == ("--do_train" not in command.words)
+    for path in records:
+      assert path == results_file.parent / "training_loss.json"
+      path.touch()
+    assert command.is_done()
 
 
 @pytest.mark.parametrize("num_predictions", [0, 5])
@@ -178,9 +186,9 @@ def test_all_shards_have_the_number_of_masked_tokens_that_the_inputs_give(tmp_pa
 
 
 def _written_files(plan: Plan) -> set[str]:
-  """The files that the commands of a plan write last."""
+  """The files that the commands of a plan make."""
   commands = [*plan.preparation_commands(), *(command for trial in plan.trials() for command in trial.commands)]
-  return {command.completion_file for command in commands}
+  return {path for command in commands for path in command.makes}
 
 
 def test_changed_contents_of_the_users_files_use_other_folders(tmp_path: Path):
@@ -243,10 +251,10 @@ def test_held_out_text_is_made_from_the_development_sets(tmp_path: Path):
   question_flags = {"squad_file": "dev.json", "race_file": "RACE/dev"}
   plan = smoke_plan(tmp_path, "dropout", corpus="a.txt", question_flags=question_flags)
   (text_command,) = [command for command in plan.preparation_commands() if "data_prep.question_texts" in command.words]
-  text_flags = {f"--output_file={text_command.completion_file}", "--squad_file=dev.json", "--race_file=RACE/dev"}
+  text_flags = {f"--output_file={text_command.makes[0]}", "--squad_file=dev.json", "--race_file=RACE/dev"}
   assert text_flags <= set(text_command.words)
   heldout_shards_command = plan.trials()[0].commands[1]
-  assert f"--input_file={text_command.completion_file}" in heldout_shards_command.words
+  assert f"--input_file={text_command.makes[0]}" in heldout_shards_command.words
   plan = smoke_plan(tmp_path, "dropout", corpus="a.txt", question_flags=question_flags, heldout_corpus="b.txt")
   assert not any("data_prep.question_texts" in command.words for command in plan.preparation_commands())
   assert "--input_file=b.txt" in plan.trials()[0].commands[1].words
@@ -265,7 +273,7 @@ def test_a_plan_without_the_text_that_it_needs_is_refused(tmp_path: Path):
 def test_a_model_without_dropout_is_fine_tuned_with_the_recipe_for_it(tmp_path: Path, scale: str):
   task = DownstreamTask("run_race", {"data_dir": "race"}, {"race": ("accuracy", 100.0)}, recipe="race")
   inputs = Inputs(output_dir=str(tmp_path), vocab_size=9, num_seeds=1, tasks={"race": task})
-  trials = Plan(catalog.load("dropout", reduced=scale != "paper"), SCALES[scale], inputs).trials()
-  words = {trial.variant.name: trial.commands[-1].words for trial in trials}
+  trials = Plan(catalog.load("dropout", reduced=scale != "paper"), read_scale(scale), inputs).trials()
+  words = {trial.variant: trial.commands[-1].words for trial in trials}
   assert "--recipe=race_v2" in words["without dropout"]
   assert not [word for word in words["with dropout"] if word.startswith("--recipe")]

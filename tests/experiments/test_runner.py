@@ -15,7 +15,7 @@ import pytest
 
 from albert.errors import RunError, Stopped, UserError
 from albert.experiments import runner
-from albert.experiments.commands import Command
+from albert.experiments.runner import Command
 from albert.runs.directory_lock import DirectoryLock
 from tests.experiments.plans import ToyPlan, read_rows, smoke_plan
 
@@ -58,7 +58,7 @@ def test_variants_with_the_same_commands_are_computed_once_and_each_have_a_row(t
   trials = plan.trials()
   assert len({trial.digest for trial in trials}) == 2
   row: dict[str, Any] = {"seed": 12345, "parameters": 1, "examples_per_second": None, "scores": {}}
-  lines = [json.dumps({"variant": trial.variant.name, "digest": trial.digest, **row}) for trial in trials[:2]]
+  lines = [json.dumps({"variant": trial.variant, "digest": trial.digest, **row}) for trial in trials[:2]]
   Path(plan.directory).mkdir()
   (Path(plan.directory) / runner.RESULTS_FILE).write_text("\n".join(lines) + "\n")
   rows = runner.run_plan(plan)
@@ -111,7 +111,7 @@ json.dump({'sentence_order_accuracy': num_threads}, open(sys.argv[1], 'w'))
 """
   create_file = "import sys, time; time.sleep(0.3); open(sys.argv[1], 'x')"  # mode x fails if the file exists
   shared_file = str(tmp_path / "shared")
-  shared = Command("shared", (sys.executable, "-c", create_file, shared_file), shared_file)
+  shared = Command("shared", (sys.executable, "-c", create_file, shared_file), (shared_file,))
   rows = runner.run_plan(ToyPlan(tmp_path, {"one": wait_for_other, "two": wait_for_other}, shared), jobs=2)
   num_threads = max(1, (os.cpu_count() or 1) // 2)
   assert [row["scores"]["sop"] for row in rows] == [100.0 * num_threads] * 4  # scores are in percent
@@ -129,9 +129,9 @@ open(sys.argv[1] + '.up', 'w')
 time.sleep(60)
 """
   started_file = tmp_path / "one-12345" / "eval_results.json.up"
-  fail = f"""
-import os, time
-while not os.path.exists({str(started_file)!r}):
+  fail = """
+import os, sys, time
+while not os.path.exists(sys.argv[1].replace('two-', 'one-') + '.up'):
   time.sleep(0.01)
 print('the reason')
 exit(3)

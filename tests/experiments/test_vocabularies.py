@@ -12,10 +12,10 @@ import pytest
 from absl import flags
 
 from albert.errors import UserError
-from albert.experiments import catalog, costs, runner, tables, vocabularies
+from albert.experiments import catalog, costs, runner, tables
+from albert.experiments.catalog import read_scale
 from albert.experiments.inputs import Inputs
 from albert.experiments.plan import Plan
-from albert.experiments.scales import SCALES
 from albert.tokenization import wordpiece
 from data_prep import train_vocab
 from tests.script_flags import defined_flags
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("tokenizers_is_found")
 
 def _make_plan(tmp_path: Path, name: str = "vocabularies", **inputs: Any) -> Plan:
   return Plan(
-    catalog.load(name), SCALES["smoke"], Inputs(output_dir=str(tmp_path), vocab_size=997, num_seeds=1, **inputs)
+    catalog.load(name), read_scale("smoke"), Inputs(output_dir=str(tmp_path), vocab_size=997, num_seeds=1, **inputs)
   )
 
 
@@ -50,7 +50,7 @@ def test_each_type_of_vocabulary_is_trained_once_on_the_same_text(tmp_path: Path
   assert len({_flag(command.words, "input_file") for command in commands}) == 1
   assert len({_flag(command.words, "output_dir") for command in commands}) == 4
   # The file that train_vocab writes last. It writes merges.txt after vocab.json.
-  last_names = [Path(command.completion_file).name for command in commands]
+  last_names = [Path(command.makes[-1]).name for command in commands]
   assert last_names == ["spiece.model", "spiece.model", "vocab.txt", "merges.txt"]
 
 
@@ -58,19 +58,19 @@ def test_the_types_are_those_of_train_vocab():
   with defined_flags(train_vocab._define_flags):
     parser = flags.FLAGS["type"].parser
     assert isinstance(parser, flags.EnumParser)
-    assert list(parser.enum_values) == list(vocabularies.FILE_NAMES)
-    assert flags.FLAGS["type"].default == vocabularies.UNIGRAM
+    assert list(parser.enum_values) == list(catalog.VOCABULARY_FILES)
+    assert flags.FLAGS["type"].default == catalog.UNIGRAM
 
 
 def test_shards_and_pretraining_have_the_vocabulary_of_their_variant(tmp_path: Path):
   plan = _make_plan(tmp_path)
-  trained = {str(Path(command.completion_file).parent) for command in plan.preparation_commands()}
+  trained = {str(Path(command.makes[-1]).parent) for command in plan.preparation_commands()}
   used = set()
   for trial in plan.trials():
     shards, heldout, pretraining = trial.commands
     (path,) = {_flag(command.words, "spm_model_file") for command in trial.commands}
     assert path is not None
-    assert Path(path).name == _FILES[trial.variant.name]
+    assert Path(path).name == _FILES[trial.variant]
     assert str(Path(path).parent) in trained
     used.add(path)
     assert _flag(pretraining.words, "input_file") == f"{_flag(shards.words, 'output_dir')}/*.tfrecord"
@@ -79,9 +79,9 @@ def test_shards_and_pretraining_have_the_vocabulary_of_their_variant(tmp_path: P
 
 
 def test_the_variant_without_a_type_shares_its_runs_with_other_experiments(tmp_path: Path):
-  (sop,) = [trial for trial in _make_plan(tmp_path, "sentence_loss").trials() if trial.variant.name == "SOP"]
+  (sop,) = [trial for trial in _make_plan(tmp_path, "sentence_loss").trials() if trial.variant == "SOP"]
   trial = _make_plan(tmp_path).trials()[0]
-  assert (trial.variant.name, trial.run) == ("unigram", sop.run)
+  assert (trial.variant, trial.run) == ("unigram", sop.run)
 
 
 def test_evaluation_on_another_sentence_task_has_the_vocabulary_of_its_variant(tmp_path: Path):
@@ -94,7 +94,7 @@ def test_evaluation_on_another_sentence_task_has_the_vocabulary_of_its_variant(t
 
 def test_the_model_has_as_many_pieces_as_a_vocabulary_that_is_smaller(tmp_path: Path):
   """The pretraining gets no --vocab_size, and the table counts the parameters with the pieces of the file."""
-  trials = {trial.variant.name: trial for trial in _make_plan(tmp_path).trials()}
+  trials = {trial.variant: trial for trial in _make_plan(tmp_path).trials()}
   sizes = {name: _flag(trial.commands[2].words, "vocab_size") for name, trial in trials.items()}
   assert sizes == {"unigram": "997", "SentencePiece BPE": "997", "WordPiece": None, "byte-level BPE": None}
   trial = trials["WordPiece"]
@@ -105,13 +105,13 @@ def test_the_model_has_as_many_pieces_as_a_vocabulary_that_is_smaller(tmp_path: 
   for score in trial.scores.values():
     Path(score.file).write_text(json.dumps({score.metric: 0.5}))
   num_embeddings = (997 - (len(wordpiece.SPECIAL_PIECES) + 2)) * trial.config.embedding_size
-  row = runner._make_row(trial)
+  row = runner.make_row(trial)
   assert row["parameters"] == costs.num_model_parameters(trial.config) - num_embeddings
   assert row["scores"] == {"sop": 50.0}
 
 
 def test_without_the_package_tokenizers_the_experiment_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-  path = _make_plan(tmp_path).vocabularies.path("wordpiece")
+  path = _make_plan(tmp_path).vocabulary("wordpiece")
   monkeypatch.setitem(sys.modules, "tokenizers", None)
   _make_plan(tmp_path, "sentence_loss")
   message = r"^--run=vocabularies trains a vocabulary of the type wordpiece, which needs the package tokenizers: pip "
@@ -128,7 +128,7 @@ def test_a_vocabulary_of_the_user_is_refused(tmp_path: Path):
   message = "--run=vocabularies trains vocabularies of the types unigram, .*: leave out --spm_model_file=my.model"
   with pytest.raises(UserError, match=message):
     _make_plan(tmp_path, spm_model_file="my.model")
-  assert _make_plan(tmp_path, "sentence_loss", spm_model_file="my.model").vocabularies.path("unigram") == "my.model"
+  assert _make_plan(tmp_path, "sentence_loss", spm_model_file="my.model").vocabulary("unigram") == "my.model"
 
 
 def test_the_table_says_which_scores_can_be_compared():

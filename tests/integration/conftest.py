@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from albert.experiments import runner
-from albert.experiments.commands import Command
+from albert.experiments.runner import Command
 from tests.torture.workplace import Finished, Workplace
 
 
@@ -33,10 +33,10 @@ def run_forked(commands: Workplace) -> Callable[..., Finished]:
 def forked_plans(run_forked: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch) -> None:
   """Lets runner.run_plan run its commands with `run_forked`. The number of processors of a job is not set."""
 
-  def call(command_runner: runner._CommandRunner, command: Command, output: Any) -> int:
-    del command_runner
+  def call(processes: runner._Processes, command: Command, output: Any) -> int:
+    del processes
     finished = run_forked(*command.words[1:])
     output.write((finished.stdout + finished.stderr).encode())
     return finished.code
 
-  monkeypatch.setattr(runner._CommandRunner, "_call", call)
+  monkeypatch.setattr(runner._Processes, "_call", call)

@@ -10,8 +10,7 @@ from albert import ensemble
 from albert.config.model import load_model_config
 from albert.config.recipes import read_recipe
 from albert.data.shard_files.manifest import Manifest
-from albert.experiments import catalog, layers, result_directory
-from albert.experiments.runner import _ResultRows
+from albert.experiments import catalog, layers, runner
 from albert.export import checkpoint
 from albert.io.files import read_json
 from albert.report import records
@@ -204,13 +203,11 @@ JSON_FILES = {
   "results of experiments": JsonFile(
     "results.jsonl",
     RESULT_ROW,
-    lambda d: _ResultRows(str(d)),
+    lambda d: runner.read_rows(str(d)),
     reads_nan=True,
     wrap=json_line,
   ),
-  "scale of results": JsonFile(
-    "scale.json", {"scale": "smoke"}, lambda d: result_directory.check_scale(str(d), "smoke")
-  ),
+  "scale of results": JsonFile("scale.json", {"scale": "smoke"}, lambda d: runner.check_scale(str(d), "smoke")),
   "distances of layers": JsonFile(
     "layers.json", {"l2": [1.0], "degrees": [2.0]}, lambda d: read_json(str(d / "layers.json"), layers.Distances)
   ),

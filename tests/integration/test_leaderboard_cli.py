@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,9 +10,9 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
+from albert import leaderboard
 from albert.errors import UserError
-from albert.leaderboard import __main__ as leaderboard
-from albert.leaderboard.benchmarks import GLUE_TASKS
+from albert.leaderboard import GLUE_TASKS
 from tests.script_flags import defined_flags, parsed_flags
 from tests.synthetic import TINY_MODEL_FLAGS, write_shards
 from tests.tasks.glue.archive import write_archive
@@ -75,7 +76,9 @@ def test_from_a_checkpoint_to_the_submissions_of_all_tasks(
   (mnli_run,) = (output_dir / "runs").glob("MNLI-*")
   for name in ("RTE", "STS-B", "MRPC"):
     (line,) = [line for line in log.splitlines() if f"--task_name={name} " in line]
-    assert f"--init_checkpoint={mnli_run}/run-" in line
+    assert f"--init_checkpoint={mnli_run}" in line.split()  # it stands for the best run
+    (config,) = (output_dir / "runs").glob(f"{name}-*/run-12345/config.json")
+    assert json.loads(config.read_text())["init_checkpoint"] == str(mnli_run)
   # The same command has nothing left to do.
   assert "leaderboard: 12 of 12 trials are done" in run_leaderboard(*words)
   assert (output_dir / "log.txt").read_text() == log

@@ -15,12 +15,10 @@ from albert.config.model import named_model
 from albert.config.recipes import configs_directory
 from albert.errors import UserError
 from albert.experiments import runner
-from albert.experiments.inputs import check_glue_folder, check_race_folder
-from albert.experiments.late_flags import BestRun
-from albert.experiments.plan import ScoreSource
-from albert.experiments.scales import SCALES
-from albert.leaderboard import benchmarks, results
-from albert.leaderboard.plan import LeaderboardPlan
+from albert.experiments.catalog import read_scale
+from albert.experiments.inputs import check_glue_folder, check_race_folder, glue_task, race_task, squad_task
+from albert.experiments.runner import ScoreSource
+from albert.leaderboard import GLUE_TASKS, LeaderboardPlan, format_table, make_benchmark, write_submission
 from tests.tasks.glue.archive import write_archive
 from tests.tasks.race.folders import write_made_up_race
 
@@ -31,12 +29,12 @@ def make_plan(
   tmp_path: Path, names: tuple[str, ...] = NAMES, *, scale: str = "paper", num_runs: int = 5
 ) -> LeaderboardPlan:
   """Makes a plan of tasks of GLUE and of SQuAD v2.0."""
-  tasks = [benchmarks.glue_benchmark(name, str(tmp_path / "glue")) for name in names]
+  tasks = [make_benchmark(name, glue_task(name, str(tmp_path / "glue"))) for name in names]
   return LeaderboardPlan(
-    [*tasks, benchmarks.squad_benchmark("2.0", "train.json", "dev.json")],
+    [*tasks, make_benchmark("squad_v2", squad_task("squad_v2", "train.json", "dev.json"))],
     init_checkpoint="/weights",
     model=named_model("albert_base"),
-    scale=SCALES[scale],
+    scale=read_scale(scale),
     output_dir=str(tmp_path / "out"),
     num_runs=num_runs,
   )
@@ -44,13 +42,14 @@ def make_plan(
 
 def test_rte_starts_from_the_best_model_of_mnli(tmp_path: Path):
   plan = make_plan(tmp_path)
-  trials = {trial.variant.name: trial for trial in plan.trials()}
+  trials = {trial.variant: trial for trial in plan.trials()}
   assert list(trials) == ["MNLI", "RTE", "CoLA", "SQuAD2.0"]
   mnli, rte = plan.tasks["MNLI"], trials["RTE"].commands
   assert [command.name for command in rte] == ["MNLI: 5 run(s)", "MNLI: ensemble", "RTE: 5 run(s)", "RTE: ensemble"]
-  assert rte[2].late_flag == BestRun(mnli.directory)
+  assert f"--init_checkpoint={mnli.directory}" in rte[2].words  # of several runs it is the best one
+  assert rte[2].needs(rte[0])
+  assert not rte[0].needs(rte[2])
   assert {"--fresh_head", "--task_name=RTE", "--num_runs=5", "--do_predict"} <= set(rte[2].words)
-  assert not any(word.startswith("--init_checkpoint") for word in rte[2].words)
   assert "--init_checkpoint=/weights" in trials["CoLA"].commands[0].words
   assert {"--select_checkpoint=best", "--eval_every_steps=1000", "--version_2_with_negative"} <= set(
     trials["SQuAD2.0"].commands[0].words
@@ -58,17 +57,14 @@ def test_rte_starts_from_the_best_model_of_mnli(tmp_path: Path):
   # Without MNLI, RTE starts from the checkpoint.
   (first, *_) = make_plan(tmp_path, ("RTE",)).trials()[0].commands
   assert "--init_checkpoint=/weights" in first.words
-  assert first.late_flag is None
+  assert "--fresh_head" not in first.words
 
 
-def test_the_best_run_is_read_when_it_is_known(tmp_path: Path):
-  flag = BestRun(str(tmp_path))
-  assert flag.word() == f"--init_checkpoint={tmp_path}"  # a single run
+def test_a_score_is_a_statistic_of_several_runs(tmp_path: Path):
   metrics = {"accuracy": {"median": 0.75, "mean": None, "values": [0.5, 0.75, 0.75]}}
   content = {"seeds": [1, 2, 3], "best_seed": 2, "best_run": "run-2", "failed_seeds": [], "metrics": metrics}
   (tmp_path / "runs.json").write_text(json.dumps(content))
-  assert flag.word() == f"--init_checkpoint={tmp_path}/run-2"
-  assert runner._read_metrics(ScoreSource(str(tmp_path / "runs.json"), "accuracy", 100.0, "median")) == {
+  assert runner.read_metrics(ScoreSource(str(tmp_path / "runs.json"), "accuracy", 100.0, "median")) == {
     "accuracy": 0.75
   }
 
@@ -91,9 +87,9 @@ def test_other_data_and_another_number_of_runs_have_other_directories(tmp_path: 
 def test_a_single_run_is_its_own_result(tmp_path: Path):
   """Its last file is the last submission, or the metrics if there is nothing to predict."""
   plan = make_plan(tmp_path, num_runs=1)
-  commands = {trial.variant.name: trial.commands for trial in plan.trials()}
+  commands = {trial.variant: trial.commands for trial in plan.trials()}
   assert [command.name for command in commands["RTE"]] == ["MNLI: 1 run(s)", "RTE: 1 run(s)"]
-  last_files = {name: Path(commands[name][-1].completion_file).name for name in ("CoLA", "SQuAD2.0")}
+  last_files = {name: Path(commands[name][-1].makes[0]).name for name in ("CoLA", "SQuAD2.0")}
   assert last_files == {"CoLA": "CoLA.tsv", "SQuAD2.0": "eval_results.json"}
   assert all(task.final == task.directory for task in plan.tasks.values())
 
@@ -123,18 +119,17 @@ def test_the_plan_shows_the_cost_of_each_task(tmp_path: Path):
 )
 def test_the_recipe_is_the_one_for_the_weights(tmp_path: Path, dropout: float, race_flag: str | None, race_recipe: str):
   """RACE has one for weights that were pretrained without dropout (ALBERT v2). Those of SQuAD are for all weights."""
-  tasks = [benchmarks.squad_benchmark(version, "train.json", "dev.json") for version in ("1.1", "2.0")]
+  tasks = [make_benchmark(name, squad_task(name, "train.json", "dev.json")) for name in ("squad_v1", "squad_v2")]
   plan = LeaderboardPlan(
-    [*tasks, benchmarks.race_benchmark("RACE")],
+    [*tasks, make_benchmark("race", race_task("RACE"))],
     init_checkpoint="/weights",
     model=dataclasses.replace(named_model("albert_base"), hidden_dropout_prob=dropout),
-    scale=SCALES["paper"],
+    scale=read_scale("paper"),
     output_dir=str(tmp_path / "out"),
     num_runs=1,
   )
   flags = {
-    trial.variant.name: [word for word in trial.commands[0].words if word.startswith("--recipe")]
-    for trial in plan.trials()
+    trial.variant: [word for word in trial.commands[0].words if word.startswith("--recipe")] for trial in plan.trials()
   }
   assert flags == {"SQuAD1.1": [], "SQuAD2.0": [], "RACE": [race_flag] if race_flag else []}
   recipes = [line.split("\t")[1] for line in plan.describe(1e12).splitlines()[1:-1]]
@@ -163,10 +158,10 @@ def _write_results(plan: LeaderboardPlan) -> list[dict[str, Any]]:
 def test_the_table_and_the_submissions(tmp_path: Path):
   plan = make_plan(tmp_path)
   rows = _write_results(plan)
-  lines = results.format_table(plan, rows, "weights").splitlines()
+  lines = format_table(plan, rows, "weights").splitlines()
   assert "| RTE | accuracy | 80.0 | 79.0 | 81.0 | 82.5 | 89.2 |" in lines
   assert "| SQuAD2.0 | exact | 80.0 | 79.0 | 81.0 | 82.5 | 87.4 |" in lines
-  paths = results.write_submission(plan)
+  paths = write_submission(plan)
   submission = tmp_path / "out" / "submission"
   assert sorted(str(Path(path).relative_to(submission)) for path in paths) == [
     "GLUE/CoLA.tsv",
@@ -189,16 +184,16 @@ def test_ax_is_submitted_if_its_file_is_there(tmp_path: Path):
   plan = make_plan(tmp_path)
   assert plan.tasks["MNLI"].benchmark.submission == ["MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"]
   _write_results(plan)
-  results.write_submission(plan)
+  write_submission(plan)
   assert (tmp_path / "out" / "submission" / "GLUE" / "AX.tsv").read_text() == "MNLI AX.tsv"
 
 
 def test_every_task_has_a_metric_and_a_recipe(tmp_path: Path):
-  names = benchmarks.GLUE_TASKS
+  names = tuple(GLUE_TASKS)
   assert sorted(names) == ["CoLA", "MNLI", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B", "WNLI"]
   plan = make_plan(tmp_path, names)
-  assert [benchmark.name for benchmark in plan.benchmarks if benchmark.starts_from_mnli] == ["RTE", "MRPC", "STS-B"]
-  assert all(benchmark.recipe != "glue_custom" for benchmark in plan.benchmarks)
+  assert [name for name, task in plan.tasks.items() if task.start == "MNLI"] == ["RTE", "MRPC", "STS-B"]
+  assert all(task.recipe.name != "glue_custom" for task in plan.tasks.values())
 
 
 def test_a_task_without_its_folder_is_refused(tmp_path: Path):

@@ -90,7 +90,7 @@ def commands() -> list[Command]:
     for script, task in TASKS_OF_SCRIPTS.items()
   ]
   for module_name, function_name in FLAG_FUNCTIONS_OF_MODULES.items():
-    is_package = not module_name.startswith("data_prep.") and module_name != "albert.ensemble"
+    is_package = module_name.startswith("albert.") and module_name not in ("albert.ensemble", "albert.leaderboard")
     module = importlib.import_module(f"{module_name}.__main__" if is_package else module_name)
     all_commands.append(Command(("-m", module_name), _defined_flags(getattr(module, function_name))))
   return all_commands

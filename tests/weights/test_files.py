@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pickle
 from pathlib import Path
 
@@ -44,9 +45,13 @@ def write_all_formats(directory: Path) -> dict[str, str]:
     "safetensors_original": str(directory / "original.safetensors"),
     "run": str(directory / "run"),
     "step": str(directory / "run" / "checkpoints" / "step-7"),
+    "several_runs": str(directory / "several"),
   }
   save_file(WEIGHTS, paths["safetensors_original"])
-  CheckpointManager(str(directory / "run" / "checkpoints"), keep=1, model_config=CONFIG).save(7, WEIGHTS)
+  worse = {name: np.zeros_like(value) for name, value in WEIGHTS.items()}
+  for run, weights in (("run", WEIGHTS), ("several/run-4", worse), ("several/run-5", WEIGHTS)):
+    CheckpointManager(str(directory / run / "checkpoints"), keep=1, model_config=CONFIG).save(7, weights)
+  (directory / "several" / "runs.json").write_text(json.dumps({"seeds": [4, 5], "best_run": "run-5", "metrics": {}}))
   return paths
 
 
