@@ -284,7 +284,7 @@ def measure_sorting() -> None:
     with tempfile.TemporaryDirectory(dir=FLAGS.directory) as directory:
       blocks = _write_random_blocks(directory, num_blocks)
       total_bytes = int(block_files.add_sizes(blocks).num_bytes.sum())
-      job = Job(inputs=(), output_dir=directory, spm_model_file="", settings=settings, num_shards=4096)
+      job = Job(inputs=(), output_dir=directory, spm_model_file="", settings=settings, num_shards=64)
       with _counted_files() as counts:
         start = time.process_time()
         plan = shards.ShardPlan(blocks, job.num_shards)

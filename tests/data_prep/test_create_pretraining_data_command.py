@@ -182,7 +182,8 @@ def test_bad_input_is_one_line(tmp_path: Path, spm_model: str, changes: dict[str
   }
   completed = run_preparation(**{name: str(value).replace("{dir}", str(tmp_path)) for name, value in flags.items()})
   assert completed.returncode == 2, completed.stderr
-  (line,) = [line for line in completed.stderr.splitlines() if not line.startswith(("reading text", "checking text"))]
+  progress = "reading text", "checking text", "decompressing"
+  (line,) = [line for line in completed.stderr.splitlines() if not line.startswith(progress)]
   assert line.startswith("error: ")
   assert message in line
   # After an error about --num_shards, finished units are kept for a run with fewer shards. Otherwise nothing is kept.

@@ -187,7 +187,7 @@ def test_a_bad_last_file_is_reported_before_the_first_is_read(
   json_lines = _json_lines(text="A story.")
   (tmp_path / "a.txt").write_bytes(PROSE)
   (tmp_path / file_name).write_bytes(gzip.compress(json_lines) if file_name.endswith(".gz") else json_lines)
-  monkeypatch.setattr("data_prep.create_pretraining_data.WorkerPool", None)  # to start a process would fail
+  monkeypatch.setattr("data_prep.prepare.Workers", None)  # to start a process would fail
   job = Job(
     inputs=(str(tmp_path / "a.txt"), str(tmp_path / file_name)),
     output_dir=str(tmp_path / "out"),
