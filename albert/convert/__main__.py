@@ -69,8 +69,8 @@ def main() -> None:
   )
   print(report, end="")
   num_weights = len(report.splitlines()) - 1  # without the header
-  report_file = files.join(flag_values.output_dir, CONVERSION)
-  print(f"{num_weights} weights in {flag_values.output_dir}; {report_file} has this list")
+  directory = flag_values.output_dir
+  print(f"{num_weights} weights in {directory}; {files.join(directory, CONVERSION)} has this list")
 
 
 def run_command() -> None:

@@ -174,9 +174,8 @@ def warm_start(
 
   # Mismatches.
   missing = [name for name in missing if name not in not_assigned]
-  is_without_pooler = set(POOLER) <= set(missing)
   # The sentence head reads the pooler's output.
-  if is_without_pooler and all(name in POOLER or name.startswith(_SENTENCE_HEAD_PREFIX) for name in missing):
+  if set(POOLER) <= set(missing) and all(name.startswith((*POOLER, _SENTENCE_HEAD_PREFIX)) for name in missing):
     has_head = any(name.startswith(_SENTENCE_HEAD_PREFIX) for name in missing)
     other_remedy = "; or train without the sentence loss, with --sentence_prediction=none" if has_head else ""
     raise UserError(f"--init_checkpoint={path}: has {NO_POOLER}{other_remedy}")

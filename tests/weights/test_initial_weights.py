@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,9 @@ def test_the_output_dir_of_a_run_means_its_newest_undamaged_checkpoint(tmp_path:
     manager.save(step, ENCODER_WEIGHTS)
   assert find_prefix(str(tmp_path)).endswith("step-10/weights")
   (tmp_path / "checkpoints" / "step-10" / "weights.index").write_bytes(b"damaged")
+  assert find_prefix(str(tmp_path)).endswith("step-9/weights")
+  # A copy under the name of another step is skipped, as when the run is resumed.
+  shutil.copytree(tmp_path / "checkpoints" / "step-9", tmp_path / "checkpoints" / "step-11")
   assert find_prefix(str(tmp_path)).endswith("step-9/weights")
   with pytest.raises(UserError, match=r"weights.index"):
     find_prefix(str(tmp_path / "checkpoints" / "step-10"))
