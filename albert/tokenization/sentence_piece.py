@@ -252,14 +252,18 @@ class SentencePieceVocabulary(Vocabulary):
       the last one stands for it, and the others for nothing.
     """
     ids: list[int] = []
-    lengths: list[int] = []
+    surfaces: list[str] = []
     ids_of_parts = self.processor.encode(parts, out_type=int, num_threads=1)
     surfaces_of_parts = self.processor.encode(parts, out_type=str, num_threads=1)
     for token_id, surface in zip(itertools.chain(*ids_of_parts), itertools.chain(*surfaces_of_parts), strict=True):
-      is_split = token_id in self.comma_rule.splits if self.comma_rule.ids_decide else ends_in_digit_comma(surface)
-      new_ids, surfaces = self.comma_rule.split(surface) if is_split else ([token_id], [surface])
-      ids += new_ids
-      lengths += [len(text) - text.count(WORD_START) for text in surfaces]
+      if token_id in self.comma_rule.splits if self.comma_rule.ids_decide else ends_in_digit_comma(surface):
+        new_ids, new_surfaces = self.comma_rule.split(surface)
+        ids += new_ids
+        surfaces += new_surfaces
+      else:
+        ids.append(token_id)
+        surfaces.append(surface)
+    lengths = [len(surface) - surface.count(WORD_START) for surface in surfaces]
     return ids, lengths_with_bytes(self.character_bytes[ids], lengths)
 
   def _written_characters(self, part_starts: list[int], parts: list[str]) -> tuple[np.ndarray, np.ndarray]:
