@@ -39,7 +39,7 @@ from tests.run_outputs import checkpoint_steps, read_checkpoint, read_json, read
 from tests.synthetic import TINY_MODEL_FLAGS
 from tests.tasks.glue.archive import write_archive
 from tests.tasks.small_datasets import SMALL_DATASETS
-from tests.tokenization.kinds import byte_bpe_reference
+from tests.tokenization import byte_bpe_reference
 from tests.torture.workplace import Finished, Workplace
 
 DIRECTORY = Path(__file__).parent
