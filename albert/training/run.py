@@ -79,7 +79,7 @@ def train_run(
 
   # Lock output_dir, and claim it for this run.
   with training_lock(config.output_dir, cluster, checkpoints):
-    # If all checkpoints are damaged, this raises an error before anything is written to output_dir.
+    # If all checkpoints are damaged, this raises an error before config.json or a checkpoint is written.
     newest = _find_newest(checkpoints, cluster, config)
     claim_output_dir(task, run_plan, plan, checkpoints, is_chief=cluster.is_chief)
 
