@@ -147,7 +147,7 @@ class EngineContract:
     documents_with_a_copy = [*DOCUMENTS, DOCUMENTS[3]]
     inputs = tuple(map(str, form.write(documents_with_a_copy, tmp_path / "input")))
     reading = dataclasses.replace(form.settings, drop_duplicates=True)
-    for runner_name, options in (("local", {}), ("other", {"runner": runner})):
+    for runner_name, options in (("local", {}), ("other", {"open_pool": runner})):
       job = dataclasses.replace(make_job(tmp_path, runner_name, [], spm_model), inputs=inputs, reading=reading)
       manifest = prepare(job, **options)
       assert manifest.reading is not None
@@ -158,7 +158,7 @@ class EngineContract:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "One. Two."}\n{"body": 1}\n')
     messages = []
-    for name, options in (("local", {}), ("other", {"runner": runner})):
+    for name, options in (("local", {}), ("other", {"open_pool": runner})):
       with pytest.raises(UserError, match=r"a\.jsonl, line 2: no field 'text'") as caught:
         prepare(make_job(tmp_path, name, [path], spm_model), **options)
       messages.append(str(caught.value))
@@ -170,7 +170,7 @@ class EngineContract:
     path = tmp_path / "0.txt"
     path.write_bytes(text)
     messages = []
-    for name, options in (("local", {}), ("other", {"runner": runner})):
+    for name, options in (("local", {}), ("other", {"open_pool": runner})):
       with pytest.raises(UserError, match=message) as caught:
         prepare(make_job(tmp_path, name, [path], spm_model, **settings), **options)
       messages.append(str(caught.value))
