@@ -10,15 +10,16 @@ from __future__ import annotations
 import argparse
 import difflib
 import functools
-import pickle
 import re
 import tempfile
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import apache_beam as beam
+import msgspec
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from albert.errors import RunError, UserError
@@ -151,7 +152,7 @@ class BeamPool:
     """Calls a function for each item on Beam's workers. Beam may call it again for an item.
 
     Args:
-      function: a function of a module.
+      function: a function of a module. Its annotation says what it returns.
       items: arguments of the calls; picklable.
 
     Yields:
@@ -168,7 +169,7 @@ class BeamPool:
     result_file = self._result_file  # the step below is sent to workers, without this object
 
     def write_results(results: list[tuple[int, Any]]) -> None:
-      files.write_atomically(result_file, pickle.dumps(results))
+      files.write_atomically(result_file, msgspec.msgpack.encode(results))
 
     _ = (
       pipeline
@@ -178,7 +179,8 @@ class BeamPool:
       | "List" >> beam.combiners.ToList()
       | "Write results" >> beam.Map(write_results)
     )
-    results = sorted(_run_pipeline(pipeline, result_file), key=lambda result: result[0])
+    result_type = typing.get_type_hints(function)["return"]
+    results = sorted(_run_pipeline(pipeline, result_file, result_type), key=lambda result: result[0])
     if [number for number, _ in results] != list(range(len(all_items))):
       raise RunError(
         f"the runner lost or repeated work: {len(results)} results of {len(all_items)} calls: run the same command "
@@ -188,12 +190,13 @@ class BeamPool:
       yield item, result
 
 
-def _run_pipeline(pipeline: beam.Pipeline, result_file: str) -> list[tuple[int, Any]]:
+def _run_pipeline(pipeline: beam.Pipeline, result_file: str, result_type: Any) -> list[tuple[int, Any]]:
   """Runs a pipeline.
 
   Args:
     pipeline: the pipeline.
     result_file: the file that its last step writes.
+    result_type: the type of each result.
 
   Returns:
     The contents of the file, which is removed.
@@ -219,9 +222,11 @@ def _run_pipeline(pipeline: beam.Pipeline, result_file: str) -> list[tuple[int, 
   if not files.exists(result_file):
     raise RunError(f"the runner ended ({state}) without a result: look at its log, and run the same command again")
   with files.open_file(result_file) as file:
-    results = pickle.loads(file.read())
+    content = file.read()
   files.remove(result_file)
-  return results
+  # Not a pickle, which could run code of whoever can write to the directory.
+  numbered_results: list[tuple[int, Any]] = msgspec.msgpack.decode(content, type=list[tuple[int, result_type]])
+  return numbered_results
 
 
 def make_runner(flags: Sequence[str] = ()) -> OpenPool:
