@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from albert.errors import UserError
 from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import PredictRequest
 from data_prep import create_pretraining_data
@@ -63,17 +63,15 @@ def test_an_export_gives_the_recorded_answers(tmp_path: Path) -> None:
   assert not differences(read_json(LEFT / "expected.json")["export"], answers, "export")
 
 
-def test_an_unfinished_preparation_is_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unfinished_preparation_is_refused(tmp_path: Path) -> None:
   output = _copy("preparation", tmp_path)
+  names = {path.name for path in output.rglob("*")} - {".lock"}
+  message = rf"an unfinished run that another version .* started: remove {output}\S*, or choose another directory"
   words = argv_of("preparation", LEFT / "data", output)[2:]
-  with defined_flags(create_pretraining_data._define_flags), parsed_flags(*words):
+  refused = pytest.raises(UserError, match=message)
+  with defined_flags(create_pretraining_data._define_flags), parsed_flags(*words), refused:
     create_pretraining_data.main()
-  assert "kept 1 of 3 shards of an earlier run" in capsys.readouterr().out
-
-  def contents(directory: Path) -> dict[str, Any]:
-    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
-
-  assert contents(output) == contents(LEFT / "data" / "shards")
+  assert {path.name for path in output.rglob("*")} == names
 
 
 def test_every_directory_has_a_test() -> None:
