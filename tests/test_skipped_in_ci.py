@@ -96,7 +96,8 @@ def test_ci_makes_each_environment_before_its_step_and_removes_what_it_made(tmp_
   subprocess.run(["bash", tmp_path / ".ci" / "run"], env=environment, capture_output=True, check=True)
   steps = {name: set(there) for name, *there in map(str.split, (tmp_path / "steps").read_text().splitlines())}
   for folder in re.findall(r"^VENV\w* := (\S+)$", makefile, re.MULTILINE):
-    if folder != ".venv-gpu":  # CI has no GPU
+    # CI has no GPU, and no time for the ends of the version ranges.
+    if folder not in (".venv-gpu", ".venv-newest", ".venv-oldest"):
       target = {".venv": "test", ".venv-docs": "docs"}.get(folder, folder.replace(".venv", "test"))
       assert folder in steps[target]
   assert max(len(there - {".venv-beam", ".venv-docs"}) for there in steps.values()) == 3
