@@ -150,7 +150,9 @@ def test_all_tokens_of_a_sequence_have_different_logits_in_bfloat16(bfloat16):
   head = LinearHead(2, 0.02, name="squad")
   states = np.random.default_rng(0).standard_normal((num_sequences, length, 64))
   start_logits = head(tf.constant(states, tf.bfloat16)).numpy()[..., 0]
-  assert [len(np.unique(sequence_logits)) for sequence_logits in start_logits] == [length] * num_sequences
+  # Of a sequence's 384 logits in float32, two are equal by chance in about 1% of the sequences.
+  assert min(len(np.unique(sequence_logits)) for sequence_logits in start_logits) >= length - 2
+  assert max(len(np.unique(tf.cast(sequence_logits, tf.bfloat16))) for sequence_logits in start_logits) < length - 20
 
 
 @pytest.mark.thorough
