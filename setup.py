@@ -76,7 +76,7 @@ setup(
     "scikit-learn>=1.3",
     "scipy>=1.11",
     "sentencepiece>=0.2",
-    "sentencex>=1.0",
+    "sentencex>=1.0.11",
     "seqeval>=1.2.2",
     # tensorboard before 2.21 and tensorflow-text in the tfa profile import pkg_resources, which setuptools 82 dropped.
     "setuptools>=65,<81",
