@@ -61,7 +61,7 @@ class ExportCheckpoint:
   @property
   def heads(self) -> list[str]:
     """The heads that the checkpoint holds, by their names in `albert.weights.names.heads`."""
-    return [name for name, head in heads(self.config).items() if set(head.shapes) <= set(self.file.names)]
+    return [name for name, head in heads(self.config).items() if set(head.shapes) <= set(self.file.entries)]
 
   def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
     """Reads weights.
@@ -121,8 +121,7 @@ def find_checkpoint(
   """Finds the checkpoint to export, its config and its vocabulary. Imports no TensorFlow.
 
   Args:
-    path: anything that `albert.weights.files.open_weights` opens, or the output_dir of several runs (--num_runs). Of
-      several runs, the best one is exported.
+    path: anything that `albert.weights.files.open_weights` opens.
     select: "newest" or "best" checkpoint of a run; "" for the run's own --select_checkpoint.
     albert_config_file: path of the model's config; "" for the config file beside the weights.
     spm_model_file: path of the vocabulary; "" for the one beside the weights.

@@ -141,11 +141,6 @@ class WeightFile(WeightLocation):
     """Whether the weights include a pooler."""
     return all(name in self.entries for name in POOLER)
 
-  @property
-  def names(self) -> list[str]:
-    """The original's names of all weights."""
-    return list(self.entries)
-
   def read(self, name: str) -> np.ndarray:
     """Reads a weight.
 
@@ -196,7 +191,7 @@ def find_weights(path: str, *, flag: str = FLAG) -> WeightLocation:
   """Finds the weights at a path without opening them. Imports no TensorFlow.
 
   Args:
-    path, flag: see `open_weights`. The output_dir of several runs stands for its best run.
+    path, flag: see `open_weights`.
   Raises:
     UserError: there are no weights, they are a pickle, or a checkpoint with a manifest is damaged.
   """
@@ -319,6 +314,7 @@ def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
       - a TensorFlow checkpoint of this project or of the original: its prefix, the directory of a single checkpoint
         (such as Google's archives), a step-N directory, or the output_dir of a run, which stands for its newest
         undamaged checkpoint,
+      - the output_dir of several runs (--num_runs), which stands for the best run,
       - a Hugging Face directory with model.safetensors,
       - a .safetensors file.
       The weights may have the original's names, with or without TF-Hub's prefix `module/`, or those of transformers,

@@ -294,8 +294,8 @@ def open_pretrained(path: files.AnyPath, config: ModelConfig | None = None) -> P
   """Opens weights and finds their config.
 
   Args:
-    path: see `albert.weights.files.open_weights`. The output_dir of several runs (--num_runs) stands for the best run.
-      The setting --select_checkpoint of a run selects its newest or its best checkpoint.
+    path: see `albert.weights.files.open_weights`. The setting --select_checkpoint of a run selects its newest or its
+      best checkpoint.
     config: the model's config; None for the one beside the weights.
 
   Raises:

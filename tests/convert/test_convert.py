@@ -175,7 +175,7 @@ def test_partly_shared_weights_are_copied_to_every_layer(tmp_path, sharing, targ
   assert (converted_config.sharing, converted_config.num_hidden_groups) == ("all", 4)
   inputs = {name: tf.constant(array) for name, array in random_batch(config, 5).items()}
   expected = build_encoder(config, weights)(inputs)
-  output = build_encoder(converted_config, {name: file.read(name) for name in file.names})(inputs)
+  output = build_encoder(converted_config, {name: file.read(name) for name in file.entries})(inputs)
   np.testing.assert_array_equal(output.sequence_output, expected.sequence_output)
   np.testing.assert_array_equal(output.pooled_output, expected.pooled_output)
 

@@ -290,7 +290,7 @@ def saved_model_rows(directory: Path, activation: str, *, with_prefix: bool) -> 
   expected = dict(ACTIVATIONS)[activation]
   assert config == dataclasses.replace(CONFIG, initializer_range=0.1, hidden_act=expected), config
   inputs = random_inputs(CONFIG)
-  ours = encode(config, {name: file.read(name) for name in file.names}, inputs)
+  ours = encode(config, {name: file.read(name) for name in file.entries}, inputs)
   theirs = run_theirs(directory / "hf", class_name, inputs, output_hidden_states=True)
   quantity = f"{class_name} that transformers saved ({activation})"
   yield Row(
@@ -310,7 +310,7 @@ def trained_rows(directory: Path, weights_path: str, recorded_path: str) -> Iter
   file = open_weights(weights_path)
   assert file.config_file, weights_path
   config = load_model_config(file.config_file)
-  weights = {name: file.read(name) for name in file.names}
+  weights = {name: file.read(name) for name in file.entries}
   has_pooler = POOLER[0] in weights
   shapes = encoder_shapes(config)
   if not has_pooler:  # the model needs one, but its output is not compared

@@ -44,7 +44,7 @@ def round_trip_rows(directory: Path, checkpoint: str = "") -> Iterator[Row]:
 
 def _read_weights(path: str) -> dict[str, np.ndarray]:
   file = open_weights(path)
-  return {name: file.read(name) for name in file.names}
+  return {name: file.read(name) for name in file.entries}
 
 
 def _count_different_bytes(weights: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> int:

@@ -55,7 +55,7 @@ def assert_same_states(directory: Path, class_name: str) -> ModelConfig:
   file = open_weights(str(directory))
   config = file.config()
   assert config is not None
-  weights = {name: file.read(name) for name in file.names}
+  weights = {name: file.read(name) for name in file.entries}
   inputs = random_inputs(config)
   ours = encode(config, weights, inputs)
   theirs = run_theirs(directory, class_name, inputs, output_hidden_states=True)
@@ -115,7 +115,7 @@ def test_bert_for_pretraining_comes_back_bit_for_bit(tmp_path: Path) -> None:
   assert config is not None
   inputs = random_inputs(config)
   positions = np.tile(np.arange(inputs["input_ids"].shape[1]), (len(inputs["input_ids"]), 1))
-  model = build_pretraining_model(config, {name: file.read(name) for name in file.names})
+  model = build_pretraining_model(config, {name: file.read(name) for name in file.entries})
   ours = model(to_tensors(inputs | {"masked_lm_positions": positions}))
   assert largest_difference(ours.masked_lm_logits, theirs_before.prediction_logits) < LOGITS_TOLERANCE
   assert largest_difference(ours.sentence_logits, theirs_before.seq_relationship_logits) < TOLERANCE

@@ -173,7 +173,7 @@ def test_a_run_that_ends_by_the_clock_resumes_exactly(input_file, tmp_path, monk
     assert "has all 9 steps already" in capsys.readouterr().err
   assert_equal_bits(resumed_weights, weights)
   weight_file = open_weights(str(tmp_path / "whole"), flag="--init_checkpoint")
-  assert not any("time_limit" in name for name in weight_file.names)
+  assert not any("time_limit" in name for name in weight_file.entries)
   assert_equal_bits(train(input_file, tmp_path / "known", optimizer=optimizer, num_train_steps=9), weights)
   with pytest.raises(UserError, match=r"max_train_seconds = 8\.0, this one has 7\.0"):
     train(input_file, tmp_path / "whole", optimizer=optimizer, **{**options, "max_train_seconds": 7.0})

@@ -41,7 +41,7 @@ def write_weights(format_name: str, directory: Path, weights: dict[str, np.ndarr
 
 
 def read_all_weights(file: WeightFile) -> dict[str, np.ndarray]:
-  return {name: file.read(name) for name in file.names}
+  return {name: file.read(name) for name in file.entries}
 
 
 def change_one_number(number: str) -> np.ndarray:

@@ -142,7 +142,7 @@ def test_copies_of_tied_weights_must_be_equal(tmp_path):
     "albert.embeddings.position_ids": np.arange(14)[None],
   }
   file = open_weights(write_huggingface(tmp_path / "tied", CONFIG, tensors | copies))
-  assert set(file.names) == set(WEIGHTS)
+  assert set(file.entries) == set(WEIGHTS)
   # The copy of a bias is enough.
   without_bias = {name: tensor for name, tensor in (tensors | copies).items() if name != "predictions.bias"}
   file = open_weights(write_huggingface(tmp_path / "only_copy", CONFIG, without_bias))
@@ -158,7 +158,7 @@ def test_a_projection_between_equal_sizes_must_be_the_identity(tmp_path):
   name = "albert.encoder.embedding_hidden_mapping_in"
   identity = {f"{name}.weight": np.eye(20, dtype=np.float32), f"{name}.bias": np.zeros(20, np.float32)}
   tensors = huggingface_tensors(weights) | identity
-  assert set(open_weights(write_huggingface(tmp_path / "identity", config, tensors)).names) == set(weights)
+  assert set(open_weights(write_huggingface(tmp_path / "identity", config, tensors)).entries) == set(weights)
   for changed_name in identity:
     changed = {**tensors, changed_name: tensors[changed_name] + np.float32(0.5)}
     with pytest.raises(UserError, match=r"is not the identity; ALBERT has no projection where E = H"):
