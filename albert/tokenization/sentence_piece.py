@@ -213,6 +213,7 @@ class SentencePieceVocabulary(Vocabulary):
     """See Vocabulary. Each of the pieces of a character's bytes has the range of the character."""
     normalized = self.normalize(text)
     char_starts, char_ends = _origins(text, self.config)
+    assert len(char_starts) == len(normalized), "a character of the normalized text has no origin"
     parts = self.split_into_parts(normalized)
     part_starts: list[int] = []
     end = 0
