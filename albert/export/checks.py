@@ -195,7 +195,7 @@ class FormEvaluation(abc.ABC):
     eval_file: what the task's own evaluation reads: a file, or for some tasks globs or a folder.
 
   Attributes:
-    task: the task, with this data (a `albert.tasks.base.Task`).
+    task: the task, with this data (an `albert.tasks.base.Task`).
     eval_file: see above.
     best_value: the largest value of the metrics, 1 or 100.
     num_examples: number of examples in the data: rows, windows of SQuAD, or sequences of pretraining.

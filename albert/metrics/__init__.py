@@ -1,1 +1,1 @@
-"""Metrics of GLUE (functions of NumPy arrays) and of SQuAD (functions of strings)."""
+"""Metrics of classification, regression, tagging and probabilities (NumPy arrays), and of SQuAD (strings)."""
