@@ -88,7 +88,9 @@ def check_form(name: str) -> None:
 
 
 def check_formats(formats: Sequence[str], precision: str) -> None:
-  """Raises UserError if a format is unknown, its converter is not installed, or the precision is not float32."""
+  """Raises UserError if a format or the precision is unknown, or a format cannot be written in this precision."""
+  if precision not in PRECISIONS:
+    raise UserError(f"--precision={precision}: must be one of {', '.join(PRECISIONS)}")
   unknown = [name for name in formats if name not in EXTRA_FORMATS]
   if unknown:
     raise UserError(f"--formats={unknown[0]}: must be one of {', '.join(EXTRA_FORMATS)}")

@@ -347,6 +347,8 @@ def test_versions_are_counted_up_and_a_failed_export_leaves_no_version(tmp_path:
     export_model(run.directory, models, task="squad_v2")
   with pytest.raises(UserError, match=r"^--formats=tflite with --precision=bfloat16: give --precision=float32$"):
     export_model(run.directory, models, precision="bfloat16", formats=(TFLITE,))
+  with pytest.raises(UserError, match=r"^--precision=float16: must be one of float32, bfloat16$"):
+    export_model(run.directory, models, precision="float16")
   with pytest.raises(UserError, match="48 positions"):
     export_model(run.directory, models, settings={"max_seq_length": 64})
   assert sorted(path.name for path in Path(models, "classifier").iterdir()) == ["4", "5"]
