@@ -98,7 +98,7 @@ def train_run(
 
     # A run that was killed between saving and evaluating a step lacks the evaluation. A finished run has nothing to do.
     is_over = step >= trainer.last_step(step)
-    evaluations = EvaluationsInTraining(task, evaluator, checkpoints, cluster, config.train, results_dir, step)
+    evaluations = EvaluationsInTraining(task, evaluator, checkpoints, cluster, plan.train, results_dir, step)
     evaluations.evaluate_if_missing(step, is_over=is_over)
     if is_over or evaluations.must_stop():
       log(f"{config.output_dir} has all {step} steps already: nothing to train")
@@ -296,7 +296,7 @@ class EvaluationsInTraining:
 
   Args:
     task, evaluator, checkpoints, cluster, results_dir: see train_run.
-    train: the settings of the training. Without eval_every_steps, there are no evaluations.
+    train: the settings of TrainingPlan. Without eval_every_steps, there are no evaluations.
     first_step: the step that training starts or resumes at.
   """
 

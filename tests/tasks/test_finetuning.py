@@ -180,6 +180,22 @@ def test_a_run_killed_between_saving_and_evaluating_resumes_to_the_same_result(t
     assert (tmp_path / "killed" / name).read_text() == (tmp_path / "uninterrupted" / name).read_text()
 
 
+def test_a_resumed_run_of_epochs_is_not_evaluated_at_num_train_steps(tmp_path, spm_file, monkeypatch):
+  options: dict[str, Any] = {"num_train_epochs": 0.75, "num_train_steps": 4, "eval_every_steps": 5}
+  config, save = run_config(tmp_path / "run", **options, save_checkpoints_steps=4), checkpoints.CheckpointManager.save
+
+  def save_and_kill(*arguments: Any, **keywords: Any) -> None:
+    save(*arguments, **keywords)
+    raise Killed
+
+  with monkeypatch.context() as patch:
+    patch.setattr(checkpoints.CheckpointManager, "save", save_and_kill)
+    with pytest.raises(Killed):
+      Estimator(toy_task(tmp_path, spm_file), config).train()
+  Estimator(toy_task(tmp_path, spm_file), config).train()
+  assert [line["step"] for line in read_json_lines(tmp_path / "run" / "eval_metrics.jsonl")] == [5, 6]
+
+
 def assert_summary_has_the_metrics_of_runs(summary: dict[str, Any], run_results: list[dict[str, float]]) -> None:
   """Compares runs.json with the eval_results.json of each run."""
   accuracies = [results["accuracy"] for results in run_results]
