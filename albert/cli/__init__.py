@@ -1,3 +1,3 @@
-"""The command line of the run_* scripts: their flags, their --help, and where the value of each setting comes from."""
+"""The command line of the run_* scripts: their flags and their --help."""
 
 from albert.cli.script import run as run

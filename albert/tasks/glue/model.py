@@ -157,7 +157,7 @@ class TextTask(FinetuningTask):
     return settings
 
   def data_files(self, split: str) -> Sequence[DataSource]:
-    """Returns the file of a split: the one that a flag gives, or else the task's file in data_dir."""
+    """Returns the data of a split, see TextData.sources."""
     return self.text_data.sources(split)
 
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
