@@ -245,8 +245,7 @@ class LeaderboardPlan:
         f"{name}\t{task.recipe.name}\t{task.start}\t{self.num_runs}\t{num_steps}\t{batch_size}\t{seq_length}\t"
         f"{step_flops / 1e9:,.1f}\t{hours:,.2f}"
       )
-    num_runs = self.num_runs * len(self.tasks)
-    speed = math.floor(flops_per_second / 1e9)
+    num_runs, speed = self.num_runs * len(self.tasks), math.floor(flops_per_second / 1e9)
     lines.append(
       f"{len(self.tasks)} tasks, {num_runs} runs; training takes at most about {total_hours:,.2f} hours at "
       f"{speed:,} GFLOP/s, because shorter texts are padded to fewer tokens"

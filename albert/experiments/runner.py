@@ -184,7 +184,8 @@ def run_plan(plan: TrialPlan, jobs: int = 1) -> list[dict[str, Any]]:
     with _Processes(plan.directory, jobs) as processes:
       running: dict[Future[None], Command] = {}
       while not processes.are_stopped:
-        for trial in [trial for trial in missing_trials if all(command.is_done() for command in trial.commands)]:
+        unfinished = {command.makes for command in commands}
+        for trial in [trial for trial in missing_trials if unfinished.isdisjoint(c.makes for c in trial.commands)]:
           missing_trials.remove(trial)
           _add_row(plan.directory, rows, trial)
         ready = (

@@ -357,10 +357,7 @@ class EvaluationsInTraining:
 
 
 def _begin(model: keras.Model, run_plan: RunPlan, plan: TrainingPlan, results_dir: str) -> None:
-  """Logs the sizes of the model and the data, the number of steps, and how the step is computed.
-
-  If the run has ended before, and its checkpoints were lost, the record of its end is removed.
-  """
+  """Logs the sizes of the model and the data and how the step is computed. Removes the record of an earlier end."""
   num_parameters = sum(int(np.prod(variable.shape)) for variable in model.named_weights().values())
   num_stages = len(plan.stages)
   data = plan.stages[0].data.describe() if num_stages == 1 else f"{num_stages} stages"

@@ -17,7 +17,7 @@ from albert.errors import RunError, Stopped, UserError
 from albert.experiments import runner
 from albert.experiments.runner import Command
 from albert.runs.directory_lock import DirectoryLock
-from tests.experiments.plans import ToyPlan, read_rows, smoke_plan
+from tests.experiments.plans import WRITE_ACCURACY, ToyPlan, read_rows, smoke_plan
 
 
 def test_only_one_process_at_a_time_runs_a_plan(tmp_path: Path):
@@ -116,6 +116,25 @@ json.dump({'sentence_order_accuracy': num_threads}, open(sys.argv[1], 'w'))
   num_threads = max(1, (os.cpu_count() or 1) // 2)
   assert [row["scores"]["sop"] for row in rows] == [100.0 * num_threads] * 4  # scores are in percent
   assert sorted(read_rows(ToyPlan(tmp_path)), key=str) == sorted(rows, key=str)
+
+
+def test_a_row_is_added_when_the_command_has_ended_and_not_when_its_file_exists(tmp_path: Path):
+  rewrite_later = """
+import json, os, sys, time
+json.dump({'sentence_order_accuracy': 0.0}, open(sys.argv[1], 'w'))
+while not os.path.exists(sys.argv[1].replace('one-', 'two-')):
+  time.sleep(0.01)
+time.sleep(0.5)
+json.dump({'sentence_order_accuracy': float(sys.argv[2])}, open(sys.argv[1], 'w'))
+"""
+  write_later = f"""
+import os, sys, time
+while not os.path.exists(sys.argv[1].replace('two-', 'one-')):
+  time.sleep(0.01)
+{WRITE_ACCURACY}
+"""
+  rows = runner.run_plan(ToyPlan(tmp_path, {"one": rewrite_later, "two": write_later}), jobs=2)
+  assert [row["scores"]["sop"] for row in rows] == [50.0, 75.0, 51.0, 76.0]
 
 
 def test_a_trial_that_fails_stops_the_parallel_trials(tmp_path: Path):
