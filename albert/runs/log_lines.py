@@ -73,15 +73,13 @@ def training_seconds(run: str) -> float:
   Args:
     run: the output_dir of a finished run.
   Raises:
-    UserError: the run has logged no speed.
+    UserError: the run has logged no speed, or has not ended.
   """
-  path = files.join(run, output_files.METRICS)
-  lines = read(path)
+  lines = read(files.join(run, output_files.METRICS))
   speeds = [line["examples_per_second"] for line in lines if isinstance(line.get("examples_per_second"), int | float)]
-  if not speeds:
-    raise UserError(
-      f"{path} has no examples_per_second: delete {run} to train it again, or give the output_dir of a finished run"
-    )
+  if not speeds or not files.exists(files.join(run, output_files.TRAINING_LOSS)):
+    problem = "training has not ended" if speeds else f"{output_files.METRICS} has no examples_per_second"
+    raise UserError(f"{run}: {problem}: repeat the command that trains it, or delete it to train it again")
   config = output_files.read_config(files.join(run, output_files.CONFIG))
   # The first line includes the time to build the graph.
   speed = statistics.median(speeds[1:] or speeds)

@@ -47,12 +47,15 @@ def test_help_shows_the_declared_defaults_whatever_the_recipe() -> None:
 def test_same_time_as_is_the_time_of_the_steps_of_another_run(tmp_path: Path) -> None:
   flag = f"--same_time_as={tmp_path}"
   with script_flags("pretraining"), parsed_flags(flag):
-    with pytest.raises(UserError, match=r"metrics\.jsonl has no examples_per_second: delete .* to train it again"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl has no examples_per_second: .* delete it to train it again"):
       given_flags("pretraining")
     speeds = [3.0, 16.0, 4.0, 16.0]  # the first one includes the time to build the graph
     lines = [json.dumps({"step": 2 * index + 2, "examples_per_second": speed}) for index, speed in enumerate(speeds)]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     (tmp_path / "config.json").write_text(json.dumps({"train": {"train_batch_size": 10}}))
+    with pytest.raises(UserError, match="training has not ended: repeat the command that trains it"):
+      given_flags("pretraining")
+    (tmp_path / "training_loss.json").touch()
     assert given_flags("pretraining") == {"max_train_seconds": 5.0}  # 80 examples at a median of 16 a second
   message = r"^--same_time_as=.* and --max_train_seconds are both given: "
   with (
