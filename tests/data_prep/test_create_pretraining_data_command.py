@@ -75,7 +75,7 @@ def test_a_killed_command_resumes(
     make_argv(output_dir=tmp_path / "out", **flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
   )
   deadline = time.monotonic() + 60
-  while not list(tmp_path.glob("out/.*/*.spill")) and time.monotonic() < deadline:
+  while not list(tmp_path.glob("out/.*/*.block")) and time.monotonic() < deadline:
     time.sleep(0.01)
   process.send_signal(signal_number)
   _, errors = process.communicate(timeout=60)
