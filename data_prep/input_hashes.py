@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import gzip
 import hashlib
 import itertools
 import os
-import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -23,7 +21,6 @@ from albert.data.shard_files.manifest import file_sha256
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.io.records import HashingReader
-from data_prep.text.text_files import is_gzip
 from data_prep.units import TextRange, TextUnit, read_range
 
 _BYTES_PER_READ = 1 << 20
@@ -34,7 +31,7 @@ class RangeHash(NamedTuple):
 
   Attributes:
     ordinal: index of the file in the sorted list of input files.
-    start: first byte (of a GZIP file: of the decompressed text).
+    start: first byte.
     end: byte after the last one.
     sha256: SHA-256 of the text, in hex.
   """
@@ -135,11 +132,7 @@ def check_file(task: FileTask) -> dict[str, Any]:
   range_hashes = {*task.ranges, *task.donors}
   with files.open_file(task.path) as file:
     reader = HashingReader(file)
-    stream = cast("BinaryIO", gzip.GzipFile(fileobj=reader) if is_gzip(task.path) else reader)
-    try:
-      digests, length = _hash_ranges(stream, range_hashes)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-      raise changed_file_error(task.path) from None
+    digests, length = _hash_ranges(cast("BinaryIO", reader), range_hashes)
   is_changed = any(digests[range_hash] != range_hash.sha256 for range_hash in range_hashes)
   if is_changed or reader.num_bytes != task.num_bytes:
     raise changed_file_error(task.path)

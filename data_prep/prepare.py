@@ -183,7 +183,7 @@ def _convert(
 def _decompress(text: _Text, workspace: Workspace, pool: WorkerPool) -> _Text:
   """Decompresses GZIP files to files of the workspace, so that several processes can read the parts of each."""
   tasks = {
-    path: GzipTask(path, ordinal, workspace.file_path(f"gzip-{ordinal:08d}.txt"))
+    path: GzipTask(path, workspace.file_path(f"gzip-{ordinal:08d}.txt"))
     for ordinal, path in enumerate(text.paths)
     if is_gzip(path)
   }

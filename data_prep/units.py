@@ -1,23 +1,18 @@
 """Cuts the input files into units: parts of the text of limited size, which processes work on independently.
 
-The text of a file (of a .txt.gz file: the decompressed text) is cut into ranges, so that one large file becomes many
-units. It is cut at the first blank line after every multiple of UNIT_BYTES. If there is no blank line within another
-UNIT_BYTES, the document is cut at the end of a line, or else at white space. Its second part becomes a new document,
-and the manifest counts such cuts. The units depend only on the contents and the order of the files.
+The text of a file is cut into ranges, so that one large file becomes many units. It is cut at the first blank line
+after every multiple of UNIT_BYTES. If there is no blank line within another UNIT_BYTES, the document is cut at the end
+of a line, or else at white space. Its second part becomes a new document, and the manifest counts such cuts. The units
+depend only on the contents and the order of the files. GZIP files are decompressed first (data_prep.runners.gzip_text).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import gzip
-import itertools
 import re
-import zlib
 from collections.abc import Callable, Iterator
 
 from albert.io import files
-from data_prep.text import text_checks
-from data_prep.text.text_files import is_gzip
 
 UNIT_BYTES = 2 << 20
 # Text is cut at the end of a blank line, and the blank line begins before the cut. So the search for blank lines begins
@@ -34,11 +29,11 @@ _CHARACTER_END = re.compile(rb"(?s).(?=[\x00-\x7f\xc0-\xff])")
 
 @dataclasses.dataclass(frozen=True)
 class TextRange:
-  """A range of a file's text. Positions are bytes of the file (of a GZIP file: bytes of its decompressed text).
+  """A range of a file's text. Positions are bytes of the file.
 
-  The positions of a range with `data` are exact. A range of a plain file that was not read has no `data`, and its
-  positions are nominal: multiples of UNIT_BYTES, or the file's size. `read_range` reads from the first blank line after
-  the nominal start to the first blank line after the nominal end.
+  The positions of a range with `data` are exact. Those of a range without `data` are nominal: multiples of UNIT_BYTES,
+  or the file's size. `read_range` reads from the first blank line after the nominal start to the first blank line after
+  the nominal end.
 
   Attributes:
     path: the file.
@@ -46,7 +41,7 @@ class TextRange:
     start: position of the first byte.
     end: position after the last byte.
     is_cut: whether the range begins inside a document. Known only with `data`.
-    data: the text, once it is read. The ranges of a GZIP file always have it.
+    data: the text, once it is read.
   """
 
   path: str
@@ -66,7 +61,7 @@ class TextUnit:
     ranges: its text.
     donors: for NSP, the ranges of a neighbouring unit. If this unit has a single document, the random second segments
       come from the neighbour's documents.
-    progress_bytes: number of bytes in the files, compressed or not, that a progress bar counts for the unit.
+    progress_bytes: number of bytes in the files that a progress bar counts for the unit.
   """
 
   index: int
@@ -130,61 +125,11 @@ def _find_boundary_in_file(
   return window_start + boundary_in_window, is_cut
 
 
-def gzip_ranges(path: str, ordinal: int, unit_bytes: int = UNIT_BYTES) -> Iterator[tuple[TextRange, int]]:
-  """Cuts a GZIP file into ranges, reading it once from its beginning.
-
-  Args:
-    path: the file.
-    ordinal: its index in the list of input files.
-    unit_bytes: the nominal size of a range, in bytes of decompressed text.
-
-  Yields:
-    Ranges with their text, and the compressed bytes that were read for each.
-
-  Raises:
-    UserError: the file is not a GZIP file, or is damaged or incomplete.
-  """
-  with files.open_file(path) as file:
-    text_checks.check_is_gzip(path, file.read(text_checks.HEAD_BYTES))
-    file.seek(0)
-    stream = gzip.GzipFile(fileobj=file)
-    # Text that was decompressed and is in no range yet, and its position in the whole decompressed text.
-    text, text_start = b"", 0
-    compressed_bytes = 0  # compressed bytes that were read for the ranges so far
-    is_cut = False  # whether the next range begins inside a document
-    for nominal_end in itertools.count(unit_bytes, unit_bytes):  # in the whole decompressed text
-      bytes_to_search = nominal_end + unit_bytes - text_start
-      text += _decompress(stream, path, bytes_to_search - len(text))
-      if text_start + len(text) <= nominal_end:
-        break
-      # These are positions in `text`. The arguments and the result of find_boundary are positions in the window.
-      min_end = nominal_end - text_start
-      window_start = max(0, min_end - _LOOK_BACK)
-      end_in_window, next_is_cut = find_boundary(
-        text[window_start:], min_end - window_start, is_last=len(text) < bytes_to_search
-      )
-      end = window_start + end_in_window
-      text_range = TextRange(path, ordinal, text_start, text_start + end, is_cut, text[:end])
-      yield text_range, file.tell() - compressed_bytes
-      text, text_start, compressed_bytes, is_cut = text[end:], text_start + end, file.tell(), next_is_cut
-    text_range = TextRange(path, ordinal, text_start, text_start + len(text), is_cut, text)
-    yield text_range, files.size(path) - compressed_bytes
-
-
-def _decompress(stream: gzip.GzipFile, path: str, size: int) -> bytes:
-  """Reads at most `size` bytes of decompressed text."""
-  try:
-    return stream.read(size) if size > 0 else b""
-  except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-    raise text_checks.damaged_file_error(path, "GZIP", error) from error
-
-
-def plain_ranges(path: str, ordinal: int, unit_bytes: int = UNIT_BYTES) -> Iterator[tuple[TextRange, int]]:
-  """Cuts a plain file into ranges of `unit_bytes` without reading it, and yields each range and its size in bytes."""
+def plain_ranges(path: str, ordinal: int, unit_bytes: int = UNIT_BYTES) -> Iterator[TextRange]:
+  """Cuts a file into ranges of `unit_bytes` without reading it."""
   size = files.size(path)
   for start in range(0, size, unit_bytes):
-    end = min(start + unit_bytes, size)
-    yield TextRange(path, ordinal, start, end), end - start
+    yield TextRange(path, ordinal, start, min(start + unit_bytes, size))
 
 
 def read_range(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tuple[bytes, int, bool]:
@@ -236,21 +181,16 @@ def plan_units(paths: list[str], *, with_donors: bool, unit_bytes: int = UNIT_BY
 
 def _group_ranges(paths: list[str], unit_bytes: int) -> Iterator[TextUnit]:
   """Yields units without donors: groups of the ranges of all files, each of at most `unit_bytes` by nominal size."""
-  index = 0
+  index = group_bytes = 0
   group: list[TextRange] = []
-  group_bytes, progress_bytes = 0, 0
   for ordinal, path in enumerate(paths):
-    cut_file = gzip_ranges if is_gzip(path) else plain_ranges
-    for range_index, (text_range, bytes_read) in enumerate(cut_file(path, ordinal, unit_bytes)):
-      # Range n of a plain file begins nominally at n * unit_bytes. The exact start of a GZIP file's range is not used,
-      # so that the file gives the same units as its text in a plain file.
-      nominal_bytes = max(0, min(unit_bytes, text_range.end - range_index * unit_bytes))
-      if group and group_bytes + nominal_bytes > unit_bytes:
-        yield TextUnit(index, tuple(group), progress_bytes=progress_bytes)
+    for text_range in plain_ranges(path, ordinal, unit_bytes):
+      num_bytes = text_range.end - text_range.start
+      if group and group_bytes + num_bytes > unit_bytes:
+        yield TextUnit(index, tuple(group), progress_bytes=group_bytes)
         index += 1
-        group, group_bytes, progress_bytes = [], 0, 0
+        group, group_bytes = [], 0
       group.append(text_range)
-      group_bytes += nominal_bytes
-      progress_bytes += bytes_read
+      group_bytes += num_bytes
   if group:
-    yield TextUnit(index, tuple(group), progress_bytes=progress_bytes)
+    yield TextUnit(index, tuple(group), progress_bytes=group_bytes)

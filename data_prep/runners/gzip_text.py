@@ -13,8 +13,11 @@ import msgspec
 
 from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
-from albert.io import files, json_values
-from data_prep import input_hashes, units
+from albert.io import files, json_values, local_files
+from data_prep import input_hashes
+from data_prep.readers import streams
+
+_BYTES_PER_READ = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,12 +26,10 @@ class GzipTask:
 
   Attributes:
     path: the GZIP file.
-    ordinal: its index in the list of input files.
     text_path: the text file to write.
   """
 
   path: str
-  ordinal: int
   text_path: str
 
   @property
@@ -83,10 +84,11 @@ def decompress(task: GzipTask) -> dict[str, Any]:
   num_bytes = 0
   staging = files.staging_path(task.text_path)
   try:
-    with files.open_file(staging, "wb") as target:
-      for text_range, _ in units.gzip_ranges(task.path, task.ordinal):
-        target.write(text_range.data or b"")
-        num_bytes += len(text_range.data or b"")
+    with streams.open_stream(task.path) as source, files.open_file(staging, "wb") as target:
+      while block := source.read(_BYTES_PER_READ):
+        target.write(block)
+        num_bytes += len(block)
+      local_files.sync(target)
     if file_sha256(task.path) != sha256:
       raise input_hashes.changed_file_error(task.path)
     files.replace(staging, task.text_path)

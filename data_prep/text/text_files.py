@@ -102,11 +102,10 @@ def strip_line(line: str) -> str:
 
 
 def count_line_ends(path: str, stop: int) -> int:
-  """Counts the line ends before byte `stop` of a file (of a GZIP file: of its decompressed text)."""
+  """Counts the line ends before byte `stop` of a file."""
   num_line_ends, bytes_left = 0, stop
   with files.open_file(path) as file:
-    stream = cast("BinaryIO", gzip.GzipFile(fileobj=file)) if is_gzip(path) else file
-    while bytes_left > 0 and (block := stream.read(min(_BYTES_PER_READ, bytes_left))):
+    while bytes_left > 0 and (block := file.read(min(_BYTES_PER_READ, bytes_left))):
       num_line_ends += block.count(b"\n")
       bytes_left -= len(block)
   return num_line_ends

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 from pathlib import Path
 
@@ -58,14 +57,6 @@ def plan(paths: list[Path], unit_bytes: int, with_donors: bool = False) -> list[
   return list(plan_units([str(path) for path in paths], with_donors=with_donors, unit_bytes=unit_bytes))
 
 
-def parse_units(paths: list[Path], unit_bytes: int) -> list[list[tuple[int, list[TextDocument]]]]:
-  """Returns for each unit the (ordinal of the file, documents) of its ranges."""
-  return [
-    [(text_range.ordinal, documents_in(text_range, unit_bytes)) for text_range in unit.ranges]
-    for unit in plan(paths, unit_bytes)
-  ]
-
-
 def write_file(path: Path, content: bytes) -> Path:
   path.write_bytes(content)
   return path
@@ -86,7 +77,6 @@ def test_documents_have_the_expected_offsets_and_sentences(
   tmp_path: Path, content: bytes, documents: list[OffsetAndSentences]
 ) -> None:
   assert read_documents(write_file(tmp_path / "text.txt", content)) == documents
-  assert read_documents(write_file(tmp_path / "text.txt.gz", gzip.compress(content))) == documents
 
 
 def parse_with_a_loop(text: bytes) -> list[OffsetAndSentences]:
@@ -112,15 +102,12 @@ def parse_with_a_loop(text: bytes) -> list[OffsetAndSentences]:
   line_end=st.sampled_from(["\n", "\r\n"]),
 )
 def test_units_cut_no_short_document(tmp_path_factory: pytest.TempPathFactory, lines: list[str], line_end: str) -> None:
-  """Documents shorter than a unit are never cut, in plain and in GZIP files."""
+  """Documents shorter than a unit are never cut."""
   # A blank line after every three lines, so that no document is longer than a unit.
   lines_with_ends = [line + line_end * (2 if index % 3 == 2 else 1) for index, line in enumerate(lines)]
   text = "".join(lines_with_ends).encode()
-  directory = tmp_path_factory.mktemp("text")
-  plain = write_file(directory / "text.txt", text)
-  zipped = write_file(directory / "text.txt.gz", gzip.compress(text))
-  assert read_documents(plain, 128) == read_documents(zipped, 128) == parse_with_a_loop(text)
-  assert parse_units([plain], 128) == parse_units([zipped], 128)
+  path = write_file(tmp_path_factory.mktemp("text") / "text.txt", text)
+  assert read_documents(path, 128) == parse_with_a_loop(text)
 
 
 def test_long_document_is_cut_at_lines_and_counted(tmp_path: Path) -> None:
@@ -164,18 +151,15 @@ def test_long_lines_become_sentences_of_bounded_length(tmp_path: Path) -> None:
   assert " ".join(sentences).split() == words
 
 
-def test_short_files_share_a_unit_and_gzip_changes_nothing(tmp_path: Path) -> None:
+def test_short_files_share_a_unit(tmp_path: Path) -> None:
   rng = random.Random(0)
-  plain_files, gzip_files = [], []
+  paths = []
   for number, size in enumerate((30, 20, 200, 10, 70, 5)):
     content = "".join(rng.choice("ab \n") for _ in range(size)).encode() + b"\n\n"
-    plain_files.append(write_file(tmp_path / f"{number}.txt", content))
-    gzip_files.append(write_file(tmp_path / f"{number}.txt.gz", gzip.compress(content)))
-  parsed_units = parse_units(plain_files, UNIT_BYTES)
-  assert parse_units(gzip_files, UNIT_BYTES) == parsed_units
-  assert [ordinal for ordinal, _ in parsed_units[0]] == [0, 1]
-  for paths in (plain_files, gzip_files):
-    assert sum(unit.progress_bytes for unit in plan(paths, UNIT_BYTES)) == sum(path.stat().st_size for path in paths)
+    paths.append(write_file(tmp_path / f"{number}.txt", content))
+  units = plan(paths, UNIT_BYTES)
+  assert [text_range.ordinal for text_range in units[0].ranges] == [0, 1]
+  assert sum(unit.progress_bytes for unit in units) == sum(path.stat().st_size for path in paths)
 
 
 def test_donors_come_from_the_next_unit_and_for_the_last_unit_from_the_one_before(tmp_path: Path) -> None:
@@ -187,18 +171,10 @@ def test_donors_come_from_the_next_unit_and_for_the_last_unit_from_the_one_befor
   assert plan([path], 1 << 20, with_donors=True)[0].donors == ()
 
 
-@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
-def test_text_that_is_not_utf8_is_an_error_with_file_and_line(tmp_path: Path, suffix: str) -> None:
-  content = b"good text\n\n" * 20 + b"caf\xe9\n"  # the bad byte is on line 41
-  path = write_file(tmp_path / f"text{suffix}", gzip.compress(content) if suffix == ".txt.gz" else content)
+def test_text_that_is_not_utf8_is_an_error_with_file_and_line(tmp_path: Path) -> None:
+  path = write_file(tmp_path / "text.txt", b"good text\n\n" * 20 + b"caf\xe9\n")  # the bad byte is on line 41
   with pytest.raises(UserError, match=rf"{path}, line 41: not UTF-8 text \(byte 0xe9"):
     read_documents(path, UNIT_BYTES)
-
-
-def test_an_incomplete_gzip_file_is_an_error(tmp_path: Path) -> None:
-  path = write_file(tmp_path / "text.txt.gz", gzip.compress(b"text\n" * 1000, mtime=0)[:-12])
-  with pytest.raises(UserError, match=f"{path}: the GZIP file is damaged or incomplete"):
-    read_documents(path)
 
 
 def test_load_documents_drops_documents_with_too_few_words(tmp_path: Path) -> None:

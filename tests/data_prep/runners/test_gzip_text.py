@@ -1,27 +1,27 @@
-"""GZIP files that are decompressed for a cluster: the text, and what a later command keeps."""
+"""GZIP files that are decompressed: the text, and what a later command keeps."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from albert.errors import UserError
-from albert.io import files
-from data_prep import units
+from albert.io import files, local_files
 from data_prep.runners import gzip_text
 from data_prep.runners.gzip_text import GzipTask
 
 
 @pytest.fixture
 def task(tmp_path: Path) -> GzipTask:
-  """The task to decompress a.txt.gz, which is the input file with index 3, to out/gzip-00000003.txt."""
+  """The task to decompress a.txt.gz, to out/gzip-00000003.txt."""
   (tmp_path / "out").mkdir()
   path = tmp_path / "a.txt.gz"
-  path.write_bytes(gzip.compress(b"One sentence.\n\nAnother one.\n" * 200_000))  # more than two units
-  return GzipTask(str(path), 3, str(tmp_path / "out" / "gzip-00000003.txt"))
+  path.write_bytes(gzip.compress(b"One sentence.\n\nAnother one.\n" * 200_000))  # more than is read at a time
+  return GzipTask(str(path), str(tmp_path / "out" / "gzip-00000003.txt"))
 
 
 def test_the_text_is_written_and_the_gzip_file_is_hashed(task: GzipTask) -> None:
@@ -54,13 +54,20 @@ def test_a_later_command_keeps_the_text_only_if_it_equals_that_in_the_gzip_file(
 
 
 def test_a_file_that_changes_is_an_error(task: GzipTask, monkeypatch: pytest.MonkeyPatch) -> None:
-  gzip_ranges = units.gzip_ranges
+  sync = local_files.sync
 
-  def read_and_change(path: str, ordinal: int) -> object:
-    yield from gzip_ranges(path, ordinal)
-    Path(path).write_bytes(b"other")
+  def sync_and_change(file: BinaryIO) -> None:
+    sync(file)
+    Path(task.path).write_bytes(b"other")
 
-  monkeypatch.setattr(units, "gzip_ranges", read_and_change)
+  monkeypatch.setattr(local_files, "sync", sync_and_change)
   with pytest.raises(UserError, match=r"a\.txt\.gz changed while it was being read"):
+    gzip_text.decompress(task)
+  assert files.listdir(str(Path(task.text_path).parent)) == []
+
+
+def test_an_incomplete_file_is_an_error_and_leaves_no_text(task: GzipTask) -> None:
+  Path(task.path).write_bytes(gzip.compress(b"text\n" * 1000, mtime=0)[:-12])
+  with pytest.raises(UserError, match=r"a\.txt\.gz: the GZIP file is damaged or incomplete"):
     gzip_text.decompress(task)
   assert files.listdir(str(Path(task.text_path).parent)) == []

@@ -18,8 +18,9 @@ from albert.errors import UserError
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.documents import TextDocument, parse_documents
 from data_prep.examples.settings import PreparationSettings
+from data_prep.text import text_checks
 from data_prep.train_vocab import read_lines
-from data_prep.units import gzip_ranges, plain_ranges
+from data_prep.units import plain_ranges
 
 PROSE = b"The captain sold the river.\nNobody watched the teacher.\n\nThe train was late.\n" * 20
 
@@ -88,10 +89,12 @@ TEXT_FILES = {
 
 
 def parse_file(path: Path) -> list[TextDocument]:
-  """Returns the documents of a file, as data preparation reads them."""
-  cut_into_ranges = gzip_ranges if path.name.endswith(".gz") else plain_ranges
+  """Returns the documents of a file, as data preparation reads them. A GZIP file is only checked."""
+  if path.name.endswith(".gz"):
+    text_checks.check_inputs([str(path)])
+    return []
   documents = []
-  for text_range, _ in cut_into_ranges(str(path), 0):
+  for text_range in plain_ranges(str(path), 0):
     documents_of_range, _ = parse_documents(text_range)
     documents += documents_of_range
   return documents
