@@ -117,7 +117,8 @@ class ShardPlan:
     for index in indices:
       if group:
         first, last = self._find_range(self._bounds[group[0]]), self._find_range(self._bounds[index + 1] - 1)
-        if index != group[-1] + 1 or self._num_bytes[first : last + 1].sum() > self._step_bytes:
+        needs_steps = last > first and self._num_bytes[first : last + 1].sum() > self._step_bytes
+        if index != group[-1] + 1 or needs_steps:
           yield group
           group = []
       group.append(index)
@@ -189,10 +190,12 @@ class _Examples:
 
 def write_shard(shard: OneShard, task: ShardsTask, examples: _Examples) -> ShardInfo:
   """Writes the next shard of a task, and its record."""
-  with RecordWriter(files.join(task.directory, shard.name), compress=task.compress) as writer:
+  # A cluster may run a task twice at the same time, so the name is unique.
+  path = files.staging_path(files.join(task.directory, shard.name))
+  with RecordWriter(path, compress=task.compress) as writer:
     examples.write(writer, shard.num_examples)
   info = ShardInfo(shard.name, writer.num_records, writer.num_bytes, writer.sha256)
-  files.replace(writer.path, files.join(task.output_dir, shard.name))
+  files.replace(path, files.join(task.output_dir, shard.name))
   ShardRecord.save(task.directory, shard.index, info, task.digest)
   return info
 

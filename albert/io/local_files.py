@@ -38,10 +38,10 @@ _TENSORFLOW_REASON = re.compile(r"; ([^;\[\n]+?)\s*(?:\[|\n|$)")
 
 def final_path(path: str) -> str:
   """Replaces the names of staging files and directories in a path by the names that they get when they are complete."""
-  names = []
-  for name in path.split("/"):
-    match = STAGING_NAME.match(name)
-    names.append(match["name"] if match else name)
+  names = path.split("/")
+  for index in range(len(names)):
+    while match := STAGING_NAME.match(names[index]):
+      names[index] = match["name"]
   return "/".join(names)
 
 

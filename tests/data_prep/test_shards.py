@@ -175,6 +175,39 @@ def test_shards_hold_everything_in_the_order_of_the_keys(
   assert [len(examples) for examples in examples_of_shards] == [62, 63, 63]  # 4 * (30 + 17) = 188 instances
 
 
+def test_shards_of_a_range_that_is_larger_than_a_step_are_written_together(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """The range is read for all of them at once. Each of four ranges of keys holds about 30 of the 120 instances."""
+  blocks, _ = write_blocks(tmp_path, monkeypatch, [30], equal_keys=True)
+  monkeypatch.setattr(shards, "_MIN_STEP_BYTES", 1)
+  groups = list(shards.ShardPlan(blocks, 60).group_shards(range(60)))
+  assert list(itertools.chain.from_iterable(groups)) == list(range(60))
+  assert 4 <= len(groups) <= 7  # the shards inside a range, and those that hold the end of a range
+
+
+def test_a_task_may_run_twice_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """A cluster that has lost the connection to a node may do so. The second run ends while the first renames a shard."""
+  blocks, _ = write_blocks(tmp_path, monkeypatch, [10])
+  settings = PreparationSettings(max_seq_length=SEQ_LENGTH, max_predictions_per_seq=NUM_PREDICTIONS)
+  job = Job(inputs=(), output_dir=str(tmp_path / "out"), spm_model_file="", settings=settings, num_shards=1)
+  directory = tmp_path / "out" / "workspace"
+  directory.mkdir(parents=True)
+  task = shards.ShardPlan(blocks, 1).make_task([0], job, str(directory), WORD_DTYPE.str, "")
+  replace, results = files.replace, []
+
+  def run_again_and_replace(source: str, target: str) -> None:
+    if target == str(tmp_path / "out" / job.shard_name(0)):
+      monkeypatch.setattr(files, "replace", replace)
+      results.append(shards.write_shards(task))
+    replace(source, target)
+
+  monkeypatch.setattr(files, "replace", run_again_and_replace)
+  assert [shards.write_shards(task)] == results
+  assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [job.shard_name(0), "workspace"]
+  assert [path.name for path in directory.iterdir()] == ["shard-00000.json"]
+
+
 def test_fewer_examples_than_shards_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   blocks, _ = write_blocks(tmp_path, monkeypatch, [2])
   assert shards.ShardPlan(blocks, 8).num_examples == 8

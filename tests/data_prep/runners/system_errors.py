@@ -42,7 +42,7 @@ class Fault(NamedTuple):
     def call_or_fail(file: Any, *arguments: Any, **keywords: Any) -> Any:
       # os.open gets a path, os.fsync a descriptor, whose path is in /proc.
       path = file if isinstance(file, str) else os.readlink(f"/proc/self/fd/{file}")
-      if f"/.{self.file_prefix}" in str(path) and next(calls) >= 2:
+      if f".{self.file_prefix}" in str(path) and next(calls) >= 2:
         raise OSError(self.error_number, os.strerror(self.error_number))
       return system_call(file, *arguments, **keywords)
 
