@@ -27,8 +27,6 @@ from albert.io import files
 from albert.tokenization.vocabulary import read_vocabulary_files
 from data_prep.runners.job import Job, OpenPool
 
-# The last step of a pipeline writes its results to this file in the output directory.
-_RESULT_FILE = ".beam-results"
 # Beam runners raise exceptions of their own for a worker's error. The pattern finds the worker's error in their text.
 _WORKER_ERRORS = {error.__name__: error for error in (UserError, RunError)}
 _WORKER_ERROR = re.compile(rf"\b({'|'.join(_WORKER_ERRORS)}): (.+?)(?: \[while running .*)?$", re.MULTILINE)
@@ -146,7 +144,9 @@ class BeamPool:
       _Call, initializer=initializer, settings=settings, vocabulary=read_vocabulary_files(vocabulary_file)
     )
     self._flags = flags
-    self._result_file = files.join(job.output_dir, _RESULT_FILE)
+    # The last step of a pipeline writes its results to this file. Commands that run at the same time have files of
+    # their own, and the file of a killed command is removed like other staging files.
+    self._result_file = files.staging_path(files.join(job.output_dir, "beam-results"))
 
   def map(self, function: Callable[[WorkItem], Result], items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Result]]:
     """Calls a function for each item on Beam's workers. Beam may call it again for an item.
@@ -205,8 +205,6 @@ def _run_pipeline(pipeline: beam.Pipeline, result_file: str, result_type: Any) -
     UserError: a worker found bad input.
     RunError: a worker's disk or system failed, or the runner ended without a result.
   """
-  if files.exists(result_file):
-    files.remove(result_file)
   try:
     state = pipeline.run().wait_until_finish()
   except Exception as error:  # every Beam runner wraps a worker's error in an exception of its own

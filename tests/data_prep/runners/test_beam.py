@@ -14,6 +14,7 @@ import pytest
 
 from albert.data.shard_files.manifest import ShardInfo
 from albert.errors import RunError, UserError
+from albert.io import files
 from data_prep import blocks, input_hashes, shards
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
@@ -76,6 +77,15 @@ def test_the_step_can_be_pickled_after_setup(spm_model):
   assert blocks._maker.tokenizer.vocab_size > 100
   assert pickle.dumps(step) == pickle_before_setup
   assert list(pickle.loads(pickle_before_setup).process((3, "word"))) == [(3, 4)]
+
+
+@needs_beam
+def test_commands_do_not_share_their_results(tmp_path, spm_model):
+  """The name of a pool's file says which process wrote it, so that the file is removed if the process was killed."""
+  job = make_job(tmp_path, "beam", [], spm_model)
+  paths = {beam_runner.BeamPool(job, len, (job.settings, spm_model))._result_file for _ in range(2)}
+  assert len(paths) == 2
+  assert all(files.is_staging_name(Path(path).name) for path in paths)
 
 
 @needs_beam
