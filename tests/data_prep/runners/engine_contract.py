@@ -126,6 +126,18 @@ class EngineContract:
     compress_file(corpus / "1.txt")
     assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, runner, compress=True, masking="none")
 
+  @pytest.mark.parametrize(
+    "settings",
+    [{"sentence_prediction": "nsp"}, {"sentence_prediction": "none", "input_format": "full_sentences"}],
+    ids=lambda settings: "-".join(settings.values()),
+  )
+  def test_documents_of_gzip_files_are_combined_with_those_of_other_files(
+    self, tmp_path, corpus, spm_model, runner, settings
+  ):
+    compress_file(corpus / "0.txt")
+    compress_file(corpus / "1.txt")
+    assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, runner, **settings)
+
   def test_a_finished_job_is_kept_and_a_damaged_one_is_repaired(self, tmp_path, corpus, spm_model, runner, capsys):
     compress_file(corpus / "1.txt")
     job = make_job(tmp_path, "other", list(corpus.iterdir()), spm_model)

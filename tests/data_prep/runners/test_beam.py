@@ -22,8 +22,6 @@ from data_prep.prepare import check_shards, open_workers
 from data_prep.runners.job import OpenPool
 from tests.data_prep.runners.engine_contract import (
   EngineContract,
-  assert_same_files,
-  compress_file,
   make_job,
   run_command,
   write_corpus,
@@ -52,18 +50,6 @@ class TestBeam(EngineContract):
   @pytest.fixture
   def runner(self) -> OpenPool:
     return beam_runner.make_runner()
-
-  @pytest.mark.parametrize(
-    "settings",
-    [{"sentence_prediction": "nsp"}, {"sentence_prediction": "none", "input_format": "full_sentences"}],
-    ids=lambda settings: "-".join(settings.values()),
-  )
-  def test_documents_of_gzip_files_are_combined_with_those_of_other_files(
-    self, tmp_path, corpus, spm_model, runner, settings
-  ):
-    compress_file(corpus / "0.txt")
-    compress_file(corpus / "1.txt")
-    assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, runner, **settings)
 
 
 @needs_beam

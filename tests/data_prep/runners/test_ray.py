@@ -29,7 +29,6 @@ from tests.data_prep.runners.engine_contract import (
   BAD_INPUT,
   ROOT,
   EngineContract,
-  assert_same_files,
   command,
   compress_file,
   make_job,
@@ -93,18 +92,6 @@ class TestRay(EngineContract):
   @pytest.fixture(autouse=True)
   def _small_units(self, monkeypatch: pytest.MonkeyPatch) -> None:
     make_units_small(monkeypatch)
-
-  @pytest.mark.parametrize(
-    "settings",
-    [{"sentence_prediction": "nsp"}, {"sentence_prediction": "none", "input_format": "full_sentences"}],
-    ids=lambda settings: "-".join(settings.values()),
-  )
-  def test_documents_of_gzip_files_are_combined_with_those_of_other_files(
-    self, tmp_path, corpus, spm_model, runner, settings
-  ):
-    compress_file(corpus / "0.txt")
-    compress_file(corpus / "1.txt")
-    assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, runner, **settings)
 
   def test_an_error_in_a_gzip_file_names_it(self, tmp_path, spm_model, runner):
     text, _, _ = BAD_INPUT["not UTF-8"]
