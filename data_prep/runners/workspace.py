@@ -271,7 +271,7 @@ class Workspace:
       return
     names = files.listdir(self.path)
     has_finished_files = any(
-      name.endswith(BLOCK_ENDING) or name.startswith((_SHARD_PREFIX, "text-", ".text-")) for name in names
+      name.endswith(BLOCK_ENDING) or name.startswith((_SHARD_PREFIX, "text-", ".text-", "gzip-")) for name in names
     )
     if isinstance(error, UnusableTextError) or not has_finished_files:
       self.remove()

@@ -23,6 +23,7 @@ from data_prep import blocks, shards
 from data_prep.blocks import BlockTask
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
+from data_prep.readers import streams
 from tests.data_prep.runners.jobs import SETTINGS, contents, make_job
 from tests.data_prep.runners.system_errors import FAULTS, Fault
 
@@ -263,6 +264,24 @@ def test_after_an_invalid_byte_only_its_unit_is_processed_again(
   assert int(kept_units[1]) >= (18 if num_processes == 1 else 14)  # the units that other processes work on are lost
   prepare(make_job(inputs, spm_model, tmp_path / "uninterrupted"))
   assert contents(tmp_path / "out") == contents(tmp_path / "uninterrupted")
+
+
+def test_after_an_error_in_a_gzip_file_the_text_of_the_others_is_kept(
+  tmp_path: Path, spm_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  content = gzip.compress(b"The captain sold the river.\nNobody watched.\n\n" * 50)
+  paths = [tmp_path / f"{number}.txt.gz" for number in range(3)]
+  for path in paths:
+    path.write_bytes(content)
+  paths[2].write_bytes(content[:-9])
+  job = make_job([str(path) for path in paths], spm_model, tmp_path / "out")
+  with pytest.raises(UserError, match=r"2\.txt\.gz: the GZIP file is damaged"):
+    prepare(job)
+  paths[2].write_bytes(content)
+  opened, open_stream = [], streams.open_stream
+  monkeypatch.setattr(streams, "open_stream", lambda path: opened.append(path) or open_stream(path))
+  prepare(job)
+  assert opened == [str(paths[2])]
 
 
 @pytest.mark.parametrize("prediction", ["sop", pytest.param("nsp", marks=pytest.mark.thorough)])
