@@ -99,7 +99,7 @@ def read_original(directory: Path) -> Golden:
   batch_size, num_predictions = batch["masked_lm_ids"].shape
   return Golden(
     config,
-    {name: weights.read(name) for name in weights.names},
+    {name: weights.read(name) for name in weights.entries},
     batch,
     outputs["embedding_output"],
     [outputs[f"layer_{index:02d}"] for index in range(config.num_hidden_layers)],

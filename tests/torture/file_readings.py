@@ -132,7 +132,7 @@ def read_weights(directory: Path) -> ReadOutcome:
   config = weights.config()
   if config is None:  # a command that needs the config reports an error
     return ReadOutcome(["there is no config.json"], None)
-  arrays = {name: weights.read(name).tobytes() for name in sorted(weights.names)}
+  arrays = {name: weights.read(name).tobytes() for name in sorted(weights.entries)}
   return ReadOutcome([], (hashlib.sha256(repr(arrays).encode()).hexdigest(), config))
 
 

@@ -47,7 +47,7 @@ class FileReader:
 
 def _read_weights(path: Path) -> object:
   weights = open_weights(str(path))
-  return [weights.read(name) for name in weights.names]
+  return [weights.read(name) for name in weights.entries]
 
 
 def _read_run(path: Path) -> object:

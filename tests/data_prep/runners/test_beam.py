@@ -69,7 +69,7 @@ def test_the_step_can_be_pickled_after_setup(spm_model):
 def test_commands_do_not_share_their_results(tmp_path, spm_model):
   """The name of a pool's file says which process wrote it, so that the file is removed if the process was killed."""
   job = make_job(tmp_path, "beam", [], spm_model)
-  paths = {beam_runner.BeamPool(job, len, (job.settings, spm_model))._result_file for _ in range(2)}
+  paths = {beam_runner.BeamPool(job, blocks.start_worker, (job.settings, spm_model))._result_file for _ in range(2)}
   assert len(paths) == 2
   assert all(files.is_staging_name(Path(path).name) for path in paths)
 
