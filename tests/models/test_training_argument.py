@@ -85,7 +85,8 @@ def test_without_a_seed_the_backward_pass_has_the_masks_of_the_forward_pass(reco
   _, gradient = run_with(initial)
   loss_above, _ = run_with(initial + 1e-2 * direction)
   loss_below, _ = run_with(initial - 1e-2 * direction)
-  assert (loss_above - loss_below) / 2e-2 == pytest.approx(float(np.sum(gradient * direction)), rel=2e-2)
+  # The losses are rounded to float32, so a small gradient has a large relative error.
+  assert (loss_above - loss_below) / 2e-2 == pytest.approx(float(np.sum(gradient * direction)), rel=2e-2, abs=1e-3)
 
 
 class ModelCall(NamedTuple):
