@@ -63,11 +63,6 @@ class SegmentRules(NamedTuple):
     """
     return 1 if self.input_format == SENTENCE_PAIR else self.min_words
 
-  @property
-  def crosses_documents(self) -> bool:
-    """Whether an instance can contain text of several documents."""
-    return self.sentence_prediction == NSP or self.input_format == FULL_SENTENCES
-
 
 class InstanceSegments(NamedTuple):
   """The segments of instances, as ranges of the documents' tokens.
