@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from albert import multi_seed
-from albert.config.run import FinetuningConfig
+from albert.config.run import FinetuningConfig, RunConfig
 from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.export.checkpoint import open_checkpoint
@@ -136,6 +136,20 @@ class Killed(BaseException):
   """Simulates a killed process: no code catches this exception."""
 
 
+def train_to_first_checkpoint(task: ToyTask, config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+  """Trains until the process is killed right after the first checkpoint."""
+  save = checkpoints.CheckpointManager.save
+
+  def save_and_kill(*arguments: Any, **keywords: Any) -> None:
+    save(*arguments, **keywords)
+    raise Killed
+
+  with monkeypatch.context() as patch:
+    patch.setattr(checkpoints.CheckpointManager, "save", save_and_kill)
+    with pytest.raises(Killed):
+      Estimator(task, config).train()
+
+
 def test_training_and_evaluation_do_not_depend_on_an_interrupted_call(tmp_path, spm_file, monkeypatch):
   options: dict[str, Any] = {"num_train_steps": 2, "eval_every_steps": 0}
   whole = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "whole", **options))
@@ -182,16 +196,8 @@ def test_a_run_killed_between_saving_and_evaluating_resumes_to_the_same_result(t
 
 def test_a_resumed_run_of_epochs_is_not_evaluated_at_num_train_steps(tmp_path, spm_file, monkeypatch):
   options: dict[str, Any] = {"num_train_epochs": 0.75, "num_train_steps": 4, "eval_every_steps": 5}
-  config, save = run_config(tmp_path / "run", **options, save_checkpoints_steps=4), checkpoints.CheckpointManager.save
-
-  def save_and_kill(*arguments: Any, **keywords: Any) -> None:
-    save(*arguments, **keywords)
-    raise Killed
-
-  with monkeypatch.context() as patch:
-    patch.setattr(checkpoints.CheckpointManager, "save", save_and_kill)
-    with pytest.raises(Killed):
-      Estimator(toy_task(tmp_path, spm_file), config).train()
+  config = run_config(tmp_path / "run", **options, save_checkpoints_steps=4)
+  train_to_first_checkpoint(toy_task(tmp_path, spm_file), config, monkeypatch)
   Estimator(toy_task(tmp_path, spm_file), config).train()
   assert [line["step"] for line in read_json_lines(tmp_path / "run" / "eval_metrics.jsonl")] == [5, 6]
 
@@ -253,16 +259,7 @@ def test_a_run_that_was_evaluated_before_its_end_is_not_finished(tmp_path, spm_f
   options: dict[str, Any] = {"num_train_steps": 4, "eval_every_steps": 0, "save_checkpoints_steps": 2}
   config = run_config(tmp_path / "runs", num_runs=2, do_train=True, do_eval=True, seed=5, **options)
   config_of_seed = run_config(tmp_path / "runs" / "run-6", seed=6, **options)
-  save = checkpoints.CheckpointManager.save
-
-  def save_and_kill(*arguments: Any, **keywords: Any) -> None:
-    save(*arguments, **keywords)
-    raise Killed
-
-  with monkeypatch.context() as patch:
-    patch.setattr(checkpoints.CheckpointManager, "save", save_and_kill)
-    with pytest.raises(Killed):
-      Estimator(task, config_of_seed).train()
+  train_to_first_checkpoint(task, config_of_seed, monkeypatch)
   Estimator(task, config_of_seed).evaluate()
   assert read_json(tmp_path / "runs" / "run-6" / "eval_results.json")["step"] == 2
   assert not multi_seed._is_finished(task, config_of_seed)
