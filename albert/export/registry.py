@@ -7,9 +7,9 @@ form, write a subclass of `albert.export.served_model.ServedModel` and add one e
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import importlib.util
 import math
+import pkgutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +53,7 @@ class ServingForm:
 
   def load_class(self) -> type[ServedModel]:
     """Imports the class of the form, and with it TensorFlow."""
-    module, name = self.class_path.split(":")
-    model_class: Any = getattr(importlib.import_module(module), name)
+    model_class: Any = pkgutil.resolve_name(self.class_path)
     return model_class
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -82,8 +82,7 @@ def _lazy(reference: str) -> Callable[..., Any]:
   """Returns a function that imports and calls the function "module:name". A task's modules take seconds to import."""
 
   def call(*arguments: Any, **options: Any) -> Any:
-    module, _, name = reference.partition(":")
-    return getattr(importlib.import_module(module), name)(*arguments, **options)
+    return pkgutil.resolve_name(reference)(*arguments, **options)
 
   return call
 
