@@ -181,7 +181,7 @@ def _convert(
 
 
 def _decompress(text: _Text, workspace: Workspace, pool: WorkerPool) -> _Text:
-  """Decompresses GZIP files to files of the workspace, so that several processes can read the parts of each."""
+  """Writes the text of each GZIP file to a file of the workspace, so that several processes can read parts of it."""
   tasks = {
     path: GzipTask(path, workspace.file_path(f"gzip-{ordinal:08d}.txt"))
     for ordinal, path in enumerate(text.paths)

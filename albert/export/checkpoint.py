@@ -269,7 +269,7 @@ def select_form(
 def _try_form(
   checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, Any], precision: str, top_k: int
 ) -> SelectedForm | str:
-  """Returns the form of that name, or the reason why the checkpoint cannot be served in this form."""
+  """Returns the form `name` of the checkpoint, or the reason why the checkpoint cannot be served in this form."""
   model_class = FORMS[name].load_class()
   reason = model_class.missing_weights(checkpoint)
   if reason:

@@ -147,7 +147,7 @@ class TimeLimit:
 
   @property
   def planned_steps(self) -> int:
-    """The decided number of steps of the run; 0 before the end of the warm-up."""
+    """The number of steps of the run, decided at the end of the warm-up; 0 before that."""
     return int(self._planned_steps.read_value())
 
   def total_steps(self) -> tf.Tensor:

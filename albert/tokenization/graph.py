@@ -266,7 +266,7 @@ class Runs(NamedTuple):
 
 
 def index_in_run(begins: tf.Tensor) -> tf.Tensor:
-  """Returns the number of characters between each one and the start of its run, int32 [C]. `begins`: bool [C]."""
+  """Returns the position of each character in its run, int32 [C]. `begins`: whether a run begins there, bool [C]."""
   positions = tf.range(tf.size(begins))
   starts = tf.concat([[0], tf.boolean_mask(positions, begins)], axis=0)
   return positions - tf.gather(starts, tf.cumsum(tf.cast(begins, tf.int32)))

@@ -167,8 +167,8 @@ class WeightFile(WeightLocation):
       shapes: name in the model -> shape. None as a length stands for any length.
       sources: name in the model -> name of the weight, for names that differ.
     Returns:
-      The names in the model whose weight is missing; and the names whose weight has another shape, each followed by
-      both shapes.
+      missing: the names of the weights that are missing.
+      misshapen: a text for each weight of another shape: its name and both shapes.
     """
     missing, misshapen = [], []
     for name, expected in shapes.items():
@@ -358,7 +358,7 @@ def open_location(location: WeightLocation, *, flag: str = FLAG) -> WeightFile:
 
 
 def _distinct_names(source: str, names: Mapping[str, str]) -> dict[str, str]:
-  """Inverts name in the file -> name. Raises a UserError if two names in the file have the same one."""
+  """Inverts a dict, name in the file -> our name. Raises a UserError if two names in the file mean one of ours."""
   inverted: dict[str, str] = {}
   for file_name, name in names.items():
     if name in inverted:

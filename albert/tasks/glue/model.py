@@ -174,7 +174,7 @@ class TextTask(FinetuningTask):
       self._log_data()
 
   def _log_data(self) -> None:
-    """Logs what is trained and evaluated on, as far as it was read."""
+    """Logs the number of rows of each labeled file that was read, with a summary of its labels."""
     splits = self.text_data.splits
     for split, (rows, table) in splits.items():
       if self.text_data.formats[split].label:
