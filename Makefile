@@ -163,7 +163,7 @@ endef
 # an interrupted installation is taken up again.
 define make_venv
 $(call new_venv,$(1),$(4),$(5),$(6)) \
-	echo "Installing TensorFlow and the rest into $(1) (2 to 3 GB; some minutes) ..."; \
+	echo "Installing TensorFlow and the rest into $(1) (about 3 GB; some minutes) ..."; \
 	$(1)/bin/python $(PIP_INSTALL) -c $(2) setuptools wheel; \
 	$(1)/bin/python $(PIP_INSTALL) -c $(2) --no-build-isolation -e '.[$(3)]'; \
 	touch $@
