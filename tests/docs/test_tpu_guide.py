@@ -34,12 +34,12 @@ FILE_FLAGS = {
 
 
 def training_commands() -> list[tuple[str, Invocation]]:
-  """Returns the training commands of blocks whose title is a TPU, with this title."""
+  """Returns each TPU that the title of a block names, with the training commands of the block."""
   commands = []
   for block in blocks(GUIDE):
-    if re.fullmatch(r"v\d\w?-\d+", block.title):
+    for tpu in re.findall(r"v\d\w?-\d+", block.title):
       for line in re.sub(r"\\\n", " ", block.text).splitlines():
-        commands += [(block.title, invocation) for invocation in invocations_in(line)]
+        commands += [(tpu, invocation) for invocation in invocations_in(line)]
   return commands
 
 
