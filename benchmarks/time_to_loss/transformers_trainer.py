@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from sentencepiece import SentencePieceProcessor
 from transformers import (
   AlbertConfig,
   AlbertForMaskedLM,
@@ -81,7 +82,7 @@ def _make_trainer(
     per_device_train_batch_size=settings["train_batch_size"],
     learning_rate=options.learning_rate,
     weight_decay=0.01,
-    warmup_ratio=settings["warmup_proportion"],
+    warmup_steps=settings["warmup_proportion"],  # below 1: the share of all steps
     max_steps=num_steps,
     logging_steps=100,
     save_strategy="no",
@@ -122,7 +123,8 @@ def main() -> None:
   options = parser.parse_args()
   torch.set_num_threads(options.threads)
   settings = json.loads(RECIPES_FILE.read_text())["pretraining"]
-  tokenizer = AlbertTokenizer(options.spm_model_file)
+  pieces = SentencePieceProcessor(options.spm_model_file)
+  tokenizer = AlbertTokenizer(vocab=[(pieces.id_to_piece(i), pieces.get_score(i)) for i in range(len(pieces))])
   data = _Blocks(_read_tokens(options.corpus, tokenizer), settings["max_position_embeddings"], tokenizer)
   collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
 
