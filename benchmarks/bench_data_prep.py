@@ -43,7 +43,7 @@ from albert.tokenization.vocabulary import MASK_ID  # noqa: E402
 from data_prep import block_files, create_pretraining_data, shards  # noqa: E402
 from data_prep.examples.instances import InstanceBatch, InstanceMaker, make_batches  # noqa: E402
 from data_prep.examples.settings import PreparationSettings  # noqa: E402
-from data_prep.runners.job import Job  # noqa: E402
+from data_prep.job import Job  # noqa: E402
 from data_prep.units import plan_units  # noqa: E402
 
 FLAGS = flags.FLAGS
@@ -53,7 +53,7 @@ WHOLE_FUNCTION = ("prepare.py", "prepare")
 STAGES = {
   "SentencePiece": ([("sentencepiece/__init__.py", "Encode")], []),
   "reading, normalizing, words": ([("documents.py", "load_documents")], [("sentencepiece/__init__.py", "Encode")]),
-  "instances": ([("segments.py", "make_instances"), ("token_sequences.py", "assemble")], []),
+  "instances": ([("segments.py", "make_instances"), ("packing.py", "assemble")], []),
   "masking": ([("masking.py", "mask_tokens")], []),
   "packing, sorting blocks": ([("packing.py", "pack"), ("block_files.py", "add"), ("block_files.py", "close")], []),
   "serialization": ([("records.py", "encode_batch")], []),

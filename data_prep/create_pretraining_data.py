@@ -26,12 +26,12 @@ from albert.config.ranges import default_processes
 from albert.data.shard_files.manifest import Manifest
 from albert.errors import Interrupted, Stopped, UserError
 from albert.io.wording import counted
+from data_prep import text_checks
 from data_prep.examples.settings import PreparationSettings
+from data_prep.job import Job, OpenPool
 from data_prep.prepare import open_workers, prepare
 from data_prep.readers import formats
-from data_prep.readers.reading_flags import define_flags, settings_from_flags
-from data_prep.runners.job import Job, OpenPool
-from data_prep.text import text_checks
+from data_prep.readers.formats import define_flags, settings_from_flags
 
 FLAGS = flags.FLAGS
 # The words after -- on the command line, which are flags of Apache Beam or Ray.
@@ -69,7 +69,7 @@ def _job_from_flags() -> Job:
   def flag_values(config_class: type[Config]) -> dict[str, Any]:
     return {name: FLAGS[name].value for name in option_fields(config_class)}
 
-  return Job(
+  job = Job(
     inputs=tuple(formats.find_inputs(FLAGS.input_file)),
     reading=settings_from_flags(),
     output_dir=FLAGS.output_dir,
@@ -77,6 +77,7 @@ def _job_from_flags() -> Job:
     settings=PreparationSettings(**flag_values(PreparationSettings)),
     **flag_values(Job),
   )
+  return job if FLAGS.runner == "local" else job.with_absolute_paths()
 
 
 def _select_runner() -> OpenPool:

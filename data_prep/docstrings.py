@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from data_prep.text.sentences import split_sentences
+from data_prep.sentences import split_sentences
 
 # Directives whose body is prose. The other directives (code, math, plots, tables) are dropped with their body.
 _PROSE_DIRECTIVES = frozenset(

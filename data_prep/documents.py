@@ -13,8 +13,8 @@ import numpy as np
 
 from albert.errors import UserError
 from albert.tokenization.vocabulary import SpecialIds
-from data_prep.text import text_checks
-from data_prep.text.text_files import count_line_ends, cut_line, decoding_problem, strip_line
+from data_prep import text_checks
+from data_prep.text_files import count_line_ends, cut_line, decoding_problem, strip_line
 from data_prep.units import UNIT_BYTES, TextRange, read_range
 
 # Sentences are tokenized in batches of about this many characters.

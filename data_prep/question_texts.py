@@ -31,7 +31,7 @@ from albert.io.globs import expand_globs
 from albert.io.wording import counted
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
-from data_prep.text.sentences import split_sentences
+from data_prep.sentences import split_sentences
 
 FLAGS = flags.FLAGS
 

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
 import numpy as np
 
 from albert.data.shard_files.manifest import ShardInfo
 from albert.errors import RunError, UserError
-from albert.io import files
+from albert.io import files, json_values
 from albert.io.records import RecordWriter
 from data_prep.block_files import Block, KeyRanges, PackedInstances, SortedRun, add_sizes, group_ranges, read_sorted
 from data_prep.examples.packing import write_examples
-from data_prep.runners.job import Job
-from data_prep.runners.workspace import ShardRecord
+from data_prep.job import Job, ShardRecord
 
 # A task sorts about this fraction of the instances in memory at a time, with these limits in bytes.
 _NUM_STEPS = 256
 _MIN_STEP_BYTES, _MAX_STEP_BYTES = 4 << 20, 256 << 20
+_RUNS_FILE = "runs.json"
 
 
 def check_total(num_examples: int, num_shards: int) -> None:
@@ -57,7 +59,8 @@ class ShardsTask:
 
   Attributes:
     shards: the shards.
-    runs: the sorted runs of all blocks, in the order of the text.
+    runs_path: the file that lists the sorted runs of all blocks (`ShardPlan.save_runs`). They are not part of the
+      task, since the tasks of many blocks would then be too large for a pipeline of Beam.
     steps: the key ranges that are sorted in memory, one step after the other.
     num_before: number of examples in the first step that belong to the shards before.
     word_type: NumPy type of the words.
@@ -70,7 +73,7 @@ class ShardsTask:
   """
 
   shards: tuple[OneShard, ...]
-  runs: tuple[SortedRun, ...]
+  runs_path: str
   steps: tuple[KeyRanges, ...]
   num_before: int
   word_type: str
@@ -107,6 +110,11 @@ class ShardPlan:
     self._bounds = shard_bounds(self.num_examples, num_shards)
     self._step_bytes = min(max(int(sizes.num_bytes.sum()) // _NUM_STEPS, _MIN_STEP_BYTES), _MAX_STEP_BYTES)
 
+  def save_runs(self, directory: str) -> None:
+    """Writes the list of the sorted runs of all blocks to the job's workspace, for the tasks."""
+    runs = [[os.path.basename(run.path), run.table_offset] for run in self._runs]
+    files.write_json(files.join(directory, _RUNS_FILE), {"runs": runs})
+
   def _find_range(self, example: int) -> int:
     """Returns the number of the key range that holds an example."""
     return int(np.searchsorted(self._num_below, example, side="right")) - 1
@@ -126,15 +134,7 @@ class ShardPlan:
       yield group
 
   def make_task(self, indices: Sequence[int], job: Job, directory: str, word_type: str, digest: str) -> ShardsTask:
-    """Makes the task that writes some neighbouring shards.
-
-    Args:
-      indices: the numbers of the shards.
-      job: the job.
-      directory: the job's workspace.
-      word_type: see `ShardsTask`.
-      digest: see `ShardsTask`.
-    """
+    """Makes the task that writes some neighbouring shards. `directory` is the workspace. See also `ShardsTask`."""
     first_example, end_example = self._bounds[indices[0]], self._bounds[indices[-1] + 1]
     first, last = self._find_range(first_example), self._find_range(end_example - 1)
     steps = tuple(
@@ -146,7 +146,7 @@ class ShardPlan:
     )
     return ShardsTask(
       shards=shards,
-      runs=self._runs,
+      runs_path=files.join(directory, _RUNS_FILE),
       steps=steps,
       num_before=first_example - int(self._num_below[first]),
       word_type=word_type,
@@ -159,11 +159,23 @@ class ShardPlan:
     )
 
 
+class _Runs(msgspec.Struct):
+  """The file that `ShardPlan.save_runs` writes: the name of a block file and the offset of a table, for each run."""
+
+  runs: list[tuple[str, json_values.Count]]
+
+
+def _load_runs(path: str) -> list[SortedRun]:
+  directory = path.removesuffix(_RUNS_FILE)
+  return [SortedRun(directory + name, offset) for name, offset in files.read_json(path, _Runs).runs]
+
+
 class _Examples:
   """The sorted examples of a task, which its shards take one after the other. A step is read when it is needed."""
 
   def __init__(self, task: ShardsTask):
     self._task = task
+    self._runs = _load_runs(task.runs_path)
     self._remaining = iter(task.steps)
     self._step: PackedInstances | None = None
     self._num_taken = 0  # examples of the step that were taken or skipped
@@ -176,7 +188,7 @@ class _Examples:
         ranges = next(self._remaining, None)
         if ranges is None:
           raise RunError(f"{num_examples} examples are missing from the block files: run the same command again")
-        self._step = read_sorted(task.runs, ranges, task.word_type)
+        self._step = read_sorted(self._runs, ranges, task.word_type)
         self._num_taken = task.num_before if ranges is task.steps[0] else 0
       end = min(self._num_taken + num_examples, self._step.starts.size)
       starts = self._step.starts[self._num_taken : end]

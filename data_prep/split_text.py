@@ -36,8 +36,8 @@ from data_prep.conversion.convert import (
   remove_working_files,
 )
 from data_prep.readers import formats
-from data_prep.readers.reading_flags import define_flags, settings_from_flags
-from data_prep.readers.settings import SPLIT, ReadingSettings
+from data_prep.readers.formats import define_flags, settings_from_flags
+from data_prep.readers.records import SPLIT, ReadingSettings
 
 FLAGS = flags.FLAGS
 _REPORT_FILE = "reading.json"

@@ -46,13 +46,13 @@ from albert.tokenization.vocabulary import (
   TokenizerConfig,
   vocabulary_paths,
 )
+from data_prep import text_checks
 from data_prep.byte_bpe_training import train_byte_level_bpe
-from data_prep.conversion.sentences_of_files import read_sentences
+from data_prep.conversion.parts import read_sentences
 from data_prep.readers import formats
-from data_prep.readers.reading_flags import define_flags, settings_from_flags
-from data_prep.readers.settings import ReadingSettings
-from data_prep.text import text_checks
-from data_prep.text.text_files import cut_line, open_text_lines
+from data_prep.readers.formats import define_flags, settings_from_flags
+from data_prep.readers.records import ReadingSettings
+from data_prep.text_files import cut_line, open_text_lines
 from data_prep.wordpiece_training import train_wordpiece
 
 FLAGS = flags.FLAGS

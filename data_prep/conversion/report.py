@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from albert.io import json_values
-from data_prep.text.document_checks import few_sentences_warning
+from data_prep.text_checks import few_sentences_warning
 
 BAD_RECORD = "bad record"
 # Greatest number of examples that are kept of the documents left out for one reason, and of bad records.

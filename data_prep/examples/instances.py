@@ -17,8 +17,8 @@ from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import SpecialIds
 from data_prep.documents import Counts, Documents, concatenate_documents, load_documents, merge_documents
 from data_prep.examples import packing, segments
+from data_prep.examples.packing import InstanceTokens, assemble
 from data_prep.examples.settings import STATIC, PreparationSettings
-from data_prep.examples.token_sequences import InstanceTokens, assemble
 from data_prep.units import TextUnit
 
 # Approximate number of tokens that are masked at a time.

@@ -17,9 +17,21 @@ from xml.etree import ElementTree
 
 from albert.errors import UserError
 from albert.io import files
-from data_prep.readers import lines, streams, wikitext
-from data_prep.readers.records import BadRecord, DroppedRecord, GetPlace, Piece, Record, SourceDocument
-from data_prep.readers.settings import WIKIPEDIA, ReadingSettings
+from data_prep import text_files
+from data_prep.readers import wikitext
+from data_prep.readers.records import (
+  TO_THE_END,
+  WIKIPEDIA,
+  BadRecord,
+  DroppedRecord,
+  GetPlace,
+  Piece,
+  Reader,
+  ReadingSettings,
+  Record,
+  SourceDocument,
+  byte_ranges,
+)
 
 _READ_BYTES = 1 << 18
 _HEADER_BYTES = 1 << 20
@@ -32,25 +44,22 @@ _NAMESPACE = re.compile(rb'<namespace key="(-?\d+)"[^>]*>([^<]*)</namespace>')
 _MAIN_NAMESPACE = "0"
 
 
-def check(path: str, settings: ReadingSettings) -> None:
-  """See `records.Reader`."""
-  streams.check_libraries(path)
+def _check(path: str, settings: ReadingSettings) -> None:
+  text_files.check_libraries(path)
   wikitext.check_library(path)
-  head = streams.read_head(path)
+  head = text_files.read_head(path)
   if b"<mediawiki" not in head:
     raise UserError(
-      f"{path}: begins with {streams.show_start(head)}, not with <mediawiki: give a dump such as "
+      f"{path}: begins with {text_files.show_start(head)}, not with <mediawiki: give a dump such as "
       "enwiki-latest-pages-articles.xml.bz2, or --text_format"
     )
 
 
-def plan(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
-  """See `records.Reader`."""
-  yield from lines.byte_ranges(path, WIKIPEDIA, unit_bytes, divisible_ending=".bz2")
+def _plan(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
+  yield from byte_ranges(path, WIKIPEDIA, unit_bytes, divisible_ending=".bz2")
 
 
-def read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
-  """See `records.Reader`."""
+def _read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
   namespaces = _read_namespaces(piece.path)
   for page in _read_pages(_read_chunks(piece)):
     yield _read_page(page, namespaces)
@@ -62,7 +71,7 @@ def read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
 @functools.lru_cache(maxsize=4)
 def _read_namespaces(path: str) -> frozenset[str]:
   """Returns the names of a wiki's namespaces in lower case, without the main one. They are in the dump's header."""
-  with streams.open_stream(path) as stream:
+  with text_files.open_stream(path) as stream:
     header = stream.read(_HEADER_BYTES).partition(b"</siteinfo>")[0]
   return frozenset(name.decode("utf-8", errors="replace").lower() for _, name in _NAMESPACE.findall(header) if name)
 
@@ -81,10 +90,10 @@ class _Chunk(NamedTuple):
 
 def _read_chunks(piece: Piece) -> Iterator[_Chunk]:
   """Reads and decompresses a dump from the piece's beginning to the end of the file."""
-  if streams.compression(piece.path) == ".bz2" and piece.end != lines.TO_THE_END:
+  if text_files.compression(piece.path) == ".bz2" and piece.end != TO_THE_END:
     yield from _read_bzip2_chunks(piece)
     return
-  with streams.open_stream(piece.path) as stream:
+  with text_files.open_stream(piece.path) as stream:
     if piece.start:
       stream.seek(piece.start)
     position = piece.start
@@ -263,3 +272,6 @@ def _place_getter(page: bytes) -> GetPlace:
     return f"page {title[1].decode('utf-8', errors='replace')!r}" if title else f"page {page[:40]!r}"
 
   return get_place
+
+
+READER = Reader(_check, _plan, _read)

@@ -25,7 +25,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.tokenization.vocabulary import read_vocabulary_files
-from data_prep.runners.job import Job, OpenPool
+from data_prep.job import Job, OpenPool
 
 # Beam runners raise exceptions of their own for a worker's error. The pattern finds the worker's error in their text.
 _WORKER_ERRORS = {error.__name__: error for error in (UserError, RunError)}

@@ -30,7 +30,7 @@ from albert.errors import Interrupted, RunError, UserError
 from albert.io import files
 from albert.io.parallel.workers import submit_ahead
 from albert.io.wording import counted
-from data_prep.runners.job import Job, OpenPool
+from data_prep.job import Job, OpenPool
 
 # Seconds between two looks at the size of the cluster, to which nodes may be added.
 _SECONDS_BETWEEN_LOOKS = 10.0

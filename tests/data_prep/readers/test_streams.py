@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.readers import streams
+from data_prep import text_files
 
 
 def test_very_compressible_zstandard_data_is_read_in_bounded_memory(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_very_compressible_zstandard_data_is_read_in_bounded_memory(tmp_path: Pa
   num_blocks = 0
   tracemalloc.start()
   try:
-    with streams.open_stream(str(path)) as stream:
+    with text_files.open_stream(str(path)) as stream:
       while content := stream.read(len(block)):
         assert content == block
         num_blocks += 1

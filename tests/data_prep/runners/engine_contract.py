@@ -17,7 +17,7 @@ import pytest
 from albert.errors import UserError
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
-from data_prep.runners.job import OpenPool
+from data_prep.job import OpenPool
 from tests.conftest import english_like_documents
 from tests.data_prep.readers.forms import DOCUMENTS, FORMS
 from tests.data_prep.runners.jobs import contents

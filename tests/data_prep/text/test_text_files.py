@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from albert.errors import UserError
-from data_prep.text.text_files import cut_line, open_text_lines
+from data_prep.text_files import cut_line, open_text_lines
 
 # One text, and the lines in it.
 TEXT = "\ufefffirst\r\nzweite Zeile: äöü\n\n \u2028 \x0bkept in one line\rhere\nlast without end"
@@ -57,7 +57,7 @@ def test_text_that_is_not_utf8_is_an_error_that_names_the_line(tmp_path: Path) -
 def test_an_incomplete_gzip_file_is_an_error(tmp_path: Path) -> None:
   path = tmp_path / "a.txt.gz"
   path.write_bytes(gzip.compress(b"a line\n" * 1000, mtime=0)[:-9])
-  with pytest.raises(UserError, match=r"a\.txt\.gz, after line \d+: the GZIP file is damaged or incomplete"):
+  with pytest.raises(UserError, match=r"a\.txt\.gz: the GZIP file is damaged or incomplete"):
     list(open_text_lines(str(path)))
 
 
