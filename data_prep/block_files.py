@@ -138,12 +138,7 @@ class BlockWriter:
     self._offset += len(table_bytes)
 
   def close(self, summary: dict[str, Any], records: Sequence[dict[str, Any]] = ()) -> None:
-    """Finishes the block.
-
-    Args:
-      summary: JSON values, which `Block.summary` returns.
-      records: the records of the units of text (`units.read_unit`), which `Block.records` returns.
-    """
+    """Finishes the block. The records of its units (`units.read_unit`) and the summary are JSON values."""
     if self._pending:
       self._write_run()
     footer = json.dumps({"tables": self._tables, "summary": summary, "records": records}).encode()
@@ -163,14 +158,7 @@ class _Footer(msgspec.Struct):
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-  """A finished block file.
-
-  Attributes:
-    path: the file.
-    tables: offset and CRC-32 of the table of each of its sorted runs.
-    summary: see `BlockWriter.close`.
-    records: see `BlockWriter.close`.
-  """
+  """A finished block file: offset and CRC-32 of the table of each sorted run, and the values of `BlockWriter.close`."""
 
   path: str
   tables: tuple[tuple[int, int], ...]
@@ -208,11 +196,7 @@ class Block:
 
 
 def add_sizes(blocks: Sequence[Block]) -> RangeSizes:
-  """Adds up the tables of blocks. Many files are read at a time, since each read waits for the file system.
-
-  Raises:
-    RunError: a table is damaged.
-  """
+  """Adds up the tables of blocks. Many files are read at a time, since each read waits for the file system."""
   parts = files.in_threads(_add_sizes_of_part, [blocks[start::_NUM_READERS] for start in range(_NUM_READERS)])
   return RangeSizes(np.sum([part.counts for part in parts], 0), np.sum([part.num_bytes for part in parts], 0))
 

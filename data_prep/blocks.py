@@ -58,12 +58,9 @@ def units_per_block(text_bytes: int, dupe_factor: int) -> int:
 def plan_blocks(
   text_files: Mapping[str, files.Stat], settings: PreparationSettings, directory: str
 ) -> Iterator[BlockTask]:
-  """Groups the units of some text files into blocks.
+  """Groups the units of some text files, whose sizes and times are given, into blocks.
 
-  Args:
-    text_files: the text files in order, and their sizes and times.
-    settings: the job's settings.
-    directory: the directory for the block files. They are named after the first unit of each block.
+  The block files are in `directory`, and are named after the first unit of each block.
   """
   planned = units.plan_units(list(text_files), with_donors=settings.sentence_prediction == segments.NSP)
   size = units_per_block(sum(metadata.num_bytes for metadata in text_files.values()), settings.dupe_factor)

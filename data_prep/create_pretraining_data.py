@@ -13,8 +13,10 @@ if __name__ == "__main__":
 
   startup.begin()
 
+import importlib
 import resource
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import flags
@@ -81,11 +83,7 @@ def _job_from_flags() -> Job:
 
 
 def _select_runner() -> OpenPool:
-  """Returns the function that opens the processes that --runner selects.
-
-  Raises:
-    UserError: Apache Beam or Ray is not installed, or its flags are wrong, or are given with --runner=local.
-  """
+  """Returns the function that opens the processes that --runner selects."""
   words = tuple(_runner_flags)
   if FLAGS.runner == "local":
     if words:
@@ -94,17 +92,13 @@ def _select_runner() -> OpenPool:
         "them out"
       )
     return open_workers
-  if FLAGS.runner == "ray":
-    try:
-      from data_prep.runners import ray as ray_runner
-    except ImportError as error:
-      raise UserError(f"--runner=ray needs Ray ({error}): pip install 'ray>=2.49,<3'") from error
-    return ray_runner.make_runner(words)
+  name, package = {"ray": ("Ray", "ray>=2.49,<3"), "beam": ("Apache Beam", "apache-beam>=2.70,<3")}[FLAGS.runner]
   try:
-    from data_prep.runners import beam as beam_runner
+    runner = importlib.import_module(f"data_prep.runners.{FLAGS.runner}")
   except ImportError as error:
-    raise UserError(f"--runner=beam needs Apache Beam ({error}): pip install 'apache-beam>=2.70,<3'") from error
-  return beam_runner.make_runner(words)
+    raise UserError(f"--runner={FLAGS.runner} needs {name} ({error}): pip install '{package}'") from error
+  make_runner: Callable[[Sequence[str]], OpenPool] = runner.make_runner
+  return make_runner(words)
 
 
 def _print_summary(manifest: Manifest, output_dir: str) -> None:

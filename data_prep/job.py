@@ -34,15 +34,8 @@ _MAX_SHARDS = 99_999
 class Job(Config):
   """A job of data preparation. Local processes, a Ray cluster or Apache Beam carry it out.
 
-  Attributes:
-    inputs: paths of the text files, sorted. The position of a file in this tuple is its ordinal.
-    output_dir: the directory for the shards and manifest.json.
-    spm_model_file: the vocabulary.
-    settings: the settings that the examples depend on.
-    reading: how documents and sentences are found in the input files.
-    num_shards: number of TFRecord files.
-    num_processes: number of local processes.
-    compress: whether the shards are GZIP files.
+  The inputs are sorted, and the position of a file among them is its ordinal. `settings` are those that the examples
+  depend on, and `reading` says how documents and sentences are found in the inputs.
   """
 
   inputs: tuple[str, ...]
@@ -109,12 +102,7 @@ class _SettingsFile(msgspec.Struct):
 
 
 class ShardRecord(msgspec.Struct):
-  """The contents of shard-N.json, which records a finished shard of an unfinished job.
-
-  Attributes:
-    content: `Workspace.shard_digest` for the job's input files.
-    file, examples, bytes, sha256: see `ShardInfo`.
-  """
+  """shard-N.json, which records a finished shard of an unfinished job: a `ShardInfo`, and the job's `shard_digest`."""
 
   content: str
   file: json_values.FileName
@@ -143,17 +131,10 @@ class UnusableTextError(UserError):
 
 
 class Workspace:
-  """The hidden directory in output_dir that holds the files of an unfinished job.
+  """The hidden directory in output_dir that holds the files of an unfinished job, at `path`.
 
   Its name is a hash of the vocabulary and of the settings that the block files depend on. A job with the same hash can
   therefore reuse the block files, even if its input files or its number of shards differ.
-
-  Args:
-    job: the job that the directory belongs to.
-    vocab_sha256: SHA-256 of the job's vocabulary, in hex.
-
-  Attributes:
-    path: the hidden directory.
   """
 
   def __init__(self, job: Job, vocab_sha256: str):
@@ -172,8 +153,7 @@ class Workspace:
   def shard_settings(self, input_files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns everything that the shards depend on, as JSON values. The manifest records them.
 
-    Args:
-      input_files: the entry of each input file (`units.text_entries`, `units.hash_file`), as far as it is known.
+    The entries of the input files are those of `units.text_entries` and `units.hash_file`, as far as they are known.
     """
     values = {**self._block_settings, "num_shards": self._job.num_shards, "compress": self._job.compress}
     values["vocab_sha256"] = values.pop("vocab_sha256")  # in manifests it stands after compress
@@ -374,9 +354,6 @@ def resume(job: Job, workspace: Workspace, hash_inputs: HashInputs) -> Manifest 
 
   Returns:
     The manifest if all shards are finished and intact, else None.
-
-  Raises:
-    UserError: output_dir holds another run, or another process is preparing data there.
   """
   manifest = Manifest.load(job.output_dir)
   if manifest is None:

@@ -275,12 +275,7 @@ def _write_shards(
 
 
 def check_shards(job: Job, infos: Sequence[ShardInfo], num_examples: int) -> None:
-  """Checks the files of all shards against the number of examples that were made from the text.
-
-  Args:
-    job: the job that the shards belong to.
-    infos: the manifest's entries for the shards, in the order of their names.
-    num_examples: number of examples made from the text.
+  """Checks the files of all shards, in the order of their names, against the number of examples made from the text.
 
   Raises:
     RunError: a shard does not have its share of the examples, or its file is missing or has the wrong size.

@@ -20,6 +20,7 @@ from albert.io import files, json_values
 from albert.io.records import RecordWriter
 from data_prep.block_files import Block, KeyRanges, PackedInstances, SortedRun, add_sizes, group_ranges, read_sorted
 from data_prep.examples.packing import write_examples
+from data_prep.examples.settings import PreparationSettings
 from data_prep.job import Job, ShardRecord
 
 # A task sorts about this fraction of the instances in memory at a time, with these limits in bytes.
@@ -64,10 +65,6 @@ class ShardsTask:
     steps: the key ranges that are sorted in memory, one step after the other.
     num_before: number of examples in the first step that belong to the shards before.
     word_type: NumPy type of the words.
-    max_seq_length: tokens of an example.
-    max_predictions_per_seq: masked positions of an example.
-    compress: whether to write GZIP files.
-    output_dir: the directory for the shards.
     directory: the job's workspace.
     digest: a hash of everything that the shards depend on.
   """
@@ -77,8 +74,7 @@ class ShardsTask:
   steps: tuple[KeyRanges, ...]
   num_before: int
   word_type: str
-  max_seq_length: int
-  max_predictions_per_seq: int
+  settings: PreparationSettings
   compress: bool
   output_dir: str
   directory: str
@@ -86,19 +82,7 @@ class ShardsTask:
 
 
 class ShardPlan:
-  """Finds the key ranges of each shard.
-
-  Args:
-    blocks: the blocks of the whole text, in its order.
-    num_shards: number of shards.
-
-  Attributes:
-    num_examples: number of examples in all shards.
-
-  Raises:
-    UserError: there are fewer examples than shards.
-    RunError: a block is damaged.
-  """
+  """Finds the key ranges of each shard, of the blocks of the whole text. Fewer examples than shards are a UserError."""
 
   def __init__(self, blocks: Sequence[Block], num_shards: int):
     sizes = add_sizes(blocks)
@@ -150,8 +134,7 @@ class ShardPlan:
       steps=steps,
       num_before=first_example - int(self._num_below[first]),
       word_type=word_type,
-      max_seq_length=job.settings.max_seq_length,
-      max_predictions_per_seq=job.settings.max_predictions_per_seq,
+      settings=job.settings,
       compress=job.compress,
       output_dir=job.output_dir,
       directory=directory,
@@ -192,7 +175,7 @@ class _Examples:
         self._num_taken = task.num_before if ranges is task.steps[0] else 0
       end = min(self._num_taken + num_examples, self._step.starts.size)
       starts = self._step.starts[self._num_taken : end]
-      write_examples(writer, self._step.words, starts, task.max_seq_length, task.max_predictions_per_seq)
+      write_examples(writer, self._step.words, starts, task.settings)
       num_examples -= end - self._num_taken
       self._num_taken = end
       if end == self._step.starts.size:
@@ -213,13 +196,6 @@ def write_shard(shard: OneShard, task: ShardsTask, examples: _Examples) -> Shard
 
 
 def write_shards(task: ShardsTask) -> list[ShardInfo]:
-  """Writes the shards of a task, each with a record from which a later command sees that it is finished.
-
-  Returns:
-    The manifest's entry for each shard.
-
-  Raises:
-    RunError: a block file is damaged, or the disk failed.
-  """
+  """Writes the shards of a task, each with a record from which a later command sees that it is finished."""
   examples = _Examples(task)
   return [write_shard(shard, task, examples) for shard in task.shards]

@@ -86,15 +86,9 @@ def check_inputs(
 ) -> str | None:
   """Checks the beginning of every local file, and of some remote files.
 
-  Args:
-    paths: text files, .txt or .txt.gz.
-    tokenizer: counts <unk> in a sample of the text. Without it, there are no warnings.
-    warns_of_layout: whether to warn also if the documents are probably paragraphs, or if the lines are probably parts
-      of sentences.
-
   Returns:
-    Warnings, one on each line: more than 1% of the sample's tokens are <unk>; documents have few sentences; lines are
-    parts of sentences. None if there are none.
+    With a tokenizer, warnings, one on each line, else None: more than 1% of the tokens of a sample are <unk>; and, if
+    `warns_of_layout`, documents have few sentences, or lines are parts of sentences.
 
   Raises:
     UserError: a file is not plain text, see `check_head`.
@@ -124,11 +118,7 @@ def select_checked_paths(paths: Sequence[str]) -> list[str]:
 
 
 def check_head(path: str, head: bytes) -> None:
-  """Checks that a file begins like plain text.
-
-  Args:
-    path: the file, for the error message.
-    head: the first HEAD_BYTES of its text, or all of a shorter text. For a .gz file, this is the decompressed text.
+  """Checks that a file begins like plain text. `head` is the beginning of its text, decompressed for a .gz file.
 
   Raises:
     UserError: the file is compressed, an archive, a document, a table, JSON, XML, HTML or output of wikiextractor, or
@@ -277,12 +267,9 @@ def _sample_warning(lines: list[str], tokenizer: Tokenizer) -> str | None:
 
 
 def unknown_warning(source: str, share: float, characters: Sequence[str] = ()) -> str | None:
-  """Returns a warning if more than 1% of the tokens are <unk>, else None.
+  """Returns a warning if more than 1% of the tokens of a text or directory are <unk>, else None.
 
-  Args:
-    source: the text or directory that the tokens are from; the warning begins with it.
-    share: share of <unk> among the tokens.
-    characters: some characters of the text that are not in the vocabulary.
+  `characters` are some characters of the text that are not in the vocabulary.
   """
   if share <= _MAX_UNKNOWN_SHARE:
     return None

@@ -100,10 +100,7 @@ def _import_zstandard(path: str) -> Any:
 
 
 def open_stream(path: str) -> BinaryIO:
-  """Opens a file, and decompresses it if its name ends in .gz, .bz2 or .zst.
-
-  Returns:
-    A stream of its decompressed bytes. Damaged data raises UserError.
+  """Opens a file, and decompresses it if its name ends in .gz, .bz2 or .zst. Damaged data raises UserError.
 
   Raises:
     UserError: the file cannot be read, it is not compressed as its name says, or zstandard is not installed.
@@ -143,17 +140,10 @@ def show_start(head: bytes) -> str:
 
 
 def open_text_lines(path: str, on_read: Callable[[int], None] | None = None) -> Iterator[tuple[int, str]]:
-  """Reads the lines of a UTF-8 text file.
+  """Yields the number, from 1, of each line of a UTF-8 text file, and the line without its line end.
 
-  Lines end with LF or CR LF. Byte-order marks are removed.
-
-  Args:
-    path: a text file, which may be compressed.
-    on_read: called from time to time with the number of bytes read since the last call. For a compressed file, these
-      are compressed bytes.
-
-  Yields:
-    The line number, from 1, and the line without its line end.
+  Lines end with LF or CR LF. Byte-order marks are removed. `on_read` is called from time to time with the number of
+  (compressed) bytes read since the last call.
 
   Raises:
     UserError: the file cannot be read, is not plain text (`text_checks.check_head`), is not UTF-8 (the message names

@@ -39,17 +39,15 @@ _CHARACTER_END = re.compile(rb"(?s).(?=[\x00-\x7f\xc0-\xff])")
 class TextRange:
   """A range of a file's text. Positions are bytes of the file.
 
-  The positions of a range with `data` are exact. Those of a range without `data` are nominal: multiples of UNIT_BYTES,
-  or the file's size. `read_range` reads from the first blank line after the nominal start to the first blank line after
-  the nominal end.
+  The positions of a range with `data`, its text, are exact, and `is_cut` says whether it begins inside a document.
+  Those of a range without `data` are nominal: multiples of UNIT_BYTES, or the file's size. `read_range` reads from the
+  first blank line after the nominal start to the first blank line after the nominal end.
 
   Attributes:
     path: the file.
     ordinal: index of the file in the sorted list of input files.
     start: position of the first byte.
     end: position after the last byte.
-    is_cut: whether the range begins inside a document. Known only with `data`.
-    data: the text, once it is read.
   """
 
   path: str
@@ -80,15 +78,10 @@ class TextUnit:
 
 
 def find_boundary(window: bytes, min_position: int, *, is_last: bool) -> tuple[int, bool]:
-  """Finds where to cut text.
+  """Finds where to cut text in `window`, some bytes of it; `is_last` says whether they reach the end of the file.
 
   The cut is at the end of the first blank line that ends at byte `min_position` or later. If there is none, the cut is
   at the end of the file if the window reaches it, and otherwise after the first line end, white space or character.
-
-  Args:
-    window: some bytes of the text.
-    min_position: the smallest position in the window at which the text may be cut.
-    is_last: whether the window reaches the end of the file.
 
   Returns:
     The position of the cut in the window, and whether it is inside a document.
@@ -156,12 +149,10 @@ def read_range(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tuple[byt
 
 
 def plan_units(paths: list[str], *, with_donors: bool, unit_bytes: int = UNIT_BYTES) -> Iterator[TextUnit]:
-  """Cuts text files into units of about `unit_bytes` of text, in order. Short files share a unit.
+  """Cuts text files into units of about `unit_bytes` of text, at most twice as long. Short files share a unit.
 
-  Args:
-    paths: the text files. The position of a file in the list is its ordinal.
-    with_donors: whether each unit gets the ranges of the next one as donors (the last unit: those of the one before).
-    unit_bytes: greatest nominal size of a unit. Its text is at most twice as long.
+  The position of a file in the list is its ordinal. With donors, each unit gets the ranges of the next one (the
+  last unit: those of the one before).
   """
   units = _group_ranges(paths, unit_bytes)
   if not with_donors:
@@ -195,14 +186,7 @@ def _group_ranges(paths: list[str], unit_bytes: int) -> Iterator[TextUnit]:
 
 
 class RangeHash(NamedTuple):
-  """The hash of a range of text that was read.
-
-  Attributes:
-    ordinal: index of the file in the sorted list of input files.
-    start: first byte.
-    end: byte after the last one.
-    sha256: SHA-256 of the text, in hex.
-  """
+  """The hash of a range of text: the ordinal of the file, the first byte, the one after the last, and the SHA-256."""
 
   ordinal: int
   start: int
@@ -249,8 +233,7 @@ def text_entries(paths: Sequence[str], sizes: Sequence[int], records: Iterable[d
     records: the records of all units, in order (`read_unit`).
 
   Raises:
-    UserError: a file changed while it was read: its ranges do not follow one another, or a unit's donors are not the
-      text of its neighbour.
+    UserError: a file changed while it was read: its ranges do not follow one another, or donors are no text of a unit.
   """
   ends = [0] * len(paths)  # of the ranges of each file so far
   digests = [hashlib.sha256() for _ in paths]

@@ -112,20 +112,13 @@ def convert_inputs(
   *,
   convert_all: bool = False,
 ) -> ConvertedText:
-  """Converts the input files that do not have the form that is tokenized (`formats.is_read_directly`).
+  """Converts the input files that do not have the form that is tokenized (`formats.is_read_directly`), or all of them.
 
-  If an earlier command was stopped, the parts that it wrote are kept, as far as files and settings are the same.
-
-  Args:
-    inputs: the input files, sorted.
-    settings: how they are read.
-    directory: where the parts are written.
-    pool: processes that read and write the files.
-    convert_all: whether files that have this form already are converted, too.
+  If an earlier command was stopped, the parts that it wrote to the directory are kept, as far as files and settings are
+  the same.
 
   Raises:
     UserError: bad input, or a file changed while it was read.
-    RunError: the disk or the system failed.
   """
   to_convert = [path for path in inputs if convert_all or not formats.is_read_directly(path, settings)]
   metadata = files.stats(to_convert)
@@ -238,12 +231,7 @@ class GzipTask:
 
 
 class _TextRecord(msgspec.Struct):
-  """The contents of the JSON file that is written beside each decompressed text file.
-
-  Attributes:
-    sha256: SHA-256 of the GZIP file, in hex.
-    num_bytes: size of the text file.
-  """
+  """The JSON file beside a decompressed text file: SHA-256 of the GZIP file, in hex, and the size of the text file."""
 
   sha256: str
   num_bytes: json_values.Count
@@ -261,10 +249,7 @@ def _is_decompressed(task: GzipTask, sha256: str) -> bool:
 
 
 def decompress(task: GzipTask) -> dict[str, Any]:
-  """Writes the text of a GZIP file, unless an earlier command has done so.
-
-  Returns:
-    The manifest's entry for the GZIP file: its name, size and SHA-256.
+  """Writes the text of a GZIP file, unless an earlier command has done so. Returns the manifest's entry of the file.
 
   Raises:
     UserError: the file is damaged, or changed while it was being read.

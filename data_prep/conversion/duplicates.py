@@ -64,10 +64,7 @@ class DocumentHashes:
 
 
 def find_duplicates(paths: Sequence[str]) -> dict[int, np.ndarray]:
-  """Finds the documents that are copies of earlier ones.
-
-  Args:
-    paths: the block files of all parts, in order.
+  """Finds the documents that are copies of earlier ones, by the block files of all parts, in order.
 
   Returns:
     Number of a part -> the numbers of its documents that are copies, ascending. It needs 8 bytes of memory for each.
@@ -110,13 +107,7 @@ def _find_copies(entries: PackedInstances) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class CopyTask:
-  """A part of the text to copy without some of its documents.
-
-  Attributes:
-    source: the part's text. A part without documents has no file.
-    path: the file to write.
-    dropped: numbers of the documents that are left out.
-  """
+  """A part of the text to copy without the documents with some numbers. A part without documents has no file."""
 
   source: str
   path: str
@@ -124,12 +115,7 @@ class CopyTask:
 
 
 class CopyResult(msgspec.Struct):
-  """What `copy_part` left out.
-
-  Attributes:
-    sentences: number of sentences in the documents that were left out.
-    report: counts these documents, and nothing else.
-  """
+  """The number of sentences in the documents that `copy_part` left out, and a report of these documents alone."""
 
   sentences: json_values.Count
   report: ReadingReport

@@ -42,13 +42,7 @@ _PIECE_BYTES = 64 << 20  # of a file whose sentences are read without writing pa
 
 
 class SourcePiece(NamedTuple):
-  """A piece of an input file.
-
-  Attributes:
-    ordinal: index of the file in the sorted list of input files.
-    piece: the piece.
-    sha256: SHA-256 of the whole file, in hex.
-  """
+  """A piece of an input file: the ordinal of the file, the piece, and the SHA-256 of the whole file, in hex."""
 
   ordinal: int
   piece: Piece
@@ -57,14 +51,7 @@ class SourcePiece(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PartTask:
-  """A part of the text to write.
-
-  Attributes:
-    pieces: the pieces of input files that it is made from.
-    settings: how the pieces are read.
-    path: the text file to write.
-    number: the number of the part, from 0.
-  """
+  """A part of the text to write: the pieces that it is made from, the text file, and its number, from 0."""
 
   pieces: tuple[SourcePiece, ...]
   settings: ReadingSettings
@@ -103,13 +90,7 @@ class PartTask:
 
 
 class PartRecord(msgspec.Struct):
-  """The contents of the record of a part.
-
-  Attributes:
-    sources: `PartTask.sources_digest`.
-    num_bytes: size of the text file.
-    report: what was read and left out.
-  """
+  """The record of a part: its `sources_digest`, the size of the text file, and what was read and left out."""
 
   sources: str
   num_bytes: json_values.Count
@@ -157,12 +138,7 @@ def _sentence_lines(document: SourceDocument, splitter: SentenceSplitter | None)
 
 
 def too_many_bad_records(example: str, num_allowed: int) -> UserError:
-  """Returns the error for more bad records than --skip_bad_records allows.
-
-  Args:
-    example: a bad record: its file, its place, and what is wrong with it.
-    num_allowed: the value of --skip_bad_records.
-  """
+  """Returns the error for more bad records than --skip_bad_records allows. `example` is the place and fault of one."""
   if num_allowed:
     return UserError(f"{example} (one bad record more than --skip_bad_records={num_allowed})")
   return UserError(f"{example} (or leave such records out with --skip_bad_records)")
@@ -171,14 +147,8 @@ def too_many_bad_records(example: str, num_allowed: int) -> UserError:
 def read_sentences(path: str, settings: ReadingSettings, on_read: Callable[[int], None]) -> Iterator[str]:
   """Reads a file from beginning to end, and yields its sentences.
 
-  Args:
-    path: the file.
-    settings: how it is read. A damaged document is left out if skip_bad_records allows it; sentences before the damage
-      are kept.
-    on_read: called from time to time with the number of bytes read since the last call.
-
-  Raises:
-    UserError: bad input.
+  A damaged document is left out if skip_bad_records allows it; sentences before the damage are kept. `on_read` is
+  called from time to time with the number of bytes read since the last call.
   """
   text_format = formats.format_of(path, settings)
   reader, splitter = formats.reader_of(text_format), _make_splitter(text_format, settings)
@@ -249,11 +219,7 @@ class _PartWriter:
 
 
 def write_part(task: PartTask) -> PartRecord:
-  """Reads the pieces of a part and writes its text and its record.
-
-  Raises:
-    UserError: bad input.
-  """
+  """Reads the pieces of a part and writes its text and its record."""
   with tempfile.SpooledTemporaryFile(_MEMORY_BYTES) as file:
     writer = _PartWriter(file, task.settings)  # type: ignore[arg-type]
     for source in task.pieces:

@@ -20,6 +20,7 @@ from albert.data.shard_files import schema
 from albert.io.records import RecordWriter, encode_batch
 from data_prep.documents import Documents
 from data_prep.examples.segments import InstanceSegments
+from data_prep.examples.settings import PreparationSettings
 
 
 def concatenated_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -87,13 +88,7 @@ def word_dtype(vocab_size: int) -> np.dtype:
 def pack(
   tokens: InstanceTokens, masked: MaskedTokens, labels: np.ndarray, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Packs instances.
-
-  Args:
-    tokens: the tokens of I instances before masking.
-    masked: their tokens after masking, and the predictions.
-    labels: [I] sentence-order or next-sentence labels.
-    dtype: the type of a word.
+  """Packs I instances: their tokens before masking, those after masking with the predictions, and labels [I].
 
   Returns:
     The words of all instances, concatenated, and the number of words of each instance, int64 [I].
@@ -157,11 +152,10 @@ def unpack(
   }
 
 
-def write_examples(
-  writer: RecordWriter, words: np.ndarray, starts: np.ndarray, max_seq_length: int, max_predictions_per_seq: int
-) -> None:
-  """Writes packed instances as TFRecord examples. See `unpack` for the arguments."""
+def write_examples(writer: RecordWriter, words: np.ndarray, starts: np.ndarray, settings: PreparationSettings) -> None:
+  """Writes packed instances as TFRecord examples. See `unpack`."""
   for first in range(0, starts.size, _BATCH_SIZE):
-    features = unpack(words, starts[first : first + _BATCH_SIZE], max_seq_length, max_predictions_per_seq)
+    batch = starts[first : first + _BATCH_SIZE]
+    features = unpack(words, batch, settings.max_seq_length, settings.max_predictions_per_seq)
     for record in encode_batch(features):
       writer.write(record)

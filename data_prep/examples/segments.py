@@ -33,14 +33,7 @@ Pairs = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # a_start, a_end,
 
 
 class SegmentRules(NamedTuple):
-  """How documents are cut into instances.
-
-  Attributes:
-    max_seq_length: greatest number of tokens in an instance, special tokens included.
-    short_seq_prob: probability that a chunk gets a random target length instead of the greatest one.
-    sentence_prediction: one of SENTENCE_PREDICTIONS.
-    input_format: one of INPUT_FORMATS.
-  """
+  """How documents are cut into instances, see `PreparationSettings`."""
 
   max_seq_length: int
   short_seq_prob: float
@@ -67,14 +60,14 @@ class SegmentRules(NamedTuple):
 
 
 class InstanceSegments(NamedTuple):
-  """The segments of instances, as ranges of the documents' tokens.
+  """The segments of instances, as ranges of the documents' tokens; each int64 [I].
 
   Attributes:
-    a_start, a_end: int64 [I], the first segment.
-    b_start, b_end: int64 [I], the second segment; empty for sentence_prediction "none".
-    labels: int64 [I], sentence-order or next-sentence labels: 1 for swapped or random segments, else 0.
-    keys: uint64 [I], the random key of each instance.
-    documents: int64 [I], the document that each instance was cut from.
+    a_start, a_end: the first segment.
+    b_start, b_end: the second segment; empty for sentence_prediction "none".
+    labels: sentence-order or next-sentence labels: 1 for swapped or random segments, else 0.
+    keys: the random key of each instance, uint64.
+    documents: the document that each instance was cut from.
   """
 
   a_start: np.ndarray

@@ -75,24 +75,15 @@ def split_by_conversion(paths: Sequence[str], settings: ReadingSettings) -> tupl
 
 
 def check_inputs(paths: Sequence[str], settings: ReadingSettings) -> None:
-  """Checks the beginning of every local file, and of some remote files, and that the needed libraries are installed.
-
-  Raises:
-    UserError: see `records.Reader.check`.
-  """
+  """Checks the beginning of local and of some remote files, and that the needed libraries are installed."""
   for path in text_checks.select_checked_paths(paths):
     reader_of(format_of(path, settings)).check(path, settings)
 
 
 def find_inputs(spec: str) -> list[str]:
-  """Lists the input files.
+  """Lists the input files that files, directories and globs, separated by commas, stand for: sorted, each one once.
 
-  Args:
-    spec: files, directories and globs, separated by commas. A directory stands for all files below it that are not
-      hidden.
-
-  Returns:
-    Paths, sorted, each one once.
+  A directory stands for all files below it that are not hidden.
 
   Raises:
     UserError: a pattern matches nothing, or a file is empty or cannot be read.
@@ -104,11 +95,7 @@ def find_inputs(spec: str) -> list[str]:
 
 
 def _files_of_directory(directory: str) -> list[str]:
-  """Returns the files below a directory that are not hidden.
-
-  Raises:
-    UserError: there are none, or the directory holds several splits of a dataset.
-  """
+  """Returns the files below a directory that are not hidden. No file, or several datasets, are a UserError."""
   paths: list[str] = []
   names = files.listdir(directory)
   if "dataset_dict.json" in names:
@@ -131,12 +118,7 @@ def _files_of_directory(directory: str) -> list[str]:
 
 
 def define_flags(without: tuple[str, ...] = (), **defaults: Any) -> None:
-  """Defines --input_file and a flag for each field of `ReadingSettings`.
-
-  Args:
-    without: fields that the command has no flag for.
-    defaults: defaults of a command that differ from those of the fields.
-  """
+  """Defines --input_file and a flag for each field of `ReadingSettings`, except for those in `without`."""
   text = "text in UTF-8 (see --text_format for its forms): comma-separated files, directories and globs"
   command_flags.define("str", "input_file", None, text, required=True)
   for field in option_fields(ReadingSettings).values():

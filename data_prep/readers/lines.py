@@ -39,23 +39,16 @@ from data_prep.text_files import count_line_ends, decoding_problem, open_stream,
 
 
 class SourceLine(NamedTuple):
-  """A line of a file.
-
-  Attributes:
-    get_place: returns where it is in its file, such as "line 3".
-    content: its bytes, with the line end.
-  """
+  """A line of a file: a function that returns its place, such as "line 3", and its bytes with the line end."""
 
   get_place: GetPlace
   content: bytes
 
 
 class LineNumbers:
-  """Numbers of the lines of a range. The lines before the range are counted only when a number is needed.
+  """Numbers of the lines of a range that begins at byte `start`, of a file that is not compressed if `start` is not 0.
 
-  Args:
-    path: the file; not compressed if `start` is not 0.
-    start: the byte where the range's first line begins.
+  The lines before the range are counted only when a number is needed.
   """
 
   def __init__(self, path: str, start: int):
@@ -63,11 +56,7 @@ class LineNumbers:
     self._num_before: int | None = None if start else 0
 
   def place_getter(self, index: int) -> GetPlace:
-    """Returns a function that returns the place of a line, such as "line 3".
-
-    Args:
-      index: number of the line in the range, from 0.
-    """
+    """Returns a function that returns the place, such as "line 3", of a line by its number in the range, from 0."""
     return lambda: f"line {self._lines_before() + index + 1}"
 
   def _lines_before(self) -> int:
@@ -133,11 +122,7 @@ def _lines_of_documents(piece: Piece) -> Iterator[SourceLine]:
 
 
 def _decode(source_lines: Iterable[SourceLine]) -> Iterator[str]:
-  """Yields the lines as text.
-
-  Raises:
-    BadRecordError: a line is not UTF-8.
-  """
+  """Yields the lines as text. Raises BadRecordError if one is not UTF-8."""
   for get_place, content in source_lines:
     try:
       yield content.decode("utf-8")
@@ -146,11 +131,7 @@ def _decode(source_lines: Iterable[SourceLine]) -> Iterator[str]:
 
 
 def _read_group(group: list[SourceLine], *, joins_lines: bool) -> Iterator[Record]:
-  """Yields the documents in a group of lines, or one bad record if a line is not UTF-8.
-
-  The group has no line of ASCII white space, so it is usually one document. Lines of other white space, such as
-  no-break spaces, separate documents, too.
-  """
+  """Yields the documents in a group of lines without blank ones, or one bad record if a line is not UTF-8."""
   texts: list[str] = []
   for get_place, content in group:
     try:
@@ -203,16 +184,7 @@ def _read_json_lines(piece: Piece, settings: ReadingSettings) -> Iterator[Record
 
 
 def _parse_text(line: bytes, field: str) -> str | None:
-  """Returns the text in a field of a JSON object; None if the field is null.
-
-  Args:
-    line: the JSON object.
-    field: the name of the field.
-
-  Raises:
-    ValueError: the line is not a JSON object with a text in this field. The message says why, and gives the remedy.
-    UnicodeDecodeError: the line is not UTF-8.
-  """
+  """Returns the text in a field of a JSON object; None if it is null. A ValueError says what is wrong."""
   try:
     return json_values.read_text_field(line.removeprefix(codecs.BOM_UTF8), field)
   except KeyError as error:
@@ -275,10 +247,7 @@ def _read_articles(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
 
 
 def _to_document(get_place: GetPlace, article_lines: list[str], title: str, *, joins_lines: bool) -> SourceDocument:
-  """Makes a document from the lines of an article.
-
-  HTML entities are replaced by their characters. A first paragraph that is the title is left out.
-  """
+  """Makes a document of an article. Entities become characters; a first paragraph that is the title is left out."""
   paragraphs = paragraphs_of(map(html.unescape, article_lines), joins_lines=joins_lines)
   return SourceDocument(get_place, (text for index, text in enumerate(paragraphs) if index > 0 or text != title))
 

@@ -31,13 +31,7 @@ LINE = "line"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadingSettings(Config):
-  """How documents and sentences are found in the input files.
-
-  The attributes are described by their `option` texts, which --help prints.
-
-  Raises:
-    UserError: a value is out of range, or two values do not fit together.
-  """
+  """How documents and sentences are found in the input files. The attributes are described by their `option` texts."""
 
   text_format: str = option(
     AUTO,
@@ -161,12 +155,7 @@ class DroppedRecord(NamedTuple):
 
 
 class BadRecord(NamedTuple):
-  """A damaged record.
-
-  Attributes:
-    get_place: see `GetPlace`.
-    reason: what is wrong with it, and the remedy.
-  """
+  """A damaged record: its place (see `GetPlace`), and what is wrong with it, with the remedy."""
 
   get_place: GetPlace
   reason: str
@@ -176,12 +165,7 @@ Record = SourceDocument | DroppedRecord | BadRecord
 
 
 class BadRecordError(Exception):
-  """Raised while the paragraphs of a document are read: the rest of it is damaged.
-
-  Attributes:
-    place: where it is damaged, such as "line 3".
-    reason: what is wrong, and the remedy.
-  """
+  """Raised while the paragraphs of a document are read: the rest of it is damaged, at a place such as "line 3"."""
 
   def __init__(self, place: str, reason: str):
     super().__init__(f"{place}: {reason}")

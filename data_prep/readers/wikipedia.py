@@ -61,7 +61,8 @@ def _plan(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Pie
 
 def _read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
   namespaces = _read_namespaces(piece.path)
-  for page in _read_pages(_read_chunks(piece)):
+  pages = _PageBuffer(_read_chunks(piece))
+  while page := pages.take_page():
     yield _read_page(page, namespaces)
 
 
@@ -77,12 +78,7 @@ def _read_namespaces(path: str) -> frozenset[str]:
 
 
 class _Chunk(NamedTuple):
-  """Decompressed bytes of a dump.
-
-  Attributes:
-    content: the bytes.
-    is_owned: whether they belong to the piece. If not, they are read only for a page that begins before them.
-  """
+  """Decompressed bytes of a dump. Those that the piece does not own are read for a page that begins before them."""
 
   content: bytes
   is_owned: bool
@@ -118,13 +114,7 @@ def _read_bzip2_chunks(piece: Piece) -> Iterator[_Chunk]:
 
 
 class _Bzip2Reader:
-  """Decompresses the bzip2 streams of a file, one after the other.
-
-  Args:
-    path: the file, for error messages.
-    file: the open file.
-    position: where the first stream to read begins.
-  """
+  """Decompresses the bzip2 streams of an open file from a position on, one after the other."""
 
   def __init__(self, path: str, file: BinaryIO, position: int):
     self._path, self._file = path, file
@@ -144,14 +134,7 @@ class _Bzip2Reader:
     return self._position - len(self._compressed) if self._read() else None
 
   def decompress_stream(self, stream_start: int) -> Iterator[bytes]:
-    """Yields the decompressed bytes of the next stream, in parts.
-
-    Args:
-      stream_start: the result of `next_stream`, for error messages.
-
-    Raises:
-      UserError: the stream is damaged or incomplete.
-    """
+    """Yields the decompressed bytes of the next stream, which begins at `stream_start`. Damage is a UserError."""
     decompressor = bz2.BZ2Decompressor()
     while not decompressor.eof:
       if decompressor.needs_input and not self._read():
@@ -213,8 +196,7 @@ class _PageBuffer:
   def take_page(self) -> bytes:
     """Removes the next page that begins in text of the piece, with all text before it, and returns the page.
 
-    Returns:
-      The page; the remaining text if the dump ends inside the page; b"" if there is no such page.
+    It returns the remaining text if the dump ends inside the page, and b"" if there is no such page.
     """
     while (begin := self._content.find(_PAGE_BEGIN)) < 0:
       # The tag <page> may begin in the last bytes of the buffer.
@@ -231,13 +213,6 @@ class _PageBuffer:
       if not self._read():
         return self.take(len(self._content))
     return self.take(end + len(_PAGE_END))
-
-
-def _read_pages(chunks: Iterator[_Chunk]) -> Iterator[bytes]:
-  """Yields the pages that begin in text of the piece. The last page may end in text of the next piece."""
-  buffer = _PageBuffer(chunks)
-  while page := buffer.take_page():
-    yield page
 
 
 def _read_page(page: bytes, namespaces: frozenset[str]) -> Record:

@@ -70,11 +70,7 @@ _SMALLER_UNITS = frozenset(("ft", "in", "yd", "ch", "lb", "oz"))
 
 
 def _expander(name: str) -> Expand | None:
-  """Returns the function that makes the text of a template; None if the template is not known.
-
-  Args:
-    name: the name of the template in lower case, with spaces.
-  """
+  """Returns the function that makes the text of a template; None if it is not known. The name is in lower case."""
   if name in ("convert", "cvt"):
     return _measure
   if name == "as of":
@@ -166,12 +162,7 @@ _SPACE_BEFORE_PUNCTUATION = re.compile(r" (?=[,.;:!?)](?:\s|$))")
 
 
 class Article(NamedTuple):
-  """The text of an article.
-
-  Attributes:
-    paragraphs: its paragraphs.
-    left_out: kind -> number of parts that were left out.
-  """
+  """The paragraphs of an article, and the number of parts that were left out, by kind."""
 
   paragraphs: list[str]
   left_out: dict[str, int]
@@ -187,25 +178,14 @@ def _import_parser(dump: str) -> Any:
 
 
 def check_library(path: str) -> None:
-  """Checks that mwparserfromhell is installed.
-
-  Args:
-    path: the dump to read, for the error message.
-  Raises:
-    UserError: it is not.
-  """
+  """Raises a UserError for a dump if mwparserfromhell is not installed."""
   _import_parser(path)
 
 
 def parse(text: str, namespaces: frozenset[str]) -> Article:
-  """Extracts the paragraphs of an article.
+  """Extracts the paragraphs of an article. Which exceptions the parser raises is not documented.
 
-  Args:
-    text: its wikitext.
-    namespaces: names of the wiki's namespaces in lower case, such as "datei" and "kategorie".
-
-  Raises:
-    Exception: the parser fails; which exceptions it raises is not documented.
+  `namespaces` are the names of the wiki's namespaces in lower case, such as "datei" and "kategorie".
   """
   module = _import_parser("wikitext")
   code = module.parse(text.replace(_MARK, " "), skip_style_tags=True)
@@ -229,15 +209,7 @@ def _clean(line: str) -> str:
 
 
 class _Extraction:
-  """Walks through the nodes of an article.
-
-  Args:
-    nodes: the module of mwparserfromhell that has the classes of nodes.
-    namespaces: see `parse`.
-
-  Attributes:
-    left_out: kind -> number of parts that were left out.
-  """
+  """Walks through the nodes of an article, whose classes are in the module `nodes`, and counts the parts left out."""
 
   def __init__(self, nodes: Any, namespaces: frozenset[str]):
     self.left_out: dict[str, int] = {}
