@@ -4,28 +4,37 @@
   python benchmarks/bench_data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model --statistics
   python benchmarks/bench_data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model --profile
   python benchmarks/bench_data_prep.py --sorting=235,470,940
+  python benchmarks/bench_data_prep.py --sorting=898 --num_shards=4096 --max_tasks=32
 
-The first command runs data_prep.create_pretraining_data with 1 and with 2 processes. It prints examples per second and
-core, the speed-up and the peak memory of a process, and compares the shards. The second counts n-grams, masked tokens,
+The first command runs data_prep.create_pretraining_data with 1 and with 2 processes. It prints the seconds of the
+fastest of --repeats runs, the greatest memory of a process and the greatest size of output_dir, and compares the
+shards. --megabytes=16,30,60 does so for texts of these sizes, made from the input, and --baseline=DIR also for the code
+in another directory. The second counts n-grams, masked tokens,
 replacements and labels over many examples, and prints the expected value beside each count. The third prints the time
 that one process spends in each stage. Python's profiler measures it, which makes the process slower. The fourth writes
 the shards of random instances in the given numbers of block files. The blocks and the steps of the sort are small, so
-that there are as many of them as for a large corpus. It prints microseconds of processor time per example, and counts
-how often files are opened and read.
+that there are as many of them as for a large corpus. It prints microseconds of processor time per example, how often
+a task opens and reads files, how many are open at a time, the mean size of a slice and the memory. 160 GB of text have
+898 blocks with --dupe_factor=1, and 38,147 with 40. --max_tasks writes the shards of some tasks only.
 """
 
 from __future__ import annotations
 
 import contextlib
 import cProfile
+import itertools
 import os
 import pstats
+import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -43,7 +52,7 @@ from albert.tokenization.vocabulary import MASK_ID  # noqa: E402
 from data_prep import block_files, create_pretraining_data, shards  # noqa: E402
 from data_prep.examples.instances import InstanceBatch, InstanceMaker, make_batches  # noqa: E402
 from data_prep.examples.settings import PreparationSettings  # noqa: E402
-from data_prep.runners.job import Job  # noqa: E402
+from data_prep.job import Job  # noqa: E402
 from data_prep.units import plan_units  # noqa: E402
 
 FLAGS = flags.FLAGS
@@ -53,7 +62,7 @@ WHOLE_FUNCTION = ("prepare.py", "prepare")
 STAGES = {
   "SentencePiece": ([("sentencepiece/__init__.py", "Encode")], []),
   "reading, normalizing, words": ([("documents.py", "load_documents")], [("sentencepiece/__init__.py", "Encode")]),
-  "instances": ([("segments.py", "make_instances"), ("token_sequences.py", "assemble")], []),
+  "instances": ([("segments.py", "make_instances"), ("packing.py", "assemble")], []),
   "masking": ([("masking.py", "mask_tokens")], []),
   "packing, sorting blocks": ([("packing.py", "pack"), ("block_files.py", "add"), ("block_files.py", "close")], []),
   "serialization": ([("records.py", "encode_batch")], []),
@@ -61,25 +70,48 @@ STAGES = {
 }
 
 
-def _prepare_once(output_dir: str, num_processes: int) -> tuple[float, float, Manifest]:
-  """Prepares the text once. Returns the seconds, the peak memory of the largest process in MB, and the manifest."""
+class _Run(NamedTuple):
+  """A finished command: its seconds, its peaks of memory of a process and of disk in MB, and the manifest."""
+
+  seconds: float
+  memory: float
+  disk: float
+  manifest: Manifest
+
+
+def _directory_megabytes(directory: str) -> float:
+  """Returns the size of the files in a directory. Files that are removed meanwhile do not count."""
+  num_bytes = 0
+  for folder, _, names in os.walk(directory):
+    for name in names:
+      with contextlib.suppress(OSError):
+        num_bytes += os.path.getsize(os.path.join(folder, name))
+  return num_bytes / 1e6
+
+
+def _prepare_once(root: str, input_file: str, output_dir: str, num_processes: int) -> _Run:
+  """Prepares a text once, with the code in directory `root`."""
   command = [
     sys.executable,
     "-m",
     "data_prep.create_pretraining_data",
-    f"--input_file={FLAGS.input_file}",
-    f"--spm_model_file={FLAGS.spm_model_file}",
+    f"--input_file={input_file}",
+    f"--spm_model_file={os.path.abspath(FLAGS.spm_model_file)}",
     f"--output_dir={output_dir}",
     f"--max_seq_length={FLAGS.max_seq_length}",
     f"--dupe_factor={FLAGS.dupe_factor}",
     f"--sentence_prediction={FLAGS.sentence_prediction}",
     f"--num_processes={num_processes}",
   ]
-  environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+  environment = {**os.environ, "PYTHONPATH": root}
   start = time.monotonic()
-  process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+  process = subprocess.Popen(command, env=environment, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+  disk = 0.0
   # wait4 returns the peak memory of the largest process among the child and its own children.
-  _, status, usage = os.wait4(process.pid, 0)
+  while (waited := os.wait4(process.pid, os.WNOHANG))[0] == 0:
+    disk = max(disk, _directory_megabytes(output_dir))
+    time.sleep(0.2)
+  _, status, usage = waited
   seconds = time.monotonic() - start
   process.returncode = os.waitstatus_to_exitcode(status)
   if process.returncode != 0:
@@ -87,26 +119,47 @@ def _prepare_once(output_dir: str, num_processes: int) -> tuple[float, float, Ma
   manifest = Manifest.load(output_dir)
   assert manifest is not None
   bytes_per_unit = 1 if sys.platform == "darwin" else 1024
-  return seconds, usage.ru_maxrss * bytes_per_unit / 1e6, manifest
+  return _Run(seconds, usage.ru_maxrss * bytes_per_unit / 1e6, disk, manifest)
+
+
+def _write_text(path: str, megabytes: float) -> None:
+  """Writes the input files, one after the other and repeated, until the text has a size."""
+  num_bytes = int(megabytes * 1e6)
+  with open(path, "wb") as file:
+    for source in itertools.cycle(expand_globs(FLAGS.input_file)):
+      file.write(Path(source).read_bytes()[: num_bytes - file.tell()] + b"\n\n")
+      if file.tell() >= num_bytes:
+        return
 
 
 def measure_throughput() -> None:
-  """Measures 1 and 2 processes, and compares their shards."""
-  results = []
-  with tempfile.TemporaryDirectory() as directory:
-    for num_processes in (1, 2):
-      seconds, peak, manifest = _prepare_once(f"{directory}/{num_processes}", num_processes)
-      rate = manifest.num_examples / seconds / num_processes
+  """Measures 1 and 2 processes, and other code if --baseline names it, and compares their shards."""
+  roots = {"": str(ROOT)} | ({"baseline": os.path.abspath(FLAGS.baseline)} if FLAGS.baseline else {})
+  print(f"{'MB':>6} {'code':>10} {'processes':>10}{'seconds':>10}{'examples/s':>12}{'memory MB':>11}{'disk MB':>9}")
+  for megabytes in map(float, FLAGS.megabytes or [0]):
+    runs: dict[tuple[str, int], list[_Run]] = {}
+    with tempfile.TemporaryDirectory(dir=FLAGS.directory) as directory:
+      input_file = ",".join(map(os.path.abspath, expand_globs(FLAGS.input_file)))
+      if megabytes:
+        input_file = f"{directory}/text.txt"
+        _write_text(input_file, megabytes)
+      # The codes and numbers of processes take turns, so that a change of the machine's speed concerns all of them.
+      for repeat, num_processes, name in itertools.product(range(FLAGS.repeats), (1, 2), roots):
+        output_dir = f"{directory}/{repeat}-{num_processes}-{name}"
+        run = _prepare_once(roots[name], input_file, output_dir, num_processes)
+        runs.setdefault((name, num_processes), []).append(run)
+        shutil.rmtree(output_dir)
+    for (name, num_processes), repeated in runs.items():
+      fastest = min(repeated, key=lambda run: run.seconds)
+      rate = fastest.manifest.num_examples / fastest.seconds
       print(
-        f"{num_processes} process{'es' if num_processes > 1 else ''}: {manifest.num_examples} examples in "
-        f"{seconds:.1f} s, {rate:.0f} examples/s per core, {manifest.num_tokens / manifest.num_documents:.0f} "
-        f"tokens per document, peak memory of a process {peak:.0f} MB"
+        f"{megabytes or 'all':>6} {name or 'this':>10} {num_processes:>10}{fastest.seconds:>10.1f}{rate:>12.0f}"
+        f"{max(run.memory for run in repeated):>11.0f}{max(run.disk for run in repeated):>9.0f}",
+        flush=True,
       )
-      results.append((seconds, manifest))
-  (seconds_1, manifest_1), (seconds_2, manifest_2) = results
-  are_equal = manifest_1.shards == manifest_2.shards
-  print(f"speed-up with 2 processes: {seconds_1 / seconds_2:.2f}")
-  print(f"SHA-256 of all {len(manifest_1.shards)} shards equal for 1 and 2 processes: {'yes' if are_equal else 'NO'}")
+    shards_of_runs = [run.manifest.shards for repeated in runs.values() for run in repeated]
+    are_equal = all(infos == shards_of_runs[0] for infos in shards_of_runs)
+    print(f"SHA-256 of all {len(shards_of_runs[0])} shards equal in all runs: {'yes' if are_equal else 'NO'}")
 
 
 def _settings_from_flags() -> PreparationSettings:
@@ -216,28 +269,28 @@ def print_profile() -> None:
     print(f"{name:38}{seconds:10.2f} s{seconds / total:10.1%}")
 
 
-# Number of instances in a small block, and of each instance: tokens, predictions, and packed words (see
-# data_prep.examples.packing: a header, the ids of the tokens, and the positions and original ids of the predictions).
-_BLOCK_EXAMPLES, _TOKENS, _PREDICTIONS, _HEADER_WORDS = 2048, 64, 10, 4
+# Of each random instance: tokens, predictions, and packed words (see data_prep.examples.packing: a header, the ids of
+# the tokens, and the positions and original ids of the predictions).
+_TOKENS, _PREDICTIONS, _HEADER_WORDS = 64, 10, 4
 _NUM_WORDS = _HEADER_WORDS + _TOKENS + 2 * _PREDICTIONS
 _POSITIONS_START = _HEADER_WORDS + _TOKENS
-# Real blocks have up to 128 MB of instances, and these about this fraction of it. So the steps are as much smaller.
-_STEP_BYTES = shards._MAX_STEP_BYTES * _BLOCK_EXAMPLES * (2 * _NUM_WORDS + block_files.INDEX_BYTES) // (128 << 20)
 
 
 def _write_random_blocks(directory: str, num_blocks: int) -> list[block_files.Block]:
   """Writes blocks of random instances with random keys."""
   rng = np.random.default_rng(0)
-  sizes = np.full(_BLOCK_EXAMPLES, _NUM_WORDS)
+  num_examples = FLAGS.block_examples
+  sizes = np.full(num_examples, _NUM_WORDS)
   blocks = []
   for number in range(num_blocks):
-    words = rng.integers(5, 30_000, (_BLOCK_EXAMPLES, _NUM_WORDS), dtype=np.uint16)  # ids 0 to 4 are special tokens
+    words = rng.integers(5, 30_000, (num_examples, _NUM_WORDS), dtype=np.uint16)  # ids 0 to 4 are special tokens
     words[:, :_HEADER_WORDS] = (_TOKENS, _PREDICTIONS, _TOKENS // 2, 0)
     words[:, _POSITIONS_START : _POSITIONS_START + _PREDICTIONS] = np.arange(1, 1 + _PREDICTIONS)
     path = f"{directory}/block-00000000-{number:015d}.block"
-    with block_files.BlockWriter(path) as writer:
-      writer.add(rng.integers(0, 2**64 - 1, _BLOCK_EXAMPLES, np.uint64, endpoint=True), words.ravel(), sizes)
-      writer.close({"counts": {}, "labels": [_BLOCK_EXAMPLES, 0]})
+    with open(path, "wb") as file:
+      writer = block_files.BlockWriter(file)
+      writer.add(rng.integers(0, 2**64 - 1, num_examples, np.uint64, endpoint=True), words.ravel(), sizes)
+      writer.close({"counts": {}, "labels": [num_examples, 0]})
     block = block_files.Block.load(path)
     assert block is not None
     blocks.append(block)
@@ -245,18 +298,20 @@ def _write_random_blocks(directory: str, num_blocks: int) -> list[block_files.Bl
 
 
 @contextlib.contextmanager
-def _counted_files() -> Iterator[dict[str, int]]:
-  """Counts, within the `with` statement, how often block files are opened and read, and how many bytes are read."""
-  counts = {"opens": 0, "reads": 0, "bytes": 0}
+def _counted_files() -> Iterator[Counter[str]]:
+  """Counts, within the `with` statement, how often files are opened and read, their bytes, and the most open files."""
+  counts: Counter[str] = Counter()
   open_file = files.open_file
 
   class CountedFile:
     def __init__(self, path: str):
       self._file = open_file(path)
-      self.seek, self.close = self._file.seek, self._file.close
+      self.seek = self._file.seek
       counts["opens"] += 1
+      counts["open"] += 1
+      counts["most open"] = max(counts["most open"], counts["open"])
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1) -> bytes:
       content = self._file.read(size)
       counts["reads"] += 1
       counts["bytes"] += len(content)
@@ -266,7 +321,8 @@ def _counted_files() -> Iterator[dict[str, int]]:
       return self
 
     def __exit__(self, *arguments: object) -> None:
-      self.close()
+      counts["open"] -= 1
+      self._file.close()
 
   files.open_file = lambda path, mode="rb": CountedFile(path) if mode == "rb" else open_file(path, mode)  # type: ignore
   try:
@@ -277,26 +333,40 @@ def _counted_files() -> Iterator[dict[str, int]]:
 
 def measure_sorting() -> None:
   """Writes the shards of random instances, from each number of blocks that --sorting gives."""
-  shards._MIN_STEP_BYTES = shards._MAX_STEP_BYTES = _STEP_BYTES
-  print(f"{'blocks':>8}{'tasks':>8}{'examples':>10}{'us/example':>12}{'opens':>10}{'reads':>10}{'MB_read/MB':>12}")
+  # Real blocks have up to 128 MB of instances, and these about this fraction of it. So the steps are as much smaller.
+  fraction = FLAGS.block_examples * (2 * _NUM_WORDS + block_files.INDEX_BYTES) / (128 << 20)
+  shards._MIN_STEP_BYTES = shards._MAX_STEP_BYTES = int(shards._MAX_STEP_BYTES * fraction)
+  columns = ("blocks", "tasks", "examples", "us/example", "opens/task", "reads/task", "KB/slice", "open", "memory_MB")
+  print("".join(f"{column:>12}" for column in columns))
   settings = PreparationSettings(max_seq_length=_TOKENS, max_predictions_per_seq=_PREDICTIONS)
   for num_blocks in map(int, FLAGS.sorting):
     with tempfile.TemporaryDirectory(dir=FLAGS.directory) as directory:
       blocks = _write_random_blocks(directory, num_blocks)
-      total_bytes = int(block_files.add_sizes(blocks).num_bytes.sum())
-      job = Job(inputs=(), output_dir=directory, spm_model_file="", settings=settings, num_shards=64)
+      job = Job(inputs=(), output_dir=directory, spm_model_file="", settings=settings, num_shards=FLAGS.num_shards)
+      plan = shards.ShardPlan(blocks, job.num_shards)
+      plan.save_runs(directory)
+      groups = list(plan.group_shards(range(job.num_shards)))
+      chosen = groups[:: max(1, len(groups) // FLAGS.max_tasks)] if FLAGS.max_tasks else groups
       with _counted_files() as counts:
         start = time.process_time()
-        plan = shards.ShardPlan(blocks, job.num_shards)
-        tasks = [plan.make_task(group, job, directory, "<u2", "") for group in plan.group_shards(range(job.num_shards))]
+        tasks = [plan.make_task(group, job, directory, "<u2", "") for group in chosen]
         num_examples = sum(info.examples for task in tasks for info in shards.write_shards(task))
         seconds = time.process_time() - start
-    assert num_examples == num_blocks * _BLOCK_EXAMPLES
-    print(
-      f"{num_blocks:8}{len(tasks):8}{num_examples:10}{1e6 * seconds / num_examples:12.1f}{counts['opens']:10}"
-      f"{counts['reads']:10}{counts['bytes'] / total_bytes:12.2f}",
-      flush=True,
+    num_slices = sum(len(task.steps) for task in tasks) * num_blocks
+    slice_bytes = (counts["bytes"] - 32 * num_slices) / num_slices / fraction  # without the rows of the tables
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
+    values = (
+      str(num_blocks),
+      str(len(groups)),
+      str(num_examples),
+      f"{1e6 * seconds / num_examples:.1f}",
+      f"{counts['opens'] / len(tasks):.0f}",
+      f"{counts['reads'] / len(tasks):.0f}",
+      f"{slice_bytes / 1e3:.0f}",
+      str(counts["most open"]),
+      f"{memory:.0f}",
     )
+    print("".join(f"{value:>12}" for value in values), flush=True)
 
 
 def _print_row(name: str, measured: float, expected: float) -> None:
@@ -327,5 +397,11 @@ if __name__ == "__main__":
   flags.DEFINE_boolean("profile", False, "instead, print the time of each stage")
   flags.DEFINE_integer("num_examples", 100_000, "for --statistics: smallest number of examples to count")
   flags.DEFINE_list("sorting", None, "instead, write the shards of these numbers of random blocks, separated by commas")
-  flags.DEFINE_string("directory", None, "for --sorting: directory for temporary files (default: the system's)")
+  flags.DEFINE_integer("num_shards", 64, "for --sorting: number of shards")
+  flags.DEFINE_integer("max_tasks", 0, "for --sorting: number of tasks that are run, evenly spaced (default: all)")
+  flags.DEFINE_integer("block_examples", 2048, "for --sorting: number of examples in a block")
+  flags.DEFINE_list("megabytes", None, "sizes of texts that are made from the input, separated by commas")
+  flags.DEFINE_string("baseline", None, "directory of another checkout, whose code is measured, too")
+  flags.DEFINE_integer("repeats", 1, "number of runs, of which the fastest counts")
+  flags.DEFINE_string("directory", None, "directory for temporary files (default: the system's)")
   app.run(main)

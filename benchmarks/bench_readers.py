@@ -179,7 +179,7 @@ FORMS = {
 
 def _measure(name: str, folder: str, num_processes: int) -> None:
   """Converts a form, and prints seconds, processor seconds, megabytes of memory, and bytes of the result."""
-  from data_prep.readers.settings import ReadingSettings
+  from data_prep.readers.records import ReadingSettings
   from data_prep.split_text import split_files
 
   form = FORMS[name]

@@ -52,7 +52,7 @@ def _make_sentencex(language: str) -> Splitter:
 
 
 def _make_ours(language: str) -> Splitter:
-  return importlib.import_module("data_prep.text.sentences").SentenceSplitter(language).split
+  return importlib.import_module("data_prep.sentences").SentenceSplitter(language).split
 
 
 def _make_pysbd(language: str) -> Splitter:
@@ -80,7 +80,7 @@ def _make_syntok(language: str) -> Splitter:
 LIBRARIES: dict[str, Callable[[str], Splitter]] = {
   "earlier rules": _make_earlier_rules,
   "sentencex": _make_sentencex,
-  "sentencex with quotations (data_prep.text.sentences)": _make_ours,
+  "sentencex with quotations (data_prep.sentences)": _make_ours,
   "syntok": _make_syntok,
   "pysbd": _make_pysbd,
   "blingfire": _make_blingfire,

@@ -12,21 +12,19 @@ positions and checksums of the tables (JSON), and a trailer: the length and chec
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import json
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import numpy as np
 
 from albert.errors import RunError, UserError
-from albert.io import files, json_values, local_files
+from albert.io import files, json_values
 
 NUM_RANGES = 1 << 12
 _RANGE_SHIFT = np.uint64(64 - 12)
@@ -38,6 +36,8 @@ INDEX_BYTES = _KEY_BYTES + _SIZE_BYTES  # bytes of an instance's key and size
 _MAGIC = b"block\x001\n"
 _TRAILER = struct.Struct("<QQ")  # length and CRC-32 of the JSON; the magic number follows
 _TRAILER_BYTES = _TRAILER.size + len(_MAGIC)
+# Threads that read the tables of block files.
+_NUM_READERS = 16
 
 
 class PackedInstances(NamedTuple):
@@ -74,15 +74,10 @@ class RangeSizes(NamedTuple):
 
 
 class BlockWriter:
-  """Writes a block file. It is a context manager; call `close` before the end of the `with` statement.
+  """Writes a block to an open file, see `text_files.write_whole`. Call `close` at the end."""
 
-  Everything is written to a staging file, which `close` renames. After an error the staging file is removed.
-  """
-
-  def __init__(self, path: str):
-    self.path = path
-    self._staging = files.staging_path(path)
-    self._file: BinaryIO = files.open_file(self._staging, "wb")
+  def __init__(self, file: BinaryIO):
+    self._file = file
     self._offset = 0
     self._pending: list[PackedInstances] = []
     self._pending_bytes = 0
@@ -143,31 +138,11 @@ class BlockWriter:
     self._offset += len(table_bytes)
 
   def close(self, summary: dict[str, Any], records: Sequence[dict[str, Any]] = ()) -> None:
-    """Finishes the file.
-
-    Args:
-      summary: JSON values, which `Block.summary` returns.
-      records: the records of the units of text (`input_hashes.read_unit`), which `Block.records` returns.
-    """
+    """Finishes the block. The records of its units (`units.read_unit`) and the summary are JSON values."""
     if self._pending:
       self._write_run()
     footer = json.dumps({"tables": self._tables, "summary": summary, "records": records}).encode()
     self._file.write(footer + _TRAILER.pack(len(footer), zlib.crc32(footer)) + _MAGIC)
-    local_files.sync(self._file)
-    self._file.close()
-    files.replace(self._staging, self.path)
-
-  def __enter__(self) -> BlockWriter:
-    return self
-
-  def __exit__(
-    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-  ) -> None:
-    if kind is not None:
-      # An error while closing must not hide the error that ended the `with` statement.
-      with contextlib.suppress(Exception):
-        self._file.close()
-      files.discard(self._staging)
 
 
 # ---- reading -------------------------------------------------------------------------------------------
@@ -183,14 +158,7 @@ class _Footer(msgspec.Struct):
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-  """A finished block file.
-
-  Attributes:
-    path: the file.
-    tables: offset and CRC-32 of the table of each of its sorted runs.
-    summary: see `BlockWriter.close`.
-    records: see `BlockWriter.close`.
-  """
+  """A finished block file: offset and CRC-32 of the table of each sorted run, and the values of `BlockWriter.close`."""
 
   path: str
   tables: tuple[tuple[int, int], ...]
@@ -228,11 +196,12 @@ class Block:
 
 
 def add_sizes(blocks: Sequence[Block]) -> RangeSizes:
-  """Adds up the tables of blocks.
+  """Adds up the tables of blocks. Many files are read at a time, since each read waits for the file system."""
+  parts = files.in_threads(_add_sizes_of_part, [blocks[start::_NUM_READERS] for start in range(_NUM_READERS)])
+  return RangeSizes(np.sum([part.counts for part in parts], 0), np.sum([part.num_bytes for part in parts], 0))
 
-  Raises:
-    RunError: a table is damaged.
-  """
+
+def _add_sizes_of_part(blocks: Sequence[Block]) -> RangeSizes:
   counts, num_bytes = np.zeros(NUM_RANGES, np.int64), np.zeros(NUM_RANGES, np.int64)
   for block in blocks:
     with files.open_file(block.path) as file:
@@ -256,12 +225,7 @@ class KeyRanges(NamedTuple):
 
 
 def group_ranges(num_bytes: np.ndarray, max_bytes: int) -> Iterator[KeyRanges]:
-  """Groups all key ranges, in order. A group has at most `max_bytes`, if it has more than one range.
-
-  Args:
-    num_bytes: int64 [R], the bytes of each range in all runs.
-    max_bytes: bytes of instances to hold in memory.
-  """
+  """Groups all key ranges, of `num_bytes` in all runs. A group has at most `max_bytes`, or a single range."""
   first = total = 0
   for number, size in enumerate(num_bytes.tolist()):
     if number > first and total + size > max_bytes:
@@ -274,15 +238,8 @@ def group_ranges(num_bytes: np.ndarray, max_bytes: int) -> Iterator[KeyRanges]:
 def read_sorted(runs: Sequence[SortedRun], ranges: KeyRanges, word_type: str) -> PackedInstances:
   """Reads the instances of some key ranges from all runs, and sorts them by key.
 
-  One file is open at a time, and a single slice of each run is read.
-
-  Args:
-    runs: the runs of all blocks, in the order of the text.
-    ranges: the key ranges.
-    word_type: NumPy type of the words.
-
-  Returns:
-    The instances sorted by key. Instances with equal keys are in the order of the text.
+  One file is open at a time, and a single slice of each run is read. Instances with equal keys are in the order of the
+  runs, which is that of the text.
 
   Raises:
     RunError: a file is damaged or cannot be read.
@@ -305,11 +262,7 @@ def read_sorted(runs: Sequence[SortedRun], ranges: KeyRanges, word_type: str) ->
 
 
 def _read_slice(run: SortedRun, ranges: KeyRanges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Reads some key ranges of a run.
-
-  Returns:
-    The bytes of the ranges, uint8; where each range begins in them; and the number of instances in each range.
-  """
+  """Returns the bytes of some ranges (uint8), where each range begins in them, and the instances in each range."""
   num_ranges = ranges.last - ranges.first + 1
   num_rows = num_ranges + (ranges.last + 1 < NUM_RANGES)  # also the row after the last range, which says where it ends
   with files.open_file(run.path) as file:
@@ -340,14 +293,9 @@ def _read_slice(run: SortedRun, ranges: KeyRanges) -> tuple[np.ndarray, np.ndarr
 def _find_instances(
   data: np.ndarray, offsets: np.ndarray, counts: np.ndarray, word_type: np.dtype, position: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Finds the keys, sizes and starts (see `PackedInstances`) in the bytes of some key ranges of a run.
+  """Finds the keys, sizes and starts (see `PackedInstances`) in the result of `_read_slice`.
 
-  Args:
-    data: uint8, the bytes.
-    offsets: int64 [R], where each range begins in them.
-    counts: int64 [R], the number of instances in each range.
-    word_type: type of the words.
-    position: where the bytes begin in the buffer of all runs, in bytes. The starts are positions in this buffer.
+  The bytes begin at byte `position` of the buffer of all runs, to which the starts refer.
   """
   firsts = np.cumsum(counts) - counts  # number of each range's first instance
   index_in_range = np.arange(int(counts.sum())) - np.repeat(firsts, counts)

@@ -6,20 +6,22 @@ A block depends on the input and the settings alone, and not on the processes th
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from albert.io import files
-from data_prep import input_hashes
+from data_prep import units
 from data_prep.block_files import MAX_RUN_BYTES, Block, BlockWriter
 from data_prep.documents import Counts
 from data_prep.examples import segments
 from data_prep.examples.instances import InstanceMaker
 from data_prep.examples.settings import PreparationSettings
-from data_prep.runners.workspace import BLOCK_ENDING
-from data_prep.units import UNIT_BYTES, TextUnit, plan_units
+from data_prep.job import BLOCK_ENDING
+from data_prep.text_files import write_whole
+from data_prep.units import UNIT_BYTES, TextUnit
 
 # A block is about this fraction of the instances, as long as these fit into memory.
 _NUM_BLOCKS = 256
@@ -29,10 +31,17 @@ _PACKED_BYTES_PER_TEXT_BYTE = 0.75
 
 @dataclasses.dataclass(frozen=True)
 class BlockTask:
-  """A block to make: its units of text, and its file."""
+  """A block to make.
+
+  Attributes:
+    units: its units of text.
+    path: its file.
+    sources: a hash of the units, and of the path, size and time of each of their files.
+  """
 
   units: tuple[TextUnit, ...]
   path: str
+  sources: str
 
   @property
   def progress_bytes(self) -> int:
@@ -46,42 +55,53 @@ def units_per_block(text_bytes: int, dupe_factor: int) -> int:
   return max(1, min(text_bytes // UNIT_BYTES // _NUM_BLOCKS, int(MAX_RUN_BYTES // unit_bytes)))
 
 
-def plan_blocks(paths: Sequence[str], settings: PreparationSettings, directory: str) -> Iterator[BlockTask]:
-  """Groups the units of some text files into blocks.
+def plan_blocks(
+  text_files: Mapping[str, files.Stat], settings: PreparationSettings, directory: str
+) -> Iterator[BlockTask]:
+  """Groups the units of some text files, whose sizes and times are given, into blocks.
 
-  Args:
-    paths: the text files.
-    settings: the job's settings.
-    directory: the directory for the block files. They are named after the first unit of each block.
+  The block files are in `directory`, and are named after the first unit of each block.
   """
-  with_donors = settings.sentence_prediction == segments.NSP
-  units = plan_units(list(paths), with_donors=with_donors)
-  size = units_per_block(sum(map(files.size, paths)), settings.dupe_factor)
-  while block := tuple(itertools.islice(units, size)):
-    name = f"block-{input_hashes.unit_name(block[0])}{BLOCK_ENDING}"
-    yield BlockTask(block, files.join(directory, name))
+  planned = units.plan_units(list(text_files), with_donors=settings.sentence_prediction == segments.NSP)
+  size = units_per_block(sum(metadata.num_bytes for metadata in text_files.values()), settings.dupe_factor)
+  while block := tuple(itertools.islice(planned, size)):
+    paths = sorted({text_range.path for unit in block for text_range in (*unit.ranges, *unit.donors)})
+    sources = repr((block, [(path, text_files[path]) for path in paths]))
+    first = block[0].ranges[0]
+    name = f"block-{first.ordinal:08d}-{first.start:015d}{BLOCK_ENDING}"
+    yield BlockTask(block, files.join(directory, name), hashlib.sha256(sources.encode()).hexdigest())
+
+
+def _is_kept(task: BlockTask) -> bool:
+  """Whether an earlier command has made the block, and the text is still the same.
+
+  The text is hashed only if the name, size or time of a file is another one than then.
+  """
+  earlier = Block.load(task.path)
+  if earlier is None or len(earlier.records) != len(task.units):
+    return False
+  if earlier.summary["sources"] == task.sources:
+    return True
+  return all(record == units.hash_unit(unit) for record, unit in zip(earlier.records, task.units, strict=True))
 
 
 def write_block(maker: InstanceMaker, task: BlockTask) -> bool:
   """Writes a block's instances to its file, unless an earlier command did so and the text is still the same.
 
-  The summary of the file holds the block's `Counts` and its number of examples for each label. Its records say which
-  text the units were made from (`input_hashes.read_unit`).
+  The summary of the file holds the block's `Counts`, its number of examples for each label, and `BlockTask.sources`.
 
   Returns:
     Whether the file was written.
   """
-  earlier = Block.load(task.path)
-  if earlier is not None and len(earlier.records) == len(task.units):
-    texts = zip(earlier.records, task.units, strict=True)
-    if all(record == input_hashes.read_unit(unit)[1] for record, unit in texts):
-      return False
+  if _is_kept(task):
+    return False
   records = []
   label_counts = np.zeros(2, np.int64)
   counts = Counts()
-  with BlockWriter(task.path) as writer:
+  with write_whole(task.path) as file:
+    writer = BlockWriter(file)
     for unit_without_text in task.units:
-      unit, record = input_hashes.read_unit(unit_without_text)
+      unit, record = units.read_unit(unit_without_text)
       records.append(record)
       for batch in maker.packed_batches(unit):
         if isinstance(batch, Counts):
@@ -89,7 +109,8 @@ def write_block(maker: InstanceMaker, task: BlockTask) -> bool:
         else:
           writer.add(batch.keys, batch.words, batch.sizes)
           label_counts += np.bincount(batch.labels, minlength=2)
-    writer.close({"counts": dataclasses.asdict(counts), "labels": label_counts.tolist()}, records)
+    summary = {"counts": dataclasses.asdict(counts), "labels": label_counts.tolist(), "sources": task.sources}
+    writer.close(summary, records)
   return True
 
 

@@ -13,8 +13,10 @@ if __name__ == "__main__":
 
   startup.begin()
 
+import importlib
 import resource
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import flags
@@ -26,12 +28,12 @@ from albert.config.ranges import default_processes
 from albert.data.shard_files.manifest import Manifest
 from albert.errors import Interrupted, Stopped, UserError
 from albert.io.wording import counted
+from data_prep import text_checks
 from data_prep.examples.settings import PreparationSettings
+from data_prep.job import Job, OpenPool
 from data_prep.prepare import open_workers, prepare
 from data_prep.readers import formats
-from data_prep.readers.reading_flags import define_flags, settings_from_flags
-from data_prep.runners.job import Job, OpenPool
-from data_prep.text import text_checks
+from data_prep.readers.formats import define_flags, settings_from_flags
 
 FLAGS = flags.FLAGS
 # The words after -- on the command line, which are flags of Apache Beam or Ray.
@@ -69,7 +71,7 @@ def _job_from_flags() -> Job:
   def flag_values(config_class: type[Config]) -> dict[str, Any]:
     return {name: FLAGS[name].value for name in option_fields(config_class)}
 
-  return Job(
+  job = Job(
     inputs=tuple(formats.find_inputs(FLAGS.input_file)),
     reading=settings_from_flags(),
     output_dir=FLAGS.output_dir,
@@ -77,14 +79,11 @@ def _job_from_flags() -> Job:
     settings=PreparationSettings(**flag_values(PreparationSettings)),
     **flag_values(Job),
   )
+  return job if FLAGS.runner == "local" else job.with_absolute_paths()
 
 
 def _select_runner() -> OpenPool:
-  """Returns the function that opens the processes that --runner selects.
-
-  Raises:
-    UserError: Apache Beam or Ray is not installed, or its flags are wrong, or are given with --runner=local.
-  """
+  """Returns the function that opens the processes that --runner selects."""
   words = tuple(_runner_flags)
   if FLAGS.runner == "local":
     if words:
@@ -93,17 +92,13 @@ def _select_runner() -> OpenPool:
         "them out"
       )
     return open_workers
-  if FLAGS.runner == "ray":
-    try:
-      from data_prep.runners import ray as ray_runner
-    except ImportError as error:
-      raise UserError(f"--runner=ray needs Ray ({error}): pip install 'ray>=2.49,<3'") from error
-    return ray_runner.make_runner(words)
+  name, package = {"ray": ("Ray", "ray>=2.49,<3"), "beam": ("Apache Beam", "apache-beam>=2.70,<3")}[FLAGS.runner]
   try:
-    from data_prep.runners import beam as beam_runner
+    runner = importlib.import_module(f"data_prep.runners.{FLAGS.runner}")
   except ImportError as error:
-    raise UserError(f"--runner=beam needs Apache Beam ({error}): pip install 'apache-beam>=2.70,<3'") from error
-  return beam_runner.make_runner(words)
+    raise UserError(f"--runner={FLAGS.runner} needs {name} ({error}): pip install '{package}'") from error
+  make_runner: Callable[[Sequence[str]], OpenPool] = runner.make_runner
+  return make_runner(words)
 
 
 def _print_summary(manifest: Manifest, output_dir: str) -> None:

@@ -7,42 +7,23 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import NamedTuple, Protocol
+import operator
+from typing import NamedTuple
 
 import numpy as np
 
 from albert.errors import UserError
-from albert.tokenization.vocabulary import SpecialIds
-from data_prep.text import text_checks
-from data_prep.text.text_files import count_line_ends, cut_line, decoding_problem, strip_line
+from albert.tokenization.tokenizer import Tokenizer
+from data_prep import text_checks
+from data_prep.text_files import count_line_ends, cut_line, decoding_problem, strip_line
 from data_prep.units import UNIT_BYTES, TextRange, read_range
 
 # Sentences are tokenized in batches of about this many characters.
 _BATCH_CHARS = 1 << 18
 
 
-class SupportsEncode(Protocol):
-  """The members of albert.tokenization.tokenizer.Tokenizer that `load_documents` uses."""
-
-  @property
-  def word_starts(self) -> np.ndarray:
-    """bool [V], whether each piece of the vocabulary starts a word."""
-
-  @property
-  def special_ids(self) -> SpecialIds:
-    """The ids of special pieces; that of unknown text is counted."""
-
-  def encode_batch(self, texts: list[str]) -> list[list[int]]: ...
-
-
 class TextDocument(NamedTuple):
-  """A document of a file.
-
-  Attributes:
-    file_ordinal: index of the file in the sorted list of input files.
-    offset: byte of the file (of a GZIP file: of its decompressed text) where the document's first line begins.
-    sentences: its sentences.
-  """
+  """A document: the ordinal of its file, the byte of the (decompressed) file where it begins, and its sentences."""
 
   file_ordinal: int
   offset: int
@@ -94,33 +75,22 @@ class Counts:
   unknown: int = 0
 
   def __add__(self, other: Counts) -> Counts:
-    return Counts(
-      self.documents + other.documents,
-      self.tokens + other.tokens,
-      self.dropped + other.dropped,
-      self.cut + other.cut,
-      self.unknown + other.unknown,
-    )
+    return Counts(*map(operator.add, dataclasses.astuple(self), dataclasses.astuple(other)))
 
 
 # ---- text ----------------------------------------------------------------------------------------------
 
 
 def parse_documents(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tuple[list[TextDocument], bool]:
-  """Reads the documents of a range of text.
+  """Reads the documents of a range of text, of a file that was cut into ranges of `unit_bytes`.
 
   Byte-order marks are removed. A line of white space counts as blank.
-
-  Args:
-    text_range: the range to read.
-    unit_bytes: the nominal size of the ranges that the file was cut into.
 
   Returns:
     The documents, and whether the first one continues a document of the range before.
 
   Raises:
-    UserError: the text is not UTF-8 (the message names the file and the line), or the file is not plain text
-      (`text_checks.check_head`).
+    UserError: the text is not UTF-8 (the message names the file and the line), or the file is not plain text.
   """
   data, offset, continues_document = read_range(text_range, unit_bytes)
   if offset == 0:
@@ -147,7 +117,7 @@ def parse_documents(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tupl
 # ---- tokens --------------------------------------------------------------------------------------------
 
 
-def _tokenize(tokenizer: SupportsEncode, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def _tokenize(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
   """Returns the token ids of all sentences, concatenated (int32 [T]), and each sentence's length (int64 [N])."""
   # Without any sentences, the empty arrays are the result.
   ids: list[np.ndarray] = [np.zeros(0, np.int32)]
@@ -166,19 +136,14 @@ def _tokenize(tokenizer: SupportsEncode, sentences: list[str]) -> tuple[np.ndarr
 
 def load_documents(
   ranges: tuple[TextRange, ...],
-  tokenizer: SupportsEncode,
+  tokenizer: Tokenizer,
   min_words: int,
   max_num_tokens: int,
   unit_bytes: int = UNIT_BYTES,
 ) -> tuple[Documents, Counts]:
-  """Reads and tokenizes the documents of some ranges of text.
+  """Reads and tokenizes the documents of some ranges of text, of files that were cut into ranges of `unit_bytes`.
 
-  Args:
-    ranges: the ranges to read.
-    tokenizer: the tokenizer.
-    min_words: documents with fewer words are dropped.
-    max_num_tokens: longer sentences are cut.
-    unit_bytes: the nominal size of the ranges that the files were cut into.
+  Documents with fewer than `min_words` words are dropped. Sentences longer than `max_num_tokens` are cut.
 
   Returns:
     The documents that were not dropped, and the counts of all of them.
@@ -219,14 +184,9 @@ def load_documents(
 def cut_long_sentences(
   sentence_ends: np.ndarray, word_starts: np.ndarray, max_num_tokens: int
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Cuts sentences longer than `max_num_tokens`, so that no text is lost.
+  """Cuts sentences longer than `max_num_tokens` where a word starts, or after that many tokens if no word starts.
 
-  A sentence is cut where a word starts, or after `max_num_tokens` tokens if no word starts before that.
-
-  Args:
-    sentence_ends: int64 [N], the position after each sentence.
-    word_starts: bool [T], whether each token starts a word.
-    max_num_tokens: the greatest length of a sentence.
+  The arrays are those of `Documents`.
 
   Returns:
     The new sentence_ends, and a copy of word_starts in which the first token of every sentence starts a word.

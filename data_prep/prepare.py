@@ -13,8 +13,7 @@ import dataclasses
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 from albert.data.shard_files.manifest import Manifest, ShardInfo
 from albert.errors import RunError, UserError
@@ -23,22 +22,14 @@ from albert.io.parallel.workers import WorkerPool, Workers
 from albert.io.progress import Progress
 from albert.io.wording import counted
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
-from data_prep import blocks, input_hashes, shards
+from data_prep import blocks, shards, text_checks, units
 from data_prep.block_files import Block
-from data_prep.conversion.convert import NO_TEXT_MESSAGE, convert_inputs, print_report
+from data_prep.conversion.convert import NO_TEXT_MESSAGE, ConvertedText, convert_inputs, print_report
 from data_prep.documents import Counts
 from data_prep.examples import packing, segments
 from data_prep.examples.settings import PreparationSettings
+from data_prep.job import KIND, Job, OpenPool, UnusableTextError, Workspace, resume
 from data_prep.readers import formats
-from data_prep.runners import gzip_text
-from data_prep.runners.gzip_text import GzipTask
-from data_prep.runners.job import KIND, Job, OpenPool
-from data_prep.runners.workspace import UnusableTextError, Workspace, resume
-from data_prep.text import text_checks
-from data_prep.text.text_files import is_gzip
-
-# Threads that read the ends of block files, which takes long for many files on a remote file system.
-_NUM_READERS = 16
 
 
 def open_workers(job: Job, initializer: Callable[..., None], arguments: tuple[Any, ...]) -> Workers:
@@ -69,30 +60,43 @@ def prepare(job: Job, open_pool: OpenPool = open_workers) -> Manifest:
     formats.check_inputs(converted_paths, job.reading)
     files.makedirs(job.output_dir)
     with open_pool(job, blocks.start_worker, (job.settings, job.spm_model_file)) as pool:
-      manifest = resume(job, workspace, lambda: _hash_files(job.inputs, pool))
+      manifest = resume(job, workspace, lambda entries: _hash_inputs(job, pool, entries))
       if manifest is not None:
         return manifest
 
       # ---- read: every input file becomes text with a sentence on each line and a blank line after each document
-      text, reading_report = _convert(job, tokenizer, workspace, pool)
-      text = _decompress(text, workspace, pool)
-      sizes = [files.size(path) for path in text.paths]
+      text = convert_inputs(job.inputs, job.reading, workspace.path, pool)
+      _check_converted(job, text, tokenizer)
 
       # ---- documents -> instances -> one file for each block of text, sorted by the random keys of the instances
-      with text.errors_renamed():
-        sorted_blocks = _make_blocks(text.paths, job, workspace, pool)
+      with _errors_name_originals(text.originals):
+        metadata = files.stats(text.paths)
+        sorted_blocks = _make_blocks(metadata, job, workspace, pool)
         counts, labels = _add_summaries(sorted_blocks)
         check_counts(counts, sum(labels), job.settings)
         shards.check_total(sum(labels), job.num_shards)
-        text_entries = _check_unchanged(text.paths, sizes, sorted_blocks, pool)
-      input_files = text.input_entries(text_entries)
+        input_files = _input_entries(text, metadata, sorted_blocks)
 
       # ---- shards: the instances of all blocks in the order of the keys, cut into equal parts
       word_type = packing.word_dtype(tokenizer.vocab_size).str
       infos = _write_shards(job, workspace, pool, sorted_blocks, word_type, workspace.shard_digest(input_files))
     check_shards(job, infos, sum(labels))
-    settings = workspace.shard_settings(input_files)
-    manifest = _make_manifest(settings, tokenizer, counts, labels, infos, reading_report)
+    manifest = Manifest(
+      kind=KIND,
+      settings=workspace.shard_settings(input_files),
+      vocab_sha256=tokenizer.sha256,
+      vocab_size=tokenizer.vocab_size,
+      vocab_kind=tokenizer.vocabulary.kind,
+      num_documents=counts.documents,
+      num_tokens=counts.tokens,
+      num_dropped_documents=counts.dropped,
+      num_cut_documents=counts.cut,
+      num_unknown_tokens=counts.unknown,
+      reading=None if job.is_read_directly else text.report.to_dict(),
+      label_counts={str(label): number for label, number in enumerate(labels)},
+      shards=tuple(infos),
+    )
+    workspace.check_lock()
     manifest.save(job.output_dir)
     workspace.remove()
     return manifest
@@ -128,116 +132,76 @@ def _print_warnings(warnings: str | None) -> None:
 # ---- read ----------------------------------------------------------------------------------------------
 
 
-class _Text(NamedTuple):
-  """The text files that the examples are made from.
+def _hash_inputs(job: Job, pool: WorkerPool, earlier: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+  """Returns the manifest's entries of the input files as they are now, with the kinds of hashes of earlier entries.
 
-  Attributes:
-    paths: the files, in the order of the input.
-    input_entries: takes the manifest's entries of these files, and returns those of the input files.
-    originals: path of a decompressed file -> the GZIP file.
+  Without earlier entries, it hashes the ranges of files that are read directly, and other files as a whole.
   """
-
-  paths: tuple[str, ...]
-  input_entries: Callable[[Sequence[Mapping[str, Any]]], Sequence[Mapping[str, Any]]]
-  originals: Mapping[str, str]
-
-  @contextlib.contextmanager
-  def errors_renamed(self) -> Iterator[None]:
-    """Replaces the names of decompressed files by those of the GZIP files in the errors of the user's input."""
-    try:
-      yield
-    except UserError as error:
-      message = str(error)
-      for text_path, path in self.originals.items():
-        message = message.replace(text_path, path)
-      if message == str(error):
-        raise
-      raise type(error)(message) from error
+  direct_paths, _ = formats.split_by_conversion(job.inputs, job.reading)
+  text_paths = [path for path in direct_paths if not path.endswith(".gz")]
+  if earlier:
+    text_paths = [path for path, entry in zip(job.inputs, earlier, strict=True) if "ranges_sha256" in entry]
+  tasks = list(units.plan_units(text_paths, with_donors=False))
+  records = dict(pool.map(units.hash_unit, tasks))
+  sizes = list(map(files.size, text_paths))
+  text_entries = units.text_entries(text_paths, sizes, (records[task] for task in tasks))
+  entries = dict(zip(text_paths, text_entries, strict=True))
+  entries |= pool.map(units.hash_file, [path for path in job.inputs if path not in entries])
+  return [entries[path] for path in job.inputs]
 
 
-def _hash_files(paths: Sequence[str], pool: WorkerPool) -> list[dict[str, Any]]:
-  """Returns the name, size and SHA-256 of each file as it is now, in order."""
-  entries = dict(pool.map(input_hashes.hash_file, paths))
-  return [entries[path] for path in paths]
-
-
-def _convert(
-  job: Job, tokenizer: Tokenizer, workspace: Workspace, pool: WorkerPool
-) -> tuple[_Text, dict[str, Any] | None]:
-  """Converts the input files that are not read directly.
-
-  Returns:
-    The text, and the report of what was read and left out as JSON values; None if no file needs a conversion.
-  """
+def _check_converted(job: Job, text: ConvertedText, tokenizer: Tokenizer) -> None:
+  """Prints what was read and left out if files were converted. Raises an error if no text remains."""
   if job.is_read_directly:
-    return _Text(job.inputs, lambda entries: entries, {}), None
-  converted = convert_inputs(job.inputs, job.reading, workspace.path, pool)
-  print_report(converted, job.inputs, job.reading)
-  if not converted.paths:
+    return
+  print_report(text, job.inputs, job.reading)
+  if not text.paths:
     raise UnusableTextError(NO_TEXT_MESSAGE)
-  new_paths = [path for path in converted.paths if path not in job.inputs]
+  new_paths = [path for path in text.paths if path not in job.inputs and path not in text.originals]
   _print_warnings(text_checks.check_inputs(new_paths, tokenizer, warns_of_layout=False))
-  return _Text(tuple(converted.paths), converted.input_entries, {}), converted.report.to_dict()
 
 
-def _decompress(text: _Text, workspace: Workspace, pool: WorkerPool) -> _Text:
-  """Writes the text of each GZIP file to a file of the workspace, so that several processes can read parts of it."""
-  tasks = {
-    path: GzipTask(path, workspace.file_path(f"gzip-{ordinal:08d}.txt"))
-    for ordinal, path in enumerate(text.paths)
-    if is_gzip(path)
-  }
-  if not tasks:
-    return text
-  entries: dict[str, dict[str, Any]] = {}
-  with Progress(sum(map(files.size, tasks)), "B", "decompressing") as progress:
-    for task, entry in pool.map(gzip_text.decompress, list(tasks.values())):
-      entries[task.path] = entry
-      progress.update(entry["bytes"])
-
-  def input_entries(text_entries: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    for path, entry in zip(tasks, _hash_files(list(tasks), pool), strict=True):
-      if entry != entries[path]:
-        raise input_hashes.changed_file_error(path)
-    pairs = zip(text.paths, text_entries, strict=True)
-    return text.input_entries([entries.get(path, entry) for path, entry in pairs])
-
-  paths = tuple(tasks[path].text_path if path in tasks else path for path in text.paths)
-  return _Text(paths, input_entries, {task.text_path: path for path, task in tasks.items()})
+@contextlib.contextmanager
+def _errors_name_originals(originals: Mapping[str, str]) -> Iterator[None]:
+  """Replaces the names of decompressed files by those of the GZIP files in the errors of the user's input."""
+  try:
+    yield
+  except UserError as error:
+    message = str(error)
+    for text_path, path in originals.items():
+      message = message.replace(text_path, path)
+    if message == str(error):
+      raise
+    raise type(error)(message) from error
 
 
 # ---- blocks --------------------------------------------------------------------------------------------
 
 
-def _make_blocks(paths: Sequence[str], job: Job, workspace: Workspace, pool: WorkerPool) -> list[Block]:
-  """Writes the sorted instances of all blocks of text. Valid files of an earlier command are kept.
-
-  Returns:
-    The blocks, in the order of the text.
-  """
+def _make_blocks(text_files: Mapping[str, files.Stat], job: Job, workspace: Workspace, pool: WorkerPool) -> list[Block]:
+  """Writes the sorted instances of all blocks, in the order of the text. Valid files of an earlier command are kept."""
   tasks: list[blocks.BlockTask] = []
   num_units = num_made = 0
 
   def list_tasks() -> Iterator[blocks.BlockTask]:
-    for task in blocks.plan_blocks(paths, job.settings, workspace.path):
+    for task in blocks.plan_blocks(text_files, job.settings, workspace.path):
       tasks.append(task)
       yield task
 
-  with Progress(sum(map(files.size, paths)), "B", "reading text") as progress:
+  with Progress(sum(metadata.num_bytes for metadata in text_files.values()), "B", "reading text") as progress:
     for task, is_made in pool.map(blocks.make_block, list_tasks()):
       progress.update(task.progress_bytes)
       num_units += len(task.units)
       num_made += len(task.units) if is_made else 0
-  workspace.remove_other_blocks({task.path for task in tasks})
+  paths = [task.path for task in tasks]
+  workspace.remove_other_blocks({*paths})
   if num_made < num_units:
     print(f"kept {num_units - num_made} of {num_units} units of an earlier run")
-  block_paths = [task.path for task in tasks]
   made_blocks: list[Block] = []
-  with ThreadPoolExecutor(_NUM_READERS) as readers:
-    for path, block in zip(block_paths, readers.map(Block.load, block_paths), strict=True):
-      if block is None:
-        raise RunError(f"{path} was removed or damaged after it was written: run the same command again")
-      made_blocks.append(block)
+  for path, block in zip(paths, files.in_threads(Block.load, paths), strict=True):
+    if block is None:
+      raise RunError(f"{path} was removed or damaged after it was written: run the same command again")
+    made_blocks.append(block)
   return made_blocks
 
 
@@ -252,11 +216,6 @@ def _add_summaries(all_blocks: Sequence[Block]) -> tuple[Counts, list[int]]:
 
 def check_counts(counts: Counts, num_examples: int, settings: PreparationSettings) -> None:
   """Checks that the text was enough for the settings.
-
-  Args:
-    counts: numbers of documents and tokens in the text.
-    num_examples: number of examples made from it.
-    settings: the job's settings.
 
   Raises:
     UnusableTextError: the text gave no examples, or NSP was requested for a single document.
@@ -273,31 +232,15 @@ def check_counts(counts: Counts, num_examples: int, settings: PreparationSetting
     )
 
 
-def _check_unchanged(
-  paths: Sequence[str], sizes: list[int], all_blocks: Sequence[Block], pool: WorkerPool
+def _input_entries(
+  text: ConvertedText, metadata: Mapping[str, files.Stat], all_blocks: Sequence[Block]
 ) -> list[dict[str, Any]]:
-  """Checks that the text files still hold the text that the blocks were made from.
-
-  Args:
-    paths: the text files.
-    sizes: bytes of each file when it was cut into units.
-    all_blocks: the blocks of the whole text.
-    pool: processes that read the files.
-
-  Returns:
-    The manifest's entry for each file.
-
-  Raises:
-    UserError: a file has changed.
-  """
+  """Returns the manifest's entries of the input files. Raises an error if text changed while it was read."""
+  units.check_unchanged(metadata)
   records = itertools.chain.from_iterable(block.records for block in all_blocks)
-  tasks = input_hashes.make_file_tasks(paths, sizes, records)
-  entries: dict[str, dict[str, Any]] = {}
-  with Progress(sum(sizes), "B", "checking text") as progress:
-    for task, entry in pool.map(input_hashes.check_file, tasks):
-      entries[task.path] = entry
-      progress.update(task.num_bytes)
-  return [entries[path] for path in paths]
+  text_entries = units.text_entries(text.paths, [metadata[path].num_bytes for path in text.paths], records)
+  entries_by_ordinal = dict(zip(text.input_ordinals, text_entries, strict=True))
+  return [entry or entries_by_ordinal[ordinal] for ordinal, entry in enumerate(text.entries)]
 
 
 # ---- shards --------------------------------------------------------------------------------------------
@@ -306,18 +249,9 @@ def _check_unchanged(
 def _write_shards(
   job: Job, workspace: Workspace, pool: WorkerPool, all_blocks: Sequence[Block], word_type: str, digest: str
 ) -> list[ShardInfo]:
-  """Writes the shards. Intact shards of an earlier command with the same digest are kept.
+  """Writes the shards, and returns their entries for the manifest.
 
-  Args:
-    job: the job.
-    workspace: the job's workspace.
-    pool: processes that write the shards.
-    all_blocks: the blocks of the whole text.
-    word_type: NumPy type of the packed words.
-    digest: a hash of everything that the shards depend on.
-
-  Returns:
-    The manifest's entry for each shard, in order.
+  Intact shards of an earlier command with the same digest, a hash of everything that the shards depend on, are kept.
   """
   infos: dict[int, ShardInfo] = {}
   for index in range(job.num_shards):
@@ -327,6 +261,7 @@ def _write_shards(
   if infos:
     print(f"kept {len(infos)} of {job.num_shards} shards of an earlier run")
   plan = shards.ShardPlan(all_blocks, job.num_shards)
+  plan.save_runs(workspace.path)
   missing = [index for index in range(job.num_shards) if index not in infos]
   tasks = (plan.make_task(group, job, workspace.path, word_type, digest) for group in plan.group_shards(missing))
   with Progress(plan.num_examples, " examples", "writing shards") as progress:
@@ -340,75 +275,18 @@ def _write_shards(
 
 
 def check_shards(job: Job, infos: Sequence[ShardInfo], num_examples: int) -> None:
-  """Checks the list of shards against the number of examples that were made from the text.
-
-  Args:
-    job: the job that the shards belong to.
-    infos: the manifest's entries for the shards, in the order of their names.
-    num_examples: number of examples made from the text.
+  """Checks the files of all shards, in the order of their names, against the number of examples made from the text.
 
   Raises:
-    RunError: shards or examples are missing or superfluous, or a file is missing or has the wrong size.
+    RunError: a shard does not have its share of the examples, or its file is missing or has the wrong size.
   """
-  problem = _shard_problem(job, infos, num_examples)
-  if problem:
-    raise RunError(f"the runner lost or repeated work: {problem}: no manifest was written; run the same command again")
-
-
-def _shard_problem(job: Job, infos: Sequence[ShardInfo], num_examples: int) -> str:
-  """Returns the first problem that `check_shards` finds; "" if there is none."""
-  expected_names = [job.shard_name(index) for index in range(job.num_shards)]
-  names = [info.file for info in infos]
-  if names != expected_names:
-    # If the names are the same, they are repeated or in another order.
-    wrong_names = sorted({*expected_names} ^ {*names}) or names
-    return (
-      f"{len(names)} shards instead of {len(expected_names)} ({wrong_names[0]} and others are missing, unknown or "
-      "repeated)"
-    )
-  num_written = sum(info.examples for info in infos)
-  if num_written != num_examples:
-    return f"{num_written} examples in the shards, but {num_examples} were made from the text"
   bounds = shards.shard_bounds(num_examples, job.num_shards)
   for info, (start, end) in zip(infos, itertools.pairwise(bounds), strict=True):
     path = files.join(job.output_dir, info.file)
+    problem = ""
     if info.examples != end - start:
-      return f"{info.examples} examples in {info.file}, which should have {end - start}"
-    if not files.exists(path) or files.size(path) != info.bytes:
-      return f"{path} is missing or does not have its {info.bytes} bytes"
-  return ""
-
-
-def _make_manifest(
-  settings: dict[str, Any],
-  tokenizer: Tokenizer,
-  counts: Counts,
-  labels: Sequence[int],
-  infos: Sequence[ShardInfo],
-  reading: dict[str, Any] | None,
-) -> Manifest:
-  """Makes the manifest of finished shards.
-
-  Args:
-    settings: everything that the shards depend on, see `Workspace.shard_settings`.
-    tokenizer: the tokenizer of the job.
-    counts: numbers of documents and tokens in the text.
-    labels: number of examples with label 0, and with label 1.
-    infos: the manifest's entries for the shards, in order.
-    reading: what was read and left out when the input files were converted; None if they were not.
-  """
-  return Manifest(
-    kind=KIND,
-    settings=settings,
-    vocab_sha256=tokenizer.sha256,
-    vocab_size=tokenizer.vocab_size,
-    vocab_kind=tokenizer.vocabulary.kind,
-    num_documents=counts.documents,
-    num_tokens=counts.tokens,
-    num_dropped_documents=counts.dropped,
-    num_cut_documents=counts.cut,
-    num_unknown_tokens=counts.unknown,
-    reading=reading,
-    label_counts={str(label): number for label, number in enumerate(labels)},
-    shards=tuple(infos),
-  )
+      problem = f"has {info.examples} examples, and should have {end - start}"
+    elif not files.exists(path) or files.size(path) != info.bytes:
+      problem = f"is missing or does not have its {info.bytes} bytes"
+    if problem:
+      raise RunError(f"{path} {problem}: no manifest was written; run the same command again")

@@ -31,7 +31,7 @@ from albert.io.globs import expand_globs
 from albert.io.wording import counted
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
-from data_prep.text.sentences import split_sentences
+from data_prep.sentences import split_sentences
 
 FLAGS = flags.FLAGS
 
@@ -40,9 +40,6 @@ def read_squad_articles(paths: list[str]) -> list[list[str]]:
   """Returns the paragraphs of each article of SQuAD, in order and without repetitions.
 
   A paragraph without a title is an article of its own.
-
-  Args:
-    paths: files in SQuAD's JSON format.
   """
   articles: dict[str, dict[str, None]] = {}  # title -> paragraphs; the keys of a dict are an ordered set
   for question in squad_data.read_questions(paths, version_2=True, with_answers=False):
@@ -52,11 +49,7 @@ def read_squad_articles(paths: list[str]) -> list[list[str]]:
 
 
 def read_race_passages(path: str) -> list[list[str]]:
-  """Returns the paragraphs of each passage of RACE, in order.
-
-  Args:
-    path: a directory such as RACE/dev, or a glob of files of JSON lines.
-  """
+  """Returns the paragraphs of each passage in a directory such as RACE/dev, or in a glob of files of JSON lines."""
   paths = race_data.find_passages(path, "--race_file") if files.is_dir(path) else expand_globs(path, flag="--race_file")
   questions = race_data.read_questions(paths, with_answers=False)
   passages = dict.fromkeys(question.article for question in questions)  # without repetitions

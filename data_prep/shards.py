@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
 import numpy as np
 
 from albert.data.shard_files.manifest import ShardInfo
 from albert.errors import RunError, UserError
-from albert.io import files
+from albert.io import files, json_values
 from albert.io.records import RecordWriter
 from data_prep.block_files import Block, KeyRanges, PackedInstances, SortedRun, add_sizes, group_ranges, read_sorted
 from data_prep.examples.packing import write_examples
-from data_prep.runners.job import Job
-from data_prep.runners.workspace import ShardRecord
+from data_prep.examples.settings import PreparationSettings
+from data_prep.job import Job, ShardRecord
 
 # A task sorts about this fraction of the instances in memory at a time, with these limits in bytes.
 _NUM_STEPS = 256
 _MIN_STEP_BYTES, _MAX_STEP_BYTES = 4 << 20, 256 << 20
+_RUNS_FILE = "runs.json"
 
 
 def check_total(num_examples: int, num_shards: int) -> None:
@@ -57,25 +60,21 @@ class ShardsTask:
 
   Attributes:
     shards: the shards.
-    runs: the sorted runs of all blocks, in the order of the text.
+    runs_path: the file that lists the sorted runs of all blocks (`ShardPlan.save_runs`). They are not part of the
+      task, since the tasks of many blocks would then be too large for a pipeline of Beam.
     steps: the key ranges that are sorted in memory, one step after the other.
     num_before: number of examples in the first step that belong to the shards before.
     word_type: NumPy type of the words.
-    max_seq_length: tokens of an example.
-    max_predictions_per_seq: masked positions of an example.
-    compress: whether to write GZIP files.
-    output_dir: the directory for the shards.
     directory: the job's workspace.
     digest: a hash of everything that the shards depend on.
   """
 
   shards: tuple[OneShard, ...]
-  runs: tuple[SortedRun, ...]
+  runs_path: str
   steps: tuple[KeyRanges, ...]
   num_before: int
   word_type: str
-  max_seq_length: int
-  max_predictions_per_seq: int
+  settings: PreparationSettings
   compress: bool
   output_dir: str
   directory: str
@@ -83,19 +82,7 @@ class ShardsTask:
 
 
 class ShardPlan:
-  """Finds the key ranges of each shard.
-
-  Args:
-    blocks: the blocks of the whole text, in its order.
-    num_shards: number of shards.
-
-  Attributes:
-    num_examples: number of examples in all shards.
-
-  Raises:
-    UserError: there are fewer examples than shards.
-    RunError: a block is damaged.
-  """
+  """Finds the key ranges of each shard, of the blocks of the whole text. Fewer examples than shards are a UserError."""
 
   def __init__(self, blocks: Sequence[Block], num_shards: int):
     sizes = add_sizes(blocks)
@@ -106,6 +93,11 @@ class ShardPlan:
     check_total(self.num_examples, num_shards)
     self._bounds = shard_bounds(self.num_examples, num_shards)
     self._step_bytes = min(max(int(sizes.num_bytes.sum()) // _NUM_STEPS, _MIN_STEP_BYTES), _MAX_STEP_BYTES)
+
+  def save_runs(self, directory: str) -> None:
+    """Writes the list of the sorted runs of all blocks to the job's workspace, for the tasks."""
+    runs = [[os.path.basename(run.path), run.table_offset] for run in self._runs]
+    files.write_json(files.join(directory, _RUNS_FILE), {"runs": runs})
 
   def _find_range(self, example: int) -> int:
     """Returns the number of the key range that holds an example."""
@@ -126,15 +118,7 @@ class ShardPlan:
       yield group
 
   def make_task(self, indices: Sequence[int], job: Job, directory: str, word_type: str, digest: str) -> ShardsTask:
-    """Makes the task that writes some neighbouring shards.
-
-    Args:
-      indices: the numbers of the shards.
-      job: the job.
-      directory: the job's workspace.
-      word_type: see `ShardsTask`.
-      digest: see `ShardsTask`.
-    """
+    """Makes the task that writes some neighbouring shards. `directory` is the workspace. See also `ShardsTask`."""
     first_example, end_example = self._bounds[indices[0]], self._bounds[indices[-1] + 1]
     first, last = self._find_range(first_example), self._find_range(end_example - 1)
     steps = tuple(
@@ -146,12 +130,11 @@ class ShardPlan:
     )
     return ShardsTask(
       shards=shards,
-      runs=self._runs,
+      runs_path=files.join(directory, _RUNS_FILE),
       steps=steps,
       num_before=first_example - int(self._num_below[first]),
       word_type=word_type,
-      max_seq_length=job.settings.max_seq_length,
-      max_predictions_per_seq=job.settings.max_predictions_per_seq,
+      settings=job.settings,
       compress=job.compress,
       output_dir=job.output_dir,
       directory=directory,
@@ -159,11 +142,23 @@ class ShardPlan:
     )
 
 
+class _Runs(msgspec.Struct):
+  """The file that `ShardPlan.save_runs` writes: the name of a block file and the offset of a table, for each run."""
+
+  runs: list[tuple[str, json_values.Count]]
+
+
+def _load_runs(path: str) -> list[SortedRun]:
+  directory = path.removesuffix(_RUNS_FILE)
+  return [SortedRun(directory + name, offset) for name, offset in files.read_json(path, _Runs).runs]
+
+
 class _Examples:
   """The sorted examples of a task, which its shards take one after the other. A step is read when it is needed."""
 
   def __init__(self, task: ShardsTask):
     self._task = task
+    self._runs = _load_runs(task.runs_path)
     self._remaining = iter(task.steps)
     self._step: PackedInstances | None = None
     self._num_taken = 0  # examples of the step that were taken or skipped
@@ -176,11 +171,11 @@ class _Examples:
         ranges = next(self._remaining, None)
         if ranges is None:
           raise RunError(f"{num_examples} examples are missing from the block files: run the same command again")
-        self._step = read_sorted(task.runs, ranges, task.word_type)
+        self._step = read_sorted(self._runs, ranges, task.word_type)
         self._num_taken = task.num_before if ranges is task.steps[0] else 0
       end = min(self._num_taken + num_examples, self._step.starts.size)
       starts = self._step.starts[self._num_taken : end]
-      write_examples(writer, self._step.words, starts, task.max_seq_length, task.max_predictions_per_seq)
+      write_examples(writer, self._step.words, starts, task.settings)
       num_examples -= end - self._num_taken
       self._num_taken = end
       if end == self._step.starts.size:
@@ -201,13 +196,6 @@ def write_shard(shard: OneShard, task: ShardsTask, examples: _Examples) -> Shard
 
 
 def write_shards(task: ShardsTask) -> list[ShardInfo]:
-  """Writes the shards of a task, each with a record from which a later command sees that it is finished.
-
-  Returns:
-    The manifest's entry for each shard.
-
-  Raises:
-    RunError: a block file is damaged, or the disk failed.
-  """
+  """Writes the shards of a task, each with a record from which a later command sees that it is finished."""
   examples = _Examples(task)
   return [write_shard(shard, task, examples) for shard in task.shards]

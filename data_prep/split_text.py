@@ -36,8 +36,8 @@ from data_prep.conversion.convert import (
   remove_working_files,
 )
 from data_prep.readers import formats
-from data_prep.readers.reading_flags import define_flags, settings_from_flags
-from data_prep.readers.settings import SPLIT, ReadingSettings
+from data_prep.readers.formats import define_flags, settings_from_flags
+from data_prep.readers.records import SPLIT, ReadingSettings
 
 FLAGS = flags.FLAGS
 _REPORT_FILE = "reading.json"
@@ -53,21 +53,7 @@ class _FinishedRun(msgspec.Struct):
 def split_files(
   inputs: Sequence[str], settings: ReadingSettings, output_dir: str, num_processes: int = 1
 ) -> ConvertedText:
-  """Writes the text of all input files to output_dir, as files text-*.txt. Finished files of an earlier call are kept.
-
-  Args:
-    inputs: the input files, sorted.
-    settings: how they are read.
-    output_dir: the directory to write to.
-    num_processes: number of local processes.
-
-  Returns:
-    The text files, and what was read and left out.
-
-  Raises:
-    UserError: bad input.
-    RunError: the disk or the system failed.
-  """
+  """Writes the text of all input files to output_dir, as text-*.txt. Finished files of an earlier call are kept."""
   formats.check_inputs(inputs, settings)
   files.makedirs(output_dir)
   with (
@@ -89,11 +75,7 @@ def _define_flags() -> None:
 
 
 def _check_output_dir(inputs: Sequence[str], settings: ReadingSettings) -> None:
-  """Checks that the directory does not hold text that was made from other files or with other settings.
-
-  Raises:
-    UserError: it does, and this text would be replaced.
-  """
+  """Raises a UserError if output_dir holds text of other files or settings, which would be replaced."""
   path = files.join(FLAGS.output_dir, _REPORT_FILE)
   if not files.exists(path):
     return

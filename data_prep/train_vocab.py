@@ -12,17 +12,14 @@ if __name__ == "__main__":
 
   startup.begin()
 
-import io
-import math
+import json
 import os
 import random
-import re
-import string
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
-import sentencepiece
 from absl import flags
 
 from albert import app
@@ -33,224 +30,46 @@ from albert.io import files
 from albert.io.progress import ElapsedTime, Progress
 from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization import recorded_settings
-from albert.tokenization.normalization import normalize_text
-from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import (
-  CLS_ID,
-  MASK_ID,
   NAMES,
-  PAD_ID,
-  SEP_ID,
   SPECIAL_PIECES,
-  UNK_ID,
   TokenizerConfig,
   vocabulary_paths,
 )
-from data_prep.byte_bpe_training import train_byte_level_bpe
-from data_prep.conversion.sentences_of_files import read_sentences
+from data_prep import text_checks
+from data_prep.conversion.parts import read_sentences
 from data_prep.readers import formats
-from data_prep.readers.reading_flags import define_flags, settings_from_flags
-from data_prep.readers.settings import ReadingSettings
-from data_prep.text import text_checks
-from data_prep.text.text_files import cut_line, open_text_lines
-from data_prep.wordpiece_training import train_wordpiece
+from data_prep.readers.formats import define_flags, settings_from_flags
+from data_prep.readers.records import ReadingSettings
+from data_prep.text_files import cut_line, open_text_lines
+from data_prep.vocabulary import (
+  BPE,
+  BYTE_LEVEL_BPE,
+  CHARACTER_COVERAGE,
+  UNIGRAM,
+  WORDPIECE,
+  ascii_characters,
+  format_vocab_file,
+  sample_lines,
+  train_byte_level_bpe,
+  train_model,
+  train_wordpiece,
+)
 
 FLAGS = flags.FLAGS
 
 _SENTENCES_ON_LINES = ReadingSettings()
-# SentencePiece skips longer lines. `cut_line` gives far shorter ones, even if normalization lengthens them.
-_MAX_LINE_BYTES = 1 << 20
-# SentencePiece marks <unk> with this character, and skips lines that contain it.
-_RESERVED_CHARACTER = "\u2585"
-# The types of vocabularies. The first two are SentencePiece models.
-UNIGRAM, BPE, WORDPIECE, BYTE_LEVEL_BPE = "unigram", "bpe", "wordpiece", "byte_level_bpe"
-# The extensions of the files of the other types.
+# The extensions of the files of vocabularies that are no SentencePiece models.
 _EXTENSIONS = {WORDPIECE: "txt", BYTE_LEVEL_BPE: "json"}
-# The value in the README of the original ALBERT.
-_CHARACTER_COVERAGE = 0.99995
 # The range of character coverage that SentencePiece accepts.
 _COVERAGE_RANGE = 0.98, 1.0
 _MAX_THREADS = 1024
 # Data preparation stores ids in 16 or 32 bits, and SentencePiece counts pieces in 32 bits.
 _MAX_VOCAB_SIZE = 10_000_000
-# Error messages of SentencePiece's trainer. The group is the greatest or the smallest possible size.
-_TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
-_TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
-
-
-def sample_lines(lines: Iterable[str], size: int, rng: random.Random) -> list[str]:
-  """Draws a uniform sample of lines in one pass (reservoir sampling, algorithm L).
-
-  Args:
-    lines: the lines.
-    size: greatest number of lines to draw, and to hold in memory.
-    rng: the random generator.
-
-  Returns:
-    All lines in order if there are at most `size`, else a random sample of `size` lines.
-  """
-  iterator = iter(lines)
-  sample = [line for _, line in zip(range(size), iterator, strict=False)]
-  if len(sample) < size:
-    return sample
-  weight = math.exp(math.log(1.0 - rng.random()) / size)
-  num_to_skip = _draw_num_to_skip(weight, rng)
-  for line in iterator:
-    if num_to_skip:
-      num_to_skip -= 1
-      continue
-    sample[rng.randrange(size)] = line
-    weight *= math.exp(math.log(1.0 - rng.random()) / size)
-    num_to_skip = _draw_num_to_skip(weight, rng)
-  return sample
-
-
-def _draw_num_to_skip(weight: float, rng: random.Random) -> int:
-  """Draws how many lines to skip before the next one that enters the sample. `weight` is W in algorithm L."""
-  return math.floor(math.log(1.0 - rng.random()) / math.log1p(-weight)) if weight < 1.0 else 0
-
-
-def ascii_characters(*, do_lower_case: bool) -> str:
-  """Returns the letters, digits and punctuation of ASCII; with `do_lower_case`, without upper-case letters."""
-  letters = string.ascii_lowercase if do_lower_case else string.ascii_letters
-  return letters + string.digits + string.punctuation
-
-
-def train_model(
-  sentences: Iterable[str],
-  *,
-  vocab_size: int,
-  do_lower_case: bool = True,
-  keep_accents: bool = False,
-  character_coverage: float = _CHARACTER_COVERAGE,
-  keep_ascii: bool = True,
-  user_defined_symbols: Sequence[str] = (),
-  num_threads: int = 16,
-  model_type: str = UNIGRAM,
-  byte_fallback: bool = False,
-) -> bytes:
-  """Trains a SentencePiece model with ALBERT's special tokens at the ids 0 to 4.
-
-  SentencePiece's own normalization in the model is nmt_nfkc.
-
-  Args:
-    sentences: lines of the corpus. They are normalized here, and long ones are cut.
-    vocab_size: number of pieces.
-    do_lower_case: whether the text is lower-cased.
-    keep_accents: whether characters are neither decomposed nor lose their accents.
-    character_coverage: share of the text's characters that the vocabulary must cover. The other ones, which are the
-      rarest, become <unk>.
-    keep_ascii: whether every character of `ascii_characters` becomes a piece, even if it is rare in the text.
-    user_defined_symbols: strings that become pieces and are never parts of longer pieces. They are normalized like the
-      text, in which they would not occur otherwise.
-    num_threads: number of threads. The scores depend on it in their last bits.
-    model_type: UNIGRAM or BPE.
-    byte_fallback: whether characters that are in no piece become pieces of their bytes instead of <unk>.
-
-  Returns:
-    The contents of the model file.
-
-  Raises:
-    UserError: there is no text, a symbol is in the vocabulary already, or the vocabulary size is impossible for this
-      text. In the last case the message gives a possible size.
-  """
-  switches = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
-  user_defined_symbols = [_normalized_symbol(symbol, **switches) for symbol in user_defined_symbols]
-  for symbol in (*SPECIAL_PIECES, *user_defined_symbols):
-    if [*SPECIAL_PIECES, *user_defined_symbols].count(symbol) > 1:
-      raise UserError(f"--user_defined_symbols: {symbol!r} is in the vocabulary already: leave it out")
-    if _RESERVED_CHARACTER in symbol:
-      raise UserError(
-        f"--user_defined_symbols: SentencePiece reserves {_RESERVED_CHARACTER} (U+2585), as in {symbol!r}: leave it out"
-      )
-  ascii_chars = ascii_characters(do_lower_case=do_lower_case) if keep_ascii else ""
-  # SentencePiece rejects a character that is both required and a user-defined symbol.
-  required_chars = "".join(sorted(set(ascii_chars) - set(user_defined_symbols)))
-  model = io.BytesIO()
-  try:
-    sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=_training_lines(sentences, **switches),
-      model_writer=model,
-      model_type=model_type,
-      byte_fallback=byte_fallback,
-      vocab_size=vocab_size,
-      character_coverage=character_coverage,
-      required_chars=required_chars,
-      pad_id=PAD_ID,
-      unk_id=UNK_ID,
-      bos_id=-1,
-      eos_id=-1,
-      control_symbols=[SPECIAL_PIECES[i] for i in (CLS_ID, SEP_ID, MASK_ID)],
-      user_defined_symbols=user_defined_symbols,
-      normalization_rule_name="nmt_nfkc",
-      shuffle_input_sentence=False,
-      max_sentence_length=_MAX_LINE_BYTES,
-      num_threads=num_threads,
-      minloglevel=2,  # its log is long, and errors are raised as exceptions
-    )
-  except RuntimeError as error:
-    raise _training_error(str(error), vocab_size, keep_ascii) from error
-  return model.getvalue()
-
-
-def _normalized_symbol(symbol: str, **switches: bool) -> str:
-  """Returns a user-defined symbol as it stands in the normalized text, and prints a line if that differs."""
-  if symbol in SPECIAL_PIECES:
-    return symbol  # the caller refuses it
-  normalized = normalize_text(symbol, **switches)
-  if not normalized or " " in normalized:
-    raise UserError(
-      f"--user_defined_symbols: {symbol!r} becomes {normalized!r} when the text is normalized, which is not one symbol:"
-      " leave it out"
-    )
-  if normalized != symbol:
-    print(f"--user_defined_symbols: {symbol} becomes {normalized}, as the text is normalized", file=sys.stderr)
-  return normalized
-
-
-def _training_lines(sentences: Iterable[str], **switches: bool) -> Iterator[str]:
-  """Yields sentences as the trainer gets them: cut if they are long, normalized, and without blank ones."""
-  for sentence in sentences:
-    for line in cut_line(sentence.replace(_RESERVED_CHARACTER, " ")):
-      if normalized := normalize_text(line, **switches):
-        yield normalized
-
-
-def _training_error(message: str, vocab_size: int, keep_ascii: bool) -> UserError:
-  """Returns the error for an exception of SentencePiece's trainer."""
-  if match := _TOO_LARGE.search(message):
-    return UserError(
-      f"--vocab_size={vocab_size}: this text gives at most {match.group(1)} pieces: "
-      f"set --vocab_size={match.group(1)} or give more text"
-    )
-  if match := _TOO_SMALL.search(message):
-    return UserError(
-      f"--vocab_size={vocab_size}: the required characters and the symbols take "
-      f"{match.group(1)} pieces: set --vocab_size={match.group(1)} or more, or lower --character_coverage"
-      + (", or give --nokeep_ascii" if keep_ascii else "")
-    )
-  if "sentences_.empty()" in message:
-    return UserError("--input_file: the files hold no text: give files with text in them")
-  return UserError(
-    f"--input_file: SentencePiece cannot train --vocab_size={vocab_size} pieces on this text ({message}): give other "
-    "text, or change --vocab_size, --character_coverage or --user_defined_symbols"
-  )
-
-
-def format_vocab_file(model: bytes) -> str:
-  """Returns the contents of a model's .vocab file: for each id a line with its piece, a tab and its score."""
-  processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-  ids = range(processor.get_piece_size())
-  return "".join(f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in ids)
 
 
 def read_lines(paths: Sequence[str], reading: ReadingSettings = _SENTENCES_ON_LINES) -> Iterator[str]:
-  """Yields the sentences of all files, which are their lines that are not blank, and shows a progress bar.
-
-  Args:
-    paths: the files.
-    reading: how documents and sentences are found in them; by default each line is a sentence.
-  """
+  """Yields the sentences of all files, by default their lines that are not blank, and shows a progress bar."""
   with Progress(sum(map(files.size, paths)), "B", "reading text") as progress:
     for path in paths:
       if formats.is_read_directly(path, reading):
@@ -283,7 +102,7 @@ def _define_flags() -> None:
   define(
     "float",
     "character_coverage",
-    _CHARACTER_COVERAGE,
+    CHARACTER_COVERAGE,
     "share of the text's characters that the vocabulary must cover; the rarest characters beyond it become <unk>",
     allowed=Range(*_COVERAGE_RANGE),
   )
@@ -374,7 +193,7 @@ def _record_settings(path: str) -> None:
 
 
 def _train(paths: Sequence[str], reading: ReadingSettings, prefix: str, lock: DirectoryLock) -> None:
-  """Draws a sample of the lines, trains a model on it, and writes the model and its .vocab file."""
+  """Draws a sample of the lines, trains a vocabulary on it, and writes the files."""
   num_lines = 0
 
   def count_lines(lines: Iterable[str]) -> Iterator[str]:
@@ -388,17 +207,21 @@ def _train(paths: Sequence[str], reading: ReadingSettings, prefix: str, lock: Di
   print(f"training {FLAGS.vocab_size:,} pieces on {len(sample):,} of {num_lines:,} lines ...", flush=True)
   start = time.monotonic()
   with ElapsedTime("training the vocabulary"):
-    if FLAGS.type == WORDPIECE:
-      path, num_pieces = f"{prefix}.txt", _train_wordpiece(sample, f"{prefix}.txt", lock)
-    elif FLAGS.type == BYTE_LEVEL_BPE:
-      path, num_pieces = f"{prefix}.json", _train_byte_level_bpe(sample, f"{prefix}.json", lock)
-    else:
-      path, num_pieces = f"{prefix}.model", _train_sentence_piece(sample, prefix, lock)
+    contents, num_pieces = _TRAINERS.get(FLAGS.type, _train_sentence_piece)(sample, prefix)
+  lock.check()
+  path = next(iter(contents))
+  if FLAGS.type != BYTE_LEVEL_BPE:
+    _record_settings(path)
+  for file, content in reversed(contents.items()):
+    files.write_atomically(file, content)
   print(f"{path}: {num_pieces:,} pieces, trained in {time.monotonic() - start:.0f} s")
 
 
-def _train_wordpiece(sample: Sequence[str], path: str, lock: DirectoryLock) -> int:
-  """Trains and writes a WordPiece vocabulary; returns its number of pieces."""
+# The contents of the files of a vocabulary, first the one that names it; and its number of pieces.
+_Vocabulary: TypeAlias = tuple[dict[str, bytes | str], int]
+
+
+def _train_wordpiece(sample: Sequence[str], prefix: str) -> _Vocabulary:
   pieces = train_wordpiece(
     (line for sentence in sample for line in cut_line(sentence)),
     vocab_size=FLAGS.vocab_size,
@@ -407,24 +230,16 @@ def _train_wordpiece(sample: Sequence[str], path: str, lock: DirectoryLock) -> i
     character_coverage=FLAGS.character_coverage,
     required_chars=ascii_characters(do_lower_case=FLAGS.do_lower_case) if FLAGS.keep_ascii else "",
   )
-  lock.check()
-  _record_settings(path)
-  files.write_atomically(path, "".join(f"{piece}\n" for piece in pieces))
-  return len(pieces)
+  return {f"{prefix}.txt": "".join(f"{piece}\n" for piece in pieces)}, len(pieces)
 
 
-def _train_byte_level_bpe(sample: Sequence[str], path: str, lock: DirectoryLock) -> int:
-  """Trains and writes a byte-level BPE vocabulary and its merges; returns its number of pieces."""
+def _train_byte_level_bpe(sample: Sequence[str], prefix: str) -> _Vocabulary:
   lines = (line for sentence in sample for line in cut_line(sentence))
   contents = train_byte_level_bpe(lines, vocab_size=FLAGS.vocab_size)
-  lock.check()
-  for file, content in zip(vocabulary_paths(path), contents, strict=True):
-    files.write_atomically(file, content)
-  return Tokenizer(path).vocab_size
+  return dict(zip(vocabulary_paths(f"{prefix}.json"), contents, strict=True)), len(json.loads(contents[0]))
 
 
-def _train_sentence_piece(sample: Sequence[str], prefix: str, lock: DirectoryLock) -> int:
-  """Trains and writes a SentencePiece model and its .vocab file; returns its number of pieces."""
+def _train_sentence_piece(sample: Sequence[str], prefix: str) -> _Vocabulary:
   model = train_model(
     sample,
     vocab_size=FLAGS.vocab_size,
@@ -437,11 +252,10 @@ def _train_sentence_piece(sample: Sequence[str], prefix: str, lock: DirectoryLoc
     model_type=FLAGS.type,
     byte_fallback=FLAGS.byte_fallback,
   )
-  lock.check()
-  _record_settings(f"{prefix}.model")
-  files.write_atomically(f"{prefix}.vocab", format_vocab_file(model))
-  files.write_atomically(f"{prefix}.model", model)
-  return int(FLAGS.vocab_size)
+  return {f"{prefix}.model": model, f"{prefix}.vocab": format_vocab_file(model)}, FLAGS.vocab_size
+
+
+_TRAINERS = {WORDPIECE: _train_wordpiece, BYTE_LEVEL_BPE: _train_byte_level_bpe}
 
 
 def run_command() -> None:

@@ -3,15 +3,23 @@
 The text of a file is cut into ranges, so that one large file becomes many units. It is cut at the first blank line
 after every multiple of UNIT_BYTES. If there is no blank line within another UNIT_BYTES, the document is cut at the end
 of a line, or else at white space. Its second part becomes a new document, and the manifest counts such cuts. The units
-depend only on the contents and the order of the files. GZIP files are decompressed first (data_prep.runners.gzip_text).
+depend only on the contents and the order of the files.
+
+A unit of text is read once, and its record keeps the hash of each of its ranges. The manifest's hash of a file is made
+from them, so it is that of the text that the examples were made from.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from albert.data.shard_files.manifest import file_sha256
+from albert.errors import UserError
 from albert.io import files
 
 UNIT_BYTES = 2 << 20
@@ -31,17 +39,15 @@ _CHARACTER_END = re.compile(rb"(?s).(?=[\x00-\x7f\xc0-\xff])")
 class TextRange:
   """A range of a file's text. Positions are bytes of the file.
 
-  The positions of a range with `data` are exact. Those of a range without `data` are nominal: multiples of UNIT_BYTES,
-  or the file's size. `read_range` reads from the first blank line after the nominal start to the first blank line after
-  the nominal end.
+  The positions of a range with `data`, its text, are exact, and `is_cut` says whether it begins inside a document.
+  Those of a range without `data` are nominal: multiples of UNIT_BYTES, or the file's size. `read_range` reads from the
+  first blank line after the nominal start to the first blank line after the nominal end.
 
   Attributes:
     path: the file.
     ordinal: index of the file in the sorted list of input files.
     start: position of the first byte.
     end: position after the last byte.
-    is_cut: whether the range begins inside a document. Known only with `data`.
-    data: the text, once it is read.
   """
 
   path: str
@@ -57,14 +63,12 @@ class TextUnit:
   """A unit of text.
 
   Attributes:
-    index: number of the unit.
     ranges: its text.
     donors: for NSP, the ranges of a neighbouring unit. If this unit has a single document, the random second segments
       come from the neighbour's documents.
     progress_bytes: number of bytes in the files that a progress bar counts for the unit.
   """
 
-  index: int
   ranges: tuple[TextRange, ...]
   donors: tuple[TextRange, ...] = ()
   progress_bytes: int = 0
@@ -74,15 +78,10 @@ class TextUnit:
 
 
 def find_boundary(window: bytes, min_position: int, *, is_last: bool) -> tuple[int, bool]:
-  """Finds where to cut text.
+  """Finds where to cut text in `window`, some bytes of it; `is_last` says whether they reach the end of the file.
 
   The cut is at the end of the first blank line that ends at byte `min_position` or later. If there is none, the cut is
   at the end of the file if the window reaches it, and otherwise after the first line end, white space or character.
-
-  Args:
-    window: some bytes of the text.
-    min_position: the smallest position in the window at which the text may be cut.
-    is_last: whether the window reaches the end of the file.
 
   Returns:
     The position of the cut in the window, and whether it is inside a document.
@@ -101,15 +100,9 @@ def find_boundary(window: bytes, min_position: int, *, is_last: bool) -> tuple[i
 def _find_boundary_in_file(
   read_at: Callable[[int, int], bytes], min_position: int, unit_bytes: int
 ) -> tuple[int, bool]:
-  """Applies `find_boundary` to a file.
+  """Applies `find_boundary` to a file. The cut is at most `unit_bytes` after `min_position`.
 
-  Args:
-    read_at: reads bytes of the file; its arguments are their position and number.
-    min_position: the smallest position in the file at which the text may be cut.
-    unit_bytes: the cut is at most this many bytes after `min_position`.
-
-  Returns:
-    The position of the cut in the file, and whether it is inside a document.
+  `read_at` reads bytes of the file; its arguments are their position and number.
   """
   if min_position == 0:
     return 0, False
@@ -133,11 +126,7 @@ def plain_ranges(path: str, ordinal: int, unit_bytes: int = UNIT_BYTES) -> Itera
 
 
 def read_range(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tuple[bytes, int, bool]:
-  """Reads the text of a range.
-
-  Args:
-    text_range: the range.
-    unit_bytes: the size that the file was cut into ranges with.
+  """Reads the text of a range of a file that was cut into ranges of `unit_bytes`.
 
   Returns:
     The text, the byte of the file where it begins, and whether it begins inside a document.
@@ -160,12 +149,10 @@ def read_range(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tuple[byt
 
 
 def plan_units(paths: list[str], *, with_donors: bool, unit_bytes: int = UNIT_BYTES) -> Iterator[TextUnit]:
-  """Cuts text files into units of about `unit_bytes` of text, in order. Short files share a unit.
+  """Cuts text files into units of about `unit_bytes` of text, at most twice as long. Short files share a unit.
 
-  Args:
-    paths: the text files. The position of a file in the list is its ordinal.
-    with_donors: whether each unit gets the ranges of the next one as donors (the last unit: those of the one before).
-    unit_bytes: greatest nominal size of a unit. Its text is at most twice as long.
+  The position of a file in the list is its ordinal. With donors, each unit gets the ranges of the next one (the
+  last unit: those of the one before).
   """
   units = _group_ranges(paths, unit_bytes)
   if not with_donors:
@@ -181,16 +168,111 @@ def plan_units(paths: list[str], *, with_donors: bool, unit_bytes: int = UNIT_BY
 
 def _group_ranges(paths: list[str], unit_bytes: int) -> Iterator[TextUnit]:
   """Yields units without donors: groups of the ranges of all files, each of at most `unit_bytes` by nominal size."""
-  index = group_bytes = 0
+  group_bytes = 0
   group: list[TextRange] = []
   for ordinal, path in enumerate(paths):
     for text_range in plain_ranges(path, ordinal, unit_bytes):
       num_bytes = text_range.end - text_range.start
       if group and group_bytes + num_bytes > unit_bytes:
-        yield TextUnit(index, tuple(group), progress_bytes=group_bytes)
-        index += 1
+        yield TextUnit(tuple(group), progress_bytes=group_bytes)
         group, group_bytes = [], 0
       group.append(text_range)
       group_bytes += num_bytes
   if group:
-    yield TextUnit(index, tuple(group), progress_bytes=group_bytes)
+    yield TextUnit(tuple(group), progress_bytes=group_bytes)
+
+
+# ---- hashes --------------------------------------------------------------------------------------------
+
+
+class RangeHash(NamedTuple):
+  """The hash of a range of text: the ordinal of the file, the first byte, the one after the last, and the SHA-256."""
+
+  ordinal: int
+  start: int
+  end: int
+  sha256: str
+
+
+def read_unit(unit: TextUnit) -> tuple[TextUnit, dict[str, Any]]:
+  """Reads the text of a unit.
+
+  Returns:
+    The unit with the text of its ranges and donors, and its record: JSON values with the `RangeHash` of each range and
+    donor. The unit's instances depend only on the record and the job's settings.
+  """
+  ranges, donors = tuple(map(_read_text, unit.ranges)), tuple(map(_read_text, unit.donors))
+  record = {"ranges": list(map(_hash_text, ranges)), "donors": list(map(_hash_text, donors))}
+  return dataclasses.replace(unit, ranges=ranges, donors=donors), record
+
+
+def hash_unit(unit: TextUnit) -> dict[str, Any]:
+  """Returns the record of a unit, see `read_unit`."""
+  return read_unit(unit)[1]
+
+
+def _read_text(text_range: TextRange) -> TextRange:
+  with files.convert_errors(text_range.path, "read"):
+    data, start, is_cut = read_range(text_range)
+  return TextRange(text_range.path, text_range.ordinal, start, start + len(data), is_cut, data)
+
+
+def _hash_text(text_range: TextRange) -> list[Any]:
+  """Returns the `RangeHash` of a range that was read, as a list."""
+  assert text_range.data is not None
+  sha256 = hashlib.sha256(text_range.data).hexdigest()
+  return list(RangeHash(text_range.ordinal, text_range.start, text_range.end, sha256))
+
+
+def text_entries(paths: Sequence[str], sizes: Sequence[int], records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+  """Returns the manifest's entries of text files: name, size, and SHA-256 of the list of the hashes of its ranges.
+
+  Args:
+    paths: the files.
+    sizes: bytes of each file when it was cut into units.
+    records: the records of all units, in order (`read_unit`).
+
+  Raises:
+    UserError: a file changed while it was read: its ranges do not follow one another, or donors are no text of a unit.
+  """
+  ends = [0] * len(paths)  # of the ranges of each file so far
+  digests = [hashlib.sha256() for _ in paths]
+  ranges, donors = set[RangeHash](), set[RangeHash]()
+  for record in records:
+    donors.update(RangeHash(*values) for values in record["donors"])
+    for text_range in (RangeHash(*values) for values in record["ranges"]):
+      if text_range.start != ends[text_range.ordinal]:
+        raise changed_file_error(paths[text_range.ordinal])
+      ends[text_range.ordinal] = text_range.end
+      digests[text_range.ordinal].update(f"{text_range.sha256}\n".encode())
+      ranges.add(text_range)
+  for path, size, end in zip(paths, sizes, ends, strict=True):
+    if end != size:
+      raise changed_file_error(path)
+  for donor in donors - ranges:
+    raise changed_file_error(paths[donor.ordinal])
+  names = map(os.path.basename, paths)
+  return [
+    {"file": name, "bytes": size, "ranges_sha256": digest.hexdigest()}
+    for name, size, digest in zip(names, sizes, digests, strict=True)
+  ]
+
+
+def hash_file(path: str) -> dict[str, Any]:
+  """Returns the manifest's entry of a file that is converted: its name, size and SHA-256."""
+  return {"file": os.path.basename(path), "bytes": files.size(path), "sha256": file_sha256(path)}
+
+
+def changed_file_error(path: str) -> UserError:
+  """Returns the error for an input file that changed while it was read."""
+  return UserError(
+    f"{path} changed while it was being read: nothing was written from it; run the same command again when no other "
+    "program writes to this file"
+  )
+
+
+def check_unchanged(before: Mapping[str, files.Stat]) -> None:
+  """Raises a UserError if the size or the time of a file has changed since its metadata were read."""
+  for path, metadata in files.stats(before).items():
+    if metadata != before[path]:
+      raise changed_file_error(path)

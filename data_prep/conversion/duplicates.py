@@ -14,15 +14,15 @@ import itertools
 import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from albert.errors import RunError
 from albert.io import files, json_values
-from data_prep.block_files import Block, BlockWriter, add_sizes, group_ranges, read_sorted
+from data_prep.block_files import Block, BlockWriter, PackedInstances, add_sizes, group_ranges, read_sorted
 from data_prep.conversion.report import ReadingReport
+from data_prep.text_files import write_whole
 
 DUPLICATE = "duplicate"
 _WORD_TYPE = "<u4"
@@ -57,16 +57,14 @@ class DocumentHashes:
     words[:, :2] = np.ascontiguousarray(hashes[:, 1]).view("<u4").reshape(-1, 2)
     words[:, 2] = part
     words[:, 3] = np.arange(len(hashes))
-    with BlockWriter(path) as writer:
+    with write_whole(path) as file:
+      writer = BlockWriter(file)
       writer.add(hashes[:, 0].copy(), words.reshape(-1), np.full(len(hashes), _ENTRY_WORDS))
       writer.close({"part": part})
 
 
 def find_duplicates(paths: Sequence[str]) -> dict[int, np.ndarray]:
-  """Finds the documents that are copies of earlier ones.
-
-  Args:
-    paths: the block files of all parts, in order.
+  """Finds the documents that are copies of earlier ones, by the block files of all parts, in order.
 
   Returns:
     Number of a part -> the numbers of its documents that are copies, ascending. It needs 8 bytes of memory for each.
@@ -74,15 +72,18 @@ def find_duplicates(paths: Sequence[str]) -> dict[int, np.ndarray]:
   Raises:
     RunError: a block file is damaged.
   """
-  copies_of_ranges = list(_find_copies([_load(path) for path in paths]))
-  if not copies_of_ranges:
+  blocks = files.in_threads(_load, paths)
+  runs = [run for block in blocks for run in block.runs]
+  if not runs:
     return {}
-  part_numbers = np.concatenate([copies.part_numbers for copies in copies_of_ranges])
-  document_numbers = np.concatenate([copies.document_numbers for copies in copies_of_ranges])
+  copies = []
+  for ranges in group_ranges(add_sizes(blocks).num_bytes, _STEP_BYTES):
+    copies.append(_find_copies(read_sorted(runs, ranges, _WORD_TYPE)))
+  part_numbers, document_numbers = np.concatenate(copies, axis=1)
   order = np.lexsort((document_numbers, part_numbers))
   part_numbers, document_numbers = part_numbers[order], document_numbers[order]
   distinct_parts, starts = np.unique(part_numbers, return_index=True)
-  return dict(zip(distinct_parts.tolist(), np.split(document_numbers, starts[1:]), strict=True))
+  return dict(zip(distinct_parts.tolist(), np.split(document_numbers, starts[1:]), strict=False))
 
 
 def _load(path: str) -> Block:
@@ -92,46 +93,21 @@ def _load(path: str) -> Block:
   return block
 
 
-class _Copies(NamedTuple):
-  """Documents that are copies of earlier ones.
-
-  Attributes:
-    part_numbers: [N], the part of each document.
-    document_numbers: [N], the number of the document in its part.
-  """
-
-  part_numbers: np.ndarray
-  document_numbers: np.ndarray
-
-
-def _find_copies(blocks: Sequence[Block]) -> Iterator[_Copies]:
-  """Yields the copies among the entries of block files, some key ranges at a time."""
-  runs = [run for block in blocks for run in block.runs]
-  if not runs:
-    return
-  for ranges in group_ranges(add_sizes(blocks).num_bytes, _STEP_BYTES):
-    entries = read_sorted(runs, ranges, _WORD_TYPE)
-    words = entries.words[entries.starts[:, None] + np.arange(_ENTRY_WORDS)]
-    second_halves = words[:, 0].astype(np.uint64) | words[:, 1].astype(np.uint64) << np.uint64(32)
-    part_numbers, document_numbers = words[:, 2], words[:, 3]
-    # Equal hashes are neighbours in this order, and the entry of the first document comes first.
-    order = np.lexsort((document_numbers, part_numbers, second_halves, entries.keys))
-    keys, second_halves = entries.keys[order], second_halves[order]
-    is_copy = (keys[1:] == keys[:-1]) & (second_halves[1:] == second_halves[:-1])
-    copies = order[1:][is_copy]  # indices of entries
-    if copies.size:
-      yield _Copies(part_numbers[copies], document_numbers[copies])
+def _find_copies(entries: PackedInstances) -> np.ndarray:
+  """Returns the part and the number, [2, N], of the documents whose hash an earlier entry has, too."""
+  words = entries.words[entries.starts[:, None] + np.arange(_ENTRY_WORDS)]
+  second_halves = words[:, 0].astype(np.uint64) | words[:, 1].astype(np.uint64) << np.uint64(32)
+  # Equal hashes are neighbours in this order, and the entry of the first document comes first.
+  order = np.lexsort((words[:, 3], words[:, 2], second_halves, entries.keys))
+  keys, second_halves = entries.keys[order], second_halves[order]
+  is_copy = (keys[1:] == keys[:-1]) & (second_halves[1:] == second_halves[:-1])
+  copied: np.ndarray = words[order[1:][is_copy], 2:].T
+  return copied
 
 
 @dataclasses.dataclass(frozen=True)
 class CopyTask:
-  """A part of the text to copy without some of its documents.
-
-  Attributes:
-    source: the part's text. A part without documents has no file.
-    path: the file to write.
-    dropped: numbers of the documents that are left out.
-  """
+  """A part of the text to copy without the documents with some numbers. A part without documents has no file."""
 
   source: str
   path: str
@@ -139,12 +115,7 @@ class CopyTask:
 
 
 class CopyResult(msgspec.Struct):
-  """What `copy_part` left out.
-
-  Attributes:
-    sentences: number of sentences in the documents that were left out.
-    report: counts these documents, and nothing else.
-  """
+  """The number of sentences in the documents that `copy_part` left out, and a report of these documents alone."""
 
   sentences: json_values.Count
   report: ReadingReport
@@ -156,25 +127,17 @@ def copy_part(task: CopyTask) -> CopyResult:
   if not files.exists(task.source):
     return result
   dropped_numbers = frozenset(task.dropped)
-  staging = files.staging_path(task.path)
-  try:
-    with files.open_file(task.source) as source, files.open_file(staging, "wb") as target:
-      for number, numbered_lines in itertools.groupby(_number_documents(source), key=operator.itemgetter(0)):
-        lines = (line for _, line in numbered_lines)
-        if number not in dropped_numbers:
-          target.writelines(lines)
-          continue
-        texts = [line.decode("utf-8").removesuffix("\n") for line in lines]
-        sentences = [text for text in texts if text]  # without the blank line at the end
-        num_chars = sum(map(len, sentences))
-        first_sentence = next(iter(sentences), "")
-        result.report.drop(
-          DUPLICATE, f"{os.path.basename(task.path)}, document {number + 1}", first_sentence, num_chars
-        )
-        result.sentences += len(sentences)
-    files.replace(staging, task.path)
-  finally:
-    files.discard(staging)
+  with files.open_file(task.source) as source, write_whole(task.path) as target:
+    for number, numbered_lines in itertools.groupby(_number_documents(source), key=operator.itemgetter(0)):
+      lines = (line for _, line in numbered_lines)
+      if number not in dropped_numbers:
+        target.writelines(lines)
+        continue
+      texts = [line.decode("utf-8").removesuffix("\n") for line in lines]
+      sentences = [text for text in texts if text]  # without the blank line at the end
+      place = f"{os.path.basename(task.path)}, document {number + 1}"
+      result.report.drop(DUPLICATE, place, next(iter(sentences), ""), sum(map(len, sentences)))
+      result.sentences += len(sentences)
   return result
 
 

@@ -1,8 +1,8 @@
 """Writes one part of the converted text: a file made from some pieces of the input. Processes write parts in parallel.
 
-A part is written together with a record (a JSON file): a hash of the input and the settings that it was made from, a
-hash of its text, and a report of what was left out. A later command keeps the part if input and settings are still the
-same.
+A part is written together with a record (a JSON file): a hash of the input and the settings that it was made from, its
+size, and a report of what was left out. A later command keeps the part if input and settings are still the same.
+`read_sentences` yields the sentences of a whole file instead.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import shutil
 import tempfile
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
 import msgspec
@@ -20,26 +22,27 @@ from albert.io import files, json_values
 from data_prep.block_files import Block
 from data_prep.conversion.duplicates import DocumentHashes
 from data_prep.conversion.report import BAD_RECORD, ReadingReport
-from data_prep.conversion.sentences_of_files import sentence_lines, too_many_bad_records
 from data_prep.readers import formats
-from data_prep.readers.records import NO_TEXT, BadRecord, BadRecordError, DroppedRecord, Piece, SourceDocument
-from data_prep.readers.settings import ReadingSettings
-from data_prep.text.sentences import SentenceSplitter
+from data_prep.readers.records import (
+  NO_TEXT,
+  BadRecord,
+  BadRecordError,
+  DroppedRecord,
+  Piece,
+  ReadingSettings,
+  SourceDocument,
+)
+from data_prep.sentences import SentenceSplitter
+from data_prep.text_files import cut_line, write_whole
 
 # A part up to this size is held in memory until it is written.
 _MEMORY_BYTES = 32 << 20
 _LINES_PER_WRITE = 256
-_BYTES_PER_READ = 1 << 20
+_PIECE_BYTES = 64 << 20  # of a file whose sentences are read without writing parts
 
 
 class SourcePiece(NamedTuple):
-  """A piece of an input file, and the hash of the file.
-
-  Attributes:
-    ordinal: index of the file in the sorted list of input files.
-    piece: the piece.
-    sha256: SHA-256 of the whole file, in hex.
-  """
+  """A piece of an input file: the ordinal of the file, the piece, and the SHA-256 of the whole file, in hex."""
 
   ordinal: int
   piece: Piece
@@ -48,14 +51,7 @@ class SourcePiece(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PartTask:
-  """A part of the text to write.
-
-  Attributes:
-    pieces: the pieces of input files that it is made from.
-    settings: how the pieces are read.
-    path: the text file to write.
-    number: the number of the part, from 0.
-  """
+  """A part of the text to write: the pieces that it is made from, the text file, and its number, from 0."""
 
   pieces: tuple[SourcePiece, ...]
   settings: ReadingSettings
@@ -94,18 +90,10 @@ class PartTask:
 
 
 class PartRecord(msgspec.Struct):
-  """The contents of the record of a part.
-
-  Attributes:
-    sources: `PartTask.sources_digest`.
-    num_bytes: size of the text file.
-    sha256: SHA-256 of the text file, in hex.
-    report: what was read and left out.
-  """
+  """The record of a part: its `sources_digest`, the size of the text file, and what was read and left out."""
 
   sources: str
   num_bytes: json_values.Count
-  sha256: str
   report: ReadingReport
 
 
@@ -128,6 +116,63 @@ def load_record(task: PartTask) -> PartRecord | None:
   return record
 
 
+# ---- sentences -----------------------------------------------------------------------------------------
+
+
+def _make_splitter(text_format: str, settings: ReadingSettings) -> SentenceSplitter | None:
+  """Returns what splits paragraphs into sentences; None if each line is a sentence."""
+  return SentenceSplitter(settings.language) if settings.splits_sentences(text_format) else None
+
+
+def _sentence_lines(document: SourceDocument, splitter: SentenceSplitter | None) -> Iterator[str]:
+  """Yields the sentences of a document. Long ones are cut. Raises BadRecordError if it is damaged."""
+  for paragraph in document.paragraphs:
+    if splitter is None:
+      yield from cut_line(paragraph.strip())
+      continue
+    try:
+      for sentence in splitter.split(paragraph):
+        yield from cut_line(" ".join(sentence.split()))
+    except UserError as error:
+      raise BadRecordError(document.get_place(), str(error)) from error
+
+
+def too_many_bad_records(example: str, num_allowed: int) -> UserError:
+  """Returns the error for more bad records than --skip_bad_records allows. `example` is the place and fault of one."""
+  if num_allowed:
+    return UserError(f"{example} (one bad record more than --skip_bad_records={num_allowed})")
+  return UserError(f"{example} (or leave such records out with --skip_bad_records)")
+
+
+def read_sentences(path: str, settings: ReadingSettings, on_read: Callable[[int], None]) -> Iterator[str]:
+  """Reads a file from beginning to end, and yields its sentences.
+
+  A damaged document is left out if skip_bad_records allows it; sentences before the damage are kept. `on_read` is
+  called from time to time with the number of bytes read since the last call.
+  """
+  text_format = formats.format_of(path, settings)
+  reader, splitter = formats.reader_of(text_format), _make_splitter(text_format, settings)
+  num_bad = 0
+  for piece in reader.plan(path, settings, _PIECE_BYTES):
+    for record in reader.read(piece, settings):
+      bad_record = ""  # its place, and what is wrong with it
+      if isinstance(record, SourceDocument):
+        try:
+          yield from _sentence_lines(record, splitter)
+        except BadRecordError as error:
+          bad_record = f"{error.place}: {error.reason}"
+      elif isinstance(record, BadRecord):
+        bad_record = f"{record.get_place()}: {record.reason}"
+      if bad_record:
+        num_bad += 1
+        if num_bad > settings.skip_bad_records:
+          raise too_many_bad_records(f"{path}, {bad_record}", settings.skip_bad_records)
+    on_read(min(piece.num_bytes, files.size(path)))
+
+
+# ---- parts ---------------------------------------------------------------------------------------------
+
+
 class _PartWriter:
   """Writes documents as text, and counts them."""
 
@@ -135,15 +180,13 @@ class _PartWriter:
     self.report = ReadingReport()
     self.hashes = DocumentHashes()
     self._file, self._settings = file, settings
-    self._splitter = SentenceSplitter(settings.language)
 
   def add(self, piece: Piece, document: SourceDocument) -> None:
     """Writes a document. If it is damaged or empty, nothing of it remains in the file."""
     begin = self._file.tell()
-    splits = self._settings.splits_sentences(piece.text_format)
     num_sentences = num_chars = 0
     try:
-      lines = sentence_lines(document, self._splitter if splits else None)
+      lines = _sentence_lines(document, _make_splitter(piece.text_format, self._settings))
       while batch := list(itertools.islice(lines, _LINES_PER_WRITE)):
         encoded_lines = "".join(f"{line}\n" for line in batch).encode("utf-8")
         self._file.write(encoded_lines)
@@ -168,11 +211,7 @@ class _PartWriter:
     self.report.characters += num_chars
 
   def drop_bad(self, piece: Piece, place: str, reason: str) -> None:
-    """Counts a bad record.
-
-    Raises:
-      UserError: there are more than --skip_bad_records.
-    """
+    """Counts a bad record. Raises a UserError if there are more than --skip_bad_records."""
     source = f"{piece.path}, {place}"
     self.report.drop(BAD_RECORD, source, reason, 0)
     if self.report.num_bad > self._settings.skip_bad_records:
@@ -180,21 +219,19 @@ class _PartWriter:
 
 
 def write_part(task: PartTask) -> PartRecord:
-  """Reads the pieces of a part and writes its text and its record.
-
-  Raises:
-    UserError: bad input.
-  """
+  """Reads the pieces of a part and writes its text and its record."""
   with tempfile.SpooledTemporaryFile(_MEMORY_BYTES) as file:
     writer = _PartWriter(file, task.settings)  # type: ignore[arg-type]
     for source in task.pieces:
       with files.convert_errors(source.piece.path, "read"):
         _read_piece(source.piece, task.settings, writer)
+    num_bytes = file.tell()
     file.seek(0)
-    num_bytes, sha256 = _save(file, task.path)  # type: ignore[arg-type]
+    with write_whole(task.path) as target:
+      shutil.copyfileobj(file, target)
   if task.settings.drop_duplicates:
     writer.hashes.save(task.hashes_path, task.number)
-  record = PartRecord(task.sources_digest, num_bytes, sha256, writer.report)
+  record = PartRecord(task.sources_digest, num_bytes, writer.report)
   files.write_json(task.record_path, dict(msgspec.to_builtins(record)))
   return record
 
@@ -207,18 +244,3 @@ def _read_piece(piece: Piece, settings: ReadingSettings, writer: _PartWriter) ->
       writer.drop_bad(piece, record.get_place(), record.reason)
     elif isinstance(record, DroppedRecord):
       writer.report.drop(record.reason, f"{piece.path}, {record.get_place()}", record.text, len(record.text))
-
-
-def _save(file: BinaryIO, path: str) -> tuple[int, str]:
-  """Copies an open file to `path`, atomically. Returns its size and its SHA-256 in hex."""
-  staging = files.staging_path(path)
-  digest = hashlib.sha256()
-  try:
-    with files.open_file(staging, "wb") as target:
-      while block := file.read(_BYTES_PER_READ):
-        target.write(block)
-        digest.update(block)
-    files.replace(staging, path)
-  finally:
-    files.discard(staging)
-  return file.tell(), digest.hexdigest()

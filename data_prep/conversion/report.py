@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from albert.io import json_values
-from data_prep.text.document_checks import few_sentences_warning
+from data_prep.text_checks import few_sentences_warning
 
 BAD_RECORD = "bad record"
 # Greatest number of examples that are kept of the documents left out for one reason, and of bad records.
@@ -40,9 +40,7 @@ class ReadingReport(msgspec.Struct):
   """Counts of the documents that were read and left out.
 
   Attributes:
-    documents: number of documents that were kept.
-    sentences: number of their sentences.
-    characters: number of characters of their sentences.
+    documents, sentences, characters: of the documents that were kept.
     dropped: reason -> the documents that were left out for it.
     left_out: kind -> number of parts of documents that were left out, such as tables.
   """
@@ -54,14 +52,7 @@ class ReadingReport(msgspec.Struct):
   left_out: dict[str, json_values.Count] = {}
 
   def drop(self, reason: str, source: str, text: str, num_chars: int) -> None:
-    """Counts a document that is left out.
-
-    Args:
-      reason: why.
-      source: its file and its place there.
-      text: the beginning of its text, or what is wrong with it.
-      num_chars: number of characters of its text.
-    """
+    """Counts a document that is left out. `text` is the beginning of its text, or what is wrong with a bad record."""
     if reason != BAD_RECORD:
       text = " ".join(text[: 2 * _MAX_EXAMPLE_CHARS].split())[:_MAX_EXAMPLE_CHARS]
     self._add_dropped(reason, Dropped(1, num_chars, [f"{source}: {text}" if text else source]))
@@ -74,11 +65,7 @@ class ReadingReport(msgspec.Struct):
     entry.examples += dropped.examples[: max_examples - len(entry.examples)]
 
   def add_left_out(self, left_out: Mapping[str, int]) -> None:
-    """Counts parts of documents that were left out.
-
-    Args:
-      left_out: kind -> number of parts.
-    """
+    """Counts parts of documents that were left out, by kind."""
     for kind, number in left_out.items():
       self.left_out[kind] = self.left_out.get(kind, 0) + number
 
@@ -132,10 +119,8 @@ def format_table(report: ReadingReport) -> str:
 def warnings(report: ReadingReport, remedies: Mapping[str, str]) -> list[str]:
   """Returns warnings about text that was probably not meant to be read with these settings.
 
-  Args:
-    report: what was read.
-    remedies: what the user can do if documents have few sentences ("few sentences") and if most of the text is left
-      out ("much dropped").
+  `remedies` say what the user can do if documents have few sentences ("few sentences") and if most of the text is left
+  out ("much dropped").
   """
   few_sentences = few_sentences_warning(
     report.sentences, report.documents, f"{report.documents:,} documents", remedies["few sentences"]

@@ -17,8 +17,8 @@ from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import SpecialIds
 from data_prep.documents import Counts, Documents, concatenate_documents, load_documents, merge_documents
 from data_prep.examples import packing, segments
+from data_prep.examples.packing import InstanceTokens, assemble
 from data_prep.examples.settings import STATIC, PreparationSettings
-from data_prep.examples.token_sequences import InstanceTokens, assemble
 from data_prep.units import TextUnit
 
 # Approximate number of tokens that are masked at a time.
@@ -34,13 +34,7 @@ def replacement_ids(tokenizer: Tokenizer) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class InstanceBatch:
-  """Instances with their tokens before and after masking.
-
-  Attributes:
-    instances: the positions of the segments in the documents, and the labels.
-    tokens: the tokens before masking.
-    masked: the tokens after masking, and the predictions.
-  """
+  """Instances: their segments and labels, their tokens, and the tokens after masking with the predictions."""
 
   instances: segments.InstanceSegments
   tokens: InstanceTokens
@@ -50,17 +44,9 @@ class InstanceBatch:
 def make_batches(
   documents: Documents, num_used: int, settings: PreparationSettings, random_ids: np.ndarray, special_ids: SpecialIds
 ) -> Iterator[InstanceBatch]:
-  """Makes all instances of the first `num_used` documents, for all duplicates.
+  """Makes all instances of the first `num_used` documents, for all duplicates, in batches of about `_BATCH_TOKENS`.
 
-  Args:
-    documents: tokenized documents. NSP draws random second segments from all of them.
-    num_used: number of documents, from the first one, that are cut into instances.
-    settings: the job's settings.
-    random_ids: [R] ids for random replacements, see `replacement_ids`.
-    special_ids: the ids of [CLS], [SEP] and [MASK].
-
-  Yields:
-    Batches of about `_BATCH_TOKENS` tokens.
+  NSP draws random second segments from all documents. `random_ids` [R] may replace masked tokens (`replacement_ids`).
   """
   num_streams = num_used * settings.dupe_factor
   for first_stream in range(0, num_streams, _MAX_STREAMS):
@@ -122,12 +108,7 @@ class PackedBatch(NamedTuple):
 
 
 class InstanceMaker:
-  """Turns units of text into packed instances. Each process has one.
-
-  Args:
-    settings: the job's settings.
-    spm_model_file: the vocabulary.
-  """
+  """Turns units of text into packed instances. Each process has one."""
 
   def __init__(self, settings: PreparationSettings, spm_model_file: str):
     self.settings = settings
@@ -141,9 +122,6 @@ class InstanceMaker:
     For the input format full_sentences, all documents become a single one, with separators between them. For NSP, a
     unit with a single document also gets the documents of its neighbour, from which random second segments are drawn.
     If the neighbour has no documents, the unit's document is dropped.
-
-    Args:
-      unit: the unit of text.
 
     Returns:
       The documents; how many of them, from the first one, belong to the unit; and the unit's counts.

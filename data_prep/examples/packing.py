@@ -1,4 +1,4 @@
-"""Packs instances into the compact form that they have in block files, after masking and before the shards are written.
+"""Builds the token sequences of instances, and packs them, after masking, into the form that they have in block files.
 
 A packed instance is a sequence of integers, called words. A word is a uint16, or a uint32 if the vocabulary has more
 than 65,536 pieces. The words of an instance are, in this order:
@@ -11,12 +11,69 @@ than 65,536 pieces. The words of an instance are, in this order:
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from albert.data.masks.masking import MaskedTokens
 from albert.data.shard_files import schema
 from albert.io.records import RecordWriter, encode_batch
-from data_prep.examples.token_sequences import InstanceTokens, concatenated_ranges
+from data_prep.documents import Documents
+from data_prep.examples.segments import InstanceSegments
+from data_prep.examples.settings import PreparationSettings
+
+
+def concatenated_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+  """Returns the indices starts[i] to starts[i] + lengths[i] - 1 for all i, concatenated."""
+  range_offsets = np.cumsum(lengths) - lengths  # where each range begins in the result
+  return np.arange(int(lengths.sum())) + np.repeat(starts - range_offsets, lengths)
+
+
+class InstanceTokens(NamedTuple):
+  """The token sequences of instances, concatenated.
+
+  Attributes:
+    ids: int32 [T], token ids, with [CLS] and [SEP].
+    word_starts: bool [T], whether the token starts a word. It has no meaning for special tokens.
+    maskable: bool [T], whether the token may be masked. Special tokens may not.
+    row_splits: int64 [I + 1], instance i consists of the tokens row_splits[i] to row_splits[i + 1] - 1.
+    b_starts: int64 [I], position of the second segment's first token in the instance; the instance's length if there
+      is no second segment.
+  """
+
+  ids: np.ndarray
+  word_starts: np.ndarray
+  maskable: np.ndarray
+  row_splits: np.ndarray
+  b_starts: np.ndarray
+
+
+def assemble(documents: Documents, instances: InstanceSegments, *, cls_id: int, sep_id: int) -> InstanceTokens:
+  """Builds the token sequences [CLS] first segment [SEP] second segment [SEP], or [CLS] segment [SEP]."""
+  a_lengths = instances.a_end - instances.a_start
+  b_lengths = instances.b_end - instances.b_start
+  has_second = b_lengths > 0
+  row_lengths = a_lengths + 2 + np.where(has_second, b_lengths + 1, 0)
+  row_splits = np.concatenate([[0], np.cumsum(row_lengths)])
+  row_starts = row_splits[:-1]
+  # The position in the documents that each token is copied from. Special tokens are copied from position 0; below,
+  # their ids are replaced, and they are marked as not maskable.
+  document_positions = np.zeros(int(row_splits[-1]), np.int64)
+  b_starts = a_lengths + 2  # positions in the instances
+  for segment_starts, lengths, positions_in_instances in (
+    (instances.a_start, a_lengths, np.ones_like(a_lengths)),
+    (instances.b_start, b_lengths, b_starts),
+  ):
+    copied_to = concatenated_ranges(row_starts + positions_in_instances, lengths)
+    document_positions[copied_to] = concatenated_ranges(segment_starts, lengths)
+  separators = np.concatenate([row_starts + b_starts - 1, row_splits[1:][has_second] - 1])
+  ids = documents.ids[document_positions]
+  ids[row_starts] = cls_id
+  ids[separators] = sep_id
+  maskable = ids != sep_id  # this leaves out [SEP], also where it separates documents within a segment
+  maskable[row_starts] = False
+  return InstanceTokens(ids, documents.word_starts[document_positions], maskable, row_splits, b_starts)
+
 
 # Number of instances that are encoded at a time.
 _BATCH_SIZE = 1024
@@ -31,13 +88,7 @@ def word_dtype(vocab_size: int) -> np.dtype:
 def pack(
   tokens: InstanceTokens, masked: MaskedTokens, labels: np.ndarray, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Packs instances.
-
-  Args:
-    tokens: the tokens of I instances before masking.
-    masked: their tokens after masking, and the predictions.
-    labels: [I] sentence-order or next-sentence labels.
-    dtype: the type of a word.
+  """Packs I instances: their tokens before masking, those after masking with the predictions, and labels [I].
 
   Returns:
     The words of all instances, concatenated, and the number of words of each instance, int64 [I].
@@ -101,11 +152,10 @@ def unpack(
   }
 
 
-def write_examples(
-  writer: RecordWriter, words: np.ndarray, starts: np.ndarray, max_seq_length: int, max_predictions_per_seq: int
-) -> None:
-  """Writes packed instances as TFRecord examples. See `unpack` for the arguments."""
+def write_examples(writer: RecordWriter, words: np.ndarray, starts: np.ndarray, settings: PreparationSettings) -> None:
+  """Writes packed instances as TFRecord examples. See `unpack`."""
   for first in range(0, starts.size, _BATCH_SIZE):
-    features = unpack(words, starts[first : first + _BATCH_SIZE], max_seq_length, max_predictions_per_seq)
+    batch = starts[first : first + _BATCH_SIZE]
+    features = unpack(words, batch, settings.max_seq_length, settings.max_predictions_per_seq)
     for record in encode_batch(features):
       writer.write(record)

@@ -15,7 +15,6 @@ import numpy as np
 
 from albert.data import random_streams
 from data_prep.documents import Documents
-from data_prep.examples.truncation import truncate
 
 SOP, NSP, NONE = "sop", "nsp", "none"
 SENTENCE_PREDICTIONS = (SOP, NSP, NONE)
@@ -30,15 +29,11 @@ _NUM_PURPOSES = 7
 FOR_SHUFFLING, FOR_MASKING, _FOR_TRUNCATION = range(3)
 
 
-class SegmentRules(NamedTuple):
-  """How documents are cut into instances.
+Pairs = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # a_start, a_end, b_start, b_end: each int64 [I]
 
-  Attributes:
-    max_seq_length: greatest number of tokens in an instance, special tokens included.
-    short_seq_prob: probability that a chunk gets a random target length instead of the greatest one.
-    sentence_prediction: one of SENTENCE_PREDICTIONS.
-    input_format: one of INPUT_FORMATS.
-  """
+
+class SegmentRules(NamedTuple):
+  """How documents are cut into instances, see `PreparationSettings`."""
 
   max_seq_length: int
   short_seq_prob: float
@@ -65,14 +60,14 @@ class SegmentRules(NamedTuple):
 
 
 class InstanceSegments(NamedTuple):
-  """The segments of instances, as ranges of the documents' tokens.
+  """The segments of instances, as ranges of the documents' tokens; each int64 [I].
 
   Attributes:
-    a_start, a_end: int64 [I], the first segment.
-    b_start, b_end: int64 [I], the second segment; empty for sentence_prediction "none".
-    labels: int64 [I], sentence-order or next-sentence labels: 1 for swapped or random segments, else 0.
-    keys: uint64 [I], the random key of each instance.
-    documents: int64 [I], the document that each instance was cut from.
+    a_start, a_end: the first segment.
+    b_start, b_end: the second segment; empty for sentence_prediction "none".
+    labels: sentence-order or next-sentence labels: 1 for swapped or random segments, else 0.
+    keys: the random key of each instance, uint64.
+    documents: the document that each instance was cut from.
   """
 
   a_start: np.ndarray
@@ -85,16 +80,43 @@ class InstanceSegments(NamedTuple):
 
 
 def stream_keys(seed: int, file_ordinals: np.ndarray, offsets: np.ndarray, duplicates: np.ndarray) -> np.ndarray:
-  """Returns the random key of each stream, uint64 [R].
-
-  Args:
-    seed: the job's seed.
-    file_ordinals: [R] the file of each stream's document.
-    offsets: [R] the position of the document in its file.
-    duplicates: [R] the number of the duplicate, from 0.
-  """
+  """Returns the random key of each stream, uint64 [R], by file and position of its document, and its duplicate."""
   keys = random_streams.draw(random_streams.draw(seed, 0), file_ordinals)
   return random_streams.draw(random_streams.draw(keys, offsets), duplicates)
+
+
+def truncate(pairs: Pairs, longest: int, keys: np.ndarray) -> Pairs:
+  """Shortens pairs to `longest` tokens, as the original scripts do.
+
+  The scripts remove tokens one by one from the longer segment (from the second one if the lengths are equal), each from
+  its front or its back with probability 1/2. Here the number of tokens to remove from each segment is computed
+  directly, and the number to remove from its front is a sum of random bits.
+  """
+  a_start, a_end, b_start, b_end = (bound.copy() for bound in pairs)
+  too_long = np.flatnonzero(a_end - a_start + b_end - b_start > longest)
+  if not too_long.size:
+    return pairs
+  a_length, b_length = (a_end - a_start)[too_long], (b_end - b_start)[too_long]
+  excess = a_length + b_length - longest
+  # First the longer segment is shortened to the other's length. Then both lose tokens in turn, the second one first.
+  to_equal_length = np.minimum(np.abs(a_length - b_length), excess)
+  in_turn = excess - to_equal_length
+  a_removed = np.where(a_length > b_length, to_equal_length, 0) + in_turn // 2
+  b_removed = np.where(a_length > b_length, 0, to_equal_length) + (in_turn + 1) // 2
+  for segment, (start, end, num_removed) in enumerate(((a_start, a_end, a_removed), (b_start, b_end, b_removed))):
+    removed_from_front = _count_heads(random_streams.draw(keys[too_long], segment), num_removed)
+    start[too_long] += removed_from_front
+    end[too_long] -= num_removed - removed_from_front
+  return a_start, a_end, b_start, b_end
+
+
+def _count_heads(keys: np.ndarray, num_tosses: np.ndarray) -> np.ndarray:
+  """Returns the number of heads in `num_tosses` tosses of a fair coin, [I], for random keys [I]."""
+  num_integers = -(-int(num_tosses.max(initial=0)) // 64)  # rounded up; each random integer gives 64 tosses
+  integers = random_streams.draw(keys[:, None], np.arange(num_integers))
+  tosses = np.unpackbits(integers.astype("<u8").view(np.uint8).reshape(keys.size, -1), axis=1)
+  is_counted = np.arange(tosses.shape[1]) < num_tosses[:, None]
+  return (tosses * is_counted).sum(axis=1, dtype=np.int64)
 
 
 class _Chunks(NamedTuple):
@@ -130,12 +152,6 @@ class _Cutter:
 
   Positions (such as `position`, `start` and `end`) are indices of tokens. Tokens, sentences and words are numbered
   through all documents.
-
-  Args:
-    documents: tokenized documents.
-    rules: how they are cut.
-    stream_documents: [R], the document of each stream.
-    keys: uint64 [R], the random key of each stream.
   """
 
   def __init__(self, documents: Documents, rules: SegmentRules, stream_documents: np.ndarray, keys: np.ndarray):
@@ -172,11 +188,6 @@ class _Cutter:
     For full_sentences and doc_sentences, a chunk consists of the sentences that fit into the target length, and of at
     least one sentence. For the other formats, sentences are added until the chunk has the target length and enough
     words for an instance. If the rest of the document has too few words for another instance, it is added, too.
-
-    Args:
-      position: [C], where the chunks begin.
-      document_end: [C], where the documents end.
-      target: [C], target lengths.
     """
     if self.rules.input_format in (FULL_SENTENCES, DOC_SENTENCES):
       first_sentence = self.sentences_at(position)
@@ -229,17 +240,9 @@ class _Cutter:
   def random_second_segments(
     self, documents: np.ndarray, target: np.ndarray, donor_bits: np.ndarray, start_bits: np.ndarray
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws random second segments for NSP.
+    """Draws a random second segment from another document, the donor, for each chunk (NSP).
 
-    Args:
-      documents: [C], the document of each chunk.
-      target: [C], length that the second segment should have.
-      donor_bits: [C], random bits that choose another document, the donor.
-      start_bits: [C], random bits that choose the donor's sentence where the segment begins.
-
-    Returns:
-      Start and end of each segment. A segment ends after the sentence with which it reaches the target length, or at
-      the end of the donor.
+    A segment ends after the sentence with which it reaches the target length, or at the end of the donor.
     """
     # Drawn from all documents but the chunk's own one: the documents from this one on are numbered one lower.
     donor = random_streams.to_int_below(donor_bits, len(self.documents) - 1)
@@ -251,12 +254,7 @@ class _Cutter:
     return start, self.sentence_ends[self.sentences_before(earliest_end)]
 
   def next_chunks(self, streams: np.ndarray, position: np.ndarray, step: int) -> tuple[_Chunks, np.ndarray]:
-    """Finds the next chunk of each of the given streams.
-
-    Args:
-      streams: [C], index of each stream.
-      position: [C], the first token of each stream that no chunk has used.
-      step: number of the chunk in its stream.
+    """Finds chunk number `step` of each stream, from the first token on that no chunk has used.
 
     Returns:
       The chunks, and the position after the text that each chunk uses, where the next chunk begins.
@@ -354,9 +352,6 @@ def make_instances(
     rules: how they are cut.
     stream_documents: [R], the document of each stream; at least one stream.
     keys: uint64 [R], the random key of each stream.
-
-  Returns:
-    The instances of all streams.
   """
   cutter = _Cutter(documents, rules, stream_documents, keys)
   # Indices of the streams that have text left, and the first token of each that no chunk has used.

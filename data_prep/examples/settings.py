@@ -23,13 +23,9 @@ _MAX_DUPE_FACTOR = 1_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PreparationSettings(Config):
-  """The settings of data preparation.
+  """The settings of data preparation, described by their `option` texts.
 
-  The attributes are described by their `option` texts, which --help prints. The constructor replaces 0 for
-  `max_predictions_per_seq` by max_seq_length * masked_lm_prob, rounded up.
-
-  Raises:
-    UserError: a value is out of range, or two values do not fit together.
+  0 for `max_predictions_per_seq` becomes max_seq_length * masked_lm_prob, rounded up.
   """
 
   max_seq_length: int = option(
@@ -114,11 +110,7 @@ class PreparationSettings(Config):
       )
 
   def tokenizer_config(self, spm_model_file: str) -> TokenizerConfig:
-    """Returns the settings of the tokenizer: those given, or those that the vocabulary was made with.
-
-    Raises:
-      UserError: a given value contradicts the file that says how the vocabulary was made.
-    """
+    """Returns the settings of the tokenizer: those given, or those that the vocabulary was made with."""
     switches = {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}
     return recorded_settings.tokenizer_config(spm_model_file, **switches, convert_quotes=False)
 

@@ -1,18 +1,22 @@
-"""Finds the form of each input file by its name, and the reader of each form."""
+"""Finds the form of each input file by its name, and the reader of each form; and the flags with which text is read."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Sequence
-from typing import cast
+from typing import Any
 
+from absl import flags
+
+from albert.config import command_flags
+from albert.config.base import define_field_flag, option_fields
 from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import expand_globs, split_globs
-from data_prep.readers import json_lines, plain_text, streams, tables, wikiextractor, wikipedia
-from data_prep.readers.records import Reader
-from data_prep.readers.settings import (
+from data_prep import text_checks, text_files
+from data_prep.readers import lines, tables, wikipedia
+from data_prep.readers.records import (
   AUTO,
   DATASETS,
   JSON_LINES,
@@ -20,17 +24,17 @@ from data_prep.readers.settings import (
   TEXT,
   WIKIEXTRACTOR,
   WIKIPEDIA,
+  Reader,
   ReadingSettings,
 )
-from data_prep.text import text_checks
 
 _READERS = {
-  TEXT: cast("Reader", plain_text),
-  JSON_LINES: cast("Reader", json_lines),
+  TEXT: lines.TEXT_READER,
+  JSON_LINES: lines.JSON_LINES_READER,
   PARQUET: tables.PARQUET_READER,
   DATASETS: tables.DATASETS_READER,
-  WIKIPEDIA: cast("Reader", wikipedia),
-  WIKIEXTRACTOR: cast("Reader", wikiextractor),
+  WIKIPEDIA: wikipedia.READER,
+  WIKIEXTRACTOR: lines.WIKIEXTRACTOR_READER,
 }
 # Patterns of file names, without .gz, .bz2 and .zst, and the form of these files.
 _NAME_PATTERNS = (
@@ -48,7 +52,7 @@ def format_of(path: str, settings: ReadingSettings) -> str:
   """Returns the form of a file: --text_format, or with --text_format=auto the form that its name tells."""
   if settings.text_format != AUTO:
     return settings.text_format
-  name = os.path.basename(path).removesuffix(streams.compression(path))
+  name = os.path.basename(path).removesuffix(text_files.compression(path))
   return next((text_format for pattern, text_format in _NAME_PATTERNS if pattern.search(name)), TEXT)
 
 
@@ -59,7 +63,9 @@ def reader_of(text_format: str) -> Reader:
 
 def is_read_directly(path: str, settings: ReadingSettings) -> bool:
   """Whether a file already has the form that is tokenized: a sentence on each line, documents between blank lines."""
-  return settings.needs_no_conversion and format_of(path, settings) == TEXT and streams.compression(path) in ("", ".gz")
+  return (
+    settings.needs_no_conversion and format_of(path, settings) == TEXT and text_files.compression(path) in ("", ".gz")
+  )
 
 
 def split_by_conversion(paths: Sequence[str], settings: ReadingSettings) -> tuple[list[str], list[str]]:
@@ -69,24 +75,15 @@ def split_by_conversion(paths: Sequence[str], settings: ReadingSettings) -> tupl
 
 
 def check_inputs(paths: Sequence[str], settings: ReadingSettings) -> None:
-  """Checks the beginning of every local file, and of some remote files, and that the needed libraries are installed.
-
-  Raises:
-    UserError: see `records.Reader.check`.
-  """
+  """Checks the beginning of local and of some remote files, and that the needed libraries are installed."""
   for path in text_checks.select_checked_paths(paths):
     reader_of(format_of(path, settings)).check(path, settings)
 
 
 def find_inputs(spec: str) -> list[str]:
-  """Lists the input files.
+  """Lists the input files that files, directories and globs, separated by commas, stand for: sorted, each one once.
 
-  Args:
-    spec: files, directories and globs, separated by commas. A directory stands for all files below it that are not
-      hidden.
-
-  Returns:
-    Paths, sorted, each one once.
+  A directory stands for all files below it that are not hidden.
 
   Raises:
     UserError: a pattern matches nothing, or a file is empty or cannot be read.
@@ -98,11 +95,7 @@ def find_inputs(spec: str) -> list[str]:
 
 
 def _files_of_directory(directory: str) -> list[str]:
-  """Returns the files below a directory that are not hidden.
-
-  Raises:
-    UserError: there are none, or the directory holds several splits of a dataset.
-  """
+  """Returns the files below a directory that are not hidden. No file, or several datasets, are a UserError."""
   paths: list[str] = []
   names = files.listdir(directory)
   if "dataset_dict.json" in names:
@@ -122,3 +115,20 @@ def _files_of_directory(directory: str) -> list[str]:
   if not paths:
     raise UserError(f"--input_file: {directory} has no files: check the path")
   return paths
+
+
+def define_flags(without: tuple[str, ...] = (), **defaults: Any) -> None:
+  """Defines --input_file and a flag for each field of `ReadingSettings`, except for those in `without`."""
+  text = "text in UTF-8 (see --text_format for its forms): comma-separated files, directories and globs"
+  command_flags.define("str", "input_file", None, text, required=True)
+  for field in option_fields(ReadingSettings).values():
+    if field.name in without:
+      continue
+    define_field_flag(field, defaults.get(field.name, field.default))
+
+
+def settings_from_flags() -> ReadingSettings:
+  """Returns the settings that the flags give, and the defaults of fields without a flag."""
+  names = [name for name in option_fields(ReadingSettings) if name in flags.FLAGS]
+  values: dict[str, Any] = {name: flags.FLAGS[name].value for name in names}
+  return ReadingSettings(**values)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from albert.data import parquet
 from albert.errors import UserError
 from albert.io import files
-from data_prep.readers import lines
-from data_prep.readers.records import BadRecord, GetPlace, Piece, Reader, Record
-from data_prep.readers.settings import DATASETS, PARQUET, ReadingSettings
+from data_prep.readers.records import (
+  DATASETS,
+  PARQUET,
+  BadRecord,
+  GetPlace,
+  Piece,
+  Reader,
+  ReadingSettings,
+  Record,
+  text_to_record,
+  whole_file,
+)
 
 # Rows that are in memory at a time.
 _BATCH_ROWS = 64
@@ -38,14 +46,7 @@ def _check_column(path: str, schema: Any, field: str, pyarrow: Any) -> None:
 def _read_rows(
   batches: Iterator[Any], num_rows_before: int, settings: ReadingSettings, text_format: str
 ) -> Iterator[Record]:
-  """Yields the documents in the rows of record batches.
-
-  Args:
-    batches: the record batches.
-    num_rows_before: number of rows of the file before these batches.
-    settings: how the text is read.
-    text_format: PARQUET or DATASETS.
-  """
+  """Yields the documents in the rows of record batches, before which the file has `num_rows_before` rows."""
   joins_lines = settings.joins_lines(text_format)
   row_number = num_rows_before
   for batch in batches:
@@ -66,7 +67,7 @@ def _to_record(value: Any, get_place: GetPlace, *, joins_lines: bool) -> Record:
     text = value.as_py()
   except UnicodeDecodeError as error:
     return BadRecord(get_place, f"not UTF-8 text ({error.reason}): correct or remove the row")
-  return lines.text_to_record(get_place, text, joins_lines=joins_lines)
+  return text_to_record(get_place, text, joins_lines=joins_lines)
 
 
 # ---- Parquet -------------------------------------------------------------------------------------------
@@ -106,14 +107,7 @@ def _read_parquet(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
 
 
 def _group_parts(path: str, text_format: str, sizes: list[int], unit_bytes: int) -> Iterator[Piece]:
-  """Yields pieces that consist of consecutive row groups or record batches.
-
-  Args:
-    path: the file.
-    text_format: PARQUET or DATASETS.
-    sizes: number of bytes of each row group or record batch.
-    unit_bytes: approximate size of a piece.
-  """
+  """Yields pieces of consecutive row groups or record batches, whose numbers of bytes are `sizes`."""
   start, num_bytes = 0, 0
   for index, size in enumerate(sizes):
     if index > start and num_bytes + size > unit_bytes:
@@ -173,7 +167,7 @@ def _check_arrow(path: str, settings: ReadingSettings) -> None:
 def _plan_arrow(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
   """Cuts an Arrow file at record batches. A remote file is a single piece, since batches cannot be skipped there."""
   if files.is_remote(path):
-    yield lines.whole_file(path, DATASETS)
+    yield whole_file(path, DATASETS)
   else:
     yield from _group_parts(path, DATASETS, [batch.nbytes for batch in _open_arrow(path, settings)], unit_bytes)
 
@@ -188,5 +182,5 @@ def _read_arrow(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
     num_rows_before += batch.num_rows
 
 
-PARQUET_READER = cast("Reader", SimpleNamespace(check=_check_parquet, plan=_plan_parquet, read=_read_parquet))
-DATASETS_READER = cast("Reader", SimpleNamespace(check=_check_arrow, plan=_plan_arrow, read=_read_arrow))
+PARQUET_READER = Reader(_check_parquet, _plan_parquet, _read_parquet)
+DATASETS_READER = Reader(_check_arrow, _plan_arrow, _read_arrow)

@@ -17,9 +17,21 @@ from xml.etree import ElementTree
 
 from albert.errors import UserError
 from albert.io import files
-from data_prep.readers import lines, streams, wikitext
-from data_prep.readers.records import BadRecord, DroppedRecord, GetPlace, Piece, Record, SourceDocument
-from data_prep.readers.settings import WIKIPEDIA, ReadingSettings
+from data_prep import text_files
+from data_prep.readers import wikitext
+from data_prep.readers.records import (
+  TO_THE_END,
+  WIKIPEDIA,
+  BadRecord,
+  DroppedRecord,
+  GetPlace,
+  Piece,
+  Reader,
+  ReadingSettings,
+  Record,
+  SourceDocument,
+  byte_ranges,
+)
 
 _READ_BYTES = 1 << 18
 _HEADER_BYTES = 1 << 20
@@ -32,27 +44,25 @@ _NAMESPACE = re.compile(rb'<namespace key="(-?\d+)"[^>]*>([^<]*)</namespace>')
 _MAIN_NAMESPACE = "0"
 
 
-def check(path: str, settings: ReadingSettings) -> None:
-  """See `records.Reader`."""
-  streams.check_libraries(path)
+def _check(path: str, settings: ReadingSettings) -> None:
+  text_files.check_libraries(path)
   wikitext.check_library(path)
-  head = streams.read_head(path)
+  head = text_files.read_head(path)
   if b"<mediawiki" not in head:
     raise UserError(
-      f"{path}: begins with {streams.show_start(head)}, not with <mediawiki: give a dump such as "
+      f"{path}: begins with {text_files.show_start(head)}, not with <mediawiki: give a dump such as "
       "enwiki-latest-pages-articles.xml.bz2, or --text_format"
     )
 
 
-def plan(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
-  """See `records.Reader`."""
-  yield from lines.byte_ranges(path, WIKIPEDIA, unit_bytes, divisible_ending=".bz2")
+def _plan(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
+  yield from byte_ranges(path, WIKIPEDIA, unit_bytes, divisible_ending=".bz2")
 
 
-def read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
-  """See `records.Reader`."""
+def _read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
   namespaces = _read_namespaces(piece.path)
-  for page in _read_pages(_read_chunks(piece)):
+  pages = _PageBuffer(_read_chunks(piece))
+  while page := pages.take_page():
     yield _read_page(page, namespaces)
 
 
@@ -62,18 +72,13 @@ def read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
 @functools.lru_cache(maxsize=4)
 def _read_namespaces(path: str) -> frozenset[str]:
   """Returns the names of a wiki's namespaces in lower case, without the main one. They are in the dump's header."""
-  with streams.open_stream(path) as stream:
+  with text_files.open_stream(path) as stream:
     header = stream.read(_HEADER_BYTES).partition(b"</siteinfo>")[0]
   return frozenset(name.decode("utf-8", errors="replace").lower() for _, name in _NAMESPACE.findall(header) if name)
 
 
 class _Chunk(NamedTuple):
-  """Decompressed bytes of a dump.
-
-  Attributes:
-    content: the bytes.
-    is_owned: whether they belong to the piece. If not, they are read only for a page that begins before them.
-  """
+  """Decompressed bytes of a dump. Those that the piece does not own are read for a page that begins before them."""
 
   content: bytes
   is_owned: bool
@@ -81,10 +86,10 @@ class _Chunk(NamedTuple):
 
 def _read_chunks(piece: Piece) -> Iterator[_Chunk]:
   """Reads and decompresses a dump from the piece's beginning to the end of the file."""
-  if streams.compression(piece.path) == ".bz2" and piece.end != lines.TO_THE_END:
+  if text_files.compression(piece.path) == ".bz2" and piece.end != TO_THE_END:
     yield from _read_bzip2_chunks(piece)
     return
-  with streams.open_stream(piece.path) as stream:
+  with text_files.open_stream(piece.path) as stream:
     if piece.start:
       stream.seek(piece.start)
     position = piece.start
@@ -109,13 +114,7 @@ def _read_bzip2_chunks(piece: Piece) -> Iterator[_Chunk]:
 
 
 class _Bzip2Reader:
-  """Decompresses the bzip2 streams of a file, one after the other.
-
-  Args:
-    path: the file, for error messages.
-    file: the open file.
-    position: where the first stream to read begins.
-  """
+  """Decompresses the bzip2 streams of an open file from a position on, one after the other."""
 
   def __init__(self, path: str, file: BinaryIO, position: int):
     self._path, self._file = path, file
@@ -135,14 +134,7 @@ class _Bzip2Reader:
     return self._position - len(self._compressed) if self._read() else None
 
   def decompress_stream(self, stream_start: int) -> Iterator[bytes]:
-    """Yields the decompressed bytes of the next stream, in parts.
-
-    Args:
-      stream_start: the result of `next_stream`, for error messages.
-
-    Raises:
-      UserError: the stream is damaged or incomplete.
-    """
+    """Yields the decompressed bytes of the next stream, which begins at `stream_start`. Damage is a UserError."""
     decompressor = bz2.BZ2Decompressor()
     while not decompressor.eof:
       if decompressor.needs_input and not self._read():
@@ -204,8 +196,7 @@ class _PageBuffer:
   def take_page(self) -> bytes:
     """Removes the next page that begins in text of the piece, with all text before it, and returns the page.
 
-    Returns:
-      The page; the remaining text if the dump ends inside the page; b"" if there is no such page.
+    It returns the remaining text if the dump ends inside the page, and b"" if there is no such page.
     """
     while (begin := self._content.find(_PAGE_BEGIN)) < 0:
       # The tag <page> may begin in the last bytes of the buffer.
@@ -222,13 +213,6 @@ class _PageBuffer:
       if not self._read():
         return self.take(len(self._content))
     return self.take(end + len(_PAGE_END))
-
-
-def _read_pages(chunks: Iterator[_Chunk]) -> Iterator[bytes]:
-  """Yields the pages that begin in text of the piece. The last page may end in text of the next piece."""
-  buffer = _PageBuffer(chunks)
-  while page := buffer.take_page():
-    yield page
 
 
 def _read_page(page: bytes, namespaces: frozenset[str]) -> Record:
@@ -263,3 +247,6 @@ def _place_getter(page: bytes) -> GetPlace:
     return f"page {title[1].decode('utf-8', errors='replace')!r}" if title else f"page {page[:40]!r}"
 
   return get_place
+
+
+READER = Reader(_check, _plan, _read)

@@ -25,7 +25,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.tokenization.vocabulary import read_vocabulary_files
-from data_prep.runners.job import Job, OpenPool
+from data_prep.job import Job, OpenPool
 
 # Beam runners raise exceptions of their own for a worker's error. The pattern finds the worker's error in their text.
 _WORKER_ERRORS = {error.__name__: error for error in (UserError, RunError)}
@@ -56,11 +56,7 @@ class _FlagParser(argparse.ArgumentParser):
 
 
 def _check_flags(flags: Sequence[str]) -> None:
-  """Checks the names and values of Beam's own flags. Beam itself ignores unknown flags.
-
-  Raises:
-    UserError: a flag does not exist, or its value has the wrong type.
-  """
+  """Raises a UserError if one of Beam's flags does not exist or has a wrong type. Beam itself ignores unknown flags."""
   parser = _FlagParser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
   for options in PipelineOptions.__subclasses__():
     if "_add_argparse_args" in vars(options):
@@ -78,9 +74,6 @@ def _check_flags(flags: Sequence[str]) -> None:
 def make_pipeline(flags: Sequence[str]) -> beam.Pipeline:
   """Makes a pipeline for the runner that Beam's own flags select, by default DirectRunner.
 
-  Args:
-    flags: Beam's flags, such as "--runner=DataflowRunner".
-
   Raises:
     UserError: the runner does not exist, or its flags are wrong or incomplete.
   """
@@ -94,12 +87,8 @@ def make_pipeline(flags: Sequence[str]) -> beam.Pipeline:
 class _Call(beam.DoFn):
   """Calls a function for each pair of a number and an item, and yields the number and the result.
 
-  Args:
-    function: a function of a module.
-    initializer: a function of a module that is called first in each process.
-    settings: its first argument.
-    vocabulary: the contents of the vocabulary's files, by name; they are sent to the workers with the pipeline. The
-      second argument of `initializer` is the path of the first of these files.
+  The contents of the vocabulary's files, by name, are sent to the workers with the pipeline. The initializer, which is
+  called first in each process, gets the settings and the path of the first of these files.
   """
 
   def __init__(
@@ -127,13 +116,9 @@ class _Call(beam.DoFn):
 
 
 class BeamPool:
-  """Calls functions on the workers of an Apache Beam runner.
+  """Calls functions on the workers of an Apache Beam runner, which Beam's own flags select.
 
-  Args:
-    job: the job.
-    initializer: see `_Call`.
-    arguments: the job's settings and vocabulary, the arguments of `initializer`.
-    flags: Beam's own flags.
+  The initializer, a function of a module, is called first in each process, with the job's settings and vocabulary.
   """
 
   def __init__(
@@ -149,14 +134,9 @@ class BeamPool:
     self._result_file = files.staging_path(files.join(job.output_dir, "beam-results"))
 
   def map(self, function: Callable[[WorkItem], Result], items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Result]]:
-    """Calls a function for each item on Beam's workers. Beam may call it again for an item.
+    """Calls a function for each item, see `WorkerPool`. Beam may call it again for an item.
 
-    Args:
-      function: a function of a module. Its annotation says what it returns.
-      items: arguments of the calls; picklable.
-
-    Yields:
-      (item, function(item)), when all calls have finished.
+    The function's annotation says what it returns. The results come when all calls have finished.
 
     Raises:
       UserError: a worker found bad input.
@@ -191,20 +171,7 @@ class BeamPool:
 
 
 def _run_pipeline(pipeline: beam.Pipeline, result_file: str, result_type: Any) -> list[tuple[int, Any]]:
-  """Runs a pipeline.
-
-  Args:
-    pipeline: the pipeline.
-    result_file: the file that its last step writes.
-    result_type: the type of each result.
-
-  Returns:
-    The contents of the file, which is removed.
-
-  Raises:
-    UserError: a worker found bad input.
-    RunError: a worker's disk or system failed, or the runner ended without a result.
-  """
+  """Runs a pipeline, and returns the contents of the file that its last step writes. The file is removed."""
   try:
     state = pipeline.run().wait_until_finish()
   except Exception as error:  # every Beam runner wraps a worker's error in an exception of its own
@@ -228,14 +195,7 @@ def _run_pipeline(pipeline: beam.Pipeline, result_file: str, result_type: Any) -
 
 
 def make_runner(flags: Sequence[str] = ()) -> OpenPool:
-  """Returns the function that opens a pool on Apache Beam, see `OpenPool`.
-
-  Args:
-    flags: Beam's own flags. They select Beam's runner, by default DirectRunner.
-
-  Raises:
-    UserError: the flags are wrong.
-  """
+  """Returns the function that opens a pool on Apache Beam, see `OpenPool`. Wrong flags are a UserError."""
   make_pipeline(flags)  # checks the flags before any text is read
 
   def open_pool(

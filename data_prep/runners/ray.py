@@ -30,7 +30,7 @@ from albert.errors import Interrupted, RunError, UserError
 from albert.io import files
 from albert.io.parallel.workers import submit_ahead
 from albert.io.wording import counted
-from data_prep.runners.job import Job, OpenPool
+from data_prep.job import Job, OpenPool
 
 # Seconds between two looks at the size of the cluster, to which nodes may be added.
 _SECONDS_BETWEEN_LOOKS = 10.0
@@ -84,11 +84,7 @@ def _parse_count(text: str) -> int:
 
 
 def parse_flags(words: Sequence[str]) -> RayOptions:
-  """Parses the words after --, such as "--address=10.0.0.1:6379".
-
-  Raises:
-    UserError: there is no such flag, or its value is wrong.
-  """
+  """Parses the words after --, such as "--address=10.0.0.1:6379". Raises a UserError if one is wrong."""
   parser = _FlagParser(add_help=False, allow_abbrev=False)
   parser.add_argument("--address")
   parser.add_argument("--num_cpus", type=_parse_positive, default=RayOptions.num_cpus)
@@ -97,14 +93,7 @@ def parse_flags(words: Sequence[str]) -> RayOptions:
 
 
 def make_runner(words: Sequence[str] = ()) -> OpenPool:
-  """Returns the function that opens a pool on a Ray cluster, see `OpenPool`.
-
-  Args:
-    words: the flags after --, see `RayOptions`.
-
-  Raises:
-    UserError: the flags are wrong.
-  """
+  """Returns the function that opens a pool on a Ray cluster, see `OpenPool`. `words` are the flags after --."""
   return functools.partial(open_workers, options=parse_flags(words))
 
 
@@ -117,16 +106,7 @@ def open_workers(
 
 
 def _start_worker(paths: dict[str, str], initializer: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-  """Prepares a worker process.
-
-  Args:
-    paths: names of flags and their values, files that must exist on all machines.
-    initializer: prepares a process on any machine.
-    arguments: arguments of `initializer`.
-
-  Raises:
-    UserError: the worker's machine does not have the files of the job.
-  """
+  """Prepares a worker process. It is a UserError if its machine lacks a file that a flag in `paths` names."""
   for flag, path in paths.items():
     if not files.exists(path):
       raise UserError(
@@ -137,15 +117,7 @@ def _start_worker(paths: dict[str, str], initializer: Callable[..., None], argum
 
 
 class _Outcome(NamedTuple):
-  """What a task returns.
-
-  Attributes:
-    result: the function's result; None if there is an error.
-    error: the function's exception if it is not a fault of this program.
-    node: the id of the node that the task ran on.
-    pid: the id of its process.
-    peak_bytes: greatest resident memory of the process so far.
-  """
+  """What a task returns: the result or the error of the function; and the node, the process and its peak memory."""
 
   result: Any
   error: Exception | None
@@ -187,11 +159,8 @@ def _run_task(
 class RayPool:
   """Runs functions in the worker processes of a Ray cluster; a context manager.
 
-  Args:
-    options: the cluster, and what a task reserves.
-    num_processes: number of CPUs of a cluster that is started on this machine.
-    initializer: function of a module that is called once in each worker process.
-    arguments: arguments of `initializer`; picklable.
+  A cluster that is started on this machine has `num_processes` CPUs. The initializer, a function of a module, is called
+  once in each worker process.
   """
 
   def __init__(
@@ -246,16 +215,9 @@ class RayPool:
     return slots
 
   def map(self, function: Callable[[WorkItem], Result], items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Result]]:
-    """Calls a function for each item in the worker processes. Ray runs a task again if its process or node dies.
+    """Calls a function for each item, see `WorkerPool`. Ray runs a task again if its process or node dies.
 
     The next item is taken from `items` only when few submitted items have no result yet.
-
-    Args:
-      function: a function of a module, so that the workers can import it. It must be possible to run it twice.
-      items: arguments of the calls; picklable.
-
-    Yields:
-      (item, function(item)), in the order in which the calls finish.
 
     Raises:
       UserError: the workers cannot import the function.
@@ -330,11 +292,7 @@ def _check_answers(address: str) -> None:
 
 
 def _connect(options: RayOptions, num_processes: int) -> None:
-  """Connects this process to a Ray cluster, or starts one on this machine.
-
-  Raises:
-    UserError: there is no such cluster, or it has another version of Ray or Python.
-  """
+  """Connects this process to a Ray cluster, or starts one on this machine."""
   address = options.address or os.environ.get("RAY_ADDRESS")
   if address is not None:
     _check_answers(address)

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from data_prep.docstrings import docstring_sentences, sentence_key
+from data_prep.sample_corpus import docstring_sentences, sentence_key
 
 # Kind of docstring -> (the docstring, its sentences).
 DOCSTRINGS = {

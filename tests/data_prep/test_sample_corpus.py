@@ -59,7 +59,7 @@ def test_a_module_that_a_library_fails_at_is_left_out(packages: Path, monkeypatc
   def fail(language: str, text: str) -> list[str]:
     raise BaseException("like a failure of Rust code")
 
-  monkeypatch.setattr("data_prep.text.sentences.sentencex.segment", fail)
+  monkeypatch.setattr("data_prep.sentences.sentencex.segment", fail)
   assert module_sentences(str(packages / "pack" / "two.py")) == []
 
 

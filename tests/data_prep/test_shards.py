@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import itertools
+import shutil
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,9 +19,10 @@ from albert.io import files, records
 from data_prep import block_files, shards
 from data_prep.block_files import Block, BlockWriter
 from data_prep.examples import packing
+from data_prep.examples.packing import InstanceTokens
 from data_prep.examples.settings import PreparationSettings
-from data_prep.examples.token_sequences import InstanceTokens
-from data_prep.runners.job import Job
+from data_prep.job import Job
+from data_prep.text_files import write_whole
 
 WORD_DTYPE = np.dtype("<u2")
 SEQ_LENGTH = 12
@@ -121,7 +125,8 @@ def write_blocks(
   instances: KeyedFeatures = []
   for number, batch_size in enumerate(batch_sizes):
     path = str(directory / f"block-{number:08d}-{0:015d}.block")
-    with BlockWriter(path) as writer:
+    with write_whole(path) as file:
+      writer = BlockWriter(file)
       for _ in range(4 if batch_size else 0):
         keys = rng.integers(0, 2**64 - 1, batch_size, dtype=np.uint64, endpoint=True)
         if equal_keys:
@@ -145,6 +150,7 @@ def write_shards(
     inputs=(), output_dir=str(directory), spm_model_file="", settings=settings, num_shards=num_shards, compress=compress
   )
   plan = shards.ShardPlan(blocks, num_shards)
+  plan.save_runs(str(directory))
   infos = []
   for group in plan.group_shards(range(num_shards)):
     infos += shards.write_shards(plan.make_task(group, job, str(directory), WORD_DTYPE.str, ""))
@@ -193,7 +199,11 @@ def test_a_task_may_run_twice_at_the_same_time(tmp_path: Path, monkeypatch: pyte
   job = Job(inputs=(), output_dir=str(tmp_path / "out"), spm_model_file="", settings=settings, num_shards=1)
   directory = tmp_path / "out" / "workspace"
   directory.mkdir(parents=True)
-  task = shards.ShardPlan(blocks, 1).make_task([0], job, str(directory), WORD_DTYPE.str, "")
+  plan = shards.ShardPlan(
+    [dataclasses.replace(block, path=str(shutil.copy(block.path, directory))) for block in blocks], 1
+  )
+  plan.save_runs(str(directory))
+  task = plan.make_task([0], job, str(directory), WORD_DTYPE.str, "")
   replace, results = files.replace, []
 
   def run_again_and_replace(source: str, target: str) -> None:
@@ -205,7 +215,8 @@ def test_a_task_may_run_twice_at_the_same_time(tmp_path: Path, monkeypatch: pyte
   monkeypatch.setattr(files, "replace", run_again_and_replace)
   assert [shards.write_shards(task)] == results
   assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [job.shard_name(0), "workspace"]
-  assert [path.name for path in directory.iterdir()] == ["shard-00000.json"]
+  names = {path.name for path in directory.iterdir()}
+  assert names == {"shard-00000.json", "runs.json", *(Path(block.path).name for block in blocks)}
 
 
 def test_fewer_examples_than_shards_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,19 +280,18 @@ class _StopError(Exception):
   """Stops a writer, as if its process had ended."""
 
 
-def test_a_block_file_appears_when_it_is_closed_and_not_after_an_error(tmp_path: Path) -> None:
+def test_a_block_file_appears_when_it_is_complete_and_not_after_an_error(tmp_path: Path) -> None:
   words, num_words, _ = make_instances(np.random.default_rng(0), 5)
   path = tmp_path / "a.block"
-  with BlockWriter(str(path)) as writer:
-    writer.add(np.arange(5, dtype=np.uint64), words, num_words)
-    assert not path.exists()
-    writer.close({})
-  assert [path.name for path in tmp_path.iterdir()] == ["a.block"]
-  path.unlink()
-  writer = BlockWriter(str(path))
-  writer.add(np.arange(5, dtype=np.uint64), words, num_words)
-  writer.__exit__(_StopError, _StopError(), None)
-  assert not list(tmp_path.iterdir())
+  for is_stopped in (True, False):
+    with contextlib.suppress(_StopError), write_whole(str(path)) as file:
+      writer = BlockWriter(file)
+      writer.add(np.arange(5, dtype=np.uint64), words, num_words)
+      writer.close({})
+      assert not path.exists()
+      if is_stopped:
+        raise _StopError
+    assert [path.name for path in tmp_path.iterdir()] == ([] if is_stopped else ["a.block"])
 
 
 def test_a_step_opens_each_block_once_and_makes_two_reads_of_it(
@@ -293,7 +303,7 @@ def test_a_step_opens_each_block_once_and_makes_two_reads_of_it(
   counter = BlockFileCounter()
   monkeypatch.setattr(files, "open_file", counter.open_file)
   sizes = block_files.add_sizes(blocks)
-  counter.num_opens = counter.num_reads = 0
+  counter.num_opens = counter.num_reads = counter.most_open = 0
   groups = list(block_files.group_ranges(sizes.num_bytes, 2000))
   for ranges in groups:
     assert ranges.num_bytes <= 2000

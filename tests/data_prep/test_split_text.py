@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from albert.errors import UserError
-from data_prep.readers.settings import ReadingSettings
+from data_prep.readers.records import ReadingSettings
 from data_prep.split_text import split_files
 
 

@@ -19,10 +19,9 @@ from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization.normalization import normalize_text
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import SPECIAL_PIECES, UNK_ID
-from data_prep import train_vocab
-from data_prep.byte_bpe_training import train_byte_level_bpe
+from data_prep import train_vocab, vocabulary
 from data_prep.train_vocab import sample_lines, train_model
-from data_prep.wordpiece_training import train_wordpiece
+from data_prep.vocabulary import train_byte_level_bpe, train_wordpiece
 from tests.conftest import english_like_documents
 
 # The default of --user_defined_symbols.
@@ -305,7 +304,7 @@ def test_a_unigram_model_is_that_of_spm_train_with_the_flags_of_the_original_rea
   )  # fmt: skip
   ours = train_model(lines, vocab_size=300, keep_ascii=False, user_defined_symbols=DEFAULT_SYMBOLS)
   original = (tmp_path / "original.model").read_bytes()
-  assert train_vocab.format_vocab_file(ours) == train_vocab.format_vocab_file(original)
+  assert vocabulary.format_vocab_file(ours) == vocabulary.format_vocab_file(original)
 
 
 def test_a_wordpiece_vocabulary_is_the_same_in_every_process(tmp_path: Path, corpus_file: str) -> None:
@@ -316,7 +315,7 @@ def test_a_wordpiece_vocabulary_is_the_same_in_every_process(tmp_path: Path, cor
   assert completed.returncode == 0, completed.stderr
   assert "vocab.txt: 400 pieces" in completed.stdout
   tokenizer = Tokenizer(tmp_path / "vocab.txt")
-  ascii_characters = train_vocab.ascii_characters(do_lower_case=True)
+  ascii_characters = vocabulary.ascii_characters(do_lower_case=True)
   assert tokenizer.pieces == train_wordpiece(
     Path(corpus_file).read_text().splitlines(),
     vocab_size=400,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert.errors import UserError
+from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import SENTENCE_PIECE_IDS
 from data_prep.documents import Counts, TextDocument, concatenate_documents, load_documents, parse_documents
 from data_prep.units import TextRange, TextUnit, plan_units
@@ -37,6 +39,7 @@ class WordTokenizer:
     return ids
 
 
+TOKENIZER = cast("Tokenizer", WordTokenizer())
 # Offset in bytes and sentences of a document.
 OffsetAndSentences = tuple[int, list[str]]
 
@@ -124,7 +127,7 @@ def test_long_document_is_cut_at_lines_and_counted(tmp_path: Path) -> None:
   )  # the file ends soon after the nominal start of this unit, so the unit before it has the rest
   total = Counts()
   for unit in units:
-    _, counts = load_documents(unit.ranges, WordTokenizer(), min_words=2, max_num_tokens=61, unit_bytes=UNIT_BYTES)
+    _, counts = load_documents(unit.ranges, TOKENIZER, min_words=2, max_num_tokens=61, unit_bytes=UNIT_BYTES)
     total += counts
   # A line has seven tokens: its letters and digits.
   assert total == Counts(documents=5, tokens=40 * 7, dropped=0, cut=4)
@@ -166,7 +169,7 @@ def test_donors_come_from_the_next_unit_and_for_the_last_unit_from_the_one_befor
   """Donors are the documents from which random second segments are taken."""
   path = write_file(tmp_path / "text.txt", b"some words\n\n" * 16)  # 192 bytes
   units = plan([path], UNIT_BYTES, with_donors=True)
-  assert [unit.index for unit in units] == [0, 1, 2]
+  assert [[text_range.start for text_range in unit.ranges] for unit in units] == [[0], [64], [128]]
   assert [unit.donors for unit in units] == [units[1].ranges, units[2].ranges, units[1].ranges]
   assert plan([path], 1 << 20, with_donors=True)[0].donors == ()
 
@@ -184,7 +187,7 @@ def test_load_documents_drops_documents_with_too_few_words(tmp_path: Path) -> No
   """
   path = write_file(tmp_path / "text.txt", b"ab c\n-\nd\n\nalone\n\n-\n\nef gh\n")
   text_range = TextRange(str(path), 3, 0, path.stat().st_size)  # the whole of file number 3
-  documents, counts = load_documents((text_range,), WordTokenizer(), min_words=2, max_num_tokens=61)
+  documents, counts = load_documents((text_range,), TOKENIZER, min_words=2, max_num_tokens=61)
   assert counts == Counts(documents=4, tokens=13, dropped=2, cut=0)
   assert "".join(chr(token & 255) for token in documents.ids) == "abcdefgh"
   assert documents.word_starts.tolist() == [True, False, True, True, True, False, True, False]
@@ -192,7 +195,7 @@ def test_load_documents_drops_documents_with_too_few_words(tmp_path: Path) -> No
   assert documents.splits.tolist() == [0, 4, 8]
   assert documents.file_ordinals.tolist() == [3, 3]
   assert documents.offsets.tolist() == [0, 20]
-  with_alone, _ = load_documents((text_range,), WordTokenizer(), min_words=1, max_num_tokens=61)
+  with_alone, _ = load_documents((text_range,), TOKENIZER, min_words=1, max_num_tokens=61)
   assert with_alone.splits.tolist() == [0, 4, 9, 13]
   concatenated = concatenate_documents(documents, with_alone)
   assert concatenated.splits.tolist() == [0, 4, 8, 12, 17, 21]

@@ -14,10 +14,9 @@ from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.tagging.data import TaggingConfig, read_texts
 from data_prep import split_text
 from data_prep.block_files import Block
-from data_prep.conversion.parts import load_record
-from data_prep.conversion.sentences_of_files import read_sentences
-from data_prep.readers.settings import ReadingSettings
-from data_prep.runners import gzip_text
+from data_prep.conversion import convert
+from data_prep.conversion.parts import load_record, read_sentences
+from data_prep.readers.records import ReadingSettings
 from tests.integration.json_contents import (
   EMPTY_SHA256,
   EXPORT_DESCRIPTION,
@@ -106,15 +105,16 @@ JSON_DATA_FILES = {
   ),
   "record of a part of the text": JsonFile(
     ".text-0.txt.json",
-    {"sources": make_part("").sources_digest, "num_bytes": 0, "sha256": EMPTY_SHA256, "report": {"documents": 0}},
+    {"sources": make_part("").sources_digest, "num_bytes": 0, "report": {"documents": 0}},
     lambda d: load_record(make_part(str(d / "text-0.txt"))),
     result_if_damaged=None,
   ),
   "record of a decompressed text": JsonFile(
     "gzip-0.txt.json",
     {"sha256": EMPTY_SHA256, "num_bytes": 0},
-    lambda d: gzip_text._load_record(str(d / "gzip-0.txt.json")),
-    result_if_damaged=None,
+    lambda d: convert._is_decompressed(convert.GzipTask("", str(d / "gzip-0.txt")), EMPTY_SHA256),
+    result_if_damaged=False,
+    other_files={"gzip-0.txt": ""},
   ),
   "JSON lines of text": JsonFile(
     "t.jsonl",

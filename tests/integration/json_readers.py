@@ -27,10 +27,9 @@ from albert.tasks.glue.flags import parse_labels
 from data_prep.block_files import _MAGIC
 from data_prep.conversion.parts import PartTask
 from data_prep.examples.settings import PreparationSettings
-from data_prep.readers.settings import ReadingSettings
-from data_prep.runners.job import Job
-from data_prep.runners.workspace import Workspace
-from data_prep.text.text_checks import check_head
+from data_prep.job import Job, Workspace
+from data_prep.readers.records import ReadingSettings
+from data_prep.text_checks import check_head
 from tests.synthetic import TINY_MODEL
 
 

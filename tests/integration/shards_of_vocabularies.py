@@ -10,7 +10,7 @@ from typing import Any
 from albert.tokenization.tokenizer import Tokenizer
 from data_prep.create_pretraining_data import prepare
 from data_prep.examples.settings import PreparationSettings
-from data_prep.runners.job import Job
+from data_prep.job import Job
 from tests.synthetic import TINY_MODEL
 
 _SENTENCES_PER_DOCUMENT = 8

@@ -26,7 +26,7 @@ from albert.tasks.squad import data as squad_data
 from albert.tokenization.tokenizer import Tokenizer
 from albert.weights import checkpoints
 from albert.weights.files import open_weights
-from data_prep.text.text_files import open_text_lines
+from data_prep.text_files import open_text_lines
 from tests.report.run_files import make_run
 
 

@@ -48,11 +48,14 @@ class InputFile(msgspec.Struct):
     file: path of the file.
     bytes: size in bytes; None if it was not recorded.
     sha256: SHA-256 of the file, in hex; "" if it was not recorded.
+    ranges_sha256: for text that was read directly, instead of `sha256`: SHA-256 of the list of the hashes of the ranges
+      that the file was cut into (data_prep.units); "" in manifests of earlier versions.
   """
 
   file: str
   bytes: json_values.Count | None = None
   sha256: str = ""
+  ranges_sha256: str = ""
 
 
 class _Settings(msgspec.Struct):

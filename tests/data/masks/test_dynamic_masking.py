@@ -32,7 +32,7 @@ from data_prep.documents import Counts
 from data_prep.examples.instances import InstanceMaker, make_batches
 from data_prep.examples.packing import unpack
 from data_prep.examples.settings import PreparationSettings
-from data_prep.runners.job import Job
+from data_prep.job import Job
 from data_prep.units import TextUnit, plan_units
 from tests.conftest import english_like_documents, train_small_model
 from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, example

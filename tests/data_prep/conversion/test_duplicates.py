@@ -11,7 +11,7 @@ import pytest
 from data_prep.conversion import convert, duplicates
 from data_prep.conversion.duplicates import DocumentHashes, find_duplicates
 from data_prep.create_pretraining_data import prepare
-from data_prep.readers.settings import ReadingSettings
+from data_prep.readers.records import ReadingSettings
 from data_prep.split_text import split_files
 from tests.data_prep.readers.forms import DOCUMENTS, as_text
 from tests.data_prep.runners.jobs import contents, make_job

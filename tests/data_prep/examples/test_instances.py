@@ -128,7 +128,7 @@ def test_a_document_alone_in_its_unit_needs_another_in_the_next_unit_for_nsp(
   assert counts.dropped == num_dropped
   assert num_used == 1 - num_dropped
   path = str(tmp_path / "a.block")
-  assert write_block(maker, BlockTask((unit,), path))
+  assert write_block(maker, BlockTask((unit,), path, ""))
   block = Block.load(path)
   assert block is not None
   labels = block.summary["labels"]  # numbers of instances with label 0 and with label 1

@@ -10,9 +10,17 @@ from hypothesis import strategies as st
 from albert.tokenization.vocabulary import CLS_ID, SEP_ID
 from data_prep.documents import Documents, cut_long_sentences, merge_documents
 from data_prep.examples import segments
-from data_prep.examples.segments import DOC_SENTENCES, FULL_SENTENCES, NONE, NSP, SENTENCE_PAIR, SOP, SegmentRules
-from data_prep.examples.token_sequences import assemble
-from data_prep.examples.truncation import truncate
+from data_prep.examples.packing import assemble
+from data_prep.examples.segments import (
+  DOC_SENTENCES,
+  FULL_SENTENCES,
+  NONE,
+  NSP,
+  SENTENCE_PAIR,
+  SOP,
+  SegmentRules,
+  truncate,
+)
 from tests.data.reference_draws import LOW_64_BITS, draw
 from tests.data_prep.segment_reference import Pair, Reference, Sentence
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from data_prep.readers.settings import ReadingSettings
+from data_prep.readers.records import ReadingSettings
 from tests.conftest import english_like_documents
 from tests.data_prep.readers import wikipedia_dump
 

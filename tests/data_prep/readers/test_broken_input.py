@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from albert.errors import UserError
+from data_prep import sentences
 from data_prep.conversion import report
 from data_prep.create_pretraining_data import prepare
 from data_prep.readers import formats
-from data_prep.readers.settings import ReadingSettings
+from data_prep.readers.records import ReadingSettings
 from data_prep.split_text import split_files
-from data_prep.text import sentences
 from data_prep.train_vocab import read_lines
 from tests.data_prep.runners.jobs import make_job
 
@@ -162,13 +162,13 @@ def test_an_incomplete_compressed_file_is_an_error(tmp_path: Path, file_name: st
 def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   path = tmp_path / "a.jsonl"
   path.write_bytes(GOOD_LINE)
-  read_json_lines = formats.reader_of("jsonl").read
+  reader = formats.reader_of("jsonl")
 
   def read_and_change(piece: object, settings: object) -> object:
-    yield from read_json_lines(piece, settings)  # type: ignore[arg-type]
+    yield from reader.read(piece, settings)  # type: ignore[arg-type]
     path.write_bytes(GOOD_LINE.replace(b"good", b"fine"))
 
-  monkeypatch.setattr("data_prep.readers.json_lines.read", read_and_change)
+  monkeypatch.setitem(formats._READERS, "jsonl", reader._replace(read=read_and_change))  # type: ignore[arg-type]
   with pytest.raises(UserError, match=r"a\.jsonl changed while it was being read"):
     split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
 
@@ -310,7 +310,7 @@ def test_warnings_name_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_a_long_file_without_blank_lines_is_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   """The file is longer than the longest paragraph, so it is read in pieces."""
-  monkeypatch.setattr("data_prep.readers.lines._MAX_PARAGRAPH_CHARS", 100)
+  monkeypatch.setattr("data_prep.readers.records._MAX_PARAGRAPH_CHARS", 100)
   sentences = [f"Sentence number {number} is here." for number in range(99)]
   (tmp_path / "a.txt").write_text("\n".join(sentences))
   converted = split_files([str(tmp_path / "a.txt")], ReadingSettings(document="file"), str(tmp_path / "out"))

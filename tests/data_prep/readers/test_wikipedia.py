@@ -11,7 +11,7 @@ import pytest
 
 from albert.errors import UserError
 from data_prep.readers import wikipedia, wikitext
-from data_prep.readers.settings import ReadingSettings
+from data_prep.readers.records import ReadingSettings
 from data_prep.split_text import split_files
 from tests.data_prep.readers import wikipedia_dump
 from tests.data_prep.readers.forms import DOCUMENTS
@@ -191,8 +191,8 @@ def test_the_time_for_a_page_is_in_proportion_to_its_length(tmp_path: Path, monk
   path = tmp_path / "a.xml"
   path.write_text(wikipedia_dump.HEADER + "<page>" + "<id>7</id>\n" * 2_000_000 + "<ns>1</ns></page>\n")
   start = time.process_time()
-  (piece,) = wikipedia.plan(str(path), ReadingSettings(), 1 << 30)
-  pages = list(wikipedia._read_pages(wikipedia._read_chunks(piece)))
+  (piece,) = wikipedia.READER.plan(str(path), ReadingSettings(), 1 << 30)
+  pages = list(iter(wikipedia._PageBuffer(wikipedia._read_chunks(piece)).take_page, b""))
   assert [len(page) for page in pages] == [22_000_023]
   assert time.process_time() - start < 2
 
@@ -226,7 +226,7 @@ def test_pieces_of_any_size_hold_each_page_once(
   documents = DOCUMENTS[:12]
   path = tmp_path / file_name
   path.write_bytes(make_dump(documents))
-  pieces = list(wikipedia.plan(str(path), ReadingSettings(), unit_bytes))
-  found_pages = [record.get_place() for piece in pieces for record in wikipedia.read(piece, ReadingSettings())]
+  pieces = list(wikipedia.READER.plan(str(path), ReadingSettings(), unit_bytes))
+  found_pages = [record.get_place() for piece in pieces for record in wikipedia.READER.read(piece, ReadingSettings())]
   titles = [page.split("<title>")[1].split("</title>")[0] for page in wikipedia_dump.make_pages(documents)]
   assert found_pages == [f"page {title!r}" for title in titles]

@@ -17,14 +17,15 @@ import pytest
 from albert.errors import UserError
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
-from data_prep.runners.job import OpenPool
+from data_prep.job import OpenPool
 from tests.conftest import english_like_documents
 from tests.data_prep.readers.forms import DOCUMENTS, FORMS
 from tests.data_prep.runners.jobs import contents
 
 ROOT = Path(__file__).resolve().parents[3]
-# Text that gives an error: its bytes, settings, and a part of the message.
+# Text that gives an error: its bytes, settings, and a part of the message. It is plain text, or JSON lines.
 BAD_INPUT: dict[str, tuple[bytes, dict[str, Any], str]] = {
+  "a bad record": (b'{"text": "One. Two."}\n{"body": 1}\n', {}, r"0\.jsonl, line 2: no field 'text'"),
   "not UTF-8": (b"One sentence here.\nAnother \xff one.\n", {}, r"0\.txt, line 2: not UTF-8 text"),
   "too little": (
     b"A few words here.\nAnd some more.\n",
@@ -122,20 +123,10 @@ class EngineContract:
   def test_every_file_is_the_same(self, tmp_path, corpus, spm_model, runner, settings):
     assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, runner, **settings)
 
-  def test_gzip_files_and_gzip_shards(self, tmp_path, corpus, spm_model, runner):
+  @pytest.mark.parametrize("prediction", ["sop", "nsp"])
+  def test_gzip_files_and_gzip_shards(self, tmp_path, corpus, spm_model, runner, prediction):
     compress_file(corpus / "1.txt")
-    assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, runner, compress=True, masking="none")
-
-  @pytest.mark.parametrize(
-    "settings",
-    [{"sentence_prediction": "nsp"}, {"sentence_prediction": "none", "input_format": "full_sentences"}],
-    ids=lambda settings: "-".join(settings.values()),
-  )
-  def test_documents_of_gzip_files_are_combined_with_those_of_other_files(
-    self, tmp_path, corpus, spm_model, runner, settings
-  ):
-    compress_file(corpus / "0.txt")
-    compress_file(corpus / "1.txt")
+    settings = {"compress": True, "masking": "none", "sentence_prediction": prediction}
     assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, runner, **settings)
 
   def test_a_finished_job_is_kept_and_a_damaged_one_is_repaired(self, tmp_path, corpus, spm_model, runner, capsys):
@@ -166,20 +157,10 @@ class EngineContract:
       assert manifest.reading["dropped"]["duplicate"]["documents"] == 1
     assert contents(tmp_path / "local") == contents(tmp_path / "other")
 
-  def test_a_bad_record_gives_the_error_of_the_local_runner(self, tmp_path, spm_model, runner):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "One. Two."}\n{"body": 1}\n')
-    messages = []
-    for name, options in (("local", {}), ("other", {"open_pool": runner})):
-      with pytest.raises(UserError, match=r"a\.jsonl, line 2: no field 'text'") as caught:
-        prepare(make_job(tmp_path, name, [path], spm_model), **options)
-      messages.append(str(caught.value))
-    assert messages[0] == messages[1]
-
   @pytest.mark.parametrize("case", BAD_INPUT)
   def test_bad_input_gives_the_error_of_the_local_runner(self, tmp_path, spm_model, runner, case):
     text, settings, message = BAD_INPUT[case]
-    path = tmp_path / "0.txt"
+    path = tmp_path / ("0.jsonl" if text.startswith(b"{") else "0.txt")
     path.write_bytes(text)
     messages = []
     for name, options in (("local", {}), ("other", {"open_pool": runner})):

@@ -31,4 +31,4 @@ def make_units_small(monkeypatch: pytest.MonkeyPatch) -> None:
   def plan_small(paths: list[str], *, with_donors: bool) -> object:
     return plan_units(paths, with_donors=with_donors, unit_bytes=4096)
 
-  monkeypatch.setattr("data_prep.blocks.plan_units", plan_small)
+  monkeypatch.setattr("data_prep.units.plan_units", plan_small)

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from data_prep import input_hashes, units
+from data_prep import units
+
+_read_range = units.read_range
 
 
 class Fault(NamedTuple):
@@ -34,7 +36,7 @@ class Fault(NamedTuple):
     def read_or_fail(text_range: units.TextRange) -> object:
       if next(calls) >= 5:
         raise OSError(self.error_number, os.strerror(self.error_number))
-      return units.read_range(text_range)
+      return _read_range(text_range)
 
     call_name = "open" if self.step == "open a block" else "fsync"
     system_call = getattr(os, call_name)
@@ -49,7 +51,7 @@ class Fault(NamedTuple):
     if self.file_prefix:
       patch.setattr(os, call_name, call_or_fail)
     else:
-      patch.setattr(input_hashes, "read_range", read_or_fail)
+      patch.setattr(units, "read_range", read_or_fail)
 
 
 # The first five reads of a unit's text succeed, and the first two calls for block files, so 5 or 2 units are kept: in

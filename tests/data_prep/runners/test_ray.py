@@ -21,8 +21,8 @@ import pytest
 from albert.errors import RunError, UserError
 from data_prep import shards
 from data_prep.create_pretraining_data import prepare
+from data_prep.job import OpenPool
 from data_prep.prepare import open_workers
-from data_prep.runners.job import OpenPool
 from tests.conftest import english_like_documents
 from tests.data_prep.runners import faults
 from tests.data_prep.runners.engine_contract import (

@@ -1,4 +1,4 @@
-"""The directory of an unfinished job, and the checks before a later command continues the job. All runners use them."""
+"""A job of data preparation, its hidden directory, and the checks before a later command continues the job."""
 
 from __future__ import annotations
 
@@ -7,21 +7,78 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
 
 import msgspec
 
+from albert.config.base import Config, option
+from albert.config.ranges import MAX_PROCESSES
 from albert.data.shard_files.manifest import InputFile, Manifest, ShardInfo, shard_is_intact
 from albert.errors import UserError
 from albert.io import files, json_values
+from albert.io.parallel.workers import WorkerPool
 from albert.io.wording import counted
 from albert.runs.directory_lock import DirectoryLock
-from data_prep.runners.job import KIND, Job
+from data_prep.examples.settings import PreparationSettings
+from data_prep.readers import formats
+from data_prep.readers.records import ReadingSettings
+
+# The kind of data set, which is in manifest.json and in the names of the shards.
+KIND = "pretraining"
+# The names of shards number them with five digits.
+_MAX_SHARDS = 99_999
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job(Config):
+  """A job of data preparation. Local processes, a Ray cluster or Apache Beam carry it out.
+
+  The inputs are sorted, and the position of a file among them is its ordinal. `settings` are those that the examples
+  depend on, and `reading` says how documents and sentences are found in the inputs.
+  """
+
+  inputs: tuple[str, ...]
+  output_dir: str
+  spm_model_file: str
+  settings: PreparationSettings
+  reading: ReadingSettings = dataclasses.field(default_factory=ReadingSettings)
+  num_shards: int = option(16, "number of TFRecord files to write", minimum=1, maximum=_MAX_SHARDS)
+  num_processes: int = option(
+    1, "number of local processes; the output does not depend on it", minimum=1, maximum=MAX_PROCESSES
+  )
+  compress: bool = option(False, "write the shards as GZIP files")
+
+  def with_absolute_paths(self) -> Job:
+    """Returns the job for processes in other directories, such as those of a cluster."""
+    return dataclasses.replace(
+      self,
+      inputs=tuple(map(files.absolute, self.inputs)),
+      output_dir=files.absolute(self.output_dir),
+      spm_model_file=files.absolute(self.spm_model_file),
+    )
+
+  @property
+  def is_read_directly(self) -> bool:
+    """Whether no input file is converted: all have a sentence on each line and blank lines between documents."""
+    return all(formats.is_read_directly(path, self.reading) for path in self.inputs)
+
+  def shard_name(self, index: int) -> str:
+    """Returns the file name of shard number `index`, from 0."""
+    ending = "tfrecord.gz" if self.compress else "tfrecord"
+    return f"{KIND}-{index:05d}-of-{self.num_shards:05d}.{ending}"
+
+
+# Starts the processes that carry out a job, or connects to them: processes of this machine, Ray or Apache Beam. The
+# arguments are the job, a function that each process calls first, and the arguments of this function: the job's
+# settings and vocabulary.
+OpenPool: TypeAlias = Callable[[Job, Callable[..., None], tuple[Any, ...]], AbstractContextManager[WorkerPool]]
+
 
 # Increase this when the same settings produce different examples than before.
 _FORMAT_VERSION = 1
 # Increase this when the format of the files of an unfinished job changes.
-_WORKSPACE_VERSION = 3
+_WORKSPACE_VERSION = 4
 _WORK_PREFIX = ".preparation-"
 _SETTINGS_FILE = "settings.json"
 # In settings.json: whether bad input stopped the job, so that a job with other input files may continue it.
@@ -45,12 +102,7 @@ class _SettingsFile(msgspec.Struct):
 
 
 class ShardRecord(msgspec.Struct):
-  """The contents of shard-N.json, which records a finished shard of an unfinished job.
-
-  Attributes:
-    content: `Workspace.shard_digest` for the job's input files.
-    file, examples, bytes, sha256: see `ShardInfo`.
-  """
+  """shard-N.json, which records a finished shard of an unfinished job: a `ShardInfo`, and the job's `shard_digest`."""
 
   content: str
   file: json_values.FileName
@@ -65,7 +117,7 @@ class ShardRecord(msgspec.Struct):
 
   @classmethod
   def save(cls, directory: str, index: int, info: ShardInfo, shard_digest: str) -> None:
-    """Records a finished shard. The arguments are those of `path`, and the values of the record."""
+    """Records a finished shard."""
     files.write_json(cls.path(directory, index), {"content": shard_digest, **dataclasses.asdict(info)})
 
   @property
@@ -79,17 +131,10 @@ class UnusableTextError(UserError):
 
 
 class Workspace:
-  """The hidden directory in output_dir that holds the files of an unfinished job.
+  """The hidden directory in output_dir that holds the files of an unfinished job, at `path`.
 
   Its name is a hash of the vocabulary and of the settings that the block files depend on. A job with the same hash can
   therefore reuse the block files, even if its input files or its number of shards differ.
-
-  Args:
-    job: the job that the directory belongs to.
-    vocab_sha256: SHA-256 of the job's vocabulary, in hex.
-
-  Attributes:
-    path: the hidden directory.
   """
 
   def __init__(self, job: Job, vocab_sha256: str):
@@ -108,8 +153,7 @@ class Workspace:
   def shard_settings(self, input_files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns everything that the shards depend on, as JSON values. The manifest records them.
 
-    Args:
-      input_files: name, size and SHA-256 of each input file. What is not known yet may be absent.
+    The entries of the input files are those of `units.text_entries` and `units.hash_file`, as far as they are known.
     """
     values = {**self._block_settings, "num_shards": self._job.num_shards, "compress": self._job.compress}
     values["vocab_sha256"] = values.pop("vocab_sha256")  # in manifests it stands after compress
@@ -119,11 +163,7 @@ class Workspace:
     return {**values, "input_files": [dict(entry) for entry in input_files]}
 
   def shard_digest(self, input_files: Sequence[Mapping[str, Any]]) -> str:
-    """Returns a hash of `shard_settings`, in hex.
-
-    Args:
-      input_files: see `shard_settings`.
-    """
+    """Returns a hash of `shard_settings`, in hex."""
     return _digest(self.shard_settings(input_files))
 
   def _initial_settings(self) -> dict[str, Any]:
@@ -146,11 +186,7 @@ class Workspace:
     return values
 
   def check_output_dir(self) -> None:
-    """Checks that output_dir holds no files of another job.
-
-    Raises:
-      UserError: it holds an unfinished job with other settings, or a shard that no manifest describes.
-    """
+    """Raises a UserError if output_dir holds an unfinished job with other settings, or a shard without a manifest."""
     job = self._job
     names = files.listdir(job.output_dir) if files.is_dir(job.output_dir) else []
     for name in names:
@@ -188,11 +224,7 @@ class Workspace:
       raise _other_settings_error(self._job.output_dir, "an unfinished run", existing, requested)
 
   def lock(self) -> None:
-    """Keeps other processes from preparing data in output_dir until `close`.
-
-    Raises:
-      UserError: another process is preparing data there.
-    """
+    """Keeps other processes from preparing data in output_dir until `close`. Raises a UserError if one does so."""
     if self._lock is None:
       lock = DirectoryLock(self._job.output_dir, "preparing data")
       lock.acquire()
@@ -224,11 +256,9 @@ class Workspace:
       self._lock.check()
 
   def find_finished_shard(self, index: int, shard_digest: str) -> ShardInfo | None:
-    """Looks for a shard that an earlier command has finished.
+    """Returns the manifest's entry of a shard that an earlier command has finished with the same `shard_digest`.
 
-    Returns:
-      The shard's entry for the manifest. None if the shard has no record, was made with another `shard_digest`, or its
-      file is missing or damaged.
+    None if the shard has no record, or its file is missing or damaged.
     """
     path = ShardRecord.path(self.path, index)
     if not files.exists(path):
@@ -260,12 +290,9 @@ class Workspace:
     self.close()
 
   def keep_finished_files(self, error: UserError) -> None:
-    """Keeps finished files after bad input, so that a job with corrected input can use them.
+    """Keeps finished files after an error of the input, so that a job with corrected input can use them.
 
     The directory is removed instead if it holds no finished files, or if the text is unusable.
-
-    Args:
-      error: the error that ended the job.
     """
     if not self._is_open:
       return
@@ -280,14 +307,7 @@ class Workspace:
 
 
 def _other_settings_error(output_dir: str, run: str, existing: dict[str, Any], requested: dict[str, Any]) -> UserError:
-  """Returns the error for an output_dir that holds a run with other settings.
-
-  Args:
-    output_dir: the directory.
-    run: "a finished run" or "an unfinished run".
-    existing: the settings of this run.
-    requested: the settings of the job.
-  """
+  """Returns the error for an output_dir whose run, such as "a finished run", has other settings than the requested."""
   differing = [name for name in sorted({*existing, *requested}) if existing.get(name) != requested.get(name)]
   differences = ", ".join(
     "other input files" if name == "input_files" else f"{name} {existing.get(name)}, not {requested.get(name)}"
@@ -299,37 +319,41 @@ def _other_settings_error(output_dir: str, run: str, existing: dict[str, Any], r
   )
 
 
-def _requested_settings(
-  job: Job, workspace: Workspace, existing: dict[str, Any], hash_inputs: Callable[[], list[dict[str, Any]]]
-) -> dict[str, Any]:
-  """Returns the job's `shard_settings`, to compare them with those of a finished run.
+# Returns the entries of the input files for `Workspace.shard_settings`, with hashes of the same kind as in the given
+# entries: manifests of earlier versions have the SHA-256 of every file.
+HashInputs: TypeAlias = Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]
+
+
+def _check_finished_run(job: Job, workspace: Workspace, manifest: Manifest, hash_inputs: HashInputs) -> None:
+  """Raises a UserError if output_dir holds the finished run of another job.
 
   Hashing all input files is slow, so it is done only if everything else, including their sizes, is equal.
   """
-  entries = [{"file": os.path.basename(path), "bytes": files.size(path)} for path in job.inputs]
+  existing = manifest.settings
   existing_files = existing.get("input_files", [])
-  if entries != [{name: entry.get(name) for name in ("file", "bytes")} for entry in existing_files]:
-    return workspace.shard_settings(entries)
-  requested = workspace.shard_settings(existing_files)
-  return requested if requested != existing else workspace.shard_settings(hash_inputs())
+  entries = [{"file": os.path.basename(path), "bytes": files.size(path)} for path in job.inputs]
+  has_same_sizes = entries == [{name: entry.get(name) for name in ("file", "bytes")} for entry in existing_files]
+  requested = workspace.shard_settings(existing_files if has_same_sizes else entries)
+  if requested == existing:
+    requested = workspace.shard_settings(hash_inputs(existing_files))
+  if manifest.kind != KIND or requested != existing:
+    raise _other_settings_error(job.output_dir, "a finished run", existing, requested)
+  names = [job.shard_name(index) for index in range(job.num_shards)]
+  if [shard.file for shard in manifest.shards] != names:
+    raise UserError(
+      f"{files.join(job.output_dir, 'manifest.json')} lists {counted(len(manifest.shards), 'shard')}, not "
+      f"{names[0]} to {names[-1]}: restore it, or delete it and the shards"
+    )
 
 
-def resume(job: Job, workspace: Workspace, hash_inputs: Callable[[], list[dict[str, Any]]]) -> Manifest | None:
+def resume(job: Job, workspace: Workspace, hash_inputs: HashInputs) -> Manifest | None:
   """Opens the workspace, unless output_dir holds the finished and intact shards of the same job.
 
   If shards of a finished job are missing or damaged, its manifest is removed and the intact shards are recorded in the
   workspace, so that only the others are made again.
 
-  Args:
-    job: the job to run.
-    workspace: its workspace.
-    hash_inputs: returns name, size and SHA-256 of each input file as it is now.
-
   Returns:
     The manifest if all shards are finished and intact, else None.
-
-  Raises:
-    UserError: output_dir holds another run, or another process is preparing data there.
   """
   manifest = Manifest.load(job.output_dir)
   if manifest is None:
@@ -339,15 +363,7 @@ def resume(job: Job, workspace: Workspace, hash_inputs: Callable[[], list[dict[s
     workspace.check_output_dir()
     workspace.open()
     return None
-  requested = _requested_settings(job, workspace, manifest.settings, hash_inputs)
-  if manifest.kind != KIND or manifest.settings != requested:
-    raise _other_settings_error(job.output_dir, "a finished run", manifest.settings, requested)
-  names = [job.shard_name(index) for index in range(job.num_shards)]
-  if [shard.file for shard in manifest.shards] != names:
-    raise UserError(
-      f"{files.join(job.output_dir, 'manifest.json')} lists {counted(len(manifest.shards), 'shard')}, not "
-      f"{names[0]} to {names[-1]}: restore it, or delete it and the shards"
-    )
+  _check_finished_run(job, workspace, manifest, hash_inputs)
   is_intact = [shard_is_intact(job.output_dir, shard) for shard in manifest.shards]
   if all(is_intact):
     workspace.remove()
@@ -358,7 +374,7 @@ def resume(job: Job, workspace: Workspace, hash_inputs: Callable[[], list[dict[s
   )
   workspace.lock()
   workspace.open()
-  shard_digest = workspace.shard_digest(requested["input_files"])
+  shard_digest = workspace.shard_digest(hash_inputs([]))
   for index, shard in enumerate(manifest.shards):
     if is_intact[index]:
       ShardRecord.save(workspace.path, index, shard, shard_digest)

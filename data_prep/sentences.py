@@ -35,11 +35,7 @@ _MAX_SHOWN_CHARS = 60
 
 
 def check_language(language: str) -> None:
-  """Checks that a language is given as a code.
-
-  Raises:
-    UserError: it is not.
-  """
+  """Raises a UserError if a language is not given as a code."""
   if not _LANGUAGE.fullmatch(language):
     raise UserError(f"--language={language}: give an ISO 639 code, such as en, de or fr")
 
@@ -85,11 +81,7 @@ class SentenceSplitter:
     self._language = language
 
   def split(self, paragraph: str) -> Iterator[str]:
-    """Yields the sentences of a paragraph, without white space around them.
-
-    Raises:
-      UserError: sentencex fails.
-    """
+    """Yields the sentences of a paragraph, without white space around them. Raises a UserError if sentencex fails."""
     start = 0
     while len(paragraph) - start > _WINDOW_CHARS:
       window = paragraph[start : start + _WINDOW_CHARS]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import shutil
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
 from albert.errors import UserError
-from albert.io import files, local_files
-from data_prep.runners import gzip_text
-from data_prep.runners.gzip_text import GzipTask
+from albert.io import files
+from data_prep.conversion.convert import GzipTask, decompress
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def task(tmp_path: Path) -> GzipTask:
 
 def test_the_text_is_written_and_the_gzip_file_is_hashed(task: GzipTask) -> None:
   gzip_bytes = Path(task.path).read_bytes()
-  manifest_entry = gzip_text.decompress(task)
+  manifest_entry = decompress(task)
   assert manifest_entry == {
     "file": "a.txt.gz",
     "bytes": len(gzip_bytes),
@@ -37,37 +36,37 @@ def test_the_text_is_written_and_the_gzip_file_is_hashed(task: GzipTask) -> None
 
 
 def test_a_later_command_keeps_the_text_only_if_it_equals_that_in_the_gzip_file(task: GzipTask) -> None:
-  gzip_text.decompress(task)
+  decompress(task)
   text = Path(task.text_path)
   modification_time = text.stat().st_mtime_ns
-  gzip_text.decompress(task)
+  decompress(task)
   assert text.stat().st_mtime_ns == modification_time
   text.write_bytes(b"incomplete")
-  gzip_text.decompress(task)
+  decompress(task)
   assert text.read_bytes() == gzip.decompress(Path(task.path).read_bytes())
   Path(task.path).write_bytes(gzip.compress(b"A new text.\n"))
-  gzip_text.decompress(task)
+  decompress(task)
   assert text.read_bytes() == b"A new text.\n"
   Path(task.record_path).write_bytes(b"damaged")
-  gzip_text.decompress(task)
+  decompress(task)
   assert text.read_bytes() == b"A new text.\n"
 
 
 def test_a_file_that_changes_is_an_error(task: GzipTask, monkeypatch: pytest.MonkeyPatch) -> None:
-  sync = local_files.sync
+  copy = shutil.copyfileobj
 
-  def sync_and_change(file: BinaryIO) -> None:
-    sync(file)
+  def copy_and_change(*arguments: object) -> None:
+    copy(*arguments)  # type: ignore[arg-type]
     Path(task.path).write_bytes(b"other")
 
-  monkeypatch.setattr(local_files, "sync", sync_and_change)
+  monkeypatch.setattr(shutil, "copyfileobj", copy_and_change)
   with pytest.raises(UserError, match=r"a\.txt\.gz changed while it was being read"):
-    gzip_text.decompress(task)
+    decompress(task)
   assert files.listdir(str(Path(task.text_path).parent)) == []
 
 
 def test_an_incomplete_file_is_an_error_and_leaves_no_text(task: GzipTask) -> None:
   Path(task.path).write_bytes(gzip.compress(b"text\n" * 1000, mtime=0)[:-12])
   with pytest.raises(UserError, match=r"a\.txt\.gz: the GZIP file is damaged or incomplete"):
-    gzip_text.decompress(task)
+    decompress(task)
   assert files.listdir(str(Path(task.text_path).parent)) == []

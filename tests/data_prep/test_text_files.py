@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from albert.errors import UserError
-from data_prep.text.text_files import cut_line, open_text_lines
+from data_prep.text_files import cut_line, open_stream, open_text_lines
 
 # One text, and the lines in it.
 TEXT = "\ufefffirst\r\nzweite Zeile: äöü\n\n \u2028 \x0bkept in one line\rhere\nlast without end"
@@ -57,10 +58,30 @@ def test_text_that_is_not_utf8_is_an_error_that_names_the_line(tmp_path: Path) -
 def test_an_incomplete_gzip_file_is_an_error(tmp_path: Path) -> None:
   path = tmp_path / "a.txt.gz"
   path.write_bytes(gzip.compress(b"a line\n" * 1000, mtime=0)[:-9])
-  with pytest.raises(UserError, match=r"a\.txt\.gz, after line \d+: the GZIP file is damaged or incomplete"):
+  with pytest.raises(UserError, match=r"a\.txt\.gz: the GZIP file is damaged or incomplete"):
     list(open_text_lines(str(path)))
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
   with pytest.raises(UserError, match=r"nowhere\.txt: cannot read it"):
     list(open_text_lines(str(tmp_path / "nowhere.txt")))
+
+
+def test_very_compressible_zstandard_data_is_read_in_bounded_memory(tmp_path: Path) -> None:
+  """The file has 10 kB, its content 100 MB, in two frames."""
+  zstandard = pytest.importorskip("zstandard")
+  block = b"A good line. Another one. And 38 more characters.\n" * 20_000
+  path = tmp_path / "a.zst"
+  path.write_bytes(zstandard.compress(block * 75) + zstandard.compress(block * 25))
+  num_blocks = 0
+  tracemalloc.start()
+  try:
+    with open_stream(str(path)) as stream:
+      while content := stream.read(len(block)):
+        assert content == block
+        num_blocks += 1
+    _, peak = tracemalloc.get_traced_memory()
+  finally:
+    tracemalloc.stop()
+  assert num_blocks == 100
+  assert peak < 48 << 20

@@ -8,7 +8,7 @@ import pytest
 
 from albert.errors import UserError
 from benchmarks.bench_sentences import SAMPLES, measure_quality, read_paragraphs
-from data_prep.text.sentences import SentenceSplitter, check_language, split_sentences
+from data_prep.sentences import SentenceSplitter, check_language, split_sentences
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from albert.errors import UserError
+from data_prep import text_checks
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.documents import TextDocument, parse_documents
 from data_prep.examples.settings import PreparationSettings
-from data_prep.text import text_checks
 from data_prep.train_vocab import read_lines
 from data_prep.units import plain_ranges
 

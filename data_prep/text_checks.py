@@ -1,4 +1,4 @@
-"""Detects input files that are not plain text, and text that does not fit the vocabulary.
+"""Detects input files that are not plain text, and text that does not fit the vocabulary or the reading settings.
 
 Data preparation and vocabulary training read UTF-8 text with a sentence on each line and a blank line after each
 document. A file in another format would be read as if its bytes were sentences. `check_head` detects the most common
@@ -7,18 +7,18 @@ other formats by the beginning of the file. All code that reads text calls it.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.tokenization.tokenizer import Tokenizer
-from data_prep.text.document_checks import layout_warnings
 
 #: Bytes at the beginning of a file's text that `check_head` examines.
 HEAD_BYTES = 64 << 10
@@ -67,21 +67,28 @@ _XML_OR_HTML = re.compile(r"<(\?xml\s|!doctype html\b|html(>|\s+[\w:-]+=)|mediaw
 _LONE_CR = re.compile(rb"\r(?![\r\n]|\Z)")
 _EXPECTED_FORMAT = "a sentence on each line and a blank line after each document"
 
+# There is a warning if documents have at most this many sentences on average.
+_FEW_SENTENCES = 2.5
+# If more than this share of the lines begins with a lower-case letter, the lines are probably wrapped.
+_MAX_LOWER_CASE_SHARE = 0.4
+# Text with a smaller share of lines that begin with a capital was probably converted to lower case.
+_MIN_CAPITALS_SHARE = 0.1
+# Smaller samples give no warning.
+_MIN_LINES = 20
+_MIN_DOCUMENTS = 5
+_FEW_SENTENCES_REMEDY = (
+  "if blank lines are between paragraphs, give --document=file; if each line is a paragraph, give --sentences=split"
+)
+
 
 def check_inputs(
   paths: Sequence[str], tokenizer: Tokenizer | None = None, *, warns_of_layout: bool = True
 ) -> str | None:
   """Checks the beginning of every local file, and of some remote files.
 
-  Args:
-    paths: text files, .txt or .txt.gz.
-    tokenizer: counts <unk> in a sample of the text. Without it, there are no warnings.
-    warns_of_layout: whether to warn also if the documents are probably paragraphs, or if the lines are probably parts
-      of sentences.
-
   Returns:
-    Warnings, one on each line: more than 1% of the sample's tokens are <unk>; documents have few sentences; lines are
-    parts of sentences. None if there are none.
+    With a tokenizer, warnings, one on each line, else None: more than 1% of the tokens of a sample are <unk>; and, if
+    `warns_of_layout`, documents have few sentences, or lines are parts of sentences.
 
   Raises:
     UserError: a file is not plain text, see `check_head`.
@@ -111,11 +118,7 @@ def select_checked_paths(paths: Sequence[str]) -> list[str]:
 
 
 def check_head(path: str, head: bytes) -> None:
-  """Checks that a file begins like plain text.
-
-  Args:
-    path: the file, for the error message.
-    head: the first HEAD_BYTES of its text, or all of a shorter text. For a .gz file, this is the decompressed text.
+  """Checks that a file begins like plain text. `head` is the beginning of its text, decompressed for a .gz file.
 
   Raises:
     UserError: the file is compressed, an archive, a document, a table, JSON, XML, HTML or output of wikiextractor, or
@@ -153,14 +156,9 @@ def check_head(path: str, head: bytes) -> None:
 
 
 def check_is_gzip(path: str, first_bytes: bytes) -> None:
-  """Checks that a file whose name ends in .gz is a GZIP file.
+  """Raises a UserError if a file whose name ends in .gz does not begin like a GZIP file.
 
-  Args:
-    path: the file, for the error message.
-    first_bytes: its first bytes, at most HEAD_BYTES.
-
-  Raises:
-    UserError: it is not. The message gives the format, if it is a known one.
+  The message gives the format, if it is a known one.
   """
   if not first_bytes.startswith(_GZIP_MAGIC):
     check_format(path, first_bytes)
@@ -170,13 +168,7 @@ def check_is_gzip(path: str, first_bytes: bytes) -> None:
 
 
 def damaged_file_error(source: str, file_format: str, error: BaseException) -> UserError:
-  """Returns the error for a compressed file that cannot be decompressed.
-
-  Args:
-    source: the file, and where it is damaged if this is known.
-    file_format: name of its format, such as "GZIP".
-    error: the exception of the library that decompresses it.
-  """
+  """Returns the error for a compressed file that cannot be decompressed because of `error`."""
   return UserError(
     f"{source}: the {file_format} file is damaged or incomplete ({error}): compress it again, or leave it out of the "
     "input"
@@ -184,14 +176,9 @@ def damaged_file_error(source: str, file_format: str, error: BaseException) -> U
 
 
 def check_format(path: str, head: bytes) -> None:
-  """Checks that a file is not compressed, an archive, a document, a table, other binary data, or UTF-16.
+  """Raises a UserError if a file is compressed, an archive, a document, a table, other binary data, or UTF-16.
 
-  Args:
-    path: the file, for the error message.
-    head: its first bytes, as for `check_head`.
-
-  Raises:
-    UserError: it is one of these. The message gives the format and the remedy.
+  `head` is its beginning, as for `check_head`. The message gives the format and the remedy.
   """
   for pattern, name, remedy in _KNOWN_FORMATS:
     if pattern.match(head):
@@ -204,16 +191,9 @@ def check_format(path: str, head: bytes) -> None:
 
 
 def _find_json_key(body: str, *, is_cut: bool) -> str:
-  """Finds the key of a JSON object that most likely holds the text, to use it in a jq command.
+  """Returns the key that most likely holds the text, quoted if jq requires it; "" if a file does not begin with JSON.
 
   It is "text" if there is such a key, else the key with the longest string (the last one of several).
-
-  Args:
-    body: the beginning of a file, without leading white space.
-    is_cut: whether the file is longer than `body`.
-
-  Returns:
-    The key, quoted if jq requires it; "" if the file does not begin with a JSON object or an array of objects.
   """
   strings = _find_json_strings(body, is_cut=is_cut)
   if strings is None:
@@ -225,11 +205,9 @@ def _find_json_key(body: str, *, is_cut: bool) -> str:
 
 
 def _find_json_strings(body: str, *, is_cut: bool) -> dict[str, str] | None:
-  """Parses the JSON object at the beginning of a file.
+  """Returns key -> string of the JSON object at the beginning of a file; None if the file is not JSON.
 
-  Returns:
-    Key -> value, for the values that are strings. The values are "" if the object is longer than `body`. Empty if the
-    object is nested too deeply. None if the file is not JSON.
+  The strings are "" if the object is longer than `body`. There are none if it is nested too deeply.
   """
   if not _JSON_OBJECT.match(body):
     return None
@@ -289,12 +267,9 @@ def _sample_warning(lines: list[str], tokenizer: Tokenizer) -> str | None:
 
 
 def unknown_warning(source: str, share: float, characters: Sequence[str] = ()) -> str | None:
-  """Returns a warning if more than 1% of the tokens are <unk>, else None.
+  """Returns a warning if more than 1% of the tokens of a text or directory are <unk>, else None.
 
-  Args:
-    source: the text or directory that the tokens are from; the warning begins with it.
-    share: share of <unk> among the tokens.
-    characters: some characters of the text that are not in the vocabulary.
+  `characters` are some characters of the text that are not in the vocabulary.
   """
   if share <= _MAX_UNKNOWN_SHARE:
     return None
@@ -304,3 +279,51 @@ def unknown_warning(source: str, share: float, characters: Sequence[str] = ()) -
     f"{examples}: train a vocabulary on similar text (data_prep.train_vocab, with a greater --character_coverage), "
     "or give text in the language of the vocabulary"
   )
+
+
+# ---- documents and sentences ---------------------------------------------------------------------------
+
+
+def few_sentences_warning(num_sentences: int, num_documents: int, source: str, remedy: str) -> str | None:
+  """Returns a warning if documents have so few sentences on average that they are probably paragraphs; else None.
+
+  `source` is the text that was counted, such as "a sample of the text"; the warning ends with the remedy.
+  """
+  if not num_documents or num_sentences > _FEW_SENTENCES * num_documents:
+    return None
+  mean = num_sentences / num_documents
+  return f"warning: documents have {mean:.1f} sentences on average ({source}), too few for pairs of segments: {remedy}"
+
+
+def layout_warnings(samples: Iterable[list[str]]) -> list[str]:
+  """Returns warnings about text with a sentence on each line, by the lines at the beginning of some files."""
+  num_documents = num_sentences = num_lines = num_lower_case = num_capitals = 0
+  for lines in samples:
+    documents = _split_at_blank_lines(lines)
+    for document in documents[:-1]:  # the last one may continue after the sample
+      num_documents += 1
+      num_sentences += len(document)
+    for line in itertools.chain.from_iterable(documents):
+      first_letter = next((character for character in line if character.isalpha()), "")
+      num_lines += 1
+      num_lower_case += first_letter.islower()
+      num_capitals += first_letter.isupper()
+  warnings: list[str] = []
+  if num_lines >= _MIN_LINES and num_capitals >= _MIN_CAPITALS_SHARE * num_lines:
+    lower_case_share = num_lower_case / num_lines
+    if lower_case_share > _MAX_LOWER_CASE_SHARE:
+      warnings.append(
+        f"warning: {lower_case_share:.0%} of the lines begin with a lower-case letter (a sample of the text), so they "
+        "are probably parts of sentences, but each line is taken for a sentence: for text whose lines are wrapped, "
+        "give --document=file, or --sentences=split --paragraph=blank_line"
+      )
+  few = few_sentences_warning(num_sentences, num_documents, "a sample of the text", _FEW_SENTENCES_REMEDY)
+  if few and num_documents >= _MIN_DOCUMENTS:
+    warnings.append(few)
+  return warnings
+
+
+def _split_at_blank_lines(lines: list[str]) -> list[list[str]]:
+  """Returns the lines of each document. Documents are separated by one or more blank lines."""
+  groups = itertools.groupby(lines, lambda line: bool(line.strip()))
+  return [list(group) for has_text, group in groups if has_text]

@@ -19,11 +19,10 @@ from albert.errors import RunError, UserError
 from albert.io import files
 from albert.runs import directory_lock
 from albert.runs.directory_lock import DirectoryLock
-from data_prep import blocks, shards
+from data_prep import blocks, shards, text_files, units
 from data_prep.blocks import BlockTask
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
-from data_prep.readers import streams
 from tests.data_prep.runners.jobs import SETTINGS, contents, make_job
 from tests.data_prep.runners.system_errors import FAULTS, Fault
 
@@ -278,8 +277,8 @@ def test_after_an_error_in_a_gzip_file_the_text_of_the_others_is_kept(
   with pytest.raises(UserError, match=r"2\.txt\.gz: the GZIP file is damaged"):
     prepare(job)
   paths[2].write_bytes(content)
-  opened, open_stream = [], streams.open_stream
-  monkeypatch.setattr(streams, "open_stream", lambda path: opened.append(path) or open_stream(path))
+  opened, open_stream = [], text_files.open_stream
+  monkeypatch.setattr(text_files, "open_stream", lambda path: opened.append(path) or open_stream(path))
   prepare(job)
   assert opened == [str(paths[2])]
 
@@ -325,30 +324,19 @@ def test_an_unfinished_run_of_an_earlier_version_is_refused(
 
 
 @pytest.mark.parametrize("keeps_size", [True, False])
-@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
 def test_a_file_that_changes_while_it_is_read_is_detected(
-  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch, suffix: str, keeps_size: bool
+  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch, keeps_size: bool
 ) -> None:
-  inputs = []
-  for path in small_files:
-    text = Path(path).read_bytes()
-    inputs.append(str(tmp_path / (Path(path).stem + suffix)))
-    Path(inputs[-1]).write_bytes(gzip.compress(text, compresslevel=0) if suffix == ".txt.gz" else text)
+  inputs = [str(shutil.copy(path, tmp_path)) for path in small_files]
   changed = Path(inputs[2])
-  original_content, original_times = changed.read_bytes(), os.stat(changed)
-  # The GZIP file holds its text uncompressed (level 0), so the text can be replaced. Its checksum is then wrong.
-  if keeps_size:
-    changed_content = original_content.replace(b"The captain", b"The teacher", 1)
-  else:
-    changed_content = original_content + original_content
-  assert changed_content != original_content
+  original_content = changed.read_bytes()
   make_block, calls = blocks.make_block, itertools.count()
 
   def make_block_and_change_file(task: BlockTask) -> bool:
     is_made = make_block(task)
     if next(calls) == 12:  # after the units of the file
-      changed.write_bytes(changed_content)
-      os.utime(changed, ns=(original_times.st_atime_ns, original_times.st_mtime_ns))
+      new_content = original_content.replace(b"The captain", b"The teacher", 1)
+      changed.write_bytes(new_content if keeps_size else original_content * 2)
     return is_made
 
   job = make_job(inputs, spm_model, tmp_path / "out")
@@ -358,8 +346,86 @@ def test_a_file_that_changes_while_it_is_read_is_detected(
       prepare(job)
   assert_only_workspace(tmp_path / "out")
   changed.write_bytes(original_content)
+  prepare(job)
+  prepare(make_job(small_files, spm_model, tmp_path / "uninterrupted"))
+  assert contents(tmp_path / "out") == contents(tmp_path / "uninterrupted")
+
+
+@pytest.mark.parametrize("stopped_for", ["sop", "nsp"])
+def test_text_is_read_again_only_if_its_size_or_time_changed(
+  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch, stopped_for: str
+) -> None:
+  """Without a change no text is read. If only the time changed, it is read and hashed, and the blocks are kept."""
+  inputs = [str(shutil.copy(path, tmp_path)) for path in small_files]
+  settings = PreparationSettings(max_seq_length=32, sentence_prediction=stopped_for, dupe_factor=2)
+  job = make_job(inputs, spm_model, tmp_path / "out", settings=settings)
+  hashed: list[str] = []  # the files
+  hash_unit = units.hash_unit
+
+  def note_and_hash(unit: units.TextUnit) -> object:
+    hashed.extend(text_range.path for text_range in unit.ranges)
+    return hash_unit(unit)
+
+  monkeypatch.setattr(units, "hash_unit", note_and_hash)
+  with monkeypatch.context() as patch:
+    stop_at_call(patch, shards, "write_shard", 0)
+    for touched in ([], inputs[4:5]):
+      for path in touched:
+        os.utime(path, ns=(0, 0))
+      hashed.clear()
+      with pytest.raises(_StopError):
+        prepare(job)
+      if not touched:
+        with pytest.raises(_StopError):
+          prepare(job)
+        assert not hashed
+      else:
+        assert set(touched) <= set(hashed) < set(inputs)
+  assert prepare(job).num_examples > 0
+
+
+def test_the_manifest_has_a_hash_of_the_ranges_of_text_and_of_other_files(
+  tmp_path: Path, small_files: list[str], spm_model: str
+) -> None:
+  gzip_file = tmp_path / "9.txt.gz"
+  gzip_file.write_bytes(gzip.compress(Path(small_files[0]).read_bytes()))
+  text, compressed = prepare(make_job([small_files[0], str(gzip_file)], spm_model, tmp_path / "out")).settings[
+    "input_files"
+  ]
+  content = Path(small_files[0]).read_bytes()
+  cut = content.index(b"\n\n", 4096 - 2) + 2  # the first blank line that ends after the nominal size of a unit
+  hashes = "".join(f"{hashlib.sha256(part).hexdigest()}\n" for part in (content[:cut], content[cut:]))
+  assert text == {
+    "file": "0.txt",
+    "bytes": len(content),
+    "ranges_sha256": hashlib.sha256(hashes.encode()).hexdigest(),
+  }
+  sha256 = hashlib.sha256(gzip_file.read_bytes()).hexdigest()
+  assert compressed == {"file": "9.txt.gz", "bytes": gzip_file.stat().st_size, "sha256": sha256}
+
+
+@pytest.mark.parametrize("change", ["none", "text", "a shard"])
+def test_a_finished_run_of_an_earlier_version_is_checked_by_the_hashes_of_its_files(
+  tmp_path: Path, small_files: list[str], spm_model: str, change: str
+) -> None:
+  """Earlier manifests have the SHA-256 of every file."""
+  inputs = [str(shutil.copy(path, tmp_path)) for path in small_files]
+  job = make_job(inputs, spm_model, tmp_path / "out")
   manifest = prepare(job)
-  assert manifest.settings["input_files"][2]["sha256"] == hashlib.sha256(original_content).hexdigest()
+  complete = contents(tmp_path / "out")
+  entries = [units.hash_file(path) for path in inputs]
+  earlier = dataclasses.replace(manifest, settings={**manifest.settings, "input_files": entries})
+  earlier.save(str(tmp_path / "out"))
+  if change == "none":
+    assert prepare(job) == earlier
+  elif change == "text":
+    Path(inputs[3]).write_text(Path(inputs[3]).read_text()[::-1])
+    with pytest.raises(UserError, match="other input files"):
+      prepare(job)
+  else:
+    (tmp_path / "out" / manifest.shards[1].file).write_bytes(b"damaged")
+    prepare(job)
+    assert contents(tmp_path / "out") == complete
 
 
 def test_units_are_kept_after_an_error_about_the_number_of_shards(

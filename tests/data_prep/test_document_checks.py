@@ -8,8 +8,8 @@ import pytest
 
 from data_prep.create_pretraining_data import prepare
 from data_prep.examples.settings import PreparationSettings
-from data_prep.readers.settings import ReadingSettings
-from data_prep.text.document_checks import layout_warnings
+from data_prep.readers.records import ReadingSettings
+from data_prep.text_checks import layout_warnings
 from tests.conftest import english_like_documents
 from tests.data_prep.readers.forms import as_text
 from tests.data_prep.runners.jobs import make_job

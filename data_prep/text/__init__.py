@@ -1,1 +1,0 @@
-"""Reads and checks plain text, and splits it into sentences."""

@@ -1,0 +1,221 @@
+"""Opens files that may be compressed (.gz, .bz2 and .zst), reads the lines of text, and writes files as a whole."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, cast
+
+from albert.errors import UserError
+from albert.io import files, local_files
+from albert.io.file_errors import required_library
+from data_prep.text_checks import HEAD_BYTES, check_head, check_is_gzip, damaged_file_error
+
+_BYTE_ORDER_MARK = "\ufeff"
+_LINES_BETWEEN_REPORTS = 4096
+# Longer lines are cut. Tokenization and SentencePiece's trainer need memory in proportion to the length of a line, and
+# the trainer skips lines over 1 MiB.
+_MAX_LINE_CHARS = 20_000
+_BYTES_PER_READ = 1 << 20
+_BUFFER_BYTES = 1 << 18
+# A Zstandard block of 4 bytes may hold 128 kB of text, so this many compressed bytes hold at most 32 MB.
+_ZSTANDARD_BYTES = 1 << 10
+# Ending of a compressed file's name -> the file's format.
+_FORMATS = {".gz": "GZIP", ".bz2": "bzip2", ".zst": "Zstandard"}
+_MAX_SHOWN_BYTES = 40
+
+
+def compression(path: str) -> str:
+  """Returns the ending of a compressed file's name: ".gz", ".bz2" or ".zst"; "" for other files."""
+  return next((ending for ending in _FORMATS if path.endswith(ending)), "")
+
+
+# ---- compressed files ----------------------------------------------------------------------------------
+
+
+class _CheckedStream(io.RawIOBase):
+  """A stream of decompressed data in which damage is a UserError that names the file."""
+
+  def __init__(self, path: str, file: BinaryIO, decompressor: Any):
+    self._path, self._file, self._decompressor = path, file, decompressor
+
+  def readable(self) -> bool:
+    return True
+
+  def readinto(self, buffer: Any) -> int:
+    try:
+      data = self._decompressor.read(len(buffer))
+    except (EOFError, ValueError, OSError, zlib.error) as error:
+      raise damaged_file_error(self._path, _FORMATS[compression(self._path)], error) from error
+    buffer[: len(data)] = data
+    return len(data)
+
+  def close(self) -> None:
+    self._file.close()
+    super().close()
+
+
+class _ZstandardReader:
+  """Decompresses a Zstandard file. zstandard's own readers do not notice if a file ends within a frame."""
+
+  def __init__(self, file: BinaryIO, module: Any):
+    self._file, self._module = file, module
+    self._decompressor: Any = None  # of the current frame; None between frames
+    self._decoded = io.BytesIO()  # decompressed bytes; those before its position have been returned
+    self._unused = b""  # compressed bytes after the last frame
+
+  def read(self, size: int) -> bytes:
+    while not (data := self._decoded.read(size)):
+      compressed = self._unused or self._file.read(_ZSTANDARD_BYTES)
+      self._unused = b""
+      if not compressed:
+        if self._decompressor is not None:
+          raise EOFError("the file ends within a frame")
+        return b""
+      if self._decompressor is None:
+        self._decompressor = self._module.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+      try:
+        self._decoded = io.BytesIO(self._decompressor.decompress(compressed))
+      except self._module.ZstdError as error:
+        raise EOFError(str(error)) from error
+      if self._decompressor.eof:
+        self._unused, self._decompressor = self._decompressor.unused_data, None
+    return data
+
+
+def check_libraries(path: str) -> None:
+  """Raises a UserError if the library that decompresses a file is not installed."""
+  if compression(path) == ".zst":
+    _import_zstandard(path)
+
+
+def _import_zstandard(path: str) -> Any:
+  with required_library(path, "reading .zst files needs zstandard", "pip install 'zstandard>=0.22'"):
+    import zstandard
+  return zstandard
+
+
+def open_stream(path: str) -> BinaryIO:
+  """Opens a file, and decompresses it if its name ends in .gz, .bz2 or .zst. Damaged data raises UserError.
+
+  Raises:
+    UserError: the file cannot be read, it is not compressed as its name says, or zstandard is not installed.
+  """
+  return _open(path)[1]
+
+
+def _open(path: str) -> tuple[BinaryIO, BinaryIO]:
+  """Returns the open file, whose position shows the progress, and the stream of its decompressed bytes."""
+  ending = compression(path)
+  file = files.open_file(path)
+  if not ending:
+    return file, file
+  if ending == ".gz":
+    check_is_gzip(path, file.read(HEAD_BYTES))
+    file.seek(0)
+    decompressor: Any = gzip.GzipFile(fileobj=file)
+  elif ending == ".bz2":
+    decompressor = bz2.BZ2File(file)
+  else:
+    decompressor = _ZstandardReader(file, _import_zstandard(path))
+  return file, cast("BinaryIO", io.BufferedReader(_CheckedStream(path, file, decompressor), _BUFFER_BYTES))
+
+
+def read_head(path: str) -> bytes:
+  """Reads the first bytes (`text_checks.HEAD_BYTES`) of a file, decompressed."""
+  with open_stream(path) as stream:
+    return stream.read(HEAD_BYTES)
+
+
+def show_start(head: bytes) -> str:
+  """Returns the first bytes of a file as a quoted text, for an error message."""
+  return repr(head[:_MAX_SHOWN_BYTES].decode("utf-8", errors="replace"))
+
+
+# ---- lines ---------------------------------------------------------------------------------------------
+
+
+def open_text_lines(path: str, on_read: Callable[[int], None] | None = None) -> Iterator[tuple[int, str]]:
+  """Yields the number, from 1, of each line of a UTF-8 text file, and the line without its line end.
+
+  Lines end with LF or CR LF. Byte-order marks are removed. `on_read` is called from time to time with the number of
+  (compressed) bytes read since the last call.
+
+  Raises:
+    UserError: the file cannot be read, is not plain text (`text_checks.check_head`), is not UTF-8 (the message names
+      the line), or is a damaged or incomplete compressed file.
+  """
+  check_head(path, read_head(path))
+  reported_bytes = 0
+  file, stream = _open(path)
+  with stream:
+    for line_number, line in enumerate(stream, 1):
+      if on_read is not None and line_number % _LINES_BETWEEN_REPORTS == 0:
+        position = file.tell()
+        on_read(position - reported_bytes)
+        reported_bytes = position
+      try:
+        text = line.decode("utf-8")
+      except UnicodeDecodeError as error:
+        raise UserError(f"{path}, line {line_number}: {decoding_problem(line, error)}") from error
+      yield line_number, text.removesuffix("\n").removesuffix("\r").replace(_BYTE_ORDER_MARK, "")
+  if on_read is not None:
+    on_read(files.size(path) - reported_bytes)
+
+
+def cut_line(text: str) -> Iterator[str]:
+  """Cuts a line into parts of at most 20,000 characters, at a space if there is one."""
+  start = 0
+  while len(text) - start > _MAX_LINE_CHARS:
+    # The text that is left is not copied, so that the time is in proportion to the length.
+    end = text.rfind(" ", start + 1, start + _MAX_LINE_CHARS)
+    end = end if end > 0 else start + _MAX_LINE_CHARS
+    yield text[start:end]
+    start = end
+    while text[start : start + 1].isspace():
+      start += 1
+  if start < len(text):
+    yield text[start:]
+
+
+def decoding_problem(line: bytes, error: UnicodeDecodeError) -> str:
+  """Returns what is wrong with a line that is not UTF-8, and the remedy."""
+  problem = f"byte 0x{line[error.start]:02x}, {error.reason}"
+  return f"not UTF-8 text ({problem}): convert the file to UTF-8, for example with iconv"
+
+
+def strip_line(line: str) -> str:
+  """Returns a line without byte-order marks and without white space around it."""
+  return line.replace(_BYTE_ORDER_MARK, "").strip() if _BYTE_ORDER_MARK in line else line.strip()
+
+
+def count_line_ends(path: str, stop: int) -> int:
+  """Counts the line ends before byte `stop` of a file."""
+  num_line_ends, bytes_left = 0, stop
+  with files.open_file(path) as file:
+    while bytes_left > 0 and (block := file.read(min(_BYTES_PER_READ, bytes_left))):
+      num_line_ends += block.count(b"\n")
+      bytes_left -= len(block)
+  return num_line_ends
+
+
+# ---- writing -------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def write_whole(path: str) -> Iterator[BinaryIO]:
+  """Opens a new file that appears at `path` when it is complete and on the disk. After an error nothing remains."""
+  staging = files.staging_path(path)
+  file = files.open_file(staging, "wb")
+  try:
+    with file:
+      yield file
+      local_files.sync(file)
+    files.replace(staging, path)
+  except BaseException:
+    files.discard(staging)
+    raise
