@@ -23,7 +23,6 @@ from albert.config.model import ModelConfig
 from albert.config.ranges import MAX_BATCH_SIZE, Range
 from albert.embed import vector_files
 from albert.embed.input_texts import InputTexts, open_texts
-from albert.embed.pooling import MEAN, POOLINGS
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress
@@ -65,9 +64,9 @@ def define_flags() -> None:
   command_flags.define(
     "str",
     "pooling",
-    MEAN,
+    "mean",
     "mean: the mean of the last layer over all tokens; pooled: the output of the pooler at [CLS]",
-    choices=POOLINGS,
+    choices=("mean", "pooled"),
   )
   command_flags.define(
     "int",

@@ -109,7 +109,6 @@ class ColumnTexts(InputTexts):
     self._ids = table.unique_names(id_column) if id_column else table.line_numbers
 
   def chunks(self, chunk_size: int) -> Iterator[TextChunk]:
-    """See InputTexts."""
     for start in range(0, self.num_texts, chunk_size):
       yield TextChunk(self._ids[start : start + chunk_size], self._texts[start : start + chunk_size])
 

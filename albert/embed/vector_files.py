@@ -110,7 +110,6 @@ class _NpyWriter(VectorWriter):
     np.lib.format.write_array_header_1_0(file, header)
 
   def write(self, ids: Sequence[int] | Sequence[str], vectors: np.ndarray) -> None:
-    """See VectorWriter."""
     self._file.write(np.ascontiguousarray(vectors, "<f4").tobytes())
     self._ids.write("".join(f"{text_id}\n" for text_id in ids).encode())
 
@@ -122,7 +121,6 @@ class _ParquetWriter(VectorWriter):
     self._file, self._pyarrow = file, pyarrow
 
   def write(self, ids: Sequence[int] | Sequence[str], vectors: np.ndarray) -> None:
-    """See VectorWriter."""
     pyarrow, schema = self._pyarrow, self._file.schema
     values = pyarrow.array(np.ascontiguousarray(vectors).reshape(-1))
     columns = [
