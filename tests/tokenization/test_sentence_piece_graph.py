@@ -9,7 +9,6 @@ import itertools
 import os
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -19,35 +18,13 @@ from albert.tokenization.sentence_piece_graph import SentencePieceGraphTokenizer
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import TokenizerConfig
 from tests.conftest import SaveModel, english_like_documents
-from tests.tokenization.reference import TEXTS, random_texts
+from tests.tokenization.reference import TEXTS, find_differences, random_texts
 from tests.tokenization.test_sentence_piece import OPTIONS, model_with_options, texts_with_odd_spaces
 
 
-def find_differences(
-  model_file: str, texts: list[str], do_lower_case: bool = True, **switches: bool
-) -> list[tuple[str, object, object]]:
-  """Returns (text, result in Python, result in the graph) for each text whose normalized text or ids differ."""
-  python = Tokenizer(model_file, do_lower_case, **switches)
-  graph = SentencePieceGraphTokenizer(TokenizerConfig(model_file, do_lower_case, **switches))
-
-  @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-  def normalize_and_tokenize(batch: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor]:
-    return graph.normalize(batch), graph.tokenize(batch)
-
-  differences: list[tuple[str, object, object]] = []
-  for start in range(0, len(texts), 4096):
-    batch = texts[start : start + 4096]
-    normalized, ids = normalize_and_tokenize(tf.constant([text.encode() for text in batch]))
-    expected_texts = [python.normalize(text).encode() for text in batch]
-    texts_and_ids: list[tuple[str, Any, Any]] = [*zip(batch, expected_texts, normalized.numpy(), strict=True)]
-    texts_and_ids += zip(batch, python.encode_batch(batch), ids.to_list(), strict=True)
-    differences += [(text, expected, in_graph) for text, expected, in_graph in texts_and_ids if expected != in_graph]
-  return differences
-
-
-def assert_equal_ids(model_file: str, texts: list[str], do_lower_case: bool = True, **switches: bool) -> None:
+def assert_equal_ids(model_file: str, texts: list[str], **switches: bool) -> None:
   """Asserts equal normalized texts and ids for every text."""
-  assert find_differences(model_file, texts, do_lower_case, **switches)[:3] == []
+  assert find_differences(model_file, texts, with_offsets=False, **switches)[:3] == []
 
 
 def code_point_texts() -> list[str]:
@@ -96,7 +73,7 @@ def test_same_ids_for_sentences_and_random_texts(model_file: str, do_lower_case:
   sentences = list(itertools.chain.from_iterable(documents))
   passages = [" ".join(document * 10) for document in documents[:50]]
   assert len(sentences) > 1000
-  assert_equal_ids(model_file, TEXTS + sentences + passages + random_texts(4000, seed=5), do_lower_case)
+  assert_equal_ids(model_file, TEXTS + sentences + passages + random_texts(4000, seed=5), do_lower_case=do_lower_case)
 
 
 @pytest.mark.thorough
@@ -111,7 +88,7 @@ def test_same_ids_for_repeated_letters(model_file: str) -> None:
 @pytest.mark.parametrize("do_lower_case", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_same_ids_if_accents_are_kept(model_file: str, do_lower_case: bool) -> None:
   texts = [*TEXTS, "Schön İΣ ΑΣİ", *random_texts(1000, seed=5), *code_point_texts()[::9]]
-  assert_equal_ids(model_file, texts, do_lower_case, keep_accents=True)
+  assert_equal_ids(model_file, texts, do_lower_case=do_lower_case, keep_accents=True)
 
 
 def test_same_ids_with_converted_quotes(spm_model: str) -> None:

@@ -23,7 +23,7 @@ from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import TokenizerConfig
 from tests.conftest import SaveModel, english_like_documents, train_small_model
 from tests.thorough import thorough_except
-from tests.tokenization.reference import TEXTS, random_texts
+from tests.tokenization.reference import TEXTS, find_differences, random_texts
 from tests.tokenization.script_texts import texts_of_all_scripts
 from tests.tokenization.test_offsets import CHARACTERS, UNUSUAL_STRINGS, WORDS, ReferenceRanges
 
@@ -35,29 +35,6 @@ HAND_MADE = (
 
 # Words that normalization leaves empty, or that consist of the character with which SentencePiece writes a space.
 EMPTY_WORDS = (" \u0301 ", "a \u0301 b", "x ▁", "a ▁ b", "▁")
-
-
-def find_differences(
-  model: str, texts: list[str], **switches: bool
-) -> list[tuple[str, list[list[int]], list[list[int]]]]:
-  """Returns (text, result in Python, result in the graph) for each text whose ids or offsets differ."""
-  python = Tokenizer(model, **switches)
-  graph = SentencePieceOffsetGraphTokenizer(TokenizerConfig(model, **switches))
-
-  @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-  def tokenize_in_graph(batch: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
-    return tuple(graph.tokenize_with_offsets(batch))
-
-  differences: list[tuple[str, list[list[int]], list[list[int]]]] = []
-  for start in range(0, len(texts), 1024):
-    batch = texts[start : start + 1024]
-    ids, starts, ends = (ragged.to_list() for ragged in tokenize_in_graph(tf.constant([t.encode() for t in batch])))
-    for row, text in enumerate(batch):
-      expected = [array.tolist() for array in python.encode_with_offsets(text)]
-      in_graph = [ids[row], starts[row], ends[row]]
-      if in_graph != expected:
-        differences.append((text, expected, in_graph))
-  return differences
 
 
 def unusual_texts(count: int) -> list[str]:
