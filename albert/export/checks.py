@@ -226,8 +226,7 @@ class QualityCheck:
       ((self._split, self._data),) = self.task.evaluation_data().items()
     except UserError as error:
       raise UserError(str(error).replace("--eval_input_file", "--eval_file")) from error
-    self.task.read_run(checkpoint.run_dir)
-    self.task.chooses_thresholds = False  # a task that has thresholds uses those of the run
+    model_class.use_run(self.task, checkpoint.run_dir)
     self.num_examples = self._data.num_examples
     self.metric_names = model_class.metric_names(self.task)
 

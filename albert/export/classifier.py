@@ -200,6 +200,12 @@ class ServedMultiLabel(_PooledHeadModel):
   def training_outputs(cls, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
     return {"logits": log_odds_of(answers["probabilities"])}
 
+  @classmethod
+  def use_run(cls, task: Any, run_dir: str) -> None:
+    """Makes the task use the thresholds of the run instead of choosing some on the data."""
+    super().use_run(task, run_dir)
+    task.chooses_thresholds = False
+
   def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
     probabilities, names = answers["probabilities"], tf.constant(list(self.spec.labels))
     is_predicted = probabilities >= tf.constant(self._thresholds, tf.float32)

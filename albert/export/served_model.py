@@ -195,6 +195,11 @@ class ServedModel(tf.Module, abc.ABC):
     return dataclasses.replace(settings.config, **changes, **cls.evaluation_settings)
 
   @classmethod
+  def use_run(cls, task: Any, run_dir: str) -> None:
+    """Makes the form's task use what its run has stored, such as thresholds."""
+    task.read_run(run_dir)
+
+  @classmethod
   def metric_names(cls, task: Any) -> Sequence[str]:
     """The metrics of the form's task to show. Models are compared by the first one; larger values are better."""
     return (task.best_metric,)

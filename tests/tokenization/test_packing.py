@@ -57,14 +57,17 @@ def test_pairs_are_truncated_as_by_the_loop(pairs: tuple[list[list[int]], list[l
 
 
 def test_the_serving_graph_packs_in_the_same_way(pairs: tuple[list[list[int]], list[list[int]]]) -> None:
-  ragged = [to_ragged(texts) for texts in pairs]
-  tensors = [tf.ragged.constant(texts, dtype) for texts, dtype in zip(pairs, (tf.int32, tf.int64), strict=True)]
+  first, second = map(to_ragged, pairs)
+  tensor_a, tensor_b = tf.ragged.constant(pairs[0], tf.int32), tf.ragged.constant(pairs[1], tf.int64)
   for max_length in (5, 16, 40):
     for batch, packed in (
-      (packing_graph.pack_pair(*tensors, max_length, BERT_IDS), packing.pack_pair(*ragged, max_length, BERT_IDS)),
       (
-        packing_graph.pack_single(tensors[0], max_length, BERT_IDS),
-        packing.pack_single(ragged[0], max_length, BERT_IDS),
+        packing_graph.pack_pair(tensor_a, tensor_b, max_length, BERT_IDS),
+        packing.pack_pair(first, second, max_length, BERT_IDS),
+      ),
+      (
+        packing_graph.pack_single(tensor_a, max_length, BERT_IDS),
+        packing.pack_single(first, max_length, BERT_IDS),
       ),
     ):
       expected = packing.padded(*packed, pad_id=BERT_IDS.pad)
