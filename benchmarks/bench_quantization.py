@@ -22,7 +22,7 @@ from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
 from albert.export import other_formats
 from albert.export.checkpoint import open_checkpoint, select_form
-from albert.export.checks import Candidate, QualityCheck, measure
+from albert.export.checks import Candidate, QualityCheck
 from albert.export.served_model import portable_function
 
 # Name of a way -> a function from the float32 model to the quantized one.
@@ -74,7 +74,7 @@ def main() -> None:
   arguments = parser.parse_args()
   checkpoint = open_checkpoint(arguments.checkpoint)
   form = select_form(checkpoint, arguments.task, {})
-  check = QualityCheck(form, checkpoint, arguments.eval_file)
+  check = QualityCheck(form, checkpoint, arguments.eval_file, np.inf)
   model = form.model_class(checkpoint, form.settings)
   content = other_formats.convert_to_onnx(portable_function(model))
   nodes = _matmul_names(onnx.load_from_string(content))
@@ -109,9 +109,9 @@ def main() -> None:
       candidates.append(Candidate(name, len(quantized), other_formats.onnx_runner(quantized)))
     except Exception as error:
       print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
-  inputs = [check.evaluation.model_inputs(batch) for batch in check.evaluation.batches()][:20]
+  inputs = [check.model_inputs(batch) for batch in check.batches()][:20]
   expected = [candidates[0].run(batch) for batch in inputs]
-  report = measure(check.evaluation, candidates, np.inf)
+  report = check.measure(candidates)
   print(f"| way | {' | '.join(report['metric_names'])} | mean change of the answers | MB | ms |")
   print("|---|" + "---|" * (len(report["metric_names"]) + 3))
   for candidate, quality in zip(candidates, report["models"], strict=True):

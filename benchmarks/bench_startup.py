@@ -58,6 +58,7 @@ def write_data(directory: Path) -> None:
   """Writes small files for all commands: a vocabulary, shards, texts with labels, and an exported model."""
   import numpy as np
 
+  from albert.export.checkpoint import find_checkpoint
   from albert.export.export_model import export_model
   from albert.weights.checkpoints import CheckpointManager
   from tests.conftest import english_like_documents, train_small_model
@@ -74,10 +75,9 @@ def write_data(directory: Path) -> None:
   checkpoint = CheckpointManager(str(directory / "checkpoints"), keep=1, model_config=model)
   checkpoint.save(1, {name: np.asarray(value) for name, value in weights.items()})
   export_model(
-    checkpoint.path(1),
+    find_checkpoint(checkpoint.path(1), spm_model_file=str(directory / "spiece.model")),
     str(directory / "models"),
     task="classifier",
-    spm_model_file=str(directory / "spiece.model"),
     settings={"task_name": "SST-2", "max_seq_length": 32},
   )
 

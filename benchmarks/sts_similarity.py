@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import albert
 from albert.data.tables import read_table
-from albert.embed.pooling import POOLINGS
+from albert.embed.text_encoder import POOLINGS
 
 
 def spearman(checkpoint: str, pooling: str, first: list[str], second: list[str], scores: np.ndarray) -> float:

@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 
 from albert.config.model import ModelConfig, load_model_config
-from albert.errors import UserError
-from albert.io import files
-from albert.runs import output_files
 from albert.tokenization.recorded_settings import tokenizer_config
-from albert.tokenization.vocabulary import TokenizerConfig, vocabulary_sha256
+from albert.tokenization.vocabulary import TokenizerConfig
 from albert.weights.arrays import float32_sha256
-from albert.weights.files import FLAG, WeightFile, find_weights, open_location
+from albert.weights.files import WeightFile, find_weights, open_location
 from albert.weights.names import (
   GROUP_PATTERN,
   POOLER,
@@ -64,24 +61,15 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
       albert.tokenization.recorded_settings.tokenizer_config.
   """
   location = find_weights(path)  # a missing file is reported before TensorFlow is imported
-  config_file = albert_config_file or location.config_file
-  if not config_file:
-    raise UserError(
-      f"{FLAG}={path}: has no albert_config.json or config.json beside it; give its config with --albert_config_file"
-    )
-  if spm_model_file and not files.exists(spm_model_file):
-    raise UserError(f"--spm_model_file={spm_model_file}: no such file")
-  if spm_model_file:
-    location.check_vocabulary(vocabulary_sha256(spm_model_file), f"--spm_model_file={spm_model_file}")
+  config_file = location.require_config_file(albert_config_file)
+  vocabulary = location.choose_vocabulary(spm_model_file)
   config = load_model_config(config_file)
   file = open_location(location)
   head_names = _check_weights(file, config, config_file)
   weights = {name: file.read(name) for name in sorted(file.entries)}
   sources = {name: file.entries[name].source for name in weights}
-  vocabulary = spm_model_file or file.vocabulary
   settings = tokenizer_config(vocabulary, file.directory) if vocabulary else None
-  run = output_files.read_config(file.run_file) if file.run_file else {}
-  model = ConvertedModel(config, weights, sources, head_names, settings, run)
+  model = ConvertedModel(config, weights, sources, head_names, settings, file.run)
   if file.is_huggingface and not huggingface_groups_agree(config):
     groups = [huggingface_group(layer, config) for layer in range(config.num_hidden_layers)]
     return _ungroup(model, groups, groups)
@@ -90,10 +78,10 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
 
 def _check_weights(file: WeightFile, config: ModelConfig, config_file: str) -> tuple[str, ...]:
   """Checks that a file has exactly the weights of a config and of some heads, and returns the names of these heads."""
-  expected_shapes: dict[str, tuple[int | None, ...]] = {**encoder_shapes(config)}
-  if not any(name in file.entries for name in POOLER):
-    # Some classes of transformers have no pooler.
-    expected_shapes = {name: shape for name, shape in expected_shapes.items() if name not in POOLER}
+  has_pooler = any(name in file.entries for name in POOLER)  # some classes of transformers have none
+  expected_shapes: dict[str, tuple[int | None, ...]] = {
+    name: shape for name, shape in encoder_shapes(config).items() if has_pooler or name not in POOLER
+  }
   found_heads = {
     name: head.shapes for name, head in heads(config).items() if any(weight in file.entries for weight in head.shapes)
   }

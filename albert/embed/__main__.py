@@ -21,9 +21,7 @@ from albert import app, startup
 from albert.config import command_flags
 from albert.config.model import ModelConfig
 from albert.config.ranges import MAX_BATCH_SIZE, Range
-from albert.embed import vector_files
-from albert.embed.input_texts import InputTexts, open_texts
-from albert.embed.pooling import MEAN, POOLINGS
+from albert.embed.input_output import InputTexts, check_output, open_texts, write_vectors
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress
@@ -65,9 +63,9 @@ def define_flags() -> None:
   command_flags.define(
     "str",
     "pooling",
-    MEAN,
+    "mean",
     "mean: the mean of the last layer over all tokens; pooled: the output of the pooler at [CLS]",
-    choices=POOLINGS,
+    choices=("mean", "pooled"),
   )
   command_flags.define(
     "int",
@@ -93,7 +91,7 @@ def main() -> None:
     )
   if not files.exists(values.input_file):
     raise UserError(f"--input_file={values.input_file}: no such file")
-  vector_files.check_output(values.output_file)
+  check_output(values.output_file)
   texts = open_texts(values.input_file, values.text_column, values.id_column)
   with startup.quick_imports():
     from albert.embed.text_encoder import TextEncoder  # imports TensorFlow, which takes seconds
@@ -129,14 +127,12 @@ def _write(texts: InputTexts, encoder: TextEncoder, path: str) -> None:
   """Writes the embeddings of the texts to a file, chunk by chunk."""
   num_empty = 0
   with (
-    vector_files.write_vectors(
-      path, texts.num_texts, encoder.hidden_size, ids_are_numbers=texts.ids_are_numbers
-    ) as writer,
+    write_vectors(path, texts.num_texts, encoder.hidden_size, ids_are_numbers=texts.ids_are_numbers) as write,
     Progress(texts.num_texts, " texts", "embedding") as progress,
   ):
     for chunk in texts.chunks(_CHUNK_TEXTS):
       num_empty += sum(not text or text.isspace() for text in chunk.texts)
-      writer.write(chunk.ids, encoder.encode(chunk.texts, progress.update))
+      write(chunk.ids, encoder.encode(chunk.texts, progress.update))
   if num_empty:
     print(
       f"warning: {counted(num_empty, 'text')} of {texts.num_texts} without a character: such embeddings mean nothing",

@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import tensorflow as tf
 
-from albert.embed.pooling import MEAN, POOLED, POOLINGS
 from albert.errors import UserError
 from albert.io.files import AnyPath
 from albert.models.encoder import Encoder
 from albert.tokenization.packing import pack_single, padded
-from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.tokenizer import Tokenizer, check_texts
 from albert.weights.initial_weights import open_pretrained
 from albert.weights.names import NO_POOLER
 
 # N texts, B texts of a batch, S sequence, H hidden.
 
+# How the states of tokens become an embedding: their mean in the last layer; or the output of the pooler at [CLS].
+POOLINGS = MEAN, POOLED = "mean", "pooled"
 # More batches than this are computed with a traced graph. Tracing albert_base takes as long as about this many batches,
 # and a graph, whose operations TensorFlow fuses, needs a quarter less time for a batch.
 _MAX_UNTRACED_BATCHES = 8
@@ -74,9 +75,6 @@ class TextEncoder:
   Args:
     encoder, tokenizer, pooling, max_length, batch_size: see `encode`.
 
-  Raises:
-    UserError: see `encode`.
-
   Attributes:
     hidden_size: H, the size of an embedding.
   """
@@ -114,7 +112,8 @@ class TextEncoder:
     Raises:
       UserError: `texts` is a single string, or one of the texts is no string.
     """
-    ids, lengths = pack_single(self._tokenizer.encode_texts_flat(texts), self._max_length, self._tokenizer.special_ids)
+    encoded = self._tokenizer.encode_batch_flat(check_texts(texts, "texts"))
+    ids, lengths = pack_single(encoded, self._max_length, self._tokenizer.special_ids)
     embeddings = np.zeros([len(lengths), self.hidden_size], np.float32)
     starts = np.cumsum(lengths) - lengths  # index in `ids` of each text's first token
     longest_first = np.argsort(-lengths, kind="stable")  # so a batch that is too large for the memory fails at once

@@ -5,33 +5,28 @@ The data is read, tokenized and scored by the code that evaluates runs. Formats 
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import itertools
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from albert.config.base import Config
 from albert.data.examples import EXAMPLE_INDEX
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK
 from albert.errors import RunError, UserError
-from albert.export.checkpoint import ExportCheckpoint, ExportSettings, SelectedForm
+from albert.export.checkpoint import ExportCheckpoint, SelectedForm
 from albert.export.registry import EVALUATION_BATCH_SIZE, FORMS, TEXT_SIGNATURE, TOKENS_SIGNATURE
-from albert.export.served_model import TOKEN_INPUTS, ServedModel, text_inputs, tokens_function
+from albert.export.served_model import NamedArrays, ServedModel, text_inputs, tokens_function
 from albert.io import files
 from albert.tasks import registry as task_registry
-from albert.tokenization.recorded_settings import SETTINGS
 
 # B rows, S sequence, K sequences of an example.
 
-# Inputs or answers of a batch by name. The first dimension of each array is the batch.
-NamedArrays = Mapping[str, np.ndarray]
 # Runs a model on a batch of ids.
 Runner = Callable[[NamedArrays], dict[str, np.ndarray]]
 # Name of the batch that holds all examples.
@@ -44,8 +39,6 @@ SAVED_MODEL, FLOAT32 = "saved_model", "float32"
 # The largest drop of the metric that is accepted if --max_metric_drop is not given, as a share of its best value.
 DEFAULT_DROP = 0.01
 _WARM_UPS, _ROUNDS = 2, 30
-# Probabilities below it, and above 1 - it, are rounded to it, so that their logits are finite.
-_SMALLEST_PROBABILITY = 1e-30
 
 
 def id_test_batches(model: ServedModel, examples: NamedArrays) -> dict[str, NamedArrays]:
@@ -185,75 +178,6 @@ def largest_difference(answers: NamedArrays, expected: NamedArrays, *, exact: st
   return float(np.max(differences, initial=0.0))
 
 
-class FormEvaluation(abc.ABC):
-  """The data of --eval_file, and how the answers of a form to it become the metrics of the form's task.
-
-  Args:
-    task_name: the form's task, a name of `albert.tasks.registry.TASKS`.
-    checkpoint: the checkpoint to export.
-    settings: how the served model is built.
-    eval_file: what the task's own evaluation reads: a file, or for some tasks globs or a folder.
-
-  Attributes:
-    task: the task, with this data (an `albert.tasks.base.Task`).
-    eval_file: see above.
-    best_value: the largest value of the metrics, 1 or 100.
-    num_examples: number of examples in the data: rows, windows of SQuAD, or sequences of pretraining.
-
-  Raises:
-    UserError: the data cannot be read, or does not belong to the task.
-  """
-
-  best_value: ClassVar[float] = 1.0
-  task_settings: ClassVar[Mapping[str, Any]] = {}
-
-  def __init__(self, task_name: str, checkpoint: ExportCheckpoint, settings: ExportSettings, eval_file: str):
-    self.eval_file = eval_file
-    config = self.task_config(settings, eval_file)
-    self.task: Any = task_registry.make_task(task_name, checkpoint.config, config)
-    self.task.check_inputs(train=False, evaluate=True, predict=False)
-    ((self._split, self._data),) = self.task.evaluation_data().items()
-    self.num_examples = self._data.num_examples
-
-  def task_config(self, settings: ExportSettings, eval_file: str) -> Config:
-    """The config of the task: that of the form, with the given file instead of those of the run."""
-    tokenizer = settings.tokenizer_config
-    changes: dict[str, Any] = {name: getattr(tokenizer, name) for name in SETTINGS}
-    changes |= {"eval_file": eval_file, "spm_model_file": tokenizer.model_file, "cache_dir": ""}
-    changes |= {"max_seq_length": settings.max_seq_length, "pad_to_max_length": False}
-    return dataclasses.replace(settings.config, **changes, **self.task_settings)
-
-  @property
-  def metric_names(self) -> Sequence[str]:
-    """The metrics to show. Models are compared by the first one. Larger values of it are better."""
-    return (self.task.best_metric,)
-
-  def batches(self) -> Iterator[dict[str, np.ndarray]]:
-    """Yields batches of all examples, with the features of the task's batches, example_weight and example_index."""
-    first = 0
-    for batch in self._data.evaluation_batches(batch_size=EVALUATION_BATCH_SIZE).as_numpy_iterator():
-      yield {EXAMPLE_INDEX: np.arange(first, first + EVALUATION_BATCH_SIZE), **batch}
-      first += EVALUATION_BATCH_SIZE
-
-  def model_inputs(self, batch: NamedArrays) -> dict[str, np.ndarray]:
-    """The inputs of a batch for the signature `tokens`, int32 [B, S] or [B, K, S]."""
-    return {name: batch[name].astype(np.int32) for name in TOKEN_INPUTS}
-
-  @abc.abstractmethod
-  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
-    """Converts the answers to a batch to the outputs of the task's `forward`, [B, ...] each."""
-
-  def metrics(self, outputs: Any) -> dict[str, float]:
-    """Computes the task's metrics from the results of `outputs` for all examples, a `DatasetOutputs`."""
-    metrics: dict[str, float] = self.task.evaluation_metrics(self._split, outputs)
-    return metrics
-
-
-def log_of(probabilities: np.ndarray) -> np.ndarray:
-  """Logits whose softmax is `probabilities`."""
-  return np.log(np.maximum(probabilities.astype(np.float64), _SMALLEST_PROBABILITY))
-
-
 @dataclasses.dataclass(frozen=True)
 class Candidate:
   """A model to measure.
@@ -275,8 +199,13 @@ class QualityCheck:
   Args:
     form: the form in which the model is served.
     checkpoint: the checkpoint to export.
-    eval_file: the data, see FormEvaluation.
+    eval_file: what the task's own evaluation reads: a file, or for some tasks globs or a folder.
     max_metric_drop: the largest accepted drop of the metric, in its unit; None for one percent of its best value.
+  Attributes:
+    eval_file: see above.
+    task: the form's task, with this data (an `albert.tasks.base.Task`).
+    num_examples: number of examples in the data: rows, windows of SQuAD, or sequences of pretraining.
+    metric_names: the metrics to show. Models are compared by the first one. Larger values of it are better.
   Raises:
     UserError: the form has no metric, or the data cannot be read or does not belong to the task.
   """
@@ -284,17 +213,45 @@ class QualityCheck:
   def __init__(
     self, form: SelectedForm, checkpoint: ExportCheckpoint, eval_file: str, max_metric_drop: float | None = None
   ):
-    evaluation_class = form.model_class.evaluation_class
-    if evaluation_class is None:
+    model_class = form.model_class
+    if not model_class.has_metric:
       raise UserError(f"--eval_file={eval_file}: --task={form.name} has no metric to measure: leave --eval_file out")
+    self.eval_file = eval_file
     self._form, self._checkpoint = form, checkpoint
-    self.evaluation = evaluation_class(FORMS[form.name].task, checkpoint, form.settings, eval_file)
-    default_drop = DEFAULT_DROP * evaluation_class.best_value
-    self._max_drop = default_drop if max_metric_drop is None else max_metric_drop
+    self._max_drop = DEFAULT_DROP * model_class.best_metric_value if max_metric_drop is None else max_metric_drop
+    config = model_class.evaluation_config(form.settings, eval_file)
+    try:
+      self.task: Any = task_registry.make_task(FORMS[form.name].task, checkpoint.config, config)
+      self.task.check_inputs(train=False, evaluate=True, predict=False)
+      ((self._split, self._data),) = self.task.evaluation_data().items()
+    except UserError as error:
+      raise UserError(str(error).replace("--eval_input_file", "--eval_file")) from error
+    model_class.use_run(self.task, checkpoint.run_dir)
+    self.num_examples = self._data.num_examples
+    self.metric_names = model_class.metric_names(self.task)
 
-  def compute_metrics(self, function: Any) -> dict[str, float]:
-    """The task's metrics of a model, given as the concrete function of its signature `tokens`."""
-    return _compute_metrics(self.evaluation, array_function(function))
+  def batches(self) -> Iterator[dict[str, np.ndarray]]:
+    """Yields batches of all examples, with the features of the task's batches, example_weight and example_index."""
+    first = 0
+    for batch in self._data.evaluation_batches(batch_size=EVALUATION_BATCH_SIZE).as_numpy_iterator():
+      yield {EXAMPLE_INDEX: np.arange(first, first + EVALUATION_BATCH_SIZE), **batch}
+      first += EVALUATION_BATCH_SIZE
+
+  def model_inputs(self, batch: NamedArrays) -> dict[str, np.ndarray]:
+    """The inputs of a batch for the signature `tokens`, int32 [B, S] or [B, K, S]."""
+    return self._form.model_class.evaluation_inputs(batch, self._form.settings)
+
+  def compute_metrics(self, run: Runner) -> dict[str, float]:
+    """The task's metrics of a model on all examples."""
+    from albert.data.pipeline import EXAMPLE_WEIGHT
+    from albert.training.evaluator import concatenate_outputs  # imports the loop, which other exports do not need
+
+    model_class = self._form.model_class
+    batch_outputs = []
+    for batch in self.batches():
+      outputs = model_class.training_outputs(run(self.model_inputs(batch)), batch)
+      batch_outputs.append(outputs | {name: batch[name] for name in (EXAMPLE_INDEX, EXAMPLE_WEIGHT)})
+    return model_class.evaluation_metrics(self.task, self._split, concatenate_outputs(batch_outputs))
 
   def run(self, directory: str, function: Any, formats: Sequence[Candidate]) -> dict[str, Any]:
     """Measures the float32 model, the SavedModel if it has another precision, and the other formats, see measure.
@@ -305,12 +262,74 @@ class QualityCheck:
       formats: the formats beside it.
     """
     settings = self._form.settings
-    saved_model = Candidate(SAVED_MODEL, _saved_model_bytes(directory), array_function(function))
-    candidates = [saved_model]
+    candidates = [Candidate(SAVED_MODEL, _saved_model_bytes(directory), array_function(function))]
     if settings.precision != FLOAT32:
       float32_model = self._form.model_class(self._checkpoint, dataclasses.replace(settings, precision=FLOAT32))
       candidates.insert(0, Candidate(FLOAT32, 0, array_function(tokens_function(float32_model))))
-    return measure(self.evaluation, [*candidates, *formats], self._max_drop)
+    return self.measure([*candidates, *formats])
+
+  def measure(self, candidates: Sequence[Candidate]) -> dict[str, Any]:
+    """Measures models, and compares the task's metric with that of the first one, the float32 model.
+
+    Returns: the key `quality` of servable.json.
+      eval_file, num_examples, metric_names: see the attributes.
+      max_metric_drop: the largest accepted drop of the metric.
+      num_tokens: number of tokens of the example whose latency was measured.
+      num_threads: number of cores of the machine that measured.
+      models: for each candidate its name, num_bytes, metrics, drop (by how much the first metric is smaller than that
+        of the float32 model) and latency_ms, the time of the fastest of several requests of one example: other work on
+        the machine changes it less than the median.
+    Raises:
+      UserError: the metric of a model drops by too much, or the metric of the float32 model is not a number.
+    """
+    metric = self.metric_names[0]
+    metrics: dict[str, dict[str, float]] = {}
+    for candidate in candidates:
+      metrics[candidate.name] = self.compute_metrics(candidate.run)
+      print(f"{candidate.name}: {metric} {metrics[candidate.name][metric]:.6g}", file=sys.stderr, flush=True)
+    baseline = metrics[candidates[0].name][metric]
+    if not np.isfinite(baseline):
+      raise UserError(
+        f"--eval_file={self.eval_file}: the {metric} of the float32 model is {baseline}: give a file with more examples"
+      )
+    drops = {name: baseline - values[metric] for name, values in metrics.items()}
+    # A drop of exactly the limit is accepted, also after rounding of the difference.
+    limit = self._max_drop + 1e-9 * self._form.model_class.best_metric_value
+    refused = [
+      f"{name} to {metrics[name][metric]:.6g} (by {drop:.3g})" for name, drop in drops.items() if not drop <= limit
+    ]
+    if refused:
+      raise UserError(
+        f"--eval_file={self.eval_file}: the {metric} drops from {baseline:.6g} (float32) with {', '.join(refused)}, "
+        f"more than --max_metric_drop={self._max_drop:g}: leave this format out, or accept a larger drop"
+      )
+    request = self._median_example()
+    latencies = _measure_latencies(candidates, request)
+    return {
+      "eval_file": self.eval_file,
+      "num_examples": self.num_examples,
+      "metric_names": list(self.metric_names),
+      "max_metric_drop": self._max_drop,
+      "num_tokens": int(request[INPUT_MASK].sum()),
+      "num_threads": os.cpu_count() or 1,
+      "models": [
+        {
+          "name": candidate.name,
+          "num_bytes": candidate.num_bytes,
+          "metrics": {name: metrics[candidate.name][name] for name in self.metric_names},
+          "drop": drops[candidate.name],
+          "latency_ms": latencies[candidate.name],
+        }
+        for candidate in candidates
+      ],
+    }
+
+  def _median_example(self) -> NamedArrays:
+    """The inputs of one example of median length, without padding: int32 [1, S] or [1, K, S]."""
+    # Most tasks sort the examples by their lengths.
+    number, row = divmod(self.num_examples // 2, EVALUATION_BATCH_SIZE)
+    batch = next(itertools.islice(self.batches(), number, None))
+    return _trim_padding({name: values[row : row + 1] for name, values in self.model_inputs(batch).items()})
 
 
 def _saved_model_bytes(directory: str) -> int:
@@ -328,92 +347,6 @@ def array_function(function: Any) -> Runner:
     return {name: tensor.numpy() for name, tensor in answers.items()}
 
   return run
-
-
-def measure(evaluation: FormEvaluation, candidates: Sequence[Candidate], max_metric_drop: float) -> dict[str, Any]:
-  """Measures models, and compares the task's metric with that of the first one.
-
-  Args:
-    evaluation: the data and the metrics.
-    candidates: the float32 model, then the models to compare with it.
-    max_metric_drop: the largest accepted drop of the metric.
-  Returns: the key `quality` of servable.json.
-    eval_file, max_metric_drop: see above.
-    num_examples: number of examples in the data (windows of SQuAD).
-    metric_names: the metrics, the one that decides first.
-    num_tokens: number of tokens of the example whose latency was measured.
-    num_threads: number of cores of the machine that measured.
-    models: for each candidate its name, num_bytes, metrics, drop (by how much the first metric is smaller than that of
-      the float32 model) and latency_ms, the time of the fastest of several requests of one example: other work on the
-      machine changes it less than the median.
-  Raises:
-    UserError: the metric of a model is smaller by more than max_metric_drop, or the metric of the float32 model is not
-      a number.
-  """
-  metric = evaluation.metric_names[0]
-  metrics: dict[str, dict[str, float]] = {}
-  for candidate in candidates:
-    metrics[candidate.name] = _compute_metrics(evaluation, candidate.run)
-    print(f"{candidate.name}: {metric} {metrics[candidate.name][metric]:.6g}", file=sys.stderr, flush=True)
-  baseline = metrics[candidates[0].name][metric]
-  if not np.isfinite(baseline):
-    raise UserError(
-      f"--eval_file={evaluation.eval_file}: the {metric} of the float32 model is {baseline}: give a file with more "
-      "examples"
-    )
-  drops = {name: baseline - values[metric] for name, values in metrics.items()}
-  refused = [
-    f"{name} to {metrics[name][metric]:.6g} (by {drop:.3g})"
-    for name, drop in drops.items()
-    # A drop of exactly the limit is accepted, also after rounding of the difference.
-    if not drop <= max_metric_drop + 1e-9 * evaluation.best_value
-  ]
-  if refused:
-    raise UserError(
-      f"--eval_file={evaluation.eval_file}: the {metric} drops from {baseline:.6g} (float32) with "
-      f"{', '.join(refused)}, more than --max_metric_drop={max_metric_drop:g}: leave this format out, or accept a "
-      "larger drop"
-    )
-  request = _median_example(evaluation)
-  latencies = _measure_latencies(candidates, request)
-  return {
-    "eval_file": evaluation.eval_file,
-    "num_examples": evaluation.num_examples,
-    "metric_names": list(evaluation.metric_names),
-    "max_metric_drop": max_metric_drop,
-    "num_tokens": int(request[INPUT_MASK].sum()),
-    "num_threads": os.cpu_count() or 1,
-    "models": [
-      {
-        "name": candidate.name,
-        "num_bytes": candidate.num_bytes,
-        "metrics": {name: metrics[candidate.name][name] for name in evaluation.metric_names},
-        "drop": drops[candidate.name],
-        "latency_ms": latencies[candidate.name],
-      }
-      for candidate in candidates
-    ],
-  }
-
-
-def _compute_metrics(evaluation: FormEvaluation, run: Runner) -> dict[str, float]:
-  """The metrics of a model on all examples."""
-  from albert.data.pipeline import EXAMPLE_WEIGHT
-  from albert.training.evaluator import concatenate_outputs  # imports the loop, which other exports do not need
-
-  batch_outputs = []
-  for batch in evaluation.batches():
-    outputs = evaluation.outputs(run(evaluation.model_inputs(batch)), batch)
-    batch_outputs.append(outputs | {name: batch[name] for name in (EXAMPLE_INDEX, EXAMPLE_WEIGHT)})
-  return evaluation.metrics(concatenate_outputs(batch_outputs))
-
-
-def _median_example(evaluation: FormEvaluation) -> NamedArrays:
-  """The inputs of one example of median length, without padding: int32 [1, S] or [1, K, S]."""
-  # Most tasks sort the examples by their lengths.
-  number, row = divmod(evaluation.num_examples // 2, EVALUATION_BATCH_SIZE)
-  batch = next(itertools.islice(evaluation.batches(), number, None))
-  return _trim_padding({name: values[row : row + 1] for name, values in evaluation.model_inputs(batch).items()})
 
 
 def _measure_latencies(candidates: Sequence[Candidate], request: NamedArrays) -> dict[str, float]:

@@ -12,18 +12,23 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from albert.config.base import Config
 from albert.data.examples import OPTION_MASK
 from albert.export.checkpoint import ExportCheckpoint, ExportSettings
-from albert.export.checks import FormEvaluation, NamedArrays, log_of
 from albert.export.network import TokenBatch, TokenLayout
-from albert.export.served_model import AnswerTensors, RequestField, ServedModel, as_token_batch, load_linear_head
+from albert.export.served_model import (
+  AnswerTensors,
+  NamedArrays,
+  RequestField,
+  ServedModel,
+  as_token_batch,
+  load_linear_head,
+  log_odds_of,
+)
 from albert.metrics.classification import ERRORS
 from albert.models.window_pooling import pool_windows
-from albert.tasks.glue.flags import PLAIN, WINDOWS, ClassifierConfig
+from albert.tasks.glue.flags import PLAIN, WINDOWS
 from albert.tasks.glue.results import thresholds_of_run
-from albert.tasks.glue.specs import TaskSpec, make_spec
-from albert.tasks.race.data import RaceConfig
+from albert.tasks.glue.specs import CUSTOM, canonical_name, make_spec
 from albert.tokenization.packing_graph import first_tokens, last_tokens, pack_pair, pack_single, pack_windows
 
 # B batch, K windows of a text or options of a question (the largest number in the batch), S sequence, C classes.
@@ -66,7 +71,6 @@ class ServedTextModel(ServedModel):
     return as_token_batch(pack_pair(ids[0], ids[1], length, special_ids))
 
   def truncation_note(self) -> str:
-    """See ServedModel.truncation_note."""
     length = self.max_seq_length
     if len(self.fields) == 1:
       return f"A text of more than {length} tokens, [CLS] and [SEP] included, is cut at its end."
@@ -76,34 +80,28 @@ class ServedTextModel(ServedModel):
     )
 
   def examples(self) -> list[dict[str, Any]]:
-    """See ServedModel.examples."""
     names = [field.name for field in self.fields]
     return [
       dict(zip(names, texts[: len(names)], strict=True)) for texts in (self.example_texts, self.example_texts[::-1])
     ]
 
 
-def _make_spec(config: Config) -> TaskSpec:
-  assert isinstance(config, ClassifierConfig)
-  return make_spec(config)
-
-
 class _PooledHeadModel(ServedTextModel):
   """Base class of classification and regression: a linear head on the pooled output."""
 
   head = "classifier"
+  evaluation_settings: ClassVar[Mapping[str, Any]] = {"eval_share": 0.0}  # the file is evaluated on, not a part of it
 
   def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
     super().__init__(checkpoint, settings)
-    self.spec = _make_spec(settings.config)
+    self._classifier_config = settings.config
+    self.spec = make_spec(settings.config)
     text_columns = self.spec.formats()[0].texts
     self.fields = text_fields([f"{self.spec.name}: {column}" for column in text_columns])
     self._num_outputs = len(self.spec.labels) or 1  # a regression has no labels
     remedy = ": give the task's name or labels that it was trained with (--task_name, --labels)"
     self.output = load_linear_head(checkpoint, self._num_outputs, self.spec.name, remedy)
-    assert isinstance(settings.config, ClassifierConfig)
     self._reads_windows = settings.config.long_texts == WINDOWS
-    self._classifier_config = settings.config
     if self._reads_windows:
       self.ids_rank = 3
       self.ids_meaning = "for each window of the text [CLS] part of the text [SEP], then padding"
@@ -117,7 +115,6 @@ class _PooledHeadModel(ServedTextModel):
     return as_token_batch(pack_windows(ids, length, config.doc_stride, config.max_windows, special_ids))
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
-    """See ServedModel.compute."""
     logits = self.output(self.encoder.pooled_output(tokens, layout))
     if layout.has_tokens is not None:
       # A text that is all padding has one window of padding.
@@ -130,12 +127,16 @@ class _PooledHeadModel(ServedTextModel):
     """The labels of the task; () for a regression."""
     return self.spec.labels
 
+  @classmethod
+  def metric_names(cls, task: Any) -> Sequence[str]:
+    """At most three, so that the table of the model card is not too wide."""
+    return [name for name in task.spec.metrics if name not in ERRORS][:3]
+
   @abc.abstractmethod
   def _answer(self, logits: tf.Tensor) -> AnswerTensors:
     """Converts the logits of texts, float32 [B, C], to the answers that are numbers."""
 
   def truncation_note(self) -> str:
-    """See ServedModel.truncation_note."""
     if not self._reads_windows:
       return super().truncation_note()
     config = self._classifier_config
@@ -147,13 +148,14 @@ class _PooledHeadModel(ServedTextModel):
     )
 
   @classmethod
-  def incompatibility(cls, checkpoint: ExportCheckpoint, config: Config) -> str | None:
+  def incompatibility(cls, checkpoint: ExportCheckpoint, config: Any) -> str | None:
     """See ServedModel.incompatibility: another formulation, or a regression instead of a classification."""
-    assert isinstance(config, ClassifierConfig)
     if config.formulation != PLAIN:
       return f"it was trained with --formulation={config.formulation}, and only --formulation=plain can be served"
     if config.task_name or not checkpoint.run:
-      spec = _make_spec(config)
+      if canonical_name(config.task_name) == CUSTOM and not (config.labels or config.regression):
+        return "its labels are not known: give those it was trained with, in their order (--labels)"
+      spec = make_spec(config)
       if spec.is_regression != (cls is ServedRegression):
         return f"{config.task_name} is a {'regression' if spec.is_regression else 'classification'} task"
       if bool(spec.label_separator) != (cls is ServedMultiLabel):
@@ -161,44 +163,9 @@ class _PooledHeadModel(ServedTextModel):
     return None
 
 
-class ClassifierEvaluation(FormEvaluation):
-  """Classification: `probabilities` [B, C] become logits."""
-
-  task_settings: ClassVar[Mapping[str, Any]] = {"eval_share": 0.0}  # the file is evaluated on, not a part of another
-
-  @property
-  def metric_names(self) -> Sequence[str]:
-    # At most three, so that the table of the model card is not too wide.
-    return [name for name in self.task.spec.metrics if name not in ERRORS][:3]
-
-  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
-    return {"logits": log_of(answers["probabilities"])}
-
-
-class MultiLabelEvaluation(ClassifierEvaluation):
-  """Several labels: `probabilities` [B, C] become logits. The thresholds are those of the run."""
-
-  def __init__(self, task_name: str, checkpoint: ExportCheckpoint, settings: ExportSettings, eval_file: str):
-    super().__init__(task_name, checkpoint, settings, eval_file)
-    self.task.read_run(checkpoint.run_dir)
-    self.task.chooses_thresholds = False
-
-  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
-    probabilities = answers["probabilities"].astype(np.float64)
-    return {"logits": log_of(probabilities) - log_of(1.0 - probabilities)}
-
-
-class RegressionEvaluation(ClassifierEvaluation):
-  """Regression: `value` [B]."""
-
-  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
-    return {"values": answers["value"]}
-
-
 class ServedClassifier(_PooledHeadModel):
   """Serves a classifier: the most probable class and the probabilities of all classes."""
 
-  evaluation_class = ClassifierEvaluation
   summary = "classifies a text or a pair of texts"
   answers: ClassVar[Mapping[str, str]] = {
     "label": "the most probable class, string [B]",
@@ -209,14 +176,12 @@ class ServedClassifier(_PooledHeadModel):
     return {"probabilities": tf.nn.softmax(logits)}
 
   def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
-    """See ServedModel.add_text_answers."""
     return add_label(answers, self.labels())
 
 
 class ServedMultiLabel(_PooledHeadModel):
   """Serves a model of several labels: those whose probability is at least their threshold, and all probabilities."""
 
-  evaluation_class = MultiLabelEvaluation
   summary = "finds the labels of a text or a pair of texts, any number of them"
   answers: ClassVar[Mapping[str, str]] = {
     "labels": "the labels whose probability is at least their threshold, the most probable first, string [B, C]; the "
@@ -231,8 +196,17 @@ class ServedMultiLabel(_PooledHeadModel):
   def _answer(self, logits: tf.Tensor) -> AnswerTensors:
     return {"probabilities": tf.sigmoid(logits)}
 
+  @classmethod
+  def training_outputs(cls, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
+    return {"logits": log_odds_of(answers["probabilities"])}
+
+  @classmethod
+  def use_run(cls, task: Any, run_dir: str) -> None:
+    """Makes the task use the thresholds of the run instead of choosing some on the data."""
+    super().use_run(task, run_dir)
+    task.chooses_thresholds = False
+
   def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
-    """See ServedModel.add_text_answers."""
     probabilities, names = answers["probabilities"], tf.constant(list(self.spec.labels))
     is_predicted = probabilities >= tf.constant(self._thresholds, tf.float32)
     best = tf.math.top_k(tf.where(is_predicted, probabilities, -1.0), len(self.spec.labels))
@@ -246,12 +220,15 @@ class ServedMultiLabel(_PooledHeadModel):
 class ServedRegression(_PooledHeadModel):
   """Serves a regression model: one number for each text or pair."""
 
-  evaluation_class = RegressionEvaluation
   summary = "predicts a number for a text or a pair of texts"
   answers: ClassVar[Mapping[str, str]] = {"value": "the predicted number, float32 [B]"}
 
   def _answer(self, logits: tf.Tensor) -> AnswerTensors:
     return {"value": logits[:, 0]}
+
+  @classmethod
+  def training_outputs(cls, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
+    return {"values": answers["value"]}
 
 
 def add_label(answers: AnswerTensors, labels: Sequence[str]) -> AnswerTensors:
@@ -260,19 +237,11 @@ def add_label(answers: AnswerTensors, labels: Sequence[str]) -> AnswerTensors:
   return {"label": tf.gather(tf.constant(list(labels)), best_class), **answers}
 
 
-class RaceEvaluation(FormEvaluation):
-  """Multiple choice: `probabilities` [B, K] become logits."""
-
-  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
-    return {"logits": log_of(answers["probabilities"]), OPTION_MASK: batch[OPTION_MASK]}
-
-
 class ServedMultipleChoice(ServedModel):
   """Serves a multiple-choice model: the most probable option and the probabilities of all options."""
 
   head = "classifier"
   only_task = "race"  # a classifier of another task may also have a head with one output
-  evaluation_class = RaceEvaluation
   summary = "answers multiple-choice questions about an article"
   answers: ClassVar[Mapping[str, str]] = {
     "option": "index of the most probable option, from 0, int32 [B]",
@@ -290,7 +259,6 @@ class ServedMultipleChoice(ServedModel):
       RequestField(QUESTION, 'the question; "_" in it stands for the option'),
       RequestField(OPTIONS, 'the options; "" is not an option, it pads a shorter list', is_list=True),
     ]
-    assert isinstance(settings.config, RaceConfig)
     self._max_qa_length = min(settings.config.max_qa_length, settings.max_seq_length - _NUM_SPECIAL_TOKENS)
     self.output = load_linear_head(checkpoint, 1, "multiple choice", "")
 
@@ -327,7 +295,6 @@ class ServedMultipleChoice(ServedModel):
     return super().answer_tokens(tokens)
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
-    """See ServedModel.compute."""
     is_option = layout.has_tokens  # [B, K]
     assert is_option is not None
     logits = tf.reshape(self.output(self.encoder.pooled_output(tokens, layout)), tf.shape(is_option))
@@ -337,15 +304,17 @@ class ServedMultipleChoice(ServedModel):
       "probabilities": tf.where(is_option, tf.nn.softmax(logits), 0.0),
     }
 
+  @classmethod
+  def training_outputs(cls, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
+    return super().training_outputs(answers, batch) | {OPTION_MASK: batch[OPTION_MASK]}
+
   def truncation_note(self) -> str:
-    """See ServedModel.truncation_note."""
     return (
       f"Each option is a sequence of at most {self.max_seq_length} tokens: the last {self._max_qa_length} of "
       "the question with the option, and the beginning of the article as far as it fits."
     )
 
   def examples(self) -> list[dict[str, Any]]:
-    """See ServedModel.examples."""
     article = (
       "Every morning old Mr Brown walked to the harbour to feed the gulls. Last winter he fell ill, and for two weeks "
       "his neighbour's daughter went in his place."

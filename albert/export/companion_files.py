@@ -23,8 +23,7 @@ from albert.io import files, json_values
 
 if TYPE_CHECKING:
   from albert.export.checkpoint import ExportCheckpoint, SelectedForm
-  from albert.export.checks import NamedArrays
-  from albert.export.served_model import ServedModel
+  from albert.export.served_model import NamedArrays, ServedModel
 
 # The file that describes a model for programs, see describe_model.
 DESCRIPTION = "assets.extra/servable.json"
@@ -96,8 +95,8 @@ def describe_model(name: str, form: SelectedForm, model: ServedModel, checkpoint
     vocabulary: kind, sha256 and size (number of pieces) of the vocabulary.
     precision: dtype in which the encoder's matrices are stored and multiplied.
     made_with: library -> its version when the model was exported.
-    quality: metrics, sizes and latencies of the models, see `albert.export.checks.measure`; None if they were not
-      measured.
+    quality: metrics, sizes and latencies of the models, see `albert.export.checks.QualityCheck.measure`; None if they
+      were not measured.
   """
   import tensorflow as tf
 
@@ -156,8 +155,6 @@ def check_hashes(directory: str, path: str, description: Mapping[str, Any], reme
   if fields.checksum and fields.checksum != checksum_of(without_checksum):
     raise UserError(f"{path}: was changed after the export: {remedy}")
   for folder, hashes in fields.files.items():
-    if folder not in _HASHED_FILES:
-      raise UserError(f"{path}: {folder!r} is not a folder of an exported model: {remedy}")
     for name, sha256 in hashes.items():
       file = files.join(directory, folder, name) if folder else files.join(directory, name)
       if not files.exists(file):
@@ -417,7 +414,7 @@ def _format_metrics(checkpoint: ExportCheckpoint) -> str:
 
 
 def _format_quality(quality: Mapping[str, Any]) -> str:
-  """The table of quality, size and latency of all models, from the result of `albert.export.checks.measure`."""
+  """The table of quality, size and latency of all models, from the result of `QualityCheck.measure`."""
   names = quality["metric_names"]
   rows = []
   for model in quality["models"]:

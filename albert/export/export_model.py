@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from albert.errors import RunError, UserError
 from albert.export import checks, companion_files, other_formats
 from albert.export.checkpoint import ExportCheckpoint, FoundCheckpoint, SelectedForm, open_checkpoint, select_form
-from albert.export.checks import NamedArrays, QualityCheck, array_function
+from albert.export.checks import QualityCheck, array_function
 from albert.export.registry import (
   TEXT_SIGNATURE,
   TOKENS_SIGNATURE,
@@ -21,7 +22,14 @@ from albert.export.registry import (
   check_formats,
   version_directory,
 )
-from albert.export.served_model import ServedModel, text_function, text_inputs, token_inputs, tokens_function
+from albert.export.served_model import (
+  NamedArrays,
+  ServedModel,
+  text_function,
+  text_inputs,
+  token_inputs,
+  tokens_function,
+)
 from albert.io import files, local_files
 from albert.io.protobuf import encode_bytes_field
 from albert.runs import run_directory
@@ -67,9 +75,6 @@ def export_model(
   formats: tuple[str, ...] = (),
   eval_file: str = "",
   max_metric_drop: float | None = None,
-  select: str = "",
-  albert_config_file: str = "",
-  spm_model_file: str = "",
 ) -> str:
   """Writes a SavedModel to output_dir/name/version.
 
@@ -77,8 +82,7 @@ def export_model(
   watches `output_dir/name` never sees an incomplete model.
 
   Args:
-    checkpoint, select, albert_config_file, spm_model_file: the weights, the config and the vocabulary, see
-      `albert.export.checkpoint.open_checkpoint`.
+    checkpoint: the result of `albert.export.checkpoint.find_checkpoint`, or a path that it takes.
     output_dir: directory of all models.
     task: the form in which the model is served, a name of `albert.export.registry.FORMS`; "" for the form that fits
       the task of the run.
@@ -100,10 +104,9 @@ def export_model(
   """
   check_formats(formats, precision)
   check_evaluation(eval_file, max_metric_drop)
-  opened_checkpoint = open_checkpoint(
-    checkpoint, select=select, albert_config_file=albert_config_file, spm_model_file=spm_model_file
-  )
-  form = select_form(opened_checkpoint, task, settings or {}, precision=precision, top_k=top_k)
+  opened_checkpoint = open_checkpoint(checkpoint)
+  form = select_form(opened_checkpoint, task, settings or {})
+  form = form._replace(settings=dataclasses.replace(form.settings, precision=precision, top_k=top_k))
   name = name or form.name
   target = version_directory(output_dir, name, version)
   run_directory.check_writable(os.path.dirname(target))
@@ -163,7 +166,7 @@ def _write_model(
   written_formats = other_formats.write_formats(directory, model, inputs[TOKENS_SIGNATURE], answers_by_batch, formats)
   description = companion_files.describe_model(name, form, model, checkpoint)
   if quality_check:
-    log(f"measuring the quality on {quality_check.evaluation.eval_file}")
+    log(f"measuring the quality on {quality_check.eval_file}")
     description["quality"] = quality_check.run(directory, functions[TOKENS_SIGNATURE], written_formats)
   files.write_json(
     files.join(directory, companion_files.DESCRIPTION), companion_files.add_hashes(directory, description)

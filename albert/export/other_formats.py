@@ -19,9 +19,9 @@ import tensorflow as tf
 
 from albert.errors import RunError
 from albert.export import checks
-from albert.export.checks import Candidate, NamedArrays, Runner
+from albert.export.checks import Candidate, Runner
 from albert.export.registry import FORMAT_FILES, ONNX, ONNX_INT8, TFLITE, TFLITE_FLOAT16, TFLITE_INT8
-from albert.export.served_model import TOKEN_INPUTS, ServedModel, portable_function
+from albert.export.served_model import TOKEN_INPUTS, NamedArrays, ServedModel, portable_function
 from albert.io import files
 
 # Largest accepted difference from the float32 answers of the SavedModel, see checks.largest_difference. Runtimes add

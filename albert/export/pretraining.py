@@ -8,16 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from albert.config.base import Config
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
 from albert.data.shard_files.schema import INPUT_IDS
-from albert.errors import UserError
 from albert.export.checkpoint import ExportCheckpoint, ExportSettings
-from albert.export.checks import FormEvaluation, NamedArrays
 from albert.export.classifier import ServedTextModel, add_label, text_fields
 from albert.export.network import Dense, LayerNorm, LinearHead, TokenBatch, TokenLayout, Weights, make_constant
-from albert.export.served_model import AnswerTensors
+from albert.export.served_model import AnswerTensors, NamedArrays
 from albert.models.activations import ACTIVATIONS
 from albert.tokenization.graph import WHITE_SPACE, starts_with_space
 from albert.tokenization.tokenizer import load_tokenizer
@@ -27,7 +24,6 @@ from albert.tokenization.tokenizer import load_tokenizer
 
 MASK = "[MASK]"
 _SENTENCE_LABELS = {"sop": ("in_order", "swapped"), "nsp": ("next", "random")}
-_PRETRAINING_FLAG = "--eval_input_file"
 
 
 class MaskedLMHead(tf.Module):
@@ -55,17 +51,11 @@ class MaskedLMHead(tf.Module):
     return tf.reshape(logits, [tf.shape(x)[0], tf.shape(x)[1], self._config.vocab_size])
 
 
-class _PretrainingEvaluation(FormEvaluation):
-  """Base class of the forms whose data are the TFRecord files of pretraining. Their metric is an accuracy."""
+class _PretrainingForm(ServedTextModel):
+  """Base class of the forms whose --eval_file are the TFRecord files of pretraining. Their metric is an accuracy."""
 
-  def __init__(self, task_name: str, checkpoint: ExportCheckpoint, settings: ExportSettings, eval_file: str):
-    try:
-      super().__init__(task_name, checkpoint, settings, eval_file)
-    except UserError as error:
-      raise UserError(str(error).replace(_PRETRAINING_FLAG, "--eval_file")) from error
-
-  def task_config(self, settings: ExportSettings, eval_file: str) -> Config:
-    assert isinstance(settings.config, PretrainingConfig)
+  @classmethod
+  def evaluation_config(cls, settings: ExportSettings, eval_file: str) -> PretrainingConfig:
     return PretrainingConfig(
       eval_input_file=eval_file,
       spm_model_file=settings.tokenizer_config.model_file,
@@ -74,61 +64,15 @@ class _PretrainingEvaluation(FormEvaluation):
       sentence_prediction=settings.config.sentence_prediction,
     )
 
-  def metrics(self, outputs: Any) -> dict[str, float]:
-    return {self.metric_names[0]: float(outputs["num_correct"].sum() / max(outputs["num_predicted"].sum(), 1))}
+  @classmethod
+  def evaluation_metrics(cls, task: Any, split: str, outputs: Any) -> dict[str, float]:
+    return {cls.metric_names(task)[0]: float(outputs["num_correct"].sum() / max(outputs["num_predicted"].sum(), 1))}
 
 
-class FillMaskEvaluation(_PretrainingEvaluation):
-  """Masked LM: the accuracy of the most probable token, with [MASK] at every masked position.
-
-  In the TFRecord files a tenth of the masked tokens is unchanged, and a tenth is replaced by a random token. A served
-  model predicts only at [MASK].
-  """
-
-  def __init__(self, task_name: str, checkpoint: ExportCheckpoint, settings: ExportSettings, eval_file: str):
-    super().__init__(task_name, checkpoint, settings, eval_file)
-    self._mask_id = load_tokenizer(settings.tokenizer_config).special_ids.mask
-
-  @property
-  def metric_names(self) -> Sequence[str]:
-    from albert.tasks.pretraining.task import MASKED_LM_ACCURACY
-
-    return (MASKED_LM_ACCURACY,)
-
-  def model_inputs(self, batch: NamedArrays) -> dict[str, np.ndarray]:
-    inputs = super().model_inputs(batch)
-    rows, columns = np.nonzero(batch["masked_lm_weights"] > 0)
-    inputs[INPUT_IDS] = inputs[INPUT_IDS].copy()
-    inputs[INPUT_IDS][rows, batch["masked_lm_positions"][rows, columns]] = self._mask_id
-    return inputs
-
-  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
-    is_predicted = batch["masked_lm_weights"] > 0  # [B, P]
-    # An answer holds the masks in the order of their positions: the number of the mask at each position, [B, S].
-    numbers = np.cumsum(self.model_inputs(batch)[INPUT_IDS] == self._mask_id, axis=1) - 1
-    numbers = np.take_along_axis(numbers, batch["masked_lm_positions"], axis=1)  # [B, P]
-    predicted = np.take_along_axis(answers["ids"][:, :, 0], np.maximum(numbers, 0), axis=1)
-    is_correct = (predicted == batch["masked_lm_ids"]) & is_predicted
-    return {"num_correct": is_correct.sum(axis=1), "num_predicted": is_predicted.sum(axis=1)}
-
-
-class SentenceOrderEvaluation(_PretrainingEvaluation):
-  """Sentence order, or next sentence: the accuracy of the more probable class."""
-
-  @property
-  def metric_names(self) -> Sequence[str]:
-    return (f"{self.task.sentence_metric}_accuracy",)
-
-  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
-    is_correct = answers["probabilities"].argmax(axis=1) == batch["next_sentence_labels"][:, 0]
-    return {"num_correct": is_correct.astype(np.int32), "num_predicted": np.ones(len(is_correct), np.int32)}
-
-
-class ServedFillMask(ServedTextModel):
+class ServedFillMask(_PretrainingForm):
   """Serves the masked language model: the most probable tokens for each [MASK]."""
 
   head = "masked_lm"
-  evaluation_class = FillMaskEvaluation
   summary = "predicts the token at each [MASK] of a text"
   example_texts = (f"The {MASK} of France is Paris.", f"She opened the {MASK} and looked at the {MASK} behind it.")
   answers: ClassVar[Mapping[str, str]] = {
@@ -176,7 +120,6 @@ class ServedFillMask(ServedTextModel):
     return tf.ragged.boolean_mask(ids.with_flat_values(flat_ids), ids.with_flat_values(flat_ids >= 0))
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
-    """See ServedModel.compute."""
     is_mask = (tokens.input_ids == self.tokenizer.special_ids.mask) & (tokens.input_mask > 0)
     num_masks = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)  # [B]
     max_masks = tf.reduce_max(tf.concat([num_masks, [0]], axis=0))
@@ -197,8 +140,35 @@ class ServedFillMask(ServedTextModel):
       "num_masks": num_masks,
     }
 
+  @classmethod
+  def metric_names(cls, task: Any) -> Sequence[str]:
+    """The accuracy of the most probable token, with [MASK] at every masked position.
+
+    In the TFRecord files a tenth of the masked tokens is unchanged, and a tenth is replaced by a random token. A served
+    model predicts only at [MASK].
+    """
+    from albert.tasks.pretraining.task import MASKED_LM_ACCURACY
+
+    return (MASKED_LM_ACCURACY,)
+
+  @classmethod
+  def evaluation_inputs(cls, batch: NamedArrays, settings: ExportSettings) -> dict[str, np.ndarray]:
+    ids = batch[INPUT_IDS].copy()
+    rows, columns = np.nonzero(batch["masked_lm_weights"] > 0)
+    ids[rows, batch["masked_lm_positions"][rows, columns]] = load_tokenizer(settings.tokenizer_config).special_ids.mask
+    return super().evaluation_inputs({**batch, INPUT_IDS: ids}, settings)
+
+  @classmethod
+  def training_outputs(cls, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
+    """Counts the tokens that the most probable candidate is."""
+    positions, is_predicted = batch["masked_lm_positions"], batch["masked_lm_weights"] > 0  # [B, P]
+    # An answer holds the masks in the order of their positions: the number of the mask at each position, [B, P].
+    numbers = np.sum((positions[:, np.newaxis] < positions[..., np.newaxis]) & is_predicted[:, np.newaxis], axis=2)
+    predicted = np.take_along_axis(answers["ids"][:, :, 0], numbers * is_predicted, axis=1)
+    is_correct = (predicted == batch["masked_lm_ids"]) & is_predicted
+    return {"num_correct": is_correct.sum(axis=1), "num_predicted": is_predicted.sum(axis=1)}
+
   def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
-    """See ServedModel.add_text_answers."""
     is_real = answers["probabilities"] > 0
 
     def look_up(names: Sequence[str]) -> tf.Tensor:
@@ -213,12 +183,11 @@ class ServedFillMask(ServedTextModel):
     }
 
 
-class ServedSentenceOrder(ServedTextModel):
+class ServedSentenceOrder(_PretrainingForm):
   """Serves sentence-order prediction, or next-sentence prediction if the model was pretrained with it."""
 
   head = "sentence"
   example_texts = ("She opened the letter with great care.", "Then she read it aloud to everyone in the room.")
-  evaluation_class = SentenceOrderEvaluation
   summary = "predicts whether two consecutive texts are in their original order"
   answers: ClassVar[Mapping[str, str]] = {
     "label": "the more probable class, string [B]",
@@ -228,26 +197,32 @@ class ServedSentenceOrder(ServedTextModel):
   def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
     super().__init__(checkpoint, settings)
     self.fields = text_fields(["the first text", "the second text"])
-    assert isinstance(settings.config, PretrainingConfig)
     self._labels = _SENTENCE_LABELS.get(settings.config.sentence_prediction, _SENTENCE_LABELS["sop"])
     if self._labels == _SENTENCE_LABELS["nsp"]:
       self.summary = "predicts whether the second text continues the first one or comes from another document"
     self.output = LinearHead(checkpoint.head_weights("sentence"), "cls/seq_relationship/")
 
   @classmethod
-  def incompatibility(cls, checkpoint: ExportCheckpoint, config: Config) -> str | None:
+  def incompatibility(cls, checkpoint: ExportCheckpoint, config: Any) -> str | None:
     """See ServedModel.incompatibility: the sentence head was not trained."""
-    assert isinstance(config, PretrainingConfig)
     if config.sentence_prediction == "none":
       return "it was pretrained with --sentence_prediction=none, so its sentence head was not trained"
     return None
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
-    """See ServedModel.compute."""
     return {"probabilities": tf.nn.softmax(self.output(self.encoder.pooled_output(tokens, layout)))}
 
+  @classmethod
+  def metric_names(cls, task: Any) -> Sequence[str]:
+    return (f"{task.sentence_metric}_accuracy",)
+
+  @classmethod
+  def training_outputs(cls, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
+    """Counts the rows whose more probable class is right."""
+    is_correct = answers["probabilities"].argmax(axis=1) == batch["next_sentence_labels"][:, 0]
+    return {"num_correct": is_correct.astype(np.int32), "num_predicted": np.ones(len(is_correct), np.int32)}
+
   def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
-    """See ServedModel.add_text_answers."""
     return add_label(answers, self.labels())
 
   def labels(self) -> Sequence[str]:
@@ -258,6 +233,7 @@ class ServedSentenceOrder(ServedTextModel):
 class ServedEmbeddings(ServedTextModel):
   """Serves embeddings: the pooled output and the mean of the last layer, or only the mean if there is no pooler."""
 
+  has_metric = False
   summary = "computes embeddings of texts"
   uses_pooler = False
   answers: ClassVar[Mapping[str, str]] = {
@@ -270,7 +246,6 @@ class ServedEmbeddings(ServedTextModel):
     self.fields = text_fields(["any text"])
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
-    """See ServedModel.compute."""
     sequence_output = self.encoder.sequence_output(tokens, layout)  # [B, S, H], zeros at padding
     num_tokens = tf.reduce_sum(tf.cast(tokens.input_mask, tf.float32), axis=1, keepdims=True)
     answers = {"mean": tf.reduce_sum(sequence_output, axis=1) / num_tokens}

@@ -8,12 +8,11 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
 
-from albert.config.base import Config
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.export.checkpoint import FLAG, ExportCheckpoint, ExportSettings
@@ -21,16 +20,17 @@ from albert.export.network import LinearHead, ServedEncoder, TokenBatch, TokenLa
 from albert.io import json_values
 from albert.io.wording import counted
 from albert.tokenization.graph import make_graph_tokenizer
+from albert.tokenization.recorded_settings import SETTINGS
 from albert.weights.names import NO_POOLER
-
-if TYPE_CHECKING:
-  from albert.export.checks import FormEvaluation
 
 # B batch, K texts in a field that is a list, S sequence.
 
 TOKEN_INPUTS = (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)
-# Answers by name. The first dimension of each is the batch.
+# Inputs or answers by name. The first dimension of each is the batch.
 AnswerTensors = dict[str, tf.Tensor]
+NamedArrays = Mapping[str, np.ndarray]
+# Probabilities below it, and above 1 - it, are rounded to it, so that their logits are finite.
+_SMALLEST_PROBABILITY = 1e-30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +88,11 @@ class ServedModel(tf.Module, abc.ABC):
   ids_meaning: str = "[CLS] text [SEP], or [CLS] first [SEP] second [SEP], then padding"
   # Whether the tokenizer must give the character offsets of tokens.
   needs_offsets: ClassVar[bool] = False
-  # How the answers become metrics of the form's task; None if it has no metric for them.
-  evaluation_class: ClassVar[type[FormEvaluation] | None] = None
+  # For --eval_file: whether the form's task has a metric for the answers, the largest value of the metric, and settings
+  # of the task that differ from those of the run.
+  has_metric: ClassVar[bool] = True
+  best_metric_value: ClassVar[float] = 1.0
+  evaluation_settings: ClassVar[Mapping[str, Any]] = {}
 
   def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
     super().__init__(name="albert")
@@ -115,7 +118,7 @@ class ServedModel(tf.Module, abc.ABC):
     return None
 
   @classmethod
-  def incompatibility(cls, checkpoint: ExportCheckpoint, config: Config) -> str | None:
+  def incompatibility(cls, checkpoint: ExportCheckpoint, config: Any) -> str | None:
     """Describes why the settings of a checkpoint's run do not allow this form; None if they do.
 
     It is called only if the checkpoint has the weights of the form (see missing_weights).
@@ -181,6 +184,53 @@ class ServedModel(tf.Module, abc.ABC):
     answers = self.compute(*arrange_padded(tokens, self._config))
     num_rows = tf.shape(tokens.input_ids)[0]
     return {name: values[:num_rows] for name, values in answers.items()}
+
+  @classmethod
+  def evaluation_config(cls, settings: ExportSettings, eval_file: str) -> Any:
+    """The config of the form's task with the data of --eval_file instead of the files of the run."""
+    tokenizer = settings.tokenizer_config
+    changes: dict[str, Any] = {name: getattr(tokenizer, name) for name in SETTINGS}
+    changes |= {"eval_file": eval_file, "spm_model_file": tokenizer.model_file, "cache_dir": ""}
+    changes |= {"max_seq_length": settings.max_seq_length, "pad_to_max_length": False}
+    return dataclasses.replace(settings.config, **changes, **cls.evaluation_settings)
+
+  @classmethod
+  def use_run(cls, task: Any, run_dir: str) -> None:
+    """Makes the form's task use what its run has stored, such as thresholds."""
+    task.read_run(run_dir)
+
+  @classmethod
+  def metric_names(cls, task: Any) -> Sequence[str]:
+    """The metrics of the form's task to show. Models are compared by the first one; larger values are better."""
+    return (task.best_metric,)
+
+  @classmethod
+  def evaluation_inputs(cls, batch: NamedArrays, settings: ExportSettings) -> dict[str, np.ndarray]:
+    """The inputs of the signature `tokens` for a batch of the task's evaluation, int32 [B, S] or [B, K, S]."""
+    del settings
+    return {name: batch[name].astype(np.int32) for name in TOKEN_INPUTS}
+
+  @classmethod
+  def training_outputs(cls, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
+    """Converts the answers to a batch to the outputs of the task's `forward`, [B, ...] each."""
+    del batch
+    return {"logits": log_of(answers["probabilities"])}
+
+  @classmethod
+  def evaluation_metrics(cls, task: Any, split: str, outputs: Any) -> dict[str, float]:
+    """Computes the task's metrics from the `training_outputs` of all examples, a `DatasetOutputs`."""
+    metrics: dict[str, float] = task.evaluation_metrics(split, outputs)
+    return metrics
+
+
+def log_of(probabilities: np.ndarray) -> np.ndarray:
+  """Logits whose softmax is `probabilities`, float64."""
+  return np.log(np.maximum(probabilities.astype(np.float64), _SMALLEST_PROBABILITY))
+
+
+def log_odds_of(probabilities: np.ndarray) -> np.ndarray:
+  """Logits whose sigmoid is `probabilities`, float64."""
+  return log_of(probabilities) - log_of(1.0 - probabilities.astype(np.float64))
 
 
 def as_token_batch(features: Mapping[str, tf.Tensor]) -> TokenBatch:

@@ -11,9 +11,8 @@ import tensorflow as tf
 from albert.data.shard_files.schema import INPUT_IDS
 from albert.export import network
 from albert.export.checkpoint import ExportCheckpoint, ExportSettings
-from albert.export.checks import FormEvaluation, NamedArrays, log_of
 from albert.export.network import TokenBatch, TokenLayout, UnpaddedLayout, Weights
-from albert.export.served_model import AnswerTensors, RequestField, ServedModel
+from albert.export.served_model import AnswerTensors, NamedArrays, RequestField, ServedModel, log_odds_of
 from albert.tasks.squad.data import SquadConfig
 from albert.tokenization.packing_graph import first_tokens
 
@@ -168,46 +167,6 @@ def _flatten_candidates(values: tf.Tensor) -> tf.Tensor:
   return tf.reshape(values, [-1, values.shape[1] * values.shape[2]])
 
 
-class _SquadEvaluation(FormEvaluation):
-  """SQuAD: an answer holds the best span of a window, and the task chooses among the windows of a question."""
-
-  best_value = 100.0
-
-  @property
-  def metric_names(self) -> Sequence[str]:
-    return (self.task.best_metric, "exact")
-
-
-class SquadV1Evaluation(_SquadEvaluation):
-  """SQuAD v1.1: all logits are -inf except those of the span's start and end."""
-
-  task_settings: ClassVar[Mapping[str, Any]] = {"version_2_with_negative": False}
-
-  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
-    rows = np.arange(len(answers["start"]))
-    start_logits = np.full(batch[INPUT_IDS].shape, -np.inf)
-    end_logits = np.full(batch[INPUT_IDS].shape, -np.inf)
-    start_logits[rows, answers["start"]] = answers["score"]
-    end_logits[rows, answers["end"]] = 0.0  # the score is the sum of both
-    return {"start_logits": start_logits, "end_logits": end_logits}
-
-
-class SquadV2Evaluation(_SquadEvaluation):
-  """SQuAD v2.0: the span is the only result of the beam search."""
-
-  task_settings: ClassVar[Mapping[str, Any]] = {"version_2_with_negative": True}
-
-  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
-    probability = answers["no_answer_probability"].astype(np.float64)
-    return {
-      "start_log_probs": answers["score"][:, None],
-      "start_positions": answers["start"][:, None],
-      "end_log_probs": np.zeros([len(probability), 1, 1]),
-      "end_positions": answers["end"][:, None, None],
-      "null_logits": log_of(probability) - log_of(1.0 - probability),
-    }
-
-
 class _QuestionAnswering(ServedModel):
   """Base class of the forms for SQuAD v1.1 and v2.0."""
 
@@ -224,10 +183,10 @@ class _QuestionAnswering(ServedModel):
   uses_pooler = False
   head_class: ClassVar[type[V1Head] | type[V2Head]]
   needs_offsets = True
+  best_metric_value = 100.0
 
   def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
     super().__init__(checkpoint, settings)
-    assert isinstance(settings.config, SquadConfig)
     self._squad_config = settings.config
     self.fields = [
       RequestField(QUESTION, "the question"),
@@ -316,8 +275,11 @@ class _QuestionAnswering(ServedModel):
       "end": spans.end,
     }
 
+  @classmethod
+  def metric_names(cls, task: Any) -> Sequence[str]:
+    return (task.best_metric, "exact")
+
   def truncation_note(self) -> str:
-    """See ServedModel.truncation_note."""
     config = self._squad_config
     return (
       f"A context may have any length: it is read in overlapping windows of at most {self.max_seq_length} "
@@ -326,7 +288,6 @@ class _QuestionAnswering(ServedModel):
     )
 
   def examples(self) -> list[dict[str, Any]]:
-    """See ServedModel.examples."""
     context = (
       "The lighthouse at the end of the pier was built in 1874 by the brothers Hale. It burned down twice, and since "
       "1931 its lamp has been electric."
@@ -349,16 +310,36 @@ class ServedSquadV1(_QuestionAnswering):
   """SQuAD v1.1: every question has an answer."""
 
   head = "squad"
-  evaluation_class = SquadV1Evaluation
   head_class = V1Head
+  evaluation_settings: ClassVar[Mapping[str, Any]] = {"version_2_with_negative": False}
+
+  @classmethod
+  def training_outputs(cls, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
+    """See ServedModel.training_outputs: all logits are -inf except those of the best span's start and end."""
+    rows = np.arange(len(answers["start"]))
+    start_logits, end_logits = np.full([2, *batch[INPUT_IDS].shape], -np.inf)
+    start_logits[rows, answers["start"]] = answers["score"]
+    end_logits[rows, answers["end"]] = 0.0  # the score is the sum of both
+    return {"start_logits": start_logits, "end_logits": end_logits}
 
 
 class ServedSquadV2(_QuestionAnswering):
   """SQuAD v2.0: a question may have no answer."""
 
   head = "squad_v2"
-  evaluation_class = SquadV2Evaluation
   head_class = V2Head
+  evaluation_settings: ClassVar[Mapping[str, Any]] = {"version_2_with_negative": True}
+
+  @classmethod
+  def training_outputs(cls, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
+    """See ServedModel.training_outputs: the best span is the only result of the beam search."""
+    return {
+      "start_log_probs": answers["score"][:, None],
+      "start_positions": answers["start"][:, None],
+      "end_log_probs": np.zeros([len(answers["score"]), 1, 1]),
+      "end_positions": answers["end"][:, None, None],
+      "null_logits": log_odds_of(answers["no_answer_probability"]),
+    }
 
   def truncation_note(self) -> str:
     """See ServedModel.truncation_note; also says when `answer` is empty."""

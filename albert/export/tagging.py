@@ -9,11 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from albert.export.checkpoint import ExportCheckpoint, ExportSettings
-from albert.export.checks import FormEvaluation, NamedArrays, log_of
 from albert.export.network import TokenBatch, TokenLayout, UnpaddedLayout, cut_into_windows, gather_clipped, map_windows
-from albert.export.served_model import AnswerTensors, RequestField, ServedModel, load_linear_head
+from albert.export.served_model import AnswerTensors, NamedArrays, RequestField, ServedModel, load_linear_head, log_of
 from albert.tasks.glue.flags import parse_labels
-from albert.tasks.tagging.data import TaggingConfig, with_labels
+from albert.tasks.tagging.data import with_labels
 from albert.tasks.tagging.schemes import OUTSIDE, SCHEMES, Scheme
 from albert.tokenization.words_graph import RaggedWords, split_words
 
@@ -105,20 +104,12 @@ class TagDecoder:
     )
 
 
-class TaggingEvaluation(FormEvaluation):
-  """Token classification: `tag_probabilities` [B, S, C] become log probabilities."""
-
-  def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
-    return {"log_probabilities": log_of(answers["tag_probabilities"])}
-
-
 class ServedTagger(ServedModel):
   """Serves a tagger: the spans of a text, with their types."""
 
   head = "classifier"
   only_task = "tagging"  # a classifier of texts has a head with the same name
   uses_pooler = False
-  evaluation_class = TaggingEvaluation
   summary = "finds spans of words in a text, such as names"
   counted_by = "num_spans"
   answers: ClassVar[Mapping[str, str]] = {
@@ -136,7 +127,6 @@ class ServedTagger(ServedModel):
 
   def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
     super().__init__(checkpoint, settings)
-    assert isinstance(settings.config, TaggingConfig)
     self._tagging_config = with_labels(settings.config)
     self.fields = [RequestField(TEXT, "the text, of any length")]
     scheme = SCHEMES[self._tagging_config.scheme]
@@ -223,12 +213,15 @@ class ServedTagger(ServedModel):
     return self.output(self.encoder.sequence_output(tokens, layout))
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
-    """See ServedModel.compute. The words are not known here, so the answer has the tags of all tokens."""
+    """The words are not known here, so the answer has the tags of all tokens."""
     is_token = tf.expand_dims(tf.cast(tokens.input_mask, tf.float32), 2)
     return {"tag_probabilities": tf.nn.softmax(self._logits(tokens, layout)) * is_token}
 
+  @classmethod
+  def training_outputs(cls, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
+    return {"log_probabilities": log_of(answers["tag_probabilities"])}
+
   def truncation_note(self) -> str:
-    """See ServedModel.truncation_note."""
     config = self._tagging_config
     return (
       f"A text may have any length: it is read in overlapping windows of at most {self.max_seq_length} "
@@ -237,5 +230,4 @@ class ServedTagger(ServedModel):
     )
 
   def examples(self) -> list[dict[str, Any]]:
-    """See ServedModel.examples."""
     return [{TEXT: "Anna Hale flew to New York on Monday."}, {TEXT: "In Berlin, Peter met John Smith."}]

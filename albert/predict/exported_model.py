@@ -20,7 +20,6 @@ from albert.errors import RunError, UserError
 from albert.export.companion_files import DESCRIPTION, check_hashes
 from albert.export.registry import TEXT_SIGNATURE, list_versions
 from albert.io import files, json_values
-from albert.io.json_values import format_value
 from albert.predict.requests import PredictRequest
 
 _PROBABILITIES, _LABELS = "probabilities", "labels"
@@ -71,12 +70,7 @@ def read_description(path: str) -> dict[str, Any]:
     UserError: the file is not valid JSON or does not have these keys.
   """
   values = files.read_json(path, remedy=_EXPORT_AGAIN)
-  description = json_values.convert(path, values, _Description, _EXPORT_AGAIN)
-  possible_counters = {"", *description.answers, *(field.name for field in description.fields)}
-  if description.counted_by not in possible_counters:
-    raise UserError(
-      f"{path}: counted_by {format_value(description.counted_by)} is neither an answer nor a field: {_EXPORT_AGAIN}"
-    )
+  json_values.convert(path, values, _Description, _EXPORT_AGAIN)
   return values
 
 
@@ -107,34 +101,11 @@ class ExportedModel:
     tf = import_tensorflow()
     try:
       with files.tensorflow_path(directory) as readable_directory:
-        self._loaded = tf.saved_model.load(readable_directory)
+        self._loaded = tf.saved_model.load(readable_directory)  # the signature needs it
+      self._signature = self._loaded.signatures[TEXT_SIGNATURE]
     except Exception as error:
       raise UserError(f"--model={path}: does not load ({_one_line(error)}): {_EXPORT_AGAIN}") from error
     self._tf = tf
-    signature = self._loaded.signatures.get(TEXT_SIGNATURE) if hasattr(self._loaded, "signatures") else None
-    if signature is None:
-      raise UserError(f"--model={path}: has no signature {TEXT_SIGNATURE}: {_EXPORT_AGAIN}")
-    self._signature = signature
-    self._check_description(description_file)
-
-  def _check_description(self, path: str) -> None:
-    """Raises UserError if the description does not match the signature of the model."""
-    # Input name -> whether the input is a list of texts [B, n] instead of one text [B].
-    described_inputs = {field["name"]: field["is_list"] for field in self.fields}
-    actual_inputs = {name: spec.shape.rank == 2 for name, spec in self._signature.structured_input_signature[1].items()}
-    if described_inputs != actual_inputs or not self.fields:
-      described_names = ", ".join(described_inputs) or "nothing"
-      actual_names = ", ".join(actual_inputs) or "nothing"
-      raise UserError(
-        f"{path} describes a model that takes {described_names}, this one takes {actual_names}: {_EXPORT_AGAIN}"
-      )
-    outputs = self._signature.structured_outputs
-    missing = [name for name in self.description["answers"] if name not in outputs]
-    counter = self.description["counted_by"]
-    if counter and counter not in outputs and not described_inputs.get(counter):
-      missing.append(counter)
-    if missing:
-      raise UserError(f"{path} describes the answer {missing[0]!r}, which the model does not give: {_EXPORT_AGAIN}")
 
   def describe_origin(self) -> str:
     """Names the directory and the task of the model, and its checkpoint and step if the export recorded them."""

@@ -30,7 +30,6 @@ from albert.tokenization.vocabulary import (
   TokenizerConfig,
   TokensWithOffsets,
   Vocabulary,
-  contents_sha256,
   is_written_without_spaces,
   starts_word,
   vocabulary_paths,
@@ -39,8 +38,6 @@ from albert.tokenization.vocabulary import (
 # The special pieces, in the order of SpecialIds: RoBERTa's names, and BERT's.
 SPECIAL_NAMES = (("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("<s>", "[CLS]"), ("</s>", "[SEP]"), ("<mask>", "[MASK]"))
 _REMEDY = "give the tokenizer.json, or the vocab.json with merges.txt, of a byte-level BPE vocabulary such as RoBERTa's"
-_find_strings = re.compile(r'"(?:[^"\\]|\\.)*"').finditer
-_find_entries = re.compile(r'("(?:[^"\\]|\\.)*")\s*:\s*\d').finditer
 # Settings of `model` in tokenizer.json that change the ids; each must be absent, null, false or "".
 _MODEL_SETTINGS = ("dropout", "byte_fallback", "ignore_merges", "continuing_subword_prefix", "end_of_word_suffix")
 
@@ -88,8 +85,7 @@ class ByteLevelBPEVocabulary(Vocabulary):
   before it, so none of its pieces is replaced.
 
   Args:
-    config: the file and the normalization.
-    contents: the contents of the vocabulary's files, see `vocabulary.read_vocabulary_files`.
+    config, contents: see Vocabulary.
 
   Attributes:
     merges: the merges, in order of their ranks.
@@ -107,8 +103,7 @@ class ByteLevelBPEVocabulary(Vocabulary):
       raise UserError(
         f"--convert_quotes with {config.model_file}: byte-level BPE keeps the text as it is: leave the flag out"
       )
-    self.config = config
-    self.sha256 = contents_sha256(contents)
+    super().__init__(config, contents)
     self.pieces, self.merges, self.special_ids = read_files(config.model_file, contents)
     id_of_piece = {piece: i for i, piece in enumerate(self.pieces)}
     self.byte_ids = [id_of_piece[character] for character in BYTE_CHARACTERS]
@@ -140,7 +135,6 @@ class ByteLevelBPEVocabulary(Vocabulary):
     return replace_surrogates(text)
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-    """See Vocabulary."""
     ids_of_word = self._ids_of_word
     return [[i for word in split_words(text) for i in ids_of_word[word]] for text in texts]
 
@@ -172,7 +166,6 @@ class ByteLevelBPEVocabulary(Vocabulary):
     return [i for i in ids if i >= 0]
 
   def encode_with_offsets(self, text: str) -> TokensWithOffsets:
-    """See Vocabulary."""
     ids = self.encode_batch([text])[0]
     token_ends = np.cumsum(np.array([len(self.piece_bytes[i]) for i in ids], np.int64))
     token_starts = np.concatenate([[0], token_ends])[: len(ids)]
@@ -188,11 +181,11 @@ class ByteLevelBPEVocabulary(Vocabulary):
     return TokensWithOffsets.of(ids, next_starts[first], ends_before[after_last])
 
   def decode(self, ids: Sequence[int]) -> str:
-    """See Vocabulary. Bytes that are not UTF-8 become U+FFFD."""
+    """Bytes that are not UTF-8 become U+FFFD."""
     return b"".join(self.piece_bytes[i] for i in ids).decode("utf-8", errors="replace")
 
   def piece_texts(self) -> list[str]:
-    """See Vocabulary. A part of a character is U+FFFD."""
+    """A part of a character is U+FFFD."""
     return [
       data.decode("utf-8", errors="replace").strip() if data else piece
       for piece, data in zip(self.pieces, self.piece_bytes, strict=True)
@@ -263,14 +256,6 @@ class Merge(NamedTuple):
   merged: int
 
 
-class _Pair(NamedTuple):
-  """The two pieces of a merge, and the number of its line."""
-
-  left: str
-  right: str
-  line: int
-
-
 def read_files(path: str, contents: Mapping[str, bytes]) -> tuple[list[str], list[Merge], SpecialIds]:
   """Reads and checks the files of a vocabulary.
 
@@ -287,41 +272,26 @@ def read_files(path: str, contents: Mapping[str, bytes]) -> tuple[list[str], lis
       merge names an unknown piece, or a special piece or the piece of a byte is missing.
   """
   first, *others = contents.values()
-  text = first.decode("utf-8", "replace")
-  values = _decode(path, first, text)
+  values = decode_object(path, first, _REMEDY)
   if others:
     if isinstance(values.get("model"), dict):
       raise UserError(f"{path}: is a tokenizer.json: name it tokenizer.json")
-    id_of_piece, merges_path = values, vocabulary_paths(path)[1]
-    pairs = _read_merges(merges_path, others[0])
+    id_of_piece, pairs = values, _read_merges(vocabulary_paths(path)[1], others[0])
   else:
-    id_of_piece, merges_path = _read_tokenizer(path, values), path
-    pairs = _merges_of_tokenizer(path, text, values["model"]["merges"])
+    id_of_piece = _read_tokenizer(path, values)
+    pairs = [
+      (f"{path}, merge {number}", merge.split(" ") if isinstance(merge, str) else merge)
+      for number, merge in enumerate(values["model"]["merges"], start=1)
+    ]
   pieces = _pieces_in_order(path, id_of_piece)
-  _check_bytes(path, id_of_piece)
-  merges = _check_merges(merges_path, id_of_piece, pairs)
+  for byte, character in enumerate(BYTE_CHARACTERS):
+    if character not in id_of_piece:
+      raise UserError(
+        f"{path}: none of its {len(id_of_piece)} pieces is {format_value(character)}, which stands for the byte "
+        f"0x{byte:02x}: {_REMEDY}"
+      )
+  merges = _check_merges(id_of_piece, pairs)
   return pieces, merges, SpecialIds(*(_special_id(path, id_of_piece, names) for names in SPECIAL_NAMES))
-
-
-def _decode(path: str, data: bytes, text: str) -> dict[str, Any]:
-  """Decodes a JSON object; an error about a piece that occurs twice names its lines."""
-  try:
-    return decode_object(path, data, _REMEDY)
-  except UserError:
-    positions: dict[str, int] = {}
-    for entry in _find_entries(text, max(text.find('"vocab"'), 0)):
-      if entry[1] in positions:
-        line, first_line = _line_at(text, entry.start()), _line_at(text, positions[entry[1]])
-        raise UserError(
-          f"{path}, line {line}: {entry[1]} is a piece already, on line {first_line}: give a file in which every "
-          "piece occurs once"
-        ) from None
-      positions[entry[1]] = entry.start()
-    raise
-
-
-def _line_at(text: str, position: int) -> int:
-  return text.count("\n", 0, position) + 1
 
 
 def _read_tokenizer(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -364,45 +334,16 @@ def _added_tokens(path: str, tokens: Any, vocab: Mapping[str, Any]) -> dict[str,
   return ids
 
 
-def _merges_of_tokenizer(path: str, text: str, merges: Iterable[Any]) -> list[_Pair]:
-  """Returns the merges of a tokenizer.json: strings "a b", or lists of two pieces."""
-  strings = _find_strings(text, text.find('"merges"') + len('"merges"'))
-  pairs = []
-  line, last_position = 1, 0
-  for index, merge in enumerate(merges):
-    pair = merge.split(" ") if isinstance(merge, str) else merge
-    position = next(strings, None)
-    if position is not None:
-      line, last_position = line + text.count("\n", last_position, position.start()), position.start()
-    if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(piece, str) and piece for piece in pair):
-      raise UserError(
-        f"{path}, line {line}: merge {index + 1} is {format_value(merge)}, it must be two pieces: {_REMEDY}"
-      )
-    if not isinstance(merge, str):
-      next(strings, None)  # the second piece
-    pairs.append(_Pair(pair[0], pair[1], line))
-  return pairs
-
-
-def _read_merges(path: str, content: bytes) -> list[_Pair]:
-  """Returns the merges of a merges.txt: two pieces with a space between them on each line."""
+def _read_merges(path: str, content: bytes) -> list[tuple[str, Any]]:
+  """Returns where each merge of a merges.txt stands, and its pieces, which have a space between them."""
   try:
     lines = content.decode("utf-8").split("\n")
   except UnicodeDecodeError as error:
     line = content.count(b"\n", 0, error.start) + 1
     raise UserError(f"{path}, line {line}: not UTF-8: {_REMEDY}") from error
-  pairs = []
-  for number, text in enumerate(lines, start=1):
-    line_text = text.removesuffix("\r")
-    if not line_text or (number == 1 and line_text.startswith("#version")):
-      continue
-    pieces = line_text.split(" ")
-    if len(pieces) != 2 or not all(pieces):
-      raise UserError(
-        f"{path}, line {number}: {format_value(line_text)} must be two pieces with a space between them: {_REMEDY}"
-      )
-    pairs.append(_Pair(pieces[0], pieces[1], number))
-  return pairs
+  numbered = [(number, line.removesuffix("\r")) for number, line in enumerate(lines, start=1)]
+  first = int(lines[0].startswith("#version"))
+  return [(f"{path}, line {number}", line.split(" ")) for number, line in numbered[first:] if line]
 
 
 def _pieces_in_order(path: str, id_of_piece: Mapping[str, Any]) -> list[str]:
@@ -423,36 +364,29 @@ def _pieces_in_order(path: str, id_of_piece: Mapping[str, Any]) -> list[str]:
   return [piece for piece in pieces if piece is not None]
 
 
-def _check_bytes(path: str, id_of_piece: Mapping[str, Any]) -> None:
-  for byte, character in enumerate(BYTE_CHARACTERS):
-    if character not in id_of_piece:
-      raise UserError(
-        f"{path}: none of its {len(id_of_piece)} pieces is {format_value(character)}, which stands for the byte "
-        f"0x{byte:02x}: {_REMEDY}"
-      )
-
-
-def _check_merges(path: str, id_of_piece: Mapping[str, int], pairs: Iterable[_Pair]) -> list[Merge]:
-  """Returns the merges as ids, after checking that their pieces are known and that none occurs twice."""
+def _check_merges(id_of_piece: Mapping[str, int], pairs: Iterable[tuple[str, Any]]) -> list[Merge]:
+  """Returns the merges as ids. Checks that each has two pieces, that they are known, and that none occurs twice."""
   merges: list[Merge] = []
-  lines: dict[tuple[str, str], int] = {}
-  for left, right, line in pairs:
+  place_of: dict[tuple[str, str], str] = {}
+  for place, pair in pairs:
+    if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(piece, str) and piece for piece in pair):
+      found = " ".join(map(str, pair)) if isinstance(pair, list) else pair
+      raise UserError(f"{place}: {format_value(found)} must be two pieces with a space between them: {_REMEDY}")
+    left, right = pair
     for piece in (left, right, left + right):
       if piece not in id_of_piece:
         raise UserError(
-          f"{path}, line {line}: the merge of {format_value(left)} and {format_value(right)} names the unknown piece "
+          f"{place}: the merge of {format_value(left)} and {format_value(right)} names the unknown piece "
           f"{format_value(piece)}: give the merges and the pieces of the same vocabulary"
         )
     if not _BYTE_OF_CHARACTER.keys() >= {*left, *right}:
+      raise UserError(f"{place}: {format_value(left + right)} has a character that stands for no byte: {_REMEDY}")
+    if (left, right) in place_of:
       raise UserError(
-        f"{path}, line {line}: {format_value(left + right)} has a character that stands for no byte: {_REMEDY}"
+        f"{place}: {format_value(left)} and {format_value(right)} are a merge already ({place_of[left, right]}): give "
+        "a file in which every merge occurs once"
       )
-    if (left, right) in lines:
-      raise UserError(
-        f"{path}, line {line}: {format_value(left)} and {format_value(right)} are a merge already, on line "
-        f"{lines[left, right]}: give a file in which every merge occurs once"
-      )
-    lines[left, right] = line
+    place_of[left, right] = place
     merges.append(Merge(id_of_piece[left], id_of_piece[right], id_of_piece[left + right]))
   return merges
 

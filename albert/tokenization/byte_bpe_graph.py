@@ -78,10 +78,7 @@ class _Merges(NamedTuple):
 
 
 class ByteLevelBPEGraphTokenizer(GraphTokenizer):
-  """The graph tokenizer of a byte-level BPE vocabulary.
-
-  Args: see GraphTokenizer.
-  """
+  """The graph tokenizer of a byte-level BPE vocabulary."""
 
   def __init__(self, config: TokenizerConfig):
     super().__init__(config)
@@ -97,11 +94,9 @@ class ByteLevelBPEGraphTokenizer(GraphTokenizer):
     self._may_be_joined[[first * 256 + second for first, second in pairs]] = True
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """See GraphTokenizer."""
     return self._tokenize(decode_utf8(texts))
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
-    """See GraphTokenizer."""
     code_points = decode_utf8(texts)
     ids = self._tokenize(code_points)
     flat = code_points.flat_values
@@ -179,11 +174,7 @@ class ByteLevelBPEGraphTokenizer(GraphTokenizer):
 
 
 def _find_words(code_points: tf.RaggedTensor) -> tf.Tensor:
-  """Returns which characters start a word, bool [C], see `albert.tokenization.byte_bpe.split_words`.
-
-  Args:
-    code_points: int32 [B, (characters)].
-  """
+  """Returns which characters start a word, bool [C], of code points, int32 [B, (characters)], see `split_words`."""
   flat, texts = code_points.flat_values, tf.cast(code_points.value_rowids(), tf.int32)
   classes = _class_table()(flat) % _LEFT_OUT
   is_space = classes == SPACE

@@ -44,7 +44,7 @@ def pack_single(texts: Ragged, max_length: int, special_ids: SpecialIds) -> tupl
     UserError: max_length leaves no room for a text.
   """
   ids, offsets = texts
-  kept = np.minimum(np.diff(offsets), _text_budget(max_length, 1))
+  kept = np.minimum(np.diff(offsets), text_budget(max_length, 1))
   return _pack([(ids, offsets[:-1], kept)], special_ids)
 
 
@@ -62,7 +62,7 @@ def pack_pair(first: Ragged, second: Ragged, max_length: int, special_ids: Speci
   """
   (ids_a, offsets_a), (ids_b, offsets_b) = first, second
   length_a, length_b = np.diff(offsets_a), np.diff(offsets_b)
-  budget = _text_budget(max_length, 2)
+  budget = text_budget(max_length, 2)
   # The removal of single tokens that the docstring describes ends as follows. If both texts are longer than half of the
   # budget, each keeps half of it, and a keeps one token more if the budget is odd. Otherwise the shorter text is kept
   # whole, and the longer one keeps the rest of the budget.
@@ -114,7 +114,7 @@ def pack_windows(
     counts: int32 [N], the number of windows of each text, at least 1.
   """
   ids, offsets = texts
-  room = _text_budget(max_length, 1)
+  room = text_budget(max_length, 1)
   starts = [window_starts(length, room, doc_stride)[:max_windows] for length in np.diff(offsets).tolist()]
   counts = np.array([len(starts_of_text) for starts_of_text in starts], np.int32)
   begins = np.repeat(offsets[:-1], counts) + np.array([start for some in starts for start in some], np.int64)
@@ -243,7 +243,7 @@ def question_windows(
   return QuestionWindows(context, inputs, char_starts, char_ends)
 
 
-def _text_budget(max_length: int, num_segments: int) -> int:
+def text_budget(max_length: int, num_segments: int) -> int:
   """Returns how many tokens of text a sequence can hold besides [CLS] and one [SEP] for each segment.
 
   Raises:

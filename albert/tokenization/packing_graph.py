@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert.errors import UserError
+from albert.tokenization.packing import text_budget
 from albert.tokenization.vocabulary import SpecialIds
 
 
@@ -68,14 +68,6 @@ def _pack(segments: list[tf.RaggedTensor], max_length: int, special_ids: Special
   }
 
 
-def _budget(max_length: int, num_segments: int) -> int:
-  """Returns how many tokens of text a sequence has room for."""
-  budget = max_length - 1 - num_segments  # without [CLS] and one [SEP] for each segment
-  if budget < num_segments:
-    raise UserError(f"max_length={max_length}: too short for [CLS], {num_segments} segments and [SEP] after each")
-  return budget
-
-
 def pack_single(ids: tf.RaggedTensor, max_length: int, special_ids: SpecialIds) -> dict[str, tf.Tensor]:
   """Makes the model inputs `[CLS] text [SEP]`. The end of a text that is too long is cut off.
 
@@ -90,7 +82,7 @@ def pack_single(ids: tf.RaggedTensor, max_length: int, special_ids: SpecialIds) 
   Raises:
     UserError: max_length leaves no room for a text.
   """
-  budget = tf.constant(_budget(max_length, 1), tf.int64)
+  budget = tf.constant(text_budget(max_length, 1), tf.int64)
   return _pack([first_tokens(ids, budget)], max_length, special_ids)
 
 
@@ -113,7 +105,7 @@ def pack_windows(
   Raises:
     UserError: max_length leaves no room for a text.
   """
-  room = _budget(max_length, 1)
+  room = text_budget(max_length, 1)
   stride = min(room, doc_stride)
   num_left = tf.maximum(ids.row_lengths() - room, 0)  # tokens that the first window does not hold
   counts = tf.minimum(1 + (num_left + stride - 1) // stride, max_windows)  # [B]
@@ -150,7 +142,7 @@ def pack_pair(
   Raises:
     UserError: max_length leaves no room for two texts.
   """
-  budget = _budget(max_length, 2)
+  budget = text_budget(max_length, 2)
   length_a, length_b = ids_a.row_lengths(), ids_b.row_lengths()
   # As in albert.tokenization.packing.pack_pair, which explains this formula.
   kept_a = tf.minimum(length_a, tf.maximum(budget - length_b, (budget + 1) // 2))

@@ -126,10 +126,7 @@ def tokenizer_config(vocabulary: str, *directories: str, **given: bool | None) -
 
 
 def known_settings(vocabulary: str, *directories: str, **given: bool | None) -> dict[str, bool]:
-  """Returns the settings of a vocabulary that are given or recorded, by name.
-
-  Args, Raises: see `tokenizer_config`.
-  """
+  """Returns the settings of a vocabulary that are given or recorded, by name; see `tokenizer_config`."""
   known = {name: value for name, value in given.items() if value is not None}
   sources = dict.fromkeys(known, "")
   for directory in dict.fromkeys([_directory(vocabulary), *directories]):

@@ -29,7 +29,6 @@ the range of the character.
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 import re
 import struct
@@ -91,8 +90,7 @@ class SentencePieceVocabulary(Vocabulary):
   own. Encoding many short parts is slow, so the ids of parts that have been met are kept.
 
   Args:
-    config: the file and the normalization.
-    model: the contents of the file.
+    config, contents: see Vocabulary.
 
   Attributes:
     processor: the model with rounded scores.
@@ -111,9 +109,9 @@ class SentencePieceVocabulary(Vocabulary):
   kind = "sentencepiece"
   special_ids = SENTENCE_PIECE_IDS
 
-  def __init__(self, config: TokenizerConfig, model: bytes):
-    self.config = config
-    self.sha256 = hashlib.sha256(model).hexdigest()
+  def __init__(self, config: TokenizerConfig, contents: Mapping[str, bytes]):
+    super().__init__(config, contents)
+    (model,) = contents.values()
     try:
       original = _load_processor(model)
       options = _TrainerOptions.from_model(model)
@@ -176,11 +174,9 @@ class SentencePieceVocabulary(Vocabulary):
     return sizes
 
   def normalize(self, text: str) -> str:
-    """See Vocabulary and `normalize_text`."""
     return normalize_text(text, **self.config.switches())
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-    """See Vocabulary."""
     texts_parts = (self.split_into_parts(self.normalize(text)) for text in texts)
     if self.max_part_chars <= MAX_CACHED_CHARS:
       ids_of_part = self._ids_of_part.__getitem__
@@ -210,7 +206,7 @@ class SentencePieceVocabulary(Vocabulary):
     return self._find_parts(normalized)
 
   def encode_with_offsets(self, text: str) -> TokensWithOffsets:
-    """See Vocabulary. Each of the pieces of a character's bytes has the range of the character."""
+    """Each of the pieces of a character's bytes has the range of the character."""
     normalized = self.normalize(text)
     char_starts, char_ends = _origins(text, self.config)
     assert len(char_starts) == len(normalized), "a character of the normalized text has no origin"
@@ -285,16 +281,15 @@ class SentencePieceVocabulary(Vocabulary):
     return starts[is_character], ends[is_character]
 
   def decode(self, ids: Sequence[int]) -> str:
-    """See Vocabulary. Control symbols are left out, and <unk> becomes " ⁇ "."""
+    """Control symbols are left out, and <unk> becomes " ⁇ "."""
     return str(self.processor.decode(list(ids)))
 
   def piece_texts(self) -> list[str]:
-    """See Vocabulary."""
     return [piece.replace(WORD_START, " ").strip() for piece in self.pieces]
 
   @functools.cached_property
   def ids_inside_word(self) -> np.ndarray:
-    """See Vocabulary. The piece without ▁."""
+    """The piece without ▁."""
     id_of_piece = {piece: i for i, piece in reversed(list(enumerate(self.pieces)))}  # of equal pieces, the first one
     texts = [piece.removeprefix(WORD_START) for piece in self.pieces]
     return np.array([id_of_piece.get(text, i) if text else -1 for i, text in enumerate(texts)], np.int32)

@@ -67,10 +67,8 @@ def normalization_tables(*, do_lower_case: bool, keep_accents: bool) -> tuple[Co
 class SentencePieceGraphTokenizer(GraphTokenizer):
   """The graph tokenizer of a SentencePiece model.
 
-  Args: see GraphTokenizer.
-
   Raises:
-    UserError: see GraphTokenizer; also if "," is not a piece, because the comma rule then needs the text of each <unk>.
+    UserError: "," is not a piece: the comma rule then needs the text of each <unk>.
   """
 
   def __init__(self, config: TokenizerConfig):
@@ -146,7 +144,6 @@ class SentencePieceGraphTokenizer(GraphTokenizer):
     ), first
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """See GraphTokenizer."""
     words = self._split_words(self._to_normalized_code_points(texts))
     ids, _ = self._join_unknown(self._sentencepiece.tokenize(words.flat_values))
     return self._comma_replacements(*self._by_text(ids, words))
@@ -221,10 +218,8 @@ def _unwritten(model: bytes) -> CodePointTable:
 class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
   """A SentencePieceGraphTokenizer that also returns the character offsets of tokens.
 
-  Args: see GraphTokenizer.
-
   Raises:
-    UserError: see GraphTokenizer; also if the vocabulary's words are not independent.
+    UserError: the vocabulary's words are not independent.
   """
 
   def __init__(self, config: TokenizerConfig):
@@ -249,7 +244,6 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     self._comma_starts = Replacements.from_rows([[0, *itertools.accumulate(steps[:-1])] for steps in advances])
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
-    """See GraphTokenizer."""
     words = self._split_words(self._to_normalized_code_points(texts))  # [B, (words)]
     # Ids and byte offsets in the word, [W, (tokens)].
     ids, byte_starts, byte_ends = self._sentencepiece.tokenize_with_offsets(words.flat_values)

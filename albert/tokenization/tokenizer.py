@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import itertools
 import os
+import pkgutil
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -18,10 +19,8 @@ import numpy as np
 from albert.errors import UserError
 from albert.io import files
 from albert.io.json_text import format_value
-from albert.tokenization.byte_bpe import ByteLevelBPEVocabulary
 from albert.tokenization.packing import pack_pair, pack_single, padded
 from albert.tokenization.recorded_settings import find_tokenizer_config, tokenizer_config
-from albert.tokenization.sentence_piece import SentencePieceVocabulary
 from albert.tokenization.vocabulary import (
   TokenizerConfig,
   TokensWithOffsets,
@@ -30,9 +29,14 @@ from albert.tokenization.vocabulary import (
   read_vocabulary_files,
   vocabulary_paths,
 )
-from albert.tokenization.wordpiece import WordPieceVocabulary
 
 MASK = "[MASK]"
+# Kind of a vocabulary -> its class, "module:name". Only the module of the kind that is used is imported.
+_CLASSES = {
+  "sentencepiece": "albert.tokenization.sentence_piece:SentencePieceVocabulary",
+  "wordpiece": "albert.tokenization.wordpiece:WordPieceVocabulary",
+  "byte_level_bpe": "albert.tokenization.byte_bpe:ByteLevelBPEVocabulary",
+}
 
 
 class Tokenizer:
@@ -197,26 +201,14 @@ class Tokenizer:
       >>> int(batch["input_ids"][0, 0]), int(batch["segment_ids"][0, -1])
       (2, 1)
     """
-    ids, offsets = self.encode_texts_flat(texts)
+    ids, offsets = self.encode_batch_flat(check_texts(texts, "texts"))
     if text_pairs is None:
       return padded(*pack_single((ids, offsets), max_length, self.special_ids), pad_id=self.special_ids.pad)
-    pair_ids, pair_offsets = self.encode_texts_flat(text_pairs, "text_pairs")
+    pair_ids, pair_offsets = self.encode_batch_flat(check_texts(text_pairs, "text_pairs"))
     if len(offsets) != len(pair_offsets):
       raise UserError(f"{len(offsets) - 1} texts, but {len(pair_offsets) - 1} text_pairs: give one for each text")
     packed = pack_pair((ids, offsets), (pair_ids, pair_offsets), max_length, self.special_ids)
     return padded(*packed, pad_id=self.special_ids.pad)
-
-  def encode_texts_flat(self, texts: Iterable[str], name: str = "texts") -> tuple[np.ndarray, np.ndarray]:
-    """Converts texts to ids, like `encode_batch_flat`, after checking that they are a list of strings.
-
-    Args:
-      texts: the texts, as the user gave them.
-      name: the name of this argument in errors.
-
-    Raises:
-      UserError: `texts` is a single string, or one of the texts is no string.
-    """
-    return self.encode_batch_flat(check_texts(texts, name))
 
   def encode(self, text: str) -> list[int]:
     """Converts a text to a list of ids, without [CLS] and [SEP]."""
@@ -310,22 +302,12 @@ def open_vocabulary(config: TokenizerConfig) -> Vocabulary:
   if path.endswith("merges.txt"):
     raise UserError(f"{path}: has only the merges of a byte-level BPE vocabulary: give the vocab.json beside it")
   contents = read_vocabulary_files(path)
-  kind = kind_of(path)
-  if kind == "byte_level_bpe":
-    return ByteLevelBPEVocabulary(config, contents)
-  (content,) = contents.values()
-  return WordPieceVocabulary(config, content) if kind == "wordpiece" else SentencePieceVocabulary(config, content)
+  vocabulary: Vocabulary = pkgutil.resolve_name(_CLASSES[kind_of(path)])(config, contents)
+  return vocabulary
 
 
 def load_tokenizer(config: TokenizerConfig) -> Tokenizer:
-  """Returns the tokenizer of a config. The most recently used tokenizers of a process are cached.
-
-  Args:
-    config: the vocabulary and the normalization.
-
-  Raises:
-    UserError: see Tokenizer.
-  """
+  """Returns the tokenizer of a config. The most recently used tokenizers of a process are cached."""
   return _load_tokenizer(config, tuple(map(files.stat, vocabulary_paths(config.model_file))))
 
 

@@ -148,21 +148,26 @@ class Vocabulary(abc.ABC):
 
   `albert.tokenization.tokenizer.open_vocabulary` makes the kind that belongs to a file.
 
+  Args:
+    config: the file and the normalization.
+    contents: the contents of the vocabulary's files, see `read_vocabulary_files`.
+
   Attributes:
     kind: name of the kind, as in manifests and config.json.
     keeps_case: whether text is never lower-cased, whatever `config` says.
-    config: the file and the normalization.
-    sha256: SHA-256 of the file, in hex. It identifies the vocabulary.
+    config: see above.
+    sha256: the SHA-256 that identifies the vocabulary, in hex, see `contents_sha256`.
     pieces: the V pieces, in order of their ids.
     special_ids: the ids of padding, unknown text, [CLS], [SEP] and [MASK].
   """
 
   kind: ClassVar[str]
   keeps_case: ClassVar[bool] = False
-  config: TokenizerConfig
-  sha256: str
   pieces: list[str]
   special_ids: SpecialIds
+
+  def __init__(self, config: TokenizerConfig, contents: Mapping[str, bytes]):
+    self.config, self.sha256 = config, contents_sha256(contents)
 
   @property
   def file(self) -> str:

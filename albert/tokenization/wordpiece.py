@@ -11,10 +11,9 @@ gives the same words. `wordpiece_graph` implements the same tokenizer in TensorF
 from __future__ import annotations
 
 import functools
-import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -67,8 +66,7 @@ class WordPieceVocabulary(Vocabulary):
   and "]".
 
   Args:
-    config: the file and the normalization.
-    content: the contents of the file: a piece on each line, in order of their ids.
+    config, contents: see Vocabulary. The file has a piece on each line, in order of their ids.
 
   Raises:
     UserError: the file is not UTF-8, has an empty line or a piece twice, or lacks a special piece.
@@ -76,11 +74,10 @@ class WordPieceVocabulary(Vocabulary):
 
   kind = "wordpiece"
 
-  def __init__(self, config: TokenizerConfig, content: bytes):
-    self.config = config
+  def __init__(self, config: TokenizerConfig, contents: Mapping[str, bytes]):
+    super().__init__(config, contents)
     self._switches = {"do_lower_case": config.do_lower_case, "keep_accents": config.keep_accents}
-    self.sha256 = hashlib.sha256(content).hexdigest()
-    self._id_of_piece = _read_pieces(config.model_file, content)
+    self._id_of_piece = _read_pieces(config.model_file, *contents.values())
     self.pieces = list(self._id_of_piece)
     self.special_ids = SpecialIds(*(self._id_of_piece[piece] for piece in SPECIAL_PIECES))
     self._max_piece_chars = max(map(len, self.pieces))
@@ -128,7 +125,6 @@ class WordPieceVocabulary(Vocabulary):
     return ids
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-    """See Vocabulary."""
     ids_of_word = self._ids_of_word
     return [[i for word in self._split_words(text) for i in ids_of_word[word]] for text in texts]
 
@@ -159,13 +155,12 @@ class WordPieceVocabulary(Vocabulary):
     return TokensWithOffsets.of(ids, starts[limits - np.array(lengths)], ends[limits - 1])
 
   def decode(self, ids: Sequence[int]) -> str:
-    """See Vocabulary. Words are separated by spaces, and Han characters and punctuation, too."""
+    """Words are separated by spaces, and Han characters and punctuation, too."""
     is_special = self.is_special
     pieces = [self.pieces[i] for i in ids if not is_special[i] or i == self.special_ids.unk]
     return " ".join(pieces).replace(f" {CONTINUES_WORD}", "")
 
   def piece_texts(self) -> list[str]:
-    """See Vocabulary."""
     return [piece.removeprefix(CONTINUES_WORD) or piece for piece in self.pieces]
 
 

@@ -86,10 +86,7 @@ def _combining_classes() -> CodePointTable:
 
 
 class WordPieceGraphTokenizer(GraphTokenizer):
-  """The graph tokenizer of a WordPiece vocabulary.
-
-  Args: see GraphTokenizer.
-  """
+  """The graph tokenizer of a WordPiece vocabulary."""
 
   def __init__(self, config: TokenizerConfig):
     super().__init__(config)
@@ -107,14 +104,12 @@ class WordPieceGraphTokenizer(GraphTokenizer):
     self._lengths[self.special_ids.unk] = 0
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """See GraphTokenizer."""
     words = self._split_words(decode_utf8(texts))
     ids = self._wordpiece.tokenize(words.strings)  # [W, (T)]
     splits = tf.gather(ids.row_splits, words.splits)
     return tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
-    """See GraphTokenizer."""
     code_points = decode_utf8(texts)
     words = self._split_words(code_points)
     ids = self._wordpiece.tokenize(words.strings)  # [W, (T)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,14 @@ from albert.weights.arrays import (
   open_safetensors,
 )
 from albert.weights.checkpoints import MANIFEST_FILE, WEIGHTS_PREFIX, CheckpointManager, find_damage
-from albert.weights.names import POOLER, PROJECTION, from_bert, from_huggingface, has_bert_names
+from albert.weights.names import (
+  POOLER,
+  PROJECTION,
+  from_bert,
+  from_huggingface,
+  has_bert_names,
+  huggingface_groups_agree,
+)
 
 FLAG = "--init_checkpoint"
 CONFIG_NAMES = ("albert_config.json", "config.json")
@@ -53,11 +60,13 @@ class WeightLocation:
     path: the path as the user gave it, for errors.
     directory: the directory of the weights, which may also hold a config and a vocabulary.
     prefix: the prefix of the files, if the weights are a TensorFlow checkpoint; "" for other formats.
+    flag: the flag with which the user gave the path, for errors.
   """
 
   path: str
   directory: str
   prefix: str = ""
+  flag: str = FLAG
 
   @property
   def config_file(self) -> str | None:
@@ -69,10 +78,32 @@ class WeightLocation:
     """The model's config beside the weights; None if there is none."""
     return load_model_config(self.config_file) if self.config_file else None
 
+  def require_config_file(self, given: str) -> str:
+    """The path of the model's config: the given one, else the one beside the weights. Raises UserError without any."""
+    if path := given or self.config_file:
+      return path
+    raise UserError(
+      f"{self.flag}={self.path}: has no {' or '.join(CONFIG_NAMES)} beside it; give the model's config with "
+      "--albert_config_file"
+    )
+
   @property
   def vocabulary(self) -> str | None:
     """The path of the vocabulary beside the weights or in the output_dir of their run, if there is one."""
     return find_vocabulary(self.directory)
+
+  def choose_vocabulary(self, given: str) -> str | None:
+    """The path of the vocabulary: the given one, else the one that belongs to the weights, if there is one.
+
+    Raises:
+      UserError: the given one does not exist, or is not that of the weights.
+    """
+    if not given:
+      return self.vocabulary
+    if not files.exists(given):
+      raise UserError(f"--spm_model_file={given}: no such file")
+    self.check_vocabulary(vocabulary_sha256(given), f"--spm_model_file={given}")
+    return given
 
   @property
   def run_file(self) -> str | None:
@@ -80,7 +111,12 @@ class WeightLocation:
     candidates = [files.join(directory, output_files.CONFIG) for directory in run_directories(self.directory)]
     return next((path for path in candidates if files.exists(path)), None)
 
-  def check_vocabulary(self, sha256: str, vocabulary_name: str, *, flag: str = FLAG) -> None:
+  @property
+  def run(self) -> dict[str, Any]:
+    """The values of config.json of that run; {} if there is none."""
+    return output_files.read_config(self.run_file) if self.run_file else {}
+
+  def check_vocabulary(self, sha256: str, vocabulary_name: str) -> None:
     """Refuses a vocabulary that differs from that of the weights.
 
     The vocabulary of the weights is known if it is in their directory, or if their run recorded its hash. Otherwise
@@ -89,20 +125,18 @@ class WeightLocation:
     Args:
       sha256: SHA-256 of the vocabulary that is to be used.
       vocabulary_name: the name of that vocabulary in errors, such as "--spm_model_file=PATH".
-      flag: the flag with which the user gave the weights, for errors.
     Raises:
       UserError: the vocabularies differ.
     """
-    run_config = output_files.read_config(self.run_file) if self.run_file else {}
     source = self.vocabulary or self.run_file
-    expected_sha256 = run_config.get("data", {}).get("vocab_sha256")
+    expected_sha256 = self.run.get("data", {}).get("vocab_sha256")
     if not expected_sha256 and self.vocabulary:
       expected_sha256 = vocabulary_sha256(self.vocabulary)
     if expected_sha256 and expected_sha256 != sha256:
       raise UserError(
-        f"{flag}={self.path}: its vocabulary is {source} (SHA-256 {expected_sha256[:12]}...), but {vocabulary_name} is "
-        f"a different one ({sha256[:12]}...), so its embeddings belong to other pieces; give the vocabulary of the "
-        "weights, or weights that were trained with this vocabulary"
+        f"{self.flag}={self.path}: its vocabulary is {source} (SHA-256 {expected_sha256[:12]}...), but "
+        f"{vocabulary_name} is a different one ({sha256[:12]}...), so its embeddings belong to other pieces; give the "
+        "vocabulary of the weights, or weights that were trained with this vocabulary"
       )
 
 
@@ -128,13 +162,11 @@ class WeightFile(WeightLocation):
     arrays: name in the file -> array.
     entries: name in the original -> how the weight is stored in the file.
     is_huggingface: whether the names in the file are those of transformers.
-    flag: the flag with which the user gave the path, for errors.
   """
 
   arrays: Mapping[str, Array]
   entries: Mapping[str, WeightEntry]
   is_huggingface: bool
-  flag: str
 
   @property
   def has_pooler(self) -> bool:
@@ -186,6 +218,15 @@ class WeightFile(WeightLocation):
     if names := sorted(names):
       raise UserError(f"{self.flag}={self.path}: {problem} {counted_names(names, 'weight')}; {remedy}")
 
+  def check_groups(self, config: ModelConfig) -> None:
+    """Refuses weights of transformers if it assigns the layers to groups in another way than the original."""
+    if self.is_huggingface and not huggingface_groups_agree(config):
+      raise UserError(
+        f"{self.flag}={self.path}: transformers assigns its {config.num_hidden_layers} layers to "
+        f"{config.num_hidden_groups} groups in another way than the original; convert it first with "
+        "python -m albert.convert --format=albert"
+      )
+
 
 def find_weights(path: str, *, flag: str = FLAG) -> WeightLocation:
   """Finds the weights at a path without opening them. Imports no TensorFlow.
@@ -199,13 +240,13 @@ def find_weights(path: str, *, flag: str = FLAG) -> WeightLocation:
     raise _pickle_error(path, flag)
   if path.endswith(".safetensors") and not files.is_dir(path):
     check_is_file(path, flag)
-    return WeightLocation(path, path.rpartition("/")[0] or ".")
+    return WeightLocation(path, path.rpartition("/")[0] or ".", flag=flag)
   names = files.listdir(path) if files.is_dir(path) else []
   if output_files.RUNS in names:
     best_run = output_files.read_runs(files.join(path, output_files.RUNS))["best_run"]
     return find_weights(files.join(path, best_run), flag=flag)
   if SAFETENSORS_FILE in names:
-    return WeightLocation(path, path)
+    return WeightLocation(path, path, flag=flag)
   if WEIGHTS_PREFIX + ".index" not in names and not any(map(_CHECKPOINT_DIRECTORY.match, names)):
     if SAFETENSORS_INDEX_FILE in names:
       raise UserError(
@@ -216,7 +257,7 @@ def find_weights(path: str, *, flag: str = FLAG) -> WeightLocation:
     if pickles:
       raise _pickle_error(files.join(path, pickles[0]), flag)
   prefix = find_prefix(path, flag=flag)
-  return WeightLocation(path, prefix.rpartition("/")[0] or ".", prefix)
+  return WeightLocation(path, prefix.rpartition("/")[0] or ".", prefix, flag)
 
 
 def _pickle_error(path: str, flag: str) -> UserError:
@@ -323,23 +364,20 @@ def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
   Raises:
     UserError: there are no weights, they are damaged, they are a pickle, or their names are not those of an ALBERT.
   """
-  return open_location(find_weights(path, flag=flag), flag=flag)
+  return open_location(find_weights(path, flag=flag))
 
 
-def open_location(location: WeightLocation, *, flag: str = FLAG) -> WeightFile:
+def open_location(location: WeightLocation) -> WeightFile:
   """Opens weights that `find_weights` has found: reads their names and shapes.
 
-  Args:
-    location: where the weights are.
-    flag: the flag with which the user gave the path, for errors.
   Raises:
     UserError: the weights are damaged, or their names are not those of an ALBERT.
   """
-  path, source = location.path, f"{flag}={location.path}"
+  path, source = location.path, f"{location.flag}={location.path}"
   if location.prefix:
-    arrays = open_bundle(location.prefix, flag)
+    arrays = open_bundle(location.prefix, location.flag)
   else:
-    arrays = open_safetensors(files.join(path, SAFETENSORS_FILE) if files.is_dir(path) else path, flag)
+    arrays = open_safetensors(files.join(path, SAFETENSORS_FILE) if files.is_dir(path) else path, location.flag)
   weights = {name: array for name, array in arrays.items() if not _NOT_WEIGHTS.search(name)}
   if not weights:
     raise UserError(f"{source}: holds no weights; give another file")
@@ -353,8 +391,7 @@ def open_location(location: WeightLocation, *, flag: str = FLAG) -> WeightFile:
   kernel = entries.get(POOLER[0])
   if kernel is not None and not np.any(weights[kernel.source].read()):
     entries = {name: entry for name, entry in entries.items() if name not in POOLER}
-  location_values = (path, location.directory, location.prefix)
-  return WeightFile(*location_values, arrays=arrays, entries=entries, is_huggingface=is_huggingface, flag=flag)
+  return WeightFile(**vars(location), arrays=arrays, entries=entries, is_huggingface=is_huggingface)
 
 
 def _distinct_names(source: str, names: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from albert.runs import output_files
 from albert.runs.metrics_log import log
 from albert.tokenization.vocabulary import VocabularyId
 from albert.weights.files import WeightFile, open_weights, selected_checkpoint
-from albert.weights.names import GROUP_PATTERN, NO_POOLER, POOLER, encoder_shapes, heads, huggingface_groups_agree
+from albert.weights.names import GROUP_PATTERN, NO_POOLER, POOLER, encoder_shapes, heads
 
 if TYPE_CHECKING:
   import tensorflow as tf
@@ -158,7 +158,9 @@ def warm_start(
   file = open_weights(path)
   if vocabulary is not None:
     file.check_vocabulary(vocabulary.sha256, vocabulary.name)
-  _check_config(file, config, from_shallower=from_shallower)
+  recorded = set(files.read_json(file.config_file)) if file.config_file else set()
+  compared = recorded - ({"num_hidden_layers"} if from_shallower else set())
+  _check_config(file, config, compared, "give that file as --albert_config_file")
 
   # Which variables get which weights.
   sources = {name: name for name in variables}
@@ -241,40 +243,23 @@ def stacked_sources(names: Iterable[str], config: ModelConfig, depth: int) -> di
   return sources
 
 
-def _check_config(file: WeightFile, config: ModelConfig | None, *, from_shallower: bool) -> None:
+def _check_config(file: WeightFile, config: ModelConfig | None, compared: Collection[str], remedy: str) -> None:
   """Refuses weights whose config differs from the model's in a field that does not affect the shapes of weights."""
   file_config = file.config()
   if file_config is None or file.config_file is None:
     return
-  _check_layer_groups(file, file_config)
-  if config is None:
-    return
-  compared = set(files.read_json(file.config_file)) - ({"num_hidden_layers"} if from_shallower else set())
-  for key in _FIELDS_NOT_IN_SHAPES:
+  file.check_groups(file_config)
+  for key in _FIELDS_NOT_IN_SHAPES if config else ():
     value, file_value = getattr(config, key), getattr(file_config, key)
     if key in compared and value != file_value:
       raise UserError(
-        f"--init_checkpoint={file.path}: {file.config_file} has {key} {file_value!r}, this model has {value!r}; give "
-        "that file as --albert_config_file"
+        f"{file.flag}={file.path}: {file.config_file} has {key} {file_value!r}, this model has {value!r}; {remedy}"
       )
-
-
-def _check_layer_groups(file: WeightFile, config: ModelConfig) -> None:
-  """Refuses weights of transformers if it assigns the layers to groups in another way than the original."""
-  if file.is_huggingface and not huggingface_groups_agree(config):
-    raise UserError(
-      f"{file.flag}={file.path}: transformers assigns its {config.num_hidden_layers} layers to "
-      f"{config.num_hidden_groups} groups in another way than the original; convert it first with "
-      "python -m albert.convert --format=albert"
-    )
 
 
 def _check_head(file: WeightFile, head_settings: Mapping[str, Any]) -> None:
   """Refuses a head that was trained for another task or other labels, even if its weights have the right shapes."""
-  if file.run_file is None:
-    return
-  run = output_files.read_config(file.run_file)
-  run_settings = {"task": run.get("task"), **run.get("data", {})}
+  run_settings = {"task": file.run.get("task"), **file.run.get("data", {})} if file.run else {}
   for key, value in head_settings.items():
     if key in run_settings and run_settings[key] != value:
       raise UserError(
@@ -303,21 +288,11 @@ def open_pretrained(path: files.AnyPath, config: ModelConfig | None = None) -> P
   """
   path = selected_checkpoint(os.fspath(path), flag=_PYTHON_FLAG)
   file = open_weights(path, flag=_PYTHON_FLAG)
-  recorded = file.config()
+  _check_config(file, config, _FIELDS_NOT_IN_SHAPES, "give that config")
+  config = config or file.config()
   if config is None:
-    if recorded is None:
-      raise UserError(
-        f"{_PYTHON_FLAG}={path}: has no albert_config.json beside it: give the model's config (config=...)"
-      )
-    config = recorded
-  elif recorded is not None:
-    for name in _FIELDS_NOT_IN_SHAPES:
-      value, recorded_value = getattr(config, name), getattr(recorded, name)
-      if value != recorded_value:
-        raise UserError(
-          f"{_PYTHON_FLAG}={path}: {file.config_file} has {name} {recorded_value!r}, the given config has {value!r}"
-        )
-  _check_layer_groups(file, config)
+    raise UserError(f"{_PYTHON_FLAG}={path}: has no albert_config.json beside it: give the model's config (config=...)")
+  file.check_groups(config)
   return Pretrained(file, config)
 
 

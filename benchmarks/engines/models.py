@@ -31,6 +31,7 @@ def write_models(
     time_limit: seconds for the conversion for OpenVINO.
   Returns: path of each model that could not be written -> the reason.
   """
+  from albert.export.checkpoint import find_checkpoint
   from albert.export.export_model import export_model  # imports TensorFlow
 
   needed = {engine.model for engine in engines}
@@ -41,9 +42,8 @@ def write_models(
       is_onnx = precision == "float32" and any("tf2onnx" in engine.packages for engine in engines)
       settings = {"task_name": "SST-2", "max_seq_length": config.max_position_embeddings}
       export_model(
-        prefix,
+        find_checkpoint(prefix, spm_model_file=vocabulary),
         str(directory / "models"),
-        spm_model_file=vocabulary,
         task="classifier",
         name=precision,
         precision=precision,

@@ -334,6 +334,15 @@ def test_the_case_is_that_of_the_vocabulary_and_a_flag_that_contradicts_it_is_re
     select_form(checkpoint, "embeddings", {"do_lower_case": True})
 
 
+def test_a_custom_classification_whose_labels_were_not_recorded_needs_them(tmp_path: Path, spm_model: str) -> None:
+  settings = {"task_name": "custom", "text_columns": "review", "train_file": __file__}
+  run = write_run(tmp_path / "run", dataclasses.replace(FORMS["classifier"], data_settings=settings), spm_model)
+  checkpoint = open_checkpoint(run.directory)
+  with pytest.raises(UserError, match=r"regression: its labels are not known: give those .* \(--labels\)"):
+    select_form(checkpoint, "", {})
+  assert select_form(checkpoint, "", {"labels": "bad,fair,good"}).name == "classifier"
+
+
 def test_versions_are_counted_up_and_a_failed_export_leaves_no_version(tmp_path: Path, spm_model: str) -> None:
   run = write_run(tmp_path / "run", FORMS["classifier"], spm_model)
   models = str(tmp_path / "models")

@@ -12,7 +12,7 @@ import pytest
 from albert.errors import UserError
 from albert.export import other_formats
 from albert.export.checkpoint import open_checkpoint, select_form
-from albert.export.checks import Candidate, QualityCheck, measure
+from albert.export.checks import Candidate, QualityCheck
 from albert.export.companion_files import DESCRIPTION
 from albert.export.export_model import export_model
 from albert.export.registry import EXTRA_FORMATS, FORMAT_FILES, ONNX, ONNX_INT8, TFLITE, TFLITE_INT8
@@ -81,10 +81,10 @@ def quality_check(run: Run, eval_file: str, max_metric_drop: float | None = None
 def test_models_are_compared_by_the_metric_of_the_task(classifier: Run, tmp_path: Path) -> None:
   path = tmp_path / "dev.tsv"
   path.write_text("review\tlabel\n" + "a letter\tbad\n" * 30 + "the river\tgood\n" * 10)
-  evaluation = quality_check(classifier, str(path)).evaluation
+  check = quality_check(classifier, str(path), 0.5)
   always_bad = Candidate("saved_model", 3_000_000, constant_answers(np.array([0.6, 0.1, 0.3])))
   always_good = Candidate("onnx_int8", 1_000_000, constant_answers(np.array([0.2, 0.2, 0.6])))
-  report = measure(evaluation, [always_bad, always_good], max_metric_drop=0.5)
+  report = check.measure([always_bad, always_good])
   assert (report["num_examples"], report["metric_names"][0]) == (40, "accuracy")
   assert report["num_tokens"] > 3
   report_of_bad, report_of_good = report["models"]  # 30 of the 40 labels are bad, 10 are good
@@ -92,12 +92,12 @@ def test_models_are_compared_by_the_metric_of_the_task(classifier: Run, tmp_path
   assert (report_of_bad["drop"], report_of_good["drop"]) == (0.0, 0.5)
   assert report_of_good["num_bytes"] == 1_000_000
   with pytest.raises(UserError) as error:
-    measure(evaluation, [always_bad, always_good], max_metric_drop=0.49)
+    quality_check(classifier, str(path), 0.49).measure([always_bad, always_good])
   assert str(error.value) == (
     f"--eval_file={path}: the accuracy drops from 0.75 (float32) with onnx_int8 to 0.25 (by 0.5), more than "
     "--max_metric_drop=0.49: leave this format out, or accept a larger drop"
   )
-  measure(evaluation, [always_good, always_bad], max_metric_drop=0.0)  # a better metric is no drop
+  quality_check(classifier, str(path), 0.0).measure([always_good, always_bad])  # a better metric is no drop
 
 
 def test_bad_arguments_are_refused_before_the_model_is_built(
@@ -156,7 +156,7 @@ def test_spans_are_scored_as_answers(tmp_path: Path, spm_model: str, form: str) 
   if form == "squad_v2":
     qas = [qa | {"is_impossible": False} for qa in qas] + [make_qa("q2", "when?", context, is_impossible=True)]
   path = write_squad(tmp_path / "dev.json", [(context, qas)], version="2.0" if form == "squad_v2" else "1.1")
-  evaluation = quality_check(run, path).evaluation
+  check = quality_check(run, path, 0.0)
   tokenizer = Tokenizer(spm_model)
   tokens = tokenizer.encode_with_offsets(context)
   begin, end = context.index("the river"), context.index("the river") + len("the river")
@@ -174,8 +174,8 @@ def test_spans_are_scored_as_answers(tmp_path: Path, spm_model: str, form: str) 
     }
 
   model = Candidate("saved_model", 1, mark_the_river)
-  assert evaluation.num_examples == len(qas)  # one window each
-  metrics = measure(evaluation, [model], max_metric_drop=0.0)["models"][0]["metrics"]
+  assert check.num_examples == len(qas)  # one window each
+  metrics = check.measure([model])["models"][0]["metrics"]
   assert metrics["exact"] == metrics["f1"] == pytest.approx(100 / len(qas))
 
 

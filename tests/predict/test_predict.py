@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from albert.io import files, input_lines
 from albert.predict import __main__ as command_line
 from albert.predict import requests
 from albert.predict.exported_model import ExportedModel
-from albert.predict.requests import AUTO, JSON, PredictRequest, RequestParser
+from albert.predict.requests import AUTO, PredictRequest, RequestParser
 from tests.predict.test_requests import PAIR_FIELDS, TEXT_FIELD
 
 ROOT = Path(__file__).parents[2]
@@ -43,12 +44,17 @@ class LengthModel:
     return [{"length": len(request.texts["text"])} for request in requests]
 
 
+def answer_batches(file: bytes | Any, batch_size: int, model: Any = None) -> Iterator[list[dict[str, Any]]]:
+  """The batches of answers of a model with one field to the lines of a file."""
+  parser = RequestParser([TEXT_FIELD], AUTO, "file")
+  file = io.BytesIO(file) if isinstance(file, bytes) else file
+  answering: Any = model or LengthModel()
+  return requests.answer_batches(answering, parser, file, batch_size=batch_size)
+
+
 def answer_lines(content: bytes, model: Any, batch_size: int) -> list[dict[str, Any]]:
   """The answers of a model with one field to the lines of a file."""
-  batches = requests.answer_batches(
-    model, RequestParser([TEXT_FIELD], AUTO, "file"), io.BytesIO(content), batch_size=batch_size
-  )
-  return [row for batch in batches for row in batch]
+  return [row for batch in answer_batches(content, batch_size, model) for row in batch]
 
 
 def test_blank_lines_between_texts_are_empty_texts() -> None:
@@ -69,12 +75,7 @@ def test_blank_lines_between_columns_are_skipped() -> None:
 def test_blank_lines_between_json_objects_are_skipped_but_counted() -> None:
   objects = b'\n \r\n{"text": "ab"}\n\n{"text": "abc"}\n\n\t\n'
   assert answer_lines(objects, LengthModel(), batch_size=1) == [{"length": 2}, {"length": 3}]
-  batches = requests.answer_batches(
-    cast(ExportedModel, LengthModel()),
-    RequestParser([TEXT_FIELD], AUTO, "file"),
-    io.BytesIO(b'\n{"text": "a"}\n\n5\n'),
-    batch_size=2,
-  )
+  batches = answer_batches(b'\n{"text": "a"}\n\n5\n', 2)
   assert next(batches) == [{"length": 1}]
   with pytest.raises(UserError, match="file, line 4: must hold a JSON object"):
     next(batches)
@@ -95,9 +96,8 @@ def test_the_first_answers_come_after_one_batch() -> None:
   """After the first batch, the lines of up to 32 batches are sorted together."""
   lines = [b"%09d\n" % number for number in range(1000)]
   file, model = io.BytesIO(b"".join(lines)), LengthModel()
-  parser = RequestParser([TEXT_FIELD], AUTO, "file")
   sizes: list[int] = []
-  for group in requests.answer_batches(cast(ExportedModel, model), parser, file, batch_size=4):
+  for group in answer_batches(file, 4, model):
     assert sizes or model.batches == [[9] * 4]
     sizes.append(len(group))
     # Waits until 2 x 32 batches are read ahead, and one more line.
@@ -118,9 +118,8 @@ def test_the_first_answers_after_a_pause_come_after_one_batch(monkeypatch: pytes
 
   monkeypatch.setattr(input_lines._LineReader, "take", report_and_take)
   read_descriptor, write_descriptor = os.pipe()
-  model = cast(ExportedModel, LengthModel())
   with os.fdopen(read_descriptor, "rb", buffering=0) as file, os.fdopen(write_descriptor, "wb", buffering=0) as pipe:
-    groups = requests.answer_batches(model, RequestParser([TEXT_FIELD], AUTO, "file"), file, batch_size=4)
+    groups = answer_batches(file, 4)
     with ThreadPoolExecutor(max_workers=1) as executor:
       for _ in range(2):
         is_waiting.clear()
@@ -134,9 +133,7 @@ def test_the_first_answers_after_a_pause_come_after_one_batch(monkeypatch: pytes
 
 
 def test_the_lines_before_a_wrong_one_are_answered() -> None:
-  model = cast(ExportedModel, LengthModel())
-  parser = RequestParser([TEXT_FIELD], JSON, "file")
-  batches = requests.answer_batches(model, parser, io.BytesIO(b'{"text": "ab"}\n{"text": "abc"}\n5\n'), batch_size=2)
+  batches = answer_batches(b'{"text": "ab"}\n{"text": "abc"}\n5\n', 2)
   assert [row["length"] for row in next(batches)] == [2, 3]
   with pytest.raises(UserError, match="file, line 3"):
     next(batches)
@@ -148,9 +145,8 @@ def test_an_empty_input_has_no_answers() -> None:
 
 def test_each_line_of_a_slow_writer_is_answered_before_the_next_one_comes() -> None:
   read_descriptor, write_descriptor = os.pipe()
-  model = cast(ExportedModel, LengthModel())
   with os.fdopen(read_descriptor, "rb", buffering=0) as file, os.fdopen(write_descriptor, "wb", buffering=0) as pipe:
-    batches = requests.answer_batches(model, RequestParser([TEXT_FIELD], AUTO, "file"), file, batch_size=8)
+    batches = answer_batches(file, 8)
     with ThreadPoolExecutor(max_workers=1) as executor:
       for length in (1, 5, 2):
         pipe.write(b"x" * length + b"\n")
@@ -195,12 +191,7 @@ def test_a_line_that_is_too_long_is_refused_when_the_lines_before_it_are_answere
 ) -> None:
   monkeypatch.setattr(input_lines, "MAX_LINE_BYTES", 8)
   assert answer_lines(b"12345678\r\n12345678", LengthModel(), batch_size=2) == [{"length": 8}] * 2
-  batches = requests.answer_batches(
-    cast(ExportedModel, LengthModel()),
-    RequestParser([TEXT_FIELD], AUTO, "file"),
-    io.BytesIO(b"a\n123456789\nb\n"),
-    batch_size=2,
-  )
+  batches = answer_batches(b"a\n123456789\nb\n", 2)
   assert next(batches) == [{"length": 1}]
   with pytest.raises(UserError, match=r"^file, line 2: has more than 0 MiB: give a shorter text"):
     next(batches)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 import unicodedata
+from typing import Any
 
 import sentencepiece
+import tensorflow as tf
 
+from albert.tokenization.graph import make_graph_tokenizer
 from albert.tokenization.sentence_piece import SentencePieceVocabulary
+from albert.tokenization.sentence_piece_graph import SentencePieceGraphTokenizer
 from albert.tokenization.tokenizer import Tokenizer
-from albert.tokenization.vocabulary import UNK_ID
+from albert.tokenization.vocabulary import UNK_ID, TokenizerConfig
 
 TEXTS = [
   "",
@@ -75,3 +79,37 @@ def sentence_piece(tokenizer: Tokenizer) -> SentencePieceVocabulary:
   """Returns the vocabulary of a tokenizer, which must be a SentencePiece model."""
   assert isinstance(tokenizer.vocabulary, SentencePieceVocabulary)
   return tokenizer.vocabulary
+
+
+def find_differences(
+  vocabulary: str, texts: list[str], *, with_offsets: bool = True, **switches: bool
+) -> list[tuple[str, list[Any], list[Any]]]:
+  """Compares the graph tokenizer of a vocabulary with the tokenizer in Python.
+
+  Returns:
+    For each text that differs: the text, and the result in Python and in the graph. A result is ids, starts and ends;
+    without offsets, it is the normalized text and ids.
+  """
+  graph = make_graph_tokenizer(TokenizerConfig(vocabulary, **switches), with_offsets=with_offsets)
+  python = graph.reference
+
+  @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+  def tokenize_in_graph(batch: tf.Tensor) -> tuple[Any, ...]:
+    if with_offsets:
+      return tuple(graph.tokenize_with_offsets(batch))
+    assert isinstance(graph, SentencePieceGraphTokenizer)
+    return graph.normalize(batch), graph.tokenize(batch)
+
+  differences: list[tuple[str, list[Any], list[Any]]] = []
+  for start in range(0, len(texts), 4096):
+    batch = texts[start : start + 4096]
+    results = tokenize_in_graph(tf.constant([text.encode() for text in batch]))
+    columns = [values.to_list() if isinstance(values, tf.RaggedTensor) else values.numpy() for values in results]
+    if with_offsets:
+      expected = [[array.tolist() for array in python.encode_with_offsets(text)] for text in batch]
+    else:
+      ids_of_texts = python.encode_batch(batch)
+      expected = [[python.normalize(text).encode(), ids] for text, ids in zip(batch, ids_of_texts, strict=True)]
+    rows = zip(batch, expected, map(list, zip(*columns, strict=True)), strict=True)
+    differences += [row for row in rows if row[1] != row[2]]
+  return differences

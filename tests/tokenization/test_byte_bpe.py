@@ -30,6 +30,7 @@ from tests.tokenization.byte_bpe_reference import (
   train,
   write_vocabulary,
 )
+from tests.tokenization.reference import find_differences
 from tests.tokenization.script_texts import texts_of_all_scripts
 
 
@@ -268,20 +269,8 @@ TEXTS_OF_WORDS = [
 ]
 
 
-def check_graph(vocabulary: str, texts: list[str]) -> None:
-  """Compares the ids and the ranges of the graph with those of Python."""
-  graph = make_graph_tokenizer(TokenizerConfig(vocabulary), with_offsets=True)
-  function = tf.function(graph.tokenize_with_offsets, input_signature=[tf.TensorSpec([None], tf.string)])
-  for start in range(0, len(texts), 500):
-    part = texts[start : start + 500]
-    rows = zip(*(values.to_list() for values in function(tf.constant([text.encode() for text in part]))), strict=True)
-    for text, row in zip(part, rows, strict=True):
-      expected = graph.reference.encode_with_offsets(text)
-      assert row == tuple(values.tolist() for values in expected), text
-
-
 def test_a_graph_gives_the_same_ids_and_offsets(tokenizer: Tokenizer) -> None:
-  check_graph(tokenizer.model_file, [*TEXTS_OF_WORDS, *texts_of_all_scripts(30, seed=7)])
+  assert find_differences(tokenizer.model_file, [*TEXTS_OF_WORDS, *texts_of_all_scripts(30, seed=7)]) == []
   graph = make_graph_tokenizer(tokenizer.config)
   ids = graph.tokenize(tf.constant([b"a\xff\xe4\xbd b", b""])).to_list()
   assert ids == [tokenizer.encode("a\ufffd\ufffd b"), []]
@@ -290,7 +279,7 @@ def test_a_graph_gives_the_same_ids_and_offsets(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.thorough
 def test_a_graph_gives_the_same_ids_and_offsets_for_a_large_vocabulary(trained_by_library: Path) -> None:
-  check_graph(str(trained_by_library / "tokenizer.json"), texts_of_all_scripts(10_000, seed=7))
+  assert find_differences(str(trained_by_library / "tokenizer.json"), texts_of_all_scripts(10_000, seed=7)) == []
 
 
 def test_a_graph_merges_in_the_order_of_ranks_even_if_pieces_are_made_twice(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import pickle
 import re
 import sys
 from pathlib import Path
@@ -265,14 +264,6 @@ def test_the_bytes_of_a_character_have_its_range(
   pieces = [*WORDS, *CHARACTERS, *((byte, 0.0) for byte in BYTES)]
   model = save_model(pieces, dict.fromkeys(BYTES, PieceType.BYTE))
   assert pieces_and_texts(Tokenizer(model), text) == expected
-
-
-def test_a_pickled_tokenizer_keeps_its_type_and_settings(save_model: SaveModel) -> None:
-  tokenizer = Tokenizer(save_model(WORDS + CHARACTERS), False, convert_quotes=True)
-  unpickled = pickle.loads(pickle.dumps(tokenizer))
-  assert type(unpickled) is Tokenizer
-  assert (unpickled.config.do_lower_case, unpickled.config.convert_quotes) == (False, True)
-  assert pieces_and_texts(unpickled, "``the") == pieces_and_texts(tokenizer, "``the")
 
 
 @pytest.mark.thorough

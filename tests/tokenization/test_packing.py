@@ -56,21 +56,27 @@ def test_pairs_are_truncated_as_by_the_loop(pairs: tuple[list[list[int]], list[l
   assert packed == [pack_by_loop(a, b, max_length) for a, b in zip(texts_a, texts_b, strict=True)]
 
 
-def assert_rows_without_padding(batch: dict[str, tf.Tensor], expected_rows: list[list[int]]) -> None:
-  ids, mask = batch["input_ids"].numpy(), batch["input_mask"].numpy()
-  assert [ids[row, mask[row] == 1].tolist() for row in range(len(ids))] == expected_rows
-
-
 def test_the_serving_graph_packs_in_the_same_way(pairs: tuple[list[list[int]], list[list[int]]]) -> None:
-  texts_a, texts_b = pairs
-  tensor_a, tensor_b = tf.ragged.constant(texts_a, tf.int32), tf.ragged.constant(texts_b, tf.int32)
-  assert_rows_without_padding(
-    packing_graph.pack_pair(tensor_a, tensor_b, 16, BERT_IDS),
-    to_rows(packing.pack_pair(to_ragged(texts_a), to_ragged(texts_b), 16, BERT_IDS)),
-  )
-  assert_rows_without_padding(
-    packing_graph.pack_single(tensor_a, 9, BERT_IDS), to_rows(packing.pack_single(to_ragged(texts_a), 9, BERT_IDS))
-  )
+  first, second = map(to_ragged, pairs)
+  tensor_a, tensor_b = tf.ragged.constant(pairs[0], tf.int32), tf.ragged.constant(pairs[1], tf.int64)
+  for max_length in (5, 16, 40):
+    for batch, packed in (
+      (
+        packing_graph.pack_pair(tensor_a, tensor_b, max_length, BERT_IDS),
+        packing.pack_pair(first, second, max_length, BERT_IDS),
+      ),
+      (
+        packing_graph.pack_single(tensor_a, max_length, BERT_IDS),
+        packing.pack_single(first, max_length, BERT_IDS),
+      ),
+    ):
+      expected = packing.padded(*packed, pad_id=BERT_IDS.pad)
+      assert list(batch) == list(expected)
+      for name, values in expected.items():
+        assert (batch[name].dtype, batch[name].shape[1]) == (tf.int32, max_length)
+        filler = BERT_IDS.pad if name == "input_ids" else 0
+        width = max_length - values.shape[1]
+        np.testing.assert_array_equal(batch[name], np.pad(values, [(0, 0), (0, width)], constant_values=filler))
 
 
 def test_single_texts_are_cut_at_their_end() -> None:
@@ -83,6 +89,8 @@ def test_a_length_without_room_for_a_token_of_each_text_is_refused() -> None:
     packing.pack_single(to_ragged([[7]]), 2, BERT_IDS)
   with pytest.raises(UserError, match="max_seq_length=4: too short"):
     packing.pack_pair(to_ragged([[7]]), to_ragged([[7]]), 4, BERT_IDS)
+  with pytest.raises(UserError, match="max_seq_length=2: too short"):
+    packing_graph.pack_single(tf.ragged.constant([[7]]), 2, BERT_IDS)
 
 
 def test_a_call_of_the_tokenizer_gives_the_features_of_fine_tuning(spm_model):

@@ -1,5 +1,7 @@
 """SentencePieceOffsetGraphTokenizer, which runs in the TensorFlow graph, gives the ids and offsets of Tokenizer.
 
+The last tests are of vocabularies with pieces for the bytes of characters that they lack (byte fallback).
+
 If ALBERT_DATA_DIR is set, the original vocabulary is tested, too. It is vocab/30k-clean.model in this directory.
 """
 
@@ -12,7 +14,6 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -20,10 +21,11 @@ from albert.errors import UserError
 from albert.tokenization.sentence_piece_graph import SentencePieceOffsetGraphTokenizer
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import TokenizerConfig
-from tests.conftest import SaveModel, english_like_documents
+from tests.conftest import SaveModel, english_like_documents, train_small_model
 from tests.thorough import thorough_except
-from tests.tokenization.reference import TEXTS, random_texts
-from tests.tokenization.test_offsets import CHARACTERS, UNUSUAL_STRINGS, WORDS
+from tests.tokenization.reference import TEXTS, find_differences, random_texts
+from tests.tokenization.script_texts import texts_of_all_scripts
+from tests.tokenization.test_offsets import CHARACTERS, UNUSUAL_STRINGS, WORDS, ReferenceRanges
 
 HAND_MADE = (
   "The\u00a0 \tcat ", "in 1999, 1999", "a1999,b",
@@ -33,29 +35,6 @@ HAND_MADE = (
 
 # Words that normalization leaves empty, or that consist of the character with which SentencePiece writes a space.
 EMPTY_WORDS = (" \u0301 ", "a \u0301 b", "x ▁", "a ▁ b", "▁")
-
-
-def find_differences(
-  model: str, texts: list[str], **switches: bool
-) -> list[tuple[str, list[list[int]], list[list[int]]]]:
-  """Returns (text, result in Python, result in the graph) for each text whose ids or offsets differ."""
-  python = Tokenizer(model, **switches)
-  graph = SentencePieceOffsetGraphTokenizer(TokenizerConfig(model, **switches))
-
-  @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-  def tokenize_in_graph(batch: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
-    return tuple(graph.tokenize_with_offsets(batch))
-
-  differences: list[tuple[str, list[list[int]], list[list[int]]]] = []
-  for start in range(0, len(texts), 1024):
-    batch = texts[start : start + 1024]
-    ids, starts, ends = (ragged.to_list() for ragged in tokenize_in_graph(tf.constant([t.encode() for t in batch])))
-    for row, text in enumerate(batch):
-      expected = [array.tolist() for array in python.encode_with_offsets(text)]
-      in_graph = [ids[row], starts[row], ends[row]]
-      if in_graph != expected:
-        differences.append((text, expected, in_graph))
-  return differences
 
 
 def unusual_texts(count: int) -> list[str]:
@@ -95,21 +74,6 @@ def test_ids_and_offsets_are_equal_for_the_original_vocabulary() -> None:
   assert (
     find_differences(model, [*HAND_MADE, *EMPTY_WORDS, *TEXTS, *random_texts(2000, seed=4), *unusual_texts(1000)]) == []
   )
-
-
-def test_an_empty_batch_has_no_tokens(spm_model: str) -> None:
-  tokenizer = SentencePieceOffsetGraphTokenizer(TokenizerConfig(spm_model))
-  tokens_and_offsets = tokenizer.tokenize_with_offsets(tf.constant([], tf.string))
-  assert [values.to_list() for values in tokens_and_offsets] == [[], [], []]
-
-
-def test_bytes_that_are_no_utf8_are_replaced_as_python_does(spm_model: str) -> None:
-  tokenizer = SentencePieceOffsetGraphTokenizer(TokenizerConfig(spm_model))
-  tokens_and_offsets = tokenizer.tokenize_with_offsets(tf.constant([b"\xff the \xfe\xfe river"]))
-  text = b"\xff the \xfe\xfe river".decode("utf-8", errors="replace")
-  expected = Tokenizer(spm_model).encode_with_offsets(text)
-  for values, expected_values in zip(tokens_and_offsets, expected, strict=True):
-    np.testing.assert_array_equal(values[0], expected_values)
 
 
 def test_pieces_of_several_words_are_refused(save_model: SaveModel) -> None:
@@ -171,3 +135,49 @@ def test_the_time_for_a_megabyte_without_spaces_does_not_depend_on_the_script(
   assert seconds(graph.tokenize_with_offsets, megabyte(text)) < 12 * seconds_for_latin
   if name == "Hangul":
     assert seconds(graph.tokenize, megabyte(text)) < 12 * seconds_for_latin
+
+
+@pytest.fixture(params=["unigram", "bpe"])
+def byte_model(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+  """The path of a trained model with byte fallback, which knows English letters, digits and a few Han characters."""
+  lines = [line.lower() for document in english_like_documents(40) for line in document]
+  lines += ["中国 in 1999, 9,9,9 ( 2,500 )."] * 9
+  is_unigram = request.param == "unigram"
+  return train_small_model(
+    tmp_path / "bytes.model",
+    lines,
+    vocab_size=500,
+    model_type=request.param,
+    byte_fallback=True,
+    character_coverage=1,
+    hard_vocab_limit=not is_unigram,
+  )
+
+
+@pytest.mark.thorough
+def test_offsets_equal_the_slow_reference_in_texts_of_all_scripts(byte_model: str) -> None:
+  tokenizer = Tokenizer(byte_model)
+  num_texts = num_byte_tokens = 0
+  for text in (text.replace(",", "") for text in texts_of_all_scripts(12_500, seed=31)):
+    if len(text) > 400 or "," in tokenizer.normalize(text):
+      continue  # the reference takes seconds for long texts, and lacks the comma rule; the test below has such texts
+    num_texts += 1
+    tokens = tokenizer.encode_with_offsets(text)
+    assert tokens.ids.tolist() == tokenizer.encode(text)
+    ranges = list(zip(tokens.starts.tolist(), tokens.ends.tolist(), strict=True))
+    assert ranges == ReferenceRanges(tokenizer, text).ranges(), text
+    num_byte_tokens += sum(tokenizer.piece(i).startswith("<0x") for i in tokens.ids.tolist())
+  assert num_texts >= 10_000
+  assert num_byte_tokens > 100_000
+
+
+@pytest.mark.thorough
+def test_a_graph_gives_the_same_offsets_in_texts_of_all_scripts(byte_model: str) -> None:
+  tokenizer = Tokenizer(byte_model)
+  # In longer words of a unigram model the sums of scores are rounded, and the two versions of SentencePiece may choose
+  # different pieces of equal score, with and without byte fallback (SentencePieceVocabulary.max_part_chars).
+  longest = 90
+  texts = [*TEXTS, "川の中国🙂 99,", *texts_of_all_scripts(13_000, seed=32)]
+  texts = [text for text in texts if all(len(word) <= longest for word in tokenizer.normalize(text).split())]
+  assert len(texts) >= 10_000
+  assert find_differences(byte_model, texts) == []

@@ -128,16 +128,6 @@ def test_control_symbols_never_come_from_text(spm_model: str, save_model: SaveMo
       assert {PAD_ID, CLS_ID, SEP_ID, MASK_ID}.isdisjoint(ids)
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-  st.lists(st.sampled_from(["captain", "Paris", "the", "1999", "2,500", "home.", "o'clock", "rain;"]), max_size=20)
-)
-def test_decoding_gives_the_words_in_lower_case(tokenizer: Tokenizer, words: list[str]) -> None:
-  ids = tokenizer.encode(" ".join(words))
-  assert UNK_ID not in ids
-  assert tokenizer.decode(ids) == " ".join(words).lower()
-
-
 def test_decode_takes_arrays_and_drops_control_symbols(tokenizer: Tokenizer) -> None:
   ids = np.array([CLS_ID, *tokenizer.encode("the captain"), SEP_ID], np.int32)
   assert tokenizer.decode(ids.tolist()) == tokenizer.decode(ids) == "the captain"

@@ -205,13 +205,6 @@ def test_an_index_of_several_files_is_refused_with_the_remedy(tmp_path):
     open_weights(str(tmp_path))
 
 
-def test_a_truncated_safetensors_file_is_refused(tmp_path):
-  path = Path(write_huggingface(tmp_path / "hf", CONFIG, huggingface_tensors(WEIGHTS))) / "model.safetensors"
-  path.write_bytes(path.read_bytes()[:-100])
-  with pytest.raises(UserError, match=r"model\.safetensors: is not a safetensors file, or is damaged"):
-    open_weights(str(path))
-
-
 def test_a_truncated_checkpoint_of_the_original_is_refused(tmp_path):
   prefix = write_tf1(tmp_path / "tf1", CONFIG, WEIGHTS)
   data_file = Path(prefix + ".data-00000-of-00001")
@@ -234,14 +227,6 @@ def test_a_weight_with_an_unknown_name_is_an_error(tmp_path):
   source = write_huggingface(tmp_path / "hf", CONFIG, tensors)
   with pytest.raises(UserError, match=r"has unused 1 weight: lm_head\.weight"):
     warm_start(source, build_pretraining_model(CONFIG).named_weights())
-
-
-def test_float16_is_read_as_float32(tmp_path):
-  float16_tensors = {name: tensor.astype(np.float16) for name, tensor in huggingface_tensors(WEIGHTS).items()}
-  file = open_weights(write_huggingface(tmp_path / "hf", CONFIG, float16_tensors))
-  kernel = file.read("bert/pooler/dense/kernel")
-  assert kernel.dtype == np.float32
-  np.testing.assert_array_equal(kernel, WEIGHTS["bert/pooler/dense/kernel"].astype(np.float16).astype(np.float32))
 
 
 def test_weights_whose_layers_transformers_groups_in_another_way_need_conversion(tmp_path):

@@ -49,15 +49,6 @@ def test_moments_and_the_step_are_not_weights(tmp_path: Path):
     np.testing.assert_array_equal(variable, ENCODER_WEIGHTS[name])
 
 
-def test_the_prefix_of_tf_hub_is_removed(tmp_path: Path):
-  variables = make_variables(ENCODER_WEIGHTS)
-  warm_start(
-    write_checkpoint(tmp_path, {f"module/{name}": weight for name, weight in ENCODER_WEIGHTS.items()}), variables
-  )
-  for name, variable in variables.items():
-    np.testing.assert_array_equal(variable, ENCODER_WEIGHTS[name])
-
-
 def test_a_missing_weight_is_an_error_unless_it_may_be_newly_initialized(tmp_path: Path):
   prefix = write_checkpoint(tmp_path, ENCODER_WEIGHTS)
   variables = make_variables(ENCODER_WEIGHTS | HEAD_WEIGHTS)
