@@ -19,7 +19,7 @@ from albert.export.checks import FormEvaluation, NamedArrays, log_of
 from albert.export.network import TokenBatch, TokenLayout
 from albert.export.served_model import AnswerTensors, RequestField, ServedModel, as_token_batch, load_linear_head
 from albert.metrics.classification import ERRORS
-from albert.models.window_pooling import pool_windows
+from albert.models.multiple_choice import pool_windows
 from albert.tasks.glue.flags import PLAIN, WINDOWS, ClassifierConfig
 from albert.tasks.glue.results import thresholds_of_run
 from albert.tasks.glue.specs import TaskSpec, make_spec

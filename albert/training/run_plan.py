@@ -23,9 +23,15 @@ from albert.errors import UserError
 from albert.io.wording import counted
 from albert.runs.metrics_log import log
 from albert.tasks.base import TrainingStage
-from albert.training.distribution.devices import GpuFacts, describe_devices, find_gpu_facts, unused_gpu_warning
-from albert.training.distribution.distributed_batches import ElementSpec, element_spec, features_of_varying_shape
-from albert.training.distribution.strategy import check_batches, make_strategy, num_hosts
+from albert.training.devices import GpuFacts, describe_devices, find_gpu_facts, unused_gpu_warning
+from albert.training.distribution import (
+  ElementSpec,
+  check_batches,
+  element_spec,
+  features_of_varying_shape,
+  make_strategy,
+  num_hosts,
+)
 
 # Share of a short run that is warm-up, unless the user has chosen a length of the warm-up.
 _SHORT_RUN_WARMUP_SHARE = 0.1

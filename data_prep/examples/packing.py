@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from albert.data.masks.masking import MaskedTokens
+from albert.data.masks import MaskedTokens
 from albert.data.shard_files import schema
 from albert.io.records import RecordWriter, encode_batch
 from data_prep.examples.token_sequences import InstanceTokens, concatenated_ranges

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from albert.experiments import runner, tables
-from albert.io import figures
+from albert.runs import figures
 from tests.experiments.plans import TOY_EXPERIMENT, TOY_VARIANTS, ToyPlan
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert.errors import RunError
 from albert.io.parallel.lost_processes import is_lost_process
-from albert.training.distribution.cluster import Cluster
+from albert.training.distribution import Cluster
 
 
 class FakeTPUStrategy(tf.distribute.TPUStrategy):

@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert.config.run import PretrainingConfig, TrainConfig
 from albert.data.dataset import Dataset
 from albert.tasks.pretraining.task import PretrainingTask
-from albert.training.distribution.distributed_batches import distribute_evaluation_batches, distribute_training_batches
+from albert.training.distribution import distribute_evaluation_batches, distribute_training_batches
 from tests.synthetic import TINY_MODEL, write_shards
 
 ONE_DEVICE = tf.distribute.OneDeviceStrategy("CPU:0")
