@@ -27,12 +27,7 @@ _Metric = Callable[[np.ndarray, np.ndarray], float]
 
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Computes the fraction of predictions that equal their label; with several labels, of those that are all right.
-
-  Args:
-    labels: int [N] or [N, C], N > 0.
-    predictions: int [N] or [N, C].
-  """
+  """Computes the share of predictions, int [N] or [N, C], that equal their label; with several, that are all right."""
   from sklearn import metrics
 
   return float(metrics.accuracy_score(labels, predictions))
@@ -93,32 +88,17 @@ f1, precision, recall = (
 
 
 def rmse(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Computes the root of the mean squared error.
-
-  Args:
-    labels: float [N], N > 0.
-    predictions: float [N].
-  """
+  """Computes the root of the mean squared error of float [N], N > 0."""
   return float(np.sqrt(np.mean(np.square(labels.astype(np.float64) - predictions))))
 
 
 def mae(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Computes the mean absolute error.
-
-  Args:
-    labels: float [N], N > 0.
-    predictions: float [N].
-  """
+  """Computes the mean absolute error of float [N], N > 0."""
   return float(np.mean(np.abs(labels.astype(np.float64) - predictions)))
 
 
 def matthews_corrcoef(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Computes the Matthews correlation coefficient, for any number of classes.
-
-  Args:
-    labels: int [N].
-    predictions: int [N].
-  """
+  """Computes the Matthews correlation coefficient of int [N], for any number of classes."""
   from sklearn import metrics
 
   if _is_constant(labels) or _is_constant(predictions):
@@ -127,22 +107,12 @@ def matthews_corrcoef(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Computes the Pearson correlation coefficient.
-
-  Args:
-    labels: float [N].
-    predictions: float [N].
-  """
+  """Computes the Pearson correlation coefficient of float [N]."""
   return _correlation("pearsonr", labels, predictions)
 
 
 def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Computes the Spearman rank correlation coefficient. Equal values get the mean of their ranks.
-
-  Args:
-    labels: float [N].
-    predictions: float [N].
-  """
+  """Computes the Spearman rank correlation coefficient of float [N]. Equal values get the mean of their ranks."""
   return _correlation("spearmanr", labels, predictions)
 
 

@@ -266,16 +266,9 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     seed: tf.Tensor | None,
     positions: tf.Tensor | None,
   ) -> list[tf.Tensor]:
-    """Computes the layers, as many as `training_config` has in training, and otherwise as many as `config` has.
+    """Returns x and the output of each layer, of which `training_config` in training and `config` else has the number.
 
-    Args:
-      x: the projected embeddings [B, S, H].
-      bias: float32 [B, 1, 1, S], see `attention_bias`.
-      training, seed: see `call`.
-      positions: int [B, M], the tokens that the last block is computed for; None for all tokens.
-
-    Returns:
-      x and the output of each layer.
+    x is [B, S, H]. The last block is computed for the tokens at `positions`, int [B, M].
     """
     config = self.training_config if training else self.config
     hidden_states = [x]
@@ -382,16 +375,9 @@ class GradientCheckpointing:
   def _accumulate(
     self, variable: tf.Variable, gradient: tf.Tensor, block: object, wrt_x: tf.Tensor
   ) -> tf.Tensor | None:
-    """Adds a block's gradient of a variable to the sum over the blocks.
+    """Adds a block's gradient of a variable to the sum over the blocks, after the gradient of the block's input.
 
-    Args:
-      variable: the variable.
-      gradient: its gradient in this block.
-      block: identifies the block.
-      wrt_x: the gradient of the block's input. The addition waits for it.
-
-    Returns:
-      The sum if `block` is the first one that uses the variable: the backward pass reaches it last. Otherwise None.
+    Returns the sum if `block` is the first one that uses the variable: the backward pass reaches it last. Else None.
     """
     key = variable.ref()
     if key in self._sums:

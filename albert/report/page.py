@@ -170,9 +170,10 @@ def _format_curves(runs: Sequence[RunRecord]) -> str:
   def draw(panels: Mapping[str, Sequence[figures.Curve]]) -> str:
     return f'<div class="charts">{"".join(_draw_chart(*panel, stage_ends) for panel in panels.items())}</div>'
 
+  has_guesses = any(curve.style == "guess" for curves in (main | others).values() for curve in curves)
   note = (
     f"<p>Over steps. Lines: training{'; dots: evaluations' if any(run.evaluations for run in runs) else ''}"
-    f"{'; vertical lines: ends of stages' if stage_ends else ''}. Dashed: guessing, if a metric has it.</p>"
+    f"{'; dashed: guessing' if has_guesses else ''}{'; vertical lines: ends of stages' if stage_ends else ''}.</p>"
   )
   shown = dict(list(others.items())[:_MAX_FOLDED_CHARTS])
   number = f"{len(others)}" if len(shown) == len(others) else f"{len(shown)} of {len(others):,}"

@@ -36,7 +36,7 @@ _GUESSES = {
   "majority_accuracy": "most frequent",
   "baseline_accuracy": "most frequent",
 }
-_LEARNING_RATE, _LAST = "learning_rate", ("grad_norm", "examples_per_second")
+_LAST_METRICS = ("grad_norm", "examples_per_second")
 # The ends of the names of metrics that curves.png does not show.
 _NOT_IN_PICTURE = ("_precision", "_recall", "calibration_error", "examples_per_second")
 
@@ -123,15 +123,15 @@ def draw_curves(output_dir: str) -> str | None:
   Args:
     output_dir: the directory of the run.
   Returns:
-    The path of curves.png, or None if metrics.jsonl has no lines.
+    The path of curves.png, or None if there is nothing to draw.
   Raises:
     UserError: a line of metrics.jsonl or eval_metrics.jsonl is damaged.
   """
   lines = log_lines.read(files.join(output_dir, output_files.METRICS))
-  if not lines:
-    return None
   main, others = collect_panels([RunLogs("", lines, log_lines.read(files.join(output_dir, output_files.EVALUATIONS)))])
   panels = {name: curves for name, curves in (main | others).items() if not name.endswith(_NOT_IN_PICTURE)}
+  if not panels:
+    return None
   path = files.join(output_dir, CURVES_FILE)
   files.write_atomically(path, png(draw_panels(panels, log_lines.stage_ends(lines))))
   return path
@@ -182,7 +182,7 @@ def _rank(name: str, *, has_guess: bool) -> int:
     return 0
   if has_guess or name.endswith("accuracy"):
     return 1
-  return 2 if name == "learning_rate" else 4 if name in _LAST else 3
+  return 2 if name == "learning_rate" else 4 if name in _LAST_METRICS else 3
 
 
 def _as_float(value: Any) -> float:

@@ -179,9 +179,15 @@ def make_strategy(config: TrainConfig) -> tf.distribute.Strategy:
     RunError: the other processes cannot be reached.
   """
   name = config.distribution_strategy
-  if name == "auto":
-    name = _select_strategy(config)
-  return _STRATEGY_MAKERS[name](config)
+  if name == "tpu" or (name == "auto" and config.tpu):
+    return _make_tpu(config)
+  if name == "multi_worker_mirrored" or (name == "auto" and len(training_addresses(config)) > 1):
+    return _make_multi_worker_mirrored(config)
+  gpus = tf.config.list_logical_devices("GPU")
+  if name == "mirrored" or (name == "auto" and len(gpus) > 1):
+    devices = gpus or tf.config.list_logical_devices("CPU")
+    return _mirrored_strategy(tuple(device.name for device in devices))
+  return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
 
 
 def check_batches(config: TrainConfig, strategy: tf.distribute.Strategy, *, trains: bool, evaluates: bool) -> None:
@@ -266,33 +272,11 @@ def num_hosts(strategy: tf.distribute.Strategy) -> int:
   return 1
 
 
-def _select_strategy(config: TrainConfig) -> str:
-  """Returns the name of the strategy that `auto` selects (see make_strategy)."""
-  if config.tpu:
-    return "tpu"
-  if len(training_addresses(config)) > 1:
-    return "multi_worker_mirrored"
-  return "mirrored" if len(tf.config.list_logical_devices("GPU")) > 1 else "one_device"
-
-
-def _make_one_device(config: TrainConfig) -> tf.distribute.Strategy:
-  del config
-  return tf.distribute.OneDeviceStrategy("GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0")
-
-
-def _make_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
-  del config
-  devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-  return _mirrored_strategy(tuple(device.name for device in devices))
-
-
 @functools.cache
 def _mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
-  """Returns the strategy of these devices. All estimators of a process share it.
-
-  A strategy numbers its sums over replicas from the same number on, and TensorFlow tells sums apart by this number. So
-  the sums of a second strategy would be taken for those of the first, and fail if their shapes differ.
-  """
+  """Returns the strategy of these devices. All estimators of a process share it."""
+  # Each strategy numbers its sums over replicas from the same number on, and TensorFlow tells sums apart by it. So
+  # the sums of a second one would be taken for those of the first, and fail if their shapes differ.
   return tf.distribute.MirroredStrategy(list(devices))
 
 
@@ -321,13 +305,7 @@ def _socket_timeout(seconds: float) -> Iterator[None]:
 
 
 def _check_hosts(addresses_by_job: Mapping[str, Sequence[str]]) -> None:
-  """Connects to each address, because TensorFlow itself would retry for minutes.
-
-  Args:
-    addresses_by_job: job name -> "host:port" addresses.
-  Raises:
-    OSError: an address does not accept a connection.
-  """
+  """Connects to each "host:port" address of each job, because TensorFlow itself would retry for minutes."""
   for address in itertools.chain.from_iterable(addresses_by_job.values()):
     host, _, port = address.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port))).close()
@@ -350,14 +328,6 @@ def _make_tpu(config: TrainConfig) -> tf.distribute.Strategy:
       "--tpu=local on its own machine with the packages of constraints/tpu.txt"
     ) from error
   return tf.distribute.TPUStrategy(resolver)
-
-
-_STRATEGY_MAKERS = {
-  "one_device": _make_one_device,
-  "mirrored": _make_mirrored,
-  "multi_worker_mirrored": _make_multi_worker_mirrored,
-  "tpu": _make_tpu,
-}
 
 
 ElementSpec = Mapping[str, tf.TensorSpec]

@@ -18,6 +18,7 @@ import tf_keras as keras
 
 from albert.errors import RunError, Stopped
 from albert.io.progress import ElapsedTime
+from albert.io.wording import counted
 from albert.models.layers import fold_in
 from albert.optimizers.factory import layerwise_factors
 from albert.optimizers.gradients import (
@@ -344,7 +345,7 @@ class Trainer:
     steps_per_call = 1
     while step < (last_step := self.last_step(step)):
       # Each call ends at the latest at the next step that is logged, saved or evaluated.
-      limits = [_next_multiple(step, interval) for interval in intervals if interval]
+      limits = [(step // interval + 1) * interval for interval in intervals if interval]
       limits += [] if self.time_limit is None else [self.time_limit.next_stop(step)]
       target_step = min(last_step, step + steps_per_call, *limits)
       # The first call also traces and compiles the step.
@@ -356,7 +357,8 @@ class Trainer:
       # over, and how many steps the next call has.
       num_signaled, sum_of_seconds = self.cluster.sum(float(stop.signal_number > 0), seconds / (target_step - step))
       seconds_per_step = sum_of_seconds / self.cluster.num_processes
-      steps_per_call = next_steps_per_call(steps_per_call, seconds_per_step, config.steps_per_loop)
+      # Up to twice as many steps as before, if they do not take too long.
+      steps_per_call = max(1, min(config.steps_per_loop, 2 * steps_per_call, int(_SECONDS_PER_LOOP / seconds_per_step)))
       is_over = self._count_seconds(target_step, target_step - step, seconds_per_step)
       step = target_step
       metrics_log.advance(step)
@@ -407,7 +409,9 @@ class Trainer:
     """Runs `num_steps` updates, checks their losses, and returns the seconds that they took."""
     started = time.monotonic()
     self.train_steps(batches, tf.constant(num_steps))
-    self._check_losses(checkpoints, saved_step)  # reads a variable, and so waits for the devices
+    bad_step = int(self.first_bad_step.read_value())  # waits for the devices
+    if bad_step >= 0:
+      raise _not_finite_error(f"step {bad_step}: the loss or its gradient is not finite", checkpoints, saved_step)
     return time.monotonic() - started
 
   def _save(self, checkpoints: CheckpointManager, step: int, *, is_stopping: bool) -> None:
@@ -429,27 +433,13 @@ class Trainer:
       means |= self.loss_scale.metrics()
     return means | {"learning_rate": learning_rate, "examples_per_second": examples_per_second}
 
-  def _check_losses(self, checkpoints: CheckpointManager, saved_step: int) -> None:
-    """Checks that the losses and gradients of all steps were finite.
-
-    Raises:
-      RunError: the loss or gradient of a step was not finite.
-    """
-    bad_step = int(self.first_bad_step.read_value())
-    if bad_step >= 0:
-      raise _not_finite_error(f"step {bad_step}: the loss or its gradient is not finite", checkpoints, saved_step)
-
   def _check_state(self, checkpoints: CheckpointManager, saved_step: int, step: int) -> None:
-    """Checks that the variables that are about to be saved are finite. Every process must call it.
-
-    Raises:
-      RunError: a variable is not finite after `step` updates.
-    """
+    """Raises RunError if a variable that is about to be saved is not finite. Every process must call it."""
     are_finite = self.strategy.experimental_local_results(self._is_finite())[0].numpy()
     names = [name for name, variable in self.state().items() if variable.dtype.is_floating]
     bad_names = [name for name, is_finite in zip(names, are_finite, strict=True) if not is_finite]
     if bad_names:
-      more = f" and {len(bad_names) - 1} other variables are" if len(bad_names) > 1 else " is"
+      more = f" and {counted(len(bad_names) - 1, 'other variable')} are" if len(bad_names) > 1 else " is"
       problem = f"after {step} updates {bad_names[0]}{more} not finite, though the loss of the last step was"
       raise _not_finite_error(problem, checkpoints, saved_step)
 
@@ -474,11 +464,6 @@ def _zero_if(condition: tf.Tensor, sums: dict[str, WeightedSum]) -> dict[str, We
   return {name: WeightedSum(zero(total), zero(weight)) for name, (total, weight) in sums.items()}
 
 
-def _next_multiple(step: int, interval: int) -> int:
-  """The first multiple of `interval` after `step`."""
-  return (step // interval + 1) * interval
-
-
 class Speedometer:
   """Measures the examples per second between log lines. The time of evaluations is not counted."""
 
@@ -500,11 +485,6 @@ class Speedometer:
     pause_started = time.monotonic()
     yield
     self._started += time.monotonic() - pause_started
-
-
-def next_steps_per_call(steps_per_call: int, seconds_per_step: float, max_steps: int) -> int:
-  """Returns the number of steps of the next call: up to twice as many as before, if they do not take too long."""
-  return max(1, min(max_steps, 2 * steps_per_call, int(_SECONDS_PER_LOOP / seconds_per_step)))
 
 
 class StopRequest:

@@ -133,11 +133,7 @@ class ModelWeights:
     return model
 
   def load_initial(self) -> None:
-    """Assigns the weights that a run starts from: newly initialized ones, then those of init_checkpoint if it is given.
-
-    Raises:
-      UserError: see load_initial_weights.
-    """
+    """Assigns the weights that a run starts from: newly initialized ones, then those of init_checkpoint, if given."""
     init_checkpoint = self._plan.config.init_checkpoint
     # For example, an earlier training may have been interrupted before its first checkpoint.
     if self._source not in ("", init_checkpoint):

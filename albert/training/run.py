@@ -65,8 +65,6 @@ def train_run(
     evaluator: computes metrics of the model.
     results_dir: the directory for metrics and curves.
   Returns: the number of updates that the weights have now.
-  Raises:
-    UserError, RunError, Stopped: see Estimator.train.
   """
   config, strategy = run_plan.config, run_plan.strategy
 
@@ -169,11 +167,7 @@ def training_lock(output_dir: str, cluster: Cluster, checkpoints: CheckpointMana
 
 
 def _find_newest(checkpoints: CheckpointManager, cluster: Cluster, config: RunConfig) -> Checkpoint | None:
-  """Returns the newest intact checkpoint, or None if there is no checkpoint.
-
-  Raises:
-    UserError: all checkpoints are damaged, and the config does not say start_over.
-  """
+  """Returns the newest intact checkpoint, or None. Raises UserError if all are damaged and start_over is not given."""
   newest, skip_messages = checkpoints.latest_to_resume(start_over=config.start_over)
   for message in skip_messages:
     log(f"warning: {message}")

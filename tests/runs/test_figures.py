@@ -30,6 +30,8 @@ def test_draw_curves_writes_a_png(tmp_path: Path):
 def test_curves_are_outdated_if_they_are_missing_or_older_than_the_metrics(tmp_path: Path):
   assert not figures.are_outdated(str(tmp_path))  # nothing to draw
   assert figures.draw_curves(str(tmp_path)) is None
+  (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": null}\n')
+  assert figures.draw_curves(str(tmp_path)) is None
   (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
   assert figures.are_outdated(str(tmp_path))
   picture = figures.draw_curves(str(tmp_path))
