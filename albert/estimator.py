@@ -28,13 +28,17 @@ from albert.settings.resolve import make_defined_task
 from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.definitions import TaskDefinition, TaskOfRun, existing_file
 from albert.tasks.splits import TEST
-from albert.training.distribution.cluster import Cluster
-from albert.training.distribution.strategy import check_batches, check_memory
+from albert.training.distribution import Cluster, check_batches, check_memory
 from albert.training.evaluator import Evaluator
-from albert.training.failed_run import failure_warning, find_failure
-from albert.training.global_state import computing_in, deterministic_ops
-from albert.training.model_weights import ModelWeights
-from albert.training.run import TrainingResult, claim_output_dir, read_training_result, train_run
+from albert.training.model_weights import ModelWeights, computing_in, deterministic_ops
+from albert.training.run import (
+  TrainingResult,
+  claim_output_dir,
+  failure_warning,
+  find_failure,
+  read_training_result,
+  train_run,
+)
 from albert.training.run_plan import TrainingPlan, plan_run, plan_training
 from albert.weights.checkpoints import CheckpointManager
 

@@ -43,7 +43,7 @@ import numpy as np  # noqa: E402
 from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
-from albert.data.masks import masking, span_selection  # noqa: E402
+from albert.data import masks  # noqa: E402
 from albert.data.shard_files.manifest import Manifest  # noqa: E402
 from albert.errors import UserError  # noqa: E402
 from albert.io import files  # noqa: E402
@@ -63,7 +63,7 @@ STAGES = {
   "SentencePiece": ([("sentencepiece/__init__.py", "Encode")], []),
   "reading, normalizing, words": ([("documents.py", "load_documents")], [("sentencepiece/__init__.py", "Encode")]),
   "instances": ([("segments.py", "make_instances"), ("packing.py", "assemble")], []),
-  "masking": ([("masking.py", "mask_tokens")], []),
+  "masking": ([("masks.py", "mask_tokens")], []),
   "packing, sorting blocks": ([("packing.py", "pack"), ("block_files.py", "add"), ("block_files.py", "close")], []),
   "serialization": ([("records.py", "encode_batch")], []),
   "sorting, checksums, writing": ([("shards.py", "write_shards")], [("records.py", "encode_batch")]),
@@ -197,7 +197,7 @@ class _Counts:
     is_mask, is_kept = shown_ids == MASK_ID, shown_ids == masked.labels
     self.actions += (is_mask.sum(), (~is_mask & ~is_kept).sum(), is_kept.sum())
     lengths = np.diff(batch.tokens.row_splits)
-    budgets = masking.num_predictions(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq)
+    budgets = masks.num_predictions(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq)
     self.expected_predictions += int(budgets.sum())
     self.examples += lengths.size
     self.tokens += int(lengths.sum())
@@ -218,7 +218,7 @@ def print_statistics() -> None:
   num_ngrams = counts.ngrams.sum()
   print(f"{counts.examples} examples, {counts.tokens} tokens, {counts.predictions} predictions in {num_ngrams} n-grams")
   print(f"{'':38}{'measured':>10}{'expected':>10}{'ratio':>8}")
-  probabilities = span_selection.ngram_probabilities(settings.ngram).tolist()
+  probabilities = masks.ngram_probabilities(settings.ngram).tolist()
   for n, probability in enumerate(probabilities, start=1):
     _print_row(f"n = {n}: share of n-grams as drawn", counts.drawn_ngrams[n] / num_ngrams, probability)
   for n, probability in enumerate(probabilities, start=1):

@@ -38,10 +38,10 @@ from albert.optimizers.factory import make_optimizer  # noqa: E402
 from albert.runs.metrics_log import MetricsLog  # noqa: E402
 from albert.tasks.base import Batch  # noqa: E402
 from albert.tasks.pretraining.task import PretrainingTask  # noqa: E402
-from albert.training.distribution import strategy as strategies  # noqa: E402
-from albert.training.distribution.distributed_batches import distribute_training_batches  # noqa: E402
-from albert.training.global_state import dtype_policy  # noqa: E402
+from albert.training import distribution  # noqa: E402
+from albert.training.distribution import distribute_training_batches  # noqa: E402
 from albert.training.loop import StopRequest, Trainer  # noqa: E402
+from albert.training.model_weights import dtype_policy  # noqa: E402
 from albert.training.run_plan import TrainingPlan, resolve_precision  # noqa: E402
 from albert.weights.checkpoints import CheckpointManager  # noqa: E402
 from benchmarks import machine  # noqa: E402
@@ -154,7 +154,7 @@ def main() -> None:
     save_checkpoints_steps=2 * steps,
     distribution_strategy="one_device",
   )
-  strategy = strategies.make_strategy(config)
+  strategy = distribution.make_strategy(config)
   precision = resolve_precision(config.precision, strategy)
   model_config = named_model(FLAGS.model)
   if FLAGS.vocab_size:

@@ -21,8 +21,8 @@ import pytest
 import sentencepiece
 
 import albert  # noqa: F401 - before TensorFlow, since it selects TensorFlow's kernels
-from albert.io import figures
 from albert.io.protobuf import encode_bytes_field, encode_varint
+from albert.runs import figures
 from tests.report.run_files import one_pixel_png
 
 # A command that a shell starts with & ignores SIGINT. Processes that a test starts would inherit this.

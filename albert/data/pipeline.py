@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from albert.data.dataset import SAMPLE_SEED, Dataset, InputContext
-from albert.data.masks.dynamic_masking import DynamicMasking
 from albert.data.prefetch import prefetch
 from albert.data.shard_files.record_checks import explain_failure
 from albert.data.shard_files.schema import FeatureSpec
 from albert.data.shard_files.shards import Shards
 from albert.io.wording import counted
+
+if TYPE_CHECKING:
+  from albert.data.dynamic_masking import DynamicMasking
 
 # Number of shards that are interleaved, and number of examples that are shuffled together. This is enough even for
 # shards of the original scripts, whose examples were not shuffled when they were written.

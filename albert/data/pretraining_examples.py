@@ -1,6 +1,6 @@
 """Masks and sentence-order pairs of single examples, for use without data preparation.
 
-Data preparation makes the same masks for many sequences at a time (`albert/data/masks/masking.py`).
+Data preparation makes the same masks for many sequences at a time (`albert/data/masks.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert.data.masks import masking
+from albert.data import masks
 from albert.errors import UserError
 from albert.tokenization.tokenizer import Tokenizer
 
@@ -100,12 +100,12 @@ def mask_tokens(
   special_ids = tokenizer.special_ids
   key = rng.integers(2**64, size=1, dtype=np.uint64)
   lengths = np.array([array.size])
-  masked = masking.mask_tokens(
+  masked = masks.mask_tokens(
     array,
     tokenizer.word_starts[array],
     ~np.isin(array, [special_ids.pad, special_ids.cls, special_ids.sep]),
     np.array([0, array.size]),
-    budgets=masking.num_predictions(lengths, masked_lm_prob, max_predictions or max(1, array.size)),
+    budgets=masks.num_predictions(lengths, masked_lm_prob, max_predictions or max(1, array.size)),
     keys=key,
     ngram=ngram,
     mask_id=special_ids.mask,

@@ -125,7 +125,7 @@ def given_tasks(glue_names: Sequence[str], *, predicts: bool = False) -> dict[st
     tasks[name] = glue_task(name, values.glue_dir)
   for version in ("squad_v1", "squad_v2"):
     if paths := values[version].value:
-      tasks[version] = squad_task(version, *squad_files(version, paths))
+      tasks[version] = squad_task(version, *_squad_files(version, paths))
   if values.race_dir:
     check_race_folder(values.race_dir, (TRAIN, DEV, TEST) if predicts else (TRAIN, DEV))
     tasks["race"] = race_task(values.race_dir)
@@ -169,26 +169,19 @@ class Inputs:
     return self._hashes[spec]
 
 
-def check_path(flag: str, path: str) -> None:
+def _check_path(flag: str, path: str) -> None:
   """Raises UserError if a file or a folder that a flag gives does not exist."""
   if not files.exists(path):
     raise UserError(f"--{flag}: {path} does not exist: give the path of the task's data, or leave the flag out")
 
 
-def squad_files(flag: str, paths: str) -> tuple[str, str]:
-  """Returns the train file and the dev file of SQuAD.
-
-  Args:
-    flag: the name of the flag, squad_v1 or squad_v2.
-    paths: its value.
-  Raises:
-    UserError: these are not two paths, or a file does not exist.
-  """
+def _squad_files(flag: str, paths: str) -> tuple[str, str]:
+  """Returns the train file and the dev file that a flag gives, separated by a comma. UserError if one is missing."""
   if paths.count(",") != 1:
     raise UserError(f"--{flag}={paths}: give the train file and the dev file, separated by a comma")
   train_file, dev_file = paths.split(",")
   for path in (train_file, dev_file):
-    check_path(flag, path)
+    _check_path(flag, path)
   return train_file, dev_file
 
 
@@ -200,7 +193,7 @@ def check_glue_folder(glue_dir: str, name: str, *, predicts: bool = False) -> No
     name: the task.
     predicts: whether the test sets are predicted, too, and not only the training and development sets used.
   """
-  check_path("glue_dir", glue_dir)
+  _check_path("glue_dir", glue_dir)
   spec, remedy = SPECS[name], "download the task, or leave it out of --glue_tasks"
   if not files.exists(files.join(glue_dir, spec.folder)) and not matching_paths(files.join(glue_dir, "*.tsv")):
     raise UserError(f"--glue_dir={glue_dir}: has no folder {name}: {remedy}")
@@ -212,7 +205,7 @@ def check_glue_folder(glue_dir: str, name: str, *, predicts: bool = False) -> No
 
 def check_race_folder(race_dir: str, splits: Sequence[str]) -> None:
   """Raises UserError if the folder of RACE does not exist, or has no passages of one of the splits."""
-  check_path("race_dir", race_dir)
+  _check_path("race_dir", race_dir)
   for split in splits:
     find_passages(split_folder(race_dir, split), "--race_dir")
 

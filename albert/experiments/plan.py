@@ -176,11 +176,9 @@ class Plan:
     return Trial(variant.name, seed, model, commands, scores, run, vocabulary)
 
   def _plan_pretraining(self, variant: Variant, seed: int) -> tuple[str, list[Command]]:
-    """Plans the pretraining of a variant.
+    """Returns the output_dir of a variant's pretraining, and the commands of the shards and of all trainings it needs.
 
-    Returns: the output_dir of the pretraining, and the commands that make the shards and pretrain. If the variant
-      starts from another variant's weights, that variant's commands come first. The output_dir contains a hash of the
-      flags, so variants and experiments with the same flags share one run.
+    The output_dir contains a hash of the flags, so variants and experiments with the same flags share one run.
     """
     commands: list[Command] = []
     earlier_runs = {}
@@ -289,13 +287,9 @@ class Plan:
     return main_text if corpus == MAIN else f"{main_text},{inputs.additional_corpus}"
 
   def _shared_directory(self, name: str, flags: Mapping[str, Any], user_files: str = "") -> str:
-    """Returns a directory that several experiments share.
+    """Returns a directory that several experiments share, for a command with these flags that reads these user's files.
 
-    Args:
-      name: the beginning of its name.
-      flags: the flags of the command that makes it.
-      user_files: the files of the user that the command reads: paths and globs, separated by commas. Files that other
-        commands of the plan have made are left out, because their paths, which are in `flags`, contain such a hash.
+    Files that other commands have made are left out: their paths, which are in `flags`, contain such a hash.
     """
     return files.join(self.inputs.output_dir, "shared", f"{name}-{self._digest_with_files(flags, user_files)}")
 

@@ -180,7 +180,7 @@ def run_plan(plan: TrialPlan, jobs: int = 1) -> list[dict[str, Any]]:
     rows, trials = read_rows(plan.directory), plan.trials()
     missing_trials = [trial for trial in trials if trial.digest not in rows]
     print(f"{plan.name}: {len(trials) - len(missing_trials)} of {len(trials)} trials are done", flush=True)
-    commands = unfinished_commands(plan)  # also those that are running, so what needs them waits
+    commands = _unfinished_commands(plan)  # also those that are running, so what needs them waits
     with _Processes(plan.directory, jobs) as processes:
       running: dict[Future[None], Command] = {}
       while not processes.are_stopped:
@@ -204,7 +204,7 @@ def run_plan(plan: TrialPlan, jobs: int = 1) -> list[dict[str, Any]]:
   return [{**rows[trial.digest], "variant": trial.variant} for trial in trials]
 
 
-def unfinished_commands(*plans: TrialPlan) -> list[Command]:
+def _unfinished_commands(*plans: TrialPlan) -> list[Command]:
   """Returns the commands that the trials without a row need, each once, in an order in which they can be run."""
   commands: dict[tuple[str, ...], Command] = {}
   for plan in plans:
@@ -218,7 +218,7 @@ def unfinished_commands(*plans: TrialPlan) -> list[Command]:
 
 def format_commands(*plans: TrialPlan) -> str:
   """Returns the commands that are not done as lines for a shell."""
-  return "\n".join(shlex.join(command.words) for command in unfinished_commands(*plans))
+  return "\n".join(shlex.join(command.words) for command in _unfinished_commands(*plans))
 
 
 class _Processes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -13,8 +14,8 @@ from typing import Any
 from albert.experiments import layers
 from albert.experiments.catalog import LAYER_FIGURE, LOSS_FIGURE, Experiment, Variant
 from albert.experiments.plan import Plan
-from albert.io import figures, files
-from albert.runs import log_lines, output_files
+from albert.io import files
+from albert.runs import figures, log_lines, output_files
 
 # Names of the files in the experiment's directory.
 TABLE_FILE, CSV_FILE, FIGURE_FILE = "table.md", "numbers.csv", "figure.png"
@@ -201,8 +202,8 @@ def _draw_scores(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> b
   scores = [score for score in TITLES if any(score in row["scores"] for row in rows)]
   if not scores:
     return None
-  figure = figures.new_figure(4.0 * len(scores), 3.6)
-  for axes, score in zip(figure.subplots(1, len(scores), squeeze=False)[0], scores, strict=True):
+  figure, panels = figures.new_panels(len(scores))
+  for axes, score in zip(panels, scores, strict=True):
     values: dict[str, list[float]] = {}
     for row in rows:
       if score in row["scores"]:
@@ -245,37 +246,30 @@ def _draw_lines(plan: Plan) -> bytes:
   These are the distances between layers (ALBERT, figure 1), or the held-out masked LM accuracy over the steps, perhaps
   with the training loss (ALBERT, version 1, figures 1 to 3).
   """
-  titles, label, width = ["held-out masked LM accuracy, percent"], "steps", 5.0
+  titles, label = ["held-out masked LM accuracy, percent"], "steps"
   if plan.experiment.figure == LOSS_FIGURE:
     titles.insert(0, "training loss")
   if plan.experiment.figure == LAYER_FIGURE:
-    titles, label, width = ["L2 distance", "angle, degrees"], "layer", 4.0
-  figure = figures.new_figure(width * len(titles), 3.6)
-  panels: Sequence[Any] = figure.subplots(1, len(titles), squeeze=False)[0]
-  for trial in plan.trials()[: len(plan.experiment.variants)]:
+    titles, label = ["L2 distance", "angle, degrees"], "layer"
+  panels: dict[str, list[figures.Curve]] = {title: [] for title in titles}
+  for trial, color in zip(plan.trials()[: len(plan.experiment.variants)], itertools.cycle(figures.COLORS)):
     if plan.experiment.figure == LAYER_FIGURE:
       distances = files.read_json(files.join(trial.run, layers.FILE_NAME), layers.Distances, "delete this file")
-      curves = [(list(range(1, len(values) + 1)), values) for values in (distances.l2, distances.degrees)]
+      curves = [list(enumerate(values, start=1)) for values in (distances.l2, distances.degrees)]
     else:
       curves = [loss_curve(trial.run), accuracy_curve(trial.run)][-len(titles) :]
-    for axes, (x_values, values) in zip(panels, curves, strict=True):
-      axes.plot(x_values, values, marker=".", label=trial.variant)
-  for axes, title in zip(panels, titles, strict=True):
-    axes.set_title(title, fontsize=10)
-    axes.set_xlabel(label)
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-  return figures.png(figure)
+    for title, points in zip(titles, curves, strict=True):
+      panels[title].append(figures.Curve(trial.variant, points, color, "dots"))
+  return figures.png(figures.draw_panels(panels, x_label=label))
 
 
-def accuracy_curve(run: str) -> tuple[list[int], list[float]]:
-  """Returns the steps of the evaluations during training, and their masked LM accuracies in percent."""
+def accuracy_curve(run: str) -> list[tuple[float, float]]:
+  """Returns the steps of the evaluations during training, with their masked LM accuracies in percent."""
   lines = log_lines.read(files.join(run, output_files.EVALUATIONS))
-  return [line["step"] for line in lines], [100 * line["masked_lm_accuracy"] for line in lines]
+  return [(line["step"], 100 * line["masked_lm_accuracy"]) for line in lines]
 
 
-def loss_curve(run: str) -> tuple[list[int], list[float]]:
-  """Returns the steps that are logged, and their training losses; a loss that is not a number is left out."""
-  lines = [line for line in log_lines.read(files.join(run, output_files.METRICS)) if line.get("loss") is not None]
-  return [line["step"] for line in lines], [line["loss"] for line in lines]
+def loss_curve(run: str) -> list[tuple[float, float]]:
+  """Returns the steps that are logged, with their training losses; a loss that is not a number is left out."""
+  lines = log_lines.read(files.join(run, output_files.METRICS))
+  return [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]

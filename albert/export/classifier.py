@@ -25,7 +25,7 @@ from albert.export.served_model import (
   log_odds_of,
 )
 from albert.metrics.classification import ERRORS
-from albert.models.window_pooling import pool_windows
+from albert.models.multiple_choice import pool_windows
 from albert.tasks.glue.flags import PLAIN, WINDOWS
 from albert.tasks.glue.results import thresholds_of_run
 from albert.tasks.glue.specs import CUSTOM, canonical_name, make_spec

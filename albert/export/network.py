@@ -14,9 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
-from albert.models.activations import ACTIVATIONS
-from albert.models.attention import MASKED_SCORE
-from albert.models.layers import LAYER_NORM_EPSILON
+from albert.models.blocks import MASKED_SCORE
+from albert.models.layers import ACTIVATIONS, LAYER_NORM_EPSILON
 from albert.tokenization.vocabulary import SpecialIds
 from albert.weights.names import POOLER
 
@@ -270,7 +269,7 @@ class LayerNorm(tf.Module):
 
 
 class _Attention(tf.Module):
-  """x -> LayerNorm(x + attention(x)); see `albert.models.attention.SelfAttention`.
+  """x -> LayerNorm(x + attention(x)); see `albert.models.blocks.SelfAttention`.
 
   Args:
     block: the prefix of the names of the block's weights.

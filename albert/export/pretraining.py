@@ -15,7 +15,7 @@ from albert.export.checkpoint import ExportCheckpoint, ExportSettings
 from albert.export.classifier import ServedTextModel, add_label, text_fields
 from albert.export.network import Dense, LayerNorm, LinearHead, TokenBatch, TokenLayout, Weights, make_constant
 from albert.export.served_model import AnswerTensors, NamedArrays
-from albert.models.activations import ACTIVATIONS
+from albert.models.layers import ACTIVATIONS
 from albert.tokenization.graph import WHITE_SPACE, starts_with_space
 from albert.tokenization.tokenizer import load_tokenizer
 

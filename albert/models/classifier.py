@@ -10,9 +10,8 @@ import tf_keras as keras
 
 from albert.errors import UserError
 from albert.models import layers
-from albert.models.base import PACKAGE, AnyConfig, build_in_scope
-from albert.models.encoder_model import EncoderModel
-from albert.models.heads import LinearHead
+from albert.models.heads import EncoderModel, LinearHead
+from albert.models.layers import PACKAGE, AnyConfig, build_in_scope
 from albert.weights.initial_weights import Pretrained, num_classes_of
 
 # B batch, S sequence, H hidden, C classes.

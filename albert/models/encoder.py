@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
@@ -13,8 +13,8 @@ from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.io.files import AnyPath
 from albert.models import layers
-from albert.models.attention import FeedForward, SelfAttention, attention_bias
-from albert.models.base import (
+from albert.models.blocks import Embeddings, FeedForward, SelfAttention, attention_bias
+from albert.models.layers import (
   PACKAGE,
   TOKEN_INPUTS,
   AnyConfig,
@@ -23,8 +23,6 @@ from albert.models.base import (
   build_in_scope,
   check_inputs,
 )
-from albert.models.embeddings import Embeddings
-from albert.models.gradient_checkpointing import GradientCheckpointing
 from albert.weights.initial_weights import POOLER_NEW, load_pretrained, open_pretrained
 
 # B batch, S sequence, M selected positions, E embedding, H hidden, L layers.
@@ -268,16 +266,9 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     seed: tf.Tensor | None,
     positions: tf.Tensor | None,
   ) -> list[tf.Tensor]:
-    """Computes the layers, as many as `training_config` has in training, and otherwise as many as `config` has.
+    """Returns x and the output of each layer, of which `training_config` in training and `config` else has the number.
 
-    Args:
-      x: the projected embeddings [B, S, H].
-      bias: float32 [B, 1, 1, S], see `attention_bias`.
-      training, seed: see `call`.
-      positions: int [B, M], the tokens that the last block is computed for; None for all tokens.
-
-    Returns:
-      x and the output of each layer.
+    x is [B, S, H]. The last block is computed for the tokens at `positions`, int [B, M].
     """
     config = self.training_config if training else self.config
     hidden_states = [x]
@@ -323,3 +314,83 @@ def _as_integers(ids: tf.Tensor) -> tf.Tensor:
 def _by_group(sublayers: Sequence[_Sublayer], inner_group_num: int) -> list[list[_Sublayer]]:
   """Splits a list that is ordered by group and inner block."""
   return [list(sublayers[start : start + inner_group_num]) for start in range(0, len(sublayers), inner_group_num)]
+
+
+class GradientCheckpointing:
+  """Runs the blocks of one forward pass. Only each block's input is stored for the backward pass.
+
+  A block is computed twice: in the forward pass, and again in the backward pass. A compiler must not merge the two
+  computations, or it stores the results of the first one. TensorFlow's own tf.recompute_grad cannot prevent this on
+  TPUs. Here the second computation depends on the gradient that flows back into the block, so it cannot begin earlier.
+
+  The gradients of weights that several blocks share are summed during the backward pass, one block after the other.
+  TensorFlow would store the gradients of all L layers and sum them at the end, which takes L times the memory of the
+  weights: 9 GiB for albert_xxlarge.
+  """
+
+  def __init__(self) -> None:
+    self._first_blocks: dict[Any, object] = {}  # variable's reference -> the first block that uses it
+    self._sums: dict[Any, tf.Tensor] = {}  # variable's reference -> sum of the gradients of the later blocks
+
+  def run(self, function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+    """Computes function(x) for one block.
+
+    Args:
+      function: the block. It may use variables, and must return the same values when it is called twice.
+      x: floating-point tensor of any shape: the output of the previous block.
+
+    Returns:
+      function(x).
+    """
+    block = object()
+
+    @tf.custom_gradient
+    def checkpointed(x: tf.Tensor) -> tuple[tf.Tensor, Callable[..., object]]:
+      with tf.GradientTape() as forward_tape:
+        output = function(x)
+      for variable in forward_tape.watched_variables():
+        self._first_blocks.setdefault(variable.ref(), block)
+
+      # tf.custom_gradient passes the variables that `function` has used, if there are any.
+      def gradient(
+        upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()
+      ) -> tuple[tf.Tensor, list[tf.Tensor | None]] | tf.Tensor:
+        with tf.GradientTape() as tape:
+          delayed_x = x + tf.cast(_zero_from(upstream), x.dtype)
+          tape.watch(delayed_x)
+          output = function(delayed_x)
+        wrt_x, *wrt_variables = tape.gradient(output, [delayed_x, *variables], output_gradients=upstream)
+        if not variables:
+          return wrt_x
+        sums = [
+          self._accumulate(variable, wrt_variable, block, wrt_x)
+          for variable, wrt_variable in zip(variables, wrt_variables, strict=True)
+        ]
+        return wrt_x, sums
+
+      return output, gradient
+
+    return checkpointed(x)
+
+  def _accumulate(
+    self, variable: tf.Variable, gradient: tf.Tensor, block: object, wrt_x: tf.Tensor
+  ) -> tf.Tensor | None:
+    """Adds a block's gradient of a variable to the sum over the blocks, after the gradient of the block's input.
+
+    Returns the sum if `block` is the first one that uses the variable: the backward pass reaches it last. Else None.
+    """
+    key = variable.ref()
+    if key in self._sums:
+      # Without the dependency, TensorFlow's graph optimizer merges these additions into one sum over all blocks.
+      with tf.control_dependencies([wrt_x]):
+        gradient = self._sums.pop(key) + gradient
+    if self._first_blocks[key] is block:
+      return gradient
+    self._sums[key] = gradient
+    return None
+
+
+def _zero_from(x: tf.Tensor) -> tf.Tensor:
+  """Returns a scalar 0 that can only be computed after x. It is NaN if the first element of x is NaN."""
+  first = tf.reduce_max(tf.reshape(x, [-1])[:1])  # -inf if x has no elements
+  return tf.minimum(tf.abs(tf.cast(first, tf.float32)), 0.0)

@@ -1,4 +1,4 @@
-"""Building blocks of all layers: dense layers, layer normalization, dropout.
+"""What all layers and models share: dense layers, LayerNorm, dropout, activations, checks of inputs, and Keras' saving.
 
 Matrix products are computed in the dtype policy's compute dtype (float32 or bfloat16). Means, variances, softmax and
 logits are computed in float32.
@@ -7,11 +7,15 @@ logits are computed in float32.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 import tf_keras as keras
+
+from albert.config.base import from_dict
+from albert.config.model import MODELS, ModelConfig
+from albert.errors import UserError
 
 LAYER_NORM_EPSILON = 1e-12
 
@@ -143,3 +147,183 @@ def dense_weights(layer: keras.layers.Dense, prefix: str) -> dict[str, tf.Variab
 def layer_norm_weights(layer: LayerNorm, prefix: str) -> dict[str, tf.Variable]:
   """Maps the names of a LayerNorm's variables in the original's checkpoints to the variables."""
   return {f"{prefix}/beta": layer.beta, f"{prefix}/gamma": layer.gamma}
+
+
+Function = Callable[[tf.Tensor], tf.Tensor]
+
+# The tanh approximation of GELU is x / 2 (1 + tanh(u)) = x sigmoid(2 u), where
+# 2 u = _LINEAR_COEFFICIENT x + _CUBIC_COEFFICIENT x^3.
+_LINEAR_COEFFICIENT = 2.0 * math.sqrt(2.0 / math.pi)
+_CUBIC_COEFFICIENT = 0.044715 * _LINEAR_COEFFICIENT
+# For |x| above this, the sigmoid is 0 or 1 in every dtype. The square of this number is below the largest float16.
+_SATURATED = 100.0
+
+
+class Activation(NamedTuple):
+  """One activation function in two forms, which compute the same numbers.
+
+  Attributes:
+    training: the form for training, which may define its own gradient to be faster.
+    inference: the form for exported models. It uses plain TensorFlow operations, which every export format can convert.
+  """
+
+  training: Function
+  inference: Function
+
+
+def _gelu_gate(x: tf.Tensor) -> tf.Tensor:
+  return tf.sigmoid(x * (_LINEAR_COEFFICIENT + _CUBIC_COEFFICIENT * tf.square(x)))
+
+
+def _gelu(x: tf.Tensor) -> tf.Tensor:
+  """tf.nn.gelu(x, approximate=True) with fewer passes over memory."""
+  return x * _gelu_gate(x)
+
+
+@tf.custom_gradient
+def _gelu_with_gradient(x: tf.Tensor) -> tuple[tf.Tensor, Function]:
+  """_gelu with its gradient in closed form.
+
+  On a CPU it is a quarter faster than tf.nn.gelu, and it stores two tensors for the backward pass instead of five.
+  """
+  gate = _gelu_gate(x)
+
+  def gradient(upstream: tf.Tensor) -> tf.Tensor:
+    # Where the square overflows float16, the other factor is 0.
+    bounded = tf.clip_by_value(x, -_SATURATED, _SATURATED) if x.dtype == tf.float16 else x
+    slope = _LINEAR_COEFFICIENT + 3.0 * _CUBIC_COEFFICIENT * tf.square(bounded)  # d(2 u) / dx
+    # The derivative of x gate(x) is gate + x gate (1 - gate) slope, and SigmoidGrad computes x gate (1 - gate).
+    return upstream * (gate + tf.raw_ops.SigmoidGrad(y=gate, dy=x) * slope)
+
+  return x * gate, gradient
+
+
+def _gelu_erf(x: tf.Tensor) -> tf.Tensor:
+  return tf.nn.gelu(x, approximate=False)
+
+
+# hidden_act of ModelConfig -> its functions.
+ACTIVATIONS = {
+  "gelu": Activation(_gelu_with_gradient, _gelu),
+  "gelu_erf": Activation(_gelu_erf, _gelu_erf),
+  "relu": Activation(tf.nn.relu, tf.nn.relu),
+}
+
+
+# The package under which Keras registers the classes: "albert>Encoder".
+PACKAGE = "albert"
+TOKEN_INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+# A config, its name, such as "albert_base", or its fields as a dictionary.
+AnyConfig = ModelConfig | str | Mapping[str, Any]
+
+
+def as_config(config: AnyConfig) -> ModelConfig:
+  """Converts the argument `config` of a model's constructor to a ModelConfig.
+
+  Args:
+    config: a ModelConfig, a name such as "albert_base", or a dictionary of the fields of a ModelConfig.
+
+  Raises:
+    UserError: there is no model of this name, or a field is unknown, of another type or out of range.
+  """
+  if isinstance(config, ModelConfig):
+    return config
+  if isinstance(config, str):
+    if config not in MODELS:
+      raise UserError(
+        f"there is no model {config!r}: give one of {', '.join(MODELS)}; or read weights by from_pretrained"
+      )
+    return MODELS[config]
+  if not isinstance(config, Mapping):
+    raise UserError(
+      f"config is {config!r}: give a ModelConfig, a name such as 'albert_base', or a dictionary of the fields"
+    )
+  return from_dict(ModelConfig, dict(config), source="the config of the model")
+
+
+def refuse_other_keras(values: Any, name: str) -> None:
+  """Refuses objects of Keras 3, which the layers of tf_keras cannot compute with.
+
+  Args:
+    values: tensors, optimizers or losses, in any nested structure.
+    name: name of the layer or model that they were given to, for the error.
+
+  Raises:
+    UserError: the class of a value, or a class that it inherits from, is one of the package `keras`, which is Keras 3.
+      With TensorFlow 2.16 and later, tf.keras is usually Keras 3, too.
+  """
+  for value in tf.nest.flatten(values):
+    if any(base.__module__.partition(".")[0] == "keras" for base in type(value).__mro__):
+      raise UserError(
+        f"{name} is a tf_keras object and got a {type(value).__name__} of another Keras (tf.keras or keras): make all "
+        "layers, inputs and optimizers with tf_keras (import tf_keras as keras)"
+      )
+
+
+def check_inputs(inputs: Any, required_keys: Sequence[str], layer_name: str) -> None:
+  """Checks the inputs of a layer or model before Keras sees them.
+
+  Args:
+    inputs: the argument that the layer or model was called with.
+    required_keys: the keys that the inputs must have.
+    layer_name: name of the layer or model, for the error.
+
+  Raises:
+    UserError: the inputs are objects of Keras 3, they are not a dictionary, or a key is missing.
+  """
+  refuse_other_keras(inputs, layer_name)
+  if isinstance(inputs, Mapping):
+    missing_keys = [key for key in required_keys if key not in inputs]
+    problem = f"a dictionary without {', '.join(missing_keys)}" if missing_keys else ""
+  else:
+    problem = type(inputs).__name__
+  if problem:
+    keys = ", ".join(required_keys)
+    raise UserError(f"{layer_name} got {problem}: give a dictionary with {keys}, as albert.Tokenizer returns it")
+
+
+def build_in_scope(layer: keras.layers.Layer, shape: Iterable[int | None]) -> None:
+  """Makes the weights of a layer, whose names then begin with the layer's name. Does nothing if they exist.
+
+  Args:
+    layer: the layer. Its weights get the names that they would get by a call.
+    shape: the shape of its (first) input.
+  """
+  if not layer.built:
+    with tf.name_scope(layer.name):
+      layer.build(tf.TensorShape(shape))
+
+
+class BuiltFromConfig:
+  """The methods with which Keras saves and loads Encoder and the task models.
+
+  Their weights can be made without the shape of an input.
+
+  Attributes:
+    config: the encoder's config.
+  """
+
+  config: ModelConfig
+
+  def get_config(self: Any) -> dict[str, Any]:
+    """Returns the arguments of the constructor, for Keras' serialization."""
+    return {
+      "config": self.config.to_dict(),
+      "name": self.name,
+      "trainable": self.trainable,
+      "dtype": self.dtype_policy.name,
+    }
+
+  def get_build_config(self) -> dict[str, Any]:
+    """Returns the argument of `build_from_config`, for Keras' serialization. It holds no information."""
+    return {"input_shape": None}
+
+  def build_from_config(self, config: dict[str, Any]) -> None:
+    """Makes all weights.
+
+    Args:
+      config: not used.
+    """
+    del config
+    build_in_scope(self, [None, None])

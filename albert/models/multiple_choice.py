@@ -1,4 +1,7 @@
-"""The model for multiple choice (RACE): each option is a sequence of its own, and the head gives it one logit."""
+"""Examples of several sequences: the model for multiple choice (RACE), and the pooling of the windows of a long text.
+
+In multiple choice, each option is a sequence of its own, and the head gives it one logit.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.models.base import PACKAGE, TOKEN_INPUTS, AnyConfig
 from albert.models.classifier import ClassifierModel
+from albert.models.layers import PACKAGE, TOKEN_INPUTS, AnyConfig
 from albert.weights.initial_weights import Pretrained
 
 # B batch, K options, S sequence.
 
-# The logit of a padding option: questions of one batch may have different numbers of options.
+# The logit of padding: questions of one batch may have different numbers of options, and texts of windows.
 _PADDING_LOGIT = -1e9
 
 
@@ -79,3 +82,19 @@ class MultipleChoiceModel(ClassifierModel):
     config = super().get_config()
     del config["num_classes"]  # it is always 1
     return config
+
+
+def pool_windows(logits: tf.Tensor, is_window: tf.Tensor, pooling: str) -> tf.Tensor:
+  """Computes the mean or the maximum of each logit over the windows of a text.
+
+  Args:
+    logits: the logits of the windows, float32 [B, K, C] for B texts of up to K windows.
+    is_window: bool [B, K], False for padding. Each text has at least one window.
+    pooling: "mean" or "max".
+  Returns: float32 [B, C].
+  """
+  is_window = is_window[:, :, tf.newaxis]
+  if pooling == "max":
+    return tf.reduce_max(tf.where(is_window, logits, _PADDING_LOGIT), axis=1)
+  counts = tf.reduce_sum(tf.cast(is_window, logits.dtype), axis=1)
+  return tf.reduce_sum(tf.where(is_window, logits, 0.0), axis=1) / counts

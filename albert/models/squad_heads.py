@@ -13,10 +13,9 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.models import layers
-from albert.models.base import PACKAGE, TOKEN_INPUTS, AnyConfig, build_in_scope
 from albert.models.classifier import HEAD_DROPOUT_INDEX
-from albert.models.encoder_model import EncoderModel
-from albert.models.heads import LinearHead
+from albert.models.heads import EncoderModel, LinearHead
+from albert.models.layers import PACKAGE, TOKEN_INPUTS, AnyConfig, build_in_scope
 from albert.weights.initial_weights import POOLER_UNUSED
 
 # B batch, S sequence, H hidden; the beam search keeps K starts and M ends of each start.

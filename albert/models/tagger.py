@@ -8,8 +8,8 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.models import layers
-from albert.models.base import PACKAGE, AnyConfig, build_in_scope
 from albert.models.classifier import HEAD_DROPOUT_INDEX, ClassifierModel
+from albert.models.layers import PACKAGE, AnyConfig, build_in_scope
 from albert.weights.initial_weights import POOLER_UNUSED
 
 # B batch, S sequence, H hidden, C classes.

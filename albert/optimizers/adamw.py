@@ -9,9 +9,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.optimizers import sharding
+from albert.optimizers.gradients import ShardedMoment, Sharding, are_finite, sum_over_replicas
 from albert.optimizers.schedules import WarmupPolynomialDecay
-from albert.optimizers.sharding import ShardedMoment, Sharding
 
 # Regular expressions. Variables whose name matches one of them get no weight decay and, in LAMB, no trust ratio. They
 # are those of the original: LayerNorm is the name of this package's layer, layer_norm begins the name of Keras' layer.
@@ -29,7 +28,7 @@ class AdamW(keras.optimizers.Optimizer):
       v = beta_2 v + (1 - beta_2) g^2
       w = w - learning_rate (m / (sqrt(v) + epsilon) + weight_decay_rate w)
 
-  The optimizer does not clip gradients; see albert/optimizers/sharding.py.
+  The optimizer does not clip gradients; see albert/optimizers/gradients.py.
 
   Example:
     >>> import albert
@@ -54,8 +53,8 @@ class AdamW(keras.optimizers.Optimizer):
 
   Attributes:
     skips_not_finite: whether a variable whose gradient is not finite keeps its value and its moments. Training in
-      float16 needs it (see albert/optimizers/loss_scale.py). False by default.
-    sharding: the division of the moments among the replicas (see albert/optimizers/sharding.py). None, the default, if
+      float16 needs it (see albert/optimizers/gradients.py). False by default.
+    sharding: the division of the moments among the replicas (see albert/optimizers/gradients.py). None, the default, if
       each replica holds all moments. Set it before `build`. The gradients are then the parts that
       `Sharding.sum_gradients` returns.
   """
@@ -188,7 +187,7 @@ class AdamW(keras.optimizers.Optimizer):
     replica_id = tf.distribute.get_replica_context().replica_id_in_sync_group
     skipped: Sequence[tf.Tensor | None] = [None] * len(variables)
     if self.skips_not_finite:
-      skipped = tf.unstack(tf.logical_not(sharding.are_finite(gradient_parts)))
+      skipped = tf.unstack(tf.logical_not(are_finite(gradient_parts)))
     updates = []
     for gradient_part, variable, is_skipped in zip(gradient_parts, variables, skipped, strict=True):
       m, v = self.slots(variable).values()
@@ -196,14 +195,14 @@ class AdamW(keras.optimizers.Optimizer):
       if not self.is_excluded(variable) and self.weight_decay_rate:
         update += self.weight_decay_rate * m.partition.part_of(tf.convert_to_tensor(variable), replica_id)
       updates.append(update)
-    squares = sharding.sum_over_replicas([tf.stack([tf.reduce_sum(tf.square(update)) for update in updates])])[0]
+    squares = sum_over_replicas([tf.stack([tf.reduce_sum(tf.square(update)) for update in updates])])[0]
     changes = []
     for number, (update, variable) in enumerate(zip(updates, variables, strict=True)):
       ratio = 1.0 if self.is_excluded(variable) else self.trust_ratio(tf.norm(variable), tf.sqrt(squares[number]))
       change = self._rate(variable) * (ratio * update)
       change = _unless(skipped[number], change, tf.zeros_like(change))
       changes.append(self.slots(variable)["adam_m"].partition.with_zeros(change, replica_id))
-    return sharding.sum_over_replicas(changes)
+    return sum_over_replicas(changes)
 
   def trust_ratio(self, weight_norm: tf.Tensor, update_norm: tf.Tensor) -> tf.Tensor | float:
     """Returns the factor of a variable's update, which is 1; in LAMB it depends on the norms, float32 scalars."""

@@ -11,7 +11,7 @@ import tf_keras as keras
 from albert.config.ranges import as_float32
 from albert.config.run import OptimizerConfig
 from albert.errors import UserError
-from albert.optimizers.sharding import make_replica_variable
+from albert.optimizers.gradients import make_replica_variable
 
 # The batch size of the paper's learning rate 0.00176 (ALBERT, section 4.1).
 REFERENCE_BATCH_SIZE = 4096

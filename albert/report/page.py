@@ -1,19 +1,19 @@
-"""Makes the HTML page: runs, curves, results, settings, environments and examples. The page loads no other files."""
+"""Makes the HTML page: runs, curves, results, settings, environments and examples. The page loads and runs nothing."""
 
 from __future__ import annotations
 
 import base64
+import html
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from albert.report import charts
-from albert.report.assets import SCRIPT, STYLE
-from albert.report.markup import escaped
 from albert.report.records import MISTAKES_PREFIX, ExampleTable, RunRecord, SeedGroup
-from albert.runs import log_lines, output_files
+from albert.runs import figures, log_lines, output_files
 
-# With this content security policy, the browser loads nothing from elsewhere.
-_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+# With this content security policy, the browser loads nothing from elsewhere and runs no scripts.
+_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _SIGNIFICANT_DIGITS = 6
 # Longer cells are text, even if they can be read as a number.
 _MAX_NUMBER_CHARACTERS = 40
@@ -22,6 +22,14 @@ _ORDERS_OF_MISTAKES = {
   "loss": "the highest loss first (cross entropy of the correct label)",
   "error": "the largest error first",
 }
+# Maximum number of curves in the text description of a chart, and of folded charts.
+_MAX_DESCRIBED_CURVES, _MAX_FOLDED_CHARTS = 8, 60
+# Maximum number of characters that are shown of a text, such as a cell, a name, a path or a setting.
+_MAX_CHARACTERS = 1000
+# Lone surrogates, which UTF-8 cannot encode, and characters that HTML does not allow even as a character reference.
+_INVALID_CHARACTERS = re.compile("[\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\x80-\x9f\x7f]")
+# Control characters other than tab and line feed are replaced by the symbols for them (U+2400 and following).
+_CONTROL_SYMBOLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 # Maximum number of rows in a table, so that a damaged file does not make a page that is too large for a browser.
 _MAX_ROWS = 5000
 
@@ -29,6 +37,46 @@ _MAX_ROWS = 5000
 PAGE_START = b"<!DOCTYPE html>"
 
 Row = Sequence[str]
+
+_STYLE = """
+:root { color-scheme: light dark;
+  --paper: #ffffff; --ink: #1d1d1b; --faint: #65645f; --line: #deddd7; --panel: #f7f6f3; --mark: #fff1c9; }
+@media (prefers-color-scheme: dark) { :root {
+  --paper: #171716; --ink: #ecebe6; --faint: #a3a29b; --line: #383835; --panel: #20201e; --mark: #40371a; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1280px; padding: 1rem; background: var(--paper); color: var(--ink);
+  font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.4rem; margin: .5rem 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
+h3 { font-size: 1rem; margin: 1rem 0 .25rem; }
+p { color: var(--faint); margin: .25rem 0; } code { font-size: .85em; }
+.scroll { overflow-x: auto; max-width: 100%; }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; vertical-align: top; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line);
+  overflow-wrap: normal; max-width: 32rem; }
+td.number { text-align: right; white-space: nowrap; } .short { white-space: nowrap; }
+thead th, tbody th { color: var(--faint); font-weight: 500; }
+tr.differs td { background: var(--mark); }
+.swatch { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .4em; }
+.charts { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 340px), 1fr)); }
+.charts img { width: 100%; }
+figure { margin: 0; background: var(--panel); border: 1px solid var(--line); border-radius: 8px; padding: .6rem;
+  min-width: 0; }
+figcaption { font-weight: 600; font-size: 14px; }
+details { margin: .5rem 0; } summary { cursor: pointer; }
+img { display: block; max-width: 100%; border-radius: 4px; background: #fff; }
+.pictures { display: flex; flex-wrap: wrap; gap: 1rem; } .pictures figure { max-width: min(100%, 420px); }
+"""
+
+
+def cleaned(text: str) -> str:
+  """Replaces characters that are not allowed in HTML by U+FFFD, and cuts a long text. It does not escape the text."""
+  shown_text = _INVALID_CHARACTERS.sub("\ufffd", text[:_MAX_CHARACTERS]).translate(_CONTROL_SYMBOLS)
+  return shown_text if len(text) <= _MAX_CHARACTERS else f"{shown_text}… ({len(text):,} characters)"
+
+
+def escaped(value: Any) -> str:
+  """Converts a value to HTML text that is also safe inside a quoted attribute. None becomes "null"."""
+  return html.escape(cleaned("null" if value is None else str(value)))
 
 
 def make_page(title: str, runs: Sequence[RunRecord], seed_groups: Sequence[SeedGroup]) -> str:
@@ -53,8 +101,8 @@ def make_page(title: str, runs: Sequence[RunRecord], seed_groups: Sequence[SeedG
     f'{PAGE_START.decode()}<html lang="en"><head><meta charset="utf-8">'
     f'<meta http-equiv="Content-Security-Policy" content="{_SECURITY_POLICY}">'
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    f"<title>{escaped(title)}</title><style>{STYLE}</style></head>"
-    f"<body><h1>{escaped(title)}</h1>{body}<script>{SCRIPT}</script></body></html>\n"
+    f"<title>{escaped(title)}</title><style>{_STYLE}</style></head>"
+    f"<body><h1>{escaped(title)}</h1>{body}</body></html>\n"
   )
 
 
@@ -84,7 +132,8 @@ def _format_number(value: Any) -> str:
 
 def _format_run_name(index: int, run: RunRecord) -> str:
   """The name of a run after a dot in the color of its curves."""
-  return f'<span class="swatch" {charts.color_style(index)}></span>{escaped(run.name)}'
+  color = figures.COLORS[index % len(figures.COLORS)]
+  return f'<span class="swatch" style="background: {color}"></span>{escaped(run.name)}'
 
 
 def _format_runs(runs: Sequence[RunRecord]) -> str:
@@ -92,7 +141,7 @@ def _format_runs(runs: Sequence[RunRecord]) -> str:
   for index, run in enumerate(runs):
     last_step, num_train_steps = run.steps
     logged_speeds = [line.get("examples_per_second") for line in run.metrics]
-    speeds = sorted(float(speed) for speed in logged_speeds if charts.is_drawable(speed))
+    speeds = sorted(float(speed) for speed in logged_speeds if figures.is_drawable(speed))
     rows.append(
       (
         "",
@@ -109,22 +158,40 @@ def _format_runs(runs: Sequence[RunRecord]) -> str:
 
 
 def _format_curves(runs: Sequence[RunRecord]) -> str:
-  curves = charts.collect_curves(runs)
-  if not curves:
+  """Formats a chart for each loss, metric of the task and learning rate, and folded charts of all other metrics."""
+  names = [cleaned(run.name) for run in runs] if len(runs) > 1 else [""]
+  main, others = figures.collect_panels(
+    [figures.RunLogs(name, run.metrics, run.evaluations) for name, run in zip(names, runs, strict=True)]
+  )
+  if not main | others:
     return ""
-  buttons = "".join(
-    f'<button type="button" data-run="{index}" aria-pressed="true">{_format_run_name(index, run)}</button>'
-    for index, run in enumerate(runs)
-  )
-  max_points = charts.max_points_per_curve(sum(map(len, curves.values())))
-  figures = "".join(charts.draw_chart(name, metric_curves, runs, max_points) for name, metric_curves in curves.items())
-  has_evaluations = any(run.evaluations for run in runs)
-  has_stages = any(log_lines.stage_ends(run.metrics) for run in runs)
+  stage_ends = list(dict.fromkeys(end for run in runs for end in log_lines.stage_ends(run.metrics)))
+
+  def draw(panels: Mapping[str, Sequence[figures.Curve]]) -> str:
+    return f'<div class="charts">{"".join(_draw_chart(*panel, stage_ends) for panel in panels.items())}</div>'
+
+  has_guesses = any(curve.style == "guess" for curves in (main | others).values() for curve in curves)
   note = (
-    f"<p>Over steps. Lines: training{'; dots: evaluations' if has_evaluations else ''}"
-    f"{'; vertical lines: ends of stages' if has_stages else ''}.</p>"
+    f"<p>Over steps. Lines: training{'; dots: evaluations' if any(run.evaluations for run in runs) else ''}"
+    f"{'; dashed: guessing' if has_guesses else ''}{'; vertical lines: ends of stages' if stage_ends else ''}.</p>"
   )
-  return f'{note}<div class="legend">{buttons}</div><div class="charts">{figures}</div>'
+  shown = dict(list(others.items())[:_MAX_FOLDED_CHARTS])
+  number = f"{len(others)}" if len(shown) == len(others) else f"{len(shown)} of {len(others):,}"
+  folded = f"<details><summary>All other metrics ({number})</summary>{draw(shown)}</details>" if others else ""
+  return note + draw(main) + folded
+
+
+def _draw_chart(name: str, curves: Sequence[figures.Curve], stage_ends: Sequence[tuple[int, str]]) -> str:
+  """Draws a chart as an image. Its description for screen readers has the first and the last value of each curve."""
+  described = []
+  for curve in curves[:_MAX_DESCRIBED_CURVES]:
+    values = [value for _, value in curve.points if not math.isnan(value)]
+    described.append(f"{curve.name} from {values[0]:.4g} to {values[-1]:.4g}")
+  if len(curves) > len(described):
+    described.append(f"and {len(curves) - len(described)} more")
+  svg = figures.svg(figures.draw_panels({cleaned(name): curves}, stage_ends))
+  description = escaped(f"{name} over steps: {'; '.join(described)}")
+  return f'<figure><img alt="{description}" src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"></figure>'
 
 
 def _format_results(runs: Sequence[RunRecord]) -> str:

@@ -19,9 +19,9 @@ import numpy as np
 from albert.data import tables
 from albert.data.label_columns import label_matrix
 from albert.errors import UserError
-from albert.io import figures, files
+from albert.io import files
 from albert.io.json_values import replace_surrogates
-from albert.runs import output_files
+from albert.runs import figures, output_files
 from albert.tasks.splits import TEST
 
 # Columns of a predictions file, and the prefix of its columns of probabilities.

@@ -14,8 +14,8 @@ from albert.data.examples import EXAMPLE_INDEX
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.io.parallel.lost_processes import is_lost_process
 from albert.tasks.base import Batch, DatasetOutputs, Task, WeightedSum
-from albert.training.distribution.distributed_batches import distribute_evaluation_batches
-from albert.training.global_state import computing_in
+from albert.training.distribution import distribute_evaluation_batches
+from albert.training.model_weights import computing_in
 
 
 class Accumulator:

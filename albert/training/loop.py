@@ -16,23 +16,148 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.errors import Stopped
+from albert.errors import RunError, Stopped
 from albert.io.progress import ElapsedTime
+from albert.io.wording import counted
 from albert.models.layers import fold_in
 from albert.optimizers.factory import layerwise_factors
-from albert.optimizers.loss_scale import LossScale
+from albert.optimizers.gradients import (
+  Gradient,
+  LossScale,
+  Sharding,
+  are_finite,
+  clip_by_global_norm,
+  densify,
+  make_replica_variable,
+)
 from albert.optimizers.schedules import TimeLimit
-from albert.optimizers.sharding import are_finite, make_replica_variable
 from albert.runs.log_lines import STAGE_KEY
 from albert.runs.metrics_log import MetricsLog, log
 from albert.tasks.base import Batch, Task, WeightedSum
-from albert.training.distribution.cluster import Cluster
+from albert.training.distribution import Cluster
 from albert.training.evaluator import Accumulator
-from albert.training.failed_run import not_finite_error
-from albert.training.gradients import BatchGradients
 from albert.training.run_plan import StagePlan, TrainingPlan, is_evaluation_due, is_save_due
 from albert.weights.checkpoints import GLOBAL_STEP, CheckpointManager
 from albert.weights.initial_weights import stacked_sources
+
+# Name of a weight that the losses depend on -> its gradient, and metric -> its sum.
+_GradientsAndSums = tuple[dict[str, Gradient], dict[str, WeightedSum]]
+
+
+class BatchGradients:
+  """Computes the gradients of a model's weights. Call it in the step of each replica.
+
+  A weight that the losses do not depend on, such as the pooler's without a sentence objective, has no gradient. It must
+  not be updated, as in the original: with a gradient of zeros, weight decay and LAMB's trust ratio would shrink it.
+
+  Args:
+    task: computes the losses and metrics.
+    model: a built model with a method `named_weights()`.
+    plan: the number of micro-batches and the clipping norm.
+    loss_scale: the scale of the loss, for float16; None for other precisions.
+    sharding: the division of the gradients among the replicas; None if every replica gets whole gradients.
+  """
+
+  def __init__(
+    self, task: Task, model: keras.Model, plan: TrainingPlan, loss_scale: LossScale | None, sharding: Sharding | None
+  ):
+    self._task, self._model, self._plan = task, model, plan
+    self._weights: dict[str, tf.Variable] = model.named_weights()
+    self._loss_scale = loss_scale
+    self._sharding = sharding
+    self._accumulate: Callable[..., _GradientsAndSums] = self._accumulate_gradients
+
+  def compile(self) -> None:
+    """Lets XLA compile what a replica computes, without the sums over replicas."""
+    self._accumulate = tf.function(self._accumulate_gradients, jit_compile=True, autograph=False)
+
+  def __call__(
+    self, batch: Batch, loss_weights: dict[str, tf.Tensor], seed: tf.Tensor
+  ) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor, dict[str, WeightedSum]]:
+    """Computes the gradients of the mean loss of the batch of all replicas.
+
+    Args:
+      batch: features of this replica, each [B / replicas, ...].
+      loss_weights: name of a loss -> its total weight in the batch of all replicas, float32 scalar.
+      seed: int64 [2], different for each replica and step.
+
+    Returns:
+      Name of a weight that the losses depend on -> its clipped gradient; with a sharding, this replica's part of it.
+      The global norm before clipping and the sum of the losses, float32 scalars. The sums of metrics over this
+      replica's examples.
+    """
+    replica, clip_norm = tf.distribute.get_replica_context(), self._plan.optimizer.clip_norm
+    gradients, sums = self._accumulate(batch, loss_weights, seed)
+    losses = tf.stack([sums[name].total for name in loss_weights])
+    if self._sharding is None:
+      *flat_gradients, losses = replica.all_reduce("SUM", [*tf.nest.flatten(gradients), losses])
+      gradients = tf.nest.pack_sequence_as(gradients, flat_gradients)
+      clipped, norm = clip_by_global_norm(list(gradients.values()), clip_norm)
+    else:
+      if not self._sharding.reduce_scatter:
+        gradients = self._sum_parts(gradients)
+      clipped, norm = clip_by_global_norm(
+        list(gradients.values()), clip_norm, lambda squares: replica.all_reduce("SUM", squares)
+      )
+      losses = replica.all_reduce("SUM", losses)
+    return dict(zip(gradients, clipped, strict=True)), norm, tf.reduce_sum(losses), sums
+
+  def _sum_parts(self, gradients: dict[str, Gradient]) -> dict[str, Gradient]:
+    """Sums gradients over the replicas, and returns this replica's part of each."""
+    assert self._sharding is not None
+    variables = [self._weights[name] for name in gradients]
+    return dict(zip(gradients, self._sharding.sum_gradients(list(gradients.values()), variables), strict=True))
+
+  def _accumulate_gradients(
+    self, batch: Batch, loss_weights: dict[str, tf.Tensor], seed: tf.Tensor
+  ) -> _GradientsAndSums:
+    """Computes the gradients and the sums of metrics over this replica's examples.
+
+    The examples are divided into gradient_accumulation_steps micro-batches, whose results are summed.
+    """
+    num_micro_batches = self._plan.train.gradient_accumulation_steps
+    if num_micro_batches == 1:
+      return self._compute_gradients(batch, loss_weights, seed)
+    # The batch size is static. The other dimensions, such as the length of the sequences, may be dynamic.
+    micro_batches = {
+      name: tf.reshape(
+        value,
+        tf.concat([[num_micro_batches, value.shape[0] // num_micro_batches], tf.shape(value)[1:]], axis=0),
+      )
+      for name, value in batch.items()
+    }
+
+    def micro_batch_gradients(index: tf.Tensor) -> _GradientsAndSums:
+      micro_batch = {name: value[index] for name, value in micro_batches.items()}
+      return self._compute_gradients(micro_batch, loss_weights, fold_in(seed, index))
+
+    def add(index: tf.Tensor, accumulated: Any) -> tuple[tf.Tensor, Any]:
+      return index + 1, tf.nest.map_structure(tf.add, accumulated, micro_batch_gradients(index))
+
+    # By default ten iterations may run in parallel, which would take the memory of ten micro-batches.
+    start = (tf.constant(1), micro_batch_gradients(tf.constant(0)))
+    _, gradients_and_sums = tf.while_loop(lambda index, _: index < num_micro_batches, add, start, parallel_iterations=1)
+    return gradients_and_sums
+
+  def _compute_gradients(self, batch: Batch, loss_weights: dict[str, tf.Tensor], seed: tf.Tensor) -> _GradientsAndSums:
+    """Computes the sums of metrics of some examples, and the gradients of their share of the batch's loss.
+
+    With XLA's reduce-scatter, the gradients are already summed over the replicas, and are parts (see Sharding).
+    """
+    with tf.GradientTape() as tape:
+      sums = self._task.forward(self._model, batch, training=True, seed=seed).sums
+      loss = tf.add_n([tf.math.divide_no_nan(sums[name].total, loss_weights[name]) for name in loss_weights])
+      if self._loss_scale is not None:
+        loss = self._loss_scale.scale(loss)
+    gradients = {name: value for name, value in tape.gradient(loss, self._weights).items() if value is not None}
+    values = list(gradients.values())
+    if self._loss_scale is not None:
+      values = self._loss_scale.unscale(values)
+    dense_gradients = dict(zip(gradients, densify(values), strict=True))
+    if self._sharding is not None and self._sharding.reduce_scatter:
+      dense_gradients = self._sum_parts(dense_gradients)
+    return dense_gradients, sums
+
 
 GRAD_NORM = "grad_norm"
 # One call of the loop on the device takes about this long at most, because signals are handled between the calls.
@@ -220,7 +345,7 @@ class Trainer:
     steps_per_call = 1
     while step < (last_step := self.last_step(step)):
       # Each call ends at the latest at the next step that is logged, saved or evaluated.
-      limits = [_next_multiple(step, interval) for interval in intervals if interval]
+      limits = [(step // interval + 1) * interval for interval in intervals if interval]
       limits += [] if self.time_limit is None else [self.time_limit.next_stop(step)]
       target_step = min(last_step, step + steps_per_call, *limits)
       # The first call also traces and compiles the step.
@@ -232,7 +357,8 @@ class Trainer:
       # over, and how many steps the next call has.
       num_signaled, sum_of_seconds = self.cluster.sum(float(stop.signal_number > 0), seconds / (target_step - step))
       seconds_per_step = sum_of_seconds / self.cluster.num_processes
-      steps_per_call = next_steps_per_call(steps_per_call, seconds_per_step, config.steps_per_loop)
+      # Up to twice as many steps as before, if they do not take too long.
+      steps_per_call = max(1, min(config.steps_per_loop, 2 * steps_per_call, int(_SECONDS_PER_LOOP / seconds_per_step)))
       is_over = self._count_seconds(target_step, target_step - step, seconds_per_step)
       step = target_step
       metrics_log.advance(step)
@@ -283,7 +409,9 @@ class Trainer:
     """Runs `num_steps` updates, checks their losses, and returns the seconds that they took."""
     started = time.monotonic()
     self.train_steps(batches, tf.constant(num_steps))
-    self._check_losses(checkpoints, saved_step)  # reads a variable, and so waits for the devices
+    bad_step = int(self.first_bad_step.read_value())  # waits for the devices
+    if bad_step >= 0:
+      raise _not_finite_error(f"step {bad_step}: the loss or its gradient is not finite", checkpoints, saved_step)
     return time.monotonic() - started
 
   def _save(self, checkpoints: CheckpointManager, step: int, *, is_stopping: bool) -> None:
@@ -305,29 +433,26 @@ class Trainer:
       means |= self.loss_scale.metrics()
     return means | {"learning_rate": learning_rate, "examples_per_second": examples_per_second}
 
-  def _check_losses(self, checkpoints: CheckpointManager, saved_step: int) -> None:
-    """Checks that the losses and gradients of all steps were finite.
-
-    Raises:
-      RunError: the loss or gradient of a step was not finite.
-    """
-    bad_step = int(self.first_bad_step.read_value())
-    if bad_step >= 0:
-      raise not_finite_error(f"step {bad_step}: the loss or its gradient is not finite", checkpoints, saved_step)
-
   def _check_state(self, checkpoints: CheckpointManager, saved_step: int, step: int) -> None:
-    """Checks that the variables that are about to be saved are finite. Every process must call it.
-
-    Raises:
-      RunError: a variable is not finite after `step` updates.
-    """
+    """Raises RunError if a variable that is about to be saved is not finite. Every process must call it."""
     are_finite = self.strategy.experimental_local_results(self._is_finite())[0].numpy()
     names = [name for name, variable in self.state().items() if variable.dtype.is_floating]
     bad_names = [name for name, is_finite in zip(names, are_finite, strict=True) if not is_finite]
     if bad_names:
-      more = f" and {len(bad_names) - 1} other variables are" if len(bad_names) > 1 else " is"
+      more = f" and {counted(len(bad_names) - 1, 'other variable')} are" if len(bad_names) > 1 else " is"
       problem = f"after {step} updates {bad_names[0]}{more} not finite, though the loss of the last step was"
-      raise not_finite_error(problem, checkpoints, saved_step)
+      raise _not_finite_error(problem, checkpoints, saved_step)
+
+
+def _not_finite_error(problem: str, checkpoints: CheckpointManager, saved_step: int) -> RunError:
+  """Makes the error for values that are not finite. It names the last good checkpoint, `saved_step`, if it exists."""
+  is_saved = saved_step in checkpoints.steps()
+  last_good = f"the last good checkpoint is step-{saved_step}" if is_saved else "no checkpoint was saved yet"
+  return RunError(
+    f"{problem}; stopped, {last_good} in {checkpoints.directory}. "
+    "Lower --learning_rate (or --scale_learning_rate for a smaller batch), lengthen --num_warmup_steps, or "
+    "train in --precision=float32"
+  )
 
 
 def _zero_if(condition: tf.Tensor, sums: dict[str, WeightedSum]) -> dict[str, WeightedSum]:
@@ -337,11 +462,6 @@ def _zero_if(condition: tf.Tensor, sums: dict[str, WeightedSum]) -> dict[str, We
     return tf.where(condition, 0.0, tf.cast(value, tf.float32))
 
   return {name: WeightedSum(zero(total), zero(weight)) for name, (total, weight) in sums.items()}
-
-
-def _next_multiple(step: int, interval: int) -> int:
-  """The first multiple of `interval` after `step`."""
-  return (step // interval + 1) * interval
 
 
 class Speedometer:
@@ -365,11 +485,6 @@ class Speedometer:
     pause_started = time.monotonic()
     yield
     self._started += time.monotonic() - pause_started
-
-
-def next_steps_per_call(steps_per_call: int, seconds_per_step: float, max_steps: int) -> int:
-  """Returns the number of steps of the next call: up to twice as many as before, if they do not take too long."""
-  return max(1, min(max_steps, 2 * steps_per_call, int(_SECONDS_PER_LOOP / seconds_per_step)))
 
 
 class StopRequest:

@@ -13,8 +13,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
 import numpy as np
 import tensorflow as tf
 import tf_keras as keras
@@ -26,18 +28,15 @@ from albert.io import files
 from albert.io.parallel.lost_processes import is_lost_process
 from albert.io.progress import ElapsedTime
 from albert.optimizers.factory import make_optimizer
-from albert.optimizers.loss_scale import LossScale
+from albert.optimizers.gradients import LossScale, Sharding
 from albert.optimizers.schedules import TimedDecay, TimeLimit, WarmupPolynomialDecay, make_schedule
-from albert.optimizers.sharding import Sharding
-from albert.runs import curves, log_lines, output_files, run_directory
+from albert.runs import figures, log_lines, output_files, run_directory
 from albert.runs.directory_lock import DirectoryLock
 from albert.runs.evaluation_log import EvaluationLog
 from albert.runs.metrics_log import MetricsLog, format_metrics, log, read_metrics
-from albert.tasks.base import Task
-from albert.training.distribution.cluster import Cluster
-from albert.training.distribution.distributed_batches import distribute_training_batches
+from albert.tasks.base import LOSS, Task
+from albert.training.distribution import Cluster, distribute_training_batches
 from albert.training.evaluator import Evaluator
-from albert.training.failed_run import read_training_loss, write_training_loss
 from albert.training.loop import StopRequest, Trainer
 from albert.training.model_weights import ModelWeights
 from albert.training.run_plan import RunPlan, TrainingPlan, is_evaluation_due, joint_content, plan_training
@@ -66,8 +65,6 @@ def train_run(
     evaluator: computes metrics of the model.
     results_dir: the directory for metrics and curves.
   Returns: the number of updates that the weights have now.
-  Raises:
-    UserError, RunError, Stopped: see Estimator.train.
   """
   config, strategy = run_plan.config, run_plan.strategy
 
@@ -134,7 +131,7 @@ def train_run(
     if cluster.is_chief:
       checkpoints.prune(step)  # if the last evaluation found a new best checkpoint, the former best is deleted
     write_training_loss(task, results_dir, step)
-    _log_end(task, plan, time_limit, step, picture=curves.draw_curves(results_dir))
+    _log_end(task, plan, time_limit, step, picture=figures.draw_curves(results_dir))
     return step
 
 
@@ -170,11 +167,7 @@ def training_lock(output_dir: str, cluster: Cluster, checkpoints: CheckpointMana
 
 
 def _find_newest(checkpoints: CheckpointManager, cluster: Cluster, config: RunConfig) -> Checkpoint | None:
-  """Returns the newest intact checkpoint, or None if there is no checkpoint.
-
-  Raises:
-    UserError: all checkpoints are damaged, and the config does not say start_over.
-  """
+  """Returns the newest intact checkpoint, or None. Raises UserError if all are damaged and start_over is not given."""
   newest, skip_messages = checkpoints.latest_to_resume(start_over=config.start_over)
   for message in skip_messages:
     log(f"warning: {message}")
@@ -406,8 +399,8 @@ def _finish_interrupted_run(
     checkpoints.prune(step)
     if read_training_loss(results_dir) is None:
       write_training_loss(task, results_dir, step)
-    if curves.are_outdated(results_dir):
-      curves.draw_curves(results_dir)
+    if figures.are_outdated(results_dir):
+      figures.draw_curves(results_dir)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -444,3 +437,98 @@ def read_training_result(step: int, output_dir: str, results_dir: str) -> Traini
   last_line = history[-1] if history else {}
   metrics = {name: value for name, value in last_line.items() if name != "step"}
   return TrainingResult(step, metrics, history, evaluations, output_dir)
+
+
+# A loss above this share of the loss of guessing is not better than guessing.
+_GUESSING_SHARE = 0.95
+# An accuracy is better than guessing if it is greater by more than this.
+_ACCURACY_MARGIN = 0.02
+# The training loss is the mean over the last quarter of the logged lines.
+_PARTS_OF_LOG = 4
+
+_REMEDY = (
+  "give another --seed, a lower --learning_rate or a longer warm-up (--num_warmup_steps), in a new --output_dir; or "
+  "--num_runs=5 trains with five seeds and keeps the best"
+)
+
+
+class TrainingLoss(msgspec.Struct):
+  """The content of training_loss.json, which records that training has ended.
+
+  Attributes:
+    step: the last step.
+    loss: the mean training loss in the last quarter of the logged lines; None if it was not finite or not logged.
+    guessing_loss: the loss of always guessing; None if it is not known.
+    num_lines: the number of logged lines.
+  """
+
+  step: int
+  loss: float | None
+  guessing_loss: float | None
+  num_lines: int
+
+
+def write_training_loss(task: Task, results_dir: str, step: int) -> None:
+  """Writes training_loss.json from metrics.jsonl.
+
+  Args:
+    task: the task.
+    results_dir: the directory of the logs.
+    step: the last step.
+  """
+  lines = read_metrics(results_dir)
+  last_lines = lines[-max(1, len(lines) // _PARTS_OF_LOG) :]
+  losses = [loss for line in last_lines if (loss := line.get(LOSS)) is not None]
+  mean = math.fsum(losses) / len(losses) if losses and len(losses) == len(last_lines) else None
+  content = {"step": step, "loss": mean, "guessing_loss": task.guessing_loss(), "num_lines": len(lines)}
+  files.write_json(files.join(results_dir, output_files.TRAINING_LOSS), content)
+
+
+def read_training_loss(output_dir: str) -> TrainingLoss | None:
+  """Reads training_loss.json; None if the training in output_dir has not ended.
+
+  Raises:
+    UserError: the file is damaged.
+  """
+  path = files.join(output_dir, output_files.TRAINING_LOSS)
+  remedy = "delete it, and the command that trained the run writes it again"
+  return files.read_json(path, TrainingLoss, remedy, nan_is_null=True) if files.exists(path) else None
+
+
+def find_failure(output_dir: str, metrics: Mapping[str, float], loss_name: str = LOSS) -> str | None:
+  """Compares a run with guessing.
+
+  A run has failed if its training loss is that of guessing, and so are its loss and its accuracy on the development
+  set. Without an evaluation, only the training loss counts.
+
+  Args:
+    output_dir: the directory of the run.
+    metrics: the metrics of its evaluation, with guessing_loss; {} if there was none.
+    loss_name: the name of the loss in them: "loss", or SPLIT_loss with several evaluation sets.
+  Returns: what shows the failure, as a part of a sentence; None if the run has learned something, or if this is not
+    known.
+  """
+  training = read_training_loss(output_dir)
+  if training is None or training.loss is None or training.guessing_loss is None:
+    return None
+  if training.loss <= _GUESSING_SHARE * training.guessing_loss:
+    return None
+  reason = f"its training loss is {training.loss:.4g}, that of guessing {training.guessing_loss:.4g}"
+  if not metrics:
+    # A short log also has the losses before the run learned.
+    return reason if training.num_lines >= _PARTS_OF_LOG else None
+  prefix = loss_name.removesuffix(LOSS)
+  loss, guess = metrics.get(loss_name), metrics.get(f"{prefix}guessing_loss")
+  if loss is None or guess is None or loss <= _GUESSING_SHARE * guess:
+    return None
+  accuracy, majority = metrics.get(f"{prefix}accuracy"), metrics.get(f"{prefix}majority_accuracy")
+  if accuracy is None or majority is None:
+    return f"{reason}; on the development set {loss:.4g} and {guess:.4g}"
+  if accuracy > majority + _ACCURACY_MARGIN:
+    return None
+  return f"{reason}; accuracy on the development set {accuracy:.4g}, of the most frequent label {majority:.4g}"
+
+
+def failure_warning(failure: str) -> str:
+  """Returns the line for the log about a failure that `find_failure` has found."""
+  return f"warning: this run has not learned more than guessing: {failure}: {_REMEDY}"

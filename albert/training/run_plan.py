@@ -23,9 +23,15 @@ from albert.errors import UserError
 from albert.io.wording import counted
 from albert.runs.metrics_log import log
 from albert.tasks.base import TrainingStage
-from albert.training.distribution.devices import GpuFacts, describe_devices, find_gpu_facts, unused_gpu_warning
-from albert.training.distribution.distributed_batches import ElementSpec, element_spec, features_of_varying_shape
-from albert.training.distribution.strategy import check_batches, make_strategy, num_hosts
+from albert.training.devices import GpuFacts, describe_devices, find_gpu_facts, unused_gpu_warning
+from albert.training.distribution import (
+  ElementSpec,
+  check_batches,
+  element_spec,
+  features_of_varying_shape,
+  make_strategy,
+  num_hosts,
+)
 
 # Share of a short run that is warm-up, unless the user has chosen a length of the warm-up.
 _SHORT_RUN_WARMUP_SHARE = 0.1
@@ -184,14 +190,14 @@ def plan_training(plan: RunPlan, stages: Sequence[TrainingStage]) -> TrainingPla
     check_sharding(strategy, config.optimizer)
   num_examples: float = stages[-1].data.num_examples
   if stages[-1].is_of_divided_run:  # the examples of an epoch, averaged over the stages
-    num_examples = config.train.train_batch_size / epochs_per_step(stages, config.train)
+    num_examples = config.train.train_batch_size / _epochs_per_step(stages, config.train)
   if config.train.max_train_seconds and len(stages) > 1:
     raise UserError(
       f"--max_train_seconds={config.train.max_train_seconds:g}: the stages of a run are shares of a known number of "
       "steps: leave out the time or the stages"
     )
   train = dataclasses.replace(config.train, num_train_steps=resolve_train_steps(config.train, num_examples))
-  stage_plans = plan_stages(stages, train, strategy)
+  stage_plans = _plan_stages(stages, train, strategy)
   last_stage = stage_plans[-1]
   jit_compile = resolve_jit_compile(
     train.jit_compile, strategy, lambda: element_spec(strategy, last_stage.train, last_stage.data)
@@ -202,7 +208,7 @@ def plan_training(plan: RunPlan, stages: Sequence[TrainingStage]) -> TrainingPla
   return TrainingPlan(strategy=strategy, train=train, optimizer=optimizer, jit_compile=jit_compile, stages=stage_plans)
 
 
-def epochs_per_step(stages: Sequence[TrainingStage], train: TrainConfig) -> float:
+def _epochs_per_step(stages: Sequence[TrainingStage], train: TrainConfig) -> float:
   """Returns the mean share of an epoch that a step takes. The epochs of a stage are passes over its own data."""
   mean_share, stage_start = 0.0, 0.0  # stage_start: share of all steps before the stage
   for stage in stages:
@@ -212,21 +218,10 @@ def epochs_per_step(stages: Sequence[TrainingStage], train: TrainConfig) -> floa
   return mean_share
 
 
-def plan_stages(
+def _plan_stages(
   stages: Sequence[TrainingStage], train: TrainConfig, strategy: tf.distribute.Strategy
 ) -> tuple[StagePlan, ...]:
-  """Plans the stages of a run.
-
-  Stages with the same data share one stream of examples: a later stage continues where the earlier one ended.
-
-  Args:
-    stages: the stages, as the task describes them.
-    train: the training settings. The number of steps is known, also if the user gave epochs, and input_parts is not 0.
-    strategy: the strategy whose replicas share the batches.
-  Returns: the stages in order.
-  Raises:
-    UserError: a stage is shorter than one step, or its batches or its data cannot be shared by the replicas and hosts.
-  """
+  """Plans the stages. Of stages with the same data, a later one continues where the earlier one ended."""
   plans: list[StagePlan] = []
   steps = steps_of_stages([stage.until for stage in stages], train.num_train_steps)
   num_used_examples: dict[Any, int] = {}  # key of a dataset -> number of its examples that earlier stages use
@@ -311,7 +306,7 @@ def resolve_train_steps(train: TrainConfig, num_examples: float) -> int:
 
   Args:
     train: the training settings.
-    num_examples: number of examples of an epoch; with several stages, its mean over all steps (see epochs_per_step).
+    num_examples: number of examples of an epoch; with several stages, its mean over all steps (see _epochs_per_step).
   Raises:
     UserError: the number of epochs gives more than 2^31 - 1 steps.
   """

@@ -21,9 +21,9 @@ from albert.config.run import OptimizerConfig, PretrainingConfig, TrainConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.optimizers.factory import make_optimizer
 from albert.tasks.pretraining.task import PretrainingTask
-from albert.training.distribution import strategy as strategies
-from albert.training.global_state import dtype_policy
+from albert.training import distribution
 from albert.training.loop import Trainer
+from albert.training.model_weights import dtype_policy
 from albert.training.run_plan import TrainingPlan, resolve_jit_compile, resolve_precision
 from benchmarks.peers import protocol
 
@@ -42,7 +42,7 @@ def make_step(options: argparse.Namespace) -> Callable[[int], float]:
   config = TrainConfig(
     train_batch_size=options.batch_size, precision=options.precision, distribution_strategy="one_device"
   )
-  strategy = strategies.make_strategy(config)
+  strategy = distribution.make_strategy(config)
   task = PretrainingTask(ModelConfig(**options.config), PretrainingConfig())
   with strategy.scope():
     with dtype_policy(resolve_precision(config.precision, strategy)):

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert.experiments.runner import Trial
-from albert.io import figures, files
-from albert.runs import log_lines, output_files
+from albert.io import files
+from albert.runs import figures, log_lines, output_files
 
 # Panels of the figure: name of a metric of evaluations -> label of the axis.
 _PANELS = {

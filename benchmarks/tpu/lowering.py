@@ -24,10 +24,10 @@ from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, TrainConfig
 from albert.data.dataset import Dataset, InputContext
 from albert.optimizers.factory import make_optimizer
+from albert.optimizers.gradients import Sharding
 from albert.optimizers.schedules import make_schedule
-from albert.optimizers.sharding import Sharding
 from albert.tasks.base import Batch, Task
-from albert.training.distribution.distributed_batches import check_static_shapes
+from albert.training.distribution import check_static_shapes
 from albert.training.loop import Trainer
 from albert.training.run_plan import TrainingPlan
 from benchmarks.tpu import protocol

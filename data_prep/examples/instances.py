@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert.data import random_streams
-from albert.data.masks import masking
+from albert.data import masks, random_streams
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import SpecialIds
 from data_prep.documents import Counts, Documents, concatenate_documents, load_documents, merge_documents
@@ -38,7 +37,7 @@ class InstanceBatch:
 
   instances: segments.InstanceSegments
   tokens: InstanceTokens
-  masked: masking.MaskedTokens
+  masked: masks.MaskedTokens
 
 
 def make_batches(
@@ -76,8 +75,8 @@ def _mask(
   """Builds the token sequences of instances, and masks them unless training does."""
   tokens = assemble(documents, instances, cls_id=special_ids.cls, sep_id=special_ids.sep)
   lengths = np.diff(tokens.row_splits)
-  budgets = masking.num_predictions(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq)
-  masked = masking.mask_tokens(
+  budgets = masks.num_predictions(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq)
+  masked = masks.mask_tokens(
     tokens.ids,
     tokens.word_starts,
     tokens.maskable,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert.data.masks.masking import MaskedTokens
+from albert.data.masks import MaskedTokens
 from albert.data.shard_files import schema
 from albert.io.records import RecordWriter, encode_batch
 from data_prep.documents import Documents

@@ -15,7 +15,7 @@ from data_prep.examples import segments
 _MIN_SEQ_LENGTH = 8
 # Packed instances store lengths and positions in 16 bits.
 _MAX_SEQ_LENGTH = (1 << 16) - 1
-# The masks are in the shards, or training makes them (albert.data.masks.dynamic_masking).
+# The masks are in the shards, or training makes them (albert.data.dynamic_masking).
 STATIC, NO_MASKS = "static", "none"
 MASKINGS = (STATIC, NO_MASKS)
 _MAX_DUPE_FACTOR = 1_000_000

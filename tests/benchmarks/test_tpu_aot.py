@@ -24,7 +24,7 @@ from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
 from albert.settings import tpu_memory
 from albert.tasks import registry
-from albert.training.distribution import distributed_batches
+from albert.training import distribution
 from albert.training.loop import Trainer
 from albert.training.run_plan import TrainingPlan
 from benchmarks.tpu import report, search
@@ -90,14 +90,14 @@ def test_every_task_has_a_step_with_batches_of_one_shape(tmp_path):
 
 def test_batches_of_many_shapes_are_refused():
   with pytest.raises(UserError, match=r"input_ids has shape .*give --pad_to_max_length"):
-    distributed_batches.check_static_shapes({"input_ids": tf.TensorSpec([4, None], tf.int32)})
+    distribution.check_static_shapes({"input_ids": tf.TensorSpec([4, None], tf.int32)})
 
 
 def test_a_remote_tpu_cannot_run_python_code_of_the_input_pipeline():
-  distributed_batches.check_host("local", needs_python=True)
-  distributed_batches.check_host("grpc://10.0.0.2:8470", needs_python=False)
+  distribution.check_host("local", needs_python=True)
+  distribution.check_host("grpc://10.0.0.2:8470", needs_python=False)
   with pytest.raises(UserError, match=r"--tpu=grpc://10\.0\.0\.2:8470: .*--tpu=local"):
-    distributed_batches.check_host("grpc://10.0.0.2:8470", needs_python=True)
+    distribution.check_host("grpc://10.0.0.2:8470", needs_python=True)
 
 
 def make_run_trainer(lowered: Step, gradient_accumulation_steps: int) -> Trainer:

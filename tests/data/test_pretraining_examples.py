@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from albert.data.masks import masking
+from albert.data import masks
 from albert.data.pretraining_examples import mask_tokens, sentence_order_pair
 from albert.errors import UserError
 from albert.tokenization.tokenizer import Tokenizer
@@ -23,12 +23,12 @@ def test_masks_are_those_of_data_preparation(tokenizer):
   ids = tokenizer([TEXT * 3])["input_ids"][0]
   original_ids = ids.copy()
   masked = mask_tokens(ids, tokenizer, rng=np.random.default_rng(7), max_predictions=9)
-  expected = masking.mask_tokens(
+  expected = masks.mask_tokens(
     ids,
     tokenizer.word_starts[ids],
     (ids != CLS_ID) & (ids != SEP_ID),
     np.array([0, ids.size]),
-    budgets=masking.num_predictions(np.array([ids.size]), 0.15, 9),
+    budgets=masks.num_predictions(np.array([ids.size]), 0.15, 9),
     keys=np.random.default_rng(7).integers(2**64, size=1, dtype=np.uint64),
     ngram=3,
     mask_id=MASK_ID,

@@ -12,8 +12,7 @@ from typing import BinaryIO
 import numpy as np
 import pytest
 
-from albert.data.masks.masking import MaskedTokens
-from albert.data.masks.span_selection import MaskedSpans
+from albert.data.masks import MaskedSpans, MaskedTokens
 from albert.errors import RunError, UserError
 from albert.io import files, records
 from data_prep import block_files, shards

@@ -347,7 +347,7 @@ def observe(output_dir: str) -> None:
   """Makes the steps of a command eager, and writes its batches and weights to output_dir.json when it ends."""
   import tensorflow as tf
 
-  from albert.io import figures
+  from albert.runs import figures
   from tests.report.run_files import one_pixel_png
 
   vars(figures)["png"] = lambda figure: one_pixel_png()

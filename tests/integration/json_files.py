@@ -20,7 +20,7 @@ from albert.settings import tpu_memory
 from albert.tasks.glue.results import read_thresholds
 from albert.tokenization.recorded_settings import find_tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer
-from albert.training.failed_run import find_failure
+from albert.training.run import find_failure
 from albert.weights.checkpoints import CheckpointManager, find_damage
 from tests.integration.json_contents import (
   BPE_BYTE_IDS,

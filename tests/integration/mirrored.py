@@ -57,7 +57,7 @@ def train(task_kind: str, data_path: str, output_dir: str, num_devices: int) -> 
   """
   from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
   from albert.estimator import Estimator
-  from albert.optimizers import loss_scale
+  from albert.optimizers import gradients
   from albert.runs.metrics_log import read_metrics
 
   if task_kind == "finetuning":
@@ -80,7 +80,7 @@ def train(task_kind: str, data_path: str, output_dir: str, num_devices: int) -> 
     ),
   )
   if task_kind == "float16":
-    loss_scale.INITIAL_SCALE = 2.0**20
+    gradients.INITIAL_SCALE = 2.0**20
   estimator = Estimator(task, config)
   assert estimator.strategy.num_replicas_in_sync == num_devices
   estimator.train()

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize, minimize_scalar
 from sklearn.calibration import calibration_curve
 
-from albert.metrics.probabilities import guessing_loss, measure_calibration
+from albert.metrics.classification import guessing_loss, measure_calibration
 
 
 @pytest.mark.parametrize("weights", [None, np.array([2.0, 0.5, 1.0, 3.0])])

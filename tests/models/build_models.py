@@ -3,13 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
+from albert.models.classifier import ClassifierModel
 from albert.models.encoder import Encoder
-from albert.models.heads import PretrainingModel
+from albert.models.heads import EncoderModel, PretrainingModel
+from albert.models.multiple_choice import MultipleChoiceModel
+from albert.models.squad_heads import SquadV1Model, SquadV2Model
+
+# B examples of K options, S tokens, P masked tokens.
+B, K, S, P = 3, 2, 7, 4
+INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
+# Name -> class of a task model, and the arguments of its constructor after the config.
+TASK_MODELS: dict[str, tuple[type[EncoderModel], tuple[Any, ...]]] = {
+  "pretraining": (PretrainingModel, ()),
+  "classifier": (ClassifierModel, (3,)),
+  "multiple_choice": (MultipleChoiceModel, ()),
+  "squad_v1": (SquadV1Model, ()),
+  "squad_v2": (SquadV2Model, ()),
+}
+
+
+def token_features(*shape: int) -> dict[str, np.ndarray]:
+  """Makes random ids from 5 to 30 of one segment, without padding, of a shape."""
+  ids = np.random.default_rng(0).integers(5, 31, shape).astype(np.int32)
+  return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+
+
+def task_model_inputs(name: str) -> dict[str, np.ndarray]:
+  """Makes the inputs of a model of TASK_MODELS."""
+  if name == "multiple_choice":
+    return token_features(B, K, S) | {"option_mask": np.ones([B, K], np.float32)}
+  positions = np.random.default_rng(1).integers(1, S, [B, P]).astype(np.int32)
+  further = {"pretraining": {"masked_lm_positions": positions}, "classifier": {}}
+  return token_features(B, S) | further.get(name, {"p_mask": np.zeros([B, S], np.int32)})
 
 
 def assign_weights(variables: Mapping[str, tf.Variable], weights: Mapping[str, np.ndarray]) -> None:

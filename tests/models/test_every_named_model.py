@@ -86,13 +86,6 @@ def test_the_config_round_trips_through_json(config: ModelConfig) -> None:
   assert from_dict(ModelConfig, fields, source="test") == config
 
 
-def test_every_variable_has_one_name(config: ModelConfig) -> None:
-  model = build_pretraining_model(config)
-  named_variables = model.named_weights().values()
-  assert len(named_variables) == len(model.variables)
-  assert {id(variable) for variable in named_variables} == {id(variable) for variable in model.variables}
-
-
 @TWO_MODELS_BY_MAKE_TEST
 def test_losses_equal_the_numpy_reference_and_a_training_step_lowers_them(config: ModelConfig) -> None:
   initial_weights, features = random_weights(config, 5), random_batch(config, 3)

@@ -15,28 +15,17 @@ from albert.config.model import MODELS, ModelConfig
 from albert.errors import UserError
 from albert.models.classifier import ClassifierModel
 from albert.models.encoder import Encoder
-from albert.models.encoder_model import EncoderModel
 from albert.models.heads import PretrainingModel
-from albert.models.multiple_choice import MultipleChoiceModel
-from albert.models.squad_heads import SquadV1Model, SquadV2Model
 from albert.optimizers.lamb import LAMB
 from albert.optimizers.schedules import WarmupPolynomialDecay
 from tests.convert import files_of_weights
+from tests.models.build_models import INPUT_NAMES, TASK_MODELS, B, S, task_model_inputs, token_features
 from tests.thorough import thorough_except
 
-# B examples of K options, S tokens, P masked tokens.
-B, K, S, P = 3, 2, 7, 4
 # Without dropout, because a loaded model draws other masks.
 CONFIG = dataclasses.replace(files_of_weights.CONFIG, classifier_dropout_prob=0.0)
 # Two layers, for the tests in which Keras calls or trains the model again and again.
 SHALLOW_CONFIG = dataclasses.replace(CONFIG, num_hidden_layers=2, inner_group_num=1)
-INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
-
-
-def token_features(*shape: int) -> dict[str, np.ndarray]:
-  """Makes random ids of one segment, without padding, of a shape."""
-  ids = np.random.default_rng(0).integers(5, CONFIG.vocab_size, shape).astype(np.int32)
-  return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
 
 
 def randomize(layer: keras.layers.Layer) -> None:
@@ -55,37 +44,10 @@ def assert_equal_outputs(actual: Any, expected: Any) -> None:
       np.testing.assert_array_equal(actual_array, expected_array)
 
 
-def make_inputs(model_class: type[EncoderModel]) -> dict[str, np.ndarray]:
-  """Makes the inputs of a model of the class."""
-  if model_class is MultipleChoiceModel:
-    return token_features(B, K, S) | {"option_mask": np.ones([B, K], np.float32)}
-  tokens = token_features(B, S)
-  if model_class is PretrainingModel:
-    positions = np.random.default_rng(1).integers(1, S, [B, P]).astype(np.int32)
-    return tokens | {"masked_lm_positions": positions}
-  if model_class in (SquadV1Model, SquadV2Model):
-    return tokens | {"p_mask": np.zeros([B, S], np.int32)}
-  return tokens
-
-
-@pytest.mark.parametrize(
-  ("model_class", "arguments"),
-  thorough_except(
-    [(PretrainingModel, ())],
-    [
-      (PretrainingModel, ()),
-      (ClassifierModel, (3,)),
-      (MultipleChoiceModel, ()),
-      (SquadV1Model, ()),
-      (SquadV2Model, ()),
-    ],
-  ),
-  ids=["pretraining", "classifier", "multiple_choice", "squad_v1", "squad_v2"],
-)
-def test_every_task_model_is_saved_and_loaded(
-  tmp_path: Path, model_class: type[EncoderModel], arguments: tuple[Any, ...]
-):
-  model, inputs = model_class(CONFIG, *arguments), make_inputs(model_class)
+@pytest.mark.parametrize("name", thorough_except(["pretraining"], list(TASK_MODELS)))
+def test_every_task_model_is_saved_and_loaded(tmp_path: Path, name: str):
+  (model_class, arguments), inputs = TASK_MODELS[name], task_model_inputs(name)
+  model = model_class(CONFIG, *arguments)
   names_before_call = set(model.named_weights())
   assert model.built
   randomize(model)

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from albert.config.model import ModelConfig
 from albert.models import layers
-from albert.models.activations import ACTIVATIONS
-from albert.models.attention import FeedForward, SelfAttention, attention_bias
+from albert.models.blocks import FeedForward, SelfAttention, attention_bias
+from albert.models.layers import ACTIVATIONS
 from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import build_encoder
 from tests.reference.albert import ACTIVATIONS as REFERENCE_ACTIVATIONS

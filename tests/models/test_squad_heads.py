@@ -12,7 +12,7 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.models.squad_heads import SquadV1Model, SquadV2Head, SquadV2Model
-from albert.training.global_state import dtype_policy
+from albert.training.model_weights import dtype_policy
 from albert.weights.names import encoder_shapes, heads
 
 CONFIG = ModelConfig(

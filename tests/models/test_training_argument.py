@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,13 +12,9 @@ import tf_keras as keras
 from albert.config.model import ModelConfig
 from albert.models.classifier import ClassifierModel
 from albert.models.encoder import Encoder
-from albert.models.heads import PretrainingModel
-from albert.models.multiple_choice import MultipleChoiceModel
-from albert.models.squad_heads import SquadV1Model, SquadV2Model
+from tests.models.build_models import INPUT_NAMES, TASK_MODELS, B, S, task_model_inputs, token_features
 from tests.thorough import thorough_except
 
-# B examples of K options, S tokens, P masked tokens.
-B, K, S, P = 3, 2, 7, 4
 CONFIG = ModelConfig(
   vocab_size=31,
   embedding_size=6,
@@ -33,13 +28,6 @@ CONFIG = ModelConfig(
   classifier_dropout_prob=0.3,
 )
 SHALLOW_CONFIG = dataclasses.replace(CONFIG, num_hidden_layers=1)
-INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
-
-
-def token_features(*shape: int) -> dict[str, tf.Tensor]:
-  """Makes random ids of one segment, without padding, of a shape."""
-  ids = tf.constant(np.random.default_rng(0).integers(5, CONFIG.vocab_size, shape), tf.int32)
-  return {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
 
 
 def test_encoder_applies_dropout_in_training_only():
@@ -89,41 +77,11 @@ def test_without_a_seed_the_backward_pass_has_the_masks_of_the_forward_pass(reco
   assert (loss_above - loss_below) / 2e-2 == pytest.approx(float(np.sum(gradient * direction)), rel=2e-2, abs=1e-3)
 
 
-class ModelCall(NamedTuple):
-  """A model, and the arguments of a call."""
-
-  model: keras.Model
-  inputs: dict[str, tf.Tensor]
-  further_arguments: dict[str, tf.Tensor]
-
-
-def make_model_call(name: str) -> ModelCall:
-  tokens = token_features(B, S)
-  p_mask = {"p_mask": tf.zeros([B, S], tf.int32)}
-  match name:
-    case "pretraining":
-      positions = tf.constant(np.random.default_rng(1).integers(1, S, [B, P]), tf.int32)
-      return ModelCall(PretrainingModel(CONFIG), tokens | {"masked_lm_positions": positions}, {})
-    case "classifier":
-      return ModelCall(ClassifierModel(CONFIG, 3), tokens, {})
-    case "multiple_choice":
-      options = token_features(B, K, S) | {"option_mask": tf.ones([B, K])}
-      return ModelCall(MultipleChoiceModel(CONFIG), options, {})
-    case "squad_v1":
-      return ModelCall(SquadV1Model(CONFIG), tokens | p_mask, {})
-    case _:
-      starts = {"start_positions": tf.constant([1, 2, 3])}
-      return ModelCall(SquadV2Model(CONFIG), tokens | p_mask, starts)
-
-
-@pytest.mark.parametrize(
-  "name",
-  thorough_except(
-    ["pretraining", "squad_v2"], ["pretraining", "classifier", "multiple_choice", "squad_v1", "squad_v2"]
-  ),
-)
-def test_every_model_applies_dropout_in_training_only(name):
-  model, inputs, further_arguments = make_model_call(name)
+@pytest.mark.parametrize("name", thorough_except(["pretraining", "squad_v2"], list(TASK_MODELS)))
+def test_every_model_applies_dropout_in_training_only(name: str):
+  (model_class, arguments), inputs = TASK_MODELS[name], task_model_inputs(name)
+  model = model_class(CONFIG, *arguments)
+  further_arguments = {"start_positions": tf.constant([1, 2, 3])} if name == "squad_v2" else {}
 
   def outputs(**training: bool | None) -> list[np.ndarray]:
     output = model(inputs, **further_arguments, **training)

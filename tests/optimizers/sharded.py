@@ -16,8 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert.optimizers.adamw import AdamW
+from albert.optimizers.gradients import Sharding, densify
 from albert.optimizers.lamb import LAMB
-from albert.optimizers.sharding import Sharding, densify
 
 OPTIMIZERS: dict[str, Any] = {"lamb": LAMB, "adamw": AdamW}
 OPTIONS: dict[str, Any] = {"learning_rate": 0.05, "bias_correction": True}

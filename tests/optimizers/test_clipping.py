@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.optimizers.sharding import Gradient, clip_by_global_norm, densify
+from albert.optimizers.gradients import Gradient, clip_by_global_norm, densify
 from tests.reference import optimizers as reference
 
 DENSE = np.array([[3.0, -4.0]], np.float32)

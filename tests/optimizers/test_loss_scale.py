@@ -13,11 +13,11 @@ import tf_keras as keras
 from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
 from albert.errors import RunError, UserError
 from albert.estimator import Estimator
-from albert.models.activations import ACTIVATIONS
-from albert.optimizers import loss_scale
+from albert.models.layers import ACTIVATIONS
+from albert.optimizers import gradients
 from albert.optimizers.adamw import AdamW
+from albert.optimizers.gradients import LossScale
 from albert.optimizers.lamb import LAMB
-from albert.optimizers.loss_scale import LossScale
 from albert.runs.metrics_log import read_metrics
 from albert.tasks.pretraining.task import PretrainingTask
 from albert.training.loop import Trainer
@@ -108,7 +108,7 @@ def input_file(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_skipped_steps_are_counted_and_a_resumed_run_is_exact(
   input_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  monkeypatch.setattr(loss_scale, "INITIAL_SCALE", 2.0**19)  # the first step overflows
+  monkeypatch.setattr(gradients, "INITIAL_SCALE", 2.0**19)  # the first step overflows
   make_estimator(input_file, tmp_path / "whole").train()
   last = read_metrics(str(tmp_path / "whole"))[-1]
   assert 1 <= last["skipped_steps"] <= 4
@@ -137,7 +137,7 @@ def test_skipped_steps_are_counted_and_a_resumed_run_is_exact(
 def test_an_overflow_at_the_smallest_scale_stops_the_run(
   input_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  monkeypatch.setattr(loss_scale, "INITIAL_SCALE", 2.0)
+  monkeypatch.setattr(gradients, "INITIAL_SCALE", 2.0)
   estimator = make_estimator(input_file, tmp_path)
   weight = estimator.model.named_weights()["bert/embeddings/LayerNorm/beta"]
   weight.assign(tf.fill(weight.shape, 1e30))  # is infinity in float16

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from albert.config.run import OptimizerConfig
 from albert.errors import UserError
-from albert.optimizers.sharding import Partition, ShardedMoment, Sharding
+from albert.optimizers.gradients import Partition, ShardedMoment, Sharding
 from albert.training.run_plan import check_sharding
 from tests.optimizers import sharded
 from tests.optimizers.test_lamb_adamw import initial_weights, make_gradients

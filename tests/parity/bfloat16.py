@@ -11,10 +11,10 @@ from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, PretrainingConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.optimizers.factory import make_optimizer
+from albert.optimizers.gradients import clip_by_global_norm, densify
 from albert.optimizers.schedules import WarmupPolynomialDecay
-from albert.optimizers.sharding import clip_by_global_norm, densify
 from albert.tasks.pretraining.task import PretrainingTask
-from albert.training.global_state import dtype_policy
+from albert.training.model_weights import dtype_policy
 from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import build_pretraining_model
 from tests.parity.rows import Row

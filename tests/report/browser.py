@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -103,10 +102,6 @@ class Browser:
     """Runs JavaScript as the body of a function, and returns the function's result."""
     return self._request("POST", "/execute/sync", {"script": script, "args": []})
 
-  def move_pointer(self, x: int, y: int) -> None:
-    """Moves the mouse to a position in the window, in pixels."""
-    self.command("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-
   def messages(self) -> list[str]:
     """Returns the messages of the browser's console since the last call."""
     return [entry["message"] for entry in self._request("POST", "/se/log", {"type": "browser"})]
@@ -117,7 +112,3 @@ class Browser:
     events = [json.loads(entry["message"])["message"] for entry in entries]
     requests = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
     return [request["request"]["url"] for request in requests if request["documentURL"] == page.as_uri()]
-
-  def take_screenshot(self) -> bytes:
-    """Returns a PNG of the window."""
-    return base64.b64decode(self._request("GET", "/screenshot"))

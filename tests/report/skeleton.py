@@ -11,7 +11,6 @@ class Skeleton(HTMLParser):
   Attributes:
     elements: (name, names of the attributes) in order. End tags and comments are included.
     text: the texts between the elements.
-    scripts: the texts of script elements.
     addresses: values of attributes that load or run something.
   """
 
@@ -19,7 +18,6 @@ class Skeleton(HTMLParser):
     super().__init__()
     self.elements: list[tuple[str, ...]] = []
     self.text: list[str] = []
-    self.scripts: list[str] = []
     self.addresses: list[str] = []
     self.feed(page)
     self.close()
@@ -27,8 +25,6 @@ class Skeleton(HTMLParser):
   def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
     self.elements.append((tag, *sorted(name for name, _ in attrs)))
     self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "action", "srcset", "data")]
-    if tag == "script":
-      self.scripts.append("")
 
   handle_startendtag = handle_starttag
 
@@ -37,8 +33,6 @@ class Skeleton(HTMLParser):
 
   def handle_data(self, data: str) -> None:
     self.text.append(data)
-    if self.elements and self.elements[-1][0] == "script":
-      self.scripts[-1] += data
 
   def handle_comment(self, data: str) -> None:
     self.elements.append(("a comment", data))

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from albert.errors import UserError
-from albert.report import charts
 from albert.report.__main__ import _check_output_file
-from albert.report.markup import cleaned
-from albert.report.page import make_page
+from albert.report.page import cleaned, make_page
 from albert.report.records import read_runs
 from tests.report.run_files import make_run, make_seeds
 from tests.report.skeleton import Skeleton
@@ -32,41 +29,6 @@ def make_runs_page(*paths: Path, num_examples: int = 3) -> str:
 
 def format_json_lines(*lines: Any) -> str:
   return "".join(json.dumps(line) + "\n" for line in lines)
-
-
-def read_points(page: str) -> list[Any]:
-  """The points of each curve on the page."""
-  charts_data = re.findall(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)
-  return [curve["points"] for chart_data in charts_data for curve in json.loads(chart_data)["series"]]
-
-
-@pytest.mark.parametrize(
-  ("values", "points"),
-  [
-    ([None, 1.0, 2.0], [[2, 1.0], [3, 2.0]]),
-    ([float("nan"), float("inf"), -1.0, 2.0], [[3, -1.0], [4, 2.0]]),
-    (["<b>", {"a": [1]}, [2], True, 1.0, 2.0], [[5, 1.0], [6, 2.0]]),
-    ([1e308, -1e308, 2**63, 1.0], [[3, 2.0**63], [4, 1.0]]),
-    ([1e300, -1e300], [[1, 1e300], [2, -1e300]]),
-    ([0.0, 5e-324], [[1, 0.0], [2, 5e-324]]),
-    ([1.0, 1.0000000000000002], [[1, 1.0], [2, 1.0000000000000002]]),
-    ([2**62, 2**62 + 4096], [[1, 2.0**62], [2, 2.0**62 + 4096]]),
-  ],
-)
-def test_values_that_cannot_be_drawn_are_left_out(tmp_path: Path, values: list[Any], points: list[list[float]]):
-  run = make_run(tmp_path / "run")
-  lines = [{"step": n, "loss": value, "examples_per_second": value} for n, value in enumerate(values, 1)]
-  (run / "metrics.jsonl").write_text(format_json_lines(*lines))
-  (run / "eval_metrics.jsonl").unlink()
-  assert read_points(make_runs_page(run)) == [points, points]
-
-
-def test_steps_are_sorted_and_the_last_line_of_a_step_counts(tmp_path: Path):
-  run = make_run(tmp_path / "run")
-  lines = [{"step": step, "loss": float(value)} for value, step in enumerate([5, 1, 2**63 - 1, 5, 2, 1])]
-  (run / "metrics.jsonl").write_text(format_json_lines(*lines))
-  (run / "eval_metrics.jsonl").write_text("")
-  assert read_points(make_runs_page(run)) == [[[1, 5.0], [2, 4.0], [5, 3.0], [2**63 - 1, 2.0]]]
 
 
 @pytest.mark.parametrize("step", ["-1", "1.5", '"1"', "null", "true", "[]", "9" * 400, "9" * 5000, "1e999", "NaN"])
@@ -206,19 +168,6 @@ def test_a_run_that_is_given_under_two_names_is_refused(tmp_path: Path, monkeypa
       read_runs(["run", other_name], num_examples=0)
   monkeypatch.chdir(tmp_path / "run")
   assert [run.name for run in read_runs(["."], num_examples=0)[0]] == ["run"]
-
-
-def test_thousands_of_curves_have_fewer_points_each(tmp_path: Path):
-  assert (charts.max_points_per_curve(1), charts.max_points_per_curve(2000), charts.max_points_per_curve(10**6)) == (
-    400,
-    200,
-    20,
-  )
-  runs, _ = read_runs([str(make_run(tmp_path / "run"))], num_examples=0)
-  curves = [charts.Curve(n, False, [(step, float(step % 7)) for step in range(300)]) for n in range(100)]
-  svg = charts.draw_chart("loss", curves, runs * 100, charts.max_points_per_curve(20_000))
-  assert len(svg) < 100 * 20 * 40  # 100 curves of 20 points, each of which takes fewer than 40 characters
-  assert "and 92 more" in svg  # 8 curves are described
 
 
 def test_the_page_does_not_replace_other_files(tmp_path: Path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from albert.errors import UserError
-from albert.report import charts
 from albert.report.page import flatten, make_page
 from albert.report.records import read_runs
+from albert.runs import figures
 from tests.fresh_interpreter import command_code, run_fresh
 from tests.report.run_files import make_run, make_seeds, write_lines
 
@@ -24,7 +23,7 @@ class _Page(HTMLParser):
     rows: the cells of each row of all tables.
     open_elements: elements that have no end tag so far.
     addresses: values of attributes that load something.
-    scripts: the texts of script elements.
+    descriptions: the alternative texts of images.
   """
 
   def __init__(self, text: str):
@@ -32,17 +31,18 @@ class _Page(HTMLParser):
     self.rows: list[list[str]] = []
     self.open_elements: list[str] = []
     self.addresses: list[str] = []
-    self.scripts: list[str] = []
+    self.descriptions: list[str] = []
     self.feed(text)
     self.close()
 
   def handle_starttag(self, tag, attrs):
     self.addresses += [value for name, value in attrs if name in ("src", "href", "srcset", "action")]
+    self.descriptions += [value for name, value in attrs if name == "alt"]
     if tag == "tr":
       self.rows.append([])
     elif tag in ("td", "th"):
       self.rows[-1].append("")
-    if tag not in ("meta", "img", "line", "circle", "polyline"):
+    if tag not in ("meta", "img"):
       self.open_elements.append(tag)
 
   handle_startendtag = handle_starttag
@@ -51,9 +51,7 @@ class _Page(HTMLParser):
     assert self.open_elements.pop() == tag
 
   def handle_data(self, data):
-    if self.open_elements and self.open_elements[-1] == "script":
-      self.scripts.append(data)
-    elif self.rows and {"td", "th"} & set(self.open_elements):
+    if self.rows and {"td", "th"} & set(self.open_elements):
       self.rows[-1][-1] += data
 
 
@@ -77,8 +75,8 @@ def test_the_page_shows_progress_results_settings_examples_and_pictures_of_a_run
   assert [row[0] for row in page.rows if row[1:] == ["0.5", "0.25", "0.333333", "4", "2"]] == [
     f"label-{n}" for n in range(12)
   ]
-  assert len(page.addresses) == 2
-  assert all(address.startswith("data:image/png;base64,") for address in page.addresses)
+  kinds = [address.partition(";base64,")[0] for address in page.addresses]
+  assert kinds == ["data:image/svg+xml"] * 3 + ["data:image/png"] * 2  # loss, accuracy and speed; two pictures
 
 
 def test_the_heading_of_mistakes_says_how_they_are_sorted(tmp_path: Path):
@@ -91,13 +89,12 @@ def test_the_heading_of_mistakes_says_how_they_are_sorted(tmp_path: Path):
   assert orders == [": the highest loss first (cross entropy of the correct label)", ": the largest error first", ""]
 
 
-def test_a_name_cannot_add_a_script(tmp_path: Path):
-  run = make_run(tmp_path / "<!--<script>")
-  page = _parse_page(run)
-  assert page.open_elements == []
-  *chart_data, own_script = page.scripts
-  assert all(json.loads(text)["series"][0]["name"].startswith("<!--<script>") for text in chart_data)
-  assert "querySelector" in own_script
+def test_no_page_has_a_script(tmp_path: Path):
+  runs = [str(make_run(tmp_path / name)) for name in ("<!--<script>", "other")]
+  page = make_page("Runs", *read_runs(runs, num_examples=0))
+  assert "<script" not in page
+  assert "script-src" not in page
+  assert "default-src 'none'" in page
 
 
 def test_settings_that_differ_between_runs_come_first(tmp_path: Path):
@@ -140,57 +137,39 @@ def test_filled_masks_and_answers_are_shown(tmp_path: Path):
   assert ["q2", ""] in rows
 
 
-def test_curves_hold_every_logged_value(tmp_path: Path):
+def test_the_loss_and_the_metric_are_shown_and_other_metrics_are_folded(tmp_path: Path):
   run = make_run(tmp_path / "run")
-  logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-  training, evaluation = json.loads(_parse_page(run).scripts[0])["series"]
-  assert training["points"] == [[line["step"], line["loss"]] for line in logged]
-  assert evaluation["points"] == [[500, 0.7], [1000, 0.6]]
-
-
-def test_metrics_that_never_change_have_no_curve(tmp_path: Path):
-  runs, _ = read_runs([str(make_run(tmp_path / "run"))], num_examples=0)
-  assert list(charts.collect_curves(runs)) == ["loss", "accuracy", "examples_per_second"]  # no majority_accuracy
-
-
-def test_points_and_ticks_are_drawn_in_proportion_to_their_values(tmp_path: Path):
-  runs, _ = read_runs([str(make_run(tmp_path / "run"))], num_examples=0)
-  svg = charts.draw_chart("loss", [charts.Curve(0, False, [(0, 2.0), (50, 1.0), (200, 4.0)])], runs)
-  match = re.search(r'polyline points="([^"]+)"', svg)
+  page = make_page("Runs", *read_runs([str(run)], num_examples=0))
+  match = re.search(r'class="charts">(.*?)<details><summary>All other metrics \(1\)(.*?)</details>', page)
   assert match
-  (x0, y0), (x1, y1), (x2, y2) = ([float(number) for number in pair.split(",")] for pair in match[1].split())
-  assert (x1 - x0) / (x2 - x0) == pytest.approx(50 / 200, abs=2e-3)
-  assert (y1 - y0) / (y1 - y2) == pytest.approx((2 - 1) / (4 - 1), abs=2e-3)
-  ticks = re.findall(r'y1="([\d.]+)" y2="\1"/><text class="y" [^>]*>([^<]+)<', svg)
-  assert len(ticks) >= 3
-  for y, label in ticks:
-    assert float(y) == pytest.approx(y0 + (float(label) - 2) * (y2 - y0) / 2, abs=0.2)
+  charts, folded = match.groups()
+  assert [text.partition(" over")[0] for text in re.findall('alt="(.*?)"', charts)] == ["loss", "accuracy"]
+  assert [text.partition(" over")[0] for text in re.findall('alt="(.*?)"', folded)] == ["examples_per_second"]
 
 
-@pytest.mark.parametrize(
-  ("low", "high", "expected"),
-  [
-    (0, 1000, [0, 200, 400, 600, 800, 1000]),
-    (0.58, 0.72, [0.6, 0.65, 0.7]),
-    (-1, 1, [-1, -0.5, 0, 0.5, 1]),
-    (1e-5, 9.9e-5, [2e-5, 4e-5, 6e-5, 8e-5]),
-    (3, 3, [3]),
-  ],
-)
-def test_ticks_are_round(low: float, high: float, expected: list[float]):
-  assert charts.axis_ticks(low, high, max_ticks=6) == pytest.approx(expected)
+def test_the_description_of_a_chart_has_the_first_and_last_value_of_eight_curves(tmp_path: Path):
+  run = make_run(tmp_path / "run")
+  write_lines(run / "metrics.jsonl", [{"step": 1, "loss": None}, {"step": 2, "loss": 3.5}, {"step": 3, "loss": 2.25}])
+  write_lines(run / "eval_metrics.jsonl", [{"step": 3, "loss": 2.5, "guessing_loss": 2.0}])
+  assert _parse_page(run, num_examples=0).descriptions[0] == (
+    "loss over steps: training from 3.5 to 2.25; evaluation from 2.5 to 2.5; guessing from 2 to 2"
+  )
+  others = [make_run(tmp_path / f"other-{number}") for number in range(4)]
+  description = _parse_page(run, *others, num_examples=0).descriptions[0]
+  assert description.startswith(
+    "loss over steps: run from 3.5 to 2.25; run (evaluation) from 2.5 to 2.5; other-0 from "
+  )
+  assert description.endswith("; and 3 more")
 
 
-def test_thinning_keeps_ends_and_spikes():
-  points = [(n, float(n % 5)) for n in range(10_000)]
-  points[4321] = (4321, 99.0)
-  points[8000] = (8000, -99.0)
-  thinned = charts.thin_out(points, 100)
-  assert len(thinned) <= 100
-  assert (thinned[0], thinned[-1]) == (points[0], points[-1])
-  assert {points[4321], points[8000]} <= set(thinned)
-  assert thinned == sorted(thinned)
-  assert charts.thin_out(points[:100], 100) == points[:100]
+def test_at_most_sixty_folded_charts_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setattr(figures, "svg", lambda figure: b"<svg/>")
+  monkeypatch.setattr(figures, "draw_panels", lambda panels, stage_ends: None)
+  run = make_run(tmp_path / "run")
+  write_lines(run / "metrics.jsonl", [{"step": 1, **{f"metric-{number}": 1.0 for number in range(70)}}])
+  page = make_page("Runs", *read_runs([str(run)], num_examples=0))
+  assert "All other metrics (60 of 70)" in page
+  assert page.count("data:image/svg") == 2 + 60
 
 
 def test_nested_settings_become_rows_with_dotted_names():
@@ -235,28 +214,19 @@ def test_the_command_takes_flags_and_directories_in_any_order(tmp_path: Path):
   assert "tensorflow" not in modules
 
 
-def test_charts_mark_the_ends_of_stages(tmp_path):
+def test_charts_mark_the_ends_of_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+  drawn = []
+  draw_panels = figures.draw_panels
+  monkeypatch.setattr(figures, "draw_panels", lambda panels, ends: drawn.append(ends) or draw_panels(panels, ends))
   run = make_run(tmp_path / "run", steps=500)
   # Stage 1 ends after step 150, stage 2 after step 400.
   stages = {1: range(50, 151, 50), 2: range(200, 401, 50), 3: range(450, 501, 50)}
   lines = [{"step": step, "stage": stage, "loss": 1 / step} for stage, steps in stages.items() for step in steps]
   write_lines(run / "metrics.jsonl", lines)
-  runs, _ = read_runs([str(run)], num_examples=0)
-  curves = charts.collect_curves(runs)
-  assert "stage" not in curves
-  chart = charts.draw_chart("loss", curves["loss"], runs)
-  marks = re.findall(r'<g data-run="0" class="stage".*?</g>', chart)
-  assert len(marks) == 1
-  # Steps 0 to 500 are drawn from x = 46 to x = 46 + 304. So step 150 is at 46 + 0.3 * 304 = 137.2.
-  assert re.findall(r'<line x1="([\d.]+)".*?<text [^>]*>(stage \d)</text>', marks[0]) == [
-    ("137.2", "stage 1"),
-    ("289.2", "stage 2"),
-  ]
-  page = make_page("runs", runs, [])
-  assert "vertical lines: ends of stages" in page
+  assert "vertical lines: ends of stages" in make_page("runs", *read_runs([str(run)], num_examples=0))
+  assert drawn[0] == [(150, "stage 1"), (400, "stage 2")]
   write_lines(run / "metrics.jsonl", [{"step": step, "loss": 1 / step} for step in range(50, 501, 50)])
-  runs, _ = read_runs([str(run)], num_examples=0)
-  assert "ends of stages" not in make_page("runs", runs, [])
+  assert "ends of stages" not in make_page("runs", *read_runs([str(run)], num_examples=0))
 
 
 def test_settings_of_stages_are_rows():

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import albert
-from albert.training.failed_run import find_failure
+from albert.training.run import find_failure
 
 TEXTS = {"good": ["good", "very good", "so good", "good and good"], "bad": ["bad", "very bad", "so bad", "bad and bad"]}
 DATA = {

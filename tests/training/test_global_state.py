@@ -22,7 +22,7 @@ from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, Tra
 from albert.estimator import Estimator
 from albert.tasks.pretraining.task import PretrainingTask
 from albert.training import run_plan
-from albert.training.global_state import deterministic_ops, dtype_policy, initializer_seed
+from albert.training.model_weights import deterministic_ops, dtype_policy, initializer_seed
 from tests.run_outputs import assert_equal_bits
 from tests.synthetic import TINY_MODEL, write_shards
 

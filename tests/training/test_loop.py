@@ -213,17 +213,22 @@ def make_batches(lengths: list[int]) -> tf.data.Dataset:
   return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
 
 
-def train_on_batches(batches: tf.data.Dataset, num_steps: int, num_micro_batches: int) -> dict[str, np.ndarray]:
-  """Trains from fixed initial weights with several micro-batches per batch. Returns the final weights."""
+def make_trainer(num_micro_batches: int = 1) -> Trainer:
+  """Makes a trainer with fixed initial weights and several micro-batches per batch."""
   strategy = tf.distribute.OneDeviceStrategy("CPU:0")
   with strategy.scope():
     model = build_pretraining_model(TINY_MODEL, random_weights(TINY_MODEL, 1))
     task = PretrainingTask(TINY_MODEL, PretrainingConfig())
     config = TrainConfig(train_batch_size=8, gradient_accumulation_steps=num_micro_batches)
     plan = TrainingPlan(strategy=strategy, train=config)
-    trainer = Trainer(task, model, make_optimizer(OptimizerConfig(), 0.01), plan)
+    return Trainer(task, model, make_optimizer(OptimizerConfig(), 0.01), plan)
+
+
+def train_on_batches(batches: tf.data.Dataset, num_steps: int, num_micro_batches: int) -> dict[str, np.ndarray]:
+  """Trains with several micro-batches per batch. Returns the final weights."""
+  trainer = make_trainer(num_micro_batches)
   trainer.train_steps(iter(batches), tf.constant(num_steps))
-  return {name: variable.numpy() for name, variable in model.named_weights().items()}
+  return {name: variable.numpy() for name, variable in trainer.weights.items()}
 
 
 @pytest.mark.usefixtures("eager_steps")
@@ -289,6 +294,17 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint(i
     assert all(np.isfinite(tensor).all() for tensor in read_checkpoint(tmp_path, step).values())
 
 
+@pytest.mark.usefixtures("eager_steps")
+def test_the_error_about_weights_names_the_first_one_and_counts_the_others(tmp_path):
+  trainer, checkpoints = make_trainer(), CheckpointManager(str(tmp_path), keep=1, model_config=TINY_MODEL)
+  names = ("bert/embeddings/word_embeddings", "bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+  ends = (" is", " and 1 other variable are", " and 2 other variables are")
+  for name, end in zip(names, ends, strict=True):
+    trainer.weights[name].assign(np.nan * trainer.weights[name])
+    with pytest.raises(RunError, match=f"^after 4 updates {names[0]}{end} not finite, though"):
+      trainer._check_state(checkpoints, saved_step=0, step=4)
+
+
 @pytest.mark.thorough
 @pytest.mark.usefixtures("eager_steps")
 def test_weights_that_are_not_finite_after_an_update_are_not_saved(input_file, tmp_path):
@@ -303,11 +319,12 @@ def test_weights_that_are_not_finite_after_an_update_are_not_saved(input_file, t
 @pytest.mark.usefixtures("eager_steps")
 def test_a_signal_while_the_last_step_is_saved_stops_the_command(input_file, tmp_path, monkeypatch):
   """The training is finished then, but the command must not go on to evaluate and predict."""
-  save = CheckpointManager.save
+  save, saved_steps = CheckpointManager.save, list[int]()
 
   def save_and_signal(manager: CheckpointManager, step: int, *arguments: Any, **options: Any) -> str:
     path = save(manager, step, *arguments, **options)
-    if step == 2:
+    saved_steps.append(step)
+    if saved_steps == [2]:
       os.kill(os.getpid(), signal.SIGINT)
     return path
 
@@ -315,6 +332,7 @@ def test_a_signal_while_the_last_step_is_saved_stops_the_command(input_file, tmp
   with pytest.raises(Stopped, match="stopped at step 2 and saved") as stopped:
     train(input_file, tmp_path, num_train_steps=2)
   assert stopped.value.signal_number == signal.SIGINT
+  assert saved_steps == [2]  # not a second time
 
 
 @pytest.mark.thorough

@@ -22,7 +22,7 @@ from albert.data.shard_files.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.training import run_plan
 from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, write_shards
-from tests.training.distribution.test_strategy import FakeStrategy
+from tests.training.test_distribution import FakeStrategy
 
 STATIC_SPEC = {"input_ids": tf.TensorSpec([8, 16], tf.int32)}
 

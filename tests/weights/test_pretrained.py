@@ -16,8 +16,7 @@ from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.models.classifier import ClassifierModel
 from albert.models.encoder import Encoder
-from albert.models.encoder_model import EncoderModel
-from albert.models.heads import PretrainingModel
+from albert.models.heads import EncoderModel, PretrainingModel
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.models.squad_heads import SquadV1Model, SquadV2Model
 from albert.tokenization.tokenizer import Tokenizer

@@ -24,10 +24,9 @@ from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
 from albert.io.wording import join_names
-from albert.metrics.classification import ERRORS
-from albert.metrics.probabilities import GUESSING_LOSS, guessing_loss
+from albert.metrics.classification import ERRORS, GUESSING_LOSS, guessing_loss
 from albert.models.classifier import ClassifierModel
-from albert.models.window_pooling import pool_windows
+from albert.models.multiple_choice import pool_windows
 from albert.runs import output_files
 from albert.runs.metrics_log import log
 from albert.tasks import predictions

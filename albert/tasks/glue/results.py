@@ -14,10 +14,10 @@ import numpy as np
 
 from albert.config.base import from_dict
 from albert.errors import UserError
-from albert.io import figures, files
+from albert.io import files
 from albert.metrics import classification
-from albert.metrics.probabilities import NUM_INTERVALS, Calibration, measure_calibration
-from albert.runs import output_files
+from albert.metrics.classification import NUM_INTERVALS, Calibration, measure_calibration
+from albert.runs import figures, output_files
 from albert.tasks import predictions
 from albert.tasks.glue.flags import ONE, ClassifierConfig, fixed_threshold
 from albert.tasks.glue.specs import Submission, TaskSpec, make_spec

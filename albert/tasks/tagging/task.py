@@ -17,7 +17,7 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import DataSource, Rows, TableData
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.io import files
-from albert.metrics.probabilities import GUESSING_LOSS, guessing_loss
+from albert.metrics.classification import GUESSING_LOSS, guessing_loss
 from albert.models.tagger import TaggingModel
 from albert.tasks.answers import TagAnswer, TaggedSpan
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum

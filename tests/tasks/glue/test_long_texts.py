@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from albert.config.model import ModelConfig
 from albert.errors import UserError
-from albert.models.window_pooling import pool_windows
+from albert.models.multiple_choice import pool_windows
 from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.glue.model import TextTask, make_task
 from albert.tokenization.tokenizer import load_tokenizer

@@ -23,7 +23,7 @@ from albert.tasks.base import Batch
 from albert.tasks.pretraining.task import PretrainingTask
 from albert.tokenization.tokenizer import Tokenizer, encode_with_masks
 from albert.tokenization.vocabulary import MASK_ID
-from albert.training.global_state import deterministic_ops
+from albert.training.model_weights import deterministic_ops
 from tests.remote_files import RemoteFiles, gfile_replacement
 from tests.synthetic import NUM_PREDICTIONS, TINY_MODEL, example, write_manifest, write_shards
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from albert.errors import UserError
-from albert.tasks.squad.data import SquadAnswer, SquadQuestion, read_questions
+from albert.tasks.squad.data import SquadAnswer, SquadConfig, SquadQuestion, read_questions
 from tests.tasks.squad.question_files import make_qa, write_squad
 
 CONTEXT = "Café Müller opened in 1978.\nPina Bausch made it."
@@ -22,6 +22,12 @@ def write_questions(tmp_path: Path, *qas: dict[str, Any]) -> str:
 
 def read_files(*paths: str, version_2: bool = False, with_answers: bool = True) -> list[SquadQuestion]:
   return read_questions(paths, version_2=version_2, with_answers=with_answers)
+
+
+def test_beside_the_longest_question_a_sequence_has_room_for_cls_two_seps_and_a_token() -> None:
+  assert SquadConfig(max_seq_length=48, max_query_length=44).max_query_length == 44
+  with pytest.raises(UserError, match=r"max_seq_length=48 leaves no room .* max_query_length=45 .*: give at least 49"):
+    SquadConfig(max_seq_length=48, max_query_length=45)
 
 
 def test_questions_of_several_files_are_read_in_order(tmp_path: Path) -> None:

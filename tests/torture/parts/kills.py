@@ -254,7 +254,7 @@ _WHILE_RECORDING_EVALUATION = _any_of(
   _at_call(f"{_MANAGER}.record_evaluation", 2), _at_call("albert.runs.evaluation_log:EvaluationLog.add", 2)
 )
 _WHILE_WRITING_RESULTS = _any_of(
-  _at_call("albert.runs.curves:draw_curves", 1, 0.3),
+  _at_call("albert.runs.figures:draw_curves", 1, 0.3),
   _at_call("os:replace", 1, contains="eval_results.json", when="before"),
   _at_call("os:replace", 1, contains="eval_results.json", when="after"),
   _at_call("albert.io.files:write_json", 1, contains="eval_results.json"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert.data.masks.span_selection import MaskedSpans, ngram_probabilities, select_spans
+from albert.data.masks import MaskedSpans, ngram_probabilities, select_spans
 from tests.data.reference_draws import LOW_64_BITS, draw, to_int_below, to_unit_float
 
 

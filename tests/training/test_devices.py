@@ -11,10 +11,9 @@ import pytest
 import tensorflow as tf
 
 from albert.config.run import RunConfig, TrainConfig
-from albert.training import run_plan
-from albert.training.distribution import devices
-from albert.training.distribution.devices import Gpu, GpuFacts, describe_devices, unused_gpu_warning
-from tests.training.distribution.test_strategy import FakeStrategy
+from albert.training import devices, run_plan
+from albert.training.devices import Gpu, GpuFacts, describe_devices, unused_gpu_warning
+from tests.training.test_distribution import FakeStrategy
 
 A100 = Gpu(name="NVIDIA A100-SXM4-40GB", memory_mib=40960)
 FACTS = GpuFacts(gpus=[A100], driver_version="550.54.15")

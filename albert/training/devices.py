@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from albert.io.wording import counted
-from albert.training.distribution.strategy import memory_bytes
+from albert.training.distribution import memory_bytes
 
 _GIB = 2**30
 _INSTALL = "install TensorFlow with its CUDA libraries: make setup-gpu (docs/gpu.md)"

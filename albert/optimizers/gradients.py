@@ -1,4 +1,4 @@
-"""Gradients and moments in several replicas: clipping, and their division among the replicas.
+"""Gradients and moments: clipping, their division among the replicas, and loss scaling for float16.
 
 The division is that of ZeRO (Rajbhandari et al. 2020, sections 5.1 and 5.2). Each replica holds the moments of a part
 of each variable. It receives the sum over all replicas of this part of the gradient, and computes the change of this
@@ -10,6 +10,12 @@ A part has some of the variable's rows, which are its slices along the first axi
 parts of equal size, where R is the number of replicas. Padding stays 0 in the gradients, the moments and the changes.
 Parts of a flattened variable would waste less padding, but a TPU stores matrices in tiles, so flattening moves all
 elements, and libtpu takes more than twice as long to compile the step.
+
+Loss scaling is dynamic (Micikevicius et al. 2018, Mixed Precision Training, section 3.2). The smallest positive number
+of float16 is 6e-8, so small gradients would become 0. Therefore the loss is multiplied by a scale before the backward
+pass, and the gradients are divided by it. If a gradient overflows, the step is skipped and the scale is halved. After
+2,000 steps in a row without an overflow it is doubled. These are the rules and the numbers of Keras'
+LossScaleOptimizer.
 """
 
 from __future__ import annotations
@@ -265,3 +271,69 @@ def are_finite(values: Sequence[tf.Tensor | tf.Variable | ShardedMoment]) -> tf.
   parts = [tf.convert_to_tensor(value.part if isinstance(value, ShardedMoment) else value) for value in values]
   are_bad = [tf.logical_not(tf.reduce_all(tf.math.is_finite(part))) for part in parts]
   return tf.equal(sum_over_replicas([tf.cast(tf.stack(are_bad), tf.float32)])[0], 0)
+
+
+INITIAL_SCALE = 2.0**15
+# Steps without an overflow after which the scale is doubled.
+GROWTH_STEPS = 2000
+# An overflow at this scale is no consequence of the scale.
+SMALLEST_SCALE = 1.0
+
+# Names of the variables in checkpoints.
+_SCALE, _GOOD_STEPS, _SKIPPED_STEPS = "loss_scale", "loss_scale_good_steps", "loss_scale_skipped_steps"
+
+
+class LossScale:
+  """The scale of the loss and the number of skipped steps. Make it in the strategy's scope.
+
+  Args:
+    growth_steps: number of steps in a row without an overflow after which the scale is doubled.
+  """
+
+  def __init__(self, growth_steps: int = GROWTH_STEPS):
+    self._growth_steps = growth_steps
+    self._scale = make_replica_variable(INITIAL_SCALE, tf.float32, _SCALE)
+    self._good_steps = make_replica_variable(0, tf.int64, _GOOD_STEPS)
+    self._skipped_steps = make_replica_variable(0, tf.int64, _SKIPPED_STEPS)
+
+  def state(self) -> dict[str, tf.Variable]:
+    """Returns the variables that a checkpoint holds, by name."""
+    return {_SCALE: self._scale, _GOOD_STEPS: self._good_steps, _SKIPPED_STEPS: self._skipped_steps}
+
+  def scale(self, loss: tf.Tensor) -> tf.Tensor:
+    """Multiplies a loss, float32 scalar, by the scale. Call it in the replica's step."""
+    return loss * tf.convert_to_tensor(self._scale)
+
+  def unscale(self, gradients: list[tf.Tensor | tf.IndexedSlices]) -> list[tf.Tensor | tf.IndexedSlices]:
+    """Divides float32 gradients by the scale, without rounding, since it is a power of 2."""
+    factor = 1.0 / tf.convert_to_tensor(self._scale)
+    return [
+      tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+      if isinstance(gradient, tf.IndexedSlices)
+      else gradient * factor
+      for gradient in gradients
+    ]
+
+  def update(self, is_skipped: tf.Tensor) -> tf.Tensor:
+    """Changes the scale after a step. Every replica must call it with the same value.
+
+    Args:
+      is_skipped: bool scalar, whether the loss or a gradient of the step was not finite.
+
+    Returns:
+      bool scalar, whether the step was skipped although the scale had its smallest value: the overflow has another
+      cause then, and further steps would overflow, too.
+    """
+    scale, good_steps = tf.convert_to_tensor(self._scale), tf.convert_to_tensor(self._good_steps) + 1
+    is_hopeless = tf.logical_and(is_skipped, scale <= SMALLEST_SCALE)
+    grows = tf.logical_and(tf.logical_not(is_skipped), good_steps >= self._growth_steps)
+    larger = tf.where(tf.math.is_finite(2.0 * scale), 2.0 * scale, scale)
+    smaller = tf.maximum(0.5 * scale, SMALLEST_SCALE)
+    self._scale.assign(tf.where(is_skipped, smaller, tf.where(grows, larger, scale)))
+    self._good_steps.assign(tf.where(tf.logical_or(is_skipped, grows), tf.zeros_like(good_steps), good_steps))
+    self._skipped_steps.assign_add(tf.cast(is_skipped, tf.int64))
+    return is_hopeless
+
+  def metrics(self) -> dict[str, float]:
+    """Returns the scale and the number of skipped steps of the run, for the log. Call it on the host."""
+    return {"loss_scale": float(self._scale.read_value()), "skipped_steps": float(self._skipped_steps.read_value())}

@@ -19,7 +19,7 @@ from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
 from albert.data import pipeline
 from albert.data.dataset import InputContext
-from albert.data.masks.dynamic_masking import DynamicMasking, unmasked_ids
+from albert.data.dynamic_masking import DynamicMasking, unmasked_ids
 from albert.data.shard_files import schema
 from albert.data.shard_files.shards import count_and_hash_shards
 from albert.errors import UserError

@@ -15,8 +15,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from albert.data import random_streams
-from albert.data.masks import masking
+from albert.data import masks, random_streams
 from albert.data.shard_files import schema
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import SpecialIds
@@ -72,12 +71,12 @@ class DynamicMasking:
     row_splits = np.concatenate([[0], np.cumsum(lengths)])
     max_predictions = features[schema.MASKED_LM_IDS].shape[1]
     # The keys of the examples are numbers of the stream with the key draw(seed, 0). Their counters are example_numbers.
-    masked = masking.mask_tokens(
+    masked = masks.mask_tokens(
       tokens,
       self.word_starts[tokens],
       (tokens != self.special_ids.cls) & (tokens != self.special_ids.sep),
       row_splits,
-      budgets=masking.num_predictions(lengths, self.masked_lm_prob, max_predictions),
+      budgets=masks.num_predictions(lengths, self.masked_lm_prob, max_predictions),
       keys=random_streams.draw(random_streams.draw(seed, 0), example_numbers),
       ngram=self.ngram,
       mask_id=self.special_ids.mask,
@@ -112,7 +111,7 @@ class DynamicMasking:
 
 
 def _pad_predictions(
-  masked: masking.MaskedTokens, row_splits: np.ndarray, max_predictions: int
+  masked: masks.MaskedTokens, row_splits: np.ndarray, max_predictions: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Converts the masked tokens of a batch to one row for each example, padded with zeros.
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from albert.data.masks import masking
+from albert.data import masks
 from tests.data.reference_draws import LOW_64_BITS, draw, to_int_below, to_unit_float
 
 CLS_ID, SEP_ID, MASK_ID = 2, 3, 4
@@ -17,7 +17,7 @@ RANDOM_IDS = np.arange(5, 50)
 @pytest.mark.parametrize(("length", "expected"), [(512, 77), (128, 19), (3, 1), (10, 2), (600, 77)])
 def test_num_predictions_is_rounded_and_limited_as_in_the_original(length: int, expected: int) -> None:
   # For 10 tokens, round(1.5) = 2: Python's round() rounds a half to the even number.
-  assert masking.num_predictions(np.array([length]), 0.15, 77).tolist() == [expected]
+  assert masks.num_predictions(np.array([length]), 0.15, 77).tolist() == [expected]
 
 
 class Rows(NamedTuple):
@@ -45,9 +45,9 @@ def _make_rows(num_rows: int, length: int, seed: int) -> Rows:
   return Rows(ids, word_starts, maskable, keys)
 
 
-def _mask(rows: Rows, budget: int) -> masking.MaskedTokens:
+def _mask(rows: Rows, budget: int) -> masks.MaskedTokens:
   num_rows, length = rows.ids.shape
-  return masking.mask_tokens(
+  return masks.mask_tokens(
     rows.ids.ravel(),
     rows.word_starts.ravel(),
     rows.maskable.ravel(),
@@ -102,7 +102,7 @@ def test_replacements_equal_those_of_plain_python() -> None:
   positions = np.arange(0, 40, 3)
   keys = np.full(positions.size, 99, np.uint64)
   columns = positions  # all tokens are in one row
-  replaced = masking.replace_tokens(ids, positions, columns, keys, mask_id=MASK_ID, random_ids=RANDOM_IDS)
+  replaced = masks.replace_tokens(ids, positions, columns, keys, mask_id=MASK_ID, random_ids=RANDOM_IDS)
   stream = draw(99, 1)  # stream 0 of a row's key is for the spans, stream 1 for the replacements
   expected = ids.tolist()
   for position in positions.tolist():

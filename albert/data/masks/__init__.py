@@ -1,1 +1,0 @@
-"""Masks of pretraining: which tokens are selected, and what replaces them."""

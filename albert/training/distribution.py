@@ -1,0 +1,451 @@
+"""How a run is distributed: the tf.distribute strategy, the processes that train together, and each replica's batches.
+
+All processes run the same program. Every process must call each collective operation, such as a sum over all devices,
+or the others wait forever. So all processes must make the same decisions. If a decision depends on something that only
+one process knows (a signal, the time, a file), the methods of Cluster tell it to the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import tensorflow as tf
+
+from albert.config.model import ModelConfig
+from albert.config.run import TrainConfig
+from albert.config.tf_config import process_addresses, process_index, training_addresses
+from albert.data.dataset import Dataset, InputContext
+from albert.errors import RunError, UserError
+from albert.io.parallel.lost_processes import LOST_PROCESS_ERRORS, describe_error, is_lost_process
+from albert.runs.metrics_log import log
+from albert.weights.names import encoder_shapes, num_parameters
+
+_SECONDS_BETWEEN_TRIES = 0.5
+_SECONDS_FOR_AN_ANSWER = 10.0
+_GO = b"go"
+
+
+class Cluster:
+  """The processes of a strategy. Make it after the strategy, in every process.
+
+  Args:
+    strategy: the strategy of the run.
+
+  Attributes:
+    num_processes: number of processes that train together.
+    is_chief: whether this process is the one that writes the checkpoints and the results.
+  """
+
+  def __init__(self, strategy: tf.distribute.Strategy):
+    self._strategy = strategy
+    self.num_processes = 1
+    self.is_chief = True
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+      resolver = strategy.cluster_resolver
+      self.num_processes = max(1, len(process_addresses()))
+      has_chief = "chief" in resolver.cluster_spec().as_dict()
+      self.is_chief = resolver.task_type == "chief" or (not has_chief and resolver.task_id == 0)
+
+  def sum(self, *values: float) -> list[float]:
+    """Returns the sum of each value over all processes. Every process must call it with the same number of values."""
+    if self.num_processes == 1:
+      return list(values)
+    # The sum is taken over all replicas, so each replica of a process adds an equal share of the value.
+    replicas_per_process = self._strategy.num_replicas_in_sync // self.num_processes
+    sums = self._sum_over_replicas(tf.constant(values, tf.float64) / replicas_per_process)
+    return [float(value) for value in self._strategy.experimental_local_results(sums)[0]]
+
+  @tf.function(autograph=False)
+  def _sum_over_replicas(self, values: tf.Tensor) -> Any:
+    def all_reduce(values: tf.Tensor) -> tf.Tensor:
+      replica_values = tf.identity(values)  # copies them to the replica's device, where all_reduce expects them
+      return tf.distribute.get_replica_context().all_reduce("SUM", replica_values)
+
+    return self._strategy.run(all_reduce, args=(values,))
+
+  def any(self, condition: bool) -> bool:
+    """Whether the condition is true in at least one process. Every process must call it."""
+    return self.sum(float(condition))[0] > 0
+
+  def is_true_in_chief(self, condition: bool) -> bool:
+    """Whether the condition is true in the chief. Every process must call it, and gets the same result."""
+    return self.any(condition and self.is_chief)
+
+  @contextmanager
+  def report_lost_processes(self, make_advice: Callable[[], str]) -> Iterator[None]:
+    """Within this context, TensorFlow's errors about a lost process or TPU become a RunError.
+
+    Args:
+      make_advice: returns the end of the message, which says how to continue.
+    Raises:
+      RunError: another process, the TPU or a remote service does not answer any more.
+    """
+    try:
+      yield
+    except tf.errors.OpError as error:
+      if not is_lost_process(error):
+        raise
+      if self.num_processes > 1:
+        problem = f"another of the {self.num_processes} processes is gone ({type(error).__name__}), so this one stops"
+      elif isinstance(self._strategy, tf.distribute.TPUStrategy):
+        problem = f"the TPU was preempted or restarted, or the connection to it is lost ({describe_error(error)})"
+      else:
+        problem = f"a service that this run uses does not answer ({describe_error(error)})"
+      raise RunError(f"{problem}; {make_advice()}") from error
+
+
+@functools.cache
+def wait_for_processes(addresses: tuple[str, ...], index: int) -> None:
+  """Returns when every process has called this function, before TensorFlow connects them.
+
+  TensorFlow waits for the processes, too, but it keeps Python's lock and has its own handler of SIGTERM, so no signal
+  ends its wait. Therefore they meet here first: on the chief's port, which TensorFlow uses afterwards. Only the first
+  call of a process waits.
+
+  Args:
+    addresses: the "host:port" address of each process, the chief first.
+    index: the index of this process in `addresses`.
+
+  Raises:
+    RunError: the chief cannot listen on its port.
+  """
+  host, _, port = addresses[0].rpartition(":")
+  if index:
+    while not _report_to_chief(host.strip("[]"), int(port), index):
+      time.sleep(_SECONDS_BETWEEN_TRIES)
+    return
+  has_ipv6 = socket.has_dualstack_ipv6()
+  family = socket.AF_INET6 if has_ipv6 else socket.AF_INET
+  try:
+    server = socket.create_server(("", int(port)), family=family, dualstack_ipv6=has_ipv6)
+  except (OSError, OverflowError) as error:
+    raise RunError(f"TF_CONFIG: cannot listen on {addresses[0]} ({error}): give this process a free port") from error
+  with server:
+    connections: dict[int, socket.socket] = {}
+    while len(connections) < len(addresses) - 1:
+      connection = server.accept()[0]
+      connection.settimeout(_SECONDS_FOR_AN_ANSWER)
+      sender = _read_index(connection)
+      if 0 < sender < len(addresses):  # a process that was started again replaces its first connection
+        connections[sender] = connection
+  for connection in connections.values():
+    connection.sendall(_GO)
+  for connection in connections.values():
+    connection.recv(1)  # the other end closes first; otherwise the system would keep the port for a while
+    connection.close()
+
+
+def _read_index(connection: socket.socket) -> int:
+  """Reads the index of the process that has connected; 0 if it is none of the processes."""
+  try:
+    return int(connection.recv(16))
+  except (OSError, ValueError):
+    return 0
+
+
+def _report_to_chief(host: str, port: int, index: int) -> bool:
+  """Tells the chief that this process has started. Returns whether the chief has answered that all have."""
+  try:
+    with socket.create_connection((host, port), _SECONDS_FOR_AN_ANSWER) as connection:
+      connection.sendall(str(index).encode())
+      connection.settimeout(None)
+      return connection.recv(len(_GO)) == _GO
+  except OSError:
+    return False
+
+
+_BYTES_PER_FLOAT32 = 4
+# A TPU host counts as unreachable if it does not accept a connection within this time.
+_CONNECTION_TIMEOUT_SECONDS = 10.0
+
+
+def make_strategy(config: TrainConfig) -> tf.distribute.Strategy:
+  """Makes the tf.distribute strategy of a run.
+
+  `auto` selects the first of these that applies: a TPU if --tpu is given, several workers if TF_CONFIG lists them,
+  all GPUs if there are several, otherwise one device. `mirrored` without a GPU uses all logical CPU devices.
+
+  Args:
+    config: the training settings. Only distribution_strategy and tpu are used.
+  Raises:
+    UserError: there is no such device.
+    RunError: the other processes cannot be reached.
+  """
+  name = config.distribution_strategy
+  if name == "tpu" or (name == "auto" and config.tpu):
+    return _make_tpu(config)
+  if name == "multi_worker_mirrored" or (name == "auto" and len(training_addresses(config)) > 1):
+    return _make_multi_worker_mirrored(config)
+  gpus = tf.config.list_logical_devices("GPU")
+  if name == "mirrored" or (name == "auto" and len(gpus) > 1):
+    devices = gpus or tf.config.list_logical_devices("CPU")
+    return _mirrored_strategy(tuple(device.name for device in devices))
+  return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
+
+
+def check_batches(config: TrainConfig, strategy: tf.distribute.Strategy, *, trains: bool, evaluates: bool) -> None:
+  """Checks that the replicas can share each batch evenly.
+
+  Args:
+    config: the batch sizes, the accumulation steps, and the resolved number of input parts (see RunPlan).
+    strategy: the strategy whose replicas share the batches.
+    trains: whether the command trains. If not, train_batch_size is not checked.
+    evaluates: whether the command evaluates or predicts. If not, eval_batch_size is not checked.
+  Raises:
+    UserError: eval_batch_size is not a multiple of the number of replicas, or train_batch_size is not a multiple of
+      replicas x accumulation steps and of the number of input parts.
+  """
+  replicas = strategy.num_replicas_in_sync
+  if trains:
+    num_micro_batches = replicas * config.gradient_accumulation_steps
+    if config.train_batch_size % num_micro_batches:
+      raise UserError(
+        f"--train_batch_size={config.train_batch_size} cannot be shared evenly by {replicas} replicas x "
+        f"{config.gradient_accumulation_steps} accumulation steps: give a multiple of {num_micro_batches}"
+      )
+    if config.train_batch_size % max(1, config.input_parts):
+      raise UserError(
+        f"--train_batch_size={config.train_batch_size} cannot take equally many examples from each of "
+        f"{config.input_parts} input parts: give a multiple of {config.input_parts}"
+      )
+  if evaluates and config.eval_batch_size % replicas:
+    raise UserError(
+      f"--eval_batch_size={config.eval_batch_size} cannot be shared evenly by {replicas} replicas: give a multiple of "
+      f"{replicas}"
+    )
+
+
+def check_memory(model: ModelConfig, strategy: tf.distribute.Strategy, *, trains: bool) -> None:
+  """Checks that a machine without a GPU or TPU has enough memory for the weights of the model.
+
+  In training, the two moments of the optimizer are counted, too. Activations are not counted, because their size
+  depends on the batch; TensorFlow reports an error if there is too little memory for them.
+
+  Args:
+    model: sizes of the encoder.
+    strategy: the strategy of the run.
+    trains: whether the command trains.
+  Raises:
+    UserError: weights and moments take more than the machine's memory and swap space.
+  """
+  if isinstance(strategy, tf.distribute.TPUStrategy) or tf.config.list_logical_devices("GPU"):
+    return
+  parameters = num_parameters(encoder_shapes(model))
+  copies = 3 if trains else 1  # the weights and the two moments
+  needed_bytes = _BYTES_PER_FLOAT32 * parameters * copies
+  available_bytes = memory_bytes()
+  if available_bytes and needed_bytes > available_bytes:
+    raise UserError(
+      f"a model with hidden_size {model.hidden_size}, intermediate_size {model.intermediate_size} and vocab_size "
+      f"{model.vocab_size} has {parameters:.3g} parameters, which take {needed_bytes / 1e9:,.0f} GB"
+      f"{' with the moments of the optimizer' if trains else ''}; this machine has {available_bytes / 1e9:,.0f} GB of "
+      "memory: give a smaller model"
+    )
+
+
+def memory_bytes() -> int:
+  """Size of this machine's memory and swap space in bytes; 0 if the system does not report it."""
+  sizes = {}
+  try:
+    with open("/proc/meminfo", encoding="ascii") as file:
+      for line in file:
+        name, _, value = line.partition(":")
+        sizes[name] = int(value.split()[0]) * 1024  # the file gives kibibytes
+  except (OSError, ValueError, IndexError):  # not Linux
+    return 0
+  return sizes.get("MemTotal", 0) + sizes.get("SwapTotal", 0)
+
+
+def num_hosts(strategy: tf.distribute.Strategy) -> int:
+  """The number of machines that read training data. Each of them feeds its own devices."""
+  if isinstance(strategy, tf.distribute.TPUStrategy):
+    return int(strategy.extended.num_hosts)
+  if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+    return max(1, len(process_addresses()))
+  return 1
+
+
+@functools.cache
+def _mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
+  """Returns the strategy of these devices. All estimators of a process share it."""
+  # Each strategy numbers its sums over replicas from the same number on, and TensorFlow tells sums apart by it. So
+  # the sums of a second one would be taken for those of the first, and fail if their shapes differ.
+  return tf.distribute.MirroredStrategy(list(devices))
+
+
+def _make_multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
+  addresses = training_addresses(config)
+  log(f"waiting until all {len(addresses)} processes of TF_CONFIG have started")
+  wait_for_processes(tuple(addresses), process_index())
+  try:
+    return tf.distribute.MultiWorkerMirroredStrategy()
+  except LOST_PROCESS_ERRORS as error:
+    raise RunError(
+      f"the processes of TF_CONFIG cannot reach each other ({describe_error(error)}): check that all of them run and "
+      "that their ports are open, then start all of them again"
+    ) from error
+
+
+@contextlib.contextmanager
+def _socket_timeout(seconds: float) -> Iterator[None]:
+  """Sets the default timeout of sockets within this context, so that connecting fails in seconds instead of minutes."""
+  previous = socket.getdefaulttimeout()
+  socket.setdefaulttimeout(seconds)
+  try:
+    yield
+  finally:
+    socket.setdefaulttimeout(previous)
+
+
+def _check_hosts(addresses_by_job: Mapping[str, Sequence[str]]) -> None:
+  """Connects to each "host:port" address of each job, because TensorFlow itself would retry for minutes."""
+  for address in itertools.chain.from_iterable(addresses_by_job.values()):
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port))).close()
+
+
+def _make_tpu(config: TrainConfig) -> tf.distribute.Strategy:
+  if not config.tpu:
+    raise UserError("--distribution_strategy=tpu needs --tpu=NAME, or --tpu=local on the TPU's own machine")
+  try:
+    with _socket_timeout(_CONNECTION_TIMEOUT_SECONDS):
+      resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=config.tpu)
+      if config.tpu != "local":
+        _check_hosts(resolver.cluster_spec().as_dict())
+    if config.tpu != "local":
+      tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+  except Exception as error:  # raised by the resolver's clients (urllib, Google's), sockets or TensorFlow
+    raise UserError(
+      f"--tpu={config.tpu}: cannot reach that TPU ({describe_error(error)}); give its name or grpc:// address, or "
+      "--tpu=local on its own machine with the packages of constraints/tpu.txt"
+    ) from error
+  return tf.distribute.TPUStrategy(resolver)
+
+
+ElementSpec = Mapping[str, tf.TensorSpec]
+# A tf.data.Dataset or a tf.distribute.DistributedDataset.
+DistributedBatches = Iterable[Mapping[str, tf.Tensor]]
+
+
+def distribute_training_batches(
+  strategy: tf.distribute.Strategy, train_config: TrainConfig, data: Dataset, first_step: int
+) -> DistributedBatches:
+  """Distributes the training batches over the replicas, beginning with the batch of `first_step`.
+
+  A single device reads the dataset itself. Several devices, and TPUs, read through TensorFlow's iterators for several
+  devices, which have a thread for tuning: the end of a run, a stage or an evaluation can wait up to a minute for it.
+
+  Args:
+    strategy: the strategy to distribute them with.
+    train_config: batch size, seed and input parts.
+    data: the training data.
+    first_step: number of updates done so far; their batches are skipped.
+  Returns: an endless dataset. Each replica gets (train_batch_size / number of replicas) examples of every batch.
+  Raises:
+    UserError: a TPU cannot use batches of this data.
+  """
+
+  def make_host_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    input_context = InputContext(
+      context.input_pipeline_id, context.num_input_pipelines, strategy.num_replicas_in_sync, train_config.input_parts
+    )
+    batches = _host_batches(train_config, data, first_step, input_context)
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+      check_static_shapes(batches.element_spec)
+      check_host(train_config.tpu, needs_python=data.needs_python)
+    return batches
+
+  if _has_one_device(strategy):
+    return cast("DistributedBatches", make_host_batches(tf.distribute.InputContext()))
+  return cast("DistributedBatches", strategy.distribute_datasets_from_function(make_host_batches))
+
+
+def distribute_evaluation_batches(
+  strategy: tf.distribute.Strategy, data: Dataset, batch_size: int
+) -> DistributedBatches:
+  """Distributes batches over the replicas for evaluation; see distribute_training_batches.
+
+  Args:
+    strategy: the strategy to distribute them with.
+    data: the dataset.
+    batch_size: number of examples in a batch of all replicas together. On a single device the last batch may be
+      smaller, so that the prediction of one text computes one text.
+  Returns: a dataset in which each replica gets an equal share of every batch.
+  """
+  has_one_device = _has_one_device(strategy)
+  batches = data.evaluation_batches(batch_size=batch_size, pad_last=not has_one_device)
+  if has_one_device:
+    return cast("DistributedBatches", batches)
+  # With several hosts, every host reads all examples, and drops those that are for other hosts.
+  options = tf.data.Options()
+  options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+  return cast("DistributedBatches", strategy.experimental_distribute_dataset(batches.with_options(options)))
+
+
+def _has_one_device(strategy: tf.distribute.Strategy) -> bool:
+  return isinstance(strategy, tf.distribute.OneDeviceStrategy)
+
+
+def element_spec(strategy: tf.distribute.Strategy, train_config: TrainConfig, data: Dataset) -> ElementSpec:
+  """Returns the shapes and dtypes of the features that one replica gets of each training batch.
+
+  Args:
+    strategy: the strategy whose replicas share a batch.
+    train_config: batch size, seed and input parts.
+    data: the training data.
+  """
+  context = InputContext(0, num_hosts(strategy), strategy.num_replicas_in_sync, train_config.input_parts)
+  return cast("ElementSpec", _host_batches(train_config, data, 0, context).element_spec)
+
+
+def _host_batches(train_config: TrainConfig, data: Dataset, first_step: int, context: InputContext) -> tf.data.Dataset:
+  """Returns the dataset of the batches that one host reads."""
+  return data.training_batches(
+    batch_size=train_config.train_batch_size, first_step=first_step, seed=train_config.seed, context=context
+  )
+
+
+def features_of_varying_shape(spec: ElementSpec) -> list[str]:
+  """Returns the names of the features whose shapes may differ from batch to batch."""
+  return [name for name, feature in spec.items() if not feature.shape.is_fully_defined()]
+
+
+def check_static_shapes(spec: ElementSpec) -> None:
+  """Checks that all batches have the same shapes, which a TPU needs: it runs programs of fixed shapes only.
+
+  Raises:
+    UserError: the shape of a feature may differ from batch to batch.
+  """
+  varying_features = features_of_varying_shape(spec)
+  if varying_features:
+    name = varying_features[0]
+    raise UserError(
+      f"{name} has shape {spec[name].shape.as_list()}, which differs from batch to batch: a TPU needs batches of one "
+      "shape; give --pad_to_max_length"
+    )
+
+
+def check_host(tpu: str, *, needs_python: bool) -> None:
+  """Checks that the host of the TPU can make the batches.
+
+  The host of a remote TPU runs TensorFlow operations, but no Python code.
+
+  Args:
+    tpu: value of --tpu; "local" if this machine is the TPU's host.
+    needs_python: whether Python code makes the batches.
+  Raises:
+    UserError: Python code would have to run on a remote host.
+  """
+  if needs_python and tpu != "local":
+    raise UserError(
+      f"--tpu={tpu}: dynamic masks and batches for fine-tuning are made by Python code, which the host of a remote TPU "
+      "cannot run: start this command on the TPU's own machine with --tpu=local"
+    )

@@ -1,1 +1,0 @@
-"""The devices and processes that train a model together."""
