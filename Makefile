@@ -26,7 +26,7 @@ PYTEST_ARGS ?=
 IN_PARALLEL := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 # What `make test-tfa` leaves out: tests of code that imports neither TensorFlow nor NumPy, the packages whose other
 # versions this profile has. `make test` runs them with the same result. A new test is never left out by itself.
-NOT_IN_TEST_TFA := tests/cli tests/config tests/leaderboard tests/experiments/test_catalog.py \
+NOT_IN_TEST_TFA := tests/config tests/leaderboard tests/experiments/test_catalog.py \
   tests/experiments/test_command.py tests/experiments/test_vocabularies.py tests/docs/test_assemble.py \
   tests/docs/test_flags.py tests/test_app.py tests/test_skipped_in_ci.py tests/test_wheel.py
 # For example: make torture TORTURE_ARGS='kills --seed=7 --share=0.1'

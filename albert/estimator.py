@@ -23,8 +23,7 @@ from albert.io import files
 from albert.io.progress import ElapsedTime
 from albert.runs import output_files, run_directory
 from albert.runs.metrics_log import log, print_metrics
-from albert.settings.command_checks import check_initial_weights, will_evaluate
-from albert.settings.resolve import make_defined_task
+from albert.settings.resolve import check_initial_weights, make_defined_task, will_evaluate
 from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.definitions import TaskDefinition, TaskOfRun, existing_file
 from albert.tasks.splits import TEST
@@ -268,7 +267,8 @@ class Estimator:
       UserError, RunError, Stopped: see train and evaluate.
     """
     if self.config.do_train:
-      self.train()
+      with self._action():
+        self._train()  # without reading the logs, which train() returns
     if self.config.do_eval:
       print_metrics(self.evaluate())
 
@@ -286,23 +286,25 @@ class Estimator:
       Stopped: SIGTERM or SIGINT was received; the state has been saved.
     """
     with self._action():
-      log(self.plan.devices)
-      self._read_inputs(train=True)
-      self._check_batches(train=True)
-      with self._running():
-        step = train_run(
-          self.task,
-          self._weights,
-          self.plan,
-          cluster=self.cluster,
-          checkpoints=self.checkpoints,
-          evaluator=self.evaluator,
-          results_dir=self.results_dir,
-        )
-      self._weights.step = step
-      if not self.config.do_eval:
-        self._log_failure({})
-      return read_training_result(step, self.config.output_dir, self.results_dir)
+      self._train()
+      return read_training_result(self._weights.step, self.config.output_dir, self.results_dir)
+
+  def _train(self) -> None:
+    log(self.plan.devices)
+    self._read_inputs(train=True)
+    self._check_batches(train=True)
+    with self._running():
+      self._weights.step = train_run(
+        self.task,
+        self._weights,
+        self.plan,
+        cluster=self.cluster,
+        checkpoints=self.checkpoints,
+        evaluator=self.evaluator,
+        results_dir=self.results_dir,
+      )
+    if not self.config.do_eval:
+      self._log_failure({})
 
   def evaluate(self) -> dict[str, float]:
     """Evaluates the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.

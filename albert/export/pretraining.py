@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from albert.config.base import Config
 from albert.config.model import ModelConfig
-from albert.config.run import PretrainingConfig
 from albert.data.shard_files.schema import INPUT_IDS
 from albert.errors import UserError
 from albert.export.checkpoint import ExportCheckpoint, ExportSettings
@@ -19,6 +18,7 @@ from albert.export.classifier import ServedTextModel, add_label, text_fields
 from albert.export.network import Dense, LayerNorm, LinearHead, TokenBatch, TokenLayout, Weights, make_constant
 from albert.export.served_model import AnswerTensors
 from albert.models.activations import ACTIVATIONS
+from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tokenization.graph import WHITE_SPACE, starts_with_space
 from albert.tokenization.tokenizer import load_tokenizer
 
@@ -91,7 +91,7 @@ class FillMaskEvaluation(_PretrainingEvaluation):
 
   @property
   def metric_names(self) -> Sequence[str]:
-    from albert.tasks.pretraining.task import MASKED_LM_ACCURACY
+    from albert.tasks.pretraining.model import MASKED_LM_ACCURACY
 
     return (MASKED_LM_ACCURACY,)
 

@@ -1,4 +1,8 @@
-"""Makes the task and the config of a run from the settings that a command line or a Python call gives."""
+"""From the settings that a command line or a Python call gives to the task and the config of a run.
+
+It defines the flags of the scripts, decides all settings, and checks them before TensorFlow is imported: mistakes are
+reported at once.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +12,84 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from albert.config.base import Config, alternatives, check_types, option_fields
+from absl import flags
+
+from albert.config import command_flags
+from albert.config.base import (
+  GROUPS,
+  MODEL,
+  TRAINING,
+  Config,
+  alternatives,
+  check_types,
+  define_field_flag,
+  option_fields,
+)
 from albert.config.model import ModelConfig
-from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig
-from albert.config.stages import format_stages
+from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig, training_addresses
 from albert.errors import UserError
 from albert.io import files
 from albert.io.json_values import format_value
+from albert.runs import output_files, run_directory
+from albert.runs.log_lines import training_seconds
 from albert.runs.metrics_log import log
-from albert.settings.command_checks import read_inputs
-from albert.settings.existing_run import find_existing_run
-from albert.settings.sources import Settings
+from albert.settings.sources import Settings, find_existing_run
 from albert.tasks import registry
 from albert.tasks.definitions import TaskDefinition
+from albert.tasks.pretraining.flags import format_stages
 from albert.tasks.splits import DEV, TRAIN
 from albert.tokenization.vocabulary import VocabularySize
 from albert.weights.files import WeightLocation, find_weights
 
 if TYPE_CHECKING:
   from albert.tasks.base import Task
+
+
+# The flags of the scripts that are not fields of a config: name, text of --help, heading.
+_OTHER_FLAGS = (
+  ("model", "name of a predefined model, such as albert_base", MODEL),
+  ("albert_config_file", "albert_config.json that describes the model, instead of --model", MODEL),
+  (
+    "same_time_as",
+    "stop after as many seconds of training steps as the finished run in this directory took (--max_train_seconds)",
+    TRAINING,
+  ),
+)
+
+
+def _configs(task_name: str) -> list[type[Config]]:
+  """The classes of the configs whose fields are flags of a task's script, and arguments of an Estimator."""
+  return [RunConfig, registry.TASKS[task_name].config_class, TrainConfig, OptimizerConfig, ModelConfig]
+
+
+def define_flags(task_name: str) -> None:
+  """Defines the flags of a task's script. The default of each is None, which means that the flag is not given."""
+  fields = [
+    (field, field.metadata["group"] or config_class.help_group)
+    for config_class in _configs(task_name)
+    for field in option_fields(config_class).values()
+  ]
+  for group in GROUPS:  # in the order of --help
+    for name, text, other_group in _OTHER_FLAGS:
+      if group == other_group:
+        command_flags.define("str", name, None, text, group=group)
+    for field, field_group in fields:
+      if group == field_group:
+        define_field_flag(field, None, shown_default=field.default, group=group)
+  # Data preparation calls its seed --random_seed.
+  command_flags.define_other_name("seed", "random_seed")
+
+
+def given_flags(task_name: str) -> dict[str, Any]:
+  """Name -> value of the flags that the command line gives, with --max_train_seconds in place of --same_time_as."""
+  names = [name for config_class in _configs(task_name) for name in option_fields(config_class)]
+  values = {name: flags.FLAGS[name].value for name in [*names, *(name for name, _, _ in _OTHER_FLAGS)]}
+  given = {name: value for name, value in values.items() if value is not None}
+  if run := given.pop("same_time_as", ""):
+    if given.get("max_train_seconds"):
+      raise UserError(f"--same_time_as={run} and --max_train_seconds are both given: give one")
+    given["max_train_seconds"] = round(training_seconds(run), 3)
+  return given
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +113,28 @@ class ResolvedSettings:
   notes: Sequence[str] = ()
 
   def read_inputs(self) -> Any:
-    """Checks flags and reads files without TensorFlow; see albert.settings.command_checks.read_inputs."""
-    return read_inputs(self.settings.task_name, self.config, self.model_config, self.data_config)
+    """Checks that the command has something to do, and reads its local files, without TensorFlow.
+
+    Remote paths (gs://) are left to the task, because only TensorFlow can look at these.
+
+    Returns: the data of the task, see albert.tasks.registry.DataReader; None if the task reads its files later.
+    Raises:
+      UserError: a flag or a file is missing, a file cannot be used, flags do not fit together, or output_dir cannot be
+        written to.
+    """
+    config, data_config = self.config, self.data_config
+    check_actions(config)
+    check_initial_weights(config, are_needed=config.do_train and isinstance(data_config, FinetuningConfig))
+    values = [getattr(data_config, name) for name in option_fields(type(data_config))]
+    data = None
+    if not any(isinstance(value, str) and files.is_remote(value) for value in values):
+      evaluates = will_evaluate(config, train=config.do_train, evaluate=config.do_eval)
+      data = self.settings.task_entry.read_data(
+        self.model_config, data_config, train=config.do_train, evaluate=evaluates, predict=config.do_predict
+      )
+    if not files.is_remote(config.output_dir):
+      run_directory.check_writable(config.output_dir)
+    return data
 
   def make_task(self, data: Any = None) -> Task:
     """Makes the task. This imports TensorFlow, which takes seconds.
@@ -73,19 +156,19 @@ class ResolvedSettings:
     return task
 
 
-def resolve_settings(task_name: str, flags: Mapping[str, Any]) -> ResolvedSettings:
+def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettings:
   """Decides all settings of a command. Values that are not given come from albert.settings.sources.
 
   Some depend on the vocabulary, the model or the initial weights.
 
   Args:
     task_name: a key of albert.tasks.registry.TASKS.
-    flags: name of a flag of the scripts -> its value, for the flags or arguments that the user gave.
+    given: name of a flag of the scripts -> its value, for the flags or arguments that the user gave.
   Raises:
     UserError: a value out of range, an unknown model or recipe, an init_checkpoint that does not exist or is damaged,
       or a setting that contradicts the run in output_dir.
   """
-  settings = Settings(task_name, flags)
+  settings = Settings(task_name, given)
   config = settings.run_config()
   weights = None
   if config.init_checkpoint and settings.existing_run is None:
@@ -147,6 +230,53 @@ def _compare_recipe_with_weights(settings: Settings, weights: WeightLocation | N
   ]
 
 
+def check_actions(config: RunConfig) -> None:
+  """Checks that the config asks for something, and that the processes of TF_CONFIG can do it.
+
+  Raises:
+    UserError: the config asks for nothing, or for several runs in several processes or without training and evaluating
+      them; or TF_CONFIG is wrong.
+  """
+  if not (config.do_train or config.do_eval or config.do_predict):
+    raise UserError("nothing to do: give --do_train, --do_eval or --do_predict")
+  addresses = training_addresses(config.train)
+  if config.num_runs == 1:
+    return
+  if addresses:
+    raise UserError(
+      f"--num_runs={config.num_runs}: several processes (TF_CONFIG) can train one run only: leave out --num_runs"
+    )
+  if not (config.do_train and config.do_eval):
+    raise UserError(
+      f"--num_runs={config.num_runs} compares runs, so give both --do_train and --do_eval; to use the best run, "
+      f"give its directory (see {output_files.RUNS}) as --output_dir"
+    )
+  if config.predictions_file:
+    raise UserError(
+      f"--predictions_file={config.predictions_file} names one file, but each of the {config.num_runs} runs writes "
+      "predictions: leave it out, and each run writes to its own directory"
+    )
+
+
+def will_evaluate(config: RunConfig, *, train: bool, evaluate: bool) -> bool:
+  """Whether a command evaluates: because it was told to, or because it trains with --eval_every_steps.
+
+  Args:
+    config: the settings of the run.
+    train: whether the command trains.
+    evaluate: whether the command was told to evaluate.
+  """
+  return evaluate or (train and config.train.eval_every_steps > 0)
+
+
+def check_initial_weights(config: RunConfig, *, are_needed: bool) -> None:
+  """Raises UserError if training needs weights to start from and the config gives none."""
+  if are_needed and not (config.init_checkpoint or config.from_scratch):
+    raise UserError(
+      "--do_train needs --init_checkpoint, the weights to start from; for random weights give --from_scratch"
+    )
+
+
 # Flags of the scripts that are not arguments of an Estimator.
 _COMMAND_ONLY_FLAGS = {"do_train", "do_eval", "do_predict", "num_runs", "predictions_file", "dry_run", "chip"}
 # Arguments that become absolute paths, since the process may change its directory during the life of an Estimator.
@@ -164,9 +294,9 @@ def make_defined_task(definition: TaskDefinition, arguments: Mapping[str, Any]) 
   """
   given_arguments = {name: value for name, value in arguments.items() if value is not None}
   settings = _checked_settings(definition, given_arguments)
-  flags = _default_settings(definition, settings) | settings | definition.settings
-  flags |= {"do_train": definition.has(TRAIN), "do_eval": definition.has(DEV)}
-  resolved = resolve_settings(definition.task_name, flags)
+  given = _default_settings(definition, settings) | settings | definition.settings
+  given |= {"do_train": definition.has(TRAIN), "do_eval": definition.has(DEV)}
+  resolved = resolve_settings(definition.task_name, given)
   task = resolved.make_task()
   for split, rows in definition.rows.items():
     task = task.with_data(split, rows)
@@ -175,8 +305,7 @@ def make_defined_task(definition: TaskDefinition, arguments: Mapping[str, Any]) 
 
 def _checked_settings(definition: TaskDefinition, arguments: Mapping[str, Any]) -> dict[str, Any]:
   """Checks the names and types of arguments. Returns them as flags: a ModelConfig as `model` becomes its fields."""
-  configs = (RunConfig, TrainConfig, OptimizerConfig, ModelConfig, registry.TASKS[definition.task_name].config_class)
-  config_of_field = {field: config for config in configs for field in option_fields(config)}
+  config_of_field = {field: config for config in _configs(definition.task_name) for field in option_fields(config)}
   checked_settings: dict[str, Any] = {}
   for name, value in arguments.items():
     if name == "model":

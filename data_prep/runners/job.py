@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 from albert.config.base import Config, option
-from albert.config.ranges import MAX_PROCESSES
+from albert.config.command_flags import MAX_PROCESSES
 from albert.io.parallel.workers import WorkerPool
 from data_prep.examples.settings import PreparationSettings
 from data_prep.readers import formats

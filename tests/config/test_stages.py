@@ -11,9 +11,8 @@ import pytest
 
 from albert.config.base import from_dict
 from albert.config.recipes import read_recipe
-from albert.config.run import PretrainingConfig
-from albert.config.stages import Stage, read_stages
 from albert.errors import UserError
+from albert.tasks.pretraining.flags import PretrainingConfig, Stage, read_stages
 from tests.synthetic import TINY_MODEL
 
 MODEL = dataclasses.replace(TINY_MODEL, num_hidden_layers=12)

@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from albert.cli import script_flags as cli_flags
 from albert.errors import UserError
-from albert.settings.resolve import resolve_settings
+from albert.settings.resolve import given_flags, resolve_settings
 from tests.run_outputs import assert_equal_bits, read_checkpoint, read_json, read_json_lines, read_tsv
 from tests.script_flags import from_scratch_flags, parsed_flags, run_script, script_flags
 from tests.synthetic import TINY_MODEL
@@ -332,7 +331,7 @@ def test_bad_data_is_an_error_of_one_line(training_flags: list[str], tmp_path: P
   edit_line(tmp_path / "glue" / fault.task_name / fault.file_name, fault.line, fault.change)
 
   def read_data() -> None:
-    task = resolve_settings("classifier", cli_flags.given_flags("classifier")).make_task()
+    task = resolve_settings("classifier", given_flags("classifier")).make_task()
     task.training_data()
     task.evaluation_data()
 

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from albert.cli import script_flags as cli_flags
 from albert.errors import UserError
-from albert.settings.resolve import resolve_settings
+from albert.settings.resolve import given_flags, resolve_settings
 from tests.run_outputs import read_json, read_json_lines
 from tests.script_flags import parsed_flags, run_script, script_flags
 from tests.synthetic import TINY_MODEL_FLAGS, write_manifest, write_shards
@@ -204,7 +203,7 @@ def test_a_flag_overrides_the_recipe(shards, tmp_path):
   recipe_file.write_text(json.dumps({"task": "pretraining", "model": "albert_tiny", "optimizer": optimizer}))
   flags = [f"--recipe={recipe_file}", f"--output_dir={tmp_path}", "--learning_rate=0.25", "--hidden_size=64"]
   with parsed_flags(*flags):
-    resolved = resolve_settings("pretraining", cli_flags.given_flags("pretraining"))
+    resolved = resolve_settings("pretraining", given_flags("pretraining"))
     task, config = resolved.make_task(), resolved.config
   assert (config.optimizer.learning_rate, config.optimizer.num_warmup_steps) == (0.25, 7)
   assert (task.model_config.hidden_size, task.model_config.num_hidden_layers) == (64, 4)

@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert.config.tf_config import process_addresses
+from albert.config.run import process_addresses
 from albert.errors import RunError
 from albert.io.parallel.lost_processes import describe_error, is_lost_process
 

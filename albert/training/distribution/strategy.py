@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
-from albert.config.run import TrainConfig
-from albert.config.tf_config import process_addresses, process_index, training_addresses
+from albert.config.run import TrainConfig, process_addresses, process_index, training_addresses
 from albert.errors import RunError, UserError
 from albert.io.parallel.lost_processes import LOST_PROCESS_ERRORS, describe_error
 from albert.runs.metrics_log import log

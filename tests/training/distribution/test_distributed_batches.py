@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.config.run import PretrainingConfig, TrainConfig
+from albert.config.run import TrainConfig
 from albert.data.dataset import Dataset
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from albert.training.distribution.distributed_batches import distribute_evaluation_batches, distribute_training_batches
 from tests.synthetic import TINY_MODEL, write_shards
 
