@@ -100,7 +100,7 @@ test-parity: $(VENV_PARITY)/installed  ## run the tests that compare with torch 
 	$(VENV_PARITY)/bin/python -m pytest tests/parity tests/data_prep/test_train_vocab.py \
 	  tests/benchmarks/test_gpu_step.py $(PYTEST_ARGS)
 	$(VENV_PARITY)/bin/python -m pytest -m thorough tests/data_prep/test_train_vocab.py \
-	  tests/tokenization/test_byte_bpe.py tests/integration/test_byte_level_bpe.py $(PYTEST_ARGS:.xml=-thorough.xml)
+	  tests/tokenization/test_byte_bpe.py tests/integration/test_kinds_of_vocabulary.py $(PYTEST_ARGS:.xml=-thorough.xml)
 
 parity: test-parity  ## these tests, then a table of differences to Hugging Face's models and to recorded numbers
 	$(VENV_PARITY)/bin/python benchmarks/parity.py \

@@ -122,15 +122,7 @@ def _parse_flags(
   operands: list[str] | None,
   show_help: Callable[[bool], None],
 ) -> list[str]:
-  """Parses flags. An unknown flag, a bad value or an unexpected word ends the command with exit code 2.
-
-  Args:
-    argv: the program's name and its arguments.
-    words_after_dashes, operands: see `run`; the words are written into these lists.
-    show_help: prints the help. Its argument is True for --helpfull.
-  Returns:
-    The program's name and the arguments that are not flags.
-  """
+  """Parses flags, and returns the arguments that are not flags. A mistake ends the command with exit code 2."""
   if words_after_dashes is not None and "--" in argv:
     dashes_index = list(argv).index("--")
     words_after_dashes[:] = argv[dashes_index + 1 :]
@@ -301,10 +293,7 @@ def _exit_code_and_line(error: BaseException) -> tuple[int | None, str]:
 
 
 def _memory_error(error: BaseException) -> RunError | None:
-  """Makes the error for an exception that means that memory ran out; None for any other exception.
-
-  Python, NumPy and TensorFlow raise such exceptions.
-  """
+  """Makes the error for an exception of Python, NumPy or TensorFlow that means that memory ran out; else None."""
   if not isinstance(error, MemoryError) and type(error).__name__ != "ResourceExhaustedError":
     return None
   reason = next(iter(str(error).splitlines()), "")[:_MAX_REASON_CHARACTERS]

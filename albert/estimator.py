@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -25,7 +25,6 @@ from albert.runs import output_files, run_directory
 from albert.runs.metrics_log import log, print_metrics
 from albert.settings.resolve import check_initial_weights, make_defined_task, will_evaluate
 from albert.tasks.base import DatasetOutputs, Task
-from albert.tasks.definitions import TaskDefinition, TaskOfRun, existing_file
 from albert.tasks.splits import TEST
 from albert.training.distribution.cluster import Cluster
 from albert.training.distribution.strategy import check_batches, check_memory
@@ -36,6 +35,9 @@ from albert.training.model_weights import ModelWeights
 from albert.training.run import TrainingResult, claim_output_dir, read_training_result, train_run
 from albert.training.run_plan import TrainingPlan, plan_run, plan_training
 from albert.weights.checkpoints import CheckpointManager
+
+if TYPE_CHECKING:
+  from albert.tasks.definitions import TaskDefinition
 
 # A flag in an error message, such as --init_checkpoint; the Python API calls it init_checkpoint.
 _FLAG_PATTERN = re.compile(r"--(?P<name>[a-z][a-z_0-9]*)")
@@ -142,10 +144,10 @@ class Estimator:
     model: str | os.PathLike[str] | ModelConfig | None = None,
     **settings: Any,
   ):
-    self._definition = task if isinstance(task, TaskDefinition) else None
+    self._definition = None if isinstance(task, Task) else task
     self._has_logged_failure = False
     self._process_id = os.getpid()
-    if isinstance(task, TaskDefinition):
+    if not isinstance(task, Task):
       if config is not None:
         raise UserError("config is for a Task: give the settings of a task definition as arguments")
       if not output_dir:
@@ -171,6 +173,8 @@ class Estimator:
     Raises:
       UserError: there is no run in the directory, or a setting contradicts it.
     """
+    from albert.tasks.definitions import TaskOfRun  # a command needs no definitions
+
     return cls(TaskOfRun(output_dir), output_dir=output_dir, **settings)
 
   def _set_up(self, config: RunConfig) -> None:
@@ -200,11 +204,7 @@ class Estimator:
       )
 
   def _action(self) -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which errors name arguments instead of flags, unless a command made the Estimator.
-
-    Raises:
-      UserError: this process was forked from the one that made the Estimator.
-    """
+    """In this context, errors name arguments instead of flags, unless a command made the Estimator. Refuses a fork."""
     if os.getpid() != self._process_id:
       raise UserError(
         f"the Estimator was made in process {self._process_id}, of which process {os.getpid()} is a fork; there "
@@ -221,11 +221,7 @@ class Estimator:
       yield
 
   def _read_inputs(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
-    """Reads the input files that these actions need, once, and checks that results can be written.
-
-    Raises:
-      UserError: a file is missing or cannot be used, or --predictions_file has the wrong extension.
-    """
+    """Reads the input files that these actions need, once, and checks that results can be written."""
     actions = {name for name, is_done in (("train", train), ("evaluate", evaluate), ("predict", predict)) if is_done}
     if actions <= self._has_inputs:
       return
@@ -356,6 +352,8 @@ class Estimator:
     with self._action():
       if not is_path(data) and hasattr(data, "__len__") and not len(data):
         return []
+      from albert.tasks.definitions import existing_file
+
       source = existing_file(data, "predict") if is_path(data) else self.task.prediction_rows(data)
       task = self.task.with_data(TEST, source, cache=False)
       task.check_inputs(train=False, evaluate=False, predict=True)

@@ -35,7 +35,6 @@ from albert.runs.log_lines import training_seconds
 from albert.runs.metrics_log import log
 from albert.settings.sources import Settings, find_existing_run
 from albert.tasks import registry
-from albert.tasks.definitions import TaskDefinition
 from albert.tasks.pretraining.flags import format_stages
 from albert.tasks.splits import DEV, TRAIN
 from albert.tokenization.vocabulary import VocabularySize
@@ -43,6 +42,7 @@ from albert.weights.files import WeightLocation, find_weights
 
 if TYPE_CHECKING:
   from albert.tasks.base import Task
+  from albert.tasks.definitions import TaskDefinition
 
 
 # The flags of the scripts that are not fields of a config: name, text of --help, heading.

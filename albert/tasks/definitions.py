@@ -40,14 +40,7 @@ _RELATIVE_LENGTHS = {"num_train_epochs": 2.0, "warmup_proportion": 0.1}
 
 
 def _setting(config_class: type[Config], name: str, to_text: Callable[[Any], str] | None = None, **options: Any) -> Any:
-  """Declares an argument that is a field of the task's config.
-
-  Args:
-    config_class: the config.
-    name: the field.
-    to_text: converts the argument to the value of the flag.
-    **options: `default`, if it is not that of the field. An argument that has its default of None is not set.
-  """
+  """Declares an argument that is a field of the task's config. `to_text` converts it to the value of the flag."""
   default = options.get("default", option_fields(config_class)[name].default)
   return dataclasses.field(default=default, kw_only=True, metadata={"setting": name, "to_text": to_text})
 
@@ -391,10 +384,7 @@ def flat_squad(data: TableData | None) -> TableData | None:
 
 
 def _with_answers(rows: Rows, version_2: bool) -> Rows:
-  """Converts the answers of each row to a list of dicts with text and answer_start.
-
-  For SQuAD v2.0, rows without is_impossible get it: True if the row has no answers.
-  """
+  """Converts answers to lists of dicts with text and answer_start. Rows of v2.0 without is_impossible get it."""
   contexts = rows.columns["context"]
   answers = [_convert_answers(rows, i, value, contexts[i]) for i, value in enumerate(rows.columns["answers"])]
   columns = {**rows.columns, "answers": answers}

@@ -175,12 +175,7 @@ class PretrainingData:
     return shards
 
   def _read_shard_settings(self, files_flag: str) -> Manifest | None:
-    """Sets max_seq_length and max_predictions to those of the first shard. Checks that flags and model fit the shards.
-
-    Args:
-      files_flag: the flag that gives the shards.
-    Returns: the manifest beside the first shard, if there is one.
-    """
+    """Sets the lengths to those of the first shard, and checks that flags and model fit. Returns its manifest."""
     form, paths = self.form(files_flag), list(self._shards(files_flag))
     for flag in ("max_seq_length", "max_predictions_per_seq"):
       length = getattr(form, flag)
@@ -213,11 +208,7 @@ class PretrainingData:
     return load_vocabulary(self.config)
 
   def _check_manifest(self, directory: str, manifest: Manifest) -> None:
-    """Checks that shards fit the model, the flags and other shards.
-
-    Sets the vocabulary, settings of the text that are not given, and with --sentence_prediction=auto also
-    sentence_prediction, to the values of the manifest.
-    """
+    """Checks that shards fit the model, the flags and other shards. What is not given is set as in the manifest."""
     manifest_file = files.join(directory, MANIFEST_NAME)
     for name, default in {"do_lower_case": None, "keep_accents": False}.items():
       made_with, value = manifest.settings.get(name, default), getattr(self.config, name)
@@ -258,14 +249,7 @@ class PretrainingData:
       )
 
   def _find_masking(self, manifest: Manifest | None) -> MaskingSettings | None:
-    """Decides whether training draws new masks for each epoch (dynamic masking), and with which settings.
-
-    Args:
-      manifest: the manifest beside the shards to train on; None if there is none.
-    Returns: the settings, or None if the masks in the shards are used.
-    Raises:
-      UserError: the settings, the shards and the vocabulary do not fit together.
-    """
+    """Returns the settings of dynamic masking; None if the masks in the shards, which have the manifest, are used."""
     config = self.config
     shard_settings = manifest.settings if manifest else {}
     is_unmasked = shard_settings.get("masking") == "none"
@@ -352,11 +336,7 @@ class PretrainingData:
     return checked
 
   def _config_of_stage(self, stage: Stage) -> PretrainingConfig:
-    """Returns the config of a run without stages that trains like this stage.
-
-    The lengths of sequences are not set, because they are read from the stage's own shards. The objective and the
-    masking are those of the whole run.
-    """
+    """Returns the config of a run without stages that trains like this stage. Its lengths are those of its shards."""
     changes: dict[str, Any] = {
       "stages": "",
       "eval_input_file": "",
