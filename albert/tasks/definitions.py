@@ -25,7 +25,7 @@ from albert.io.json_values import format_value
 from albert.runs import output_files
 from albert.tasks.answers import ClassAnswer, LabelsAnswer
 from albert.tasks.glue.files import find_labels
-from albert.tasks.glue.flags import ClassifierConfig, format_class_weights, format_columns, format_labels, parse_labels
+from albert.tasks.glue.flags import ClassifierConfig, format_class_weights, format_columns, format_labels
 from albert.tasks.glue.specs import CUSTOM, canonical_name
 from albert.tasks.splits import DEV, EVAL_SEED, EVAL_SHARE, FILE_FIELDS, TEST, TRAIN, hold_out
 from albert.tasks.squad.data import SquadConfig
@@ -39,7 +39,9 @@ _ARGUMENT_NAMES = {TRAIN: "train", DEV: "eval", TEST: "test"}
 _RELATIVE_LENGTHS = {"num_train_epochs": 2.0, "warmup_proportion": 0.1}
 
 
-def _setting(config_class: type[Config], name: str, to_text: Callable[[Any], str] | None = None, **options: Any) -> Any:
+def _setting(
+  config_class: type[Config], name: str, to_text: Callable[[Any], Any] = lambda value: value, **options: Any
+) -> Any:
   """Declares an argument that is a field of the task's config. `to_text` converts it to the value of the flag."""
   default = options.get("default", option_fields(config_class)[name].default)
   return dataclasses.field(default=default, kw_only=True, metadata={"setting": name, "to_text": to_text})
@@ -67,8 +69,7 @@ class TaskDefinition(abc.ABC):
     for field in dataclasses.fields(self):  # type: ignore[arg-type]  # the classes below are dataclasses
       value = getattr(self, field.name)
       if field.metadata and value is not None:
-        to_text = field.metadata["to_text"]
-        self.settings[field.metadata["setting"]] = to_text(value) if to_text else value
+        self.settings[field.metadata["setting"]] = field.metadata["to_text"](value)
 
   def has(self, split: str) -> bool:
     """Whether the definition gives data for a split."""
@@ -139,13 +140,28 @@ class _TextDefinition(_ExampleDefinition):
     self._add_data(DEV, labeled_columns)
     self._add_data(TEST, text_columns, id_columns)
     if self.has(TRAIN) and not self.has(DEV) and self.eval_share:
-      if not 0 < self.eval_share < 1:
-        raise UserError(f"eval_share={self.eval_share}: give a share between 0 and 1, or 0 to train on all rows")
       self.settings |= {"eval_share": float(self.eval_share), "eval_seed": self.eval_seed}
 
   def has(self, split: str) -> bool:
     """Whether the definition gives data for a split, or holds out a share of train for it."""
     return super().has(split) or (split == DEV and "eval_share" in self.settings)
+
+
+def _values_of(field: Any) -> Sequence[Any]:
+  """The labels of a row: the elements of a list, or the field itself."""
+  return field if isinstance(field, list) else [field]
+
+
+def _labels_flag(labels: Sequence[Any]) -> str:
+  """Returns the value of --labels."""
+  return format_labels([_label_text(value) for value in labels])
+
+
+def _label_text(value: Any) -> str:
+  """Returns the text of a label in predictions files."""
+  if isinstance(value, bool):
+    return "true" if value else "false"
+  return str(value).strip()
 
 
 @dataclasses.dataclass(repr=False, eq=False)
@@ -179,10 +195,11 @@ class Classification(_TextDefinition):
     >>> task = albert.tasks.Classification(train=data, text="comment", label="kind", eval_share=0.5)
   """
 
-  labels: Sequence[Any] | None = dataclasses.field(default=None, kw_only=True)
-  multi_label: bool = _setting(ClassifierConfig, "multi_label")
-  label_separator: str = _setting(ClassifierConfig, "label_separator")
-  class_weights: str | Mapping[Any, float] = dataclasses.field(default="", kw_only=True)
+  _: dataclasses.KW_ONLY
+  labels: Sequence[Any] | None = _setting(ClassifierConfig, "labels", _labels_flag, default=None)
+  multi_label: bool = False
+  label_separator: str = ","
+  class_weights: str | Mapping[Any, float] = ""
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -193,15 +210,14 @@ class Classification(_TextDefinition):
     if TRAIN in self.rows:
       fields = self.rows[TRAIN].columns[self.label]
       self._label_values = {_label_text(value): value for field in fields for value in _values_of(field)}
-    if self.labels is not None:
-      self._label_values |= {_label_text(value): value for value in self.labels}
-      self.settings["labels"] = format_labels([_label_text(value) for value in self.labels])
-      parse_labels(self.settings["labels"])  # raises an error if they are not possible
-    elif TRAIN in self.rows:  # the labels of a file are found when it is read
-      separator = self.label_separator if self.multi_label else ""
+    self._label_values |= {_label_text(value): value for value in self.labels or ()}
+    separator = self.label_separator if self.multi_label else ""
+    if self.labels is None and TRAIN in self.rows:  # the labels of a file are found when it is read
       list_columns = {self.label: separator} if separator else {}
       table = tables.read_table(self.rows[TRAIN], [self.label], list_columns=list_columns)
       self.settings["labels"] = format_labels(find_labels(table, self.label, separator))
+    if self.multi_label:
+      self.settings |= {"multi_label": True, "label_separator": separator}
     if isinstance(self.class_weights, Mapping):
       weights = {_label_text(name): weight for name, weight in self.class_weights.items()}
       self.settings["class_weights"] = format_class_weights(weights)
@@ -223,34 +239,21 @@ class Classification(_TextDefinition):
 
   def convert_answers(self, answers: list[Any]) -> list[Any]:
     """Converts the labels in answers to the type that they have in the training data."""
-    converted_answers: list[Any] = []
+
+    def label_of(text: str) -> Any:
+      return self._label_values.get(text, text)
+
+    def by_label(numbers: Mapping[str, float]) -> dict[Any, float]:
+      return {label_of(text): number for text, number in numbers.items()}
+
+    converted: list[Any] = []
     for answer in answers:
       if isinstance(answer, LabelsAnswer):
-        labels = [self._label_values.get(text, text) for text in answer.labels]
-        numbers = [
-          {self._label_values.get(text, text): number for text, number in numbers.items()}
-          for numbers in (answer.probabilities, answer.thresholds)
-        ]
-        converted_answers.append(LabelsAnswer(labels, *numbers))
-        continue
-      label = self._label_values.get(answer.label, answer.label)
-      probabilities = {
-        self._label_values.get(text, text): probability for text, probability in answer.probabilities.items()
-      }
-      converted_answers.append(ClassAnswer(label, answer.probability, probabilities))
-    return converted_answers
-
-
-def _values_of(field: Any) -> Sequence[Any]:
-  """The labels of a row: the elements of a list, or the field itself."""
-  return field if isinstance(field, list) else [field]
-
-
-def _label_text(value: Any) -> str:
-  """Returns the text of a label in predictions files."""
-  if isinstance(value, bool):
-    return "true" if value else "false"
-  return str(value).strip()
+        labels = list(map(label_of, answer.labels))
+        converted.append(LabelsAnswer(labels, by_label(answer.probabilities), by_label(answer.thresholds)))
+      else:
+        converted.append(ClassAnswer(label_of(answer.label), answer.probability, by_label(answer.probabilities)))
+    return converted
 
 
 @dataclasses.dataclass(repr=False, eq=False)
@@ -511,9 +514,7 @@ class Tagging(_ExampleDefinition):
     for split, with_tags in ((TRAIN, True), (DEV, True), (TEST, False)):
       data = getattr(self, _ARGUMENT_NAMES[split])
       self._add_data(split, columns_of_texts(data, self.words, self.tags, with_tags=with_tags), ["id"])
-    if self.labels is not None:
-      parse_labels(self.settings["labels"], minimum=1)  # raises an error if they are not possible
-    elif TRAIN in self.rows:
+    if self.labels is None and TRAIN in self.rows:
       self.settings["labels"] = format_labels(read_labels(self.rows[TRAIN], TaggingConfig(**self.settings)))
     self._hold_out_groups(group_column)
 

@@ -12,6 +12,7 @@ from albert import app
 from albert.config.base import GROUPS, option_fields
 from albert.config.run import RunConfig
 from albert.errors import UserError
+from albert.runs.log_lines import training_seconds
 from albert.settings.resolve import given_flags
 from albert.tasks.registry import TASKS
 from tests.script_flags import parsed_flags, script_flags
@@ -74,3 +75,15 @@ def test_same_time_as_is_the_time_of_the_steps_of_another_run(tmp_path: Path) ->
     pytest.raises(UserError, match=message),
   ):
     given_flags("pretraining")
+
+
+def test_the_time_of_a_run_counts_each_stage_with_its_own_batch_size_and_speed(tmp_path: Path) -> None:
+  lines = [{"step": 2 * i + 2, "stage": 1 + i // 2, "examples_per_second": 10.0 * (1 + i // 2)} for i in range(4)]
+  (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+  stages = [
+    {"first_step": 0, "last_step": 4, "train_batch_size": 5},
+    {"first_step": 4, "last_step": 9, "train_batch_size": 15},  # the run has stopped at step 8
+  ]
+  (tmp_path / "config.json").write_text(json.dumps({"train": {"train_batch_size": 15}, "stages": stages}))
+  (tmp_path / "training_loss.json").touch()
+  assert training_seconds(str(tmp_path)) == 4 * 5 / 10 + 4 * 15 / 20

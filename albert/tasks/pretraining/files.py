@@ -505,26 +505,23 @@ def read_masked_lines(sources: Sequence[DataSource], tokenizer: Tokenizer, *, ma
   Raises:
     UserError: a file is not UTF-8, or a line has no [MASK] or too many tokens.
   """
-  masked_lines: list[MaskedLine] = []
-  for source in sources:
-    lines = _read_rows(source) if isinstance(source, Rows) else _read_lines(source)
-    for location, number, text in lines:
-      if text.strip():
-        masked_lines.append(_encode_line(location, number, text.strip(), tokenizer, max_length))
-  return masked_lines
+  return [
+    _encode_line(location, number, text.strip(), tokenizer, max_length)
+    for source in sources
+    for location, number, text in _lines_of(source)
+    if text.strip()
+  ]
 
 
-def _read_rows(rows: Rows) -> Iterator[tuple[str, int, str]]:
-  """Yields for each row its location for error messages, its number from 1, and its text."""
-  table = read_table(rows, ["text"])
-  for row, text in enumerate(table.non_empty_texts("text")):
-    yield table.location(row), rows.row_numbers[row] + 1, text
-
-
-def _read_lines(path: str) -> Iterator[tuple[str, int, str]]:
-  """Yields for each line of a file its location for error messages, its number from 1, and its text."""
-  for number, line in read_lines(path):
-    yield f"{path}, line {number}", number, line
+def _lines_of(source: DataSource) -> Iterator[tuple[str, int, str]]:
+  """Yields for each line of a file or row in memory its location for error messages, its number from 1, its text."""
+  if isinstance(source, Rows):
+    table = read_table(source, ["text"])
+    for row, text in enumerate(table.non_empty_texts("text")):
+      yield table.location(row), source.row_numbers[row] + 1, text
+  else:
+    for number, line in read_lines(source):
+      yield f"{source}, line {number}", number, line
 
 
 def _encode_line(location: str, number: int, text: str, tokenizer: Tokenizer, max_length: int) -> MaskedLine:
