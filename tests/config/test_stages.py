@@ -51,8 +51,8 @@ BAD_STAGES: dict[str, tuple[Any, str]] = {
   ),
   "until 0": ([{"until": 0}, {"until": 1}], "stage 1 of 2: until must be above 0, got 0"),
   "until over 1": ([{"until": 0.5}, {"until": 2}], "stage 2 of 2: until must be at most 1, got 2"),
-  "until NaN as text": ([{"until": "x"}, {"until": 1}], "stage 1 of 2: until must be a number, got 'x'"),
-  "until true": ([{"until": True}], "stage 1 of 1: until must be a number, got true"),
+  "until NaN as text": ([{"until": "x"}, {"until": 1}], "stage 1 of 2: until must be of type float, got 'x'"),
+  "until true": ([{"until": True}], "stage 1 of 1: until must be of type float, got true"),
   "no until": ([{"num_hidden_layers": 3}, {"until": 1}], "stage 1 of 2: until is missing: give the share of the steps"),
   "unknown key": (
     [{"until": 0.5, "depth": 3}, {"until": 1}],

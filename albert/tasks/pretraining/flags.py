@@ -9,13 +9,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from albert.config.base import DATA, TRAINING, Config, from_dict, option
-from albert.config.command_flags import Range
+from albert.config.base import DATA, TRAINING, Config, from_dict, option, option_fields
 from albert.config.model import ModelConfig
 from albert.config.run import TrainConfig
 from albert.errors import UserError
 from albert.io import json_values
-from albert.io.json_values import format_value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,45 +100,39 @@ class PretrainingConfig(Config):
   )
 
 
-# Setting of a stage -> the config that has a field of this name. The field gives the setting's type and range.
-_CONFIG_OF_SETTING: dict[str, type[Config]] = {
-  "num_hidden_layers": ModelConfig,
-  "hidden_dropout_prob": ModelConfig,
-  "attention_probs_dropout_prob": ModelConfig,
-  "train_batch_size": TrainConfig,
-  "input_file": PretrainingConfig,
-  "masked_lm_prob": PretrainingConfig,
-}
-_SHARE_RANGE = Range(above=0, maximum=1)
 _STAGES_EXAMPLE = '[{"until": 0.9, "input_file": "short/*.tfrecord"}, {"until": 1}]'
 
 
+def _setting_of(config_class: type[Config], name: str) -> Any:
+  """Declares a setting of a stage, which has the range of a field of a config. None: the value of the run."""
+  return dataclasses.field(default=None, metadata=option_fields(config_class)[name].metadata)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Stage:
+class Stage(Config):
   """A part of the steps of a run, and its settings. A setting that is None has the value of the run.
 
   Attributes:
-    until: the share of all steps at which the stage ends, 0 < until <= 1.
+    until: the share of all steps at which the stage ends.
     num_hidden_layers: number of encoder layers that are trained.
-    hidden_dropout_prob: see ModelConfig.
-    attention_probs_dropout_prob: see ModelConfig.
+    hidden_dropout_prob, attention_probs_dropout_prob: see ModelConfig.
     train_batch_size: see TrainConfig.
     input_file: the shards, and with them the length of the sequences.
     masked_lm_prob: fraction of the tokens that dynamic masking masks.
   """
 
-  until: float
-  num_hidden_layers: int | None = None
-  hidden_dropout_prob: float | None = None
-  attention_probs_dropout_prob: float | None = None
-  train_batch_size: int | None = None
-  input_file: str | None = None
-  masked_lm_prob: float | None = None
+  until: float = option(0.0, "", above=0, maximum=1)
+  num_hidden_layers: int | None = _setting_of(ModelConfig, "num_hidden_layers")
+  hidden_dropout_prob: float | None = _setting_of(ModelConfig, "hidden_dropout_prob")
+  attention_probs_dropout_prob: float | None = _setting_of(ModelConfig, "attention_probs_dropout_prob")
+  train_batch_size: int | None = _setting_of(TrainConfig, "train_batch_size")
+  input_file: str | None = _setting_of(PretrainingConfig, "input_file")
+  masked_lm_prob: float | None = _setting_of(PretrainingConfig, "masked_lm_prob")
 
   def fields_of(self, config_class: type[Config]) -> dict[str, Any]:
     """Returns name -> value of the settings of this stage that are fields of a config."""
-    names = [name for name, config in _CONFIG_OF_SETTING.items() if config is config_class]
-    return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+    names = option_fields(config_class).keys() & option_fields(Stage).keys()
+    return {name: getattr(self, name) for name in sorted(names) if getattr(self, name) is not None}
 
 
 def format_stages(stages: Sequence[Mapping[str, Any]]) -> str:
@@ -208,21 +200,9 @@ def _source(index: int, num_stages: int) -> str:
 
 def _read_stage(values: Mapping[str, Any], source: str) -> Stage:
   """Checks the names, types and ranges of the settings of one stage."""
-  settings: dict[str, Any] = {}
-  for name, value in values.items():
-    if name == "until":
-      is_number = isinstance(value, int | float) and not isinstance(value, bool)
-      violation = _SHARE_RANGE.violation(float(value)) if is_number else "a number"
-      if violation:
-        raise UserError(f"{source}: until must be {violation}, got {format_value(value)}")
-      settings[name] = float(value)
-    elif name in _CONFIG_OF_SETTING:
-      settings[name] = getattr(from_dict(_CONFIG_OF_SETTING[name], {name: value}, source=source), name)
-    else:
-      raise UserError(f"{source}: unknown key {name!r}; known: until, {', '.join(_CONFIG_OF_SETTING)}")
-  if "until" not in settings:
+  if "until" not in values:
     raise UserError(f"{source}: until is missing: give the share of the steps at which this stage ends, such as 0.5")
-  return Stage(**settings)
+  return from_dict(Stage, values, source=source)
 
 
 def _check_shares(stages: Sequence[Stage]) -> None:
