@@ -165,7 +165,8 @@ def print_help(main: Callable[[], None], description: str | None, is_full: bool)
   # The `main` of a run_* script, which gives a description, is in a module that all of these scripts share.
   module = sys.modules[main.__module__] if description is None else sys.modules["__main__"]
   flags_by_module = flags.FLAGS.flags_by_module_dict()
-  page = [_flag_help(flag) for flag in flags_by_module.get(sys.argv[0], [])]
+  own_flags = flags_by_module.get(sys.argv[0], [])
+  page = [_flag_help(flag) for flag in own_flags if not getattr(flag, "is_hidden", False)]
   if is_full:
     others = [name for name in flags_by_module if name != sys.argv[0]]
     page += [_flag_help(flag, group=name) for name in others for flag in flags_by_module[name]]
@@ -212,9 +213,8 @@ def _flag_help(flag: Any, group: str = "") -> FlagHelp:
   if any(_REQUIRED_MESSAGE in validator.message for validator in flag.validators):
     text += " (required)"
   default = "" if "(default" in text else _format_default(getattr(flag, "shown_default", flag.default))
-  if choices or flag.boolean:
-    value = "|".join(choices or [])
-  else:
+  value = getattr(flag, "placeholder", "") or "|".join(choices or [])
+  if not value and not flag.boolean:
     is_float = isinstance(flag.parser, flags.FloatParser)
     value = "N" if isinstance(flag.parser, flags.IntegerParser) else "X" if is_float else "VALUE"
   return FlagHelp(flag.name, text, default, value, group or getattr(flag, "group", "") or _DEFAULT_GROUP)

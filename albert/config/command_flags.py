@@ -205,6 +205,7 @@ def define(
   choices: Sequence[str] | None = None,
   required: bool = False,
   shown_default: Any = None,
+  placeholder: str = "",
   group: str = "",
 ) -> None:
   """Defines a flag of the program that is running.
@@ -218,6 +219,7 @@ def define(
     choices: all allowed values, for a "str" that has a fixed set of them.
     required: whether the flag must be given. An empty value of a "str" counts as not given.
     shown_default: the default in --help, if it is not `default`.
+    placeholder: of the value in --help; "" for that of the type, such as N.
     group: the heading of --help under which the flag is listed.
   """
   options: dict[str, Any] = {"module_name": sys.argv[0], "required": required}
@@ -232,7 +234,8 @@ def define(
       _make_parser(kind, allowed), name, default, help_text, serializer=flags.ArgumentSerializer(), **options
     )
   defined: Any = flags.FLAGS[name]
-  defined.group, defined.shown_default = group, default if shown_default is None else shown_default
+  defined.group, defined.placeholder = group, placeholder
+  defined.shown_default = default if shown_default is None else shown_default
   if required and kind == "str":
     flags.register_validator(name, lambda value: value != "", message="must not be empty")
   if name in _OTHER_NAMES:
@@ -243,7 +246,7 @@ def define_other_name(name: str, other_name: str) -> None:
   """Defines another name for a flag."""
   flag: Any = flags.FLAGS[name]
   other: Any = _OtherName(other_name, flag)
-  other.group = flag.group
+  other.is_hidden = bool(flag.group)  # in --help of the scripts, the text of the flag names it
   flags.DEFINE_flag(other, module_name=sys.argv[0])
 
 

@@ -45,12 +45,13 @@ if TYPE_CHECKING:
   from albert.tasks.definitions import TaskDefinition
 
 
-# The flags of the scripts that are not fields of a config: name, text of --help, heading.
+# The flags of the scripts that are not fields of a config: name, placeholder, text of --help, heading.
 _OTHER_FLAGS = (
-  ("model", "name of a predefined model, such as albert_base", MODEL),
-  ("albert_config_file", "albert_config.json that describes the model, instead of --model", MODEL),
+  ("model", "NAME", "name of a predefined model, such as albert_base", MODEL),
+  ("albert_config_file", "FILE", "albert_config.json that describes the model, instead of --model", MODEL),
   (
     "same_time_as",
+    "DIRECTORY",
     "stop after as many seconds of training steps as the finished run in this directory took (--max_train_seconds)",
     TRAINING,
   ),
@@ -70,9 +71,9 @@ def define_flags(task_name: str) -> None:
     for field in option_fields(config_class).values()
   ]
   for group in GROUPS:  # in the order of --help
-    for name, text, other_group in _OTHER_FLAGS:
+    for name, placeholder, text, other_group in _OTHER_FLAGS:
       if group == other_group:
-        command_flags.define("str", name, None, text, group=group)
+        command_flags.define("str", name, None, text, placeholder=placeholder, group=group)
     for field, field_group in fields:
       if group == field_group:
         define_field_flag(field, None, shown_default=field.default, group=group)
@@ -83,7 +84,7 @@ def define_flags(task_name: str) -> None:
 def given_flags(task_name: str) -> dict[str, Any]:
   """Name -> value of the flags that the command line gives, with --max_train_seconds in place of --same_time_as."""
   names = [name for config_class in _configs(task_name) for name in option_fields(config_class)]
-  values = {name: flags.FLAGS[name].value for name in [*names, *(name for name, _, _ in _OTHER_FLAGS)]}
+  values = {name: flags.FLAGS[name].value for name in [*names, *(name for name, *_ in _OTHER_FLAGS)]}
   given = {name: value for name, value in values.items() if value is not None}
   if run := given.pop("same_time_as", ""):
     if given.get("max_train_seconds"):
