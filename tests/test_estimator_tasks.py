@@ -64,8 +64,8 @@ def test_question_answering_in_every_form(version: int, settings: dict[str, Any]
     for split, size in (("train", 8), ("eval", 6))
   }
 
-  lengths = {"max_seq_length": 48, "max_query_length": 12, "doc_stride": 16}
-  rows = {split: squad_rows(path) for split, path in files.items()}
+  lengths: dict[str, Any] = {"max_seq_length": 48, "max_query_length": 12, "doc_stride": 16}
+  rows: dict[str, Any] = {split: squad_rows(path) for split, path in files.items()}
   task = tasks.QuestionAnswering(**rows, test=files["eval"], version_2_with_negative=is_v2)
   estimator = Estimator(task, output_dir=tmp_path / "run", **settings, **lengths)
   estimator.train()
@@ -176,7 +176,9 @@ def test_tagging_in_every_form(settings: dict[str, Any], tmp_path: Path) -> None
   files = {
     split: write_json_lines(tmp_path / f"{split}.jsonl", size, seed=size) for split, size in (("train", 9), ("eval", 5))
   }
-  rows = {split: [json.loads(line) for line in Path(path).read_text().splitlines()] for split, path in files.items()}
+  rows: dict[str, Any] = {
+    split: [json.loads(line) for line in Path(path).read_text().splitlines()] for split, path in files.items()
+  }
 
   task = tasks.Tagging(**rows, test=files["eval"], scheme="BILOU")
   estimator = Estimator(task, output_dir=tmp_path / "run", max_seq_length=24, doc_stride=8, **settings)

@@ -223,7 +223,7 @@ def test_converted_weights_have_the_vocabulary_and_its_special_ids(files: Vocabu
   expected_ids = (1, 0, 2) if files.kind == "byte_level_bpe" else (0, ids.cls, ids.sep)
   assert (config["pad_token_id"], config["bos_token_id"], config["eos_token_id"]) == expected_ids
   tokenizer_config = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
-  expected = {"cls_token": "<s>", "mask_token": "<mask>"}
+  expected: dict[str, Any] = {"cls_token": "<s>", "mask_token": "<mask>"}
   if files.kind == "wordpiece":
     expected = {"do_lower_case": True, "strip_accents": True}
   assert (expected | {"tokenizer_class": "PreTrainedTokenizerFast"}).items() <= tokenizer_config.items()
