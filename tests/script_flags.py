@@ -14,7 +14,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from albert import cli
-from albert.settings.resolve import define_flags
+from albert.cli import define_flags
 from tests.synthetic import TINY_MODEL_FLAGS
 
 

@@ -1,7 +1,6 @@
 """From the settings that a command line or a Python call gives to the task and the config of a run.
 
-It defines the flags of the scripts, decides all settings, and checks them before TensorFlow is imported: mistakes are
-reported at once.
+Settings are decided and checked before TensorFlow is imported, so that mistakes are reported at once.
 """
 
 from __future__ import annotations
@@ -12,26 +11,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from absl import flags
-
-from albert.config import command_flags
-from albert.config.base import (
-  GROUPS,
-  MODEL,
-  TRAINING,
-  Config,
-  alternatives,
-  check_types,
-  define_field_flag,
-  option_fields,
-)
+from albert.config.base import Config, alternatives, check_types, option_fields
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig, training_addresses
 from albert.errors import UserError
 from albert.io import files
 from albert.io.json_values import format_value
 from albert.runs import output_files, run_directory
-from albert.runs.log_lines import training_seconds
 from albert.runs.metrics_log import log
 from albert.settings.sources import Settings, find_existing_run
 from albert.tasks import registry
@@ -43,54 +29,6 @@ from albert.weights.files import WeightLocation, find_weights
 if TYPE_CHECKING:
   from albert.tasks.base import Task
   from albert.tasks.definitions import TaskDefinition
-
-
-# The flags of the scripts that are not fields of a config: name, placeholder, text of --help, heading.
-_OTHER_FLAGS = (
-  ("model", "NAME", "name of a predefined model, such as albert_base", MODEL),
-  ("albert_config_file", "FILE", "albert_config.json that describes the model, instead of --model", MODEL),
-  (
-    "same_time_as",
-    "DIRECTORY",
-    "stop after as many seconds of training steps as the finished run in this directory took (--max_train_seconds)",
-    TRAINING,
-  ),
-)
-
-
-def _configs(task_name: str) -> list[type[Config]]:
-  """The classes of the configs whose fields are flags of a task's script, and arguments of an Estimator."""
-  return [RunConfig, registry.TASKS[task_name].config_class, TrainConfig, OptimizerConfig, ModelConfig]
-
-
-def define_flags(task_name: str) -> None:
-  """Defines the flags of a task's script. The default of each is None, which means that the flag is not given."""
-  fields = [
-    (field, field.metadata["group"] or config_class.help_group)
-    for config_class in _configs(task_name)
-    for field in option_fields(config_class).values()
-  ]
-  for group in GROUPS:  # in the order of --help
-    for name, placeholder, text, other_group in _OTHER_FLAGS:
-      if group == other_group:
-        command_flags.define("str", name, None, text, placeholder=placeholder, group=group)
-    for field, field_group in fields:
-      if group == field_group:
-        define_field_flag(field, None, shown_default=field.default, group=group)
-  # Data preparation calls its seed --random_seed.
-  command_flags.define_other_name("seed", "random_seed")
-
-
-def given_flags(task_name: str) -> dict[str, Any]:
-  """Name -> value of the flags that the command line gives, with --max_train_seconds in place of --same_time_as."""
-  names = [name for config_class in _configs(task_name) for name in option_fields(config_class)]
-  values = {name: flags.FLAGS[name].value for name in [*names, *(name for name, *_ in _OTHER_FLAGS)]}
-  given = {name: value for name, value in values.items() if value is not None}
-  if run := given.pop("same_time_as", ""):
-    if given.get("max_train_seconds"):
-      raise UserError(f"--same_time_as={run} and --max_train_seconds are both given: give one")
-    given["max_train_seconds"] = round(training_seconds(run), 3)
-  return given
 
 
 @dataclasses.dataclass(frozen=True)
@@ -306,7 +244,14 @@ def make_defined_task(definition: TaskDefinition, arguments: Mapping[str, Any]) 
 
 def _checked_settings(definition: TaskDefinition, arguments: Mapping[str, Any]) -> dict[str, Any]:
   """Checks the names and types of arguments. Returns them as flags: a ModelConfig as `model` becomes its fields."""
-  config_of_field = {field: config for config in _configs(definition.task_name) for field in option_fields(config)}
+  configs: list[type[Config]] = [
+    RunConfig,
+    registry.TASKS[definition.task_name].config_class,
+    TrainConfig,
+    OptimizerConfig,
+    ModelConfig,
+  ]
+  config_of_field = {field: config for config in configs for field in option_fields(config)}
   checked_settings: dict[str, Any] = {}
   for name, value in arguments.items():
     if name == "model":

@@ -10,9 +10,10 @@ import shlex
 
 import pytest
 
+from albert.cli import given_flags
 from albert.errors import UserError
 from albert.settings.dry_run import print_plan
-from albert.settings.resolve import given_flags, resolve_settings
+from albert.settings.resolve import resolve_settings
 from tests.docs.blocks import ROOT, Invocation, blocks, invocations_in
 from tests.script_flags import parsed_flags, script_flags
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from albert import app
+from albert.cli import given_flags
 from albert.config.base import GROUPS, option_fields
 from albert.config.run import RunConfig
 from albert.errors import UserError
 from albert.runs.log_lines import training_seconds
-from albert.settings.resolve import given_flags
 from albert.tasks.registry import TASKS
 from tests.script_flags import parsed_flags, script_flags
 

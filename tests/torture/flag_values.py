@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import flags
 
-from albert.settings.resolve import define_flags
+from albert.cli import define_flags
 
 # Script -> the task whose flags it defines.
 TASKS_OF_SCRIPTS = {"run_pretraining.py": "pretraining", "run_classifier.py": "classifier", "run_squad.py": "squad",
