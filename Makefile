@@ -26,7 +26,7 @@ PYTEST_ARGS ?=
 IN_PARALLEL := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 # What `make test-tfa` leaves out: tests of code that imports neither TensorFlow nor NumPy, the packages whose other
 # versions this profile has. `make test` runs them with the same result. A new test is never left out by itself.
-NOT_IN_TEST_TFA := tests/cli tests/config tests/leaderboard tests/experiments/test_catalog.py \
+NOT_IN_TEST_TFA := tests/config tests/leaderboard tests/experiments/test_catalog.py \
   tests/experiments/test_command.py tests/experiments/test_vocabularies.py tests/docs/test_assemble.py \
   tests/docs/test_flags.py tests/test_app.py tests/test_skipped_in_ci.py tests/test_wheel.py
 # For example: make torture TORTURE_ARGS='kills --seed=7 --share=0.1'
@@ -100,7 +100,7 @@ test-parity: $(VENV_PARITY)/installed  ## run the tests that compare with torch 
 	$(VENV_PARITY)/bin/python -m pytest tests/parity tests/data_prep/test_train_vocab.py \
 	  tests/benchmarks/test_gpu_step.py $(PYTEST_ARGS)
 	$(VENV_PARITY)/bin/python -m pytest -m thorough tests/data_prep/test_train_vocab.py \
-	  tests/tokenization/test_byte_bpe.py tests/integration/test_byte_level_bpe.py $(PYTEST_ARGS:.xml=-thorough.xml)
+	  tests/tokenization/test_byte_bpe.py tests/integration/test_kinds_of_vocabulary.py $(PYTEST_ARGS:.xml=-thorough.xml)
 
 parity: test-parity  ## these tests, then a table of differences to Hugging Face's models and to recorded numbers
 	$(VENV_PARITY)/bin/python benchmarks/parity.py \

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
   from albert.embed.text_encoder import encode as encode
   from albert.errors import UserError as UserError
   from albert.estimator import Estimator as Estimator
-  from albert.metrics.squad import evaluate_v1 as evaluate_squad_v1
-  from albert.metrics.squad import evaluate_v2 as evaluate_squad_v2
+  from albert.metrics.squad import evaluate_v1 as evaluate_squad_v1  # noqa: F401 - a public name
+  from albert.metrics.squad import evaluate_v2 as evaluate_squad_v2  # noqa: F401 - a public name
   from albert.models.classifier import ClassifierModel as ClassifierModel
   from albert.models.encoder import Encoder as Encoder
   from albert.models.encoder import EncoderOutput as EncoderOutput
@@ -60,71 +60,30 @@ if TYPE_CHECKING:
   from albert.tokenization.tokenizer import Tokenizer as Tokenizer
   from albert.tokenization.tokenizer import masked_batch as masked_batch
 
-# Public name -> the module that it is in, and its name there ("" for the module itself).
-_PUBLIC = {
-  "ClassifierModel": ("albert.models.classifier", "ClassifierModel"),
-  "Encoder": ("albert.models.encoder", "Encoder"),
-  "EncoderOutput": ("albert.models.encoder", "EncoderOutput"),
-  "Estimator": ("albert.estimator", "Estimator"),
-  "MODELS": ("albert.config.model", "MODELS"),
-  "MaskedSequence": ("albert.data.pretraining_examples", "MaskedSequence"),
-  "ModelConfig": ("albert.config.model", "ModelConfig"),
-  "MultipleChoiceModel": ("albert.models.multiple_choice", "MultipleChoiceModel"),
-  "PretrainingModel": ("albert.models.heads", "PretrainingModel"),
-  "PretrainingOutput": ("albert.models.heads", "PretrainingOutput"),
-  "QuestionWindows": ("albert.tokenization.packing", "QuestionWindows"),
-  "SentencePair": ("albert.data.pretraining_examples", "SentencePair"),
-  "SpanLogits": ("albert.models.squad_heads", "SpanLogits"),
-  "SquadV1Model": ("albert.models.squad_heads", "SquadV1Model"),
-  "SquadV2Model": ("albert.models.squad_heads", "SquadV2Model"),
-  "SquadV2Output": ("albert.models.squad_heads", "SquadV2Output"),
-  "TaggingModel": ("albert.models.tagger", "TaggingModel"),
-  "Tokenizer": ("albert.tokenization.tokenizer", "Tokenizer"),
-  "UserError": ("albert.errors", "UserError"),
-  "encode": ("albert.embed.text_encoder", "encode"),
-  "evaluate_squad_v1": ("albert.metrics.squad", "evaluate_v1"),
-  "evaluate_squad_v2": ("albert.metrics.squad", "evaluate_v2"),
-  "mask_tokens": ("albert.data.pretraining_examples", "mask_tokens"),
-  "masked_batch": ("albert.tokenization.tokenizer", "masked_batch"),
-  "named_model": ("albert.config.model", "named_model"),
-  "optimizers": ("albert.optimizers", ""),
-  "question_windows": ("albert.tokenization.packing", "question_windows"),
-  "sentence_order_pair": ("albert.data.pretraining_examples", "sentence_order_pair"),
-  "tasks": ("albert.tasks", ""),
+# Module -> its public names; "name as public_name" if they differ.
+_NAMES = {
+  "albert.config.model": ["MODELS", "ModelConfig", "named_model"],
+  "albert.data.pretraining_examples": ["MaskedSequence", "SentencePair", "mask_tokens", "sentence_order_pair"],
+  "albert.embed.text_encoder": ["encode"],
+  "albert.errors": ["UserError"],
+  "albert.estimator": ["Estimator"],
+  "albert.metrics.squad": ["evaluate_v1 as evaluate_squad_v1", "evaluate_v2 as evaluate_squad_v2"],
+  "albert.models.classifier": ["ClassifierModel"],
+  "albert.models.encoder": ["Encoder", "EncoderOutput"],
+  "albert.models.heads": ["PretrainingModel", "PretrainingOutput"],
+  "albert.models.multiple_choice": ["MultipleChoiceModel"],
+  "albert.models.squad_heads": ["SpanLogits", "SquadV1Model", "SquadV2Model", "SquadV2Output"],
+  "albert.models.tagger": ["TaggingModel"],
+  "albert.tokenization.packing": ["QuestionWindows", "question_windows"],
+  "albert.tokenization.tokenizer": ["Tokenizer", "masked_batch"],
 }
+# Public name -> its module, and its name there ("" for the module itself). It is imported when it is first used.
+_PUBLIC = {"optimizers": ("albert.optimizers", ""), "tasks": ("albert.tasks", "")}
+for _module, _entries in _NAMES.items():
+  for _entry in _entries:
+    _PUBLIC[_entry.rpartition(" ")[2]] = (_module, _entry.partition(" ")[0])
 
-__all__ = [
-  "MODELS",
-  "ClassifierModel",
-  "Encoder",
-  "EncoderOutput",
-  "Estimator",
-  "MaskedSequence",
-  "ModelConfig",
-  "MultipleChoiceModel",
-  "PretrainingModel",
-  "PretrainingOutput",
-  "QuestionWindows",
-  "SentencePair",
-  "SpanLogits",
-  "SquadV1Model",
-  "SquadV2Model",
-  "SquadV2Output",
-  "TaggingModel",
-  "Tokenizer",
-  "UserError",
-  "__version__",
-  "encode",
-  "evaluate_squad_v1",
-  "evaluate_squad_v2",
-  "mask_tokens",
-  "masked_batch",
-  "named_model",
-  "optimizers",
-  "question_windows",
-  "sentence_order_pair",
-  "tasks",
-]
+__all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604 - texts, which the linter cannot see
 
 if not TYPE_CHECKING:  # a type checker reports names that do not exist
 

@@ -1,4 +1,4 @@
-"""Runs a command: parses its flags, prints its errors as one line, and sets its exit code.
+"""Runs a command: parses its flags, prints its help or its errors, and sets its exit code.
 
 Exit codes: 0 for success, 2 for bad input, 1 for a failure of the system or a bug, 128 + signal after SIGINT or
 SIGTERM, and 141 if the reader of standard output has closed it. Only a bug prints a traceback.
@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
+import re
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn
 
 from absl import app as absl_app
 from absl import flags, logging
 
-from albert import command_help, startup
-from albert.command_help import HelpPage
+from albert import startup
 from albert.config import command_flags
 from albert.errors import RunError, Stopped, UserError
 from albert.io import file_errors
+from albert.version import VERSION
 
 EXIT_FAULT = 1
 EXIT_USER_ERROR = 2
@@ -42,79 +46,18 @@ _MEMORY_FLAGS = (
 _HELP_FLAGS = {"--help", "-help", "-h", "-?", "--helpshort", "-helpshort"}
 _FULL_HELP_FLAGS = {"--helpfull", "-helpfull"}
 
-
-def _fail(message: str) -> NoReturn:
-  print(f"error: {message}", file=sys.stderr, flush=True)
-  sys.exit(EXIT_USER_ERROR)
-
-
-def _parse_flags(
-  argv: Sequence[str],
-  words_after_dashes: list[str] | None,
-  operands: list[str] | None,
-  show_help: Callable[[bool], None],
-) -> list[str]:
-  """Parses flags. An unknown flag, a bad value or an unexpected word ends the command with exit code 2.
-
-  Args:
-    argv: the program's name and its arguments.
-    words_after_dashes, operands: see `run`; the words are written into these lists.
-    show_help: prints the help. Its argument is True for --helpfull.
-  Returns:
-    The program's name and the arguments that are not flags.
-  """
-  if words_after_dashes is not None and "--" in argv:
-    dashes_index = list(argv).index("--")
-    words_after_dashes[:] = argv[dashes_index + 1 :]
-    argv = argv[:dashes_index]
-  _answer_version_and_help(argv, show_help)
-  if operands is not None:
-    flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
-  try:
-    arguments = command_flags.parse(argv)
-  except UserError as error:
-    _fail(str(error))
-  for warning in command_flags.repetition_warnings(argv):
-    print(warning, file=sys.stderr, flush=True)
-  if operands is not None:
-    operands[:] = arguments[1:]
-  elif len(arguments) > 1:
-    _fail(f"unexpected argument {arguments[1]!r}: flags are written --name=value (--help lists them)")
-  return arguments
-
-
-def _answer_version_and_help(argv: Sequence[str], show_help: Callable[[bool], None]) -> None:
-  """If --version or --help is given, prints the answer and ends the process. See _parse_flags for the arguments."""
-  words = argv[1:]
-  # albert.export defines a flag --version that takes a value.
-  if "--version" in words and ("version" not in flags.FLAGS or len(words) == 1):
-    print(command_help.version_line())
-    sys.exit(0)
-  if set(words) & (_HELP_FLAGS | _FULL_HELP_FLAGS):
-    show_help(bool(set(words) & _FULL_HELP_FLAGS))
-    sys.exit(0)
-
-
-def _print_help(
-  main: Callable[[], None], help_page: Callable[[], HelpPage] | None, description: str | None, is_full: bool
-) -> None:
-  """Prints the help of the command; with `is_full`, also the flags that libraries define."""
-  # The `main` of a run_* script, which gives a description, is in a module that all of these scripts share.
-  module = sys.modules[main.__module__] if description is None else sys.modules["__main__"]
-  page = help_page() if help_page else HelpPage(command_help.flags_of_module(sys.argv[0]))
-  if is_full:
-    page = HelpPage([*page.flags, *command_help.flags_of_other_modules(sys.argv[0])], page.notes)
-  title = command_help.program_name(module)
-  text = description or module.__doc__ or ""
-  text = command_help.replace_command_name(text, title, module.__name__.removesuffix(".__main__"))
-  print(command_help.render(title, text, page), end="")
+HELP_WIDTH = 96
+_NAME_WIDTH = 30
+_WRAPPING: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+_DEFAULT_GROUP = "Flags"
+# The message of absl's validator of required flags.
+_REQUIRED_MESSAGE = "must have a value other than None"
 
 
 def run(
   main: Callable[[], None],
   words_after_dashes: list[str] | None = None,
   operands: list[str] | None = None,
-  help_page: Callable[[], HelpPage] | None = None,
   description: str | None = None,
 ) -> None:
   """Runs a command and ends the process. The errors of albert.errors are printed as one line on stderr.
@@ -123,7 +66,6 @@ def run(
     main: the command; called after the flags are parsed.
     words_after_dashes: list that receives the words after "--"; None if the command accepts none.
     operands: list that receives the words that are not flags, such as directories; None if the command accepts none.
-    help_page: returns the content of --help; None for all flags that the command defines.
     description: the text at the top of --help; None for the docstring of the module that defines `main`.
 
   Raises:
@@ -134,7 +76,7 @@ def run(
     _parse_flags,
     words_after_dashes=words_after_dashes,
     operands=operands,
-    show_help=functools.partial(_print_help, main, help_page, description),
+    show_help=functools.partial(print_help, main, description),
   )
   startup.begin()
   try:
@@ -169,6 +111,162 @@ def _run(program: Callable[[], None]) -> NoReturn:
   sys.exit(0)
 
 
+def _fail(message: str) -> NoReturn:
+  print(f"error: {message}", file=sys.stderr, flush=True)
+  sys.exit(EXIT_USER_ERROR)
+
+
+def _parse_flags(
+  argv: Sequence[str],
+  words_after_dashes: list[str] | None,
+  operands: list[str] | None,
+  show_help: Callable[[bool], None],
+) -> list[str]:
+  """Parses flags, and returns the arguments that are not flags. A mistake ends the command with exit code 2."""
+  if words_after_dashes is not None and "--" in argv:
+    dashes_index = list(argv).index("--")
+    words_after_dashes[:] = argv[dashes_index + 1 :]
+    argv = argv[:dashes_index]
+  _answer_version_and_help(argv, show_help)
+  if operands is not None:
+    flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
+  try:
+    arguments = command_flags.parse(argv)
+  except UserError as error:
+    _fail(str(error))
+  for warning in command_flags.repetition_warnings(argv):
+    print(warning, file=sys.stderr, flush=True)
+  if operands is not None:
+    operands[:] = arguments[1:]
+  elif len(arguments) > 1:
+    _fail(f"unexpected argument {arguments[1]!r}: flags are written --name=value (--help lists them)")
+  return arguments
+
+
+def _answer_version_and_help(argv: Sequence[str], show_help: Callable[[bool], None]) -> None:
+  """If --version or --help is given, prints the answer and ends the process. See _parse_flags for the arguments."""
+  words = argv[1:]
+  # albert.export defines a flag --version that takes a value.
+  if "--version" in words and ("version" not in flags.FLAGS or len(words) == 1):
+    print(f"albert-tf2 {VERSION}")
+    sys.exit(0)
+  if set(words) & (_HELP_FLAGS | _FULL_HELP_FLAGS):
+    show_help(bool(set(words) & _FULL_HELP_FLAGS))
+    sys.exit(0)
+
+
+def print_help(main: Callable[[], None], description: str | None, is_full: bool) -> None:
+  """Prints the help of a command, with the flags that it has defined.
+
+  Args:
+    main, description: see `run`.
+    is_full: whether to list the flags that libraries define, too.
+  """
+  # The `main` of a run_* script, which gives a description, is in a module that all of these scripts share.
+  module = sys.modules[main.__module__] if description is None else sys.modules["__main__"]
+  flags_by_module = flags.FLAGS.flags_by_module_dict()
+  own_flags = flags_by_module.get(sys.argv[0], [])
+  page = [_flag_help(flag) for flag in own_flags if not getattr(flag, "is_hidden", False)]
+  if is_full:
+    others = [name for name in flags_by_module if name != sys.argv[0]]
+    page += [_flag_help(flag, group=name) for name in others for flag in flags_by_module[name]]
+  title = _program_name(module)
+  text = description or module.__doc__ or ""
+  if not title.endswith(".py"):  # an installation has no run_squad.py, but albert-squad and python -m run_squad
+    module_name = re.escape(module.__name__.removesuffix(".__main__"))
+    text = re.sub(rf"python (run_\w+\.py|-m {module_name}(?![\w.]))", title, text)
+  print(render_help(title, text, page), end="")
+
+
+def _program_name(module: ModuleType) -> str:
+  """Returns the command as a user types it: run_squad.py, albert-squad, or python -m albert.export."""
+  spec = getattr(module, "__spec__", None)
+  if module.__name__ == "__main__" and spec is not None:
+    return f"python -m {spec.name.removesuffix('.__main__')}"
+  return os.path.basename(sys.argv[0])
+
+
+class FlagHelp(NamedTuple):
+  """The help of one flag.
+
+  Attributes:
+    name: without dashes.
+    text: what the flag sets.
+    default: its default in words; "" if there is none or `text` contains it.
+    value: placeholder of the value in --name=VALUE: N, X, VALUE or the choices; "" for a boolean flag.
+    group: the heading under which it is listed.
+  """
+
+  name: str
+  text: str
+  default: str
+  value: str
+  group: str
+
+
+def _flag_help(flag: Any, group: str = "") -> FlagHelp:
+  """Describes an absl flag. Flags of albert.config.command_flags know their group and the default to show."""
+  choices = getattr(flag.parser, "enum_values", None)
+  text = " ".join((flag.help or "").split())
+  if choices:
+    text = text.removeprefix(f"<{'|'.join(choices)}>: ")  # absl adds the choices to the help
+  if any(_REQUIRED_MESSAGE in validator.message for validator in flag.validators):
+    text += " (required)"
+  default = "" if "(default" in text else _format_default(getattr(flag, "shown_default", flag.default))
+  value = getattr(flag, "placeholder", "") or "|".join(choices or [])
+  if not value and not flag.boolean:
+    is_float = isinstance(flag.parser, flags.FloatParser)
+    value = "N" if isinstance(flag.parser, flags.IntegerParser) else "X" if is_float else "VALUE"
+  return FlagHelp(flag.name, text, default, value, group or getattr(flag, "group", "") or _DEFAULT_GROUP)
+
+
+def _format_default(value: Any) -> str:
+  """Formats a default for the help; "" if there is none, and for a boolean flag that is off."""
+  if isinstance(value, list | tuple):
+    return ",".join(map(str, value))
+  if isinstance(value, bool):
+    return "on" if value else ""
+  return "" if value is None else str(value)
+
+
+def render_help(title: str, description: str, page: Sequence[FlagHelp]) -> str:
+  """Formats the text of --help, in lines of at most HELP_WIDTH characters.
+
+  Args:
+    title: the command as a user types it.
+    description: paragraphs that say what it does.
+    page: its flags. They are listed by group, groups in the order of their first flag.
+  """
+  paragraphs = [f"usage: {title} --flag=value ..."]
+  paragraphs += [_wrap(paragraph) for paragraph in inspect.cleandoc(description).split("\n\n") if paragraph]
+  flags_by_group: dict[str, list[FlagHelp]] = {}
+  for flag in page:
+    flags_by_group.setdefault(flag.group, []).append(flag)
+  for group, group_flags in flags_by_group.items():
+    paragraphs.append("\n".join([f"{group}:", *map(_format_flag_help, group_flags)]))
+  return "\n\n".join(paragraphs) + "\n"
+
+
+def _wrap(paragraph: str) -> str:
+  """Wraps a paragraph at HELP_WIDTH characters. One with indented lines, such as a command, is kept as it is."""
+  is_indented = any(line.startswith(" ") for line in paragraph.splitlines())
+  return paragraph if is_indented else textwrap.fill(paragraph, HELP_WIDTH, **_WRAPPING)
+
+
+def _format_flag_help(flag: FlagHelp) -> str:
+  """Formats the help of a flag in two columns: its name, and its text wrapped at HELP_WIDTH characters."""
+  name, text = f"  --{flag.name}={flag.value}" if flag.value else f"  --[no]{flag.name}", flag.text
+  if len(name) > HELP_WIDTH:  # a flag with many choices, which are listed in its text instead
+    name, text = f"  --{flag.name}=NAME", f"{text}; one of {flag.value.replace('|', ', ')}"
+  if flag.default:
+    text += f" (default: {flag.default})"
+  indent = " " * (_NAME_WIDTH + 2)
+  lines = textwrap.wrap(text, HELP_WIDTH - len(indent), **_WRAPPING) or [""]
+  if len(name) > _NAME_WIDTH:  # the name gets a line of its own
+    return "\n".join([name, *(indent + line for line in lines)])
+  return "\n".join([name.ljust(len(indent)) + lines[0], *(indent + line for line in lines[1:])])
+
+
 def _exit_code_and_line(error: BaseException) -> tuple[int | None, str]:
   """Returns the exit code for an exception, or None if it is a bug, and the line to print."""
   signal_number = startup.interrupting_signal()
@@ -195,10 +293,7 @@ def _exit_code_and_line(error: BaseException) -> tuple[int | None, str]:
 
 
 def _memory_error(error: BaseException) -> RunError | None:
-  """Makes the error for an exception that means that memory ran out; None for any other exception.
-
-  Python, NumPy and TensorFlow raise such exceptions.
-  """
+  """Makes the error for an exception of Python, NumPy or TensorFlow that means that memory ran out; else None."""
   if not isinstance(error, MemoryError) and type(error).__name__ != "ResourceExhaustedError":
     return None
   reason = next(iter(str(error).splitlines()), "")[:_MAX_REASON_CHARACTERS]

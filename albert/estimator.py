@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -23,10 +23,8 @@ from albert.io import files
 from albert.io.progress import ElapsedTime
 from albert.runs import output_files, run_directory
 from albert.runs.metrics_log import log, print_metrics
-from albert.settings.command_checks import check_initial_weights, will_evaluate
-from albert.settings.resolve import make_defined_task
+from albert.settings.resolve import check_initial_weights, make_defined_task, will_evaluate
 from albert.tasks.base import DatasetOutputs, Task
-from albert.tasks.definitions import TaskDefinition, TaskOfRun, existing_file
 from albert.tasks.splits import TEST
 from albert.training.distribution import Cluster, check_batches, check_memory
 from albert.training.evaluator import Evaluator
@@ -41,6 +39,9 @@ from albert.training.run import (
 )
 from albert.training.run_plan import TrainingPlan, plan_run, plan_training
 from albert.weights.checkpoints import CheckpointManager
+
+if TYPE_CHECKING:
+  from albert.tasks.definitions import TaskDefinition
 
 # A flag in an error message, such as --init_checkpoint; the Python API calls it init_checkpoint.
 _FLAG_PATTERN = re.compile(r"--(?P<name>[a-z][a-z_0-9]*)")
@@ -147,10 +148,10 @@ class Estimator:
     model: str | os.PathLike[str] | ModelConfig | None = None,
     **settings: Any,
   ):
-    self._definition = task if isinstance(task, TaskDefinition) else None
+    self._definition = None if isinstance(task, Task) else task
     self._has_logged_failure = False
     self._process_id = os.getpid()
-    if isinstance(task, TaskDefinition):
+    if not isinstance(task, Task):
       if config is not None:
         raise UserError("config is for a Task: give the settings of a task definition as arguments")
       if not output_dir:
@@ -176,6 +177,8 @@ class Estimator:
     Raises:
       UserError: there is no run in the directory, or a setting contradicts it.
     """
+    from albert.tasks.definitions import TaskOfRun  # a command needs no definitions
+
     return cls(TaskOfRun(output_dir), output_dir=output_dir, **settings)
 
   def _set_up(self, config: RunConfig) -> None:
@@ -205,11 +208,7 @@ class Estimator:
       )
 
   def _action(self) -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which errors name arguments instead of flags, unless a command made the Estimator.
-
-    Raises:
-      UserError: this process was forked from the one that made the Estimator.
-    """
+    """In this context, errors name arguments instead of flags, unless a command made the Estimator. Refuses a fork."""
     if os.getpid() != self._process_id:
       raise UserError(
         f"the Estimator was made in process {self._process_id}, of which process {os.getpid()} is a fork; there "
@@ -226,11 +225,7 @@ class Estimator:
       yield
 
   def _read_inputs(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
-    """Reads the input files that these actions need, once, and checks that results can be written.
-
-    Raises:
-      UserError: a file is missing or cannot be used, or --predictions_file has the wrong extension.
-    """
+    """Reads the input files that these actions need, once, and checks that results can be written."""
     actions = {name for name, is_done in (("train", train), ("evaluate", evaluate), ("predict", predict)) if is_done}
     if actions <= self._has_inputs:
       return
@@ -272,7 +267,8 @@ class Estimator:
       UserError, RunError, Stopped: see train and evaluate.
     """
     if self.config.do_train:
-      self.train()
+      with self._action():
+        self._train()  # without reading the logs, which train() returns
     if self.config.do_eval:
       print_metrics(self.evaluate())
 
@@ -290,23 +286,25 @@ class Estimator:
       Stopped: SIGTERM or SIGINT was received; the state has been saved.
     """
     with self._action():
-      log(self.plan.devices)
-      self._read_inputs(train=True)
-      self._check_batches(train=True)
-      with self._running():
-        step = train_run(
-          self.task,
-          self._weights,
-          self.plan,
-          cluster=self.cluster,
-          checkpoints=self.checkpoints,
-          evaluator=self.evaluator,
-          results_dir=self.results_dir,
-        )
-      self._weights.step = step
-      if not self.config.do_eval:
-        self._log_failure({})
-      return read_training_result(step, self.config.output_dir, self.results_dir)
+      self._train()
+      return read_training_result(self._weights.step, self.config.output_dir, self.results_dir)
+
+  def _train(self) -> None:
+    log(self.plan.devices)
+    self._read_inputs(train=True)
+    self._check_batches(train=True)
+    with self._running():
+      self._weights.step = train_run(
+        self.task,
+        self._weights,
+        self.plan,
+        cluster=self.cluster,
+        checkpoints=self.checkpoints,
+        evaluator=self.evaluator,
+        results_dir=self.results_dir,
+      )
+    if not self.config.do_eval:
+      self._log_failure({})
 
   def evaluate(self) -> dict[str, float]:
     """Evaluates the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.
@@ -358,6 +356,8 @@ class Estimator:
     with self._action():
       if not is_path(data) and hasattr(data, "__len__") and not len(data):
         return []
+      from albert.tasks.definitions import existing_file
+
       source = existing_file(data, "predict") if is_path(data) else self.task.prediction_rows(data)
       task = self.task.with_data(TEST, source, cache=False)
       task.check_inputs(train=False, evaluate=False, predict=True)

@@ -27,8 +27,8 @@ from absl import flags
 
 from albert import app
 from albert.config import command_flags
+from albert.config.command_flags import Range
 from albert.config.model import ModelConfig
-from albert.config.ranges import Range
 from albert.config.recipes import Recipe
 from albert.config.run import TrainConfig
 from albert.errors import UserError

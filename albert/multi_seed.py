@@ -22,7 +22,7 @@ from albert.io import files
 from albert.runs import output_files
 from albert.runs.evaluation_log import rank_evaluation
 from albert.runs.metrics_log import log
-from albert.settings.command_checks import check_actions
+from albert.settings.resolve import check_actions
 from albert.tasks.base import Task
 from albert.training.run import TrainingLoss, find_failure, read_training_loss
 from albert.weights.checkpoints import CheckpointManager

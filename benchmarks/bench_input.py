@@ -20,11 +20,11 @@ from absl import flags  # noqa: E402
 
 import albert  # noqa: E402 - sets what TensorFlow reads when it is imported
 from albert import app  # noqa: E402
-from albert.config.run import PretrainingConfig  # noqa: E402
 from albert.data.dataset import InputContext  # noqa: E402
 from albert.data.pipeline import WINDOW_SIZE  # noqa: E402
 from albert.io.globs import stat_globs  # noqa: E402
-from albert.tasks.pretraining.task import PretrainingTask  # noqa: E402
+from albert.tasks.pretraining.flags import PretrainingConfig  # noqa: E402
+from albert.tasks.pretraining.model import PretrainingTask  # noqa: E402
 from albert.tokenization.tokenizer import load_tokenizer  # noqa: E402
 from albert.tokenization.vocabulary import TokenizerConfig  # noqa: E402
 from benchmarks import machine  # noqa: E402
@@ -85,7 +85,7 @@ def main() -> None:
     config = PretrainingConfig(input_file=FLAGS.input_file, masking=masking, spm_model_file=FLAGS.spm_model_file)
     task = PretrainingTask(model, config)
     speeds[masking] = max(records_per_second(task, FLAGS.batch_size, FLAGS.windows) for _ in range(FLAGS.rounds))
-  length = task.max_seq_length
+  length = task.data.max_seq_length
   bytes_per_record = num_bytes / task.training_data().shards.num_examples
   print(f"Machine: {machine.describe()}. {length} tokens, batches of {FLAGS.batch_size}.\n")
   print("| masks | records/s per core | MB/s |\n|---|---|---|")

@@ -30,14 +30,15 @@ from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
 from albert.config.model import named_model  # noqa: E402
-from albert.config.run import OptimizerConfig, PretrainingConfig, TrainConfig  # noqa: E402
+from albert.config.run import OptimizerConfig, TrainConfig  # noqa: E402
 from albert.data.dataset import InputContext  # noqa: E402
 from albert.errors import UserError  # noqa: E402
 from albert.io import files  # noqa: E402
 from albert.optimizers.factory import make_optimizer  # noqa: E402
 from albert.runs.metrics_log import MetricsLog  # noqa: E402
 from albert.tasks.base import Batch  # noqa: E402
-from albert.tasks.pretraining.task import PretrainingTask  # noqa: E402
+from albert.tasks.pretraining.flags import PretrainingConfig  # noqa: E402
+from albert.tasks.pretraining.model import PretrainingTask  # noqa: E402
 from albert.training import distribution  # noqa: E402
 from albert.training.distribution import distribute_training_batches  # noqa: E402
 from albert.training.loop import StopRequest, Trainer  # noqa: E402

@@ -24,7 +24,7 @@ from absl import flags
 from albert import app
 from albert.config import command_flags
 from albert.config.base import Config, define_field_flag, option_fields
-from albert.config.ranges import default_processes
+from albert.config.command_flags import default_processes
 from albert.data.shard_files.manifest import Manifest
 from albert.errors import Interrupted, Stopped, UserError
 from albert.io.wording import counted

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from albert.config.base import Config, option
-from albert.config.ranges import MAX_PROCESSES
+from albert.config.command_flags import MAX_PROCESSES
 from albert.data.shard_files.manifest import InputFile, Manifest, ShardInfo, shard_is_intact
 from albert.errors import UserError
 from albert.io import files, json_values

@@ -31,7 +31,7 @@ from absl import flags
 
 from albert import app
 from albert.config import command_flags
-from albert.config.ranges import MAX_PROCESSES, Range, default_processes
+from albert.config.command_flags import MAX_PROCESSES, Range, default_processes
 from albert.errors import UserError
 from albert.io import files
 from albert.io.parallel.workers import Workers

@@ -22,7 +22,7 @@ from absl import flags
 
 from albert import app
 from albert.config import command_flags
-from albert.config.ranges import MAX_PROCESSES, Range, default_processes
+from albert.config.command_flags import MAX_PROCESSES, Range, default_processes
 from albert.data.shard_files.manifest import InputFile
 from albert.errors import Interrupted, Stopped, UserError
 from albert.io import files

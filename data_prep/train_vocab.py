@@ -24,7 +24,7 @@ from absl import flags
 
 from albert import app
 from albert.config import command_flags
-from albert.config.ranges import INT64_MAX, Range
+from albert.config.command_flags import INT64_MAX, Range
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import ElapsedTime, Progress

@@ -13,8 +13,8 @@ import sentencepiece
 from absl import flags
 from absl.testing import flagsaver
 
-from albert.cli import script
-from albert.cli import script_flags as cli_flags
+from albert import cli
+from albert.cli import define_flags
 from tests.synthetic import TINY_MODEL_FLAGS
 
 
@@ -36,7 +36,7 @@ def defined_flags(define: Callable[[], None]) -> Iterator[None]:
 
 def script_flags(task_name: str) -> contextlib.AbstractContextManager[None]:
   """A context in which the flags of one task's script are defined, and those of no other script."""
-  return defined_flags(lambda: cli_flags.define_flags(task_name))
+  return defined_flags(lambda: define_flags(task_name))
 
 
 @contextlib.contextmanager
@@ -51,7 +51,7 @@ def parsed_flags(*argv: str) -> Iterator[None]:
 def run_script(task_name: str, *argv: str) -> None:
   """Runs the script of a task with the flags `argv`, in a context of `script_flags`."""
   with parsed_flags(*argv):
-    script.main(task_name)
+    cli.main(task_name)
 
 
 def from_scratch_flags(spm_model: str) -> list[str]:

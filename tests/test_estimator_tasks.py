@@ -1,11 +1,13 @@
-"""The Estimator on questions and in pretraining: data in memory give the results of the same data in files."""
+"""The Estimator on questions, on words and in pretraining: metrics, predictions of every form of data, and errors.
+
+tests/tasks/test_definitions.py shows that data in memory give the examples of the same data in files.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,6 @@ from tests.synthetic import TINY_MODEL, write_manifest, write_shards
 from tests.tasks.race.folders import write_made_up_race
 from tests.tasks.squad.question_files import write_made_up_squad
 from tests.tasks.tagging.word_files import write_json_lines
-from tests.test_estimator import saved_weights
 
 pytestmark = pytest.mark.usefixtures("all_steps_eager")
 
@@ -44,14 +45,6 @@ def settings(spm_model: str) -> dict[str, Any]:
   }
 
 
-def assert_same_weights(output_dir: Path, other_output_dir: Path) -> None:
-  """Compares the weights of two runs after step 2, bit by bit."""
-  weights, other_weights = saved_weights(output_dir, 2), saved_weights(other_output_dir, 2)
-  assert weights.keys() == other_weights.keys()
-  for name, weight in weights.items():
-    assert weight.tobytes() == other_weights[name].tobytes(), name
-
-
 def squad_rows(path: str) -> list[dict[str, Any]]:
   """The questions of a SQuAD file, as rows in the order of the file."""
   return [
@@ -62,55 +55,27 @@ def squad_rows(path: str) -> list[dict[str, Any]]:
   ]
 
 
-def train_on_rows_and_files(
-  make_task: Callable[..., tasks.TaskDefinition],
-  rows: Mapping[str, Any],
-  files: Mapping[str, Any],
-  tmp_path: Path,
-  **settings: Any,
-) -> tuple[Estimator, Estimator]:
-  """Trains a task on rows in memory and on files, and checks that both runs end with the same weights.
-
-  Args:
-    make_task: makes the task of the arguments `train`, `eval` and so on.
-    rows: these arguments, as rows in memory.
-    files: these arguments, as paths.
-    tmp_path: the output directories are its folders memory and files.
-    **settings: the settings of the training.
-
-  Returns:
-    The estimator trained on rows, and the one trained on files.
-  """
-  from_memory = Estimator(make_task(**rows), output_dir=tmp_path / "memory", **settings)
-  from_files = Estimator(make_task(**files), output_dir=tmp_path / "files", **settings)
-  assert from_memory.train().step == from_files.train().step == 2
-  assert_same_weights(tmp_path / "memory", tmp_path / "files")
-  return from_memory, from_files
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("version", [1, 2])
-def test_question_answering_on_rows_and_on_files(version: int, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_question_answering_in_every_form(version: int, settings: dict[str, Any], tmp_path: Path) -> None:
   is_v2 = version == 2
   files = {
     split: write_made_up_squad(tmp_path / f"{split}.json", size, version_2=is_v2, seed=size, max_sentences=3)
     for split, size in (("train", 8), ("eval", 6))
   }
 
-  def make_task(**data: Any) -> tasks.QuestionAnswering:
-    return tasks.QuestionAnswering(**data, test=data["eval"], version_2_with_negative=is_v2)
-
-  lengths = {"max_seq_length": 48, "max_query_length": 12, "doc_stride": 16}
-  rows = {split: squad_rows(path) for split, path in files.items()}
-  from_memory, from_files = train_on_rows_and_files(make_task, rows, files, tmp_path, **settings, **lengths)
-  results = from_memory.evaluate()
-  assert results == from_files.evaluate()
+  lengths: dict[str, Any] = {"max_seq_length": 48, "max_query_length": 12, "doc_stride": 16}
+  rows: dict[str, Any] = {split: squad_rows(path) for split, path in files.items()}
+  task = tasks.QuestionAnswering(**rows, test=files["eval"], version_2_with_negative=is_v2)
+  estimator = Estimator(task, output_dir=tmp_path / "run", **settings, **lengths)
+  estimator.train()
+  results = estimator.evaluate()
   assert 0 <= results["exact"] <= results["f1"] <= 100
   assert ("HasAns_f1" in results) == is_v2
 
   # The answers are those in the predictions file, and are texts of the contexts.
-  answers = from_memory.predict(rows["eval"])
-  answers_in_file = json.loads((tmp_path / "memory" / "predictions_dev.json").read_text())
+  answers = estimator.predict(rows["eval"])
+  answers_in_file = json.loads((tmp_path / "run" / "predictions_dev.json").read_text())
   assert {row["id"]: answer.text for row, answer in zip(rows["eval"], answers, strict=True)} == answers_in_file
   for row, answer in zip(rows["eval"], answers, strict=True):
     assert answer.text in row["context"]
@@ -118,14 +83,14 @@ def test_question_answering_on_rows_and_on_files(version: int, settings: dict[st
     assert answer.candidates[0]["probability"] == answer.probability
     assert (answer.null_odds is not None) == is_v2
 
-  # Every form of the questions gives the same answers, and so do the other run and the reopened one.
+  # Every form of the questions gives the same answers, and so does the reopened run.
   columns = {name: [row[name] for row in rows["eval"]] for name in ("question", "context")}
   pairs = list(zip(columns["question"], columns["context"], strict=True))
   for other_form in (columns, pairs, files["eval"], json.loads(Path(files["eval"]).read_text())):
-    assert [answer.text for answer in from_memory.predict(other_form)] == [answer.text for answer in answers]
-  assert from_files.predict() == answers
-  assert json.loads((tmp_path / "files" / "predictions_eval.json").read_text()) == answers_in_file
-  (alone,) = Estimator.from_run(tmp_path / "memory").predict(rows["eval"][:1])
+    assert [answer.text for answer in estimator.predict(other_form)] == [answer.text for answer in answers]
+  assert estimator.predict() == answers
+  assert json.loads((tmp_path / "run" / "predictions_eval.json").read_text()) == answers_in_file
+  (alone,) = Estimator.from_run(tmp_path / "run").predict(rows["eval"][:1])
   # A batch of another size is rounded in another way.
   assert (alone.text, alone.probability) == (answers[0].text, pytest.approx(answers[0].probability, rel=1e-5))
 
@@ -180,68 +145,63 @@ def race_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.thorough
-def test_multiple_choice_on_rows_and_on_folders(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_multiple_choice_on_rows_and_folders(settings: dict[str, Any], tmp_path: Path) -> None:
   folder = Path(write_made_up_race(tmp_path, 2))
-  folders = {"train": folder / "train", "eval": folder / "dev"}
-  rows = {split: race_rows(path) for split, path in folders.items()}
-  # In a row, the answer may be a letter or an index.
-  rows["train"] = [row | {"answer": "ABCD".index(row["answer"])} for row in rows["train"]]
-  lengths = {"max_seq_length": 64, "max_qa_length": 24}
-  from_memory, from_files = train_on_rows_and_files(
-    tasks.MultipleChoice, rows, folders, tmp_path, **settings, **lengths
-  )
-  results = from_files.evaluate()
-  assert from_memory.evaluate()["accuracy"] == results["accuracy"]
+  rows = race_rows(folder / "dev")
+  task = tasks.MultipleChoice(race_rows(folder / "train"), eval=folder / "dev")
+  estimator = Estimator(task, output_dir=tmp_path / "run", max_seq_length=64, max_qa_length=24, **settings)
+  estimator.train()
+  results = estimator.evaluate()
   assert results["accuracy"] == pytest.approx((results["middle_accuracy"] + results["high_accuracy"]) / 2)
 
   # The accuracy of the predictions is that of the evaluation.
-  questions = [{key: row[key] for key in ("article", "question", "options")} for row in rows["eval"]]
-  answers = from_memory.predict(questions)
-  num_right = sum("ABCD"[answer.index] == row["answer"] for row, answer in zip(rows["eval"], answers, strict=True))
+  questions = [{key: row[key] for key in ("article", "question", "options")} for row in rows]
+  answers = estimator.predict(questions)
+  num_right = sum("ABCD"[answer.index] == row["answer"] for row, answer in zip(rows, answers, strict=True))
   assert num_right == pytest.approx(results["accuracy"] * len(answers))
   for question, answer in zip(questions, answers, strict=True):
     assert answer.option == question["options"][answer.index]
     assert math.fsum(answer.probabilities) == pytest.approx(1, abs=1e-6)
-  assert from_memory.predict(folders["eval"]) == answers
+  assert estimator.predict(folder / "dev") == answers
 
   # A question may have any number of options.
-  (answer,) = from_memory.predict([questions[0] | {"options": questions[0]["options"][:2]}])
+  (answer,) = estimator.predict([questions[0] | {"options": questions[0]["options"][:2]}])
   assert len(answer.probabilities) == 2
   with pytest.raises(UserError, match=r"^the data to predict: row 0.*options"):
-    from_memory.predict([questions[0] | {"options": "wet"}])
+    estimator.predict([questions[0] | {"options": "wet"}])
 
 
 @pytest.mark.thorough
-def test_tagging_on_rows_and_on_files(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_tagging_in_every_form(settings: dict[str, Any], tmp_path: Path) -> None:
   files = {
     split: write_json_lines(tmp_path / f"{split}.jsonl", size, seed=size) for split, size in (("train", 9), ("eval", 5))
   }
-  rows = {split: [json.loads(line) for line in Path(path).read_text().splitlines()] for split, path in files.items()}
+  rows: dict[str, Any] = {
+    split: [json.loads(line) for line in Path(path).read_text().splitlines()] for split, path in files.items()
+  }
 
-  def make_task(**data: Any) -> tasks.Tagging:
-    return tasks.Tagging(**data, test=data["eval"], scheme="BILOU")
-
-  lengths = {"max_seq_length": 24, "doc_stride": 8, "num_train_epochs": None}
-  from_memory, from_files = train_on_rows_and_files(make_task, rows, files, tmp_path, **settings | lengths)
-  results = from_memory.evaluate()
-  assert results == from_files.evaluate()
-  predicted = [json.loads(line) for line in (tmp_path / "memory" / "predictions_dev.jsonl").read_text().splitlines()]
-  answers = from_memory.predict(rows["eval"])
+  task = tasks.Tagging(**rows, test=files["eval"], scheme="BILOU")
+  estimator = Estimator(task, output_dir=tmp_path / "run", max_seq_length=24, doc_stride=8, **settings)
+  estimator.train()
+  results = estimator.evaluate()
+  assert 0 <= results["f1"] <= 1
+  predicted = [json.loads(line) for line in (tmp_path / "run" / "predictions_dev.jsonl").read_text().splitlines()]
+  answers = estimator.predict(rows["eval"])
   assert [answer.tags for answer in answers] == [line["predicted_tags"] for line in predicted]
   assert [[dataclasses.asdict(span) for span in answer.spans] for answer in answers] == [
     line["predicted_spans"] for line in predicted
   ]
   words = [row["tokens"] for row in rows["eval"]]
   for other_form in ({"tokens": words}, words, files["eval"]):
-    assert from_memory.predict(other_form) == answers
-  assert from_files.predict() == answers
+    assert estimator.predict(other_form) == answers
+  assert estimator.predict() == answers
   # A text of the same words has the same tags. Its offsets are those of characters.
-  of_texts = from_memory.predict([" ".join(text) for text in words])
+  of_texts = estimator.predict([" ".join(text) for text in words])
   assert [answer.tags for answer in of_texts] == [answer.tags for answer in answers]
   for text, answer in zip(words, of_texts, strict=True):
     assert all(" ".join(text)[span.start : span.end] == span.text for span in answer.spans)
   with pytest.raises(UserError, match=r"^the data to predict: row 1 has no 'tokens'; it has: id"):
-    from_memory.predict([{"tokens": ["Rome"]}, {"id": 7}])
+    estimator.predict([{"tokens": ["Rome"]}, {"id": 7}])
 
 
 def test_rows_of_words_are_checked_and_held_out() -> None:

@@ -66,8 +66,9 @@ def console_commands() -> dict[str, str]:
   for line in _setup_arguments()["entry_points"]["console_scripts"]:
     name, target = line.split(" = ")
     module, function = target.split(":")
-    # "albert.commands:export" runs the module albert.export; "run_squad:run_command" runs a script.
-    commands[name] = module.removesuffix("commands") + function if module.endswith(".commands") else f"{module}.py"
+    # "albert.cli:export" runs the module albert.export; "run_squad:run_command" runs a script.
+    package, dot, _ = module.rpartition(".")
+    commands[name] = f"{package}.{function}" if dot else f"{module}.py"
   return commands
 
 

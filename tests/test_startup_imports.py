@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fresh_interpreter import command_code, run_fresh
+from tests.synthetic import write_shards
 
 # Beginnings of the commands in REFUSED_COMMANDS. A name in braces stands for a path: {new} for a directory that does
 # not exist, the others for files of the fixture `input_paths`.
@@ -145,13 +146,12 @@ def input_paths(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> dic
   (directory / "texts.tsv").write_text("text\tlabel\nfine\tgood\npoor\tbad\n")
   (directory / "dev.tsv").write_text("text\tlabel\nfine\tgood\npoor\tugly\n")
   (directory / "table.parquet").write_bytes(b"no table")
-  (directory / "shard.tfrecord").write_bytes(b"not read")
   (directory / "weights.safetensors").write_bytes(b"not read")
   return {
     "texts": str(directory / "texts.tsv"),
     "dev": str(directory / "dev.tsv"),
     "parquet": str(directory / "table.parquet"),
-    "shards": str(directory / "shard.tfrecord"),
+    "shards": write_shards(directory / "shards", [4])[0],
     "weights": str(directory / "weights.safetensors"),
     "spm": spm_model,
   }
@@ -196,7 +196,7 @@ def test_a_training_imports_only_what_it_needs(tmp_path: Path) -> None:
     """
 with startup.quick_imports():
   import albert.multi_seed
-import albert.tasks.pretraining.task
+import albert.tasks.pretraining.model
 import albert.tasks.glue.model
 import albert.tasks.squad.task
 import albert.tasks.race.task

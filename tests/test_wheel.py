@@ -134,7 +134,7 @@ def test_a_command_reports_that_another_distribution_has_replaced_the_package(
     init.unlink()
     if content:
       init.write_text(content)
-    result = Installation(tmp_path).run("python", "-c", "from albert.commands import report; report()", cwd=tmp_path)
+    result = Installation(tmp_path).run("python", "-c", "from albert.cli import report; report()", cwd=tmp_path)
     assert result.returncode == 2
     assert result.stderr.startswith(f"error: {init}: is not a file of albert-tf2 ")
     assert result.stderr.count("\n") == 1

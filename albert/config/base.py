@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 from albert.config import command_flags
-from albert.config.ranges import Range, text_violation
+from albert.config.command_flags import Range, text_violation
 from albert.errors import UserError
 from albert.io.json_values import format_value
 
@@ -195,27 +195,27 @@ def option_fields(cls: type[Config]) -> dict[str, dataclasses.Field[Any]]:
   return {field.name: field for field in dataclasses.fields(cls) if field.metadata}
 
 
-def flag_type(field: dataclasses.Field[Any]) -> str:
-  """Returns the type of a field's flag: "int", "float", "bool" or "str". A flag that is not given is None."""
-  return str(field.type).removesuffix(_OR_NONE)
-
-
-def define_field_flag(field: dataclasses.Field[Any], default: Any, help_text: str = "") -> None:
+def define_field_flag(
+  field: dataclasses.Field[Any], default: Any, help_text: str = "", *, shown_default: Any = None, group: str = ""
+) -> None:
   """Defines the absl flag of a field.
 
   Args:
     field: a field declared with `option`; the flag has its name, type, range and choices.
     default: the default of the flag.
     help_text: the text of --help; "" for the text of the field.
+    shown_default, group: see command_flags.define.
   """
   metadata = field.metadata
   command_flags.define(
-    flag_type(field),
+    str(field.type).removesuffix(_OR_NONE),
     field.name,
     default,
     help_text or metadata["help"],
     allowed=metadata["range"],
     choices=metadata["choices"],
+    shown_default=shown_default,
+    group=group,
   )
 
 

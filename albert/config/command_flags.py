@@ -1,21 +1,34 @@
-"""Defines and parses command-line flags, each with its range. Imports nothing heavy, so that --help answers at once.
+"""The flags of commands: the range of a value, how a flag is defined, and how the command line is parsed.
 
-This module has its own parsers of numbers, because those of absl accept NaN in every range.
+It imports nothing heavy, so that --help answers at once. It has its own parsers of numbers, because those of absl
+accept NaN in every range.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import math
+import os
 import re
+import struct
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import flags
 
-from albert.config.ranges import Range, text_violation
 from albert.errors import UserError
 
+# The largest values of TensorFlow's int32 and int64.
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+# The largest number of worker processes of one command. More would exhaust the machine's memory.
+MAX_PROCESSES = 1024
+# The largest number of sequences in a batch. No device has the memory for more.
+MAX_BATCH_SIZE = 1 << 20
+# The smallest normal float32. Devices replace smaller numbers by 0.
+_SMALLEST_FLOAT32 = 2.0**-126
 # An error message is cut to this many characters at its start and at its end.
 _MAX_SHOWN_CHARACTERS = 200
 # absl's message for a required flag that is missing.
@@ -23,6 +36,87 @@ _MISSING_FLAG = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value othe
 
 # Flag -> another name for it, which every command with this flag takes. The original BERT calls its vocabulary so.
 _OTHER_NAMES = {"spm_model_file": "vocab_file"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+  """The numbers that a setting may have.
+
+  NaN, infinity, and floats that are infinite as float32 are never allowed. The absolute value of an integer is at most
+  INT32_MAX unless `maximum` or `below` is given.
+
+  Attributes:
+    minimum: the smallest allowed value.
+    maximum: the largest allowed value.
+    above: a bound that every allowed value is greater than.
+    below: a bound that every allowed value is less than.
+  """
+
+  minimum: float | None = None
+  maximum: float | None = None
+  above: float | None = None
+  below: float | None = None
+
+  def violation(self, value: float) -> str | None:
+    """The rule that `value` violates, in words that follow "must be", such as "at least 1"; None if it is allowed.
+
+    A float must be in the range both as it is and after rounding to float32, because training computes in float32: a
+    dropout of 0.999999999 is rounded to 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, float):
+      return self._violated_bound(value) or self._violated_int32_limit(value)
+    if not math.isfinite(value):
+      return "a finite number"
+    rounded = as_float32(value)
+    if math.isinf(rounded):
+      return "a finite number in float32"
+    violation, float32_violation = self._violated_bound(value), self._violated_bound(rounded)
+    if violation is None and float32_violation is not None:
+      return f"{float32_violation} in float32"
+    return violation
+
+  def _violated_int32_limit(self, value: int) -> str | None:
+    if self.maximum is not None or self.below is not None or abs(value) <= INT32_MAX:
+      return None
+    return f"at most {INT32_MAX}" if value > 0 else f"at least {-INT32_MAX}"
+
+  def _violated_bound(self, value: float) -> str | None:
+    if self.minimum is not None and value < self.minimum:
+      return f"at least {self.minimum}"
+    if self.above is not None and value <= self.above:
+      return f"above {self.above}"
+    if self.maximum is not None and value > self.maximum:
+      return f"at most {self.maximum}"
+    if self.below is not None and value >= self.below:
+      return f"below {self.below}"
+    return None
+
+
+def default_processes() -> int:
+  """The default number of worker processes: one for each core, at most MAX_PROCESSES."""
+  return min(os.cpu_count() or 1, MAX_PROCESSES)
+
+
+def as_float32(value: float) -> float:
+  """Rounds to float32. Values that are too large become infinite; those below the smallest normal number become 0."""
+  try:
+    rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
+  except OverflowError:
+    return math.copysign(math.inf, value)
+  return rounded if abs(rounded) >= _SMALLEST_FLOAT32 else math.copysign(0.0, value)
+
+
+def text_violation(value: str) -> str | None:
+  """The rule that a text violates, in words that follow "must be"; None if it can be a path or a name."""
+  if value and value.isspace():
+    return "more than white space"
+  if "\0" in value:
+    return "without NUL characters"
+  try:
+    value.encode("utf-8")
+  except UnicodeEncodeError:
+    return "UTF-8"
+  return None
 
 
 class _NumberParser(flags.ArgumentParser):
@@ -107,9 +201,12 @@ def define(
   default: Any,
   help_text: str,
   *,
-  allowed: Range = Range(),  # noqa: B008 - frozen
+  allowed: Range = Range(),
   choices: Sequence[str] | None = None,
   required: bool = False,
+  shown_default: Any = None,
+  placeholder: str = "",
+  group: str = "",
 ) -> None:
   """Defines a flag of the program that is running.
 
@@ -121,6 +218,9 @@ def define(
     allowed: the range, for a number.
     choices: all allowed values, for a "str" that has a fixed set of them.
     required: whether the flag must be given. An empty value of a "str" counts as not given.
+    shown_default: the default in --help, if it is not `default`.
+    placeholder: of the value in --help; "" for that of the type, such as N.
+    group: the heading of --help under which the flag is listed.
   """
   options: dict[str, Any] = {"module_name": sys.argv[0], "required": required}
   if choices is not None:
@@ -133,10 +233,21 @@ def define(
     flags.DEFINE(
       _make_parser(kind, allowed), name, default, help_text, serializer=flags.ArgumentSerializer(), **options
     )
+  defined: Any = flags.FLAGS[name]
+  defined.group, defined.placeholder = group, placeholder
+  defined.shown_default = default if shown_default is None else shown_default
   if required and kind == "str":
     flags.register_validator(name, lambda value: value != "", message="must not be empty")
   if name in _OTHER_NAMES:
-    flags.DEFINE_flag(_OtherName(_OTHER_NAMES[name], flags.FLAGS[name]), module_name=sys.argv[0])
+    define_other_name(name, _OTHER_NAMES[name])
+
+
+def define_other_name(name: str, other_name: str) -> None:
+  """Defines another name for a flag."""
+  flag: Any = flags.FLAGS[name]
+  other: Any = _OtherName(other_name, flag)
+  other.is_hidden = bool(flag.group)  # in --help of the scripts, the text of the flag names it
+  flags.DEFINE_flag(other, module_name=sys.argv[0])
 
 
 def _make_parser(kind: str, allowed: Range) -> flags.ArgumentParser:

@@ -12,7 +12,6 @@ import msgspec
 from albert.config.base import Config, check_types
 from albert.config.model import MODELS, ModelConfig
 from albert.config.run import OptimizerConfig, TrainConfig
-from albert.config.stages import format_stages
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import format_value
@@ -134,5 +133,5 @@ def read_recipe(name: str, task_name: str) -> Recipe:
     raise UserError(f"{path}: is a recipe for {sections['task']}, but this script runs {task_name}")
   stages = sections.pop("stages", None)
   if stages is not None:
-    sections["data"] = {**sections.get("data", {}), "stages": format_stages(stages)}
+    sections["data"] = {**sections.get("data", {}), "stages": json_values.dumps(stages, ensure_ascii=False)}
   return Recipe(name, path, sections, weights)

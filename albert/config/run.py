@@ -6,7 +6,10 @@ Every field is also a flag; its help text, its default and its range are declare
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+import os
+from typing import Annotated, ClassVar
+
+import msgspec
 
 from albert.config.base import (
   COMMAND,
@@ -15,13 +18,61 @@ from albert.config.base import (
   EVALUATION,
   LOGGING,
   MODEL,
+  OPTIMIZER,
   TRAINING,
   Config,
   option,
 )
-from albert.config.optimizer import OptimizerConfig
-from albert.config.ranges import INT32_MAX, MAX_BATCH_SIZE, MAX_PROCESSES
+from albert.config.command_flags import INT32_MAX, MAX_BATCH_SIZE, MAX_PROCESSES
 from albert.errors import UserError
+from albert.io import json_values
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(Config):
+  """LAMB or AdamW with a linear warm-up and a polynomial decay of the learning rate (ALBERT, section 4.1)."""
+
+  help_group: ClassVar[str] = OPTIMIZER
+
+  optimizer: str = option(
+    "lamb",
+    "optimizer; tfa_lamb: LAMB of tensorflow-addons, which needs the environment of constraints/tf215-tfa.txt",
+    choices=("lamb", "adamw", "tfa_lamb"),
+  )
+  learning_rate: float = option(1.76e-3, "peak learning rate, reached at the end of the warm-up", above=0)
+  num_warmup_steps: int = option(
+    3125,
+    "number of steps in which the learning rate rises linearly from 0 to its peak. A default that would take more than "
+    "half of the run becomes a tenth of the run",
+    minimum=0,
+  )
+  warmup_proportion: float = option(
+    0.0,
+    "length of the warm-up as a fraction of num_train_steps, instead of --num_warmup_steps; 0: not used",
+    minimum=0,
+    below=1,
+    instead_of="num_warmup_steps",
+  )
+  end_learning_rate: float = option(0.0, "learning rate at the last step", minimum=0)
+  decay_power: float = option(1.0, "power of the polynomial decay; 1: linear decay", above=0)
+  weight_decay: float = option(0.01, "weight decay; LayerNorm parameters and biases are not decayed", minimum=0)
+  beta_1: float = option(0.9, "decay rate of the first moment", minimum=0, below=1)
+  beta_2: float = option(0.999, "decay rate of the second moment", minimum=0, below=1)
+  epsilon: float = option(
+    1e-6, "constant added to the square root of the second moment, against division by zero", above=0
+  )
+  clip_norm: float = option(
+    1.0, "gradients whose global norm is larger are scaled down to this norm; 0: no clipping", minimum=0
+  )
+  bias_correction: bool = option(
+    False, "correct the bias of the moments towards zero in the first steps, which the original code does not"
+  )
+  layerwise_learning_rate_decay: float = option(
+    1.0,
+    "each group of layers has the learning rate of the group above it, multiplied by this factor; 1: no decay",
+    above=0,
+  )
+  scale_learning_rate: bool = option(False, "multiply learning_rate by sqrt(train_batch_size / 4096)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -194,90 +245,6 @@ class TrainConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingConfig(Config):
-  """The data of pretraining, and the losses that are trained on it."""
-
-  help_group: ClassVar[str] = DATA
-
-  input_file: str = option(
-    "", "TFRecord files to train on: paths or glob patterns, separated by commas", affects_training=False
-  )
-  eval_input_file: str = option(
-    "", "TFRecord files to evaluate on: paths or glob patterns, separated by commas", affects_training=False
-  )
-  max_seq_length: int = option(
-    0, "sequence length with which the TFRecord files were written; 0: read it from them", minimum=0
-  )
-  max_predictions_per_seq: int = option(
-    0,
-    "number of masked positions per sequence with which the TFRecord files of --input_file were written; 0: read it "
-    "from them",
-    minimum=0,
-  )
-  sentence_prediction: str = option(
-    "auto",
-    "sentence loss: sentence order prediction (sop), next sentence prediction (nsp), or none; auto: as in the manifest "
-    "of the TFRecord files, or sop if they have none",
-    choices=("auto", "sop", "nsp", "none"),
-  )
-  masking: str = option(
-    "auto",
-    "static: use the masks in the TFRecord files; dynamic: mask other tokens each time an example is read (needs "
-    "--spm_model_file); auto: static, or dynamic if the files were written without masks",
-    choices=("auto", "static", "dynamic"),
-    resets=("masked_lm_prob", "ngram"),
-  )
-  masked_lm_prob: float = option(
-    0.0,
-    "fraction of the tokens that dynamic masking masks; 0: as in the manifest of the TFRecord files, or 0.15 if they "
-    "have none",
-    minimum=0,
-    below=1,
-  )
-  ngram: int = option(
-    0,
-    "largest number of consecutive words that dynamic masking masks together; 0: as in the manifest of the TFRecord "
-    "files, or 3 if they have none",
-    minimum=0,
-  )
-  spm_model_file: str = option(
-    "",
-    "the vocabulary: a SentencePiece model, a WordPiece vocab.txt, or a byte-level BPE tokenizer.json or vocab.json. "
-    "It is compared with the one of the TFRecord files, and it is needed for dynamic masking and for --do_predict; "
-    "--vocab_file is another name for it",
-    affects_training=False,
-  )
-  do_lower_case: bool | None = option(
-    None,
-    "lower-case the text of --predict_file; by default as the manifest of the TFRecord files, the file beside the "
-    "vocabulary, or the run of --init_checkpoint says, and true if none of them does (byte-level BPE ignores it)",
-  )
-  keep_accents: bool | None = option(
-    None,
-    "keep the accents of the text of --predict_file and do not decompose its characters; by default as those files "
-    "say, and false if none of them does (byte-level BPE ignores it)",
-  )
-  predict_file: str = option(
-    "", "text file for --do_predict; each [MASK] in its lines is filled in", affects_training=False
-  )
-  # It contains paths, which may differ when a run is resumed, so it does not count as affecting training. The other
-  # settings of stages are compared with the key "stages" of config.json.
-  stages: str = option(
-    "",
-    'stages of training as JSON, such as [{"until": 0.5, "num_hidden_layers": 3}, {"until": 1}]; a recipe has them as '
-    "its section stages. Each stage lasts until this share of the steps; see docs/staged_pretraining.md",
-    affects_training=False,
-    group=TRAINING,
-  )
-  cache_dir: str = option(
-    "",
-    "directory that keeps the hashes of TFRecord files without a manifest; by default output_dir",
-    affects_training=False,
-    per_command=True,
-  )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuningConfig(Config):
   """The settings of the data that all fine-tuning tasks share."""
 
@@ -409,7 +376,7 @@ class RunConfig(Config):
     affects_training=False,
     per_command=True,
   )
-  optimizer: OptimizerConfig = OptimizerConfig()  # noqa: RUF009 - frozen
+  optimizer: OptimizerConfig = OptimizerConfig()
   train: TrainConfig = TrainConfig()
   warmup_is_default: bool = False  # nobody chose the length of the warm-up, so a short run may shorten it
   precision_is_default: bool = False  # this command does not choose the precision; the run may have recorded one
@@ -433,3 +400,75 @@ class RunConfig(Config):
       raise UserError("--precision=float16 skips steps, which --optimizer=tfa_lamb cannot: give --optimizer=lamb")
     if self.from_scratch and self.init_checkpoint:
       raise UserError(f"--from_scratch and --init_checkpoint={self.init_checkpoint} are both given: give one")
+
+
+_TF_CONFIG_REMEDY = 'give it as {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
+
+
+class _Task(msgspec.Struct):
+  """The part of TF_CONFIG about this process: its job, and its index among the processes of this job."""
+
+  type: str
+  index: json_values.Count | Annotated[str, msgspec.Meta(pattern="^[0-9]{1,9}$")]
+
+
+class _TfConfig(msgspec.Struct):
+  """The environment variable TF_CONFIG, as TensorFlow defines it."""
+
+  cluster: dict[str, list[Annotated[str, msgspec.Meta(pattern="^.+:[0-9]{1,5}$")]]]
+  task: _Task
+
+
+def process_addresses() -> list[str]:
+  """Returns the "host:port" address of each process in TF_CONFIG, the chief first; empty if TF_CONFIG is not set.
+
+  Raises:
+    UserError: TF_CONFIG does not have the form that TensorFlow defines, two processes have one address, or this process
+      is not in its cluster.
+  """
+  return _read_tf_config()[0]
+
+
+def process_index() -> int:
+  """Returns the index of this process in `process_addresses()`; 0 if TF_CONFIG is not set.
+
+  Raises:
+    UserError: see process_addresses.
+  """
+  return _read_tf_config()[1]
+
+
+def _read_tf_config() -> tuple[list[str], int]:
+  """Returns the addresses of the processes, and the index of this one."""
+  text = os.environ.get("TF_CONFIG", "")
+  if not text:
+    return [], 0
+  tf_config = json_values.parse("TF_CONFIG", text, _TfConfig, _TF_CONFIG_REMEDY)
+  # Processes of other jobs, such as an evaluator, take no part in training.
+  jobs = {name: tf_config.cluster.get(name, []) for name in ("chief", "worker")}
+  job, index = tf_config.task.type, int(tf_config.task.index)
+  if job not in jobs or not 0 <= index < len(jobs[job]):
+    raise UserError(f"TF_CONFIG={json_values.format_value(text)}: this process, {job} {index}, is not in its cluster")
+  addresses = [*jobs["chief"], *jobs["worker"]]
+  for number, address in enumerate(addresses):
+    if address in addresses[:number]:
+      raise UserError(f"TF_CONFIG: two processes have the address {address}: give each one an address of its own")
+  return addresses, index + (len(jobs["chief"]) if job == "worker" else 0)
+
+
+def training_addresses(train: TrainConfig) -> list[str]:
+  """Returns the addresses of the processes that train with these settings; empty if it is this process only.
+
+  Raises:
+    UserError: see process_addresses; or multi_worker_mirrored is given, and TF_CONFIG is not set.
+  """
+  is_given = train.distribution_strategy == "multi_worker_mirrored"
+  if not is_given and (train.distribution_strategy != "auto" or train.tpu):
+    return []
+  addresses = process_addresses()
+  if is_given and not addresses:
+    raise UserError(
+      "--distribution_strategy=multi_worker_mirrored needs the addresses of the workers in the environment "
+      "variable TF_CONFIG; it is not set"
+    )
+  return addresses

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from albert.config.huggingface import ACTIVATION_NAMES, to_bert_config
+from albert.config.model import ACTIVATION_NAMES, to_bert_config
 from albert.convert.model import ConvertedModel, expand_sharing, report_row
 from albert.errors import UserError
 from albert.io import files

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from albert.config.ranges import as_float32
+from albert.config.command_flags import as_float32
 from albert.data import parquet
 from albert.data.rows import ABSENT, DataSource, Rows, field_text
 from albert.errors import UserError

@@ -19,8 +19,8 @@ from absl import flags
 
 from albert import app, startup
 from albert.config import command_flags
+from albert.config.command_flags import MAX_BATCH_SIZE, Range
 from albert.config.model import ModelConfig
-from albert.config.ranges import MAX_BATCH_SIZE, Range
 from albert.embed.input_output import InputTexts, check_output, open_texts, write_vectors
 from albert.errors import UserError
 from albert.io import files

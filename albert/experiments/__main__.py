@@ -17,7 +17,7 @@ from absl import flags
 
 from albert import app
 from albert.config import command_flags
-from albert.config.ranges import MAX_PROCESSES, Range
+from albert.config.command_flags import MAX_PROCESSES, Range
 from albert.errors import UserError
 from albert.experiments import catalog, costs, inputs, runner, tables
 from albert.experiments.catalog import Experiment, Scale

@@ -16,8 +16,8 @@ from typing import Any
 from absl import flags
 
 from albert.config import command_flags, recipes
+from albert.config.command_flags import Range
 from albert.config.model import ModelConfig
-from albert.config.ranges import Range
 from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
 from albert.experiments import catalog

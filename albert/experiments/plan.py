@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from albert.config.model import ModelConfig
-from albert.config.stages import format_stages
 from albert.errors import UserError
 from albert.experiments import layers
 from albert.experiments.catalog import (
@@ -34,6 +33,7 @@ from albert.experiments.inputs import Inputs
 from albert.experiments.runner import Command, ScoreSource, Trial, digest, python_command, training_files
 from albert.io import files
 from albert.runs import output_files
+from albert.tasks.pretraining.flags import format_stages
 from albert.tokenization.vocabulary import vocabulary_paths
 
 # The corpus that pretraining is evaluated on. The module catalog defines the other corpora.

@@ -21,7 +21,7 @@ from absl import flags
 from albert import app, startup
 from albert.config import command_flags
 from albert.config.base import Config, define_field_flag
-from albert.config.ranges import INT64_MAX, Range
+from albert.config.command_flags import INT64_MAX, Range
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 from albert.export import registry

@@ -9,13 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
-from albert.config.run import PretrainingConfig
 from albert.data.shard_files.schema import INPUT_IDS
 from albert.export.checkpoint import ExportCheckpoint, ExportSettings
 from albert.export.classifier import ServedTextModel, add_label, text_fields
 from albert.export.network import Dense, LayerNorm, LinearHead, TokenBatch, TokenLayout, Weights, make_constant
 from albert.export.served_model import AnswerTensors, NamedArrays
 from albert.models.layers import ACTIVATIONS
+from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tokenization.graph import WHITE_SPACE, starts_with_space
 from albert.tokenization.tokenizer import load_tokenizer
 
@@ -147,7 +147,7 @@ class ServedFillMask(_PretrainingForm):
     In the TFRecord files a tenth of the masked tokens is unchanged, and a tenth is replaced by a random token. A served
     model predicts only at [MASK].
     """
-    from albert.tasks.pretraining.task import MASKED_LM_ACCURACY
+    from albert.tasks.pretraining.model import MASKED_LM_ACCURACY
 
     return (MASKED_LM_ACCURACY,)
 

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config.ranges import as_float32
+from albert.config.command_flags import as_float32
 from albert.config.run import OptimizerConfig
 from albert.errors import UserError
 from albert.optimizers.gradients import make_replica_variable

@@ -21,7 +21,7 @@ from absl import flags
 
 from albert import app
 from albert.config import command_flags
-from albert.config.ranges import MAX_BATCH_SIZE, Range
+from albert.config.command_flags import MAX_BATCH_SIZE, Range
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress

@@ -12,7 +12,7 @@ from absl import flags
 
 from albert import app
 from albert.config import command_flags
-from albert.config.ranges import Range
+from albert.config.command_flags import Range
 from albert.errors import UserError
 from albert.io import files
 from albert.io.wording import counted

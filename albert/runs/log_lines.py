@@ -66,7 +66,7 @@ def stage_ends(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
 
 
 def training_seconds(run: str) -> float:
-  """Returns the time of the training steps of a run: its examples, divided by its median speed.
+  """Returns the time of the training steps of a run: the examples of each stage, divided by its median speed.
 
   Start-up and evaluations do not count, and a few slow steps do not change the median.
 
@@ -75,12 +75,23 @@ def training_seconds(run: str) -> float:
   Raises:
     UserError: the run has logged no speed, or has not ended.
   """
-  lines = read(files.join(run, output_files.METRICS))
-  speeds = [line["examples_per_second"] for line in lines if isinstance(line.get("examples_per_second"), int | float)]
-  if not speeds or not files.exists(files.join(run, output_files.TRAINING_LOSS)):
-    problem = "training has not ended" if speeds else f"{output_files.METRICS} has no examples_per_second"
+  lines = [
+    line
+    for line in read(files.join(run, output_files.METRICS))
+    if isinstance(line.get("examples_per_second"), int | float)
+  ]
+  if not lines or not files.exists(files.join(run, output_files.TRAINING_LOSS)):
+    problem = "training has not ended" if lines else f"{output_files.METRICS} has no examples_per_second"
     raise UserError(f"{run}: {problem}: repeat the command that trains it, or delete it to train it again")
   config = output_files.read_config(files.join(run, output_files.CONFIG))
-  # The first line includes the time to build the graph.
-  speed = statistics.median(speeds[1:] or speeds)
-  return float(lines[-1]["step"]) * float(config["train"]["train_batch_size"]) / speed
+  num_steps = lines[-1]["step"]
+  whole_run = {"first_step": 0, "last_step": num_steps, "train_batch_size": config["train"]["train_batch_size"]}
+  seconds = 0.0
+  for number, stage in enumerate(config.get("stages") or [whole_run], start=1):
+    # A stage that is too short to be logged has the speed of the whole run.
+    of_stage = [line for line in lines if line.get(STAGE_KEY, number) == number] or lines
+    # The first line includes the time to build the graph.
+    speed = statistics.median(line["examples_per_second"] for line in of_stage[1:] or of_stage)
+    steps = max(0, min(stage["last_step"], num_steps) - stage["first_step"])  # the run may have stopped early
+    seconds += steps * float(stage["train_batch_size"]) / speed
+  return seconds

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import textwrap
 
-from albert.command_help import WIDTH
+from albert.app import HELP_WIDTH
 from albert.config.base import option_fields
-from albert.config.run import PretrainingConfig, RunConfig
+from albert.config.run import RunConfig
 from albert.errors import UserError
 from albert.runs.metrics_log import log
-from albert.settings.existing_run import format_flag
 from albert.settings.resolve import ResolvedSettings
+from albert.settings.sources import format_flag
 from albert.settings.tpu_memory import MemoryCheck, StepSettings, parse_slice, read_table
 from albert.tasks.pretraining import files as pretraining_files
+from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.weights.names import encoder_shapes, num_parameters
 
 
@@ -84,13 +85,8 @@ def _describe_settings(resolved: ResolvedSettings) -> list[str]:
       if value != field.default:
         given = [settings.flags.get(name), recorded.get(name), recipe.get(name), value]
         sources[given.index(value)][1].append(format_flag(name, value))
-  return [
-    textwrap.fill(
-      f"from {source}: {' '.join(flags)}", WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
-    for source, flags in sources
-    if flags
-  ]
+  wrapper = textwrap.TextWrapper(HELP_WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+  return [wrapper.fill(f"from {source}: {' '.join(flags)}") for source, flags in sources if flags]
 
 
 def _describe_memory(resolved: ResolvedSettings) -> str:

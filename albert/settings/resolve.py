@@ -1,4 +1,7 @@
-"""Makes the task and the config of a run from the settings that a command line or a Python call gives."""
+"""From the settings that a command line or a Python call gives to the task and the config of a run.
+
+Settings are decided and checked before TensorFlow is imported, so that mistakes are reported at once.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 from albert.config.base import Config, alternatives, check_types, option_fields
 from albert.config.model import ModelConfig
-from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig
-from albert.config.stages import format_stages
+from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig, training_addresses
 from albert.errors import UserError
 from albert.io import files
 from albert.io.json_values import format_value
+from albert.runs import output_files, run_directory
 from albert.runs.metrics_log import log
-from albert.settings.command_checks import read_inputs
-from albert.settings.existing_run import find_existing_run
-from albert.settings.sources import Settings
+from albert.settings.sources import Settings, find_existing_run
 from albert.tasks import registry
-from albert.tasks.definitions import TaskDefinition
+from albert.tasks.pretraining.flags import format_stages
 from albert.tasks.splits import DEV, TRAIN
 from albert.tokenization.vocabulary import VocabularySize
 from albert.weights.files import WeightLocation, find_weights
 
 if TYPE_CHECKING:
   from albert.tasks.base import Task
+  from albert.tasks.definitions import TaskDefinition
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +52,28 @@ class ResolvedSettings:
   notes: Sequence[str] = ()
 
   def read_inputs(self) -> Any:
-    """Checks flags and reads files without TensorFlow; see albert.settings.command_checks.read_inputs."""
-    return read_inputs(self.settings.task_name, self.config, self.model_config, self.data_config)
+    """Checks that the command has something to do, and reads its local files, without TensorFlow.
+
+    Remote paths (gs://) are left to the task, because only TensorFlow can look at these.
+
+    Returns: the data of the task, see albert.tasks.registry.DataReader; None if the task reads its files later.
+    Raises:
+      UserError: a flag or a file is missing, a file cannot be used, flags do not fit together, or output_dir cannot be
+        written to.
+    """
+    config, data_config = self.config, self.data_config
+    check_actions(config)
+    check_initial_weights(config, are_needed=config.do_train and isinstance(data_config, FinetuningConfig))
+    values = [getattr(data_config, name) for name in option_fields(type(data_config))]
+    data = None
+    if not any(isinstance(value, str) and files.is_remote(value) for value in values):
+      evaluates = will_evaluate(config, train=config.do_train, evaluate=config.do_eval)
+      data = self.settings.task_entry.read_data(
+        self.model_config, data_config, train=config.do_train, evaluate=evaluates, predict=config.do_predict
+      )
+    if not files.is_remote(config.output_dir):
+      run_directory.check_writable(config.output_dir)
+    return data
 
   def make_task(self, data: Any = None) -> Task:
     """Makes the task. This imports TensorFlow, which takes seconds.
@@ -73,19 +95,19 @@ class ResolvedSettings:
     return task
 
 
-def resolve_settings(task_name: str, flags: Mapping[str, Any]) -> ResolvedSettings:
+def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettings:
   """Decides all settings of a command. Values that are not given come from albert.settings.sources.
 
   Some depend on the vocabulary, the model or the initial weights.
 
   Args:
     task_name: a key of albert.tasks.registry.TASKS.
-    flags: name of a flag of the scripts -> its value, for the flags or arguments that the user gave.
+    given: name of a flag of the scripts -> its value, for the flags or arguments that the user gave.
   Raises:
     UserError: a value out of range, an unknown model or recipe, an init_checkpoint that does not exist or is damaged,
       or a setting that contradicts the run in output_dir.
   """
-  settings = Settings(task_name, flags)
+  settings = Settings(task_name, given)
   config = settings.run_config()
   weights = None
   if config.init_checkpoint and settings.existing_run is None:
@@ -147,6 +169,53 @@ def _compare_recipe_with_weights(settings: Settings, weights: WeightLocation | N
   ]
 
 
+def check_actions(config: RunConfig) -> None:
+  """Checks that the config asks for something, and that the processes of TF_CONFIG can do it.
+
+  Raises:
+    UserError: the config asks for nothing, or for several runs in several processes or without training and evaluating
+      them; or TF_CONFIG is wrong.
+  """
+  if not (config.do_train or config.do_eval or config.do_predict):
+    raise UserError("nothing to do: give --do_train, --do_eval or --do_predict")
+  addresses = training_addresses(config.train)
+  if config.num_runs == 1:
+    return
+  if addresses:
+    raise UserError(
+      f"--num_runs={config.num_runs}: several processes (TF_CONFIG) can train one run only: leave out --num_runs"
+    )
+  if not (config.do_train and config.do_eval):
+    raise UserError(
+      f"--num_runs={config.num_runs} compares runs, so give both --do_train and --do_eval; to use the best run, "
+      f"give its directory (see {output_files.RUNS}) as --output_dir"
+    )
+  if config.predictions_file:
+    raise UserError(
+      f"--predictions_file={config.predictions_file} names one file, but each of the {config.num_runs} runs writes "
+      "predictions: leave it out, and each run writes to its own directory"
+    )
+
+
+def will_evaluate(config: RunConfig, *, train: bool, evaluate: bool) -> bool:
+  """Whether a command evaluates: because it was told to, or because it trains with --eval_every_steps.
+
+  Args:
+    config: the settings of the run.
+    train: whether the command trains.
+    evaluate: whether the command was told to evaluate.
+  """
+  return evaluate or (train and config.train.eval_every_steps > 0)
+
+
+def check_initial_weights(config: RunConfig, *, are_needed: bool) -> None:
+  """Raises UserError if training needs weights to start from and the config gives none."""
+  if are_needed and not (config.init_checkpoint or config.from_scratch):
+    raise UserError(
+      "--do_train needs --init_checkpoint, the weights to start from; for random weights give --from_scratch"
+    )
+
+
 # Flags of the scripts that are not arguments of an Estimator.
 _COMMAND_ONLY_FLAGS = {"do_train", "do_eval", "do_predict", "num_runs", "predictions_file", "dry_run", "chip"}
 # Arguments that become absolute paths, since the process may change its directory during the life of an Estimator.
@@ -164,9 +233,9 @@ def make_defined_task(definition: TaskDefinition, arguments: Mapping[str, Any]) 
   """
   given_arguments = {name: value for name, value in arguments.items() if value is not None}
   settings = _checked_settings(definition, given_arguments)
-  flags = _default_settings(definition, settings) | settings | definition.settings
-  flags |= {"do_train": definition.has(TRAIN), "do_eval": definition.has(DEV)}
-  resolved = resolve_settings(definition.task_name, flags)
+  given = _default_settings(definition, settings) | settings | definition.settings
+  given |= {"do_train": definition.has(TRAIN), "do_eval": definition.has(DEV)}
+  resolved = resolve_settings(definition.task_name, given)
   task = resolved.make_task()
   for split, rows in definition.rows.items():
     task = task.with_data(split, rows)
@@ -175,7 +244,13 @@ def make_defined_task(definition: TaskDefinition, arguments: Mapping[str, Any]) 
 
 def _checked_settings(definition: TaskDefinition, arguments: Mapping[str, Any]) -> dict[str, Any]:
   """Checks the names and types of arguments. Returns them as flags: a ModelConfig as `model` becomes its fields."""
-  configs = (RunConfig, TrainConfig, OptimizerConfig, ModelConfig, registry.TASKS[definition.task_name].config_class)
+  configs: list[type[Config]] = [
+    RunConfig,
+    registry.TASKS[definition.task_name].config_class,
+    TrainConfig,
+    OptimizerConfig,
+    ModelConfig,
+  ]
   config_of_field = {field: config for config in configs for field in option_fields(config)}
   checked_settings: dict[str, Any] = {}
   for name, value in arguments.items():

@@ -8,6 +8,8 @@ selection of the run in RUN. A flag that contradicts that run is an error.
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,18 +20,111 @@ from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, Trai
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
-from albert.settings.existing_run import (
-  ExistingRun,
-  contradiction_error,
-  find_existing_run,
-  format_flag,
-  is_same_value,
-  must_equal_run,
-)
 from albert.tasks import registry
 from albert.tokenization.recorded_settings import SETTINGS, known_settings
 from albert.tokenization.vocabulary import NAMES, vocabulary_in, vocabulary_sha256
 from albert.weights.files import WeightLocation
+
+_SEED_DIRECTORY = re.compile(r"run-(\d+)$")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExistingRun:
+  """A run in output_dir that has saved a checkpoint or has ended.
+
+  Attributes:
+    directory: its output_dir.
+    values: the content of its config.json.
+    seed: its seed, if it is one of several runs that --num_runs started with different seeds; None for a single run.
+  """
+
+  directory: str
+  values: Mapping[str, Any]
+  seed: int | None = None
+
+  @property
+  def config_file(self) -> str:
+    """The path of its config.json."""
+    return files.join(self.directory, output_files.CONFIG)
+
+  def reusable_values(self, config_class: type[Config], section: str = "") -> dict[str, Any]:
+    """The recorded values that later commands reuse.
+
+    Args:
+      config_class: the config whose fields are looked up.
+      section: the section of config.json that holds the config; "" for RunConfig, whose fields are at the top level.
+    Returns:
+      Field name -> value, without fields that depend on the command (`per_command` in `option`).
+    """
+    values = self.values.get(section, {}) if section else self.values
+    fields = option_fields(config_class)
+    reusable = {name for name, field in fields.items() if not field.metadata["per_command"]}
+    if self.seed is not None:
+      reusable.discard("seed")
+    recorded = {name: value for name, value in values.items() if name in reusable}
+    if config_class is RunConfig:
+      # Pretraining without --init_checkpoint starts from random weights, whether or not --from_scratch is given.
+      recorded["from_scratch"] = not recorded.get("init_checkpoint")
+    return recorded
+
+
+def find_existing_run(output_dir: str, num_runs: int = 1) -> ExistingRun | None:
+  """Finds the run whose settings later commands on output_dir use.
+
+  A run counts if it has a config.json and either a checkpoint or the record of the end of its training. With --num_runs
+  only the best run keeps its checkpoints. A run that failed before it saved anything does not count.
+
+  Args:
+    output_dir: the output_dir of the command; "" if it has none.
+    num_runs: the value of --num_runs. If it is greater than 1, the runs are in the folders run-SEED of output_dir.
+  Returns:
+    The run; if there are several, the one with the smallest seed; None if there is none.
+  """
+  if not output_dir:
+    return None
+  if num_runs == 1:
+    return _read_run(output_dir)
+  seeds = [int(match[1]) for match in map(_SEED_DIRECTORY.match, _list_directory(output_dir)) if match]
+  for seed in sorted(seeds):
+    run = _read_run(files.join(output_dir, f"run-{seed}"))
+    if run:
+      return dataclasses.replace(run, seed=seed)
+  return None
+
+
+def _read_run(directory: str) -> ExistingRun | None:
+  """Reads the run in a directory; None if there is none, or if it failed before it saved anything."""
+  path = files.join(directory, output_files.CONFIG)
+  if not files.exists(path):
+    return None
+  checkpoints = _list_directory(files.join(directory, output_files.CHECKPOINTS))
+  has_checkpoint = any(map(output_files.STEP_DIRECTORY.match, checkpoints))
+  has_ended = files.exists(files.join(directory, output_files.TRAINING_LOSS))
+  return ExistingRun(directory, output_files.read_config(path)) if has_checkpoint or has_ended else None
+
+
+def _list_directory(directory: str) -> list[str]:
+  return files.listdir(directory) if files.is_dir(directory) else []
+
+
+def format_flag(name: str, value: Any) -> str:
+  """A flag with its value, as it is written on the command line."""
+  if isinstance(value, bool):
+    return f"--{name}" if value else f"--no{name}"
+  return f"--{name}={value}"
+
+
+def _must_equal_run(config_class: type[Config], name: str) -> bool:
+  """Whether a later command on the output_dir of a run must give this field the value of the run."""
+  metadata = option_fields(config_class)[name].metadata
+  return bool(metadata["affects_training"] and not metadata["evaluation_may_differ"])
+
+
+def _is_same_value(name: str, value: Any, recorded: Any) -> bool:
+  """Whether a flag has the value that the run recorded. Two local paths of one --init_checkpoint are the same value."""
+  if name == "init_checkpoint" and value and recorded and not files.is_remote(value):
+    return os.path.abspath(value) == os.path.abspath(recorded)
+  return bool(value == recorded)
 
 
 class Settings:
@@ -116,10 +211,7 @@ class Settings:
     return read_recipe(self.task_entry.recipe(config_class(**self._flags_of(config_class))), self.task_name)
 
   def _recipe_of_run(self, run: ExistingRun) -> Recipe:
-    """Reads the recipe of an existing run.
-
-    Its values are used for fields that the run's config.json lacks because an earlier version of this project wrote it.
-    """
+    """Reads the recipe of a run, whose values are used for fields that an earlier version did not record."""
     config_class = self.task_entry.config_class
     name = run.values.get("recipe")
     if name is None:  # an earlier version wrote config.json, without the name of the recipe
@@ -159,45 +251,21 @@ class Settings:
       UserError: a flag contradicts the run, or a file has a value of the wrong type.
     """
     flags = self._flags_of(config_class)
-    if self.existing_run:
-      recorded = self._recorded_values(self.existing_run, config_class, section)
+    sources = [_checked_values(config_class, self.recipe.sections.get(section, {}), self.recipe.path)]
+    if run := self.existing_run:
+      recorded = run.reusable_values(config_class, section)
       for name, value in list(flags.items()):
-        if name in recorded and is_same_value(name, value, recorded[name]):
+        if name in recorded and _is_same_value(name, value, recorded[name]):
           del flags[name]  # the run has this value already
         elif section != "data":
           self._refuse_other_value(config_class, recorded, name)
         # A task may replace values of its config, such as "auto". So check_task_settings compares this section later.
-    return merge(config_class, self.inherited_values(config_class, section), flags)
-
-  def inherited_values(self, config_class: type[Config], section: str = "") -> dict[str, Any]:
-    """The values that apply without flags: the run's values, and the recipe's values for fields that the run lacks.
-
-    Args, Returns, Raises: see `values`.
-    """
-    sources = [_checked_values(config_class, self.recipe.sections.get(section, {}), self.recipe.path)]
-    if self.existing_run:
-      recorded = self._recorded_values(self.existing_run, config_class, section)
-      sources.append(_checked_values(config_class, recorded, self.existing_run.config_file))
-    return merge(config_class, *sources)
-
-  @staticmethod
-  def _recorded_values(run: ExistingRun, config_class: type[Config], section: str) -> dict[str, Any]:
-    """The values that a run recorded and that later commands reuse; see `values` for `section`."""
-    recorded = run.reusable_values(config_class, section)
-    if config_class is RunConfig:
-      # Pretraining without --init_checkpoint starts from random weights, whether or not --from_scratch is given.
-      recorded["from_scratch"] = not recorded.get("init_checkpoint")
-    return recorded
+      sources.append(_checked_values(config_class, recorded, run.config_file))
+    return merge(config_class, *sources, flags)
 
   def _refuse_other_value(self, config_class: type[Config], recorded: Mapping[str, Any], name: str) -> None:
-    """Refuses a flag that replaces a recorded value, unless the field may differ from the run.
-
-    Args:
-      config_class: the config that the flag is a field of.
-      recorded: field name -> value of the run.
-      name: the name of the flag. If it is in `recorded`, its value is another one there.
-    """
-    if name not in recorded or not must_equal_run(config_class, name):
+    """Refuses a flag that replaces recorded[name], the value of the run, unless the field may differ from the run."""
+    if name not in recorded or not _must_equal_run(config_class, name):
       return
     if name == "init_checkpoint" and self.does_training:
       return  # the Estimator compares the content of the weights instead of their path
@@ -207,9 +275,21 @@ class Settings:
     raise self._contradiction(format_flag(name, self.flags[name]), recorded_name, recorded)
 
   def _contradiction(self, flag: str, name: str, recorded: Mapping[str, Any]) -> UserError:
-    """Makes the error for a flag that contradicts recorded[name], the value of the run."""
-    assert self.existing_run is not None
-    return contradiction_error(self.existing_run, flag, name, recorded, does_training=self.does_training)
+    """Makes the error for a flag, as the message shows it, that contradicts recorded[name], the value of the run."""
+    run = self.existing_run
+    assert run is not None
+    remedy = "give another --output_dir"
+    if name == "select_checkpoint" or not self.does_training:  # the command uses a checkpoint of the run
+      remedy += f" and --init_checkpoint={files.join(run.directory, 'checkpoints', 'step-N')}"
+    elif name in ("num_train_steps", "num_train_epochs") and run.seed is None:
+      remedy += (
+        f"; with --init_checkpoint={run.directory} there, its weights are trained further, with a new schedule of the "
+        "learning rate"
+      )
+    return UserError(
+      f"{flag}: the run in {run.directory} has {name} = {recorded[name]!r} ({run.config_file}): leave the flag out, or "
+      f"{remedy}"
+    )
 
   def run_config(self) -> RunConfig:
     """The config of the run.
@@ -349,18 +429,11 @@ class Settings:
       values |= {name: known[name] for name in names if name in known}
 
   def _vocabulary(self, configured: str, in_output_dir: str, weights_vocabulary: str) -> str:
-    """The path of the vocabulary; "" if there is none. Refuses a flag that gives a run another vocabulary.
-
-    Args:
-      configured: the value of --spm_model_file, of the run or of the recipe; "" if there is none.
-      in_output_dir: the copy of the vocabulary in output_dir; "" if there is none.
-      weights_vocabulary: the vocabulary beside --init_checkpoint; "" if there is none.
-    """
+    """The path of the vocabulary; "" if there is none. Refuses a flag that gives a run another vocabulary."""
     if self.existing_run is None:
       # Only fine-tuning needs a vocabulary: pretraining reads token ids from its shards.
       is_finetuning = issubclass(self.task_entry.config_class, FinetuningConfig)
-      default = weights_vocabulary or in_output_dir if is_finetuning else ""
-      return configured or default
+      return configured or (is_finetuning and (weights_vocabulary or in_output_dir)) or ""
     if "spm_model_file" not in self.flags:
       return in_output_dir or configured
     if in_output_dir and files.exists(configured) and vocabulary_sha256(configured) != vocabulary_sha256(in_output_dir):
@@ -379,7 +452,7 @@ class Settings:
     config_class = self.task_entry.config_class
     recorded = self.existing_run.reusable_values(config_class, "data") if self.existing_run else {}
     for name in self._flags_of(config_class):
-      if not must_equal_run(config_class, name) or name not in recorded or name not in task_settings:
+      if not _must_equal_run(config_class, name) or name not in recorded or name not in task_settings:
         continue
       if task_settings[name] != recorded[name]:
         raise self._contradiction(format_flag(name, self.flags[name]), name, recorded)

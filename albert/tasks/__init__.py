@@ -14,12 +14,12 @@ if TYPE_CHECKING:
   from albert.tasks.answers import TaggedSpan as TaggedSpan
   from albert.tasks.definitions import Classification as Classification
   from albert.tasks.definitions import Glue as Glue
+  from albert.tasks.definitions import MultipleChoice as MultipleChoice
   from albert.tasks.definitions import Pretraining as Pretraining
+  from albert.tasks.definitions import QuestionAnswering as QuestionAnswering
   from albert.tasks.definitions import Regression as Regression
+  from albert.tasks.definitions import Tagging as Tagging
   from albert.tasks.definitions import TaskDefinition as TaskDefinition
-  from albert.tasks.question_definitions import MultipleChoice as MultipleChoice
-  from albert.tasks.question_definitions import QuestionAnswering as QuestionAnswering
-  from albert.tasks.word_definitions import Tagging as Tagging
 
 # Public name -> the module that defines it. Each module is imported when one of its names is first used.
 _MODULES = {
@@ -27,14 +27,14 @@ _MODULES = {
   "ClassAnswer": "answers",
   "Classification": "definitions",
   "Glue": "definitions",
-  "MultipleChoice": "question_definitions",
-  "QuestionAnswering": "question_definitions",
+  "MultipleChoice": "definitions",
+  "QuestionAnswering": "definitions",
   "Pretraining": "definitions",
   "Regression": "definitions",
   "SpanAnswer": "answers",
   "TagAnswer": "answers",
   "TaggedSpan": "answers",
-  "Tagging": "word_definitions",
+  "Tagging": "definitions",
   "TaskDefinition": "definitions",
 }
 

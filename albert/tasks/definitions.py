@@ -4,7 +4,8 @@
     estimator = albert.Estimator(task, init_checkpoint="downloads/albert_base")
 
 Data is the path of a file, or data in memory: a pandas frame, a dict of columns, a list of dicts, or a list of tuples
-(see albert.data.rows.rows_of). Errors about data in memory name the row, counted from 0, and the column.
+(see albert.data.rows.rows_of). Errors about data in memory name the row, counted from 0, and the column. The other
+arguments are flags of the scripts under names that are shorter; the task's config checks them.
 """
 
 from __future__ import annotations
@@ -12,22 +13,38 @@ from __future__ import annotations
 import abc
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from albert.config.base import Config, option_fields
 from albert.data import tables
-from albert.data.rows import Rows, TableData, is_path, rows_of
+from albert.data.rows import ABSENT, Rows, TableData, is_path, rows_of
 from albert.errors import UserError
 from albert.io import files
+from albert.io.json_values import format_value
 from albert.runs import output_files
 from albert.tasks.answers import ClassAnswer, LabelsAnswer
 from albert.tasks.glue.files import find_labels
-from albert.tasks.glue.flags import format_class_weights, format_columns, format_labels, parse_labels
+from albert.tasks.glue.flags import ClassifierConfig, format_class_weights, format_columns, format_labels
 from albert.tasks.glue.specs import CUSTOM, canonical_name
 from albert.tasks.splits import DEV, EVAL_SEED, EVAL_SHARE, FILE_FIELDS, TEST, TRAIN, hold_out
+from albert.tasks.squad.data import SquadConfig
+from albert.tasks.tagging.data import TaggingConfig, read_labels
+from albert.tasks.tagging.json_objects import SPANS, TAGS, TEXT, TOKENS
 
-# Split -> the constructor's argument for its data.
+# Split -> the argument for its data.
 _ARGUMENT_NAMES = {TRAIN: "train", DEV: "eval", TEST: "test"}
+# The recipes give numbers of steps, which are right for the sizes of SQuAD and RACE only. These settings depend on the
+# size of the data instead.
+_RELATIVE_LENGTHS = {"num_train_epochs": 2.0, "warmup_proportion": 0.1}
+
+
+def _setting(
+  config_class: type[Config], name: str, to_text: Callable[[Any], Any] = lambda value: value, **options: Any
+) -> Any:
+  """Declares an argument that is a field of the task's config. `to_text` converts it to the value of the flag."""
+  default = options.get("default", option_fields(config_class)[name].default)
+  return dataclasses.field(default=default, kw_only=True, metadata={"setting": name, "to_text": to_text})
 
 
 class TaskDefinition(abc.ABC):
@@ -46,9 +63,13 @@ class TaskDefinition(abc.ABC):
   default_settings: ClassVar[Mapping[str, Any]] = {}
   file_fields: ClassVar[Mapping[str, str]] = FILE_FIELDS
 
-  def __init__(self) -> None:
+  def __post_init__(self) -> None:
     self.settings: dict[str, Any] = {}
     self.rows: dict[str, Rows] = {}
+    for field in dataclasses.fields(self):  # type: ignore[arg-type]  # the classes below are dataclasses
+      value = getattr(self, field.name)
+      if field.metadata and value is not None:
+        self.settings[field.metadata["setting"]] = field.metadata["to_text"](value)
 
   def has(self, split: str) -> bool:
     """Whether the definition gives data for a split."""
@@ -58,23 +79,34 @@ class TaskDefinition(abc.ABC):
     """Converts the labels in answers to the type that they have in the training data."""
     return answers
 
-  def _add_data(
-    self, split: str, data: TableData | None, required: Sequence[str], optional: Sequence[str] = ()
-  ) -> None:
-    """Adds the data of a split: a path to `settings`, or data in memory to `rows`. None adds nothing."""
-    if data is None:
-      return
-    if is_path(data):
-      self.settings[self.file_fields[split]] = existing_file(data, _ARGUMENT_NAMES[split])
-    else:
-      self.rows[split] = rows_of(data, _ARGUMENT_NAMES[split], required, optional)
 
-  def _hold_out_groups(self, column: str, share: float, seed: int) -> None:
+@dataclasses.dataclass(repr=False, eq=False)
+class _ExampleDefinition(TaskDefinition):
+  """The base class of tasks with examples in files or in memory, of which a share may be held out."""
+
+  train: TableData | None = None
+  _: dataclasses.KW_ONLY
+  eval: TableData | None = None
+  test: TableData | None = None
+  eval_share: float = EVAL_SHARE
+  eval_seed: int = EVAL_SEED
+
+  def _add_data(self, split: str, required: Sequence[str], optional: Sequence[str] = ()) -> None:
+    """Adds the data of a split: a path to `settings`, or data in memory to `rows`. None adds nothing."""
+    name = _ARGUMENT_NAMES[split]
+    data = getattr(self, name)
+    if is_path(data):
+      self.settings[self.file_fields[split]] = existing_file(data, name)
+    elif data is not None:
+      self.rows[split] = rows_of(data, name, required, optional)
+      setattr(self, name, None)  # the rows hold a copy
+
+  def _hold_out_groups(self, column: str) -> None:
     """Moves a share of the training rows in memory to DEV. Rows with the same value in a column stay together."""
-    if TRAIN in self.rows and share:
+    if TRAIN in self.rows and not self.has(DEV) and self.eval_share:
       rows = self.rows[TRAIN]
       groups = [str(value) for value in rows.columns[column]]
-      self.rows[TRAIN], self.rows[DEV] = hold_out(rows, share, seed, groups=groups)
+      self.rows[TRAIN], self.rows[DEV] = hold_out(rows, self.eval_share, self.eval_seed, groups=groups)
 
 
 def existing_file(path: TableData, name: str) -> str:
@@ -85,50 +117,54 @@ def existing_file(path: TableData, name: str) -> str:
   return files.absolute(str(text))
 
 
-class _TextDefinition(TaskDefinition):
+@dataclasses.dataclass(repr=False, eq=False)
+class _TextDefinition(_ExampleDefinition):
   """The base class of classification and regression of texts."""
 
   task_name = "classifier"
 
-  def __init__(
-    self,
-    train: TableData | None,
-    *,
-    eval: TableData | None,
-    test: TableData | None,
-    text: str | Sequence[str],
-    label: str,
-    id: str,
-    eval_share: float,
-    eval_seed: int,
-  ):
-    super().__init__()
-    text_columns = [text] if isinstance(text, str) else list(text)
-    id_columns = [id] if id else []
-    labeled_columns = [*text_columns, label, *id_columns]
+  text: str | Sequence[str] = dataclasses.field(default="text", kw_only=True)
+  label: str = _setting(ClassifierConfig, "label_column")
+  id: str = _setting(ClassifierConfig, "id_column")
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    text_columns = [self.text] if isinstance(self.text, str) else list(self.text)
+    id_columns = [self.id] if self.id else []
+    labeled_columns = [*text_columns, self.label, *id_columns]
     for name in labeled_columns:
       if not isinstance(name, str) or name != name.strip() or not name:
         raise UserError(f"the column {name!r} is empty, has spaces at its ends, or is not a text: rename it")
-    self.settings |= {
-      "task_name": CUSTOM,
-      "text_columns": format_columns(text_columns),
-      "label_column": label,
-      "id_column": id,
-    }
-    self._label_column = label
-    self._add_data(TRAIN, train, labeled_columns)
-    self._add_data(DEV, eval, labeled_columns)
-    self._add_data(TEST, test, text_columns, id_columns)
-    if train is not None and eval is None and eval_share:
-      if not 0 < eval_share < 1:
-        raise UserError(f"eval_share={eval_share}: give a share between 0 and 1, or 0 to train on all rows")
-      self.settings |= {"eval_share": float(eval_share), "eval_seed": eval_seed}
+    self.settings |= {"task_name": CUSTOM, "text_columns": format_columns(text_columns)}
+    self._add_data(TRAIN, labeled_columns)
+    self._add_data(DEV, labeled_columns)
+    self._add_data(TEST, text_columns, id_columns)
+    if self.has(TRAIN) and not self.has(DEV) and self.eval_share:
+      self.settings |= {"eval_share": float(self.eval_share), "eval_seed": self.eval_seed}
 
   def has(self, split: str) -> bool:
     """Whether the definition gives data for a split, or holds out a share of train for it."""
     return super().has(split) or (split == DEV and "eval_share" in self.settings)
 
 
+def _values_of(field: Any) -> Sequence[Any]:
+  """The labels of a row: the elements of a list, or the field itself."""
+  return field if isinstance(field, list) else [field]
+
+
+def _labels_flag(labels: Sequence[Any]) -> str:
+  """Returns the value of --labels."""
+  return format_labels([_label_text(value) for value in labels])
+
+
+def _label_text(value: Any) -> str:
+  """Returns the text of a label in predictions files."""
+  if isinstance(value, bool):
+    return "true" if value else "false"
+  return str(value).strip()
+
+
+@dataclasses.dataclass(repr=False, eq=False)
 class Classification(_TextDefinition):
   """Classifies texts or pairs of texts into two or more classes.
 
@@ -159,92 +195,68 @@ class Classification(_TextDefinition):
     >>> task = albert.tasks.Classification(train=data, text="comment", label="kind", eval_share=0.5)
   """
 
-  def __init__(
-    self,
-    train: TableData | None = None,
-    *,
-    eval: TableData | None = None,
-    test: TableData | None = None,
-    text: str | Sequence[str] = "text",
-    label: str = "label",
-    id: str = "",
-    labels: Sequence[Any] | None = None,
-    multi_label: bool = False,
-    label_separator: str = ",",
-    class_weights: str | Mapping[Any, float] = "",
-    eval_share: float = EVAL_SHARE,
-    eval_seed: int = EVAL_SEED,
-  ):
-    super().__init__(
-      train, eval=eval, test=test, text=text, label=label, id=id, eval_share=eval_share, eval_seed=eval_seed
-    )
-    if multi_label:
-      self.settings |= {"multi_label": True, "label_separator": label_separator}
+  _: dataclasses.KW_ONLY
+  labels: Sequence[Any] | None = _setting(ClassifierConfig, "labels", _labels_flag, default=None)
+  multi_label: bool = False
+  label_separator: str = ","
+  class_weights: str | Mapping[Any, float] = ""
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
     for split in (TRAIN, DEV):
-      if split in self.rows and not multi_label:
+      if split in self.rows and not self.multi_label:
         self.rows[split] = self._with_integer_labels(self.rows[split])
     self._label_values: dict[str, Any] = {}  # the text of a label -> the label with its own type
     if TRAIN in self.rows:
-      fields = self.rows[TRAIN].columns[label]
+      fields = self.rows[TRAIN].columns[self.label]
       self._label_values = {_label_text(value): value for field in fields for value in _values_of(field)}
-    if labels is not None:
-      self._label_values |= {_label_text(value): value for value in labels}
-      self.settings["labels"] = format_labels([_label_text(value) for value in labels])
-      parse_labels(self.settings["labels"])  # raises an error if they are not possible
-    elif TRAIN in self.rows:  # the labels of a file are found when it is read
-      separator = label_separator if multi_label else ""
-      table = tables.read_table(self.rows[TRAIN], [label], list_columns={label: separator} if separator else {})
-      self.settings["labels"] = format_labels(find_labels(table, label, separator))
-    if class_weights:
-      if not isinstance(class_weights, str):
-        class_weights = {_label_text(name): weight for name, weight in class_weights.items()}
-      self.settings["class_weights"] = format_class_weights(class_weights)
+    self._label_values |= {_label_text(value): value for value in self.labels or ()}
+    separator = self.label_separator if self.multi_label else ""
+    if self.labels is None and TRAIN in self.rows:  # the labels of a file are found when it is read
+      list_columns = {self.label: separator} if separator else {}
+      table = tables.read_table(self.rows[TRAIN], [self.label], list_columns=list_columns)
+      self.settings["labels"] = format_labels(find_labels(table, self.label, separator))
+    if self.multi_label:
+      self.settings |= {"multi_label": True, "label_separator": separator}
+    if isinstance(self.class_weights, Mapping):
+      weights = {_label_text(name): weight for name, weight in self.class_weights.items()}
+      self.settings["class_weights"] = format_class_weights(weights)
+    elif self.class_weights:
+      self.settings["class_weights"] = self.class_weights
 
   def _with_integer_labels(self, rows: Rows) -> Rows:
     """Converts labels such as 1.0 to integers. pandas converts a column of integers to floats if a value is missing."""
-    labels = list(rows.columns[self._label_column])
+    labels = list(rows.columns[self.label])
     for index, value in enumerate(labels):
       if isinstance(value, float):
         if not value.is_integer():
           raise UserError(
-            f"{rows.location(index)}: {self._label_column} {value:g} is not a class: use albert.tasks.Regression to "
+            f"{rows.location(index)}: {self.label} {value:g} is not a class: use albert.tasks.Regression to "
             "predict numbers"
           )
         labels[index] = int(value)
-    return dataclasses.replace(rows, columns={**rows.columns, self._label_column: labels})
+    return dataclasses.replace(rows, columns={**rows.columns, self.label: labels})
 
   def convert_answers(self, answers: list[Any]) -> list[Any]:
     """Converts the labels in answers to the type that they have in the training data."""
-    converted_answers: list[Any] = []
+
+    def label_of(text: str) -> Any:
+      return self._label_values.get(text, text)
+
+    def by_label(numbers: Mapping[str, float]) -> dict[Any, float]:
+      return {label_of(text): number for text, number in numbers.items()}
+
+    converted: list[Any] = []
     for answer in answers:
       if isinstance(answer, LabelsAnswer):
-        labels = [self._label_values.get(text, text) for text in answer.labels]
-        numbers = [
-          {self._label_values.get(text, text): number for text, number in numbers.items()}
-          for numbers in (answer.probabilities, answer.thresholds)
-        ]
-        converted_answers.append(LabelsAnswer(labels, *numbers))
-        continue
-      label = self._label_values.get(answer.label, answer.label)
-      probabilities = {
-        self._label_values.get(text, text): probability for text, probability in answer.probabilities.items()
-      }
-      converted_answers.append(ClassAnswer(label, answer.probability, probabilities))
-    return converted_answers
+        labels = list(map(label_of, answer.labels))
+        converted.append(LabelsAnswer(labels, by_label(answer.probabilities), by_label(answer.thresholds)))
+      else:
+        converted.append(ClassAnswer(label_of(answer.label), answer.probability, by_label(answer.probabilities)))
+    return converted
 
 
-def _values_of(field: Any) -> Sequence[Any]:
-  """The labels of a row: the elements of a list, or the field itself."""
-  return field if isinstance(field, list) else [field]
-
-
-def _label_text(value: Any) -> str:
-  """Returns the text of a label in predictions files."""
-  if isinstance(value, bool):
-    return "true" if value else "false"
-  return str(value).strip()
-
-
+@dataclasses.dataclass(repr=False, eq=False)
 class Regression(_TextDefinition):
   """Predicts a number for each text or pair of texts.
 
@@ -269,24 +281,12 @@ class Regression(_TextDefinition):
     >>> task = albert.tasks.Regression(train=pairs, text=("first", "second"), label="score", eval_share=0)
   """
 
-  def __init__(
-    self,
-    train: TableData | None = None,
-    *,
-    eval: TableData | None = None,
-    test: TableData | None = None,
-    text: str | Sequence[str] = "text",
-    label: str = "label",
-    id: str = "",
-    eval_share: float = EVAL_SHARE,
-    eval_seed: int = EVAL_SEED,
-  ):
-    super().__init__(
-      train, eval=eval, test=test, text=text, label=label, id=id, eval_share=eval_share, eval_seed=eval_seed
-    )
+  def __post_init__(self) -> None:
+    super().__post_init__()
     self.settings["regression"] = True
 
 
+@dataclasses.dataclass(repr=False, eq=False)
 class Glue(TaskDefinition):
   """A task of GLUE. Its data is in the files of GLUE's archives.
 
@@ -303,18 +303,259 @@ class Glue(TaskDefinition):
 
   task_name = "classifier"
 
-  def __init__(self, name: str, data_dir: str | os.PathLike[str] = ""):
-    super().__init__()
-    task_name = canonical_name(name)
+  name: str
+  data_dir: str | os.PathLike[str] = ""
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    task_name = canonical_name(self.name)
     if task_name == CUSTOM:
       raise UserError("Glue('custom'): use albert.tasks.Classification or albert.tasks.Regression for your own data")
-    self.settings |= {"task_name": task_name, "data_dir": os.fspath(data_dir)}
+    self.settings |= {"task_name": task_name, "data_dir": os.fspath(self.data_dir)}
 
   def has(self, split: str) -> bool:
     """Whether the split is the training set, and data_dir is given. The files of other splits are found later."""
-    return split == TRAIN and bool(self.settings["data_dir"])
+    return split == TRAIN and bool(self.data_dir)
 
 
+@dataclasses.dataclass(repr=False, eq=False)
+class QuestionAnswering(_ExampleDefinition):
+  """Answers questions with spans of a context, as in SQuAD.
+
+  Each row of data in memory has the columns question and context; for training and evaluation also answers. An entry of
+  the column answers is a text or a list of texts, whose first occurrence in the context is used; or a list of dicts
+  with text and answer_start; or {"text": [...], "answer_start": [...]}. The columns id, title and is_impossible are
+  optional. The content of a whole file of SQuAD, {"data": [...]}, is accepted, too.
+
+  Args:
+    train: data to train on: JSON files in the format of SQuAD (globs), or data in memory. None if nothing is
+      trained.
+    eval: data to evaluate on, in the same forms. If it is not given and train is in memory, a share of train is held
+      out.
+    test: the data that predict() without an argument predicts, in the same forms. It needs no answers.
+    version_2_with_negative: whether questions may be unanswerable. Such a question has no answers.
+    eval_share: the share of train that is held out if eval is not given; 0 for none. Questions about one context stay
+      together.
+    eval_seed: seed of the choice of the held-out rows.
+
+  Raises:
+    UserError: a row lacks a field, or its answer is not in the context; the message names the row.
+
+  Example:
+    >>> train = [
+    ...   {"question": "Where do they drink?", "context": "They drink in the pub.", "answers": "the pub"},
+    ...   {"question": "Who sleeps?", "context": "The dog sleeps at home.", "answers": "The dog"},
+    ... ]
+    >>> task = albert.tasks.QuestionAnswering(train=train, eval_share=0)
+  """
+
+  task_name = "squad"
+  default_settings: ClassVar[Mapping[str, Any]] = _RELATIVE_LENGTHS
+
+  version_2_with_negative: bool = _setting(SquadConfig, "version_2_with_negative")
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    self.train, self.eval, self.test = map(flat_squad, (self.train, self.eval, self.test))
+    for split in (TRAIN, DEV):
+      self._add_data(split, ["question", "context", "answers"], ["id", "title", "is_impossible"])
+      if split in self.rows:
+        self.rows[split] = _with_answers(self.rows[split], self.version_2_with_negative)
+    self._add_data(TEST, ["question", "context"], ["id", "title"])
+    self._hold_out_groups("context")
+
+
+def flat_squad(data: TableData | None) -> TableData | None:
+  """Converts {"data": [...]}, the content of a file of SQuAD, to a list of dicts, one for each question.
+
+  Args:
+    data: the content of a file, or data in another form, which is returned unchanged.
+  Raises:
+    UserError: an article or a paragraph lacks a key.
+  """
+  if not isinstance(data, Mapping) or "data" not in data:
+    return data
+  try:
+    return [
+      {"title": article.get("title", ""), "context": paragraph["context"], **question}
+      for article in data["data"]
+      for paragraph in article["paragraphs"]
+      for question in paragraph["qas"]
+    ]
+  except (KeyError, TypeError, AttributeError) as error:
+    raise UserError(f"an article or a paragraph lacks {error}: give data in the form of SQuAD") from error
+
+
+def _with_answers(rows: Rows, version_2: bool) -> Rows:
+  """Converts answers to lists of dicts with text and answer_start. Rows of v2.0 without is_impossible get it."""
+  contexts = rows.columns["context"]
+  answers = [_convert_answers(rows, i, value, contexts[i]) for i, value in enumerate(rows.columns["answers"])]
+  columns = {**rows.columns, "answers": answers}
+  if version_2:
+    is_impossible = list(rows.columns.get("is_impossible", [ABSENT] * len(rows)))
+    for index, value in enumerate(is_impossible):
+      if value in (ABSENT, None):
+        is_impossible[index] = not answers[index]
+    columns["is_impossible"] = is_impossible
+  return Rows(rows.name, columns, rows.row_numbers, rows.unit)
+
+
+def _convert_answers(rows: Rows, index: int, value: Any, context: Any) -> list[Any]:
+  """Converts the value of the column "answers" in row `index` to a list of dicts with text and answer_start."""
+  if isinstance(value, dict):
+    texts, starts = value.get("text"), value.get("answer_start")
+    if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+      raise UserError(f"{rows.location(index)}: answers {format_value(value)}: give lists of text and answer_start")
+    return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+  if value in (None, ""):
+    return []
+  answers = value if isinstance(value, list) else [value]
+  return [_convert_answer(rows, index, answer, context) for answer in answers]
+
+
+def _convert_answer(rows: Rows, index: int, answer: Any, context: Any) -> Any:
+  """Converts a text to a dict with text and answer_start. Any other value is returned unchanged, and checked later."""
+  if not isinstance(answer, str):
+    return answer
+  start = context.find(answer) if isinstance(context, str) else -1
+  if start < 0:
+    raise UserError(f"{rows.location(index)}: the context does not have the answer {format_value(answer)}")
+  return {"text": answer, "answer_start": start}
+
+
+@dataclasses.dataclass(repr=False, eq=False)
+class MultipleChoice(_ExampleDefinition):
+  """Chooses one of several options for each question about an article, as in RACE.
+
+  Each row of data in memory has the columns article, question and options (a list of texts); for training and
+  evaluation also answer: a letter (A is the first option), or the index of the option from 0. If the question contains
+  "_", the options are inserted there. The column id is optional.
+
+  Args:
+    train: data to train on: a file of JSON lines, a folder such as RACE/train, or data in memory. None if nothing is
+      trained.
+    eval: data to evaluate on, in the same forms. If it is not given and train is in memory, a share of train is held
+      out.
+    test: the data that predict() without an argument predicts, in the same forms. It needs no answers.
+    eval_share: the share of train that is held out if eval is not given; 0 for none. Questions about one article stay
+      together.
+    eval_seed: seed of the choice of the held-out rows.
+
+  Raises:
+    UserError: a row lacks a field; the message names the row. Other errors are reported by Estimator.
+
+  Example:
+    >>> train = [
+    ...   {"article": "It rained.", "question": "It was _.", "options": ["wet", "dry"], "answer": "A"},
+    ...   {"article": "The sun shone.", "question": "It was _.", "options": ["wet", "dry"], "answer": 1},
+    ... ]
+    >>> task = albert.tasks.MultipleChoice(train=train, eval_share=0)
+  """
+
+  task_name = "race"
+  default_settings: ClassVar[Mapping[str, Any]] = {
+    **_RELATIVE_LENGTHS,
+    "eval_every_steps": 0,
+    "select_checkpoint": "newest",
+  }
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    fields = ["article", "question", "options"]
+    self._add_data(TRAIN, [*fields, "answer"], ["id"])
+    self._add_data(DEV, [*fields, "answer"], ["id"])
+    self._add_data(TEST, fields, ["id"])
+    self._hold_out_groups("article")
+
+
+@dataclasses.dataclass(repr=False, eq=False)
+class Tagging(_ExampleDefinition):
+  """Finds spans of words, such as names, and their types.
+
+  Each row of data in memory has the columns tokens (a list of words) and tags (a list of as many tags), or the columns
+  text and spans (a list of dicts with start, end and label; start is the first character, from 0, and end the one after
+  the last). To predict, tags and spans are not needed: give texts, lists of words, or rows.
+
+  Args:
+    train: data to train on: a file of columns (CoNLL) or of JSON lines, or data in memory. None if nothing is trained.
+    eval: data to evaluate on, in the same forms. If it is not given and train is in memory, a share of train is held
+      out.
+    test: the data that predict() without an argument predicts, in the same forms. It needs no tags.
+    scheme: how tags mark spans: "BIO", "BILOU" or "BIOES".
+    labels: all types of spans; by default those in train, sorted.
+    words: the column of the words; "" for tokens, and for the first column of a file of columns.
+    tags: the column of the tags; "" for tags, and for the last column of a file of columns.
+    word_rule: how texts are divided into words: "punctuation" or "whitespace" (see docs/tagging.md).
+    eval_share: the share of train that is held out if eval is not given; 0 for none. Equal texts stay together.
+    eval_seed: seed of the choice of the held-out rows.
+
+  Raises:
+    UserError: a row lacks a column, or its tags do not follow the scheme; the message names the row.
+
+  Example:
+    >>> train = [
+    ...   {"tokens": ["Anna", "flew", "to", "New", "York"], "tags": ["B-PER", "O", "O", "B-LOC", "I-LOC"]},
+    ...   {"tokens": ["Berlin", "waits"], "tags": ["B-LOC", "O"]},
+    ... ]
+    >>> task = albert.tasks.Tagging(train=train, eval_share=0)
+  """
+
+  task_name = "tagging"
+
+  scheme: str = _setting(TaggingConfig, "scheme")
+  labels: Sequence[str] | None = _setting(TaggingConfig, "labels", format_labels, default=None)
+  words: str = _setting(TaggingConfig, "word_column")
+  tags: str = _setting(TaggingConfig, "tag_column")
+  word_rule: str = _setting(TaggingConfig, "word_rule")
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    group_column = columns_of_texts(self.train, self.words, self.tags, with_tags=False)[0]
+    for split, with_tags in ((TRAIN, True), (DEV, True), (TEST, False)):
+      data = getattr(self, _ARGUMENT_NAMES[split])
+      self._add_data(split, columns_of_texts(data, self.words, self.tags, with_tags=with_tags), ["id"])
+    if self.labels is None and TRAIN in self.rows:
+      self.settings["labels"] = format_labels(read_labels(self.rows[TRAIN], TaggingConfig(**self.settings)))
+    self._hold_out_groups(group_column)
+
+
+def columns_of_texts(data: TableData, words: str = "", tags: str = "", *, with_tags: bool) -> list[str]:
+  """Returns the columns that data in memory must have: words and tags, or text and spans.
+
+  Args:
+    data: the data, in any form that albert.data.rows.rows_of accepts; None or a path is accepted, too.
+    words, tags: the names of the columns; "" for tokens and tags.
+    with_tags: whether tags or spans are needed.
+  """
+  has_text = False
+  if data is not None and not is_path(data):
+    if hasattr(data, "columns"):
+      names: Any = list(data.columns)
+    elif isinstance(data, Mapping):
+      names = list(data)
+    else:
+      first = next(iter(data), None) if hasattr(data, "__iter__") else None
+      if isinstance(first, tuple) and first:
+        first = first[0]
+      names = first if isinstance(first, Mapping) else [TEXT] if isinstance(first, str) else [TOKENS]
+    has_text = TEXT in names and (words or TOKENS) not in names
+  required = [TEXT, SPANS] if has_text else [words or TOKENS, tags or TAGS]
+  return required if with_tags else required[:1]
+
+
+def rows_to_predict(data: TableData, words: str = "") -> Rows:
+  """Converts texts, lists of words, or rows with one of them, to rows.
+
+  Args:
+    data: the data.
+    words: the name of the column of words; "" for tokens.
+  Raises:
+    UserError: there are no rows, or a row lacks the column.
+  """
+  return rows_of(data, "the data to predict", columns_of_texts(data, words, with_tags=False), ["id"])
+
+
+@dataclasses.dataclass(repr=False, eq=False)
 class Pretraining(TaskDefinition):
   """Pretrains on TFRecord shards: masked LM, and sentence order or next sentence.
 
@@ -333,19 +574,19 @@ class Pretraining(TaskDefinition):
   task_name = "pretraining"
   file_fields: ClassVar[Mapping[str, str]] = {TRAIN: "input_file", DEV: "eval_input_file", TEST: "predict_file"}
 
-  def __init__(
-    self,
-    train: str | os.PathLike[str] | None = None,
-    *,
-    eval: str | os.PathLike[str] | None = None,
-    test: str | os.PathLike[str] | None = None,
-  ):
-    super().__init__()
-    paths = {TRAIN: train, DEV: eval, TEST: test}
-    for split, path in paths.items():
+  train: str | os.PathLike[str] | None = None
+  _: dataclasses.KW_ONLY
+  eval: str | os.PathLike[str] | None = None
+  test: str | os.PathLike[str] | None = None
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    for split, name in _ARGUMENT_NAMES.items():
+      path = getattr(self, name)
       if path is not None and not is_path(path):
-        raise UserError(f"{_ARGUMENT_NAMES[split]}: pretraining reads files: give their paths, separated by commas")
-    self.settings |= {self.file_fields[split]: os.fspath(path) for split, path in paths.items() if path is not None}
+        raise UserError(f"{name}: pretraining reads files: give their paths, separated by commas")
+      if path is not None:
+        self.settings[self.file_fields[split]] = os.fspath(path)
 
 
 class TaskOfRun(TaskDefinition):
@@ -359,7 +600,7 @@ class TaskOfRun(TaskDefinition):
   """
 
   def __init__(self, output_dir: str | os.PathLike[str]):
-    super().__init__()
+    self.settings, self.rows = {}, {}
     path = files.join(os.fspath(output_dir), output_files.CONFIG)
     if not files.exists(path):
       raise UserError(

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from albert.config.base import Config
 from albert.config.model import ModelConfig
-from albert.config.run import PretrainingConfig
-from albert.config.stages import read_stages
 from albert.tasks.glue import specs
 from albert.tasks.glue.flags import ClassifierConfig
+from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
 from albert.tasks.tagging import data as tagging_data
@@ -130,11 +129,6 @@ class RegisteredTask:
   find_vocabulary_size: VocabularySizeFinder = _find_vocabulary_size
 
 
-def _make_pretraining(model_config: ModelConfig, config: PretrainingConfig) -> Task:
-  read_stages(config, model_config)  # refuses bad stages before TensorFlow is imported, also for remote shards
-  return _lazy("albert.tasks.pretraining.task:PretrainingTask")(model_config, config)
-
-
 def _pretraining_step(config: PretrainingConfig) -> TrainingStep:
   return TrainingStep("pretraining", _lazy("albert.tasks.pretraining.files:find_length")(config))
 
@@ -147,8 +141,8 @@ def _file_check(find_files: Callable[[Any, str], Sequence[str]]) -> DataReader:
 TASKS: dict[str, RegisteredTask] = {
   "pretraining": RegisteredTask(
     PretrainingConfig,
-    make_task=_make_pretraining,
-    read_data=_lazy("albert.tasks.pretraining.files:check_files"),
+    make_task=_lazy("albert.tasks.pretraining.model:PretrainingTask"),
+    read_data=_lazy("albert.tasks.pretraining.files:read_data"),
     training_step=_pretraining_step,
     find_vocabulary_size=_lazy("albert.tasks.pretraining.files:find_vocabulary_size"),
   ),

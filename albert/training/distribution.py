@@ -19,8 +19,7 @@ from typing import Any, cast
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
-from albert.config.run import TrainConfig
-from albert.config.tf_config import process_addresses, process_index, training_addresses
+from albert.config.run import TrainConfig, process_addresses, process_index, training_addresses
 from albert.data.dataset import Dataset, InputContext
 from albert.errors import RunError, UserError
 from albert.io.parallel.lost_processes import LOST_PROCESS_ERRORS, describe_error, is_lost_process

@@ -13,16 +13,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert.config.command_flags import INT32_MAX
 from albert.config.model import ModelConfig
-from albert.config.ranges import INT32_MAX
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
-from albert.config.stages import stage_name, steps_of_stages
 from albert.data.content import DataContent
 from albert.data.dataset import Dataset
 from albert.errors import UserError
 from albert.io.wording import counted
 from albert.runs.metrics_log import log
 from albert.tasks.base import TrainingStage
+from albert.tasks.pretraining.flags import stage_name, steps_of_stages
 from albert.training.devices import GpuFacts, describe_devices, find_gpu_facts, unused_gpu_warning
 from albert.training.distribution import (
   ElementSpec,

@@ -16,10 +16,11 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from albert.config.model import ModelConfig
-from albert.config.run import OptimizerConfig, PretrainingConfig
+from albert.config.run import OptimizerConfig
 from albert.data.dataset import InputContext
 from albert.experiments import costs
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from benchmarks.gpu import step_package
 from benchmarks.gpu.step_package import FeatureSpec, Manifest, VariableSpec
 from benchmarks.tpu.lowering import ArgumentVariable, Step, batch_specs
@@ -105,7 +106,7 @@ def write_package(
   """
   task = PretrainingTask(model, PretrainingConfig(input_file=input_file))
   data = task.training_data()
-  program = Program(step="pretraining", model=model_name, length=task.max_seq_length)
+  program = Program(step="pretraining", model=model_name, length=task.data.max_seq_length)
   step = Step(
     program,
     directory,
@@ -122,12 +123,12 @@ def write_package(
   manifest = Manifest(
     model_name=model_name,
     model=model.to_dict(),
-    length=task.max_seq_length,
-    predictions=task.max_predictions,
+    length=task.data.max_seq_length,
+    predictions=task.data.max_predictions,
     precision=precision,
     batch_sizes=tuple(batch_sizes),
     flops_per_sequence=costs.step_flops(
-      model, batch_size=1, seq_length=task.max_seq_length, predictions=task.max_predictions
+      model, batch_size=1, seq_length=task.data.max_seq_length, predictions=task.data.max_predictions
     ),
     optimizer=optimizer.to_dict(),
     num_train_steps=num_train_steps,

@@ -17,10 +17,11 @@ import numpy as np
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
-from albert.config.run import OptimizerConfig, PretrainingConfig, TrainConfig
+from albert.config.run import OptimizerConfig, TrainConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.optimizers.factory import make_optimizer
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from albert.training import distribution
 from albert.training.loop import Trainer
 from albert.training.model_weights import dtype_policy

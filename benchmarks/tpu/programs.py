@@ -12,12 +12,13 @@ from typing import Any
 import sentencepiece
 
 from albert.config.model import MODELS, ModelConfig
-from albert.config.run import FinetuningConfig, PretrainingConfig
+from albert.config.run import FinetuningConfig
 from albert.data.dataset import Dataset
 from albert.data.pipeline import ShardDataset, Shards
 from albert.tasks import registry
 from albert.tasks.base import Task
-from albert.tasks.pretraining.task import MAX_LOGITS, PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import MAX_LOGITS, PretrainingTask
 from benchmarks.tpu.chips import NUM_CORES
 from data_prep.examples.settings import PreparationSettings
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from albert.settings import tpu_memory
-from albert.tasks.pretraining.task import MAX_LOGITS
+from albert.tasks.pretraining.model import MAX_LOGITS
 from benchmarks.tpu.chips import CHIPS, NUM_CORES, roofline_seconds
 from benchmarks.tpu.programs import Program
 from benchmarks.tpu.search import GRID, Search, Trial, batch_sizes, bytes_used, fits, next_batch

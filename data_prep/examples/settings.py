@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from albert.config.base import Config, option
-from albert.config.ranges import INT64_MAX
+from albert.config.command_flags import INT64_MAX
 from albert.errors import UserError
 from albert.tokenization import recorded_settings
 from albert.tokenization.vocabulary import TokenizerConfig

@@ -25,14 +25,12 @@ class Command:
     target: what Python runs: the path of a script, or the name of a module.
     title: what a user types.
     description: paragraphs that say what it does.
-    notes: paragraphs about its defaults.
-    flags: for each flag the fields of albert.command_help.FlagHelp.
+    flags: for each flag the fields of albert.app.FlagHelp.
   """
 
   target: str
   title: str
   description: str
-  notes: Sequence[str]
   flags: Sequence[dict[str, str]]
 
   @property
@@ -82,7 +80,6 @@ def command_page(command: Command) -> str:
     f"# {command.title}",
     "",
     *_paragraphs(command.description),
-    *(line for note in command.notes for line in (markdown_text(note), "")),
   ]
   group = ""
   for flag in command.flags:

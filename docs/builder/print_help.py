@@ -1,12 +1,11 @@
 """Prints the flags of commands as JSON: `python docs/builder/print_help.py run_squad.py albert.export ...`.
 
 It runs each command with --help, so that the documentation has the same flags, groups and defaults. Each line is a JSON
-object with the keys title, description, notes and flags; a flag has the fields of albert.command_help.FlagHelp.
+object with the keys title, description and flags; a flag has the fields of albert.app.FlagHelp.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import runpy
@@ -15,21 +14,20 @@ from collections.abc import Sequence
 
 import albert.tasks.registry
 import albert.tokenization.tokenizer  # noqa: F401 - most commands import it, so each child process need not
-from albert import command_help
-from albert.command_help import HelpPage
-from albert.config.ranges import default_processes
+from albert import app
+from albert.config.command_flags import default_processes
 
 # Flags whose default is the number of cores. The documentation must not depend on the machine that builds it.
 _PER_CORE = {"num_processes", "jobs"}
 
 
-def _to_json(title: str, description: str, page: HelpPage) -> str:
-  """Replaces command_help.render, which formats the text of --help."""
-  flags = [dataclasses.asdict(flag) for flag in page.flags]
+def _to_json(title: str, description: str, page: Sequence[app.FlagHelp]) -> str:
+  """Replaces app.render_help, which formats the text of --help."""
+  flags = [flag._asdict() for flag in page]
   for flag in flags:
     if flag["name"] in _PER_CORE and flag["default"] == str(default_processes()) and "per core" not in flag["text"]:
       flag["default"] = "one per core"
-  return json.dumps({"title": title, "description": description, "notes": list(page.notes), "flags": flags}) + "\n"
+  return json.dumps({"title": title, "description": description, "flags": flags}) + "\n"
 
 
 def main(targets: Sequence[str]) -> None:
@@ -38,7 +36,7 @@ def main(targets: Sequence[str]) -> None:
   Args:
     targets: paths of scripts, and names of modules.
   """
-  command_help.render = _to_json
+  app.render_help = _to_json
   for target in targets:
     sys.stdout.flush()
     child = os.fork()

@@ -16,11 +16,12 @@ import numpy as np
 import tensorflow as tf
 from jax import export
 
-from albert.config.run import OptimizerConfig, PretrainingConfig, TrainConfig
+from albert.config.run import OptimizerConfig, TrainConfig
 from albert.data.dataset import InputContext
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from albert.training.loop import Trainer
 from albert.training.run_plan import TrainingPlan
 from benchmarks.gpu.packaging import portable_artifact

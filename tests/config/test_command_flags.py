@@ -11,7 +11,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from albert.config import command_flags
-from albert.config.ranges import Range
+from albert.config.command_flags import Range
 from albert.errors import UserError
 
 

@@ -10,9 +10,9 @@ import pytest
 from albert.config.base import from_dict
 from albert.config.model import ModelConfig, named_model
 from albert.config.recipes import config_names
-from albert.config.run import OptimizerConfig, PretrainingConfig, TrainConfig
-from albert.config.stages import format_stages, read_stages
+from albert.config.run import OptimizerConfig, TrainConfig
 from albert.tasks import registry
+from albert.tasks.pretraining.flags import PretrainingConfig, format_stages, read_stages
 
 RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.json"))
 

@@ -11,9 +11,8 @@ import pytest
 
 from albert.config.base import from_dict
 from albert.config.recipes import read_recipe
-from albert.config.run import PretrainingConfig
-from albert.config.stages import Stage, read_stages
 from albert.errors import UserError
+from albert.tasks.pretraining.flags import PretrainingConfig, Stage, read_stages
 from tests.synthetic import TINY_MODEL
 
 MODEL = dataclasses.replace(TINY_MODEL, num_hidden_layers=12)
@@ -52,8 +51,8 @@ BAD_STAGES: dict[str, tuple[Any, str]] = {
   ),
   "until 0": ([{"until": 0}, {"until": 1}], "stage 1 of 2: until must be above 0, got 0"),
   "until over 1": ([{"until": 0.5}, {"until": 2}], "stage 2 of 2: until must be at most 1, got 2"),
-  "until NaN as text": ([{"until": "x"}, {"until": 1}], "stage 1 of 2: until must be a number, got 'x'"),
-  "until true": ([{"until": True}], "stage 1 of 1: until must be a number, got true"),
+  "until NaN as text": ([{"until": "x"}, {"until": 1}], "stage 1 of 2: until must be of type float, got 'x'"),
+  "until true": ([{"until": True}], "stage 1 of 1: until must be of type float, got true"),
   "no until": ([{"num_hidden_layers": 3}, {"until": 1}], "stage 1 of 2: until is missing: give the share of the steps"),
   "unknown key": (
     [{"until": 0.5, "depth": 3}, {"until": 1}],

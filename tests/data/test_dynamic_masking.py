@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from albert.config.model import ModelConfig
-from albert.config.run import PretrainingConfig
 from albert.data import pipeline
 from albert.data.dataset import InputContext
 from albert.data.dynamic_masking import DynamicMasking, unmasked_ids
@@ -24,7 +23,8 @@ from albert.data.shard_files import schema
 from albert.data.shard_files.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.io.globs import expand_globs
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import MASK_ID, SENTENCE_PIECE_IDS
 from data_prep.create_pretraining_data import prepare
@@ -351,7 +351,7 @@ def test_wrong_vocabulary_or_settings_give_one_line_errors(shards: dict[str, str
   task = _make_task(spm_model, eval_input_file=shards["none"])
   with pytest.raises(UserError, match=r"these shards have no masks\. Evaluations are compared with each other"):
     task.evaluation_data()
-  assert _make_task(spm_model, **static).masking is None
+  assert _make_task(spm_model, **static).data.masking is None
 
 
 @pytest.mark.thorough

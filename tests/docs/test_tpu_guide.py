@@ -10,7 +10,7 @@ import shlex
 
 import pytest
 
-from albert.cli.script_flags import given_flags
+from albert.cli import given_flags
 from albert.errors import UserError
 from albert.settings.dry_run import print_plan
 from albert.settings.resolve import resolve_settings

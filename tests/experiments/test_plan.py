@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from albert.config.run import PretrainingConfig
-from albert.config.stages import format_stages, read_stages
 from albert.errors import UserError
 from albert.experiments import catalog
 from albert.experiments.catalog import read_scale
 from albert.experiments.inputs import DownstreamTask, Inputs
 from albert.experiments.plan import Plan
+from albert.tasks.pretraining.flags import PretrainingConfig, format_stages, read_stages
 from albert.tasks.squad.data import SquadConfig
 from tests.experiments.plans import smoke_plan, trials_by_variant
 

@@ -24,7 +24,7 @@ from tests.export.pipelines import FORMS, Run, write_run
 from tests.export.requests import english_like_texts, make_requests
 from tests.export.served_runs import assert_same_answers, call_with_arrays
 from tests.export.test_quality import MAX_DIFFERENCES
-from tests.integration.test_chinese_wordpiece import chinese_sentences
+from tests.integration.test_kinds_of_vocabulary import LANGUAGES
 from tests.test_javascript_example import EXAMPLE, find_node
 from tests.tokenization import byte_bpe_reference, wordpiece_reference
 from tests.torture.workplace import Workplace
@@ -33,7 +33,7 @@ from tests.torture.workplace import Workplace
 def mixed_texts(count: int) -> list[str]:
   """Returns English-like texts and Chinese texts, in turn, some of them with both."""
   rng = random.Random(5)
-  english, chinese = english_like_texts(count), chinese_sentences(3 * count, seed=2)
+  english, chinese = english_like_texts(count), LANGUAGES["wordpiece"].sentences(3 * count)
   makers = [lambda i: english[i], lambda i: "".join(chinese[3 * i : 3 * i + 3]), lambda i: english[i] + chinese[i]]
   return [rng.choice(makers)(index) for index in range(count)]
 

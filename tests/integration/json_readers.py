@@ -15,15 +15,14 @@ from typing import Any
 
 import pytest
 
-from albert.config import tf_config
-from albert.config.run import PretrainingConfig
-from albert.config.stages import read_stages
+from albert.config.run import process_addresses
 from albert.data import feature_cache
 from albert.errors import UserError
 from albert.io.records import RecordWriter
 from albert.predict.requests import JSON, RequestParser
 from albert.settings.sources import Settings
 from albert.tasks.glue.flags import parse_labels
+from albert.tasks.pretraining.flags import PretrainingConfig, read_stages
 from data_prep.block_files import _MAGIC
 from data_prep.conversion.parts import PartTask
 from data_prep.examples.settings import PreparationSettings
@@ -83,7 +82,7 @@ def read_settings_of_several_runs(directory: Path) -> None:
 def read_tf_config(directory: Path) -> None:
   with pytest.MonkeyPatch.context() as patch:
     patch.setitem(os.environ, "TF_CONFIG", read_value(directory))
-    tf_config.process_addresses()
+    process_addresses()
 
 
 def read_stages_value(directory: Path) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def make_pretraining_task(input_file: str, sentence_prediction: str) -> Task:
   """Makes a pretraining task that trains and evaluates on the same shards."""
-  from albert.config.run import PretrainingConfig
-  from albert.tasks.pretraining.task import PretrainingTask
+  from albert.tasks.pretraining.flags import PretrainingConfig
+  from albert.tasks.pretraining.model import PretrainingTask
   from tests.synthetic import TINY_MODEL
 
   # One layer, because the step of each replica is traced separately.

@@ -12,11 +12,12 @@ import pytest
 from safetensors.numpy import save_file
 
 from albert.config.model import ModelConfig, load_model_config
-from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
+from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.convert.convert_checkpoint import convert
 from albert.errors import UserError
 from albert.estimator import Estimator
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from tests.convert.files_of_weights import huggingface_tensors, write_huggingface, write_tf1
 from tests.golden.make_tiny_albert import random_weights
 from tests.synthetic import TINY_MODEL, write_manifest, write_shards

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from albert.cli import script_flags as cli_flags
 from albert.errors import UserError
-from albert.settings.resolve import resolve_settings
 from tests.run_outputs import read_json, read_json_lines
-from tests.script_flags import parsed_flags, run_script, script_flags
+from tests.script_flags import run_script, script_flags
 from tests.synthetic import TINY_MODEL_FLAGS, write_manifest, write_shards
 
-ROOT = Path(__file__).parents[2]
 TRAIN_FLAGS = ["--train_batch_size=8", "--num_train_steps=4", "--num_warmup_steps=1", "--log_every_steps=2"]
 
 
@@ -141,17 +136,6 @@ def test_later_commands_have_the_stages_of_the_run(shards, tmp_path, capsys):
   assert read_json(output_dir / "eval_results.json")["step"] == 4
 
 
-@pytest.mark.thorough
-def test_a_bad_stage_ends_the_command_with_one_line_and_exit_code_2(shards, tmp_path, commands):
-  files = [f"--input_file={shards}/*", f"--output_dir={tmp_path / 'run'}"]
-  stages = '[{"until": 0.5, "num_hidden_layers": 3}, {"until": 1}]'
-  flags = ["--do_train", *files, *TINY_MODEL_FLAGS, *TRAIN_FLAGS, f"--stages={stages}"]
-  ended = commands.run(["run_pretraining.py", *flags])
-  assert ended.unexpected_end(2) is None
-  assert ended.error == "error: stages, stage 1 of 2: num_hidden_layers is 3, the model has 2: give at most 2"
-  assert not (tmp_path / "run").exists()
-
-
 def train_and_return_log(shards: Path, output_dir: Path, capsys: pytest.CaptureFixture[str]) -> str:
   """Starts or resumes a run. Returns what it wrote to stderr."""
   files = [f"--input_file={shards}/*", f"--output_dir={output_dir}"]
@@ -198,18 +182,6 @@ def test_a_run_is_resumed_with_the_same_data_under_other_names_and_not_with_othe
   assert "warning" not in train_and_return_log(other_shards, output_dir, capsys)
 
 
-def test_a_flag_overrides_the_recipe(shards, tmp_path):
-  recipe_file = tmp_path / "recipe.json"
-  optimizer = {"learning_rate": 0.5, "num_warmup_steps": 7}
-  recipe_file.write_text(json.dumps({"task": "pretraining", "model": "albert_tiny", "optimizer": optimizer}))
-  flags = [f"--recipe={recipe_file}", f"--output_dir={tmp_path}", "--learning_rate=0.25", "--hidden_size=64"]
-  with parsed_flags(*flags):
-    resolved = resolve_settings("pretraining", cli_flags.given_flags("pretraining"))
-    task, config = resolved.make_task(), resolved.config
-  assert (config.optimizer.learning_rate, config.optimizer.num_warmup_steps) == (0.25, 7)
-  assert (task.model_config.hidden_size, task.model_config.num_hidden_layers) == (64, 4)
-
-
 def flip_a_bit(shards: Path) -> None:
   path = shards / "part-01.tfrecord"
   content = bytearray(path.read_bytes())
@@ -242,11 +214,6 @@ class BadInput(NamedTuple):
 
 TRAIN_ON_SHARDS = ["--do_train", "--input_file={shards}/*"]
 BAD_INPUT = {
-  "nothing to do": BadInput([], "nothing to do"),
-  "no input": BadInput(["--do_train"], "--do_train needs --input_file"),
-  "no match": BadInput(["--do_train", "--input_file={shards}/*.nothing"], "matches no file"),
-  "no evaluation files": BadInput(["--do_eval"], "evaluation needs --eval_input_file"),
-  "no such weights": BadInput(["--do_eval", "--init_checkpoint=x"], "no checkpoint there"),
   "empty file": BadInput(
     TRAIN_ON_SHARDS, "empty.tfrecord is empty", lambda shards: (shards / "empty.tfrecord").write_bytes(b"")
   ),
@@ -269,9 +236,6 @@ BAD_INPUT = {
     "says the shards hold sop",
     write_shards_manifest,
   ),
-  "unknown model": BadInput(["--do_train", "--model=albert_huge"], "unknown model"),
-  "two models": BadInput(["--model=albert_base", "--albert_config_file=x"], "both given"),
-  "no such config": BadInput(["--albert_config_file=/nowhere.json"], "/nowhere.json: no such file"),
   "no TPU named": BadInput([*TRAIN_ON_SHARDS, "--distribution_strategy=tpu"], "needs --tpu=NAME"),
   "warm-up beyond the end": BadInput(
     [*TRAIN_ON_SHARDS, "--num_warmup_steps=9"], r"num_warmup_steps \(9\) must not exceed num_train_steps \(4\)"
@@ -303,17 +267,3 @@ def test_bad_input_is_an_error_of_one_line(case, shards, tmp_path):
     run(*TINY_MODEL_FLAGS, *TRAIN_FLAGS, f"--output_dir={tmp_path / 'run'}", *flags)
   assert "\n" not in str(caught.value)
   assert not list(tmp_path.glob("run/checkpoints/step-*"))
-
-
-def test_the_script_exits_with_code_2_for_bad_flags(tmp_path):
-  command = [sys.executable, "run_pretraining.py", "--do_train", f"--output_dir={tmp_path}", "--input_file=/nowhere/*"]
-  ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
-  assert ended.returncode == 2
-  assert ended.stderr == "error: --input_file: '/nowhere/*' matches no file: check the path, and put globs in quotes\n"
-
-
-def test_the_help_of_the_script_lists_the_flags():
-  command = [sys.executable, "run_pretraining.py", "--help"]
-  ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=20)
-  assert ended.returncode == 0
-  assert "--num_train_steps" in ended.stdout

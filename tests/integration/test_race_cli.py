@@ -1,10 +1,9 @@
-"""Tests of run_race.py from its flags: RACE's folders, JSON lines, resuming, averages of runs, and bad input."""
+"""Tests of run_race.py from its flags: RACE's folders, JSON lines, averages of runs, and bad input."""
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 
 from albert.ensemble import ensemble_runs
 from albert.errors import UserError
-from tests.run_outputs import assert_equal_bits, read_checkpoint, read_json, read_tsv
+from tests.run_outputs import read_json, read_tsv
 from tests.script_flags import from_scratch_flags, run_script, script_flags
 from tests.tasks.race.folders import write_made_up_race
 
@@ -136,25 +135,6 @@ def test_runs_on_questions_with_different_numbers_of_options_are_averaged(
     mean = (float(row_1["probability_A"]) + float(row_2["probability_A"])) / 2
     assert float(average_row["probability_A"]) == pytest.approx(mean, abs=1e-6)
   assert metrics["accuracy"] == accuracy(average_rows)
-
-
-@pytest.mark.slow
-def test_a_resumed_run_ends_with_identical_weights(
-  folder: str, training_flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-  flags = [*training_flags, f"--data_dir={folder}", "--do_eval", "--save_checkpoints_steps=1", "--keep_checkpoints=9"]
-  flags += ["--precision=bfloat16"]
-  uninterrupted, resumed = tmp_path / "uninterrupted", tmp_path / "resumed"
-  run(*flags, f"--output_dir={uninterrupted}")
-  run(*flags, f"--output_dir={resumed}")
-  # Without the later checkpoints, the directory is as if the run was killed after step 2.
-  for step in range(3, STEPS + 1):
-    shutil.rmtree(resumed / "checkpoints" / f"step-{step}")
-  capsys.readouterr()
-  run(*flags, f"--output_dir={resumed}")
-  assert "resumed from" in capsys.readouterr().err
-  assert_equal_bits(read_checkpoint(resumed), read_checkpoint(uninterrupted))
-  assert read_json(resumed / "eval_results.json") == read_json(uninterrupted / "eval_results.json")
 
 
 # Name of the case -> (flags, in which {folder} stands for the folder RACE; a part of the error).

@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
-from albert.config.run import PretrainingConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.models.heads import LinearHead
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import build_pretraining_model
 from tests.reference.albert import Reference

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.config.run import OptimizerConfig, PretrainingConfig
+from albert.config.run import OptimizerConfig
 from albert.models.classifier import ClassifierModel
 from albert.models.heads import EncoderModel, LinearHead
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.models.squad_heads import SquadV1Model
 from albert.optimizers.factory import make_optimizer
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from albert.training.model_weights import dtype_policy
 from tests.models.build_models import build_pretraining_model
 from tests.parity.bfloat16 import CONFIG, make_batch, precision_rows

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
+from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.errors import RunError, UserError
 from albert.estimator import Estimator
 from albert.models.layers import ACTIVATIONS
@@ -19,7 +19,8 @@ from albert.optimizers.adamw import AdamW
 from albert.optimizers.gradients import LossScale
 from albert.optimizers.lamb import LAMB
 from albert.runs.metrics_log import read_metrics
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from albert.training.loop import Trainer
 from albert.weights.files import open_weights
 from tests.run_outputs import assert_equal_bits, read_checkpoint

@@ -8,12 +8,13 @@ import numpy as np
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
-from albert.config.run import OptimizerConfig, PretrainingConfig
+from albert.config.run import OptimizerConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.gradients import clip_by_global_norm, densify
 from albert.optimizers.schedules import WarmupPolynomialDecay
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from albert.training.model_weights import dtype_policy
 from tests.golden.make_tiny_albert import random_batch, random_weights
 from tests.models.build_models import build_pretraining_model

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from albert.config.run import OptimizerConfig, PretrainingConfig, TrainConfig
+from albert.config.run import OptimizerConfig, TrainConfig
 from albert.optimizers.factory import make_optimizer
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from albert.training.loop import Trainer
 from albert.training.run_plan import TrainingPlan
 from tests.models.build_models import build_pretraining_model

@@ -23,14 +23,14 @@ def run(task_name: str, /, **flags: object) -> None:
 
 def test_the_plan_of_a_pretraining_run_is_printed_and_nothing_is_written(tmp_path: Path, capsys, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  Path("a.tfrecord").write_bytes(b"not read")
-  flags = {"dry_run": True, "do_train": True, "input_file": "a.tfrecord", "output_dir": "run", "max_seq_length": 128}
+  (shard,) = write_shards(tmp_path, [4])
+  flags = {"dry_run": True, "do_train": True, "input_file": shard, "output_dir": "run"}
   run("pretraining", **flags, train_batch_size=256, num_train_steps=2000, model="albert_tiny")
   out, err = capsys.readouterr()
   assert "train: 2,000 steps with 256 examples per step, lamb, from random weights" in out
   assert "4 layers, hidden_size 256" in out
   assert err == "--dry_run: nothing was trained, and nothing was written\n"
-  assert [path.name for path in tmp_path.iterdir()] == ["a.tfrecord"]
+  assert [str(path) for path in tmp_path.iterdir()] == [shard]
   with pytest.raises(UserError, match=r"--input_file: 'absent\*' matches no file"):
     run("pretraining", **flags | {"input_file": "absent*"})
 
@@ -82,9 +82,9 @@ def test_values_that_differ_from_the_defaults_are_printed_with_their_source(
 
 
 def test_values_of_a_run_are_printed_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-  directory = write_run(tmp_path / "run", "pretraining")
-  (tmp_path / "dev.tfrecord").write_bytes(b"not read")
-  flags = {"output_dir": str(directory), "eval_input_file": str(tmp_path / "dev.tfrecord"), "spm_model_file": ""}
+  directory = write_run(tmp_path / "run", "pretraining", data={"input_file": "/absent/*", "masking": "static"})
+  (shard,) = write_shards(tmp_path / "dev", [4])
+  flags = {"output_dir": str(directory), "eval_input_file": shard, "spm_model_file": ""}
   run("pretraining", **flags, do_eval=True, eval_batch_size=16, dry_run=True)
   out = capsys.readouterr().out.replace("\n  ", " ")
   of_run = next(line for line in out.splitlines() if line.startswith(f"from the run in {directory}: "))

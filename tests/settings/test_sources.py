@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,7 @@ REFUSED_FLAGS: dict[str, tuple[str, dict[str, Any], str]] = {
   "rate": ("classifier", {"learning_rate": 0.5}, "--learning_rate=0.5: .* has learning_rate = 0.25"),
   "version": ("squad", {"version_2_with_negative": False}, "--noversion_2_with_negative: .* = True"),
   "length": ("race", {"max_qa_length": 8}, "--max_qa_length=8: .* has max_qa_length = 16"),
+  "the other warm-up": ("race", {"warmup_proportion": 0.5}, "--warmup_proportion=0.5: .* has num_warmup_steps = 2"),
   "weights": ("squad", {"init_checkpoint": "/x"}, "--init_checkpoint=/x: .* has init_checkpoint = '/weights'"),
   "recipe": ("squad", {"recipe": "squad_v1"}, "--recipe=squad_v1, with .*: the run in"),
 }
@@ -172,6 +174,16 @@ def test_a_flag_that_contradicts_the_run_is_an_error(tmp_path: Path, case: str) 
 
   with pytest.raises(UserError, match=message + ".*" + remedy):
     resolve()
+
+
+def test_flags_that_contradict_a_run_from_random_weights_are_errors(tmp_path: Path) -> None:
+  data = {**RECORDED_DATA["race"], "do_lower_case": True}
+  run = write_run(tmp_path / "run", "race", init_checkpoint="", data=data)
+  flags = {"output_dir": str(run), "do_predict": True}
+  with pytest.raises(UserError, match=r"--init_checkpoint=/x: the run in .* has from_scratch = True"):
+    Settings("race", flags | {"init_checkpoint": "/x"}).run_config()
+  with pytest.raises(UserError, match=r"--nodo_lower_case: the run in .* has do_lower_case = True"):
+    Settings("race", flags | {"do_lower_case": False}).data_config()
 
 
 def test_a_relative_path_and_a_copy_of_the_vocabulary_do_not_contradict_the_run(
@@ -360,7 +372,11 @@ def test_two_alternative_flags_on_one_command_line_are_an_error(flags: dict[str,
 
 def test_a_recipe_changes_only_the_dropout_of_a_model_that_a_flag_names(tmp_path: Path) -> None:
   flags = {"output_dir": str(tmp_path), "recipe": "pretraining_demo"}
-  assert Settings("pretraining", flags).model_config().hidden_size == 128
+  demo = Settings("pretraining", flags).model_config()
+  assert demo.hidden_size == 128
+  assert Settings("pretraining", flags | {"hidden_size": 64}).model_config() == dataclasses.replace(
+    demo, hidden_size=64
+  )
   assert Settings("pretraining", flags | {"model": "albert_base_v1"}).model_config() == named_model("albert_base_v1")
   flags = {"output_dir": str(tmp_path), "task_name": "MNLI", "model": "albert_base_v1"}
   model = Settings("classifier", flags).model_config()

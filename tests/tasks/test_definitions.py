@@ -27,6 +27,7 @@ from albert.tasks.splits import hold_out
 from tests.synthetic import TINY_MODEL
 from tests.tasks.race.folders import write_made_up_race
 from tests.tasks.squad.question_files import write_made_up_squad
+from tests.tasks.tagging.word_files import write_json_lines
 
 
 class PolarsLikeColumn:
@@ -240,6 +241,16 @@ def test_options_in_memory_give_the_examples_of_their_files(spm_model: str, tmp_
   wrong_answer_task = make_race_task([rows[0] | {"answer": "E"}])
   with pytest.raises(UserError, match=r"^train: row 0: answer 'E' is not one of the options, which are A to D"):
     wrong_answer_task.cached_raw_examples("train")
+
+
+def test_tagged_words_in_memory_give_the_examples_of_their_file(spm_model: str, tmp_path: Path) -> None:
+  path = write_json_lines(tmp_path / "train.jsonl", 9, seed=9)
+  rows = [json.loads(line) for line in Path(path).read_text().splitlines()]
+  in_memory, in_file = (
+    make_task(tasks.Tagging(train, scheme="BILOU", eval_share=0), spm_model, tmp_path, max_seq_length=24, doc_stride=8)
+    for train in (rows, path)
+  )
+  assert_same_examples(in_memory.examples("train"), in_file.examples("train"))
 
 
 def test_a_glue_task_is_found_in_another_spelling_and_a_custom_task_is_refused() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import flags
 
-from albert.cli import script_flags
+from albert.cli import define_flags
 
 # Script -> the task whose flags it defines.
 TASKS_OF_SCRIPTS = {"run_pretraining.py": "pretraining", "run_classifier.py": "classifier", "run_squad.py": "squad",
@@ -86,7 +86,7 @@ class Command:
 def commands() -> list[Command]:
   """Returns all commands, with the flags that they define."""
   all_commands = [
-    Command((script,), _defined_flags(lambda task=task: script_flags.define_flags(task)))
+    Command((script,), _defined_flags(lambda task=task: define_flags(task)))
     for script, task in TASKS_OF_SCRIPTS.items()
   ]
   for module_name, function_name in FLAG_FUNCTIONS_OF_MODULES.items():

@@ -201,8 +201,6 @@ ALLOWED = {
   "albert/tasks/registry.py": {"resolve_name"},
   # A parameter and an attribute are named eval. They are not called.
   "albert/tasks/definitions.py": {"eval"},
-  "albert/tasks/question_definitions.py": {"eval"},
-  "albert/tasks/word_definitions.py": {"eval"},
   # Loads the SentencePiece ops of the installed package tensorflow_text. An exported model is a program that the user
   # chose to run: see docs/reliability.md.
   "albert/predict/exported_model.py": {"load_op_library", "tf.saved_model.load"},

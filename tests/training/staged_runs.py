@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from albert.config.model import ModelConfig
-from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
+from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.estimator import Estimator
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from tests.synthetic import TINY_MODEL, write_shards
 
 STEPS = 8

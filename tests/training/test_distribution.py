@@ -19,11 +19,12 @@ import pytest
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
-from albert.config.run import PretrainingConfig, TrainConfig
+from albert.config.run import TrainConfig
 from albert.data.dataset import Dataset
 from albert.errors import RunError, UserError
 from albert.io.parallel.lost_processes import is_lost_process
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from albert.training import distribution
 from albert.training.distribution import Cluster, distribute_evaluation_batches, distribute_training_batches
 from tests.synthetic import TINY_MODEL, write_shards

@@ -18,9 +18,10 @@ import tf_keras as keras
 from tensorflow.python.eager import context
 from tensorflow.python.framework import config as tf_config
 
-from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
+from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.estimator import Estimator
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from albert.training import run_plan
 from albert.training.model_weights import deterministic_ops, dtype_policy, initializer_seed
 from tests.run_outputs import assert_equal_bits
@@ -122,7 +123,7 @@ def test_initial_weights_are_those_of_a_new_process_after_keras_set_random_seed(
   code = (
     "import dataclasses, numpy, tf_keras, tests.synthetic as synthetic\n"
     "from albert.config.run import PretrainingConfig\n"
-    "from albert.tasks.pretraining.task import PretrainingTask\n"
+    "from albert.tasks.pretraining.model import PretrainingTask\n"
     "tf_keras.utils.set_random_seed(12345)\n"
     "config = dataclasses.replace(synthetic.TINY_MODEL, num_hidden_layers=1)\n"
     "model = PretrainingTask(config, PretrainingConfig()).build_model()\n"

@@ -15,14 +15,15 @@ import tensorflow as tf
 from safetensors.numpy import save_file
 from tensorflow.python.framework import config as tf_config
 
-from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
+from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.errors import RunError, Stopped, UserError
 from albert.estimator import Estimator
 from albert.io import progress
 from albert.optimizers.factory import make_optimizer
 from albert.runs.directory_lock import DirectoryLock
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from albert.training.loop import Trainer
 from albert.training.run_plan import TrainingPlan
 from albert.weights.checkpoints import CheckpointManager

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from albert.config.base import from_dict, option_fields
-from albert.config.run import PretrainingConfig
 from albert.data.dataset import Dataset, InputContext
 from albert.errors import UserError
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from albert.training.loop import Trainer
 from albert.training.run_plan import plan_training
 from tests.synthetic import SEQ_LENGTH, TINY_MODEL, example_numbers, write_manifest, write_shards
@@ -169,12 +169,12 @@ def test_only_stages_without_their_own_shards_read_input_file(shards):
   resumed_task = PretrainingTask(ALBERT, from_dict(PretrainingConfig, recorded, source="config.json"))
   for pretraining_task in (task, resumed_task):
     assert [stage.data.num_examples for stage in pretraining_task.training_stages()] == [80, 40]
-    assert pretraining_task.max_seq_length == SHORT_LENGTH
+    assert pretraining_task.data.max_seq_length == SHORT_LENGTH
     assert pretraining_task.training_data().num_examples == 40
 
 
 def test_sequences_of_the_last_stage_may_be_shorter(shards):
   stages = json.dumps(two_stages(input_file=shards["long"]))
   task = PretrainingTask(ALBERT, PretrainingConfig(input_file=shards["short"], stages=stages))
-  assert task.max_seq_length == SHORT_LENGTH
+  assert task.data.max_seq_length == SHORT_LENGTH
   assert [stage.settings["max_seq_length"] for stage in task.training_stages()] == [SEQ_LENGTH, SHORT_LENGTH]

@@ -12,9 +12,9 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import save_file
 
-from albert.config.run import PretrainingConfig
 from albert.errors import UserError
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
 from albert.weights.checkpoints import CheckpointManager
 from albert.weights.files import open_weights
 from albert.weights.initial_weights import warm_start

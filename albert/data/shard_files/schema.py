@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from albert.config.ranges import INT32_MAX
+from albert.config.command_flags import INT32_MAX
 
 # The names are those of the original ALBERT scripts, so shards written by these scripts can be read too.
 INPUT_IDS = "input_ids"

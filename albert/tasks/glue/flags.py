@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from albert.config.base import EVALUATION, option
-from albert.config.ranges import as_float32
+from albert.config.command_flags import as_float32
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 from albert.io import json_values

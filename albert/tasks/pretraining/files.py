@@ -1,27 +1,50 @@
-"""Finds the files of pretraining: shards to train and to evaluate on, and lines to predict. Imports no TensorFlow."""
+"""The data of pretraining: shards to train and to evaluate on, and lines to predict. Imports no TensorFlow.
+
+Reading is the check: shards that do not match the flags, the model or each other, and lines that cannot be filled, are
+refused here. Files on gs:// are read with TensorFlow, later.
+"""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import functools
 import itertools
 import os
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from albert.config.model import ModelConfig
-from albert.config.run import PretrainingConfig, TrainConfig
-from albert.config.stages import deciding_input_file, read_stages, stage_name, steps_of_stages
-from albert.data.shard_files import manifest, record_checks
+from albert.config.run import TrainConfig
+from albert.data.rows import DataSource, Rows
+from albert.data.shard_files import record_checks
+from albert.data.shard_files.manifest import FILE_NAME as MANIFEST_NAME
+from albert.data.shard_files.manifest import Manifest
 from albert.data.shard_files.shards import stat_shards
+from albert.data.tables import read_lines, read_table
 from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import expand_globs
+from albert.tasks.pretraining.flags import (
+  PretrainingConfig,
+  Stage,
+  deciding_input_file,
+  read_stages,
+  stage_name,
+  steps_of_stages,
+)
 from albert.tokenization.recorded_settings import tokenizer_config
-from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
-from albert.tokenization.vocabulary import VocabularySize
+from albert.tokenization.tokenizer import Tokenizer, encode_with_masks, load_tokenizer
+from albert.tokenization.vocabulary import VocabularyId, VocabularySize, vocabulary_copies
 
 # Number of records that show whether a shard has masks.
 _NUM_FIRST_RECORDS = 32
+# Settings of dynamic masking for shards without a manifest (ALBERT, section 4.1).
+_DEFAULT_MASKED_LM_PROB, _DEFAULT_NGRAM = 0.15, 3
+# Sentence objective -> the prefix of its metrics.
+_SENTENCE_METRIC_PREFIXES = {"sop": "sentence_order", "nsp": "next_sentence"}
 
 
 class ShardForm(NamedTuple):
@@ -36,6 +59,340 @@ class ShardForm(NamedTuple):
   max_seq_length: int
   max_predictions_per_seq: int
   has_masks: bool
+
+
+class MaskingSettings(NamedTuple):
+  """Settings of dynamic masking: the fraction of the tokens to mask, and the largest number of words in a span."""
+
+  masked_lm_prob: float
+  ngram: int
+
+
+class MaskedLine(NamedTuple):
+  """A line of text that contains [MASK].
+
+  Attributes:
+    number: the number of the line in its file, or of the row in memory, from 1.
+    text: the line, without whitespace at its ends.
+    ids: the ids of its tokens, with [CLS] and [SEP].
+    positions: the positions of the masks in `ids`.
+  """
+
+  number: int
+  text: str
+  ids: list[int]
+  positions: list[int]
+
+
+class PretrainingData:
+  """The files of pretraining, and what they say about the run.
+
+  Args:
+    model_config: the model.
+    config: the shards and the objectives.
+
+  Attributes:
+    config: the flags; do_lower_case and keep_accents are those of the shards if they are not given.
+    stages: the stages that the run is divided into; () if it is not divided. With several stages, the other attributes
+      are those of the last stage.
+    max_seq_length: S, number of tokens of each sequence in the shards.
+    max_predictions: P, number of masked tokens of each sequence in the shards to train on, with padding. The held-out
+      shards may have another number.
+    sentence_prediction: the sentence objective: "sop", "nsp" or "none".
+    sentence_metric: the prefix of its metrics, "sentence_order" or "next_sentence"; None if the objective is "none".
+    masking: the settings of new masks for each example in training; None if the masks in the shards are used.
+
+  Raises:
+    UserError: the shards cannot be read, or do not match the flags, the model or each other.
+  """
+
+  def __init__(self, model_config: ModelConfig, config: PretrainingConfig):
+    self.model_config = model_config
+    self.config = config
+    self.stages = read_stages(config, model_config)
+    input_file = deciding_input_file(self.stages, config)
+    self.globs = {"input_file": input_file, "eval_input_file": config.eval_input_file}
+    self._stats: dict[str, dict[str, files.Stat]] = {}
+    self._forms: dict[str, ShardForm] = {}
+    self._vocab_sha256 = self._vocab_kind = ""  # the vocabulary of the shards; "" if they have no manifest
+    self._rows: Rows | None = None  # the lines to predict, if they are in memory
+    self.max_seq_length = config.max_seq_length or model_config.max_position_embeddings
+    self.max_predictions = max(config.max_predictions_per_seq, 1)
+    self.sentence_prediction = config.sentence_prediction
+    manifest = None
+    if input_file or config.eval_input_file:
+      manifest = self._read_shard_settings("input_file" if input_file else "eval_input_file")
+    if self.sentence_prediction == "auto":
+      self.sentence_prediction = "sop"
+    self.sentence_metric = _SENTENCE_METRIC_PREFIXES.get(self.sentence_prediction)
+    self.masking = self._find_masking(manifest if input_file else None)
+
+  def read(self, *, train: bool, evaluate: bool, predict: bool) -> None:
+    """Checks the shards and reads the lines that a command needs. Raises UserError if one cannot be used."""
+    if train:
+      _ = self.data_of_stages if self.stages else self.training_shards
+    if evaluate:
+      _ = self.heldout_shards
+    if self.config.spm_model_file:
+      _ = self.tokenizer
+    if predict:
+      _ = self.masked_lines
+
+  # Shards:
+
+  def _shards(self, flag: str) -> dict[str, files.Stat]:
+    """Returns path -> size and modification time of each shard that a flag gives. The files are listed only once."""
+    if flag not in self._stats:
+      self._stats[flag] = find_shards(flag, self.globs[flag])
+    return self._stats[flag]
+
+  def form(self, flag: str) -> ShardForm:
+    """Returns the form of the first shard that a flag gives. It is read only once."""
+    if flag not in self._forms:
+      self._forms[flag] = read_form(next(iter(self._shards(flag))))
+    return self._forms[flag]
+
+  @functools.cached_property
+  def training_shards(self) -> dict[str, files.Stat]:
+    """Path -> size and time of the shards of --input_file; with several stages, of those of the last stage."""
+    if not (self.masking or self.form("input_file").has_masks):
+      raise UserError(
+        f"--input_file={self.globs['input_file']}: these shards have no masks: give --masking=dynamic and "
+        "--spm_model_file if they were written with --masking=none, or else write them again"
+      )
+    return self._shards("input_file")
+
+  @functools.cached_property
+  def heldout_shards(self) -> dict[str, files.Stat]:
+    """Path -> size and time of the shards of --eval_input_file."""
+    shards = self._shards("eval_input_file")
+    self._check_manifests(list(shards))
+    if not self.form("eval_input_file").has_masks:
+      raise UserError(
+        f"--eval_input_file={self.config.eval_input_file}: these shards have no masks. Evaluations are compared with "
+        "each other, so they need the same masks: write the shards with --masking=static"
+      )
+    return shards
+
+  def _read_shard_settings(self, files_flag: str) -> Manifest | None:
+    """Sets the lengths to those of the first shard, and checks that flags and model fit. Returns its manifest."""
+    form, paths = self.form(files_flag), list(self._shards(files_flag))
+    for flag in ("max_seq_length", "max_predictions_per_seq"):
+      length = getattr(form, flag)
+      # A run has recorded the number of predictions of its training shards. That of the held-out shards may differ.
+      is_checked = flag == "max_seq_length" or files_flag == "input_file"
+      flag_value = getattr(self.config, flag)
+      if is_checked and flag_value not in (0, length):
+        raise UserError(
+          f"--{flag}={flag_value}: {paths[0]} was written with {length}; give {length} or leave the flag out"
+        )
+    self.max_seq_length, self.max_predictions, path = form.max_seq_length, form.max_predictions_per_seq, paths[0]
+    if self.max_seq_length > self.model_config.max_position_embeddings:
+      raise UserError(
+        f"{path} holds sequences of {self.max_seq_length} tokens, the model has "
+        f"{self.model_config.max_position_embeddings} positions: write shorter shards or raise max_position_embeddings"
+      )
+    return self._check_manifests(paths)
+
+  def _check_manifests(self, paths: Sequence[str]) -> Manifest | None:
+    """Checks the manifests beside all shards, and returns the one beside the first shard."""
+    manifests = {directory: Manifest.load(directory) for directory in dict.fromkeys(map(os.path.dirname, paths))}
+    for directory, manifest in manifests.items():
+      if manifest:
+        self._check_manifest(directory, manifest)
+    return manifests[os.path.dirname(paths[0])]
+
+  @functools.cached_property
+  def tokenizer(self) -> Tokenizer:
+    """The tokenizer of --spm_model_file."""
+    return load_vocabulary(self.config)
+
+  def _check_manifest(self, directory: str, manifest: Manifest) -> None:
+    """Checks that shards fit the model, the flags and other shards. What is not given is set as in the manifest."""
+    manifest_file = files.join(directory, MANIFEST_NAME)
+    for name, default in {"do_lower_case": None, "keep_accents": False}.items():
+      made_with, value = manifest.settings.get(name, default), getattr(self.config, name)
+      if None not in (made_with, value) and made_with != value:
+        raise UserError(
+          f"{manifest_file}: the shards were made with {name}={str(made_with).lower()}, but {str(value).lower()} is "
+          "given, or recorded for the vocabulary or the run: leave the flag out, or give shards made with that value"
+        )
+      if value is None:
+        changes: dict[str, Any] = {name: made_with}
+        self.config = dataclasses.replace(self.config, **changes)
+    config = self.config
+    if config.spm_model_file and self.tokenizer.sha256 != manifest.vocab_sha256:
+      raise UserError(
+        f"--spm_model_file={config.spm_model_file} ({self.tokenizer.vocabulary.kind}) is not the vocabulary that "
+        f"{manifest_file} was made with ({manifest.vocab_kind}; its SHA-256 differs): give that one"
+      )
+    if manifest.vocab_size != self.model_config.vocab_size:
+      raise UserError(
+        f"{manifest_file}: the shards use a vocabulary of {manifest.vocab_size} pieces, the model has vocab_size "
+        f"{self.model_config.vocab_size}: give --vocab_size={manifest.vocab_size} or other shards"
+      )
+    if not self._vocab_sha256:
+      self._vocab_sha256, self._vocab_kind = manifest.vocab_sha256, manifest.vocab_kind
+    if manifest.vocab_sha256 != self._vocab_sha256:
+      raise UserError(
+        f"{manifest_file}: these shards were made with another vocabulary ({manifest.vocab_kind}, SHA-256 "
+        f"{manifest.vocab_sha256[:12]}...) than the other ones ({self._vocab_kind}, {self._vocab_sha256[:12]}...): "
+        "give shards of one vocabulary"
+      )
+    shard_objective = manifest.settings.get("sentence_prediction", "sop")
+    if self.sentence_prediction == "auto":
+      self.sentence_prediction = shard_objective
+    elif self.sentence_prediction not in (shard_objective, "none"):
+      raise UserError(
+        f"--sentence_prediction={config.sentence_prediction}: {manifest_file} says the shards hold {shard_objective}; "
+        "give that, or none to leave the sentence loss out"
+      )
+
+  def _find_masking(self, manifest: Manifest | None) -> MaskingSettings | None:
+    """Returns the settings of dynamic masking; None if the masks in the shards, which have the manifest, are used."""
+    config = self.config
+    shard_settings = manifest.settings if manifest else {}
+    is_unmasked = shard_settings.get("masking") == "none"
+    if is_unmasked and config.masking == "static":
+      raise UserError("--masking=static: the shards of --input_file were written without masks: give dynamic or auto")
+    if config.masking != "dynamic" and not is_unmasked:
+      for flag in ("masked_lm_prob", "ngram"):
+        if getattr(config, flag):
+          raise UserError(
+            f"--{flag}={getattr(config, flag)} has an effect only on dynamic masks: also give --masking=dynamic"
+          )
+      return None
+    if not config.spm_model_file:
+      raise UserError(
+        "dynamic masks need --spm_model_file: the vocabulary of the shards, which shows where words start"
+      )
+    tokenizer, vocab_size = self.tokenizer, self.model_config.vocab_size
+    if tokenizer.vocab_size != vocab_size:
+      raise UserError(
+        f"--spm_model_file={config.spm_model_file} has {tokenizer.vocab_size} pieces, the model has vocab_size "
+        f"{vocab_size}: give the vocabulary of the shards, and --vocab_size={tokenizer.vocab_size}"
+      )
+    return MaskingSettings(
+      config.masked_lm_prob or shard_settings.get("masked_lm_prob", _DEFAULT_MASKED_LM_PROB),
+      config.ngram or shard_settings.get("ngram", _DEFAULT_NGRAM),
+    )
+
+  # Settings:
+
+  def settings(self) -> dict[str, Any]:
+    """Returns the settings that affect training, with those that were read from the shards."""
+    settings = self.config.training_settings() | {
+      "max_seq_length": self.max_seq_length,
+      "max_predictions_per_seq": self.max_predictions,
+      "sentence_prediction": self.sentence_prediction,
+      "masking": "dynamic" if self.masking else "static",
+      "masked_lm_prob": self.masking.masked_lm_prob if self.masking else 0.0,
+      "ngram": self.masking.ngram if self.masking else 0,
+    }
+    return settings | self.checkpoint_settings()
+
+  def vocabulary(self) -> VocabularyId | None:
+    """Returns the vocabulary of --spm_model_file, or else of the shards' manifest; None if both are missing."""
+    if self.config.spm_model_file:
+      return VocabularyId(self.tokenizer.sha256, f"--spm_model_file={self.config.spm_model_file}")
+    if not self._vocab_sha256:
+      return None
+    return VocabularyId(self._vocab_sha256, f"that of {self.globs['input_file'] or self.config.eval_input_file}")
+
+  def checkpoint_settings(self) -> dict[str, Any]:
+    """Returns the hash and the kind of the vocabulary, if they are known."""
+    vocabulary = self.vocabulary()
+    if not vocabulary:
+      return {}
+    kind = self.tokenizer.vocabulary.kind if self.config.spm_model_file else self._vocab_kind
+    return {"vocab_sha256": vocabulary.sha256, "vocab_kind": kind}
+
+  def all_settings(self) -> dict[str, Any]:
+    """Adds the settings that later commands reuse but may change."""
+    return self.config.reusable_values() | self.settings()
+
+  def files_to_keep(self) -> dict[str, str]:
+    """Returns the vocabulary, if it is given. Fine-tuning then finds it beside the checkpoints."""
+    return vocabulary_copies(self.config.spm_model_file) if self.config.spm_model_file else {}
+
+  # Stages:
+
+  @functools.cached_property
+  def data_of_stages(self) -> list[tuple[Stage, PretrainingData]]:
+    """Each stage with its data, in order. A stage is checked like a run without stages.
+
+    Its shards must fit the model, the vocabulary and the objective. A UserError names the stage.
+    """
+    checked: list[tuple[Stage, PretrainingData]] = []
+    for index, stage in enumerate(self.stages):
+      try:
+        model_config = dataclasses.replace(self.model_config, **stage.fields_of(ModelConfig))
+        data = PretrainingData(model_config, self._config_of_stage(stage))
+        data._check_fits_last_stage(self)
+        _ = data.training_shards
+      except UserError as error:
+        raise UserError(f"{stage_name(index, len(self.stages))}: {error}") from error
+      checked.append((stage, data))
+    return checked
+
+  def _config_of_stage(self, stage: Stage) -> PretrainingConfig:
+    """Returns the config of a run without stages that trains like this stage. Its lengths are those of its shards."""
+    changes: dict[str, Any] = {
+      "stages": "",
+      "eval_input_file": "",
+      "max_seq_length": 0,
+      "max_predictions_per_seq": 0,
+      "sentence_prediction": self.sentence_prediction,
+    }
+    if self.masking:
+      changes |= {"masking": "dynamic", **self.masking._asdict()}
+    return dataclasses.replace(self.config, **changes | stage.fields_of(PretrainingConfig))
+
+  def _check_fits_last_stage(self, last: PretrainingData) -> None:
+    """Checks that a stage has the vocabulary of the last stage, and masks if the last stage's shards have masks."""
+    input_file = self.config.input_file
+    if self._vocab_sha256 and last._vocab_sha256 and self._vocab_sha256 != last._vocab_sha256:
+      raise UserError(
+        f"--input_file={input_file}: these shards were made with another vocabulary (SHA-256 "
+        f"{self._vocab_sha256[:12]}...) than those of the last stage ({last._vocab_sha256[:12]}...): "
+        "give shards of one vocabulary"
+      )
+    if self.masking and not last.masking:
+      raise UserError(
+        f"--input_file={input_file}: these shards were written without masks, and those of the last stage with masks: "
+        "also give --masking=dynamic"
+      )
+
+  # Lines to predict:
+
+  def with_source(self, source: DataSource) -> PretrainingData:
+    """Returns a copy that has other lines to predict: the path of a file, or rows in memory."""
+    data = copy.copy(self)
+    data.__dict__.pop("masked_lines", None)
+    data._rows = source if isinstance(source, Rows) else None
+    data.config = dataclasses.replace(self.config, predict_file="" if isinstance(source, Rows) else source)
+    return data
+
+  @functools.cached_property
+  def masked_lines(self) -> list[MaskedLine]:
+    """The lines to predict, which are not blank. Raises UserError if a line cannot be filled."""
+    config, rows = self.config, self._rows
+    if not (config.predict_file or rows is not None) or not config.spm_model_file:
+      raise UserError("--do_predict needs --predict_file (lines with [MASK]) and --spm_model_file")
+    sources = expand_globs(config.predict_file, flag="--predict_file") if rows is None else [rows]
+    lines = read_masked_lines(sources, self.tokenizer, max_length=self.model_config.max_position_embeddings)
+    if not lines:
+      raise UserError(f"--predict_file={config.predict_file}: no line with [MASK] to fill: give one or more")
+    return lines
+
+
+def read_data(
+  model_config: ModelConfig, config: PretrainingConfig, *, train: bool, evaluate: bool, predict: bool
+) -> PretrainingData:
+  """Reads what a command needs (see albert.tasks.registry.DataReader)."""
+  data = PretrainingData(model_config, config)
+  data.read(train=train, evaluate=evaluate, predict=predict)
+  return data
 
 
 def read_form(path: str) -> ShardForm:
@@ -132,38 +489,47 @@ def find_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -
   for flag, globs in shards.items():
     paths = find_shards(flag, globs) if globs else {}
     for directory in dict.fromkeys(os.path.dirname(path) for path in paths):
-      shard_manifest = manifest.Manifest.load(directory)
+      shard_manifest = Manifest.load(directory)
       if shard_manifest:
-        return VocabularySize(shard_manifest.vocab_size, files.join(directory, manifest.FILE_NAME))
+        return VocabularySize(shard_manifest.vocab_size, files.join(directory, MANIFEST_NAME))
   return None
 
 
-def check_can_predict(config: PretrainingConfig, *, has_lines: bool) -> None:
-  """Raises UserError if the vocabulary or the lines to predict are missing. `has_lines`: the lines are in memory."""
-  if not (config.predict_file or has_lines) or not config.spm_model_file:
-    raise UserError("--do_predict needs --predict_file (lines with [MASK]) and --spm_model_file")
-
-
-def check_files(
-  model_config: ModelConfig, config: PretrainingConfig, *, train: bool, evaluate: bool, predict: bool
-) -> None:
-  """Checks that the files that a command reads exist. They are not read.
+def read_masked_lines(sources: Sequence[DataSource], tokenizer: Tokenizer, *, max_length: int) -> list[MaskedLine]:
+  """Reads and encodes the lines of text files, or of rows in memory. Blank lines are skipped.
 
   Args:
-    model_config: the model.
-    config: the flags.
-    train, evaluate, predict: what the command does.
+    sources: paths of UTF-8 text files, or rows with a column "text". Every line that is not blank must contain [MASK].
+    tokenizer: the tokenizer.
+    max_length: maximum tokens of a line, with [CLS] and [SEP].
   Raises:
-    UserError: a flag is missing, there is no such file, or the stages are not possible.
+    UserError: a file is not UTF-8, or a line has no [MASK] or too many tokens.
   """
-  input_file = deciding_input_file(read_stages(config, model_config), config)
-  # Every command reads the length of the sequences from the first shard of --input_file, or else of --eval_input_file.
-  if train or input_file:
-    find_shards("input_file", input_file)
-  if evaluate or (config.eval_input_file and not input_file):
-    find_shards("eval_input_file", config.eval_input_file)
-  if config.spm_model_file:
-    load_vocabulary(config)
-  if predict:
-    check_can_predict(config, has_lines=False)
-    expand_globs(config.predict_file, flag="--predict_file")
+  return [
+    _encode_line(location, number, text.strip(), tokenizer, max_length)
+    for source in sources
+    for location, number, text in _lines_of(source)
+    if text.strip()
+  ]
+
+
+def _lines_of(source: DataSource) -> Iterator[tuple[str, int, str]]:
+  """Yields for each line of a file or row in memory its location for error messages, its number from 1, its text."""
+  if isinstance(source, Rows):
+    table = read_table(source, ["text"])
+    for row, text in enumerate(table.non_empty_texts("text")):
+      yield table.location(row), source.row_numbers[row] + 1, text
+  else:
+    for number, line in read_lines(source):
+      yield f"{source}, line {number}", number, line
+
+
+def _encode_line(location: str, number: int, text: str, tokenizer: Tokenizer, max_length: int) -> MaskedLine:
+  special_ids = tokenizer.special_ids
+  ids = [special_ids.cls, *encode_with_masks(tokenizer, text), special_ids.sep]
+  positions = [position for position, token in enumerate(ids) if token == special_ids.mask]
+  if not positions:
+    raise UserError(f"{location}: has no [MASK] to fill")
+  if len(ids) > max_length:
+    raise UserError(f"{location}: {len(ids)} tokens, the model takes {max_length}")
+  return MaskedLine(number, text, ids, positions)

@@ -21,8 +21,8 @@ from albert.io import files
 from albert.models.squad_heads import SquadV1Model, SquadV2Model
 from albert.tasks.answers import SpanAnswer
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
+from albert.tasks.definitions import flat_squad
 from albert.tasks.finetuning import LOSS, TEST, FinetuningTask
-from albert.tasks.question_definitions import flat_squad
 from albert.tasks.squad import evaluation as squad_evaluation
 from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.squad.data import SquadConfig, SquadQuestion, find_files, read_questions

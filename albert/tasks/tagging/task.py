@@ -21,6 +21,7 @@ from albert.metrics.classification import GUESSING_LOSS, guessing_loss
 from albert.models.tagger import TaggingModel
 from albert.tasks.answers import TagAnswer, TaggedSpan
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
+from albert.tasks.definitions import rows_to_predict
 from albert.tasks.finetuning import LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.glue.flags import parse_labels
 from albert.tasks.tagging import data as tagging_data
@@ -29,7 +30,6 @@ from albert.tasks.tagging.data import TaggedText, TaggingConfig
 from albert.tasks.tagging.features import TEXT_INDEX, WORD_TAGS, TaggingFeaturizer
 from albert.tasks.tagging.predictions import TagPredictions
 from albert.tasks.tagging.schemes import SCHEMES
-from albert.tasks.word_definitions import rows_to_predict
 from albert.weights.names import heads
 
 # B windows in a batch, S tokens of a window, C tags.

@@ -14,13 +14,15 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config.run import PretrainingConfig
 from albert.data.shard_files.manifest import ShardInfo
 from albert.data.shard_files.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.io import files, records
 from albert.tasks.base import Batch
-from albert.tasks.pretraining.task import PretrainingTask
+from albert.tasks.pretraining.files import read_masked_lines
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.model import PretrainingTask
+from albert.tasks.pretraining.results import fill_line
 from albert.tokenization.tokenizer import Tokenizer, encode_with_masks
 from albert.tokenization.vocabulary import MASK_ID
 from albert.training.model_weights import deterministic_ops
@@ -286,7 +288,8 @@ def make_fill_mask_task(tmp_path: Path, spm_model: str, text: str) -> Pretrainin
 
 def test_every_mask_is_filled_with_ranked_pieces(tmp_path, spm_model):
   task = make_fill_mask_task(tmp_path, spm_model, "the [MASK] of the [MASK].\n\nand [MASK]\n")
-  rows = list(task.filled_masks(task.build_model()))
+  model = task.build_model()
+  rows = [row for line in task.data.masked_lines for row in fill_line(model, task.data.tokenizer, line)]
   assert [(row["line"], row["mask"]) for row in rows] == [(1, 1), (1, 2), (3, 1)]
   for row in rows:
     probabilities = [row[f"probability_{k}"] for k in range(1, 6)]
@@ -304,7 +307,7 @@ def test_every_mask_is_filled_with_ranked_pieces(tmp_path, spm_model):
 def test_a_line_without_a_mask_or_with_too_many_tokens_is_named(tmp_path, spm_model, text, message):
   task = make_fill_mask_task(tmp_path, spm_model, text)
   with pytest.raises(UserError, match=message):
-    list(task.filled_masks(task.build_model()))
+    task.check_inputs(train=False, evaluate=False, predict=True)
 
 
 def test_a_batch_with_more_logits_than_tensorflow_can_differentiate_is_refused() -> None:
@@ -328,3 +331,18 @@ def test_a_batch_with_more_logits_than_tensorflow_can_differentiate_is_refused()
     with pytest.raises(UserError, match=message):
       compute_loss.get_concrete_function(too_many)
   compute_loss.get_concrete_function(too_many)
+
+
+def test_lines_end_with_lf_or_crlf_only(spm_model: str, tmp_path: Path) -> None:
+  first = "The [MASK]\u2028is\x85dry\x0band\x0c[MASK]\x1cand\u00a0old."
+  path = tmp_path / "masked.txt"
+  path.write_bytes(f"\ufeff{first}\r\n\nThe [MASK].".encode())
+  lines = read_masked_lines([str(path)], Tokenizer(spm_model), max_length=64)
+  assert [(line.number, line.text, len(line.positions)) for line in lines] == [(1, first, 2), (3, "The [MASK].", 1)]
+
+
+def test_a_line_that_is_not_utf8_is_named(spm_model: str, tmp_path: Path) -> None:
+  path = tmp_path / "masked.txt"
+  path.write_bytes(b"The [MASK].\nThe \xff[MASK].\n")
+  with pytest.raises(UserError, match=r"masked\.txt, line 2: not UTF-8 .* save the file as UTF-8"):
+    read_masked_lines([str(path)], Tokenizer(spm_model), max_length=64)

@@ -1,61 +1,138 @@
-"""Stages of pretraining: parts of the steps with other settings, such as fewer layers or shorter sequences.
+"""The flags of run_pretraining.py, and the stages of --stages.
 
-Imports no TensorFlow, so that a bad stage is refused at once.
+Stages are parts of the steps with other settings, such as fewer layers or shorter sequences.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from albert.config.base import Config, from_dict
+from albert.config.base import DATA, TRAINING, Config, from_dict, option, option_fields
 from albert.config.model import ModelConfig
-from albert.config.ranges import Range
-from albert.config.run import PretrainingConfig, TrainConfig
+from albert.config.run import TrainConfig
 from albert.errors import UserError
 from albert.io import json_values
-from albert.io.json_values import format_value
-
-# Setting of a stage -> the config that has a field of this name. The field gives the setting's type and range.
-_CONFIG_OF_SETTING: dict[str, type[Config]] = {
-  "num_hidden_layers": ModelConfig,
-  "hidden_dropout_prob": ModelConfig,
-  "attention_probs_dropout_prob": ModelConfig,
-  "train_batch_size": TrainConfig,
-  "input_file": PretrainingConfig,
-  "masked_lm_prob": PretrainingConfig,
-}
-_SHARE_RANGE = Range(above=0, maximum=1)
-_STAGES_EXAMPLE = '[{"until": 0.9, "input_file": "short/*.tfrecord"}, {"until": 1}]'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Stage:
+class PretrainingConfig(Config):
+  """The data of pretraining, and the losses that are trained on it."""
+
+  help_group: ClassVar[str] = DATA
+
+  input_file: str = option(
+    "", "TFRecord files to train on: paths or glob patterns, separated by commas", affects_training=False
+  )
+  eval_input_file: str = option(
+    "", "TFRecord files to evaluate on: paths or glob patterns, separated by commas", affects_training=False
+  )
+  max_seq_length: int = option(
+    0, "sequence length with which the TFRecord files were written; 0: read it from them", minimum=0
+  )
+  max_predictions_per_seq: int = option(
+    0,
+    "number of masked positions per sequence with which the TFRecord files of --input_file were written; 0: read it "
+    "from them",
+    minimum=0,
+  )
+  sentence_prediction: str = option(
+    "auto",
+    "sentence loss: sentence order prediction (sop), next sentence prediction (nsp), or none; auto: as in the manifest "
+    "of the TFRecord files, or sop if they have none",
+    choices=("auto", "sop", "nsp", "none"),
+  )
+  masking: str = option(
+    "auto",
+    "static: use the masks in the TFRecord files; dynamic: mask other tokens each time an example is read (needs "
+    "--spm_model_file); auto: static, or dynamic if the files were written without masks",
+    choices=("auto", "static", "dynamic"),
+    resets=("masked_lm_prob", "ngram"),
+  )
+  masked_lm_prob: float = option(
+    0.0,
+    "fraction of the tokens that dynamic masking masks; 0: as in the manifest of the TFRecord files, or 0.15 if they "
+    "have none",
+    minimum=0,
+    below=1,
+  )
+  ngram: int = option(
+    0,
+    "largest number of consecutive words that dynamic masking masks together; 0: as in the manifest of the TFRecord "
+    "files, or 3 if they have none",
+    minimum=0,
+  )
+  spm_model_file: str = option(
+    "",
+    "the vocabulary: a SentencePiece model, a WordPiece vocab.txt, or a byte-level BPE tokenizer.json or vocab.json. "
+    "It is compared with the one of the TFRecord files, and it is needed for dynamic masking and for --do_predict; "
+    "--vocab_file is another name for it",
+    affects_training=False,
+  )
+  do_lower_case: bool | None = option(
+    None,
+    "lower-case the text of --predict_file; by default as the manifest of the TFRecord files, the file beside the "
+    "vocabulary, or the run of --init_checkpoint says, and true if none of them does (byte-level BPE ignores it)",
+  )
+  keep_accents: bool | None = option(
+    None,
+    "keep the accents of the text of --predict_file and do not decompose its characters; by default as those files "
+    "say, and false if none of them does (byte-level BPE ignores it)",
+  )
+  predict_file: str = option(
+    "", "text file for --do_predict; each [MASK] in its lines is filled in", affects_training=False
+  )
+  # It contains paths, which may differ when a run is resumed, so it does not count as affecting training. The other
+  # settings of stages are compared with the key "stages" of config.json.
+  stages: str = option(
+    "",
+    'stages of training as JSON, such as [{"until": 0.5, "num_hidden_layers": 3}, {"until": 1}]; a recipe has them as '
+    "its section stages. Each stage lasts until this share of the steps; see docs/staged_pretraining.md",
+    affects_training=False,
+    group=TRAINING,
+  )
+  cache_dir: str = option(
+    "",
+    "directory that keeps the hashes of TFRecord files without a manifest; by default output_dir",
+    affects_training=False,
+    per_command=True,
+  )
+
+
+_STAGES_EXAMPLE = '[{"until": 0.9, "input_file": "short/*.tfrecord"}, {"until": 1}]'
+
+
+def _setting_of(config_class: type[Config], name: str) -> Any:
+  """Declares a setting of a stage, which has the range of a field of a config. None: the value of the run."""
+  return dataclasses.field(default=None, metadata=option_fields(config_class)[name].metadata)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stage(Config):
   """A part of the steps of a run, and its settings. A setting that is None has the value of the run.
 
   Attributes:
-    until: the share of all steps at which the stage ends, 0 < until <= 1.
+    until: the share of all steps at which the stage ends.
     num_hidden_layers: number of encoder layers that are trained.
-    hidden_dropout_prob: see ModelConfig.
-    attention_probs_dropout_prob: see ModelConfig.
+    hidden_dropout_prob, attention_probs_dropout_prob: see ModelConfig.
     train_batch_size: see TrainConfig.
     input_file: the shards, and with them the length of the sequences.
     masked_lm_prob: fraction of the tokens that dynamic masking masks.
   """
 
-  until: float
-  num_hidden_layers: int | None = None
-  hidden_dropout_prob: float | None = None
-  attention_probs_dropout_prob: float | None = None
-  train_batch_size: int | None = None
-  input_file: str | None = None
-  masked_lm_prob: float | None = None
+  until: float = option(0.0, "", above=0, maximum=1)
+  num_hidden_layers: int | None = _setting_of(ModelConfig, "num_hidden_layers")
+  hidden_dropout_prob: float | None = _setting_of(ModelConfig, "hidden_dropout_prob")
+  attention_probs_dropout_prob: float | None = _setting_of(ModelConfig, "attention_probs_dropout_prob")
+  train_batch_size: int | None = _setting_of(TrainConfig, "train_batch_size")
+  input_file: str | None = _setting_of(PretrainingConfig, "input_file")
+  masked_lm_prob: float | None = _setting_of(PretrainingConfig, "masked_lm_prob")
 
   def fields_of(self, config_class: type[Config]) -> dict[str, Any]:
     """Returns name -> value of the settings of this stage that are fields of a config."""
-    names = [name for name, config in _CONFIG_OF_SETTING.items() if config is config_class]
-    return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+    names = option_fields(config_class).keys() & option_fields(Stage).keys()
+    return {name: getattr(self, name) for name in sorted(names) if getattr(self, name) is not None}
 
 
 def format_stages(stages: Sequence[Mapping[str, Any]]) -> str:
@@ -123,21 +200,9 @@ def _source(index: int, num_stages: int) -> str:
 
 def _read_stage(values: Mapping[str, Any], source: str) -> Stage:
   """Checks the names, types and ranges of the settings of one stage."""
-  settings: dict[str, Any] = {}
-  for name, value in values.items():
-    if name == "until":
-      is_number = isinstance(value, int | float) and not isinstance(value, bool)
-      violation = _SHARE_RANGE.violation(float(value)) if is_number else "a number"
-      if violation:
-        raise UserError(f"{source}: until must be {violation}, got {format_value(value)}")
-      settings[name] = float(value)
-    elif name in _CONFIG_OF_SETTING:
-      settings[name] = getattr(from_dict(_CONFIG_OF_SETTING[name], {name: value}, source=source), name)
-    else:
-      raise UserError(f"{source}: unknown key {name!r}; known: until, {', '.join(_CONFIG_OF_SETTING)}")
-  if "until" not in settings:
+  if "until" not in values:
     raise UserError(f"{source}: until is missing: give the share of the steps at which this stage ends, such as 0.5")
-  return Stage(**settings)
+  return from_dict(Stage, values, source=source)
 
 
 def _check_shares(stages: Sequence[Stage]) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from albert.cli.script_flags import given_flags, help_page
-from albert.command_help import render
-from albert.config.base import GROUPS
+from albert import app
+from albert.cli import given_flags
+from albert.config.base import GROUPS, option_fields
+from albert.config.run import RunConfig
 from albert.errors import UserError
+from albert.runs.log_lines import training_seconds
 from albert.tasks.registry import TASKS
 from tests.script_flags import parsed_flags, script_flags
 
@@ -29,19 +32,27 @@ def test_vocab_file_is_spm_model_file(task_name: str) -> None:
 
 
 @pytest.mark.parametrize("task_name", TASKS)
-def test_every_flag_is_listed_once_and_under_a_heading(task_name: str) -> None:
-  page = help_page(task_name)
-  assert len({flag.name for flag in page.flags}) == len(page.flags)
-  help_text = render("run_x.py", "", page)
-  assert [line[:-1] for line in help_text.splitlines() if line[:-1] in GROUPS] == list(GROUPS)
-  assert "--[no]do_lower_case " in help_text
+def test_every_flag_is_listed_once_and_under_a_heading(task_name: str, capsys: pytest.CaptureFixture[str]) -> None:
+  with script_flags(task_name):
+    app.print_help(lambda: None, "Trains.", is_full=False)
+  lines = capsys.readouterr().out.splitlines()
+  names = [name for line in lines for name in re.findall(r"^  --(?:\[no\])?(\w+)", line)]
+  assert len(set(names)) == len(names)
+  assert {*option_fields(RunConfig), *option_fields(TASKS[task_name].config_class), "model"} <= {*names}
+  assert [line[:-1] for line in lines if line[:-1] in GROUPS] == list(GROUPS)
 
 
-def test_help_shows_the_declared_defaults_whatever_the_recipe() -> None:
-  expected = {"optimizer": "lamb", "num_train_steps": "125000", "hidden_size": "768", "recipe": "", "do_train": ""}
+def test_help_shows_the_declared_defaults_whatever_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:
   with script_flags("race"), parsed_flags("--recipe=race_v2", "--learning_rate=1"):
-    defaults = {flag.name: flag.default for flag in help_page("race").flags}
-  assert defaults | expected | {"learning_rate": "0.00176"} == defaults
+    app.print_help(lambda: None, "Trains.", is_full=False)
+  text = " ".join(capsys.readouterr().out.split())
+  for shown in (
+    "(default: lamb)",
+    "--num_train_steps=N number of updates of the weights (default: 125000)",
+    " 0.00176)",
+  ):
+    assert shown in text
+  assert "--[no]do_train train the model --" in text
 
 
 def test_same_time_as_is_the_time_of_the_steps_of_another_run(tmp_path: Path) -> None:
@@ -64,3 +75,15 @@ def test_same_time_as_is_the_time_of_the_steps_of_another_run(tmp_path: Path) ->
     pytest.raises(UserError, match=message),
   ):
     given_flags("pretraining")
+
+
+def test_the_time_of_a_run_counts_each_stage_with_its_own_batch_size_and_speed(tmp_path: Path) -> None:
+  lines = [{"step": 2 * i + 2, "stage": 1 + i // 2, "examples_per_second": 10.0 * (1 + i // 2)} for i in range(4)]
+  (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+  stages = [
+    {"first_step": 0, "last_step": 4, "train_batch_size": 5},
+    {"first_step": 4, "last_step": 9, "train_batch_size": 15},  # the run has stopped at step 8
+  ]
+  (tmp_path / "config.json").write_text(json.dumps({"train": {"train_batch_size": 15}, "stages": stages}))
+  (tmp_path / "training_loss.json").touch()
+  assert training_seconds(str(tmp_path)) == 4 * 5 / 10 + 4 * 15 / 20

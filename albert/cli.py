@@ -1,0 +1,125 @@
+"""The run_* scripts from their first line to their exit, their flags, and the console commands that setup.py installs.
+
+The module imports nothing but albert.startup before a command begins, so that Ctrl-C during slow imports prints one
+line, not a traceback; and nothing heavy before the flags are parsed, so that --help answers at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any
+
+from albert import startup
+
+if TYPE_CHECKING:
+  from albert.config.base import Config
+
+_NOTE_ABOUT_DEFAULTS = (
+  "Defaults are those without a recipe and without a run in output_dir, which replace many of them; --model or the "
+  "initial weights replace those of the model. --dry_run shows the values that a command would use."
+)
+# Flags that are not fields of a config: name, placeholder of the value, text of --help.
+_MODEL_FLAGS = (
+  ("model", "NAME", "name of a predefined model, such as albert_base"),
+  ("albert_config_file", "FILE", "albert_config.json that describes the model, instead of --model"),
+)
+_SAME_TIME_AS = (
+  "stop after as many seconds of training steps as the finished run in this directory took (--max_train_seconds)"
+)
+
+
+def run(task_name: str, description: str | None) -> None:
+  """Runs a script from its first line to its exit: handles signals, parses the flags, and calls `main`.
+
+  Args:
+    task_name: a key of albert.tasks.registry.TASKS.
+    description: the text at the top of --help; a script gives its docstring.
+  """
+  startup.begin()
+  from albert import app
+
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow prints errors only, no start-up messages
+  define_flags(task_name)
+  app.run(functools.partial(main, task_name), description=f"{description or ''}\n\n{_NOTE_ABOUT_DEFAULTS}")
+
+
+def main(task_name: str) -> None:
+  """Trains, evaluates and predicts, as the parsed flags say."""
+  from albert.settings.resolve import resolve_settings
+
+  # Settings: flags, the run in output_dir, the recipe.
+  resolved = resolve_settings(task_name, given_flags(task_name))
+  if resolved.config.dry_run:
+    from albert.settings.dry_run import print_plan
+
+    print_plan(resolved)
+    return
+  # Read the files once.
+  data = resolved.read_inputs()
+  # Import TensorFlow, which takes seconds. Then the Estimator of each run chooses the devices and builds the model, and
+  # albert.training.run.train_run tells the rest.
+  with startup.quick_imports():
+    from albert import multi_seed
+
+  multi_seed.run_seeds(resolved.make_task(data), resolved.config)
+
+
+def _script_configs(task_name: str) -> list[type[Config]]:
+  """The classes of the configs whose fields are flags of a task's script."""
+  from albert.config.model import ModelConfig
+  from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
+  from albert.tasks.registry import TASKS
+
+  return [RunConfig, TASKS[task_name].config_class, TrainConfig, OptimizerConfig, ModelConfig]
+
+
+def define_flags(task_name: str) -> None:
+  """Defines the flags of a task's script. The default of each is None, which means that the flag is not given."""
+  from albert.config import base, command_flags
+
+  fields = [
+    (field, field.metadata["group"] or config_class.help_group)
+    for config_class in _script_configs(task_name)
+    for field in base.option_fields(config_class).values()
+  ]
+  for group in base.GROUPS:  # in the order of --help
+    if group == base.MODEL:
+      for name, placeholder, text in _MODEL_FLAGS:
+        command_flags.define("str", name, None, text, placeholder=placeholder, group=group)
+    for field, field_group in fields:
+      if group == field_group:
+        base.define_field_flag(field, None, shown_default=field.default, group=group)
+    if group == base.TRAINING:
+      command_flags.define("str", "same_time_as", None, _SAME_TIME_AS, placeholder="DIRECTORY", group=group)
+  # Data preparation calls its seed --random_seed.
+  command_flags.define_other_name("seed", "random_seed")
+
+
+def given_flags(task_name: str) -> dict[str, Any]:
+  """Name -> value of the flags that the command line gives, with --max_train_seconds in place of --same_time_as."""
+  from absl import flags
+
+  from albert.config.base import option_fields
+  from albert.errors import UserError
+
+  names = [name for config_class in _script_configs(task_name) for name in option_fields(config_class)]
+  names += ["same_time_as", *(name for name, *_ in _MODEL_FLAGS)]
+  given = {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].value is not None}
+  if run := given.pop("same_time_as", ""):
+    from albert.runs.log_lines import training_seconds
+
+    if given.get("max_train_seconds"):
+      raise UserError(f"--same_time_as={run} and --max_train_seconds are both given: give one")
+    given["max_train_seconds"] = round(training_seconds(run), 3)
+  return given
+
+
+# Console commands: albert-export is python -m albert.export, and so on. The scripts and data_prep define their own.
+convert, embed, experiments, export, predict, report = (
+  functools.partial(startup.run_command_of, f"albert.{name}.__main__")
+  for name in ("convert", "embed", "experiments", "export", "predict", "report")
+)
+ensemble, leaderboard = (
+  functools.partial(startup.run_command_of, f"albert.{name}") for name in ("ensemble", "leaderboard")
+)

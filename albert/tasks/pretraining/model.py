@@ -1,0 +1,232 @@
+"""Pretraining: masked LM, and sentence order or next sentence (ALBERT, sections 3.1 and 4.1)."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tf_keras as keras
+from tensorflow.python.framework import config as tf_config  # TensorFlow exports no function that tells of determinism
+
+from albert.config.model import ModelConfig
+from albert.data import tables
+from albert.data.dataset import Dataset
+from albert.data.pipeline import EXAMPLE_WEIGHT, ShardDataset
+from albert.data.rows import DataSource, Rows, TableData, rows_of
+from albert.errors import UserError
+from albert.metrics.classification import perplexity
+from albert.models.heads import PretrainingModel
+from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum
+from albert.tasks.predictions import predictions_name, predictions_path
+from albert.tasks.pretraining.features import heldout_dataset, heldout_features, training_dataset, training_stages
+from albert.tasks.pretraining.files import PretrainingData
+from albert.tasks.pretraining.flags import PretrainingConfig
+from albert.tasks.pretraining.results import NUM_CANDIDATES, baseline_accuracies, fill_line
+from albert.tasks.splits import TEST
+from albert.tokenization.vocabulary import VocabularyId
+
+MASKED_LM_LOSS = "masked_lm_loss"
+MASKED_LM_ACCURACY = "masked_lm_accuracy"
+MASKED_LM_PERPLEXITY = "masked_lm_perplexity"
+# TensorFlow's deterministic gradient of the cross entropy counts the logits of a device in int32.
+MAX_LOGITS = 2**31 - 1
+
+
+class PretrainingTask(Task):
+  """Pretrains a model: masked LM, and sentence order or next sentence.
+
+  Args:
+    model_config: the model.
+    config: the shards and the objectives.
+    data: the data, if it has been read already.
+
+  Attributes:
+    data: the shards, the lines to predict, and the settings that they decide.
+
+  Raises:
+    UserError: see PretrainingData.
+  """
+
+  name = "pretraining"
+  best_metric = MASKED_LM_LOSS
+  higher_is_better = False
+  predicts_in_batches = False  # lines are predicted one by one
+
+  def __init__(self, model_config: ModelConfig, config: PretrainingConfig, data: PretrainingData | None = None):
+    super().__init__(model_config)
+    self.data = data or PretrainingData(model_config, config)
+    self.sentence_metric = self.data.sentence_metric
+    if not self.sentence_metric:
+      self.unused_weights = ("bert/pooler/", "cls/seq_relationship/")
+
+  def settings(self) -> dict[str, Any]:
+    """Returns the settings that affect training, with those that were read from the shards."""
+    return self.data.settings()
+
+  def all_settings(self) -> dict[str, Any]:
+    """Adds the settings that later commands reuse but may change."""
+    return self.data.all_settings()
+
+  def vocabulary(self) -> VocabularyId | None:
+    """Returns the vocabulary of --spm_model_file, or else of the shards' manifest; None if both are missing."""
+    return self.data.vocabulary()
+
+  def checkpoint_settings(self) -> dict[str, Any]:
+    """Returns the hash and the kind of the vocabulary, if they are known."""
+    return self.data.checkpoint_settings()
+
+  def files_to_keep(self) -> dict[str, str]:
+    """Returns the vocabulary, if it is given. Fine-tuning then finds it beside the checkpoints."""
+    return self.data.files_to_keep()
+
+  def build_model(self) -> keras.Model:
+    """Makes a PretrainingModel."""
+    model = PretrainingModel(self.model_config)
+    ids = tf.zeros([1, 2], tf.int32)
+    model({"input_ids": ids, "input_mask": ids, "segment_ids": ids, "masked_lm_positions": ids[:, :1]})
+    return model
+
+  def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
+    """Opens the shards to train on, and reads all records to evaluate on and all lines to predict."""
+    self.data.read(train=train, evaluate=evaluate, predict=predict)
+    if train:
+      self.training_stages()
+    if evaluate:
+      self.evaluation_data()
+      _ = self._baselines
+
+  def training_data(self) -> ShardDataset:
+    """Returns the shards of --input_file; with several stages, those of the last stage."""
+    return self._training_shards
+
+  @functools.cached_property
+  def _training_shards(self) -> ShardDataset:
+    return training_dataset(self.data)
+
+  def training_stages(self) -> Sequence[TrainingStage]:
+    """Returns the stages of training in order."""
+    return self._training_stages if self.data.stages else super().training_stages()
+
+  @functools.cached_property
+  def _training_stages(self) -> Sequence[TrainingStage]:
+    return training_stages(self.data)
+
+  def evaluation_data(self) -> dict[str, Dataset]:
+    """Returns the shards of --eval_input_file."""
+    return {"heldout": self._heldout_shards}
+
+  @functools.cached_property
+  def _heldout_shards(self) -> ShardDataset:
+    return heldout_dataset(self.data)
+
+  def metric_names(self) -> Sequence[str]:
+    """Returns the loss and accuracy of masked tokens and, if there is a sentence objective, of sentences."""
+    names = [MASKED_LM_LOSS, MASKED_LM_ACCURACY]
+    if self.sentence_metric:
+      names += [f"{self.sentence_metric}_loss", f"{self.sentence_metric}_accuracy"]
+    return names
+
+  def loss_names(self) -> Sequence[str]:
+    """Returns the masked LM loss and the sentence loss, which are added (ALBERT, section 3.1)."""
+    return [MASKED_LM_LOSS, f"{self.sentence_metric}_loss"] if self.sentence_metric else [MASKED_LM_LOSS]
+
+  def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+    """Returns the numbers of masked tokens and of examples in the batch."""
+    weights = {MASKED_LM_LOSS: tf.reduce_sum(batch["masked_lm_weights"])}
+    if self.sentence_metric:
+      weights[f"{self.sentence_metric}_loss"] = tf.reduce_sum(batch[EXAMPLE_WEIGHT])
+    return weights
+
+  def forward(
+    self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
+  ) -> ForwardResult:
+    """Computes the losses and accuracies of masked tokens and of sentences. There are no outputs.
+
+    Raises:
+      UserError: the batch has too many masked tokens for a training step.
+    """
+    output = model(batch, training=training, seed=seed)
+    if training:
+      _check_logits(output.masked_lm_logits)
+    loss, accuracy = _loss_and_accuracy(output.masked_lm_logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
+    sums = {MASKED_LM_LOSS: loss, MASKED_LM_ACCURACY: accuracy}
+    if self.sentence_metric:
+      labels = batch["next_sentence_labels"][:, 0]
+      loss, accuracy = _loss_and_accuracy(output.sentence_logits, labels, batch[EXAMPLE_WEIGHT])
+      sums |= {f"{self.sentence_metric}_loss": loss, f"{self.sentence_metric}_accuracy": accuracy}
+    return ForwardResult(sums, {})
+
+  def metrics_from_means(self, means: Mapping[str, float]) -> dict[str, float]:
+    """Returns the perplexity of the masked tokens, exp(masked_lm_loss), as in RoBERTa's table 3."""
+    return {MASKED_LM_PERPLEXITY: perplexity(means[MASKED_LM_LOSS])}
+
+  def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
+    """Computes baselines: the accuracies of always predicting the most frequent masked token or sentence label."""
+    del split, outputs
+    return self._baselines
+
+  @functools.cached_property
+  def _baselines(self) -> dict[str, float]:
+    paths, features = list(self.data.heldout_shards), heldout_features(self.data)
+    return baseline_accuracies(paths, features, self.model_config.vocab_size, self.sentence_metric)
+
+  def prediction_rows(self, data: TableData) -> Rows:
+    """Makes rows of texts with [MASK]."""
+    return rows_of(data, "the data to predict", ["text"])
+
+  def with_data(self, split: str, source: DataSource, *, cache: bool = True) -> PretrainingTask:
+    """Returns a copy of the task that has other lines to predict. Shards cannot be replaced."""
+    del cache
+    if split != TEST:
+      raise UserError(f"{split}: pretraining reads TFRecord files: give their paths")
+    task = copy.copy(self)
+    task.data = self.data.with_source(source)
+    return task
+
+  def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
+    """Returns the path of predictions_NAME.tsv."""
+    return [predictions_file or predictions_path(directory, predictions_name(self.data.config.predict_file))]
+
+  def predict(
+    self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
+  ) -> Sequence[str]:
+    """Fills the masks in --predict_file: writes predictions_NAME.tsv, and prints it."""
+    del run_model
+    (path,) = self.prediction_files(directory, predictions_file)
+    tokenizer = self.data.tokenizer
+    rows = [row for line in self.data.masked_lines for row in fill_line(model, tokenizer, line)]
+    print(tables.write_rows(path, rows), end="", flush=True)
+    return [path]
+
+  def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
+    """Returns for each line a list with a dict for each [MASK]: the most probable pieces -> their probabilities."""
+    del run_model
+    ranks = range(1, NUM_CANDIDATES + 1)
+    answers: list[Any] = []
+    for line in self.data.masked_lines:
+      rows = fill_line(model, self.data.tokenizer, line)
+      answers.append([{row[f"piece_{rank}"]: row[f"probability_{rank}"] for rank in ranks} for row in rows])
+    return answers
+
+
+def _check_logits(logits: tf.Tensor) -> None:
+  """Raises a UserError if there are more logits [B, P, V] than TensorFlow's gradient of the loss can count."""
+  num_logits = logits.shape.num_elements()
+  if tf_config.is_op_determinism_enabled() and num_logits is not None and num_logits > MAX_LOGITS:
+    batch_size, num_predictions, vocab_size = logits.shape
+    raise UserError(
+      f"{batch_size:,} examples x {num_predictions} masked tokens x {vocab_size:,} pieces are {num_logits:,} logits on "
+      f"a device; TensorFlow can compute the gradient of at most {MAX_LOGITS:,}: give a smaller --train_batch_size, or "
+      f"--gradient_accumulation_steps={math.ceil(num_logits / MAX_LOGITS)} or more"
+    )
+
+
+def _loss_and_accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[WeightedSum, WeightedSum]:
+  """Weighted sums of cross entropy and accuracy, for logits [..., C], labels int [...] and weights [...]."""
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+  is_correct = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels), tf.float32)
+  return weighted_sum(losses, weights), weighted_sum(is_correct, weights)

@@ -1,0 +1,76 @@
+"""The results of pretraining: filled [MASK] tokens, and the accuracies of guessing on held-out shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.data.shard_files import record_checks
+from albert.data.shard_files.schema import FeatureSpec
+from albert.io import records
+from albert.tasks.pretraining.files import MaskedLine
+from albert.tokenization.tokenizer import Tokenizer
+
+NUM_CANDIDATES = 5
+
+
+def fill_line(model: keras.Model, tokenizer: Tokenizer, line: MaskedLine) -> Iterator[dict[str, Any]]:
+  """Finds the five most probable pieces for each [MASK] of a line.
+
+  Args:
+    model: a PretrainingModel with its weights loaded.
+    tokenizer: the tokenizer.
+    line: the line.
+  Yields: for each [MASK] a row of the predictions file: "line" and "mask", the numbers of the line and of the [MASK] in
+    it, from 1; "text", the line; "piece_1" to "piece_5", and "probability_1" to "probability_5".
+  """
+  input_ids = tf.constant([line.ids])
+  output = model(
+    {
+      "input_ids": input_ids,
+      "input_mask": tf.ones_like(input_ids),
+      "segment_ids": tf.zeros_like(input_ids),
+      "masked_lm_positions": tf.constant([line.positions]),
+    }
+  )
+  candidates = tf.math.top_k(tf.nn.softmax(output.masked_lm_logits[0]), k=NUM_CANDIDATES)
+  candidates_of_masks = zip(candidates.values.numpy(), candidates.indices.numpy(), strict=True)
+  for mask, (probabilities, ids) in enumerate(candidates_of_masks, start=1):
+    row: dict[str, Any] = {"line": line.number, "mask": mask, "text": line.text}
+    for rank, (probability, token_id) in enumerate(zip(probabilities, ids, strict=True), start=1):
+      row |= {f"piece_{rank}": tokenizer.piece(int(token_id)), f"probability_{rank}": round(float(probability), 6)}
+    yield row
+
+
+def baseline_accuracies(
+  paths: Sequence[str], features: Sequence[FeatureSpec], vocab_size: int, sentence_metric: str | None
+) -> dict[str, float]:
+  """Computes the accuracies of guessing. Reads and checks all records.
+
+  Args:
+    paths: the held-out shards.
+    features: the features that each record must have.
+    vocab_size: number of pieces of the vocabulary.
+    sentence_metric: the prefix of the metrics of the sentence objective; None if there is none.
+  Returns: masked_lm_baseline_accuracy, and SENTENCE_METRIC_baseline_accuracy if there is a sentence objective.
+  Raises:
+    UserError: a record lacks a feature, or a feature has a wrong length or value.
+  """
+  token_counts = np.zeros(vocab_size, np.int64)
+  label_counts = np.zeros(2, np.int64)
+  for path in paths:
+    for number, record in enumerate(records.read_records(path)):
+      record_checks.check_record(path, number, record, features)
+      example = records.decode_example(record, path)
+      masked_ids = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
+      token_counts += np.bincount(masked_ids, minlength=vocab_size)
+      if sentence_metric:
+        label_counts[example["next_sentence_labels"][0]] += 1
+  baselines = {"masked_lm_baseline_accuracy": float(token_counts.max() / token_counts.sum())}
+  if sentence_metric:
+    baselines[f"{sentence_metric}_baseline_accuracy"] = float(label_counts.max() / label_counts.sum())
+  return baselines
