@@ -23,7 +23,7 @@ from albert import command_help, startup
 from albert.command_help import HelpPage
 from albert.config import command_flags
 from albert.errors import RunError, Stopped, UserError
-from albert.io import file_errors
+from albert.io import local_files
 
 EXIT_FAULT = 1
 EXIT_USER_ERROR = 2
@@ -186,7 +186,7 @@ def _exit_code_and_line(error: BaseException) -> tuple[int | None, str]:
     )
   if not isinstance(error, UserError | RunError):
     known_error = (
-      file_errors.convert_file_error(error) or _memory_error(error) or file_errors.temporary_directory_error(error)
+      local_files.convert_file_error(error) or _memory_error(error) or local_files.temporary_directory_error(error)
     )
     if known_error is None:
       return None, ""

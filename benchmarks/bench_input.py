@@ -23,7 +23,7 @@ from albert import app  # noqa: E402
 from albert.config.run import PretrainingConfig  # noqa: E402
 from albert.data.dataset import InputContext  # noqa: E402
 from albert.data.pipeline import WINDOW_SIZE  # noqa: E402
-from albert.io.globs import stat_globs  # noqa: E402
+from albert.io.files import stat_globs  # noqa: E402
 from albert.tasks.pretraining.task import PretrainingTask  # noqa: E402
 from albert.tokenization.tokenizer import load_tokenizer  # noqa: E402
 from albert.tokenization.vocabulary import TokenizerConfig  # noqa: E402

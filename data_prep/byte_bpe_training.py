@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from albert.errors import UserError
-from albert.io.json_text import encode_utf8
+from albert.io.text import encode_utf8
 from albert.tokenization.byte_bpe import BYTE_CHARACTERS, bytes_to_piece, split_words
 from data_prep.wordpiece_training import repeated
 

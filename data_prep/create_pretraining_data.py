@@ -23,9 +23,9 @@ from albert import app
 from albert.config import command_flags
 from albert.config.base import Config, define_field_flag, option_fields
 from albert.config.ranges import default_processes
-from albert.data.shard_files.manifest import Manifest
+from albert.data.manifest import Manifest
 from albert.errors import Interrupted, Stopped, UserError
-from albert.io.wording import counted
+from albert.io.text import counted
 from data_prep.examples.settings import PreparationSettings
 from data_prep.prepare import open_workers, prepare
 from data_prep.readers import formats

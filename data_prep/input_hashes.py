@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from albert.data.shard_files.manifest import file_sha256
+from albert.data.manifest import file_sha256
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.io.records import HashingReader

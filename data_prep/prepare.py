@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from albert.data.shard_files.manifest import Manifest, ShardInfo
+from albert.data.manifest import Manifest, ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files
-from albert.io.parallel.workers import WorkerPool, Workers
 from albert.io.progress import Progress
-from albert.io.wording import counted
+from albert.io.text import counted
+from albert.io.workers import WorkerPool, Workers
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from data_prep import blocks, input_hashes, shards
 from data_prep.block_files import Block

@@ -29,8 +29,8 @@ from albert.config import command_flags
 from albert.config.ranges import MAX_PROCESSES, Range, default_processes
 from albert.errors import UserError
 from albert.io import files
-from albert.io.parallel.workers import Workers
 from albert.io.progress import Progress
+from albert.io.workers import Workers
 from data_prep.docstrings import docstring_sentences, is_heading, is_list_heading, sentence_key
 
 FLAGS = flags.FLAGS

@@ -57,7 +57,7 @@ def given_flags(task_name: str) -> dict[str, Any]:
   if run := given.pop("same_time_as", ""):
     if given.get("max_train_seconds"):
       raise UserError(f"--same_time_as={run} and --max_train_seconds are both given: give one")
-    from albert.runs.log_lines import training_seconds
+    from albert.runs.logs import training_seconds
 
     given["max_train_seconds"] = round(training_seconds(run), 3)
   return given

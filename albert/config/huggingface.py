@@ -12,7 +12,7 @@ import msgspec
 
 from albert.errors import UserError
 from albert.io import json_values
-from albert.io.json_values import format_value
+from albert.io.text import format_value
 
 # model_type -> the defaults of transformers' config that differ from those of ModelConfig.
 _HUGGINGFACE_DEFAULTS: dict[str, dict[str, Any]] = {

@@ -15,7 +15,7 @@ from albert.config.run import OptimizerConfig, TrainConfig
 from albert.config.stages import format_stages
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.json_values import format_value
+from albert.io.text import format_value
 
 # Section of a recipe -> the config that it holds. A recipe may also have `task`, `weights`, `data` and `stages`.
 SECTIONS: dict[str, type[Config]] = {"model": ModelConfig, "optimizer": OptimizerConfig, "train": TrainConfig}

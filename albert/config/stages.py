@@ -14,8 +14,8 @@ from albert.config.model import ModelConfig
 from albert.config.ranges import Range
 from albert.config.run import PretrainingConfig, TrainConfig
 from albert.errors import UserError
-from albert.io import json_values
-from albert.io.json_values import format_value
+from albert.io import json_text, json_values
+from albert.io.text import format_value
 
 # Setting of a stage -> the config that has a field of this name. The field gives the setting's type and range.
 _CONFIG_OF_SETTING: dict[str, type[Config]] = {
@@ -60,7 +60,7 @@ class Stage:
 
 def format_stages(stages: Sequence[Mapping[str, Any]]) -> str:
   """Converts a list of stages, as a recipe or a Python call contains it, to a value of the flag --stages."""
-  return json_values.dumps(stages, ensure_ascii=False)
+  return json_text.dumps(stages, ensure_ascii=False)
 
 
 def stage_name(index: int, num_stages: int) -> str:

@@ -10,6 +10,7 @@ import msgspec
 from albert.config.run import TrainConfig
 from albert.errors import UserError
 from albert.io import json_values
+from albert.io.text import format_value
 
 _REMEDY = 'give it as {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
 
@@ -57,7 +58,7 @@ def _read() -> tuple[list[str], int]:
   jobs = {name: tf_config.cluster.get(name, []) for name in ("chief", "worker")}
   job, index = tf_config.task.type, int(tf_config.task.index)
   if job not in jobs or not 0 <= index < len(jobs[job]):
-    raise UserError(f"TF_CONFIG={json_values.format_value(text)}: this process, {job} {index}, is not in its cluster")
+    raise UserError(f"TF_CONFIG={format_value(text)}: this process, {job} {index}, is not in its cluster")
   addresses = [*jobs["chief"], *jobs["worker"]]
   for number, address in enumerate(addresses):
     if address in addresses[:number]:

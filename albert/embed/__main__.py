@@ -27,7 +27,7 @@ from albert.embed.pooling import MEAN, POOLINGS
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress
-from albert.io.wording import counted
+from albert.io.text import counted
 from albert.tokenization.vocabulary import NAMES
 from albert.weights.files import CONFIG_NAMES, find_weights, selected_checkpoint
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from albert.data import tables
 from albert.errors import UserError
 from albert.io import files
-from albert.io.input_lines import read_line_batches
-from albert.io.text_encoding import check_first_line
+from albert.io.text import check_first_line, read_line_batches
 
 _COUNTED_BYTES = 1 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

@@ -14,7 +14,7 @@ from albert.experiments import layers
 from albert.experiments.catalog import LAYER_FIGURE, LOSS_FIGURE, Experiment, Variant
 from albert.experiments.plan import Plan
 from albert.io import figures, files
-from albert.runs import log_lines, output_files
+from albert.runs import logs, output_files
 
 # Names of the files in the experiment's directory.
 TABLE_FILE, CSV_FILE, FIGURE_FILE = "table.md", "numbers.csv", "figure.png"
@@ -271,11 +271,11 @@ def _draw_lines(plan: Plan) -> bytes:
 
 def accuracy_curve(run: str) -> tuple[list[int], list[float]]:
   """Returns the steps of the evaluations during training, and their masked LM accuracies in percent."""
-  lines = log_lines.read(files.join(run, output_files.EVALUATIONS))
+  lines = logs.read(files.join(run, output_files.EVALUATIONS))
   return [line["step"] for line in lines], [100 * line["masked_lm_accuracy"] for line in lines]
 
 
 def loss_curve(run: str) -> tuple[list[int], list[float]]:
   """Returns the steps that are logged, and their training losses; a loss that is not a number is left out."""
-  lines = [line for line in log_lines.read(files.join(run, output_files.METRICS)) if line.get("loss") is not None]
+  lines = [line for line in logs.read(files.join(run, output_files.METRICS)) if line.get("loss") is not None]
   return [line["step"] for line in lines], [line["loss"] for line in lines]

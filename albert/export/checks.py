@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from albert.config.base import Config
 from albert.data.examples import EXAMPLE_INDEX
-from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK
+from albert.data.schema import INPUT_IDS, INPUT_MASK
 from albert.errors import RunError, UserError
 from albert.export.checkpoint import ExportCheckpoint, ExportSettings, SelectedForm
 from albert.export.registry import EVALUATION_BATCH_SIZE, FORMS, TEXT_SIGNATURE, TOKENS_SIGNATURE

@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert.config.base import Config
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
-from albert.data.shard_files.schema import INPUT_IDS
+from albert.data.schema import INPUT_IDS
 from albert.errors import UserError
 from albert.export.checkpoint import ExportCheckpoint, ExportSettings
 from albert.export.checks import FormEvaluation, NamedArrays

@@ -20,7 +20,7 @@ from albert.errors import RunError, UserError
 from albert.export.companion_files import DESCRIPTION, check_hashes
 from albert.export.registry import TEXT_SIGNATURE, list_versions
 from albert.io import files, json_values
-from albert.io.json_values import format_value
+from albert.io.text import format_value
 from albert.predict.requests import PredictRequest
 
 _PROBABILITIES, _LABELS = "probabilities", "labels"

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 from albert.report.markup import cleaned, escaped
 from albert.report.records import RunRecord
-from albert.runs import log_lines
+from albert.runs import logs
 
 # Size of the SVG in its own units, and the margins around the curves. The page scales it to the available width.
 _WIDTH, _HEIGHT = 360, 220
@@ -57,7 +57,7 @@ def collect_curves(runs: Sequence[RunRecord]) -> dict[str, list[Curve]]:
     for is_evaluation, lines in ((False, run.metrics), (True, run.evaluations)):
       for name in dict.fromkeys(name for line in lines for name in line):
         points = {line["step"]: float(line[name]) for line in lines if is_drawable(line.get(name))}
-        if name not in ("step", log_lines.STAGE_KEY) and points:
+        if name not in ("step", logs.STAGE_KEY) and points:
           curves.setdefault(name, []).append(Curve(run_index, is_evaluation, sorted(points.items())))
   changing_curves = {
     name: metric_curves for name, metric_curves in curves.items() if any(map(_is_changing, metric_curves))
@@ -214,7 +214,7 @@ def _draw_stage_ends(plot: _PlotArea, run_index: int, run: RunRecord) -> list[st
   """Returns the SVG elements of the lines and names at the ends of a run's stages."""
   _, last_step = plot.x_range
   marks = []
-  for step, stage in log_lines.stage_ends(run.metrics):
+  for step, stage in logs.stage_ends(run.metrics):
     if step <= last_step:
       x = plot.x(step)
       marks.append(f'<line x1="{x}" x2="{x}" y1="{_TOP_MARGIN}" y2="{_HEIGHT - _BOTTOM_MARGIN}"/>')

@@ -10,7 +10,7 @@ from albert.report import charts
 from albert.report.assets import SCRIPT, STYLE
 from albert.report.markup import escaped
 from albert.report.records import MISTAKES_PREFIX, ExampleTable, RunRecord, SeedGroup
-from albert.runs import log_lines, output_files
+from albert.runs import logs, output_files
 
 # With this content security policy, the browser loads nothing from elsewhere.
 _SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -119,7 +119,7 @@ def _format_curves(runs: Sequence[RunRecord]) -> str:
   max_points = charts.max_points_per_curve(sum(map(len, curves.values())))
   figures = "".join(charts.draw_chart(name, metric_curves, runs, max_points) for name, metric_curves in curves.items())
   has_evaluations = any(run.evaluations for run in runs)
-  has_stages = any(log_lines.stage_ends(run.metrics) for run in runs)
+  has_stages = any(logs.stage_ends(run.metrics) for run in runs)
   note = (
     f"<p>Over steps. Lines: training{'; dots: evaluations' if has_evaluations else ''}"
     f"{'; vertical lines: ends of stages' if has_stages else ''}.</p>"

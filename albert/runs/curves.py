@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert.io import figures, files
-from albert.runs import log_lines, output_files
-from albert.runs.metrics_log import read_metrics
+from albert.runs import logs, output_files
+from albert.runs.logs import read_metrics
 
 FILE_NAME = "curves.png"
 # The ends of the names of metrics that are the results of guessing, and of those that are no scores.
@@ -40,9 +40,9 @@ def draw_curves(output_dir: str) -> str | None:
   lines = read_metrics(output_dir)
   if not lines:
     return None
-  panels = collect_panels(lines, log_lines.read(files.join(output_dir, output_files.EVALUATIONS)))
+  panels = collect_panels(lines, logs.read(files.join(output_dir, output_files.EVALUATIONS)))
   figure = figures.new_figure(4.5 * len(panels), 3.5)
-  stage_ends = log_lines.stage_ends(lines)
+  stage_ends = logs.stage_ends(lines)
   all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
   for axes, (title, curves) in zip(all_axes, panels.items(), strict=True):
     _draw_panel(axes, title, curves, stage_ends)

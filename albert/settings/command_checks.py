@@ -10,7 +10,7 @@ from albert.config.run import FinetuningConfig, RunConfig
 from albert.config.tf_config import training_addresses
 from albert.errors import UserError
 from albert.io import files
-from albert.runs import output_files, run_directory
+from albert.runs import output_files
 from albert.tasks import registry
 
 
@@ -39,7 +39,7 @@ def read_inputs(task_name: str, config: RunConfig, model_config: ModelConfig, da
       model_config, data_config, train=config.do_train, evaluate=evaluates, predict=config.do_predict
     )
   if not files.is_remote(config.output_dir):
-    run_directory.check_writable(config.output_dir)
+    output_files.check_writable(config.output_dir)
   return data
 
 

@@ -14,8 +14,8 @@ from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, Trai
 from albert.config.stages import format_stages
 from albert.errors import UserError
 from albert.io import files
-from albert.io.json_values import format_value
-from albert.runs.metrics_log import log
+from albert.io.progress import log
+from albert.io.text import format_value
 from albert.settings.command_checks import read_inputs
 from albert.settings.existing_run import find_existing_run
 from albert.settings.sources import Settings

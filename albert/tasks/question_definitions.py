@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from albert.data.rows import ABSENT, Rows, TableData
 from albert.errors import UserError
-from albert.io.json_values import format_value
+from albert.io.text import format_value
 from albert.tasks.definitions import TaskDefinition
 from albert.tasks.splits import DEV, EVAL_SEED, EVAL_SHARE, TEST, TRAIN
 

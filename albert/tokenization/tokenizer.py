@@ -17,7 +17,7 @@ import numpy as np
 
 from albert.errors import UserError
 from albert.io import files
-from albert.io.json_text import format_value
+from albert.io.text import format_value
 from albert.tokenization.byte_bpe import ByteLevelBPEVocabulary
 from albert.tokenization.packing import pack_pair, pack_single, padded
 from albert.tokenization.recorded_settings import find_tokenizer_config, tokenizer_config

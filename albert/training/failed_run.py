@@ -13,7 +13,7 @@ import msgspec
 from albert.errors import RunError
 from albert.io import files
 from albert.runs import output_files
-from albert.runs.metrics_log import read_metrics
+from albert.runs.logs import read_metrics
 from albert.tasks.base import LOSS, Task
 from albert.weights.checkpoints import CheckpointManager
 

@@ -17,14 +17,13 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.errors import Stopped
-from albert.io.progress import ElapsedTime
+from albert.io.progress import ElapsedTime, log
 from albert.models.layers import fold_in
 from albert.optimizers.factory import layerwise_factors
 from albert.optimizers.loss_scale import LossScale
 from albert.optimizers.schedules import TimeLimit
 from albert.optimizers.sharding import are_finite, make_replica_variable
-from albert.runs.log_lines import STAGE_KEY
-from albert.runs.metrics_log import MetricsLog, log
+from albert.runs.logs import STAGE_KEY, MetricsLog
 from albert.tasks.base import Batch, Task, WeightedSum
 from albert.training.distribution.cluster import Cluster
 from albert.training.evaluator import Accumulator

@@ -10,8 +10,8 @@ import tf_keras as keras
 
 from albert.config.run import RunConfig
 from albert.errors import UserError
-from albert.runs import run_directory
-from albert.runs.metrics_log import log
+from albert.io.progress import log
+from albert.runs import output_files
 from albert.tasks.base import Task
 from albert.training.global_state import dtype_policy, initializer_seed
 from albert.training.run_plan import RunPlan
@@ -106,7 +106,7 @@ class ModelWeights:
         trained with other settings of the task.
     """
     config = self._plan.config
-    run_directory.check_checkpoint_settings(config.output_dir, self._task.checkpoint_settings())
+    output_files.check_checkpoint_settings(config.output_dir, self._task.checkpoint_settings())
     is_best = config.train.select_checkpoint == "best"
     checkpoint, skip_messages = manager.best_or_latest() if is_best else manager.latest()
     for message in skip_messages:

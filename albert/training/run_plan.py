@@ -17,11 +17,11 @@ from albert.config.model import ModelConfig
 from albert.config.ranges import INT32_MAX
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.config.stages import stage_name, steps_of_stages
-from albert.data.content import DataContent
 from albert.data.dataset import Dataset
+from albert.data.manifest import DataContent
 from albert.errors import UserError
-from albert.io.wording import counted
-from albert.runs.metrics_log import log
+from albert.io.progress import log
+from albert.io.text import counted
 from albert.tasks.base import TrainingStage
 from albert.training.distribution.devices import GpuFacts, describe_devices, find_gpu_facts, unused_gpu_warning
 from albert.training.distribution.distributed_batches import ElementSpec, element_spec, features_of_varying_shape

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from albert.errors import UserError
 from albert.io import files
-from albert.io.parallel.workers import WorkerPool
 from albert.io.progress import Progress
+from albert.io.workers import WorkerPool
 from data_prep import input_hashes
 from data_prep.conversion import duplicates, parts, report
 from data_prep.conversion.duplicates import CopyTask

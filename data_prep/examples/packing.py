@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from albert.data import schema
 from albert.data.masks.masking import MaskedTokens
-from albert.data.shard_files import schema
 from albert.io.records import RecordWriter, encode_batch
 from data_prep.examples.token_sequences import InstanceTokens, concatenated_ranges
 
@@ -66,7 +66,7 @@ def pack(
 def unpack(
   words: np.ndarray, starts: np.ndarray, max_seq_length: int, max_predictions_per_seq: int
 ) -> dict[str, np.ndarray]:
-  """Unpacks instances to the features of TFRecord examples (albert.data.shard_files.schema).
+  """Unpacks instances to the features of TFRecord examples (albert.data.schema).
 
   Args:
     words: [W], packed instances. It may hold more instances than those to unpack.

@@ -9,7 +9,7 @@ from typing import cast
 
 from albert.errors import UserError
 from albert.io import files
-from albert.io.globs import expand_globs, split_globs
+from albert.io.files import expand_globs, split_globs
 from data_prep.readers import json_lines, plain_text, streams, tables, wikiextractor, wikipedia
 from data_prep.readers.records import Reader
 from data_prep.readers.settings import (

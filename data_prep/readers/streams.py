@@ -9,7 +9,7 @@ import zlib
 from typing import Any, BinaryIO, cast
 
 from albert.io import files
-from albert.io.file_errors import required_library
+from albert.io.local_files import required_library
 from data_prep.text import text_checks
 
 _BUFFER_BYTES = 1 << 18

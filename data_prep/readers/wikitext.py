@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from albert.io.file_errors import required_library
+from albert.io.local_files import required_library
 from data_prep.readers import templates
 
 # Tags whose contents are not text.

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from albert.data.shard_files.manifest import file_sha256
+from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files, json_values, local_files
 from data_prep import input_hashes

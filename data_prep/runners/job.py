@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from albert.config.base import Config, option
 from albert.config.ranges import MAX_PROCESSES
-from albert.io.parallel.workers import WorkerPool
+from albert.io.workers import WorkerPool
 from data_prep.examples.settings import PreparationSettings
 from data_prep.readers import formats
 from data_prep.readers.settings import ReadingSettings

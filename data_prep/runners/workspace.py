@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from albert.data.shard_files.manifest import InputFile, Manifest, ShardInfo, shard_is_intact
+from albert.data.manifest import InputFile, Manifest, ShardInfo, shard_is_intact
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.wording import counted
+from albert.io.text import counted
 from albert.runs.directory_lock import DirectoryLock
 from data_prep.runners.job import KIND, Job
 

@@ -18,7 +18,7 @@ from albert.optimizers import loss_scale
 from albert.optimizers.adamw import AdamW
 from albert.optimizers.lamb import LAMB
 from albert.optimizers.loss_scale import LossScale
-from albert.runs.metrics_log import read_metrics
+from albert.runs.logs import read_metrics
 from albert.tasks.pretraining.task import PretrainingTask
 from albert.training.loop import Trainer
 from albert.weights.files import open_weights

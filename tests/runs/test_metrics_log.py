@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 
 from albert.runs import curves
-from albert.runs.evaluation_log import EvaluationLog
-from albert.runs.metrics_log import MetricsLog, read_metrics
+from albert.runs.logs import EvaluationLog, MetricsLog, read_metrics
 from tests.file_limits import file_size_limit
 
 

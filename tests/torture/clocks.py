@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 from unittest import mock
 
-from albert.io import files
-from albert.io.parallel import processes
+from albert.io import files, local_files
 from albert.runs import directory_lock
 from tests.torture import outputs
 from tests.torture.campaign import Context
@@ -76,7 +75,7 @@ def staging_files_of_the_future(context: Context) -> str | None:
   directory = context.new_directory("leftovers")
   ended = context.workplace.start(["-c", "pass"], new_interpreter=True)
   ended.wait()
-  name_of_ended_process = f".a.{processes.host_key()}-{ended.pid}-0123456789ab.tmp"
+  name_of_ended_process = f".a.{local_files.host_key()}-{ended.pid}-0123456789ab.tmp"
   name_of_other_host = ".b.00000000-1-0123456789ab.tmp"
   for name in (name_of_ended_process, name_of_other_host):
     (directory / name).touch()

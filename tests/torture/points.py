@@ -20,7 +20,7 @@ from tests.torture.faults import find_function
 PHASES = {
   "reading": ["albert.io.files:open_file", "albert.io.files:exists"],
   "writing": ["albert.io.files:staging_path", "albert.io.local_files:sync", "albert.io.files:replace"],
-  "training": ["albert.training.loop:Trainer._check_losses", "albert.runs.metrics_log:MetricsLog.write"],
+  "training": ["albert.training.loop:Trainer._check_losses", "albert.runs.logs:MetricsLog.write"],
   "saving": ["albert.weights.checkpoints:write_bundle", "albert.weights.checkpoints:CheckpointManager._rename"],
   "evaluation": ["albert.training.evaluator:Evaluator.run"],
 }

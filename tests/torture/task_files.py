@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from albert.data import tables
-from albert.io.json_values import replace_surrogates
+from albert.io.text import replace_surrogates
 from albert.tasks import predictions
 from albert.tasks.predictions import write_mistakes
 from albert.tasks.race import data as race_data

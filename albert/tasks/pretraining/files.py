@@ -11,11 +11,11 @@ import numpy as np
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig, TrainConfig
 from albert.config.stages import deciding_input_file, read_stages, stage_name, steps_of_stages
-from albert.data.shard_files import manifest, record_checks
-from albert.data.shard_files.shards import stat_shards
+from albert.data import manifest, schema
+from albert.data.shards import stat_shards
 from albert.errors import UserError
 from albert.io import files
-from albert.io.globs import expand_globs
+from albert.io.files import expand_globs
 from albert.tokenization.recorded_settings import tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import VocabularySize
@@ -40,7 +40,7 @@ class ShardForm(NamedTuple):
 
 def read_form(path: str) -> ShardForm:
   """Reads the form of a shard from its first records. Raises UserError if data preparation did not write them."""
-  examples = record_checks.read_first_records(path, _NUM_FIRST_RECORDS)
+  examples = schema.read_first_records(path, _NUM_FIRST_RECORDS)
   first = next(examples)
   lengths = {feature: len(first.get(feature, ())) for feature in ("input_ids", "masked_lm_ids")}
   for feature, length in lengths.items():

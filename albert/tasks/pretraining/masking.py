@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from albert.config.run import PretrainingConfig
+from albert.data.manifest import Manifest
 from albert.data.masks.dynamic_masking import DynamicMasking
-from albert.data.shard_files.manifest import Manifest
 from albert.errors import UserError
 from albert.tokenization.tokenizer import Tokenizer
 

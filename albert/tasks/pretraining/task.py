@@ -19,15 +19,15 @@ from albert.config.run import PretrainingConfig
 from albert.config.stages import deciding_input_file, read_stages
 from albert.data import tables
 from albert.data.dataset import Dataset
+from albert.data.manifest import Manifest
 from albert.data.masks.dynamic_masking import DynamicMasking
 from albert.data.pipeline import EXAMPLE_WEIGHT, ShardDataset
 from albert.data.rows import DataSource, Rows, TableData, rows_of
-from albert.data.shard_files.manifest import Manifest
-from albert.data.shard_files.schema import NEXT_SENTENCE_LABELS, FeatureSpec, pretraining_features
-from albert.data.shard_files.shards import count_and_hash_shards
+from albert.data.schema import NEXT_SENTENCE_LABELS, FeatureSpec, pretraining_features
+from albert.data.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.io import files
-from albert.io.globs import expand_globs
+from albert.io.files import expand_globs
 from albert.metrics.probabilities import perplexity
 from albert.models.heads import PretrainingModel
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum

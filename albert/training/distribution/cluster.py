@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from albert.config.tf_config import process_addresses
 from albert.errors import RunError
-from albert.io.parallel.lost_processes import describe_error, is_lost_process
+from albert.io.workers import describe_error, is_lost_process
 
 _SECONDS_BETWEEN_TRIES = 0.5
 _SECONDS_FOR_AN_ANSWER = 10.0

@@ -17,13 +17,12 @@ import pytest
 
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
-from albert.data import pipeline
+from albert.data import pipeline, schema
 from albert.data.dataset import InputContext
 from albert.data.masks.dynamic_masking import DynamicMasking, unmasked_ids
-from albert.data.shard_files import schema
-from albert.data.shard_files.shards import count_and_hash_shards
+from albert.data.shards import count_and_hash_shards
 from albert.errors import UserError
-from albert.io.globs import expand_globs
+from albert.io.files import expand_globs
 from albert.tasks.pretraining.task import PretrainingTask
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import MASK_ID, SENTENCE_PIECE_IDS
@@ -332,7 +331,9 @@ def test_the_byte_pieces_of_a_word_are_masked_together(byte_piece_corpus: BytePi
 def test_shards_written_without_masks_have_none(shards: dict[str, str]):
   paths = expand_globs(shards["none"])
   features = schema.pretraining_features(LENGTH, MAX_PREDICTIONS)
-  for batch in pipeline.evaluation_batches(count_and_hash_shards(paths), features, batch_size=64).as_numpy_iterator():
+  for batch in (
+    pipeline.ShardDataset(count_and_hash_shards(paths), features).evaluation_batches(batch_size=64).as_numpy_iterator()
+  ):
     assert not batch[schema.MASKED_LM_WEIGHTS].any()
     assert not (batch[schema.INPUT_IDS] == MASK_ID).any()
 

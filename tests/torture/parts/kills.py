@@ -243,15 +243,15 @@ def _while_saving(rng: random.Random) -> Kill:
 
 _WHILE_STARTING = _any_of(
   _at_call("albert.runs.directory_lock:DirectoryLock.acquire"),
-  _at_call("albert.runs.run_directory:claim_directory"),
-  _at_call("albert.runs.run_directory:write_environment"),
-  _at_call("albert.runs.metrics_log:MetricsLog.__init__", when="before"),
+  _at_call("albert.runs.output_files:claim_directory"),
+  _at_call("albert.runs.output_files:write_environment"),
+  _at_call("albert.runs.logs:MetricsLog.__init__", when="before"),
   _at_call("albert.estimator:Estimator.__init__", 1, 0.3, when="within"),
   lambda rng: Kill(share=rng.uniform(0, 0.15), new_interpreter=True, is_certain=False),
 )
 _WHILE_EVALUATING = _at_call("albert.training.evaluator:Evaluator.evaluate", 3, 1.0)
 _WHILE_RECORDING_EVALUATION = _any_of(
-  _at_call(f"{_MANAGER}.record_evaluation", 2), _at_call("albert.runs.evaluation_log:EvaluationLog.add", 2)
+  _at_call(f"{_MANAGER}.record_evaluation", 2), _at_call("albert.runs.logs:EvaluationLog.add", 2)
 )
 _WHILE_WRITING_RESULTS = _any_of(
   _at_call("albert.runs.curves:draw_curves", 1, 0.3),
@@ -264,8 +264,8 @@ _RESUMING = (
   ("albert.weights.checkpoints:restore", 0.05),
   (f"{_MANAGER}.remove_leftovers", 0.01),
   (f"{_MANAGER}.latest", 0.02),
-  ("albert.runs.metrics_log:MetricsLog.__init__", 0.01),
-  ("albert.runs.evaluation_log:EvaluationLog.__init__", 0.01),
+  ("albert.runs.logs:MetricsLog.__init__", 0.01),
+  ("albert.runs.logs:EvaluationLog.__init__", 0.01),
 )
 
 
@@ -309,9 +309,7 @@ def _finetuning(context: Context) -> Iterator[Case]:
     _at_call("albert.estimator:Estimator.write_predictions", 1, 0.5),
   )
   classifier = Command("classifier", workplace.classifier_command, outputs.difference_of_runs, context)
-  while_caching = _any_of(
-    _at_call("albert.data.feature_cache:_write", 2), _at_call("os:replace", 2, contains=".tfrecord")
-  )
+  while_caching = _any_of(_at_call("albert.data.examples:_write", 2), _at_call("os:replace", 2, contains=".tfrecord"))
   yield from classifier.cases("at any time", 3, draw_kill_at_random_time, (2,))
   yield from classifier.cases("while keeping features", 3, while_caching, (1,))
   yield from classifier.cases("while predicting", 2, while_predicting, (2,))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from albert.data.shard_files.manifest import file_sha256
+from albert.data.manifest import file_sha256
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.report.page import make_page

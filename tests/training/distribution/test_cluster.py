@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import RunError
-from albert.io.parallel.lost_processes import is_lost_process
+from albert.io.workers import is_lost_process
 from albert.training.distribution.cluster import Cluster
 
 
