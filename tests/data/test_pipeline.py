@@ -41,10 +41,7 @@ def streamed_numbers(
 
 
 def read_host_batches(shards: Shards, num_batches: int, context: InputContext, first: int = 0) -> list[list[list[int]]]:
-  """Returns the numbers of the examples that a host gives its replicas, [steps][replicas][examples].
-
-  The global batch has 8 examples. `first` is the first step.
-  """
+  """Returns the numbers of the examples that a host gives its replicas, [steps][replicas][examples]."""
   batches = pipeline.ShardDataset(shards, FEATURES).training_batches(
     batch_size=8, first_step=first, seed=5, context=context
   )

@@ -60,10 +60,7 @@ def read_best(run: Path) -> ReadOutcome:
 
 
 def read_shards(directory: Path) -> ReadOutcome:
-  """Reads all batches of shards.
-
-  The result is two hashes: that of the files, which a resumed run compares, and that of the batches.
-  """
+  """Reads all batches of shards."""
   import tensorflow as tf
 
   from albert.data import pipeline, schema
@@ -87,12 +84,7 @@ def read_shards(directory: Path) -> ReadOutcome:
 
 
 def read_shards_without_manifest(expected: tuple[str, str], directory: Path) -> ReadOutcome:
-  """Reads shards without a manifest like `read_shards`. A resumed run refuses them if the hash of the data differs.
-
-  Args:
-    expected: the result for the undamaged shards.
-    directory: the directory of the shards.
-  """
+  """Reads shards without a manifest like `read_shards`. A resumed run refuses them if the hash of the data differs."""
   messages, (content_hash, batches_hash) = read_shards(directory)
   expected_content_hash, _ = expected
   if content_hash != expected_content_hash:

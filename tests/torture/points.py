@@ -60,10 +60,7 @@ def count(path: str) -> None:
 
 
 def interrupt(phase: str, at: int, number: int, again_after: float | None) -> None:
-  """Sends this process the signal `number` when it enters a phase for the `at`-th time.
-
-  If `again_after` is not None, the signal is sent once more after so many seconds.
-  """
+  """Sends this process the signal `number` when it enters a phase for the `at`-th time."""
   num_entries = 0
   pid = os.getpid()
 

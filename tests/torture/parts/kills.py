@@ -63,13 +63,7 @@ class Kill:
     return f"at {self.share:.3f} of the run" + (" (new interpreter)" if self.new_interpreter else "")
 
   def apply(self, process: Running, output: Path, seconds: float) -> None:
-    """Waits for the time of the kill, and kills the process. Does nothing if the process kills itself (`fault`).
-
-    Args:
-      process: the started command.
-      output: its output directory.
-      seconds: the time that an undisturbed run takes.
-    """
+    """Waits for the time of the kill, and kills the process. Does nothing if the process kills itself (`fault`)."""
     if self.fault:
       return
     if self.watched:
@@ -87,15 +81,7 @@ class Kill:
 def draw_kill_at_call(
   rng: random.Random, target: str, max_number: int, max_delay: float = 0.02, **fault_options: Any
 ) -> Kill:
-  """Draws a kill at the n-th call of a function.
-
-  Args:
-    rng: draws n, and the time of the kill relative to the call.
-    target: the function, as for faults.kill_at.
-    max_number: n is between 1 and this number.
-    max_delay: a kill within the call comes at most this many seconds after the beginning of the call.
-    **fault_options: `when`, `contains` and `process` of faults.kill_at. `when` is drawn if it isn't given.
-  """
+  """Draws a kill at the n-th call of a function."""
   when = fault_options.pop("when", None) or rng.choice(_KILL_TIMES)
   fault = {"target": target, "number": rng.randint(1, max_number), "when": when, **fault_options}
   if when == "within":
@@ -174,14 +160,7 @@ class Command:
     return finished.unexpected_end() or self.difference(output, reference.output)
 
   def cases(self, group: str, number: int, draw_first: KillDraw, num_kills: Sequence[int] = (1, 2)) -> Iterator[Case]:
-    """Makes the cases of a group.
-
-    Args:
-      group: the name of the group.
-      number: the number of cases in the full campaign.
-      draw_first: draws the first kill of a case. Further kills come at random times.
-      num_kills: the numbers of kills of the cases, which take turns.
-    """
+    """Makes the cases of a group."""
     for index in range(self.context.count(number)):
       rng = self.context.rng(self.name, group, index)
       kills = [draw_first(rng)]
