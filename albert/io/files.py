@@ -138,7 +138,15 @@ def stat(path: str) -> Stat:
   if is_remote(path):
     remote = _gfile().stat(path)
     return Stat(int(remote.length), int(remote.mtime_nsec), bool(remote.is_directory))
-  local = local_files.stat(path)
+  try:
+    local = os.stat(path)
+  except OSError as error:
+    if os.path.islink(path):
+      raise UserError(
+        f"{path}: is a link to {os.readlink(path)}, which cannot be read ({error.strerror}): remove the link, or "
+        "restore that file"
+      ) from error
+    raise UserError(f"{path}: cannot read it ({error.strerror}): check the path and its rights") from error
   return Stat(local.st_size, local.st_mtime_ns, os.path.isdir(path))
 
 
@@ -195,7 +203,11 @@ def replace(source: str, target: str) -> None:
   if is_remote(target):
     _gfile().rename(source, target, overwrite=True)
     return
-  local_files.replace(source, target)
+  try:
+    os.replace(source, target)
+  except OSError as error:  # it names both paths; only the target is of interest
+    raise local_files.file_error(error, target, "write") from error
+  local_files.sync_directory(os.path.dirname(target) or ".")
 
 
 def remove(path: str) -> None:

@@ -13,7 +13,7 @@ import io
 import os
 import platform
 import re
-import stat as stat_module
+import stat
 import tempfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
@@ -48,38 +48,34 @@ _TEST_FILE_BYTES = 64 << 10  # size of the file that is written as a test of the
 _RUN_AGAIN = "run the same command again once the cause is fixed; finished work is kept"
 # File type -> its name in error messages.
 _KIND_NAMES = {
-  stat_module.S_IFDIR: "a directory",
-  stat_module.S_IFIFO: "a pipe",
-  stat_module.S_IFSOCK: "a socket",
-  stat_module.S_IFCHR: "a device",
-  stat_module.S_IFBLK: "a device",
+  stat.S_IFDIR: "a directory",
+  stat.S_IFIFO: "a pipe",
+  stat.S_IFSOCK: "a socket",
+  stat.S_IFCHR: "a device",
+  stat.S_IFBLK: "a device",
 }
 
 
 def _kind(path: str) -> int:
-  """The file's type, one of stat_module.S_IF*, following links; 0 if it does not exist or cannot be inspected."""
+  """The file's type, one of stat.S_IF*, following links; 0 if it does not exist or cannot be inspected."""
   try:
-    return stat_module.S_IFMT(os.stat(path).st_mode)
+    return stat.S_IFMT(os.stat(path).st_mode)
   except OSError:
     return 0
 
 
 def is_regular(path: str) -> bool:
   """Whether the path is a regular file, following links."""
-  return _kind(path) == stat_module.S_IFREG
+  return _kind(path) == stat.S_IFREG
 
 
 def is_special(path: str) -> bool:
   """Whether the path is a pipe, a socket or a device, following links."""
-  return _kind(path) not in (0, stat_module.S_IFREG, stat_module.S_IFDIR)
+  return _kind(path) not in (0, stat.S_IFREG, stat.S_IFDIR)
 
 
 def describe_kind(path: str) -> str:
-  """Says in words what a path that is not a regular file is, for error messages: for example "a pipe".
-
-  Raises:
-    KeyError: the path is a regular file or does not exist.
-  """
+  """Says in words what an existing path that is not a regular file is: for example "a pipe"."""
   return _KIND_NAMES[_kind(path)]
 
 
@@ -96,123 +92,10 @@ def check_is_regular(path: str, *, or_pipe: bool = False) -> None:
     UserError: the path is a directory, a pipe, a socket or a device.
   """
   kind = _kind(path)
-  if kind in _KIND_NAMES and not (or_pipe and kind == stat_module.S_IFIFO):
-    is_pipe = kind == stat_module.S_IFIFO
+  if kind in _KIND_NAMES and not (or_pipe and kind == stat.S_IFIFO):
+    is_pipe = kind == stat.S_IFIFO
     remedy = "save its output as a file, because it may be read more than once" if is_pipe else "give a file"
     raise UserError(f"{path} is {_KIND_NAMES[kind]}, not a regular file: {remedy}")
-
-
-class _LocalFile(io.FileIO):
-  """A local file whose read and write errors name the file, which Python's do not."""
-
-  def readinto(self, buffer: Any) -> int | None:
-    with convert_errors(str(self.name), "read"):
-      return super().readinto(buffer)
-
-  def readall(self) -> bytes:
-    with convert_errors(str(self.name), "read"):
-      return super().readall()
-
-  def write(self, data: Any) -> int | None:  # type: ignore[override]
-    with convert_errors(str(self.name)):
-      return super().write(data)
-
-
-def open_local(path: str, mode: str) -> BinaryIO:
-  """Opens a local file in a binary mode.
-
-  Args:
-    path: a local path.
-    mode: as of `open`; contains "b".
-
-  Returns:
-    The open file. Its methods that read and write raise the same errors.
-
-  Raises:
-    UserError: the path or its permissions are wrong.
-    RunError: the disk or the system failed.
-  """
-  with convert_errors(path, "read" if "r" in mode else "write"):
-    raw = _LocalFile(path, mode.replace("b", ""), opener=lambda name, flags: os.open(name, flags, 0o666))
-    if "+" in mode:
-      return cast("BinaryIO", io.BufferedRandom(raw, _BUFFER_BYTES))
-    if "r" in mode:
-      return cast("BinaryIO", io.BufferedReader(raw, _BUFFER_BYTES))
-    return cast("BinaryIO", io.BufferedWriter(raw, _BUFFER_BYTES))
-
-
-def sync(file: BinaryIO) -> None:
-  """Flushes an open file to the disk. A remote file is flushed when it is closed.
-
-  Raises:
-    RunError: the disk failed.
-  """
-  file.flush()
-  try:
-    descriptor = file.fileno()
-  except (AttributeError, OSError):
-    return
-  with convert_errors(str(file.name)):
-    os.fsync(descriptor)
-
-
-def sync_tree(directory: str) -> None:
-  """Flushes all files below a directory to the disk, so that the directory can be renamed.
-
-  Raises:
-    RunError: the disk failed.
-  """
-  # os.walk finds nothing at a remote path, whose files are flushed when they are closed.
-  for folder, _, names in os.walk(directory):
-    for name in names:
-      with open_local(os.path.join(folder, name), "rb") as file:
-        sync(file)
-    sync_directory(folder)
-
-
-def sync_directory(path: str) -> None:
-  """Flushes a directory to the disk, so that a rename in it survives a power cut. Errors are ignored."""
-  try:
-    descriptor = os.open(path, os.O_RDONLY)
-  except OSError:
-    return
-  try:
-    os.fsync(descriptor)
-  except OSError:
-    pass
-  finally:
-    os.close(descriptor)
-
-
-def replace(source: str, target: str) -> None:
-  """Renames a file or directory, replacing an existing file, and flushes the rename to the disk.
-
-  Raises:
-    UserError: a path or its permissions are wrong.
-    RunError: the system failed.
-  """
-  try:
-    os.replace(source, target)
-  except OSError as error:  # it names both paths; only the target is of interest
-    raise one_line_error(error, f"{target}: cannot write it", "check the path and its rights") from error
-  sync_directory(os.path.dirname(target) or ".")
-
-
-def stat(path: str) -> os.stat_result:
-  """Reads the metadata of a file or directory, following links.
-
-  Raises:
-    UserError: it does not exist or cannot be read, or it is a link whose target does not exist.
-  """
-  try:
-    return os.stat(path)
-  except OSError as error:
-    if os.path.islink(path):
-      raise UserError(
-        f"{path}: is a link to {os.readlink(path)}, which cannot be read ({error.strerror}): remove the link, or "
-        "restore that file"
-      ) from error
-    raise UserError(f"{path}: cannot read it ({error.strerror}): check the path and its rights") from error
 
 
 def final_path(path: str) -> str:
@@ -301,6 +184,88 @@ def convert_errors(path: str, verb: str = "write") -> Iterator[None]:
       raise
     failed_path = os.fsdecode(cause.filename) if isinstance(cause.filename, str | bytes) else path
     raise file_error(cause, failed_path, verb) from error
+
+
+class _LocalFile(io.FileIO):
+  """A local file whose read and write errors name the file, which Python's do not."""
+
+  def readinto(self, buffer: Any) -> int | None:
+    with convert_errors(str(self.name), "read"):
+      return super().readinto(buffer)
+
+  def readall(self) -> bytes:
+    with convert_errors(str(self.name), "read"):
+      return super().readall()
+
+  def write(self, data: Any) -> int | None:  # type: ignore[override]
+    with convert_errors(str(self.name)):
+      return super().write(data)
+
+
+def open_local(path: str, mode: str) -> BinaryIO:
+  """Opens a local file in a binary mode.
+
+  Args:
+    path: a local path.
+    mode: as of `open`; contains "b".
+
+  Returns:
+    The open file. Its methods that read and write raise the same errors.
+
+  Raises:
+    UserError: the path or its permissions are wrong.
+    RunError: the disk or the system failed.
+  """
+  with convert_errors(path, "read" if "r" in mode else "write"):
+    raw = _LocalFile(path, mode.replace("b", ""), opener=lambda name, flags: os.open(name, flags, 0o666))
+    if "+" in mode:
+      return cast("BinaryIO", io.BufferedRandom(raw, _BUFFER_BYTES))
+    if "r" in mode:
+      return cast("BinaryIO", io.BufferedReader(raw, _BUFFER_BYTES))
+    return cast("BinaryIO", io.BufferedWriter(raw, _BUFFER_BYTES))
+
+
+def sync(file: BinaryIO) -> None:
+  """Flushes an open file to the disk. A remote file is flushed when it is closed.
+
+  Raises:
+    RunError: the disk failed.
+  """
+  file.flush()
+  try:
+    descriptor = file.fileno()
+  except (AttributeError, OSError):
+    return
+  with convert_errors(str(file.name)):
+    os.fsync(descriptor)
+
+
+def sync_tree(directory: str) -> None:
+  """Flushes all files below a directory to the disk, so that the directory can be renamed.
+
+  Raises:
+    RunError: the disk failed.
+  """
+  # os.walk finds nothing at a remote path, whose files are flushed when they are closed.
+  for folder, _, names in os.walk(directory):
+    for name in names:
+      with open_local(os.path.join(folder, name), "rb") as file:
+        sync(file)
+    sync_directory(folder)
+
+
+def sync_directory(path: str) -> None:
+  """Flushes a directory to the disk, so that a rename in it survives a power cut. Errors are ignored."""
+  try:
+    descriptor = os.open(path, os.O_RDONLY)
+  except OSError:
+    return
+  try:
+    os.fsync(descriptor)
+  except OSError:
+    pass
+  finally:
+    os.close(descriptor)
 
 
 def convert_file_error(error: BaseException) -> UserError | RunError | None:

@@ -13,7 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from tqdm import tqdm
@@ -26,8 +26,6 @@ from albert.runs import output_files
 if TYPE_CHECKING:
   import tensorflow as tf
 
-# An integer that is at least 0, as a type of msgspec.
-Step = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 # The key of the number of the stage, in lines of a run that is divided into stages.
 STAGE_KEY = "stage"
 # Metric -> its name in log lines.
@@ -42,7 +40,7 @@ _SHORT_NAMES = {
 }
 
 
-def read(path: str, *, key: str = "step", key_type: Any = Step) -> list[dict[str, Any]]:
+def read(path: str, *, key: str = "step", key_type: Any = json_values.Count) -> list[dict[str, Any]]:
   """Reads the lines of a log.
 
   Args:
