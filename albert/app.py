@@ -26,7 +26,7 @@ from absl import flags, logging
 from albert import startup
 from albert.config import command_flags
 from albert.errors import RunError, Stopped, UserError
-from albert.io import file_errors
+from albert.io import local_files
 from albert.version import VERSION
 
 EXIT_FAULT = 1
@@ -284,7 +284,7 @@ def _exit_code_and_line(error: BaseException) -> tuple[int | None, str]:
     )
   if not isinstance(error, UserError | RunError):
     known_error = (
-      file_errors.convert_file_error(error) or _memory_error(error) or file_errors.temporary_directory_error(error)
+      local_files.convert_file_error(error) or _memory_error(error) or local_files.temporary_directory_error(error)
     )
     if known_error is None:
       return None, ""

@@ -107,7 +107,7 @@ def given_flags(task_name: str) -> dict[str, Any]:
   names += ["same_time_as", *(name for name, *_ in _MODEL_FLAGS)]
   given = {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].value is not None}
   if run := given.pop("same_time_as", ""):
-    from albert.runs.log_lines import training_seconds
+    from albert.runs.logs import training_seconds
 
     if given.get("max_train_seconds"):
       raise UserError(f"--same_time_as={run} and --max_train_seconds are both given: give one")

@@ -23,9 +23,9 @@ from albert import app
 from albert.config import command_flags
 from albert.errors import UserError
 from albert.io import files
-from albert.io.globs import matching_paths, split_globs
+from albert.io.files import matching_paths, split_globs
 from albert.runs import output_files
-from albert.runs.metrics_log import print_metrics
+from albert.runs.logs import print_metrics
 from albert.tasks import registry
 
 # Settings of the task that must be the same in all runs.

@@ -20,9 +20,9 @@ from albert.data.dataset import Dataset
 from albert.data.rows import TableData, is_path
 from albert.errors import UserError
 from albert.io import files
-from albert.io.progress import ElapsedTime
-from albert.runs import output_files, run_directory
-from albert.runs.metrics_log import log, print_metrics
+from albert.io.progress import ElapsedTime, log
+from albert.runs import output_files
+from albert.runs.logs import print_metrics
 from albert.settings.resolve import check_initial_weights, make_defined_task, will_evaluate
 from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.splits import TEST
@@ -233,13 +233,13 @@ class Estimator:
     evaluate = will_evaluate(self.config, train=train, evaluate=evaluate)
     self.task.check_inputs(train=train, evaluate=evaluate, predict=predict)
     if train or evaluate or predict:
-      run_directory.check_writable(self.config.output_dir)
+      output_files.check_writable(self.config.output_dir)
     if predict:
       name, extension = self.config.predictions_file, self.task.predictions_extension
       if name and not name.endswith(extension):
         raise UserError(f"--predictions_file={name}: give a name that ends in {extension}")
       for path in self.task.prediction_files(self.config.output_dir, name):
-        run_directory.check_writable(os.path.dirname(path))
+        output_files.check_writable(os.path.dirname(path))
     self._has_inputs |= actions
 
   def _check_batches(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:

@@ -19,9 +19,9 @@ from albert.config.run import RunConfig
 from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.io import files
+from albert.io.progress import log
 from albert.runs import output_files
-from albert.runs.evaluation_log import rank_evaluation
-from albert.runs.metrics_log import log
+from albert.runs.logs import rank_evaluation
 from albert.settings.resolve import check_actions
 from albert.tasks.base import Task
 from albert.training.run import TrainingLoss, find_failure, read_training_loss

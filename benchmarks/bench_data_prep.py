@@ -44,10 +44,10 @@ from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
 from albert.data import masks  # noqa: E402
-from albert.data.shard_files.manifest import Manifest  # noqa: E402
+from albert.data.manifest import Manifest  # noqa: E402
 from albert.errors import UserError  # noqa: E402
 from albert.io import files  # noqa: E402
-from albert.io.globs import expand_globs  # noqa: E402
+from albert.io.files import expand_globs  # noqa: E402
 from albert.tokenization.vocabulary import MASK_ID  # noqa: E402
 from data_prep import block_files, create_pretraining_data, shards  # noqa: E402
 from data_prep.examples.instances import InstanceBatch, InstanceMaker, make_batches  # noqa: E402

@@ -27,8 +27,7 @@ from absl import flags  # noqa: E402
 from albert import app  # noqa: E402
 from albert.config.base import Config  # noqa: E402
 from albert.config.model import named_model  # noqa: E402
-from albert.data.examples import TokenizedExamples  # noqa: E402
-from albert.data.feature_cache import make_examples  # noqa: E402
+from albert.data.examples import TokenizedExamples, make_examples  # noqa: E402
 from albert.tasks import registry  # noqa: E402
 from albert.tasks.glue.files import TextRows  # noqa: E402
 from albert.tasks.glue.flags import ClassifierConfig  # noqa: E402

@@ -22,7 +22,7 @@ import albert  # noqa: E402 - sets what TensorFlow reads when it is imported
 from albert import app  # noqa: E402
 from albert.data.dataset import InputContext  # noqa: E402
 from albert.data.pipeline import WINDOW_SIZE  # noqa: E402
-from albert.io.globs import stat_globs  # noqa: E402
+from albert.io.files import stat_globs  # noqa: E402
 from albert.tasks.pretraining.flags import PretrainingConfig  # noqa: E402
 from albert.tasks.pretraining.model import PretrainingTask  # noqa: E402
 from albert.tokenization.tokenizer import load_tokenizer  # noqa: E402

@@ -35,7 +35,7 @@ from albert.data.dataset import InputContext  # noqa: E402
 from albert.errors import UserError  # noqa: E402
 from albert.io import files  # noqa: E402
 from albert.optimizers.factory import make_optimizer  # noqa: E402
-from albert.runs.metrics_log import MetricsLog  # noqa: E402
+from albert.runs.logs import MetricsLog  # noqa: E402
 from albert.tasks.base import Batch  # noqa: E402
 from albert.tasks.pretraining.flags import PretrainingConfig  # noqa: E402
 from albert.tasks.pretraining.model import PretrainingTask  # noqa: E402

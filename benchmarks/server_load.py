@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from albert.io.wording import counted
+from albert.io.text import counted
 
 SERVER = Path(__file__).resolve().parent.parent / "examples" / "serve.py"
 # Loading TensorFlow and a model takes seconds, and longer on a busy machine.

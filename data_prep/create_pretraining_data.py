@@ -25,9 +25,9 @@ from albert import app
 from albert.config import command_flags
 from albert.config.base import Config, define_field_flag, option_fields
 from albert.config.command_flags import default_processes
-from albert.data.shard_files.manifest import Manifest
+from albert.data.manifest import Manifest
 from albert.errors import Interrupted, Stopped, UserError
-from albert.io.wording import counted
+from albert.io.text import counted
 from data_prep import text_checks
 from data_prep.examples.settings import PreparationSettings
 from data_prep.job import Job, OpenPool

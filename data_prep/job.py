@@ -14,11 +14,11 @@ import msgspec
 
 from albert.config.base import Config, option
 from albert.config.command_flags import MAX_PROCESSES
-from albert.data.shard_files.manifest import InputFile, Manifest, ShardInfo, shard_is_intact
+from albert.data.manifest import InputFile, Manifest, ShardInfo, shard_is_intact
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.parallel.workers import WorkerPool
-from albert.io.wording import counted
+from albert.io.text import counted
+from albert.io.workers import WorkerPool
 from albert.runs.directory_lock import DirectoryLock
 from data_prep.examples.settings import PreparationSettings
 from data_prep.readers import formats

@@ -15,12 +15,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from albert.data.shard_files.manifest import Manifest, ShardInfo
+from albert.data.manifest import Manifest, ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files
-from albert.io.parallel.workers import WorkerPool, Workers
 from albert.io.progress import Progress
-from albert.io.wording import counted
+from albert.io.text import counted
+from albert.io.workers import WorkerPool, Workers
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from data_prep import blocks, shards, text_checks, units
 from data_prep.block_files import Block

@@ -27,8 +27,8 @@ from albert import app
 from albert.config import command_flags
 from albert.errors import UserError
 from albert.io import files
-from albert.io.globs import expand_globs
-from albert.io.wording import counted
+from albert.io.files import expand_globs
+from albert.io.text import counted
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
 from data_prep.sentences import split_sentences

@@ -34,8 +34,8 @@ from albert.config import command_flags
 from albert.config.command_flags import MAX_PROCESSES, Range, default_processes
 from albert.errors import UserError
 from albert.io import files
-from albert.io.parallel.workers import Workers
 from albert.io.progress import Progress
+from albert.io.workers import Workers
 from data_prep.sentences import split_sentences
 
 FLAGS = flags.FLAGS

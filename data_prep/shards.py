@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from albert.data.shard_files.manifest import ShardInfo
+from albert.data.manifest import ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files, json_values
 from albert.io.records import RecordWriter

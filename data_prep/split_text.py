@@ -23,10 +23,10 @@ from absl import flags
 from albert import app
 from albert.config import command_flags
 from albert.config.command_flags import MAX_PROCESSES, Range, default_processes
-from albert.data.shard_files.manifest import InputFile
+from albert.data.manifest import InputFile
 from albert.errors import Interrupted, Stopped, UserError
 from albert.io import files
-from albert.io.parallel.workers import Workers
+from albert.io.workers import Workers
 from albert.runs.directory_lock import DirectoryLock
 from data_prep.conversion.convert import (
   NO_TEXT_MESSAGE,

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from albert.errors import UserError
-from albert.io import files, json_values
+from albert.io import files, json_text
 from albert.tokenization.tokenizer import Tokenizer
 
 #: Bytes at the beginning of a file's text that `check_head` examines.
@@ -212,7 +212,7 @@ def _find_json_strings(body: str, *, is_cut: bool) -> dict[str, str] | None:
   if not _JSON_OBJECT.match(body):
     return None
   try:
-    value, end = json_values.decode_start(body, body.index("{"))
+    value, end = json_text.decode_start(body, body.index("{"))
   except json.JSONDecodeError as error:
     is_near_end = error.pos >= len(body) - _CUT_TOLERANCE
     if is_cut and (is_near_end or error.msg.startswith("Unterminated string")):

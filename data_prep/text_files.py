@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 
 from albert.errors import UserError
 from albert.io import files, local_files
-from albert.io.file_errors import required_library
+from albert.io.local_files import required_library
 from data_prep.text_checks import HEAD_BYTES, check_head, check_is_gzip, damaged_file_error
 
 _BYTE_ORDER_MARK = "\ufeff"

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from albert.data.shard_files.manifest import file_sha256
+from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 

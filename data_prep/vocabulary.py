@@ -20,7 +20,7 @@ from typing import Any
 import sentencepiece
 
 from albert.errors import UserError
-from albert.io.json_text import encode_utf8
+from albert.io.text import encode_utf8
 from albert.tokenization import byte_bpe, wordpiece
 from albert.tokenization.normalization import normalize_text
 from albert.tokenization.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from albert.config.model import ModelConfig
-from albert.data.shard_files.manifest import Manifest, ShardInfo, file_sha256
+from albert.data.manifest import Manifest, ShardInfo, file_sha256
 from albert.io.records import RecordWriter, encode_example
 from albert.tokenization.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID
 

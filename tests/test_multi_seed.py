@@ -17,7 +17,7 @@ from albert import multi_seed
 from albert.config.run import RunConfig
 from albert.ensemble import ensemble_runs
 from albert.errors import UserError
-from albert.runs import output_files, run_directory
+from albert.runs import output_files
 from albert.training.loop import Trainer
 from tests.script_flags import run_script, script_flags
 from tests.synthetic import TINY_MODEL_FLAGS, write_shards
@@ -193,14 +193,14 @@ def test_files_for_evaluation_and_prediction_are_checked_before_training(
 
 
 def test_check_writable_does_not_make_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-  run_directory.check_writable(str(tmp_path / "new" / "run"))
+  output_files.check_writable(str(tmp_path / "new" / "run"))
   assert not (tmp_path / "new").exists()
   (tmp_path / "file").write_text("")
   with pytest.raises(UserError, match=r"file/run: cannot be made, since .*/file is not a directory"):
-    run_directory.check_writable(str(tmp_path / "file" / "run"))
+    output_files.check_writable(str(tmp_path / "file" / "run"))
   monkeypatch.setattr("os.access", lambda path, mode: False)
   with pytest.raises(UserError, match=rf"new/run: {tmp_path} cannot be written to"):
-    run_directory.check_writable(str(tmp_path / "new" / "run"))
+    output_files.check_writable(str(tmp_path / "new" / "run"))
 
 
 # ---- several seeds, then their ensemble -------------------------------------------------------------
@@ -272,5 +272,7 @@ def test_a_run_whose_metric_is_nan_ranks_last(tmp_path: Path) -> None:
   summary = output_files.read_runs(str(tmp_path / "runs.json"))
   assert summary["best_run"] == "run-9"
   assert summary["metrics"]["loss"] == dict.fromkeys(multi_seed._STATISTICS) | {"values": [None, 0.5, 0.25]}
-  with pytest.raises(UserError, match=r"run-8/eval_results\.json lacks 'loss': delete this file"):
+  with pytest.raises(
+    UserError, match=r"run-8/eval_results\.json: Object missing required field `loss`: delete this file"
+  ):
     multi_seed._summarize(task, config, results | {8: {"step": 1}})

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 from albert.config import command_flags
 from albert.config.command_flags import Range, text_violation
 from albert.errors import UserError
-from albert.io.json_values import format_value
+from albert.io.text import format_value
 
 # The headings of --help, in the order in which it prints them.
 COMMAND, DATA, MODEL = "What to do", "Data", "Model and initial weights"

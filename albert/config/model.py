@@ -11,7 +11,7 @@ import msgspec
 from albert.config.base import MODEL, Config, from_dict, option
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.json_values import format_value
+from albert.io.text import format_value
 
 # Other names of the tanh approximation of GELU. ALBERT's authors use only this approximation and call it gelu.
 _ACTIVATION_ALIASES = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}

@@ -13,8 +13,8 @@ from albert.config.base import Config, check_types
 from albert.config.model import MODELS, ModelConfig
 from albert.config.run import OptimizerConfig, TrainConfig
 from albert.errors import UserError
-from albert.io import files, json_values
-from albert.io.json_values import format_value
+from albert.io import files, json_text, json_values
+from albert.io.text import format_value
 
 # Section of a recipe -> the config that it holds. A recipe may also have `task`, `weights`, `data` and `stages`.
 SECTIONS: dict[str, type[Config]] = {"model": ModelConfig, "optimizer": OptimizerConfig, "train": TrainConfig}
@@ -133,5 +133,5 @@ def read_recipe(name: str, task_name: str) -> Recipe:
     raise UserError(f"{path}: is a recipe for {sections['task']}, but this script runs {task_name}")
   stages = sections.pop("stages", None)
   if stages is not None:
-    sections["data"] = {**sections.get("data", {}), "stages": json_values.dumps(stages, ensure_ascii=False)}
+    sections["data"] = {**sections.get("data", {}), "stages": json_text.dumps(stages, ensure_ascii=False)}
   return Recipe(name, path, sections, weights)

@@ -26,6 +26,7 @@ from albert.config.base import (
 from albert.config.command_flags import INT32_MAX, MAX_BATCH_SIZE, MAX_PROCESSES
 from albert.errors import UserError
 from albert.io import json_values
+from albert.io.text import format_value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -448,7 +449,7 @@ def _read_tf_config() -> tuple[list[str], int]:
   jobs = {name: tf_config.cluster.get(name, []) for name in ("chief", "worker")}
   job, index = tf_config.task.type, int(tf_config.task.index)
   if job not in jobs or not 0 <= index < len(jobs[job]):
-    raise UserError(f"TF_CONFIG={json_values.format_value(text)}: this process, {job} {index}, is not in its cluster")
+    raise UserError(f"TF_CONFIG={format_value(text)}: this process, {job} {index}, is not in its cluster")
   addresses = [*jobs["chief"], *jobs["worker"]]
   for number, address in enumerate(addresses):
     if address in addresses[:number]:

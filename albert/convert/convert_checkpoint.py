@@ -8,7 +8,7 @@ from albert.convert.huggingface import ARCHITECTURES, write_huggingface
 from albert.convert.model import ConvertedModel, expand_sharing, read_model, report_row
 from albert.errors import RunError, UserError
 from albert.io import files, local_files
-from albert.runs.metrics_log import log
+from albert.io.progress import log
 from albert.runs.output_files import CONVERSION
 from albert.tokenization import recorded_settings
 from albert.tokenization.vocabulary import read_vocabulary_files

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert.data.content import DataContent
-from albert.data.dataset import SAMPLE_SEED, Dataset, InputContext
+from albert.data.dataset import SAMPLE_SEED, Dataset, InputContext, prefetch
 from albert.data.examples import EXAMPLE_INDEX, OPTION_MASK, TokenizedExamples
+from albert.data.manifest import DataContent
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.data.prefetch import prefetch
 
 # Number of batches in a window. Larger windows save only a little more padding.
 _BATCHES_PER_WINDOW = 64

@@ -15,8 +15,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from albert.data import masks, random_streams
-from albert.data.shard_files import schema
+from albert.data import masks, random_streams, schema
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import SpecialIds
 
@@ -54,7 +53,7 @@ class DynamicMasking:
     """Masks a batch of examples.
 
     Args:
-      features: the features of the records (albert.data.shard_files.schema), int64 or float32 [B, length]. Masks that
+      features: the features of the records (albert.data.schema), int64 or float32 [B, length]. Masks that
         they contain are removed first.
       example_numbers: int64 [B], the number of each example in the training stream. Each number gives other masks.
       seed: the seed of all masks.

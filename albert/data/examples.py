@@ -1,6 +1,8 @@
-"""Tokenized examples for fine-tuning: kept in memory as concatenated tokens without padding, and stored as TFRecords.
+"""Tokenized examples for fine-tuning: made in parallel, kept in memory without padding, and cached in a TFRecord file.
 
-This module does not import TensorFlow, because the worker processes that make examples import it.
+The name of the file contains a hash of everything that the examples depend on. Its last record holds the number of
+examples and a hash of all other records, with which a damaged, truncated or empty file is detected. The examples are
+then made again. This module does not import TensorFlow, because the worker processes that make examples import it.
 
 Legend: N examples, Q sequences of all examples, T tokens of all sequences. In a batch: B examples, K sequences of each
 example, S tokens of each sequence.
@@ -10,12 +12,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 
-from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
-from albert.io import records
+from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.errors import UserError
+from albert.io import files, json_values, records
+from albert.io.progress import Progress
+from albert.io.workers import Workers
 from albert.tokenization.vocabulary import PAD_ID
 
 _SEQUENCE_LENGTHS = "sequence_lengths"
@@ -25,9 +37,20 @@ _LABEL_PREFIX, _TOKEN_PREFIX = "label/", "token/"
 # Number of examples in one record. With more, records get too large; with fewer, reading gets slow.
 _EXAMPLES_PER_RECORD = 512
 
-# Features of a batch besides those of albert.data.shard_files.schema, see TokenizedExamples.padded_batch.
+# Increase this number if a change of the code makes other examples for the same key.
+_FORMAT_VERSION = 2
+# The last record of a file starts with this text.
+_FOOTER_PREFIX = b"albert features "
+# Number of raw examples that a worker process gets at a time.
+_CHUNK_SIZE = 1024
+# Worker processes are started only if one process would need more seconds: starting them takes a second or two.
+_MAX_SECONDS_OF_ONE_PROCESS = 3.0
+
+# Features of a batch besides those of albert.data.schema, see TokenizedExamples.padded_batch.
 OPTION_MASK = "option_mask"
 EXAMPLE_INDEX = "example_index"
+
+_RawT = TypeVar("_RawT")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,13 +161,7 @@ class TokenizedExamples:
   def _find_tokens(
     self, indices: np.ndarray, length: int, num_sequences: int
   ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Finds the tokens of a batch in the concatenated arrays. See padded_batch for the arguments.
-
-    Returns:
-      tokens: int [B, K, S], the index of each token in input_ids; 0 for padding.
-      mask: bool [B, K, S], True for tokens and False for padding.
-      is_sequence: bool [B, K], True for sequences and False for padding.
-    """
+    """Returns the index in input_ids of each token [B, K, S], the mask of tokens [B, K, S], and of sequences [B, K]."""
     sequence_numbers = np.arange(num_sequences)
     is_sequence = sequence_numbers < self.sequence_counts[indices][:, None]
     sequences = np.where(is_sequence, self.sequence_offsets[indices][:, None] + sequence_numbers, 0)  # [B, K]
@@ -197,10 +214,8 @@ def _label_columns(values: np.ndarray, num_examples: int) -> np.ndarray:
 
 
 def _is_second_segment(input_ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-  """Returns which positions of sequences [..., S] are after the first [SEP], bool [..., S].
-
-  [SEP] is the last token of a sequence, so its id need not be known. `mask` is True for tokens and False for padding.
-  """
+  """Returns which positions of sequences [..., S] are after the first [SEP], bool [..., S]."""
+  # [SEP] is the last token of a sequence, so its id need not be known.
   last = np.maximum(mask.sum(axis=-1, keepdims=True) - 1, 0)
   is_separator = mask & (input_ids == np.take_along_axis(input_ids, last, axis=-1))
   num_separators_before = np.cumsum(is_separator, axis=-1) - is_separator
@@ -226,3 +241,133 @@ def concatenate(parts: Sequence[TokenizedExamples]) -> TokenizedExamples:
     {name: np.concatenate([part.labels[name] for part in parts]) for name in label_names},
     {name: np.concatenate([part.token_features[name] for part in parts]) for name in feature_names},
   )
+
+
+def make_examples(
+  raw: Sequence[_RawT],
+  featurize: Callable[[Sequence[_RawT]], TokenizedExamples],
+  *,
+  name: str,
+  key: Mapping[str, Any],
+  cache_dir: str,
+  num_processes: int = 0,
+) -> TokenizedExamples:
+  """Makes tokenized examples, or reads them from the cache.
+
+  Args:
+    raw: the raw examples, which a task reads from its files, such as questions.
+    featurize: makes the TokenizedExamples of a chunk of `raw`. It must be picklable, and importing its module must not
+      import TensorFlow.
+    name: prefix of the name of the cache file, and name of the data in the progress line.
+    key: everything that the result depends on, as JSON values: hashes of the data and the vocabulary, and settings.
+    cache_dir: directory of the cache; empty for no cache.
+    num_processes: number of worker processes; 0 for one on each core.
+
+  Returns:
+    The examples of all raw examples, in order.
+  """
+  digest = hashlib.sha256(json.dumps([_FORMAT_VERSION, key], sort_keys=True).encode("utf-8")).hexdigest()
+  path = files.join(cache_dir, f"{name}-{digest[:16]}.tfrecord") if cache_dir else ""
+  if path and files.exists(path):
+    try:
+      return _read(path)
+    except Exception as error:  # a damaged file may raise any exception; the examples can always be made again
+      _warn(f"{path}: the cached features cannot be used ({_in_one_line(error)}): they are made again")
+  examples = _make_in_chunks(raw, featurize, num_processes or os.cpu_count() or 1, name)
+  if path:
+    try:
+      files.makedirs(cache_dir)
+      files.remove_leftovers(cache_dir)
+      _write(path, examples)
+    except Exception as error:  # such as a full disk or a read-only directory; the examples in memory can be used
+      _warn(
+        f"{path}: the features cannot be cached ({_in_one_line(error)}): the next start makes them again; free space "
+        "or give another --cache_dir"
+      )
+  return examples
+
+
+class _Footer(msgspec.Struct):
+  """The content of the last record of a file."""
+
+  num_examples: int
+  sha256: str
+
+
+def _write(path: str, examples: TokenizedExamples) -> None:
+  digest = hashlib.sha256()
+  with records.RecordWriter(path) as writer:
+    for record in examples.to_records():
+      writer.write(record)
+      digest.update(record)
+    footer = {"num_examples": examples.num_examples, "sha256": digest.hexdigest()}
+    writer.write(_FOOTER_PREFIX + json.dumps(footer).encode("utf-8"))
+
+
+def _read(path: str) -> TokenizedExamples:
+  """Reads the examples that _write wrote."""
+  try:
+    all_records = list(records.read_records(path))
+  except UserError as error:  # its message has a remedy for shards, which does not apply here
+    raise UserError("a record is damaged, or the file cannot be read") from error
+  if not all_records or not all_records[-1].startswith(_FOOTER_PREFIX):
+    raise UserError("its end is missing")
+  *example_records, footer_record = all_records
+  footer = json_values.parse("its end", footer_record.removeprefix(_FOOTER_PREFIX), _Footer)
+  digest = hashlib.sha256()
+  for record in example_records:
+    digest.update(record)
+  if digest.hexdigest() != footer.sha256:
+    raise UserError("records are missing, repeated or changed")
+  examples = concatenate([TokenizedExamples.from_record(record) for record in example_records])
+  if examples.num_examples != footer.num_examples:
+    raise UserError(f"it holds {examples.num_examples} examples, not {footer.num_examples}")
+  return examples
+
+
+def _in_one_line(error: Exception) -> str:
+  return " ".join(str(error).split()) or type(error).__name__
+
+
+def _warn(line: str) -> None:
+  print(f"warning: {line}", file=sys.stderr, flush=True)
+
+
+class _Chunk(NamedTuple):
+  """Some successive raw examples. `start` is the index of the first one."""
+
+  start: int
+  raw: Sequence[Any]
+
+
+def _make_in_chunks(
+  raw: Sequence[_RawT], featurize: Callable[[Sequence[_RawT]], TokenizedExamples], num_processes: int, name: str
+) -> TokenizedExamples:
+  """Tokenizes all raw examples, in worker processes if one process would need too long."""
+  chunks = [_Chunk(start, raw[start : start + _CHUNK_SIZE]) for start in range(0, len(raw), _CHUNK_SIZE)]
+  examples_by_start: dict[int, TokenizedExamples] = {}
+  with Progress(len(raw), " examples", f"features of {name}") as progress:
+    # The first chunk is timed: a question about an article takes a hundred times longer than a sentence of CoLA.
+    start_time = time.monotonic()
+    examples_by_start[0] = featurize(chunks[0].raw)
+    remaining_chunks = len(chunks) - 1
+    remaining_seconds = (time.monotonic() - start_time) * remaining_chunks
+    progress.update(len(chunks[0].raw))
+    num_processes = 1 if remaining_seconds < _MAX_SECONDS_OF_ONE_PROCESS else min(num_processes, remaining_chunks)
+    with Workers(num_processes, _set_featurize, (featurize,)) as workers:
+      for chunk, examples in workers.map(_featurize_chunk, chunks[1:]):
+        examples_by_start[chunk.start] = examples
+        progress.update(len(chunk.raw))
+  return concatenate([examples_by_start[chunk.start] for chunk in chunks])
+
+
+# The state of a worker process: the function that makes examples. It is sent to the process only once.
+_state: dict[str, Callable[[Any], TokenizedExamples]] = {}
+
+
+def _set_featurize(featurize: Callable[[Any], TokenizedExamples]) -> None:
+  _state["featurize"] = featurize
+
+
+def _featurize_chunk(chunk: _Chunk) -> TokenizedExamples:
+  return _state["featurize"](chunk.raw)

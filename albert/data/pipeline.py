@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert.data.dataset import SAMPLE_SEED, Dataset, InputContext
-from albert.data.prefetch import prefetch
-from albert.data.shard_files.record_checks import explain_failure
-from albert.data.shard_files.schema import FeatureSpec
-from albert.data.shard_files.shards import Shards
-from albert.io.wording import counted
+from albert.data.dataset import SAMPLE_SEED, Dataset, InputContext, prefetch
+from albert.data.schema import FeatureSpec, explain_failure
+from albert.data.shards import Shards
+from albert.io.text import counted
 
 if TYPE_CHECKING:
   from albert.data.dynamic_masking import DynamicMasking
@@ -71,64 +69,6 @@ def training_records(
   return current_epoch.concatenate(later_epochs)
 
 
-# AutoGraph would convert each function of the pipeline, which takes a second and changes nothing: no function branches
-# on the value of a tensor.
-@tf.autograph.experimental.do_not_convert
-def training_batches(
-  shards: Shards,
-  features: Sequence[FeatureSpec],
-  *,
-  batch_size: int,
-  first_step: int,
-  seed: int,
-  context: InputContext,
-  masking: DynamicMasking | None = None,
-  num_used: int = 0,
-) -> tf.data.Dataset:
-  """Returns the endless stream of training batches of one host, starting at a step.
-
-  The shards are divided into context.input_parts parts, each with a stream of its own. A global batch consists of the
-  same number of examples from each part, in order of the parts. A batch may contain the end of one epoch and the start
-  of the next. The stream of all hosts together is a function of the shards, the number of parts, batch_size, seed and
-  masking.
-
-  Args:
-    shards: the files to read.
-    features: the features of their records.
-    batch_size: number of examples in a global batch.
-    first_step: number of steps already done.
-    seed: seed of the order of the examples and of dynamic masks.
-    context: which parts this host reads, and the number of replicas.
-    masking: if given, each example gets new masks, which depend on the seed and on its number in the stream.
-    num_used: number of examples that earlier stages of the run took from the stream, over all parts; a multiple of the
-      number of parts. Step 0 begins after them.
-
-  Returns:
-    A dataset. Each element is the share of a global batch that one replica gets, batch_size / context.num_replicas
-    examples: name of a feature -> int32 or float32 [examples, length], and example_weight, float32 [examples]. The
-    shares of all replicas of this host follow each other, then those of the next global batch.
-  """
-  num_parts = context.input_parts or context.num_hosts
-  parts_per_host = num_parts // context.num_hosts
-  examples_per_part, replica_batch_size = batch_size // num_parts, batch_size // context.num_replicas
-  num_skipped = num_used // num_parts + first_step * examples_per_part  # in each part
-  streams = []
-  for part in range(context.host_index * parts_per_host, (context.host_index + 1) * parts_per_host):
-    stream = training_records(shards.part(part, num_parts), num_skipped=num_skipped, seed=seed)
-    streams.append(_add_numbers(stream, num_skipped, part, num_parts) if masking else stream)
-  stream = _alternate(streams, examples_per_part)
-  if masking is None:
-    return _parse_batches(stream.batch(replica_batch_size, drop_remainder=True), features, replica_batch_size)
-  large_batch_size = max(1, _EXAMPLES_PER_MASKING_CALL // replica_batch_size) * replica_batch_size
-  masked_batches = _parse_batches(
-    stream.batch(large_batch_size, drop_remainder=True),
-    features,
-    large_batch_size,
-    lambda batch, numbers: masking.mask_tensors(batch, numbers, seed),
-  )
-  return masked_batches.rebatch(replica_batch_size, drop_remainder=True)
-
-
 def _alternate(streams: Sequence[tf.data.Dataset], num_examples: int) -> tf.data.Dataset:
   """Joins streams to one that consists of `num_examples` elements of each of them in turn."""
   if len(streams) == 1:
@@ -143,45 +83,12 @@ def _alternate(streams: Sequence[tf.data.Dataset], num_examples: int) -> tf.data
 
 
 def _add_numbers(stream: tf.data.Dataset, num_skipped: int, part: int, num_parts: int) -> tf.data.Dataset:
-  """Converts each record of a part's stream to the pair (record, number).
-
-  No other record has this number: not in another part, and not in another epoch.
-
-  Args:
-    stream: the records of the part, without the first `num_skipped`.
-    num_skipped: see training_records.
-    part: index of the part.
-    num_parts: number of parts.
-  """
+  """Converts each record of a part's stream to the pair (record, number). No other record has this number."""
 
   def pair(index: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return record, index * num_parts + part
 
   return stream.enumerate(num_skipped).map(pair)
-
-
-@tf.autograph.experimental.do_not_convert
-def evaluation_batches(
-  shards: Shards, features: Sequence[FeatureSpec], *, batch_size: int, pad_last: bool = True, sample_size: int = 0
-) -> tf.data.Dataset:
-  """Returns batches that contain each example once, in the order of the shards.
-
-  Args:
-    shards: the files to read.
-    features: the features of their records.
-    batch_size: number of examples in every batch.
-    pad_last: whether the last batch is filled up with examples of weight 0.
-    sample_size: number of examples of a random sample to read instead of all; 0 for all.
-
-  Returns:
-    A dataset of batches: name of a feature -> int32 or float32 [batch_size, length], and example_weight, float32
-    [batch_size], which is 0 for the examples that fill up the last batch.
-  """
-  if sample_size:
-    stream = training_records(shards, num_skipped=0, seed=SAMPLE_SEED).take(sample_size)
-  else:
-    stream = _read_shards(tf.constant(shards.paths), tf.constant(shards.compressed), 1)
-  return _parse_batches(stream.batch(batch_size), features, batch_size if pad_last else None)
 
 
 def _shard_order(num_shards: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
@@ -206,17 +113,8 @@ class _EpochStart(NamedTuple):
 
 
 def _find_start(counts: np.ndarray, offset: int, num_interleaved: int, window_size: int) -> _EpochStart:
-  """Finds the group of shards and the window that contain record `offset` of an epoch.
-
-  The window is read from its start, because a window is shuffled as a whole. So the group to begin with is the one that
-  contains the window's first record.
-
-  Args:
-    counts: int [shards], number of records of each shard, in the order of the epoch.
-    offset: index of the record in the epoch.
-    num_interleaved: number of shards in a group.
-    window_size: number of records in a window.
-  """
+  """Finds the group of shards and the window that contain record `offset` of an epoch."""
+  # A window is shuffled as a whole, so it is read from its start, and the group from the one with its first record.
   window, skipped_in_window = divmod(offset, window_size)
   group, skipped_in_group = _find_group(counts, num_interleaved, window * window_size)
   return _EpochStart(group, skipped_in_group, window, skipped_in_window)
@@ -225,19 +123,7 @@ def _find_start(counts: np.ndarray, offset: int, num_interleaved: int, window_si
 def _read_epoch(
   shards: Shards, epoch: tf.Tensor, offset: int, seed: int, num_interleaved: int, window_size: int
 ) -> tf.data.Dataset:
-  """Returns the records of one epoch, starting at record `offset`.
-
-  The shards are read in groups of `num_interleaved` shards, and the resulting records are shuffled in windows. Groups
-  of shards that are not needed are not read.
-
-  Args:
-    shards: the files.
-    epoch: number of the epoch, int64. It may be a symbolic tensor if the offset is 0.
-    offset: index of the first record. It is 0 except in the first epoch of a stream.
-    seed: seed of the order of shards and records.
-    num_interleaved: number of shards in a group.
-    window_size: number of records in a window.
-  """
+  """Returns the records of one epoch, starting at record `offset`. Groups of shards before it are not read."""
   order = _shard_order(len(shards.paths), seed, epoch)
   start = _EpochStart(0, 0, 0, 0)
   if offset:  # then `epoch` is not a symbolic tensor, so the order can be read
@@ -260,16 +146,7 @@ def _read_epoch(
 
 
 def _find_group(counts: np.ndarray, num_interleaved: int, record: int) -> tuple[int, int]:
-  """Finds the group of shards that contains a record.
-
-  Args:
-    counts: int [shards], number of records of each shard, in the order in which the shards are read.
-    num_interleaved: number of shards in a group.
-    record: the index of the record among the records of all shards.
-
-  Returns:
-    The index of the group, and the number of records of this group that come before the record.
-  """
+  """Returns the index of the group of shards with a record, and how many records of the group come before it."""
   group_sizes = np.add.reduceat(counts, np.arange(0, len(counts), num_interleaved))
   group_ends = np.cumsum(group_sizes)
   group = int(np.searchsorted(group_ends, record, side="right"))
@@ -295,15 +172,7 @@ def _parse_batches(
   batch_size: int | None,
   transform: Callable[[dict[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]] | None = None,
 ) -> tf.data.Dataset:
-  """Parses batches of serialized records to batches of features, and checks their values.
-
-  Args:
-    batches: serialized records, string [examples]; if `transform` is given, pairs of these and the numbers of the
-      records, int64 [examples].
-    features: the features of the records.
-    batch_size: number of examples to which a smaller batch is padded; None to pad none.
-    transform: maps the parsed features and the numbers of the records to new features.
-  """
+  """Parses batches of serialized records to batches of features, and checks their values."""
   dtypes = {"int64": tf.int64, "float32": tf.float32}
   schema = {feature.name: tf.io.FixedLenFeature([feature.length], dtypes[feature.dtype]) for feature in features}
 
@@ -325,11 +194,8 @@ def _parse_batches(
 
 
 def _check_ranges(batch: dict[str, tf.Tensor], features: Sequence[FeatureSpec]) -> dict[str, tf.Tensor]:
-  """Returns the same batch. Reading it fails if a value is out of its range (see FeatureSpec).
-
-  The check is needed because a lookup with an id out of range does not fail on every device: a GPU returns zeros, and a
-  TPU the last row of the table. After a failure, record_checks.explain_failure finds the file and the record.
-  """
+  """Returns the same batch. Reading it fails if a value is out of its range (see FeatureSpec)."""
+  # A lookup with an id out of range does not fail on every device: a GPU returns zeros, a TPU the table's last row.
   is_in_range = []
   for feature in features:
     values, (low, high) = batch[feature.name], feature.bounds
@@ -369,18 +235,42 @@ class ShardDataset(Dataset):
     """Returns the numbers of examples and shards."""
     return f"{self.num_examples:,} examples in {counted(len(self.shards.paths), 'shard')}"
 
+  # AutoGraph would convert each function of the pipeline, which takes a second and changes nothing: none of them
+  # branches on the value of a tensor.
+  @tf.autograph.experimental.do_not_convert
   def training_batches(self, *, batch_size: int, first_step: int, seed: int, context: InputContext) -> tf.data.Dataset:
-    """See Dataset and `training_batches` of this module."""
-    return training_batches(
-      self.shards,
+    """See Dataset.
+
+    The shards are divided into context.input_parts parts, each with a stream of its own. A global batch consists of the
+    same number of examples from each part, in order of the parts. A batch may contain the end of one epoch and the
+    start of the next. The stream of all hosts together is a function of the shards, the number of parts, batch_size,
+    seed and masking.
+
+    Returns:
+      A dataset. Each element is the share of a global batch that one replica gets: name of a feature -> int32 or
+      float32 [examples, length], and example_weight, float32 [examples]. The shares of all replicas of this host follow
+      each other, then those of the next global batch.
+    """
+    masking = self.masking
+    num_parts = context.input_parts or context.num_hosts
+    parts_per_host = num_parts // context.num_hosts
+    examples_per_part, replica_batch_size = batch_size // num_parts, batch_size // context.num_replicas
+    num_skipped = self.num_used // num_parts + first_step * examples_per_part  # in each part
+    streams = []
+    for part in range(context.host_index * parts_per_host, (context.host_index + 1) * parts_per_host):
+      stream = training_records(self.shards.part(part, num_parts), num_skipped=num_skipped, seed=seed)
+      streams.append(_add_numbers(stream, num_skipped, part, num_parts) if masking else stream)
+    stream = _alternate(streams, examples_per_part)
+    if masking is None:
+      return _parse_batches(stream.batch(replica_batch_size, drop_remainder=True), self.features, replica_batch_size)
+    large_batch_size = max(1, _EXAMPLES_PER_MASKING_CALL // replica_batch_size) * replica_batch_size
+    masked_batches = _parse_batches(
+      stream.batch(large_batch_size, drop_remainder=True),
       self.features,
-      batch_size=batch_size,
-      first_step=first_step,
-      seed=seed,
-      context=context,
-      masking=self.masking,
-      num_used=self.num_used,
+      large_batch_size,
+      lambda batch, numbers: masking.mask_tensors(batch, numbers, seed),
     )
+    return masked_batches.rebatch(replica_batch_size, drop_remainder=True)
 
   def starting_at(self, example: int) -> ShardDataset:
     """See Dataset."""
@@ -392,13 +282,16 @@ class ShardDataset(Dataset):
     sample.num_examples = min(max_examples, self.num_examples)
     return sample
 
+  @tf.autograph.experimental.do_not_convert
   def evaluation_batches(self, *, batch_size: int, pad_last: bool = True) -> tf.data.Dataset:
-    """See Dataset."""
-    sample_size = self.num_examples if self.num_examples < self.shards.num_examples else 0
-    return evaluation_batches(
-      self.shards, self.features, batch_size=batch_size, pad_last=pad_last, sample_size=sample_size
-    )
+    """See Dataset. The examples are in the order of the shards, those of a sample in the order of training."""
+    shards = self.shards
+    if self.num_examples < shards.num_examples:
+      stream = training_records(shards, num_skipped=0, seed=SAMPLE_SEED).take(self.num_examples)
+    else:
+      stream = _read_shards(tf.constant(shards.paths), tf.constant(shards.compressed), 1)
+    return _parse_batches(stream.batch(batch_size), self.features, batch_size if pad_last else None)
 
   def explain_failure(self) -> None:
-    """See Dataset and record_checks.explain_failure."""
-    explain_failure(self.shards, self.features)
+    """See Dataset and schema.explain_failure."""
+    explain_failure(self.shards.paths, self.features)

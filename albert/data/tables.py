@@ -19,17 +19,24 @@ from typing import Any
 import numpy as np
 
 from albert.config.command_flags import as_float32
-from albert.data import parquet
-from albert.data.rows import ABSENT, DataSource, Rows, field_text
+from albert.data.rows import (
+  ABSENT,
+  PARQUET_EXTENSION,
+  DataSource,
+  Rows,
+  field_text,
+  parquet_column_names,
+  read_parquet,
+)
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.json_values import format_value
-from albert.io.text_encoding import check_first_line
-from albert.io.wording import counted, join_names
+from albert.io.text import check_first_line, counted, format_value, join_names
 
 # Largest number of characters in a field of a CSV file. The csv module's default is 131,072.
 _MAX_FIELD_CHARS = 2**31 - 1
 _JSON_EXTENSIONS = (".jsonl", ".json", ".ndjson")
+# What stands for 0 and 1 in a field with a number for each label.
+_BITS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
 
 # A row of a TSV or CSV file: the number of its first line, from 1, and its fields.
 _Row = tuple[int, list[str]]
@@ -171,6 +178,62 @@ def check_name(location: str, column: str, value: str) -> None:
     raise UserError(f"{location}: {column} {format_value(value)} has a tab or a line end: remove it")
 
 
+def split_labels(text: str, separator: str) -> list[str]:
+  """Returns the labels in a field, without whitespace at their ends. An empty field has none."""
+  return [label.strip() for label in text.split(separator) if label.strip()]
+
+
+def rows_of_labels(table: Table, column: str, separator: str, labels: Sequence[str] = ()) -> list[list[str]]:
+  """Splits the fields of a column into labels.
+
+  A field with a 0 or 1 for each label of the task stands for the labels with a 1, unless a label is called so.
+
+  Args:
+    table: the table.
+    column: the name of the column.
+    separator: separates the labels of a field.
+    labels: all labels of the task; () if they are not known yet.
+  Raises:
+    UserError: a label occurs twice in a row, or the rows hold 0 and 1 for labels whose names are not known. The message
+      names the line.
+  """
+  rows = [split_labels(text, separator) for text in table.columns[column]]
+  if not _BITS.keys() & set(labels):
+    for index, row in enumerate(rows):
+      if len(row) == len(labels) and _BITS.keys() >= set(row):
+        rows[index] = [label for label, text in zip(labels, row, strict=True) if _BITS[text]]
+  bits = "if these are 0 or 1 for each label, give --labels with a name for each, in this order"
+  for index, row in enumerate(rows):
+    if len(set(row)) < len(row):
+      twice = next(label for label in row if row.count(label) > 1)
+      raise UserError(f"{table.location(index)}: {column} has the label {twice!r} twice: give it once; {bits}")
+  if rows and not labels and all(len(row) == 2 and _BITS.keys() >= set(row) for row in rows):
+    raise UserError(f"{table.location(0)}: {column} is {' and '.join(rows[0])}, and all rows have these two: {bits}")
+  return rows
+
+
+def label_matrix(table: Table, column: str, labels: Sequence[str], separator: str) -> np.ndarray:
+  """Converts a column of labels to an indicator matrix.
+
+  Args:
+    table: the table.
+    column: the name of the column.
+    labels: all labels of the task.
+    separator: separates the labels of a field.
+  Returns: int32 [N, C] of 0 and 1.
+  Raises:
+    UserError: a label is not one of the task's, or see rows_of_labels. The message names its line.
+  """
+  index_of_label = {label: index for index, label in enumerate(labels)}
+  matrix = np.zeros([len(table), len(labels)], np.int32)
+  for row, labels_of_row in enumerate(rows_of_labels(table, column, separator, labels)):
+    for label in labels_of_row:
+      if label not in index_of_label:
+        raise UserError(f"{table.location(row)}: {column} {label!r} is not a label of this task: {join_names(labels)}")
+      matrix[row, index_of_label[label]] = 1
+  return matrix
+
+
 def read_header(source: DataSource) -> list[str]:
   """Returns the names of the columns of a file, or of rows in memory.
 
@@ -180,7 +243,7 @@ def read_header(source: DataSource) -> list[str]:
   if isinstance(source, Rows):
     return list(source.columns)
   if _is_parquet(source):
-    return parquet.column_names(source)
+    return parquet_column_names(source)
   if is_json_file(source):
     return next((list(values) for _, values in read_json_objects(source)), [])
   return next((_strip_all(fields) for _, fields in _read_rows(source)), [])
@@ -218,7 +281,7 @@ def read_table(
   if isinstance(source, Rows):
     return _table_of_rows(source, names, list_columns)
   if _is_parquet(source):
-    return _table_of_rows(parquet.read_columns(source, names), names, list_columns)
+    return _table_of_rows(read_parquet(source, names), names, list_columns)
   if is_json_file(source):
     return _read_json_lines(source, names, list_columns)
   return _read_delimited(source, names, header, tolerated_damage)
@@ -265,7 +328,7 @@ def is_json_file(path: str) -> bool:
 
 
 def _is_parquet(path: str) -> bool:
-  return _extension(path) == parquet.EXTENSION
+  return _extension(path) == PARQUET_EXTENSION
 
 
 def _is_csv(path: str) -> bool:

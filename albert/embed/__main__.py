@@ -25,7 +25,7 @@ from albert.embed.input_output import InputTexts, check_output, open_texts, writ
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress
-from albert.io.wording import counted
+from albert.io.text import counted
 from albert.tokenization.vocabulary import NAMES
 from albert.weights.files import CONFIG_NAMES, find_weights, selected_checkpoint
 

@@ -16,8 +16,7 @@ import numpy as np
 from albert.data import tables
 from albert.errors import UserError
 from albert.io import files, local_files
-from albert.io.input_lines import read_line_batches
-from albert.io.text_encoding import check_first_line
+from albert.io.text import check_first_line, read_line_batches
 
 _COUNTED_BYTES = 1 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

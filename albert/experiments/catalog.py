@@ -18,7 +18,7 @@ from albert.config.model import MODELS, ModelConfig, named_model
 from albert.config.recipes import config_names, configs_directory
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.json_values import format_value
+from albert.io.text import format_value
 from albert.runs import output_files
 
 _FOLDER, _SCALE_FOLDER = "experiments", "experiments/scales"

@@ -18,11 +18,11 @@ from absl import flags
 from albert.config import command_flags, recipes
 from albert.config.command_flags import Range
 from albert.config.model import ModelConfig
-from albert.data.shard_files.manifest import file_sha256
+from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.experiments import catalog
 from albert.io import files
-from albert.io.globs import matching_paths, split_globs
+from albert.io.files import matching_paths, split_globs
 from albert.tasks.glue.files import TextData
 from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.glue.specs import SPECS

@@ -17,7 +17,7 @@ from absl import flags
 from albert import app
 from albert.config import command_flags
 from albert.io import files
-from albert.io.globs import expand_globs
+from albert.io.files import expand_globs
 
 FILE_NAME = "layers.json"
 # Number of examples that the distances are measured on.

@@ -32,8 +32,8 @@ import msgspec
 from albert.config.model import ModelConfig
 from albert.errors import RunError, Stopped, UserError
 from albert.experiments import costs
-from albert.io import files, json_values
-from albert.runs import log_lines, output_files
+from albert.io import files, json_text, json_values
+from albert.runs import logs, output_files
 from albert.runs.directory_lock import DirectoryLock
 
 RESULTS_FILE, SCALE_FILE = "results.jsonl", "scale.json"
@@ -313,7 +313,7 @@ class _ResultRow(msgspec.Struct):
 def read_rows(directory: str) -> dict[str, dict[str, Any]]:
   """Returns digest of a trial -> its row in results.jsonl, with NaN in place of null scores."""
   path, rows = files.join(directory, RESULTS_FILE), {}
-  for number, line in enumerate(log_lines.read(path, key="digest", key_type=str), start=1):
+  for number, line in enumerate(logs.read(path, key="digest", key_type=str), start=1):
     row = json_values.convert(f"{path}, line {number}", line, _ResultRow, "delete the line")
     scores = {name: math.nan if value is None else value for name, value in row.scores.items()}
     rows[row.digest] = {**msgspec.structs.asdict(row), "scores": scores}
@@ -323,7 +323,7 @@ def read_rows(directory: str) -> dict[str, dict[str, Any]]:
 def _add_row(directory: str, rows: dict[str, dict[str, Any]], trial: Trial) -> None:
   """Reads the scores of a trial whose commands are done, and writes all rows."""
   rows[trial.digest] = row = make_row(trial)
-  text = "".join(json_values.dumps(row) + "\n" for row in rows.values())
+  text = "".join(json_text.dumps(row) + "\n" for row in rows.values())
   files.write_atomically(files.join(directory, RESULTS_FILE), text)
   scores = ", ".join(f"{name} {value:.2f}" for name, value in row["scores"].items())
   print(f"{trial.variant}, seed {trial.seed}: {scores}", flush=True)
@@ -342,7 +342,7 @@ def make_row(trial: Trial) -> dict[str, Any]:
     from albert.tokenization.tokenizer import Tokenizer
 
     config = dataclasses.replace(config, vocab_size=Tokenizer(trial.vocabulary).vocab_size)
-  lines = log_lines.read(files.join(trial.run, output_files.METRICS))
+  lines = logs.read(files.join(trial.run, output_files.METRICS))
   speeds = [line["examples_per_second"] for line in lines if isinstance(line.get("examples_per_second"), int | float)]
   return {
     "variant": trial.variant,
@@ -351,7 +351,7 @@ def make_row(trial: Trial) -> dict[str, Any]:
     "parameters": costs.num_model_parameters(config),
     "examples_per_second": statistics.median(speeds) if speeds else None,
     "scores": scores,
-    "training_seconds": log_lines.training_seconds(trial.run) if speeds else None,
+    "training_seconds": logs.training_seconds(trial.run) if speeds else None,
   }
 
 

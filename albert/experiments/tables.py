@@ -15,7 +15,7 @@ from albert.experiments import layers
 from albert.experiments.catalog import LAYER_FIGURE, LOSS_FIGURE, Experiment, Variant
 from albert.experiments.plan import Plan
 from albert.io import files
-from albert.runs import figures, log_lines, output_files
+from albert.runs import figures, logs, output_files
 
 # Names of the files in the experiment's directory.
 TABLE_FILE, CSV_FILE, FIGURE_FILE = "table.md", "numbers.csv", "figure.png"
@@ -265,11 +265,11 @@ def _draw_lines(plan: Plan) -> bytes:
 
 def accuracy_curve(run: str) -> list[tuple[float, float]]:
   """Returns the steps of the evaluations during training, with their masked LM accuracies in percent."""
-  lines = log_lines.read(files.join(run, output_files.EVALUATIONS))
+  lines = logs.read(files.join(run, output_files.EVALUATIONS))
   return [(line["step"], 100 * line["masked_lm_accuracy"]) for line in lines]
 
 
 def loss_curve(run: str) -> list[tuple[float, float]]:
   """Returns the steps that are logged, with their training losses; a loss that is not a number is left out."""
-  lines = log_lines.read(files.join(run, output_files.METRICS))
+  lines = logs.read(files.join(run, output_files.METRICS))
   return [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]

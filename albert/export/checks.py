@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert.data.examples import EXAMPLE_INDEX
-from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK
+from albert.data.schema import INPUT_IDS, INPUT_MASK
 from albert.errors import RunError, UserError
 from albert.export.checkpoint import ExportCheckpoint, SelectedForm
 from albert.export.registry import EVALUATION_BATCH_SIZE, FORMS, TEXT_SIGNATURE, TOKENS_SIGNATURE

@@ -16,10 +16,10 @@ import msgspec
 import numpy as np
 
 from albert.config.base import from_dict
-from albert.data.shard_files.manifest import checksum_of, file_sha256
+from albert.data.manifest import checksum_of, file_sha256
 from albert.errors import UserError
 from albert.export.registry import EVALUATION_BATCH_SIZE, TEXT_SIGNATURE, TOKENS_SIGNATURE
-from albert.io import files, json_values
+from albert.io import files, json_text, json_values
 
 if TYPE_CHECKING:
   from albert.export.checkpoint import ExportCheckpoint, SelectedForm
@@ -209,9 +209,9 @@ def format_json(value: dict[str, Any]) -> str:
   """Formats an object as JSON. A list that is the value of a key has each element on a line of its own."""
   members = []
   for key, item in value.items():
-    text = json_values.dumps(item, ensure_ascii=False)
+    text = json_text.dumps(item, ensure_ascii=False)
     if isinstance(item, list) and item:
-      lines = [json_values.dumps(element, ensure_ascii=False) for element in item]
+      lines = [json_text.dumps(element, ensure_ascii=False) for element in item]
       text = "[\n    " + ",\n    ".join(lines) + "\n  ]"
     members.append(f"{json.dumps(key)}: {text}")
   return "{\n  " + ",\n  ".join(members) + "\n}\n"

@@ -31,9 +31,9 @@ from albert.export.served_model import (
   tokens_function,
 )
 from albert.io import files, local_files
+from albert.io.progress import log
 from albert.io.protobuf import encode_bytes_field
-from albert.runs import run_directory
-from albert.runs.metrics_log import log
+from albert.runs import output_files
 from albert.tokenization.vocabulary import read_vocabulary_files
 
 LABELS = "labels.txt"
@@ -109,7 +109,7 @@ def export_model(
   form = form._replace(settings=dataclasses.replace(form.settings, precision=precision, top_k=top_k))
   name = name or form.name
   target = version_directory(output_dir, name, version)
-  run_directory.check_writable(os.path.dirname(target))
+  output_files.check_writable(os.path.dirname(target))
   quality_check = QualityCheck(form, opened_checkpoint, eval_file, max_metric_drop) if eval_file else None
   log(f"exporting {opened_checkpoint.file.path} as {form.name} to {target}")
   model = form.model_class(opened_checkpoint, form.settings)

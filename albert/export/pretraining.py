@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
-from albert.data.shard_files.schema import INPUT_IDS
+from albert.data.schema import INPUT_IDS
 from albert.export.checkpoint import ExportCheckpoint, ExportSettings
 from albert.export.classifier import ServedTextModel, add_label, text_fields
 from albert.export.network import Dense, LayerNorm, LinearHead, TokenBatch, TokenLayout, Weights, make_constant

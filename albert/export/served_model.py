@@ -13,12 +13,11 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.export.checkpoint import FLAG, ExportCheckpoint, ExportSettings
 from albert.export.network import LinearHead, ServedEncoder, TokenBatch, TokenLayout, arrange_padded, arrange_unpadded
-from albert.io import json_values
-from albert.io.wording import counted
+from albert.io.text import counted, encode_utf8
 from albert.tokenization.graph import make_graph_tokenizer
 from albert.tokenization.recorded_settings import SETTINGS
 from albert.weights.names import NO_POOLER
@@ -331,4 +330,4 @@ def text_inputs(fields: Sequence[RequestField], requests: Sequence[Mapping[str, 
 
 
 def _to_bytes(text: str | bytes) -> bytes:
-  return text if isinstance(text, bytes) else json_values.encode_utf8(text)
+  return text if isinstance(text, bytes) else encode_utf8(text)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert.data.shard_files.schema import INPUT_IDS
+from albert.data.schema import INPUT_IDS
 from albert.export import network
 from albert.export.checkpoint import ExportCheckpoint, ExportSettings
 from albert.export.network import TokenBatch, TokenLayout, UnpaddedLayout, Weights

@@ -1,4 +1,4 @@
-"""Local and remote files: opening, listing, removing and atomic writing; globs.py expands globs.
+"""Paths of local and remote files: joining, listing, matching globs, opening, removing and atomic writing.
 
 Remote paths, which contain "://" (gs://, s3://, ...), are handled by tf.io.gfile. TensorFlow is imported only for them.
 """
@@ -18,8 +18,7 @@ from concurrent import futures
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from albert.errors import UserError
-from albert.io import file_kinds, json_text, local_files
-from albert.io.parallel import processes
+from albert.io import json_text, local_files
 
 # Maximum number of simultaneous requests to a remote file system. The threads mostly wait for answers.
 _MAX_THREADS = 64
@@ -29,6 +28,10 @@ Result = TypeVar("Result")
 Schema = TypeVar("Schema")
 # What functions of the Python API accept as a path.
 AnyPath: TypeAlias = str | os.PathLike[str]
+
+
+class NoMatchError(UserError):
+  """A glob matches no file."""
 
 
 class Stat(NamedTuple):
@@ -69,7 +72,7 @@ def open_file(path: str, mode: str = "rb", *, or_pipe: bool = False) -> BinaryIO
 
   Args:
     path: a regular file.
-    mode: as of `open`; must contain "b".
+    mode: as of `open`; contains "b".
     or_pipe: whether `path` may also be a pipe, because the caller reads it once from beginning to end.
 
   Returns:
@@ -78,14 +81,11 @@ def open_file(path: str, mode: str = "rb", *, or_pipe: bool = False) -> BinaryIO
   Raises:
     UserError: the path or its permissions are wrong, or a file to read is not a regular file.
     RunError: the system failed, for example because too many files are open.
-    ValueError: the mode lacks "b".
   """
-  if "b" not in mode:
-    raise ValueError(f"files are opened as bytes: mode {mode!r} lacks 'b'")
   if is_remote(path):
     return cast("BinaryIO", _gfile().GFile(path, mode))
   if "r" in mode:
-    file_kinds.check_is_regular(path, or_pipe=or_pipe)
+    local_files.check_is_regular(path, or_pipe=or_pipe)
   return local_files.open_local(path, mode)
 
 
@@ -101,12 +101,12 @@ def is_dir(path: str) -> bool:
 
 def is_special(path: str) -> bool:
   """Whether the path is a local pipe, socket or device, from which a reader may wait forever."""
-  return not is_remote(path) and file_kinds.is_special(path)
+  return not is_remote(path) and local_files.is_special(path)
 
 
 def is_regular(path: str) -> bool:
   """Whether the path is an existing file that is not a directory, pipe, socket or device."""
-  return not is_dir(path) if is_remote(path) else file_kinds.is_regular(path)
+  return not is_dir(path) if is_remote(path) else local_files.is_regular(path)
 
 
 def check_not_special(path: str, *, name: str, remedy: str) -> None:
@@ -121,13 +121,7 @@ def check_not_special(path: str, *, name: str, remedy: str) -> None:
     UserError: the path is a pipe, a socket or a device.
   """
   if is_special(path):
-    raise UserError(f"{name}: is {file_kinds.describe_kind(path)}, not a file: {remedy}")
-
-
-def check_is_regular(path: str) -> None:
-  """Raises UserError if the path is a local directory, pipe, socket or device; see file_kinds.check_is_regular."""
-  if not is_remote(path):
-    file_kinds.check_is_regular(path)
+    raise UserError(f"{name}: is {local_files.describe_kind(path)}, not a file: {remedy}")
 
 
 def size(path: str) -> int:
@@ -243,11 +237,6 @@ def listdir(path: str) -> list[str]:
   return sorted(name.rstrip("/") for name in names)
 
 
-def glob_remote(pattern: str) -> list[str]:
-  """Lists the remote paths that match a glob, sorted. See globs.py for local paths."""
-  return sorted(_gfile().glob(pattern))
-
-
 def join(path: str, *parts: str) -> str:
   """Joins path components. Components of a remote path are always separated by "/"."""
   if is_remote(path):
@@ -288,6 +277,110 @@ def unused_path(path: str) -> str:
   return next(candidate for candidate in candidates if not exists(candidate))
 
 
+def split_globs(spec: str) -> list[str]:
+  """Splits globs or paths that are separated by commas. If all commas are in a path that exists, there is only one."""
+  existing = _existing_beginning(spec)
+  if "," in existing and "," not in spec.removeprefix(existing):
+    return [spec]
+  return [pattern.strip() for pattern in spec.split(",") if pattern.strip()]
+
+
+def escape_existing(pattern: str) -> str:
+  """Escapes the longest beginning of a local glob that exists: "run[v2]/*" means the directory run[v2] if it exists."""
+  existing = _existing_beginning(pattern)
+  return glob.escape(existing) + pattern.removeprefix(existing)
+
+
+def _existing_beginning(pattern: str) -> str:
+  """Returns the longest beginning of a glob, up to a slash or its end, that is the path of a file or a directory."""
+  parts = pattern.split("/")
+  beginnings = ("/".join(parts[:end]) for end in range(len(parts), 0, -1))
+  return next(filter(os.path.exists, beginnings), "")
+
+
+def expand_globs(spec: str | Sequence[str], *, flag: str = "--input_file") -> list[str]:
+  """Lists the files that match globs, sorted, each one once.
+
+  Args, Raises: see `stat_globs`.
+  """
+  return list(stat_globs(spec, flag=flag))
+
+
+def stat_globs(spec: str | Sequence[str], *, flag: str = "--input_file") -> dict[str, Stat]:
+  """Lists the files that match globs, with their metadata.
+
+  Args:
+    spec: a list of globs or paths, or one string of them, separated by commas.
+    flag: the flag that `spec` is the value of, for errors.
+
+  Returns:
+    Path -> metadata, sorted by path.
+
+  Raises:
+    NoMatchError: a pattern matches nothing.
+    UserError: a file is empty, unreadable, or not a regular file.
+  """
+  patterns = split_globs(spec) if isinstance(spec, str) else spec
+  if not patterns:
+    raise UserError(f"{flag} is empty: give one or more files or globs, separated by commas")
+  paths: set[str] = set()
+  for pattern in patterns:
+    matches = matching_paths(pattern)
+    if not matches:
+      raise NoMatchError(f"{flag}: {pattern!r} matches no file: check the path, and put globs in quotes")
+    paths.update(matches)
+  metadata = stats(sorted(paths))
+  for path, file in metadata.items():
+    if file.is_dir:
+      raise UserError(f"{flag}: {path} is a directory: give its files, for example {join(path, '*')!r}")
+    if not is_remote(path):
+      open_file(path).close()  # reports a file that cannot be read
+    if file.num_bytes == 0:
+      raise UserError(f"{flag}: {path} is empty: remove it from the input")
+  return metadata
+
+
+def matching_paths(pattern: str) -> list[str]:
+  """Lists the files and directories that match one glob, sorted."""
+  if is_remote(pattern):
+    return sorted(_gfile().glob(pattern))
+  return sorted(_find_local(escape_existing(pattern)))
+
+
+def _find_local(pattern: str) -> list[str]:
+  """Finds the local paths that match a glob. `**` matches any number of directories that are not hidden."""
+  parts = pattern.split("/")
+  if "**" not in parts:
+    return glob.glob(pattern)
+  index = parts.index("**")
+  before_stars, after_stars = "/".join(parts[:index]), "/".join(parts[index + 1 :]) or "*"
+  # If no directory precedes the **, the pattern begins with "/**", or with "**", which means the current directory.
+  roots = glob.glob(f"{before_stars}/") if before_stars else ["/" if index else ""]
+  paths: set[str] = set()
+  for directory in itertools.chain.from_iterable(map(_visible_directories, roots)):
+    paths.update(_find_local(os.path.join(glob.escape(directory), after_stars)))
+  return list(paths)
+
+
+def _visible_directories(root: str) -> Iterator[str]:
+  """Yields `root` and the directories below it that are not hidden, each once, though links may lead there."""
+  # glob.glob would follow links in a loop, and skip a directory that cannot be listed.
+
+  def refuse_unreadable(error: OSError) -> None:
+    raise UserError(f"{error.filename}: cannot list it ({error.strerror}): check its rights") from error
+
+  visited = {os.path.realpath(root)}
+  for directory, names, _ in os.walk(root or os.curdir, onerror=refuse_unreadable, followlinks=True):
+    yield directory if root else directory.removeprefix(os.curdir).lstrip("/")
+    visible = sorted(name for name in names if not name.startswith("."))
+    names.clear()  # os.walk descends into the directories that are added to this list
+    for name in visible:
+      real_path = os.path.realpath(os.path.join(directory, name))
+      if real_path not in visited:
+        visited.add(real_path)
+        names.append(name)
+
+
 # staging_path cuts names to this length, and adds up to 40 bytes. Most file systems limit a name to 255 bytes.
 _MAX_NAME_BYTES = 200
 _SECONDS_UNTIL_ABANDONED = 24 * 3600
@@ -300,7 +393,7 @@ def staging_path(path: str) -> str:
   """
   directory, name = path.rsplit("/", 1) if is_remote(path) else os.path.split(path)
   name = name.encode("utf-8", "surrogateescape")[:_MAX_NAME_BYTES].decode("utf-8", "ignore")
-  staging = f".{name}.{processes.host_key()}-{os.getpid()}-{secrets.token_hex(6)}.tmp"
+  staging = f".{name}.{local_files.host_key()}-{os.getpid()}-{secrets.token_hex(6)}.tmp"
   return join(directory, staging) if directory else staging
 
 
@@ -325,9 +418,9 @@ def remove_leftovers(directory: str) -> None:
     if match:
       path = join(directory, name)
       host_key, pid = match["key"], int(match["pid"])
-      is_from_another_host = host_key != processes.host_key()
+      is_from_another_host = host_key != local_files.host_key()
       try:
-        if processes.has_ended(host_key, pid) or (is_from_another_host and _is_abandoned(path)):
+        if local_files.has_ended(host_key, pid) or (is_from_another_host and _is_abandoned(path)):
           _remove_file_or_tree(path)
       except Exception:  # another process removed it, or it belongs to another user; a leftover does no harm
         continue

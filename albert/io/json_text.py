@@ -1,4 +1,4 @@
-"""Decodes and encodes JSON strictly, with Python's own json module. Errors are one line that says where the fault is.
+"""Decodes and encodes JSON with Python's own json module. Errors are one line that says where the fault is.
 
 `albert.io.json_values` also checks the decoded values against a schema. It needs msgspec; this module needs no library,
 so that the tokenizer doesn't need one either.
@@ -6,44 +6,19 @@ so that the tokenizer doesn't need one either.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from albert.errors import UserError
-from albert.io.text_encoding import check_encoding
+from albert.io.text import MAX_VALUE_CHARS, decode_utf8, format_value, replace_surrogates
 
-# Deeper nesting is refused: no file of the project needs it, and it would exceed Python's recursion limit.
-_MAX_DEPTH = 100
 # Integers whose absolute value is not below this do not fit into any integer type of NumPy or TensorFlow.
 _INTEGER_LIMIT = 2**64
-MAX_SHOWN_CHARACTERS = 60
-_NOT_FINITE_MESSAGE = "must be a finite number, it is "
-_LITERALS = {None: "null", True: "true", False: "false"}
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-
-
-def format_value(value: Any) -> str:
-  """Formats a value for an error message. Only the beginning of a long value is shown."""
-  text = _LITERALS[value] if value is None or isinstance(value, bool) else repr(value)
-  return text if len(text) <= MAX_SHOWN_CHARACTERS else text[: MAX_SHOWN_CHARACTERS - 3] + "..."
-
-
-def replace_surrogates(text: str) -> str:
-  """Replaces each lone surrogate in a text by U+FFFD. JSON can contain them ("\\ud800"), UTF-8 cannot."""
-  return _SURROGATES.sub("\ufffd", text)
-
-
-def encode_utf8(text: str) -> bytes:
-  """Encodes a text as UTF-8, with U+FFFD for each lone surrogate."""
-  try:
-    return text.encode("utf-8")
-  except UnicodeEncodeError:
-    return replace_surrogates(text).encode("utf-8")
+# The decoder of `decode_start`.
+_NUMBERS_AS_TEXT_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
 def dumps(values: Any, *, indent: int | None = None, ensure_ascii: bool = True) -> str:
@@ -72,7 +47,7 @@ def _replace_non_finite(value: Any) -> Any:
 def decode(
   source: str, data: bytes | str, remedy: str = "", *, nan_is_null: bool = False, keep_surrogates: bool = False
 ) -> Any:
-  """Decodes JSON.
+  """Decodes JSON. Of a key that occurs twice, the last value counts.
 
   Args:
     source: the file, and the line if `data` is one line of it; errors begin with it.
@@ -86,30 +61,29 @@ def decode(
 
   Raises:
     UserError: `data` is not UTF-8 or not JSON (the error names line and column), or contains NaN, infinity, a number
-      that overflows, an integer of more than 64 bits, more than 100 levels of nesting, or an object with a duplicate
-      key.
+      that overflows, an integer of more than 64 bits, or thousands of levels of nesting.
   """
   remedy_suffix = f": {remedy}" if remedy else ""
-  text = _decode_utf8(source, data, remedy_suffix)
+  if isinstance(data, str):
+    text = replace_surrogates(data.removeprefix("\ufeff"))
+  else:
+    text = decode_utf8(source, data, remedy or "save the file as UTF-8")
   try:
     values = (_LENIENT_DECODER if nan_is_null else _STRICT_DECODER).decode(text)
     if not keep_surrogates and _ESCAPED_SURROGATE.search(text):
       values = _replace_surrogates_inside(values)
+    return values
   except json.JSONDecodeError as error:
     raise UserError(_describe_syntax_error(source, text, error) + remedy_suffix) from error
   except RecursionError as error:
     raise UserError(f"{source}: lists or objects are nested too deeply{remedy_suffix}") from error
-  except _RefusedError as error:
-    marking_decoder = _LENIENT_MARKING_DECODER if nan_is_null else _STRICT_MARKING_DECODER
-    path, reason = next(_find_refused(marking_decoder.decode(text)), ("$", str(error)))
-    fault = reason if path == "$" else f"{path} {reason}"
-    raise UserError(f"{source}: {fault}{remedy_suffix}") from error
-  if text.count("[") + text.count("{") > _MAX_DEPTH and _depth(values) > _MAX_DEPTH:
-    raise UserError(f"{source}: lists or objects are nested too deeply (more than {_MAX_DEPTH} levels){remedy_suffix}")
-  return values
+  except _RefusedNumberError as error:
+    raise UserError(f"{source}: {error}{remedy_suffix}") from error
 
 
-def decode_object(source: str, data: bytes | str, remedy: str = "", *, nan_is_null: bool = False) -> dict[str, Any]:
+def decode_object(
+  source: str, data: bytes | str, remedy: str = "", *, nan_is_null: bool = False, keep_surrogates: bool = False
+) -> dict[str, Any]:
   """Decodes a JSON object.
 
   Args: see `decode`.
@@ -120,29 +94,12 @@ def decode_object(source: str, data: bytes | str, remedy: str = "", *, nan_is_nu
   Raises:
     UserError: see `decode`; or `data` holds another value than an object.
   """
-  values = decode(source, data, remedy, nan_is_null=nan_is_null)
+  values = decode(source, data, remedy, nan_is_null=nan_is_null, keep_surrogates=keep_surrogates)
   if not isinstance(values, dict):
     raise UserError(
       f"{source}: must hold a JSON object, holds {format_value(values)}" + (f": {remedy}" if remedy else "")
     )
   return values
-
-
-def _decode_utf8(source: str, data: bytes | str, remedy_suffix: str) -> str:
-  if isinstance(data, str):
-    return replace_surrogates(data.removeprefix("\ufeff"))
-  check_encoding(source, data)
-  try:
-    return data.decode("utf-8-sig")
-  except UnicodeDecodeError as error:
-    # For a file with a byte order mark, the error's positions do not count the mark.
-    content: bytes = error.object
-    lines = content[: error.start].split(b"\n")  # up to the wrong byte
-    line = f", line {len(lines)}" if b"\n" in content else ""
-    raise UserError(
-      f"{source}{line}: not UTF-8 (byte {len(lines[-1]) + 1} of the line is 0x{content[error.start]:02x})"
-      + (remedy_suffix or ": save the file as UTF-8")
-    ) from error
 
 
 def _describe_syntax_error(source: str, text: str, error: json.JSONDecodeError) -> str:
@@ -152,98 +109,32 @@ def _describe_syntax_error(source: str, text: str, error: json.JSONDecodeError) 
   return f"{source}{line}: not JSON ({error.msg}, column {error.colno})"
 
 
-# Python's json module accepts NaN, integers too large for NumPy, and a key that occurs twice. These decoders do not.
+class _RefusedNumberError(ValueError):
+  """Python's json module accepts a number that no reader of the project does."""
 
 
-class _RefusedError(Exception):
-  """A number or an object is refused. The decoder does not know its path; a second pass finds it."""
+def _parse_integer(text: str) -> int:
+  # A text that is longer than the limit is not converted: Python refuses to convert thousands of digits.
+  if len(text) > len(str(_INTEGER_LIMIT)) or not -_INTEGER_LIMIT < int(text) < _INTEGER_LIMIT:
+    raise _RefusedNumberError(f"holds a number that is too long: {format_value(text)}")
+  return int(text)
 
 
-@dataclasses.dataclass(frozen=True)
-class _RefusedValue:
-  """Placeholder for a refused value in the second pass."""
-
-  reason: str
+def _parse_float(text: str) -> float:
+  value = float(text)
+  return value if math.isfinite(value) else _refuse_constant(text)
 
 
-def _raise_refused(reason: str) -> Any:
-  raise _RefusedError(reason)
+def _refuse_constant(text: str) -> NoReturn:
+  raise _RefusedNumberError(f"holds {text[:MAX_VALUE_CHARS]}, which is not a finite number")
 
 
-def _make_decoder(refuse: Callable[[str], Any], parse_constant: Callable[[str], Any]) -> json.JSONDecoder:
-  """Makes a decoder that refuses some numbers and objects.
-
-  Args:
-    refuse: called with the reason; it raises an exception, or returns what replaces the refused value.
-    parse_constant: called with the text NaN, Infinity or -Infinity; returns the value.
-  """
-
-  def parse_integer(text: str) -> Any:
-    # A text that is longer than the limit is not converted: Python refuses to convert thousands of digits.
-    value = int(text) if len(text) <= len(str(_INTEGER_LIMIT)) else _INTEGER_LIMIT
-    return value if abs(value) < _INTEGER_LIMIT else refuse(f"holds a number that is too long: {format_value(text)}")
-
-  def parse_float(text: str) -> Any:
-    value = float(text)
-    return value if math.isfinite(value) else refuse(_NOT_FINITE_MESSAGE + text[:MAX_SHOWN_CHARACTERS])
-
-  def make_object(pairs: list[tuple[str, Any]]) -> Any:
-    values = dict(pairs)
-    if len(values) == len(pairs):
-      return values
-    keys = [key for key, _ in pairs]
-    duplicate_key = next(key for key in keys if keys.count(key) > 1)
-    return refuse(f"has the key {format_value(duplicate_key)} twice")
-
-  return json.JSONDecoder(
-    parse_int=parse_integer, parse_float=parse_float, parse_constant=parse_constant, object_pairs_hook=make_object
-  )
+def _make_decoder(*, nan_is_null: bool) -> json.JSONDecoder:
+  parse_constant = (lambda text: None) if nan_is_null else _refuse_constant
+  return json.JSONDecoder(parse_int=_parse_integer, parse_float=_parse_float, parse_constant=parse_constant)
 
 
-# The decoders of the first pass, which stop at the first refused value:
-_STRICT_DECODER = _make_decoder(_raise_refused, lambda text: _raise_refused(_NOT_FINITE_MESSAGE + text))
-_LENIENT_DECODER = _make_decoder(_raise_refused, lambda text: None)
-# The decoders of the second pass, which mark refused values so that their paths can be found:
-_STRICT_MARKING_DECODER = _make_decoder(_RefusedValue, lambda text: _RefusedValue(_NOT_FINITE_MESSAGE + text))
-_LENIENT_MARKING_DECODER = _make_decoder(_RefusedValue, lambda text: None)
-# The decoder of `decode_start`:
-_NUMBERS_AS_TEXT_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
-
-
-def _children(value: Any) -> Iterator[tuple[str, Any]]:
-  """Yields (last step of the path, value) for each element of a list or an object."""
-  if isinstance(value, dict):
-    yield from ((path_step(key), inner) for key, inner in value.items())
-  elif isinstance(value, list):
-    yield from ((path_step(index), inner) for index, inner in enumerate(value))
-
-
-def path_step(key: str | int) -> str:
-  """Returns one step of a path: `.key`, `['a key']` or `[index]`."""
-  if isinstance(key, int):
-    return f"[{key}]"
-  return f".{key}" if key.isidentifier() and len(key) <= MAX_SHOWN_CHARACTERS else f"[{format_value(key)}]"
-
-
-def _find_refused(values: Any) -> Iterator[tuple[str, str]]:
-  """Yields (path, reason) of each refused value, in the order of the text."""
-  stack = [("$", values)]
-  while stack:
-    path, value = stack.pop()
-    if isinstance(value, _RefusedValue):
-      yield path, value.reason
-    stack.extend((path + step, inner) for step, inner in reversed(list(_children(value))))
-
-
-def _depth(values: Any) -> int:
-  """Counts the levels of nested lists and objects, up to _MAX_DEPTH + 1. Not recursive, because of Python's limit."""
-  depth, values_at_depth = 0, [values]
-  while depth <= _MAX_DEPTH and (containers := [value for value in values_at_depth if isinstance(value, list | dict)]):
-    depth += 1
-    values_at_depth = []
-    for container in containers:
-      values_at_depth += container.values() if isinstance(container, dict) else container
-  return depth
+_STRICT_DECODER, _LENIENT_DECODER = _make_decoder(nan_is_null=False), _make_decoder(nan_is_null=True)
 
 
 def _replace_surrogates_inside(value: Any) -> Any:

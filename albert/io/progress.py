@@ -1,4 +1,4 @@
-"""Progress of long computations on stderr: a bar on a terminal, otherwise a line every few seconds."""
+"""Progress of long computations on stderr: a bar on a terminal, otherwise a line every few seconds; and log lines."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from tqdm import tqdm
 
 # Seconds between lines in the first two minutes, and later, so that the log of a long computation stays short.
 _FIRST_INTERVAL, _LATER_INTERVAL, _FIRST_SECONDS = 4.0, 10.0, 120.0
+
+
+def log(line: str) -> None:
+  """Writes a line to stderr, above the progress bar if there is one. Standard output is for results."""
+  tqdm.write(line.rstrip(), file=sys.stderr)
+  sys.stderr.flush()
 
 
 def _interval(elapsed: float) -> float:

@@ -64,6 +64,23 @@ def encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   return encoded, ends
 
 
+def decode_varints(encoded: bytes) -> np.ndarray:
+  """Decodes concatenated varints, uint64 [N].
+
+  Raises:
+    IndexError: the last one is incomplete.
+  """
+  if not encoded:
+    return np.zeros(0, np.uint64)
+  values = np.frombuffer(encoded, np.uint8)
+  ends = np.flatnonzero(values < 0x80) + 1
+  if not ends.size or ends[-1] < values.size:
+    raise IndexError("an incomplete varint")
+  starts = np.concatenate([[0], ends[:-1]])
+  shifts = 7 * (np.arange(values.size) - np.repeat(starts, ends - starts))
+  return np.add.reduceat((values & 0x7F).astype(np.uint64) << shifts.astype(np.uint64), starts)
+
+
 def decode_varint(message: bytes, start: int) -> tuple[int, int]:
   """Decodes the varint at message[start:].
 
@@ -92,7 +109,7 @@ def decode_fields(message: bytes) -> Iterator[Field]:
   """Yields the fields of a message in order, without descending into messages inside it.
 
   Raises:
-    IndexError: the message ends within a varint.
+    IndexError: the message ends within a field.
   """
   start = 0
   while start < len(message):
@@ -105,5 +122,7 @@ def decode_fields(message: bytes) -> Iterator[Field]:
       _, end = decode_varint(message, value_start)
     else:  # a number of 64 bits (wire type 1) or 32 bits (wire type 5)
       end = value_start + (8 if wire_type == 1 else 4)
+    if end > len(message):
+      raise IndexError("an incomplete field")
     yield Field(key >> 3, message[value_start:end], message[start:end])
     start = end

@@ -21,12 +21,10 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 import google_crc32c
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
-from google.protobuf.message import DecodeError
 
 from albert.errors import UserError
 from albert.io import files, local_files
-from albert.io.protobuf import encode_varint, encode_varints
+from albert.io.protobuf import decode_fields, decode_varints, encode_bytes_field, encode_varint, encode_varints
 
 _HEADER = struct.Struct("<QI")  # length of the record, checksum of these eight bytes
 _FOOTER = struct.Struct("<I")  # checksum of the record
@@ -34,52 +32,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _FLUSH_BYTES = 1 << 20
 _GZIP_LEVEL = 6
 
-# tf.train.Example (tensorflow/core/example/example.proto) in another package, so that importing TensorFlow later does
-# not define the same message twice.
-_EXAMPLE_PROTO = """
-name: "albert/data/example.proto" package: "albert.data" syntax: "proto3"
-message_type { name: "BytesList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
-message_type { name: "FloatList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
-message_type { name: "Int64List" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
-message_type {
-  name: "Feature"
-  oneof_decl { name: "kind" }
-  field { name: "bytes_list" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE oneof_index: 0
-          type_name: ".albert.data.BytesList" }
-  field { name: "float_list" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE oneof_index: 0
-          type_name: ".albert.data.FloatList" }
-  field { name: "int64_list" number: 3 label: LABEL_OPTIONAL type: TYPE_MESSAGE oneof_index: 0
-          type_name: ".albert.data.Int64List" }
-}
-message_type {
-  name: "Features"
-  field { name: "feature" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE
-          type_name: ".albert.data.Features.FeatureEntry" }
-  nested_type {
-    name: "FeatureEntry"
-    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
-    field { name: "value" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE
-            type_name: ".albert.data.Feature" }
-    options { map_entry: true }
-  }
-}
-message_type {
-  name: "Example"
-  field { name: "features" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE
-          type_name: ".albert.data.Features" }
-}
-"""
-
-
-def _make_example_class() -> Any:
-  """Builds the message class in a descriptor pool of its own."""
-  file = text_format.Parse(_EXAMPLE_PROTO, descriptor_pb2.FileDescriptorProto())
-  pool = descriptor_pool.DescriptorPool()
-  pool.AddSerializedFile(file.SerializeToString())
-  return message_factory.GetMessageClass(pool.FindMessageTypeByName("albert.data.Example"))
-
-
-_Example = _make_example_class()
+# Numbers of the fields of tf.train.Feature (tensorflow/core/example/feature.proto).
+_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 
 
 def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
@@ -92,19 +46,24 @@ def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
   Raises:
     TypeError: an array has another dtype.
   """
-  example = _Example()
-  for name, values in features.items():
-    array = np.asarray(values)
-    feature = example.features.feature[name]
-    if array.dtype.kind in "iub":
-      feature.int64_list.value.extend(array.astype(np.int64).ravel().tolist())
-    elif array.dtype.kind == "f":
-      feature.float_list.value.extend(array.ravel().tolist())
-    elif array.dtype.kind in "SO":
-      feature.bytes_list.value.extend(array.ravel().tolist())
+  entries = b""
+  for name in sorted(features):  # the order in which protobuf writes a map deterministically
+    values = np.asarray(features[name]).ravel()
+    if values.dtype.kind in "SO":
+      kind, content = _BYTES_LIST, b"".join(encode_bytes_field(1, value) for value in values.tolist())
+    elif values.dtype.kind in "iubf":
+      kind = _FLOAT_LIST if values.dtype.kind == "f" else _INT64_LIST
+      packed = values.astype("<f4").tobytes() if kind == _FLOAT_LIST else _pack_integers(values)
+      content = encode_bytes_field(1, packed) if packed else b""
     else:
-      raise TypeError(f"feature {name}: no TFRecord type for dtype {array.dtype}")
-  return cast("bytes", example.SerializeToString(deterministic=True))
+      raise TypeError(f"feature {name}: no TFRecord type for dtype {values.dtype}")
+    feature = encode_bytes_field(kind, content)
+    entries += encode_bytes_field(1, encode_bytes_field(1, name.encode("utf-8")) + encode_bytes_field(2, feature))
+  return encode_bytes_field(1, entries) if entries else b""
+
+
+def _pack_integers(values: np.ndarray) -> bytes:
+  return encode_varints(values.astype(np.int64).view(np.uint64))[0].tobytes() if values.size else b""
 
 
 def decode_example(record: bytes, source: str = "") -> dict[str, np.ndarray]:
@@ -120,18 +79,26 @@ def decode_example(record: bytes, source: str = "") -> dict[str, np.ndarray]:
   Raises:
     UserError: the record is not a tf.train.Example.
   """
-  example = _Example()
   try:
-    example.ParseFromString(record)
-  except DecodeError as error:
+    entries = [entry for field in decode_fields(record) for entry in decode_fields(field.value)]
+    parts = [{field.number: field.value for field in decode_fields(entry.value)} for entry in entries]
+    return {part[1].decode("utf-8"): _decode_feature(part[2]) for part in parts}
+  except (IndexError, KeyError, ValueError) as error:
     problem = f"{source or 'a record'}: its {len(record)} bytes are not a tf.train.Example"
     raise UserError(f"{problem}: give files that data preparation made") from error
-  types = {"int64_list": np.int64, "float_list": np.float32, "bytes_list": object}
-  features = {}
-  for name, feature in example.features.feature.items():
-    kind = feature.WhichOneof("kind") or "int64_list"
-    features[name] = np.array(list(getattr(feature, kind).value), dtype=types[kind])
-  return features
+
+
+def _decode_feature(feature: bytes) -> np.ndarray:
+  """Decodes a tf.train.Feature. Its numbers may be packed, as TensorFlow writes them, or fields of their own."""
+  kind, content = next(((field.number, field.value) for field in decode_fields(feature)), (_INT64_LIST, b""))
+  values = [field.value for field in decode_fields(content)]
+  if kind == _INT64_LIST:
+    return decode_varints(b"".join(values)).view(np.int64)
+  if kind == _FLOAT_LIST:
+    return np.frombuffer(b"".join(values), "<f4").astype(np.float32)
+  array = np.empty(len(values), object)
+  array[:] = values
+  return array
 
 
 @functools.lru_cache(maxsize=65536)

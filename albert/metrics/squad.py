@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from albert.errors import UserError
-from albert.io.wording import name_and_others
+from albert.io.text import name_and_others
 
 # Question id -> texts of its gold answers; an empty sequence if the question is unanswerable. The questions are in the
 # order of the dataset, because sums in floating point depend on the order.

@@ -10,12 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from albert.errors import UserError
-from albert.io import json_values
-from albert.io.input_lines import read_line_batches
-from albert.io.json_values import encode_utf8, format_value, parse_object
+from albert.io import json_text
 from albert.io.progress import Progress
-from albert.io.text_encoding import check_first_line
-from albert.io.wording import counted
+from albert.io.text import check_first_line, counted, encode_utf8, format_value, read_line_batches
 
 if TYPE_CHECKING:
   from albert.predict.exported_model import ExportedModel
@@ -166,7 +163,7 @@ class RequestParser:
     return PredictRequest(line_number, dict(zip(names, columns, strict=True)))
 
   def _parse_json(self, line_number: int, location: str, line: bytes) -> PredictRequest:
-    values = parse_object(location, line)
+    values = json_text.decode_object(location, line, "give an object a line", keep_surrogates=True)
     texts = {}
     for field in self._fields:
       name, expected_type = field["name"], "a list of texts" if field["is_list"] else "a text"
@@ -274,4 +271,4 @@ def _merge_until_format_is_known(parser: RequestParser, line_groups: Iterator[li
 
 def format_answer(answer: Mapping[str, Any]) -> str:
   """Formats an answer as one line of JSON. Characters that some programs take for the end of a line are escaped."""
-  return json_values.dumps(answer, ensure_ascii=False).translate(_ESCAPED_LINE_ENDS) + "\n"
+  return json_text.dumps(answer, ensure_ascii=False).translate(_ESCAPED_LINE_ENDS) + "\n"

@@ -15,7 +15,7 @@ from albert.config import command_flags
 from albert.config.command_flags import Range
 from albert.errors import UserError
 from albert.io import files
-from albert.io.wording import counted
+from albert.io.text import counted
 from albert.report.page import PAGE_START, make_page
 from albert.report.records import read_runs
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from albert.report.records import MISTAKES_PREFIX, ExampleTable, RunRecord, SeedGroup
-from albert.runs import figures, log_lines, output_files
+from albert.runs import figures, logs, output_files
 
 # With this content security policy, the browser loads nothing from elsewhere and runs no scripts.
 _SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -165,7 +165,7 @@ def _format_curves(runs: Sequence[RunRecord]) -> str:
   )
   if not main | others:
     return ""
-  stage_ends = list(dict.fromkeys(end for run in runs for end in log_lines.stage_ends(run.metrics)))
+  stage_ends = list(dict.fromkeys(end for run in runs for end in logs.stage_ends(run.metrics)))
 
   def draw(panels: Mapping[str, Sequence[figures.Curve]]) -> str:
     return f'<div class="charts">{"".join(_draw_chart(*panel, stage_ends) for panel in panels.items())}</div>'

@@ -13,7 +13,7 @@ import msgspec
 
 from albert.errors import UserError
 from albert.io import files
-from albert.runs import log_lines, output_files
+from albert.runs import logs, output_files
 
 # The names of the pictures and of the tables begin with these words.
 _PICTURE_PREFIXES = ("confusion_matrix_", "scatter_", "calibration_")
@@ -200,8 +200,8 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
     num_train_steps=settings.train.num_train_steps,
     config=_read_json_if_exists(config_file),
     environment=_read_json_if_exists(files.join(path, output_files.ENVIRONMENT)),
-    metrics=log_lines.read(files.join(path, output_files.METRICS)),
-    evaluations=log_lines.read(files.join(path, output_files.EVALUATIONS)),
+    metrics=logs.read(files.join(path, output_files.METRICS)),
+    evaluations=logs.read(files.join(path, output_files.EVALUATIONS)),
     results=_read_json_if_exists(files.join(path, output_files.EVAL_RESULTS)),
     examples=[table for table in tables if table.rows],
     pictures={picture: _read_picture(files.join(path, picture)) for picture in picture_names},

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from albert.io import files
-from albert.runs import log_lines, output_files
+from albert.runs import logs, output_files
 
 if TYPE_CHECKING:
   from matplotlib.figure import Figure
@@ -127,13 +127,13 @@ def draw_curves(output_dir: str) -> str | None:
   Raises:
     UserError: a line of metrics.jsonl or eval_metrics.jsonl is damaged.
   """
-  lines = log_lines.read(files.join(output_dir, output_files.METRICS))
-  main, others = collect_panels([RunLogs("", lines, log_lines.read(files.join(output_dir, output_files.EVALUATIONS)))])
+  lines = logs.read(files.join(output_dir, output_files.METRICS))
+  main, others = collect_panels([RunLogs("", lines, logs.read(files.join(output_dir, output_files.EVALUATIONS)))])
   panels = {name: curves for name, curves in (main | others).items() if not name.endswith(_NOT_IN_PICTURE)}
   if not panels:
     return None
   path = files.join(output_dir, CURVES_FILE)
-  files.write_atomically(path, png(draw_panels(panels, log_lines.stage_ends(lines))))
+  files.write_atomically(path, png(draw_panels(panels, logs.stage_ends(lines))))
   return path
 
 
@@ -156,7 +156,7 @@ def collect_panels(runs: Sequence[RunLogs]) -> tuple[dict[str, list[Curve]], dic
       is_evaluation = kind == "evaluation"
       for name in dict.fromkeys(name for line in lines for name in line):
         points = sorted({line["step"]: _as_float(line[name]) for line in lines if name in line}.items())
-        if name in ("step", log_lines.STAGE_KEY) or all(math.isnan(value) for _, value in points):
+        if name in ("step", logs.STAGE_KEY) or all(math.isnan(value) for _, value in points):
           continue
         if guess := next((end for end in _GUESSES if name.endswith(end)), ""):
           metric = name.removesuffix(guess) + guess.rpartition("_")[2]
@@ -197,7 +197,7 @@ def draw_panels(
 
   Args:
     panels: title -> curves.
-    stage_ends: the last step and the name of each stage of pretraining but the last, see log_lines.stage_ends.
+    stage_ends: the last step and the name of each stage of pretraining but the last, see logs.stage_ends.
     x_label: what the x axis shows, in whole numbers.
   """
   figure, all_axes = new_panels(len(panels))

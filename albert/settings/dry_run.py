@@ -11,7 +11,7 @@ from albert.app import HELP_WIDTH
 from albert.config.base import option_fields
 from albert.config.run import RunConfig
 from albert.errors import UserError
-from albert.runs.metrics_log import log
+from albert.io.progress import log
 from albert.settings.resolve import ResolvedSettings
 from albert.settings.sources import format_flag
 from albert.settings.tpu_memory import MemoryCheck, StepSettings, parse_slice, read_table

@@ -16,9 +16,9 @@ from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig, training_addresses
 from albert.errors import UserError
 from albert.io import files
-from albert.io.json_values import format_value
-from albert.runs import output_files, run_directory
-from albert.runs.metrics_log import log
+from albert.io.progress import log
+from albert.io.text import format_value
+from albert.runs import output_files
 from albert.settings.sources import Settings, find_existing_run
 from albert.tasks import registry
 from albert.tasks.pretraining.flags import format_stages
@@ -72,7 +72,7 @@ class ResolvedSettings:
         self.model_config, data_config, train=config.do_train, evaluate=evaluates, predict=config.do_predict
       )
     if not files.is_remote(config.output_dir):
-      run_directory.check_writable(config.output_dir)
+      output_files.check_writable(config.output_dir)
     return data
 
   def make_task(self, data: Any = None) -> Task:

@@ -21,7 +21,7 @@ from albert.data import tables
 from albert.data.rows import ABSENT, Rows, TableData, is_path, rows_of
 from albert.errors import UserError
 from albert.io import files
-from albert.io.json_values import format_value
+from albert.io.text import format_value
 from albert.runs import output_files
 from albert.tasks.answers import ClassAnswer, LabelsAnswer
 from albert.tasks.glue.files import find_labels

@@ -14,10 +14,9 @@ import tensorflow as tf
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig
 from albert.data.batches import ExampleDataset
-from albert.data.content import DataContent, FileContent
 from albert.data.dataset import Dataset
-from albert.data.examples import TokenizedExamples
-from albert.data.feature_cache import make_examples
+from albert.data.examples import TokenizedExamples, make_examples
+from albert.data.manifest import DataContent, FileContent
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import DataSource, Rows, source_sha256
 from albert.errors import UserError

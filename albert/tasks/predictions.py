@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from albert.data import tables
-from albert.data.label_columns import label_matrix
+from albert.data.tables import label_matrix
 from albert.errors import UserError
 from albert.io import files
-from albert.io.json_values import replace_surrogates
+from albert.io.text import replace_surrogates
 from albert.runs import figures, output_files
 from albert.tasks.splits import TEST
 

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert.errors import UserError
-from albert.io.json_text import decode_object, encode_utf8, format_value, replace_surrogates
+from albert.io.json_text import decode_object
+from albert.io.text import encode_utf8, format_value, replace_surrogates
 from albert.tokenization.normalization import CharacterTable
 from albert.tokenization.vocabulary import (
   IdsOfWords,

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-from albert.io.json_text import replace_surrogates
+from albert.io.text import replace_surrogates
 
 # Characters added by Unicode 14.0 to 15.1 that have a decomposition, a combining class or a case. Python 3.10
 # implements Unicode 13.0 and does not know them. To get the same ids with every Python, they are never changed.

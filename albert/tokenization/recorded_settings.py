@@ -16,7 +16,8 @@ from typing import Any
 
 from albert.errors import UserError
 from albert.io import files
-from albert.io.json_text import decode_object, format_value
+from albert.io.json_text import decode_object
+from albert.io.text import format_value
 from albert.tokenization.vocabulary import (
   NAMES,
   SPECIAL_PIECES,

@@ -18,7 +18,7 @@ import numpy as np
 
 from albert.errors import UserError
 from albert.io import files
-from albert.io.json_text import format_value
+from albert.io.text import format_value
 from albert.tokenization.packing import pack_pair, pack_single, padded
 from albert.tokenization.recorded_settings import find_tokenizer_config, tokenizer_config
 from albert.tokenization.vocabulary import (

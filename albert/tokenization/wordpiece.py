@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from albert.errors import UserError
-from albert.io.json_text import format_value
+from albert.io.text import format_value
 from albert.tokenization.normalization import CharacterTable, has_newer_characters, lower
 from albert.tokenization.vocabulary import (
   IdsOfWords,

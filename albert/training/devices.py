@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from albert.io.wording import counted
+from albert.io.text import counted
 from albert.training.distribution import memory_bytes
 
 _GIB = 2**30

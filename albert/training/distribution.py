@@ -22,8 +22,8 @@ from albert.config.model import ModelConfig
 from albert.config.run import TrainConfig, process_addresses, process_index, training_addresses
 from albert.data.dataset import Dataset, InputContext
 from albert.errors import RunError, UserError
-from albert.io.parallel.lost_processes import LOST_PROCESS_ERRORS, describe_error, is_lost_process
-from albert.runs.metrics_log import log
+from albert.io.progress import log
+from albert.io.workers import describe_error, is_lost_process
 from albert.weights.names import encoder_shapes, num_parameters
 
 _SECONDS_BETWEEN_TRIES = 0.5
@@ -285,7 +285,9 @@ def _make_multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
   wait_for_processes(tuple(addresses), process_index())
   try:
     return tf.distribute.MultiWorkerMirroredStrategy()
-  except LOST_PROCESS_ERRORS as error:
+  except tf.errors.OpError as error:
+    if not is_lost_process(error):
+      raise
     raise RunError(
       f"the processes of TF_CONFIG cannot reach each other ({describe_error(error)}): check that all of them run and "
       "that their ports are open, then start all of them again"

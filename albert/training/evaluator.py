@@ -12,7 +12,7 @@ import tf_keras as keras
 from albert.data.dataset import Dataset
 from albert.data.examples import EXAMPLE_INDEX
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.io.parallel.lost_processes import is_lost_process
+from albert.io.workers import is_lost_process
 from albert.tasks.base import Batch, DatasetOutputs, Task, WeightedSum
 from albert.training.distribution import distribute_evaluation_batches
 from albert.training.model_weights import computing_in

@@ -17,8 +17,8 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.errors import RunError, Stopped
-from albert.io.progress import ElapsedTime
-from albert.io.wording import counted
+from albert.io.progress import ElapsedTime, log
+from albert.io.text import counted
 from albert.models.layers import fold_in
 from albert.optimizers.factory import layerwise_factors
 from albert.optimizers.gradients import (
@@ -31,8 +31,7 @@ from albert.optimizers.gradients import (
   make_replica_variable,
 )
 from albert.optimizers.schedules import TimeLimit
-from albert.runs.log_lines import STAGE_KEY
-from albert.runs.metrics_log import MetricsLog, log
+from albert.runs.logs import STAGE_KEY, MetricsLog
 from albert.tasks.base import Batch, Task, WeightedSum
 from albert.training.distribution import Cluster
 from albert.training.evaluator import Accumulator

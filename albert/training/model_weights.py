@@ -19,8 +19,8 @@ from tf_keras.src import backend  # Keras exports no function that reads or rest
 
 from albert.config.run import RunConfig
 from albert.errors import UserError
-from albert.runs import run_directory
-from albert.runs.metrics_log import log
+from albert.io.progress import log
+from albert.runs import output_files
 from albert.tasks.base import Task
 from albert.training.run_plan import RunPlan
 from albert.weights import checkpoints, initial_weights
@@ -187,7 +187,7 @@ class ModelWeights:
         trained with other settings of the task.
     """
     config = self._plan.config
-    run_directory.check_checkpoint_settings(config.output_dir, self._task.checkpoint_settings())
+    output_files.check_checkpoint_settings(config.output_dir, self._task.checkpoint_settings())
     is_best = config.train.select_checkpoint == "best"
     checkpoint, skip_messages = manager.best_or_latest() if is_best else manager.latest()
     for message in skip_messages:

@@ -25,15 +25,14 @@ from albert.config.run import RunConfig, TrainConfig
 from albert.data.dataset import Dataset
 from albert.errors import RunError, UserError
 from albert.io import files
-from albert.io.parallel.lost_processes import is_lost_process
-from albert.io.progress import ElapsedTime
+from albert.io.progress import ElapsedTime, log
+from albert.io.workers import is_lost_process
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.gradients import LossScale, Sharding
 from albert.optimizers.schedules import TimedDecay, TimeLimit, WarmupPolynomialDecay, make_schedule
-from albert.runs import figures, log_lines, output_files, run_directory
+from albert.runs import figures, logs, output_files
 from albert.runs.directory_lock import DirectoryLock
-from albert.runs.evaluation_log import EvaluationLog
-from albert.runs.metrics_log import MetricsLog, format_metrics, log, read_metrics
+from albert.runs.logs import EvaluationLog, MetricsLog, format_metrics, read_metrics
 from albert.tasks.base import LOSS, Task
 from albert.training.distribution import Cluster, distribute_training_batches
 from albert.training.evaluator import Evaluator
@@ -201,7 +200,7 @@ def claim_output_dir(
     is_started=is_started,
     is_chief=is_chief,
   )
-  run_directory.claim_directory(
+  output_files.claim_directory(
     directory,
     # The settings that must stay the same when a run is resumed.
     training_settings={
@@ -224,7 +223,7 @@ def claim_output_dir(
     content=content if content.files else None,
   )
   if is_chief:
-    run_directory.write_environment(directory, run_plan.strategy)
+    output_files.write_environment(directory, run_plan.strategy)
     # A new run replaces the files, because they may come from an earlier attempt with another vocabulary.
     _copy_task_files(task, directory, overwrite=not is_started)
 
@@ -433,7 +432,7 @@ def read_training_result(step: int, output_dir: str, results_dir: str) -> Traini
     UserError: a log is damaged.
   """
   history = [line for line in read_metrics(results_dir) if line["step"] <= step]
-  evaluations = log_lines.read(files.join(results_dir, output_files.EVALUATIONS))
+  evaluations = logs.read(files.join(results_dir, output_files.EVALUATIONS))
   last_line = history[-1] if history else {}
   metrics = {name: value for name, value in last_line.items() if name != "step"}
   return TrainingResult(step, metrics, history, evaluations, output_dir)

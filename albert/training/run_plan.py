@@ -16,11 +16,11 @@ import tensorflow as tf
 from albert.config.command_flags import INT32_MAX
 from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
-from albert.data.content import DataContent
 from albert.data.dataset import Dataset
+from albert.data.manifest import DataContent
 from albert.errors import UserError
-from albert.io.wording import counted
-from albert.runs.metrics_log import log
+from albert.io.progress import log
+from albert.io.text import counted
 from albert.tasks.base import TrainingStage
 from albert.tasks.pretraining.flags import stage_name, steps_of_stages
 from albert.training.devices import GpuFacts, describe_devices, find_gpu_facts, unused_gpu_warning

@@ -22,12 +22,12 @@ import msgspec
 import numpy as np
 
 from albert.config.model import ModelConfig
-from albert.data.shard_files.manifest import file_sha256
+from albert.data.manifest import file_sha256
 from albert.errors import RunError, UserError
 from albert.io import files, json_values, local_files
+from albert.io.progress import log
 from albert.runs.directory_lock import DirectoryLock
-from albert.runs.evaluation_log import rank_evaluation
-from albert.runs.metrics_log import log
+from albert.runs.logs import rank_evaluation
 from albert.runs.output_files import STEP_DIRECTORY
 from albert.weights.arrays import open_bundle
 
@@ -273,7 +273,7 @@ class CheckpointManager:
     """
     import tensorflow as tf
 
-    from albert.io.parallel.lost_processes import is_lost_process
+    from albert.io.workers import is_lost_process
 
     self.check_lock()
     checkpoint_path = self.path(step)

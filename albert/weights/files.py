@@ -16,9 +16,9 @@ import numpy as np
 from albert.config.model import ModelConfig, load_model_config
 from albert.errors import UserError
 from albert.io import files
-from albert.io.wording import counted_names
+from albert.io.progress import log
+from albert.io.text import counted_names
 from albert.runs import output_files
-from albert.runs.metrics_log import log
 from albert.tokenization.vocabulary import find_vocabulary, run_directories, vocabulary_sha256
 from albert.weights.arrays import (
   SAFETENSORS_FILE,

@@ -17,8 +17,8 @@ import numpy as np
 from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.io import files
+from albert.io.progress import log
 from albert.runs import output_files
-from albert.runs.metrics_log import log
 from albert.tokenization.vocabulary import VocabularyId
 from albert.weights.files import WeightFile, open_weights, selected_checkpoint
 from albert.weights.names import GROUP_PATTERN, NO_POOLER, POOLER, encoder_shapes, heads

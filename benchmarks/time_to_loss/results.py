@@ -9,7 +9,7 @@ from typing import Any
 
 from albert.experiments.runner import Trial
 from albert.io import files
-from albert.runs import figures, log_lines, output_files
+from albert.runs import figures, logs, output_files
 
 # Panels of the figure: name of a metric of evaluations -> label of the axis.
 _PANELS = {
@@ -62,16 +62,16 @@ def read_curve(run: str) -> Curve:
   Args:
     run: the run's output_dir.
   """
-  lines = log_lines.read(files.join(run, output_files.METRICS))
-  evaluations = log_lines.read(files.join(run, output_files.EVALUATIONS))
+  lines = logs.read(files.join(run, output_files.METRICS))
+  evaluations = logs.read(files.join(run, output_files.EVALUATIONS))
   batch_sizes = _batch_sizes(run)
   speeds: dict[int, list[float]] = {}
   for line in lines:
-    speeds.setdefault(line.get(log_lines.STAGE_KEY, 1), []).append(line["examples_per_second"])
+    speeds.setdefault(line.get(logs.STAGE_KEY, 1), []).append(line["examples_per_second"])
   seconds_per_step = {stage: batch_sizes[stage] / statistics.median(values) for stage, values in speeds.items()}
   total, last_step, seconds_at = 0.0, 0, {0: 0.0}
   for line in lines:
-    total += (line["step"] - last_step) * seconds_per_step[line.get(log_lines.STAGE_KEY, 1)]
+    total += (line["step"] - last_step) * seconds_per_step[line.get(logs.STAGE_KEY, 1)]
     last_step = line["step"]
     seconds_at[last_step] = total
   return Curve([_interpolate(seconds_at, line["step"]) for line in evaluations], evaluations)

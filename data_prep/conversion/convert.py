@@ -13,8 +13,8 @@ import msgspec
 
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.parallel.workers import WorkerPool
 from albert.io.progress import Progress
+from albert.io.workers import WorkerPool
 from data_prep import text_files, units
 from data_prep.conversion import duplicates, parts, report
 from data_prep.conversion.duplicates import CopyTask

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from albert.data import schema
 from albert.data.masks import MaskedTokens
-from albert.data.shard_files import schema
 from albert.io.records import RecordWriter, encode_batch
 from data_prep.documents import Documents
 from data_prep.examples.segments import InstanceSegments
@@ -117,7 +117,7 @@ def pack(
 def unpack(
   words: np.ndarray, starts: np.ndarray, max_seq_length: int, max_predictions_per_seq: int
 ) -> dict[str, np.ndarray]:
-  """Unpacks instances to the features of TFRecord examples (albert.data.shard_files.schema).
+  """Unpacks instances to the features of TFRecord examples (albert.data.schema).
 
   Args:
     words: [W], packed instances. It may hold more instances than those to unpack.

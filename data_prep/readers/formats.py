@@ -13,7 +13,7 @@ from albert.config import command_flags
 from albert.config.base import define_field_flag, option_fields
 from albert.errors import UserError
 from albert.io import files
-from albert.io.globs import expand_globs, split_globs
+from albert.io.files import expand_globs, split_globs
 from data_prep import text_checks, text_files
 from data_prep.readers import lines, tables, wikipedia
 from data_prep.readers.records import (

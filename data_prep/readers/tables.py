@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from albert.data import parquet
+from albert.data import rows
 from albert.errors import UserError
 from albert.io import files
 from data_prep.readers.records import (
@@ -74,12 +74,12 @@ def _to_record(value: Any, get_place: GetPlace, *, joins_lines: bool) -> Record:
 
 
 def _open_parquet(path: str, settings: ReadingSettings) -> Any:
-  pyarrow = parquet.import_pyarrow(path)
+  pyarrow = rows.import_pyarrow(path)
   try:
-    file = pyarrow.parquet.ParquetFile(parquet.open_source(path, pyarrow))
+    file = pyarrow.parquet.ParquetFile(rows.open_source(path, pyarrow))
     _check_column(path, file.schema_arrow, settings.text_field, pyarrow)
   except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-    raise parquet.damage_error(path, error) from error
+    raise rows.damage_error(path, error) from error
   return file
 
 
@@ -123,14 +123,14 @@ def _checked_batches(path: str, batches: Iterator[Any], field: str) -> Iterator[
 
   pyarrow does not check values when it reads them: wrong offsets of texts would end the process.
   """
-  pyarrow = parquet.import_pyarrow(path)
+  pyarrow = rows.import_pyarrow(path)
   try:
     for batch in batches:
       batch.validate()
       _check_offsets(batch.column(batch.schema.get_field_index(field)), pyarrow)
       yield batch
   except (pyarrow.ArrowException, OSError) as error:
-    raise parquet.damage_error(path, error) from error
+    raise rows.damage_error(path, error) from error
 
 
 def _check_offsets(column: Any, pyarrow: Any) -> None:
@@ -147,15 +147,15 @@ def _check_offsets(column: Any, pyarrow: Any) -> None:
 
 def _open_arrow(path: str, settings: ReadingSettings) -> Iterator[Any]:
   """Opens an Arrow file in the file format or the stream format, and returns its record batches."""
-  pyarrow = parquet.import_pyarrow(path)
+  pyarrow = rows.import_pyarrow(path)
   try:
-    source = parquet.open_source(path, pyarrow)
+    source = rows.open_source(path, pyarrow)
     is_file_format = source.read(len(_FILE_FORMAT_MAGIC)) == _FILE_FORMAT_MAGIC
     source.seek(0)
     reader = pyarrow.ipc.open_file(source) if is_file_format else pyarrow.ipc.open_stream(source)
     _check_column(path, reader.schema, settings.text_field, pyarrow)
   except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:  # UnicodeDecodeError: a column's name
-    raise parquet.damage_error(path, error) from error
+    raise rows.damage_error(path, error) from error
   batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file_format else iter(reader)
   return _checked_batches(path, batches, settings.text_field)
 

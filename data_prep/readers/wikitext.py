@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from albert.io.file_errors import required_library
+from albert.io.local_files import required_library
 
 # Name of a parameter -> its text. Parameters without a name are called "1", "2" and so on, as in MediaWiki.
 Parameters = Mapping[str, str]

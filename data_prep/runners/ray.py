@@ -28,8 +28,8 @@ import ray
 from albert import startup
 from albert.errors import Interrupted, RunError, UserError
 from albert.io import files
-from albert.io.parallel.workers import submit_ahead
-from albert.io.wording import counted
+from albert.io.text import counted
+from albert.io.workers import submit_ahead
 from data_prep.job import Job, OpenPool
 
 # Seconds between two looks at the size of the cluster, to which nodes may be added.

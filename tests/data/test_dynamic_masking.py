@@ -16,13 +16,12 @@ import numpy as np
 import pytest
 
 from albert.config.model import ModelConfig
-from albert.data import pipeline
+from albert.data import pipeline, schema
 from albert.data.dataset import InputContext
 from albert.data.dynamic_masking import DynamicMasking, unmasked_ids
-from albert.data.shard_files import schema
-from albert.data.shard_files.shards import count_and_hash_shards
+from albert.data.shards import count_and_hash_shards
 from albert.errors import UserError
-from albert.io.globs import expand_globs
+from albert.io.files import expand_globs
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.model import PretrainingTask
 from albert.tokenization.tokenizer import Tokenizer
@@ -35,7 +34,7 @@ from data_prep.examples.settings import PreparationSettings
 from data_prep.job import Job
 from data_prep.units import TextUnit, plan_units
 from tests.conftest import english_like_documents, train_small_model
-from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, example
+from tests.synthetic import SEQ_LENGTH, example
 
 LENGTH = 64
 MAX_PREDICTIONS = 10  # ceil(0.15 * 64)
@@ -92,45 +91,6 @@ def test_masks_depend_only_on_seed_and_example_number():
   remasked = masking.mask(features | together, example_numbers, seed=3)
   for name, value in together.items():
     np.testing.assert_array_equal(remasked[name], value)
-
-
-def _mask_many_times(masking: DynamicMasking, num_epochs: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-  """Returns the token ids of one example, [length], and its features with the masks of many epochs."""
-  example_features = _make_features(1)
-  features = {name: np.repeat(value, num_epochs, axis=0) for name, value in example_features.items()}
-  num_tokens = int(example_features[schema.INPUT_MASK].sum())
-  original_ids = unmasked_ids(example_features)[0, :num_tokens]
-  return original_ids, features | masking.mask(features, np.arange(num_epochs), seed=1)
-
-
-def test_80_percent_of_the_predicted_tokens_become_mask_10_percent_random_and_10_percent_stay():
-  original_ids, masked = _mask_many_times(_make_masking(ngram=1), num_epochs=3000)
-  is_prediction = masked[schema.MASKED_LM_WEIGHTS] > 0
-  positions, labels = masked[schema.MASKED_LM_POSITIONS][is_prediction], masked[schema.MASKED_LM_IDS][is_prediction]
-  epochs, _ = np.nonzero(is_prediction)
-  input_ids = masked[schema.INPUT_IDS][epochs, positions]
-  np.testing.assert_array_equal(labels, original_ids[positions])
-  tolerance = 4 * 0.5 / np.sqrt(input_ids.size)  # four times the largest standard deviation of a fraction
-  assert np.mean(input_ids == MASK_ID) == pytest.approx(0.8, abs=tolerance)
-  # One of the 59 random tokens (64 pieces without 5 special ones) is the original one.
-  assert np.mean(input_ids == labels) == pytest.approx(0.1 + 0.1 / 59, abs=tolerance)
-  budget = min(NUM_PREDICTIONS, max(1, round(original_ids.size * 0.15)))
-  assert is_prediction.sum(axis=1).max() == budget
-
-
-def test_words_are_masked_as_a_whole():
-  num_epochs, masking = 3000, _make_masking(ngram=1)
-  original_ids, masked = _mask_many_times(masking, num_epochs)
-  is_prediction = masked[schema.MASKED_LM_WEIGHTS] > 0
-  is_masked = np.zeros((num_epochs, original_ids.size), bool)
-  epochs, _ = np.nonzero(is_prediction)
-  is_masked[epochs, masked[schema.MASKED_LM_POSITIONS][is_prediction]] = True
-  tokens = np.arange(1, original_ids.size - 1)  # without [CLS] and the last [SEP]
-  # The number of word starts up to a token is the number of its word.
-  word_of_token = np.cumsum(masking.word_starts[original_ids[tokens]])
-  for word in set(word_of_token.tolist()):
-    masked_in_word = is_masked[:, tokens[word_of_token == word]]
-    assert (masked_in_word.all(axis=1) == masked_in_word.any(axis=1)).all()
 
 
 def _write_shards(directory: Path, corpus_file: str, spm_model: str, masking: str) -> str:
@@ -332,7 +292,9 @@ def test_the_byte_pieces_of_a_word_are_masked_together(byte_piece_corpus: BytePi
 def test_shards_written_without_masks_have_none(shards: dict[str, str]):
   paths = expand_globs(shards["none"])
   features = schema.pretraining_features(LENGTH, MAX_PREDICTIONS)
-  for batch in pipeline.evaluation_batches(count_and_hash_shards(paths), features, batch_size=64).as_numpy_iterator():
+  for batch in (
+    pipeline.ShardDataset(count_and_hash_shards(paths), features).evaluation_batches(batch_size=64).as_numpy_iterator()
+  ):
     assert not batch[schema.MASKED_LM_WEIGHTS].any()
     assert not (batch[schema.INPUT_IDS] == MASK_ID).any()
 

@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from albert.data.batches import BatchPlan, ExampleDataset
 from albert.data.dataset import Dataset, InputContext
-from albert.data.examples import TokenizedExamples, concatenate
-from albert.data.feature_cache import make_examples
+from albert.data.examples import TokenizedExamples, concatenate, make_examples
 from albert.io import local_files, records
 from albert.tokenization.vocabulary import CLS_ID, SEP_ID
 

@@ -10,8 +10,8 @@ import pytest
 
 from albert.data import pipeline
 from albert.data.dataset import InputContext
-from albert.data.shard_files.schema import pretraining_features
-from albert.data.shard_files.shards import Shards, count_and_hash_shards
+from albert.data.schema import pretraining_features
+from albert.data.shards import Shards, count_and_hash_shards
 from albert.errors import UserError
 from albert.io.records import decode_example
 from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, example, example_numbers, write_shards
@@ -41,11 +41,10 @@ def streamed_numbers(
 
 
 def read_host_batches(shards: Shards, num_batches: int, context: InputContext, first: int = 0) -> list[list[list[int]]]:
-  """Returns the numbers of the examples that a host gives its replicas, [steps][replicas][examples].
-
-  The global batch has 8 examples. `first` is the first step.
-  """
-  batches = pipeline.training_batches(shards, FEATURES, batch_size=8, first_step=first, seed=5, context=context)
+  """Returns the numbers of the examples that a host gives its replicas, [steps][replicas][examples]."""
+  batches = pipeline.ShardDataset(shards, FEATURES).training_batches(
+    batch_size=8, first_step=first, seed=5, context=context
+  )
   num_replicas = context.num_replicas // context.num_hosts
   replica_batches = [
     example_numbers(batch["input_ids"], batch["input_mask"])
@@ -83,7 +82,7 @@ def test_the_order_depends_on_the_seed(shards):
 
 
 def test_evaluation_pads_the_last_batch_with_weight_zero(shards):
-  batches = list(pipeline.evaluation_batches(shards, FEATURES, batch_size=16).as_numpy_iterator())
+  batches = list(pipeline.ShardDataset(shards, FEATURES).evaluation_batches(batch_size=16).as_numpy_iterator())
   assert [int(batch["example_weight"].sum()) for batch in batches] == [16, 16, 5]
   assert all(batch["input_ids"].shape == (16, SEQ_LENGTH) for batch in batches)
   assert batches[-1]["masked_lm_weights"][5:].sum() == 0
@@ -170,6 +169,6 @@ def test_an_empty_shard_is_refused(tmp_path: Path):
 
 def test_values_are_read_as_they_were_written(shards):
   expected = example(0, np.random.default_rng(3))
-  batch = next(pipeline.evaluation_batches(shards, FEATURES, batch_size=1).as_numpy_iterator())
+  batch = next(pipeline.ShardDataset(shards, FEATURES).evaluation_batches(batch_size=1).as_numpy_iterator())
   for name, value in expected.items():
     np.testing.assert_array_equal(batch[name][0], value)

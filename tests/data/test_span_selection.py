@@ -43,10 +43,7 @@ class Span(NamedTuple):
 def possible_span(
   words: list[list[int]], first_word: int, drawn_words: int, room: int, masked: set[int]
 ) -> Span | None:
-  """Returns the span of `drawn_words` words from a word on, shortened to `room` tokens; None if it is impossible.
-
-  A span is impossible if its words are not next to each other, or if some of them are masked already.
-  """
+  """Returns the span of `drawn_words` words from a word on, shortened to `room` tokens; None if it is impossible."""
   tokens: list[int] = []
   num_words = 0
   while num_words < drawn_words:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from albert.data.shard_files import schema
-from albert.data.shard_files.manifest import Manifest, file_sha256
+from albert.data import schema
+from albert.data.manifest import Manifest, file_sha256
 from albert.errors import UserError
 from albert.io import records
 from albert.tokenization.normalization import normalize_text

@@ -8,16 +8,16 @@ import hashlib
 import itertools
 import json
 import os
+import platform
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from albert.data.shard_files.manifest import Manifest
+from albert.data.manifest import Manifest
 from albert.errors import RunError, UserError
 from albert.io import files
-from albert.runs import directory_lock
 from albert.runs.directory_lock import DirectoryLock
 from data_prep import blocks, shards, text_files, units
 from data_prep.blocks import BlockTask
@@ -161,10 +161,9 @@ def test_another_process_in_the_same_directory_is_refused(
 
 
 def test_a_job_reads_writes_and_locks_remote_directories(
-  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch
+  tmp_path: Path, small_files: list[str], spm_model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
   """The remote file system is TensorFlow's file system in memory, ram://."""
-  monkeypatch.setattr(directory_lock, "SETTLE_SECONDS", 0.01)
   root = f"ram://{tmp_path.name}"
   inputs = [files.join(root, Path(path).name) for path in small_files]
   files.makedirs(root)
@@ -173,15 +172,11 @@ def test_a_job_reads_writes_and_locks_remote_directories(
   local_manifest = prepare(make_job(small_files, spm_model, tmp_path / "out"))
   output_dir = files.join(root, "out")
   job = Job(inputs=tuple(inputs), output_dir=output_dir, spm_model_file=spm_model, settings=SETTINGS, num_shards=3)
-  with monkeypatch.context() as patch:
-    patch.setattr(directory_lock, "RENEWAL_SECONDS", 0.01)
-    patch.setattr(directory_lock, "_POLL_SECONDS", 0.05)
-    with (
-      DirectoryLock(output_dir, "preparing data"),
-      pytest.raises(UserError, match=rf"process {os.getpid()} on host .* is preparing data there"),
-    ):
-      prepare(job)
-  assert prepare(job) == local_manifest
+  with DirectoryLock(output_dir, "preparing data") as lock:
+    assert prepare(job) == local_manifest
+    assert f"process {os.getpid()} on host {platform.node()} is preparing data there" in capsys.readouterr().err
+    with pytest.raises(RunError, match="stopped without saving"):
+      lock.check()
   assert files.listdir(output_dir) == sorted(contents(tmp_path / "out"))
   assert prepare(job) == local_manifest
 

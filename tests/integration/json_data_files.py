@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from albert.data import tables
-from albert.data.shard_files import shards
+from albert.data import shards, tables
 from albert.io.files import read_json
 from albert.predict.exported_model import read_description
 from albert.tasks.race import data as race_data

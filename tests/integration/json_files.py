@@ -9,12 +9,12 @@ from __future__ import annotations
 from albert import ensemble
 from albert.config.model import load_model_config
 from albert.config.recipes import read_recipe
-from albert.data.shard_files.manifest import Manifest
+from albert.data.manifest import Manifest
 from albert.experiments import catalog, layers, runner
 from albert.export import checkpoint
 from albert.io.files import read_json
 from albert.report import records
-from albert.runs import log_lines, output_files, run_directory
+from albert.runs import logs, output_files
 from albert.runs.directory_lock import _parse_owner
 from albert.settings import tpu_memory
 from albert.tasks.glue.results import read_thresholds
@@ -190,13 +190,13 @@ JSON_FILES = {
   "training data": JsonFile(
     "t.json",
     {"files": [{"name": "a", "sha256": "ab", "num_examples": 3}]},
-    lambda d: run_directory._read_content(str(d / "t.json")),
+    lambda d: output_files._read_content(str(d / "t.json")),
     result_if_damaged=None,
   ),
   "metrics": JsonFile(
     "m.jsonl",
     {"step": 3, "loss": 0.5},
-    lambda d: log_lines.read(str(d / "m.jsonl")),
+    lambda d: logs.read(str(d / "m.jsonl")),
     reads_nan=True,
     wrap=json_line,
   ),

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from albert.config.run import process_addresses
-from albert.data import feature_cache
+from albert.data import examples
 from albert.errors import UserError
 from albert.io.records import RecordWriter
 from albert.predict.requests import JSON, RequestParser
@@ -55,9 +55,9 @@ def read_cached_features(directory: Path) -> None:
   """Reads a cache of features that consists only of its last record. The missing records are no error here."""
   footer = (directory / "footer").read_bytes()
   with RecordWriter(str(directory / "x.tfrecord")) as writer:
-    writer.write(feature_cache._FOOTER_PREFIX + footer)
+    writer.write(examples._FOOTER_PREFIX + footer)
   try:
-    feature_cache._read(str(directory / "x.tfrecord"))
+    examples._read(str(directory / "x.tfrecord"))
   except UserError as error:
     if "records are missing" not in str(error):
       raise

@@ -58,7 +58,7 @@ def train(task_kind: str, data_path: str, output_dir: str, num_devices: int) -> 
   from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
   from albert.estimator import Estimator
   from albert.optimizers import gradients
-  from albert.runs.metrics_log import read_metrics
+  from albert.runs.logs import read_metrics
 
   if task_kind == "finetuning":
     task = make_finetuning_task(data_path)

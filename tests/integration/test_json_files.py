@@ -34,14 +34,11 @@ BAD_CONTENTS = {
   "list of lists": b"[[]]",
   "lists without end": b"[" * DEPTH,
   "objects without end": b'{"a":' * DEPTH,
-  # json_values permits 100 levels.
-  "deep lists": b'{"a": ' + b"[" * 200 + b"]" * 200 + b"}",
   "5,000 digits": b'{"a": ' + b"1" * 5000 + b"}",
   "overflow": b'{"a": 1e999}',
   "NaN": b'{"a": NaN}',
   "not UTF-8": b'{"a": "\xff"}',
   "UTF-16": '{"a": 1}'.encode("utf-16"),
-  "doubled key": b'{"a": 1, "a": 2}',
   "cut": b'{"a": ',
   "no JSON": b"{a: 1}",
 }

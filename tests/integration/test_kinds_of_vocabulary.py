@@ -15,7 +15,7 @@ import pytest
 import albert
 from albert import tasks
 from albert.convert.convert_checkpoint import convert
-from albert.data.shard_files.manifest import Manifest
+from albert.data.manifest import Manifest
 from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.predict.exported_model import ExportedModel

@@ -22,9 +22,8 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import RunError, UserError
-from albert.io import file_errors, files
-from albert.io.globs import expand_globs
-from albert.io.parallel import processes
+from albert.io import files, local_files
+from albert.io.files import expand_globs
 from tests.file_limits import file_size_limit
 
 
@@ -208,7 +207,7 @@ def test_a_file_with_a_long_name_is_written(tmp_path: Path) -> None:
 def test_only_staging_files_of_ended_writers_are_removed(tmp_path: Path) -> None:
   ended_process = subprocess.Popen([sys.executable, "-c", ""])
   ended_process.wait()
-  this_host, ended_pid = processes.host_key(), ended_process.pid
+  this_host, ended_pid = local_files.host_key(), ended_process.pid
   leftovers = [f".a.{this_host}-{ended_pid}-0123456789ab.tmp", ".b.00000000-1-0123456789ab.tmp"]
   other_files = [
     f".a.{this_host}-{os.getpid()}-0123456789ab.tmp",  # being written
@@ -228,21 +227,21 @@ def test_only_staging_files_of_ended_writers_are_removed(tmp_path: Path) -> None
 
 
 def test_writing_removes_the_staging_files_of_killed_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr(processes, "has_ended", lambda key, pid: pid == 7)
+  monkeypatch.setattr(local_files, "has_ended", lambda key, pid: pid == 7)
   for pid in (7, 8):
-    (tmp_path / f".model.{processes.host_key()}-{pid}-0123456789ab.tmp").write_text("half")
+    (tmp_path / f".model.{local_files.host_key()}-{pid}-0123456789ab.tmp").write_text("half")
   files.write_atomically(str(tmp_path / "model"), "whole")
-  assert sorted(os.listdir(tmp_path)) == [f".model.{processes.host_key()}-8-0123456789ab.tmp", "model"]
+  assert sorted(os.listdir(tmp_path)) == [f".model.{local_files.host_key()}-8-0123456789ab.tmp", "model"]
 
 
 def test_a_staging_file_that_cannot_be_removed_is_left_without_an_error(
   tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   """Several users, or processes that start at the same time, may clean up the same directory."""
-  names = [f".{name}.{processes.host_key()}-7-0123456789ab.tmp" for name in ("a", "b")]
+  names = [f".{name}.{local_files.host_key()}-7-0123456789ab.tmp" for name in ("a", "b")]
   for name in names:
     (tmp_path / name).write_text("x")
-  monkeypatch.setattr(processes, "has_ended", lambda key, pid: True)
+  monkeypatch.setattr(local_files, "has_ended", lambda key, pid: True)
 
   def refuse(path: str) -> None:
     if ".a." in path:
@@ -262,8 +261,6 @@ def test_errors_name_the_path(tmp_path: Path) -> None:
   (tmp_path / "file").touch()
   with pytest.raises(UserError, match=f"{tmp_path}/file/sub: cannot make this directory"):
     files.makedirs(str(tmp_path / "file" / "sub"))
-  with pytest.raises(ValueError, match="mode 'r' lacks 'b'"):
-    files.open_file(str(tmp_path / "file"), "r")
 
 
 @pytest.mark.parametrize("scheme", ["", "ram://"])
@@ -329,29 +326,29 @@ def test_an_error_that_may_go_away_is_a_run_error(tmp_path: Path, monkeypatch: p
 def test_errors_of_remote_file_systems_are_one_line(path: str, error_type: type, message: str) -> None:
   with pytest.raises(tf.errors.OpError) as raised:
     files.exists(path)
-  error = file_errors.convert_file_error(raised.value)
+  error = local_files.convert_file_error(raised.value)
   assert type(error) is error_type
   assert str(error).startswith(message)
 
 
 def test_only_errors_about_files_are_converted() -> None:
-  assert file_errors.convert_file_error(ValueError("No space left on device")) is None
-  assert file_errors.convert_file_error(tf.errors.InvalidArgumentError(None, None, "shapes do not match")) is None
+  assert local_files.convert_file_error(ValueError("No space left on device")) is None
+  assert local_files.convert_file_error(tf.errors.InvalidArgumentError(None, None, "shapes do not match")) is None
   disk_full = tf.errors.ResourceExhaustedError(None, None, "/disk/file; No space left on device")
-  assert type(file_errors.convert_file_error(disk_full)) is RunError
+  assert type(local_files.convert_file_error(disk_full)) is RunError
   missing = tf.errors.NotFoundError(None, None, "/x; No such file or directory")
-  assert type(file_errors.convert_file_error(missing)) is UserError
+  assert type(local_files.convert_file_error(missing)) is UserError
 
 
 def test_converted_errors_name_the_file_and_the_reason() -> None:
   rename_failed = OSError(errno.ENOSPC, "No space left on device", "a", None, "b")
-  message = str(file_errors.convert_file_error(rename_failed))
+  message = str(local_files.convert_file_error(rename_failed))
   assert message.startswith("b: cannot use it (No space left on device): run the same")
-  assert str(file_errors.convert_file_error(OSError("odd"))).startswith("odd: run the same command again")
-  assert str(file_errors.convert_file_error(OSError())).startswith("OSError: run the same command again")
+  assert str(local_files.convert_file_error(OSError("odd"))).startswith("odd: run the same command again")
+  assert str(local_files.convert_file_error(OSError())).startswith("OSError: run the same command again")
   with pytest.raises(UnicodeEncodeError) as raised:
     tf.io.gfile.exists(os.fsdecode(b"caf\xe9"))
-  message = str(file_errors.convert_file_error(raised.value))
+  message = str(local_files.convert_file_error(raised.value))
   assert "caf\udce9: this name or text has bytes that are not UTF-8" in message
 
 
@@ -365,12 +362,12 @@ def test_an_error_without_a_message_is_named_by_its_type() -> None:
 
 def test_a_temporary_directory_that_tensorflow_cannot_write_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
   error = tf.errors.InvalidArgumentError(None, None, "iterating over a symbolic tf.Tensor is not allowed")
-  assert file_errors.temporary_directory_error(error) is None
+  assert local_files.temporary_directory_error(error) is None
   broken = mock.Mock(side_effect=OSError(errno.EIO, "Input/output error"))
-  monkeypatch.setattr(file_errors.tempfile, "TemporaryFile", broken)
-  message = str(file_errors.temporary_directory_error(error))
+  monkeypatch.setattr(local_files.tempfile, "TemporaryFile", broken)
+  message = str(local_files.temporary_directory_error(error))
   assert re.search(r"cannot write temporary files \(Input/output error\).* set TMPDIR$", message)
-  assert file_errors.temporary_directory_error(ValueError("not TensorFlow's")) is None
+  assert local_files.temporary_directory_error(ValueError("not TensorFlow's")) is None
 
 
 def test_removing_a_link_leaves_its_target(tmp_path: Path):

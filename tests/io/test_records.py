@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from albert.errors import UserError
 from albert.io import records
+from albert.io.protobuf import encode_bytes_field, encode_varint
 
 
 def _array_of_bytes(items: list[bytes]) -> np.ndarray:
@@ -69,6 +70,15 @@ def test_booleans_are_encoded_and_complex_numbers_are_refused() -> None:
 def test_decoding_bytes_that_are_no_example_is_an_error() -> None:
   with pytest.raises(UserError, match=r"a record: its 4 bytes are not a tf\.train\.Example"):
     records.decode_example(b"\xff\xff\xff\xff")
+
+
+def test_numbers_that_are_not_packed_are_read() -> None:
+  """Protocol buffers allow both forms. TensorFlow packs them, but other writers may not."""
+  feature = encode_bytes_field(3, b"\x08\x05" + b"\x08" + encode_varint(300))  # field 1, twice
+  entry = encode_bytes_field(1, b"x") + encode_bytes_field(2, feature)
+  record = encode_bytes_field(1, encode_bytes_field(1, entry))
+  assert list(tf.train.Example.FromString(record).features.feature["x"].int64_list.value) == [5, 300]
+  assert records.decode_example(record)["x"].tolist() == [5, 300]
 
 
 # The length of a varint depends on its value, with steps at powers of 128.

@@ -18,7 +18,7 @@ from albert.optimizers import gradients
 from albert.optimizers.adamw import AdamW
 from albert.optimizers.gradients import LossScale
 from albert.optimizers.lamb import LAMB
-from albert.runs.metrics_log import read_metrics
+from albert.runs.logs import read_metrics
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.model import PretrainingTask
 from albert.training.loop import Trainer

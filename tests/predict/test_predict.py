@@ -19,7 +19,8 @@ import pytest
 
 from albert.errors import UserError
 from albert.export import companion_files
-from albert.io import files, input_lines
+from albert.io import files
+from albert.io import text as text_module
 from albert.predict import __main__ as command_line
 from albert.predict import requests
 from albert.predict.exported_model import ExportedModel
@@ -110,13 +111,13 @@ def test_the_first_answers_come_after_one_batch() -> None:
 
 def test_the_first_answers_after_a_pause_come_after_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
   is_waiting = threading.Event()
-  take = input_lines._LineReader.take
+  take = text_module._LineReader.take
 
-  def report_and_take(reader: input_lines._LineReader) -> bytes | None:
+  def report_and_take(reader: text_module._LineReader) -> bytes | None:
     is_waiting.set()
     return take(reader)
 
-  monkeypatch.setattr(input_lines._LineReader, "take", report_and_take)
+  monkeypatch.setattr(text_module._LineReader, "take", report_and_take)
   read_descriptor, write_descriptor = os.pipe()
   with os.fdopen(read_descriptor, "rb", buffering=0) as file, os.fdopen(write_descriptor, "wb", buffering=0) as pipe:
     groups = answer_batches(file, 4)
@@ -189,7 +190,7 @@ def test_files_in_utf_16_or_utf_32_or_with_line_ends_of_old_macs_are_refused(enc
 def test_a_line_that_is_too_long_is_refused_when_the_lines_before_it_are_answered(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  monkeypatch.setattr(input_lines, "MAX_LINE_BYTES", 8)
+  monkeypatch.setattr(text_module, "MAX_LINE_BYTES", 8)
   assert answer_lines(b"12345678\r\n12345678", LengthModel(), batch_size=2) == [{"length": 8}] * 2
   batches = answer_batches(b"a\n123456789\nb\n", 2)
   assert next(batches) == [{"length": 1}]
@@ -200,7 +201,7 @@ def test_a_line_that_is_too_long_is_refused_when_the_lines_before_it_are_answere
 def test_lines_are_read_ahead_and_put_into_batches_only_up_to_a_number_of_bytes(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  monkeypatch.setattr(input_lines, "_MAX_AHEAD_BYTES", 2000)
+  monkeypatch.setattr(text_module, "_MAX_AHEAD_BYTES", 2000)
   monkeypatch.setattr(requests, "_MAX_BATCH_BYTES", 3000)
   file = io.BytesIO(b"".join(b"x" * 999 + b"\n" for _ in range(100)))
   reader = requests.read_line_batches(file, 64)
@@ -252,10 +253,13 @@ DESCRIPTION = {
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"fields": None}, r"servable\.json: \$\.fields must be a list, it is null: export it again"),
-    ({"fields": [{"name": "text"}]}, r"servable\.json: \$\.fields\[0\] lacks '(meaning|is_list)'"),
-    ({"answers": ["label"]}, r"servable\.json: \$\.answers must be an object"),
-    ({"checkpoint": {"step": []}}, r"servable\.json: \$\.checkpoint"),
+    ({"fields": None}, r"servable\.json: Expected `array`, got `null` - at `\$\.fields`: export it again"),
+    (
+      {"fields": [{"name": "text"}]},
+      r"servable\.json: Object missing required field `(meaning|is_list)` - at `\$\.fields\[0\]`",
+    ),
+    ({"answers": ["label"]}, r"servable\.json: Expected `object`, got `array` - at `\$\.answers`"),
+    ({"checkpoint": {"step": []}}, r"servable\.json: Expected `int \| null`, got `array` - at `\$\.checkpoint\.step`"),
     ({}, r"^--model=.*: does not load \(.+\): export it again with python -m albert\.export$"),
   ],
 )

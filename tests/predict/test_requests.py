@@ -63,7 +63,7 @@ def test_a_line_that_does_not_fit_the_fields_is_refused(
     (b"a\t\t", r"^file, line 3: 'options' has no text"),
     (b'{"article": "a", "options": null}', r"^file, line 3: 'options' must be a list of texts, it is null$"),
     (b'{"article": "a", "options": ["b"], "n": ' + b"[" * 100_000, r"^file, line 3: .* nested too deeply"),
-    (b'{"article": "a", "options": ["b"], "n": ' + b"1" * 5000 + b"}", r"^file, line 3: \$\.n holds a number"),
+    (b'{"article": "a", "options": ["b"], "n": ' + b"1" * 5000 + b"}", r"^file, line 3: holds a number"),
   ],
 )
 def test_a_choice_without_options_and_invalid_json_are_refused(line: bytes, message: str) -> None:
@@ -121,5 +121,5 @@ def test_the_format_lines_needs_a_model_with_one_field() -> None:
 
 @pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999"])
 def test_numbers_that_json_does_not_have_are_refused(value: str) -> None:
-  with pytest.raises(UserError, match=r"^file, line 3: .*\bx must be a finite number, it is"):
+  with pytest.raises(UserError, match=rf"^file, line 3: holds {value}, which is not a finite number"):
     parse_line([TEXT_FIELD], b'{"text": "a", "x": %s}' % value.encode())

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from albert.runs.evaluation_log import EvaluationLog
-from albert.runs.metrics_log import MetricsLog, read_metrics
+from albert.runs.logs import EvaluationLog, MetricsLog, read_metrics
 from tests.file_limits import file_size_limit
 
 

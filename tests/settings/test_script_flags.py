@@ -13,7 +13,7 @@ from albert.cli import given_flags
 from albert.config.base import GROUPS, option_fields
 from albert.config.run import RunConfig
 from albert.errors import UserError
-from albert.runs.log_lines import training_seconds
+from albert.runs.logs import training_seconds
 from albert.tasks.registry import TASKS
 from tests.script_flags import parsed_flags, script_flags
 

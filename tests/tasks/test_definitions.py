@@ -17,8 +17,8 @@ import sentencepiece
 
 from albert import tasks
 from albert.data.examples import TokenizedExamples
+from albert.data.manifest import file_sha256
 from albert.data.rows import Rows, rows_of
-from albert.data.shard_files.manifest import file_sha256
 from albert.data.tables import read_table
 from albert.errors import UserError
 from albert.settings.resolve import make_defined_task

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from albert.data.shard_files import manifest
-from albert.data.shard_files.manifest import file_sha256
+from albert.data import manifest
+from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.estimator import Estimator
 from tests.tasks.toy import run_config, toy_task

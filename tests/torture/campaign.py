@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib
-import os
 import pkgutil
 import platform
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -18,15 +16,13 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from albert.io import files
 from tests.torture import parts
-from tests.torture.workplace import ROOT, Workplace
+from tests.torture.workplace import Workplace
 
-_LIBRARIES = ("tensorflow", "tf-keras", "tensorflow-text", "numpy", "sentencepiece", "hypothesis")
 _SECONDS_BETWEEN_PROGRESS_LINES = 10.0
 
 
@@ -159,10 +155,7 @@ def run_case(case: Case, workplace: Workplace) -> Outcome:
 def run_part(
   name: str, make_cases: Callable[[Context], Iterator[Case]], context: Context, *, jobs: int = 1, only: str = ""
 ) -> PartResult:
-  """Runs the cases of a part whose group contains `only`.
-
-  First come the cases that may run in threads, `jobs` at a time, and then the cases marked `in_process`, one by one.
-  """
+  """Runs the cases of a part whose group contains `only`."""
   started = time.monotonic()
   try:
     cases = [case for case in make_cases(context) if only in case.group]
@@ -231,48 +224,10 @@ def _format_rows(rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
   return [lines[0], rule, *lines[1:]]
 
 
-def _commit() -> str:
-  """Returns the commit of the checkout, or "" if it is unknown."""
-  command = ["git", "describe", "--always", "--dirty"]
-  try:
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-  except (OSError, subprocess.CalledProcessError):
-    return ""
-
-
-def _versions() -> dict[str, str]:
-  versions = {"python": platform.python_version(), "commit": _commit()}
-  for name in _LIBRARIES:
-    try:
-      versions[name] = metadata.version(name)
-    except metadata.PackageNotFoundError:
-      continue
-  return versions
-
-
-def as_json(results: Sequence[PartResult], *, seed: int, share: float, jobs: int) -> dict[str, Any]:
-  """Returns the results, and the seed, versions and machine that are needed to repeat them."""
-  memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-  machine = {"platform": platform.platform(), "processors": os.cpu_count(), "memory_bytes": memory}
-  return {
-    "seed": seed,
-    "share": share,
-    "jobs": jobs,
-    "versions": _versions(),
-    "machine": machine,
-    "parts": {
-      result.name: {
-        "seconds": round(result.seconds, 1),
-        "tried": len(result.outcomes),
-        "passed": len(result.outcomes) - len(result.failures),
-        "groups": {
-          name: {"tried": tried, "passed": passed} for name, (tried, passed) in count_by_group(result).items()
-        },
-        "cases": [outcome._asdict() for outcome in result.outcomes],
-      }
-      for result in results
-    },
-  }
+def as_json(results: Sequence[PartResult], *, seed: int, share: float) -> dict[str, Any]:
+  """Returns the outcomes of all cases, and what is needed to repeat them."""
+  parts = {result.name: [outcome._asdict() for outcome in result.outcomes] for result in results}
+  return {"seed": seed, "share": share, "platform": platform.platform(), "parts": parts}
 
 
 def run(
@@ -285,11 +240,7 @@ def run(
   work_dir: str = "",
   output_file: str = "",
 ) -> int:
-  """Runs parts, and prints the table to stdout.
-
-  Returns:
-    The exit code: 0 if all cases passed, 1 if one failed, 130 after Ctrl-C.
-  """
+  """Runs parts, and prints the table to stdout."""
   log(f"--seed={seed} --share={share:g} --jobs={jobs}: {' '.join(names)}")
   root = Path(work_dir) if work_dir else Path(tempfile.mkdtemp(prefix="albert-torture-"))
   results: list[PartResult] = []
@@ -303,7 +254,7 @@ def run(
         context = Context(seed, share, directory, workplace)
         results.append(run_part(name, load_part(name), context, jobs=jobs, only=only))
         if output_file:  # written after each part, so that an interrupted campaign has results, too
-          files.write_json(output_file, as_json(results, seed=seed, share=share, jobs=jobs))
+          files.write_json(output_file, as_json(results, seed=seed, share=share))
         if results[-1].failures:
           exit_code = 1
           log(f"{name}: its files are left in {directory}")

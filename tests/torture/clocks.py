@@ -1,15 +1,12 @@
-"""Sets the clock back, for the part "signals": training, directory locks and staging files must not depend on it."""
+"""Sets the clock back, for the part "signals": training and staging files must not depend on it."""
 
 from __future__ import annotations
 
 import os
 import time
 from pathlib import Path
-from unittest import mock
 
-from albert.io import files
-from albert.io.parallel import processes
-from albert.runs import directory_lock
+from albert.io import files, local_files
 from tests.torture import outputs
 from tests.torture.campaign import Context
 
@@ -41,42 +38,12 @@ def set_back_during_training(context: Context) -> str | None:
   return process.finish().unexpected_end() or outputs.difference_of_runs(output, context.workplace.pretraining_run)
 
 
-def _take_no_flock(lock: directory_lock.DirectoryLock) -> bool:
-  """Acts like a file system without flock, on which a lock is only a file that its holder renews."""
-  del lock
-  return False
-
-
-def lock_excludes_others(context: Context) -> str | None:
-  """Checks that a lock cannot be taken while another process holds it, whatever the clock says, but can afterwards."""
-  directory = str(context.new_directory("lock"))
-  with (
-    mock.patch.object(directory_lock.DirectoryLock, "_take_flock", _take_no_flock),
-    mock.patch.multiple(
-      directory_lock, RENEWAL_SECONDS=0.05, SETTLE_SECONDS=0.1, _POLL_SECONDS=0.1, STALE_SECONDS=1.0,
-      _owner_has_ended=lambda content: False,
-    ),
-  ):  # fmt: skip
-    with directory_lock.DirectoryLock(directory, "training") as lock, mock.patch.object(time, "time", return_value=0.0):
-      other = directory_lock.DirectoryLock(directory, "training")
-      try:
-        other.acquire()
-      except Exception as error:
-        if "is training there" not in str(error):
-          return f"the message is {error}"
-      else:
-        return "two processes have the lock"
-      lock.check()
-    with mock.patch.object(time, "time", return_value=1.0), directory_lock.DirectoryLock(directory, "training"):
-      return None
-
-
 def staging_files_of_the_future(context: Context) -> str | None:
   """Checks that staging files are removed only if their process has ended, though their times are in the future."""
   directory = context.new_directory("leftovers")
   ended = context.workplace.start(["-c", "pass"], new_interpreter=True)
   ended.wait()
-  name_of_ended_process = f".a.{processes.host_key()}-{ended.pid}-0123456789ab.tmp"
+  name_of_ended_process = f".a.{local_files.host_key()}-{ended.pid}-0123456789ab.tmp"
   name_of_other_host = ".b.00000000-1-0123456789ab.tmp"
   for name in (name_of_ended_process, name_of_other_host):
     (directory / name).touch()

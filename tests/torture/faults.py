@@ -24,18 +24,7 @@ def _kill_after(delay: float) -> None:
 def kill_at(
   target: str, number: int = 1, when: str = "before", delay: float = 0.0, contains: str = "", process: str = "main"
 ) -> None:
-  """Replaces a function, so that its `number`-th call kills this process with SIGKILL.
-
-  Args:
-    target: "module:name" or "module:class.name" of the function. The kill does not come in modules that imported the
-      function by its name.
-    number: the number of the call, from 1.
-    when: "before" the call, "after" it, or "within" it.
-    delay: for "within": seconds after the beginning of the call. If the call is shorter, the kill comes at its end.
-    contains: counts only calls that have this text in an argument. "" counts all calls.
-    process: "main" to kill the started process, "worker" to kill its worker processes. Each process counts its own
-      calls.
-  """
+  """Replaces a function, so that its `number`-th call kills this process with SIGKILL."""
   is_worker = multiprocessing.parent_process() is not None or _was_spawned()
   if is_worker != (process == "worker"):
     return

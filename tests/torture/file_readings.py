@@ -60,16 +60,12 @@ def read_best(run: Path) -> ReadOutcome:
 
 
 def read_shards(directory: Path) -> ReadOutcome:
-  """Reads all batches of shards.
-
-  The result is two hashes: that of the files, which a resumed run compares, and that of the batches.
-  """
+  """Reads all batches of shards."""
   import tensorflow as tf
 
-  from albert.data import pipeline
-  from albert.data.shard_files import record_checks
-  from albert.data.shard_files.schema import pretraining_features
-  from albert.data.shard_files.shards import count_and_hash_shards, stat_shards
+  from albert.data import pipeline, schema
+  from albert.data.schema import pretraining_features
+  from albert.data.shards import count_and_hash_shards, stat_shards
   from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, VOCAB_SIZE
 
   pattern = f"{directory}/*.tfrecord"
@@ -78,22 +74,17 @@ def read_shards(directory: Path) -> ReadOutcome:
   features = pretraining_features(SEQ_LENGTH, NUM_PREDICTIONS, VOCAB_SIZE, 2)
   digest = hashlib.sha256()
   try:
-    for batch in pipeline.evaluation_batches(shards, features, batch_size=8).as_numpy_iterator():
+    for batch in pipeline.ShardDataset(shards, features).evaluation_batches(batch_size=8).as_numpy_iterator():
       for name in sorted(batch):
         digest.update(batch[name].tobytes())
   except tf.errors.OpError:
-    record_checks.explain_failure(shards, features)
+    schema.explain_failure(shards.paths, features)
     raise
   return ReadOutcome([], (shards.content.sha256, digest.hexdigest()))
 
 
 def read_shards_without_manifest(expected: tuple[str, str], directory: Path) -> ReadOutcome:
-  """Reads shards without a manifest like `read_shards`. A resumed run refuses them if the hash of the data differs.
-
-  Args:
-    expected: the result for the undamaged shards.
-    directory: the directory of the shards.
-  """
+  """Reads shards without a manifest like `read_shards`. A resumed run refuses them if the hash of the data differs."""
   messages, (content_hash, batches_hash) = read_shards(directory)
   expected_content_hash, _ = expected
   if content_hash != expected_content_hash:
@@ -114,7 +105,7 @@ def _featurize(numbers: Sequence[int]) -> Any:
 
 def read_features(directory: Path) -> ReadOutcome:
   """Reads cached features twice. If the cache is damaged, the first call computes the features and renews it."""
-  from albert.data.feature_cache import make_examples
+  from albert.data.examples import make_examples
 
   computed, cached = (
     make_examples(range(700), _featurize, name="toy", key={"a": 1}, cache_dir=str(directory), num_processes=1)
@@ -163,8 +154,8 @@ def read_vocabulary(run: Path) -> ReadOutcome:
 
 def read_logs(run: Path) -> ReadOutcome:
   """Reads the logs of a run, as the report and a resumed run do. The values in a log cannot be checked."""
-  from albert.runs import log_lines, output_files
+  from albert.runs import logs, output_files
 
   for name in (output_files.METRICS, output_files.EVALUATIONS):
-    log_lines.read(str(run / name))
+    logs.read(str(run / name))
   return ReadOutcome([], True)

@@ -49,11 +49,7 @@ PRELOADED = (
 
 
 def serve(address: str) -> dict[str, Any]:
-  """Forks a process for each request.
-
-  Returns:
-    The request. Only a forked process returns: the server itself exits when its standard input is closed.
-  """
+  """Forks a process for each request."""
   listener = socket.socket(socket.AF_UNIX)
   listener.bind(f"\0{address}")
   listener.listen(64)

@@ -214,10 +214,7 @@ ALLOWED = {
 
 
 def find_violations(source: str) -> Iterator[tuple[int, str]]:
-  """Yields (line number, name) of each module, function or attribute that could run the content of a file.
-
-  The name of a built-in function ends in `()` if it is called.
-  """
+  """Yields (line number, name) of each module, function or attribute that could run the content of a file."""
   tree = ast.parse(source)
   called_nodes = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
   for node in ast.walk(tree):

@@ -65,14 +65,7 @@ def _file_names(directory: Path) -> set[Path]:
 
 
 def difference_of_runs(a: Path, b: Path, *, stopped_at: int = 0) -> str | None:
-  """Returns None if two runs have the same checkpoints, logs, results and predictions, else one line: what differs.
-
-  Args:
-    a, b: the output directories of a run_*.py script.
-    stopped_at: the step at which a signal stopped run `a`; 0 if there was no signal. A stopped run may have a
-      checkpoint of this step, in addition to those of `b` or in place of the oldest one. The line of metrics.jsonl
-      that covers this step is not compared, because it averages only the steps after the stop.
-  """
+  """Returns None if two runs have the same checkpoints, logs, results and predictions, else one line: what differs."""
   if leftover_names := leftovers(a):
     return f"left over: {leftover_names}"
   return _difference_of_checkpoints(a, b, stopped_at) or _difference_of_results(a, b, stopped_at)

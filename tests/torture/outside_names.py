@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert.data.shard_files import manifest
-from albert.data.shard_files.manifest import Manifest, ShardInfo
+from albert.data import manifest
+from albert.data.manifest import Manifest, ShardInfo
 from albert.report.records import read_runs
 from tests.torture import hostile
 

@@ -20,7 +20,7 @@ from tests.torture.faults import find_function
 PHASES = {
   "reading": ["albert.io.files:open_file", "albert.io.files:exists"],
   "writing": ["albert.io.files:staging_path", "albert.io.local_files:sync", "albert.io.files:replace"],
-  "training": ["albert.training.loop:Trainer._time_steps", "albert.runs.metrics_log:MetricsLog.write"],
+  "training": ["albert.training.loop:Trainer._time_steps", "albert.runs.logs:MetricsLog.write"],
   "saving": ["albert.weights.checkpoints:write_bundle", "albert.weights.checkpoints:CheckpointManager._rename"],
   "evaluation": ["albert.training.evaluator:Evaluator.run"],
 }
@@ -60,10 +60,7 @@ def count(path: str) -> None:
 
 
 def interrupt(phase: str, at: int, number: int, again_after: float | None) -> None:
-  """Sends this process the signal `number` when it enters a phase for the `at`-th time.
-
-  If `again_after` is not None, the signal is sent once more after so many seconds.
-  """
+  """Sends this process the signal `number` when it enters a phase for the `at`-th time."""
   num_entries = 0
   pid = os.getpid()
 

@@ -11,15 +11,14 @@ import numpy as np
 
 from albert.config import recipes
 from albert.config.model import ModelConfig, load_model_config
-from albert.data import examples, feature_cache, tables
-from albert.data.shard_files import manifest, shards
+from albert.data import examples, manifest, shards, tables
 from albert.experiments.runner import RESULTS_FILE
 from albert.export.companion_files import DESCRIPTION
 from albert.io import files, records
 from albert.predict.exported_model import ExportedModel
 from albert.report.page import make_page
 from albert.report.records import read_runs
-from albert.runs import log_lines, output_files
+from albert.runs import logs, output_files
 from albert.tasks import predictions
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
@@ -84,7 +83,7 @@ def _read_feature_cache(path: Path) -> object:
   """Fills a feature cache, overwrites the cached file with the file at `path`, and reads the cache."""
 
   def use_cache() -> None:
-    tokenized = feature_cache.make_examples([1, 2], _featurize, name="features", key={}, cache_dir=str(path.parent))
+    tokenized = examples.make_examples([1, 2], _featurize, name="features", key={}, cache_dir=str(path.parent))
     if tokenized.num_examples != 2:
       raise AssertionError("the cache gave other examples")
 
@@ -134,8 +133,8 @@ READERS: tuple[FileReader, ...] = (
   FileReader(output_files.CONFIG, lambda path: output_files.read_config(str(path))),
   FileReader(output_files.RUNS, lambda path: output_files.read_runs(str(path))),
   FileReader(output_files.EVAL_RESULTS, lambda path: output_files.read_results(str(path))),
-  FileReader(output_files.METRICS, lambda path: log_lines.read(str(path))),
-  FileReader(RESULTS_FILE, lambda path: log_lines.read(str(path), key="digest", key_type=str)),
+  FileReader(output_files.METRICS, lambda path: logs.read(str(path))),
+  FileReader(RESULTS_FILE, lambda path: logs.read(str(path), key="digest", key_type=str)),
   FileReader("predictions_dev.tsv", lambda path: predictions.read_predictions(str(path))),
   *(
     FileReader(f"run/{name}", _read_run, _make_run)

@@ -26,11 +26,7 @@ def _file_names(directory: Path) -> list[str]:
 
 
 def _difference_of_versions(a: Path, b: Path) -> str | None:
-  """Compares the names of the files in exported models: each version in `a` with the one version in `b`.
-
-  `a` may have two versions: the first one of an export that was stopped when it had written it, and the second one of
-  the repeated command.
-  """
+  """Compares the names of the files in exported models: each version in `a` with the one version in `b`."""
   if leftover_names := outputs.leftovers(a):
     return f"left over: {leftover_names}"
   (reference,) = b.glob("*/*")

@@ -124,10 +124,7 @@ def fail_calls(calls: str, number: int, seconds: float) -> None:
 
 
 def _install_filter(calls: tuple[int, ...], number: int) -> None:
-  """Installs a seccomp filter in all threads, with which these calls return error `number`.
-
-  Descriptors 0 to 2 (standard input, output and error) are left out.
-  """
+  """Installs a seccomp filter in all threads, with which these calls return error `number`."""
   # (operation, instructions to skip if true, instructions to skip if false, operand). A load reads the structure
   # seccomp_data: the number of the call is at offset 0, and the first argument, the descriptor, at offset 16.
   program = [(_LOAD, 0, 0, 0)]
@@ -147,13 +144,7 @@ def _install_filter(calls: tuple[int, ...], number: int) -> None:
 
 
 def fail_reads(below: str, number: int, after: int) -> None:
-  """Makes reading fail with error `number` after `after` reads. Only reads through albert.io.files are counted.
-
-  Args:
-    below: the directory of the files whose reading fails.
-    number: the number of the error, for example errno.EIO.
-    after: how many reads succeed.
-  """
+  """Makes reading fail with error `number` after `after` reads. Only reads through albert.io.files are counted."""
   from albert.io import local_files
 
   num_reads = 0

@@ -58,8 +58,8 @@ def test_what_fails_is_reported_with_exit_code_1(monkeypatch, tmp_path, capsys):
   assert main([*arguments, "--share=0.5"]) == 1
   capsys.readouterr()
   results = json.loads((tmp_path / "a.json").read_text())
-  assert (results["seed"], results["parts"]["kills"]["tried"], results["parts"]["kills"]["passed"]) == (7, 5, 2)
-  assert {"python", "numpy"} < set(results["versions"])
+  assert results["seed"] == 7
+  assert [case["failure"] is None for case in results["parts"]["kills"]] == [True, True, False, False, False]
   assert main(arguments) == 0
   assert "--seed=7" in capsys.readouterr().err
 
@@ -70,7 +70,7 @@ def test_the_seed_decides_the_cases(monkeypatch, tmp_path, capsys):
   def drawn(seed: int) -> str:
     output = tmp_path / "results.json"
     main(["kills", f"--seed={seed}", f"--work_dir={tmp_path}", f"--output_file={output}"])
-    return str(json.loads(output.read_text())["parts"]["kills"]["cases"][0]["name"])
+    return str(json.loads(output.read_text())["parts"]["kills"][0]["name"])
 
   assert drawn(1) == drawn(1)
   assert drawn(1) != drawn(2)
@@ -134,7 +134,7 @@ def test_the_commands_of_the_disks_part_have_only_flags_that_exist(monkeypatch, 
 
 
 def test_no_source_file_could_run_the_content_of_a_file():
-  """The part "safety" checks this, too. A new exception belongs into hostile.ALLOWED, with its reason."""
+  """A new exception belongs into hostile.ALLOWED, with its reason."""
   failures = {str(path): safety.check_source(path) for path in safety.source_files()}
   assert len(failures) > 100
   assert [(path, failure) for path, failure in failures.items() if failure] == []

@@ -46,10 +46,7 @@ class Finished:
     return lines[-1] if lines else ""
 
   def unexpected_end(self, code: int = 0) -> str | None:
-    """Returns None if the process ended properly with exit code `code`, else one line that says what is wrong.
-
-    Stderr must not have a traceback. If the code is 1 or 2, the last line, and only this line, begins with "error: ".
-    """
+    """Returns None if the process ended properly with exit code `code`, else one line that says what is wrong."""
     if self.code != code:
       return f"exit code {self.code} instead of {code}: {self.error!r}"
     if "Traceback" in self.stderr:
@@ -204,19 +201,7 @@ class Workplace(Runs):
     prelude: Prelude | None = None,
     new_interpreter: bool = False,
   ) -> Running:
-    """Starts a command.
-
-    Args:
-      argv: the arguments after `python`.
-      cwd: its working directory; the repository's root by default.
-      env: changes of the environment; None removes a variable.
-      stdout: a file to append to; by default a file that `Running.finish` reads.
-      stderr: likewise.
-      prelude: (module, function, arguments) of a call that comes before anything else, in the process and in the
-        Python processes that it starts. The arguments are JSON values.
-      new_interpreter: whether to start a new interpreter, which is slow. The default is a fork of an interpreter that
-        has imported TensorFlow. A fork ignores LANG and other variables that matter only when an interpreter starts.
-    """
+    """Starts a command."""
     number = next(self._output_numbers)
     out = Path(stdout or self._outputs / f"{number}.stdout")
     err = Path(stderr or self._outputs / f"{number}.stderr")

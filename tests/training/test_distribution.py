@@ -22,7 +22,7 @@ from albert.config.model import ModelConfig
 from albert.config.run import TrainConfig
 from albert.data.dataset import Dataset
 from albert.errors import RunError, UserError
-from albert.io.parallel.lost_processes import is_lost_process
+from albert.io.workers import is_lost_process
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.model import PretrainingTask
 from albert.training import distribution

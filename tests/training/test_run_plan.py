@@ -17,8 +17,8 @@ from albert.data.batches import ExampleDataset
 from albert.data.dataset import Dataset, InputContext
 from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import ShardDataset
-from albert.data.shard_files.schema import pretraining_features
-from albert.data.shard_files.shards import count_and_hash_shards
+from albert.data.schema import pretraining_features
+from albert.data.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.training import run_plan
 from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, write_shards

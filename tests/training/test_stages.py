@@ -20,8 +20,8 @@ from safetensors.numpy import save_file
 
 from albert.config.model import ModelConfig
 from albert.errors import Stopped, UserError
-from albert.runs import log_lines
-from albert.runs.metrics_log import read_metrics
+from albert.runs import logs
+from albert.runs.logs import read_metrics
 from albert.training.loop import Trainer
 from tests.golden.make_tiny_albert import random_weights
 from tests.models.build_models import build_pretraining_model
@@ -226,7 +226,7 @@ def test_a_signal_at_the_end_of_a_stage_saves_it(shards, uninterrupted, tmp_path
 
 def test_evaluation_uses_all_layers_and_the_full_length(shards, uninterrupted, tmp_path):
   """An evaluation during a stage gives the same metrics as an evaluation of the saved weights without stages."""
-  lines = log_lines.read(str(uninterrupted.directory / "eval_metrics.jsonl"))
+  lines = logs.read(str(uninterrupted.directory / "eval_metrics.jsonl"))
   assert [line["step"] for line in lines] == [2, 4, 6, 8]
   # The evaluations at steps 2 and 4 are in the first two stages, which train with fewer layers than the model has.
   for line in lines[:2]:

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from albert.runs.metrics_log import log
+from albert.io.progress import log
 from albert.training.loop import StopRequest
 
 

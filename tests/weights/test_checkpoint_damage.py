@@ -120,12 +120,12 @@ def test_a_checkpoint_that_cannot_be_read_does_not_count_as_damaged(
   ("files_entry", "message"),
   [
     ({}, "does not list weights.index"),
-    (5, r"\$\.files must be an object, it is 5"),
-    ({"../x": {"bytes": 1, "sha256": ""}}, r"'\.\./x', which must be a text that names a file of this directory"),
-    ({"/etc/passwd": {"bytes": 1, "sha256": ""}}, "'/etc/passwd', which must be"),
-    ({"weights.index": {"bytes": "9", "sha256": ""}}, r"\$\.files\['weights\.index'\]\.bytes must be a whole number"),
-    ({"weights.index": {"bytes": 9, "sha256": 1}}, r"\$\.files\['weights\.index'\]\.sha256 must be a text"),
-    ({"weights.index": 1}, r"\$\.files\['weights\.index'\] must be an object"),
+    (5, r"Expected `object`, got `int` - at `\$\.files`"),
+    ({"../x": {"bytes": 1, "sha256": ""}}, r"Expected `str` matching regex .* - at `key` in `\$\.files`"),
+    ({"/etc/passwd": {"bytes": 1, "sha256": ""}}, r"Expected `str` matching regex .* - at `key` in `\$\.files`"),
+    ({"weights.index": {"bytes": "9", "sha256": ""}}, r"Expected `int`, got `str` - at `\$\.files\[\.\.\.\]\.bytes`"),
+    ({"weights.index": {"bytes": 9, "sha256": 1}}, r"Expected `str`, got `int` - at `\$\.files\[\.\.\.\]\.sha256`"),
+    ({"weights.index": 1}, r"Expected `object`, got `int` - at `\$\.files\[\.\.\.\]`"),
   ],
 )
 def test_an_edited_manifest_is_damage(manager, files_entry, message):

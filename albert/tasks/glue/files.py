@@ -17,12 +17,11 @@ import numpy as np
 
 from albert.config.model import ModelConfig
 from albert.data import tables
-from albert.data.label_columns import label_matrix, rows_of_labels, split_labels
 from albert.data.rows import DataSource, Rows, source_sha256
-from albert.data.tables import Table
+from albert.data.tables import Table, label_matrix, rows_of_labels, split_labels
 from albert.errors import UserError
 from albert.io import files
-from albert.io.wording import counted
+from albert.io.text import counted
 from albert.tasks.finetuning_checks import load_task_tokenizer
 from albert.tasks.glue.flags import RANKING, ClassifierConfig, format_labels
 from albert.tasks.glue.specs import CUSTOM, SPECS, FileFormat, Submission, TaskSpec, make_spec, tasks_of_header

@@ -14,8 +14,7 @@ from albert.config.command_flags import as_float32
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 from albert.io import json_values
-from albert.io.json_values import format_value
-from albert.io.wording import join_names
+from albert.io.text import format_value, join_names
 from albert.tasks.splits import EVAL_SEED
 
 PLAIN, RANKING = "plain", "ranking"

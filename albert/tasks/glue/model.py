@@ -20,15 +20,15 @@ from albert.data.dataset import Dataset
 from albert.data.examples import OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import DataSource, Rows, TableData, rows_of
-from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
-from albert.io.wording import join_names
+from albert.io.progress import log
+from albert.io.text import join_names
 from albert.metrics.classification import ERRORS, GUESSING_LOSS, guessing_loss
 from albert.models.classifier import ClassifierModel
 from albert.models.multiple_choice import pool_windows
 from albert.runs import output_files
-from albert.runs.metrics_log import log
 from albert.tasks import predictions
 from albert.tasks.answers import class_answers
 from albert.tasks.base import LOSS, Batch, DatasetOutputs, ForwardResult, weighted_sum

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from albert.data.dynamic_masking import DynamicMasking
 from albert.data.pipeline import ShardDataset
-from albert.data.shard_files.schema import NEXT_SENTENCE_LABELS, FeatureSpec, pretraining_features
-from albert.data.shard_files.shards import Shards, count_and_hash_shards
+from albert.data.schema import NEXT_SENTENCE_LABELS, FeatureSpec, pretraining_features
+from albert.data.shards import Shards, count_and_hash_shards
 from albert.io import files
 from albert.tasks.base import TrainingStage
 from albert.tasks.pretraining.files import PretrainingData

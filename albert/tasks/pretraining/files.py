@@ -18,15 +18,15 @@ import numpy as np
 
 from albert.config.model import ModelConfig
 from albert.config.run import TrainConfig
+from albert.data import schema
+from albert.data.manifest import FILE_NAME as MANIFEST_NAME
+from albert.data.manifest import Manifest
 from albert.data.rows import DataSource, Rows
-from albert.data.shard_files import record_checks
-from albert.data.shard_files.manifest import FILE_NAME as MANIFEST_NAME
-from albert.data.shard_files.manifest import Manifest
-from albert.data.shard_files.shards import stat_shards
+from albert.data.shards import stat_shards
 from albert.data.tables import read_lines, read_table
 from albert.errors import UserError
 from albert.io import files
-from albert.io.globs import expand_globs
+from albert.io.files import expand_globs
 from albert.tasks.pretraining.flags import (
   PretrainingConfig,
   Stage,
@@ -397,7 +397,7 @@ def read_data(
 
 def read_form(path: str) -> ShardForm:
   """Reads the form of a shard from its first records. Raises UserError if data preparation did not write them."""
-  examples = record_checks.read_first_records(path, _NUM_FIRST_RECORDS)
+  examples = schema.read_first_records(path, _NUM_FIRST_RECORDS)
   first = next(examples)
   lengths = {feature: len(first.get(feature, ())) for feature in ("input_ids", "masked_lm_ids")}
   for feature, length in lengths.items():

@@ -13,7 +13,7 @@ from albert.config.base import DATA, TRAINING, Config, from_dict, option, option
 from albert.config.model import ModelConfig
 from albert.config.run import TrainConfig
 from albert.errors import UserError
-from albert.io import json_values
+from albert.io import json_text, json_values
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ class Stage(Config):
 
 def format_stages(stages: Sequence[Mapping[str, Any]]) -> str:
   """Converts a list of stages, as a recipe or a Python call contains it, to a value of the flag --stages."""
-  return json_values.dumps(stages, ensure_ascii=False)
+  return json_text.dumps(stages, ensure_ascii=False)
 
 
 def stage_name(index: int, num_stages: int) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.data.shard_files import record_checks
-from albert.data.shard_files.schema import FeatureSpec
+from albert.data import schema
+from albert.data.schema import FeatureSpec
 from albert.io import records
 from albert.tasks.pretraining.files import MaskedLine
 from albert.tokenization.tokenizer import Tokenizer
@@ -64,7 +64,7 @@ def baseline_accuracies(
   label_counts = np.zeros(2, np.int64)
   for path in paths:
     for number, record in enumerate(records.read_records(path)):
-      record_checks.check_record(path, number, record, features)
+      schema.check_record(path, number, record, features)
       example = records.decode_example(record, path)
       masked_ids = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
       token_counts += np.bincount(masked_ids, minlength=vocab_size)

@@ -20,9 +20,8 @@ from albert.data import tables
 from albert.data.rows import DataSource, Rows
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.globs import NoMatchError, expand_globs
-from albert.io.json_values import format_value
-from albert.io.text_encoding import check_first_line
+from albert.io.files import NoMatchError, expand_globs
+from albert.io.text import check_first_line, format_value
 from albert.tasks.splits import FILE_FIELDS
 
 LEVELS = ("middle", "high")

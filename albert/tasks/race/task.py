@@ -13,7 +13,7 @@ from albert.data.dataset import Dataset
 from albert.data.examples import OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import Rows, TableData, rows_of
-from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.metrics.classification import GUESSING_LOSS
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.tasks import predictions

@@ -13,8 +13,8 @@ from albert.config.run import FinetuningConfig
 from albert.data.rows import DataSource, Rows
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.globs import expand_globs
-from albert.io.json_values import format_value
+from albert.io.files import expand_globs
+from albert.io.text import format_value
 from albert.tasks.splits import DEV, TRAIN
 
 _REMEDY = "give a file in the form of SQuAD"

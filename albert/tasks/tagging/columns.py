@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from albert.data.tables import read_lines
 from albert.errors import UserError
-from albert.io.wording import counted
+from albert.io.text import counted
 
 _DOCUMENT_START = "-DOCSTART-"
 _NAMES_PREFIX = re.compile(r"#\s*global\.columns\s*=")

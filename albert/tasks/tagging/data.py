@@ -13,7 +13,7 @@ from albert.data.rows import DataSource, Rows
 from albert.data.tables import is_json_file
 from albert.errors import UserError
 from albert.io import files
-from albert.io.json_values import format_value
+from albert.io.text import format_value
 from albert.tasks.glue.flags import format_labels, parse_labels
 from albert.tasks.splits import FILE_FIELDS, TRAIN
 from albert.tasks.tagging import columns, json_objects

@@ -20,7 +20,7 @@ from albert.data.rows import DataSource, Rows
 from albert.data.tables import read_json_objects
 from albert.errors import UserError
 from albert.io import json_values
-from albert.io.json_values import format_value, replace_surrogates
+from albert.io.text import format_value, replace_surrogates
 from albert.tasks.tagging.schemes import Span
 
 TOKENS, TAGS, TEXT, SPANS = "tokens", "tags", "text", "spans"

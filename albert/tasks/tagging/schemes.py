@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert.io.json_values import format_value
+from albert.io.text import format_value
 
 OUTSIDE = "O"
 

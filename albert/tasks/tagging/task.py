@@ -15,7 +15,7 @@ from albert.data.dataset import Dataset
 from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import DataSource, Rows, TableData
-from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.io import files
 from albert.metrics.classification import GUESSING_LOSS, guessing_loss
 from albert.models.tagger import TaggingModel

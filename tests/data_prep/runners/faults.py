@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from albert.data.shard_files.manifest import ShardInfo
+from albert.data.manifest import ShardInfo
 from data_prep import block_files, blocks, shards
 from data_prep.blocks import BlockTask
 from data_prep.shards import ShardsTask

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from albert.data.shard_files.manifest import ShardInfo
+from albert.data.manifest import ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files
 from data_prep import blocks, shards

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from albert.config.model import ModelConfig
+from albert.data.manifest import file_sha256
 from albert.data.rows import rows_of
-from albert.data.shard_files.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.settings.resolve import resolve_settings

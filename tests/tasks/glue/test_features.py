@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.data import feature_cache
-from albert.data.examples import TokenizedExamples
-from albert.data.feature_cache import make_examples
+from albert.data import examples as examples_module
+from albert.data.examples import TokenizedExamples, make_examples
 from albert.tasks.glue.features import RankingExample, RankingExamples, RankingFeaturizer, TextFeaturizer
 from albert.tasks.glue.files import TextRows
 from albert.tokenization import packing_graph
@@ -100,15 +99,15 @@ def test_ranking_examples_have_a_sequence_for_each_candidate(spm_model: str) -> 
 def test_several_processes_make_the_same_features_as_one(spm_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
   featurizer = pickle.loads(pickle.dumps(TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)))
   # Starts worker processes even for little work.
-  monkeypatch.setattr(feature_cache, "_MAX_SECONDS_OF_ONE_PROCESS", 0.0)
-  make_workers = feature_cache.Workers
+  monkeypatch.setattr(examples_module, "_MAX_SECONDS_OF_ONE_PROCESS", 0.0)
+  make_workers = examples_module.Workers
   numbers_of_workers = []
 
   def record_and_make_workers(number: int, *args: Any) -> Any:
     numbers_of_workers.append(number)
     return make_workers(number, *args)
 
-  monkeypatch.setattr(feature_cache, "Workers", record_and_make_workers)
+  monkeypatch.setattr(examples_module, "Workers", record_and_make_workers)
   num_rows = 4_000
   texts = [text.split(".")[0] for text in FIRST_TEXTS * (num_rows // NUM_ROWS)]
   rows = TextRows([str(i) for i in range(num_rows)], texts, texts[::-1], np.arange(num_rows, dtype=np.int32))

@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.data.shard_files.manifest import ShardInfo
-from albert.data.shard_files.shards import count_and_hash_shards
+from albert.data.manifest import ShardInfo
+from albert.data.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.io import files, records
 from albert.tasks.base import Batch

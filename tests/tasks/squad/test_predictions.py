@@ -296,5 +296,8 @@ def test_the_official_files_are_written_and_read(tmp_path: Path) -> None:
   assert [Path(path).name for path in paths] == ["predictions_dev.json", "nbest_predictions_dev.json"]
   assert squad_predictions.read(str(tmp_path), "dev") == v1_predictions
   (tmp_path / "nbest_predictions_dev.json").write_text('{"a": [{"text": "x"}]}')
-  with pytest.raises(UserError, match=r"nbest_predictions_dev\.json: \$\.a\[0\] lacks 'probability': predict again"):
+  with pytest.raises(
+    UserError,
+    match=r"nbest_predictions_dev\.json: Object missing required field `probability` - at `\$\.a\[0\]`: predict again",
+  ):
     squad_predictions.read(str(tmp_path), "dev")

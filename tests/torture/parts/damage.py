@@ -89,21 +89,7 @@ def _check_damaged_file(
   words: Sequence[str],
   other_results: Callable[[], Sequence[Any]],
 ) -> str | None:
-  """Damages one file in a copy of a directory, and reads the copy.
-
-  Args:
-    context: the context of the campaign.
-    source: an undamaged directory.
-    name: the path of the file in it.
-    damage: a key of DAMAGES.
-    number: the number of the draw (see _NUM_DRAWS).
-    read: reads the directory.
-    words: a message counts as naming the damaged file if it contains one of them.
-    other_results: returns results that are right, too, if a message names the damaged file.
-
-  Returns:
-    What is wrong with the messages or the result; None if nothing is.
-  """
+  """Damages one file in a copy of a directory, and reads the copy."""
   root = context.new_directory("damage") / "copy"
   shutil.copytree(source, root)
   expected = _expected(read, source)
@@ -157,11 +143,7 @@ def _file_cases(
   other_results: Callable[[], Sequence[Any]] = tuple,  # which returns ()
   leave_out: Sequence[str] = (),
 ) -> Iterator[Case]:
-  """Yields cases for each file of `files` and each damage that is not in `leave_out`.
-
-  A message names a damaged file if it contains its name or one of `more_words`. For the other arguments see
-  `_check_damaged_file`.
-  """
+  """Yields cases for each file of `files` and each damage that is not in `leave_out`."""
   for name in files:
     for damage in DAMAGES:
       if damage in leave_out:
@@ -200,10 +182,7 @@ def _check_resumed_run(context: Context, run: Path, newest: str, name: str, dama
 
 
 def _check_repeated_command(context: Context, run: Path, name: str, damage: str) -> str | None:
-  """Damages a file of a finished classifier run, and repeats the command.
-
-  The command either fails and names the file, or succeeds without changing checkpoints or results.
-  """
+  """Damages a file of a finished classifier run, and repeats the command."""
   workplace = context.workplace
   copy = context.new_directory("command") / "run"
   shutil.copytree(run, copy)

@@ -53,12 +53,7 @@ class Reference:
 
 
 def read_contents(directory: Path) -> dict[str, Any]:
-  """Reads the files below a directory, except for hidden files and files that hold times.
-
-  Returns:
-    Path in the directory -> content: the tensors of a checkpoint, the lines of a log without times, or the bytes of any
-    other file, in which DISK replaces the path of the directory.
-  """
+  """Reads the files below a directory, except for hidden files and files that hold times."""
   contents: dict[str, Any] = {}
   for path in sorted(directory.rglob("*")):
     name = str(path.relative_to(directory))
@@ -128,14 +123,7 @@ class Attack:
       return self._reference
 
   def _check_failure(self, disk: SmallDisk, finished: Finished, code: int, reasons: tuple[str, ...]) -> str | None:
-    """Checks the end of a command that failed because of the disk, and the files that it left.
-
-    Args:
-      disk: the disk.
-      finished: the end of the command.
-      code: the exit code that it must have.
-      reasons: the error must contain one of these texts.
-    """
+    """Checks the end of a command that failed because of the disk, and the files that it left."""
     if wrong := finished.unexpected_end(code):
       return wrong
     if not any(reason in finished.error for reason in reasons):

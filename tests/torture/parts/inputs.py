@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.torture import bad_arrays, bad_flags, bad_json, bad_tables, bad_texts, flag_values
+from tests.torture import bad_files, bad_flags, flag_values
 from tests.torture.attempts import Attempt, make_case, number_attempts
 from tests.torture.campaign import Case, Context
 
@@ -23,8 +23,4 @@ def _attempts(context: Context) -> Iterator[Attempt]:
   yield from bad_flags.missing_flag_attempts(commands, workplace)
   yield from bad_flags.flag_file_attempts(context.rng("flag files"))
   yield from bad_flags.combination_attempts(workplace)
-  yield from bad_json.json_attempts(workplace, context.rng("JSON"), context.count(90))
-  yield from bad_texts.text_attempts(workplace, context.rng("texts"), context.count(30))
-  yield from bad_tables.table_attempts(workplace, context.rng("tables"), context.count(50))
-  yield from bad_arrays.shard_attempts(workplace, context.rng("shards"), context.count(16))
-  yield from bad_arrays.weight_attempts(workplace, context.rng("weights"), context.count(16))
+  yield from bad_files.file_attempts(workplace)

@@ -63,13 +63,7 @@ class Kill:
     return f"at {self.share:.3f} of the run" + (" (new interpreter)" if self.new_interpreter else "")
 
   def apply(self, process: Running, output: Path, seconds: float) -> None:
-    """Waits for the time of the kill, and kills the process. Does nothing if the process kills itself (`fault`).
-
-    Args:
-      process: the started command.
-      output: its output directory.
-      seconds: the time that an undisturbed run takes.
-    """
+    """Waits for the time of the kill, and kills the process. Does nothing if the process kills itself (`fault`)."""
     if self.fault:
       return
     if self.watched:
@@ -87,15 +81,7 @@ class Kill:
 def draw_kill_at_call(
   rng: random.Random, target: str, max_number: int, max_delay: float = 0.02, **fault_options: Any
 ) -> Kill:
-  """Draws a kill at the n-th call of a function.
-
-  Args:
-    rng: draws n, and the time of the kill relative to the call.
-    target: the function, as for faults.kill_at.
-    max_number: n is between 1 and this number.
-    max_delay: a kill within the call comes at most this many seconds after the beginning of the call.
-    **fault_options: `when`, `contains` and `process` of faults.kill_at. `when` is drawn if it isn't given.
-  """
+  """Draws a kill at the n-th call of a function."""
   when = fault_options.pop("when", None) or rng.choice(_KILL_TIMES)
   fault = {"target": target, "number": rng.randint(1, max_number), "when": when, **fault_options}
   if when == "within":
@@ -174,14 +160,7 @@ class Command:
     return finished.unexpected_end() or self.difference(output, reference.output)
 
   def cases(self, group: str, number: int, draw_first: KillDraw, num_kills: Sequence[int] = (1, 2)) -> Iterator[Case]:
-    """Makes the cases of a group.
-
-    Args:
-      group: the name of the group.
-      number: the number of cases in the full campaign.
-      draw_first: draws the first kill of a case. Further kills come at random times.
-      num_kills: the numbers of kills of the cases, which take turns.
-    """
+    """Makes the cases of a group."""
     for index in range(self.context.count(number)):
       rng = self.context.rng(self.name, group, index)
       kills = [draw_first(rng)]
@@ -243,15 +222,15 @@ def _while_saving(rng: random.Random) -> Kill:
 
 _WHILE_STARTING = _any_of(
   _at_call("albert.runs.directory_lock:DirectoryLock.acquire"),
-  _at_call("albert.runs.run_directory:claim_directory"),
-  _at_call("albert.runs.run_directory:write_environment"),
-  _at_call("albert.runs.metrics_log:MetricsLog.__init__", when="before"),
+  _at_call("albert.runs.output_files:claim_directory"),
+  _at_call("albert.runs.output_files:write_environment"),
+  _at_call("albert.runs.logs:MetricsLog.__init__", when="before"),
   _at_call("albert.estimator:Estimator.__init__", 1, 0.3, when="within"),
   lambda rng: Kill(share=rng.uniform(0, 0.15), new_interpreter=True, is_certain=False),
 )
 _WHILE_EVALUATING = _at_call("albert.training.evaluator:Evaluator.evaluate", 3, 1.0)
 _WHILE_RECORDING_EVALUATION = _any_of(
-  _at_call(f"{_MANAGER}.record_evaluation", 2), _at_call("albert.runs.evaluation_log:EvaluationLog.add", 2)
+  _at_call(f"{_MANAGER}.record_evaluation", 2), _at_call("albert.runs.logs:EvaluationLog.add", 2)
 )
 _WHILE_WRITING_RESULTS = _any_of(
   _at_call("albert.runs.figures:draw_curves", 1, 0.3),
@@ -264,8 +243,8 @@ _RESUMING = (
   ("albert.weights.checkpoints:restore", 0.05),
   (f"{_MANAGER}.remove_leftovers", 0.01),
   (f"{_MANAGER}.latest", 0.02),
-  ("albert.runs.metrics_log:MetricsLog.__init__", 0.01),
-  ("albert.runs.evaluation_log:EvaluationLog.__init__", 0.01),
+  ("albert.runs.logs:MetricsLog.__init__", 0.01),
+  ("albert.runs.logs:EvaluationLog.__init__", 0.01),
 )
 
 
@@ -309,9 +288,7 @@ def _finetuning(context: Context) -> Iterator[Case]:
     _at_call("albert.estimator:Estimator.write_predictions", 1, 0.5),
   )
   classifier = Command("classifier", workplace.classifier_command, outputs.difference_of_runs, context)
-  while_caching = _any_of(
-    _at_call("albert.data.feature_cache:_write", 2), _at_call("os:replace", 2, contains=".tfrecord")
-  )
+  while_caching = _any_of(_at_call("albert.data.examples:_write", 2), _at_call("os:replace", 2, contains=".tfrecord"))
   yield from classifier.cases("at any time", 3, draw_kill_at_random_time, (2,))
   yield from classifier.cases("while keeping features", 3, while_caching, (1,))
   yield from classifier.cases("while predicting", 2, while_predicting, (2,))

@@ -96,10 +96,7 @@ def _one_is_suspended(pair: Pair, output: Path, rng: random.Random) -> str | Non
 
 
 def _lock_file_is_removed(pair: Pair, output: Path, rng: random.Random) -> str | None:
-  """Removes the lock file while the first process works, and starts a second process.
-
-  The first process must succeed, or fail with an error that says that somebody removed its lock.
-  """
+  """Removes the lock file while the first process works, and starts a second process."""
   first_process = pair.start(output)
   pair.wait_until_locked(first_process, output)
   for lock in output.glob(".*lock"):
@@ -112,10 +109,7 @@ def _lock_file_is_removed(pair: Pair, output: Path, rng: random.Random) -> str |
 
 
 def _lock_with_reused_process_id(pair: Pair, output: Path, rng: random.Random) -> str | None:
-  """Starts a process in a directory with the lock file of an ended process, whose id another process has by now.
-
-  The process must take the lock.
-  """
+  """Starts a process in a directory with the lock file of an ended process, whose id another process has by now."""
   output.mkdir()
   content = {"host": "here", "pid": os.getpid(), "command": "run_x.py", "since": "then", "host_key": "0", "token": "x"}
   for name in (".lock", ".spiece.lock"):

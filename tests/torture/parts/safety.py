@@ -1,11 +1,9 @@
-"""Attacks with files: no content of a file may be run, become markup, or lead to a file outside its directory."""
+"""Attacks with files: no content of a file may be run, or lead to a file outside its directory."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import pickle
-import random
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,13 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from albert.data.shard_files.manifest import file_sha256
+from albert.data.manifest import file_sha256
 from albert.errors import RunError, UserError
 from albert.io import files
-from albert.report.page import make_page
-from albert.report.records import read_runs
-from tests.report.run_files import make_seeds
-from tests.report.skeleton import Skeleton
 from tests.torture import hostile, outside_names
 from tests.torture.campaign import Case, Context
 from tests.torture.outside_names import OutsideFile
@@ -91,13 +85,7 @@ def _read_hostile(context: Context, reader: FileReader, payload_name: str) -> st
 
 
 def _name_file_outside(context: Context, read: Callable[[Path, str, OutsideFile], None], form: str) -> str | None:
-  """Lets a manifest name a file outside, and reads the manifest. The file must be neither opened nor changed.
-
-  Args:
-    context: the context of the part.
-    read: a function of outside_names.READERS.
-    form: a key of hostile.names_outside.
-  """
+  """Lets a manifest name a file outside, and reads the manifest. The file must be neither opened nor changed."""
   root = context.new_directory("outside")
   path, directory = root / "private" / "config.json", root / "a" / "run"  # the file outside, the manifest's directory
   (path.parent / "checkpoints").mkdir(parents=True)  # so that path.parent looks like a run
@@ -184,128 +172,9 @@ def _check_moved_checkpoint(context: Context) -> str | None:
   return None if are_expected else f"files of the moved checkpoint: {moved_files}, checkpoints: {checkpoints}"
 
 
-# ---- the report ----------------------------------------------------------------------------------------------
-
-# Texts that may be dangerous in HTML, JavaScript, URLs, JSON or a terminal.
-_TOKENS = (
-  "<", ">", "&", '"', "'", "`", "=", "/", "</", "<!--", "-->", "<![CDATA[", "]]>", "<?", "<script>",
-  "</script>", "</SCRIPT ", "<img src=x ", "onerror=alert(1)", "</style>", "</title>", "</textarea>",
-  "</svg>", "<svg/onload=alert(1)>", "<a href=javascript:alert(1)>", "\\", "\\u003c/script>", "{{", "}}",
-  "${", "&lt;", "&#60;", "&#x3c", "\u2028", "\u2029", "\u202e", "\ufeff", "\ud800", "\udfff", "\x00", "\x0b",
-  "\x0c", "\x1b[31m", "\x7f", "\x85", "\ufffe", "\r", "\n", "\t", " ", "%3Cscript%3E", "javascript:",
-  "data:text/html,", "x", "9", "1e5", "nan", "\U0001f600", "é",
-)  # fmt: skip
-
-
-def _random_hostile_text(rng: random.Random) -> str:
-  return "".join(rng.choice(_TOKENS) for _ in range(rng.randrange(1, 9)))
-
-
-def _write_seeds(directory: Path, make_text: Callable[[str], str], make_file_text: Callable[[str], str]) -> Path:
-  """Writes the runs of two seeds.
-
-  Args:
-    directory: where to write them.
-    make_text: makes the text to write for the field of a given name.
-    make_file_text: the same, for a part of a file name.
-
-  Returns:
-    The directory of the two runs.
-  """
-  seeds = make_seeds(directory)
-  for run in sorted(seeds.glob("run-*")):
-
-    def field(name: str, run: Path = run) -> str:
-      return make_text(f"{run.name} {name}")
-
-    section = {make_text("setting"): [field("item"), 1], "num_train_steps": 5}
-    (run / "config.json").write_text(
-      json.dumps({"task": field("task"), make_text("section"): {"a": make_text("a")}, "train": section})
-    )
-    (run / "environment.json").write_text(json.dumps({make_text("variable"): field("value")}))
-    (run / "eval_results.json").write_text(json.dumps({make_text("metric"): field("result"), make_text("null"): None}))
-    for name in ("metrics.jsonl", "eval_metrics.jsonl"):
-      lines = [
-        {"step": step, make_text("curve"): step * 0.5, "loss": 1.0 / step, make_text("no curve"): field("no number")}
-        for step in (1, 2, 3)
-      ]
-      (run / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (run / "mistakes_dev.tsv").write_bytes(_table_of(make_text).encode("utf-8", "replace"))
-    (run / "predictions_dev.json").write_text(
-      json.dumps({make_text("id"): make_text("answer"), make_text("id 2"): [make_text("list")]})
-    )
-    (run / "confusion_matrix_dev.png").rename(run / f"confusion_matrix_{make_file_text('picture')}.png")
-  numbers = {"median": 0.8, "mean": 0.8, "standard_deviation": 0.0, "minimum": 0.8, "maximum": 0.8}
-  summary = {"seeds": [1, 2], "best_run": "run-1", "metrics": {make_text("metric of all"): numbers}}
-  (seeds / "runs.json").write_text(json.dumps(summary))
-  return seeds
-
-
-def _table_of(make_text: Callable[[str], str]) -> str:
-  """Returns three rows of three cells in the format TSV, without the characters that separate cells and rows."""
-  without_separators = str.maketrans("\t\n\r", "   ")
-  rows = [[make_text(f"{row} {column}").translate(without_separators) for column in range(3)] for row in range(3)]
-  return "\n".join("\t".join(row) for row in rows)
-
-
-def _check_report_of_hostile_texts(context: Context, number: int) -> str | None:
-  """Makes a report of runs with hostile texts, and one with harmless texts. Their elements must be the same."""
-  rng = context.rng("report", number)
-  texts: dict[str, str] = {}
-
-  def hostile_text(name: str) -> str:
-    # The number makes all texts different. Equal names would share a column of a table.
-    return texts.setdefault(name, f"{_random_hostile_text(rng)}{len(texts)}")
-
-  def hostile_file_text(name: str) -> str:
-    allowed_in_file_names = hostile_text(name).replace("/", "").replace("\0", "")
-    return allowed_in_file_names.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
-
-  root = context.new_directory("report")
-  harmless = _make_report(root / "harmless", lambda name: f"harmless {name}", lambda name: "harmless")
-  report = _make_report(root / "hostile", hostile_text, hostile_file_text)
-  shutil.rmtree(root)
-  return _difference_of_reports(harmless, report)
-
-
-def _make_report(directory: Path, make_text: Callable[[str], str], make_file_text: Callable[[str], str]) -> Skeleton:
-  """Makes a report of runs with the given texts (see _write_seeds)."""
-  directory.mkdir()
-  seeds = _write_seeds(directory / make_file_text("directory"), make_text, make_file_text)
-  page = make_page(make_text("title"), *read_runs([str(seeds)], num_examples=3))
-  page.encode("utf-8")
-  return Skeleton(page)
-
-
-def _difference_of_reports(harmless: Skeleton, report: Skeleton) -> str | None:
-  """Compares the elements of two reports, which have no scripts. Returns None, or what differs."""
-  elements = [_without_class(element) for element in report.elements]
-  expected_elements = [_without_class(element) for element in harmless.elements]
-  if elements != expected_elements:
-    pairs = zip([*elements, "the end"], [*expected_elements, "the end"], strict=False)
-    different_pairs = [(element, expected) for element, expected in pairs if element != expected]
-    return f"other elements: {different_pairs[0]}"
-  if any(element[0] == "script" for element in elements):
-    return "a script"
-  if not all(
-    address.startswith(("data:image/png;base64,", "data:image/svg+xml;base64,")) for address in report.addresses
-  ):
-    return f"other addresses: {report.addresses}"
-  return None
-
-
-def _without_class(element: tuple[str, ...]) -> tuple[str, ...]:
-  """Removes the attribute "class" from a table cell, because only cells with numbers have it."""
-  return tuple(name for name in element if name != "class") if element[0] == "td" else element
-
-
 def cases(context: Context) -> Iterator[Case]:
   """The cases of this part."""
   case = partial(Case, in_process=True)
-  for path in source_files():
-    yield case(
-      "sources: nothing runs the content of a file", path.relative_to(ROOT).as_posix(), partial(check_source, path)
-    )
   for source in _FORBIDDEN_LINES:
     yield case("sources: the check finds forbidden code", source, partial(_check_is_found, source))
   from tests.torture.readers import READERS
@@ -330,5 +199,3 @@ def cases(context: Context) -> Iterator[Case]:
   yield case(group, "an outdated checkpoint is deleted", partial(_check_moved_checkpoint, context))
   for attack_name, attack in _LINK_ATTACKS.items():
     yield case(group, attack_name, partial(_check_file_behind_link, context, attack))
-  for number in range(context.count(100)):
-    yield case("report: texts stay texts", f"page {number}", partial(_check_report_of_hostile_texts, context, number))

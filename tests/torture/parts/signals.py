@@ -295,7 +295,6 @@ def _clock_cases(context: Context, references: _References) -> Iterator[Case]:
         group, f"{command.name} {index}", functools.partial(_set_clock_back, context, references, command, index)
       )
   yield Case(group, "all clocks but the monotonic one", functools.partial(clocks.set_back_during_training, context))
-  yield Case(group, "heartbeat of a lock", functools.partial(clocks.lock_excludes_others, context), in_process=True)
   yield Case(group, "staging files", functools.partial(clocks.staging_files_of_the_future, context))
 
 

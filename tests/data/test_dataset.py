@@ -1,4 +1,4 @@
-"""No dataset lets TensorFlow tune its threads, because the end of a run then waits for the thread that tunes."""
+"""Batches are prefetched, without TensorFlow's tuning of threads; and how much of a remote shard is in memory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import albert
-from albert.data.prefetch import prefetch
+from albert.data.dataset import prefetch
+from tests.gcs_server import has_openssl
+from tests.open_shards import MIB, bytes_requested
 
 
 def test_batches_keep_their_order_and_are_parsed_before_they_are_needed():
@@ -43,5 +46,20 @@ def test_tensorflow_does_not_tune_the_threads():
 
 def test_all_datasets_are_prefetched_by_this_function():
   for path in Path(albert.__file__).parent.rglob("*.py"):
-    if path.name != "prefetch.py":
+    if path.name != "dataset.py":
       assert not re.search(r"AUTOTUNE|num_parallel_calls=(?!1\b)", path.read_text(encoding="utf-8")), path
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not has_openssl(), reason="needs openssl")
+@pytest.mark.parametrize(("environment", "mebibytes"), [({}, 16), ({"GCS_READ_CACHE_BLOCK_SIZE_MB": "2"}, 2)])
+def test_an_open_shard_holds_one_block_of_a_bounded_size(tmp_path: Path, environment: dict[str, str], mebibytes: int):
+  """Of three shards of 24 MiB, a block of each is requested at first, and the next ones when the stream gets there."""
+  block = mebibytes * MIB
+  first_requests, all_requests = bytes_requested(tmp_path, **environment)
+  assert sorted(first_requests) == [(f"{index}.tfrecord", 0, block) for index in range(3)]
+  assert max(size for _, _, size in all_requests) == block
+  for name in {name for name, _, _ in all_requests}:
+    firsts = [first for other, first, _ in all_requests if other == name]
+    assert firsts == sorted(set(firsts))  # no byte is requested twice
+    assert sum(size for other, _, size in all_requests if other == name) >= 24 * MIB

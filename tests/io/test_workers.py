@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from albert.errors import RunError, UserError
-from albert.io.parallel.workers import Workers, submit_ahead
+from albert.io.workers import Workers, submit_ahead
 
 _offset = 0
 
@@ -94,7 +94,7 @@ def test_a_script_without_a_guard_does_not_run_again_in_the_workers(tmp_path: Pa
   script.write_text(
     textwrap.dedent("""
       import work
-      from albert.io.parallel.workers import Workers
+      from albert.io.workers import Workers
 
       print("the script runs")
       with Workers(2, work.start) as workers:
@@ -111,7 +111,7 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
   script.write_text(
     textwrap.dedent("""
       import os, sys, time
-      from albert.io.parallel.workers import Workers, submit_ahead
+      from albert.io.workers import Workers, submit_ahead
 
       def work(directory):
         open(os.path.join(directory, str(os.getpid())), "w").close()

@@ -1,4 +1,4 @@
-"""The files in which tasks read and write texts: the campaign's part "strings" writes random texts and reads them."""
+"""Any text that a task writes to a file, or that a user may write there, is read back as it was."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from albert.data import tables
-from albert.io.json_values import replace_surrogates
+from albert.io.text import replace_surrogates
 from albert.tasks import predictions
 from albert.tasks.predictions import write_mistakes
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
 from albert.tasks.squad import predictions as squad_predictions
+from tests.tokenization.reference import random_texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,10 +94,7 @@ def _write_and_read_squad_predictions(texts: Sequence[str], directory: Path) -> 
 
 
 def _write_and_read_mistakes(texts: Sequence[str], directory: Path) -> list[str]:
-  """Writes the texts as examples with label "a" that were predicted as "b", all with the same probability.
-
-  The mistakes with the highest loss come first, so the texts keep their order.
-  """
+  """Writes the texts as examples with label "a" that were predicted as "b", all with the same probability."""
   labels = np.zeros(len(texts), np.int32)
   scores = np.array([[0.1, 0.9]] * len(texts))
   wrong_predictions = predictions.Predictions([str(label) for label in labels], ("a", "b"), scores, labels)
@@ -118,3 +117,10 @@ TASK_FILES = (
   TaskFile("predictions", _write_and_read_squad_predictions, to_expected=str),
   TaskFile("mistakes", _write_and_read_mistakes, to_expected=lambda text: _as_cell(replace_surrogates(text))),
 )
+
+
+@pytest.mark.parametrize("task_file", TASK_FILES, ids=lambda task_file: task_file.name)
+def test_texts_are_read_as_they_were_written(task_file: TaskFile, tmp_path: Path) -> None:
+  texts = ["", " ", "\ud800", '"', "\\ud800", "\u2028a\x85", "x" * 2**20, *random_texts(500, seed=3)]
+  written = [task_file.to_writable(text) for text in texts]
+  assert task_file.write_and_read(written, tmp_path) == list(map(task_file.to_expected, written))

@@ -1,4 +1,4 @@
-"""An error names the record that is damaged, or that has features of other lengths, types or ranges."""
+"""The features of pretraining, and the checks of records, which name the file, the record and the feature."""
 
 from __future__ import annotations
 
@@ -8,13 +8,32 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.data import pipeline
-from albert.data.shard_files import record_checks
-from albert.data.shard_files.schema import pretraining_features
-from albert.data.shard_files.shards import count_and_hash_shards
+from albert.data import pipeline, schema
+from albert.data.schema import FeatureSpec, pretraining_features
+from albert.data.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.io.records import RecordWriter, encode_example
 from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, VOCAB_SIZE, example, write_shards
+
+
+def test_pretraining_features_have_the_originals_names_lengths_types_and_ranges() -> None:
+  assert pretraining_features(512, 77, vocab_size=30000, type_vocab_size=3) == (
+    FeatureSpec("input_ids", 512, "int64", 30000),
+    FeatureSpec("input_mask", 512, "int64", 2),
+    FeatureSpec("segment_ids", 512, "int64", 3),
+    FeatureSpec("masked_lm_positions", 77, "int64", 512),
+    FeatureSpec("masked_lm_ids", 77, "int64", 30000),
+    FeatureSpec("masked_lm_weights", 77, "float32"),
+    FeatureSpec("next_sentence_labels", 1, "int64", 2),
+  )
+
+
+def test_a_feature_of_another_type_or_without_length_is_refused() -> None:
+  with pytest.raises(ValueError, match="feature x: dtype must be int64 or float32, got 'int32'"):
+    FeatureSpec("x", 1, "int32")
+  with pytest.raises(ValueError, match="feature x: length must be >= 1, got 0"):
+    FeatureSpec("x", 0, "int64")
+
 
 FEATURES = pretraining_features(SEQ_LENGTH, NUM_PREDICTIONS)
 
@@ -25,13 +44,13 @@ def test_damage_is_named_by_file_and_record(tmp_path: Path):
   content[len(content) // 2 + 40] ^= 1  # in the third of four records
   Path(paths[1]).write_bytes(bytes(content))
   with pytest.raises(UserError, match=r"part-01\.tfrecord.*record 2"):
-    record_checks.explain_failure(count_and_hash_shards(paths), FEATURES)
+    schema.explain_failure(paths, FEATURES)
 
 
 def test_a_record_of_other_lengths_is_named(tmp_path: Path):
   shards = count_and_hash_shards(write_shards(tmp_path, [2]))
   with pytest.raises(UserError, match=r"record 0 .*input_ids has 16 values, expected 24"):
-    record_checks.explain_failure(shards, pretraining_features(24, NUM_PREDICTIONS))
+    schema.explain_failure(shards.paths, pretraining_features(24, NUM_PREDICTIONS))
 
 
 @pytest.mark.parametrize(
@@ -61,9 +80,9 @@ def test_a_value_out_of_range_fails_and_is_named(tmp_path: Path, name, value, me
   shards = count_and_hash_shards([str(path)])
   specs = pretraining_features(SEQ_LENGTH, NUM_PREDICTIONS, vocab_size=VOCAB_SIZE, type_vocab_size=2)
   with pytest.raises(tf.errors.InvalidArgumentError, match="out of its range"):
-    list(pipeline.evaluation_batches(shards, specs, batch_size=4))
+    list(pipeline.ShardDataset(shards, specs).evaluation_batches(batch_size=4))
   with pytest.raises(UserError, match=rf"part\.tfrecord, record 3 \(counted from 0\): {message}"):
-    record_checks.explain_failure(shards, specs)
+    schema.explain_failure(shards.paths, specs)
 
 
 def test_a_record_that_is_no_example_is_named(tmp_path: Path):
@@ -71,7 +90,7 @@ def test_a_record_that_is_no_example_is_named(tmp_path: Path):
   with RecordWriter(str(path)) as writer:
     writer.write(b"no example")
   with pytest.raises(UserError, match=r"other\.tfrecord, record 0 .*not a tf\.train\.Example"):
-    record_checks.explain_failure(count_and_hash_shards([str(path)]), FEATURES)
+    schema.explain_failure([str(path)], FEATURES)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +105,7 @@ def test_a_feature_of_another_type_is_named(name: str, dtype: str, message: str)
   features = example(0, np.random.default_rng(3))
   record = encode_example(features | {name: features[name].astype(dtype)})
   with pytest.raises(UserError, match=rf"part, record 3 \(counted from 0\): {message}"):
-    record_checks.check_record("part", 3, record, FEATURES)
+    schema.check_record("part", 3, record, FEATURES)
 
 
 @pytest.mark.parametrize(
@@ -98,4 +117,4 @@ def test_a_missing_feature_is_named(name: str, remedy: str):
   del features[name]
   message = rf"part, record 3 .*: has no {name}: write the shards with create_pretraining_{remedy}"
   with pytest.raises(UserError, match=message):
-    record_checks.check_record("part", 3, encode_example(features), FEATURES)
+    schema.check_record("part", 3, encode_example(features), FEATURES)

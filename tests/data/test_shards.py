@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from albert.data.shard_files.shards import CACHE_NAME, Shards, count_and_hash_shards, stat_shards
+from albert.data.shards import CACHE_NAME, Shards, count_and_hash_shards, stat_shards
 from albert.errors import UserError
 from albert.io import records
-from albert.io.globs import stat_globs
+from albert.io.files import stat_globs
 from tests.synthetic import write_manifest, write_shards
 
 SIZES = [3, 5, 2, 4]

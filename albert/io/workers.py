@@ -1,4 +1,4 @@
-"""A pool of worker processes, which leaves no process behind and reports a worker that died."""
+"""A pool of worker processes, which leaves none behind and reports one that died; and errors about lost processes."""
 
 from __future__ import annotations
 
@@ -21,6 +21,25 @@ from albert.errors import RunError
 WorkItem = TypeVar("WorkItem")
 Result = TypeVar("Result")
 Call = TypeVar("Call", bound=Hashable)
+# The errors of TensorFlow, which is not imported here, if another process or the host of a TPU does not answer.
+_LOST_PROCESS_ERRORS = ("UnavailableError", "AbortedError", "DeadlineExceededError", "CancelledError")
+# A worker or TPU that was restarted answers but has lost its state. TensorFlow then raises other errors, which contain
+# one of these texts (see tensorflow/python/distribute/coordinator/cluster_coordinator.py).
+_RESTART_MESSAGES = (
+  "context_id",
+  "device incarnation",
+  "halted unexpectedly",
+  "not been initialized",
+  "neither a type of a primitive operation nor a name of a function registered",
+  "preempted",
+  "primary device is not remote",
+  "relevant tensor remote_handle",
+  "socket closed",
+  "tpu is unhealthy",
+  "unknown device",
+  "worker was restarted",
+)
+_MAX_REASON_CHARS = 200
 
 
 class WorkerPool(Protocol):
@@ -76,10 +95,7 @@ def _start_worker(parent_pid: int, initializer: Callable[..., None] | None, argu
 
 @contextlib.contextmanager
 def _sigint_blocked() -> Iterator[None]:
-  """Blocks Ctrl-C, so that processes started in this context ignore it even before `_start_worker` runs.
-
-  This process receives a Ctrl-C when the context ends.
-  """
+  """Blocks Ctrl-C, so that processes started in this context ignore it even before `_start_worker` runs."""
   previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
   try:
     yield
@@ -178,3 +194,14 @@ class Workers:
         if process.pid not in self._earlier_pids:
           process.terminate()
     self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+def is_lost_process(error: Exception) -> bool:
+  """Whether TensorFlow raised this error because another process or a TPU stopped or was restarted."""
+  return type(error).__name__ in _LOST_PROCESS_ERRORS or any(text in str(error).lower() for text in _RESTART_MESSAGES)
+
+
+def describe_error(error: Exception) -> str:
+  """The error's type and the first line of its message, at most 200 characters of it."""
+  line = next(iter(str(error).splitlines()), "")[:_MAX_REASON_CHARS]
+  return f"{type(error).__name__}: {line}" if line else type(error).__name__

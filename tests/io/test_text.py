@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from albert.io.wording import counted, counted_names, name_and_others
+from albert.io.text import counted, counted_names, name_and_others
 
 
 def test_a_number_has_the_singular_or_the_plural_of_its_noun() -> None:

@@ -20,15 +20,14 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import NamedTuple
 
-from albert.data.content import DataContent, FileContent
-from albert.data.shard_files.manifest import FILE_NAME as MANIFEST_NAME
-from albert.data.shard_files.manifest import Manifest, ShardInfo
+from albert.data.manifest import FILE_NAME as MANIFEST_NAME
+from albert.data.manifest import DataContent, FileContent, Manifest, ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files, records
-from albert.io.globs import escape_existing, split_globs, stat_globs
-from albert.io.parallel.workers import Workers
+from albert.io.files import escape_existing, split_globs, stat_globs
 from albert.io.progress import Progress
-from albert.io.wording import counted
+from albert.io.text import counted
+from albert.io.workers import Workers
 
 # Maximum size ratio between the largest and the smallest partition of the shards.
 _MAX_SIZE_RATIO = 1.1
@@ -137,7 +136,7 @@ def stat_shards(globs: str, *, flag: str) -> dict[str, files.Stat]:
     Path -> size and modification time, sorted by path.
 
   Raises:
-    UserError: a glob matches no file (see globs.stat_globs), or only files that are not shards match.
+    UserError: a glob matches no file (see files.stat_globs), or only files that are not shards match.
   """
   matches = stat_globs(globs, flag=flag)
   shards = {path: stat for path, stat in matches.items() if os.path.basename(path) not in (MANIFEST_NAME, CACHE_NAME)}
@@ -161,7 +160,7 @@ def count_and_hash_shards(
 
   Args:
     paths: the files, in the order in which they are read.
-    stats: sizes and modification times of all paths, as globs.stat_globs returns them; None to look them up.
+    stats: sizes and modification times of all paths, as files.stat_globs returns them; None to look them up.
     globs: the comma-separated globs that the paths come from. If a manifest lists a shard that is not in `paths`, it is
       an error if a glob matches the shard; otherwise the shard was left out on purpose.
     cache_dir: directory in which the hashes of files without a manifest are cached; empty for no cache.
@@ -190,12 +189,7 @@ def count_and_hash_shards(
 
 
 def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardInfo], dict[str, bool]]:
-  """Reads the manifests of the directories of shards, and checks that no shard is missing.
-
-  Returns:
-    entries: path -> its entry in a manifest, for the paths that a manifest lists.
-    is_gzip_by_path: path -> whether the file is compressed, for the files in `entries` whose manifest records it.
-  """
+  """Reads the manifests of the directories of shards, and checks that no shard is missing."""
   entries: dict[str, ShardInfo] = {}
   is_gzip_by_path: dict[str, bool] = {}
   unlisted_paths: list[str] = []

@@ -1,1 +1,0 @@
-"""Worker processes, and how a process finds out whether others are alive."""

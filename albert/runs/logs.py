@@ -1,0 +1,293 @@
+"""The logs of a run: metrics.jsonl, eval_metrics.jsonl, TensorBoard's events, and lines on the terminal.
+
+A log in a file has one JSON object per line. A run that resumes at a step removes the later lines. TensorFlow is
+imported only to write events, so that a report starts fast.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from tqdm import tqdm
+
+from albert.errors import UserError
+from albert.io import files, json_text, json_values, local_files
+from albert.io.progress import log
+from albert.runs import output_files
+
+if TYPE_CHECKING:
+  import tensorflow as tf
+
+# An integer that is at least 0, as a type of msgspec.
+Step = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+# The key of the number of the stage, in lines of a run that is divided into stages.
+STAGE_KEY = "stage"
+# Metric -> its name in log lines.
+_SHORT_NAMES = {
+  "masked_lm_loss": "mlm_loss",
+  "masked_lm_accuracy": "mlm_acc",
+  "masked_lm_perplexity": "mlm_ppl",
+  "sentence_order_loss": "sop_loss",
+  "sentence_order_accuracy": "sop_acc",
+  "learning_rate": "lr",
+  "examples_per_second": "ex/s",
+}
+
+
+def read(path: str, *, key: str = "step", key_type: Any = Step) -> list[dict[str, Any]]:
+  """Reads the lines of a log.
+
+  Args:
+    path: path of the log.
+    key: a key that every line must have.
+    key_type: the type of its value, for msgspec.
+  Returns:
+    A dict for each line; an empty list if the file does not exist. Numbers that are not finite, which a run that
+    diverges may log, are None. A last line that is incomplete, because the process was killed, is left out.
+  Raises:
+    UserError: a line is not a JSON object with this key. The message names file and line.
+  """
+  if not files.exists(path):
+    return []
+  with files.open_file(path) as file:
+    lines = file.read().split(b"\n")
+  schema = msgspec.defstruct("Line", [(key, key_type)])
+  parsed_lines = []
+  for number, line in enumerate(lines, start=1):
+    is_last = number == len(lines)  # no newline follows the line: it is empty, or the process was killed
+    try:
+      values = json_values.parse(f"{path}, line {number}", line, dict[str, Any], "delete the line", nan_is_null=True)
+      json_values.convert(f"{path}, line {number}", values, schema, "delete the line")
+    except UserError:
+      if is_last:
+        break
+      raise
+    parsed_lines.append(values)
+  return parsed_lines
+
+
+def stage_ends(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
+  """Finds the ends of the stages of a run, for marks in pictures.
+
+  Args:
+    lines: the lines of metrics.jsonl, in the order of the steps.
+  Returns: (last step, name such as "stage 1") of each stage but the last one; [] if the run is not divided into stages.
+  """
+  return [
+    (line["step"], f"stage {line[STAGE_KEY]}")
+    for line, next_line in itertools.pairwise(lines)
+    if isinstance(line.get(STAGE_KEY), int) and line[STAGE_KEY] != next_line.get(STAGE_KEY)
+  ]
+
+
+def training_seconds(run: str) -> float:
+  """Returns the time of the training steps of a run: the examples of each stage, divided by its median speed.
+
+  Start-up and evaluations do not count, and a few slow steps do not change the median.
+
+  Args:
+    run: the output_dir of a finished run.
+  Raises:
+    UserError: the run has logged no speed, or has not ended.
+  """
+  lines = [
+    line
+    for line in read(files.join(run, output_files.METRICS))
+    if isinstance(line.get("examples_per_second"), int | float)
+  ]
+  if not lines or not files.exists(files.join(run, output_files.TRAINING_LOSS)):
+    problem = "training has not ended" if lines else f"{output_files.METRICS} has no examples_per_second"
+    raise UserError(f"{run}: {problem}: repeat the command that trains it, or delete it to train it again")
+  config = output_files.read_config(files.join(run, output_files.CONFIG))
+  num_steps = lines[-1]["step"]
+  whole_run = {"first_step": 0, "last_step": num_steps, "train_batch_size": config["train"]["train_batch_size"]}
+  seconds = 0.0
+  for number, stage in enumerate(config.get("stages") or [whole_run], start=1):
+    # A stage that is too short to be logged has the speed of the whole run.
+    of_stage = [line for line in lines if line.get(STAGE_KEY, number) == number] or lines
+    # The first line includes the time to build the graph.
+    speed = statistics.median(line["examples_per_second"] for line in of_stage[1:] or of_stage)
+    steps = max(0, min(stage["last_step"], num_steps) - stage["first_step"])  # the run may have stopped early
+    seconds += steps * float(stage["train_batch_size"]) / speed
+  return seconds
+
+
+def read_metrics(output_dir: str) -> list[dict[str, Any]]:
+  """Reads metrics.jsonl.
+
+  Args:
+    output_dir: the directory of the run.
+  Returns:
+    A dict for each line. Numbers that are not finite are None. A last line that is incomplete, because the run was
+    killed, is left out.
+  Raises:
+    UserError: a line is damaged.
+  """
+  return read(files.join(output_dir, output_files.METRICS))
+
+
+class MetricsLog:
+  """Appends metrics to metrics.jsonl and TensorBoard's events, and shows the progress on the terminal.
+
+  Args:
+    output_dir: the directory of the run.
+    first_step: the step that training starts or resumes at.
+    total_steps: the last step, for the progress bar and the estimate of the time left.
+  """
+
+  def __init__(self, output_dir: str, *, first_step: int, total_steps: int):
+    self._path = files.join(output_dir, output_files.METRICS)
+    self._events = _TensorBoardEvents(files.join(output_dir, "tensorboard"))
+    self._evaluation_events: _TensorBoardEvents | None = None
+    self._evaluation_directory = files.join(output_dir, "tensorboard", "eval")
+    self._total_steps = total_steps
+    self._start_time = time.monotonic()
+    self._first_step = first_step
+    self._bar = tqdm(total=total_steps, initial=first_step, unit="step", disable=not sys.stderr.isatty())
+    earlier_lines = [line for line in read_metrics(output_dir) if line["step"] <= first_step]
+    files.write_atomically(self._path, "".join(json_text.dumps(line) + "\n" for line in earlier_lines))
+
+  def write(self, step: int, metrics: dict[str, float]) -> None:
+    """Writes and logs the metrics of a step."""
+    with files.open_file(self._path, "ab") as file:
+      file.write((json_text.dumps({"step": step, **metrics}) + "\n").encode("utf-8"))
+    self._events.write(step, metrics)
+    log(f"step {step}/{self._total_steps}  {format_metrics(metrics)}  {self._time_left(step)}")
+
+  def write_evaluation(self, step: int, metrics: dict[str, float]) -> None:
+    """Writes the metrics of an evaluation to TensorBoard, which shows them beside those of training as the run eval."""
+    if self._evaluation_events is None:
+      self._evaluation_events = _TensorBoardEvents(self._evaluation_directory)
+    self._evaluation_events.write(step, metrics)
+
+  def advance(self, step: int) -> None:
+    """Moves the progress bar, which is shown if stderr is a terminal, to `step`."""
+    self._bar.update(step - self._bar.n)
+
+  def _time_left(self, step: int) -> str:
+    """The estimated time until the last step; empty if the progress bar shows it."""
+    num_steps_done = step - self._first_step
+    if not self._bar.disable or num_steps_done <= 0 or step >= self._total_steps:
+      return ""
+    seconds = (time.monotonic() - self._start_time) / num_steps_done * (self._total_steps - step)
+    return f"left {int(seconds // 3600)}:{int(seconds % 3600 // 60):02d}:{int(seconds % 60):02d}"
+
+  def close(self) -> None:
+    """Flushes TensorBoard's events and closes the progress bar."""
+    self._bar.close()
+    self._events.close()
+    if self._evaluation_events is not None:
+      self._evaluation_events.close()
+
+
+class _TensorBoardEvents:
+  """Writes TensorBoard's events. An error becomes a warning, because metrics.jsonl has the same numbers."""
+
+  def __init__(self, directory: str):
+    import tensorflow as tf  # imported here, because commands that read or log no metrics import this module, too
+
+    self._tf = tf
+    self._directory = directory
+    self._writer: tf.summary.SummaryWriter | None = None
+    with self._errors_as_warnings():
+      self._writer = tf.summary.create_file_writer(directory)
+
+  @contextlib.contextmanager
+  def _errors_as_warnings(self) -> Iterator[None]:
+    """Turns an error into a warning, and stops writing, because TensorBoard reads nothing after an incomplete event."""
+    try:
+      yield
+    except (OSError, self._tf.errors.OpError) as error:
+      reason = local_files.describe_error(error)
+      self._writer = None
+      log(
+        f"warning: {self._directory}: cannot write TensorBoard's events ({reason}): training continues without "
+        f"them until it is started again; {output_files.METRICS} has the same numbers"
+      )
+
+  def write(self, step: int, metrics: dict[str, float]) -> None:
+    if self._writer is not None:
+      # as_default flushes the events at its end, so that an error of the disk is raised here and not in a later call.
+      with self._errors_as_warnings(), self._writer.as_default(step=step):
+        for name, value in metrics.items():
+          self._tf.summary.scalar(name, value)
+
+  def close(self) -> None:
+    if self._writer is not None:
+      with self._errors_as_warnings():
+        self._writer.close()
+
+
+def format_metrics(metrics: dict[str, float]) -> str:
+  """Returns `name value` pairs with four digits and short names, for a line on the terminal."""
+  return "  ".join(f"{_SHORT_NAMES.get(name, name)} {value:.4g}" for name, value in metrics.items())
+
+
+def print_metrics(metrics: Mapping[str, float]) -> None:
+  """Prints the metrics of a finished evaluation on standard output, one on each line."""
+  for name, value in metrics.items():
+    print(f"{name} = {value:.6g}", flush=True)
+
+
+def rank_evaluation(value: float | None, loss: float | None, *, higher_is_better: bool) -> tuple[float, float]:
+  """Returns a key by which evaluations are compared: the larger key is better. Equal metrics: the lower loss is better.
+
+  Args:
+    value: the metric. None and NaN are worse than any number.
+    loss: the loss. None and NaN are worse than any number.
+    higher_is_better: whether the metric is a score, and not a loss or an error.
+  """
+  sign = 1.0 if higher_is_better else -1.0
+  return _negative_infinity_if_nan(value, sign), _negative_infinity_if_nan(loss, -1.0)
+
+
+def _negative_infinity_if_nan(value: Any, sign: float) -> float:
+  is_number = isinstance(value, int | float) and not math.isnan(value)
+  return sign * value if is_number else -math.inf
+
+
+class EvaluationLog:
+  """Appends a line for each evaluation. A run that resumes at a step removes the later lines.
+
+  Args:
+    output_dir: the directory of the run.
+    first_step: the step that training starts or resumes at.
+    metric: the metric that evaluations are compared by.
+    higher_is_better: whether a higher value of the metric is better.
+  Raises:
+    UserError: a line of the log is damaged.
+  """
+
+  def __init__(self, output_dir: str, *, first_step: int, metric: str, higher_is_better: bool):
+    self._path = files.join(output_dir, output_files.EVALUATIONS)
+    self._metric = metric
+    self._higher_is_better = higher_is_better
+    self._lines = [line for line in read(self._path) if line["step"] <= first_step]
+    files.write_atomically(self._path, "".join(json_text.dumps(line) + "\n" for line in self._lines))
+
+  def has_step(self, step: int) -> bool:
+    """Whether the log has the evaluation of a step."""
+    return any(line["step"] == step for line in self._lines)
+
+  def add(self, step: int, metrics: dict[str, float]) -> None:
+    """Appends the metrics of an evaluation after `step` updates."""
+    line = {"step": step, **metrics}
+    self._lines.append(line)
+    with files.open_file(self._path, "ab") as file:
+      file.write((json_text.dumps(line) + "\n").encode("utf-8"))
+
+  @property
+  def evaluations_since_best(self) -> int:
+    """Number of evaluations after the first one with the best metric. Losses do not count here."""
+    scores = [
+      rank_evaluation(line.get(self._metric), None, higher_is_better=self._higher_is_better) for line in self._lines
+    ]
+    return len(scores) - 1 - scores.index(max(scores)) if scores else 0
