@@ -255,7 +255,9 @@ def _draw_lines(plan: Plan) -> bytes:
   for trial, color in zip(plan.trials()[: len(plan.experiment.variants)], itertools.cycle(figures.COLORS)):
     if plan.experiment.figure == LAYER_FIGURE:
       distances = files.read_json(files.join(trial.run, layers.FILE_NAME), layers.Distances, "delete this file")
-      curves = [list(enumerate(values, start=1)) for values in (distances.l2, distances.degrees)]
+      curves = [
+        [(float(layer), value) for layer, value in enumerate(values, 1)] for values in (distances.l2, distances.degrees)
+      ]
     else:
       curves = [loss_curve(trial.run), accuracy_curve(trial.run)][-len(titles) :]
     for title, points in zip(titles, curves, strict=True):

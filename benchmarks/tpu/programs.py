@@ -17,6 +17,7 @@ from albert.data.dataset import Dataset
 from albert.data.pipeline import ShardDataset, Shards
 from albert.tasks import registry
 from albert.tasks.base import Task
+from albert.tasks.pretraining.features import record_features
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.model import MAX_LOGITS, PretrainingTask
 from benchmarks.tpu.chips import NUM_CORES
@@ -131,7 +132,7 @@ def _pretraining(model: ModelConfig, length: int, directory: Path) -> tuple[Task
   config = PretrainingConfig(max_seq_length=length, max_predictions_per_seq=_max_predictions(length))
   task = PretrainingTask(model, config)
   shards = Shards(paths=("none.tfrecord",), counts=(1,), compressed=(False,), sha256=("",))  # is never read
-  return task, ShardDataset(shards, task.features())
+  return task, ShardDataset(shards, record_features(task.data, config.max_predictions_per_seq))
 
 
 def _max_predictions(length: int) -> int:

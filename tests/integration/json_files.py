@@ -11,7 +11,6 @@ from albert.config.model import load_model_config
 from albert.config.recipes import read_recipe
 from albert.data.manifest import Manifest
 from albert.experiments import catalog, layers, runner
-from albert.export import checkpoint
 from albert.io.files import read_json
 from albert.report import records
 from albert.runs import logs, output_files
@@ -88,11 +87,6 @@ JSON_FILES = {
     other_files={"training_loss.json": "{}"},
   ),
   "config of a run, for an ensemble": JsonFile("config.json", RUN_CONFIG, lambda d: ensemble._read_config(str(d))),
-  "config of a run, for an export": JsonFile(
-    "run/config.json",
-    RUN_CONFIG,
-    lambda d: checkpoint._run_settings_and_metrics(str(d / "run" / "checkpoints" / "step-1"), 1),
-  ),
   "config of a run, for its vocabulary": JsonFile(
     "config.json", RUN_CONFIG, lambda d: find_tokenizer_config(str(d)), other_files={"spiece.model": ""}
   ),
