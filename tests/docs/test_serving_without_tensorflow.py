@@ -43,8 +43,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> Path:
   directory = tmp_path_factory.mktemp("guide")
   write_runs(directory, spm_model)
   for path, form in RUNS.items():
-    flags = {"task": form} if form == "fill_mask" else {"name": path.removeprefix("runs/")}
-    export_model(str(directory / path), str(directory / "models"), **flags, formats=("onnx",))
+    task, name = (form, "") if form == "fill_mask" else ("", path.removeprefix("runs/"))
+    export_model(str(directory / path), str(directory / "models"), task=task, name=name, formats=("onnx",))
   return directory
 
 
