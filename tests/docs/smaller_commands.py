@@ -12,15 +12,17 @@ from pathlib import Path
 from tests.docs.blocks import ROOT
 
 
-def write_python(path: Path, added_flags: Mapping[str, str]) -> None:
-  """Writes a program `python` that adds flags to the command it runs. Commands without an entry are errors.
+def write_python(path: Path, added_flags: Mapping[str, str], *, allows_others: bool = False) -> None:
+  """Writes a program `python` that adds flags to the command it runs.
 
   Args:
     path: the file to write.
     added_flags: script ("run_squad.py") or module ("albert.export") -> flags, separated by spaces. They are added at
       the end, and the last value of a flag counts.
+    allows_others: whether commands without an entry run as they are. Otherwise they are errors.
   """
   cases = "".join(f'  "{name}"|"-m {name}") set -- "$@" {flags} ;;\n' for name, flags in added_flags.items())
+  other = ":" if allows_others else 'echo "there are no flags for $command" >&2; exit 1'
   path.parent.mkdir(parents=True, exist_ok=True)
   path.write_text(f"""#!/bin/sh
 case "$1 $2" in
@@ -28,7 +30,7 @@ case "$1 $2" in
   *) command="$1" ;;
 esac
 case "$command" in
-{cases}  *) echo "there are no flags for $command" >&2; exit 1 ;;
+{cases}  *) {other} ;;
 esac
 exec {shlex.quote(sys.executable)} "$@"
 """)

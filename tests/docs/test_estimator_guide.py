@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import doctest
 import importlib
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
-import sentencepiece
 
 import albert
-from albert.config.model import ModelConfig
 from tests.conftest import english_like_documents
 from tests.convert.files_of_weights import huggingface_tensors, write_huggingface
 from tests.docs.blocks import ROOT, blocks
 from tests.golden.make_tiny_albert import random_weights
-from tests.synthetic import TINY_MODEL, write_shards
+from tests.small_downloads import small_config
+from tests.synthetic import write_shards
 
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("all_steps_eager")]
 
@@ -27,20 +24,14 @@ GUIDE = ROOT / "docs" / "estimator.md"
 NUM_BLOCKS = 12
 
 
-def write_weights(directory: Path, vocabulary: str) -> None:
-  """Writes a small model in the form of a download from Hugging Face."""
-  vocab_size = sentencepiece.SentencePieceProcessor(model_file=vocabulary).get_piece_size()
-  config: ModelConfig = dataclasses.replace(TINY_MODEL, vocab_size=vocab_size, max_position_embeddings=512)
-  write_huggingface(directory, config, huggingface_tensors(random_weights(config, seed=3)))
-  shutil.copyfile(vocabulary, directory / "spiece.model")
-
-
 @pytest.fixture(scope="module")
 def namespace(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> Any:
   """The namespace of all blocks. The current directory has the files that they read."""
   directory = tmp_path_factory.mktemp("guide")
-  (directory / "downloads").mkdir()
-  write_weights(directory / "downloads" / "albert_base", spm_model)
+  weights = directory / "downloads" / "albert_base"
+  config = small_config(spm_model, max_position_embeddings=512)
+  write_huggingface(weights, config, huggingface_tensors(random_weights(config, seed=3)))
+  shutil.copyfile(spm_model, weights / "spiece.model")
   sentences = [sentence for document in english_like_documents(3, seed=1) for sentence in document][:20]
   rows = [f'"{sentence}",{kind}' for sentence, kind in zip(sentences, ["praise", "complaint"] * 10, strict=True)]
   (directory / "reviews.csv").write_text("\n".join(["comment,kind", *rows]) + "\n")

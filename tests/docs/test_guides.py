@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shlex
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
-import sentencepiece
 
-from albert.config.model import ModelConfig
-from albert.weights.names import encoder_shapes
 from tests.conftest import english_like_documents
-from tests.convert.files_of_weights import huggingface_tensors, write_huggingface, write_tf1
+from tests.convert.files_of_weights import huggingface_tensors, write_huggingface
 from tests.docs.blocks import ROOT, blocks
+from tests.docs.smaller_commands import run_block, write_python
+from tests.golden.make_tiny_albert import random_weights
+from tests.small_downloads import small_config, write_google
 from tests.tasks.glue.archive import write_archive
-from tests.torture.workplace import Workplace
 
 DOCS = ROOT / "docs"
 # The commands of these guides are run. test_flags.py only checks the flags in other documents.
@@ -35,23 +30,11 @@ def lay_out_files(directory: Path, spm_model: str) -> None:
   for block in (*blocks(DOCS / "own_data.md"), *blocks(DOCS / "tagging.md")):
     if re.fullmatch(r"[\w.]+", block.title):
       (directory / block.title).write_text(block.text, encoding="utf-8")
-  config = ModelConfig(
-    vocab_size=sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size(),
-    embedding_size=8,
-    hidden_size=24,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=40,
-  )
-  rng = np.random.default_rng(0)
-  weights = {name: rng.normal(0, 0.05, shape).astype(np.float32) for name, shape in encoder_shapes(config).items()}
-  vocabulary = Path(spm_model).read_bytes()
+  config = small_config(spm_model, max_position_embeddings=512)
+  weights = random_weights(config, seed=3)
   write_huggingface(directory / "downloads" / "albert_base", config, huggingface_tensors(weights))
-  (directory / "downloads" / "albert_base" / "spiece.model").write_bytes(vocabulary)
-  write_tf1(directory / "albert_base", config, weights)
-  for path in (directory / "albert_base").glob("model.ckpt-7*"):
-    path.rename(path.with_name(path.name.replace("ckpt-7", "ckpt-best")))
-  (directory / "albert_base" / "30k-clean.model").write_bytes(vocabulary)
+  shutil.copyfile(spm_model, directory / "downloads" / "albert_base" / "spiece.model")
+  write_google(directory / "albert_base", config, weights, spm_model)
   write_archive(directory / "glue", ["MRPC"], num_rows=10)
   (directory / "corpus").mkdir()
   documents = english_like_documents(20)
@@ -65,56 +48,31 @@ def shell_blocks(guide: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_guide_to_own_data_gives_the_files_that_it_names(
-  commands: Workplace, spm_model: str, tmp_path: Path
-) -> None:
-  """Runs the guide's first two commands: training with evaluation and prediction, and the prediction of more texts."""
+@pytest.mark.parametrize("guide", GUIDES)
+def test_the_commands_of_a_guide_run_in_a_shell(guide: str, spm_model: str, tmp_path: Path) -> None:
   lay_out_files(tmp_path, spm_model)
-  train, predict, *_ = shell_blocks("own_data.md")
-  for text in (train, predict):
-    python, *words = shlex.split(text.replace("\\\n", " "))
-    assert python == "python"
-    finished = commands.run(words, cwd=tmp_path)
-    assert finished.unexpected_end() is None
-  results = json.loads((tmp_path / "run" / "eval_results.json").read_text())
+  write_python(tmp_path / "bin" / "python", {}, allows_others=True)
+  texts = shell_blocks(guide)
+  assert texts
+  for text in texts:
+    run_block(text, tmp_path, tmp_path / "bin")
+  if guide == "own_data.md":
+    _check_files_of_own_data(tmp_path / "run", tmp_path / "answers.tsv")
+
+
+def _check_files_of_own_data(run: Path, predictions: Path) -> None:
+  """Checks the files that the guide's first two commands write. output_files.md names each of those in `run`."""
+  results = json.loads((run / "eval_results.json").read_text())
   assert {"accuracy", "matthews_corrcoef", "majority_accuracy"} <= set(results)
-  header, *rows = (tmp_path / "answers.tsv").read_text().splitlines()
-  assert header.split("\t")[:2] == ["id", "prediction"]
-  assert [row.split("\t")[0] for row in rows] == ["201", "202"]  # the ids in the guide's file of texts
   table = next(line for line in (DOCS / "own_data.md").read_text().splitlines() if line.startswith("| `eval_results"))
   assert all(f"`{name}`" in table for name in ("accuracy", "matthews_corrcoef", "f1", "majority_accuracy"))
-  _assert_files_are_documented(tmp_path / "run")
-
-
-def _assert_files_are_documented(run: Path) -> None:
-  """Asserts that docs/reference/output_files.md names each file of a run."""
+  header, *rows = predictions.read_text().splitlines()
+  assert header.split("\t")[:2] == ["id", "prediction"]
+  assert [row.split("\t")[0] for row in rows] == ["201", "202"]  # the ids in the guide's file of texts
   page = (DOCS / "reference" / "output_files.md").read_text(encoding="utf-8")
   names = {f"{path.name}/" if path.is_dir() else path.name for path in run.iterdir()}
   names = {"checkpoints/step-N/" if name == "checkpoints/" else name for name in names}
   assert [name for name in sorted(names) if f"`{name}`" not in page] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("guide", GUIDES)
-def test_the_commands_of_a_guide_run_in_a_shell(guide: str, spm_model: str, tmp_path: Path) -> None:
-  lay_out_files(tmp_path, spm_model)
-  bin_dir = tmp_path / "bin"
-  bin_dir.mkdir()
-  (bin_dir / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
-  (bin_dir / "python").chmod(0o755)
-  environment = dict(os.environ) | {
-    "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}",
-    "PYTHONPATH": str(ROOT),
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-  }
-  texts = shell_blocks(guide)
-  assert texts
-  for text in texts:
-    script = f"set -euo pipefail\n{text}"
-    result = subprocess.run(
-      ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, f"{text}\n{result.stderr}"
 
 
 def test_the_messages_in_troubleshooting_are_messages_of_the_code() -> None:

@@ -22,7 +22,6 @@ from tests.test_javascript_example import EXAMPLE, find_node
 GUIDE = ROOT / "docs" / "serving_without_tensorflow.md"
 # Directory of the run -> the form in which its model is served.
 RUNS = {"runs/cola": "classifier", "runs/squad": "squad_v1", "runs/pretraining": "fill_mask"}
-NAMES = {"runs/cola": "cola", "runs/squad": "squad", "runs/pretraining": "fill_mask"}
 
 
 def write_runs(directory: Path, spm_model: str) -> None:
@@ -44,8 +43,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> Path:
   directory = tmp_path_factory.mktemp("guide")
   write_runs(directory, spm_model)
   for path, form in RUNS.items():
-    task = form if form == "fill_mask" else ""
-    export_model(str(directory / path), str(directory / "models"), task=task, name=NAMES[path], formats=("onnx",))
+    task, name = (form, "") if form == "fill_mask" else ("", path.removeprefix("runs/"))
+    export_model(str(directory / path), str(directory / "models"), task=task, name=name, formats=("onnx",))
   return directory
 
 
@@ -59,7 +58,6 @@ def packages() -> Path:
 
 
 def _saved_model_answers(directory: Path, name: str, **texts: list[str]) -> dict[str, Any]:
-  """The answers of a SavedModel to texts."""
   import tensorflow as tf
 
   model = tf.saved_model.load(str(directory / "models" / name / "1"))

@@ -20,17 +20,7 @@ from tests.script_flags import parsed_flags, script_flags
 GUIDE = ROOT / "docs" / "tpu.md"
 TASKS = {"run_pretraining.py": "pretraining", "run_squad.py": "squad"}
 # Flags that say which files to use, or on which device; --dry_run --chip needs none of them.
-FILE_FLAGS = {
-  "train_file",
-  "input_file",
-  "output_dir",
-  "data_dir",
-  "init_checkpoint",
-  "spm_model_file",
-  "do_train",
-  "do_eval",
-  "tpu",
-}
+FILE_FLAG = re.compile(r"--(\w+_(file|dir)|init_checkpoint|do_\w+|tpu)(=|$)")
 
 
 def training_commands() -> list[tuple[str, Invocation]]:
@@ -52,11 +42,8 @@ def check_memory(task_name: str, words: list[str]) -> None:
 @pytest.mark.parametrize(("tpu", "command"), training_commands(), ids=lambda value: getattr(value, "target", value))
 def test_each_training_command_fits_its_tpu(tpu: str, command: Invocation, capsys: pytest.CaptureFixture[str]) -> None:
   assert "--do_train" in command.words
-  words = [word for word in command.words if word.removeprefix("--").partition("=")[0] not in FILE_FLAGS]
-  if command.target == "run_pretraining.py":
-    words.append("--max_seq_length=512")
-  else:
-    words.append("--model=albert_base")
+  words = [word for word in command.words if not FILE_FLAG.match(word)]
+  words.append("--max_seq_length=512" if command.target == "run_pretraining.py" else "--model=albert_base")
   check_memory(TASKS[command.target], [*words, "--dry_run", f"--chip={tpu}"])
   assert re.search(rf" on {tpu}: .* fit; they take .* \(compiled ", capsys.readouterr().out)
 

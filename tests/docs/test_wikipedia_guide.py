@@ -28,15 +28,7 @@ ADDED_FLAGS = {
 
 
 def _write_dump_and_book(wiki: Path, dump_name: str, books: Path, num_documents: int, seed: int) -> None:
-  """Writes a folder with a dump of Wikipedia, and a folder with a book.
-
-  Args:
-    wiki: the folder of the dump.
-    dump_name: the name of the dump's file.
-    books: the folder of the book.
-    num_documents: number of articles, and of chapters.
-    seed: gives the sentences.
-  """
+  """Writes a folder with a dump of Wikipedia, and a folder with a book, of as many articles as chapters."""
   for folder in (wiki, books):
     folder.mkdir()
   articles = english_like_documents(num_documents, seed)

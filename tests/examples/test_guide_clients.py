@@ -11,12 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
-from benchmarks.server_load import RunningServer
+from benchmarks.server_load import RunningServer, call_alone
 from tests.docs.blocks import ROOT, Block, blocks
+from tests.examples.test_serve import assert_equal_predictions, load_model
 
 pytestmark = pytest.mark.serving
 
@@ -51,21 +50,10 @@ def run_block(block: Block, command: Sequence[str], server: RunningServer, direc
   return result.stdout
 
 
-def expected_predictions(models: Path) -> list[dict[str, Any]]:
+def expected_predictions(models: Path) -> Sequence[Any]:
   """What the SavedModel answers to TEXTS."""
-  model = tf.saved_model.load(str(models / "cola" / "1"))
-  outputs = model.signatures["serving_default"](text=tf.constant(TEXTS))
-  labels = [label.decode() for label in outputs["label"].numpy()]
-  return [
-    {"label": label, "probabilities": row.tolist()}
-    for label, row in zip(labels, outputs["probabilities"].numpy(), strict=True)
-  ]
-
-
-def assert_equal_predictions(predictions: Sequence[dict[str, Any]], expected: Sequence[dict[str, Any]]) -> None:
-  assert [row["label"] for row in predictions] == [row["label"] for row in expected]
-  actual, exact = ([row["probabilities"] for row in rows] for rows in (predictions, expected))
-  np.testing.assert_allclose(actual, exact, rtol=1e-5)
+  model = load_model(models, "cola")
+  return call_alone(model.signatures["serving_default"], [{"text": text} for text in TEXTS]).replies
 
 
 def test_curl(server: RunningServer, models: Path) -> None:
