@@ -11,7 +11,6 @@ from albert.config.model import load_model_config
 from albert.config.recipes import read_recipe
 from albert.data.shard_files.manifest import Manifest
 from albert.experiments import catalog, layers, runner
-from albert.export import checkpoint
 from albert.io.files import read_json
 from albert.report import records
 from albert.runs import log_lines, output_files, run_directory
@@ -22,6 +21,7 @@ from albert.tokenization.recorded_settings import find_tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer
 from albert.training.failed_run import find_failure
 from albert.weights.checkpoints import CheckpointManager, find_damage
+from albert.weights.files import WeightLocation
 from tests.integration.json_contents import (
   BPE_BYTE_IDS,
   BPE_SPECIAL_IDS,
@@ -91,7 +91,7 @@ JSON_FILES = {
   "config of a run, for an export": JsonFile(
     "run/config.json",
     RUN_CONFIG,
-    lambda d: checkpoint._run_settings_and_metrics(str(d / "run" / "checkpoints" / "step-1"), 1),
+    lambda d: WeightLocation("run", str(d / "run" / "checkpoints" / "step-1")).run,
   ),
   "config of a run, for its vocabulary": JsonFile(
     "config.json", RUN_CONFIG, lambda d: find_tokenizer_config(str(d)), other_files={"spiece.model": ""}
