@@ -108,11 +108,7 @@ def main() -> None:
 
 
 def _find_checkpoint(path: str) -> tuple[str, ModelConfig]:
-  """Finds the weights, and checks that the model's config and the vocabulary are beside them.
-
-  Returns:
-    The path of the weights, in a run the selected checkpoint, and the model's config.
-  """
+  """The path of the weights and the model's config, after checking that the vocabulary is beside them, too."""
   checkpoint = selected_checkpoint(path, flag=_CHECKPOINT_FLAG)
   weights = find_weights(checkpoint, flag=_CHECKPOINT_FLAG)
   config = weights.config()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -184,7 +184,7 @@ def make_rest_response(answers: NamedArrays) -> dict[str, Any]:
 
 def _json_rows(arrays: NamedArrays) -> list[dict[str, Any]]:
   return [
-    {name: _to_json_value(value) for name, value in zip(arrays, row, strict=True)}
+    {name: plain_value(value, lambda number: round(number, _DECIMALS)) for name, value in zip(arrays, row, strict=True)}
     for row in zip(*arrays.values(), strict=True)
   ]
 
@@ -217,15 +217,15 @@ def format_json(value: dict[str, Any]) -> str:
   return "{\n  " + ",\n  ".join(members) + "\n}\n"
 
 
-def _to_json_value(value: Any) -> Any:
-  """Converts an array or a NumPy scalar to values that JSON can hold; floats are rounded."""
+def plain_value(value: Any, round_number: Callable[[float], float]) -> Any:
+  """Converts an array or a NumPy scalar to values that JSON can hold, with rounded floats."""
   if isinstance(value, np.ndarray):
-    return [_to_json_value(item) for item in value]
+    return [plain_value(item, round_number) for item in value]
   if isinstance(value, bytes):
     return value.decode("utf-8", errors="replace")
   if isinstance(value, np.generic):
     value = value.item()
-  return round(value, _DECIMALS) if isinstance(value, float) else value
+  return round_number(value) if isinstance(value, float) else value
 
 
 def format_model_card(

@@ -17,7 +17,7 @@ import numpy as np
 
 from albert import startup
 from albert.errors import RunError, UserError
-from albert.export.companion_files import DESCRIPTION, check_hashes
+from albert.export.companion_files import DESCRIPTION, check_hashes, plain_value
 from albert.export.registry import TEXT_SIGNATURE, list_versions
 from albert.io import files, json_values
 from albert.predict.requests import PredictRequest
@@ -153,7 +153,9 @@ class ExportedModel:
     num_entries = None  # how many entries of each answer are not padding; None for all
     if counter:
       num_entries = int(arrays[counter]) if counter in arrays else len(request.texts[counter])
-    answers = {name: _plain_value(array[:num_entries] if np.ndim(array) else array) for name, array in arrays.items()}
+    answers = {
+      name: plain_value(array[:num_entries] if np.ndim(array) else array, _six_digits) for name, array in arrays.items()
+    }
     labels = self.description["labels"]
     if labels and len(answers.get(_PROBABILITIES, ())) == len(labels):
       answers[_PROBABILITIES] = dict(zip(labels, answers[_PROBABILITIES], strict=True))
@@ -180,6 +182,10 @@ def import_tensorflow() -> Any:
   return tf
 
 
+def _six_digits(number: float) -> float:
+  return float(f"{number:.{_SIGNIFICANT_DIGITS}g}")
+
+
 def _one_line(error: Exception) -> str:
   return " ".join(str(error).split())[:_MAX_REASON_CHARACTERS] or type(error).__name__
 
@@ -201,14 +207,3 @@ def newest_version(path: str) -> str:
     remedy = f": give one of its models, such as --model={models[0]}" if models else ""
     raise UserError(f"--model={path}: neither a SavedModel nor a directory of versions of one{remedy}")
   return files.join(path, str(max(versions)))
-
-
-def _plain_value(value: Any) -> Any:
-  """Converts a value to a list, str, float or int for JSON. Floats are rounded to six significant digits."""
-  if isinstance(value, np.ndarray):
-    return [_plain_value(item) for item in value]
-  if isinstance(value, bytes):
-    return value.decode("utf-8", errors="replace")
-  if isinstance(value, np.floating):
-    return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
-  return value.item() if isinstance(value, np.generic) else value

@@ -222,11 +222,7 @@ def answer_batches(
 def _parse_lines(
   parser: RequestParser, lines: Sequence[bytes], first_line_number: int
 ) -> tuple[list[PredictRequest], UserError | None]:
-  """Parses lines up to the first one that is not valid.
-
-  Returns:
-    The requests, without those of blank lines, and the error of the invalid line; None if all lines are valid.
-  """
+  """Parses lines up to the first one that is not valid: the requests, and the error of that line, if there is one."""
   requests: list[PredictRequest] = []
   for line_number, line in enumerate(lines, start=first_line_number):
     try:

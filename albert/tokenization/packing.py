@@ -263,8 +263,6 @@ def _pack(
   Args:
     segments: for each segment of a sequence: ids, int32; and integers [N], the index of its first id and its length.
     special_ids: the ids of [CLS] and [SEP].
-
-  Returns: see pack_single.
   """
   lengths = 1 + np.sum([kept + 1 for _, _, kept in segments], axis=0)  # [N]
   starts = np.cumsum(lengths) - lengths

@@ -492,15 +492,7 @@ def lengths_with_bytes(character_bytes: np.ndarray, lengths: list[int]) -> list[
 
 
 def _to_word_edges(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Widens the ranges of the first and the last character of each word to the edges of the word.
-
-  Args:
-    text: the original text.
-    starts, ends: [C], the ranges of characters in the text.
-
-  Returns:
-    The new starts and ends [C].
-  """
+  """Widens the ranges [C] of the first and the last character of each word of a text to the edges of the word."""
   if not len(starts):
     return starts, ends
   word_starts, word_ends = np.array([word.span() for word in _find_words(text)], np.int64).T

@@ -271,12 +271,7 @@ class SentencePieceOffsetGraphTokenizer(SentencePieceGraphTokenizer):
     return RaggedTokensWithOffsets(ids, ids.with_flat_values(starts), ids.with_flat_values(ends))
 
   def _share_ends_of_characters(self, ids: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
-    """Gives each byte of a character the end of the last one. SentencePiece gives the others an empty range.
-
-    Args:
-      ids: int32 [T].
-      ends: int32 [T], the end of each token.
-    """
+    """Gives each byte of a character the end of the last one; SentencePiece gives the others an empty range."""
     continues = tf.gather(tf.constant(self.sentence_piece.character_bytes), ids) == 0
     characters = tf.cumsum(tf.cast(~continues, tf.int32)) - 1  # the same index for all bytes of a character
     return tf.gather(tf.math.unsorted_segment_max(ends, characters, tf.size(characters)), characters)

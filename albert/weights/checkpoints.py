@@ -323,10 +323,7 @@ class CheckpointManager:
     files.replace(staging, self.path(step))
 
   def _upload(self, staging: str, step: int) -> None:
-    """Copies the files of a local staging directory to a remote file system, and then writes their manifest.
-
-    Each file is hashed while it is copied. Nothing is renamed, because an object store would copy it again.
-    """
+    """Copies the files of a staging directory to an object store, which would copy them again to rename them."""
     checkpoint_path = self.path(step)
     if _is_unfinished_upload(checkpoint_path):
       files.remove_tree(checkpoint_path)
@@ -501,11 +498,7 @@ class CheckpointManager:
       return {}
 
   def _verify(self, step: int) -> str | None:
-    """Verifies a checkpoint, unless its files are those that were verified before.
-
-    Returns:
-      Its damage, or None if it is undamaged.
-    """
+    """The damage of a checkpoint, or None. It is verified, unless its files are those that were verified before."""
     stats = self.file_stats(step)
     if step not in self._damage or not stats or stats != self._verified_files.get(step):
       self._damage[step] = find_damage(self.path(step), step)
@@ -513,14 +506,8 @@ class CheckpointManager:
     return self._damage[step]
 
   def _damage_or_error(self, step: int) -> tuple[str | None, bool]:
-    """Like `_verify`, but does not read a checkpoint again, and returns an error of reading instead of raising it.
-
-    During training, an old checkpoint that cannot be read must not end the run.
-
-    Returns:
-      problem: the damage, or the error of reading; None if there is neither.
-      is_damage: False if `problem` is an error of reading. Then the checkpoint may be undamaged.
-    """
+    """The damage or the error of reading, and whether it is damage. Reads a checkpoint once in a process."""
+    # During training, an old checkpoint that cannot be read must not end the run.
     if step not in self._read_errors:
       try:
         return self._damage[step] if step in self._damage else self._verify(step), True

@@ -406,11 +406,7 @@ def _distinct_names(source: str, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _huggingface_entries(source: str, weights: Mapping[str, Array]) -> dict[str, WeightEntry]:
-  """Translates transformers' names of weights to those of the original.
-
-  Returns:
-    Name in the original -> entry. A weight that the original does not have keeps its name.
-  """
+  """Name in the original -> entry, of weights of transformers. Those that the original lacks keep their names."""
   # Name in transformers' ALBERT, with the prefix "albert." of encoder weights -> name in the file. Files of classes
   # without a head leave out this prefix.
   is_bert = has_bert_names(weights)

@@ -259,7 +259,8 @@ def _check_config(file: WeightFile, config: ModelConfig | None, compared: Collec
 
 def _check_head(file: WeightFile, head_settings: Mapping[str, Any]) -> None:
   """Refuses a head that was trained for another task or other labels, even if its weights have the right shapes."""
-  run_settings = {"task": file.run.get("task"), **file.run.get("data", {})} if file.run else {}
+  run = file.run
+  run_settings = {"task": run.get("task"), **run.get("data", {})} if run else {}
   for key, value in head_settings.items():
     if key in run_settings and run_settings[key] != value:
       raise UserError(

@@ -21,6 +21,7 @@ from albert.tokenization.recorded_settings import find_tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer
 from albert.training.run import find_failure
 from albert.weights.checkpoints import CheckpointManager, find_damage
+from albert.weights.files import WeightLocation
 from tests.integration.json_contents import (
   BPE_BYTE_IDS,
   BPE_SPECIAL_IDS,
@@ -87,6 +88,11 @@ JSON_FILES = {
     other_files={"training_loss.json": "{}"},
   ),
   "config of a run, for an ensemble": JsonFile("config.json", RUN_CONFIG, lambda d: ensemble._read_config(str(d))),
+  "config of a run, for an export": JsonFile(
+    "run/config.json",
+    RUN_CONFIG,
+    lambda d: WeightLocation("run", str(d / "run" / "checkpoints" / "step-1")).run,
+  ),
   "config of a run, for its vocabulary": JsonFile(
     "config.json", RUN_CONFIG, lambda d: find_tokenizer_config(str(d)), other_files={"spiece.model": ""}
   ),
