@@ -8,13 +8,14 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from albert.errors import UserError
 from albert.io import files, local_files
 from albert.io.file_errors import required_library
 from data_prep.text_checks import HEAD_BYTES, check_head, check_is_gzip, damaged_file_error
 
+Schema = TypeVar("Schema")
 _BYTE_ORDER_MARK = "\ufeff"
 _LINES_BETWEEN_REPORTS = 4096
 # Longer lines are cut. Tokenization and SentencePiece's trainer need memory in proportion to the length of a line, and
@@ -203,7 +204,7 @@ def count_line_ends(path: str, stop: int) -> int:
   return num_line_ends
 
 
-# ---- writing -------------------------------------------------------------------------------------------
+# ---- files of a job -------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -219,3 +220,11 @@ def write_whole(path: str) -> Iterator[BinaryIO]:
   except BaseException:
     files.discard(staging)
     raise
+
+
+def read_record(path: str, schema: type[Schema]) -> Schema | None:
+  """Reads a JSON file that an earlier command may have written. Returns None if it is missing or damaged."""
+  with contextlib.suppress(UserError):
+    if files.exists(path):
+      return files.read_json(path, schema)
+  return None

@@ -12,7 +12,6 @@ if __name__ == "__main__":
 
   startup.begin()
 
-import json
 import os
 import random
 import sys
@@ -26,7 +25,7 @@ from albert import app
 from albert.config import command_flags
 from albert.config.ranges import INT64_MAX, Range
 from albert.errors import UserError
-from albert.io import files
+from albert.io import files, json_values
 from albert.io.progress import ElapsedTime, Progress
 from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization import recorded_settings
@@ -236,7 +235,9 @@ def _train_wordpiece(sample: Sequence[str], prefix: str) -> _Vocabulary:
 def _train_byte_level_bpe(sample: Sequence[str], prefix: str) -> _Vocabulary:
   lines = (line for sentence in sample for line in cut_line(sentence))
   contents = train_byte_level_bpe(lines, vocab_size=FLAGS.vocab_size)
-  return dict(zip(vocabulary_paths(f"{prefix}.json"), contents, strict=True)), len(json.loads(contents[0]))
+  return dict(zip(vocabulary_paths(f"{prefix}.json"), contents, strict=True)), len(
+    json_values.parse(prefix, contents[0], dict[str, int])
+  )
 
 
 def _train_sentence_piece(sample: Sequence[str], prefix: str) -> _Vocabulary:

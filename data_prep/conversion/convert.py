@@ -93,7 +93,7 @@ def _group_pieces(
         group = []
       yield ordinal
       continue
-    reader = formats.reader_of(formats.format_of(path, settings))
+    reader = formats.READERS[formats.format_of(path, settings)]
     for piece in reader.plan(path, settings, PART_BYTES):
       num_bytes = sum(source.piece.num_bytes for source in group)
       if group and (num_bytes + piece.num_bytes > PART_BYTES or len(group) >= _MAX_PIECES):
@@ -239,13 +239,8 @@ class _TextRecord(msgspec.Struct):
 
 def _is_decompressed(task: GzipTask, sha256: str) -> bool:
   """Whether an earlier command has decompressed the file with this hash."""
-  if not files.exists(task.record_path) or not files.exists(task.text_path):
-    return False
-  try:
-    record = files.read_json(task.record_path, _TextRecord)
-  except UserError:
-    return False
-  return record == _TextRecord(sha256, files.size(task.text_path))
+  record = text_files.read_record(task.record_path, _TextRecord)
+  return files.exists(task.text_path) and record == _TextRecord(sha256, files.size(task.text_path))
 
 
 def decompress(task: GzipTask) -> dict[str, Any]:

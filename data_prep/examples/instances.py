@@ -18,7 +18,7 @@ from albert.tokenization.vocabulary import SpecialIds
 from data_prep.documents import Counts, Documents, concatenate_documents, load_documents, merge_documents
 from data_prep.examples import packing, segments
 from data_prep.examples.packing import InstanceTokens, assemble
-from data_prep.examples.settings import STATIC, PreparationSettings
+from data_prep.examples.settings import FULL_SENTENCES, NSP, STATIC, PreparationSettings
 from data_prep.units import TextUnit
 
 # Approximate number of tokens that are masked at a time.
@@ -55,7 +55,7 @@ def make_batches(
     keys = segments.stream_keys(
       settings.random_seed, documents.file_ordinals[stream_documents], documents.offsets[stream_documents], duplicates
     )
-    instances = segments.make_instances(documents, settings.rules, stream_documents, keys)
+    instances = segments.make_instances(documents, settings, stream_documents, keys)
     lengths = instances.a_end - instances.a_start + instances.b_end - instances.b_start
     # Instances of similar length are masked together, since masking takes as many steps as the longest one needs.
     by_length = np.argsort(lengths, kind="stable")
@@ -126,15 +126,15 @@ class InstanceMaker:
     Returns:
       The documents; how many of them, from the first one, belong to the unit; and the unit's counts.
     """
-    rules = self.settings.rules
-    documents, counts = load_documents(unit.ranges, self.tokenizer, rules.min_words, rules.max_num_tokens)
+    settings = self.settings
+    documents, counts = load_documents(unit.ranges, self.tokenizer, settings.min_words, settings.max_num_tokens)
     num_used = len(documents)
-    if rules.sentence_prediction == segments.NSP and num_used == 1:
-      donors, _ = load_documents(unit.donors, self.tokenizer, rules.min_words, rules.max_num_tokens)
+    if settings.sentence_prediction == NSP and num_used == 1:
+      donors, _ = load_documents(unit.donors, self.tokenizer, settings.min_words, settings.max_num_tokens)
       documents = concatenate_documents(documents, donors)
       if len(documents) == 1:
         return documents, 0, dataclasses.replace(counts, dropped=counts.dropped + 1)
-    if rules.input_format == segments.FULL_SENTENCES and num_used:
+    if settings.input_format == FULL_SENTENCES and num_used:
       return merge_documents(documents, self.tokenizer.special_ids.sep), 1, counts
     return documents, num_used, counts
 
