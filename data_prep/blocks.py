@@ -30,13 +30,7 @@ _PACKED_BYTES_PER_TEXT_BYTE = 0.75
 
 @dataclasses.dataclass(frozen=True)
 class BlockTask:
-  """A block to make.
-
-  Attributes:
-    units: its units of text.
-    path: its file.
-    sources: a hash of the units, and of the path, size and time of each of their files.
-  """
+  """A block to make: its units, its file, and a hash of the units and of the path, size and time of each text file."""
 
   units: tuple[TextUnit, ...]
   path: str

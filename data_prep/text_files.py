@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import functools
 import gzip
 import io
 import zlib
@@ -86,12 +87,6 @@ class _ZstandardReader:
       if self._decompressor.eof:
         self._unused, self._decompressor = self._decompressor.unused_data, None
     return data
-
-
-def check_libraries(path: str) -> None:
-  """Raises a UserError if the library that decompresses a file is not installed."""
-  if compression(path) == ".zst":
-    _import_zstandard(path)
 
 
 def _import_zstandard(path: str) -> Any:
@@ -194,8 +189,9 @@ def strip_line(line: str) -> str:
   return line.replace(_BYTE_ORDER_MARK, "").strip() if _BYTE_ORDER_MARK in line else line.strip()
 
 
+@functools.lru_cache(maxsize=16)
 def count_line_ends(path: str, stop: int) -> int:
-  """Counts the line ends before byte `stop` of a file."""
+  """Counts the line ends before byte `stop` of a file, for messages about many lines of the same part of it."""
   num_line_ends, bytes_left = 0, stop
   with files.open_file(path) as file:
     while bytes_left > 0 and (block := file.read(min(_BYTES_PER_READ, bytes_left))):

@@ -92,13 +92,10 @@ def _mask(
 
 
 class PackedBatch(NamedTuple):
-  """Packed instances (see data_prep.examples.packing).
+  """Packed instances (see data_prep.examples.packing), with their labels, 0 or 1, int64 [I].
 
-  Attributes:
-    keys: uint64 [I], random keys. The instances are shuffled by sorting them by these keys.
-    words: [W], the words of all instances, concatenated.
-    sizes: int64 [I], number of words of each instance.
-    labels: int64 [I], sentence-order or next-sentence labels, 0 or 1.
+  `keys` are uint64 [I]: the instances are shuffled by sorting them by these keys. `words` [W] are those of all
+  instances, concatenated, and `sizes`, int64 [I], their numbers of words.
   """
 
   keys: np.ndarray

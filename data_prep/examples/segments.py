@@ -98,11 +98,8 @@ def _count_heads(keys: np.ndarray, num_tosses: np.ndarray) -> np.ndarray:
 class _Chunks(NamedTuple):
   """Chunks of text. A chunk is a sequence of consecutive sentences and becomes one instance.
 
-  Attributes:
-    streams: [C], index of each chunk's stream.
-    steps: [C], number of the chunk in its stream, from 0.
-    start, end: [C], positions of the chunk's first token and after its last one.
-    target: [C], the target length of the chunk in tokens.
+  For each chunk, [C]: the index of its stream, its number there, the positions of its first token and after its last
+  one, and its target length in tokens.
   """
 
   streams: np.ndarray
