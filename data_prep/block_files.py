@@ -43,11 +43,7 @@ _NUM_READERS = 16
 class PackedInstances(NamedTuple):
   """Packed instances (see data_prep.examples.packing) in any order.
 
-  Attributes:
-    keys: uint64 [I], random keys.
-    sizes: int64 [I], number of words of each instance.
-    starts: int64 [I], position in `words` where each instance begins.
-    words: [W], the words.
+  They have random keys, uint64 [I], numbers of words and starts in `words`, int64 [I], and the words [W].
   """
 
   keys: np.ndarray
@@ -84,13 +80,7 @@ class BlockWriter:
     self._tables: list[tuple[int, int]] = []  # offset and CRC-32 of each table
 
   def add(self, keys: np.ndarray, words: np.ndarray, sizes: np.ndarray) -> None:
-    """Adds instances in any order.
-
-    Args:
-      keys: uint64 [I], random keys.
-      words: [W], the words of all instances, concatenated.
-      sizes: [I], number of words of each instance.
-    """
+    """Adds instances in any order: random keys, uint64 [I], the words of all, [W], and their numbers of words, [I]."""
     if not keys.size:
       return
     sizes = sizes.astype(np.int64)

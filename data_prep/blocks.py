@@ -16,9 +16,8 @@ from albert.io import files
 from data_prep import units
 from data_prep.block_files import MAX_RUN_BYTES, Block, BlockWriter
 from data_prep.documents import Counts
-from data_prep.examples import segments
 from data_prep.examples.instances import InstanceMaker
-from data_prep.examples.settings import PreparationSettings
+from data_prep.examples.settings import NSP, PreparationSettings
 from data_prep.job import BLOCK_ENDING
 from data_prep.text_files import write_whole
 from data_prep.units import UNIT_BYTES, TextUnit
@@ -31,13 +30,7 @@ _PACKED_BYTES_PER_TEXT_BYTE = 0.75
 
 @dataclasses.dataclass(frozen=True)
 class BlockTask:
-  """A block to make.
-
-  Attributes:
-    units: its units of text.
-    path: its file.
-    sources: a hash of the units, and of the path, size and time of each of their files.
-  """
+  """A block to make: its units, its file, and a hash of the units and of the path, size and time of each text file."""
 
   units: tuple[TextUnit, ...]
   path: str
@@ -62,7 +55,7 @@ def plan_blocks(
 
   The block files are in `directory`, and are named after the first unit of each block.
   """
-  planned = units.plan_units(list(text_files), with_donors=settings.sentence_prediction == segments.NSP)
+  planned = units.plan_units(list(text_files), with_donors=settings.sentence_prediction == NSP)
   size = units_per_block(sum(metadata.num_bytes for metadata in text_files.values()), settings.dupe_factor)
   while block := tuple(itertools.islice(planned, size)):
     paths = sorted({text_range.path for unit in block for text_range in (*unit.ranges, *unit.donors)})

@@ -58,14 +58,9 @@ class Documents:
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-  """Statistics of some text.
+  """Numbers of documents, dropped ones included, of their tokens, of dropped documents (too short), and of <unk>.
 
-  Attributes:
-    documents: number of documents, dropped ones included.
-    tokens: number of their tokens.
-    dropped: number of documents dropped because they are too short.
-    cut: number of times that a document was cut in two because it is longer than a unit of text.
-    unknown: number of <unk> tokens.
+  `cut` is the number of times that a document was cut in two because it is longer than a unit of text.
   """
 
   documents: int = 0

@@ -23,6 +23,7 @@ from albert.runs.directory_lock import DirectoryLock
 from data_prep.examples.settings import PreparationSettings
 from data_prep.readers import formats
 from data_prep.readers.records import ReadingSettings
+from data_prep.text_files import read_record
 
 # The kind of data set, which is in manifest.json and in the names of the shards.
 KIND = "pretraining"
@@ -260,14 +261,8 @@ class Workspace:
 
     None if the shard has no record, or its file is missing or damaged.
     """
-    path = ShardRecord.path(self.path, index)
-    if not files.exists(path):
-      return None
-    try:
-      record = files.read_json(path, ShardRecord)
-    except UserError:
-      return None  # the record is damaged: the shard is made again
-    if record.content != shard_digest or record.file != self._job.shard_name(index):
+    record = read_record(ShardRecord.path(self.path, index), ShardRecord)
+    if record is None or record.content != shard_digest or record.file != self._job.shard_name(index):
       return None
     return record.info if shard_is_intact(self._job.output_dir, record.info) else None
 
@@ -364,7 +359,7 @@ def resume(job: Job, workspace: Workspace, hash_inputs: HashInputs) -> Manifest 
     workspace.open()
     return None
   _check_finished_run(job, workspace, manifest, hash_inputs)
-  is_intact = [shard_is_intact(job.output_dir, shard) for shard in manifest.shards]
+  is_intact = files.in_threads(lambda shard: shard_is_intact(job.output_dir, shard), manifest.shards)
   if all(is_intact):
     workspace.remove()
     print(f"{job.output_dir}: complete; {counted(len(is_intact), 'shard')} with correct checksums, nothing to do")

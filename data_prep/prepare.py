@@ -26,8 +26,8 @@ from data_prep import blocks, shards, text_checks, units
 from data_prep.block_files import Block
 from data_prep.conversion.convert import NO_TEXT_MESSAGE, ConvertedText, convert_inputs, print_report
 from data_prep.documents import Counts
-from data_prep.examples import packing, segments
-from data_prep.examples.settings import PreparationSettings
+from data_prep.examples import packing
+from data_prep.examples.settings import NSP, PreparationSettings
 from data_prep.job import KIND, Job, OpenPool, UnusableTextError, Workspace, resume
 from data_prep.readers import formats
 
@@ -220,7 +220,7 @@ def check_counts(counts: Counts, num_examples: int, settings: PreparationSetting
   Raises:
     UnusableTextError: the text gave no examples, or NSP was requested for a single document.
   """
-  if settings.sentence_prediction == segments.NSP and counts.documents - counts.cut < 2:
+  if settings.sentence_prediction == NSP and counts.documents - counts.cut < 2:
     raise UnusableTextError(
       "--sentence_prediction=nsp needs at least two documents, but the text is a single one: "
       "put blank lines between documents, or use sop"
@@ -253,11 +253,8 @@ def _write_shards(
 
   Intact shards of an earlier command with the same digest, a hash of everything that the shards depend on, are kept.
   """
-  infos: dict[int, ShardInfo] = {}
-  for index in range(job.num_shards):
-    finished_info = workspace.find_finished_shard(index, digest)
-    if finished_info:
-      infos[index] = finished_info
+  finished = files.in_threads(lambda index: workspace.find_finished_shard(index, digest), range(job.num_shards))
+  infos = {index: info for index, info in enumerate(finished) if info is not None}
   if infos:
     print(f"kept {len(infos)} of {job.num_shards} shards of an earlier run")
   plan = shards.ShardPlan(all_blocks, job.num_shards)

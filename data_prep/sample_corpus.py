@@ -434,15 +434,9 @@ def _hash(text: str) -> int:
 def split_documents(
   documents: list[Document], heldout_fraction: float, max_bytes: float = float("inf")
 ) -> tuple[list[Document], list[Document]]:
-  """Splits documents at random into training and held-out documents. The order of `Document.rank` decides.
+  """Splits documents at random into training and held-out ones, both in the order given. `Document.rank` decides.
 
-  Args:
-    documents: all documents.
-    heldout_fraction: share of the documents to hold out. At least one is held out.
-    max_bytes: greatest size of both parts together, in bytes of UTF-8. The documents beyond it are left out.
-
-  Returns:
-    The training and the held-out documents, both in the order of `documents`.
+  At least one document is held out. Documents beyond `max_bytes` of UTF-8 are left out.
   """
   selected: list[Document] = []
   num_bytes = 0

@@ -65,16 +65,14 @@ def _cut_at(text: str, ends: list[int]) -> Iterator[str]:
 
 
 class SentenceSplitter:
-  """Splits paragraphs of one language into sentences.
+  """Splits paragraphs of one language, an ISO 639 code, into sentences.
 
   sentencex does not split a quotation, however many sentences it has, so a speech in a novel would be a single
   sentence. Therefore the paragraph is split a second time, with spaces in place of its quotation marks. A boundary that
   is found only the second time is used if no quotation mark is beside it, since it is then inside a quotation. A
   boundary before a lower-case letter is not used, unless the paragraph has no capitals.
 
-  Args:
-    language: ISO 639 code. A language that sentencex does not know is split by the rules of a related one, or of
-      English.
+  A language that sentencex does not know is split by the rules of a related one, or of English.
   """
 
   def __init__(self, language: str = ENGLISH):

@@ -20,7 +20,6 @@ from albert.io import files, json_values
 from albert.io.records import RecordWriter
 from data_prep.block_files import Block, KeyRanges, PackedInstances, SortedRun, add_sizes, group_ranges, read_sorted
 from data_prep.examples.packing import write_examples
-from data_prep.examples.settings import PreparationSettings
 from data_prep.job import Job, ShardRecord
 
 # A task sorts about this fraction of the instances in memory at a time, with these limits in bytes.
@@ -47,10 +46,9 @@ def shard_bounds(num_examples: int, num_shards: int) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class OneShard:
-  """A shard to write: its number, from 0, its file name, and its number of examples."""
+  """A shard to write: its number, from 0, and its number of examples."""
 
   index: int
-  name: str
   num_examples: int
 
 
@@ -58,26 +56,25 @@ class OneShard:
 class ShardsTask:
   """Neighbouring shards to write.
 
+  It has neither the inputs of the job nor the list of all block files, which is in a file of the workspace: with them,
+  the tasks of a large text would be too large for a pipeline of Beam.
+
   Attributes:
     shards: the shards.
-    runs_path: the file that lists the sorted runs of all blocks (`ShardPlan.save_runs`). They are not part of the
-      task, since the tasks of many blocks would then be too large for a pipeline of Beam.
+    job: the job, without its inputs.
+    directory: the job's workspace.
     steps: the key ranges that are sorted in memory, one step after the other.
     num_before: number of examples in the first step that belong to the shards before.
     word_type: NumPy type of the words.
-    directory: the job's workspace.
     digest: a hash of everything that the shards depend on.
   """
 
   shards: tuple[OneShard, ...]
-  runs_path: str
+  job: Job
+  directory: str
   steps: tuple[KeyRanges, ...]
   num_before: int
   word_type: str
-  settings: PreparationSettings
-  compress: bool
-  output_dir: str
-  directory: str
   digest: str
 
 
@@ -125,21 +122,10 @@ class ShardPlan:
       KeyRanges(first + step.first, first + step.last, step.num_bytes)
       for step in group_ranges(self._num_bytes[first : last + 1], self._step_bytes)
     )
-    shards = tuple(
-      OneShard(index, job.shard_name(index), self._bounds[index + 1] - self._bounds[index]) for index in indices
-    )
-    return ShardsTask(
-      shards=shards,
-      runs_path=files.join(directory, _RUNS_FILE),
-      steps=steps,
-      num_before=first_example - int(self._num_below[first]),
-      word_type=word_type,
-      settings=job.settings,
-      compress=job.compress,
-      output_dir=job.output_dir,
-      directory=directory,
-      digest=digest,
-    )
+    shards = tuple(OneShard(index, self._bounds[index + 1] - self._bounds[index]) for index in indices)
+    num_before = first_example - int(self._num_below[first])
+    job = dataclasses.replace(job, inputs=())
+    return ShardsTask(shards, job, directory, steps, num_before, word_type, digest)
 
 
 class _Runs(msgspec.Struct):
@@ -148,9 +134,9 @@ class _Runs(msgspec.Struct):
   runs: list[tuple[str, json_values.Count]]
 
 
-def _load_runs(path: str) -> list[SortedRun]:
-  directory = path.removesuffix(_RUNS_FILE)
-  return [SortedRun(directory + name, offset) for name, offset in files.read_json(path, _Runs).runs]
+def _load_runs(directory: str) -> list[SortedRun]:
+  runs = files.read_json(files.join(directory, _RUNS_FILE), _Runs).runs
+  return [SortedRun(files.join(directory, name), offset) for name, offset in runs]
 
 
 class _Examples:
@@ -158,7 +144,7 @@ class _Examples:
 
   def __init__(self, task: ShardsTask):
     self._task = task
-    self._runs = _load_runs(task.runs_path)
+    self._runs = _load_runs(task.directory)
     self._remaining = iter(task.steps)
     self._step: PackedInstances | None = None
     self._num_taken = 0  # examples of the step that were taken or skipped
@@ -175,7 +161,7 @@ class _Examples:
         self._num_taken = task.num_before if ranges is task.steps[0] else 0
       end = min(self._num_taken + num_examples, self._step.starts.size)
       starts = self._step.starts[self._num_taken : end]
-      write_examples(writer, self._step.words, starts, task.settings)
+      write_examples(writer, self._step.words, starts, task.job.settings)
       num_examples -= end - self._num_taken
       self._num_taken = end
       if end == self._step.starts.size:
@@ -186,11 +172,12 @@ class _Examples:
 def write_shard(shard: OneShard, task: ShardsTask, examples: _Examples) -> ShardInfo:
   """Writes the next shard of a task, and its record."""
   # A cluster may run a task twice at the same time, so the name is unique.
-  path = files.staging_path(files.join(task.directory, shard.name))
-  with RecordWriter(path, compress=task.compress) as writer:
+  name = task.job.shard_name(shard.index)
+  path = files.staging_path(files.join(task.directory, name))
+  with RecordWriter(path, compress=task.job.compress) as writer:
     examples.write(writer, shard.num_examples)
-  info = ShardInfo(shard.name, writer.num_records, writer.num_bytes, writer.sha256)
-  files.replace(path, files.join(task.output_dir, shard.name))
+  info = ShardInfo(name, writer.num_records, writer.num_bytes, writer.sha256)
+  files.replace(path, files.join(task.job.output_dir, name))
   ShardRecord.save(task.directory, shard.index, info, task.digest)
   return info
 

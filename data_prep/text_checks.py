@@ -7,8 +7,8 @@ other formats by the beginning of the file. All code that reads text calls it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import json
 import re
 import zlib
 from collections import Counter
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from albert.errors import UserError
-from albert.io import files, json_text
+from albert.io import files, json_values
 from albert.tokenization.tokenizer import Tokenizer
 
 #: Bytes at the beginning of a file's text that `check_head` examines.
@@ -33,8 +33,6 @@ _SAMPLE_BYTES = 16 << 10
 _MAX_UNKNOWN_SHARE = 0.01
 _MAX_SHOWN_CHARACTERS = 5
 _MAX_SHOWN_LINE_LENGTH = 40
-# A JSON error within this many characters of the end of the text that was read is probably due to the cut.
-_CUT_TOLERANCE = 40
 
 # First bytes of a file, the name of their format, and the remedy.
 _KNOWN_FORMATS = tuple(
@@ -58,10 +56,7 @@ _KNOWN_FORMATS = tuple(
   )
 )
 _GZIP_MAGIC = b"\x1f\x8b"
-_JSON_KEY = r'"((?:[^"\\\n]|\\.){0,200})"\s*:'
-_JSON_OBJECT = re.compile(r"\[?\s*\{\s*" + _JSON_KEY)
-_REST_OF_ARRAY = re.compile(r"\]|,(\s*\{.*)?")
-_KEYS_OF_JSON_STRINGS = re.compile(_JSON_KEY + r'\s*"')
+_JSON_OBJECT = re.compile(r'\[?\s*\{\s*"(?:[^"\\\n]|\\.){0,200}"\s*:')
 _WIKIEXTRACTOR_TAG = re.compile(r'<doc\s+(?:id|url|title)="')
 _XML_OR_HTML = re.compile(r"<(\?xml\s|!doctype html\b|html(>|\s+[\w:-]+=)|mediawiki\s+[\w:-]+=)", re.IGNORECASE)
 _LONE_CR = re.compile(rb"\r(?![\r\n]|\Z)")
@@ -135,7 +130,8 @@ def check_head(path: str, head: bytes) -> None:
   text = head.decode("utf-8", errors="replace").replace("\ufeff", "")
   body = text.lstrip()
   line_number = text.count("\n", 0, len(text) - len(body)) + 1
-  place = f"line {line_number}, begins with {body.split(chr(10), 1)[0][:_MAX_SHOWN_LINE_LENGTH]!r}"
+  first_line, _, rest = body.partition("\n")
+  place = f"line {line_number}, begins with {first_line[:_MAX_SHOWN_LINE_LENGTH]!r}"
   if _WIKIEXTRACTOR_TAG.match(body):
     raise UserError(
       f"{path}, {place}: a line that wikiextractor writes around a document, not a sentence: give "
@@ -147,12 +143,18 @@ def check_head(path: str, head: bytes) -> None:
       f"{path}, {place}: XML or HTML, not plain text: give --text_format=wikipedia for a dump of Wikipedia, or extract "
       f"the text, {_EXPECTED_FORMAT} (from a dump with wikiextractor)"
     )
-  if key := _find_json_key(body, is_cut=len(head) == HEAD_BYTES):
+  if _JSON_OBJECT.match(body) and (not rest or _is_json_line(first_line.rstrip())):
     raise UserError(
-      f"{path}, {place}: JSON, not plain text: give --text_format=jsonl if each line is an object, or extract the "
-      f"text, {_EXPECTED_FORMAT}, for example with "
-      + _shell_command(path, f"jq -r '{'.[] | ' if body[0] == '[' else ''}.{key}, \"\"'")
+      f"{path}, {place}: JSON, not plain text: give --text_format=jsonl if each line is an object, and --text_field "
+      "for its text, or write an array as such lines: " + _shell_command(path, "jq -c '.[]'")
     )
+
+
+def _is_json_line(line: str) -> bool:
+  """Whether a line is JSON or the beginning of it, and not a text that quotes JSON."""
+  with contextlib.suppress(UserError):
+    return line[-1] in "{[," or bool(json_values.parse("", line, list if line[0] == "[" else dict))
+  return False
 
 
 def check_is_gzip(path: str, first_bytes: bytes) -> None:
@@ -188,43 +190,6 @@ def check_format(path: str, head: bytes) -> None:
       f"{path}: {head.count(0)} of the first {len(head)} bytes are NUL, so it is not UTF-8 text: convert UTF-16 with "
       "iconv -f UTF-16LE -t UTF-8"
     )
-
-
-def _find_json_key(body: str, *, is_cut: bool) -> str:
-  """Returns the key that most likely holds the text, quoted if jq requires it; "" if a file does not begin with JSON.
-
-  It is "text" if there is such a key, else the key with the longest string (the last one of several).
-  """
-  strings = _find_json_strings(body, is_cut=is_cut)
-  if strings is None:
-    return ""
-  if not strings or "text" in strings:
-    return "text"
-  longest_key = max(reversed(strings), key=lambda key: len(strings[key]))
-  return longest_key if longest_key.isidentifier() else json.dumps(longest_key, ensure_ascii=False)
-
-
-def _find_json_strings(body: str, *, is_cut: bool) -> dict[str, str] | None:
-  """Returns key -> string of the JSON object at the beginning of a file; None if the file is not JSON.
-
-  The strings are "" if the object is longer than `body`. There are none if it is nested too deeply.
-  """
-  if not _JSON_OBJECT.match(body):
-    return None
-  try:
-    value, end = json_text.decode_start(body, body.index("{"))
-  except json.JSONDecodeError as error:
-    is_near_end = error.pos >= len(body) - _CUT_TOLERANCE
-    if is_cut and (is_near_end or error.msg.startswith("Unterminated string")):
-      return dict.fromkeys(_KEYS_OF_JSON_STRINGS.findall(body), "")
-    return None
-  except RecursionError:
-    return {}
-  rest_of_line = body[end:].split("\n", 1)[0].strip()
-  is_array = body[0] == "[" and _REST_OF_ARRAY.fullmatch(rest_of_line)
-  if rest_of_line and not is_array:
-    return None  # plain text that quotes JSON
-  return {key: item for key, item in value.items() if isinstance(item, str)}
 
 
 def _shell_command(path: str, stdin_to_stdout: str) -> str:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import functools
 import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from albert.errors import UserError
 from albert.io import files, local_files
 from albert.io.local_files import required_library
 from data_prep.text_checks import HEAD_BYTES, check_head, check_is_gzip, damaged_file_error
 
+Schema = TypeVar("Schema")
 _BYTE_ORDER_MARK = "\ufeff"
 _LINES_BETWEEN_REPORTS = 4096
 # Longer lines are cut. Tokenization and SentencePiece's trainer need memory in proportion to the length of a line, and
@@ -85,12 +87,6 @@ class _ZstandardReader:
       if self._decompressor.eof:
         self._unused, self._decompressor = self._decompressor.unused_data, None
     return data
-
-
-def check_libraries(path: str) -> None:
-  """Raises a UserError if the library that decompresses a file is not installed."""
-  if compression(path) == ".zst":
-    _import_zstandard(path)
 
 
 def _import_zstandard(path: str) -> Any:
@@ -193,8 +189,9 @@ def strip_line(line: str) -> str:
   return line.replace(_BYTE_ORDER_MARK, "").strip() if _BYTE_ORDER_MARK in line else line.strip()
 
 
+@functools.lru_cache(maxsize=16)
 def count_line_ends(path: str, stop: int) -> int:
-  """Counts the line ends before byte `stop` of a file."""
+  """Counts the line ends before byte `stop` of a file, for messages about many lines of the same part of it."""
   num_line_ends, bytes_left = 0, stop
   with files.open_file(path) as file:
     while bytes_left > 0 and (block := file.read(min(_BYTES_PER_READ, bytes_left))):
@@ -203,7 +200,7 @@ def count_line_ends(path: str, stop: int) -> int:
   return num_line_ends
 
 
-# ---- writing -------------------------------------------------------------------------------------------
+# ---- files of a job -------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -219,3 +216,11 @@ def write_whole(path: str) -> Iterator[BinaryIO]:
   except BaseException:
     files.discard(staging)
     raise
+
+
+def read_record(path: str, schema: type[Schema]) -> Schema | None:
+  """Reads a JSON file that an earlier command may have written. Returns None if it is missing or damaged."""
+  with contextlib.suppress(UserError):
+    if files.exists(path):
+      return files.read_json(path, schema)
+  return None

@@ -37,17 +37,11 @@ _CHARACTER_END = re.compile(rb"(?s).(?=[\x00-\x7f\xc0-\xff])")
 
 @dataclasses.dataclass(frozen=True)
 class TextRange:
-  """A range of a file's text. Positions are bytes of the file.
+  """A range of a file, whose index in the sorted list of input files is `ordinal`. Positions are bytes of the file.
 
   The positions of a range with `data`, its text, are exact, and `is_cut` says whether it begins inside a document.
   Those of a range without `data` are nominal: multiples of UNIT_BYTES, or the file's size. `read_range` reads from the
   first blank line after the nominal start to the first blank line after the nominal end.
-
-  Attributes:
-    path: the file.
-    ordinal: index of the file in the sorted list of input files.
-    start: position of the first byte.
-    end: position after the last byte.
   """
 
   path: str
@@ -60,13 +54,10 @@ class TextRange:
 
 @dataclasses.dataclass(frozen=True)
 class TextUnit:
-  """A unit of text.
+  """A unit of text: its ranges, and the number of bytes that a progress bar counts for it.
 
-  Attributes:
-    ranges: its text.
-    donors: for NSP, the ranges of a neighbouring unit. If this unit has a single document, the random second segments
-      come from the neighbour's documents.
-    progress_bytes: number of bytes in the files that a progress bar counts for the unit.
+  For NSP, it has donors, the ranges of a neighbouring unit. If this unit has a single document, the random second
+  segments come from the neighbour's documents.
   """
 
   ranges: tuple[TextRange, ...]
@@ -227,10 +218,7 @@ def _hash_text(text_range: TextRange) -> list[Any]:
 def text_entries(paths: Sequence[str], sizes: Sequence[int], records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
   """Returns the manifest's entries of text files: name, size, and SHA-256 of the list of the hashes of its ranges.
 
-  Args:
-    paths: the files.
-    sizes: bytes of each file when it was cut into units.
-    records: the records of all units, in order (`read_unit`).
+  `sizes` are those when the files were cut into units, and `records` those of all units, in order (`read_unit`).
 
   Raises:
     UserError: a file changed while it was read: its ranges do not follow one another, or donors are no text of a unit.

@@ -96,12 +96,10 @@ def train_model(
   Args:
     sentences: lines of the corpus. They are normalized here, and long ones are cut.
     vocab_size: number of pieces.
-    do_lower_case: whether the text is lower-cased.
-    keep_accents: whether characters are neither decomposed nor lose their accents.
+    do_lower_case, keep_accents: how the text is normalized.
     character_coverage: share of the text's characters that the vocabulary must cover. The rarest become <unk>.
     keep_ascii: whether every character of `ascii_characters` becomes a piece, even if it is rare in the text.
-    user_defined_symbols: strings that become pieces and are never parts of longer pieces. They are normalized like the
-      text, in which they would not occur otherwise.
+    user_defined_symbols: strings that become pieces and are never parts of longer pieces; normalized like the text.
     num_threads: number of threads. The scores depend on it in their last bits.
     model_type: UNIGRAM or BPE.
     byte_fallback: whether characters that are in no piece become pieces of their bytes instead of <unk>.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -64,44 +65,36 @@ class _TextFile(NamedTuple):
 def _plan(
   inputs: Sequence[str], entries: Sequence[dict[str, Any] | None], settings: ReadingSettings, directory: str
 ) -> list[_TextFile]:
-  """Plans the parts, by the files and the settings alone. `entries` has None for the files that are read directly."""
+  """Plans the parts, by the files and the settings alone. Short files share a part.
+
+  `entries` has None for the files that are read directly.
+  """
   planned: list[_TextFile] = []
-  num_parts = 0
-  for pieces_or_ordinal in _group_pieces(inputs, entries, settings):
-    if isinstance(pieces_or_ordinal, int):
-      planned.append(_TextFile(inputs[pieces_or_ordinal], ordinal=pieces_or_ordinal))
-      continue
-    first = pieces_or_ordinal[0]
-    name = f"text-{first.ordinal:08d}-{first.piece.start:015d}.txt"
-    path = files.join(directory, name)
-    # With --drop_duplicates, a part is first written to a hidden file, and then copied without the duplicates.
-    written_path = files.join(directory, f".{name}") if settings.drop_duplicates else path
-    planned.append(_TextFile(path, task=PartTask(pieces_or_ordinal, settings, written_path, num_parts)))
-    num_parts += 1
-  return planned
+  numbers = itertools.count()  # of parts
+  group: list[SourcePiece] = []  # the pieces of the next part
 
+  def end_part() -> None:
+    if group:
+      name = f"text-{group[0].ordinal:08d}-{group[0].piece.start:015d}.txt"
+      # With --drop_duplicates, a part is first written to a hidden file, and then copied without the duplicates.
+      written_path = files.join(directory, f".{name}" if settings.drop_duplicates else name)
+      task = PartTask(tuple(group), settings, written_path, next(numbers))
+      planned.append(_TextFile(files.join(directory, name), task=task))
+      group.clear()
 
-def _group_pieces(
-  inputs: Sequence[str], entries: Sequence[dict[str, Any] | None], settings: ReadingSettings
-) -> Iterator[tuple[SourcePiece, ...] | int]:
-  """Yields the pieces of each part, and the index of each file that is not converted, in the order of the input."""
-  group: list[SourcePiece] = []
   for ordinal, (path, entry) in enumerate(zip(inputs, entries, strict=True)):
     if entry is None:
-      if group:
-        yield tuple(group)
-        group = []
-      yield ordinal
+      end_part()
+      planned.append(_TextFile(path, ordinal))
       continue
-    reader = formats.reader_of(formats.format_of(path, settings))
+    reader = formats.READERS[formats.format_of(path, settings)]
     for piece in reader.plan(path, settings, PART_BYTES):
       num_bytes = sum(source.piece.num_bytes for source in group)
-      if group and (num_bytes + piece.num_bytes > PART_BYTES or len(group) >= _MAX_PIECES):
-        yield tuple(group)
-        group = []
+      if num_bytes + piece.num_bytes > PART_BYTES or len(group) >= _MAX_PIECES:
+        end_part()
       group.append(SourcePiece(ordinal, piece, entry["sha256"]))
-  if group:
-    yield tuple(group)
+  end_part()
+  return planned
 
 
 def convert_inputs(
@@ -162,27 +155,20 @@ def _map_files(
 
 def _complete_parts(tasks: Sequence[PartTask], settings: ReadingSettings, pool: WorkerPool) -> dict[str, PartRecord]:
   """Writes the parts that no earlier command has written. Returns path -> record, for all parts."""
-  records: dict[str, PartRecord] = {}
-  for task in tasks:
-    if record := parts.load_record(task):
-      records[task.path] = record
-  if records:
-    print(f"kept {len(records)} of {len(tasks)} parts of the text of an earlier run")
-  return records | _write_parts([task for task in tasks if task.path not in records], settings, pool)
-
-
-def _write_parts(tasks: Sequence[PartTask], settings: ReadingSettings, pool: WorkerPool) -> dict[str, PartRecord]:
-  """Writes parts. Returns the record of each part, by its path."""
+  earlier = {task.path: record for task in tasks if (record := parts.load_record(task))}
+  if earlier:
+    print(f"kept {len(earlier)} of {len(tasks)} parts of the text of an earlier run")
+  missing = [task for task in tasks if task.path not in earlier]
   records: dict[str, PartRecord] = {}
   num_bad = 0
-  with Progress(sum(task.num_bytes for task in tasks), "B", "reading text") as progress:
-    for task, record in pool.map(parts.write_part, tasks):
+  with Progress(sum(task.num_bytes for task in missing), "B", "reading text") as progress:
+    for task, record in pool.map(parts.write_part, missing):
       records[task.path] = record
       progress.update(task.num_bytes)
       num_bad += record.report.num_bad
       if num_bad > settings.skip_bad_records:
         _check_bad_records(report.add_reports(item.report for item in records.values()), settings)
-  return records
+  return earlier | records
 
 
 def _has_text_or_remove(path: str) -> bool:
@@ -239,13 +225,8 @@ class _TextRecord(msgspec.Struct):
 
 def _is_decompressed(task: GzipTask, sha256: str) -> bool:
   """Whether an earlier command has decompressed the file with this hash."""
-  if not files.exists(task.record_path) or not files.exists(task.text_path):
-    return False
-  try:
-    record = files.read_json(task.record_path, _TextRecord)
-  except UserError:
-    return False
-  return record == _TextRecord(sha256, files.size(task.text_path))
+  record = text_files.read_record(task.record_path, _TextRecord)
+  return files.exists(task.text_path) and record == _TextRecord(sha256, files.size(task.text_path))
 
 
 def decompress(task: GzipTask) -> dict[str, Any]:

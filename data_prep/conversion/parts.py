@@ -33,7 +33,7 @@ from data_prep.readers.records import (
   SourceDocument,
 )
 from data_prep.sentences import SentenceSplitter
-from data_prep.text_files import cut_line, write_whole
+from data_prep.text_files import cut_line, read_record, write_whole
 
 # A part up to this size is held in memory until it is written.
 _MEMORY_BYTES = 32 << 20
@@ -99,17 +99,11 @@ class PartRecord(msgspec.Struct):
 
 def load_record(task: PartTask) -> PartRecord | None:
   """Returns the record of a part that an earlier command has written. None if it is missing, damaged or outdated."""
-  path = task.record_path
-  if not files.exists(path):
-    return None
-  try:
-    record = files.read_json(path, PartRecord)
-  except UserError:
-    return None
-  if record.sources != task.sources_digest or record.report.num_bad > task.settings.skip_bad_records:
+  record = read_record(task.record_path, PartRecord)
+  if record is None or record.sources != task.sources_digest:
     return None
   num_bytes = files.size(task.path) if files.exists(task.path) else 0  # a part without documents has no file
-  if record.num_bytes != num_bytes:
+  if record.num_bytes != num_bytes or record.report.num_bad > task.settings.skip_bad_records:
     return None
   if task.settings.drop_duplicates and Block.load(task.hashes_path) is None:
     return None
@@ -151,7 +145,7 @@ def read_sentences(path: str, settings: ReadingSettings, on_read: Callable[[int]
   called from time to time with the number of bytes read since the last call.
   """
   text_format = formats.format_of(path, settings)
-  reader, splitter = formats.reader_of(text_format), _make_splitter(text_format, settings)
+  reader, splitter = formats.READERS[text_format], _make_splitter(text_format, settings)
   num_bad = 0
   for piece in reader.plan(path, settings, _PIECE_BYTES):
     for record in reader.read(piece, settings):
@@ -237,7 +231,7 @@ def write_part(task: PartTask) -> PartRecord:
 
 
 def _read_piece(piece: Piece, settings: ReadingSettings, writer: _PartWriter) -> None:
-  for record in formats.reader_of(piece.text_format).read(piece, settings):
+  for record in formats.READERS[piece.text_format].read(piece, settings):
     if isinstance(record, SourceDocument):
       writer.add(piece, record)
     elif isinstance(record, BadRecord):

@@ -22,13 +22,9 @@ _EXPECTED_REASONS = frozenset({"redirect", "not an article"})
 
 
 class Dropped(msgspec.Struct):
-  """The documents that were left out for one reason.
+  """The documents that were left out for one reason: their number and that of their characters.
 
-  Attributes:
-    documents: their number.
-    characters: number of characters of their text.
-    examples: one line for each of some of them: the file, the place in it, and the beginning of the text. For a bad
-      record, the line says what is wrong with it instead of the text.
+  An example is a line: the file, the place in it, and the beginning of the text, or what is wrong with a bad record.
   """
 
   documents: json_values.Count = 0

@@ -17,7 +17,7 @@ from albert.tokenization.vocabulary import SpecialIds
 from data_prep.documents import Counts, Documents, concatenate_documents, load_documents, merge_documents
 from data_prep.examples import packing, segments
 from data_prep.examples.packing import InstanceTokens, assemble
-from data_prep.examples.settings import STATIC, PreparationSettings
+from data_prep.examples.settings import FULL_SENTENCES, NSP, STATIC, PreparationSettings
 from data_prep.units import TextUnit
 
 # Approximate number of tokens that are masked at a time.
@@ -54,7 +54,7 @@ def make_batches(
     keys = segments.stream_keys(
       settings.random_seed, documents.file_ordinals[stream_documents], documents.offsets[stream_documents], duplicates
     )
-    instances = segments.make_instances(documents, settings.rules, stream_documents, keys)
+    instances = segments.make_instances(documents, settings, stream_documents, keys)
     lengths = instances.a_end - instances.a_start + instances.b_end - instances.b_start
     # Instances of similar length are masked together, since masking takes as many steps as the longest one needs.
     by_length = np.argsort(lengths, kind="stable")
@@ -91,13 +91,10 @@ def _mask(
 
 
 class PackedBatch(NamedTuple):
-  """Packed instances (see data_prep.examples.packing).
+  """Packed instances (see data_prep.examples.packing), with their labels, 0 or 1, int64 [I].
 
-  Attributes:
-    keys: uint64 [I], random keys. The instances are shuffled by sorting them by these keys.
-    words: [W], the words of all instances, concatenated.
-    sizes: int64 [I], number of words of each instance.
-    labels: int64 [I], sentence-order or next-sentence labels, 0 or 1.
+  `keys` are uint64 [I]: the instances are shuffled by sorting them by these keys. `words` [W] are those of all
+  instances, concatenated, and `sizes`, int64 [I], their numbers of words.
   """
 
   keys: np.ndarray
@@ -125,15 +122,15 @@ class InstanceMaker:
     Returns:
       The documents; how many of them, from the first one, belong to the unit; and the unit's counts.
     """
-    rules = self.settings.rules
-    documents, counts = load_documents(unit.ranges, self.tokenizer, rules.min_words, rules.max_num_tokens)
+    settings = self.settings
+    documents, counts = load_documents(unit.ranges, self.tokenizer, settings.min_words, settings.max_num_tokens)
     num_used = len(documents)
-    if rules.sentence_prediction == segments.NSP and num_used == 1:
-      donors, _ = load_documents(unit.donors, self.tokenizer, rules.min_words, rules.max_num_tokens)
+    if settings.sentence_prediction == NSP and num_used == 1:
+      donors, _ = load_documents(unit.donors, self.tokenizer, settings.min_words, settings.max_num_tokens)
       documents = concatenate_documents(documents, donors)
       if len(documents) == 1:
         return documents, 0, dataclasses.replace(counts, dropped=counts.dropped + 1)
-    if rules.input_format == segments.FULL_SENTENCES and num_used:
+    if settings.input_format == FULL_SENTENCES and num_used:
       return merge_documents(documents, self.tokenizer.special_ids.sep), 1, counts
     return documents, num_used, counts
 

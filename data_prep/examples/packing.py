@@ -117,13 +117,9 @@ def pack(
 def unpack(
   words: np.ndarray, starts: np.ndarray, max_seq_length: int, max_predictions_per_seq: int
 ) -> dict[str, np.ndarray]:
-  """Unpacks instances to the features of TFRecord examples (albert.data.schema).
+  """Unpacks the instances that begin at `starts` [B] of `words` [W] to features (albert.data.schema).
 
-  Args:
-    words: [W], packed instances. It may hold more instances than those to unpack.
-    starts: [B], the index in `words` of the first word of each instance to unpack.
-    max_seq_length: S, the length that tokens are padded to.
-    max_predictions_per_seq: P, the length that predictions are padded to.
+  Tokens are padded to S = `max_seq_length`, predictions to P = `max_predictions_per_seq`.
 
   Returns:
     Feature name -> [B, S], [B, P] or, for the label, [B, 1].

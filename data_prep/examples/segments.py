@@ -15,12 +15,15 @@ import numpy as np
 
 from albert.data import random_streams
 from data_prep.documents import Documents
-
-SOP, NSP, NONE = "sop", "nsp", "none"
-SENTENCE_PREDICTIONS = (SOP, NSP, NONE)
-# BERT's segments of several sentences, and RoBERTa's other input formats (RoBERTa, section 4.2).
-SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES = "segments", "sentence_pair", "full_sentences", "doc_sentences"
-INPUT_FORMATS = (SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES)
+from data_prep.examples.settings import (
+  DOC_SENTENCES,
+  FULL_SENTENCES,
+  NONE,
+  NSP,
+  SENTENCE_PAIR,
+  SOP,
+  PreparationSettings,
+)
 
 # The purposes of the random draws for a chunk. A draw depends on its purpose, so the draws are independent.
 _FOR_IS_SHORT, _FOR_TARGET, _FOR_SPLIT, _FOR_LABEL, _FOR_DONOR, _FOR_DONOR_START, _FOR_INSTANCE_KEY = range(7)
@@ -30,33 +33,6 @@ FOR_SHUFFLING, FOR_MASKING, _FOR_TRUNCATION = range(3)
 
 
 Pairs = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # a_start, a_end, b_start, b_end: each int64 [I]
-
-
-class SegmentRules(NamedTuple):
-  """How documents are cut into instances, see `PreparationSettings`."""
-
-  max_seq_length: int
-  short_seq_prob: float
-  sentence_prediction: str
-  input_format: str = SEGMENTS
-
-  @property
-  def max_num_tokens(self) -> int:
-    """The greatest number of tokens of text: `max_seq_length` minus [CLS] and one [SEP] for each segment."""
-    return self.max_seq_length - (2 if self.sentence_prediction == NONE else 3)
-
-  @property
-  def min_words(self) -> int:
-    """The smallest number of words that a document needs to give an instance: one for each segment."""
-    return 1 if self.sentence_prediction == NONE else 2
-
-  @property
-  def min_words_left(self) -> int:
-    """The smallest number of words that must remain in a document for another instance.
-
-    For sentence pairs one word is enough, since the last sentence can be paired with the one before it.
-    """
-    return 1 if self.input_format == SENTENCE_PAIR else self.min_words
 
 
 class InstanceSegments(NamedTuple):
@@ -122,11 +98,8 @@ def _count_heads(keys: np.ndarray, num_tosses: np.ndarray) -> np.ndarray:
 class _Chunks(NamedTuple):
   """Chunks of text. A chunk is a sequence of consecutive sentences and becomes one instance.
 
-  Attributes:
-    streams: [C], index of each chunk's stream.
-    steps: [C], number of the chunk in its stream, from 0.
-    start, end: [C], positions of the chunk's first token and after its last one.
-    target: [C], the target length of the chunk in tokens.
+  For each chunk, [C]: the index of its stream, its number there, the positions of its first token and after its last
+  one, and its target length in tokens.
   """
 
   streams: np.ndarray
@@ -154,8 +127,10 @@ class _Cutter:
   through all documents.
   """
 
-  def __init__(self, documents: Documents, rules: SegmentRules, stream_documents: np.ndarray, keys: np.ndarray):
-    self.documents, self.rules = documents, rules
+  def __init__(
+    self, documents: Documents, settings: PreparationSettings, stream_documents: np.ndarray, keys: np.ndarray
+  ):
+    self.documents, self.settings = documents, settings
     self.stream_documents, self.keys = stream_documents, keys
     self.stream_ends = documents.splits[stream_documents + 1]
     self.sentence_ends = documents.sentence_ends
@@ -189,11 +164,11 @@ class _Cutter:
     least one sentence. For the other formats, sentences are added until the chunk has the target length and enough
     words for an instance. If the rest of the document has too few words for another instance, it is added, too.
     """
-    if self.rules.input_format in (FULL_SENTENCES, DOC_SENTENCES):
+    if self.settings.input_format in (FULL_SENTENCES, DOC_SENTENCES):
       first_sentence = self.sentences_at(position)
       last_that_fits = self.sentences_at(np.minimum(position + target, document_end)) - 1
       return self.sentence_ends[np.maximum(first_sentence, last_that_fits)]
-    min_words = self.rules.min_words
+    min_words = self.settings.min_words
     last_needed_word = np.minimum(self.words_before[position] + min_words - 1, self.word_positions.size - 1)
     # The chunk must have the target length and contain the first token of this word. It ends where a sentence ends.
     earliest_end = np.maximum(position + target, self.word_positions[last_needed_word] + 1)
@@ -219,7 +194,7 @@ class _Cutter:
   def middles(self, start: np.ndarray, end: np.ndarray, draws: _Draws) -> np.ndarray:
     """Returns the position at which the first segment of each chunk ends."""
     middle = self.random_splits(start, end, draws.bits(_FOR_SPLIT))
-    if self.rules.input_format != SENTENCE_PAIR or self.rules.sentence_prediction != NSP:
+    if self.settings.input_format != SENTENCE_PAIR or self.settings.sentence_prediction != NSP:
       return middle
     is_one_sentence = self.sentence_starts[self.sentences_before(end)] == start
     # A chunk of one sentence is not split if the second segment is a random sentence.
@@ -259,29 +234,29 @@ class _Cutter:
     Returns:
       The chunks, and the position after the text that each chunk uses, where the next chunk begins.
     """
-    rules = self.rules
+    settings = self.settings
     draws = _Draws(self.keys[streams], np.asarray(step))
     # Only NSP needs this draw here: with a random second segment, a chunk uses only the text of its first segment.
-    has_random_second = _draw_flips(draws) if rules.sentence_prediction == NSP else np.zeros(streams.size, bool)
-    if rules.input_format == SENTENCE_PAIR:
+    has_random_second = _draw_flips(draws) if settings.sentence_prediction == NSP else np.zeros(streams.size, bool)
+    if settings.input_format == SENTENCE_PAIR:
       start, end = self.sentence_pairs(streams, position, has_random_second)
       target = np.ones(streams.size, np.int64)  # a random second segment is one sentence of any length
     else:
       start = position
-      if rules.input_format == FULL_SENTENCES:  # a chunk does not begin with a separator
+      if settings.input_format == FULL_SENTENCES:  # a chunk does not begin with a separator
         start = np.where(self.is_separator(position), position + 1, position)
       target = self._draw_targets(draws)
       end = self.chunk_ends(start, self.stream_ends[streams], target)
     chunks = _Chunks(streams, np.full(streams.size, step), start, end, target)
-    if rules.sentence_prediction != NSP:
+    if settings.sentence_prediction != NSP:
       return chunks, end
     # The sentences that a random second segment replaces are used by the next chunk.
     return chunks, np.where(has_random_second, self.middles(start, end, draws), end)
 
   def _draw_targets(self, draws: _Draws) -> np.ndarray:
     """Draws the target length of each chunk, [C]."""
-    longest = self.rules.max_num_tokens
-    is_short = random_streams.to_unit_float(draws.bits(_FOR_IS_SHORT)) < self.rules.short_seq_prob
+    longest = self.settings.max_num_tokens
+    is_short = random_streams.to_unit_float(draws.bits(_FOR_IS_SHORT)) < self.settings.short_seq_prob
     target: np.ndarray = np.full(is_short.size, longest)
     if is_short.any():
       random_length = 2 + random_streams.to_int_below(draws.bits(_FOR_TARGET), longest - 1)
@@ -290,20 +265,20 @@ class _Cutter:
 
   def convert_chunks(self, chunks: _Chunks) -> InstanceSegments:
     """Makes one instance from each chunk."""
-    rules, documents = self.rules, self.stream_documents[chunks.streams]
+    settings, documents = self.settings, self.stream_documents[chunks.streams]
     draws = _Draws(self.keys[chunks.streams], chunks.steps)
     keys = draws.bits(_FOR_INSTANCE_KEY)
     truncation_keys = random_streams.draw(keys, _FOR_TRUNCATION)
     start, end = chunks.start, chunks.end
-    if rules.sentence_prediction == NONE:
-      if rules.input_format == FULL_SENTENCES:  # a separator at the end is dropped
+    if settings.sentence_prediction == NONE:
+      if settings.input_format == FULL_SENTENCES:  # a separator at the end is dropped
         last_sentence_start = self.sentence_starts[self.sentences_before(end)]
         end = np.where(self.is_separator(last_sentence_start), end - 1, end)
-      pairs = truncate((start, end, end, end), rules.max_num_tokens, truncation_keys)
+      pairs = truncate((start, end, end, end), settings.max_num_tokens, truncation_keys)
       return InstanceSegments(*pairs, np.zeros(documents.size, np.int64), keys, documents)
     middle = self.middles(start, end, draws)
     is_flipped = _draw_flips(draws)
-    if rules.sentence_prediction == SOP:
+    if settings.sentence_prediction == SOP:
       pairs = (
         np.where(is_flipped, middle, start),
         np.where(is_flipped, end, middle),
@@ -315,7 +290,7 @@ class _Cutter:
         documents, chunks.target - (middle - start), draws.bits(_FOR_DONOR), draws.bits(_FOR_DONOR_START)
       )
       pairs = (start, middle, np.where(is_flipped, random_start, middle), np.where(is_flipped, random_end, end))
-    pairs = truncate(pairs, rules.max_num_tokens, truncation_keys)
+    pairs = truncate(pairs, settings.max_num_tokens, truncation_keys)
     return InstanceSegments(*pairs, is_flipped.astype(np.int64), keys, documents)
 
 
@@ -325,7 +300,7 @@ def _draw_flips(draws: _Draws) -> np.ndarray:
 
 
 def make_instances(
-  documents: Documents, rules: SegmentRules, stream_documents: np.ndarray, keys: np.ndarray
+  documents: Documents, settings: PreparationSettings, stream_documents: np.ndarray, keys: np.ndarray
 ) -> InstanceSegments:
   """Cuts streams into instances.
 
@@ -348,12 +323,12 @@ def make_instances(
   - full_sentences: the same, after `merge_documents` has merged the documents into one.
 
   Args:
-    documents: tokenized documents. Each one that is cut must have `rules.min_words` words.
-    rules: how they are cut.
+    documents: tokenized documents. Each one that is cut must have `settings.min_words` words.
+    settings: how they are cut.
     stream_documents: [R], the document of each stream; at least one stream.
     keys: uint64 [R], the random key of each stream.
   """
-  cutter = _Cutter(documents, rules, stream_documents, keys)
+  cutter = _Cutter(documents, settings, stream_documents, keys)
   # Indices of the streams that have text left, and the first token of each that no chunk has used.
   active = np.arange(stream_documents.size)
   position = documents.splits[stream_documents].astype(np.int64)
@@ -365,7 +340,8 @@ def make_instances(
     # If fewer words remain than an instance needs, they are dropped. This happens only with NSP, where a chunk may use
     # only a part of its sentences.
     num_words_left = cutter.words_before[cutter.stream_ends[active]] - cutter.words_before[next_position]
-    has_text = num_words_left >= rules.min_words_left
+    # The last sentence can be paired with the one before it.
+    has_text = num_words_left >= (1 if settings.input_format == SENTENCE_PAIR else settings.min_words)
     active, position = active[has_text], next_position[has_text]
   columns = [np.concatenate(column) for column in zip(*chunks_of_steps, strict=True)]
   return cutter.convert_chunks(_Chunks(*columns))

@@ -10,8 +10,12 @@ from albert.config.command_flags import INT64_MAX
 from albert.errors import UserError
 from albert.tokenization import recorded_settings
 from albert.tokenization.vocabulary import TokenizerConfig
-from data_prep.examples import segments
 
+SOP, NSP, NONE = "sop", "nsp", "none"
+SENTENCE_PREDICTIONS = (SOP, NSP, NONE)
+# BERT's segments of several sentences, and RoBERTa's other input formats (RoBERTa, section 4.2).
+SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES = "segments", "sentence_pair", "full_sentences", "doc_sentences"
+INPUT_FORMATS = (SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES)
 _MIN_SEQ_LENGTH = 8
 # Packed instances store lengths and positions in 16 bits.
 _MAX_SEQ_LENGTH = (1 << 16) - 1
@@ -51,17 +55,17 @@ class PreparationSettings(Config):
     maximum=_MAX_DUPE_FACTOR,
   )
   sentence_prediction: str = option(
-    segments.SOP,
+    SOP,
     "sop: two consecutive segments, swapped or not (ALBERT); nsp: the second segment is the next or a random one "
     "(BERT); none: a single segment",
-    choices=segments.SENTENCE_PREDICTIONS,
+    choices=SENTENCE_PREDICTIONS,
   )
   input_format: str = option(
-    segments.SEGMENTS,
+    SEGMENTS,
     "segments: segments of several sentences, up to the length (BERT); sentence_pair: two sentences; doc_sentences: "
     "whole sentences of one document; full_sentences: whole sentences of consecutive documents, with a separator "
     "between documents (RoBERTa); the last two need --sentence_prediction=none",
-    choices=segments.INPUT_FORMATS,
+    choices=INPUT_FORMATS,
   )
   masking: str = option(
     STATIC,
@@ -97,13 +101,13 @@ class PreparationSettings(Config):
       object.__setattr__(self, "max_predictions_per_seq", derived)
 
   def _check_format(self) -> None:
-    has_two_segments = self.sentence_prediction != segments.NONE
-    if self.input_format == segments.SENTENCE_PAIR and not has_two_segments:
+    has_two_segments = self.sentence_prediction != NONE
+    if self.input_format == SENTENCE_PAIR and not has_two_segments:
       raise UserError(
         "--input_format=sentence_pair with --sentence_prediction=none: sentence pairs have two segments; give "
         "--sentence_prediction=sop or nsp"
       )
-    if self.input_format in (segments.FULL_SENTENCES, segments.DOC_SENTENCES) and has_two_segments:
+    if self.input_format in (FULL_SENTENCES, DOC_SENTENCES) and has_two_segments:
       raise UserError(
         f"--input_format={self.input_format} with --sentence_prediction={self.sentence_prediction}: "
         "these inputs have one segment; give --sentence_prediction=none"
@@ -115,6 +119,11 @@ class PreparationSettings(Config):
     return recorded_settings.tokenizer_config(spm_model_file, **switches, convert_quotes=False)
 
   @property
-  def rules(self) -> segments.SegmentRules:
-    """The settings that decide how documents are cut into instances."""
-    return segments.SegmentRules(self.max_seq_length, self.short_seq_prob, self.sentence_prediction, self.input_format)
+  def max_num_tokens(self) -> int:
+    """The greatest number of tokens of text: `max_seq_length` minus [CLS] and one [SEP] for each segment."""
+    return self.max_seq_length - (2 if self.sentence_prediction == NONE else 3)
+
+  @property
+  def min_words(self) -> int:
+    """The smallest number of words that a document needs to give an instance: one for each segment."""
+    return 1 if self.sentence_prediction == NONE else 2

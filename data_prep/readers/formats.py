@@ -24,11 +24,10 @@ from data_prep.readers.records import (
   TEXT,
   WIKIEXTRACTOR,
   WIKIPEDIA,
-  Reader,
   ReadingSettings,
 )
 
-_READERS = {
+READERS = {
   TEXT: lines.TEXT_READER,
   JSON_LINES: lines.JSON_LINES_READER,
   PARQUET: tables.PARQUET_READER,
@@ -56,11 +55,6 @@ def format_of(path: str, settings: ReadingSettings) -> str:
   return next((text_format for pattern, text_format in _NAME_PATTERNS if pattern.search(name)), TEXT)
 
 
-def reader_of(text_format: str) -> Reader:
-  """Returns the functions that read a form of text."""
-  return _READERS[text_format]
-
-
 def is_read_directly(path: str, settings: ReadingSettings) -> bool:
   """Whether a file already has the form that is tokenized: a sentence on each line, documents between blank lines."""
   return (
@@ -77,7 +71,7 @@ def split_by_conversion(paths: Sequence[str], settings: ReadingSettings) -> tupl
 def check_inputs(paths: Sequence[str], settings: ReadingSettings) -> None:
   """Checks the beginning of local and of some remote files, and that the needed libraries are installed."""
   for path in text_checks.select_checked_paths(paths):
-    reader_of(format_of(path, settings)).check(path, settings)
+    READERS[format_of(path, settings)].check(path, settings)
 
 
 def find_inputs(spec: str) -> list[str]:

@@ -45,24 +45,9 @@ class SourceLine(NamedTuple):
   content: bytes
 
 
-class LineNumbers:
-  """Numbers of the lines of a range that begins at byte `start`, of a file that is not compressed if `start` is not 0.
-
-  The lines before the range are counted only when a number is needed.
-  """
-
-  def __init__(self, path: str, start: int):
-    self._path, self._start = path, start
-    self._num_before: int | None = None if start else 0
-
-  def place_getter(self, index: int) -> GetPlace:
-    """Returns a function that returns the place, such as "line 3", of a line by its number in the range, from 0."""
-    return lambda: f"line {self._lines_before() + index + 1}"
-
-  def _lines_before(self) -> int:
-    if self._num_before is None:
-      self._num_before = count_line_ends(self._path, self._start)
-    return self._num_before
+def _place_getter(path: str, start: int, index: int) -> GetPlace:
+  """Returns a function that returns the place, such as "line 3", of line `index` after byte `start` of a file."""
+  return lambda: f"line {count_line_ends(path, start) + index + 1}"
 
 
 def read_lines(piece: Piece) -> Iterator[SourceLine]:
@@ -73,10 +58,9 @@ def read_lines(piece: Piece) -> Iterator[SourceLine]:
       # The piece may begin inside a line. It begins with a line if the byte before it is a line end.
       stream.seek(position - 1)
       position += len(stream.readline()) - 1
-    numbers = LineNumbers(piece.path, position)
-    index = 0
+    start, index = position, 0
     while position < piece.end and (line := stream.readline()):
-      yield SourceLine(numbers.place_getter(index), line)
+      yield SourceLine(_place_getter(piece.path, start, index), line)
       position += len(line)
       index += 1
 
@@ -87,7 +71,6 @@ PIECE_BYTES = 16 << 20
 
 
 def _check_text(path: str, settings: ReadingSettings) -> None:
-  text_files.check_libraries(path)
   text_checks.check_head(path, text_files.read_head(path))
 
 
@@ -116,9 +99,8 @@ def _lines_of_documents(piece: Piece) -> Iterator[SourceLine]:
   """Reads the lines of the documents that begin in a piece. Long documents are cut (`units.read_range`)."""
   text_range = units.TextRange(piece.path, 0, piece.start, piece.end)
   text, start, _ = units.read_range(text_range, PIECE_BYTES)
-  numbers = LineNumbers(piece.path, start)
   for index, line in enumerate(io.BytesIO(text)):
-    yield SourceLine(numbers.place_getter(index), line)
+    yield SourceLine(_place_getter(piece.path, start, index), line)
 
 
 def _decode(source_lines: Iterable[SourceLine]) -> Iterator[str]:
@@ -151,7 +133,6 @@ _MAX_SHOWN_FIELDS = 8
 
 
 def _check_json_lines(path: str, settings: ReadingSettings) -> None:
-  text_files.check_libraries(path)
   head = text_files.read_head(path)
   text_checks.check_format(path, head)
   body = head.lstrip()
@@ -202,7 +183,6 @@ _NO_END = "the article does not end with </doc>: run wikiextractor again, or rem
 
 
 def _check_articles(path: str, settings: ReadingSettings) -> None:
-  text_files.check_libraries(path)
   head = text_files.read_head(path).lstrip()
   if not head.startswith((b"<doc ", b"{")):
     raise UserError(

@@ -110,12 +110,8 @@ GetPlace = Callable[[], str]
 class Piece(NamedTuple):
   """A part of an input file that is read on its own.
 
-  Attributes:
-    path: the file.
-    text_format: its form, one of `settings.TEXT_FORMATS`.
-    start: the first byte, row group or record batch. A record belongs to the piece in which it begins.
-    end: the byte, row group or record batch after the last one.
-    num_bytes: approximate size of the piece in the file, for a progress bar and for dividing the work.
+  It goes from a first byte, row group or record batch to the one before `end`. A record belongs to the piece in which
+  it begins. `num_bytes` is its approximate size in the file, for a progress bar and for dividing the work.
   """
 
   path: str
@@ -141,13 +137,7 @@ class SourceDocument(NamedTuple):
 
 
 class DroppedRecord(NamedTuple):
-  """A record that is not damaged but holds no document, such as a redirect of Wikipedia.
-
-  Attributes:
-    get_place: see `GetPlace`.
-    reason: why it is left out, in a few words. Records are counted by reason.
-    text: its text, or the beginning of it.
-  """
+  """A record that is not damaged but holds no document, such as a redirect: its place, the reason, and its text."""
 
   get_place: GetPlace
   reason: str

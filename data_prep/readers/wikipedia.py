@@ -45,8 +45,7 @@ _MAIN_NAMESPACE = "0"
 
 
 def _check(path: str, settings: ReadingSettings) -> None:
-  text_files.check_libraries(path)
-  wikitext.check_library(path)
+  wikitext.import_parser(path)
   head = text_files.read_head(path)
   if b"<mediawiki" not in head:
     raise UserError(

@@ -168,8 +168,8 @@ class Article(NamedTuple):
   left_out: dict[str, int]
 
 
-def _import_parser(dump: str) -> Any:
-  """Imports mwparserfromhell. `dump` is what an error message says cannot be read without it."""
+def import_parser(dump: str) -> Any:
+  """Imports mwparserfromhell. Without it, the UserError says that `dump` cannot be read."""
   with required_library(
     dump, "reading a dump of Wikipedia needs mwparserfromhell", "pip install 'mwparserfromhell>=0.6.5'"
   ):
@@ -177,17 +177,12 @@ def _import_parser(dump: str) -> Any:
   return mwparserfromhell
 
 
-def check_library(path: str) -> None:
-  """Raises a UserError for a dump if mwparserfromhell is not installed."""
-  _import_parser(path)
-
-
 def parse(text: str, namespaces: frozenset[str]) -> Article:
   """Extracts the paragraphs of an article. Which exceptions the parser raises is not documented.
 
   `namespaces` are the names of the wiki's namespaces in lower case, such as "datei" and "kategorie".
   """
-  module = _import_parser("wikitext")
+  module = import_parser("wikitext")
   code = module.parse(text.replace(_MARK, " "), skip_style_tags=True)
   extraction = _Extraction(module.nodes, namespaces)
   plain = _MAGIC_WORD.sub("", _QUOTES.sub("", "".join(extraction.texts(code))))

@@ -49,12 +49,9 @@ Result = TypeVar("Result")
 class RayOptions:
   """How tasks run on a Ray cluster.
 
-  Attributes:
-    address: host and port of the cluster's head node, or "auto" for the cluster that this machine belongs to. None for
-      the cluster that RAY_ADDRESS names, and if there is none, for a cluster of this machine alone that ends with the
-      command.
-    num_cpus: CPUs that a task reserves.
-    max_retries: how often Ray runs a task again whose process or node has died.
+  `address` is that of the head node, "auto" for the cluster of this machine, or None for the cluster that RAY_ADDRESS
+  names; if there is none, a cluster of this machine alone ends with the command. A task reserves `num_cpus`, and Ray
+  runs it again up to `max_retries` times if its process or node has died.
   """
 
   address: str | None = None

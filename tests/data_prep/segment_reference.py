@@ -5,7 +5,7 @@ Used by test_segments.
 
 from __future__ import annotations
 
-from data_prep.examples.segments import NONE, NSP, SOP, SegmentRules
+from data_prep.examples.settings import NONE, NSP, SEGMENTS, SOP, PreparationSettings
 from tests.data.reference_draws import draw, to_int_below, to_unit_float
 
 # For each instance seven random numbers are drawn. This is what each decides.
@@ -13,6 +13,18 @@ SHORT, TARGET, SPLIT, LABEL, DONOR, DONOR_START, INSTANCE = range(7)
 Sentence = list[bool]  # for each token, whether it starts a word
 # Tokens of segment A, tokens of segment B, and the label, which is 1 if the segments are swapped or B is random.
 Pair = tuple[list[int], list[int], int]
+
+
+def make_rules(
+  max_seq_length: int, short_seq_prob: float, prediction: str, input_format: str = SEGMENTS
+) -> PreparationSettings:
+  """Returns settings with these values."""
+  return PreparationSettings(
+    max_seq_length=max_seq_length,
+    short_seq_prob=short_seq_prob,
+    sentence_prediction=prediction,
+    input_format=input_format,
+  )
 
 
 class Reference:
@@ -26,7 +38,7 @@ class Reference:
     starts_word: token -> whether it starts a word.
   """
 
-  def __init__(self, texts: list[list[Sentence]], rules: SegmentRules):
+  def __init__(self, texts: list[list[Sentence]], rules: PreparationSettings):
     self.rules = rules
     self.texts: list[list[list[int]]] = []
     self.starts_word: dict[int, bool] = {}

@@ -19,8 +19,12 @@ from data_prep import text_checks
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.documents import TextDocument, parse_documents
 from data_prep.examples.settings import PreparationSettings
+from data_prep.readers.records import ReadingSettings
 from data_prep.train_vocab import read_lines
 from data_prep.units import plain_ranges
+from tests.conftest import english_like_documents
+from tests.data_prep.readers.forms import as_text
+from tests.data_prep.runners.jobs import make_job
 
 PROSE = b"The captain sold the river.\nNobody watched the teacher.\n\nThe train was late.\n" * 20
 
@@ -63,15 +67,12 @@ BINARY_FILES = {
 }
 # The same for files that hold text, but not plain text.
 TEXT_FILES = {
-  "JSON lines": (_json_lines(text="A story."), r"""line 1, begins with '{"text": .*jq -r '\.text, ""'"""),
-  "JSON lines of another key": (_json_lines(id="7", body="A story."), r"jq -r '\.body, "),
-  "JSON with a key for quotes": (_json_lines(**{"main text": "A story."}), r"""jq -r '\."main text", """),
-  "JSON lines of great length": (_json_lines(id="7", text=LONG_PROSE), r"jq -r '\.text, "),
-  "a long string of another key": (_json_lines(id="7", body=LONG_PROSE), r"jq -r '\.body, "),
-  "a JSON array": (json.dumps([{"text": "A story."}] * 9).encode(), r"jq -r '\.\[\] \| \.text, "),
+  "JSON lines": (_json_lines(text="A story."), r"line 1, begins with '{\"text\": .*--text_format=jsonl.*--text_field"),
+  "JSON lines of great length": (_json_lines(id="7", text=LONG_PROSE), "JSON, not plain text"),
+  "a JSON array": (json.dumps([{"main text": "A story."}] * 9).encode(), r"an array as such lines: .*jq -c '\.\[\]'"),
   "a JSON array on many lines": (
     b"[\n" + _json_lines(text="x").replace(b"\n", b",\n") + b"\n]",
-    r"jq -r '\.\[\] \| \.text, ",
+    "JSON, not plain text",
   ),
   "nested JSON": (b'{"a": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", "JSON, not plain text"),
   "indented JSON": (json.dumps({"text": LONG_PROSE}, indent=2).encode(), "JSON, not plain text"),
@@ -222,3 +223,50 @@ def test_unknown_characters_give_a_warning_at_the_start(
       assert f"a sample of the text: {manifest.unknown_share:.1%} of the tokens are <unk>" in warnings[0]
       assert re.search("not in the vocabulary, . U\\+[0-9A-F]{4}(, . U\\+[0-9A-F]{4}){4}: train a vocab", warnings[0])
       assert "了 U+4E86" in warnings[0]  # the most frequent one
+
+
+# ---- lines that are not sentences, or blank lines that do not end documents -------------------------------
+
+WRAPPED_LINES = """The captain sold the river, because
+nobody had watched the teacher. The train
+was late, and so was the painter.
+""".splitlines()
+
+
+def test_good_text_gives_no_warning() -> None:
+  lines = as_text(english_like_documents(50, seed=1)).splitlines()
+  assert text_checks.layout_warnings([lines, lines]) == []
+  assert text_checks.layout_warnings([[line.lower() for line in lines]]) == []
+  assert text_checks.layout_warnings([["漢字。"] * 9 + [""]] * 9) == []
+  assert text_checks.layout_warnings([]) == []
+
+
+def test_a_blank_line_after_each_paragraph_gives_a_warning() -> None:
+  lines = as_text([["A paragraph. It has some sentences."]] * 30).splitlines()
+  (warning,) = text_checks.layout_warnings([lines])
+  assert warning.startswith("warning: documents have 1.0 sentences on average (a sample of the text)")
+  assert warning.endswith("give --document=file; if each line is a paragraph, give --sentences=split")
+
+
+def test_wrapped_lines_give_a_warning() -> None:
+  (warning,) = text_checks.layout_warnings([[*WRAPPED_LINES, ""] * 30])
+  # Two of three lines begin with a lower-case letter.
+  assert warning.startswith("warning: 67% of the lines begin with a lower-case letter")
+  assert "--document=file, or --sentences=split --paragraph=blank_line" in warning
+
+
+def test_the_warning_is_printed_and_the_remedy_works(
+  tmp_path: Path, spm_model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+  text_file = tmp_path / "novel.txt"
+  text_file.write_text("\n".join([*WRAPPED_LINES, ""] * 30))
+  settings = PreparationSettings(max_seq_length=32, dupe_factor=1)
+  manifest = prepare(make_job(str(text_file), spm_model, tmp_path / "wrong", settings=settings))
+  assert manifest.num_documents == 30
+  assert "warning: 67% of the lines" in capsys.readouterr().err
+  reading = ReadingSettings(document="file")
+  manifest = prepare(make_job(str(text_file), spm_model, tmp_path / "right", settings=settings, reading=reading))
+  assert manifest.num_documents == 1
+  assert manifest.reading is not None
+  assert manifest.reading["sentences"] == 60  # two in each of the 30 copies of WRAPPED_LINES
+  assert "warning" not in capsys.readouterr().err

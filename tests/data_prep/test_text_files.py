@@ -55,13 +55,6 @@ def test_text_that_is_not_utf8_is_an_error_that_names_the_line(tmp_path: Path) -
     next(lines)
 
 
-def test_an_incomplete_gzip_file_is_an_error(tmp_path: Path) -> None:
-  path = tmp_path / "a.txt.gz"
-  path.write_bytes(gzip.compress(b"a line\n" * 1000, mtime=0)[:-9])
-  with pytest.raises(UserError, match=r"a\.txt\.gz: the GZIP file is damaged or incomplete"):
-    list(open_text_lines(str(path)))
-
-
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
   with pytest.raises(UserError, match=r"nowhere\.txt: cannot read it"):
     list(open_text_lines(str(tmp_path / "nowhere.txt")))

@@ -26,7 +26,6 @@ from tests.integration.json_contents import (
 )
 from tests.integration.json_file import JsonFile
 from tests.integration.json_readers import (
-  find_json_in_text,
   json_line_without_blanks,
   make_block_from_footer,
   make_part,
@@ -133,5 +132,4 @@ JSON_DATA_FILES = {
     result_if_damaged=None,
     wrap=make_block_from_footer,
   ),
-  "text that may be JSON": JsonFile("a.txt", {"text": "a"}, find_json_in_text, result_if_damaged="a.txt"),
 }

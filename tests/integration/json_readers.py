@@ -28,7 +28,6 @@ from data_prep.conversion.parts import PartTask
 from data_prep.examples.settings import PreparationSettings
 from data_prep.job import Job, Workspace
 from data_prep.readers.records import ReadingSettings
-from data_prep.text_checks import check_head
 from tests.synthetic import TINY_MODEL
 
 
@@ -109,15 +108,6 @@ def make_workspace(directory: Path) -> Workspace:
 def make_part(path: str) -> PartTask:
   """Makes a part of the conversion to text, without sources."""
   return PartTask((), ReadingSettings(), path, 0)
-
-
-def find_json_in_text(directory: Path) -> str:
-  """Checks whether a text file holds JSON. Returns the error, or the path if there is none. Both contain the path."""
-  try:
-    check_head(str(directory / "a.txt"), (directory / "a.txt").read_bytes())
-  except UserError as error:
-    return str(error)
-  return str(directory / "a.txt")
 
 
 def questions_reader(module: types.ModuleType, **options: Any) -> Callable[[Path], Any]:

@@ -18,11 +18,11 @@ from data_prep.examples.segments import (
   NSP,
   SENTENCE_PAIR,
   SOP,
-  SegmentRules,
   truncate,
 )
+from data_prep.examples.settings import PreparationSettings
 from tests.data.reference_draws import LOW_64_BITS, draw
-from tests.data_prep.segment_reference import Pair, Reference, Sentence
+from tests.data_prep.segment_reference import Pair, Reference, Sentence, make_rules
 
 
 def make_documents(texts: list[list[Sentence]]) -> Documents:
@@ -51,7 +51,7 @@ keys_strategy = st.integers(0, LOW_64_BITS - 10)
 
 
 def make_instances(
-  texts: list[list[Sentence]], rules: SegmentRules, documents: list[int], keys: list[int]
+  texts: list[list[Sentence]], rules: PreparationSettings, documents: list[int], keys: list[int]
 ) -> segments.InstanceSegments:
   """Makes the instances of some documents, each with its key, with the function under test."""
   return segments.make_instances(make_documents(texts), rules, np.array(documents), np.array(keys, np.uint64))
@@ -76,7 +76,7 @@ def documents_with_enough_words(reference: Reference) -> list[int]:
   ]
 
 
-def make_pairs(texts: list[list[Sentence]], rules: SegmentRules, key: int) -> dict[int, list[Pair]]:
+def make_pairs(texts: list[list[Sentence]], rules: PreparationSettings, key: int) -> dict[int, list[Pair]]:
   """Returns the pairs of each document that has enough words. The key of document d is `key` + d."""
   documents = documents_with_enough_words(Reference(texts, rules))
   if not documents:
@@ -96,7 +96,7 @@ def make_pairs(texts: list[list[Sentence]], rules: SegmentRules, key: int) -> di
 def test_instances_equal_reference(
   texts: list[list[Sentence]], prediction: str, max_seq_length: int, short_seq_prob: float, key: int
 ) -> None:
-  rules = SegmentRules(max_seq_length, short_seq_prob, prediction)
+  rules = make_rules(max_seq_length, short_seq_prob, prediction)
   for document, pairs in make_pairs(texts, rules, key).items():
     assert pairs == Reference(texts, rules).instances(document, key + document)
 
@@ -109,7 +109,7 @@ inputs_strategy = st.tuples(texts_strategy, st.integers(8, 24), st.sampled_from(
 @given(inputs_strategy, st.sampled_from([SOP, NSP]))
 def test_sentence_pairs_equal_reference(inputs: tuple[list[list[Sentence]], int, float, int], prediction: str) -> None:
   texts, max_seq_length, short_seq_prob, key = inputs
-  rules = SegmentRules(max_seq_length, short_seq_prob, prediction, SENTENCE_PAIR)
+  rules = make_rules(max_seq_length, short_seq_prob, prediction, SENTENCE_PAIR)
   for document, pairs in make_pairs(texts, rules, key).items():
     assert pairs == Reference(texts, rules).sentence_pairs(document, key + document)
 
@@ -118,7 +118,7 @@ def test_sentence_pairs_equal_reference(inputs: tuple[list[list[Sentence]], int,
 @given(inputs_strategy)
 def test_document_sentences_equal_reference(inputs: tuple[list[list[Sentence]], int, float, int]) -> None:
   texts, max_seq_length, short_seq_prob, key = inputs
-  rules = SegmentRules(max_seq_length, short_seq_prob, NONE, DOC_SENTENCES)
+  rules = make_rules(max_seq_length, short_seq_prob, NONE, DOC_SENTENCES)
   reference = Reference(texts, rules)
   pairs = make_pairs(texts, rules, key)
   assert len(pairs) == len(texts)
@@ -151,7 +151,7 @@ def join_documents(texts: list[list[Sentence]]) -> tuple[list[list[int]], list[l
 @given(inputs_strategy)
 def test_full_sentences_equal_reference(inputs: tuple[list[list[Sentence]], int, float, int]) -> None:
   texts, max_seq_length, short_seq_prob, key = inputs
-  rules = SegmentRules(max_seq_length, short_seq_prob, NONE, FULL_SENTENCES)
+  rules = make_rules(max_seq_length, short_seq_prob, NONE, FULL_SENTENCES)
   sentences, separators = join_documents(texts)
   merged = merge_documents(make_documents(texts), SEP_ID)
   assert np.flatnonzero(merged.ids == SEP_ID).tolist() == [separator[0] for separator in separators]
@@ -171,7 +171,7 @@ def test_full_sentences_equal_reference(inputs: tuple[list[list[Sentence]], int,
 @settings(max_examples=100, deadline=None)
 @given(texts_strategy, keys_strategy)
 def test_sop_segments_are_consecutive_in_one_document_and_use_all_text(texts: list[list[Sentence]], key: int) -> None:
-  rules = SegmentRules(100, 0.5, SOP)  # longer than any document: nothing is truncated
+  rules = make_rules(100, 0.5, SOP)  # longer than any document: nothing is truncated
   documents = make_documents(texts)
   usable = documents_with_enough_words(Reference(texts, rules))
   if not usable:
@@ -201,7 +201,7 @@ def _random_texts(num_documents: int, seed: int) -> list[list[Sentence]]:
 def test_labels_are_balanced_and_random_segments_are_of_other_documents(prediction: str) -> None:
   texts = _random_texts(600, seed=0)
   documents = make_documents(texts)
-  rules = SegmentRules(64, 0.1, prediction)
+  rules = make_rules(64, 0.1, prediction)
   # Each document is used four times.
   document_indices, duplicates = np.repeat(np.arange(600), 4), np.tile(np.arange(4), 600)
   file_ordinals, offsets = documents.file_ordinals[document_indices], documents.offsets[document_indices]
@@ -221,7 +221,7 @@ def test_labels_are_balanced_and_random_segments_are_of_other_documents(predicti
 def test_share_of_short_instances() -> None:
   """Sentences have one token, so a chunk ends exactly at its target length, which is the length of the instance."""
   texts: list[list[Sentence]] = [[[True]] * 200_000]
-  instances = make_instances(texts, SegmentRules(103, 0.1, NONE), [0], [11])  # 101 tokens, [CLS] and [SEP]
+  instances = make_instances(texts, make_rules(103, 0.1, NONE), [0], [11])  # 101 tokens, [CLS] and [SEP]
   lengths = (instances.a_end - instances.a_start)[:-1]  # the last one has the tokens that are left
   is_short = lengths < 101
   # With probability 0.1 a target of 2 to 101 is drawn. Of these 100 targets, 101 is the full length.

@@ -162,13 +162,13 @@ def test_an_incomplete_compressed_file_is_an_error(tmp_path: Path, file_name: st
 def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   path = tmp_path / "a.jsonl"
   path.write_bytes(GOOD_LINE)
-  reader = formats.reader_of("jsonl")
+  reader = formats.READERS["jsonl"]
 
   def read_and_change(piece: object, settings: object) -> object:
     yield from reader.read(piece, settings)  # type: ignore[arg-type]
     path.write_bytes(GOOD_LINE.replace(b"good", b"fine"))
 
-  monkeypatch.setitem(formats._READERS, "jsonl", reader._replace(read=read_and_change))  # type: ignore[arg-type]
+  monkeypatch.setitem(formats.READERS, "jsonl", reader._replace(read=read_and_change))  # type: ignore[arg-type]
   with pytest.raises(UserError, match=r"a\.jsonl changed while it was being read"):
     split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
 

@@ -7,15 +7,11 @@ import os
 import signal
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from albert.errors import RunError
-from albert.io import files, records
-from albert.tokenization.vocabulary import MASK_ID
-from data_prep.conversion import convert, parts
+from albert.io import files
+from data_prep.conversion import convert
 from data_prep.create_pretraining_data import prepare
-from data_prep.examples.settings import PreparationSettings
 from data_prep.split_text import split_files
 from tests.data_prep.readers.forms import DOCUMENTS, FORMS, Form, as_text
 from tests.data_prep.runners.jobs import contents, make_job
@@ -79,67 +75,6 @@ def test_small_parts_lose_and_repeat_nothing(form: Form, inputs: list[str], tmp_
     assert len(converted.paths) > 3
   text = b"".join(Path(path).read_bytes() for path in converted.paths)
   assert text.decode() == as_text(DOCUMENTS)
-
-
-@pytest.mark.parametrize("form", thorough_except(["paragraphs", "JSON lines"], FORMS), indirect=True)
-def test_masking_and_swapping_have_the_shares_of_the_paper(
-  form: Form, inputs: list[str], tmp_path: Path, spm_model: str
-) -> None:
-  """15% of the tokens are masked. 80% of these become [MASK], 10% stay the same. Half of the pairs are swapped."""
-  settings = PreparationSettings(max_seq_length=48, dupe_factor=8)
-  manifest = prepare(make_job(inputs, spm_model, tmp_path / "out", settings=settings, reading=form.settings))
-  num_tokens = num_masked = num_mask_tokens = num_swapped = num_unchanged = 0
-  for shard in manifest.shards:
-    for record in records.read_records(str(tmp_path / "out" / shard.file)):
-      example = records.decode_example(record)
-      num_positions = int(example["masked_lm_weights"].sum())  # without padding
-      positions = example["masked_lm_positions"][:num_positions]
-      num_tokens += int(example["input_mask"].sum())
-      num_masked += num_positions
-      num_mask_tokens += int((example["input_ids"][positions] == MASK_ID).sum())
-      num_unchanged += int((example["input_ids"][positions] == example["masked_lm_ids"][:num_positions]).sum())
-      num_swapped += int(example["next_sentence_labels"][0])
-  swapped_deviation = 0.5 / np.sqrt(manifest.num_examples)  # standard deviation of the share
-  assert num_swapped / manifest.num_examples == pytest.approx(0.5, abs=4 * swapped_deviation)
-  assert num_masked / num_tokens == pytest.approx(0.15, abs=0.01)
-  # Twice as many deviations as above: the replacement is drawn once for all tokens of an n-gram.
-  mask_deviation = np.sqrt(0.8 * 0.2 / num_masked)
-  assert num_mask_tokens / num_masked == pytest.approx(0.8, abs=8 * mask_deviation)
-  assert num_unchanged / num_masked == pytest.approx(0.1, abs=8 * mask_deviation)
-
-
-@pytest.mark.parametrize(
-  "form", thorough_except(["JSON lines", "Parquet", "Wikipedia, multistream"], FORMS), indirect=True
-)
-def test_a_failed_command_keeps_its_parts(
-  form: Form,
-  inputs: list[str],
-  tmp_path: Path,
-  monkeypatch: pytest.MonkeyPatch,
-  capsys: pytest.CaptureFixture[str],
-  small_parts: None,
-) -> None:
-  write_part, num_written = parts.write_part, 0
-
-  def fail_in_the_third_part(task: parts.PartTask) -> parts.PartRecord:
-    nonlocal num_written
-    num_written += 1
-    if num_written == 3:
-      raise RunError("disk full")
-    return write_part(task)
-
-  complete = split_files(inputs, form.settings, str(tmp_path / "complete"))
-  monkeypatch.setattr(parts, "write_part", fail_in_the_third_part)
-  if len(complete.paths) > 3:  # some forms cannot be cut into parts
-    with pytest.raises(RunError, match="disk full"):
-      split_files(inputs, form.settings, str(tmp_path / "out"))
-    capsys.readouterr()
-  resumed = split_files(inputs, form.settings, str(tmp_path / "out"))
-  if len(complete.paths) > 3:
-    assert capsys.readouterr().out.startswith("kept 2 of ")
-  assert resumed.report == complete.report
-  resumed_text = b"".join(Path(path).read_bytes() for path in resumed.paths)
-  assert resumed_text == b"".join(Path(path).read_bytes() for path in complete.paths)
 
 
 @pytest.mark.parametrize("form", thorough_except(["text.bz2", "JSON lines", "Wikipedia"], FORMS), indirect=True)
