@@ -252,6 +252,7 @@ def _draw_lines(plan: Plan) -> bytes:
   if plan.experiment.figure == LAYER_FIGURE:
     titles, label = ["L2 distance", "angle, degrees"], "layer"
   panels: dict[str, list[figures.Curve]] = {title: [] for title in titles}
+  curves: Sequence[Sequence[tuple[float, float]]]
   for trial, color in zip(plan.trials()[: len(plan.experiment.variants)], itertools.cycle(figures.COLORS)):
     if plan.experiment.figure == LAYER_FIGURE:
       distances = files.read_json(files.join(trial.run, layers.FILE_NAME), layers.Distances, "delete this file")

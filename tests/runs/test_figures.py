@@ -9,7 +9,6 @@ import xml.etree.ElementTree
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from albert.runs import figures
@@ -149,15 +148,15 @@ def test_names_stand_at_the_ends_of_lines_without_overlap_inside_the_panel():
 
 def test_three_panels_stand_in_a_row_and_single_points_have_a_marker():
   panels = {f"metric_{n}": [Curve("training", [(5, 1.0)])] for n in range(4)}
-  figure = figures.draw_panels(panels, [(3, "stage 1")])
-  assert [axes.get_title() for axes in figure.axes] == ["metric 0", "metric 1", "metric 2", "metric 3"]
-  rows = [place.rowspan.start for axes in figure.axes if (place := axes.get_subplotspec())]
+  all_axes: list[Any] = figures.draw_panels(panels, [(3, "stage 1")]).axes
+  assert [axes.get_title() for axes in all_axes] == ["metric 0", "metric 1", "metric 2", "metric 3"]
+  rows = [axes.get_subplotspec().rowspan.start for axes in all_axes]
   assert rows == [0, 0, 0, 1]
-  line, stage = figure.axes[0].lines
+  line, stage = all_axes[0].lines
   assert line.get_marker() == "o"
-  assert list(figure.axes[0].get_xticks()) == [5]
-  assert np.array_equal(stage.get_xdata(), [3, 3])
-  assert [text.get_text() for text in figure.axes[0].texts] == ["stage 1 "]
+  assert list(all_axes[0].get_xticks()) == [5]
+  assert list(stage.get_xdata()) == [3, 3]
+  assert [text.get_text() for text in all_axes[0].texts] == ["stage 1 "]
   guess = figures.draw_panels({"x": [Curve("a", [(1, 0.1), (2, 0.2)]), Curve("b", [(2, 0.5)], GRAY, "guess")]}).axes[0]
   assert [line.get_linestyle() for line in guess.lines] == ["-", "--"]
 
