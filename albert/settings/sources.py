@@ -162,11 +162,12 @@ class Settings:
     if self.existing_run:
       recorded = self._recorded_values(self.existing_run, config_class, section)
       for name, value in list(flags.items()):
+        choices = option_fields(config_class)[name].metadata["choices"]
         if name in recorded and is_same_value(name, value, recorded[name]):
           del flags[name]  # the run has this value already
-        elif section != "data":
+        # A task may replace "auto" and free texts, such as labels; check_task_settings compares them later.
+        elif section != "data" or (choices and "auto" not in choices):
           self._refuse_other_value(config_class, recorded, name)
-        # A task may replace values of its config, such as "auto". So check_task_settings compares this section later.
     return merge(config_class, self.inherited_values(config_class, section), flags)
 
   def inherited_values(self, config_class: type[Config], section: str = "") -> dict[str, Any]:
