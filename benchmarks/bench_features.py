@@ -33,7 +33,7 @@ from albert.tasks import registry  # noqa: E402
 from albert.tasks.glue.files import TextRows  # noqa: E402
 from albert.tasks.glue.flags import ClassifierConfig  # noqa: E402
 from albert.tasks.race.data import RaceConfig  # noqa: E402
-from albert.tasks.squad.data import SquadConfig  # noqa: E402
+from albert.tasks.squad.flags import SquadConfig  # noqa: E402
 
 if TYPE_CHECKING:  # the workers import this module, and need no TensorFlow
   from albert.tasks.finetuning import FinetuningTask

@@ -30,7 +30,7 @@ from albert.io import files
 from albert.io.globs import expand_globs
 from albert.io.wording import counted
 from albert.tasks.race import data as race_data
-from albert.tasks.squad import data as squad_data
+from albert.tasks.squad import files as squad_files
 from data_prep.text.sentences import split_sentences
 
 FLAGS = flags.FLAGS
@@ -45,7 +45,7 @@ def read_squad_articles(paths: list[str]) -> list[list[str]]:
     paths: files in SQuAD's JSON format.
   """
   articles: dict[str, dict[str, None]] = {}  # title -> paragraphs; the keys of a dict are an ordered set
-  for question in squad_data.read_questions(paths, version_2=True, with_answers=False):
+  for question in squad_files.read_questions(paths, version_2=True, with_answers=False):
     paragraph = question.paragraph
     articles.setdefault(paragraph.title or paragraph.context, {})[paragraph.context] = None
   return [list(paragraphs) for paragraphs in articles.values()]

@@ -198,7 +198,7 @@ with startup.quick_imports():
   import albert.multi_seed
 import albert.tasks.pretraining.task
 import albert.tasks.glue.model
-import albert.tasks.squad.task
+import albert.tasks.squad.model
 import albert.tasks.race.task
 import gc
 print(gc.isenabled())

@@ -1,17 +1,87 @@
-"""Checks the vocabulary of a fine-tuning task, and that the files of its splits exist. Needs no TensorFlow."""
+"""The data half of a fine-tuning task: its vocabulary and the rows of its splits, read once. Needs no TensorFlow."""
 
 from __future__ import annotations
 
+import abc
+import copy
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig
+from albert.data.rows import DataSource, Rows
 from albert.errors import UserError
-from albert.tasks.splits import DEV, TEST, TRAIN
+from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN
 from albert.tokenization import recorded_settings
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import TokenizerConfig, VocabularySize
+
+_DataT = TypeVar("_DataT", bound="FinetuningData")
+
+
+class FinetuningData(abc.ABC):
+  """The data of a fine-tuning task. A split is read when `rows` is first called for it: reading is the check.
+
+  Args:
+    config: the task's flags.
+
+  Attributes:
+    config: the task's flags. `find_labels` adds what only the files tell.
+  """
+
+  def __init__(self, config: Any):
+    self.config = config
+    self._memory: dict[str, Rows] = {}  # split -> its rows, if they are in memory
+    self._rows: dict[str, Sequence[Any]] = {}  # split -> what was read
+
+  @classmethod
+  def of_command(
+    cls: type[_DataT], model_config: ModelConfig, config: Any, *, train: bool, evaluate: bool, predict: bool
+  ) -> _DataT:
+    """Reads the data of a command, and checks its vocabulary; see albert.tasks.registry.DataReader."""
+    splits = [split for split, is_read in ((TRAIN, train), (DEV, evaluate), (TEST, predict)) if is_read]
+    data = cls(config)
+    for split in splits:
+      data.sources(split)  # missing files and a wrong vocabulary are reported before anything is read
+    load_task_tokenizer(model_config, config)
+    data.find_labels()
+    for split in splits:
+      data.rows(split)
+    return data
+
+  @abc.abstractmethod
+  def find(self, split: str) -> Sequence[str]:
+    """Returns the paths of the files of a split. Raises UserError if a flag is missing or there is no such file."""
+
+  @abc.abstractmethod
+  def read_split(self, split: str) -> Sequence[Any]:
+    """Reads the rows of a split from `sources`. Raises UserError if a row cannot be used."""
+
+  def find_labels(self) -> None:
+    """Adds the labels to `config`, if a task takes them from its training file and no flag gives them."""
+    return
+
+  def sources(self, split: str) -> Sequence[DataSource]:
+    """Returns the data of a split: the paths of files, or rows in memory (see with_source)."""
+    return [self._memory[split]] if split in self._memory else self.find(split)
+
+  def rows(self, split: str) -> Sequence[Any]:
+    """Returns the rows of a split, which are read only once."""
+    if split not in self._rows:
+      self._rows[split] = self.read_split(split)
+    return self._rows[split]
+
+  def with_source(self: _DataT, split: str, source: DataSource) -> _DataT:
+    """Returns a copy that has another file or rows in memory for a split, and keeps what was read for the others."""
+    data = copy.copy(self)
+    data._rows = {other: rows for other, rows in self._rows.items() if other != split}
+    data._memory = {other: rows for other, rows in self._memory.items() if other != split}
+    if isinstance(source, Rows):
+      data._memory[split] = source
+    else:
+      data.config = dataclasses.replace(self.config, **{FILE_FIELDS[split]: source})
+    return data
 
 
 def tokenizer_config(config: FinetuningConfig) -> TokenizerConfig:

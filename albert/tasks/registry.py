@@ -18,8 +18,8 @@ from albert.config.stages import read_stages
 from albert.tasks.glue import specs
 from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.race import data as race_data
-from albert.tasks.squad import data as squad_data
-from albert.tasks.tagging import data as tagging_data
+from albert.tasks.squad import flags as squad_flags
+from albert.tasks.tagging.flags import TaggingConfig
 from albert.tokenization.vocabulary import VocabularySize
 
 if TYPE_CHECKING:
@@ -161,14 +161,14 @@ TASKS: dict[str, RegisteredTask] = {
     average_runs=_lazy("albert.tasks.glue.results:average_runs"),
   ),
   "squad": RegisteredTask(
-    squad_data.SquadConfig,
-    make_task=_lazy("albert.tasks.squad.task:make_task"),
-    read_data=_file_check(squad_data.find_files),
+    squad_flags.SquadConfig,
+    make_task=_lazy("albert.tasks.squad.model:make_task"),
+    read_data=_lazy("albert.tasks.squad.files:SquadData.of_command"),
     training_step=lambda config: TrainingStep(
       "squad_v2" if config.version_2_with_negative else "squad_v1", config.max_seq_length
     ),
-    recipe=squad_data.recipe_name,
-    average_runs=_lazy("albert.tasks.squad.evaluation:average_runs"),
+    recipe=squad_flags.recipe_name,
+    average_runs=_lazy("albert.tasks.squad.results:average_runs"),
   ),
   "race": RegisteredTask(
     race_data.RaceConfig,
@@ -180,9 +180,9 @@ TASKS: dict[str, RegisteredTask] = {
     average_runs=_lazy("albert.tasks.race.evaluation:average_runs"),
   ),
   "tagging": RegisteredTask(
-    tagging_data.TaggingConfig,
-    make_task=_lazy("albert.tasks.tagging.task:make_task"),
-    read_data=_file_check(tagging_data.find_files),
+    TaggingConfig,
+    make_task=_lazy("albert.tasks.tagging.model:make_task"),
+    read_data=_lazy("albert.tasks.tagging.files:TaggingData.of_command"),
     training_step=lambda config: TrainingStep("tagging", config.max_seq_length),
     recipe=lambda config: "tagging",
   ),

@@ -9,8 +9,8 @@ from albert.data.rows import Rows, TableData, is_path, rows_of
 from albert.tasks.definitions import TaskDefinition
 from albert.tasks.glue.flags import format_labels, parse_labels
 from albert.tasks.splits import DEV, EVAL_SEED, EVAL_SHARE, TEST, TRAIN
-from albert.tasks.tagging.data import TaggingConfig, read_labels
-from albert.tasks.tagging.json_objects import SPANS, TAGS, TEXT, TOKENS
+from albert.tasks.tagging.files import SPANS, TAGS, TEXT, TOKENS, find_types, read_texts
+from albert.tasks.tagging.flags import TaggingConfig
 from albert.tokenization.words import PUNCTUATION
 
 
@@ -70,7 +70,8 @@ class Tagging(TaskDefinition):
       self.settings["labels"] = format_labels(labels)
       parse_labels(self.settings["labels"], minimum=1)  # raises an error if they are not possible
     elif TRAIN in self.rows:
-      self.settings["labels"] = format_labels(read_labels(self.rows[TRAIN], TaggingConfig(**self.settings)))
+      texts = read_texts(self.rows[TRAIN], TaggingConfig(**self.settings), with_tags=True)
+      self.settings["labels"] = format_labels(find_types(self.rows[TRAIN], texts))
     if eval is None:
       self._hold_out_groups(columns_of_texts(train, words, tags, with_tags=False)[0], eval_share, eval_seed)
 

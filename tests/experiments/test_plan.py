@@ -16,7 +16,7 @@ from albert.experiments import catalog
 from albert.experiments.catalog import read_scale
 from albert.experiments.inputs import DownstreamTask, Inputs
 from albert.experiments.plan import Plan
-from albert.tasks.squad.data import SquadConfig
+from albert.tasks.squad.flags import SquadConfig
 from tests.experiments.plans import smoke_plan, trials_by_variant
 
 

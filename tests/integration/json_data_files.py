@@ -9,9 +9,10 @@ from albert.data.shard_files import shards
 from albert.io.files import read_json
 from albert.predict.exported_model import read_description
 from albert.tasks.race import data as race_data
-from albert.tasks.squad import data as squad_data
-from albert.tasks.squad import predictions as squad_predictions
-from albert.tasks.tagging.data import TaggingConfig, read_texts
+from albert.tasks.squad import files as squad_files
+from albert.tasks.squad.results import read_predictions
+from albert.tasks.tagging.files import read_texts
+from albert.tasks.tagging.flags import TaggingConfig
 from data_prep import split_text
 from data_prep.block_files import Block
 from data_prep.conversion.parts import load_record
@@ -39,9 +40,9 @@ from tests.integration.json_readers import (
 
 # Name for the tests -> the file. In the functions, d is the directory.
 JSON_DATA_FILES = {
-  "SQuAD": JsonFile("s.json", SQUAD_FILE, questions_reader(squad_data, version_2=False, with_answers=True)),
+  "SQuAD": JsonFile("s.json", SQUAD_FILE, questions_reader(squad_files, version_2=False, with_answers=True)),
   "SQuAD without answers": JsonFile(
-    "s.json", SQUAD_FILE, questions_reader(squad_data, version_2=False, with_answers=False)
+    "s.json", SQUAD_FILE, questions_reader(squad_files, version_2=False, with_answers=False)
   ),
   "RACE, a passage": JsonFile("7.txt", RACE_PASSAGE, questions_reader(race_data, with_answers=True)),
   "RACE, all passages": JsonFile("all.txt", RACE_PASSAGE, questions_reader(race_data, with_answers=True)),
@@ -77,13 +78,13 @@ JSON_DATA_FILES = {
   "n-best answers": JsonFile(
     "nbest_predictions_test.json",
     NBEST_ANSWERS,
-    lambda d: squad_predictions.read(str(d), "test"),
+    lambda d: read_predictions(str(d), "test"),
     other_files={"null_odds_test.json": '{"q": 1}'},
   ),
   "null odds": JsonFile(
     "null_odds_test.json",
     {"q": 1.5},
-    lambda d: squad_predictions.read(str(d), "test"),
+    lambda d: read_predictions(str(d), "test"),
     other_files={"nbest_predictions_test.json": json.dumps(NBEST_ANSWERS)},
   ),
   "hashes of shards": JsonFile(

@@ -42,7 +42,7 @@ PRELOADED = (
   "albert.tasks.glue.model",
   "albert.tasks.pretraining.task",
   "albert.tasks.race.task",
-  "albert.tasks.squad.task",
+  "albert.tasks.squad.model",
   "matplotlib.figure",
   "data_prep.create_pretraining_data",
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from albert.errors import UserError
-from albert.tasks.squad.data import SquadAnswer, SquadQuestion, read_questions
+from albert.tasks.squad.files import SquadAnswer, SquadQuestion, read_questions
 from tests.tasks.squad.question_files import make_qa, write_squad
 
 CONTEXT = "Café Müller opened in 1978.\nPina Bausch made it."
@@ -41,12 +40,6 @@ def test_questions_of_several_files_are_read_in_order(tmp_path: Path) -> None:
   assert questions[0].answers == (SquadAnswer("1978", 22), SquadAnswer("in 1978", 19))
   assert questions[0].paragraph is questions[1].paragraph
   assert (questions[2].paragraph.title, questions[2].paragraph.context) == ("T0", "A b.")
-
-
-def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
-  path = Path(write_questions(tmp_path, make_qa("a", "When?", CONTEXT, "1978")))
-  path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-  assert len(read_files(str(path))) == 1
 
 
 def test_an_unanswerable_question_of_v2_has_no_answers_even_if_some_are_plausible(tmp_path: Path) -> None:
@@ -123,12 +116,7 @@ def test_a_file_of_the_other_version_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
   ("content", "message"),
   [
-    ('{"data": [\n  {"title": "x",, }\n]}', r"squad\.json, line 2: not JSON \(.*, column 17\)"),
-    ('{"data": [{"paragraphs": [', r"squad\.json: not JSON \(.*, column 27\)"),
-    ("[]", r"must hold a JSON object, holds \[\]"),
     ("{}", "lacks 'data': give a file in the form of SQuAD"),
-    ('{"data": {}}', r"data must be a list, it is \{\}"),
-    ('{"data": [3]}', r"data\[0\] must be an object, it is 3"),
     ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\]\.paragraphs\[0\] lacks 'context'"),
     ('{"data": [{"paragraphs": [{"context": "a"}]}]}', r"data\[0\]\.paragraphs\[0\] lacks 'qas'"),
     ('{"data": [{"paragraphs": [{"context": "a", "qas": []}]}]}', "no questions"),
@@ -141,10 +129,3 @@ def test_a_file_of_another_format_is_refused_with_the_json_path(tmp_path: Path, 
   for with_answers in (True, False):
     with pytest.raises(UserError, match=message):
       read_files(str(path), with_answers=with_answers)
-
-
-def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
-  path = tmp_path / "squad.json"
-  path.write_bytes(json.dumps({"data": []}).encode("utf-8") + b"\xff")
-  with pytest.raises(UserError, match=r"not UTF-8 \(byte 13 of the line is 0xff\)"):
-    read_files(str(path))

@@ -1,6 +1,7 @@
-"""Scores and baselines of SQuAD, files about an evaluation, and averages of several runs' predictions.
+"""Scores, baselines, the files of answers and about an evaluation, and averages of several runs. Needs no TensorFlow.
 
-This module does not import TensorFlow.
+The answers are in predictions_SPLIT.json, nbest_predictions_SPLIT.json and null_odds_SPLIT.json; the first and the last
+have the format that SQuAD's official evaluation script reads.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from albert.data.examples import TokenizedExamples
-from albert.io import files
+from albert.errors import UserError
+from albert.io import files, json_values
 from albert.metrics import squad
-from albert.tasks.predictions import splits_of_all_runs, write_table
+from albert.tasks.predictions import companion_path, splits_of_all_runs, write_table
 from albert.tasks.splits import DEV, TEST
-from albert.tasks.squad import predictions as squad_predictions
-from albert.tasks.squad.data import SquadQuestion
 from albert.tasks.squad.features import gold_texts
-from albert.tasks.squad.predictions import PROBABILITY, SquadPredictions
+from albert.tasks.squad.files import SquadQuestion
+from albert.tasks.squad.nbest import PROBABILITY, TEXT, NbestEntry, SquadPredictions
 
 _MAX_MISTAKES = 1000
 _MAX_RANDOM_WORDS = 5
@@ -164,7 +167,7 @@ def write_evaluation(
       effect for v1.1.
   Returns: the paths of the files.
   """
-  paths = squad_predictions.write(directory, DEV, predictions, null_threshold)
+  paths = write_predictions(directory, DEV, predictions, null_threshold)
   answers = collect_gold_answers(questions, predictions)
   answers_path = files.join(directory, "answers_dev.json")
   files.write_json(answers_path, answers)
@@ -180,7 +183,6 @@ def _write_mistakes(
   predictions: SquadPredictions,
   null_threshold: float,
 ) -> None:
-  """Writes mistakes_dev.tsv, see write_evaluation."""
   predicted_texts = predictions.answers(null_threshold)
   mistakes: list[tuple[float, list[str]]] = []  # the probability of the best answer, and the row
   for question in questions:
@@ -199,6 +201,148 @@ def _write_mistakes(
   write_table(path, header, [row for _, row in mistakes[:_MAX_MISTAKES]])
 
 
+class _CheckedEntry(msgspec.Struct):
+  """The keys of an NbestEntry that are checked when a file is read."""
+
+  text: str
+  probability: float
+
+
+def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions:
+  """Averages the answers of several models (ALBERT, section 4.9).
+
+  Args:
+    members: the answers of two or more models to the same questions.
+  Returns: the answers of all models with the mean of their probabilities, and the mean null odds. An answer that is not
+    among the n best of a model counts with probability 0 there. Answers have no scores.
+  Raises:
+    UserError: the members answer different questions, or different versions of SQuAD.
+  """
+  _check_same_questions(members)
+  nbest: dict[str, list[NbestEntry]] = {}
+  for question_id in members[0].nbest:
+    sums: dict[str, float] = {}  # text -> sum of its probabilities
+    for member in members:
+      for entry in member.nbest[question_id]:
+        sums[entry[TEXT]] = sums.get(entry[TEXT], 0.0) + entry[PROBABILITY]
+    best_first = sorted(sums.items(), key=lambda item: -item[1])
+    nbest[question_id] = [{TEXT: text, PROBABILITY: total / len(members)} for text, total in best_first]
+  all_odds = [member.null_odds for member in members if member.null_odds is not None]
+  if not all_odds:
+    return SquadPredictions(nbest)
+  mean_odds = {question: sum(odds[question] for odds in all_odds) / len(all_odds) for question in all_odds[0]}
+  return SquadPredictions(nbest, mean_odds)
+
+
+def _check_same_questions(members: Sequence[SquadPredictions]) -> None:
+  """Raises UserError if models answer different questions, or different versions of SQuAD."""
+  first = members[0]
+  for number, member in enumerate(members[1:], start=2):
+    differing_ids = first.nbest.keys() ^ member.nbest.keys()
+    if differing_ids:
+      raise UserError(
+        f"members 1 and {number} of the ensemble answer different questions (for example {min(differing_ids)}): all "
+        "members must predict the same data file"
+      )
+    if (first.null_odds is None) != (member.null_odds is None):
+      raise UserError(
+        f"members 1 and {number} of the ensemble are for different SQuAD versions (v1.1 and v2.0): all members must be "
+        "for the same version"
+      )
+
+
+def prediction_paths(directory: str, split: str, predictions_file: str = "") -> dict[str, str]:
+  """Returns the paths of the files of a split.
+
+  Args:
+    directory: the directory of the files.
+    split: the split or the name of the predicted file, which becomes a suffix of the file names.
+    predictions_file: path of the predictions file, if it is not in `directory`. The other files are beside it, and
+      their names are its name with the prefix nbest_ or null_odds_.
+  Returns: "predictions", "nbest_predictions" and "null_odds" -> path.
+  """
+  if predictions_file:
+    return {
+      "predictions": predictions_file,
+      "nbest_predictions": companion_path(predictions_file, "nbest"),
+      "null_odds": companion_path(predictions_file, "null_odds"),
+    }
+  names = ("predictions", "nbest_predictions", "null_odds")
+  return {name: files.join(directory, f"{name}_{split}.json") for name in names}
+
+
+def write_predictions(
+  directory: str, split: str, predictions: SquadPredictions, null_threshold: float, *, predictions_file: str = ""
+) -> list[str]:
+  """Writes the files of a split. null_odds.json is written for SQuAD v2.0 only.
+
+  Args:
+    directory: where to write.
+    split: see prediction_paths.
+    predictions: the answers.
+    null_threshold: log odds of being unanswerable above which the answer is empty. Has no effect for v1.1.
+    predictions_file: see prediction_paths.
+  Returns: the paths of the files.
+  """
+  path_of = prediction_paths(directory, split, predictions_file)
+  contents: dict[str, dict[str, Any]] = {
+    path_of["predictions"]: predictions.answers(null_threshold),
+    path_of["nbest_predictions"]: predictions.nbest,
+  }
+  if predictions.null_odds is not None:
+    contents[path_of["null_odds"]] = predictions.null_odds
+  for path, content in contents.items():
+    files.write_json(path, content)
+  return list(contents)
+
+
+def read_predictions(directory: str, split: str) -> SquadPredictions:
+  """Reads the files that write_predictions wrote.
+
+  Args:
+    directory: the directory of the files.
+    split: see prediction_paths.
+  Raises:
+    UserError: a file does not exist or is damaged.
+  """
+  path_of = prediction_paths(directory, split)
+  nbest_path, odds_path = path_of["nbest_predictions"], path_of["null_odds"]
+  remedy = "predict again"
+  nbest = files.read_json(nbest_path, remedy=remedy)
+  json_values.convert(nbest_path, nbest, dict[str, list[_CheckedEntry]], remedy)
+  null_odds = None
+  if files.exists(odds_path):
+    null_odds = files.read_json(odds_path, dict[str, float], remedy)
+    if null_odds.keys() != nbest.keys():
+      raise UserError(f"{odds_path}: does not hold the same questions as {nbest_path}: {remedy}")
+  return SquadPredictions(nbest, null_odds)
+
+
+def read_threshold(directory: str, split: str, predictions: SquadPredictions, recorded: float) -> float:
+  """Returns the null threshold with which write_predictions wrote the answers of a split.
+
+  Args:
+    directory, split: see read_predictions.
+    predictions: what read_predictions returned.
+    recorded: the threshold of the run. A later command may have written the answers with another one.
+  Returns: the recorded threshold if it gives the answers, else the middle between the highest null odds of a question
+    with an answer and the lowest ones of a question without.
+  """
+  if predictions.null_odds is None:
+    return recorded
+  answers = files.read_json(prediction_paths(directory, split)["predictions"], dict[str, str], "predict again")
+  if predictions.answers(recorded) == answers:
+    return recorded
+  kept: list[float] = []
+  left_empty: list[float] = []
+  for question, text in predictions.best_texts().items():
+    if text:
+      (kept if answers.get(question) else left_empty).append(predictions.null_odds[question])
+  if not kept or not left_empty:  # the threshold is below or above all null odds
+    return max(kept, default=min(left_empty, default=recorded) - 1.0)
+  return (max(kept) + min(left_empty)) / 2
+
+
 def average_runs(
   run_dirs: Sequence[str], settings_of_runs: Sequence[Mapping[str, Any]], output_dir: str
 ) -> dict[str, float]:
@@ -212,12 +356,12 @@ def average_runs(
   flag_of_split = {DEV: "--do_eval", TEST: "--do_predict"}
   averages: dict[str, tuple[SquadPredictions, float]] = {}  # split -> the average and its null threshold
   for split in splits_of_all_runs(run_dirs, "nbest_predictions_", ".json", flag_of_split):
-    members = [squad_predictions.read(directory, split) for directory in run_dirs]
-    thresholds = map(squad_predictions.read_threshold, run_dirs, itertools.repeat(split), members, recorded)
-    averages[split] = squad_predictions.average_predictions(members), sum(thresholds) / len(members)
+    members = [read_predictions(directory, split) for directory in run_dirs]
+    thresholds = map(read_threshold, run_dirs, itertools.repeat(split), members, recorded)
+    averages[split] = average_predictions(members), sum(thresholds) / len(members)
   metrics: dict[str, float] = {}
   for split, (average, null_threshold) in averages.items():
-    squad_predictions.write(output_dir, split, average, null_threshold)
+    write_predictions(output_dir, split, average, null_threshold)
     if split == DEV:
       gold_answers = files.read_json(files.join(run_dirs[0], "answers_dev.json"), GoldAnswers)
       metrics = compute_scores(gold_answers, average, null_threshold)

@@ -10,14 +10,8 @@ import pytest
 
 from albert.data.rows import rows_of
 from albert.errors import UserError
-from albert.tasks.tagging.data import (
-  TaggedText,
-  TaggingConfig,
-  read_labels,
-  read_texts,
-  with_labels,
-  write_predictions,
-)
+from albert.tasks.tagging.files import TaggedText, TaggingData, read_texts, write_predictions
+from albert.tasks.tagging.flags import TaggingConfig
 from albert.tasks.tagging.schemes import Span
 
 CONLL = """-DOCSTART- -X- -X- O
@@ -200,21 +194,41 @@ def test_bad_files_are_refused(name: str, content: str, settings: dict[str, str]
   assert "\n" not in str(error.value)
 
 
+def tagging_data(**flags: Any) -> TaggingData:
+  """Returns the data of flags, with the types of spans."""
+  data = TaggingData(TaggingConfig(**flags))
+  data.find_labels()
+  return data
+
+
 def test_types_are_those_of_the_training_file(tmp_path: Path) -> None:
   path = write(tmp_path / "train.conll", CONLL)
-  config = with_labels(TaggingConfig(train_file=str(path)))
-  assert config.labels == "LOC,ORG,PER"
-  assert with_labels(TaggingConfig(labels="PER")).labels == "PER"
-  assert len(read_texts(str(path), config, with_tags=True, types=["LOC", "ORG", "PER"])) == 2
+  data = tagging_data(train_file=str(path))
+  assert (data.config.labels, data.types) == ("LOC,ORG,PER", ("LOC", "ORG", "PER"))
+  path.unlink()  # it was read once
+  assert len(data.rows("train")) == 2
+  write(path, CONLL)
+  assert tagging_data(labels="PER").config.labels == "PER"
   with pytest.raises(
     UserError, match=f"^{path}, line 5: the span 'New York' has the type 'LOC', which is none of those"
   ):
-    read_texts(str(path), config, with_tags=True, types=["ORG", "PER"])
+    tagging_data(train_file=str(path), labels="ORG,PER").rows("train")
   with pytest.raises(UserError, match=r"^--labels is missing, and there is no --train_file"):
-    with_labels(TaggingConfig())
+    tagging_data()
   outside = write(tmp_path / "outside.conll", "EU O\n")
   with pytest.raises(UserError, match=f"^{outside}: has no spans, all tags are O: choose another --tag_column"):
-    read_labels(str(outside), config)
+    tagging_data(train_file=str(outside))
+
+
+def test_other_data_of_one_split_leaves_the_others(tmp_path: Path) -> None:
+  path = write(tmp_path / "train.conll", CONLL)
+  data = tagging_data(train_file=str(path), predict_file="test.tsv")
+  of_rows = data.with_source("test", rows_of([{"tokens": ["EU"]}], "test", ["tokens"]))
+  of_file = of_rows.with_source("test", str(path))
+  assert [text.words for text in of_rows.rows("test")] == [["EU"]]
+  assert (len(of_file.rows("test")), of_file.sources("test")) == (2, [str(path)])
+  assert [held.extension("test") for held in (data, of_rows, of_file)] == [".tsv", ".jsonl", ".conll"]
+  assert of_file.rows("train") is data.rows("train")
 
 
 TAGS = [["B-ORG", "O", "O", "O"], ["O"]]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from albert.metrics import squad
-from albert.tasks.squad import evaluation as squad_evaluation
-from albert.tasks.squad.data import SquadAnswer, SquadParagraph, SquadQuestion
+from albert.tasks.squad import results
 from albert.tasks.squad.features import SquadFeaturizer
-from albert.tasks.squad.predictions import SquadPredictions
+from albert.tasks.squad.files import SquadAnswer, SquadParagraph, SquadQuestion
+from albert.tasks.squad.nbest import SquadPredictions
 from albert.tokenization.vocabulary import TokenizerConfig
 
 CONTEXT = "The captain sold St. Mary in 1906! Nobody remembered why."
@@ -30,16 +30,16 @@ def test_the_baselines_of_v1_answer_with_the_first_sentence_or_a_random_span() -
     make_question("b", 1, "1906"),
     make_question("c", 2, "why"),
   ]
-  scores = squad_evaluation.baselines(questions, version_2=False)
+  scores = results.baselines(questions, version_2=False)
   # The first sentence ends at the first full stop before a space: "The captain sold St." It answers one of 3 questions.
   assert scores["first_sentence_exact"] == pytest.approx(100 / 3)
   assert scores["first_sentence_f1"] == pytest.approx(100 / 3)
-  spans = [squad_evaluation._random_span(question) for question in questions]
+  spans = [results._random_span(question) for question in questions]
   assert len(set(spans)) > 1  # the questions are about the same paragraph, but get different spans
   for span in spans:
     assert span in CONTEXT
     assert 1 <= len(span.split()) <= 5
-  assert scores == squad_evaluation.baselines(questions, version_2=False)
+  assert scores == results.baselines(questions, version_2=False)
   answers = {question.id: [question.answers[0].text] for question in questions}
   span_of_question = {question.id: span for question, span in zip(questions, spans, strict=True)}
   expected = squad.evaluate_v1(answers, span_of_question)
@@ -48,7 +48,7 @@ def test_the_baselines_of_v1_answer_with_the_first_sentence_or_a_random_span() -
 
 def test_baselines_of_an_empty_paragraph_are_zero() -> None:
   questions = [SquadQuestion("q", 0, "?", SquadParagraph("t", " "), (SquadAnswer("x", 0),))]
-  assert set(squad_evaluation.baselines(questions, version_2=False).values()) == {0.0}
+  assert set(results.baselines(questions, version_2=False).values()) == {0.0}
 
 
 def test_the_baseline_of_v2_gives_no_answers() -> None:
@@ -59,7 +59,7 @@ def test_the_baseline_of_v2_gives_no_answers() -> None:
     make_question("d", 3, "why"),
   ]
   # Two of the four questions are unanswerable.
-  assert squad_evaluation.baselines(questions, version_2=True) == {"no_answers_exact": 50.0, "no_answers_f1": 50.0}
+  assert results.baselines(questions, version_2=True) == {"no_answers_exact": 50.0, "no_answers_f1": 50.0}
 
 
 def test_answers_that_do_not_match_their_labels_are_found(spm_model: str) -> None:
@@ -72,7 +72,7 @@ def test_answers_that_do_not_match_their_labels_are_found(spm_model: str) -> Non
   ]
   featurizer = SquadFeaturizer(TokenizerConfig(spm_model), max_seq_length=20, max_query_length=4, doc_stride=5)
   # A label consists of whole tokens, so that of "apta" is "captain". The long answer fits into no window.
-  unaligned = squad_evaluation.find_unaligned_answers(questions, featurizer(questions))
+  unaligned = results.find_unaligned_answers(questions, featurizer(questions))
   assert [(question.id, text) for question, text in unaligned] == [("cut", "captain"), ("long", None)]
 
 
@@ -92,7 +92,7 @@ def test_the_evaluation_writes_the_official_files_and_the_mistakes(tmp_path: Pat
   null_odds = {"a": -1.0, "b": -3.0, "c": -0.5, "d": -2.0}
   predictions = SquadPredictions(nbest, null_odds)
   all_questions = [*questions, make_question("not predicted", 4, "why")]
-  paths = squad_evaluation.write_evaluation(str(tmp_path), all_questions, predictions, 0.0)
+  paths = results.write_evaluation(str(tmp_path), all_questions, predictions, 0.0)
   assert [Path(path).name for path in paths] == [
     "predictions_dev.json",
     "nbest_predictions_dev.json",
@@ -102,9 +102,9 @@ def test_the_evaluation_writes_the_official_files_and_the_mistakes(tmp_path: Pat
   ]
   answers = json.loads((tmp_path / "answers_dev.json").read_text())
   assert answers == {"a": ["1906", "in 1906"], "b": [], "c": ["why"], "d": ["sold"]}
-  assert squad_evaluation.compute_scores(answers, predictions, 0.0)["exact"] == 25.0  # of the four answers, a is right
+  assert results.compute_scores(answers, predictions, 0.0)["exact"] == 25.0  # of the four answers, a is right
   # Only the null odds of b are below -2.5. So only b gets an answer. All are wrong, since only b is unanswerable.
-  assert squad_evaluation.compute_scores(answers, predictions, -2.5)["exact"] == 0.0
+  assert results.compute_scores(answers, predictions, -2.5)["exact"] == 0.0
   rows = [line.split("\t") for line in (tmp_path / "mistakes_dev.tsv").read_text().splitlines()]
   assert rows == [
     ["id", "answers", "prediction", "f1", "probability", "question"],
@@ -129,10 +129,10 @@ def test_the_average_of_a_run_with_itself_is_that_run(tmp_path: Path, recorded: 
   run_dirs = [str(tmp_path / name) for name in ("one", "copy")]
   for directory in run_dirs:
     Path(directory).mkdir()
-    squad_evaluation.write_evaluation(directory, questions, predictions, written)
-  metrics = squad_evaluation.average_runs(run_dirs, [{"null_score_diff_threshold": recorded}] * 2, str(tmp_path))
+    results.write_evaluation(directory, questions, predictions, written)
+  metrics = results.average_runs(run_dirs, [{"null_score_diff_threshold": recorded}] * 2, str(tmp_path))
   answers = json.loads((tmp_path / "one" / "answers_dev.json").read_text())
-  assert metrics == squad_evaluation.compute_scores(answers, predictions, written)
+  assert metrics == results.compute_scores(answers, predictions, written)
   assert json.loads((tmp_path / "predictions_dev.json").read_text()) == predictions.answers(written)
 
 
@@ -141,6 +141,6 @@ def test_the_threshold_of_an_average_is_the_mean_of_the_thresholds_of_the_runs(t
   for directory, odds, threshold in zip(run_dirs, (0.5, 1.2), thresholds, strict=True):
     predictions = SquadPredictions({"a": [{"text": "1906", "probability": 1.0}]}, {"a": odds})
     Path(directory).mkdir()
-    squad_evaluation.write_evaluation(directory, [make_question("a", 0, "1906")], predictions, threshold)
+    results.write_evaluation(directory, [make_question("a", 0, "1906")], predictions, threshold)
   settings = [{"null_score_diff_threshold": threshold} for threshold in thresholds]
-  assert squad_evaluation.average_runs(run_dirs, settings, str(tmp_path))["exact"] == 100.0  # 0.85 is below 1
+  assert results.average_runs(run_dirs, settings, str(tmp_path))["exact"] == 100.0  # 0.85 is below 1

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import abc
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import tensorflow as tf
 import tf_keras as keras
@@ -14,7 +13,7 @@ from albert.config.model import ModelConfig
 from albert.data.dataset import Dataset
 from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.data.rows import Rows, TableData, rows_of
+from albert.data.rows import DataSource, Rows, TableData, rows_of
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
@@ -23,10 +22,7 @@ from albert.tasks.answers import SpanAnswer
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.finetuning import LOSS, TEST, FinetuningTask
 from albert.tasks.question_definitions import flat_squad
-from albert.tasks.squad import evaluation as squad_evaluation
-from albert.tasks.squad import predictions as squad_predictions
-from albert.tasks.squad.data import SquadConfig, SquadQuestion, find_files, read_questions
-from albert.tasks.squad.evaluation import UnalignedAnswer
+from albert.tasks.squad import results
 from albert.tasks.squad.features import (
   END_POSITIONS,
   IS_IMPOSSIBLE,
@@ -35,7 +31,9 @@ from albert.tasks.squad.features import (
   START_POSITIONS,
   SquadFeaturizer,
 )
-from albert.tasks.squad.predictions import SquadPredictions
+from albert.tasks.squad.files import SquadData, SquadQuestion
+from albert.tasks.squad.flags import SquadConfig
+from albert.tasks.squad.nbest import SquadPredictions, predictions_v1, predictions_v2
 from albert.weights.names import heads
 
 # B windows in a batch, S tokens of a window.
@@ -45,10 +43,16 @@ SPAN_LOSS, ANSWERABILITY_LOSS = "span_loss", "answerability_loss"
 _POSITIONS_VERSION = 2
 # Maximum number of unaligned answers that the warning names. A file lists all of them.
 _MAX_NAMED_ANSWERS = 3
+_SquadTaskT = TypeVar("_SquadTaskT", bound="SquadTask")
 
 
 class SquadTask(FinetuningTask):
-  """The base class for SQuAD v1.1 and v2.0. An example is one window of a paragraph with a question."""
+  """The base class for SQuAD v1.1 and v2.0. An example is one window of a paragraph with a question.
+
+  Args:
+    model_config: the model.
+    squad_data: the questions and the settings.
+  """
 
   name = "squad"
   best_metric = "f1"
@@ -56,17 +60,29 @@ class SquadTask(FinetuningTask):
   token_features: ClassVar[Sequence[str]] = (P_MASK,)
   group_label = QUESTION_INDEX
   unused_weights = ("bert/pooler/",)
+  # predictions_v1 or predictions_v2: finds the answers in the outputs of forward.
+  find_answers: Callable[..., SquadPredictions]
   config: SquadConfig
 
-  def __init__(self, model_config: ModelConfig, config: SquadConfig):
-    super().__init__(model_config, config)
+  def __init__(self, model_config: ModelConfig, squad_data: SquadData):
+    super().__init__(model_config, squad_data.config)
     # The heads of other tasks in a checkpoint, such as that of AlbertForTokenClassification, are ignored.
     names = {name for head in heads(model_config).values() for name in head.shapes}
     self.ignored_weights = sorted(name for name in names if not name.startswith(tuple(self.head_weights)))
+    self._set_data(squad_data)
+
+  def _set_data(self, squad_data: SquadData) -> None:
+    self.squad_data = squad_data
     self._baselines: dict[str, float] | None = None
     # The argument and the result of the last call of `predictions`, so that metrics and files share one computation.
     self._latest_outputs: DatasetOutputs | None = None
     self._latest_predictions = SquadPredictions({})
+
+  def with_data(self: _SquadTaskT, split: str, source: DataSource, *, cache: bool = True) -> _SquadTaskT:
+    """Returns a copy of the task that has other data for a split."""
+    task = super().with_data(split, source, cache=cache)
+    task._set_data(self.squad_data.with_source(split, source))
+    return task
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """Adds the version of SQuAD, which determines the head."""
@@ -78,14 +94,13 @@ class SquadTask(FinetuningTask):
     settings = {"max_query_length": config.max_query_length, "doc_stride": config.doc_stride}
     return settings | {"positions_version": _POSITIONS_VERSION}
 
-  def data_files(self, split: str) -> Sequence[str]:
-    """Returns the files that a flag gives."""
-    return find_files(self.config, split)
+  def data_files(self, split: str) -> Sequence[DataSource]:
+    """Returns the files of a split, or its rows in memory."""
+    return self.squad_data.sources(split)
 
   def raw_examples(self, split: str) -> Sequence[SquadQuestion]:
-    """Reads the questions of a split."""
-    version_2 = self.config.version_2_with_negative
-    return read_questions(self.sources(split), version_2=version_2, with_answers=split != TEST)
+    """Returns the questions of a split."""
+    return self.squad_data.rows(split)
 
   def featurizer(self, split: str) -> Callable[[Sequence[Any]], TokenizedExamples]:
     """Returns the function that makes the windows of questions."""
@@ -108,8 +123,8 @@ class SquadTask(FinetuningTask):
 
   def _warn_of_unaligned_answers(self, split: str, examples: TokenizedExamples) -> None:
     """Prints a warning if answers differ from what the labels mark, and lists them in a file in the cache directory."""
-    questions = self.cached_raw_examples(split)
-    unaligned = squad_evaluation.find_unaligned_answers(questions, examples)
+    questions = self.squad_data.rows(split)
+    unaligned = results.find_unaligned_answers(questions, examples)
     if not unaligned:
       return
     shown_answers = [
@@ -128,38 +143,17 @@ class SquadTask(FinetuningTask):
       file=sys.stderr,
     )
 
-  def _write_unaligned(self, split: str, unaligned: Sequence[UnalignedAnswer]) -> str:
+  def _write_unaligned(self, split: str, unaligned: Sequence[results.UnalignedAnswer]) -> str:
     """Writes unaligned answers to a file in the cache directory. Returns the end of the warning, which names it."""
     if not self.config.cache_dir:
       return ""
     path = files.join(self.config.cache_dir, f"unaligned_{split}.tsv")
     try:
       files.makedirs(self.config.cache_dir)
-      squad_evaluation.write_unaligned(path, unaligned)
+      results.write_unaligned(path, unaligned)
     except (OSError, UserError) as error:
       return f"; the list of them could not be written ({error})"
     return f"; all of them are in {path}"
-
-  def build_model(self) -> keras.Model:
-    """Makes a SquadV1Model or a SquadV2Model."""
-    model = self._new_model()
-    ids = tf.zeros([1, 2], tf.int32)
-    self._call(model, dict.fromkeys((INPUT_IDS, INPUT_MASK, SEGMENT_IDS, P_MASK), ids) | {START_POSITIONS: ids[:, 0]})
-    return model
-
-  @abc.abstractmethod
-  def _new_model(self) -> keras.Model:
-    """Makes the model without its weights."""
-
-  @abc.abstractmethod
-  def _call(self, model: keras.Model, batch: Batch) -> None:
-    """Calls the model in the way that creates all of its weights."""
-
-  @abc.abstractmethod
-  def _predictions(
-    self, questions: Sequence[SquadQuestion], outputs: DatasetOutputs, examples: TokenizedExamples
-  ) -> SquadPredictions:
-    """Finds the answers in the outputs of forward."""
 
   def predictions(self, split: str, outputs: DatasetOutputs) -> SquadPredictions:
     """Returns the answers to the questions of a split.
@@ -169,28 +163,30 @@ class SquadTask(FinetuningTask):
       outputs: the outputs of forward, for the windows of all questions or of some.
     """
     if self._latest_outputs is not outputs:
-      questions = self.cached_raw_examples(split)
-      self._latest_predictions = self._predictions(questions, outputs, self.examples(split))
+      config = self.config
+      self._latest_predictions = self.find_answers(
+        self.squad_data.rows(split),
+        outputs,
+        self.examples(split),
+        n_best_size=config.n_best_size,
+        max_answer_length=config.max_answer_length,
+      )
       self._latest_outputs = outputs
     return self._latest_predictions
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes the official scores and the scores of simple baselines, in percent."""
-    questions = self.cached_raw_examples(split)
+    questions = self.squad_data.rows(split)
     if self._baselines is None:
-      self._baselines = squad_evaluation.baselines(questions, version_2=self.config.version_2_with_negative)
+      self._baselines = results.baselines(questions, version_2=self.config.version_2_with_negative)
     predictions = self.predictions(split, outputs)
-    answers = squad_evaluation.collect_gold_answers(questions, predictions)
-    return (
-      squad_evaluation.compute_scores(answers, predictions, self.config.null_score_diff_threshold) | self._baselines
-    )
+    answers = results.collect_gold_answers(questions, predictions)
+    return results.compute_scores(answers, predictions, self.config.null_score_diff_threshold) | self._baselines
 
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes the official files with _dev in their names, the correct answers, and mistakes."""
     predictions = self.predictions(split, outputs)
-    squad_evaluation.write_evaluation(
-      directory, self.cached_raw_examples(split), predictions, self.config.null_score_diff_threshold
-    )
+    results.write_evaluation(directory, self.squad_data.rows(split), predictions, self.config.null_score_diff_threshold)
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Makes rows of questions with their contexts."""
@@ -203,7 +199,7 @@ class SquadTask(FinetuningTask):
     texts = predictions.answers(self.config.null_score_diff_threshold)
     null_odds = predictions.null_odds or {}
     answers: list[Any] = []
-    for question in self.cached_raw_examples(TEST):
+    for question in self.squad_data.rows(TEST):
       candidates = predictions.nbest[question.id]
       probability = candidates[0]["probability"] if candidates else 0.0
       answers.append(SpanAnswer(texts[question.id], probability, candidates, null_odds.get(question.id)))
@@ -211,7 +207,7 @@ class SquadTask(FinetuningTask):
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the paths of predictions_NAME.json, nbest_predictions_NAME.json and, for v2.0, null_odds_NAME.json."""
-    paths = squad_predictions.paths(directory, self.predictions_name(), predictions_file)
+    paths = results.prediction_paths(directory, self.predictions_name(), predictions_file)
     if not self.config.version_2_with_negative:
       del paths["null_odds"]
     return list(paths.values())
@@ -223,7 +219,12 @@ class SquadTask(FinetuningTask):
     del model
     predictions, threshold = self.predictions(TEST, run_model(self.data(TEST))), self.config.null_score_diff_threshold
     name = self.predictions_name()
-    return squad_predictions.write(directory, name, predictions, threshold, predictions_file=predictions_file)
+    return results.write_predictions(directory, name, predictions, threshold, predictions_file=predictions_file)
+
+
+def _small_batch() -> Batch:
+  """Returns one window of two tokens, which a model is called with to create its weights."""
+  return dict.fromkeys((INPUT_IDS, INPUT_MASK, SEGMENT_IDS, P_MASK), tf.zeros([1, 2], tf.int32))
 
 
 def _cross_entropy(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
@@ -234,12 +235,13 @@ class SquadV1Task(SquadTask):
   """SQuAD v1.1: every question has an answer. In a window that does not contain the answer, the labels mark [CLS]."""
 
   head_weights: ClassVar[Sequence[str]] = ("cls/squad/",)
+  find_answers = staticmethod(predictions_v1)
 
-  def _new_model(self) -> keras.Model:
-    return SquadV1Model(self.model_config)
-
-  def _call(self, model: keras.Model, batch: Batch) -> None:
-    model(batch)
+  def build_model(self) -> keras.Model:
+    """Makes a SquadV1Model."""
+    model = SquadV1Model(self.model_config)
+    model(_small_batch())
+    return model
 
   def forward(
     self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
@@ -251,14 +253,6 @@ class SquadV1Task(SquadTask):
       {LOSS: weighted_sum(losses, batch[EXAMPLE_WEIGHT])}, {"start_logits": spans.start, "end_logits": spans.end}
     )
 
-  def _predictions(
-    self, questions: Sequence[SquadQuestion], outputs: DatasetOutputs, examples: TokenizedExamples
-  ) -> SquadPredictions:
-    config = self.config
-    return squad_predictions.predictions_v1(
-      questions, outputs, examples, n_best_size=config.n_best_size, max_answer_length=config.max_answer_length
-    )
-
 
 class SquadV2Task(SquadTask):
   """SQuAD v2.0: a question may be unanswerable.
@@ -267,12 +261,13 @@ class SquadV2Task(SquadTask):
   """
 
   head_weights: ClassVar[Sequence[str]] = ("start_logits/", "end_logits/", "answer_class/")
+  find_answers = staticmethod(predictions_v2)
 
-  def _new_model(self) -> keras.Model:
-    return SquadV2Model(self.model_config)
-
-  def _call(self, model: keras.Model, batch: Batch) -> None:
-    model(batch, start_positions=batch[START_POSITIONS])
+  def build_model(self) -> keras.Model:
+    """Makes a SquadV2Model."""
+    model = SquadV2Model(self.model_config)
+    model(_small_batch(), start_positions=tf.zeros([1], tf.int32))
+    return model
 
   def metric_names(self) -> Sequence[str]:
     """Returns "loss", "span_loss" and "answerability_loss"."""
@@ -311,22 +306,14 @@ class SquadV2Task(SquadTask):
       {name: weighted_sum(values, batch[EXAMPLE_WEIGHT]) for name, values in losses.items()}, outputs
     )
 
-  def _predictions(
-    self, questions: Sequence[SquadQuestion], outputs: DatasetOutputs, examples: TokenizedExamples
-  ) -> SquadPredictions:
-    config = self.config
-    return squad_predictions.predictions_v2(
-      questions, outputs, examples, n_best_size=config.n_best_size, max_answer_length=config.max_answer_length
-    )
 
-
-def make_task(model_config: ModelConfig, config: SquadConfig) -> SquadTask:
+def make_task(model_config: ModelConfig, config: SquadConfig, squad_data: SquadData | None = None) -> SquadTask:
   """Makes the task for the version of SQuAD that the flags select.
 
   Args:
     model_config: the model.
     config: the flags.
+    squad_data: the data of these flags, if it was read already.
   """
-  if config.version_2_with_negative:
-    return SquadV2Task(model_config, config)
-  return SquadV1Task(model_config, config)
+  task_class = SquadV2Task if config.version_2_with_negative else SquadV1Task
+  return task_class(model_config, squad_data or SquadData(config))

@@ -13,10 +13,10 @@ import pytest
 
 from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
 from albert.errors import UserError
-from albert.tasks.squad import predictions as squad_predictions
-from albert.tasks.squad.data import SquadParagraph, SquadQuestion
+from albert.tasks.squad import results
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, SquadFeaturizer
-from albert.tasks.squad.predictions import SquadPredictions, average_predictions, predictions_v1, predictions_v2
+from albert.tasks.squad.files import SquadParagraph, SquadQuestion
+from albert.tasks.squad.nbest import SquadPredictions, predictions_v1, predictions_v2
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import SEP_ID, UNK_ID, TokenizerConfig
 from tests.conftest import english_like_documents
@@ -258,7 +258,7 @@ def test_probabilities_and_null_odds_are_averaged() -> None:
   second_predictions = SquadPredictions(
     {"a": [make_entry("y", 0.7), make_entry("z", 0.3)], "b": [make_entry("w", 1.0)]}, {"a": -2.0, "b": 4.0}
   )
-  average = average_predictions([first_predictions, second_predictions])
+  average = results.average_predictions([first_predictions, second_predictions])
   assert [(entry["text"], entry["probability"]) for entry in average.nbest["a"]] == [
     ("y", 0.55),
     ("x", 0.3),
@@ -267,20 +267,20 @@ def test_probabilities_and_null_odds_are_averaged() -> None:
   assert average.null_odds == {"a": -0.5, "b": 1.0}
   assert average.answers() == {"a": "y", "b": ""}
   assert average.answers(1.0) == {"a": "y", "b": "w"}
-  assert average_predictions([first_predictions]).answers() == first_predictions.answers()
+  assert results.average_predictions([first_predictions]).answers() == first_predictions.answers()
 
 
 def test_different_questions_or_versions_are_not_averaged() -> None:
   predictions = SquadPredictions({"a": [], "b": []})
   with pytest.raises(UserError, match=r"members 1 and 2 of the ensemble answer different questions \(for example b\)"):
-    average_predictions([predictions, SquadPredictions({"a": []})])
+    results.average_predictions([predictions, SquadPredictions({"a": []})])
   with pytest.raises(UserError, match="members 1 and 2 of the ensemble are for different SQuAD versions"):
-    average_predictions([predictions, SquadPredictions({"a": [], "b": []}, {"a": 0.0, "b": 0.0})])
+    results.average_predictions([predictions, SquadPredictions({"a": [], "b": []}, {"a": 0.0, "b": 0.0})])
 
 
 def test_the_official_files_are_written_and_read(tmp_path: Path) -> None:
   predictions = SquadPredictions({"a": [make_entry("é", 1.0)], "b": [make_entry("w", 1.0)]}, {"a": -1.0, "b": 0.5})
-  paths = squad_predictions.write(str(tmp_path), "new", predictions, 0.0)
+  paths = results.write_predictions(str(tmp_path), "new", predictions, 0.0)
   expected_contents = {
     "predictions_new.json": {"a": "é", "b": ""},
     "nbest_predictions_new.json": predictions.nbest,
@@ -289,12 +289,12 @@ def test_the_official_files_are_written_and_read(tmp_path: Path) -> None:
   assert [Path(path).name for path in paths] == list(expected_contents)
   for name, content in expected_contents.items():
     assert json.loads((tmp_path / name).read_text()) == content
-  assert squad_predictions.read(str(tmp_path), "new") == predictions
+  assert results.read_predictions(str(tmp_path), "new") == predictions
   # Predictions for v1.1 have no null odds.
   v1_predictions = SquadPredictions({"a": []})
-  paths = squad_predictions.write(str(tmp_path), "dev", v1_predictions, 0.0)
+  paths = results.write_predictions(str(tmp_path), "dev", v1_predictions, 0.0)
   assert [Path(path).name for path in paths] == ["predictions_dev.json", "nbest_predictions_dev.json"]
-  assert squad_predictions.read(str(tmp_path), "dev") == v1_predictions
+  assert results.read_predictions(str(tmp_path), "dev") == v1_predictions
   (tmp_path / "nbest_predictions_dev.json").write_text('{"a": [{"text": "x"}]}')
   with pytest.raises(UserError, match=r"nbest_predictions_dev\.json: \$\.a\[0\] lacks 'probability': predict again"):
-    squad_predictions.read(str(tmp_path), "dev")
+    results.read_predictions(str(tmp_path), "dev")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
@@ -22,21 +20,17 @@ from albert.models.tagger import TaggingModel
 from albert.tasks.answers import TagAnswer, TaggedSpan
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.finetuning import LOSS, TEST, TRAIN, FinetuningTask
-from albert.tasks.glue.flags import parse_labels
-from albert.tasks.tagging import data as tagging_data
-from albert.tasks.tagging import predictions
-from albert.tasks.tagging.data import TaggedText, TaggingConfig
+from albert.tasks.tagging import results
 from albert.tasks.tagging.features import TEXT_INDEX, WORD_TAGS, TaggingFeaturizer
-from albert.tasks.tagging.predictions import TagPredictions
-from albert.tasks.tagging.schemes import SCHEMES
+from albert.tasks.tagging.files import TaggedText, TaggingData, write_predictions
+from albert.tasks.tagging.flags import TaggingConfig
+from albert.tasks.tagging.results import TagPredictions
 from albert.tasks.word_definitions import rows_to_predict
 from albert.weights.names import heads
 
 # B windows in a batch, S tokens of a window, C tags.
 
 _TaggingTaskT = TypeVar("_TaggingTaskT", bound="TaggingTask")
-# The extension of a predictions file, if the file to predict has none.
-_DEFAULT_EXTENSION = ".conll"
 
 
 class TaggingTask(FinetuningTask):
@@ -44,12 +38,7 @@ class TaggingTask(FinetuningTask):
 
   Args:
     model_config: the model.
-    config: the task's settings, with the types of spans as labels.
-
-  Attributes:
-    scheme: how tags mark spans.
-    types: the types of spans.
-    tags: all tags, in the order of the logits.
+    tagging_data: the texts, the settings and the tags.
   """
 
   name = "tagging"
@@ -59,28 +48,23 @@ class TaggingTask(FinetuningTask):
   unused_weights = ("bert/pooler/",)
   config: TaggingConfig
 
-  def __init__(self, model_config: ModelConfig, config: TaggingConfig):
-    super().__init__(model_config, config)
+  def __init__(self, model_config: ModelConfig, tagging_data: TaggingData):
+    super().__init__(model_config, tagging_data.config)
     names = {name for head in heads(model_config).values() for name in head.shapes}
     self.ignored_weights = sorted(name for name in names if not name.startswith(tuple(self.head_weights)))
-    self.scheme = SCHEMES[config.scheme]
-    self.types = parse_labels(config.labels, minimum=1)
-    self.tags = self.scheme.tags(self.types)
-    self._set_extension()
+    self._set_data(tagging_data)
+
+  def _set_data(self, tagging_data: TaggingData) -> None:
+    self.tagging_data = tagging_data
+    self.predictions_extension = tagging_data.extension(TEST)
     # The argument and the result of the last call of `predictions`, so that metrics and files share one computation.
     self._latest_outputs: DatasetOutputs | None = None
     self._latest_predictions = TagPredictions((), (), ())
 
-  def _set_extension(self) -> None:
-    """Sets the extension of predictions files: that of the file to predict."""
-    extension = os.path.splitext(self.config.predict_file)[1]
-    self.predictions_extension = tagging_data.JSON_EXTENSION if TEST in self._rows else extension or _DEFAULT_EXTENSION
-
   def with_data(self: _TaggingTaskT, split: str, source: DataSource, *, cache: bool = True) -> _TaggingTaskT:
     """Returns a copy of the task that has other data for a split."""
     task = super().with_data(split, source, cache=cache)
-    task._set_extension()
-    task._latest_outputs = None
+    task._set_data(self.tagging_data.with_source(split, source))
     return task
 
   def checkpoint_settings(self) -> dict[str, Any]:
@@ -98,24 +82,23 @@ class TaggingTask(FinetuningTask):
     names = ("word_column", "tag_column", "word_rule", "doc_stride")
     return {name: getattr(config, name) for name in names}
 
-  def data_files(self, split: str) -> Sequence[str]:
-    """Returns the file that a flag gives."""
-    return tagging_data.find_files(self.config, split)
+  def data_files(self, split: str) -> Sequence[DataSource]:
+    """Returns the file of a split, or its rows in memory."""
+    return self.tagging_data.sources(split)
 
   def raw_examples(self, split: str) -> Sequence[TaggedText]:
-    """Reads the texts of a split."""
-    (source,) = self.sources(split)
-    return tagging_data.read_texts(source, self.config, with_tags=split != TEST, types=self.types)
+    """Returns the texts of a split."""
+    return self.tagging_data.rows(split)
 
   def featurizer(self, split: str) -> Callable[[Sequence[Any]], TokenizedExamples]:
     """Returns the function that makes the windows of texts."""
     del split
-    config = self.config
-    return TaggingFeaturizer(self.tokenizer_config, config.max_seq_length, config.doc_stride, self.scheme, self.tags)
+    config, data = self.config, self.tagging_data
+    return TaggingFeaturizer(self.tokenizer_config, config.max_seq_length, config.doc_stride, data.scheme, data.tags)
 
   def build_model(self) -> keras.Model:
     """Makes a TaggingModel."""
-    model = TaggingModel(self.model_config, len(self.tags))
+    model = TaggingModel(self.model_config, len(self.tagging_data.tags))
     ids = tf.zeros([1, 2], tf.int32)
     model({INPUT_IDS: ids, INPUT_MASK: ids, SEGMENT_IDS: ids})
     return model
@@ -145,15 +128,17 @@ class TaggingTask(FinetuningTask):
       outputs: the outputs of forward, for the windows of all texts or of some.
     """
     if self._latest_outputs is not outputs:
-      texts = self.cached_raw_examples(split)
-      self._latest_predictions = predictions.predict_tags(outputs, self.examples(split), texts, self.scheme, self.tags)
+      data = self.tagging_data
+      self._latest_predictions = results.predict_tags(
+        outputs, self.examples(split), data.rows(split), data.scheme, data.tags
+      )
       self._latest_outputs = outputs
     return self._latest_predictions
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes precision, recall and F1 of spans, F1 of each type, the share of words with the right tag, and the loss
     of guessing for all words of the split."""
-    metrics = predictions.compute_metrics(self.predictions(split, outputs), self.scheme, self.types, self.tags)
+    metrics = results.compute_metrics(self.predictions(split, outputs), self.tagging_data)
     return metrics | {GUESSING_LOSS: self._guessing_loss(split)}
 
   def guessing_loss(self) -> float | None:
@@ -161,30 +146,24 @@ class TaggingTask(FinetuningTask):
     return self._guessing_loss(TRAIN)
 
   def _guessing_loss(self, split: str) -> float:
-    numbers = {tag: number for number, tag in enumerate(self.tags)}
-    texts = self.cached_raw_examples(split)
-    tags = [tag for text in texts for tag in self.scheme.tags_of_spans(text.spans, len(text.words))]
-    return guessing_loss(np.array([numbers[tag] for tag in tags]))
+    data = self.tagging_data
+    return guessing_loss(results.tag_numbers(results.gold_tags(data.rows(split), data.scheme), data.tags))
 
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes predictions in the form of the input, and mistakes."""
     split_predictions = self.predictions(split, outputs)
-    if len(split_predictions.texts) == len(self.cached_raw_examples(split)):  # not with --max_eval_steps
+    if len(split_predictions.texts) == len(self.tagging_data.rows(split)):  # not with --max_eval_steps
       self._write(split, split_predictions, self._path(directory, split))
-    predictions.write_mistakes(files.join(directory, f"mistakes_{split}.tsv"), split_predictions)
+    results.write_mistakes(files.join(directory, f"mistakes_{split}.tsv"), split_predictions)
 
   def _path(self, directory: str, split: str) -> str:
-    """Returns the path of the predictions of a split, with the extension of its file."""
-    (source,) = self.sources(split)
-    extension = (
-      tagging_data.JSON_EXTENSION if isinstance(source, Rows) else os.path.splitext(source)[1] or _DEFAULT_EXTENSION
-    )
     name = self.predictions_name() if split == TEST else split
-    return files.join(directory, f"predictions_{name}{extension}")
+    return files.join(directory, f"predictions_{name}{self.tagging_data.extension(split)}")
 
-  def _write(self, split: str, split_predictions: TagPredictions, path: str) -> None:
-    (source,) = self.sources(split)
-    tagging_data.write_predictions(source, self.config, path, split_predictions.tags, split_predictions.json_spans())
+  def _write(self, split: str, predictions: TagPredictions, path: str) -> None:
+    write_predictions(
+      self.tagging_data.sources(split)[0], self.config, path, predictions.tags, predictions.json_spans()
+    )
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Makes rows of texts or of lists of words."""
@@ -218,13 +197,16 @@ def _word_weights(batch: Batch) -> tf.Tensor:
   return tf.cast(batch[WORD_TAGS] > 0, tf.float32) * batch[EXAMPLE_WEIGHT][:, tf.newaxis]
 
 
-def make_task(model_config: ModelConfig, config: TaggingConfig) -> TaggingTask:
-  """Makes the task, with the types of spans that --labels lists or that the training file has.
+def make_task(model_config: ModelConfig, config: TaggingConfig, tagging_data: TaggingData | None = None) -> TaggingTask:
+  """Makes the task.
 
   Args:
     model_config: the model.
     config: the flags.
+    tagging_data: the data of these flags, if it was read already.
   Raises:
-    UserError: the training file cannot be used.
+    UserError: the training file, which is read if --labels is missing, cannot be used.
   """
-  return TaggingTask(model_config, tagging_data.with_labels(config))
+  if tagging_data is None:
+    tagging_data = TaggingData.of_command(model_config, config, train=False, evaluate=False, predict=False)
+  return TaggingTask(model_config, tagging_data)
