@@ -148,109 +148,6 @@ def write_unaligned(path: str, unaligned_answers: Sequence[UnalignedAnswer]) -> 
   write_table(path, ["id", "answer_start", "answer", "labelled", "question"], rows)
 
 
-def write_evaluation(
-  directory: str,
-  questions: Sequence[SquadQuestion],
-  predictions: SquadPredictions,
-  null_threshold: float,
-) -> list[str]:
-  """Writes answers_dev.json, mistakes_dev.tsv and the files that the official scorer reads, for the development set.
-
-  The mistakes are at most 1000 questions without an exact match. Those whose best answer has the highest probability
-  come first.
-
-  Args:
-    directory: where to write.
-    questions: the questions of the development set.
-    predictions: the predicted answers.
-    null_threshold: the answer is empty if the log odds that the question is unanswerable are above it. It has no
-      effect for v1.1.
-  Returns: the paths of the files.
-  """
-  paths = write_predictions(directory, DEV, predictions, null_threshold)
-  answers = collect_gold_answers(questions, predictions)
-  answers_path = files.join(directory, "answers_dev.json")
-  files.write_json(answers_path, answers)
-  mistakes_path = files.join(directory, "mistakes_dev.tsv")
-  _write_mistakes(mistakes_path, questions, answers, predictions, null_threshold)
-  return [*paths, answers_path, mistakes_path]
-
-
-def _write_mistakes(
-  path: str,
-  questions: Sequence[SquadQuestion],
-  answers: GoldAnswers,
-  predictions: SquadPredictions,
-  null_threshold: float,
-) -> None:
-  predicted_texts = predictions.answers(null_threshold)
-  mistakes: list[tuple[float, list[str]]] = []  # the probability of the best answer, and the row
-  for question in questions:
-    if question.id not in predicted_texts:
-      continue
-    predicted_text, correct_texts = predicted_texts[question.id], answers[question.id] or [""]
-    if any(squad.exact_match(text, predicted_text) for text in correct_texts):
-      continue
-    entries = predictions.nbest[question.id]
-    probability = entries[0][PROBABILITY] if entries else 0.0
-    f1 = max(squad.f1_v2(text, predicted_text) for text in correct_texts)
-    row = [question.id, " | ".join(correct_texts), predicted_text, f"{f1:.4f}", f"{probability:.4f}", question.text]
-    mistakes.append((probability, row))
-  mistakes.sort(key=lambda mistake: -mistake[0])
-  header = ["id", "answers", "prediction", "f1", "probability", "question"]
-  write_table(path, header, [row for _, row in mistakes[:_MAX_MISTAKES]])
-
-
-class _CheckedEntry(msgspec.Struct):
-  """The keys of an NbestEntry that are checked when a file is read."""
-
-  text: str
-  probability: float
-
-
-def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions:
-  """Averages the answers of several models (ALBERT, section 4.9).
-
-  Args:
-    members: the answers of two or more models to the same questions.
-  Returns: the answers of all models with the mean of their probabilities, and the mean null odds. An answer that is not
-    among the n best of a model counts with probability 0 there. Answers have no scores.
-  Raises:
-    UserError: the members answer different questions, or different versions of SQuAD.
-  """
-  _check_same_questions(members)
-  nbest: dict[str, list[NbestEntry]] = {}
-  for question_id in members[0].nbest:
-    sums: dict[str, float] = {}  # text -> sum of its probabilities
-    for member in members:
-      for entry in member.nbest[question_id]:
-        sums[entry[TEXT]] = sums.get(entry[TEXT], 0.0) + entry[PROBABILITY]
-    best_first = sorted(sums.items(), key=lambda item: -item[1])
-    nbest[question_id] = [{TEXT: text, PROBABILITY: total / len(members)} for text, total in best_first]
-  all_odds = [member.null_odds for member in members if member.null_odds is not None]
-  if not all_odds:
-    return SquadPredictions(nbest)
-  mean_odds = {question: sum(odds[question] for odds in all_odds) / len(all_odds) for question in all_odds[0]}
-  return SquadPredictions(nbest, mean_odds)
-
-
-def _check_same_questions(members: Sequence[SquadPredictions]) -> None:
-  """Raises UserError if models answer different questions, or different versions of SQuAD."""
-  first = members[0]
-  for number, member in enumerate(members[1:], start=2):
-    differing_ids = first.nbest.keys() ^ member.nbest.keys()
-    if differing_ids:
-      raise UserError(
-        f"members 1 and {number} of the ensemble answer different questions (for example {min(differing_ids)}): all "
-        "members must predict the same data file"
-      )
-    if (first.null_odds is None) != (member.null_odds is None):
-      raise UserError(
-        f"members 1 and {number} of the ensemble are for different SQuAD versions (v1.1 and v2.0): all members must be "
-        "for the same version"
-      )
-
-
 def prediction_paths(directory: str, split: str, predictions_file: str = "") -> dict[str, str]:
   """Returns the paths of the files of a split.
 
@@ -261,14 +158,11 @@ def prediction_paths(directory: str, split: str, predictions_file: str = "") -> 
       their names are its name with the prefix nbest_ or null_odds_.
   Returns: "predictions", "nbest_predictions" and "null_odds" -> path.
   """
-  if predictions_file:
-    return {
-      "predictions": predictions_file,
-      "nbest_predictions": companion_path(predictions_file, "nbest"),
-      "null_odds": companion_path(predictions_file, "null_odds"),
-    }
   names = ("predictions", "nbest_predictions", "null_odds")
-  return {name: files.join(directory, f"{name}_{split}.json") for name in names}
+  if not predictions_file:
+    return {name: files.join(directory, f"{name}_{split}.json") for name in names}
+  others = [companion_path(predictions_file, prefix) for prefix in ("nbest", "null_odds")]
+  return dict(zip(names, [predictions_file, *others], strict=True))
 
 
 def write_predictions(
@@ -294,6 +188,11 @@ def write_predictions(
   for path, content in contents.items():
     files.write_json(path, content)
   return list(contents)
+
+
+class _CheckedEntry(msgspec.Struct):
+  text: str
+  probability: float
 
 
 def read_predictions(directory: str, split: str) -> SquadPredictions:
@@ -341,6 +240,85 @@ def read_threshold(directory: str, split: str, predictions: SquadPredictions, re
   if not kept or not left_empty:  # the threshold is below or above all null odds
     return max(kept, default=min(left_empty, default=recorded) - 1.0)
   return (max(kept) + min(left_empty)) / 2
+
+
+def write_evaluation(
+  directory: str, questions: Sequence[SquadQuestion], predictions: SquadPredictions, null_threshold: float
+) -> None:
+  """Writes answers_dev.json, mistakes_dev.tsv and the files that the official scorer reads, for the development set.
+
+  The mistakes are at most 1000 questions without an exact match. Those whose best answer has the highest probability
+  come first.
+
+  Args:
+    directory: where to write.
+    questions: the questions of the development set.
+    predictions: the predicted answers.
+    null_threshold: see write_predictions.
+  """
+  write_predictions(directory, DEV, predictions, null_threshold)
+  answers = collect_gold_answers(questions, predictions)
+  files.write_json(files.join(directory, "answers_dev.json"), answers)
+  predicted_texts = predictions.answers(null_threshold)
+  mistakes: list[tuple[float, list[str]]] = []  # the probability of the best answer, and the row
+  for question in questions:
+    if question.id not in predicted_texts:
+      continue
+    predicted_text, correct_texts = predicted_texts[question.id], answers[question.id] or [""]
+    if any(squad.exact_match(text, predicted_text) for text in correct_texts):
+      continue
+    entries = predictions.nbest[question.id]
+    probability = entries[0][PROBABILITY] if entries else 0.0
+    f1 = max(squad.f1_v2(text, predicted_text) for text in correct_texts)
+    row = [question.id, " | ".join(correct_texts), predicted_text, f"{f1:.4f}", f"{probability:.4f}", question.text]
+    mistakes.append((probability, row))
+  mistakes.sort(key=lambda mistake: -mistake[0])
+  header = ["id", "answers", "prediction", "f1", "probability", "question"]
+  rows = [row for _, row in mistakes[:_MAX_MISTAKES]]
+  write_table(files.join(directory, "mistakes_dev.tsv"), header, rows)
+
+
+def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions:
+  """Averages the answers of several models (ALBERT, section 4.9).
+
+  Args:
+    members: the answers of two or more models to the same questions.
+  Returns: the answers of all models with the mean of their probabilities, and the mean null odds. An answer that is not
+    among the n best of a model counts with probability 0 there. Answers have no scores.
+  Raises:
+    UserError: the members answer different questions, or different versions of SQuAD.
+  """
+  _check_same_questions(members)
+  nbest: dict[str, list[NbestEntry]] = {}
+  for question_id in members[0].nbest:
+    sums: dict[str, float] = {}  # text -> sum of its probabilities
+    for member in members:
+      for entry in member.nbest[question_id]:
+        sums[entry[TEXT]] = sums.get(entry[TEXT], 0.0) + entry[PROBABILITY]
+    best_first = sorted(sums.items(), key=lambda item: -item[1])
+    nbest[question_id] = [{TEXT: text, PROBABILITY: total / len(members)} for text, total in best_first]
+  all_odds = [member.null_odds for member in members if member.null_odds is not None]
+  if not all_odds:
+    return SquadPredictions(nbest)
+  mean_odds = {question: sum(odds[question] for odds in all_odds) / len(all_odds) for question in all_odds[0]}
+  return SquadPredictions(nbest, mean_odds)
+
+
+def _check_same_questions(members: Sequence[SquadPredictions]) -> None:
+  """Raises UserError if models answer different questions, or different versions of SQuAD."""
+  first = members[0]
+  for number, member in enumerate(members[1:], start=2):
+    differing_ids = first.nbest.keys() ^ member.nbest.keys()
+    if differing_ids:
+      raise UserError(
+        f"members 1 and {number} of the ensemble answer different questions (for example {min(differing_ids)}): all "
+        "members must predict the same data file"
+      )
+    if (first.null_odds is None) != (member.null_odds is None):
+      raise UserError(
+        f"members 1 and {number} of the ensemble are for different SQuAD versions (v1.1 and v2.0): all members must be "
+        "for the same version"
+      )
 
 
 def average_runs(

@@ -1,6 +1,19 @@
 """The texts that a tagging task reads, once, with the spans that their tags mark. Needs no TensorFlow.
 
-A text is in a file of columns (see albert.tasks.tagging.columns), or it is a line of JSON or a row in memory:
+A text is in a file of columns, as the shared tasks of CoNLL have them, with one word a line and its tag:
+
+    -DOCSTART- -X- -X- O
+
+    EU NNP B-NP B-ORG
+    rejects VBZ B-VP O
+
+A blank line ends a sentence. A line whose word is -DOCSTART- begins a document and is no word. Columns are separated by
+tabs if the first line of words has one, else by any number of ASCII spaces. Other spaces, such as no-break spaces, are
+parts of words. The columns have no names, unless the first line names them: `word<tab>tag`, or
+`# global.columns = word tag` as in CoNLL-U Plus. In a file with tabs, a line that begins with # and has no tab is a
+comment.
+
+Or a text is a line of JSON or a row in memory:
 
     {"tokens": ["EU", "rejects", "it"], "tags": ["B-ORG", "O", "O"]}
     {"text": "EU rejects it", "spans": [{"start": 0, "end": 2, "label": "ORG"}]}
@@ -16,26 +29,31 @@ import dataclasses
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from albert.data.rows import DataSource, Rows
-from albert.data.tables import is_json_file, read_json_objects
+from albert.data.tables import is_json_file, read_json_objects, read_lines
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import format_value, replace_surrogates
+from albert.io.wording import counted
 from albert.tasks.finetuning_checks import FinetuningData
 from albert.tasks.glue.flags import format_labels, parse_labels
 from albert.tasks.splits import FILE_FIELDS, TEST, TRAIN
-from albert.tasks.tagging import columns
 from albert.tasks.tagging.flags import TaggingConfig, find_file
 from albert.tasks.tagging.schemes import SCHEMES, Span, TagError
 from albert.tokenization.words import split_words
 
 # The keys of a JSON object.
 TOKENS, TAGS, TEXT, SPANS = "tokens", "tags", "text", "spans"
+_DOCUMENT_START = "-DOCSTART-"
+_NAMES_PREFIX = re.compile(r"#\s*global\.columns\s*=")
+_NUMBER = re.compile(r"-?\d+\Z")
+_find_fields = re.compile(r"[^ \t]+").findall
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +170,7 @@ def read_texts(
       texts.append(text)
   else:
     scheme = SCHEMES[config.scheme]
-    for sentence in columns.read_sentences(str(source), config.word_column, config.tag_column, with_tags=with_tags):
+    for sentence in _read_sentences(str(source), config, with_tags=with_tags):
       lines = sentence.line_numbers
       try:
         text = TaggedText(len(texts), f"{source}, line {lines[0]}", sentence.words, scheme.spans(sentence.tags))
@@ -182,6 +200,135 @@ def _check_types(text: TaggedText, types: Sequence[str]) -> None:
         f"the span {format_value(text.text_of(span))} has the type {format_value(span.type)}, which is none of those "
         f"of the training file ({', '.join(types)}): correct it, or train with all types as --labels",
       )
+
+
+def write_predictions(
+  source: DataSource, config: TaggingConfig, path: str, tags: Iterable[Sequence[str]], spans: Iterable[Sequence[object]]
+) -> None:
+  """Writes a copy of the input with the predicted tags: a further column, or further keys of each JSON object.
+
+  Args:
+    source: the file, or the rows in memory, that was predicted.
+    config: the flags with which it was read.
+    path: the file to write.
+    tags: the predicted tags of each text.
+    spans: the predicted spans of each text, as JSON values.
+  """
+  if _has_objects(source):
+    lines = _objects_with_predictions(source, tags, spans)
+  else:
+    lines = _columns_with_predictions(str(source), config, tags)
+  files.write_atomically(path, "".join(lines))
+
+
+# Files of columns.
+
+
+class _Line(NamedTuple):
+  number: int
+  text: str
+  word: str = ""  # "" if the line has no word
+  tag: str = ""  # "" if the line has no tag, or tags are not read
+  is_header: bool = False  # whether it names the columns
+  begins_document: bool = False
+
+
+class _Sentence(NamedTuple):
+  words: list[str]
+  tags: list[str]  # none if tags are not read
+  line_numbers: list[int]
+
+
+def _read_sentences(path: str, config: TaggingConfig, *, with_tags: bool) -> Iterator[_Sentence]:
+  """Yields the sentences of a file."""
+  sentence = _Sentence([], [], [])
+  blank_line = _Line(0, "")  # ends the last sentence
+  for line in itertools.chain(_parse_lines(path, config, with_tags=with_tags), [blank_line]):
+    if line.word:
+      sentence.words.append(line.word)
+      sentence.line_numbers.append(line.number)
+      if with_tags:
+        sentence.tags.append(line.tag)
+    elif sentence.words and (line.begins_document or not _find_fields(line.text)):
+      yield sentence
+      sentence = _Sentence([], [], [])
+
+
+def _columns_with_predictions(path: str, config: TaggingConfig, tags: Iterable[Sequence[str]]) -> Iterator[str]:
+  """Yields the lines of a file with a further column, the predicted tag."""
+  remaining_tags = itertools.chain.from_iterable(tags)
+  for line in _parse_lines(path, config, with_tags=False):
+    added = ""
+    if line.word:
+      added = next(remaining_tags)
+    elif line.begins_document:
+      added = "O"  # as in every tag column
+    elif line.is_header:
+      added = "prediction"
+    separator = "\t" if "\t" in line.text else " "
+    yield f"{line.text}{separator}{added}\n" if added else f"{line.text}\n"
+
+
+def _parse_lines(path: str, config: TaggingConfig, *, with_tags: bool) -> Iterator[_Line]:
+  """Yields all lines of a file. Raises UserError if a column or a word is missing."""
+  word_column, tag_column = config.word_column or "0", config.tag_column or "-1"
+  lines = [(number, line.rstrip("\r\n")) for number, line in read_lines(path)]
+  begins = ("#", _DOCUMENT_START)
+  first_text = next((text for _, text in lines if _find_fields(text) and not text.startswith(begins)), "")
+  split = _split_at_tabs if "\t" in first_text else _find_fields
+  names: Sequence[str] = ()
+  # If a column is given by its name, the first line must name the columns.
+  needs_names = any(not _NUMBER.match(column) for column in (word_column, tag_column))
+  word_index = tag_index = num_columns = 0
+  for number, text in lines:
+    fields, prefix = _find_fields(text), _NAMES_PREFIX.match(text)
+    if prefix or (needs_names and not names and number == 1):
+      names = _find_fields(text[prefix.end() :]) if prefix else _split_at_tabs(text) if "\t" in text else fields
+      yield _Line(number, text, is_header=bool(fields))
+    elif not fields or (split is _split_at_tabs and text.startswith("#") and "\t" not in text):
+      yield _Line(number, text)
+    elif fields[0] == _DOCUMENT_START:
+      yield _Line(number, text, begins_document=True)
+    else:
+      location, fields = f"{path}, line {number}", split(text)
+      if not num_columns:  # the first line of a word has all columns
+        num_columns = len(names) or len(fields)
+        word_index = _find_column(location, names, num_columns, "word_column", word_column)
+        tag_index = _find_column(location, names, num_columns, "tag_column", tag_column) if with_tags else -1
+        if word_index == tag_index:
+          raise UserError(
+            f"{location}: column {word_index} is both the column of the words and that of the tags "
+            f"({counted(num_columns, 'column')}): give a file with tags, or another --word_column or --tag_column"
+          )
+      if len(fields) != num_columns:
+        raise UserError(
+          f"{location}: {counted(len(fields), 'column')} instead of {num_columns}: separate columns by "
+          f"{'tabs' if split is _split_at_tabs else 'spaces'}, as in the first line of words, and sentences by blank "
+          "lines"
+        )
+      word = fields[word_index].strip(" ")
+      if not word:
+        raise UserError(f"{location}: the word is empty: fill it in or remove the line")
+      yield _Line(number, text, word, fields[tag_index].strip(" ") if with_tags else "")
+
+
+def _find_column(location: str, names: Sequence[str], number: int, flag: str, column: str) -> int:
+  """Returns the index of a column among `number` ones. Raises UserError if there is none."""
+  if not _NUMBER.match(column):
+    if names.count(column) != 1:
+      raise UserError(f"{location}: --{flag}={column}: no such column; there are: {', '.join(names)}")
+    return names.index(column)
+  index = int(column)
+  if not -number <= index < number:
+    raise UserError(
+      f"{location}: --{flag}={column}: the file has {counted(number, 'column')}: give a number from 0 "
+      f"to {number - 1}, or from -{number} to -1"
+    )
+  return index % number
+
+
+def _split_at_tabs(text: str) -> list[str]:
+  return text.split("\t")
 
 
 # Objects: lines of JSON, and rows in memory.
@@ -284,25 +431,6 @@ def _word_spans(
       )
     spans.append(Span(first, last + 1, span.label))
   return spans
-
-
-def write_predictions(
-  source: DataSource, config: TaggingConfig, path: str, tags: Iterable[Sequence[str]], spans: Iterable[Sequence[object]]
-) -> None:
-  """Writes a copy of the input with the predicted tags: a further column, or further keys of each JSON object.
-
-  Args:
-    source: the file, or the rows in memory, that was predicted.
-    config: the flags with which it was read.
-    path: the file to write.
-    tags: the predicted tags of each text.
-    spans: the predicted spans of each text, as JSON values.
-  """
-  if _has_objects(source):
-    lines = _objects_with_predictions(source, tags, spans)
-  else:
-    lines = columns.lines_with_predictions(str(source), config.word_column, config.tag_column, tags)
-  files.write_atomically(path, "".join(lines))
 
 
 def _objects_with_predictions(

@@ -80,20 +80,15 @@ BAD_QUESTIONS = [
     {"answers": [*answers_field("it.", 45)["answers"], *answers_field("it.", 4500)["answers"]]},
     r"answers\[1\]: answer_start 4500",
   ),
-  ({"answers": [{"text": "1978"}]}, r"answers\[0\] lacks 'answer_start'"),
   (answers_field("1978", "22"), r"answer_start must be a whole number, it is '22'"),
-  (answers_field("1978", True), r"answer_start must be a whole number, it is true"),
   ({"answers": []}, "question q1 has no answer: training and evaluation need one$"),
-  ({"answers": "1978"}, "answers must be a list, it is '1978'"),
   (
     {"answers": [], "is_impossible": True},
     r"question q1 is unanswerable, so this is a SQuAD v2\.0 file: give --version_2",
   ),
   ({"is_impossible": True}, "question q1: is_impossible is true, but it has answers"),
-  ({"is_impossible": "no"}, "is_impossible must be true or false, it is 'no'"),
   ({"id": 7}, r"data\[0\]\.paragraphs\[0\]\.qas\[1\]\.id must be a text, it is 7"),
   ({"id": "q0"}, r"qas\[1\]: id 'q0' is already used by .*qas\[0\]: "),
-  ({"question": None}, r"qas\[1\]\.question must be a text, it is null"),
 ]
 
 

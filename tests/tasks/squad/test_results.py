@@ -92,14 +92,14 @@ def test_the_evaluation_writes_the_official_files_and_the_mistakes(tmp_path: Pat
   null_odds = {"a": -1.0, "b": -3.0, "c": -0.5, "d": -2.0}
   predictions = SquadPredictions(nbest, null_odds)
   all_questions = [*questions, make_question("not predicted", 4, "why")]
-  paths = results.write_evaluation(str(tmp_path), all_questions, predictions, 0.0)
-  assert [Path(path).name for path in paths] == [
+  results.write_evaluation(str(tmp_path), all_questions, predictions, 0.0)
+  assert {path.name for path in tmp_path.iterdir()} == {
     "predictions_dev.json",
     "nbest_predictions_dev.json",
     "null_odds_dev.json",
     "answers_dev.json",
     "mistakes_dev.tsv",
-  ]
+  }
   answers = json.loads((tmp_path / "answers_dev.json").read_text())
   assert answers == {"a": ["1906", "in 1906"], "b": [], "c": ["why"], "d": ["sold"]}
   assert results.compute_scores(answers, predictions, 0.0)["exact"] == 25.0  # of the four answers, a is right
