@@ -26,12 +26,10 @@ class PredictedSpan(NamedTuple):
 
   Attributes:
     span: its words and its type.
-    text: its text.
     probability: the product of the probabilities of its words' tags.
   """
 
   span: Span
-  text: str
   probability: float
 
 
@@ -57,8 +55,8 @@ class TagPredictions:
     for text, spans in zip(self.texts, self.spans, strict=True):
       yield [
         dict(zip(("start", "end"), text.offsets(span), strict=True))
-        | {"label": span.type, "text": span_text, "probability": probability}
-        for span, span_text, probability in spans
+        | {"label": span.type, "text": text.text_of(span), "probability": probability}
+        for span, probability in spans
       ]
 
 
@@ -115,15 +113,13 @@ def predict_tags(
   all_tags: list[list[str]] = []
   all_spans: list[list[PredictedSpan]] = []
   end = 0
-  for text, length in zip(chosen_texts, lengths, strict=True):
+  for length in lengths:
     start, end = end, end + int(length)
-    tags_of_text = [tags[index] for index in best[start:end]]
-    spans = scheme.spans(tags_of_text)
-    all_tags.append(tags_of_text)
+    all_tags.append([tags[index] for index in best[start:end]])
     all_spans.append(
       [
-        PredictedSpan(span, text.text_of(span), float(np.exp(of_best[start + span.start : start + span.end].sum())))
-        for span in spans
+        PredictedSpan(span, float(np.exp(of_best[start + span.start : start + span.end].sum())))
+        for span in scheme.spans(all_tags[-1])
       ]
     )
   return TagPredictions(chosen_texts, all_tags, all_spans)

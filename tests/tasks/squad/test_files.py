@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from albert.data.rows import rows_of
 from albert.errors import UserError
-from albert.tasks.squad.files import SquadAnswer, SquadQuestion, read_questions
+from albert.tasks.squad.files import SquadAnswer, SquadData, SquadQuestion, read_questions
+from albert.tasks.squad.flags import SquadConfig
 from tests.tasks.squad.question_files import make_qa, write_squad
 
 CONTEXT = "Café Müller opened in 1978.\nPina Bausch made it."
@@ -124,3 +126,17 @@ def test_a_file_of_another_format_is_refused_with_the_json_path(tmp_path: Path, 
   for with_answers in (True, False):
     with pytest.raises(UserError, match=message):
       read_files(str(path), with_answers=with_answers)
+
+
+def test_each_split_is_read_once_and_the_test_set_without_answers(tmp_path: Path) -> None:
+  path = write_questions(tmp_path, make_qa("a", "When?", CONTEXT, "1978"))
+  data = SquadData(SquadConfig(predict_file=path))
+  dev, test = data.rows("dev"), data.rows("test")  # without --eval_file, both are those of --predict_file
+  Path(path).unlink()
+  rows = rows_of([{"question": "Who?", "context": CONTEXT}], "data", ["question", "context"])
+  of_rows = data.with_source("test", rows)
+  assert (of_rows.rows("dev"), data.rows("test")) == (dev, test)
+  questions = [dev[0], test[0], of_rows.rows("test")[0]]
+  assert [(question.id, len(question.answers)) for question in questions] == [("a", 1), ("a", 0), ("0", 0)]
+  with pytest.raises(UserError, match=r"^--train_file is missing: the train set, JSON in the form of SQuAD"):
+    data.rows("train")
