@@ -29,7 +29,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import expand_globs
 from albert.io.wording import counted
-from albert.tasks.race import data as race_data
+from albert.tasks.race import files as race_files
 from albert.tasks.squad import files as squad_files
 from data_prep.text.sentences import split_sentences
 
@@ -57,8 +57,10 @@ def read_race_passages(path: str) -> list[list[str]]:
   Args:
     path: a directory such as RACE/dev, or a glob of files of JSON lines.
   """
-  paths = race_data.find_passages(path, "--race_file") if files.is_dir(path) else expand_globs(path, flag="--race_file")
-  questions = race_data.read_questions(paths, with_answers=False)
+  paths = (
+    race_files.find_passages(path, "--race_file") if files.is_dir(path) else expand_globs(path, flag="--race_file")
+  )
+  questions = race_files.read_questions(paths, with_answers=False)
   passages = dict.fromkeys(question.article for question in questions)  # without repetitions
   return [passage.split("\n") for passage in passages]
 

@@ -23,7 +23,7 @@ from albert.models.window_pooling import pool_windows
 from albert.tasks.glue.flags import PLAIN, WINDOWS, ClassifierConfig
 from albert.tasks.glue.results import thresholds_of_run
 from albert.tasks.glue.specs import TaskSpec, make_spec
-from albert.tasks.race.data import RaceConfig
+from albert.tasks.race.flags import RaceConfig
 from albert.tokenization.packing_graph import first_tokens, last_tokens, pack_pair, pack_single, pack_windows
 
 # B batch, K windows of a text or options of a question (the largest number in the batch), S sequence, C classes.
@@ -181,7 +181,7 @@ class MultiLabelEvaluation(ClassifierEvaluation):
   def __init__(self, task_name: str, checkpoint: ExportCheckpoint, settings: ExportSettings, eval_file: str):
     super().__init__(task_name, checkpoint, settings, eval_file)
     self.task.read_run(checkpoint.run_dir)
-    self.task.chooses_thresholds = False
+    self.task.thresholds.chooses = False
 
   def outputs(self, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
     probabilities = answers["probabilities"].astype(np.float64)

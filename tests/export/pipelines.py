@@ -24,8 +24,8 @@ from albert.models.multiple_choice import MultipleChoiceModel
 from albert.models.squad_heads import P_MASK, SquadV1Model, SquadV2Model
 from albert.models.tagger import TaggingModel
 from albert.tasks import registry
-from albert.tasks.race.data import ChoiceQuestion
 from albert.tasks.race.features import RaceFeaturizer
+from albert.tasks.race.files import ChoiceQuestion
 from albert.tasks.squad.features import SquadFeaturizer
 from albert.tasks.squad.files import SquadParagraph, SquadQuestion
 from albert.tasks.squad.nbest import predictions_v1, predictions_v2

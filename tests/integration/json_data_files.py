@@ -8,7 +8,7 @@ from albert.data import tables
 from albert.data.shard_files import shards
 from albert.io.files import read_json
 from albert.predict.exported_model import read_description
-from albert.tasks.race import data as race_data
+from albert.tasks.race import files as race_files
 from albert.tasks.squad import files as squad_files
 from albert.tasks.squad.results import read_predictions
 from albert.tasks.tagging.files import read_texts
@@ -44,10 +44,10 @@ JSON_DATA_FILES = {
   "SQuAD without answers": JsonFile(
     "s.json", SQUAD_FILE, questions_reader(squad_files, version_2=False, with_answers=False)
   ),
-  "RACE, a passage": JsonFile("7.txt", RACE_PASSAGE, questions_reader(race_data, with_answers=True)),
-  "RACE, all passages": JsonFile("all.txt", RACE_PASSAGE, questions_reader(race_data, with_answers=True)),
+  "RACE, a passage": JsonFile("7.txt", RACE_PASSAGE, questions_reader(race_files, with_answers=True)),
+  "RACE, all passages": JsonFile("all.txt", RACE_PASSAGE, questions_reader(race_files, with_answers=True)),
   "RACE, JSON lines": JsonFile(
-    "r.jsonl", MULTIPLE_CHOICE_QUESTION, questions_reader(race_data, with_answers=True), wrap=json_line_without_blanks
+    "r.jsonl", MULTIPLE_CHOICE_QUESTION, questions_reader(race_files, with_answers=True), wrap=json_line_without_blanks
   ),
   "tagged words": JsonFile(
     "w.jsonl",

@@ -27,7 +27,7 @@ from albert.weights import checkpoints
 from tests.conftest import SaveModel
 from tests.run_outputs import assert_equal_bits, read_checkpoint, read_json, read_json_lines
 from tests.tasks.conftest import pieces_of_two_letters
-from tests.tasks.toy import MODEL, ToyTask, run_config, toy_task
+from tests.tasks.toy import MODEL, ToyData, ToyTask, run_config, toy_task
 
 pytestmark = pytest.mark.usefixtures("eager_steps")
 
@@ -55,14 +55,16 @@ def test_short_batches_and_full_padding_give_equal_losses(tmp_path, spm_file):
 
 def test_ids_and_segments_without_an_embedding_are_refused(tmp_path, spm_file):
   task = toy_task(tmp_path, spm_file)
-  path = Path(task.directory) / "dev.txt"
+  path = tmp_path / "data" / "dev.txt"
   path.write_text(path.read_text() + "1 10 61 12\n")  # label 1, then three ids; the vocabulary has the ids 0 to 60
   with pytest.raises(UserError, match=r"dev.txt: the dev set has ids from 2 to 61, the model has 61"):
-    task.data("dev")
+    task.sets.dataset("dev")
   path.write_text("1 10 3 12\n")  # [SEP] between two texts
   with pytest.raises(UserError, match=r"dev.txt: the dev set has pairs .*one type of segment"):
-    toy_task(tmp_path, spm_file, dataclasses.replace(MODEL, type_vocab_size=1)).data("dev")
-  assert toy_task(tmp_path, spm_file, dataclasses.replace(MODEL, type_vocab_size=1)).data("train").num_examples == 64
+    toy_task(tmp_path, spm_file, dataclasses.replace(MODEL, type_vocab_size=1)).sets.dataset("dev")
+  assert (
+    toy_task(tmp_path, spm_file, dataclasses.replace(MODEL, type_vocab_size=1)).sets.dataset("train").num_examples == 64
+  )
 
 
 def test_example_index_says_which_examples_were_evaluated_in_two_batches(tmp_path, spm_file):
@@ -76,7 +78,7 @@ def test_example_index_says_which_examples_were_evaluated_in_two_batches(tmp_pat
   logits = outputs_of_two_batches["dev"]["logits"]
   np.testing.assert_allclose(logits, all_outputs["dev"]["logits"][indices], atol=1e-6)
   # They are a random sample, and not the longest examples.
-  lengths = task.data("dev").examples.longest_sequences
+  lengths = task.sets.dataset("dev").examples.longest_sequences
   assert abs(lengths[indices].mean() - lengths.mean()) < 2 * lengths.std() / len(indices) ** 0.5
   np.testing.assert_array_equal(estimator.evaluator.evaluate(max_steps=2)[1]["dev"]["example_index"], indices)
 
@@ -283,7 +285,7 @@ def test_a_resumed_run_compares_the_content_of_its_data(tmp_path, spm_file):
 
   def claim_with_moved_files() -> None:
     task_config = FinetuningConfig(spm_model_file=spm_file, max_seq_length=32, cache_dir=str(tmp_path / "features"))
-    task = ToyTask(MODEL, task_config, str(tmp_path / "moved"))
+    task = ToyTask(MODEL, ToyData(task_config, str(tmp_path / "moved")))
     Estimator(task, config).claim_output_dir()
 
   (tmp_path / "moved" / "dev.txt").write_text("1 7\n")  # the development set may change

@@ -41,7 +41,7 @@ PRELOADED = (
   "albert.multi_seed",
   "albert.tasks.glue.model",
   "albert.tasks.pretraining.task",
-  "albert.tasks.race.task",
+  "albert.tasks.race.model",
   "albert.tasks.squad.model",
   "matplotlib.figure",
   "data_prep.create_pretraining_data",

@@ -21,7 +21,7 @@ from albert.report.page import make_page
 from albert.report.records import read_runs
 from albert.runs import log_lines, output_files
 from albert.tasks import predictions
-from albert.tasks.race import data as race_data
+from albert.tasks.race import files as race_files
 from albert.tasks.squad import files as squad_files
 from albert.tokenization.tokenizer import Tokenizer
 from albert.weights import checkpoints
@@ -112,7 +112,7 @@ _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 
 
 def _read_race(path: Path) -> object:
-  return race_data.read_questions([str(path)], with_answers=True)
+  return race_files.read_questions([str(path)], with_answers=True)
 
 
 def _open_exported_model(path: Path) -> object:

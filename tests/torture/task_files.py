@@ -15,7 +15,7 @@ from albert.data import tables
 from albert.io.json_values import replace_surrogates
 from albert.tasks import predictions
 from albert.tasks.predictions import write_mistakes
-from albert.tasks.race import data as race_data
+from albert.tasks.race import files as race_files
 from albert.tasks.squad import files as squad_files
 from albert.tasks.squad.nbest import SquadPredictions
 from albert.tasks.squad.results import write_predictions
@@ -82,7 +82,7 @@ def _write_and_read_race(texts: Sequence[str], directory: Path) -> list[str]:
   path = directory / "race.jsonl"
   questions = [{"article": text, "question": text, "options": [text, text]} for text in texts]
   path.write_text("".join(json.dumps(question) + "\n" for question in questions))
-  return [question.article for question in race_data.read_questions([str(path)], with_answers=False)]
+  return [question.article for question in race_files.read_questions([str(path)], with_answers=False)]
 
 
 def _write_and_read_squad_predictions(texts: Sequence[str], directory: Path) -> list[str]:

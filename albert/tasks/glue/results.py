@@ -18,6 +18,7 @@ from albert.io import figures, files
 from albert.metrics import classification
 from albert.metrics.probabilities import NUM_INTERVALS, Calibration, measure_calibration
 from albert.runs import output_files
+from albert.runs.metrics_log import log
 from albert.tasks import predictions
 from albert.tasks.glue.flags import ONE, ClassifierConfig, fixed_threshold
 from albert.tasks.glue.specs import Submission, TaskSpec, make_spec
@@ -132,6 +133,58 @@ def thresholds_of_run(directory: str, choice: str, labels: Sequence[str]) -> np.
   if stored is not None:
     return np.array([stored.thresholds[label] for label in labels])
   return np.full(len(labels), DEFAULT_THRESHOLD if fixed is None else fixed)
+
+
+class RunThresholds:
+  """The thresholds of a run whose rows may have several labels.
+
+  They are chosen on the development set, anew whenever it is evaluated. For other data, such as a test set, those in
+  thresholds.json of the run are used.
+
+  Args:
+    choice: the value of --thresholds.
+    spec: the task.
+
+  Attributes:
+    chooses: whether thresholds are chosen on the development set. If not, those of the run are used for it, too.
+  """
+
+  def __init__(self, choice: str, spec: TaskSpec):
+    self._choice, self._fixed, self._spec = choice, fixed_threshold(choice), spec
+    self._stored: ChosenThresholds | None = None
+    self.chooses = True
+
+  def read(self, output_dir: str) -> None:
+    """Reads thresholds.json of a run."""
+    self._stored = read_thresholds(output_dir, self._spec.labels)
+
+  def apply(self, split: str, split_predictions: Predictions, data_sha256: str) -> Predictions:
+    """Returns the predictions for a split with the thresholds for it. `data_sha256`: the hash of the split's files."""
+    chosen = self._choose(split, split_predictions, data_sha256)
+    default = DEFAULT_THRESHOLD if self._fixed is None else self._fixed
+    thresholds = [chosen.thresholds[label] if chosen else default for label in self._spec.labels]
+    return split_predictions.with_thresholds(np.array(thresholds), self._spec.label_separator)
+
+  def write_chosen(self, split: str, split_predictions: Predictions, data_sha256: str, directory: str) -> None:
+    """Writes thresholds.json, if the thresholds for a split are chosen on it."""
+    chosen = self._choose(split, split_predictions, data_sha256)
+    if chosen is not None and chosen is not self._stored:
+      chosen.write(directory)
+      self._stored = chosen
+    elif chosen is not None:
+      log(f"{split}: the thresholds are those that were chosen on the run's development set ({chosen.choice})")
+
+  def _choose(self, split: str, split_predictions: Predictions, data_sha256: str) -> ChosenThresholds | None:
+    """The thresholds for a split: chosen on it if it is the development set of the run, else those of the run."""
+    labels = split_predictions.labels
+    if self._fixed is not None:
+      return None
+    is_other_data = self._stored is not None and self._stored.data_sha256 != data_sha256
+    if labels is None or is_other_data or not self.chooses:
+      return self._stored
+    values = choose_thresholds(self._choice, labels, split_predictions.scores)
+    thresholds = dict(zip(self._spec.labels, values.tolist(), strict=True))
+    return ChosenThresholds(self._choice, split, data_sha256, thresholds)
 
 
 def write_class_scores(directory: str, split: str, split_predictions: Predictions) -> str:

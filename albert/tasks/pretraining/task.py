@@ -79,6 +79,7 @@ class PretrainingTask(Task):
   best_metric = MASKED_LM_LOSS
   higher_is_better = False
   predicts_in_batches = False  # lines are predicted one by one
+  config: PretrainingConfig
 
   def __init__(self, model_config: ModelConfig, config: PretrainingConfig):
     super().__init__(model_config)

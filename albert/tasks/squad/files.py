@@ -12,7 +12,7 @@ from albert.data.rows import DataSource, Rows
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import format_value
-from albert.tasks.finetuning_checks import FinetuningData
+from albert.tasks.finetuning import FinetuningData
 from albert.tasks.splits import TEST
 from albert.tasks.squad.flags import SquadConfig, find_files
 
@@ -75,6 +75,10 @@ class SquadData(FinetuningData):
   def find(self, split: str) -> Sequence[str]:
     """Returns the paths of the files of a split, which a flag gives."""
     return find_files(self.config, split)
+
+  def checkpoint_settings(self) -> dict[str, Any]:
+    """Adds the version of SQuAD, which determines the head."""
+    return super().checkpoint_settings() | {"version_2_with_negative": self.config.version_2_with_negative}
 
   def read_split(self, split: str) -> Sequence[SquadQuestion]:
     """Reads the questions of a split, see read_questions; those of the test set without answers."""

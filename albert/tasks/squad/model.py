@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import tensorflow as tf
 import tf_keras as keras
@@ -13,15 +14,15 @@ from albert.config.model import ModelConfig
 from albert.data.dataset import Dataset
 from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.data.rows import DataSource, Rows, TableData, rows_of
+from albert.data.rows import Rows, TableData, rows_of
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
 from albert.models.squad_heads import SquadV1Model, SquadV2Model
 from albert.tasks.answers import SpanAnswer
-from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
-from albert.tasks.finetuning import LOSS, TEST, FinetuningTask
+from albert.tasks.base import LOSS, Batch, DatasetOutputs, ExampleSets, ForwardResult, Task, weighted_sum
 from albert.tasks.question_definitions import flat_squad
+from albert.tasks.splits import TEST
 from albert.tasks.squad import results
 from albert.tasks.squad.features import (
   END_POSITIONS,
@@ -31,7 +32,7 @@ from albert.tasks.squad.features import (
   START_POSITIONS,
   SquadFeaturizer,
 )
-from albert.tasks.squad.files import SquadData, SquadQuestion
+from albert.tasks.squad.files import SquadData
 from albert.tasks.squad.flags import SquadConfig
 from albert.tasks.squad.nbest import SquadPredictions, predictions_v1, predictions_v2
 from albert.weights.names import heads
@@ -43,87 +44,55 @@ SPAN_LOSS, ANSWERABILITY_LOSS = "span_loss", "answerability_loss"
 _POSITIONS_VERSION = 2
 # Maximum number of unaligned answers that the warning names. A file lists all of them.
 _MAX_NAMED_ANSWERS = 3
-_SquadTaskT = TypeVar("_SquadTaskT", bound="SquadTask")
 
 
-class SquadTask(FinetuningTask):
-  """The base class for SQuAD v1.1 and v2.0. An example is one window of a paragraph with a question.
+class SquadTask(Task):
+  """Answers questions with spans of paragraphs. An example is one window of a paragraph with a question.
 
   Args:
     model_config: the model.
-    squad_data: the questions and the settings.
+    data: the questions and the settings.
   """
 
   name = "squad"
   best_metric = "f1"
   predictions_extension = ".json"
-  token_features: ClassVar[Sequence[str]] = (P_MASK,)
-  group_label = QUESTION_INDEX
   unused_weights = ("bert/pooler/",)
-  # predictions_v1 or predictions_v2: finds the answers in the outputs of forward.
-  find_answers: Callable[..., SquadPredictions]
   config: SquadConfig
+  data: SquadData
 
-  def __init__(self, model_config: ModelConfig, squad_data: SquadData):
-    super().__init__(model_config, squad_data.config)
+  def __init__(self, model_config: ModelConfig, data: SquadData):
+    config = data.config
+    self.version: SquadVersion = SquadV2(config) if config.version_2_with_negative else SquadV1(config)
+    self.head_weights = self.version.head_weights
+    super().__init__(model_config, data)
     # The heads of other tasks in a checkpoint, such as that of AlbertForTokenClassification, are ignored.
     names = {name for head in heads(model_config).values() for name in head.shapes}
     self.ignored_weights = sorted(name for name in names if not name.startswith(tuple(self.head_weights)))
-    self._set_data(squad_data)
-
-  def _set_data(self, squad_data: SquadData) -> None:
-    self.squad_data = squad_data
+    self.sets = ExampleSets(
+      self.name,
+      data,
+      SquadFeaturizer(data.tokenizer_config, config.max_seq_length, config.max_query_length, config.doc_stride),
+      model_config,
+      settings={
+        "max_query_length": config.max_query_length,
+        "doc_stride": config.doc_stride,
+        "positions_version": _POSITIONS_VERSION,
+      },
+      report=self._warn_of_unaligned_answers,
+      token_features=(P_MASK,),
+      group_label=QUESTION_INDEX,
+    )
     self._baselines: dict[str, float] | None = None
     # The argument and the result of the last call of `predictions`, so that metrics and files share one computation.
     self._latest_outputs: DatasetOutputs | None = None
     self._latest_predictions = SquadPredictions({})
 
-  def with_data(self: _SquadTaskT, split: str, source: DataSource, *, cache: bool = True) -> _SquadTaskT:
-    """Returns a copy of the task that has other data for a split."""
-    task = super().with_data(split, source, cache=cache)
-    task._set_data(self.squad_data.with_source(split, source))
-    return task
-
-  def checkpoint_settings(self) -> dict[str, Any]:
-    """Adds the version of SQuAD, which determines the head."""
-    return super().checkpoint_settings() | {"version_2_with_negative": self.config.version_2_with_negative}
-
-  def feature_settings(self, split: str) -> dict[str, Any]:
-    """Returns the length of questions, the stride, and the version of the code that finds offsets."""
-    config = self.config
-    settings = {"max_query_length": config.max_query_length, "doc_stride": config.doc_stride}
-    return settings | {"positions_version": _POSITIONS_VERSION}
-
-  def data_files(self, split: str) -> Sequence[DataSource]:
-    """Returns the files of a split, or its rows in memory."""
-    return self.squad_data.sources(split)
-
-  def raw_examples(self, split: str) -> Sequence[SquadQuestion]:
-    """Returns the questions of a split."""
-    return self.squad_data.rows(split)
-
-  def featurizer(self, split: str) -> Callable[[Sequence[Any]], TokenizedExamples]:
-    """Returns the function that makes the windows of questions."""
-    del split
-    config = self.config
-    return SquadFeaturizer(
-      self.tokenizer_config,
-      config.max_seq_length,
-      config.max_query_length,
-      config.doc_stride,
-    )
-
-  def examples(self, split: str) -> TokenizedExamples:
-    """Returns the windows of a split. The first call prints a warning if answers differ from what the labels mark."""
-    is_new = split not in self._examples
-    examples = super().examples(split)
-    if is_new and split != TEST:
-      self._warn_of_unaligned_answers(split, examples)
-    return examples
-
   def _warn_of_unaligned_answers(self, split: str, examples: TokenizedExamples) -> None:
     """Prints a warning if answers differ from what the labels mark, and lists them in a file in the cache directory."""
-    questions = self.squad_data.rows(split)
+    if split == TEST:
+      return
+    questions = self.data.rows(split)
     unaligned = results.find_unaligned_answers(questions, examples)
     if not unaligned:
       return
@@ -155,6 +124,20 @@ class SquadTask(FinetuningTask):
       return f"; the list of them could not be written ({error})"
     return f"; all of them are in {path}"
 
+  def build_model(self) -> keras.Model:
+    """Makes a SquadV1Model or a SquadV2Model."""
+    return self.version.build_model(self.model_config)
+
+  def metric_names(self) -> Sequence[str]:
+    """Returns "loss"; for v2.0 also "span_loss" and "answerability_loss"."""
+    return self.version.metric_names
+
+  def forward(
+    self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
+  ) -> ForwardResult:
+    """Computes the losses and the outputs of the version."""
+    return self.version.forward(model, batch, training=training, seed=seed)
+
   def predictions(self, split: str, outputs: DatasetOutputs) -> SquadPredictions:
     """Returns the answers to the questions of a split.
 
@@ -164,10 +147,10 @@ class SquadTask(FinetuningTask):
     """
     if self._latest_outputs is not outputs:
       config = self.config
-      self._latest_predictions = self.find_answers(
-        self.squad_data.rows(split),
+      self._latest_predictions = self.version.find_answers(
+        self.data.rows(split),
         outputs,
-        self.examples(split),
+        self.sets.examples(split),
         n_best_size=config.n_best_size,
         max_answer_length=config.max_answer_length,
       )
@@ -176,7 +159,7 @@ class SquadTask(FinetuningTask):
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes the official scores and the scores of simple baselines, in percent."""
-    questions = self.squad_data.rows(split)
+    questions = self.data.rows(split)
     if self._baselines is None:
       self._baselines = results.baselines(questions, version_2=self.config.version_2_with_negative)
     predictions = self.predictions(split, outputs)
@@ -186,7 +169,7 @@ class SquadTask(FinetuningTask):
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes the official files with _dev in their names, the correct answers, and mistakes."""
     predictions = self.predictions(split, outputs)
-    results.write_evaluation(directory, self.squad_data.rows(split), predictions, self.config.null_score_diff_threshold)
+    results.write_evaluation(directory, self.data.rows(split), predictions, self.config.null_score_diff_threshold)
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Makes rows of questions with their contexts."""
@@ -195,11 +178,11 @@ class SquadTask(FinetuningTask):
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
     """Returns a SpanAnswer for each question of the test set."""
     del model
-    predictions = self.predictions(TEST, run_model(self.data(TEST)))
+    predictions = self.predictions(TEST, run_model(self.sets.dataset(TEST)))
     texts = predictions.answers(self.config.null_score_diff_threshold)
     null_odds = predictions.null_odds or {}
     answers: list[Any] = []
-    for question in self.squad_data.rows(TEST):
+    for question in self.data.rows(TEST):
       candidates = predictions.nbest[question.id]
       probability = candidates[0]["probability"] if candidates else 0.0
       answers.append(SpanAnswer(texts[question.id], probability, candidates, null_odds.get(question.id)))
@@ -207,7 +190,7 @@ class SquadTask(FinetuningTask):
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the paths of predictions_NAME.json, nbest_predictions_NAME.json and, for v2.0, null_odds_NAME.json."""
-    paths = results.prediction_paths(directory, self.predictions_name(), predictions_file)
+    paths = results.prediction_paths(directory, self.data.predictions_name(), predictions_file)
     if not self.config.version_2_with_negative:
       del paths["null_odds"]
     return list(paths.values())
@@ -217,8 +200,11 @@ class SquadTask(FinetuningTask):
   ) -> Sequence[str]:
     """Writes the predictions of the test set."""
     del model
-    predictions, threshold = self.predictions(TEST, run_model(self.data(TEST))), self.config.null_score_diff_threshold
-    name = self.predictions_name()
+    predictions, threshold = (
+      self.predictions(TEST, run_model(self.sets.dataset(TEST))),
+      self.config.null_score_diff_threshold,
+    )
+    name = self.data.predictions_name()
     return results.write_predictions(directory, name, predictions, threshold, predictions_file=predictions_file)
 
 
@@ -231,21 +217,47 @@ def _cross_entropy(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
   return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=positions, logits=logits)
 
 
-class SquadV1Task(SquadTask):
+class SquadVersion(abc.ABC):
+  """A version of SQuAD: its model, loss and answers.
+
+  Args:
+    config: the flags.
+
+  Attributes:
+    head_weights: see Task.
+    metric_names: see Task.
+    find_answers: finds the answers in the outputs of forward.
+  """
+
+  head_weights: ClassVar[Sequence[str]]
+  metric_names: ClassVar[Sequence[str]] = (LOSS,)
+  find_answers: Callable[..., SquadPredictions]
+
+  def __init__(self, config: SquadConfig):
+    self.config = config
+
+  @abc.abstractmethod
+  def build_model(self, model_config: ModelConfig) -> keras.Model:
+    """Makes the model, with its weights created."""
+
+  @abc.abstractmethod
+  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None) -> ForwardResult:
+    """Computes the losses and outputs of a batch, see Task.forward."""
+
+
+class SquadV1(SquadVersion):
   """SQuAD v1.1: every question has an answer. In a window that does not contain the answer, the labels mark [CLS]."""
 
-  head_weights: ClassVar[Sequence[str]] = ("cls/squad/",)
+  head_weights = ("cls/squad/",)
   find_answers = staticmethod(predictions_v1)
 
-  def build_model(self) -> keras.Model:
+  def build_model(self, model_config: ModelConfig) -> keras.Model:
     """Makes a SquadV1Model."""
-    model = SquadV1Model(self.model_config)
+    model = SquadV1Model(model_config)
     model(_small_batch())
     return model
 
-  def forward(
-    self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
-  ) -> ForwardResult:
+  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None) -> ForwardResult:
     """Computes the mean of the cross entropies of start and end. The outputs are start_logits and end_logits [B, S]."""
     spans = model(batch, training=training, seed=seed)
     losses = (_cross_entropy(spans.start, batch[START_POSITIONS]) + _cross_entropy(spans.end, batch[END_POSITIONS])) / 2
@@ -254,28 +266,23 @@ class SquadV1Task(SquadTask):
     )
 
 
-class SquadV2Task(SquadTask):
+class SquadV2(SquadVersion):
   """SQuAD v2.0: a question may be unanswerable.
 
   In a window without an answer, the labels mark [CLS]. A second head learns whether a window has an answer.
   """
 
-  head_weights: ClassVar[Sequence[str]] = ("start_logits/", "end_logits/", "answer_class/")
+  head_weights = ("start_logits/", "end_logits/", "answer_class/")
   find_answers = staticmethod(predictions_v2)
+  metric_names = (LOSS, SPAN_LOSS, ANSWERABILITY_LOSS)
 
-  def build_model(self) -> keras.Model:
+  def build_model(self, model_config: ModelConfig) -> keras.Model:
     """Makes a SquadV2Model."""
-    model = SquadV2Model(self.model_config)
+    model = SquadV2Model(model_config)
     model(_small_batch(), start_positions=tf.zeros([1], tf.int32))
     return model
 
-  def metric_names(self) -> Sequence[str]:
-    """Returns "loss", "span_loss" and "answerability_loss"."""
-    return (LOSS, SPAN_LOSS, ANSWERABILITY_LOSS)
-
-  def forward(
-    self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
-  ) -> ForwardResult:
+  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None) -> ForwardResult:
     """Computes loss = span_loss + answerability_loss / 2.
 
     span_loss is the mean of two cross entropies: of the start, and of the end given the correct start. The outputs are
@@ -305,15 +312,3 @@ class SquadV2Task(SquadTask):
     return ForwardResult(
       {name: weighted_sum(values, batch[EXAMPLE_WEIGHT]) for name, values in losses.items()}, outputs
     )
-
-
-def make_task(model_config: ModelConfig, config: SquadConfig, squad_data: SquadData | None = None) -> SquadTask:
-  """Makes the task for the version of SQuAD that the flags select.
-
-  Args:
-    model_config: the model.
-    config: the flags.
-    squad_data: the data of these flags, if it was read already.
-  """
-  task_class = SquadV2Task if config.version_2_with_negative else SquadV1Task
-  return task_class(model_config, squad_data or SquadData(config))

@@ -41,7 +41,7 @@ from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import format_value, replace_surrogates
 from albert.io.wording import counted
-from albert.tasks.finetuning_checks import FinetuningData
+from albert.tasks.finetuning import FinetuningData
 from albert.tasks.glue.flags import format_labels, parse_labels
 from albert.tasks.splits import FILE_FIELDS, TEST, TRAIN
 from albert.tasks.tagging.flags import TaggingConfig, find_file
@@ -136,6 +136,15 @@ class TaggingData(FinetuningData):
   def read_split(self, split: str) -> Sequence[TaggedText]:
     """Reads the texts of a split, see read_texts; those of the test set without spans."""
     return read_texts(self.sources(split)[0], self.config, with_tags=split != TEST, types=self.types)
+
+  def checkpoint_settings(self) -> dict[str, Any]:
+    """Adds the scheme and the types of spans, which determine the head."""
+    return super().checkpoint_settings() | {"scheme": self.config.scheme, "labels": self.config.labels}
+
+  def row_settings(self, split: str) -> dict[str, Any]:
+    """Returns the columns that are read, and the rule for words."""
+    del split
+    return {name: getattr(self.config, name) for name in ("word_column", "tag_column", "word_rule")}
 
   def extension(self, split: str) -> str:
     """Returns the extension of a predictions file, which has the form of the split's data."""

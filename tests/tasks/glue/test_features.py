@@ -15,7 +15,7 @@ import tensorflow as tf
 from albert.data import feature_cache
 from albert.data.examples import TokenizedExamples
 from albert.data.feature_cache import make_examples
-from albert.tasks.glue.features import RankingExample, RankingExamples, RankingFeaturizer, TextFeaturizer
+from albert.tasks.glue.features import RankingFeaturizer, TextFeaturizer
 from albert.tasks.glue.files import TextRows
 from albert.tokenization import packing_graph
 from albert.tokenization.sentence_piece_graph import SentencePieceGraphTokenizer
@@ -74,15 +74,15 @@ def test_the_serving_graph_gives_the_same_batch(spm_model: str) -> None:
 
 
 def test_ranking_examples_have_a_sequence_for_each_candidate(spm_model: str) -> None:
-  ranking_examples = RankingExamples(
-    TextRows(["a", "b"], ["Who sold it?", "And the garden?"], ["Nobody sold it.", "Yes."], np.array([0, 1], np.int32)),
-    [
-      RankingExample("Who sold it?", ("Nobody sold it.", "The captain."), True),
-      RankingExample("And the garden?", ("Yes.",), False),
-    ],
+  rows = TextRows(
+    ["a", "b"],
+    ["Who sold it?", "And the garden?"],
+    ["Nobody sold it.", "Yes."],
+    np.array([0, 1], np.int32),
+    [["The captain."], []],
   )
   pair_featurizer = TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)
-  examples = RankingFeaturizer(pair_featurizer)(ranking_examples[:])
+  examples = RankingFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH, right_class=0)(rows[:])
   expected = pair_featurizer(
     TextRows(
       ["", "", ""],

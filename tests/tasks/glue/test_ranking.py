@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from albert.tasks.glue.features import RankingExample, make_ranking_examples
-from albert.tasks.glue.files import TextRows
+from albert.tasks.glue.files import TextRows, with_candidates
 
 
 def make_rows(labelled_pairs: list[tuple[str, str, int]]) -> TextRows:
@@ -20,25 +19,18 @@ def make_rows(labelled_pairs: list[tuple[str, str, int]]) -> TextRows:
 
 def test_sentences_of_the_same_question_are_candidates() -> None:
   rows = make_rows([("Who?", "Nobody.", 0), ("Who?", "The captain.", 1), ("When?", "At noon.", 0), ("Why?", "So.", 1)])
-  examples = make_ranking_examples(rows, right_class=0)
-  assert list(examples) == [
-    RankingExample("Who?", ("Nobody.", "The captain."), True),
-    RankingExample("Who?", ("The captain.", "Nobody."), False),
-    RankingExample("When?", ("At noon.",), True),
-    RankingExample("Why?", ("So.",), False),
-  ]
-  assert list(examples[1:3]) == [examples[1], examples[2]]
-  assert examples[1:3].rows.ids == ["1", "2"]
+  with_others = with_candidates(rows)
+  assert list(with_others.candidates) == [["The captain."], ["Nobody."], [], []]
+  assert with_others[1:3].candidates == [["Nobody."], []]
+  assert with_others[1:3].ids == ["1", "2"]
 
 
 def test_sentences_of_another_file_are_candidates_too() -> None:
   rows = make_rows([("When?", "At noon.", 0), ("Why?", "So.", 1)])
   more_rows = make_rows([("When?", "In March.", 1), ("Where?", "Here.", 1), ("Why?", "So.", 0)])
-  examples = make_ranking_examples(rows, right_class=0, more_rows=more_rows)
-  assert [example.candidates for example in examples] == [("At noon.", "In March."), ("So.",)]
+  assert list(with_candidates(rows, more_rows).candidates) == [["In March."], []]
 
 
 def test_at_most_seven_other_candidates_are_kept() -> None:
   rows = make_rows([("Who?", f"Number {i}.", 1) for i in range(10)])
-  candidates = make_ranking_examples(rows, right_class=0)[9].candidates
-  assert candidates == ("Number 9.", *(f"Number {i}." for i in range(7)))
+  assert with_candidates(rows).candidates[9] == [f"Number {i}." for i in range(7)]

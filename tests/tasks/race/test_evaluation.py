@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albert.tasks.predictions import Predictions
-from albert.tasks.race.evaluation import compute_metrics
+from albert.tasks.race.results import compute_metrics
 
 NAN = np.nan
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert.tasks.race.data import ChoiceQuestion, find_passages, read_questions
 from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer, with_option
+from albert.tasks.race.files import ChoiceQuestion, find_passages, read_questions
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import CLS_ID, SEP_ID, TokenizerConfig
 from tests.tasks.race.folders import write_made_up_race
