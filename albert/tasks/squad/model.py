@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import abc
-import sys
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
@@ -16,13 +15,11 @@ from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import Rows, TableData, rows_of
 from albert.data.shard_files.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
-from albert.errors import UserError
-from albert.io import files
 from albert.models.squad_heads import SquadV1Model, SquadV2Model
 from albert.tasks.answers import SpanAnswer
 from albert.tasks.base import LOSS, Batch, DatasetOutputs, ExampleSets, ForwardResult, Task, weighted_sum
 from albert.tasks.question_definitions import flat_squad
-from albert.tasks.splits import TEST
+from albert.tasks.splits import DEV, TEST
 from albert.tasks.squad import results
 from albert.tasks.squad.features import (
   END_POSITIONS,
@@ -42,8 +39,6 @@ from albert.weights.names import heads
 SPAN_LOSS, ANSWERABILITY_LOSS = "span_loss", "answerability_loss"
 # Part of the cache key of the tokenized windows. Increase it if Tokenizer.encode_with_offsets finds other positions.
 _POSITIONS_VERSION = 2
-# Maximum number of unaligned answers that the warning names. A file lists all of them.
-_MAX_NAMED_ANSWERS = 3
 
 
 class SquadTask(Task):
@@ -63,7 +58,7 @@ class SquadTask(Task):
 
   def __init__(self, model_config: ModelConfig, data: SquadData):
     config = data.config
-    self.version: SquadVersion = SquadV2(config) if config.version_2_with_negative else SquadV1(config)
+    self.version = SquadV2(config) if config.version_2_with_negative else SquadV1()
     self.head_weights = self.version.head_weights
     super().__init__(model_config, data)
     # The heads of other tasks in a checkpoint, such as that of AlbertForTokenClassification, are ignored.
@@ -79,50 +74,17 @@ class SquadTask(Task):
         "doc_stride": config.doc_stride,
         "positions_version": _POSITIONS_VERSION,
       },
-      report=self._warn_of_unaligned_answers,
+      report=self._report,
       token_features=(P_MASK,),
       group_label=QUESTION_INDEX,
     )
-    self._baselines: dict[str, float] | None = None
     # The argument and the result of the last call of `predictions`, so that metrics and files share one computation.
     self._latest_outputs: DatasetOutputs | None = None
     self._latest_predictions = SquadPredictions({})
 
-  def _warn_of_unaligned_answers(self, split: str, examples: TokenizedExamples) -> None:
-    """Prints a warning if answers differ from what the labels mark, and lists them in a file in the cache directory."""
-    if split == TEST:
-      return
-    questions = self.data.rows(split)
-    unaligned = results.find_unaligned_answers(questions, examples)
-    if not unaligned:
-      return
-    shown_answers = [
-      f"{question.id} {question.answers[0].text!r}" + (f" as {text!r}" if text else "")
-      for question, text in unaligned[:_MAX_NAMED_ANSWERS]
-    ]
-    if len(unaligned) > len(shown_answers):
-      shown_answers.append("...")
-    num_answers = sum(bool(question.answers) for question in questions)
-    num_too_long = sum(answer.label_text is None for answer in unaligned)
-    note = self._write_unaligned(split, unaligned)
-    print(
-      f"warning: {len(unaligned)} of {num_answers} answers ({split}) are not whole tokens of a window: "
-      f"{len(unaligned) - num_too_long} are learned as the tokens they touch, {num_too_long} are longer than a window "
-      f"and not learned: {', '.join(shown_answers)}{note}",
-      file=sys.stderr,
-    )
-
-  def _write_unaligned(self, split: str, unaligned: Sequence[results.UnalignedAnswer]) -> str:
-    """Writes unaligned answers to a file in the cache directory. Returns the end of the warning, which names it."""
-    if not self.config.cache_dir:
-      return ""
-    path = files.join(self.config.cache_dir, f"unaligned_{split}.tsv")
-    try:
-      files.makedirs(self.config.cache_dir)
-      results.write_unaligned(path, unaligned)
-    except (OSError, UserError) as error:
-      return f"; the list of them could not be written ({error})"
-    return f"; all of them are in {path}"
+  def _report(self, split: str, examples: TokenizedExamples) -> None:
+    if split != TEST:
+      results.warn_of_unaligned_answers(split, self.data.rows(split), examples, self.config.cache_dir)
 
   def build_model(self) -> keras.Model:
     """Makes a SquadV1Model or a SquadV2Model."""
@@ -159,12 +121,13 @@ class SquadTask(Task):
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes the official scores and the scores of simple baselines, in percent."""
-    questions = self.data.rows(split)
-    if self._baselines is None:
-      self._baselines = results.baselines(questions, version_2=self.config.version_2_with_negative)
     predictions = self.predictions(split, outputs)
-    answers = results.collect_gold_answers(questions, predictions)
+    answers = results.collect_gold_answers(self.data.rows(split), predictions)
     return results.compute_scores(answers, predictions, self.config.null_score_diff_threshold) | self._baselines
+
+  @functools.cached_property
+  def _baselines(self) -> dict[str, float]:
+    return results.baselines(self.data.rows(DEV), version_2=self.config.version_2_with_negative)
 
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes the official files with _dev in their names, the correct answers, and mistakes."""
@@ -200,11 +163,8 @@ class SquadTask(Task):
   ) -> Sequence[str]:
     """Writes the predictions of the test set."""
     del model
-    predictions, threshold = (
-      self.predictions(TEST, run_model(self.sets.dataset(TEST))),
-      self.config.null_score_diff_threshold,
-    )
-    name = self.data.predictions_name()
+    predictions = self.predictions(TEST, run_model(self.sets.dataset(TEST)))
+    name, threshold = self.data.predictions_name(), self.config.null_score_diff_threshold
     return results.write_predictions(directory, name, predictions, threshold, predictions_file=predictions_file)
 
 
@@ -217,38 +177,11 @@ def _cross_entropy(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
   return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=positions, logits=logits)
 
 
-class SquadVersion(abc.ABC):
-  """A version of SQuAD: its model, loss and answers.
-
-  Args:
-    config: the flags.
-
-  Attributes:
-    head_weights: see Task.
-    metric_names: see Task.
-    find_answers: finds the answers in the outputs of forward.
-  """
-
-  head_weights: ClassVar[Sequence[str]]
-  metric_names: ClassVar[Sequence[str]] = (LOSS,)
-  find_answers: Callable[..., SquadPredictions]
-
-  def __init__(self, config: SquadConfig):
-    self.config = config
-
-  @abc.abstractmethod
-  def build_model(self, model_config: ModelConfig) -> keras.Model:
-    """Makes the model, with its weights created."""
-
-  @abc.abstractmethod
-  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None) -> ForwardResult:
-    """Computes the losses and outputs of a batch, see Task.forward."""
-
-
-class SquadV1(SquadVersion):
+class SquadV1:
   """SQuAD v1.1: every question has an answer. In a window that does not contain the answer, the labels mark [CLS]."""
 
-  head_weights = ("cls/squad/",)
+  head_weights: Sequence[str] = ("cls/squad/",)
+  metric_names: Sequence[str] = (LOSS,)
   find_answers = staticmethod(predictions_v1)
 
   def build_model(self, model_config: ModelConfig) -> keras.Model:
@@ -266,15 +199,21 @@ class SquadV1(SquadVersion):
     )
 
 
-class SquadV2(SquadVersion):
+class SquadV2:
   """SQuAD v2.0: a question may be unanswerable.
 
   In a window without an answer, the labels mark [CLS]. A second head learns whether a window has an answer.
+
+  Args:
+    config: the flags, which limit the beam search.
   """
 
-  head_weights = ("start_logits/", "end_logits/", "answer_class/")
+  head_weights: Sequence[str] = ("start_logits/", "end_logits/", "answer_class/")
+  metric_names: Sequence[str] = (LOSS, SPAN_LOSS, ANSWERABILITY_LOSS)
   find_answers = staticmethod(predictions_v2)
-  metric_names = (LOSS, SPAN_LOSS, ANSWERABILITY_LOSS)
+
+  def __init__(self, config: SquadConfig):
+    self.config = config
 
   def build_model(self, model_config: ModelConfig) -> keras.Model:
     """Makes a SquadV2Model."""
@@ -288,12 +227,11 @@ class SquadV2(SquadVersion):
     span_loss is the mean of two cross entropies: of the start, and of the end given the correct start. The outputs are
     the results of the beam search and null_logits [B]. In training there are no outputs.
     """
-    config = self.config
     output = model(
       batch,
       start_positions=batch[START_POSITIONS],
-      num_starts=0 if training else config.start_n_top,
-      num_ends=0 if training else config.end_n_top,
+      num_starts=0 if training else self.config.start_n_top,
+      num_ends=0 if training else self.config.end_n_top,
       training=training,
       seed=seed,
     )

@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import random
 import re
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -25,6 +26,8 @@ from albert.tasks.squad.files import SquadQuestion
 from albert.tasks.squad.nbest import PROBABILITY, TEXT, NbestEntry, SquadPredictions
 
 _MAX_MISTAKES = 1000
+# Maximum number of unaligned answers that the warning names. A file lists all of them.
+_MAX_NAMED_ANSWERS = 3
 _MAX_RANDOM_WORDS = 5
 _SENTENCE_PATTERN = re.compile(r".*?[.!?](?=\s|$)", re.DOTALL)
 _WORD_PATTERN = re.compile(r"\S+")
@@ -100,19 +103,9 @@ def _random_span(question: SquadQuestion) -> str:
   return context[words[first_index].start() : words[last_index].end()]
 
 
-class UnalignedAnswer(NamedTuple):
-  """A question whose first answer differs from the text that its labels mark.
-
-  Attributes:
-    question: the question.
-    label_text: the text that the labels mark; None if no window contains the whole answer, so that there are no labels.
-  """
-
-  question: SquadQuestion
-  label_text: str | None
-
-
-def find_unaligned_answers(questions: Sequence[SquadQuestion], examples: TokenizedExamples) -> list[UnalignedAnswer]:
+def find_unaligned_answers(
+  questions: Sequence[SquadQuestion], examples: TokenizedExamples
+) -> list[tuple[SquadQuestion, str | None]]:
   """Finds the questions whose first answer differs from the text that their labels mark.
 
   An answer may begin or end inside a token ("six" in "sixth"). Then the labels mark the whole token. An answer that is
@@ -122,30 +115,60 @@ def find_unaligned_answers(questions: Sequence[SquadQuestion], examples: Tokeniz
   Args:
     questions: all questions of the split.
     examples: their windows.
+  Returns: each question with the text that its labels mark; None if it has no labels.
   """
   label_texts = gold_texts(questions, examples)
-  unaligned: list[UnalignedAnswer] = []
+  unaligned: list[tuple[SquadQuestion, str | None]] = []
   for question in questions:
     text = label_texts.get(question.index)
     if question.answers and (text is None or not squad.exact_match(question.answers[0].text, text)):
-      unaligned.append(UnalignedAnswer(question, text))
+      unaligned.append((question, text))
   return unaligned
 
 
-def write_unaligned(path: str, unaligned_answers: Sequence[UnalignedAnswer]) -> None:
-  """Writes the result of find_unaligned_answers to a tab-separated file.
+def warn_of_unaligned_answers(
+  split: str, questions: Sequence[SquadQuestion], examples: TokenizedExamples, cache_dir: str
+) -> None:
+  """Prints a warning if answers differ from what the labels mark, and lists them in unaligned_SPLIT.tsv.
 
-  Its columns are id, answer_start, answer, labelled (the text of the labels; empty if there are none) and question.
+  The columns of the file are id, answer_start, answer, labelled (the text of the labels; empty if there are none) and
+  question.
 
   Args:
-    path: the file.
-    unaligned_answers: what to write.
+    split: the name of the split.
+    questions, examples: see find_unaligned_answers.
+    cache_dir: where to write the file; "" for no file.
   """
-  rows = [
-    [question.id, str(question.answers[0].start), question.answers[0].text, label_text or "", question.text]
-    for question, label_text in unaligned_answers
+  unaligned = find_unaligned_answers(questions, examples)
+  if not unaligned:
+    return
+  shown_answers = [
+    f"{question.id} {question.answers[0].text!r}" + (f" as {text!r}" if text else "")
+    for question, text in unaligned[:_MAX_NAMED_ANSWERS]
   ]
-  write_table(path, ["id", "answer_start", "answer", "labelled", "question"], rows)
+  if len(unaligned) > len(shown_answers):
+    shown_answers.append("...")
+  note = ""
+  if cache_dir:
+    path = files.join(cache_dir, f"unaligned_{split}.tsv")
+    rows = [
+      [question.id, str(question.answers[0].start), question.answers[0].text, text or "", question.text]
+      for question, text in unaligned
+    ]
+    try:
+      files.makedirs(cache_dir)
+      write_table(path, ["id", "answer_start", "answer", "labelled", "question"], rows)
+      note = f"; all of them are in {path}"
+    except (OSError, UserError) as error:
+      note = f"; the list of them could not be written ({error})"
+  num_answers = sum(bool(question.answers) for question in questions)
+  num_too_long = sum(text is None for _, text in unaligned)
+  print(
+    f"warning: {len(unaligned)} of {num_answers} answers ({split}) are not whole tokens of a window: "
+    f"{len(unaligned) - num_too_long} are learned as the tokens they touch, {num_too_long} are longer than a window "
+    f"and not learned: {', '.join(shown_answers)}{note}",
+    file=sys.stderr,
+  )
 
 
 def prediction_paths(directory: str, split: str, predictions_file: str = "") -> dict[str, str]:
