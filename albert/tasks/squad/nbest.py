@@ -20,8 +20,6 @@ from albert.tasks.squad.files import SquadQuestion
 
 # Output name -> [N, ...]: the model's outputs for all windows, in order.
 WindowOutputs = Mapping[str, np.ndarray]
-# Index of a question -> the spans that may be its answer.
-CandidateLists = dict[int, list["CandidateSpan"]]
 # An answer in nbest_predictions.json: its text, its probability, and the scores of its start and end.
 NbestEntry = dict[str, Any]
 
@@ -29,22 +27,6 @@ NbestEntry = dict[str, Any]
 # have the same text. That almost always suffices.
 _SPANS_PER_TEXT = 4
 TEXT, PROBABILITY = "text", "probability"
-
-
-class CandidateSpan(NamedTuple):
-  """A span of a paragraph that may be the answer.
-
-  Attributes:
-    char_start: offset of its first character in the paragraph.
-    char_end: offset of the character after its last one.
-    start_score: score of its first token as the start.
-    end_score: score of its last token as the end.
-  """
-
-  char_start: int
-  char_end: int
-  start_score: float
-  end_score: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +54,19 @@ class SquadPredictions:
     return {
       question_id: "" if self.null_odds[question_id] > null_threshold else text for question_id, text in texts.items()
     }
+
+
+class _Candidate(NamedTuple):
+  """A span that may be the answer: its characters in the paragraph, and the scores of its first and last token."""
+
+  char_start: int
+  char_end: int
+  start_score: float
+  end_score: float
+
+
+# Index of a question -> the spans that may be its answer.
+_CandidateLists = dict[int, list[_Candidate]]
 
 
 class _Window(NamedTuple):
@@ -124,7 +119,7 @@ def predictions_v1(
   Returns: answers to the questions that have windows in `outputs`. The scores of an answer are start_logit and
     end_logit.
   """
-  candidates: CandidateLists = {}
+  candidates: _CandidateLists = {}
   for window in _windows(outputs, examples):
     spans = candidates.setdefault(window.question_index, [])
     positions = np.flatnonzero(window.is_paragraph)
@@ -163,7 +158,7 @@ def predictions_v2(
   Returns: answers to the questions that have windows in `outputs`. The scores of an answer are start_log_prob and
     end_log_prob. The null odds are the lowest of the question's windows: one window with an answer makes it answerable.
   """
-  candidates: CandidateLists = {}
+  candidates: _CandidateLists = {}
   null_odds: dict[int, float] = {}
   for window in _windows(outputs, examples):
     null_logit = float(outputs["null_logits"][window.row])
@@ -185,8 +180,8 @@ def predictions_v2(
   return SquadPredictions(nbest, {questions[index].id: null_odds[index] for index in sorted(null_odds)})
 
 
-def _make_candidate(window: _Window, start: int, end: int, start_score: float, end_score: float) -> CandidateSpan:
-  return CandidateSpan(int(window.char_starts[start]), int(window.char_ends[end]), float(start_score), float(end_score))
+def _make_candidate(window: _Window, start: int, end: int, start_score: float, end_score: float) -> _Candidate:
+  return _Candidate(int(window.char_starts[start]), int(window.char_ends[end]), float(start_score), float(end_score))
 
 
 def _largest(values: np.ndarray, count: int) -> np.ndarray:
@@ -195,13 +190,13 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def _rank_answers(
-  questions: Sequence[SquadQuestion], candidates: CandidateLists, n_best_size: int, score_name: str
+  questions: Sequence[SquadQuestion], candidates: _CandidateLists, n_best_size: int, score_name: str
 ) -> dict[str, list[NbestEntry]]:
   """Returns id -> n best answers of the questions that have candidates: the best spans with different texts."""
   nbest = {}
   for index in sorted(candidates):
     question = questions[index]
-    best_spans: dict[str, CandidateSpan] = {}  # text -> its best span
+    best_spans: dict[str, _Candidate] = {}  # text -> its best span
     for span in sorted(candidates[index], key=lambda span: -(span.start_score + span.end_score)):
       text = question.paragraph.context[span.char_start : span.char_end]
       if text and text not in best_spans:
@@ -212,7 +207,7 @@ def _rank_answers(
   return nbest
 
 
-def _make_entries(spans: Mapping[str, CandidateSpan], score_name: str) -> list[NbestEntry]:
+def _make_entries(spans: Mapping[str, _Candidate], score_name: str) -> list[NbestEntry]:
   """Makes the entries of a question from text -> span. The probabilities are the softmax over the spans' scores."""
   if not spans:
     return []

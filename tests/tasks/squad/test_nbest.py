@@ -1,19 +1,15 @@
-"""Tests of SQuAD predictions: the best spans (compared with a search over all spans), files, thresholds, averages."""
+"""The best answers of each question, compared with a search over all spans."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
-from albert.errors import UserError
-from albert.tasks.squad import results
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, SquadFeaturizer
 from albert.tasks.squad.files import SquadParagraph, SquadQuestion
 from albert.tasks.squad.nbest import SquadPredictions, predictions_v1, predictions_v2
@@ -245,56 +241,3 @@ def test_a_paragraph_without_tokens_has_no_answer(spm_model: str) -> None:
   outputs = {EXAMPLE_INDEX: np.zeros(1, int), "start_logits": logits, "end_logits": logits}
   predictions = predictions_v1(questions, outputs, examples, n_best_size=3, max_answer_length=5)
   assert (predictions.nbest, predictions.answers()) == ({"q": []}, {"q": ""})
-
-
-def make_entry(text: str, probability: float) -> dict[str, object]:
-  return {"text": text, "probability": probability}
-
-
-def test_probabilities_and_null_odds_are_averaged() -> None:
-  first_predictions = SquadPredictions(
-    {"a": [make_entry("x", 0.6), make_entry("y", 0.4)], "b": []}, {"a": 1.0, "b": -2.0}
-  )
-  second_predictions = SquadPredictions(
-    {"a": [make_entry("y", 0.7), make_entry("z", 0.3)], "b": [make_entry("w", 1.0)]}, {"a": -2.0, "b": 4.0}
-  )
-  average = results.average_predictions([first_predictions, second_predictions])
-  assert [(entry["text"], entry["probability"]) for entry in average.nbest["a"]] == [
-    ("y", 0.55),
-    ("x", 0.3),
-    ("z", 0.15),
-  ]
-  assert average.null_odds == {"a": -0.5, "b": 1.0}
-  assert average.answers() == {"a": "y", "b": ""}
-  assert average.answers(1.0) == {"a": "y", "b": "w"}
-  assert results.average_predictions([first_predictions]).answers() == first_predictions.answers()
-
-
-def test_different_questions_or_versions_are_not_averaged() -> None:
-  predictions = SquadPredictions({"a": [], "b": []})
-  with pytest.raises(UserError, match=r"members 1 and 2 of the ensemble answer different questions \(for example b\)"):
-    results.average_predictions([predictions, SquadPredictions({"a": []})])
-  with pytest.raises(UserError, match="members 1 and 2 of the ensemble are for different SQuAD versions"):
-    results.average_predictions([predictions, SquadPredictions({"a": [], "b": []}, {"a": 0.0, "b": 0.0})])
-
-
-def test_the_official_files_are_written_and_read(tmp_path: Path) -> None:
-  predictions = SquadPredictions({"a": [make_entry("é", 1.0)], "b": [make_entry("w", 1.0)]}, {"a": -1.0, "b": 0.5})
-  paths = results.write_predictions(str(tmp_path), "new", predictions, 0.0)
-  expected_contents = {
-    "predictions_new.json": {"a": "é", "b": ""},
-    "nbest_predictions_new.json": predictions.nbest,
-    "null_odds_new.json": {"a": -1.0, "b": 0.5},
-  }
-  assert [Path(path).name for path in paths] == list(expected_contents)
-  for name, content in expected_contents.items():
-    assert json.loads((tmp_path / name).read_text()) == content
-  assert results.read_predictions(str(tmp_path), "new") == predictions
-  # Predictions for v1.1 have no null odds.
-  v1_predictions = SquadPredictions({"a": []})
-  paths = results.write_predictions(str(tmp_path), "dev", v1_predictions, 0.0)
-  assert [Path(path).name for path in paths] == ["predictions_dev.json", "nbest_predictions_dev.json"]
-  assert results.read_predictions(str(tmp_path), "dev") == v1_predictions
-  (tmp_path / "nbest_predictions_dev.json").write_text('{"a": [{"text": "x"}]}')
-  with pytest.raises(UserError, match=r"nbest_predictions_dev\.json: \$\.a\[0\] lacks 'probability': predict again"):
-    results.read_predictions(str(tmp_path), "dev")
