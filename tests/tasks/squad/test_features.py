@@ -49,18 +49,7 @@ def make_windows(num_tokens: int, window_size: int, stride: int) -> list[range]:
 
 @pytest.mark.parametrize(
   ("num_tokens", "window_size", "stride"),
-  [
-    (0, 5, 2),
-    (1, 5, 2),
-    (5, 5, 2),
-    (6, 5, 2),
-    (7, 5, 2),
-    (8, 5, 2),
-    (23, 5, 2),
-    (24, 5, 4),
-    (23, 5, 9),
-    (300, 128, 37),
-  ],
+  [*((tokens, 5, 2) for tokens in (0, 1, 5, 6, 7, 8, 23)), (24, 5, 4), (23, 5, 9), (300, 128, 37)],
 )
 def test_windows_and_the_window_of_maximum_context_equal_a_plain_loop(
   num_tokens: int, window_size: int, stride: int

@@ -22,10 +22,8 @@ MAX_ANSWER_LENGTH = 5
 
 
 class ScoredText(NamedTuple):
-  """An answer and the sum of the scores of its start and its end."""
-
   text: str
-  score: float
+  score: float  # of the start plus that of the end
 
 
 class Span(NamedTuple):
@@ -88,13 +86,7 @@ def best_texts(scored_texts: list[ScoredText], count: int) -> list[ScoredText]:
 
 
 def assert_same_answers(predictions: SquadPredictions, expected: dict[str, list[ScoredText]], score_kind: str) -> None:
-  """Compares the n best answers of each question, their scores and their probabilities with the expected ones.
-
-  Args:
-    predictions: the predictions to check.
-    expected: question id -> the best answers, best first.
-    score_kind: "logit" (v1) or "log_prob" (v2), the end of the names of the scores.
-  """
+  """Compares the n best answers of each question; the names of their scores end in `score_kind`."""
   assert list(predictions.nbest) == list(expected)
   for question, entries in predictions.nbest.items():
     assert [entry["text"] for entry in entries] == [answer.text for answer in expected[question]]
@@ -128,12 +120,7 @@ def test_v1_finds_the_best_of_all_spans(examples: TokenizedExamples, questions: 
 
 
 def outputs_of_v1(end_logits: dict[int, float], start: int) -> dict[str, np.ndarray]:
-  """Makes the outputs of v1 for one window.
-
-  Args:
-    end_logits: position of an answer's last token -> its logit.
-    start: position of the first token of all answers.
-  """
+  """Makes the outputs of v1 for one window: the logits of the last tokens of answers that start at one position."""
   starts, ends = np.full((2, 1, MAX_SEQ_LENGTH), -99, np.float32)
   starts[0, start] = 0
   for end, logit in end_logits.items():
