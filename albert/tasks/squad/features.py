@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -40,12 +39,6 @@ IS_MAX_CONTEXT = "is_max_context"
 _FEATURE_ROWS = (P_MASK, CHAR_STARTS, CHAR_ENDS, IS_MAX_CONTEXT)
 
 
-class _WindowLabels(NamedTuple):
-  start_position: int
-  end_position: int
-  is_impossible: int
-
-
 @dataclasses.dataclass(frozen=True)
 class SquadFeaturizer:
   """Tokenizes a chunk of questions. Each window becomes an example. The featurizer can be pickled.
@@ -66,10 +59,10 @@ class SquadFeaturizer:
   def __call__(self, questions: Sequence[SquadQuestion]) -> TokenizedExamples:
     """Makes the windows of all questions, in order. The labels mark the first answer of each question."""
     tokenizer = load_tokenizer(self.tokenizer_config)
-    sep_block = _make_sep_block(tokenizer.special_ids)
+    sep_block = np.array([[tokenizer.special_ids.sep], [1], [0], [0], [0]], np.int32)
     remaining_question_ids = iter(tokenizer.encode_batch(question.text for question in questions))
     windows: list[np.ndarray] = []
-    labels: list[_WindowLabels] = []
+    labels: list[tuple[int, int, int]] = []
     question_indices: list[int] = []
     # Questions about the same paragraph follow each other, so each paragraph is tokenized once.
     for paragraph, group in itertools.groupby(questions, key=lambda question: question.paragraph):
@@ -122,13 +115,13 @@ def answer_tokens(tokens: TokensWithOffsets, answer: SquadAnswer) -> tuple[int, 
 
 def _window_labels(
   answer_in_paragraph: tuple[int, int] | None, part_start: int, part_size: int, paragraph_start: int
-) -> _WindowLabels:
-  """Returns the labels of a window, of which token `paragraph_start` is token `part_start` of the paragraph."""
+) -> tuple[int, int, int]:
+  """Returns the first three labels of a window; its token `paragraph_start` is `part_start` in the paragraph."""
   first, last = answer_in_paragraph or (-1, -1)
   if first < part_start or last >= part_start + part_size:
-    return _WindowLabels(0, 0, is_impossible=1)
+    return 0, 0, 1
   shift = paragraph_start - part_start  # from an index in the paragraph to a position in the window
-  return _WindowLabels(first + shift, last + shift, is_impossible=0)
+  return first + shift, last + shift, 0
 
 
 def _make_question_block(query: list[int], special_ids: SpecialIds) -> np.ndarray:
@@ -140,13 +133,8 @@ def _make_question_block(query: list[int], special_ids: SpecialIds) -> np.ndarra
   return block
 
 
-def _make_sep_block(special_ids: SpecialIds) -> np.ndarray:
-  """The block of the last [SEP]."""
-  return np.array([[special_ids.sep], [1], [0], [0], [0]], np.int32)
-
-
 def _make_examples(
-  windows: list[np.ndarray], labels: list[_WindowLabels], question_indices: list[int]
+  windows: list[np.ndarray], labels: list[tuple[int, int, int]], question_indices: list[int]
 ) -> TokenizedExamples:
   ids, *token_features = np.concatenate(windows, axis=1)
   start_positions, end_positions, is_impossible = np.array(labels, np.int32).T

@@ -193,7 +193,7 @@ def _rank_answers(
   questions: Sequence[SquadQuestion], candidates: _CandidateLists, n_best_size: int, score_name: str
 ) -> dict[str, list[NbestEntry]]:
   """Returns id -> n best answers of the questions that have candidates: the best spans with different texts."""
-  nbest = {}
+  nbest: dict[str, list[NbestEntry]] = {}
   for index in sorted(candidates):
     question = questions[index]
     best_spans: dict[str, _Candidate] = {}  # text -> its best span
@@ -203,17 +203,15 @@ def _rank_answers(
         best_spans[text] = span
       if len(best_spans) == n_best_size:
         break
-    nbest[question.id] = _make_entries(best_spans, score_name)
+    scores = np.array([span.start_score + span.end_score for span in best_spans.values()])
+    probabilities = softmax(scores).tolist() if best_spans else []
+    nbest[question.id] = [
+      {
+        TEXT: text,
+        PROBABILITY: probability,
+        f"start_{score_name}": span.start_score,
+        f"end_{score_name}": span.end_score,
+      }
+      for (text, span), probability in zip(best_spans.items(), probabilities, strict=True)
+    ]
   return nbest
-
-
-def _make_entries(spans: Mapping[str, _Candidate], score_name: str) -> list[NbestEntry]:
-  """Makes the entries of a question from text -> span. The probabilities are the softmax over the spans' scores."""
-  if not spans:
-    return []
-  probabilities = softmax(np.array([span.start_score + span.end_score for span in spans.values()])).tolist()
-  entries: list[NbestEntry] = []
-  for (text, span), probability in zip(spans.items(), probabilities, strict=True):
-    scores = {f"start_{score_name}": span.start_score, f"end_{score_name}": span.end_score}
-    entries.append({TEXT: text, PROBABILITY: probability, **scores})
-  return entries
