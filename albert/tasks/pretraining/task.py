@@ -270,6 +270,9 @@ class PretrainingTask(Task):
     if predict:
       _ = self._masked_lines
 
+  def tokenize(self) -> None:
+    """Shards hold ids already."""
+
   def training_data(self) -> ShardDataset:
     """Returns the shards of --input_file; with several stages, those of the last stage."""
     return self._training_shards
