@@ -24,7 +24,7 @@ def read_inputs(task_name: str, config: RunConfig, model_config: ModelConfig, da
     config: the settings of the run.
     model_config: the model.
     data_config: the task's own config.
-  Returns: the data of the task, see albert.tasks.registry.DataReader; None if the task reads its files later.
+  Returns: the data of the task, see albert.tasks.registry.RegisteredTask; None if the task reads its files later.
   Raises:
     UserError: a flag or a file is missing, a file cannot be used, flags do not fit together, or output_dir cannot be
       written to.

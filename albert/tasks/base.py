@@ -422,9 +422,9 @@ class Task(abc.ABC):
     Args:
       data: the texts or questions to predict (see albert.data.rows.rows_of).
     Raises:
-      UserError: a column is missing, or the task predicts files only.
+      UserError: a column is missing.
     """
-    raise UserError(f"the task {self.name} cannot predict data in memory: give a file")
+    raise NotImplementedError
 
   def with_data(self: _TaskT, split: str, source: DataSource, *, cache: bool = True) -> _TaskT:
     """Returns a copy of the task that has other data for a split.

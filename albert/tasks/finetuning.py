@@ -56,7 +56,7 @@ class FinetuningData(abc.ABC):
   def of_command(
     cls: type[_DataT], model_config: ModelConfig, config: Any, *, train: bool, evaluate: bool, predict: bool
   ) -> _DataT:
-    """Reads the data of a command, and checks its vocabulary; see albert.tasks.registry.DataReader."""
+    """Reads the data of a command, and checks its vocabulary; see albert.tasks.registry.RegisteredTask."""
     data = cls(config)
     for split in data.splits_of_command(train=train, evaluate=evaluate, predict=predict):
       data.sources(split)  # missing files are reported before large ones are read
@@ -226,7 +226,7 @@ def tokenizer_config(config: FinetuningConfig) -> TokenizerConfig:
 
 
 def find_vocabulary_size(model_config: ModelConfig, config: FinetuningConfig) -> VocabularySize | None:
-  """Finds the number of pieces of the task's vocabulary, see albert.tasks.registry.VocabularySizeFinder."""
+  """Finds the number of pieces of the task's vocabulary, see albert.tasks.registry.RegisteredTask."""
   del model_config
   if not config.spm_model_file:
     return None

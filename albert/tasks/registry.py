@@ -44,39 +44,6 @@ class RunAverager(Protocol):
     ...
 
 
-class DataReader(Protocol):
-  """Reads the files of a command before TensorFlow is imported."""
-
-  def __call__(self, model_config: ModelConfig, config: Any, *, train: bool, evaluate: bool, predict: bool) -> Any:
-    """Reads the files, and checks that the vocabulary fits the model.
-
-    Args:
-      model_config: the model.
-      config: the task's own config.
-      train, evaluate, predict: what the command does.
-    Returns: the data half of the task, for make_task; None if the task has none and reads its files later.
-    Raises:
-      UserError: a flag is missing, a file cannot be used, or the vocabulary does not fit the model.
-    """
-    ...
-
-
-class VocabularySizeFinder(Protocol):
-  """Finds the number of pieces of a task's vocabulary. Needs no TensorFlow."""
-
-  def __call__(self, model_config: ModelConfig, config: Any) -> VocabularySize | None:
-    """Finds the number of pieces.
-
-    Args:
-      model_config: the model; its vocab_size is not used.
-      config: the task's own config.
-    Returns: the number and the file in which it was found; None if the task's files do not determine it.
-    Raises:
-      UserError: a file cannot be read.
-    """
-    ...
-
-
 def _lazy(reference: str) -> Callable[..., Any]:
   """Returns a function that imports and calls the function "module:name". A task's modules take seconds to import."""
 
@@ -110,22 +77,25 @@ class RegisteredTask:
   Attributes:
     config_class: the config that holds the task's flags.
     make_task: (model config, task config, what read_data returned) -> the task. It imports TensorFlow.
-    read_data: reads the files of a command, before TensorFlow is imported.
+    read_data: (model config, task config, train=, evaluate=, predict=) -> the data half of the task; None if it has
+      none. It reads the files of a command that trains, evaluates or predicts, before TensorFlow is imported, and
+      raises UserError if a flag is missing, a file cannot be used, or the vocabulary does not fit the model.
     training_step: task config -> the kind of the training step. It needs no TensorFlow. It raises UserError if there
       are several kinds or the length is not known.
     recipe: task config -> the default recipe, the name of a file in configs/; "" if there is none.
     average_runs: averages the predictions of several runs; None if the task's predictions cannot be averaged.
-    find_vocabulary_size: finds the vocab_size of a model that starts from random weights; by default in
-      --spm_model_file.
+    find_vocabulary_size: (model config, task config) -> the number of pieces of the vocabulary, and the file in which
+      it was found, for a model that starts from random weights; None if the files do not determine it. By default, it
+      looks into --spm_model_file.
   """
 
   config_class: type[Config]
   make_task: Callable[..., Task]
-  read_data: DataReader
+  read_data: Callable[..., Any]
   training_step: Callable[[Any], TrainingStep]
   recipe: Callable[[Any], str] = lambda config: ""
   average_runs: RunAverager | None = None
-  find_vocabulary_size: VocabularySizeFinder = _find_vocabulary_size
+  find_vocabulary_size: Callable[[ModelConfig, Any], VocabularySize | None] = _find_vocabulary_size
 
 
 def _make_pretraining(model_config: ModelConfig, config: PretrainingConfig, data: None) -> Task:
