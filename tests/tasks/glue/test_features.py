@@ -1,4 +1,4 @@
-"""Tests of the features of texts and pairs, compared with the tokenizer, the serving graph and other processes."""
+"""Tests of the features of texts, pairs and candidates, compared with the tokenizer, the serving graph and others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from albert.data import feature_cache
 from albert.data.examples import TokenizedExamples
 from albert.data.feature_cache import make_examples
 from albert.tasks.glue.features import RankingFeaturizer, TextFeaturizer
-from albert.tasks.glue.files import TextRows
+from albert.tasks.glue.files import TextRows, with_candidates
 from albert.tokenization import packing_graph
 from albert.tokenization.sentence_piece_graph import SentencePieceGraphTokenizer
 from albert.tokenization.tokenizer import Tokenizer
@@ -123,3 +123,32 @@ def test_making_features_needs_no_tensorflow() -> None:
   code = "import sys, albert.tasks.glue.features; sys.exit('tensorflow' in sys.modules)"
   root = Path(__file__).parents[3]
   assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False, timeout=60).returncode == 0
+
+
+def make_pairs(labelled_pairs: list[tuple[str, str, int]]) -> TextRows:
+  """Makes the rows of a file from (question, sentence, class)."""
+  return TextRows(
+    ids=[str(i) for i in range(len(labelled_pairs))],
+    first=[question for question, _, _ in labelled_pairs],
+    second=[sentence for _, sentence, _ in labelled_pairs],
+    labels=np.array([label for _, _, label in labelled_pairs], np.int32),
+  )
+
+
+def test_sentences_of_the_same_question_are_candidates() -> None:
+  rows = make_pairs([("Who?", "Nobody.", 0), ("Who?", "The captain.", 1), ("When?", "At noon.", 0), ("Why?", "So.", 1)])
+  with_others = with_candidates(rows)
+  assert list(with_others.candidates) == [["The captain."], ["Nobody."], [], []]
+  assert with_others[1:3].candidates == [["Nobody."], []]
+  assert with_others[1:3].ids == ["1", "2"]
+
+
+def test_sentences_of_another_file_are_candidates_too() -> None:
+  rows = make_pairs([("When?", "At noon.", 0), ("Why?", "So.", 1)])
+  more_rows = make_pairs([("When?", "In March.", 1), ("Where?", "Here.", 1), ("Why?", "So.", 0)])
+  assert list(with_candidates(rows, more_rows).candidates) == [["In March."], []]
+
+
+def test_at_most_seven_other_candidates_are_kept() -> None:
+  rows = make_pairs([("Who?", f"Number {i}.", 1) for i in range(10)])
+  assert with_candidates(rows).candidates[9] == [f"Number {i}." for i in range(7)]
