@@ -25,7 +25,11 @@ def make_task(spm_model: str) -> MakeTask:
     columns = {"text_columns": "text"} if task_name == "custom" else {}
     fields = {"task_name": task_name, "spm_model_file": spm_model, "max_seq_length": 32, **columns, **flags}
     vocab_size = int(albert.Tokenizer(spm_model).vocab_size)
-    model = {"vocab_size": vocab_size, "max_position_embeddings": 64, "initializer_range": initializer_range}
+    model: dict[str, Any] = {
+      "vocab_size": vocab_size,
+      "max_position_embeddings": 64,
+      "initializer_range": initializer_range,
+    }
     return TextTask(dataclasses.replace(TINY_MODEL, **model), TextData(ClassifierConfig(**fields)))
 
   return make

@@ -111,7 +111,7 @@ def test_several_processes_make_the_same_features_as_one(spm_model: str, monkeyp
   monkeypatch.setattr(feature_cache, "Workers", record_and_make_workers)
   num_rows = 4_000
   texts = [text.split(".")[0] for text in FIRST_TEXTS * (num_rows // NUM_ROWS)]
-  rows = TextRows([str(i) for i in range(num_rows)], texts, texts[::-1], np.arange(num_rows, dtype=np.int32))
+  rows: Any = TextRows([str(i) for i in range(num_rows)], texts, texts[::-1], np.arange(num_rows, dtype=np.int32))
   examples = make_examples(rows, featurizer, name="test", key={}, cache_dir="", num_processes=2)
   assert numbers_of_workers == [2]
   expected = featurizer(rows)
