@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from albert.config.base import Config
 from albert.config.model import ModelConfig
-from albert.config.run import PretrainingConfig
+from albert.config.run import FinetuningConfig, PretrainingConfig
 from albert.config.stages import read_stages
 from albert.tasks.glue import specs
 from albert.tasks.glue.flags import ClassifierConfig
@@ -170,6 +170,6 @@ def make_task(name: str, model_config: ModelConfig, config: Config, data: Any = 
   Raises:
     UserError: settings that are not possible together, or files that cannot be used.
   """
-  if data is None:
+  if data is None and isinstance(config, FinetuningConfig):
     data = TASKS[name].read_data(model_config, config, train=False, evaluate=False, predict=False)
   return TASKS[name].make_task(model_config, config, data)
