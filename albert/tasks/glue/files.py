@@ -127,11 +127,7 @@ class TextData(FinetuningData):
     self.evaluation_splits = tuple(split for split in dev_formats if split in self.formats)
 
   def _choose_submissions(self) -> Mapping[str, Submission]:
-    """Returns split -> test set to predict. --predict_file, or rows in memory, replace all test sets of the task.
-
-    If the task has several test sets, it is not known which of them --predict_file is. Then no file for
-    gluebenchmark.com is written.
-    """
+    """Returns split -> test set to predict. --predict_file, or rows in memory, replace all test sets of the task."""
     first = next(iter(self.spec.submissions.values()))
     if TEST in self._memory:  # rows to predict need no ids
       id_column = self.config.id_column if self.config.id_column in self._memory[TEST].columns else ""
@@ -139,6 +135,7 @@ class TextData(FinetuningData):
       return {TEST: Submission("", file_format)}
     if not self.config.predict_file:
       return self.spec.submissions
+    # Of several test sets it is not known which --predict_file is, so no file for gluebenchmark.com is written.
     return {TEST: Submission(first.name if len(self.spec.submissions) == 1 else "", first.test_file)}
 
   def splits_of_command(self, *, train: bool, evaluate: bool, predict: bool) -> list[str]:
@@ -426,12 +423,7 @@ def rows_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> Text
 
 
 def _labels_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> np.ndarray:
-  """The labels of a table: classes, int32 [N], several labels, int32 [N, C], or numbers, float32 [N].
-
-  Raises:
-    UserError: a label is not one of the task's. If the first label belongs to another task of GLUE with the same
-      columns, the message names that task.
-  """
+  """The labels of a table: classes, int32 [N], several labels, int32 [N, C], or numbers, float32 [N]."""
   if not file_format.label:
     shape = [len(table), len(spec.labels)] if spec.label_separator else [len(table)]
     return np.zeros(shape, np.float32 if spec.is_regression else np.int32)
@@ -439,6 +431,7 @@ def _labels_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> n
     return label_matrix(table, file_format.label, spec.labels, spec.label_separator)
   if spec.is_regression:
     return table.numbers(file_format.label, spec.low, spec.high)
+  # A first label of another task with the same columns is an error that names that task.
   first_label = table.columns[file_format.label][0].strip() if len(table) else ""
   if first_label not in spec.labels and file_format.columns:
     other_tasks = [name for name in tasks_of_header(file_format.columns) if name != spec.name]

@@ -65,20 +65,16 @@ def choose_thresholds(choice: str, labels: np.ndarray, scores: np.ndarray) -> np
 
 
 def _best_threshold(labels: np.ndarray, scores: np.ndarray) -> float:
-  """Chooses the threshold with the highest F1 for N labels (0 or 1) and probabilities.
-
-  The candidates are halfway between two neighboring probabilities. Of equally good ones, that closest to 0.5 is chosen.
-  Without a positive label every F1 is 0, and the result is 0.5.
-  """
+  """Chooses the threshold with the highest F1 for N labels (0 or 1) and probabilities."""
   num_positive = labels.sum()
-  if not num_positive:
+  if not num_positive:  # every F1 is 0
     return DEFAULT_THRESHOLD
   order = np.argsort(-scores, kind="stable")
   sorted_scores = scores[order].astype(np.float64)
   lower_scores = np.append(sorted_scores[1:], 0.0)
   num_predicted = np.arange(1, len(scores) + 1)
   f1 = 2 * np.cumsum(labels[order]) / (num_predicted + num_positive)
-  candidates = (sorted_scores + lower_scores) / 2
+  candidates = (sorted_scores + lower_scores) / 2  # of equally good ones, that closest to 0.5 is chosen
   f1[sorted_scores == lower_scores] = -1.0  # no threshold lies between equal probabilities
   best = np.flatnonzero(f1 >= f1.max() - 1e-12)
   return float(candidates[best[np.argmin(np.abs(candidates[best] - DEFAULT_THRESHOLD))]])

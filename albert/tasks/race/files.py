@@ -222,11 +222,7 @@ def _parse_passages(path: str) -> Iterator[tuple[str, str, _Passage]]:
 
 
 def _split_passages(path: str, content: bytes) -> list[tuple[int, bytes]]:
-  """Splits a file with a passage on each line. Returns the number of each line, from 1, and its content.
-
-  Raises:
-    UserError: the file is not JSON.
-  """
+  """Splits a file with a passage on each line. Returns the number of each line, from 1, and its content."""
   lines = [(number, line) for number, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
   if _is_json_object(content):  # a single passage, whose JSON may take several lines
     first_number, _ = lines[0]
