@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -31,18 +31,18 @@ from albert.data.examples import TokenizedExamples, make_examples  # noqa: E402
 from albert.tasks import registry  # noqa: E402
 from albert.tasks.glue.files import TextRows  # noqa: E402
 from albert.tasks.glue.flags import ClassifierConfig  # noqa: E402
-from albert.tasks.race.data import RaceConfig  # noqa: E402
-from albert.tasks.squad.data import SquadConfig  # noqa: E402
+from albert.tasks.race.flags import RaceConfig  # noqa: E402
+from albert.tasks.splits import TRAIN  # noqa: E402
+from albert.tasks.squad.flags import SquadConfig  # noqa: E402
 
 if TYPE_CHECKING:  # the workers import this module, and need no TensorFlow
-  from albert.tasks.finetuning import FinetuningTask
+  from albert.tasks.base import Task
 
 FLAGS = flags.FLAGS
 
 
-def _make_task(name: str, config: Config) -> FinetuningTask:
-  task = registry.make_task(name, named_model("albert_base"), config)
-  return cast("FinetuningTask", task)
+def _make_task(name: str, config: Config) -> Task:
+  return registry.make_task(name, named_model("albert_base"), config)
 
 
 def _repeat(raw: Any, copies: int) -> Any:
@@ -58,7 +58,7 @@ def _repeat(raw: Any, copies: int) -> Any:
 def _measure(
   title: str,
   unit: str,
-  task: FinetuningTask,
+  task: Task,
   count_units: Callable[[TokenizedExamples], int],
   process_numbers: Sequence[int],
 ) -> None:
@@ -71,16 +71,15 @@ def _measure(
     count_units: returns the number of units in the features.
     process_numbers: numbers of processes to measure.
   """
-  from albert.tasks.finetuning import TRAIN
-
-  raw_examples = _repeat(task.cached_raw_examples(TRAIN), FLAGS.copies)
-  featurize = task.featurizer(TRAIN)
+  rows = _repeat(task.data.rows(TRAIN), FLAGS.copies)
   rates: dict[int, list[float]] = {num_processes: [] for num_processes in process_numbers}  # units per second
   num_units = 0
   for _ in range(FLAGS.rounds):
     for num_processes in process_numbers:
       start = time.perf_counter()
-      examples = make_examples(raw_examples, featurize, name=title, key={}, cache_dir="", num_processes=num_processes)
+      examples = make_examples(
+        rows, task.sets.featurizer, name=title, key={}, cache_dir="", num_processes=num_processes
+      )
       num_units = count_units(examples)
       rates[num_processes].append(num_units / (time.perf_counter() - start))
   for num_processes, measured in rates.items():

@@ -34,16 +34,17 @@ from albert.config.run import OptimizerConfig, TrainConfig  # noqa: E402
 from albert.data.dataset import InputContext  # noqa: E402
 from albert.data.pipeline import EXAMPLE_WEIGHT  # noqa: E402
 from albert.optimizers.factory import make_optimizer  # noqa: E402
-from albert.tasks.finetuning import TRAIN, FinetuningTask  # noqa: E402
+from albert.tasks.glue.files import TextData  # noqa: E402
 from albert.tasks.glue.flags import ClassifierConfig  # noqa: E402
-from albert.tasks.glue.model import make_task  # noqa: E402
+from albert.tasks.glue.model import TextTask  # noqa: E402
+from albert.tasks.splits import TRAIN  # noqa: E402
 from albert.training.loop import Trainer  # noqa: E402
 from albert.training.run_plan import TrainingPlan  # noqa: E402
 
 FLAGS = flags.FLAGS
 
 
-def _make_task(name: str, *, pad_to_max_length: bool) -> FinetuningTask:
+def _make_task(name: str, *, pad_to_max_length: bool) -> TextTask:
   config = ClassifierConfig(
     task_name=name,
     data_dir=FLAGS.data_dir,
@@ -54,22 +55,22 @@ def _make_task(name: str, *, pad_to_max_length: bool) -> FinetuningTask:
   model = dataclasses.replace(named_model(FLAGS.model), classifier_dropout_prob=0.0)
   if FLAGS.vocab_size:
     model = dataclasses.replace(model, vocab_size=FLAGS.vocab_size)
-  return make_task(model, config)
+  return TextTask(model, TextData(config))
 
 
-def _training_batches(task: FinetuningTask) -> Iterator[Any]:
+def _training_batches(task: TextTask) -> Iterator[Any]:
   stream = task.training_data().training_batches(
     batch_size=FLAGS.batch_size, first_step=0, seed=1, context=InputContext(host_index=0, num_hosts=1, num_replicas=1)
   )
   return iter(stream)
 
 
-def _compute_losses(task: FinetuningTask, model: Any, indices: np.ndarray) -> np.ndarray:
+def _compute_losses(task: TextTask, model: Any, indices: np.ndarray) -> np.ndarray:
   """Returns the loss of each example of one batch, [N].
 
   The total loss is linear in the weights of the examples, so its gradient with respect to them holds these losses.
   """
-  dataset = task.data(TRAIN)
+  dataset = task.sets.dataset(TRAIN)
   batch = {name: tf.constant(values) for name, values in dataset._make_batch(indices).items()}
   weights = tf.ones(len(indices))
   with tf.GradientTape() as tape:

@@ -29,8 +29,8 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.files import expand_globs
 from albert.io.text import counted
-from albert.tasks.race import data as race_data
-from albert.tasks.squad import data as squad_data
+from albert.tasks.race import files as race_files
+from albert.tasks.squad import files as squad_files
 from data_prep.sentences import split_sentences
 
 FLAGS = flags.FLAGS
@@ -42,7 +42,7 @@ def read_squad_articles(paths: list[str]) -> list[list[str]]:
   A paragraph without a title is an article of its own.
   """
   articles: dict[str, dict[str, None]] = {}  # title -> paragraphs; the keys of a dict are an ordered set
-  for question in squad_data.read_questions(paths, version_2=True, with_answers=False):
+  for question in squad_files.read_questions(paths, version_2=True, with_answers=False):
     paragraph = question.paragraph
     articles.setdefault(paragraph.title or paragraph.context, {})[paragraph.context] = None
   return [list(paragraphs) for paragraphs in articles.values()]
@@ -50,8 +50,10 @@ def read_squad_articles(paths: list[str]) -> list[list[str]]:
 
 def read_race_passages(path: str) -> list[list[str]]:
   """Returns the paragraphs of each passage in a directory such as RACE/dev, or in a glob of files of JSON lines."""
-  paths = race_data.find_passages(path, "--race_file") if files.is_dir(path) else expand_globs(path, flag="--race_file")
-  questions = race_data.read_questions(paths, with_answers=False)
+  paths = (
+    race_files.find_passages(path, "--race_file") if files.is_dir(path) else expand_globs(path, flag="--race_file")
+  )
+  questions = race_files.read_questions(paths, with_answers=False)
   passages = dict.fromkeys(question.article for question in questions)  # without repetitions
   return [passage.split("\n") for passage in passages]
 

@@ -198,14 +198,14 @@ with startup.quick_imports():
   import albert.multi_seed
 import albert.tasks.pretraining.model
 import albert.tasks.glue.model
-import albert.tasks.squad.task
-import albert.tasks.race.task
+import albert.tasks.squad.model
+import albert.tasks.race.model
 import gc
 print(gc.isenabled())
 """,
     tmp_path,
   )
-  assert {"tensorflow", "tf_keras", "albert.tasks.race.task"} <= modules
+  assert {"tensorflow", "tf_keras", "albert.tasks.race.model"} <= modules
   assert not UNUSED_LIBRARIES & modules
   assert output == "True"
 

@@ -23,7 +23,7 @@ from albert.experiments import catalog, costs, inputs, runner, tables
 from albert.experiments.catalog import Experiment, Scale
 from albert.experiments.plan import Plan
 from albert.io import files
-from albert.tasks.race.data import split_folder
+from albert.tasks.race.files import split_folder
 from albert.tasks.splits import DEV
 
 # Task of GLUE -> name of its score in the tables, and name of the metric of run_classifier.

@@ -26,7 +26,7 @@ from albert.io.files import matching_paths, split_globs
 from albert.tasks.glue.files import TextData
 from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.glue.specs import SPECS
-from albert.tasks.race.data import find_passages, split_folder
+from albert.tasks.race.files import find_passages, split_folder
 from albert.tasks.splits import DEV, TEST, TRAIN
 
 # Files that are read at the same time.

@@ -204,7 +204,7 @@ class ServedMultiLabel(_PooledHeadModel):
   def use_run(cls, task: Any, run_dir: str) -> None:
     """Makes the task use the thresholds of the run instead of choosing some on the data."""
     super().use_run(task, run_dir)
-    task.chooses_thresholds = False
+    task.thresholds.chooses = False
 
   def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
     probabilities, names = answers["probabilities"], tf.constant(list(self.spec.labels))

@@ -13,7 +13,7 @@ from albert.export import network
 from albert.export.checkpoint import ExportCheckpoint, ExportSettings
 from albert.export.network import TokenBatch, TokenLayout, UnpaddedLayout, Weights
 from albert.export.served_model import AnswerTensors, NamedArrays, RequestField, ServedModel, log_odds_of
-from albert.tasks.squad.data import SquadConfig
+from albert.tasks.squad.flags import SquadConfig
 from albert.tokenization.packing_graph import first_tokens
 
 # B batch, W windows of all examples, S sequence, H hidden size, K starts and M ends for each start in the beam search,
@@ -59,7 +59,7 @@ class BestSpans(NamedTuple):
 
 
 class V1Head(tf.Module):
-  """Scores start and end independently. See `albert.tasks.squad.predictions.candidates_v1`."""
+  """Scores start and end independently. See `albert.tasks.squad.nbest.predictions_v1`."""
 
   def __init__(self, weights: Weights, config: SquadConfig):
     super().__init__(name="squad")
@@ -91,7 +91,7 @@ class V1Head(tf.Module):
 class V2Head(tf.Module):
   """Scores the end given the start, and whether there is an answer.
 
-  See `albert.models.squad_heads.SquadV2Head` and `albert.tasks.squad.predictions.candidates_v2`.
+  See `albert.models.squad_heads.SquadV2Head` and `albert.tasks.squad.nbest.predictions_v2`.
   """
 
   def __init__(self, weights: Weights, config: SquadConfig):

@@ -12,7 +12,7 @@ from albert.export.checkpoint import ExportCheckpoint, ExportSettings
 from albert.export.network import TokenBatch, TokenLayout, UnpaddedLayout, cut_into_windows, gather_clipped, map_windows
 from albert.export.served_model import AnswerTensors, NamedArrays, RequestField, ServedModel, load_linear_head, log_of
 from albert.tasks.glue.flags import parse_labels
-from albert.tasks.tagging.data import with_labels
+from albert.tasks.tagging.files import TaggingData
 from albert.tasks.tagging.schemes import OUTSIDE, SCHEMES, Scheme
 from albert.tokenization.words_graph import RaggedWords, split_words
 
@@ -38,7 +38,7 @@ class WordSpans(NamedTuple):
 
 
 class TagDecoder:
-  """Finds the most probable tags that a scheme allows, and their spans, as `albert.tasks.tagging.decoding` does.
+  """Finds the most probable tags that a scheme allows, and their spans, as `best_tags` does.
 
   Args:
     scheme: how tags mark spans.
@@ -127,7 +127,9 @@ class ServedTagger(ServedModel):
 
   def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
     super().__init__(checkpoint, settings)
-    self._tagging_config = with_labels(settings.config)
+    data = TaggingData(settings.config)
+    data.find_labels()
+    self._tagging_config = data.config
     self.fields = [RequestField(TEXT, "the text, of any length")]
     scheme = SCHEMES[self._tagging_config.scheme]
     self._tags = scheme.tags(parse_labels(self._tagging_config.labels, minimum=1))

@@ -1,6 +1,8 @@
-"""The interface of a task: its model, data, losses, metrics and predictions.
+"""The interface of a task: its model, data, losses, metrics and predictions; and the examples of a fine-tuning task.
 
-The training loop, the evaluator and the scripts use this interface and name no task.
+The training loop, the evaluator and the scripts use this interface and name no task. A task has two halves. The data
+half reads and checks the files; it needs no TensorFlow (albert.tasks.finetuning.FinetuningData). The model half, a
+subclass of Task, has the features, the model, the losses and the metrics.
 
 B examples in a batch, N examples in a dataset.
 """
@@ -16,14 +18,22 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
+from albert.config.base import Config
 from albert.config.model import ModelConfig
+from albert.data.batches import ExampleDataset
 from albert.data.dataset import Dataset
+from albert.data.examples import TokenizedExamples, make_examples
+from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import DataSource, Rows, TableData
 from albert.errors import UserError
-from albert.tokenization.vocabulary import VocabularyId
+from albert.tasks.finetuning import FinetuningData
+from albert.tasks.splits import TRAIN
+from albert.tokenization.vocabulary import VocabularyId, vocabulary_copies
 
 # The name of the metric that is the whole loss: the sum of the terms that Task.loss_names lists.
 LOSS = "loss"
+# Prefixes of the weights of the pretraining heads, which fine-tuning does not use.
+PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")
 
 Batch = Mapping[str, tf.Tensor]
 # Output name -> [N, ...]: the model's outputs for all examples of a dataset, in the order of the dataset.
@@ -93,14 +103,115 @@ class TrainingStage:
     return bool(self.settings)
 
 
+class ExampleSets:
+  """The examples of a fine-tuning task: each split is tokenized once, or read from the cache, and becomes a dataset.
+
+  Args:
+    name: the name of the task.
+    data: the data half, which has the rows.
+    featurizer: tokenizes a chunk of rows. It must be picklable, and its module must not import TensorFlow, because
+      worker processes call it.
+    model_config: the model, whose ids and segments are checked.
+    settings: the settings of the featurizer, apart from the vocabulary and max_seq_length, for the key of the cache.
+    report: called with a split and its examples when they were made; it may print warnings.
+    **batch_options: see ExampleDataset.
+
+  Attributes:
+    featurizer, settings: see above.
+  """
+
+  def __init__(
+    self,
+    name: str,
+    data: FinetuningData,
+    featurizer: Callable[[Any], TokenizedExamples],
+    model_config: ModelConfig,
+    *,
+    settings: Mapping[str, Any],
+    report: Callable[[str, TokenizedExamples], None] | None = None,
+    **batch_options: Any,
+  ):
+    self.featurizer, self.settings = featurizer, settings
+    self._name, self._data, self._model_config, self._batch_options = name, data, model_config, batch_options
+    self._report = report
+    self._examples: dict[str, TokenizedExamples] = {}
+    self._datasets: dict[str, ExampleDataset] = {}
+
+  def examples(self, split: str) -> TokenizedExamples:
+    """Returns the tokenized examples of a split.
+
+    Raises:
+      UserError: the data cannot be read, or the model has no embedding for an id or a segment.
+    """
+    if split not in self._examples:
+      data, config = self._data, self._data.config
+      cache_key = {
+        "task": self._name,
+        "split": split,
+        "files": [file.sha256 for file in data.content(split).files],
+        "max_seq_length": config.max_seq_length,
+        **data.checkpoint_settings(),
+        **data.row_settings(split),
+        **self.settings,
+      }
+      self._examples[split] = make_examples(
+        data.rows(split),
+        self.featurizer,
+        name=f"{self._name}-{split}",
+        key=cache_key,
+        cache_dir=config.cache_dir,
+        num_processes=config.num_processes,
+      )
+      self._check_ids(split, self._examples[split])
+      if self._report is not None:
+        self._report(split, self._examples[split])
+    return self._examples[split]
+
+  def _check_ids(self, split: str, examples: TokenizedExamples) -> None:
+    """Raises UserError if the model has no embedding for an id or a segment. A GPU or TPU would not report that."""
+    ids, model = examples.input_ids, self._model_config
+    if ids.size and not 0 <= ids.min() <= ids.max() < model.vocab_size:
+      raise UserError(
+        f"{self._data.source_names(split)}: the {split} set has ids from {ids.min()} to {ids.max()}, the model has "
+        f"{model.vocab_size}: give the vocabulary of the model, and delete the features in "
+        f"{self._data.config.cache_dir}"
+      )
+    if model.type_vocab_size < 2 and examples.has_second_segments:
+      raise UserError(
+        f"{self._data.source_names(split)}: the {split} set has pairs of texts, and the model has one type of "
+        "segment: give a model with --type_vocab_size=2"
+      )
+
+  def dataset(self, split: str) -> ExampleDataset:
+    """Returns the dataset of a split."""
+    if split not in self._datasets:
+      config = self._data.config
+      self._datasets[split] = ExampleDataset(
+        self.examples(split),
+        f"{self._name} ({split})",
+        content=self._data.content(split),
+        length=config.max_seq_length if config.pad_to_max_length else None,
+        **self._batch_options,
+      )
+    return self._datasets[split]
+
+
 class Task(abc.ABC):
   """A task that models are trained for: the model, its data, its losses, its metrics and its predictions.
 
+  A fine-tuning task is made of its data half, and sets `sets`. Several methods have defaults that use these two;
+  pretraining, which has neither, defines them itself.
+
   Args:
     model_config: the model's config.
+    data: the data half of a fine-tuning task.
 
   Attributes:
+    config: the task's flags.
+    data: see above.
+    sets: the tokenized examples and datasets of a fine-tuning task.
     name: the name in the registry and in config.json.
+    head_weights: prefixes of the names that the weights of a fine-tuning task's head have in checkpoints.
     best_metric: the metric by which --select_checkpoint=best compares checkpoints.
     higher_is_better: whether a checkpoint with a larger best_metric is better.
     best_loss: the loss that decides between checkpoints with the same best_metric: the lower one is better.
@@ -112,12 +223,19 @@ class Task(abc.ABC):
     predicts_in_batches: whether predict runs the model on batches of --eval_batch_size.
     predictions_extension: the extension of a predictions file.
     needs_initial_weights: whether training needs --init_checkpoint, or --from_scratch for random weights.
+
+  Raises:
+    UserError: the vocabulary or max_seq_length does not fit the model, or the training file has no labels.
   """
 
+  config: Config
+  data: FinetuningData
+  sets: ExampleSets
   name: str
   best_metric: str
-  higher_is_better: bool
+  higher_is_better: bool = True
   best_loss: str = LOSS
+  head_weights: Sequence[str] = ("output_weights", "output_bias")
   new_weights: Sequence[str] = ()
   reinitialized_weights: Sequence[str] = ()
   ignored_weights: Sequence[str] = ()
@@ -126,27 +244,35 @@ class Task(abc.ABC):
   predictions_extension = ".tsv"
   needs_initial_weights = False
 
-  def __init__(self, model_config: ModelConfig):
+  def __init__(self, model_config: ModelConfig, data: FinetuningData | None = None):
     self.model_config = model_config
+    if data is not None:
+      data.check_model(model_config)
+      data.find_labels()
+      self.data, self.config = data, data.config
+      self.needs_initial_weights = True
+      self.new_weights = self.head_weights
+      self.reinitialized_weights = self.head_weights if data.config.fresh_head else ()
+      self.ignored_weights = PRETRAINING_HEADS
 
-  @abc.abstractmethod
   def settings(self) -> dict[str, Any]:
     """Returns the task's settings that affect training, as JSON values. A resumed run must have the same ones."""
+    return self.config.training_settings() | self.checkpoint_settings()
 
   def all_settings(self) -> dict[str, Any]:
     """Returns the section "data" of config.json: settings(), and the settings that later commands may change."""
-    return self.settings()
+    return self.config.reusable_values() | self.settings()
 
   def vocabulary(self) -> VocabularyId | None:
     """Returns the vocabulary of the token ids, or None if it is not known."""
-    return None
+    return self.data.vocabulary()
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """Returns the settings that must match before a checkpoint is used, such as the labels and the vocabulary.
 
     A command cannot evaluate or predict with a checkpoint of a run if one of these settings differs from the run's.
     """
-    return {}
+    return self.data.checkpoint_settings()
 
   @abc.abstractmethod
   def build_model(self) -> keras.Model:
@@ -155,7 +281,6 @@ class Task(abc.ABC):
     Returns: a model with a method `named_weights()`, which maps the weights' names in checkpoints to the variables.
     """
 
-  @abc.abstractmethod
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
     """Reads and checks all files that a command needs, so that a bad file is reported before hours of training.
 
@@ -168,31 +293,35 @@ class Task(abc.ABC):
     Raises:
       UserError: a file is missing or cannot be used; the message names the file, the line and the remedy.
     """
+    self.data.read(train=train, evaluate=evaluate, predict=predict)
 
   def tokenize(self) -> None:
-    """Tokenizes the training data, or reads its cached features. Shards for pretraining hold ids already."""
-    return
+    """Tokenizes the training data, or reads its cached features. Other sets are tokenized when they are first used."""
+    self.sets.examples(TRAIN)
 
-  @abc.abstractmethod
   def training_data(self) -> Dataset:
     """Returns the dataset to train on. If the run has several stages, it is the dataset of the last one."""
+    return self.sets.dataset(TRAIN)
 
   def training_stages(self) -> Sequence[TrainingStage]:
     """Returns the stages of training in order. The last one ends at the last step and trains the model of the task."""
     return [TrainingStage(until=1.0, model_config=self.model_config, data=self.training_data())]
 
-  @abc.abstractmethod
   def evaluation_data(self) -> dict[str, Dataset]:
     """Returns split -> dataset to evaluate on.
 
     If there are several splits, the names of their metrics begin with the name of the split: `matched_accuracy`.
-    """
 
-  @abc.abstractmethod
+    Raises:
+      UserError: the task has no such split, or its data cannot be read.
+    """
+    splits = self.data.splits_of_command(train=False, evaluate=True, predict=False)
+    return {split: self.sets.dataset(split) for split in splits}
+
   def loss_names(self) -> Sequence[str]:
     """Returns the names of the terms of the loss, which are metrics, too. The loss is the sum of the terms."""
+    return (LOSS,)
 
-  @abc.abstractmethod
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
     """Returns the weight of each term of the loss in this batch: the number of its tokens or examples.
 
@@ -201,8 +330,9 @@ class Task(abc.ABC):
 
     Args:
       batch: feature name -> [B, ...].
-    Returns: name of the term -> its weight, a float32 scalar.
+    Returns: name of the term -> its weight, a float32 scalar. By default it is the number of examples.
     """
+    return {LOSS: tf.reduce_sum(batch[EXAMPLE_WEIGHT])}
 
   @abc.abstractmethod
   def forward(
@@ -218,9 +348,9 @@ class Task(abc.ABC):
     Returns: the weighted sums of losses and metrics, and the outputs of each example.
     """
 
-  @abc.abstractmethod
   def metric_names(self) -> Sequence[str]:
-    """Returns the names of the metrics that forward computes."""
+    """Returns the names of the metrics that forward computes. Others are computed from the outputs of all examples."""
+    return (LOSS,)
 
   def with_loss(self, metrics: Mapping[str, float]) -> dict[str, float]:
     """Adds the metric "loss", the sum of the terms of the loss, to the means of metric_names."""
@@ -291,9 +421,9 @@ class Task(abc.ABC):
     Args:
       data: the texts or questions to predict (see albert.data.rows.rows_of).
     Raises:
-      UserError: a column is missing, or the task predicts files only.
+      UserError: a column is missing.
     """
-    raise UserError(f"the task {self.name} cannot predict data in memory: give a file")
+    raise NotImplementedError
 
   def with_data(self: _TaskT, split: str, source: DataSource, *, cache: bool = True) -> _TaskT:
     """Returns a copy of the task that has other data for a split.
@@ -302,10 +432,8 @@ class Task(abc.ABC):
       split: "train", "dev" or "test".
       source: rows in memory, with the columns that the task's files have; or the path of a file.
       cache: whether the tokenized data may be cached on disk.
-    Raises:
-      UserError: the task reads files only.
     """
-    raise UserError(f"the task {self.name} cannot take data in memory: give a file")
+    return type(self)(self.model_config, self.data.with_source(split, source, cache=cache))
 
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
     """Predicts the test sets, and returns the answers without writing them.
@@ -334,7 +462,7 @@ class Task(abc.ABC):
 
     Returns: key in config.json -> value. The key is "task" or one of the section "data".
     """
-    return {}
+    return {"task": self.name} if self.new_weights else {}
 
   def data_records(self) -> dict[str, str]:
     """Returns files about the training data, such as which rows are held out, for a new run: name -> text."""
@@ -345,4 +473,4 @@ class Task(abc.ABC):
 
     Returns: name in the output_dir -> path of the file to copy, such as the vocabulary.
     """
-    return {}
+    return vocabulary_copies(self.data.config.spm_model_file)

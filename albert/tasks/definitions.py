@@ -28,9 +28,9 @@ from albert.tasks.glue.files import find_labels
 from albert.tasks.glue.flags import ClassifierConfig, format_class_weights, format_columns, format_labels
 from albert.tasks.glue.specs import CUSTOM, canonical_name
 from albert.tasks.splits import DEV, EVAL_SEED, EVAL_SHARE, FILE_FIELDS, TEST, TRAIN, hold_out
-from albert.tasks.squad.data import SquadConfig
-from albert.tasks.tagging.data import TaggingConfig, read_labels
-from albert.tasks.tagging.json_objects import SPANS, TAGS, TEXT, TOKENS
+from albert.tasks.squad.flags import SquadConfig
+from albert.tasks.tagging.files import SPANS, TAGS, TEXT, TOKENS, find_types, read_texts
+from albert.tasks.tagging.flags import TaggingConfig
 
 # Split -> the argument for its data.
 _ARGUMENT_NAMES = {TRAIN: "train", DEV: "eval", TEST: "test"}
@@ -515,7 +515,8 @@ class Tagging(_ExampleDefinition):
       data = getattr(self, _ARGUMENT_NAMES[split])
       self._add_data(split, columns_of_texts(data, self.words, self.tags, with_tags=with_tags), ["id"])
     if self.labels is None and TRAIN in self.rows:
-      self.settings["labels"] = format_labels(read_labels(self.rows[TRAIN], TaggingConfig(**self.settings)))
+      texts = read_texts(self.rows[TRAIN], TaggingConfig(**self.settings), with_tags=True)
+      self.settings["labels"] = format_labels(find_types(self.rows[TRAIN], texts))
     self._hold_out_groups(group_column)
 
 

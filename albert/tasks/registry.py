@@ -6,19 +6,19 @@ Importing this module does not import TensorFlow: a task's own modules are impor
 from __future__ import annotations
 
 import dataclasses
-import functools
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from albert.config.base import Config
 from albert.config.model import ModelConfig
+from albert.config.run import FinetuningConfig
 from albert.tasks.glue import specs
 from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.pretraining.flags import PretrainingConfig
-from albert.tasks.race import data as race_data
-from albert.tasks.squad import data as squad_data
-from albert.tasks.tagging import data as tagging_data
+from albert.tasks.race.flags import RaceConfig
+from albert.tasks.squad import flags as squad_flags
+from albert.tasks.tagging.flags import TaggingConfig
 from albert.tokenization.vocabulary import VocabularySize
 
 if TYPE_CHECKING:
@@ -40,39 +40,6 @@ class RunAverager(Protocol):
     Returns: metric -> value; {} if none of the predictions has labels.
     Raises:
       UserError: a run lacks predictions, or has predictions for other examples.
-    """
-    ...
-
-
-class DataReader(Protocol):
-  """Reads the files of a command, or checks that they exist, before TensorFlow is imported."""
-
-  def __call__(self, model_config: ModelConfig, config: Any, *, train: bool, evaluate: bool, predict: bool) -> Any:
-    """Reads what must be read to find mistakes; the messages are those that the task itself would give later.
-
-    Args:
-      model_config: the model.
-      config: the task's own config.
-      train, evaluate, predict: what the command does.
-    Returns: the data, for make_task; None if the task reads its files later.
-    Raises:
-      UserError: a flag is missing, a file cannot be used, or the vocabulary does not fit the model.
-    """
-    ...
-
-
-class VocabularySizeFinder(Protocol):
-  """Finds the number of pieces of a task's vocabulary. Needs no TensorFlow."""
-
-  def __call__(self, model_config: ModelConfig, config: Any) -> VocabularySize | None:
-    """Finds the number of pieces.
-
-    Args:
-      model_config: the model; its vocab_size is not used.
-      config: the task's own config.
-    Returns: the number and the file in which it was found; None if the task's files do not determine it.
-    Raises:
-      UserError: a file cannot be read.
     """
     ...
 
@@ -100,7 +67,7 @@ class TrainingStep(NamedTuple):
   sequences_per_example: int = 1
 
 
-_find_vocabulary_size = _lazy("albert.tasks.finetuning_checks:find_vocabulary_size")
+_find_vocabulary_size = _lazy("albert.tasks.finetuning:find_vocabulary_size")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,33 +76,36 @@ class RegisteredTask:
 
   Attributes:
     config_class: the config that holds the task's flags.
-    make_task: (model config, task config) -> the task; or with a third argument, what read_data returned. It imports
-      TensorFlow.
-    read_data: reads the files of a command, before TensorFlow is imported.
+    make_task: (model config, task config, what read_data returned) -> the task. It imports TensorFlow.
+    read_data: (model config, task config, train=, evaluate=, predict=) -> the data half of the task; None if it has
+      none. It reads the files of a command that trains, evaluates or predicts, before TensorFlow is imported, and
+      raises UserError if a flag is missing, a file cannot be used, or the vocabulary does not fit the model.
     training_step: task config -> the kind of the training step. It needs no TensorFlow. It raises UserError if there
       are several kinds or the length is not known.
     recipe: task config -> the default recipe, the name of a file in configs/; "" if there is none.
     average_runs: averages the predictions of several runs; None if the task's predictions cannot be averaged.
-    find_vocabulary_size: finds the vocab_size of a model that starts from random weights; by default in
-      --spm_model_file.
+    find_vocabulary_size: (model config, task config) -> the number of pieces of the vocabulary, and the file in which
+      it was found, for a model that starts from random weights; None if the files do not determine it. By default, it
+      looks into --spm_model_file.
   """
 
   config_class: type[Config]
   make_task: Callable[..., Task]
-  read_data: DataReader
+  read_data: Callable[..., Any]
   training_step: Callable[[Any], TrainingStep]
   recipe: Callable[[Any], str] = lambda config: ""
   average_runs: RunAverager | None = None
-  find_vocabulary_size: VocabularySizeFinder = _find_vocabulary_size
+  find_vocabulary_size: Callable[[ModelConfig, Any], VocabularySize | None] = _find_vocabulary_size
 
 
 def _pretraining_step(config: PretrainingConfig) -> TrainingStep:
   return TrainingStep("pretraining", _lazy("albert.tasks.pretraining.files:find_length")(config))
 
 
-def _file_check(find_files: Callable[[Any, str], Sequence[str]]) -> DataReader:
-  """Returns the function that checks that the files of a fine-tuning task exist, which `find_files` finds."""
-  return functools.partial(_lazy("albert.tasks.finetuning_checks:check_files"), find_files)
+def _finetuning(reference: str) -> Callable[..., Task]:
+  """Returns a function that makes a fine-tuning task of the class "module:name" from its data half."""
+  make = _lazy(reference)
+  return lambda model_config, config, data: make(model_config, data)
 
 
 TASKS: dict[str, RegisteredTask] = {
@@ -148,35 +118,35 @@ TASKS: dict[str, RegisteredTask] = {
   ),
   "classifier": RegisteredTask(
     ClassifierConfig,
-    make_task=_lazy("albert.tasks.glue.model:make_task"),
-    read_data=_lazy("albert.tasks.glue.files:read_data"),
+    make_task=_finetuning("albert.tasks.glue.model:TextTask"),
+    read_data=_lazy("albert.tasks.glue.files:TextData.of_command"),
     training_step=lambda config: TrainingStep("classification", config.max_seq_length),
     recipe=specs.recipe_name,
     average_runs=_lazy("albert.tasks.glue.results:average_runs"),
   ),
   "squad": RegisteredTask(
-    squad_data.SquadConfig,
-    make_task=_lazy("albert.tasks.squad.task:make_task"),
-    read_data=_file_check(squad_data.find_files),
+    squad_flags.SquadConfig,
+    make_task=_finetuning("albert.tasks.squad.model:SquadTask"),
+    read_data=_lazy("albert.tasks.squad.files:SquadData.of_command"),
     training_step=lambda config: TrainingStep(
       "squad_v2" if config.version_2_with_negative else "squad_v1", config.max_seq_length
     ),
-    recipe=squad_data.recipe_name,
-    average_runs=_lazy("albert.tasks.squad.evaluation:average_runs"),
+    recipe=squad_flags.recipe_name,
+    average_runs=_lazy("albert.tasks.squad.results:average_runs"),
   ),
   "race": RegisteredTask(
-    race_data.RaceConfig,
-    make_task=_lazy("albert.tasks.race.task:RaceTask"),
-    read_data=_file_check(race_data.find_files),
+    RaceConfig,
+    make_task=_finetuning("albert.tasks.race.model:RaceTask"),
+    read_data=_lazy("albert.tasks.race.files:RaceData.of_command"),
     # RACE's questions have four options.
     training_step=lambda config: TrainingStep("race", config.max_seq_length, sequences_per_example=4),
     recipe=lambda config: "race",
-    average_runs=_lazy("albert.tasks.race.evaluation:average_runs"),
+    average_runs=_lazy("albert.tasks.race.results:average_runs"),
   ),
   "tagging": RegisteredTask(
-    tagging_data.TaggingConfig,
-    make_task=_lazy("albert.tasks.tagging.task:make_task"),
-    read_data=_file_check(tagging_data.find_files),
+    TaggingConfig,
+    make_task=_finetuning("albert.tasks.tagging.model:TaggingTask"),
+    read_data=_lazy("albert.tasks.tagging.files:TaggingData.of_command"),
     training_step=lambda config: TrainingStep("tagging", config.max_seq_length),
     recipe=lambda config: "tagging",
   ),
@@ -190,8 +160,10 @@ def make_task(name: str, model_config: ModelConfig, config: Config, data: Any = 
     name: a key of TASKS.
     model_config: the model that the task is for.
     config: the task's own config, of the class that TASKS gives.
-    data: what RegisteredTask.read_data returned for this config; None if nothing was read yet.
+    data: what RegisteredTask.read_data returned for this config; None to read the files when they are needed.
   Raises:
     UserError: settings that are not possible together, or files that cannot be used.
   """
-  return TASKS[name].make_task(model_config, config, *([] if data is None else [data]))
+  if data is None and isinstance(config, FinetuningConfig):
+    data = TASKS[name].read_data(model_config, config, train=False, evaluate=False, predict=False)
+  return TASKS[name].make_task(model_config, config, data)

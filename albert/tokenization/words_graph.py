@@ -35,7 +35,7 @@ class RaggedWords(NamedTuple):
 
   def spaced(self) -> tf.Tensor:
     """Returns the words of all texts, string [W], each with a space before it if there is whitespace between it and the
-    word before it in its text, as `albert.tasks.tagging.data.TaggedText.spaced_words` does.
+    word before it in its text, as `albert.tasks.tagging.files.TaggedText.spaced_words` does.
     """
     rows = self.words.value_rowids()
     is_apart = self.starts.flat_values > shift(self.ends.flat_values, 1, 0)

@@ -15,7 +15,7 @@ from albert.experiments.catalog import read_scale
 from albert.experiments.inputs import DownstreamTask, Inputs
 from albert.experiments.plan import Plan
 from albert.tasks.pretraining.flags import PretrainingConfig, format_stages, read_stages
-from albert.tasks.squad.data import SquadConfig
+from albert.tasks.squad.flags import SquadConfig
 from tests.experiments.plans import smoke_plan, trials_by_variant
 
 

@@ -24,14 +24,14 @@ from albert.models.multiple_choice import MultipleChoiceModel
 from albert.models.squad_heads import P_MASK, SquadV1Model, SquadV2Model
 from albert.models.tagger import TaggingModel
 from albert.tasks import registry
-from albert.tasks.race.data import ChoiceQuestion
 from albert.tasks.race.features import RaceFeaturizer
-from albert.tasks.squad import predictions as squad_predictions
-from albert.tasks.squad.data import SquadParagraph, SquadQuestion
+from albert.tasks.race.files import ChoiceQuestion
 from albert.tasks.squad.features import SquadFeaturizer
-from albert.tasks.tagging.data import TaggedText
+from albert.tasks.squad.files import SquadParagraph, SquadQuestion
+from albert.tasks.squad.nbest import predictions_v1, predictions_v2
 from albert.tasks.tagging.features import TaggingFeaturizer
-from albert.tasks.tagging.predictions import predict_tags
+from albert.tasks.tagging.files import TaggedText
+from albert.tasks.tagging.results import predict_tags
 from albert.tasks.tagging.schemes import SCHEMES
 from albert.tokenization.packing import pack_pair, pack_single
 from albert.tokenization.tokenizer import Tokenizer, encode_with_masks
@@ -266,10 +266,10 @@ def _answer_squad(run: Run, requests: Requests, *, version_2: bool) -> AnswerTen
   questions, examples = make_squad_examples(run, requests)
   batch = _pad(examples, token_features=[P_MASK])
   if version_2:
-    outputs, predict = _squad_v2_outputs(run, batch), squad_predictions.predictions_v2
+    outputs, predict = _squad_v2_outputs(run, batch), predictions_v2
     score_names = ("start_log_prob", "end_log_prob")
   else:
-    outputs, predict = _squad_v1_outputs(run, batch), squad_predictions.predictions_v1
+    outputs, predict = _squad_v1_outputs(run, batch), predictions_v1
     score_names = ("start_logit", "end_logit")
   outputs[EXAMPLE_INDEX] = np.arange(examples.num_examples)
   predictions = predict(questions, outputs, examples, n_best_size=3, max_answer_length=config.max_answer_length)

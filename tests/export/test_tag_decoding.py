@@ -7,8 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert.export.tagging import TagDecoder
-from albert.tasks.tagging.decoding import best_tags
-from albert.tasks.tagging.schemes import SCHEMES
+from albert.tasks.tagging.schemes import SCHEMES, best_tags
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -7,10 +7,11 @@ import json
 from albert.data import shards, tables
 from albert.io.files import read_json
 from albert.predict.exported_model import read_description
-from albert.tasks.race import data as race_data
-from albert.tasks.squad import data as squad_data
-from albert.tasks.squad import predictions as squad_predictions
-from albert.tasks.tagging.data import TaggingConfig, read_texts
+from albert.tasks.race import files as race_files
+from albert.tasks.squad import files as squad_files
+from albert.tasks.squad.results import read_predictions
+from albert.tasks.tagging.files import read_texts
+from albert.tasks.tagging.flags import TaggingConfig
 from data_prep import split_text
 from data_prep.block_files import Block
 from data_prep.conversion import convert
@@ -36,14 +37,14 @@ from tests.integration.json_readers import (
 
 # Name for the tests -> the file. In the functions, d is the directory.
 JSON_DATA_FILES = {
-  "SQuAD": JsonFile("s.json", SQUAD_FILE, questions_reader(squad_data, version_2=False, with_answers=True)),
+  "SQuAD": JsonFile("s.json", SQUAD_FILE, questions_reader(squad_files, version_2=False, with_answers=True)),
   "SQuAD without answers": JsonFile(
-    "s.json", SQUAD_FILE, questions_reader(squad_data, version_2=False, with_answers=False)
+    "s.json", SQUAD_FILE, questions_reader(squad_files, version_2=False, with_answers=False)
   ),
-  "RACE, a passage": JsonFile("7.txt", RACE_PASSAGE, questions_reader(race_data, with_answers=True)),
-  "RACE, all passages": JsonFile("all.txt", RACE_PASSAGE, questions_reader(race_data, with_answers=True)),
+  "RACE, a passage": JsonFile("7.txt", RACE_PASSAGE, questions_reader(race_files, with_answers=True)),
+  "RACE, all passages": JsonFile("all.txt", RACE_PASSAGE, questions_reader(race_files, with_answers=True)),
   "RACE, JSON lines": JsonFile(
-    "r.jsonl", MULTIPLE_CHOICE_QUESTION, questions_reader(race_data, with_answers=True), wrap=json_line_without_blanks
+    "r.jsonl", MULTIPLE_CHOICE_QUESTION, questions_reader(race_files, with_answers=True), wrap=json_line_without_blanks
   ),
   "tagged words": JsonFile(
     "w.jsonl",
@@ -74,13 +75,13 @@ JSON_DATA_FILES = {
   "n-best answers": JsonFile(
     "nbest_predictions_test.json",
     NBEST_ANSWERS,
-    lambda d: squad_predictions.read(str(d), "test"),
+    lambda d: read_predictions(str(d), "test"),
     other_files={"null_odds_test.json": '{"q": 1}'},
   ),
   "null odds": JsonFile(
     "null_odds_test.json",
     {"q": 1.5},
-    lambda d: squad_predictions.read(str(d), "test"),
+    lambda d: read_predictions(str(d), "test"),
     other_files={"nbest_predictions_test.json": json.dumps(NBEST_ANSWERS)},
   ),
   "hashes of shards": JsonFile(

@@ -35,11 +35,11 @@ def make_finetuning_task(directory: str) -> Task:
   """Makes the toy task with a directory that holds its files and spiece.model."""
   from albert.config.run import FinetuningConfig
   from tests.synthetic import TINY_MODEL
-  from tests.tasks.toy import ToyTask
+  from tests.tasks.toy import ToyData, ToyTask
 
   config = FinetuningConfig(spm_model_file=f"{directory}/spiece.model", max_seq_length=32)
   # Without dropout, because each replica draws other masks for its examples.
-  return ToyTask(dataclasses.replace(TINY_MODEL, classifier_dropout_prob=0.0), config, directory)
+  return ToyTask(dataclasses.replace(TINY_MODEL, classifier_dropout_prob=0.0), ToyData(config, directory))
 
 
 def train(task_kind: str, data_path: str, output_dir: str, num_devices: int) -> None:

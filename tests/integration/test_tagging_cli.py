@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from albert.errors import UserError
-from albert.tasks.tagging.data import TaggingConfig, read_texts
+from albert.tasks.tagging.files import read_texts
+from albert.tasks.tagging.flags import TaggingConfig
 from tests.metrics.test_spans import count_scores
 from tests.run_outputs import read_json, read_json_lines, read_tsv
 from tests.script_flags import from_scratch_flags, run_script, script_flags

@@ -22,7 +22,7 @@ from albert.data.rows import Rows, rows_of
 from albert.data.tables import read_table
 from albert.errors import UserError
 from albert.settings.resolve import make_defined_task
-from albert.tasks.race.data import read_questions
+from albert.tasks.race.files import read_questions
 from albert.tasks.splits import hold_out
 from tests.synthetic import TINY_MODEL
 from tests.tasks.race.folders import write_made_up_race
@@ -186,7 +186,7 @@ def test_questions_in_memory_give_the_examples_of_their_file(version: int, spm_m
   def make_examples(train: Any) -> TokenizedExamples:
     definition = tasks.QuestionAnswering(train, version_2_with_negative=is_v2, eval_share=0)
     task = make_task(definition, spm_model, tmp_path, max_seq_length=48, max_query_length=12, doc_stride=16)
-    return task.examples("train")
+    return task.sets.examples("train")
 
   path = write_made_up_squad(tmp_path / "train.json", 8, version_2=is_v2, seed=1, max_sentences=3)
   content = json.loads(Path(path).read_text())
@@ -223,7 +223,7 @@ def test_answers_are_found_in_the_context(spm_model: str, tmp_path: Path) -> Non
       tasks.QuestionAnswering(train, eval_share=0)
   wrong_offset = tasks.QuestionAnswering([("a ?", "b c", [{"text": "c", "answer_start": 0}])], eval_share=0)
   with pytest.raises(UserError, match=r"^train: row 0, question 0: answers\[0\]: answer_start 0 .* has at 2"):
-    make_task(wrong_offset, spm_model, tmp_path, max_query_length=12, max_seq_length=48).cached_raw_examples("train")
+    make_task(wrong_offset, spm_model, tmp_path, max_query_length=12, max_seq_length=48).data.rows("train")
 
 
 def test_options_in_memory_give_the_examples_of_their_files(spm_model: str, tmp_path: Path) -> None:
@@ -237,10 +237,10 @@ def test_options_in_memory_give_the_examples_of_their_files(spm_model: str, tmp_
   def make_race_task(train: Any) -> Any:
     return make_task(tasks.MultipleChoice(train, eval_share=0), spm_model, tmp_path, max_seq_length=64)
 
-  assert_same_examples(make_race_task(rows).examples("train"), make_race_task(folder).examples("train"))
+  assert_same_examples(make_race_task(rows).sets.examples("train"), make_race_task(folder).sets.examples("train"))
   wrong_answer_task = make_race_task([rows[0] | {"answer": "E"}])
   with pytest.raises(UserError, match=r"^train: row 0: answer 'E' is not one of the options, which are A to D"):
-    wrong_answer_task.cached_raw_examples("train")
+    wrong_answer_task.data.rows("train")
 
 
 def test_tagged_words_in_memory_give_the_examples_of_their_file(spm_model: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests of what all fine-tuning tasks share: batches by length, early stopping, best checkpoint, seeds, resuming.
+"""Tests of what all fine-tuning tasks share: batches by length, early stopping, best checkpoint, seeds, files.
 
 They train a small classifier of made-up tokens (tests/tasks/toy.py) for a few steps.
 """
@@ -17,6 +17,8 @@ import pytest
 
 from albert import multi_seed
 from albert.config.run import FinetuningConfig, RunConfig
+from albert.data import manifest
+from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.export.checkpoint import open_checkpoint
@@ -27,7 +29,7 @@ from albert.weights import checkpoints
 from tests.conftest import SaveModel
 from tests.run_outputs import assert_equal_bits, read_checkpoint, read_json, read_json_lines
 from tests.tasks.conftest import pieces_of_two_letters
-from tests.tasks.toy import MODEL, ToyTask, run_config, toy_task
+from tests.tasks.toy import MODEL, ToyData, ToyTask, run_config, toy_task
 
 pytestmark = pytest.mark.usefixtures("eager_steps")
 
@@ -55,14 +57,16 @@ def test_short_batches_and_full_padding_give_equal_losses(tmp_path, spm_file):
 
 def test_ids_and_segments_without_an_embedding_are_refused(tmp_path, spm_file):
   task = toy_task(tmp_path, spm_file)
-  path = Path(task.directory) / "dev.txt"
+  path = tmp_path / "data" / "dev.txt"
   path.write_text(path.read_text() + "1 10 61 12\n")  # label 1, then three ids; the vocabulary has the ids 0 to 60
   with pytest.raises(UserError, match=r"dev.txt: the dev set has ids from 2 to 61, the model has 61"):
-    task.data("dev")
+    task.sets.dataset("dev")
   path.write_text("1 10 3 12\n")  # [SEP] between two texts
   with pytest.raises(UserError, match=r"dev.txt: the dev set has pairs .*one type of segment"):
-    toy_task(tmp_path, spm_file, dataclasses.replace(MODEL, type_vocab_size=1)).data("dev")
-  assert toy_task(tmp_path, spm_file, dataclasses.replace(MODEL, type_vocab_size=1)).data("train").num_examples == 64
+    toy_task(tmp_path, spm_file, dataclasses.replace(MODEL, type_vocab_size=1)).sets.dataset("dev")
+  assert (
+    toy_task(tmp_path, spm_file, dataclasses.replace(MODEL, type_vocab_size=1)).sets.dataset("train").num_examples == 64
+  )
 
 
 def test_example_index_says_which_examples_were_evaluated_in_two_batches(tmp_path, spm_file):
@@ -76,7 +80,7 @@ def test_example_index_says_which_examples_were_evaluated_in_two_batches(tmp_pat
   logits = outputs_of_two_batches["dev"]["logits"]
   np.testing.assert_allclose(logits, all_outputs["dev"]["logits"][indices], atol=1e-6)
   # They are a random sample, and not the longest examples.
-  lengths = task.data("dev").examples.longest_sequences
+  lengths = task.sets.dataset("dev").examples.longest_sequences
   assert abs(lengths[indices].mean() - lengths.mean()) < 2 * lengths.std() / len(indices) ** 0.5
   np.testing.assert_array_equal(estimator.evaluator.evaluate(max_steps=2)[1]["dev"]["example_index"], indices)
 
@@ -283,7 +287,7 @@ def test_a_resumed_run_compares_the_content_of_its_data(tmp_path, spm_file):
 
   def claim_with_moved_files() -> None:
     task_config = FinetuningConfig(spm_model_file=spm_file, max_seq_length=32, cache_dir=str(tmp_path / "features"))
-    task = ToyTask(MODEL, task_config, str(tmp_path / "moved"))
+    task = ToyTask(MODEL, ToyData(task_config, str(tmp_path / "moved")))
     Estimator(task, config).claim_output_dir()
 
   (tmp_path / "moved" / "dev.txt").write_text("1 7\n")  # the development set may change
@@ -406,3 +410,70 @@ def test_evaluating_a_run_with_another_vocabulary_is_refused(tmp_path, spm_file,
   other_vocabulary = save_other_vocabulary(save_model)
   with pytest.raises(UserError, match="vocab_sha256"):
     Estimator(toy_task(tmp_path, other_vocabulary), run_config(tmp_path / "run", num_train_steps=2)).evaluate()
+
+
+PREDICTION_OPTIONS: dict[str, Any] = {
+  "num_train_steps": 4,
+  "eval_every_steps": 0,
+  "save_checkpoints_steps": 2,
+  "do_predict": True,
+}
+
+
+def train_and_predict(tmp_path: Path, spm_file: str) -> Estimator:
+  """Trains a run that saves checkpoints at steps 2 and 4, and writes predictions with the weights of step 4."""
+  config = run_config(tmp_path / "run", do_train=True, **PREDICTION_OPTIONS)
+  estimator = Estimator(toy_task(tmp_path, spm_file), config)
+  estimator.run()
+  return estimator
+
+
+@pytest.mark.thorough
+def test_a_command_that_trains_and_predicts_replaces_earlier_predictions(tmp_path, spm_file, capsys, monkeypatch):
+  hashed_files = []
+
+  def record_and_hash(path: str) -> str:
+    hashed_files.append(path)
+    return file_sha256(path)
+
+  monkeypatch.setattr(manifest, "file_sha256", record_and_hash)
+  estimator = train_and_predict(tmp_path, spm_file)
+  path = tmp_path / "run" / "predictions.tsv"
+  predictions = path.read_bytes()
+  assert f"predicting with {tmp_path}/run/checkpoints/step-4 (step 4, the newest, float32)" in capsys.readouterr().err
+  assert hashed_files.count(str(tmp_path / "data" / "test.txt")) == 1
+
+  # Without step-4 the newest checkpoint is step-2. The run continues from there to the same step 4.
+  (tmp_path / "run" / "checkpoints" / "step-4").rename(tmp_path / "step-4")
+  path.write_text("of other weights")
+  estimator.write_predictions()
+  assert path.read_bytes().count(b"\n") == predictions.count(b"\n")
+  assert "step-2 (step 2, the newest, float32)" in capsys.readouterr().err
+  path.write_text("of other weights")
+  estimator.run()
+  assert path.read_bytes() == predictions
+
+
+@pytest.mark.thorough
+def test_another_content_of_the_file_to_predict_replaces_earlier_predictions(tmp_path, spm_file):
+  train_and_predict(tmp_path, spm_file)
+  path = tmp_path / "run" / "predictions.tsv"
+  predictions = path.read_bytes()
+  # The test file now has only five of its examples.
+  lines = (tmp_path / "data" / "test.txt").read_text().splitlines(keepends=True)
+  (tmp_path / "data" / "test.txt").write_text("".join(lines[:5]))
+  predict_config = run_config(tmp_path / "run", **PREDICTION_OPTIONS)
+  new_file_config = dataclasses.replace(predict_config, predictions_file=str(tmp_path / "new.tsv"))
+  assert Estimator(toy_task(tmp_path, spm_file), new_file_config).write_predictions() == [str(tmp_path / "new.tsv")]
+  assert len((tmp_path / "new.tsv").read_text().splitlines()) == 1 + 5
+  assert path.read_bytes() == predictions
+  (tmp_path / "run" / "prediction_sources.json").write_text("{")  # of an earlier version, and ignored
+  assert Estimator(toy_task(tmp_path, spm_file), predict_config).write_predictions() == [str(path)]
+  assert path.read_bytes() == (tmp_path / "new.tsv").read_bytes()
+  with pytest.raises(UserError, match=r"--predictions_file=new\.csv: give a name that ends in \.tsv"):
+    Estimator(toy_task(tmp_path, spm_file), dataclasses.replace(predict_config, predictions_file="new.csv"))
+  (tmp_path / "file").write_text("")
+  with pytest.raises(UserError, match="file is not a directory"):
+    Estimator(
+      toy_task(tmp_path, spm_file), dataclasses.replace(predict_config, predictions_file=f"{tmp_path}/file/new.tsv")
+    )

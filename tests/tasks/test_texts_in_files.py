@@ -16,9 +16,10 @@ from albert.data import tables
 from albert.io.text import replace_surrogates
 from albert.tasks import predictions
 from albert.tasks.predictions import write_mistakes
-from albert.tasks.race import data as race_data
-from albert.tasks.squad import data as squad_data
-from albert.tasks.squad import predictions as squad_predictions
+from albert.tasks.race import files as race_files
+from albert.tasks.squad import files as squad_files
+from albert.tasks.squad.nbest import SquadPredictions
+from albert.tasks.squad.results import write_predictions
 from tests.tokenization.reference import random_texts
 
 
@@ -71,7 +72,7 @@ def _write_and_read_squad(texts: Sequence[str], directory: Path) -> list[str]:
   path = directory / "squad.json"
   paragraphs = [{"context": text, "qas": [{"id": str(number), "question": text}]} for number, text in enumerate(texts)]
   path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
-  questions = squad_data.read_questions([str(path)], version_2=False, with_answers=False)
+  questions = squad_files.read_questions([str(path)], version_2=False, with_answers=False)
   return [
     question.text if question.text == question.paragraph.context else "the question differs from its paragraph"
     for question in questions
@@ -83,12 +84,12 @@ def _write_and_read_race(texts: Sequence[str], directory: Path) -> list[str]:
   path = directory / "race.jsonl"
   questions = [{"article": text, "question": text, "options": [text, text]} for text in texts]
   path.write_text("".join(json.dumps(question) + "\n" for question in questions))
-  return [question.article for question in race_data.read_questions([str(path)], with_answers=False)]
+  return [question.article for question in race_files.read_questions([str(path)], with_answers=False)]
 
 
 def _write_and_read_squad_predictions(texts: Sequence[str], directory: Path) -> list[str]:
   answers = {str(number): [{"text": text, "probability": 1.0}] for number, text in enumerate(texts)}
-  squad_predictions.write(str(directory), "dev", squad_predictions.SquadPredictions(answers), 0.0)
+  write_predictions(str(directory), "dev", SquadPredictions(answers), 0.0)
   official_format = json.loads((directory / "predictions_dev.json").read_text(encoding="utf-8"))
   return [official_format[str(number)] for number in range(len(texts))]
 

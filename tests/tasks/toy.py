@@ -23,8 +23,8 @@ from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.io import files
 from albert.models.classifier import ClassifierModel
-from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
-from albert.tasks.finetuning import LOSS, FinetuningTask
+from albert.tasks.base import LOSS, Batch, DatasetOutputs, ExampleSets, ForwardResult, Task, weighted_sum
+from albert.tasks.finetuning import FinetuningData
 from albert.tokenization.vocabulary import CLS_ID, SEP_ID
 from tests.synthetic import TINY_MODEL
 
@@ -46,26 +46,31 @@ class ToyFeaturizer:
     )
 
 
-class ToyTask(FinetuningTask):
+class ToyData(FinetuningData):
   """Reads files of lines of numbers: the label, then the tokens."""
+
+  def __init__(self, config: FinetuningConfig, directory: str):
+    super().__init__(config)
+    self.directory = directory
+
+  def find(self, split: str) -> Sequence[str]:
+    return [files.join(self.directory, f"{split}.txt")]
+
+  def read_split(self, split: str) -> Sequence[list[int]]:
+    (path,) = self.find(split)
+    with files.open_file(path) as file:
+      return [[int(number) for number in line.split()] for line in file.read().decode().splitlines()]
+
+
+class ToyTask(Task):
+  """Classifies the lines."""
 
   name = "toy"
   best_metric = "accuracy"
 
-  def __init__(self, model_config: ModelConfig, config: FinetuningConfig, directory: str):
-    super().__init__(model_config, config)
-    self.directory = directory
-
-  def data_files(self, split: str) -> Sequence[str]:
-    return [files.join(self.directory, f"{split}.txt")]
-
-  def raw_examples(self, split: str) -> Sequence[list[int]]:
-    with files.open_file(self.data_files(split)[0]) as file:
-      return [[int(number) for number in line.split()] for line in file.read().decode().splitlines()]
-
-  def featurizer(self, split: str) -> Callable[[Sequence[list[int]]], TokenizedExamples]:
-    del split
-    return ToyFeaturizer()
+  def __init__(self, model_config: ModelConfig, data: ToyData):
+    super().__init__(model_config, data)
+    self.sets = ExampleSets(self.name, data, ToyFeaturizer(), model_config, settings={})
 
   def build_model(self) -> keras.Model:
     model = ClassifierModel(self.model_config, 2)
@@ -91,7 +96,9 @@ class ToyTask(FinetuningTask):
     self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
     (path,) = self.prediction_files(directory, predictions_file)
-    rows = [{"index": i, "label": int(row.argmax())} for i, row in enumerate(run_model(self.data("test"))["logits"])]
+    rows = [
+      {"index": i, "label": int(row.argmax())} for i, row in enumerate(run_model(self.sets.dataset("test"))["logits"])
+    ]
     tables.write_rows(path, rows)
     return [path]
 
@@ -117,7 +124,7 @@ def toy_task(tmp_path: Path, spm_file: str, model: ModelConfig = MODEL, **config
   if not directory.exists():
     write_toy_files(str(directory))
   fields = {"spm_model_file": spm_file, "max_seq_length": 32, "cache_dir": str(tmp_path / "features"), **config_fields}
-  return ToyTask(model, FinetuningConfig(**fields), str(directory))
+  return ToyTask(model, ToyData(FinetuningConfig(**fields), str(directory)))
 
 
 def run_config(output_dir: Path, *, optimizer: dict[str, Any] | None = None, **options: Any) -> RunConfig:

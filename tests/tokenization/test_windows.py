@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import UserError
-from albert.tasks.squad.data import SquadParagraph, SquadQuestion
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, SquadFeaturizer
+from albert.tasks.squad.files import SquadParagraph, SquadQuestion
 from albert.tokenization import packing_graph
 from albert.tokenization.packing import pack_windows, question_windows
 from albert.tokenization.tokenizer import Tokenizer

@@ -41,8 +41,8 @@ PRELOADED = (
   "albert.multi_seed",
   "albert.tasks.glue.model",
   "albert.tasks.pretraining.model",
-  "albert.tasks.race.task",
-  "albert.tasks.squad.task",
+  "albert.tasks.race.model",
+  "albert.tasks.squad.model",
   "matplotlib.figure",
   "data_prep.create_pretraining_data",
 )

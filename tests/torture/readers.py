@@ -20,8 +20,8 @@ from albert.report.page import make_page
 from albert.report.records import read_runs
 from albert.runs import logs, output_files
 from albert.tasks import predictions
-from albert.tasks.race import data as race_data
-from albert.tasks.squad import data as squad_data
+from albert.tasks.race import files as race_files
+from albert.tasks.squad import files as squad_files
 from albert.tokenization.tokenizer import Tokenizer
 from albert.weights import checkpoints
 from albert.weights.files import open_weights
@@ -111,7 +111,7 @@ _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 
 
 def _read_race(path: Path) -> object:
-  return race_data.read_questions([str(path)], with_answers=True)
+  return race_files.read_questions([str(path)], with_answers=True)
 
 
 def _open_exported_model(path: Path) -> object:
@@ -149,7 +149,7 @@ READERS: tuple[FileReader, ...] = (
   FileReader("cached.tfrecord", _read_feature_cache),
   FileReader("spiece.model", lambda path: Tokenizer(str(path)).encode("a text")),
   *(FileReader(f"table{suffix}", _read_table) for suffix in (".tsv", ".csv", ".jsonl")),
-  FileReader("squad.json", lambda path: squad_data.read_questions([str(path)], version_2=True, with_answers=True)),
+  FileReader("squad.json", lambda path: squad_files.read_questions([str(path)], version_2=True, with_answers=True)),
   *(FileReader(f"race{suffix}", _read_race) for suffix in (".txt", ".jsonl")),
   FileReader("recipe.json", lambda path: recipes.read_recipe(str(path), "pretraining")),
   *(FileReader(f"corpus{suffix}", lambda path: list(open_text_lines(str(path)))) for suffix in (".txt", ".txt.gz")),

@@ -5,49 +5,36 @@ Reading checks the files. A command does it before TensorFlow is imported, so th
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import itertools
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert.config.model import ModelConfig
 from albert.data import tables
-from albert.data.rows import DataSource, Rows, source_sha256
+from albert.data.rows import DataSource, source_sha256
 from albert.data.tables import Table, label_matrix, rows_of_labels, split_labels
 from albert.errors import UserError
 from albert.io import files
-from albert.io.text import counted
-from albert.tasks.finetuning_checks import load_task_tokenizer
-from albert.tasks.glue.flags import RANKING, ClassifierConfig, format_labels
+from albert.io.progress import log
+from albert.io.text import counted, join_names
+from albert.tasks.finetuning import FinetuningData
+from albert.tasks.glue.flags import RANKING, ClassifierConfig, format_labels, make_class_weights
 from albert.tasks.glue.specs import CUSTOM, SPECS, FileFormat, Submission, TaskSpec, make_spec, tasks_of_header
-from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN, TextGroups
+from albert.tasks.splits import DEV, TEST, TRAIN, TextGroups
 
+# Maximum number of candidates besides the row's own sentence; the rest is left out. The published files have one.
+_MAX_OTHER_CANDIDATES = 7
 _MAX_SHOWN_PAIRS, _MAX_SHOWN_LABELS = 3, 20
 # Separators that labels are searched for without --multi_label.
 _USUAL_SEPARATORS = (",", ";", "|")
 
 
-class TextRow(NamedTuple):
-  """One row of a file.
-
-  Attributes:
-    first: the text, or the first text of a pair.
-    second: the second text of a pair; None for a single text.
-    label: the index of the class, or the number of a regression; for several labels 0 or 1 for each, int32 [C].
-  """
-
-  first: str
-  second: str | None
-  label: float | np.ndarray
-
-
 @dataclasses.dataclass(frozen=True)
-class TextRows(Sequence[TextRow]):
+class TextRows:
   """N rows. They are stored by column, because worker processes get chunks of rows, and columns are pickled faster.
 
   Attributes:
@@ -56,12 +43,14 @@ class TextRows(Sequence[TextRow]):
     second: the second texts of the pairs; None for single texts.
     labels: classes, int32 [N]; several labels, 0 or 1, int32 [N, C]; or the numbers of a regression, float32 [N]. Zeros
       if the file has no labels.
+    candidates: for --formulation=ranking, the other sentences of each row's question (see with_candidates).
   """
 
   ids: Sequence[str]
   first: Sequence[str]
   second: Sequence[str] | None
   labels: np.ndarray
+  candidates: Sequence[Sequence[str]] = ()
 
   def __len__(self) -> int:
     return len(self.first)
@@ -72,18 +61,9 @@ class TextRows(Sequence[TextRow]):
     second = None if self.second is None else [self.second[i] for i in indices]
     return TextRows(ids, first, second, self.labels[np.asarray(indices, np.int64)])
 
-  @overload
-  def __getitem__(self, index: int) -> TextRow: ...
-  @overload
-  def __getitem__(self, index: slice) -> TextRows: ...
-  def __getitem__(self, index: int | slice) -> TextRow | TextRows:
-    second = None if self.second is None else self.second[index]
-    if isinstance(index, slice):
-      assert not isinstance(second, str)
-      return TextRows(self.ids[index], self.first[index], second, self.labels[index])
-    assert second is None or isinstance(second, str)
-    label = self.labels[index]
-    return TextRow(self.first[index], second, label if label.ndim else label.item())
+  def __getitem__(self, part: slice) -> TextRows:
+    second = None if self.second is None else self.second[part]
+    return TextRows(self.ids[part], self.first[part], second, self.labels[part], self.candidates[part])
 
 
 class SplitRows(NamedTuple):
@@ -93,51 +73,44 @@ class SplitRows(NamedTuple):
   table: Table
 
 
-class TextData:
-  """The data of a task: its splits, and their rows. Needs no TensorFlow.
-
-  Files of a custom task are read here if the command needs them. Those of GLUE are large and published, so it is only
-  checked here that they exist; they are read when `rows` is called. Each split is read once.
+class TextData(FinetuningData):
+  """The data of a task: its splits, their rows, and its labels.
 
   Args:
     config: the flags.
-    train, evaluate, predict: what the command does.
 
   Attributes:
     config: the flags, with the labels of the task.
-    spec: the task. If no flag gives its labels, they are those of the training file.
+    spec: the task. If no flag gives its labels, it has them after find_labels.
     formats: split -> layout of its file.
     submissions: test split -> the file for gluebenchmark.com with its predictions.
     evaluation_splits: the splits to evaluate on.
     splits: split -> its rows, as far as they were read.
 
   Raises:
-    UserError: the task is unknown; flags do not fit together; a flag or a file is missing; or a file cannot be used.
+    UserError: the task is unknown, or flags do not fit together.
   """
 
+  config: ClassifierConfig
   formats: Mapping[str, FileFormat]
   submissions: Mapping[str, Submission]
-  evaluation_splits: tuple[str, ...]
 
-  def __init__(
-    self, config: ClassifierConfig, *, train: bool = False, evaluate: bool = False, predict: bool = False
-  ) -> None:
-    self.config = config
+  def __init__(self, config: ClassifierConfig):
+    super().__init__(config)
     self.spec = make_spec(config)
     self.splits: dict[str, SplitRows] = {}
-    self._memory: dict[str, Rows] = {}  # split -> its rows in memory
     self._training_table: Table | None = None  # the training file, if it was read for its labels
+    self.config = _with_labels(config, self.spec)
     self._set_layout()
-    splits = self._splits_of_command(train=train, evaluate=evaluate, predict=predict)
-    for split in splits:
-      self.find(split)
+
+  def find_labels(self) -> None:
+    """Finds the labels of a custom task without --labels in its training file."""
+    config = self.config
     if self.spec.name == CUSTOM and not self.spec.labels and not config.regression:
       self._training_table = read_text_table(config.train_file, self.formats[TRAIN], self.spec)
       labels = find_labels(self._training_table, config.label_column, self.spec.label_separator)
       self.spec = make_spec(config, labels)
-    self.config = _with_labels(config, self.spec)
-    for split in splits if self.spec.name == CUSTOM else ():
-      self.rows(split)
+      self.config = _with_labels(config, self.spec)
 
   def _set_layout(self) -> None:
     """Decides the splits of the task and the layouts of their files."""
@@ -153,11 +126,7 @@ class TextData:
     self.evaluation_splits = tuple(split for split in dev_formats if split in self.formats)
 
   def _choose_submissions(self) -> Mapping[str, Submission]:
-    """Returns split -> test set to predict. --predict_file, or rows in memory, replace all test sets of the task.
-
-    If the task has several test sets, it is not known which of them --predict_file is. Then no file for
-    gluebenchmark.com is written.
-    """
+    """Returns split -> test set to predict. --predict_file, or rows in memory, replace all test sets of the task."""
     first = next(iter(self.spec.submissions.values()))
     if TEST in self._memory:  # rows to predict need no ids
       id_column = self.config.id_column if self.config.id_column in self._memory[TEST].columns else ""
@@ -165,14 +134,14 @@ class TextData:
       return {TEST: Submission("", file_format)}
     if not self.config.predict_file:
       return self.spec.submissions
+    # Of several test sets it is not known which --predict_file is, so no file for gluebenchmark.com is written.
     return {TEST: Submission(first.name if len(self.spec.submissions) == 1 else "", first.test_file)}
 
-  def _splits_of_command(self, *, train: bool, evaluate: bool, predict: bool) -> list[str]:
-    splits = [TRAIN] if train else []
-    if evaluate:
-      self.check_can_evaluate()
-      splits += self.evaluation_splits
-    return splits + (self.prediction_splits() if predict else [])
+  def splits_of_command(self, *, train: bool, evaluate: bool, predict: bool) -> list[str]:
+    """Returns the splits that a command needs. Raises UserError if there is no split to evaluate on."""
+    if evaluate and not self.evaluation_splits:
+      raise UserError(f"{self.spec.name} has no labels to evaluate with: give --do_predict")
+    return super().splits_of_command(train=train, evaluate=evaluate, predict=predict)
 
   def prediction_splits(self) -> list[str]:
     """Returns the test sets, without an optional one whose file does not exist."""
@@ -180,28 +149,35 @@ class TextData:
       split for split, submission in self.submissions.items() if not submission.is_optional or self.has_file(split)
     ]
 
-  def check_can_evaluate(self) -> None:
-    """Raises UserError if the task has no split to evaluate on."""
-    if not self.evaluation_splits:
-      raise UserError(f"{self.spec.name} has no labels to evaluate with: give --do_predict")
-
   def is_divided(self, split: str) -> bool:
     """Whether the split is a part of the training data, because of --eval_share."""
     return bool(self.config.eval_share) and split in (TRAIN, DEV)
 
-  def splits_with_data_of(self, split: str) -> Collection[str]:
+  def splits_made_of(self, split: str) -> Collection[str]:
     """Returns the splits that are made from the data of a split: both parts of divided training data, or itself."""
     return (TRAIN, DEV) if self.is_divided(split) else (split,)
 
-  def find(self, split: str) -> str:
-    """Returns the path of a split's file: the one that a flag gives, or else the task's file in data_dir.
+  def find(self, split: str) -> Sequence[DataSource]:
+    """Returns the file of a split: the one that a flag gives, or else the task's file in data_dir.
+
+    With --eval_share it is that of the training data. With --formulation=ranking, the training file follows if it
+    exists: its sentences are candidates, too.
 
     Raises:
       UserError: the task does not have this split, a flag is missing, or there is no such file.
     """
+    if split == DEV and self.is_divided(DEV):
+      return self.sources(TRAIN)
+    paths = [self._find(split)]
+    if self.config.formulation == RANKING and split != TRAIN:
+      name = self.formats[TRAIN].name
+      train_file = self.config.train_file or find_file(self.config.data_dir, self.spec.folder, name)
+      paths += [train_file] if train_file and files.exists(train_file) else []
+    return paths
+
+  def _find(self, split: str) -> str:
+    """Returns the path of a split's own file."""
     spec = self.spec
-    if split == DEV and self.config.eval_share:
-      return self.find(TRAIN)
     if split not in self.formats:
       # Only the diagnostic set AX lacks splits.
       raise UserError(f"{spec.name} has no {split} set; it is for --do_predict with a model of {spec.model_of}")
@@ -239,68 +215,97 @@ class TextData:
     """Whether a split's file is in data_dir."""
     return find_file(self.config.data_dir, self._folder(split), self.formats[split].name) is not None
 
-  def sources(self, split: str) -> Sequence[DataSource]:
-    """Returns the file of a split, or its rows in memory; with --eval_share those of the training data.
+  def row_settings(self, split: str) -> dict[str, Any]:
+    """Returns the columns that are read from the file of a split, and which rows belong to it."""
+    file_format, config = self.formats[split], self.config
+    settings: dict[str, Any] = {"texts": file_format.texts, "label": file_format.label, "id": file_format.id}
+    if self.is_divided(split):
+      settings |= {"eval_share": config.eval_share, "eval_seed": config.eval_seed}
+    if self.spec.label_separator:
+      settings["label_separator"] = self.spec.label_separator
+    return settings
 
-    With --formulation=ranking, the training file follows if it exists: its sentences are candidates, too.
-    """
-    split = TRAIN if self.is_divided(split) else split
-    sources: list[DataSource] = [self._memory[split] if split in self._memory else self.find(split)]
-    if self.config.formulation == RANKING and split != TRAIN:
-      name = self.formats[TRAIN].name
-      train_file = self.config.train_file or find_file(self.config.data_dir, self.spec.folder, name)
-      sources += [train_file] if train_file and files.exists(train_file) else []
-    return sources
+  def checkpoint_settings(self) -> dict[str, Any]:
+    """Adds the task's name, its formulation and its labels."""
+    return super().checkpoint_settings() | {
+      "task_name": self.spec.model_of or self.spec.name,
+      "formulation": self.config.formulation,
+      "labels": format_labels(self.spec.labels),
+      "multi_label": self.config.multi_label,
+    }
 
-  def rows(self, split: str) -> SplitRows:
-    """Returns the rows of a split, which are read when this is first called.
-
-    Raises:
-      UserError: see `find`, read_text_table, rows_of_table and divide. The message names the file and the line.
-    """
+  def read_split(self, split: str) -> TextRows:
+    """Reads the rows of a split. With --eval_share, this reads the training and the development set."""
     if split not in self.splits:
-      source, divides = self.sources(split)[0], self.is_divided(split)
+      divides, spec, config = self.is_divided(split), self.spec, self.config
       file_format = self.formats[TRAIN if divides else split]
       if self._training_table is not None and (divides or split == TRAIN):
         table, self._training_table = self._training_table, None
       else:
-        table = read_text_table(source, file_format, self.spec)
-      read = SplitRows(rows_of_table(table, file_format, self.spec), table)
-      config = self.config
-      self.splits |= divide(*read, self.spec, config.eval_share, config.eval_seed) if divides else {split: read}
-    return self.splits[split]
+        table = read_text_table(self.sources(split)[0], file_format, spec)
+      rows = rows_of_table(table, file_format, spec)
+      for warning in _warnings_of(rows, table, file_format, spec):
+        log(f"warning: {warning}")
+      if divides:
+        self.splits |= divide(rows, table, spec, config.eval_share, config.eval_seed)
+      else:
+        self.splits[split] = SplitRows(rows, table)
+    rows = self.splits[split].rows
+    if self.config.formulation == RANKING:
+      has_training_file = len(self.sources(split)) > 1
+      return with_candidates(rows, self.rows(TRAIN) if has_training_file else None)
+    return rows
 
-  def with_source(self, split: str, source: DataSource) -> TextData:
-    """Returns a copy that has other data for a split, and keeps what was read for the others.
+  def rows(self, split: str) -> TextRows:
+    """Returns the rows of a split, which are read only once."""
+    rows: TextRows = super().rows(split)
+    return rows
 
-    Args:
-      split: "train", "dev" or "test".
-      source: the path of a file, or rows in memory. Rows to predict need no ids.
-    """
-    data = copy.copy(self)
-    dropped = self.splits_with_data_of(split)
-    data.splits = {name: rows for name, rows in self.splits.items() if name not in dropped}
+  def read(self, *, train: bool, evaluate: bool, predict: bool) -> None:
+    """Reads all data that a command needs. Before training, logs the rows of each label, and what seems wrong."""
+    was_read = TRAIN in self.splits
+    super().read(train=train, evaluate=evaluate, predict=predict)
+    if train and not was_read:
+      self._log_training()
+
+  def _log_training(self) -> None:
+    spec, splits, config = self.spec, self.splits, self.config
+    for split, description in self.summaries().items():
+      log(summary_line(split, description))
+    if spec.name == CUSTOM and DEV in splits:
+      pairs = duplicates(splits[TRAIN].rows, splits[DEV].rows)
+      for warning in duplicate_warnings(splits[TRAIN].table, splits[DEV].table, pairs):
+        log(f"warning: {warning}")
+    if config.class_weights:
+      weights = zip(spec.labels, self.class_weights(), strict=True)
+      log(f"class weights: {join_names(f'{label} {weight:.4g}' for label, weight in weights)}")
+    combined = combined_label_warning(spec.labels) if spec.name == CUSTOM and not spec.label_separator else None
+    if combined:
+      log(f"warning: {self.source_names(TRAIN)}: {combined}")
+
+  def summaries(self) -> dict[str, dict[str, Any]]:
+    """Returns split -> a summary of its rows, for the splits with labels that were read."""
+    return {
+      split: summary(rows, table, self.spec)
+      for split, (rows, table) in self.splits.items()
+      if self.formats[split].label
+    }
+
+  def class_weights(self) -> np.ndarray:
+    """Returns the weights of --class_weights for the rows that are trained on, float32 [C]."""
+    return make_class_weights(self.config.class_weights, self.spec.labels, self.rows(TRAIN).labels)
+
+  def with_source(self, split: str, source: DataSource, *, cache: bool = True) -> TextData:
+    """Returns a copy that has other data for a split. Rows to predict need no ids."""
+    data = super().with_source(split, source, cache=cache)
+    changed = self.splits_made_of(split)
+    data.splits = {name: rows for name, rows in self.splits.items() if name not in changed}
     if split == TRAIN:
       data._training_table = None
-    data._memory = {name: rows for name, rows in self._memory.items() if name != split}
-    if isinstance(source, Rows):
-      data._memory[split] = source
-    else:
-      changes: dict[str, Any] = {FILE_FIELDS[split]: source}
-      data.config = dataclasses.replace(data.config, **changes)
     if split == DEV:  # the task has a development set now, so nothing is held out
       data.config = dataclasses.replace(data.config, eval_share=0.0)
     data._set_layout()
     return data
-
-
-def read_data(
-  model_config: ModelConfig, config: ClassifierConfig, *, train: bool, evaluate: bool, predict: bool
-) -> TextData:
-  """Reads the files of a command and checks its vocabulary, see albert.tasks.registry.DataReader."""
-  text_data = TextData(config, train=train, evaluate=evaluate, predict=predict)
-  load_task_tokenizer(model_config, config)
-  return text_data
 
 
 def _with_labels(config: ClassifierConfig, spec: TaskSpec) -> ClassifierConfig:
@@ -417,12 +422,7 @@ def rows_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> Text
 
 
 def _labels_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> np.ndarray:
-  """The labels of a table: classes, int32 [N], several labels, int32 [N, C], or numbers, float32 [N].
-
-  Raises:
-    UserError: a label is not one of the task's. If the first label belongs to another task of GLUE with the same
-      columns, the message names that task.
-  """
+  """The labels of a table: classes, int32 [N], several labels, int32 [N, C], or numbers, float32 [N]."""
   if not file_format.label:
     shape = [len(table), len(spec.labels)] if spec.label_separator else [len(table)]
     return np.zeros(shape, np.float32 if spec.is_regression else np.int32)
@@ -430,6 +430,7 @@ def _labels_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> n
     return label_matrix(table, file_format.label, spec.labels, spec.label_separator)
   if spec.is_regression:
     return table.numbers(file_format.label, spec.low, spec.high)
+  # A first label of another task with the same columns is an error that names that task.
   first_label = table.columns[file_format.label][0].strip() if len(table) else ""
   if first_label not in spec.labels and file_format.columns:
     other_tasks = [name for name in tasks_of_header(file_format.columns) if name != spec.name]
@@ -440,6 +441,31 @@ def _labels_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> n
         f"{spec.name} ({', '.join(spec.labels)}): check --task_name and --data_dir"
       )
   return table.label_indices(file_format.label, spec.labels)
+
+
+def with_candidates(rows: TextRows, more_rows: TextRows | None = None) -> TextRows:
+  """Adds to each row the other sentences of its question: candidates for --formulation=ranking.
+
+  MT-DNN and RoBERTa train QNLI this way for the GLUE leaderboard. As in the plain formulation, each row has one
+  prediction. Since QNLI's second release the two sentences of a question may be in different files, so sentences of
+  the training file are candidates, too. Its labels are not used for this.
+
+  Args:
+    rows: pairs of question and sentence.
+    more_rows: rows of another file, whose sentences are candidates, too.
+  """
+  # Question -> its sentences, as the keys of a dict, which holds each sentence once and keeps the order of the files.
+  sentences: dict[str, dict[str, None]] = {}
+  for rows_of_file in (rows,) if more_rows is None else (rows, more_rows):
+    assert rows_of_file.second is not None
+    for question, sentence in zip(rows_of_file.first, rows_of_file.second, strict=True):
+      sentences.setdefault(question, {})[sentence] = None
+  assert rows.second is not None
+  candidates = [
+    [candidate for candidate in sentences[question] if candidate != sentence][:_MAX_OTHER_CANDIDATES]
+    for question, sentence in zip(rows.first, rows.second, strict=True)
+  ]
+  return dataclasses.replace(rows, candidates=candidates)
 
 
 def text_keys(rows: TextRows) -> list[str]:
@@ -503,13 +529,15 @@ def split_record(source: DataSource, dev_table: Table, config: ClassifierConfig)
   return json.dumps(record, ensure_ascii=False) + "\n"
 
 
-def damage_warnings(table: Table) -> Iterator[str]:
-  """Yields a warning if damaged lines were skipped."""
+def _warnings_of(rows: TextRows, table: Table, file_format: FileFormat, spec: TaskSpec) -> Iterator[str]:
+  """Yields a warning if damaged lines were skipped, and if labeled rows of a custom task have empty texts."""
   if table.damaged_lines:
     yield (
       f"{table.path}: skipped {counted(len(table.damaged_lines), 'line')} with another number of columns; the first "
       f"one is line {table.damaged_lines[0]}"
     )
+  if file_format.label and spec.name == CUSTOM:
+    yield from empty_text_warnings(rows, table)
 
 
 def empty_text_warnings(rows: TextRows, table: Table) -> Iterator[str]:

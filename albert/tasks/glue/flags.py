@@ -9,6 +9,8 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from albert.config.base import EVALUATION, option
 from albert.config.command_flags import as_float32
 from albert.config.run import FinetuningConfig
@@ -241,6 +243,37 @@ def _parse_pair(pair: str, flag: str) -> tuple[str, float]:
     return label.strip(), float(weight)
   except ValueError as error:
     raise UserError(f"{flag}: {pair.strip()!r} is not LABEL:WEIGHT: {_WEIGHTS_REMEDY}") from error
+
+
+def make_class_weights(text: str, labels: Sequence[str], targets: np.ndarray) -> np.ndarray:
+  """Computes the weight of each label. Labels that --class_weights does not name have weight 1.
+
+  "balanced" gives a class N / (C n), where n of the N examples have it, as scikit-learn does: then all classes have the
+  same total weight. C is the number of classes that occur. If rows may have several labels, it gives a label the number
+  of the rows without it, divided by that of the rows with it; labels that all rows or none have get weight 1.
+
+  Args:
+    text: the value of --class_weights.
+    labels: the labels of the task.
+    targets: the classes of the training examples, int [N], or their labels, int [N, C] of 0 and 1.
+  Returns: float32 [C].
+  Raises:
+    UserError: see parse_class_weights.
+  """
+  weights = np.ones(len(labels), np.float32)
+  if text == BALANCED and targets.ndim == 2:
+    counts = targets.sum(axis=0)
+    differs = (counts > 0) & (counts < len(targets))
+    weights[differs] = (len(targets) - counts[differs]) / counts[differs]
+    return weights
+  if text == BALANCED:
+    counts = np.bincount(targets, minlength=len(labels))
+    occurs = counts > 0
+    weights[occurs] = len(targets) / (occurs.sum() * counts[occurs])
+    return weights
+  for label, weight in parse_class_weights(text, labels).items():
+    weights[labels.index(label)] = weight
+  return weights
 
 
 def format_class_weights(weights: str | Mapping[str, float]) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from albert.config.base import from_dict
 from albert.errors import UserError
 from albert.io import files
+from albert.io.progress import log
 from albert.metrics import classification
 from albert.metrics.classification import NUM_INTERVALS, Calibration, measure_calibration
 from albert.runs import figures, output_files
@@ -64,20 +65,16 @@ def choose_thresholds(choice: str, labels: np.ndarray, scores: np.ndarray) -> np
 
 
 def _best_threshold(labels: np.ndarray, scores: np.ndarray) -> float:
-  """Chooses the threshold with the highest F1 for N labels (0 or 1) and probabilities.
-
-  The candidates are halfway between two neighboring probabilities. Of equally good ones, that closest to 0.5 is chosen.
-  Without a positive label every F1 is 0, and the result is 0.5.
-  """
+  """Chooses the threshold with the highest F1 for N labels (0 or 1) and probabilities."""
   num_positive = labels.sum()
-  if not num_positive:
+  if not num_positive:  # every F1 is 0
     return DEFAULT_THRESHOLD
   order = np.argsort(-scores, kind="stable")
   sorted_scores = scores[order].astype(np.float64)
   lower_scores = np.append(sorted_scores[1:], 0.0)
   num_predicted = np.arange(1, len(scores) + 1)
   f1 = 2 * np.cumsum(labels[order]) / (num_predicted + num_positive)
-  candidates = (sorted_scores + lower_scores) / 2
+  candidates = (sorted_scores + lower_scores) / 2  # of equally good ones, that closest to 0.5 is chosen
   f1[sorted_scores == lower_scores] = -1.0  # no threshold lies between equal probabilities
   best = np.flatnonzero(f1 >= f1.max() - 1e-12)
   return float(candidates[best[np.argmin(np.abs(candidates[best] - DEFAULT_THRESHOLD))]])
@@ -132,6 +129,58 @@ def thresholds_of_run(directory: str, choice: str, labels: Sequence[str]) -> np.
   if stored is not None:
     return np.array([stored.thresholds[label] for label in labels])
   return np.full(len(labels), DEFAULT_THRESHOLD if fixed is None else fixed)
+
+
+class RunThresholds:
+  """The thresholds of a run whose rows may have several labels.
+
+  They are chosen on the development set, anew whenever it is evaluated. For other data, such as a test set, those in
+  thresholds.json of the run are used.
+
+  Args:
+    choice: the value of --thresholds.
+    spec: the task.
+
+  Attributes:
+    chooses: whether thresholds are chosen on the development set. If not, those of the run are used for it, too.
+  """
+
+  def __init__(self, choice: str, spec: TaskSpec):
+    self._choice, self._fixed, self._spec = choice, fixed_threshold(choice), spec
+    self._stored: ChosenThresholds | None = None
+    self.chooses = True
+
+  def read(self, output_dir: str) -> None:
+    """Reads thresholds.json of a run."""
+    self._stored = read_thresholds(output_dir, self._spec.labels)
+
+  def apply(self, split: str, split_predictions: Predictions, data_sha256: str) -> Predictions:
+    """Returns the predictions for a split with the thresholds for it. `data_sha256`: the hash of the split's files."""
+    chosen = self._choose(split, split_predictions, data_sha256)
+    default = DEFAULT_THRESHOLD if self._fixed is None else self._fixed
+    thresholds = [chosen.thresholds[label] if chosen else default for label in self._spec.labels]
+    return split_predictions.with_thresholds(np.array(thresholds), self._spec.label_separator)
+
+  def write_chosen(self, split: str, split_predictions: Predictions, data_sha256: str, directory: str) -> None:
+    """Writes thresholds.json, if the thresholds for a split are chosen on it."""
+    chosen = self._choose(split, split_predictions, data_sha256)
+    if chosen is not None and chosen is not self._stored:
+      chosen.write(directory)
+      self._stored = chosen
+    elif chosen is not None:
+      log(f"{split}: the thresholds are those that were chosen on the run's development set ({chosen.choice})")
+
+  def _choose(self, split: str, split_predictions: Predictions, data_sha256: str) -> ChosenThresholds | None:
+    """The thresholds for a split: chosen on it if it is the development set of the run, else those of the run."""
+    labels = split_predictions.labels
+    if self._fixed is not None:
+      return None
+    is_other_data = self._stored is not None and self._stored.data_sha256 != data_sha256
+    if labels is None or is_other_data or not self.chooses:
+      return self._stored
+    values = choose_thresholds(self._choice, labels, split_predictions.scores)
+    thresholds = dict(zip(self._spec.labels, values.tolist(), strict=True))
+    return ChosenThresholds(self._choice, split, data_sha256, thresholds)
 
 
 def write_class_scores(directory: str, split: str, split_predictions: Predictions) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert.data.examples import TokenizedExamples
-from albert.tasks.race.data import ChoiceQuestion
+from albert.tasks.race.files import ChoiceQuestion
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import SpecialIds, TokenizerConfig
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from albert.data.examples import TokenizedExamples
-from albert.tasks.squad.data import SquadAnswer, SquadQuestion
+from albert.tasks.squad.files import SquadAnswer, SquadQuestion
 from albert.tokenization.packing import max_context_windows, window_starts
 from albert.tokenization.tokenizer import load_tokenizer
 from albert.tokenization.vocabulary import SpecialIds, TokenizerConfig, TokensWithOffsets
@@ -40,14 +39,6 @@ IS_MAX_CONTEXT = "is_max_context"
 _FEATURE_ROWS = (P_MASK, CHAR_STARTS, CHAR_ENDS, IS_MAX_CONTEXT)
 
 
-class _WindowLabels(NamedTuple):
-  """The labels of a window, see START_POSITIONS, END_POSITIONS and IS_IMPOSSIBLE above."""
-
-  start_position: int
-  end_position: int
-  is_impossible: int
-
-
 @dataclasses.dataclass(frozen=True)
 class SquadFeaturizer:
   """Tokenizes a chunk of questions. Each window becomes an example. The featurizer can be pickled.
@@ -68,10 +59,10 @@ class SquadFeaturizer:
   def __call__(self, questions: Sequence[SquadQuestion]) -> TokenizedExamples:
     """Makes the windows of all questions, in order. The labels mark the first answer of each question."""
     tokenizer = load_tokenizer(self.tokenizer_config)
-    sep_block = _make_sep_block(tokenizer.special_ids)
+    sep_block = np.array([[tokenizer.special_ids.sep], [1], [0], [0], [0]], np.int32)
     remaining_question_ids = iter(tokenizer.encode_batch(question.text for question in questions))
     windows: list[np.ndarray] = []
-    labels: list[_WindowLabels] = []
+    labels: list[tuple[int, int, int]] = []
     question_indices: list[int] = []
     # Questions about the same paragraph follow each other, so each paragraph is tokenized once.
     for paragraph, group in itertools.groupby(questions, key=lambda question: question.paragraph):
@@ -88,13 +79,7 @@ class SquadFeaturizer:
     return _make_examples(windows, labels, question_indices)
 
   def _cut_paragraph(self, tokens: TokensWithOffsets, query_length: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields the part of the paragraph in each window of a question.
-
-    Args:
-      tokens: the tokens of the paragraph.
-      query_length: tokens of the question.
-    Yields: the index of the part's first token in the paragraph, and the block of the part (see _FEATURE_ROWS).
-    """
+    """Yields the part of the paragraph in each window: the index of its first token, and its block (_FEATURE_ROWS)."""
     num_tokens = len(tokens.ids)
     room = self.max_seq_length - query_length - 3  # [CLS] and two [SEP]
     starts = window_starts(num_tokens, room, self.doc_stride)
@@ -130,22 +115,13 @@ def answer_tokens(tokens: TokensWithOffsets, answer: SquadAnswer) -> tuple[int, 
 
 def _window_labels(
   answer_in_paragraph: tuple[int, int] | None, part_start: int, part_size: int, paragraph_start: int
-) -> _WindowLabels:
-  """Converts an answer's token indices in the paragraph to positions in a window, which are the window's labels.
-
-  Args:
-    answer_in_paragraph: the indices of the answer's first and last token in the paragraph; None if there is no answer.
-    part_start: index in the paragraph of the first token that the window contains.
-    part_size: number of tokens of the paragraph that the window contains.
-    paragraph_start: position in the window of this first token.
-  """
-  if answer_in_paragraph is None:
-    return _WindowLabels(0, 0, is_impossible=1)
-  first, last = answer_in_paragraph
+) -> tuple[int, int, int]:
+  """Returns the first three labels of a window; its token `paragraph_start` is `part_start` in the paragraph."""
+  first, last = answer_in_paragraph or (-1, -1)
   if first < part_start or last >= part_start + part_size:
-    return _WindowLabels(0, 0, is_impossible=1)
+    return 0, 0, 1
   shift = paragraph_start - part_start  # from an index in the paragraph to a position in the window
-  return _WindowLabels(first + shift, last + shift, is_impossible=0)
+  return first + shift, last + shift, 0
 
 
 def _make_question_block(query: list[int], special_ids: SpecialIds) -> np.ndarray:
@@ -157,15 +133,9 @@ def _make_question_block(query: list[int], special_ids: SpecialIds) -> np.ndarra
   return block
 
 
-def _make_sep_block(special_ids: SpecialIds) -> np.ndarray:
-  """The block of the last [SEP]: its id, then P_MASK, CHAR_STARTS, CHAR_ENDS and IS_MAX_CONTEXT."""
-  return np.array([[special_ids.sep], [1], [0], [0], [0]], np.int32)
-
-
 def _make_examples(
-  windows: list[np.ndarray], labels: list[_WindowLabels], question_indices: list[int]
+  windows: list[np.ndarray], labels: list[tuple[int, int, int]], question_indices: list[int]
 ) -> TokenizedExamples:
-  """Makes the examples of windows, from the block, the labels and the question's index of each window."""
   ids, *token_features = np.concatenate(windows, axis=1)
   start_positions, end_positions, is_impossible = np.array(labels, np.int32).T
   return TokenizedExamples(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert.data.examples import TokenizedExamples
-from albert.tasks.tagging.data import TaggedText
+from albert.tasks.tagging.files import TaggedText
 from albert.tasks.tagging.schemes import Scheme
 from albert.tokenization.packing import max_context_windows, window_starts
 from albert.tokenization.tokenizer import load_tokenizer
@@ -89,13 +89,7 @@ class TaggingFeaturizer:
 
 
 def _make_block(ids: np.ndarray, offsets: np.ndarray, word_tags: np.ndarray) -> np.ndarray:
-  """Returns the ids of a text's pieces, and WORD_TAGS and WORD_NUMBERS of each, int32 [3, P].
-
-  Args:
-    ids: int32 [P].
-    offsets: the index of the first piece of each word, and P at the end. A word may have no pieces.
-    word_tags: 1 + the index of the tag of each word.
-  """
+  """Returns the ids, WORD_TAGS and WORD_NUMBERS of P pieces, [3, P]. Word i has the pieces from offsets[i] on."""
   block = np.zeros((3, len(ids)), np.int32)
   block[0] = ids
   words = np.flatnonzero(np.diff(offsets))

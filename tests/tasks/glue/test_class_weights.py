@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +11,9 @@ from sklearn.utils.class_weight import compute_class_weight
 
 import albert
 from albert.errors import UserError
-from albert.tasks.glue.flags import ClassifierConfig
-from albert.tasks.glue.model import ClassificationTask, make_class_weights, make_task
+from albert.tasks.glue.flags import ClassifierConfig, make_class_weights
 from albert.tasks.glue.specs import make_spec
-from tests.synthetic import TINY_MODEL
+from tests.tasks.glue.conftest import MakeTask
 
 
 def test_balanced_weights_equal_those_of_scikit_learn() -> None:
@@ -75,22 +73,14 @@ def test_the_python_api_takes_weights_by_label() -> None:
 
 
 def test_the_training_loss_is_the_mean_weighted_by_class(
-  spm_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+  make_task: MakeTask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
   path = tmp_path / "train.tsv"
   path.write_text("text\tlabel\na good one\tyes\na bad one\tno\nso so\tno\nwell\tno\n")
-  config = ClassifierConfig(
-    task_name="custom",
-    text_columns="text",
-    train_file=str(path),
-    spm_model_file=spm_model,
-    class_weights="balanced",
-    max_seq_length=16,
-  )
-  task = make_task(dataclasses.replace(TINY_MODEL, vocab_size=_vocab_size(spm_model)), config)
-  assert isinstance(task, ClassificationTask)
+  task = make_task(train_file=str(path), class_weights="balanced")
+  for _ in range(2):
+    task.check_inputs(train=True, evaluate=False, predict=False)
   dataset = task.training_data()
-  task.training_data()
   assert capsys.readouterr().err.count("class weights: no 0.6667, yes 2\n") == 1
   batch = next(iter(dataset.evaluation_batches(batch_size=6)))  # the last two rows are padding
 
@@ -107,7 +97,3 @@ def test_the_training_loss_is_the_mean_weighted_by_class(
   assert float(sums.weight) == pytest.approx(4) == pytest.approx(float(task.loss_weights(batch)["loss"]))
   evaluation = task.forward(model, batch, training=False).sums["loss"]
   assert float(evaluation.total / evaluation.weight) == pytest.approx(losses.mean(), rel=1e-5)
-
-
-def _vocab_size(spm_model: str) -> int:
-  return int(albert.Tokenizer(spm_model).vocab_size)

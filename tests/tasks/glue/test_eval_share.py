@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from albert.config.model import ModelConfig
 from albert.data.manifest import file_sha256
 from albert.data.rows import rows_of
 from albert.errors import UserError
@@ -17,8 +15,8 @@ from albert.io import files
 from albert.settings.resolve import resolve_settings
 from albert.tasks.glue.files import TextData
 from albert.tasks.glue.flags import ClassifierConfig
-from albert.tasks.glue.model import TextTask, make_task
-from tests.synthetic import TINY_MODEL
+from albert.tasks.glue.model import TextTask
+from tests.tasks.glue.conftest import MakeTask
 
 ROWS = [("one", "a"), ("Two  words", "b"), ("three", "a"), ("two words", "b"), ("four", "b"), ("five", "a")]
 # The line of each row: the first line is the header, and the second text has a line break.
@@ -33,37 +31,19 @@ def train_file(tmp_path: Path) -> str:
   return str(tmp_path / "train.csv")
 
 
-def make_config(train_file: str, spm_model: str = "", **changes: Any) -> ClassifierConfig:
-  config = ClassifierConfig(
-    task_name="custom",
-    text_columns="text",
-    train_file=train_file,
-    spm_model_file=spm_model,
-    max_seq_length=32,
-    eval_share=0.34,
+def make_config(train_file: str, **changes: Any) -> ClassifierConfig:
+  return ClassifierConfig(
+    **{"task_name": "custom", "text_columns": "text", "train_file": train_file, "eval_share": 0.34, **changes}
   )
-  return dataclasses.replace(config, **changes)
 
 
 @pytest.fixture
-def task(train_file: str, spm_model: str, model_config: ModelConfig) -> TextTask:
-  return make_task(model_config, make_config(train_file, spm_model))
-
-
-@pytest.fixture(scope="module")
-def model_config(spm_model_size: int) -> ModelConfig:
-  return dataclasses.replace(TINY_MODEL, vocab_size=spm_model_size)
-
-
-@pytest.fixture(scope="module")
-def spm_model_size(spm_model: str) -> int:
-  import sentencepiece
-
-  return sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+def task(train_file: str, make_task: MakeTask) -> TextTask:
+  return make_task(train_file=train_file, eval_share=0.34)
 
 
 def test_each_row_is_trained_or_evaluated_on_and_keeps_its_id_and_line(task: TextTask, train_file: str) -> None:
-  train, dev = task.cached_rows("train"), task.cached_rows("dev")
+  train, dev = task.data.rows("train"), task.data.rows("dev")
   assert sorted([*train.ids, *dev.ids]) == [str(row) for row in range(6)]
   for rows in (train, dev):
     assert {task.spec.labels[label] for label in rows.labels} == {"a", "b"}
@@ -85,28 +65,24 @@ def test_each_row_is_trained_or_evaluated_on_and_keeps_its_id_and_line(task: Tex
 
 
 def test_both_parts_are_hashed_as_the_training_file_and_cached_as_different_examples(task: TextTask) -> None:
-  assert task.content("train") == task.content("dev")
-  assert task.feature_settings("dev")["eval_share"] == 0.34
-  assert task.examples("train").num_examples + task.examples("dev").num_examples == 6
+  assert task.data.content("train") == task.data.content("dev")
+  assert task.data.row_settings("dev")["eval_share"] == 0.34
+  assert task.sets.examples("train").num_examples + task.sets.examples("dev").num_examples == 6
   assert task.settings()["eval_share"] == 0.34
 
 
-def test_rows_in_memory_are_divided_like_those_of_a_file(
-  task: TextTask, train_file: str, spm_model: str, model_config: ModelConfig
-) -> None:
+def test_rows_in_memory_are_divided_like_those_of_a_file(task: TextTask) -> None:
   rows = rows_of(ROWS, "train", ["text", "label"])
-  in_memory = make_task(model_config, make_config(train_file, spm_model)).with_data("train", rows)
+  in_memory = task.with_data("train", rows)
   for split in ("train", "dev"):
-    assert in_memory.cached_rows(split).ids == task.cached_rows(split).ids
-  assert json.loads(in_memory.data_records()["eval_split.json"])["rows"] == [
-    int(i) for i in task.cached_rows("dev").ids
-  ]
+    assert in_memory.data.rows(split).ids == task.data.rows(split).ids
+  assert json.loads(in_memory.data_records()["eval_split.json"])["rows"] == [int(i) for i in task.data.rows("dev").ids]
 
 
 def test_nothing_is_held_out_if_the_task_gets_a_development_set(task: TextTask) -> None:
   with_dev = task.with_data("dev", rows_of([("six", "a")], "eval", ["text", "label"]))
-  assert len(with_dev.cached_rows("train")) == 6
-  assert with_dev.cached_rows("dev").first == ["six"]
+  assert len(with_dev.data.rows("train")) == 6
+  assert with_dev.data.rows("dev").first == ["six"]
   assert with_dev.settings()["eval_share"] == 0
   assert "eval_split.json" not in with_dev.data_records()
 
@@ -118,7 +94,7 @@ def test_the_log_and_the_summary_count_the_rows_of_each_label(
   task.check_inputs(train=True, evaluate=False, predict=False)  # says nothing again
   summary = json.loads(task.data_records()["data_summary.json"])
   for split in ("train", "dev"):
-    counts = {label: sum(ROWS[int(i)][1] == label for i in task.cached_rows(split).ids) for label in "ab"}
+    counts = {label: sum(ROWS[int(i)][1] == label for i in task.data.rows(split).ids) for label in "ab"}
     assert summary[split] == {"source": train_file, "rows": sum(counts.values()), "labels": counts}
   lines = capsys.readouterr().err.splitlines()
   assert lines == [
@@ -151,7 +127,7 @@ def test_what_cannot_be_divided_is_refused(
   if content:
     Path(train_file).write_text(content)
   with pytest.raises(UserError, match=message):
-    TextData(make_config(train_file, **changes), train=True, evaluate=True)
+    TextData(make_config(train_file, **changes)).read(train=True, evaluate=True, predict=False)
 
 
 def test_a_share_of_1_is_refused(train_file: str) -> None:

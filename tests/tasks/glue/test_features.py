@@ -1,4 +1,4 @@
-"""Tests of the features of texts and pairs, compared with the tokenizer, the serving graph and other processes."""
+"""Tests of the features of texts, pairs and candidates, compared with the tokenizer, the serving graph and others."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from albert.data import examples as examples_module
 from albert.data.examples import TokenizedExamples, make_examples
-from albert.tasks.glue.features import RankingExample, RankingExamples, RankingFeaturizer, TextFeaturizer
-from albert.tasks.glue.files import TextRows
+from albert.tasks.glue.features import RankingFeaturizer, TextFeaturizer
+from albert.tasks.glue.files import TextRows, with_candidates
 from albert.tokenization import packing_graph
 from albert.tokenization.sentence_piece_graph import SentencePieceGraphTokenizer
 from albert.tokenization.tokenizer import Tokenizer
@@ -73,15 +73,15 @@ def test_the_serving_graph_gives_the_same_batch(spm_model: str) -> None:
 
 
 def test_ranking_examples_have_a_sequence_for_each_candidate(spm_model: str) -> None:
-  ranking_examples = RankingExamples(
-    TextRows(["a", "b"], ["Who sold it?", "And the garden?"], ["Nobody sold it.", "Yes."], np.array([0, 1], np.int32)),
-    [
-      RankingExample("Who sold it?", ("Nobody sold it.", "The captain."), True),
-      RankingExample("And the garden?", ("Yes.",), False),
-    ],
+  rows = TextRows(
+    ["a", "b"],
+    ["Who sold it?", "And the garden?"],
+    ["Nobody sold it.", "Yes."],
+    np.array([0, 1], np.int32),
+    [["The captain."], []],
   )
   pair_featurizer = TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)
-  examples = RankingFeaturizer(pair_featurizer)(ranking_examples[:])
+  examples = RankingFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH, right_class=0)(rows[:])
   expected = pair_featurizer(
     TextRows(
       ["", "", ""],
@@ -110,7 +110,7 @@ def test_several_processes_make_the_same_features_as_one(spm_model: str, monkeyp
   monkeypatch.setattr(examples_module, "Workers", record_and_make_workers)
   num_rows = 4_000
   texts = [text.split(".")[0] for text in FIRST_TEXTS * (num_rows // NUM_ROWS)]
-  rows = TextRows([str(i) for i in range(num_rows)], texts, texts[::-1], np.arange(num_rows, dtype=np.int32))
+  rows: Any = TextRows([str(i) for i in range(num_rows)], texts, texts[::-1], np.arange(num_rows, dtype=np.int32))
   examples = make_examples(rows, featurizer, name="test", key={}, cache_dir="", num_processes=2)
   assert numbers_of_workers == [2]
   expected = featurizer(rows)
@@ -122,3 +122,32 @@ def test_making_features_needs_no_tensorflow() -> None:
   code = "import sys, albert.tasks.glue.features; sys.exit('tensorflow' in sys.modules)"
   root = Path(__file__).parents[3]
   assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False, timeout=60).returncode == 0
+
+
+def make_pairs(labelled_pairs: list[tuple[str, str, int]]) -> TextRows:
+  """Makes the rows of a file from (question, sentence, class)."""
+  return TextRows(
+    ids=[str(i) for i in range(len(labelled_pairs))],
+    first=[question for question, _, _ in labelled_pairs],
+    second=[sentence for _, sentence, _ in labelled_pairs],
+    labels=np.array([label for _, _, label in labelled_pairs], np.int32),
+  )
+
+
+def test_sentences_of_the_same_question_are_candidates() -> None:
+  rows = make_pairs([("Who?", "Nobody.", 0), ("Who?", "The captain.", 1), ("When?", "At noon.", 0), ("Why?", "So.", 1)])
+  with_others = with_candidates(rows)
+  assert list(with_others.candidates) == [["The captain."], ["Nobody."], [], []]
+  assert with_others[1:3].candidates == [["Nobody."], []]
+  assert with_others[1:3].ids == ["1", "2"]
+
+
+def test_sentences_of_another_file_are_candidates_too() -> None:
+  rows = make_pairs([("When?", "At noon.", 0), ("Why?", "So.", 1)])
+  more_rows = make_pairs([("When?", "In March.", 1), ("Where?", "Here.", 1), ("Why?", "So.", 0)])
+  assert list(with_candidates(rows, more_rows).candidates) == [["In March."], []]
+
+
+def test_at_most_seven_other_candidates_are_kept() -> None:
+  rows = make_pairs([("Who?", f"Number {i}.", 1) for i in range(10)])
+  assert with_candidates(rows).candidates[9] == [f"Number {i}." for i in range(7)]

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
 
-from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.models.multiple_choice import pool_windows
+from albert.tasks.glue.files import TextData
 from albert.tasks.glue.flags import ClassifierConfig
-from albert.tasks.glue.model import TextTask, make_task
+from albert.tasks.glue.model import TextTask
 from albert.tokenization.tokenizer import load_tokenizer
 from tests.conftest import english_like_documents
-from tests.synthetic import TINY_MODEL
+from tests.tasks.glue.conftest import MakeTask
 
 LENGTH, STRIDE, MAX_WINDOWS = 12, 7, 4
 ROOM = LENGTH - 2
@@ -37,37 +35,23 @@ def texts() -> list[str]:
   ]
 
 
-@pytest.fixture(scope="module")
-def model_config(spm_model: str) -> ModelConfig:
-  vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
-  return dataclasses.replace(TINY_MODEL, vocab_size=vocab_size, initializer_range=0.5)
-
-
 @pytest.fixture
-def make_windowed_task(texts: list[str], model_config: ModelConfig, spm_model: str, tmp_path: Path) -> Any:
+def make_windowed_task(texts: list[str], make_task: MakeTask, tmp_path: Path) -> Any:
   """Returns a function that makes the task of the texts; its argument are further flags."""
 
   def make(**flags: Any) -> TextTask:
     path = tmp_path / "train.tsv"
     path.write_text("text\tlabel\n" + "".join(f"{text}\t{index % 3}\n" for index, text in enumerate(texts)))
     options: dict[str, Any] = {"long_texts": "windows", "doc_stride": STRIDE, "max_windows": MAX_WINDOWS} | flags
-    config = ClassifierConfig(
-      task_name="custom",
-      text_columns="text",
-      train_file=str(path),
-      eval_file=str(path),
-      spm_model_file=spm_model,
-      max_seq_length=LENGTH,
-      **options,
-    )
-    return make_task(model_config, config)
+    files = dict.fromkeys(("train_file", "eval_file"), str(path))
+    return make_task(initializer_range=0.5, max_seq_length=LENGTH, **files, **options)
 
   return make
 
 
 def cut(task: TextTask, text: str) -> list[list[int]]:
   """Cuts a text into windows by the definition: while tokens are left, the next one begins STRIDE tokens later."""
-  tokenizer = load_tokenizer(task.tokenizer_config)
+  tokenizer = load_tokenizer(task.data.tokenizer_config)
   special_ids, ids = tokenizer.special_ids, tokenizer.encode(text)
   windows, start = [], 0
   while True:
@@ -81,7 +65,7 @@ def outputs_of(task: TextTask, model: Any, name: str, batch_size: int = 4) -> tu
   """Runs the development set. Returns the output of each row, and the shapes of the batches of ids."""
   rows: dict[int, np.ndarray] = {}
   shapes = []
-  for batch in task.data("dev").evaluation_batches(batch_size=batch_size):
+  for batch in task.sets.dataset("dev").evaluation_batches(batch_size=batch_size):
     outputs = task.forward(model, batch, training=False).outputs[name].numpy()
     rows |= {int(index): output for index, output in zip(batch["example_index"], outputs, strict=True)}
     shapes.append(batch["input_ids"].shape.as_list())
@@ -140,7 +124,7 @@ def test_short_texts_have_the_logits_of_a_truncating_task(make_windowed_task: An
   is_short = np.array([len(cut(task, text)) == 1 for text in texts])
   np.testing.assert_allclose(logits[is_short], truncated_logits[is_short], rtol=1e-4, atol=1e-5)
   assert np.abs(logits - truncated_logits)[~is_short].max() > 1e-3
-  assert task.feature_settings("dev") != truncating_task.feature_settings("dev")
+  assert task.sets.settings != truncating_task.sets.settings
 
 
 def test_gradients_of_padding_windows_are_zero() -> None:
@@ -159,4 +143,4 @@ def test_gradients_of_padding_windows_are_zero() -> None:
 def test_windows_of_pairs_are_refused() -> None:
   config = ClassifierConfig(task_name="custom", text_columns="text,b", labels="x,y", long_texts="windows")
   with pytest.raises(UserError, match=r"^--long_texts=windows is for single texts, and custom has pairs \(text, b\)"):
-    make_task(TINY_MODEL, config)
+    TextData(config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,12 @@ from sklearn.metrics import f1_score
 import albert
 from albert.data.tables import read_table
 from albert.errors import UserError
-from albert.tasks.glue.files import combined_label_warning, find_labels, read_text_table, rows_of_table
-from albert.tasks.glue.flags import ClassifierConfig
-from albert.tasks.glue.model import MultiLabelTask, make_class_weights, make_task
+from albert.tasks.glue.files import TextData, combined_label_warning, find_labels, read_text_table, rows_of_table
+from albert.tasks.glue.flags import ClassifierConfig, make_class_weights
 from albert.tasks.glue.results import ChosenThresholds, average_runs, choose_thresholds, read_thresholds
 from albert.tasks.glue.specs import make_spec
 from albert.tasks.predictions import Predictions, read_predictions, write_predictions
-from tests.synthetic import TINY_MODEL
+from tests.tasks.glue.conftest import MakeTask
 
 ROWS = [("a river", "b;a"), ("a boat", ""), ("a letter", "c"), ("an old letter", " c ; a "), ("nobody", "a")]
 MATRIX = [[1, 1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 1], [1, 0, 0]]
@@ -34,14 +33,11 @@ def rows_file(tmp_path: Path) -> str:
   return str(path)
 
 
-def make_multi_label_task(spm_model: str, path: str, **fields: Any) -> MultiLabelTask:
-  files = dict.fromkeys(("train_file", "eval_file", "predict_file"), path)
-  columns = {"task_name": "custom", "text_columns": "text", "multi_label": True, "label_separator": ";"}
-  config = ClassifierConfig(**{**files, **columns, "spm_model_file": spm_model, "max_seq_length": 16, **fields})
-  vocab_size = int(albert.Tokenizer(spm_model).vocab_size)
-  task = make_task(dataclasses.replace(TINY_MODEL, vocab_size=vocab_size), config)
-  assert isinstance(task, MultiLabelTask)
-  return task
+@pytest.fixture
+def make_multi_label_task(make_task: MakeTask, rows_file: str) -> MakeTask:
+  """Returns a function that makes a task of ROWS; its keywords are further flags."""
+  files = dict.fromkeys(("train_file", "eval_file", "predict_file"), rows_file)
+  return functools.partial(make_task, **files, multi_label=True, label_separator=";")
 
 
 def outputs_of(scores: np.ndarray) -> dict[str, np.ndarray]:
@@ -153,9 +149,7 @@ def test_bad_flags_are_refused(flags: dict[str, Any], message: str) -> None:
     make_spec(ClassifierConfig(**{**fields, **flags}))
 
 
-def test_labels_that_consist_of_labels_are_pointed_out(
-  spm_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_labels_that_consist_of_labels_are_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
   assert combined_label_warning(["a", "b", "a,x"]) is None
   assert combined_label_warning(["a,x", "b,y", "a", "b"]) is None  # x and y occur only once
   warning = combined_label_warning(["a,x", "b,x", "a"])
@@ -168,17 +162,14 @@ def test_labels_that_consist_of_labels_are_pointed_out(
   )
   path = tmp_path / "rows.tsv"
   path.write_text("text\tlabel\none\ta\ntwo\tb\nthree\ta,b\n")
-  config = ClassifierConfig(
-    task_name="custom", text_columns="text", train_file=str(path), spm_model_file=spm_model, max_seq_length=16
-  )
-  vocab_size = int(albert.Tokenizer(spm_model).vocab_size)
-  make_task(dataclasses.replace(TINY_MODEL, vocab_size=vocab_size), config).training_data()
+  config = ClassifierConfig(task_name="custom", text_columns="text", train_file=str(path))
+  TextData(config).read(train=True, evaluate=False, predict=False)
   assert capsys.readouterr().err.count(f"warning: {path}: the label 'a,b' consists of the labels 'a', 'b'") == 1
 
 
 @pytest.mark.parametrize("class_weights", ["", "balanced"])
-def test_the_loss_is_the_mean_of_the_binary_cross_entropies(class_weights: str, spm_model: str, rows_file: str) -> None:
-  task = make_multi_label_task(spm_model, rows_file, class_weights=class_weights)
+def test_the_loss_is_the_mean_of_binary_cross_entropies(class_weights: str, make_multi_label_task: MakeTask) -> None:
+  task = make_multi_label_task(class_weights=class_weights)
   batch = next(iter(task.training_data().evaluation_batches(batch_size=7)))  # the last two rows are padding
   assert sorted(batch["label_ids"].numpy()[:5].tolist()) == sorted(MATRIX)  # the batch is sorted by length
   logits = np.random.default_rng(0).normal(size=[7, 3]).astype(np.float32)
@@ -203,11 +194,11 @@ def test_the_loss_is_the_mean_of_the_binary_cross_entropies(class_weights: str, 
 
 
 def test_thresholds_are_stored_with_the_run_and_used_for_other_data(
-  spm_model: str, rows_file: str, tmp_path: Path
+  make_multi_label_task: MakeTask, rows_file: str, tmp_path: Path
 ) -> None:
   run = tmp_path / "run"
   run.mkdir()
-  task = make_multi_label_task(spm_model, rows_file)
+  task = make_multi_label_task()
   assert task.best_metric == "micro_f1"
   scores = np.array([[0.4, 0.4, 0.1], [0.1, 0.1, 0.2], [0.1, 0.1, 0.4], [0.4, 0.1, 0.4], [0.4, 0.2, 0.1]])
   assert task.evaluation_metrics("dev", outputs_of(scores)) == pytest.approx(
@@ -237,15 +228,14 @@ def test_thresholds_are_stored_with_the_run_and_used_for_other_data(
   # Another file is evaluated and predicted with the stored thresholds.
   other = Path(rows_file).with_name("other.tsv")
   other.write_text("text\tlabel\nno\ta\nnone\tb\n")
-  later_task = make_multi_label_task(spm_model, rows_file).with_data("dev", str(other))
-  assert isinstance(later_task, MultiLabelTask)
+  later_task = make_multi_label_task().with_data("dev", str(other))
   later_task.read_run(str(run))
   split_predictions = later_task.predictions("dev", outputs_of(np.array([[0.31, 0.2, 0.1], [0.1, 0.29, 0.1]])))
   np.testing.assert_allclose(np.asarray(split_predictions.thresholds), 0.3)
   np.testing.assert_array_equal(split_predictions.predicted, [[1, 0, 0], [0, 0, 0]])
   later_task.write_evaluation("dev", outputs_of(np.array([[0.31, 0.2, 0.1], [0.1, 0.29, 0.1]])), str(tmp_path))
   assert not (tmp_path / "thresholds.json").exists()
-  fixed_task = make_multi_label_task(spm_model, rows_file, thresholds="0.2")
+  fixed_task = make_multi_label_task(thresholds="0.2")
   assert fixed_task.predictions("dev", outputs_of(scores)).thresholds == pytest.approx([0.2] * 3)
   (run / "thresholds.json").write_text('{"choice": "one", "split": "dev", "data_sha256": "", "thresholds": {"x": 0.5}}')
   with pytest.raises(
@@ -284,8 +274,8 @@ def test_the_python_api_takes_lists_and_answers_labels(spm_model: str, tmp_path:
   assert set(reopened.labels) == {str(label) for label in expected}
 
 
-def test_an_ensemble_chooses_its_own_thresholds(spm_model: str, rows_file: str, tmp_path: Path) -> None:
-  task = make_multi_label_task(spm_model, rows_file)
+def test_an_ensemble_chooses_its_own_thresholds(make_multi_label_task: MakeTask, tmp_path: Path) -> None:
+  task = make_multi_label_task()
   rng = np.random.default_rng(0)
   run_dirs, all_scores = [str(tmp_path / "a"), str(tmp_path / "b")], np.clip(rng.random([2, 5, 3]), 0.01, 0.99)
   for directory, scores in zip(run_dirs, all_scores, strict=True):

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
 
-from albert.config.model import ModelConfig
 from albert.data.batches import ExampleDataset
 from albert.errors import UserError
 from albert.tasks.base import DatasetOutputs
+from albert.tasks.glue.files import TextData
 from albert.tasks.glue.flags import ClassifierConfig
-from albert.tasks.glue.model import ClassificationTask, RankingTask, RegressionTask, TextTask, make_task
-from tests.synthetic import TINY_MODEL
+from albert.tasks.glue.model import Number, OneOfSeveralClasses, Ranking, TextTask
 from tests.tasks.glue.archive import edit_line, read_tsv_rows, write_archive
+from tests.tasks.glue.conftest import MakeTask
 
 NUM_ROWS = 6
 
@@ -28,16 +26,6 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
   """The folder of a GLUE archive. Its training files have 24 rows, the other files have 6."""
   tasks = ["CoLA", "MNLI", "STS-B", "QNLI", "diagnostic"]
   return write_archive(tmp_path_factory.mktemp("glue"), tasks, num_rows=NUM_ROWS)
-
-
-@pytest.fixture(scope="module")
-def model_config(spm_model: str) -> ModelConfig:
-  vocab_size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
-  return dataclasses.replace(TINY_MODEL, vocab_size=vocab_size, max_position_embeddings=64)
-
-
-def make_config(spm_model: str, task_name: str, **config_fields: Any) -> ClassifierConfig:
-  return ClassifierConfig(spm_model_file=spm_model, task_name=task_name, max_seq_length=48, **config_fields)
 
 
 class SplitOutputs(NamedTuple):
@@ -56,7 +44,7 @@ class SplitOutputs(NamedTuple):
 
 def run_newly_initialized_model(task: TextTask, split: str) -> SplitOutputs:
   model = task.build_model()
-  dataset = task.data(split)
+  dataset = task.sets.dataset(split)
   assert isinstance(dataset, ExampleDataset)
   (batch,) = dataset.evaluation_batches(batch_size=dataset.num_examples + 2)  # two rows of padding
   result = task.forward(model, batch, training=False)
@@ -69,11 +57,9 @@ def run_newly_initialized_model(task: TextTask, split: str) -> SplitOutputs:
   return SplitOutputs(loss, outputs, examples)
 
 
-def test_classification_has_the_cross_entropy_and_the_probabilities_of_numpy(
-  archive: Path, model_config: ModelConfig, spm_model: str
-) -> None:
-  task = make_task(model_config, make_config(spm_model, "mnli", data_dir=str(archive)))
-  assert type(task) is ClassificationTask
+def test_classification_has_the_cross_entropy_and_probabilities_of_numpy(archive: Path, make_task: MakeTask) -> None:
+  task = make_task("mnli", data_dir=str(archive))
+  assert type(task.formulation) is OneOfSeveralClasses
   assert list(task.evaluation_data()) == ["matched", "mismatched"]
   assert task.best_metric == "matched_accuracy"
   loss, outputs, batch = run_newly_initialized_model(task, "matched")
@@ -93,24 +79,22 @@ def test_classification_has_the_cross_entropy_and_the_probabilities_of_numpy(
   }
 
 
-def test_regression_has_the_mean_squared_error(archive: Path, model_config: ModelConfig, spm_model: str) -> None:
-  task = make_task(model_config, make_config(spm_model, "sts-b", data_dir=str(archive)))
-  assert type(task) is RegressionTask
+def test_regression_has_the_mean_squared_error(archive: Path, make_task: MakeTask) -> None:
+  task = make_task("sts-b", data_dir=str(archive))
+  assert type(task.formulation) is Number
   assert task.best_metric == "pearson"
   loss, outputs, batch = run_newly_initialized_model(task, "dev")
   assert batch["scores"].tolist() == [0.0, 2.5, 5.0] * 2
   assert loss == pytest.approx(np.mean((outputs["values"] - batch["scores"]) ** 2), rel=1e-6)
   assert set(task.evaluation_metrics("dev", outputs)) == {"pearson", "spearman", "guessing_loss"}
-  later_task = make_task(model_config, make_config(spm_model, "sts-b", data_dir=str(archive), best_metric="rmse"))
+  later_task = make_task("sts-b", data_dir=str(archive), best_metric="rmse")
   assert (later_task.best_metric, later_task.best_loss, later_task.higher_is_better) == ("rmse", "loss", False)
   assert later_task.evaluation_metrics("dev", outputs)["rmse"] == pytest.approx(np.sqrt(loss), rel=1e-6)
 
 
-def test_ranking_has_the_cross_entropy_of_right_and_wrong(
-  archive: Path, model_config: ModelConfig, spm_model: str
-) -> None:
-  task = make_task(model_config, make_config(spm_model, "QNLI", data_dir=str(archive), formulation="ranking"))
-  assert type(task) is RankingTask
+def test_ranking_has_the_cross_entropy_of_right_and_wrong(archive: Path, make_task: MakeTask) -> None:
+  task = make_task("QNLI", data_dir=str(archive), formulation="ranking")
+  assert type(task.formulation) is Ranking
   loss, outputs, batch = run_newly_initialized_model(task, "dev")
   probability_of_right = np.exp(outputs["log_probabilities"][:, 1].astype(np.float64))
   is_right = batch["is_right"]
@@ -137,29 +121,20 @@ class RankingLoss(NamedTuple):
 
 
 def ranking_loss(logits: list[list[int]], is_candidate: list[list[int]], is_right: list[int]) -> RankingLoss:
-  """Computes the loss of a batch with a stand-in for the model, which returns the first id of a sequence as its logit.
+  """Computes the loss of a batch.
 
   Args:
     logits: the logits of each example's sequences, that of its own sentence first.
     is_candidate: 1 for each sequence, 0 for padding.
     is_right: 1 for each example whose own sentence answers its question.
   """
-
-  def model(inputs: dict[str, tf.Tensor], training: bool, seed: tf.Tensor | None) -> tf.Tensor:
-    del training, seed
-    return tf.reshape(tf.cast(inputs["input_ids"][:, 0], tf.float32), [-1, 1])
-
-  ids = tf.constant(logits, tf.int32)[:, :, tf.newaxis]
   batch = {
-    "input_ids": ids,
-    "input_mask": tf.ones_like(ids),
-    "segment_ids": tf.zeros_like(ids),
     "option_mask": tf.constant(is_candidate, tf.float32),
     "is_right": tf.constant(is_right),
     "example_weight": tf.ones([len(logits)]),
   }
-  task = object.__new__(RankingTask)  # forward does not need the data that __init__ reads
-  result = RankingTask.forward(task, model, batch, training=False)
+  formulation = Ranking(TextData(ClassifierConfig(task_name="QNLI", formulation="ranking")))
+  result = formulation.forward(tf.constant(logits, tf.float32)[:, :, tf.newaxis], batch, training=False)
   return RankingLoss(float(result.sums["loss"].total), result.outputs["log_probabilities"].numpy())
 
 
@@ -184,19 +159,18 @@ def test_the_ranking_loss_of_one_candidate_is_the_sigmoid_cross_entropy() -> Non
   assert loss.total == pytest.approx(np.log1p(np.exp(-2)) + np.log1p(np.exp(-1)), rel=1e-6)
 
 
-def test_ranking_takes_candidates_from_the_training_file(
-  archive: Path, model_config: ModelConfig, spm_model: str
-) -> None:
-  task = make_task(model_config, make_config(spm_model, "QNLI", data_dir=str(archive), formulation="ranking"))
-  assert [Path(str(path)).name for path in task.data_files("test")] == ["test.tsv", "train.tsv"]
-  examples = task.cached_raw_examples("test")
+def test_ranking_takes_candidates_from_the_training_file(archive: Path, make_task: MakeTask) -> None:
+  task = make_task("QNLI", data_dir=str(archive), formulation="ranking")
+  assert [Path(str(path)).name for path in task.data.find("test")] == ["test.tsv", "train.tsv"]
+  rows = task.data.rows("test")
   sentences = {
     row[2]
     for name in ("test.tsv", "train.tsv")
     for row in read_tsv_rows(archive / "QNLI" / name)[1:]
-    if row[1] == examples[0].question
+    if row[1] == rows.first[0]
   }
-  assert set(examples[0].candidates) == sentences
+  assert rows.second is not None
+  assert {rows.second[0], *rows.candidates[0]} == sentences
   assert len(sentences) > 2
 
 
@@ -216,10 +190,9 @@ def write_submissions(task: TextTask, directory: Path) -> list[Path]:
   ("task_name", "names"), [("MNLI", ["MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"]), ("AX", ["AX.tsv"])]
 )
 def test_mnli_writes_a_submission_for_each_test_set(
-  archive: Path, model_config: ModelConfig, spm_model: str, tmp_path: Path, task_name: str, names: list[str]
+  archive: Path, make_task: MakeTask, tmp_path: Path, task_name: str, names: list[str]
 ) -> None:
-  task = make_task(model_config, make_config(spm_model, task_name, data_dir=str(archive)))
-  assert isinstance(task, TextTask)
+  task = make_task(task_name, data_dir=str(archive))
   submissions = write_submissions(task, tmp_path)
   assert [path.name for path in submissions] == names
   for path in submissions:
@@ -229,24 +202,21 @@ def test_mnli_writes_a_submission_for_each_test_set(
   assert task.checkpoint_settings()["task_name"] == "MNLI"
 
 
-def test_the_diagnostic_set_is_optional(model_config: ModelConfig, spm_model: str, tmp_path: Path) -> None:
+def test_the_diagnostic_set_is_optional(make_task: MakeTask, tmp_path: Path) -> None:
   write_archive(tmp_path, ["MNLI"], num_rows=3)
-  task = make_task(model_config, make_config(spm_model, "MNLI", data_dir=str(tmp_path)))
-  assert isinstance(task, TextTask)
+  task = make_task("MNLI", data_dir=str(tmp_path))
   assert [path.name for path in write_submissions(task, tmp_path)] == ["MNLI-m.tsv", "MNLI-mm.tsv"]
 
 
-def test_a_custom_task_takes_its_labels_from_the_training_file(
-  model_config: ModelConfig, spm_model: str, tmp_path: Path
-) -> None:
+def test_a_custom_task_takes_its_labels_from_the_training_file(make_task: MakeTask, tmp_path: Path) -> None:
   train_csv = tmp_path / "train.csv"
   train_csv.write_text("text,label\na good one,yes\na bad one,no\nso so,maybe\n", encoding="utf-8")
-  task = make_task(model_config, make_config(spm_model, "custom", text_columns="text", train_file=str(train_csv)))
+  task = make_task(train_file=str(train_csv))
   assert task.spec.labels == ("maybe", "no", "yes")
   # The run's config.json holds the labels. So later commands do not need the training file.
   settings = task.settings()
   assert settings["labels"] == "maybe,no,yes"
-  later_task = make_task(model_config, make_config(spm_model, "custom", text_columns="text", labels=settings["labels"]))
+  later_task = make_task(labels=settings["labels"])
   assert later_task.checkpoint_settings() == task.checkpoint_settings()
 
 
@@ -259,8 +229,7 @@ def test_a_custom_task_takes_its_labels_from_the_training_file(
   ],
 )
 def test_flags_choose_the_best_metric_and_the_positive_label(
-  model_config: ModelConfig,
-  spm_model: str,
+  make_task: MakeTask,
   tmp_path: Path,
   flags: dict[str, str],
   best: tuple[str, bool],
@@ -268,8 +237,7 @@ def test_flags_choose_the_best_metric_and_the_positive_label(
 ) -> None:
   train_csv = tmp_path / "train.csv"
   train_csv.write_text("text,label\na good one,yes\na bad one,no\nso so,no\n", encoding="utf-8")
-  config = make_config(spm_model, "custom", text_columns="text", train_file=str(train_csv), **flags)
-  task = make_task(model_config, config)
+  task = make_task(train_file=str(train_csv), **flags)
   assert (task.best_metric, task.higher_is_better) == best
   logits = np.array([[0, 1], [0, 1], [1, 0]], np.float32)  # yes, yes, no
   metrics = task.with_data("dev", str(train_csv)).evaluation_metrics(
@@ -301,29 +269,25 @@ BAD_FLAGS: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-def test_the_diagnostic_set_cannot_be_evaluated(model_config: ModelConfig, spm_model: str) -> None:
+def test_the_diagnostic_set_cannot_be_evaluated(make_task: MakeTask) -> None:
   for flags in ({"data_dir": "x"}, {"eval_file": "x"}):
     with pytest.raises(UserError, match="AX has no labels to evaluate with: give --do_predict"):
-      make_task(model_config, make_config(spm_model, "AX", **flags)).evaluation_data()
+      make_task("AX", **flags).evaluation_data()
 
 
 @pytest.mark.parametrize("case", BAD_FLAGS)
-def test_bad_flags_are_refused(model_config: ModelConfig, spm_model: str, case: str) -> None:
+def test_bad_flags_are_refused(make_task: MakeTask, case: str) -> None:
   task_name, flags, message = BAD_FLAGS[case]
   with pytest.raises(UserError, match=message):
-    make_task(model_config, make_config(spm_model, task_name, **flags)).training_data()
+    make_task(task_name, **flags).training_data()
 
 
 def test_a_warning_names_the_first_skipped_line(
-  model_config: ModelConfig, spm_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+  make_task: MakeTask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
   write_archive(tmp_path, ["QQP"], num_rows=300)
   edit_line(tmp_path / "QQP" / "train.tsv", 7, lambda line: "cut")
-  task = make_task(model_config, make_config(spm_model, "QQP", data_dir=str(tmp_path)))
-  assert len(task.cached_raw_examples("train")) == 4 * 300 - 1
+  task = make_task("QQP", data_dir=str(tmp_path))
+  assert len(task.data.rows("train")) == 4 * 300 - 1
   warning = "train.tsv: skipped 1 line with another number of columns; the first one is line 7"
   assert warning in capsys.readouterr().err
-
-
-def test_scores_is_an_abstract_method_of_text_tasks() -> None:
-  assert "scores" in TextTask.__abstractmethods__

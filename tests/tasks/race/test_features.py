@@ -1,4 +1,4 @@
-"""Tests of RACE's features: one sequence for each option, compared with those of a simple loop."""
+"""Tests of RACE's features, compared with those of a simple loop, and of its accuracies, computed by hand."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert.tasks.race.data import ChoiceQuestion, find_passages, read_questions
+from albert.tasks.predictions import Predictions
 from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer, with_option
+from albert.tasks.race.files import ChoiceQuestion, find_passages, read_questions
+from albert.tasks.race.results import compute_metrics
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import CLS_ID, SEP_ID, TokenizerConfig
 from tests.tasks.race.folders import write_made_up_race
@@ -76,3 +78,22 @@ def test_chunks_of_questions_give_the_same_examples_as_all_questions_at_once(spm
 def test_the_processes_that_make_features_do_not_import_tensorflow() -> None:
   code = "import sys, albert.tasks.race.features; sys.exit('tensorflow' in sys.modules)"
   assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+NAN = np.nan
+
+
+def make_predictions(ids: list[str]) -> Predictions:
+  """Makes predictions for four questions with three or two options. Only the second prediction is wrong."""
+  scores = np.array([[0.7, 0.2, 0.1], [0.4, 0.6, NAN], [0.1, 0.2, 0.7], [0.5, 0.5, NAN]])
+  return Predictions(ids, ("A", "B", "C"), scores, np.array([0, 0, 2, 0]))
+
+
+def test_accuracies_overall_of_each_level_and_of_guessing() -> None:
+  metrics = compute_metrics(make_predictions(["middle1.txt-0", "high1.txt-0", "high/asc00001.txt-1", "high2.txt-0"]))
+  expected = {"accuracy": 3 / 4, "middle_accuracy": 1.0, "high_accuracy": 2 / 3}
+  assert metrics == pytest.approx(expected | {"guessing_accuracy": (1 / 3 + 1 / 2 + 1 / 3 + 1 / 2) / 4})
+
+
+def test_custom_questions_have_no_levels() -> None:
+  assert set(compute_metrics(make_predictions(["a", "b", "c", "high"]))) == {"accuracy", "guessing_accuracy"}

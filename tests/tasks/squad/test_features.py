@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from albert.metrics.squad import evaluate_v1
-from albert.tasks.squad.data import SquadAnswer, SquadParagraph, SquadQuestion, read_questions
 from albert.tasks.squad.features import (
   CHAR_ENDS,
   CHAR_STARTS,
@@ -28,6 +27,7 @@ from albert.tasks.squad.features import (
   answer_tokens,
   gold_texts,
 )
+from albert.tasks.squad.files import SquadAnswer, SquadParagraph, SquadQuestion, read_questions
 from albert.tokenization.packing import max_context_windows, window_starts
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import CLS_ID, SEP_ID, TokenizerConfig, TokensWithOffsets
@@ -49,18 +49,7 @@ def make_windows(num_tokens: int, window_size: int, stride: int) -> list[range]:
 
 @pytest.mark.parametrize(
   ("num_tokens", "window_size", "stride"),
-  [
-    (0, 5, 2),
-    (1, 5, 2),
-    (5, 5, 2),
-    (6, 5, 2),
-    (7, 5, 2),
-    (8, 5, 2),
-    (23, 5, 2),
-    (24, 5, 4),
-    (23, 5, 9),
-    (300, 128, 37),
-  ],
+  [*((tokens, 5, 2) for tokens in (0, 1, 5, 6, 7, 8, 23)), (24, 5, 4), (23, 5, 9), (300, 128, 37)],
 )
 def test_windows_and_the_window_of_maximum_context_equal_a_plain_loop(
   num_tokens: int, window_size: int, stride: int
@@ -195,19 +184,6 @@ def test_labels_mark_the_first_answer_in_windows_that_contain_it(
       assert features[P_MASK][first_position] == features[P_MASK][last_position] == 0
   assert questions_with_answer == {"a", "b", "c", "e"}
   assert gold_texts(questions, examples) == {0: "1999", 1: "12,500", 2: "garden behind the house", 4: "paris"}
-
-
-def test_every_token_has_maximum_context_in_exactly_one_window(spm_model: str, questions: list[SquadQuestion]) -> None:
-  examples = make_featurizer(spm_model)(questions)
-  # For each token of the concatenated sequences: its window and its question.
-  window_of_token = np.repeat(np.arange(examples.num_examples), examples.sequence_lengths)
-  question_of_token = examples.labels[QUESTION_INDEX][window_of_token]
-  is_max_context = examples.token_features[IS_MAX_CONTEXT] == 1
-  tokenizer = Tokenizer(spm_model)
-  for question in questions:
-    tokens = tokenizer.encode_with_offsets(question.paragraph.context)
-    char_starts = examples.token_features[CHAR_STARTS][is_max_context & (question_of_token == question.index)]
-    assert sorted(char_starts.tolist()) == tokens.starts.tolist()
 
 
 def test_answers_that_end_inside_a_token_are_labelled_with_the_whole_token() -> None:

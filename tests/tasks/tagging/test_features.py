@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert.tasks.tagging.data import TaggedText
 from albert.tasks.tagging.features import TEXT_INDEX, WORD_NUMBERS, WORD_TAGS, TaggingFeaturizer
-from albert.tasks.tagging.predictions import log_probabilities_of_words, predict_tags
+from albert.tasks.tagging.files import TaggedText
+from albert.tasks.tagging.results import log_probabilities_of_words, predict_tags
 from albert.tasks.tagging.schemes import SCHEMES
 from albert.tokenization.tokenizer import load_tokenizer
 from albert.tokenization.vocabulary import CLS_ID, SEP_ID, TokenizerConfig

@@ -1,4 +1,4 @@
-"""Converts the outputs of a model to tags and spans, computes their metrics, and writes mistakes. Needs no TensorFlow.
+"""Converts the outputs of a tagger to tags and spans, computes their metrics, and writes mistakes. Needs no TensorFlow.
 
 T words of all texts, N windows, S tokens of the longest window, C tags.
 """
@@ -14,10 +14,9 @@ import numpy as np
 from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
 from albert.metrics.classification import span_scores, tag_accuracies
 from albert.tasks.predictions import write_table
-from albert.tasks.tagging.data import TaggedText
-from albert.tasks.tagging.decoding import best_tags
 from albert.tasks.tagging.features import TEXT_INDEX, WORD_NUMBERS
-from albert.tasks.tagging.schemes import Scheme, Span
+from albert.tasks.tagging.files import TaggedText, TaggingData
+from albert.tasks.tagging.schemes import Scheme, Span, best_tags
 
 _MAX_MISTAKES = 1000
 
@@ -27,12 +26,10 @@ class PredictedSpan(NamedTuple):
 
   Attributes:
     span: its words and its type.
-    text: its text.
     probability: the product of the probabilities of its words' tags.
   """
 
   span: Span
-  text: str
   probability: float
 
 
@@ -58,8 +55,8 @@ class TagPredictions:
     for text, spans in zip(self.texts, self.spans, strict=True):
       yield [
         dict(zip(("start", "end"), text.offsets(span), strict=True))
-        | {"label": span.type, "text": span_text, "probability": probability}
-        for span, span_text, probability in spans
+        | {"label": span.type, "text": text.text_of(span), "probability": probability}
+        for span, probability in spans
       ]
 
 
@@ -116,44 +113,39 @@ def predict_tags(
   all_tags: list[list[str]] = []
   all_spans: list[list[PredictedSpan]] = []
   end = 0
-  for text, length in zip(chosen_texts, lengths, strict=True):
+  for length in lengths:
     start, end = end, end + int(length)
-    tags_of_text = [tags[index] for index in best[start:end]]
-    spans = scheme.spans(tags_of_text)
-    all_tags.append(tags_of_text)
+    all_tags.append([tags[index] for index in best[start:end]])
     all_spans.append(
       [
-        PredictedSpan(span, text.text_of(span), float(np.exp(of_best[start + span.start : start + span.end].sum())))
-        for span in spans
+        PredictedSpan(span, float(np.exp(of_best[start + span.start : start + span.end].sum())))
+        for span in scheme.spans(all_tags[-1])
       ]
     )
   return TagPredictions(chosen_texts, all_tags, all_spans)
 
 
-def gold_tags(predictions: TagPredictions, scheme: Scheme) -> list[list[str]]:
-  """Returns the correct tags of the texts of some predictions."""
-  return [scheme.tags_of_spans(text.spans, len(text.words)) for text in predictions.texts]
+def gold_tags(texts: Sequence[TaggedText], scheme: Scheme) -> list[list[str]]:
+  """Returns the correct tags of texts."""
+  return [scheme.tags_of_spans(text.spans, len(text.words)) for text in texts]
 
 
-def compute_metrics(
-  predictions: TagPredictions, scheme: Scheme, types: Sequence[str], tags: Sequence[str]
-) -> dict[str, float]:
+def tag_numbers(tags_of_texts: Sequence[Sequence[str]], tags: Sequence[str]) -> np.ndarray:
+  """Returns the index among all tags of each word's tag, int32 [T]."""
+  index_of = {tag: index for index, tag in enumerate(tags)}
+  return np.array([index_of[tag] for tags_of_text in tags_of_texts for tag in tags_of_text], np.int32)
+
+
+def compute_metrics(predictions: TagPredictions, data: TaggingData) -> dict[str, float]:
   """Computes the scores of spans and the accuracies of tags (see albert.metrics.classification).
 
   Args:
     predictions: predictions of texts with at least one word.
-    scheme: how tags mark spans.
-    types: all types of spans.
-    tags: all tags.
+    data: the data of the task, which has its tags and types.
   """
-  correct = gold_tags(predictions, scheme)
-  index_of = {tag: index for index, tag in enumerate(tags)}
-  labels, predicted = (
-    np.array([index_of[tag] for tags_of_text in all_tags for tag in tags_of_text], np.int32)
-    for all_tags in (correct, predictions.tags)
-  )
-  scores = span_scores(correct, predictions.tags, types, scheme.name)
-  return scores | tag_accuracies(labels, predicted)
+  correct = gold_tags(predictions.texts, data.scheme)
+  scores = span_scores(correct, predictions.tags, data.types, data.scheme.name)
+  return scores | tag_accuracies(tag_numbers(correct, data.tags), tag_numbers(predictions.tags, data.tags))
 
 
 def write_mistakes(path: str, predictions: TagPredictions) -> None:

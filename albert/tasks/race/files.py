@@ -1,4 +1,4 @@
-"""Reads multiple-choice questions about articles, from RACE's folders (Lai et al. 2017) or JSON lines.
+"""The files of multiple-choice questions about articles: RACE's folders (Lai et al. 2017), or JSON lines.
 
 Worker processes import this module, so it does not import TensorFlow.
 """
@@ -14,15 +14,15 @@ from typing import Any
 
 import msgspec
 
-from albert.config.base import option
-from albert.config.run import FinetuningConfig
 from albert.data import tables
 from albert.data.rows import DataSource, Rows
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.files import NoMatchError, expand_globs
 from albert.io.text import check_first_line, format_value
-from albert.tasks.splits import FILE_FIELDS
+from albert.tasks.finetuning import FinetuningData
+from albert.tasks.race.flags import RaceConfig
+from albert.tasks.splits import FILE_FIELDS, TEST
 
 LEVELS = ("middle", "high")
 # The index of an answer that is not known.
@@ -34,30 +34,6 @@ _ALL_PASSAGES_FILE = "all.txt"
 _ID_WITH_LEVEL = re.compile(rf"({'|'.join(LEVELS)})(\d+\.txt-\d+$|/.)")
 _NUMBERED_FILE = re.compile(r"\d+\.txt")
 _REMEDY = "training and evaluation need the answers; --predict_file takes questions without"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RaceConfig(FinetuningConfig):
-  """The flags of run_race.py that describe its files."""
-
-  data_dir: str = option(
-    "",
-    "the folder RACE, or the folder that contains it, with {train,dev,test}/{middle,high}/*.txt",
-    affects_training=False,
-    resets=("train_file", "eval_file", "predict_file"),
-  )
-  train_file: str = option(
-    "",
-    "file of JSON lines, or a folder such as RACE/train, to train on, instead of the one in data_dir",
-    affects_training=False,
-  )
-  eval_file: str = option("", "file or folder to evaluate on, instead of the one in data_dir", affects_training=False)
-  predict_file: str = option(
-    "", "file or folder to predict, instead of the one in data_dir; it needs no answers", affects_training=False
-  )
-  max_qa_length: int = option(
-    128, "maximum tokens of a question with its option; earlier tokens are dropped", minimum=1
-  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +67,25 @@ def option_name(index: int) -> str:
   return chr(ord("A") + index) if index < 26 else str(index + 1)
 
 
+class RaceData(FinetuningData):
+  """The questions of each split."""
+
+  config: RaceConfig
+
+  def find(self, split: str) -> Sequence[DataSource]:
+    """Returns the files of a split: those that a flag gives (a file, or a folder of passages), or those in data_dir."""
+    flag, paths = f"--{FILE_FIELDS[split]}", getattr(self.config, FILE_FIELDS[split])
+    if paths:
+      return find_passages(paths, flag) if files.is_dir(paths) else expand_globs(paths, flag=flag)
+    if not self.config.data_dir:
+      raise UserError(f"--data_dir is missing: the folder RACE with its {split} set (or give {flag})")
+    return find_passages(split_folder(self.config.data_dir, split), "--data_dir")
+
+  def read_split(self, split: str) -> Sequence[ChoiceQuestion]:
+    """Reads the questions of a split, with their answers except for the test set."""
+    return read_questions(self.sources(split), with_answers=split != TEST)
+
+
 def find_passages(folder: str, flag: str) -> list[str]:
   """Finds the files of passages in a folder such as RACE/train.
 
@@ -106,23 +101,6 @@ def find_passages(folder: str, flag: str) -> list[str]:
   raise UserError(
     f"{flag}: {folder} holds neither middle/*.txt and high/*.txt nor *.txt: give a folder with the layout of RACE"
   )
-
-
-def find_files(config: RaceConfig, split: str) -> list[str]:
-  """Returns the paths of the files of a split: those that a flag gives (a file, or a folder), or those in data_dir.
-
-  Args:
-    config: the flags.
-    split: "train", "dev" or "test".
-  Raises:
-    UserError: the flag is missing, or there are no such files.
-  """
-  flag, paths = f"--{FILE_FIELDS[split]}", getattr(config, FILE_FIELDS[split])
-  if paths:
-    return find_passages(paths, flag) if files.is_dir(paths) else expand_globs(paths, flag=flag)
-  if not config.data_dir:
-    raise UserError(f"--data_dir is missing: the folder RACE with its {split} set (or give {flag})")
-  return find_passages(split_folder(config.data_dir, split), "--data_dir")
 
 
 def split_folder(data_dir: str, split: str) -> str:
@@ -243,11 +221,7 @@ def _parse_passages(path: str) -> Iterator[tuple[str, str, _Passage]]:
 
 
 def _split_passages(path: str, content: bytes) -> list[tuple[int, bytes]]:
-  """Splits a file with a passage on each line. Returns the number of each line, from 1, and its content.
-
-  Raises:
-    UserError: the file is not JSON.
-  """
+  """Splits a file with a passage on each line. Returns the number of each line, from 1, and its content."""
   lines = [(number, line) for number, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
   if _is_json_object(content):  # a single passage, whose JSON may take several lines
     first_number, _ = lines[0]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from albert.errors import UserError
-from albert.tasks.race.data import ChoiceQuestion, find_passages, level_of, option_name, read_questions
+from albert.tasks.race.files import ChoiceQuestion, find_passages, level_of, option_name, read_questions
 from tests.tasks.race.folders import write_made_up_race
 
 PASSAGE = {

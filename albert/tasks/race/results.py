@@ -1,4 +1,4 @@
-"""Metrics of multiple-choice predictions, and averages of the predictions of several runs. Needs no TensorFlow."""
+"""The predictions of multiple-choice questions, their metrics, and averages of several runs. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,27 @@ import numpy as np
 
 from albert.tasks import predictions
 from albert.tasks.predictions import Predictions
-from albert.tasks.race.data import LEVELS, level_of
+from albert.tasks.race.files import LEVELS, UNKNOWN_ANSWER, ChoiceQuestion, level_of, option_name
+
+
+def make_predictions(questions: Sequence[ChoiceQuestion], logits: np.ndarray, has_option: np.ndarray) -> Predictions:
+  """Makes predictions, with labels if all answers are known.
+
+  Args:
+    questions: N questions.
+    logits: float32 [N, K].
+    has_option: whether a question has this option, bool [N, K]. Its probability is NaN if not.
+  """
+  scores = np.where(has_option, predictions.softmax(np.where(has_option, logits, -np.inf)), np.nan)
+  names = tuple(option_name(index) for index in range(logits.shape[1]))
+  answers = np.array([question.answer for question in questions])
+  labels = None if UNKNOWN_ANSWER in answers else answers
+  return Predictions([question.id for question in questions], names, scores, labels)
+
+
+def guessing_loss(questions: Sequence[ChoiceQuestion]) -> float:
+  """Returns the loss of giving all options of a question the same probability."""
+  return float(np.mean([np.log(len(question.options)) for question in questions]))
 
 
 def compute_metrics(split_predictions: Predictions) -> dict[str, float]:

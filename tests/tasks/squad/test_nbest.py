@@ -1,22 +1,18 @@
-"""Tests of SQuAD predictions: the best spans (compared with a search over all spans), files, thresholds, averages."""
+"""The best answers of each question, compared with a search over all spans."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
-from albert.errors import UserError
-from albert.tasks.squad import predictions as squad_predictions
-from albert.tasks.squad.data import SquadParagraph, SquadQuestion
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, SquadFeaturizer
-from albert.tasks.squad.predictions import SquadPredictions, average_predictions, predictions_v1, predictions_v2
+from albert.tasks.squad.files import SquadParagraph, SquadQuestion
+from albert.tasks.squad.nbest import SquadPredictions, predictions_v1, predictions_v2
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import SEP_ID, UNK_ID, TokenizerConfig
 from tests.conftest import english_like_documents
@@ -26,10 +22,8 @@ MAX_ANSWER_LENGTH = 5
 
 
 class ScoredText(NamedTuple):
-  """An answer and the sum of the scores of its start and its end."""
-
   text: str
-  score: float
+  score: float  # of the start plus that of the end
 
 
 class Span(NamedTuple):
@@ -92,13 +86,7 @@ def best_texts(scored_texts: list[ScoredText], count: int) -> list[ScoredText]:
 
 
 def assert_same_answers(predictions: SquadPredictions, expected: dict[str, list[ScoredText]], score_kind: str) -> None:
-  """Compares the n best answers of each question, their scores and their probabilities with the expected ones.
-
-  Args:
-    predictions: the predictions to check.
-    expected: question id -> the best answers, best first.
-    score_kind: "logit" (v1) or "log_prob" (v2), the end of the names of the scores.
-  """
+  """Compares the n best answers of each question; the names of their scores end in `score_kind`."""
   assert list(predictions.nbest) == list(expected)
   for question, entries in predictions.nbest.items():
     assert [entry["text"] for entry in entries] == [answer.text for answer in expected[question]]
@@ -132,12 +120,7 @@ def test_v1_finds_the_best_of_all_spans(examples: TokenizedExamples, questions: 
 
 
 def outputs_of_v1(end_logits: dict[int, float], start: int) -> dict[str, np.ndarray]:
-  """Makes the outputs of v1 for one window.
-
-  Args:
-    end_logits: position of an answer's last token -> its logit.
-    start: position of the first token of all answers.
-  """
+  """Makes the outputs of v1 for one window: the logits of the last tokens of answers that start at one position."""
   starts, ends = np.full((2, 1, MAX_SEQ_LENGTH), -99, np.float32)
   starts[0, start] = 0
   for end, logit in end_logits.items():
@@ -245,59 +228,3 @@ def test_a_paragraph_without_tokens_has_no_answer(spm_model: str) -> None:
   outputs = {EXAMPLE_INDEX: np.zeros(1, int), "start_logits": logits, "end_logits": logits}
   predictions = predictions_v1(questions, outputs, examples, n_best_size=3, max_answer_length=5)
   assert (predictions.nbest, predictions.answers()) == ({"q": []}, {"q": ""})
-
-
-def make_entry(text: str, probability: float) -> dict[str, object]:
-  return {"text": text, "probability": probability}
-
-
-def test_probabilities_and_null_odds_are_averaged() -> None:
-  first_predictions = SquadPredictions(
-    {"a": [make_entry("x", 0.6), make_entry("y", 0.4)], "b": []}, {"a": 1.0, "b": -2.0}
-  )
-  second_predictions = SquadPredictions(
-    {"a": [make_entry("y", 0.7), make_entry("z", 0.3)], "b": [make_entry("w", 1.0)]}, {"a": -2.0, "b": 4.0}
-  )
-  average = average_predictions([first_predictions, second_predictions])
-  assert [(entry["text"], entry["probability"]) for entry in average.nbest["a"]] == [
-    ("y", 0.55),
-    ("x", 0.3),
-    ("z", 0.15),
-  ]
-  assert average.null_odds == {"a": -0.5, "b": 1.0}
-  assert average.answers() == {"a": "y", "b": ""}
-  assert average.answers(1.0) == {"a": "y", "b": "w"}
-  assert average_predictions([first_predictions]).answers() == first_predictions.answers()
-
-
-def test_different_questions_or_versions_are_not_averaged() -> None:
-  predictions = SquadPredictions({"a": [], "b": []})
-  with pytest.raises(UserError, match=r"members 1 and 2 of the ensemble answer different questions \(for example b\)"):
-    average_predictions([predictions, SquadPredictions({"a": []})])
-  with pytest.raises(UserError, match="members 1 and 2 of the ensemble are for different SQuAD versions"):
-    average_predictions([predictions, SquadPredictions({"a": [], "b": []}, {"a": 0.0, "b": 0.0})])
-
-
-def test_the_official_files_are_written_and_read(tmp_path: Path) -> None:
-  predictions = SquadPredictions({"a": [make_entry("é", 1.0)], "b": [make_entry("w", 1.0)]}, {"a": -1.0, "b": 0.5})
-  paths = squad_predictions.write(str(tmp_path), "new", predictions, 0.0)
-  expected_contents = {
-    "predictions_new.json": {"a": "é", "b": ""},
-    "nbest_predictions_new.json": predictions.nbest,
-    "null_odds_new.json": {"a": -1.0, "b": 0.5},
-  }
-  assert [Path(path).name for path in paths] == list(expected_contents)
-  for name, content in expected_contents.items():
-    assert json.loads((tmp_path / name).read_text()) == content
-  assert squad_predictions.read(str(tmp_path), "new") == predictions
-  # Predictions for v1.1 have no null odds.
-  v1_predictions = SquadPredictions({"a": []})
-  paths = squad_predictions.write(str(tmp_path), "dev", v1_predictions, 0.0)
-  assert [Path(path).name for path in paths] == ["predictions_dev.json", "nbest_predictions_dev.json"]
-  assert squad_predictions.read(str(tmp_path), "dev") == v1_predictions
-  (tmp_path / "nbest_predictions_dev.json").write_text('{"a": [{"text": "x"}]}')
-  with pytest.raises(
-    UserError,
-    match=r"nbest_predictions_dev\.json: Object missing required field `probability` - at .*\[0\]`: predict again",
-  ):
-    squad_predictions.read(str(tmp_path), "dev")

@@ -1,4 +1,4 @@
-"""Reads questions about paragraphs from files in the official format of SQuAD v1.1 and v2.0. Needs no TensorFlow."""
+"""The questions about paragraphs that a task reads, once, in the format of SQuAD v1.1 and v2.0. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,96 +8,16 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from albert.config.base import EVALUATION, option
-from albert.config.run import FinetuningConfig
 from albert.data.rows import DataSource, Rows
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.files import expand_globs
 from albert.io.text import format_value
-from albert.tasks.splits import DEV, TRAIN
+from albert.tasks.finetuning import FinetuningData
+from albert.tasks.splits import TEST
+from albert.tasks.squad.flags import SquadConfig, find_files
 
 _REMEDY = "give a file in the form of SQuAD"
-# Tokens of a window besides the question: [CLS], two [SEP] and at least one token of the paragraph.
-_MIN_OTHER_TOKENS = 4
 _EntryT = TypeVar("_EntryT")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadConfig(FinetuningConfig):
-  """The flags of run_squad.py that describe its files, windows and answers."""
-
-  train_file: str = option(
-    "",
-    "questions with answers to train on: JSON files in the format of SQuAD, as comma-separated globs",
-    affects_training=False,
-  )
-  eval_file: str = option(
-    "", "questions with answers to evaluate on; if not given, those of --predict_file", affects_training=False
-  )
-  predict_file: str = option(
-    "", "questions to predict; they need no answers", affects_training=False, resets=("eval_file",)
-  )
-  version_2_with_negative: bool = option(False, "SQuAD v2.0: questions may be unanswerable")
-  max_query_length: int = option(64, "maximum tokens of a question; a longer one is truncated", minimum=1)
-  doc_stride: int = option(128, "tokens between the starts of two successive windows of a long paragraph", minimum=1)
-  max_answer_length: int = option(
-    30, "maximum tokens of a predicted answer", minimum=1, affects_training=False, group=EVALUATION
-  )
-  n_best_size: int = option(
-    20, "maximum answers of a question in nbest_predictions.json", minimum=1, affects_training=False, group=EVALUATION
-  )
-  start_n_top: int = option(
-    5, "most probable starts that the beam search of v2.0 keeps", minimum=1, affects_training=False, group=EVALUATION
-  )
-  end_n_top: int = option(
-    5,
-    "most probable ends that the beam search of v2.0 keeps for each start",
-    minimum=1,
-    affects_training=False,
-    group=EVALUATION,
-  )
-  null_score_diff_threshold: float = option(
-    0.0,
-    "log odds of being unanswerable above which the answer is empty (v2.0)",
-    affects_training=False,
-    group=EVALUATION,
-  )
-
-  def __post_init__(self) -> None:
-    super().__post_init__()
-    min_seq_length = self.max_query_length + _MIN_OTHER_TOKENS
-    if self.max_seq_length < min_seq_length:
-      raise UserError(
-        f"max_seq_length={self.max_seq_length} leaves no room for a paragraph beside max_query_length="
-        f"{self.max_query_length} tokens of the question: give at least {min_seq_length}, or a shorter query"
-      )
-
-
-def recipe_name(config: SquadConfig) -> str:
-  """Returns the name of the recipe in configs/ for the version of SQuAD that the flags select."""
-  return "squad_v2" if config.version_2_with_negative else "squad_v1"
-
-
-def find_files(config: SquadConfig, split: str) -> list[str]:
-  """Returns the paths of the files of a split, which a flag gives.
-
-  Args:
-    config: the flags.
-    split: "train", "dev" or "test".
-  Raises:
-    UserError: the flag is missing, or no file matches it.
-  """
-  if split == TRAIN:
-    flag, globs = "--train_file", config.train_file
-  elif split == DEV and config.eval_file:
-    flag, globs = "--eval_file", config.eval_file
-  else:
-    flag, globs = "--predict_file", config.predict_file
-  if not globs:
-    missing_flag = "--eval_file (or --predict_file)" if split == DEV else flag
-    raise UserError(f"{missing_flag} is missing: the {split} set, JSON in the form of SQuAD")
-  return expand_globs(globs, flag=flag)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +67,25 @@ class SquadQuestion:
   is_impossible: bool = False
 
 
+class SquadData(FinetuningData):
+  """The questions of each split."""
+
+  config: SquadConfig
+
+  def find(self, split: str) -> Sequence[str]:
+    """Returns the paths of the files of a split, which a flag gives."""
+    return find_files(self.config, split)
+
+  def checkpoint_settings(self) -> dict[str, Any]:
+    """Adds the version of SQuAD, which determines the head."""
+    return super().checkpoint_settings() | {"version_2_with_negative": self.config.version_2_with_negative}
+
+  def read_split(self, split: str) -> Sequence[SquadQuestion]:
+    """Reads the questions of a split, see read_questions; those of the test set without answers."""
+    version_2 = self.config.version_2_with_negative
+    return read_questions(self.sources(split), version_2=version_2, with_answers=split != TEST)
+
+
 def read_questions(sources: Sequence[DataSource], *, version_2: bool, with_answers: bool) -> list[SquadQuestion]:
   """Reads all questions of the files, or of rows in memory, in order.
 
@@ -162,7 +101,7 @@ def read_questions(sources: Sequence[DataSource], *, version_2: bool, with_answe
   questions: list[SquadQuestion] = []
   locations: dict[str, str] = {}  # id -> file and JSON path
   for source in sources:
-    entries: list[_QuestionEntry] = []
+    num_before, has_key = len(questions), False
     for location, paragraph, entry in _read_entries(source, _AnsweredEntry if with_answers else _QuestionEntry):
       question = _make_question(location, paragraph, entry, len(questions))
       if question.id in locations:
@@ -171,12 +110,15 @@ def read_questions(sources: Sequence[DataSource], *, version_2: bool, with_answe
           "id"
         )
       locations[question.id] = location
-      if with_answers:
+      if isinstance(entry, _AnsweredEntry):
         _check_answer_is_stated(source, question, version_2=version_2)
+        has_key = has_key or entry.is_impossible is not msgspec.UNSET
       questions.append(question)
-      entries.append(entry)
-    if with_answers and version_2:
-      _check_is_version_2(source, entries)
+    if with_answers and version_2 and not has_key and len(questions) > num_before:
+      raise UserError(
+        f"{source}: no question says is_impossible, so this is a SQuAD v1.1 file: leave out --version_2_with_negative, "
+        "or give a v2.0 file"
+      )
   if not questions:
     raise UserError(f"{', '.join(map(str, sources))}: no questions: give a file in the form of SQuAD that has some")
   return questions
@@ -225,35 +167,25 @@ class _ParagraphOfRow(msgspec.Struct):
 def _read_entries(
   source: DataSource, entry_type: type[_QuestionEntry]
 ) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
-  """Yields for every question its location for error messages, its paragraph and its entry.
-
-  Args:
-    source: a file of SQuAD, or rows in memory.
-    entry_type: the schema of the entries.
-  """
+  """Yields for every question its location for error messages, its paragraph and its entry of a type."""
   if isinstance(source, Rows):
-    yield from _entries_of_rows(source, entry_type)
+    for index, number in enumerate(source.row_numbers):
+      location, row = source.location(index), source.values(index)
+      of_row = json_values.convert(location, row, _ParagraphOfRow)
+      entry = json_values.convert(location, {"id": str(number), **row}, entry_type)  # its number is the default id
+      yield location, _make_paragraph(of_row.title, of_row.context), entry
     return
   file_type = _SquadFile[entry_type]  # type: ignore[valid-type]
   content: _SquadFile[_QuestionEntry] = files.read_json(source, file_type, _REMEDY)
   for i, article in enumerate(content.data):
-    title = article.title if isinstance(article.title, str) else ""
     for j, paragraph_entry in enumerate(article.paragraphs):
-      paragraph = SquadParagraph(title, paragraph_entry.context)
+      paragraph = _make_paragraph(article.title, paragraph_entry.context)
       for k, entry in enumerate(paragraph_entry.qas):
         yield f"{source}: $.data[{i}].paragraphs[{j}].qas[{k}]", paragraph, entry
 
 
-def _entries_of_rows(
-  rows: Rows, entry_type: type[_QuestionEntry]
-) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
-  """Does the same as _read_entries for rows in memory. A row without an id gets its number as the id."""
-  for index, number in enumerate(rows.row_numbers):
-    location, row = rows.location(index), rows.values(index)
-    paragraph_entry = json_values.convert(location, row, _ParagraphOfRow)
-    title = paragraph_entry.title if isinstance(paragraph_entry.title, str) else ""
-    paragraph = SquadParagraph(title, paragraph_entry.context)
-    yield location, paragraph, json_values.convert(location, {"id": str(number), **row}, entry_type)
+def _make_paragraph(title: Any, context: str) -> SquadParagraph:
+  return SquadParagraph(title if isinstance(title, str) else "", context)
 
 
 def _make_question(location: str, paragraph: SquadParagraph, entry: _QuestionEntry, index: int) -> SquadQuestion:
@@ -299,16 +231,4 @@ def _check_answer_is_stated(source: DataSource, question: SquadQuestion, *, vers
     raise UserError(
       f"{source}: question {question.id} has no answer: training and evaluation need one"
       + (" (or is_impossible: true)" if version_2 else "")
-    )
-
-
-def _check_is_version_2(source: DataSource, entries: Sequence[_QuestionEntry]) -> None:
-  """Checks that a file is of SQuAD v2.0: at least one of its questions has the key is_impossible."""
-  for entry in entries:
-    if isinstance(entry, _AnsweredEntry) and entry.is_impossible is not msgspec.UNSET:
-      return
-  if entries:
-    raise UserError(
-      f"{source}: no question says is_impossible, so this is a SQuAD v1.1 file: leave out --version_2_with_negative, "
-      "or give a v2.0 file"
     )

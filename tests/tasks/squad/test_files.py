@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from albert.data.rows import rows_of
 from albert.errors import UserError
-from albert.tasks.squad.data import SquadAnswer, SquadConfig, SquadQuestion, read_questions
+from albert.tasks.squad.files import SquadAnswer, SquadData, SquadQuestion, read_questions
+from albert.tasks.squad.flags import SquadConfig
 from tests.tasks.squad.question_files import make_qa, write_squad
 
 CONTEXT = "Café Müller opened in 1978.\nPina Bausch made it."
@@ -47,12 +48,6 @@ def test_questions_of_several_files_are_read_in_order(tmp_path: Path) -> None:
   assert questions[0].answers == (SquadAnswer("1978", 22), SquadAnswer("in 1978", 19))
   assert questions[0].paragraph is questions[1].paragraph
   assert (questions[2].paragraph.title, questions[2].paragraph.context) == ("T0", "A b.")
-
-
-def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
-  path = Path(write_questions(tmp_path, make_qa("a", "When?", CONTEXT, "1978")))
-  path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-  assert len(read_files(str(path))) == 1
 
 
 def test_an_unanswerable_question_of_v2_has_no_answers_even_if_some_are_plausible(tmp_path: Path) -> None:
@@ -93,20 +88,15 @@ BAD_QUESTIONS = [
     {"answers": [*answers_field("it.", 45)["answers"], *answers_field("it.", 4500)["answers"]]},
     r"answers\[1\]: answer_start 4500",
   ),
-  ({"answers": [{"text": "1978"}]}, r"Object missing required field `answer_start` - at .*answers\[0\]`"),
   (answers_field("1978", "22"), r"Expected `int`, got `str` - at .*answer_start`"),
-  (answers_field("1978", True), r"Expected `int`, got `bool` - at .*answer_start`"),
   ({"answers": []}, "question q1 has no answer: training and evaluation need one$"),
-  ({"answers": "1978"}, "Expected `array`, got `str` - at .*answers`"),
   (
     {"answers": [], "is_impossible": True},
     r"question q1 is unanswerable, so this is a SQuAD v2\.0 file: give --version_2",
   ),
   ({"is_impossible": True}, "question q1: is_impossible is true, but it has answers"),
-  ({"is_impossible": "no"}, "Expected `bool`, got `str` - at .*is_impossible`"),
   ({"id": 7}, r"Expected `str`, got `int` - at .*data\[0\]\.paragraphs\[0\]\.qas\[1\]\.id`"),
   ({"id": "q0"}, r"qas\[1\]: id 'q0' is already used by .*qas\[0\]: "),
-  ({"question": None}, r"Expected `str`, got `null` - at .*qas\[1\]\.question`"),
 ]
 
 
@@ -129,19 +119,14 @@ def test_a_file_of_the_other_version_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
   ("content", "message"),
   [
-    ('{"data": [\n  {"title": "x",, }\n]}', r"squad\.json, line 2: not JSON \(.*, column 17\)"),
-    ('{"data": [{"paragraphs": [', r"squad\.json: not JSON \(.*, column 27\)"),
-    ("[]", r"Expected `object`, got `array`"),
     ("{}", "Object missing required field `data`: give a file in the form of SQuAD"),
-    ('{"data": {}}', r"Expected `array`, got `object` - at .*data`"),
-    ('{"data": [3]}', r"Expected `object`, got `int` - at .*data\[0\]`"),
     (
       '{"data": [{"paragraphs": [{"qas": []}]}]}',
-      r"Object missing required field `context` - at .*data\[0\]\.paragraphs\[0\]`",
+      r"field `context` - at .*data\[0\]\.paragraphs\[0\]`",
     ),
     (
       '{"data": [{"paragraphs": [{"context": "a"}]}]}',
-      r"Object missing required field `qas` - at .*data\[0\]\.paragraphs\[0\]`",
+      r"field `qas` - at .*data\[0\]\.paragraphs\[0\]`",
     ),
     ('{"data": [{"paragraphs": [{"context": "a", "qas": []}]}]}', "no questions"),
     ('{"data": []}', "no questions"),
@@ -155,8 +140,15 @@ def test_a_file_of_another_format_is_refused_with_the_json_path(tmp_path: Path, 
       read_files(str(path), with_answers=with_answers)
 
 
-def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
-  path = tmp_path / "squad.json"
-  path.write_bytes(json.dumps({"data": []}).encode("utf-8") + b"\xff")
-  with pytest.raises(UserError, match=r"not UTF-8 \(byte 13 of the line is 0xff\)"):
-    read_files(str(path))
+def test_each_split_is_read_once_and_the_test_set_without_answers(tmp_path: Path) -> None:
+  path = write_questions(tmp_path, make_qa("a", "When?", CONTEXT, "1978"))
+  data = SquadData(SquadConfig(predict_file=path))
+  dev, test = data.rows("dev"), data.rows("test")  # without --eval_file, both are those of --predict_file
+  Path(path).unlink()
+  rows = rows_of([{"question": "Who?", "context": CONTEXT}], "data", ["question", "context"])
+  of_rows = data.with_source("test", rows)
+  assert (of_rows.rows("dev"), data.rows("test")) == (dev, test)
+  questions = [dev[0], test[0], of_rows.rows("test")[0]]
+  assert [(question.id, len(question.answers)) for question in questions] == [("a", 1), ("a", 0), ("0", 0)]
+  with pytest.raises(UserError, match=r"^--train_file is missing: the train set, JSON in the form of SQuAD"):
+    data.rows("train")

@@ -10,14 +10,8 @@ import pytest
 
 from albert.data.rows import rows_of
 from albert.errors import UserError
-from albert.tasks.tagging.data import (
-  TaggedText,
-  TaggingConfig,
-  read_labels,
-  read_texts,
-  with_labels,
-  write_predictions,
-)
+from albert.tasks.tagging.files import TaggedText, TaggingData, read_texts, write_predictions
+from albert.tasks.tagging.flags import TaggingConfig
 from albert.tasks.tagging.schemes import Span
 
 CONLL = """-DOCSTART- -X- -X- O
@@ -121,105 +115,96 @@ def test_other_keys_and_whitespace_words(tmp_path: Path) -> None:
   assert read(path, word_rule="whitespace") == [(["In", "Rome!"], [Span(1, 2, "LOC")])]
 
 
-# Name of a file, its content, flags, and the error without the path.
-BAD_FILES: list[tuple[str, str, dict[str, str], str]] = [
-  ("a.conll", "EU NNP B-ORG\nrejects O\n", {}, ", line 2: 2 columns instead of 3: separate columns by spaces"),
-  ("a.conll", "EU\tB-ORG\nrejects O\n", {}, ", line 2: 1 column instead of 2: separate columns by tabs"),
-  ("a.conll", "EU\nrejects\n", {}, r", line 1: column 0 is both the column of the words and .* \(1 column\): give a"),
+# The content of a file, and the error without the path. A content with {} is JSON lines.
+BAD_FILES = [
+  ("EU NNP B-ORG\nrejects O\n", ", line 2: 2 columns instead of 3: separate columns by spaces"),
+  ("EU\tB-ORG\nrejects O\n", ", line 2: 1 column instead of 2: separate columns by tabs"),
+  ("EU\nrejects\n", r", line 1: column 0 is both the column of the words and .* \(1 column\): give a"),
+  ("EU B-ORG\n\nYork I-LOC\n", ", line 3: tag 'I-LOC' is the first one of the sentence: in BIO a span beg"),
+  ("EU B-ORG\nin U-ORG\n", ", line 2: tag 'U-ORG' is not one of BIO .*: give --scheme=BILOU"),
+  ("word tag\nEU O\n", ", line 1: tag 'tag' is not one of BIO .*: choose another --tag_column, give the c"),
+  ("\tO\nEU\tO\n", ", line 1: the word is empty: fill it in or remove the line"),
+  ("", ": no words: give a file of columns with one word a line, or JSON lines"),
+  ("\n-DOCSTART- O\n\n", ": no words"),
+  ('{"tokens": ["EU"]}', ", line 1: no 'tags'; there are: tokens"),
+  ('{"words": ["EU"]}', ", line 1: has neither 'tokens' nor 'text'; it has: words"),
+  ('{"tokens": ["EU"], "tags": []}', ", line 1: 0 tags for 1 tokens: give each word one tag"),
+  ('{"tokens": ["EU"], "tags": [3]}', r", line 1: tags: Expected `str`, got `int` - at `\$\[0\]`: give the names of"),
+  ('{"tokens": "EU", "tags": []}', ", line 1: tokens: Expected `array`, got `str`"),
+  ('{"tokens": ["EU", " "], "tags": ["O", "O"]}', r", line 1: tokens\[1\] is empty: give it a word"),
+  ('{"tokens": [], "tags": []}', ", line 1: has no words: give some, or remove it"),
+  ('{"tokens": ["EU"], "tags": ["I-ORG"]}', ", line 1: tag 'I-ORG' is the first one"),
+  ('{"text": " ", "spans": []}', ", line 1: the text has no words"),
+  ('{"text": "EU"}', ", line 1: no 'spans'; there are: text"),
+  ('{"text": "EU", "spans": [{"start": 0, "end": 3, "label": "ORG"}]}', ".*: not a part of the text, whi"),
   (
-    "a.conll",
-    "\nEU O\n",
-    {"tag_column": "2"},
-    ", line 2: --tag_column=2: the file has 2 columns: give a number from 0 to",
-  ),
-  (
-    "a.conll",
-    "word tag\nEU O\n",
-    {"tag_column": "ner"},
-    ", line 2: --tag_column=ner: no such column; there are: word, t",
-  ),
-  (
-    "a.conll",
-    "EU B-ORG\n\nYork I-LOC\n",
-    {},
-    ", line 3: tag 'I-LOC' is the first one of the sentence: in BIO a span beg",
-  ),
-  ("a.conll", "EU B-ORG\nin U-ORG\n", {}, ", line 2: tag 'U-ORG' is not one of BIO .*: give --scheme=BILOU"),
-  (
-    "a.conll",
-    "word tag\nEU O\n",
-    {},
-    ", line 1: tag 'tag' is not one of BIO .*: choose another --tag_column, give the c",
-  ),
-  ("a.conll", "\tO\nEU\tO\n", {}, ", line 1: the word is empty: fill it in or remove the line"),
-  ("a.conll", "", {}, ": no words: give a file of columns with one word a line, or JSON lines"),
-  ("a.conll", "\n-DOCSTART- O\n\n", {}, ": no words"),
-  ("a.jsonl", "", {}, ": no words"),
-  ("a.jsonl", '{"tokens": ["EU"]}', {}, ", line 1: no 'tags'; there are: tokens"),
-  ("a.jsonl", '{"words": ["EU"]}', {}, ", line 1: has neither 'tokens' nor 'text'; it has: words"),
-  ("a.jsonl", '{"tokens": ["EU"], "tags": []}', {}, ", line 1: 0 tags for 1 tokens: give each word one tag"),
-  (
-    "a.jsonl",
-    '{"tokens": ["EU"], "tags": [3]}',
-    {},
-    r", line 1: tags: Expected `str`, got `int` - at `\$\[0\]`: give the names of",
-  ),
-  ("a.jsonl", '{"tokens": "EU", "tags": []}', {}, ", line 1: tokens: Expected `array`, got `str`"),
-  ("a.jsonl", '{"tokens": ["EU", " "], "tags": ["O", "O"]}', {}, r", line 1: tokens\[1\] is empty: give it a word"),
-  ("a.jsonl", '{"tokens": [], "tags": []}', {}, ", line 1: has no words: give some, or remove it"),
-  ("a.jsonl", '{"tokens": ["EU"], "tags": ["I-ORG"]}', {}, ", line 1: tag 'I-ORG' is the first one"),
-  ("a.jsonl", '{"text": " ", "spans": []}', {}, ", line 1: the text has no words"),
-  ("a.jsonl", '{"text": "EU"}', {}, ", line 1: no 'spans'; there are: text"),
-  (
-    "a.jsonl",
-    '{"text": "EU", "spans": [{"start": 0, "end": 3, "label": "ORG"}]}',
-    {},
-    ".*: not a part of the text, whi",
-  ),
-  (
-    "a.jsonl",
     '{"text": "EU", "spans": [{"start": 0, "end": 2}]}',
-    {},
-    r", line 1: spans: Object missing required field `label` - at `\$\[0\]`",
+    r", line 1: spans: .* field `label` - at `\$\[0\]`",
   ),
   (
-    "a.jsonl",
     '{"text": "a b", "spans": [{"start": 0, "end": 3, "label": "A"}, {"start": 2, "end": 3, "label": "B"}]}',
-    {},
     r", line 1: span 2 to 3 \(B\): overlaps with the span before it: keep one of the two",
   ),
   (
-    "a.jsonl",
     '{"text": "in Europe", "spans": [{"start": 3, "end": 7, "label": "LOC"}]}',
-    {},
     r", line 1: the span 'Euro' \(3 to 7\) does not consist of whole words; the word there is 'Europe'",
   ),
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "settings", "message"), BAD_FILES)
-def test_bad_files_are_refused(name: str, content: str, settings: dict[str, str], message: str, tmp_path: Path) -> None:
-  path = write(tmp_path / name, content)
+@pytest.mark.parametrize(("content", "message"), BAD_FILES)
+def test_bad_files_are_refused(content: str, message: str, tmp_path: Path) -> None:
+  path = write(tmp_path / ("a.jsonl" if "{" in content else "a.conll"), content)
   with pytest.raises(UserError, match=f"^{path}{message}") as error:
-    read(path, **settings)
+    read(path)
   assert "\n" not in str(error.value)
+
+
+def test_columns_that_do_not_exist_are_refused(tmp_path: Path) -> None:
+  path = write(tmp_path / "a.conll", "word tag\nEU O\n")
+  with pytest.raises(
+    UserError, match=f"^{path}, line 1: --tag_column=2: the file has 2 columns: give a number from 0 to"
+  ):
+    read(path, tag_column="2")
+  with pytest.raises(UserError, match=f"^{path}, line 2: --tag_column=ner: no such column; there are: word, t"):
+    read(path, tag_column="ner")
+
+
+def tagging_data(**flags: Any) -> TaggingData:
+  """Returns the data of flags, with the types of spans."""
+  data = TaggingData(TaggingConfig(**flags))
+  data.find_labels()
+  return data
 
 
 def test_types_are_those_of_the_training_file(tmp_path: Path) -> None:
   path = write(tmp_path / "train.conll", CONLL)
-  config = with_labels(TaggingConfig(train_file=str(path)))
-  assert config.labels == "LOC,ORG,PER"
-  assert with_labels(TaggingConfig(labels="PER")).labels == "PER"
-  assert len(read_texts(str(path), config, with_tags=True, types=["LOC", "ORG", "PER"])) == 2
+  data = tagging_data(train_file=str(path))
+  assert (data.config.labels, data.types) == ("LOC,ORG,PER", ("LOC", "ORG", "PER"))
+  path.unlink()  # it was read once
+  assert len(data.rows("train")) == 2
+  write(path, CONLL)
+  assert tagging_data(labels="PER").config.labels == "PER"
   with pytest.raises(
     UserError, match=f"^{path}, line 5: the span 'New York' has the type 'LOC', which is none of those"
   ):
-    read_texts(str(path), config, with_tags=True, types=["ORG", "PER"])
+    tagging_data(train_file=str(path), labels="ORG,PER").rows("train")
   with pytest.raises(UserError, match=r"^--labels is missing, and there is no --train_file"):
-    with_labels(TaggingConfig())
+    tagging_data()
   outside = write(tmp_path / "outside.conll", "EU O\n")
   with pytest.raises(UserError, match=f"^{outside}: has no spans, all tags are O: choose another --tag_column"):
-    read_labels(str(outside), config)
+    tagging_data(train_file=str(outside))
+
+
+def test_other_data_of_one_split_leaves_the_others(tmp_path: Path) -> None:
+  path = write(tmp_path / "train.conll", CONLL)
+  data = tagging_data(train_file=str(path), predict_file="test.tsv")
+  of_rows = data.with_source("test", rows_of([{"tokens": ["EU"]}], "test", ["tokens"]))
+  of_file = of_rows.with_source("test", str(path))
+  assert [text.words for text in of_rows.rows("test")] == [["EU"]]
+  assert (len(of_file.rows("test")), of_file.sources("test")) == (2, [str(path)])
+  assert [held.extension("test") for held in (data, of_rows, of_file)] == [".tsv", ".jsonl", ".conll"]
+  assert of_file.rows("train") is data.rows("train")
 
 
 TAGS = [["B-ORG", "O", "O", "O"], ["O"]]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
+from albert.config.model import ModelConfig
 from albert.data.dataset import Dataset
-from albert.data.examples import OPTION_MASK, TokenizedExamples
+from albert.data.examples import OPTION_MASK
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import Rows, TableData, rows_of
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
@@ -18,46 +18,29 @@ from albert.metrics.classification import GUESSING_LOSS
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.tasks import predictions
 from albert.tasks.answers import ChoiceAnswer
-from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
-from albert.tasks.finetuning import LOSS, TEST, TRAIN, FinetuningTask
-from albert.tasks.predictions import Predictions, write_mistakes
-from albert.tasks.race import evaluation as race_evaluation
-from albert.tasks.race.data import ChoiceQuestion, RaceConfig, find_files, option_name, read_questions
+from albert.tasks.base import LOSS, Batch, DatasetOutputs, ExampleSets, ForwardResult, Task, weighted_sum
+from albert.tasks.predictions import Predictions
+from albert.tasks.race import results
 from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer
+from albert.tasks.race.files import ChoiceQuestion, RaceData
+from albert.tasks.splits import TEST, TRAIN
 
 # B questions in a batch, K options of a question, S tokens of a sequence.
 
 
-class RaceTask(FinetuningTask):
+class RaceTask(Task):
   """Chooses one of several options for each question. An example is a question; each option is one of its sequences."""
 
   name = "race"
   best_metric = "accuracy"
-  multiple_choice = True
-  config: RaceConfig
+  data: RaceData
 
-  def feature_settings(self, split: str) -> dict[str, Any]:
-    """Returns the maximum length of a question with its option."""
-    del split
-    return {"max_qa_length": self.config.max_qa_length}
-
-  def data_files(self, split: str) -> Sequence[str]:
-    """Returns the files of a split: those that a flag gives (a file, or a folder of passages), or those in data_dir."""
-    return find_files(self.config, split)
-
-  def raw_examples(self, split: str) -> Sequence[ChoiceQuestion]:
-    """Reads the questions of a split."""
-    return read_questions(self.sources(split), with_answers=split != TEST)
-
-  def featurizer(self, split: str) -> Callable[[Sequence[Any]], TokenizedExamples]:
-    """Returns the function that makes one sequence for each option."""
-    del split
-    config = self.config
-    return RaceFeaturizer(
-      self.tokenizer_config,
-      config.max_seq_length,
-      config.max_qa_length,
-    )
+  def __init__(self, model_config: ModelConfig, data: RaceData):
+    super().__init__(model_config, data)
+    config = data.config
+    featurizer = RaceFeaturizer(data.tokenizer_config, config.max_seq_length, config.max_qa_length)
+    settings = {"max_qa_length": config.max_qa_length}
+    self.sets = ExampleSets(self.name, data, featurizer, model_config, settings=settings, multiple_choice=True)
 
   def build_model(self) -> keras.Model:
     """Makes a MultipleChoiceModel."""
@@ -76,43 +59,36 @@ class RaceTask(FinetuningTask):
     return ForwardResult({LOSS: loss}, {"logits": logits, OPTION_MASK: batch[OPTION_MASK]})
 
   def predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
-    """Makes the predictions for a split.
+    """Makes the predictions for a split, with labels except for the test set.
 
     Args:
       split: the name of the split.
       outputs: the outputs of forward, for all questions of the split or for some.
-    Returns: the probabilities of the options, with labels except for the test set.
     """
-    questions = [self.cached_raw_examples(split)[i] for i in outputs["example_index"]]
-    has_option = outputs[OPTION_MASK] > 0
-    logits = np.where(has_option, outputs["logits"], -np.inf)
-    probabilities = np.where(has_option, predictions.softmax(logits), np.nan)
-    labels = None if split == TEST else np.array([question.answer for question in questions])
-    names = tuple(option_name(index) for index in range(logits.shape[1]))
-    return Predictions([question.id for question in questions], names, probabilities, labels)
+    return results.make_predictions(self._questions(split, outputs), outputs["logits"], outputs[OPTION_MASK] > 0)
+
+  def _questions(self, split: str, outputs: DatasetOutputs) -> list[ChoiceQuestion]:
+    """The questions that have outputs."""
+    return [self.data.rows(split)[i] for i in outputs["example_index"]]
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes the accuracies (see compute_metrics), and the loss of guessing for all questions of the split."""
-    metrics = race_evaluation.compute_metrics(self.predictions(split, outputs))
-    return metrics | {GUESSING_LOSS: _guessing_loss(self.cached_raw_examples(split))}
+    metrics = results.compute_metrics(self.predictions(split, outputs))
+    return metrics | {GUESSING_LOSS: results.guessing_loss(self.data.rows(split))}
 
   def guessing_loss(self) -> float | None:
     """Returns the training loss of giving all options of a question the same probability."""
-    return _guessing_loss(self.cached_raw_examples(TRAIN))
+    return results.guessing_loss(self.data.rows(TRAIN))
 
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes predictions and mistakes."""
-    split_predictions = self.predictions(split, outputs)
-    predictions.write_predictions(directory, split, split_predictions)
-    write_mistakes(directory, split, split_predictions, self._text_columns(split, outputs))
-
-  def _text_columns(self, split: str, outputs: DatasetOutputs) -> Sequence[tuple[str, Sequence[str]]]:
-    """The columns with texts in the file of mistakes, as pairs: name of the column, and its text for each question."""
-    questions = [self.cached_raw_examples(split)[i] for i in outputs["example_index"]]
-    return [
+    split_predictions, questions = self.predictions(split, outputs), self._questions(split, outputs)
+    texts = [
       ("question", [question.text for question in questions]),
       ("options", [" | ".join(question.options) for question in questions]),
     ]
+    predictions.write_predictions(directory, split, split_predictions)
+    predictions.write_mistakes(directory, split, split_predictions, texts)
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Makes rows of questions with their articles and options."""
@@ -121,7 +97,7 @@ class RaceTask(FinetuningTask):
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
     """Returns a ChoiceAnswer for each question of the test set."""
     del model
-    test_predictions, questions = self.predictions(TEST, run_model(self.data(TEST))), self.cached_raw_examples(TEST)
+    test_predictions, questions = self.predictions(TEST, run_model(self.sets.dataset(TEST))), self.data.rows(TEST)
     answers: list[Any] = []
     for question, best, scores in zip(questions, test_predictions.predicted, test_predictions.scores, strict=True):
       probabilities = scores[: len(question.options)].tolist()
@@ -130,17 +106,13 @@ class RaceTask(FinetuningTask):
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the path of the predictions of the test set."""
-    return [predictions_file or predictions.predictions_path(directory, self.predictions_name())]
+    return [predictions_file or predictions.predictions_path(directory, self.data.predictions_name())]
 
   def predict(
     self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
     """Writes the predictions of the test set."""
     del model
-    test_predictions = self.predictions(TEST, run_model(self.data(TEST)))
+    test_predictions = self.predictions(TEST, run_model(self.sets.dataset(TEST)))
     (path,) = self.prediction_files(directory, predictions_file)
     return [predictions.write_predictions(directory, TEST, test_predictions, path)]
-
-
-def _guessing_loss(questions: Sequence[ChoiceQuestion]) -> float:
-  return float(np.mean([np.log(len(question.options)) for question in questions]))

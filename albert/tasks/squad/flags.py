@@ -1,0 +1,84 @@
+"""The flags of run_squad.py, and the files that they name. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from albert.config.base import EVALUATION, option
+from albert.config.run import FinetuningConfig
+from albert.errors import UserError
+from albert.io.files import expand_globs
+from albert.tasks.splits import DEV, TRAIN
+
+# Tokens of a window besides the question: [CLS], two [SEP] and at least one token of the paragraph.
+_MIN_OTHER_TOKENS = 4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadConfig(FinetuningConfig):
+  """The flags of run_squad.py that describe its files, windows and answers."""
+
+  train_file: str = option(
+    "",
+    "questions with answers to train on: JSON files in the format of SQuAD, as comma-separated globs",
+    affects_training=False,
+  )
+  eval_file: str = option(
+    "", "questions with answers to evaluate on; if not given, those of --predict_file", affects_training=False
+  )
+  predict_file: str = option(
+    "", "questions to predict; they need no answers", affects_training=False, resets=("eval_file",)
+  )
+  version_2_with_negative: bool = option(False, "SQuAD v2.0: questions may be unanswerable")
+  max_query_length: int = option(64, "maximum tokens of a question; a longer one is truncated", minimum=1)
+  doc_stride: int = option(128, "tokens between the starts of two successive windows of a long paragraph", minimum=1)
+  max_answer_length: int = option(
+    30, "maximum tokens of a predicted answer", minimum=1, affects_training=False, group=EVALUATION
+  )
+  n_best_size: int = option(
+    20, "maximum answers of a question in nbest_predictions.json", minimum=1, affects_training=False, group=EVALUATION
+  )
+  start_n_top: int = option(
+    5, "most probable starts that the beam search of v2.0 keeps", minimum=1, affects_training=False, group=EVALUATION
+  )
+  end_n_top: int = option(
+    5,
+    "most probable ends that the beam search of v2.0 keeps for each start",
+    minimum=1,
+    affects_training=False,
+    group=EVALUATION,
+  )
+  null_score_diff_threshold: float = option(
+    0.0,
+    "log odds of being unanswerable above which the answer is empty (v2.0)",
+    affects_training=False,
+    group=EVALUATION,
+  )
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    min_seq_length = self.max_query_length + _MIN_OTHER_TOKENS
+    if self.max_seq_length < min_seq_length:
+      raise UserError(
+        f"max_seq_length={self.max_seq_length} leaves no room for a paragraph beside max_query_length="
+        f"{self.max_query_length} tokens of the question: give at least {min_seq_length}, or a shorter query"
+      )
+
+
+def recipe_name(config: SquadConfig) -> str:
+  """Returns the name of the recipe in configs/ for the version of SQuAD that the flags select."""
+  return "squad_v2" if config.version_2_with_negative else "squad_v1"
+
+
+def find_files(config: SquadConfig, split: str) -> list[str]:
+  """Returns the paths of the files of a split. Raises UserError if its flag is missing, or no file matches it."""
+  if split == TRAIN:
+    flag, globs = "--train_file", config.train_file
+  elif split == DEV and config.eval_file:
+    flag, globs = "--eval_file", config.eval_file
+  else:
+    flag, globs = "--predict_file", config.predict_file
+  if not globs:
+    missing_flag = "--eval_file (or --predict_file)" if split == DEV else flag
+    raise UserError(f"{missing_flag} is missing: the {split} set, JSON in the form of SQuAD")
+  return expand_globs(globs, flag=flag)

@@ -1,0 +1,369 @@
+"""Scores, baselines, the files of answers and about an evaluation, and averages of several runs. Needs no TensorFlow.
+
+The answers are in predictions_SPLIT.json, nbest_predictions_SPLIT.json and null_odds_SPLIT.json; the first and the last
+have the format that SQuAD's official evaluation script reads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from albert.data.examples import TokenizedExamples
+from albert.errors import UserError
+from albert.io import files, json_values
+from albert.metrics import squad
+from albert.tasks.predictions import companion_path, splits_of_all_runs, write_table
+from albert.tasks.splits import DEV, TEST
+from albert.tasks.squad.features import gold_texts
+from albert.tasks.squad.files import SquadQuestion
+from albert.tasks.squad.nbest import PROBABILITY, TEXT, NbestEntry, SquadPredictions
+
+_MAX_MISTAKES = 1000
+# Maximum number of unaligned answers that the warning names. A file lists all of them.
+_MAX_NAMED_ANSWERS = 3
+_MAX_RANDOM_WORDS = 5
+_SENTENCE_PATTERN = re.compile(r".*?[.!?](?=\s|$)", re.DOTALL)
+_WORD_PATTERN = re.compile(r"\S+")
+
+# Question id -> the texts of its correct answers; [] for an unanswerable question.
+GoldAnswers = dict[str, list[str]]
+
+
+def collect_gold_answers(questions: Sequence[SquadQuestion], predictions: SquadPredictions) -> GoldAnswers:
+  """Returns the correct answers of those questions that have predictions.
+
+  Args:
+    questions: all questions of the split.
+    predictions: predictions for all questions or for some.
+  """
+  return {
+    question.id: [answer.text for answer in question.answers]
+    for question in questions
+    if question.id in predictions.nbest
+  }
+
+
+def compute_scores(answers: GoldAnswers, predictions: SquadPredictions, null_threshold: float) -> dict[str, float]:
+  """Computes the scores of the official script, in percent.
+
+  Args:
+    answers: the correct answers.
+    predictions: predictions for the same questions. If they have null odds, the script of SQuAD v2.0 is used.
+    null_threshold: the answer is empty if the log odds that the question is unanswerable are above it. It has no
+      effect for v1.1.
+  Returns: exact and f1; for v2.0 also the scores of answerable and unanswerable questions and the best thresholds.
+  """
+  if predictions.null_odds is None:
+    return squad.evaluate_v1(answers, predictions.best_texts())
+  return squad.evaluate_v2(answers, predictions.best_texts(), predictions.null_odds, null_threshold)
+
+
+def baselines(questions: Sequence[SquadQuestion], *, version_2: bool) -> dict[str, float]:
+  """Computes the scores of simple baselines, to compare a model with.
+
+  Args:
+    questions: the questions.
+    version_2: whether they are of SQuAD v2.0.
+  Returns: exact and f1 in percent. For v1.1 there are two baselines: the first sentence of the paragraph
+    (first_sentence_exact, first_sentence_f1), and a random span of up to five words (random_span_exact,
+    random_span_f1). For v2.0 the baseline is to answer no question (no_answers_exact, no_answers_f1).
+  """
+  answers = {question.id: [answer.text for answer in question.answers] for question in questions}
+  if version_2:
+    scores = squad.evaluate_v2(answers, dict.fromkeys(answers, ""))
+    return {f"no_answers_{name}": scores[name] for name in ("exact", "f1")}
+  metrics: dict[str, float] = {}
+  for baseline, make_answer in (("random_span", _random_span), ("first_sentence", _first_sentence_of)):
+    scores = squad.evaluate_v1(answers, {question.id: make_answer(question) for question in questions})
+    metrics |= {f"{baseline}_{name}": scores[name] for name in ("exact", "f1")}
+  return metrics
+
+
+def _first_sentence_of(question: SquadQuestion) -> str:
+  match = _SENTENCE_PATTERN.match(question.paragraph.context)
+  return match.group() if match else question.paragraph.context
+
+
+def _random_span(question: SquadQuestion) -> str:
+  """One to five consecutive words, drawn with the question's id as the seed."""
+  context = question.paragraph.context
+  words = list(_WORD_PATTERN.finditer(context))
+  if not words:
+    return ""
+  rng = random.Random(question.id)
+  first_index = rng.randrange(len(words))
+  last_index = min(first_index + rng.randrange(_MAX_RANDOM_WORDS), len(words) - 1)
+  return context[words[first_index].start() : words[last_index].end()]
+
+
+def find_unaligned_answers(
+  questions: Sequence[SquadQuestion], examples: TokenizedExamples
+) -> list[tuple[SquadQuestion, str | None]]:
+  """Finds the questions whose first answer differs from the text that their labels mark.
+
+  An answer may begin or end inside a token ("six" in "sixth"). Then the labels mark the whole token. An answer that is
+  longer than a window has no labels, so it is not learned. Differences that the scores ignore, such as case and
+  punctuation, do not count.
+
+  Args:
+    questions: all questions of the split.
+    examples: their windows.
+  Returns: each question with the text that its labels mark; None if it has no labels.
+  """
+  label_texts = gold_texts(questions, examples)
+  unaligned: list[tuple[SquadQuestion, str | None]] = []
+  for question in questions:
+    text = label_texts.get(question.index)
+    if question.answers and (text is None or not squad.exact_match(question.answers[0].text, text)):
+      unaligned.append((question, text))
+  return unaligned
+
+
+def warn_of_unaligned_answers(
+  split: str, questions: Sequence[SquadQuestion], examples: TokenizedExamples, cache_dir: str
+) -> None:
+  """Prints a warning if answers differ from what the labels mark, and lists them in unaligned_SPLIT.tsv.
+
+  The columns of the file are id, answer_start, answer, labelled (the text of the labels; empty if there are none) and
+  question.
+
+  Args:
+    split: the name of the split.
+    questions, examples: see find_unaligned_answers.
+    cache_dir: where to write the file; "" for no file.
+  """
+  unaligned = find_unaligned_answers(questions, examples)
+  if not unaligned:
+    return
+  shown_answers = [
+    f"{question.id} {question.answers[0].text!r}" + (f" as {text!r}" if text else "")
+    for question, text in unaligned[:_MAX_NAMED_ANSWERS]
+  ]
+  if len(unaligned) > len(shown_answers):
+    shown_answers.append("...")
+  note = ""
+  if cache_dir:
+    path = files.join(cache_dir, f"unaligned_{split}.tsv")
+    rows = [
+      [question.id, str(question.answers[0].start), question.answers[0].text, text or "", question.text]
+      for question, text in unaligned
+    ]
+    try:
+      files.makedirs(cache_dir)
+      write_table(path, ["id", "answer_start", "answer", "labelled", "question"], rows)
+      note = f"; all of them are in {path}"
+    except (OSError, UserError) as error:
+      note = f"; the list of them could not be written ({error})"
+  num_answers = sum(bool(question.answers) for question in questions)
+  num_too_long = sum(text is None for _, text in unaligned)
+  print(
+    f"warning: {len(unaligned)} of {num_answers} answers ({split}) are not whole tokens of a window: "
+    f"{len(unaligned) - num_too_long} are learned as the tokens they touch, {num_too_long} are longer than a window "
+    f"and not learned: {', '.join(shown_answers)}{note}",
+    file=sys.stderr,
+  )
+
+
+def prediction_paths(directory: str, split: str, predictions_file: str = "") -> dict[str, str]:
+  """Returns the paths of the files of a split.
+
+  Args:
+    directory: the directory of the files.
+    split: the split or the name of the predicted file, which becomes a suffix of the file names.
+    predictions_file: path of the predictions file, if it is not in `directory`. The other files are beside it, and
+      their names are its name with the prefix nbest_ or null_odds_.
+  Returns: "predictions", "nbest_predictions" and "null_odds" -> path.
+  """
+  names = ("predictions", "nbest_predictions", "null_odds")
+  if not predictions_file:
+    return {name: files.join(directory, f"{name}_{split}.json") for name in names}
+  others = [companion_path(predictions_file, prefix) for prefix in ("nbest", "null_odds")]
+  return dict(zip(names, [predictions_file, *others], strict=True))
+
+
+def write_predictions(
+  directory: str, split: str, predictions: SquadPredictions, null_threshold: float, *, predictions_file: str = ""
+) -> list[str]:
+  """Writes the files of a split. null_odds.json is written for SQuAD v2.0 only.
+
+  Args:
+    directory: where to write.
+    split: see prediction_paths.
+    predictions: the answers.
+    null_threshold: log odds of being unanswerable above which the answer is empty. Has no effect for v1.1.
+    predictions_file: see prediction_paths.
+  Returns: the paths of the files.
+  """
+  path_of = prediction_paths(directory, split, predictions_file)
+  contents: dict[str, dict[str, Any]] = {
+    path_of["predictions"]: predictions.answers(null_threshold),
+    path_of["nbest_predictions"]: predictions.nbest,
+  }
+  if predictions.null_odds is not None:
+    contents[path_of["null_odds"]] = predictions.null_odds
+  for path, content in contents.items():
+    files.write_json(path, content)
+  return list(contents)
+
+
+class _CheckedEntry(msgspec.Struct):
+  text: str
+  probability: float
+
+
+def read_predictions(directory: str, split: str) -> SquadPredictions:
+  """Reads the files that write_predictions wrote.
+
+  Args:
+    directory: the directory of the files.
+    split: see prediction_paths.
+  Raises:
+    UserError: a file does not exist or is damaged.
+  """
+  path_of = prediction_paths(directory, split)
+  nbest_path, odds_path = path_of["nbest_predictions"], path_of["null_odds"]
+  remedy = "predict again"
+  nbest = files.read_json(nbest_path, remedy=remedy)
+  json_values.convert(nbest_path, nbest, dict[str, list[_CheckedEntry]], remedy)
+  null_odds = None
+  if files.exists(odds_path):
+    null_odds = files.read_json(odds_path, dict[str, float], remedy)
+    if null_odds.keys() != nbest.keys():
+      raise UserError(f"{odds_path}: does not hold the same questions as {nbest_path}: {remedy}")
+  return SquadPredictions(nbest, null_odds)
+
+
+def read_threshold(directory: str, split: str, predictions: SquadPredictions, recorded: float) -> float:
+  """Returns the null threshold with which write_predictions wrote the answers of a split.
+
+  Args:
+    directory, split: see read_predictions.
+    predictions: what read_predictions returned.
+    recorded: the threshold of the run. A later command may have written the answers with another one.
+  Returns: the recorded threshold if it gives the answers, else the middle between the highest null odds of a question
+    with an answer and the lowest ones of a question without.
+  """
+  if predictions.null_odds is None:
+    return recorded
+  answers = files.read_json(prediction_paths(directory, split)["predictions"], dict[str, str], "predict again")
+  if predictions.answers(recorded) == answers:
+    return recorded
+  kept: list[float] = []
+  left_empty: list[float] = []
+  for question, text in predictions.best_texts().items():
+    if text:
+      (kept if answers.get(question) else left_empty).append(predictions.null_odds[question])
+  if not kept or not left_empty:  # the threshold is below or above all null odds
+    return max(kept, default=min(left_empty, default=recorded) - 1.0)
+  return (max(kept) + min(left_empty)) / 2
+
+
+def write_evaluation(
+  directory: str, questions: Sequence[SquadQuestion], predictions: SquadPredictions, null_threshold: float
+) -> None:
+  """Writes answers_dev.json, mistakes_dev.tsv and the files that the official scorer reads, for the development set.
+
+  The mistakes are at most 1000 questions without an exact match. Those whose best answer has the highest probability
+  come first.
+
+  Args:
+    directory: where to write.
+    questions: the questions of the development set.
+    predictions: the predicted answers.
+    null_threshold: see write_predictions.
+  """
+  write_predictions(directory, DEV, predictions, null_threshold)
+  answers = collect_gold_answers(questions, predictions)
+  files.write_json(files.join(directory, "answers_dev.json"), answers)
+  predicted_texts = predictions.answers(null_threshold)
+  mistakes: list[tuple[float, list[str]]] = []  # the probability of the best answer, and the row
+  for question in questions:
+    if question.id not in predicted_texts:
+      continue
+    predicted_text, correct_texts = predicted_texts[question.id], answers[question.id] or [""]
+    if any(squad.exact_match(text, predicted_text) for text in correct_texts):
+      continue
+    entries = predictions.nbest[question.id]
+    probability = entries[0][PROBABILITY] if entries else 0.0
+    f1 = max(squad.f1_v2(text, predicted_text) for text in correct_texts)
+    row = [question.id, " | ".join(correct_texts), predicted_text, f"{f1:.4f}", f"{probability:.4f}", question.text]
+    mistakes.append((probability, row))
+  mistakes.sort(key=lambda mistake: -mistake[0])
+  header = ["id", "answers", "prediction", "f1", "probability", "question"]
+  rows = [row for _, row in mistakes[:_MAX_MISTAKES]]
+  write_table(files.join(directory, "mistakes_dev.tsv"), header, rows)
+
+
+def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions:
+  """Averages the answers of several models (ALBERT, section 4.9).
+
+  Args:
+    members: the answers of two or more models to the same questions.
+  Returns: the answers of all models with the mean of their probabilities, and the mean null odds. An answer that is not
+    among the n best of a model counts with probability 0 there. Answers have no scores.
+  Raises:
+    UserError: the members answer different questions, or different versions of SQuAD.
+  """
+  _check_same_questions(members)
+  nbest: dict[str, list[NbestEntry]] = {}
+  for question_id in members[0].nbest:
+    sums: dict[str, float] = {}  # text -> sum of its probabilities
+    for member in members:
+      for entry in member.nbest[question_id]:
+        sums[entry[TEXT]] = sums.get(entry[TEXT], 0.0) + entry[PROBABILITY]
+    best_first = sorted(sums.items(), key=lambda item: -item[1])
+    nbest[question_id] = [{TEXT: text, PROBABILITY: total / len(members)} for text, total in best_first]
+  all_odds = [member.null_odds for member in members if member.null_odds is not None]
+  if not all_odds:
+    return SquadPredictions(nbest)
+  mean_odds = {question: sum(odds[question] for odds in all_odds) / len(all_odds) for question in all_odds[0]}
+  return SquadPredictions(nbest, mean_odds)
+
+
+def _check_same_questions(members: Sequence[SquadPredictions]) -> None:
+  """Raises UserError if models answer different questions, or different versions of SQuAD."""
+  first = members[0]
+  for number, member in enumerate(members[1:], start=2):
+    differing_ids = first.nbest.keys() ^ member.nbest.keys()
+    if differing_ids:
+      raise UserError(
+        f"members 1 and {number} of the ensemble answer different questions (for example {min(differing_ids)}): all "
+        "members must predict the same data file"
+      )
+    if (first.null_odds is None) != (member.null_odds is None):
+      raise UserError(
+        f"members 1 and {number} of the ensemble are for different SQuAD versions (v1.1 and v2.0): all members must be "
+        "for the same version"
+      )
+
+
+def average_runs(
+  run_dirs: Sequence[str], settings_of_runs: Sequence[Mapping[str, Any]], output_dir: str
+) -> dict[str, float]:
+  """Averages the predictions of several runs of one version of SQuAD, and writes the averages as official files.
+
+  With SQuAD v2.0, an answer is empty if the averaged null odds are above the mean of the runs' thresholds.
+
+  Args, Returns, Raises: see albert.tasks.registry.RunAverager.
+  """
+  recorded = [settings.get("null_score_diff_threshold", 0.0) for settings in settings_of_runs]
+  flag_of_split = {DEV: "--do_eval", TEST: "--do_predict"}
+  averages: dict[str, tuple[SquadPredictions, float]] = {}  # split -> the average and its null threshold
+  for split in splits_of_all_runs(run_dirs, "nbest_predictions_", ".json", flag_of_split):
+    members = [read_predictions(directory, split) for directory in run_dirs]
+    thresholds = map(read_threshold, run_dirs, itertools.repeat(split), members, recorded)
+    averages[split] = average_predictions(members), sum(thresholds) / len(members)
+  metrics: dict[str, float] = {}
+  for split, (average, null_threshold) in averages.items():
+    write_predictions(output_dir, split, average, null_threshold)
+    if split == DEV:
+      gold_answers = files.read_json(files.join(run_dirs[0], "answers_dev.json"), GoldAnswers)
+      metrics = compute_scores(gold_answers, average, null_threshold)
+  return metrics

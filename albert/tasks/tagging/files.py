@@ -1,0 +1,450 @@
+"""The texts that a tagging task reads, once, with the spans that their tags mark. Needs no TensorFlow.
+
+A text is in a file of columns, as the shared tasks of CoNLL have them, with one word a line and its tag:
+
+    -DOCSTART- -X- -X- O
+
+    EU NNP B-NP B-ORG
+    rejects VBZ B-VP O
+
+A blank line ends a sentence. A line whose word is -DOCSTART- begins a document and is no word. Columns are separated by
+tabs if the first line of words has one, else by any number of ASCII spaces. Other spaces, such as no-break spaces, are
+parts of words. The columns have no names, unless the first line names them: `word<tab>tag`, or
+`# global.columns = word tag` as in CoNLL-U Plus. In a file with tabs, a line that begins with # and has no tab is a
+comment.
+
+Or a text is a line of JSON or a row in memory:
+
+    {"tokens": ["EU", "rejects", "it"], "tags": ["B-ORG", "O", "O"]}
+    {"text": "EU rejects it", "spans": [{"start": 0, "end": 2, "label": "ORG"}]}
+
+An object has a list of words, or a text, which a rule divides into words (albert.tokenization.words). Spans give their
+first character and the one after their last, from 0. Other keys are kept in files of predictions.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from albert.data.rows import DataSource, Rows
+from albert.data.tables import is_json_file, read_json_objects, read_lines
+from albert.errors import UserError
+from albert.io import files, json_values
+from albert.io.text import counted, format_value, replace_surrogates
+from albert.tasks.finetuning import FinetuningData
+from albert.tasks.glue.flags import format_labels, parse_labels
+from albert.tasks.splits import FILE_FIELDS, TEST, TRAIN
+from albert.tasks.tagging.flags import TaggingConfig, find_file
+from albert.tasks.tagging.schemes import SCHEMES, Span, TagError
+from albert.tokenization.words import split_words
+
+# The keys of a JSON object.
+TOKENS, TAGS, TEXT, SPANS = "tokens", "tags", "text", "spans"
+_DOCUMENT_START = "-DOCSTART-"
+_NAMES_PREFIX = re.compile(r"#\s*global\.columns\s*=")
+_NUMBER = re.compile(r"-?\d+\Z")
+_find_fields = re.compile(r"[^ \t]+").findall
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggedText:
+  """A sentence or a longer text, divided into words.
+
+  Attributes:
+    index: the number of the text in its file, from 0.
+    location: its file and line, for messages.
+    words: the words.
+    spans: the spans that its tags mark; () if the tags were not read.
+    text: the whole text, if the file gives it; "" if it gives words.
+    word_ranges: the start and the end of each word in `text`, in characters; () without a text.
+  """
+
+  index: int
+  location: str
+  words: Sequence[str]
+  spans: Sequence[Span] = ()
+  text: str = ""
+  word_ranges: Sequence[tuple[int, int]] = ()
+
+  def spaced_words(self) -> list[str]:
+    """Returns the words, each with a space before it if there is whitespace between it and the word before.
+
+    Words without a text have whitespace between them. With byte-level BPE, a word has other pieces after a space.
+    """
+    ranges = itertools.pairwise(self.word_ranges)
+    are_apart = [end < start for (_, end), (start, _) in ranges] or [True] * (len(self.words) - 1)
+    further = zip(self.words[1:], are_apart, strict=True)
+    return [*self.words[:1], *(f" {word}" if is_apart else word for word, is_apart in further)]
+
+  def offsets(self, span: Span) -> tuple[int, int]:
+    """Returns the start and the end of a span: in characters of `text`, or in words if there is no text."""
+    if self.word_ranges:
+      return self.word_ranges[span.start][0], self.word_ranges[span.end - 1][1]
+    return span.start, span.end
+
+  def text_of(self, span: Span) -> str:
+    """Returns the text of a span: a part of `text`, or its words with spaces between them."""
+    if self.word_ranges:
+      return self.text[slice(*self.offsets(span))]
+    return " ".join(self.words[span.start : span.end])
+
+
+class TaggingData(FinetuningData):
+  """The texts of each split, and the types of their spans.
+
+  Args:
+    config: the flags.
+
+  Attributes:
+    config: the flags, with the types of spans as labels.
+    scheme: how tags mark spans.
+    types: the types of spans: those of --labels, or else, from `find_labels` on, those of the training file.
+  """
+
+  config: TaggingConfig
+
+  def __init__(self, config: TaggingConfig):
+    super().__init__(config)
+    self.scheme = SCHEMES[config.scheme]
+    self._set_types(parse_labels(config.labels, minimum=1))
+
+  def _set_types(self, types: tuple[str, ...]) -> None:
+    self.types, self.tags = types, self.scheme.tags(types)
+    self.config = dataclasses.replace(self.config, labels=format_labels(types))
+
+  def find_labels(self) -> None:
+    """Takes the types of spans from the training file. Raises UserError if there is none, or it has no spans."""
+    if not self.types:
+      if not self.config.train_file:
+        raise UserError("--labels is missing, and there is no --train_file to take the types of the spans from")
+      self._set_types(find_types(self.sources(TRAIN)[0], self.rows(TRAIN)))
+
+  def find(self, split: str) -> Sequence[str]:
+    """Returns the path of the file of a split, which a flag gives."""
+    return [find_file(self.config, split)]
+
+  def read_split(self, split: str) -> Sequence[TaggedText]:
+    """Reads the texts of a split, see read_texts; those of the test set without spans."""
+    return read_texts(self.sources(split)[0], self.config, with_tags=split != TEST, types=self.types)
+
+  def checkpoint_settings(self) -> dict[str, Any]:
+    """Adds the scheme and the types of spans, which determine the head."""
+    return super().checkpoint_settings() | {"scheme": self.config.scheme, "labels": self.config.labels}
+
+  def row_settings(self, split: str) -> dict[str, Any]:
+    """Returns the columns that are read, and the rule for words."""
+    del split
+    return {name: getattr(self.config, name) for name in ("word_column", "tag_column", "word_rule")}
+
+  def extension(self, split: str) -> str:
+    """Returns the extension of a predictions file, which has the form of the split's data."""
+    if split in self._memory:
+      return ".jsonl"
+    return os.path.splitext(getattr(self.config, FILE_FIELDS[split]))[1] or ".conll"
+
+
+def read_texts(
+  source: DataSource, config: TaggingConfig, *, with_tags: bool, types: Sequence[str] = ()
+) -> list[TaggedText]:
+  """Reads all texts of a file, or of rows in memory.
+
+  Args:
+    source: the path of a file, or rows with the columns tokens and tags, or text and spans.
+    config: the flags.
+    with_tags: whether tags are read and checked, for training and evaluation.
+    types: the types that spans may have; () for any.
+  Raises:
+    UserError: the file has no words, a line with another number of columns, a tag that is not of the scheme or may not
+      follow the one before it, a span of another type, or one that does not agree with the words. The message names the
+      file and the line.
+  """
+  texts: list[TaggedText] = []
+  if _has_objects(source):
+    for location, values in _objects(source):
+      try:
+        text = _text_of_object(len(texts), location, values, config, with_tags=with_tags)
+        _check_types(text, types)
+      except TagError as error:
+        raise UserError(f"{location}: {error.problem}") from error
+      texts.append(text)
+  else:
+    scheme = SCHEMES[config.scheme]
+    for sentence in _read_sentences(str(source), config, with_tags=with_tags):
+      lines = sentence.line_numbers
+      try:
+        text = TaggedText(len(texts), f"{source}, line {lines[0]}", sentence.words, scheme.spans(sentence.tags))
+        _check_types(text, types)
+      except TagError as error:
+        raise UserError(f"{source}, line {lines[error.index]}: {error.problem}") from error
+      texts.append(text)
+  if not any(text.words for text in texts):
+    raise UserError(f"{source}: no words: give a file of columns with one word a line, or JSON lines")
+  return texts
+
+
+def find_types(source: DataSource, texts: Sequence[TaggedText]) -> tuple[str, ...]:
+  """Returns the types of the spans of texts, sorted. Raises UserError if there are no spans; it names the source."""
+  types = {span.type for text in texts for span in text.spans}
+  if not types:
+    raise UserError(f"{source}: has no spans, all tags are O: choose another --tag_column, or give a file with spans")
+  return tuple(sorted(types))
+
+
+def _check_types(text: TaggedText, types: Sequence[str]) -> None:
+  """Raises TagError if a span has a type that is not one of `types`, unless these are ()."""
+  for span in text.spans:
+    if types and span.type not in types:
+      raise TagError(
+        span.start,
+        f"the span {format_value(text.text_of(span))} has the type {format_value(span.type)}, which is none of those "
+        f"of the training file ({', '.join(types)}): correct it, or train with all types as --labels",
+      )
+
+
+def write_predictions(
+  source: DataSource, config: TaggingConfig, path: str, tags: Iterable[Sequence[str]], spans: Iterable[Sequence[object]]
+) -> None:
+  """Writes a copy of the input with the predicted tags: a further column, or further keys of each JSON object.
+
+  Args:
+    source: the file, or the rows in memory, that was predicted.
+    config: the flags with which it was read.
+    path: the file to write.
+    tags: the predicted tags of each text.
+    spans: the predicted spans of each text, as JSON values.
+  """
+  if _has_objects(source):
+    lines = _objects_with_predictions(source, tags, spans)
+  else:
+    lines = _columns_with_predictions(str(source), config, tags)
+  files.write_atomically(path, "".join(lines))
+
+
+# Files of columns.
+
+
+class _Line(NamedTuple):
+  number: int
+  text: str
+  word: str = ""  # "" if the line has no word
+  tag: str = ""  # "" if the line has no tag, or tags are not read
+  is_header: bool = False  # whether it names the columns
+  begins_document: bool = False
+
+
+class _Sentence(NamedTuple):
+  words: list[str]
+  tags: list[str]  # none if tags are not read
+  line_numbers: list[int]
+
+
+def _read_sentences(path: str, config: TaggingConfig, *, with_tags: bool) -> Iterator[_Sentence]:
+  """Yields the sentences of a file."""
+  sentence = _Sentence([], [], [])
+  blank_line = _Line(0, "")  # ends the last sentence
+  for line in itertools.chain(_parse_lines(path, config, with_tags=with_tags), [blank_line]):
+    if line.word:
+      sentence.words.append(line.word)
+      sentence.line_numbers.append(line.number)
+      if with_tags:
+        sentence.tags.append(line.tag)
+    elif sentence.words and (line.begins_document or not _find_fields(line.text)):
+      yield sentence
+      sentence = _Sentence([], [], [])
+
+
+def _columns_with_predictions(path: str, config: TaggingConfig, tags: Iterable[Sequence[str]]) -> Iterator[str]:
+  """Yields the lines of a file with a further column, the predicted tag."""
+  remaining_tags = itertools.chain.from_iterable(tags)
+  for line in _parse_lines(path, config, with_tags=False):
+    added = ""
+    if line.word:
+      added = next(remaining_tags)
+    elif line.begins_document:
+      added = "O"  # as in every tag column
+    elif line.is_header:
+      added = "prediction"
+    separator = "\t" if "\t" in line.text else " "
+    yield f"{line.text}{separator}{added}\n" if added else f"{line.text}\n"
+
+
+def _parse_lines(path: str, config: TaggingConfig, *, with_tags: bool) -> Iterator[_Line]:
+  """Yields all lines of a file. Raises UserError if a column or a word is missing."""
+  word_column, tag_column = config.word_column or "0", config.tag_column or "-1"
+  lines = [(number, line.rstrip("\r\n")) for number, line in read_lines(path)]
+  begins = ("#", _DOCUMENT_START)
+  first_text = next((text for _, text in lines if _find_fields(text) and not text.startswith(begins)), "")
+  split = _split_at_tabs if "\t" in first_text else _find_fields
+  names: Sequence[str] = ()
+  # If a column is given by its name, the first line must name the columns.
+  needs_names = any(not _NUMBER.match(column) for column in (word_column, tag_column))
+  word_index = tag_index = num_columns = 0
+  for number, text in lines:
+    fields, prefix = _find_fields(text), _NAMES_PREFIX.match(text)
+    if prefix or (needs_names and not names and number == 1):
+      names = _find_fields(text[prefix.end() :]) if prefix else _split_at_tabs(text) if "\t" in text else fields
+      yield _Line(number, text, is_header=bool(fields))
+    elif not fields or (split is _split_at_tabs and text.startswith("#") and "\t" not in text):
+      yield _Line(number, text)
+    elif fields[0] == _DOCUMENT_START:
+      yield _Line(number, text, begins_document=True)
+    else:
+      location, fields = f"{path}, line {number}", split(text)
+      if not num_columns:  # the first line of a word has all columns
+        num_columns = len(names) or len(fields)
+        word_index = _find_column(location, names, num_columns, "word_column", word_column)
+        tag_index = _find_column(location, names, num_columns, "tag_column", tag_column) if with_tags else -1
+        if word_index == tag_index:
+          raise UserError(
+            f"{location}: column {word_index} is both the column of the words and that of the tags "
+            f"({counted(num_columns, 'column')}): give a file with tags, or another --word_column or --tag_column"
+          )
+      if len(fields) != num_columns:
+        raise UserError(
+          f"{location}: {counted(len(fields), 'column')} instead of {num_columns}: separate columns by "
+          f"{'tabs' if split is _split_at_tabs else 'spaces'}, as in the first line of words, and sentences by blank "
+          "lines"
+        )
+      word = fields[word_index].strip(" ")
+      if not word:
+        raise UserError(f"{location}: the word is empty: fill it in or remove the line")
+      yield _Line(number, text, word, fields[tag_index].strip(" ") if with_tags else "")
+
+
+def _find_column(location: str, names: Sequence[str], number: int, flag: str, column: str) -> int:
+  """Returns the index of a column among `number` ones. Raises UserError if there is none."""
+  if not _NUMBER.match(column):
+    if names.count(column) != 1:
+      raise UserError(f"{location}: --{flag}={column}: no such column; there are: {', '.join(names)}")
+    return names.index(column)
+  index = int(column)
+  if not -number <= index < number:
+    raise UserError(
+      f"{location}: --{flag}={column}: the file has {counted(number, 'column')}: give a number from 0 "
+      f"to {number - 1}, or from -{number} to -1"
+    )
+  return index % number
+
+
+def _split_at_tabs(text: str) -> list[str]:
+  return text.split("\t")
+
+
+# Objects: lines of JSON, and rows in memory.
+
+
+def _has_objects(source: DataSource) -> bool:
+  return isinstance(source, Rows) or is_json_file(source)
+
+
+def _objects(source: DataSource) -> Iterator[tuple[str, Mapping[str, Any]]]:
+  """Yields the location and the values of each object."""
+  if isinstance(source, Rows):
+    for index in range(len(source)):
+      yield source.location(index), source.values(index)
+  else:
+    for number, values in read_json_objects(source):
+      yield f"{source}, line {number}", values
+
+
+def _text_of_object(
+  index: int, location: str, values: Mapping[str, Any], config: TaggingConfig, *, with_tags: bool
+) -> TaggedText:
+  """Makes a text of an object with tokens and tags, or with text and spans."""
+  word_key = config.word_column or TOKENS
+  if word_key in values:
+    words = json_values.convert(f"{location}: {word_key}", values[word_key], list[str])
+    for number, word in enumerate(words):
+      if not word.strip(" \t\r\n"):
+        raise UserError(f"{location}: {word_key}[{number}] is empty: give it a word, or remove it with its tag")
+    tags = _read_tags(location, values, words, word_key, config.tag_column or TAGS) if with_tags else []
+    return TaggedText(index, location, words, SCHEMES[config.scheme].spans(tags))
+  if TEXT not in values:
+    raise UserError(f"{location}: has neither {word_key!r} nor {TEXT!r}; it has: {', '.join(values) or 'nothing'}")
+  text = json_values.convert(f"{location}: {TEXT}", values[TEXT], str)
+  ranges = split_words(text, config.word_rule)
+  spans = _word_spans(location, text, _read_spans(location, values, text), ranges) if with_tags else ()
+  return TaggedText(index, location, [text[start:end] for start, end in ranges], spans, text, ranges)
+
+
+def _read_tags(
+  location: str, values: Mapping[str, Any], words: Sequence[str], word_key: str, tag_key: str
+) -> Sequence[str]:
+  if tag_key not in values:
+    raise UserError(f"{location}: no {tag_key!r}; there are: {', '.join(values)}")
+  remedy = "give the names of the tags, not their numbers"
+  tags = json_values.convert(f"{location}: {tag_key}", values[tag_key], list[str], remedy)
+  if len(tags) != len(words):
+    raise UserError(f"{location}: {len(tags)} {tag_key} for {len(words)} {word_key}: give each word one tag")
+  if not words:
+    raise UserError(f"{location}: has no words: give some, or remove it")
+  return tags
+
+
+class _CharSpan(msgspec.Struct):
+  """A span of a text: text[start:end] has the type `label`."""
+
+  start: int
+  end: int
+  label: str
+
+
+def _read_spans(location: str, values: Mapping[str, Any], text: str) -> list[_CharSpan]:
+  """Reads the spans of a text, and sorts them. Raises UserError if they overlap or are not in the text."""
+  if SPANS not in values:
+    raise UserError(f"{location}: no {SPANS!r}; there are: {', '.join(values)}")
+  spans = json_values.convert(f"{location}: {SPANS}", values[SPANS], list[_CharSpan])
+  spans = sorted(spans, key=lambda span: span.start)
+  end_before = 0
+  for span in spans:
+    shown = f"span {span.start} to {span.end} ({span.label})"
+    if not span.label:
+      raise UserError(f"{location}: {shown}: the label is empty: give its type")
+    if not 0 <= span.start < span.end <= len(text):
+      raise UserError(f"{location}: {shown}: not a part of the text, which has {len(text)} characters: correct it")
+    if span.start < end_before:
+      raise UserError(f"{location}: {shown}: overlaps with the span before it: keep one of the two")
+    end_before = span.end
+  return spans
+
+
+def _word_spans(
+  location: str, text: str, char_spans: Sequence[_CharSpan], word_ranges: Sequence[tuple[int, int]]
+) -> list[Span]:
+  """Converts spans of characters to spans of words. Raises UserError if one does not begin and end with words."""
+  if not word_ranges:
+    raise UserError(f"{location}: the text has no words: give some, or remove it")
+  starts, ends = [start for start, _ in word_ranges], [end for _, end in word_ranges]
+  spans = []
+  for span in char_spans:
+    # Without whitespace at its ends.
+    shown = text[span.start : span.end]
+    char_start = span.start + len(shown) - len(shown.lstrip())
+    char_end = span.end - (len(shown) - len(shown.rstrip()))
+    first, last = bisect.bisect_left(starts, char_start), bisect.bisect_left(ends, char_end)
+    if char_start >= char_end or first >= len(starts) or starts[first] != char_start or ends[last] != char_end:
+      word = text[slice(*word_ranges[max(bisect.bisect_right(starts, char_start) - 1, 0)])]
+      raise UserError(
+        f"{location}: the span {format_value(shown)} ({span.start} to {span.end}) does not consist of whole "
+        f"words; the word there is {format_value(word)}: correct it, give another --word_rule, or give tokens and tags"
+      )
+    spans.append(Span(first, last + 1, span.label))
+  return spans
+
+
+def _objects_with_predictions(
+  source: DataSource, tags: Iterable[Sequence[str]], spans: Iterable[Sequence[object]]
+) -> Iterator[str]:
+  """Yields the objects as lines of JSON, with two further keys: predicted_tags and predicted_spans."""
+  for (_, values), tags_of_text, spans_of_text in zip(_objects(source), tags, spans, strict=True):
+    predictions = {"predicted_tags": list(tags_of_text), "predicted_spans": list(spans_of_text)}
+    yield replace_surrogates(json.dumps({**values, **predictions}, ensure_ascii=False)) + "\n"
