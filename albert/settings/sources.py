@@ -254,12 +254,13 @@ class Settings:
     sources = [_checked_values(config_class, self.recipe.sections.get(section, {}), self.recipe.path)]
     if run := self.existing_run:
       recorded = run.reusable_values(config_class, section)
+      choices = {name: field.metadata["choices"] for name, field in option_fields(config_class).items()}
       for name, value in list(flags.items()):
         if name in recorded and _is_same_value(name, value, recorded[name]):
           del flags[name]  # the run has this value already
-        elif section != "data":
+        # A task may replace "auto" and free texts, such as labels; check_task_settings compares them later.
+        elif section != "data" or (choices[name] and "auto" not in choices[name]):
           self._refuse_other_value(config_class, recorded, name)
-        # A task may replace values of its config, such as "auto". So check_task_settings compares this section later.
       sources.append(_checked_values(config_class, recorded, run.config_file))
     return merge(config_class, *sources, flags)
 
