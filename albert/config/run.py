@@ -382,12 +382,16 @@ class RunConfig(Config):
   warmup_is_default: bool = False  # nobody chose the length of the warm-up, so a short run may shorten it
   precision_is_default: bool = False  # this command does not choose the precision; the run may have recorded one
 
+  @property
+  def has_action(self) -> bool:
+    """Whether the command trains, evaluates or predicts."""
+    return self.do_train or self.do_eval or self.do_predict
+
   def __post_init__(self) -> None:
     super().__post_init__()
     if self.chip and not self.dry_run:
       raise UserError(f"--chip={self.chip} only goes with --dry_run; training takes the TPU that --tpu names")
-    is_only_about_a_chip = self.chip and not (self.do_train or self.do_eval or self.do_predict)
-    if not self.output_dir and not is_only_about_a_chip:
+    if not self.output_dir and (self.has_action or not self.chip):
       raise UserError("--output_dir is missing: give the directory to write checkpoints and results to")
     last_seed = self.train.seed + self.num_runs - 1
     if last_seed > INT32_MAX:

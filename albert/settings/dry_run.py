@@ -9,7 +9,6 @@ import textwrap
 
 from albert.app import HELP_WIDTH
 from albert.config.base import option_fields
-from albert.config.run import RunConfig
 from albert.errors import UserError
 from albert.io.progress import log
 from albert.settings.resolve import ResolvedSettings
@@ -29,17 +28,13 @@ def print_plan(resolved: ResolvedSettings) -> None:
     UserError: a flag or a file cannot be used, or the training step does not fit the TPU of --chip.
   """
   config = resolved.config
-  if _has_action(config) or not config.chip:
+  if config.has_action or not config.chip:
     resolved.read_inputs()
   for line in (*resolved.notes, *_describe_plan(resolved), *_describe_settings(resolved)):
     print(line)
   if config.chip:
     print(_describe_memory(resolved))
   log("--dry_run: nothing was trained, and nothing was written")
-
-
-def _has_action(config: RunConfig) -> bool:
-  return config.do_train or config.do_eval or config.do_predict
 
 
 def _describe_plan(resolved: ResolvedSettings) -> list[str]:

@@ -176,7 +176,7 @@ def check_actions(config: RunConfig) -> None:
     UserError: the config asks for nothing, or for several runs in several processes or without training and evaluating
       them; or TF_CONFIG is wrong.
   """
-  if not (config.do_train or config.do_eval or config.do_predict):
+  if not config.has_action:
     raise UserError("nothing to do: give --do_train, --do_eval or --do_predict")
   addresses = training_addresses(config.train)
   if config.num_runs == 1:

@@ -229,7 +229,7 @@ class Task(abc.ABC):
   """
 
   config: Config
-  data: FinetuningData
+  data: Any  # FinetuningData, or PretrainingData
   sets: ExampleSets
   name: str
   best_metric: str

@@ -55,6 +55,7 @@ class PretrainingTask(Task):
   best_metric = MASKED_LM_LOSS
   higher_is_better = False
   predicts_in_batches = False  # lines are predicted one by one
+  data: PretrainingData
 
   def __init__(self, model_config: ModelConfig, config: PretrainingConfig, data: PretrainingData | None = None):
     super().__init__(model_config)
@@ -70,14 +71,6 @@ class PretrainingTask(Task):
   def all_settings(self) -> dict[str, Any]:
     """Adds the settings that later commands reuse but may change."""
     return self.data.all_settings()
-
-  def vocabulary(self) -> VocabularyId | None:
-    """Returns the vocabulary of --spm_model_file, or else of the shards' manifest; None if both are missing."""
-    return self.data.vocabulary()
-
-  def checkpoint_settings(self) -> dict[str, Any]:
-    """Returns the hash and the kind of the vocabulary, if they are known."""
-    return self.data.checkpoint_settings()
 
   def files_to_keep(self) -> dict[str, str]:
     """Returns the vocabulary, if it is given. Fine-tuning then finds it beside the checkpoints."""
