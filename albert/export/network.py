@@ -100,7 +100,7 @@ class TokenLayout:
     self._hidden_size = config.hidden_size
     self._head_size = config.hidden_size // config.num_attention_heads
     padding = 1.0 - tf.cast(tokens.input_mask, tf.float32)
-    # reshape instead of indexing with new axes, as in models.attention.attention_bias: TFLite has no op for that.
+    # reshape instead of indexing with new axes, as in models.blocks.attention_bias: TFLite has no op for that.
     self.attention_bias = tf.reshape(padding * MASKED_SCORE, [self._batch_size, 1, 1, self._length])
     self.token_positions = tf.reshape(tf.zeros_like(tokens.input_ids) + tf.range(self._length), [-1])
 
