@@ -9,6 +9,8 @@ import dataclasses
 import json
 import shutil
 import string
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -477,3 +479,10 @@ def test_another_content_of_the_file_to_predict_replaces_earlier_predictions(tmp
     Estimator(
       toy_task(tmp_path, spm_file), dataclasses.replace(predict_config, predictions_file=f"{tmp_path}/file/new.tsv")
     )
+
+
+def test_reading_and_tokenizing_need_no_tensorflow():
+  folders = ("glue", "squad", "race", "tagging")
+  modules = [f"albert.tasks.{folder}.{name}" for folder in folders for name in ("files", "features", "results")]
+  code = f"import sys, {', '.join(modules)}; sys.exit('tensorflow' in sys.modules)"
+  assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
