@@ -27,7 +27,6 @@ from albert.tasks.pretraining.files import PretrainingData
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.results import NUM_CANDIDATES, baseline_accuracies, fill_line
 from albert.tasks.splits import TEST
-from albert.tokenization.vocabulary import VocabularyId
 
 MASKED_LM_LOSS = "masked_lm_loss"
 MASKED_LM_ACCURACY = "masked_lm_accuracy"
