@@ -92,11 +92,14 @@ def _select_runner() -> OpenPool:
         "them out"
       )
     return open_workers
-  name, package = {"ray": ("Ray", "ray>=2.49,<3"), "beam": ("Apache Beam", "apache-beam>=2.70,<3")}[FLAGS.runner]
+  name, remedy = {
+    "ray": ("Ray", "pip install 'ray>=2.49,<3'"),
+    "beam": ("Apache Beam", "pip install 'apache-beam>=2.70,<3'"),
+  }[FLAGS.runner]
   try:
     runner = importlib.import_module(f"data_prep.runners.{FLAGS.runner}")
   except ImportError as error:
-    raise UserError(f"--runner={FLAGS.runner} needs {name} ({error}): pip install '{package}'") from error
+    raise UserError(f"--runner={FLAGS.runner} needs {name} ({error}): {remedy}") from error
   make_runner: Callable[[Sequence[str]], OpenPool] = runner.make_runner
   return make_runner(words)
 

@@ -250,7 +250,7 @@ def test_tagged_words_in_memory_give_the_examples_of_their_file(spm_model: str, 
     make_task(tasks.Tagging(train, scheme="BILOU", eval_share=0), spm_model, tmp_path, max_seq_length=24, doc_stride=8)
     for train in (rows, path)
   )
-  assert_same_examples(in_memory.examples("train"), in_file.examples("train"))
+  assert_same_examples(in_memory.sets.examples("train"), in_file.sets.examples("train"))
 
 
 def test_a_glue_task_is_found_in_another_spelling_and_a_custom_task_is_refused() -> None:

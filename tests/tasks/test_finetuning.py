@@ -132,7 +132,7 @@ def test_a_run_without_progress_stops_early_and_stays_stopped(tmp_path, spm_file
   )
   Estimator(toy_task(tmp_path, spm_file), config).train()
   assert [line["step"] for line in read_json_lines(tmp_path / "run" / "eval_metrics.jsonl")] == [1, 2, 3]
-  assert capsys.readouterr().err.rstrip().endswith("stopped early (accuracy did not improve)")
+  assert "stopped early (accuracy did not improve); curves in " in capsys.readouterr().err
   Estimator(toy_task(tmp_path, spm_file), config).train()
   assert "nothing to train" in capsys.readouterr().err
   assert [line["step"] for line in read_json_lines(tmp_path / "run" / "eval_metrics.jsonl")] == [1, 2, 3]

@@ -75,7 +75,7 @@ def test_files_of_another_kind_are_refused(tmp_path: Path, changes: dict[str, An
     (None, b"#version: 0.2\nh e\nzz a\n", r"merges\.txt, line 3: .* names the unknown piece 'zz'"),
     (None, b"\xff\n", r"merges\.txt, line 1: not UTF-8"),
     (None, None, r"merges\.txt: no such file: put the merges of .*vocab\.json there"),
-    (b'{"a": 0,\n"b": 1,\n"a": 2}', b"", r"vocab\.json: has the key 'a' twice: give the"),
+    (b'{"a": 0,\n"b": 1,\n"a": 2}', b"", r"vocab\.json: the id of 'a' is 2, but the ids of 2 pieces"),
     (b'{"a": 0, "b": 0}', b"", r"vocab\.json: 'a' and 'b' have the same id, 0"),
     (b'{"a": 0, "b": "x"}', b"", r"vocab\.json: the id of 'b' is 'x', but the ids of 2 pieces must be 0 to 1"),
     (b'{"a": 0}', b"", r"vocab\.json: none of its 1 pieces is '\u0100', which stands for the byte 0x00"),

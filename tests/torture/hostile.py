@@ -199,6 +199,7 @@ ALLOWED = {
   "albert/export/registry.py": {"resolve_name"},
   "albert/tasks/__init__.py": {"import_module"},
   "albert/tasks/registry.py": {"resolve_name"},
+  "data_prep/create_pretraining_data.py": {"import_module"},
   # A parameter and an attribute are named eval. They are not called.
   "albert/tasks/definitions.py": {"eval"},
   # Loads the SentencePiece ops of the installed package tensorflow_text. An exported model is a program that the user
@@ -207,7 +208,7 @@ ALLOWED = {
   # Tokenizer.from_config takes a TokenizerConfig. The function of Keras with this name makes objects of any class.
   "albert/export/served_model.py": {"from_config"},
   "albert/tokenization/graph.py": {"from_config"},
-  "albert/tokenization/tokenizer.py": {"from_config"},
+  "albert/tokenization/tokenizer.py": {"from_config", "resolve_name"},
   # Tries whether CUDA's libraries can be opened, as TensorFlow does.
   "albert/training/devices.py": {"ctypes"},
 }

@@ -91,6 +91,9 @@ class PretrainingTask(Task):
       self.evaluation_data()
       _ = self._baselines
 
+  def tokenize(self) -> None:
+    """Does nothing: shards hold ids."""
+
   def training_data(self) -> ShardDataset:
     """Returns the shards of --input_file; with several stages, those of the last stage."""
     return self._training_shards
