@@ -389,7 +389,7 @@ class PretrainingData:
 def read_data(
   model_config: ModelConfig, config: PretrainingConfig, *, train: bool, evaluate: bool, predict: bool
 ) -> PretrainingData:
-  """Reads what a command needs (see albert.tasks.registry.DataReader)."""
+  """Reads what a command needs (see albert.tasks.registry.RegisteredTask)."""
   data = PretrainingData(model_config, config)
   data.read(train=train, evaluate=evaluate, predict=predict)
   return data
