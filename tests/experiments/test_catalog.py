@@ -60,6 +60,8 @@ def test_every_scale_keeps_the_differences_between_variants(name: str, scale: st
   assert all(model.hidden_size % model.num_attention_heads == 0 for model in models)
   if scale in ("small", "medium"):
     assert len(set(models)) == len(set(paper_models))
+  if scale in ("small", "medium", "paper"):
+    check_variants(experiment, scale)
 
 
 def test_a_scale_at_which_two_variants_are_the_same_model_is_refused():
@@ -72,12 +74,6 @@ def test_a_scale_at_which_two_variants_are_the_same_model_is_refused():
     check_variants(catalog.load("sharing"), "shallow")
   shared = [f"E=128 {name}" for name in ("all-shared", "shared-attention", "shared-FFN", "not-shared")]
   check_variants(catalog.with_variants(catalog.load("sharing"), shared), "shallow")
-
-
-@pytest.mark.parametrize("scale", ["small", "medium", "paper"])
-@pytest.mark.parametrize("name", EXPERIMENT_NAMES)
-def test_larger_scales_keep_the_variants_of_all_experiments_apart(name: str, scale: str):
-  check_variants(catalog.load(name, reduced=read_scale(scale).is_reduced), scale)
 
 
 def test_the_dropout_of_all_models_can_be_replaced():

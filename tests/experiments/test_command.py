@@ -87,14 +87,11 @@ def test_the_scale_paper_masks_as_many_tokens_as_the_authors_did(tmp_path: Path)
 # Wrong flags -> what the message says.
 _WRONG_FLAGS = [
   ("", "give --list, or --run=NAME and --output_dir"),
-  ("--run=masking,sop --output_dir=out", "--run=sop: no such experiment; there are additional_data, "),
   (
     "--run=masking --output_dir=out --max_predictions_per_seq=65",
     "--max_predictions_per_seq=65 exceeds the 64 tokens of a sequence at this scale",
   ),
-  ("--run=masking --output_dir=out --corpus=text.txt", "--corpus without --heldout_corpus"),
   ("--run=masking,depth --output_dir=out --variants=static", "--variants selects from one experiment: give one name"),
-  ("--run=masking,dropout --output_dir=out --dropout=0", "--run=dropout, which compares dropout rates: leave the flag"),
   ("--run=masking --output_dir=out --glue_dir=no/glue", "--glue_dir: no/glue does not exist: give the path"),
 ]
 _MORE_WRONG_FLAGS = [

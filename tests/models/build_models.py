@@ -17,6 +17,16 @@ from albert.models.squad_heads import SquadV1Model, SquadV2Model
 
 # B examples of K options, S tokens, P masked tokens.
 B, K, S, P = 3, 2, 7, 4
+# All sizes differ.
+SMALL_MODEL = ModelConfig(
+  vocab_size=41,
+  embedding_size=6,
+  hidden_size=20,
+  num_hidden_layers=3,
+  num_attention_heads=5,
+  intermediate_size=28,
+  max_position_embeddings=14,
+)
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
 # Name -> class of a task model, and the arguments of its constructor after the config.
 TASK_MODELS: dict[str, tuple[type[EncoderModel], tuple[Any, ...]]] = {

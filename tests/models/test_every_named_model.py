@@ -1,4 +1,4 @@
-"""The contract of every named model (albert.config.model.MODELS): JSON, names, losses, a training step, checkpoints.
+"""The contract of every named model (albert.config.model.MODELS): losses, a training step, checkpoints.
 
 These tests include each model that is added to MODELS. Several names of the same model share a test.
 """
@@ -6,7 +6,6 @@ These tests include each model that is added to MODELS. Several names of the sam
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.config.base import from_dict
 from albert.config.model import MODELS, ModelConfig
 from albert.config.run import OptimizerConfig
 from albert.models.heads import PretrainingModel
@@ -54,15 +52,7 @@ TWO_MODELS_BY_MAKE_TEST = pytest.mark.parametrize(
   "config",
   thorough_except([reduce_size(MODELS[name]) for name in ("albert_base", "bert_base")], REDUCED_MODELS.values()),
   ids=REDUCED_MODELS,
-  indirect=True,
 )
-
-
-@pytest.fixture(params=list(REDUCED_MODELS.values()), ids=list(REDUCED_MODELS))
-def config(request: pytest.FixtureRequest) -> ModelConfig:
-  """Each named model at its reduced size."""
-  model: ModelConfig = request.param
-  return model
 
 
 class MeanLosses(NamedTuple):
@@ -79,11 +69,6 @@ def compute_losses(model: PretrainingModel, features: dict[str, tf.Tensor], **ca
   order_labels = features["next_sentence_labels"][:, 0]
   example_losses = tf.nn.sparse_softmax_cross_entropy_with_logits(order_labels, output.sentence_logits)
   return MeanLosses(tf.reduce_sum(token_losses * weights) / tf.reduce_sum(weights), tf.reduce_mean(example_losses))
-
-
-def test_the_config_round_trips_through_json(config: ModelConfig) -> None:
-  fields = json.loads(json.dumps(config.to_dict()))
-  assert from_dict(ModelConfig, fields, source="test") == config
 
 
 @TWO_MODELS_BY_MAKE_TEST

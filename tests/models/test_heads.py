@@ -8,24 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.config.model import ModelConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.models.heads import LinearHead
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.model import PretrainingTask
 from tests.golden.make_tiny_albert import random_batch, random_weights
-from tests.models.build_models import build_pretraining_model
+from tests.models.build_models import SMALL_MODEL, build_pretraining_model
 from tests.reference.albert import Reference
 
-CONFIG = ModelConfig(
-  vocab_size=41,
-  embedding_size=6,
-  hidden_size=20,
-  num_hidden_layers=3,
-  num_attention_heads=5,
-  intermediate_size=28,
-  max_position_embeddings=14,
-)
 VARIANTS = [
   {},
   {"sharing": "none", "inner_group_num": 2},
@@ -36,7 +25,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize("changes", VARIANTS)
 def test_log_probabilities_losses_and_gradients_equal_the_reference(changes):
-  config = dataclasses.replace(CONFIG, **changes)
+  config = dataclasses.replace(SMALL_MODEL, **changes)
   weights, features = random_weights(config, 1), random_batch(config, 2)
   expected = Reference(config, weights).pretrain(features)
   model = build_pretraining_model(config, weights)
@@ -60,7 +49,7 @@ def test_log_probabilities_losses_and_gradients_equal_the_reference(changes):
 
 
 def test_the_gradients_of_the_reference_equal_central_differences():
-  config = dataclasses.replace(CONFIG, num_hidden_groups=2, inner_group_num=2)
+  config = dataclasses.replace(SMALL_MODEL, num_hidden_groups=2, inner_group_num=2)
   weights, features = random_weights(config, 1), random_batch(config, 2)
 
   def total_loss(name: str, change: np.ndarray) -> float:
@@ -76,18 +65,3 @@ def test_the_gradients_of_the_reference_equal_central_differences():
     direction = rng.standard_normal(gradient.shape)
     slope = (total_loss(name, step * direction) - total_loss(name, -step * direction)) / (2 * step)
     assert slope == pytest.approx(float((gradient * direction).sum()), rel=1e-6, abs=1e-8), name
-
-
-def test_a_linear_head_classifies_tokens_or_pooled_outputs():
-  num_classes, hidden_size = 3, 7
-  rng = np.random.default_rng(0)
-  weights = rng.standard_normal((num_classes, hidden_size)).astype(np.float32)
-  bias = rng.standard_normal(num_classes).astype(np.float32)
-  for shape in ((4, hidden_size), (2, 5, hidden_size)):
-    states = rng.standard_normal(shape).astype(np.float32)
-    head = LinearHead(num_classes, 0.02, name="head")
-    head(tf.constant(states))
-    head.output_weights.assign(weights)
-    head.output_bias.assign(bias)
-    expected = np.einsum("...h,ch->...c", states, weights) + bias
-    np.testing.assert_allclose(head(tf.constant(states)), expected, atol=1e-5)

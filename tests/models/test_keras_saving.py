@@ -50,6 +50,7 @@ def test_every_task_model_is_saved_and_loaded(tmp_path: Path, name: str):
   model = model_class(CONFIG, *arguments)
   names_before_call = set(model.named_weights())
   assert model.built
+  assert {id(v) for v in model.named_weights().values()} == {id(v) for v in model.trainable_variables}
   randomize(model)
   expected = model(inputs)
   assert set(model.named_weights()) == names_before_call

@@ -11,12 +11,10 @@ import tensorflow as tf
 
 from albert.config.model import ModelConfig
 from albert.models import layers
-from albert.models.blocks import FeedForward, SelfAttention, attention_bias
 from albert.models.layers import ACTIVATIONS
-from tests.golden.make_tiny_albert import random_batch, random_weights
-from tests.models.build_models import build_encoder
+from tests.golden.make_tiny_albert import random_batch
+from tests.models.build_models import SMALL_MODEL, build_encoder
 from tests.reference.albert import ACTIVATIONS as REFERENCE_ACTIVATIONS
-from tests.reference.albert import Reference
 
 SEED = tf.constant([3, 4])
 
@@ -103,16 +101,8 @@ def test_without_a_seed_every_call_draws_another_mask_and_set_seed_repeats_them(
 
 
 def make_config(hidden_dropout: float = 0.0, attention_dropout: float = 0.0) -> ModelConfig:
-  return ModelConfig(
-    vocab_size=41,
-    embedding_size=6,
-    hidden_size=20,
-    num_hidden_layers=3,
-    num_attention_heads=5,
-    intermediate_size=28,
-    max_position_embeddings=14,
-    hidden_dropout_prob=hidden_dropout,
-    attention_probs_dropout_prob=attention_dropout,
+  return dataclasses.replace(
+    SMALL_MODEL, hidden_dropout_prob=hidden_dropout, attention_probs_dropout_prob=attention_dropout
   )
 
 
@@ -234,23 +224,3 @@ def test_activations_and_their_slopes_equal_the_reference(name):
 def test_every_activation_of_the_config_has_a_function():
   choices = ModelConfig.__dataclass_fields__["hidden_act"].metadata["choices"]
   assert list(ACTIVATIONS) == list(choices) == list(REFERENCE_ACTIVATIONS)
-
-
-def test_the_attention_and_the_feed_forward_network_of_a_block_equal_the_reference():
-  config = dataclasses.replace(make_config(), num_attention_heads=4)
-  weights = random_weights(config, 4, with_heads=())
-  reference = Reference(config, weights)
-  rng = np.random.default_rng(6)
-  x = rng.standard_normal((2, 7, 20)).astype(np.float32)
-  mask = np.array([[1] * 7, [1] * 4 + [0] * 3])
-  prefix = "bert/encoder/transformer/group_0/inner_group_0"
-  attention, ffn = SelfAttention(config), FeedForward(config)
-  attention(tf.constant(x), attention_bias(tf.constant(mask)))
-  ffn(tf.constant(x))
-  for layer in (attention, ffn):
-    for name, variable in layer.named_weights(prefix).items():
-      variable.assign(weights[name])
-  expected, _ = reference.attention(x.astype(np.float64), mask, prefix)
-  np.testing.assert_allclose(attention(tf.constant(x), attention_bias(tf.constant(mask))), expected, atol=5e-6)
-  expected, _ = reference.feed_forward(x.astype(np.float64), prefix)
-  np.testing.assert_allclose(ffn(tf.constant(x)), expected, atol=5e-6)

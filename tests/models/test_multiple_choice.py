@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
-from albert.config.model import ModelConfig
 from albert.models.classifier import ClassifierModel
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.weights.names import encoder_shapes
+from tests.models.build_models import SMALL_MODEL
 
-CONFIG = ModelConfig(
-  vocab_size=37,
-  embedding_size=6,
-  hidden_size=20,
-  num_hidden_layers=2,
-  num_attention_heads=5,
-  intermediate_size=28,
-  max_position_embeddings=16,
-)
+CONFIG = dataclasses.replace(SMALL_MODEL, num_hidden_layers=2)
 LENGTHS = np.array([[9, 5, 7, 9], [6, 9, 0, 0], [4, 4, 4, 0]])  # tokens of each option; 0 for a padding option
 MAX_LENGTH = 9
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -10,20 +11,12 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config.model import ModelConfig
 from albert.models.squad_heads import SquadV1Model, SquadV2Head, SquadV2Model
 from albert.training.model_weights import dtype_policy
 from albert.weights.names import encoder_shapes, heads
+from tests.models.build_models import SMALL_MODEL
 
-CONFIG = ModelConfig(
-  vocab_size=37,
-  embedding_size=6,
-  hidden_size=20,
-  num_hidden_layers=2,
-  num_attention_heads=5,
-  intermediate_size=28,
-  max_position_embeddings=16,
-)
+CONFIG = dataclasses.replace(SMALL_MODEL, num_hidden_layers=2)
 # B windows, S tokens, H hidden size.
 B, S, H = 3, 11, 20
 # These weights add the same number to all scores of a softmax, which does not change it. So their gradient is 0.
@@ -179,7 +172,7 @@ def test_beams_beyond_the_number_of_tokens_have_a_probability_of_zero() -> None:
 
 def test_dropout_is_applied_only_before_the_last_layer_of_the_null_logits() -> None:
   head, states, mask, reference = make_head_test()
-  head.config = ModelConfig(**{**CONFIG.to_dict(), "classifier_dropout_prob": 0.5})
+  head.config = dataclasses.replace(CONFIG, classifier_dropout_prob=0.5)
   starts = tf.constant([4, 0, 4])
   without_dropout = head(states, mask, start_positions=starts)
   with_dropout = head(states, mask, start_positions=starts, training=True, seed=SEED)

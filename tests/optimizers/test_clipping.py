@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from albert.optimizers.gradients import Gradient, clip_by_global_norm, densify
-from tests.reference import optimizers as reference
 
 DENSE = np.array([[3.0, -4.0]], np.float32)
 ROWS = np.array([[1.0, 2.0], [3.0, 4.0], [-5.0, 6.0]], np.float32)
@@ -32,16 +31,6 @@ def test_clipped_gradients_and_their_norm_equal_tensorflows(limit):
   assert float(norm) == pytest.approx(float(expected_norm), rel=1e-6)
   for gradient, expected_gradient in zip(clipped, expected, strict=True):
     np.testing.assert_allclose(gradient, tf.convert_to_tensor(expected_gradient), rtol=1e-6)
-
-
-def test_clipped_gradients_equal_numpys():
-  table = np.zeros((4, 2))
-  np.add.at(table, INDICES, ROWS.astype(np.float64))
-  expected = reference.clip_by_global_norm({"dense": DENSE, "table": table}, 2.0, {"table": float((ROWS**2).sum())})
-  clipped, norm = clip_by_global_norm(dense_gradients(), 2.0)
-  np.testing.assert_allclose(clipped[0], expected["dense"], rtol=1e-6)
-  np.testing.assert_allclose(clipped[1], expected["table"], rtol=1e-6)
-  assert float(norm) == pytest.approx(NORM, rel=1e-6)
 
 
 def test_a_limit_of_zero_clips_nothing():

@@ -45,16 +45,17 @@ def test_serialization_round_trip():
   assert [float(deserialized(step)) for step in range(12)] == [float(schedule(step)) for step in range(12)]
 
 
-@pytest.mark.parametrize("total", [0, -3])
-def test_a_schedule_without_steps_is_refused(total):
-  """At step 0 the share of the steps done would be 0 / 0."""
-  with pytest.raises(UserError, match=rf"num_train_steps \({total}\) must be at least 1: give"):
-    WarmupPolynomialDecay(0.1, 0, total)
-
-
-def test_more_warmup_than_steps_is_refused():
-  with pytest.raises(UserError, match=r"num_warmup_steps \(30\) must not exceed num_train_steps \(20\)"):
-    WarmupPolynomialDecay(0.1, 30, 20)
+@pytest.mark.parametrize(
+  ("warmup", "total", "message"),
+  [
+    (0, 0, r"num_train_steps \(0\) must be at least 1: give"),  # at step 0 the share of the steps done would be 0 / 0
+    (0, -3, r"num_train_steps \(-3\) must be at least 1: give"),
+    (30, 20, r"num_warmup_steps \(30\) must not exceed num_train_steps \(20\)"),
+  ],
+)
+def test_a_schedule_without_steps_or_with_more_warmup_than_steps_is_refused(warmup, total, message):
+  with pytest.raises(UserError, match=message):
+    WarmupPolynomialDecay(0.1, warmup, total)
 
 
 def test_the_steps_that_fit_into_the_time_are_decided_once_after_the_warmup():

@@ -70,12 +70,7 @@ def test_sharding_is_refused_where_it_does_not_apply():
 def train_without_sharding(
   name: str, steps: range, state: dict[str, Any] | None = None, bad_steps: Sequence[int] = ()
 ) -> dict[str, Any]:
-  """Does what sharded.train does, on one device with whole moments.
-
-  Args:
-    name, steps, state: see sharded.train.
-    bad_steps: steps in which the gradient of the weight dense/kernel is infinite.
-  """
+  """As sharded.train, on one device with whole moments. In bad_steps the gradient of dense/kernel is infinite."""
   variables = {key: tf.Variable(value, name=key) for key, value in initial_weights().items()}
   optimizer = sharded.OPTIMIZERS[name](**sharded.OPTIONS)
   optimizer.skips_not_finite = bool(bad_steps)

@@ -133,13 +133,6 @@ def test_the_first_answers_after_a_pause_come_after_one_batch(monkeypatch: pytes
           num_answers += len(next(groups))
 
 
-def test_the_lines_before_a_wrong_one_are_answered() -> None:
-  batches = answer_batches(b'{"text": "ab"}\n{"text": "abc"}\n5\n', 2)
-  assert [row["length"] for row in next(batches)] == [2, 3]
-  with pytest.raises(UserError, match="file, line 3"):
-    next(batches)
-
-
 def test_an_empty_input_has_no_answers() -> None:
   assert answer_lines(b"", LengthModel(), batch_size=4) == []
 

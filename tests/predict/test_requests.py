@@ -37,6 +37,9 @@ def test_a_line_is_a_text_columns_or_a_json_object() -> None:
 @pytest.mark.parametrize(
   ("fields", "line", "message"),
   [
+    ([TEXT_FIELD], b'{"text": "a", "x": NaN}', r"^file, line 3: holds NaN, which is not a finite number"),
+    ([TEXT_FIELD], b'{"text": "a", "x": -Infinity}', r"^file, line 3: holds -Infinity, which is not a finite number"),
+    ([TEXT_FIELD], b'{"text": "a", "x": 1e999}', r"^file, line 3: holds 1e999, which is not a finite number"),
     (PAIR_FIELDS, b"a", r"file, line 3: has 1 column; give text_a, text_b"),
     (PAIR_FIELDS, b"a\tb\tc", r"line 3: has 3 columns"),
     (CHOICE_FIELDS, b"a", r"each further column is one more of options"),
@@ -46,6 +49,24 @@ def test_a_line_is_a_text_columns_or_a_json_object() -> None:
     (CHOICE_FIELDS, b'{"article": "a", "options": [1]}', r"must be a list of texts"),
     (PAIR_FIELDS, b'{"text_a": ', r"not JSON \(Expecting value, column 12\)"),
     (PAIR_FIELDS, b'{"text_a": "\xff"}', r"not UTF-8 \(byte 13 of the line is 0xff\)"),
+    (
+      CHOICE_FIELDS,
+      b'{"article": "a", "options": []}',
+      r"^file, line 3: 'options' has no text \(the options\): give at least one$",
+    ),
+    (CHOICE_FIELDS, b'{"article": "a", "options": ["", ""]}', r"^file, line 3: 'options' has no text"),
+    (CHOICE_FIELDS, b"a\t\t", r"^file, line 3: 'options' has no text"),
+    (
+      CHOICE_FIELDS,
+      b'{"article": "a", "options": null}',
+      r"^file, line 3: 'options' must be a list of texts, it is null$",
+    ),
+    (
+      CHOICE_FIELDS,
+      b'{"article": "a", "options": ["b"], "n": ' + b"[" * 100_000,
+      r"^file, line 3: .* nested too deeply",
+    ),
+    (CHOICE_FIELDS, b'{"article": "a", "options": ["b"], "n": ' + b"1" * 5000 + b"}", r"^file, line 3: holds a number"),
   ],
 )
 def test_a_line_that_does_not_fit_the_fields_is_refused(
@@ -55,20 +76,11 @@ def test_a_line_that_does_not_fit_the_fields_is_refused(
     parse_line(fields, line)
 
 
-@pytest.mark.parametrize(
-  ("line", "message"),
-  [
-    (b'{"article": "a", "options": []}', r"^file, line 3: 'options' has no text \(the options\): give at least one$"),
-    (b'{"article": "a", "options": ["", ""]}', r"^file, line 3: 'options' has no text"),
-    (b"a\t\t", r"^file, line 3: 'options' has no text"),
-    (b'{"article": "a", "options": null}', r"^file, line 3: 'options' must be a list of texts, it is null$"),
-    (b'{"article": "a", "options": ["b"], "n": ' + b"[" * 100_000, r"^file, line 3: .* nested too deeply"),
-    (b'{"article": "a", "options": ["b"], "n": ' + b"1" * 5000 + b"}", r"^file, line 3: holds a number"),
-  ],
-)
-def test_a_choice_without_options_and_invalid_json_are_refused(line: bytes, message: str) -> None:
-  with pytest.raises(UserError, match=message):
-    parse_line(CHOICE_FIELDS, line)
+def test_a_line_that_does_not_fit_the_given_format_is_refused() -> None:
+  with pytest.raises(UserError, match="must hold a JSON object, holds 5"):
+    parse_line([TEXT_FIELD], b"5", JSON)
+  with pytest.raises(UserError, match=r"--format=lines: the model takes text_a, text_b: give tsv or json"):
+    parse_line(PAIR_FIELDS, b"a", LINES)
 
 
 def test_one_option_and_empty_texts_are_requests() -> None:
@@ -107,19 +119,3 @@ def test_extra_fields_with_the_name_of_an_answer_are_renamed() -> None:
   request = parser.parse(2, b'{"text": "a", "label": 5}')
   assert request is not None
   assert request.extra_fields == {"input_label": 5}
-
-
-def test_a_json_line_must_be_an_object() -> None:
-  with pytest.raises(UserError, match="must hold a JSON object, holds 5"):
-    parse_line([TEXT_FIELD], b"5", JSON)
-
-
-def test_the_format_lines_needs_a_model_with_one_field() -> None:
-  with pytest.raises(UserError, match=r"--format=lines: the model takes text_a, text_b: give tsv or json"):
-    parse_line(PAIR_FIELDS, b"a", LINES)
-
-
-@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999"])
-def test_numbers_that_json_does_not_have_are_refused(value: str) -> None:
-  with pytest.raises(UserError, match=rf"^file, line 3: holds {value}, which is not a finite number"):
-    parse_line([TEXT_FIELD], b'{"text": "a", "x": %s}' % value.encode())

@@ -172,10 +172,6 @@ def test_at_most_sixty_folded_charts_are_drawn(tmp_path: Path, monkeypatch: pyte
   assert page.count("data:image/svg") == 2 + 60
 
 
-def test_nested_settings_become_rows_with_dotted_names():
-  assert flatten({"a": {"b": {"c": 1}}, "d": ["x", 2]}) == {"a.b.c": 1, "d": "x 2"}
-
-
 def test_bad_directories_give_one_line(tmp_path: Path):
   run = make_run(tmp_path / "run")
   empty = tmp_path / "empty"
@@ -229,10 +225,6 @@ def test_charts_mark_the_ends_of_stages(tmp_path: Path, monkeypatch: pytest.Monk
   assert "ends of stages" not in make_page("runs", *read_runs([str(run)], num_examples=0))
 
 
-def test_settings_of_stages_are_rows():
-  assert flatten({"stages": [{"last_step": 3}, {"last_step": 8}], "words": ["a", "b"], "none": []}) == {
-    "stages.1.last_step": 3,
-    "stages.2.last_step": 8,
-    "words": "a b",
-    "none": "",
-  }
+def test_nested_settings_and_stages_become_rows_with_dotted_names():
+  settings = {"a": {"b": {"c": 1}}, "stages": [{"last_step": 3}, {"last_step": 8}], "d": ["x", 2], "none": []}
+  assert flatten(settings) == {"a.b.c": 1, "stages.1.last_step": 3, "stages.2.last_step": 8, "d": "x 2", "none": ""}

@@ -81,17 +81,6 @@ def test_construction_and_training_leave_seeds_policy_and_determinism_as_they_we
   assert draw_random_numbers() == numbers_without_estimator
 
 
-@pytest.mark.thorough
-@pytest.mark.usefixtures("eager_steps")
-def test_a_keras_model_made_afterwards_is_float32(tmp_path):
-  estimator = make_estimator(tmp_path, "run")
-  assert estimator.model.encoder.compute_dtype == "bfloat16"
-  assert keras.Sequential([keras.layers.Dense(3)])(tf.ones([1, 2])).dtype == tf.float32
-  estimator.train()
-  assert estimator.evaluator.model.encoder.compute_dtype == "bfloat16"
-  assert keras.Sequential([keras.layers.Dense(3)])(tf.ones([1, 2])).dtype == tf.float32
-
-
 @pytest.mark.usefixtures("eager_steps")
 def test_every_processor_evaluates_in_float32_unless_another_dtype_is_chosen(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(run_plan, "_cpu_flags", lambda: {"amx_bf16"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -78,13 +78,6 @@ def test_a_run_without_stages_cannot_be_resumed_with_stages(shards, tmp_path):
       claim(tmp_path, ALBERT, {**settings, "stages": [{"until": 0.5}, {"until": 1}]})
 
 
-class BadStages(NamedTuple):
-  """Settings whose stages are refused because of their data, and a part of the error."""
-
-  settings: dict[str, Any]
-  message: str
-
-
 def write_bad_shards(tmp_path: Path) -> None:
   """Writes shards whose sequences are too long, and two folders of shards with different vocabularies."""
   write_shards(tmp_path / "too long", [4], length=TINY_MODEL.max_position_embeddings + 1)
@@ -97,61 +90,46 @@ def two_stages(**fields_of_first: Any) -> list[dict[str, Any]]:
   return [{"until": 0.5, **fields_of_first}, {"until": 1}]
 
 
-BAD_CASES = (
-  "too long",
-  "no such shards",
-  "another vocabulary",
-  "masks of the shards",
-  "a batch for other micro-batches",
-  "a stage without steps",
-  "no shards",
-)
+# Settings, and a part of the error. LONG stands for the long shards, DIR for the directory of the bad ones.
+BAD_STAGES: dict[str, tuple[dict[str, Any], str]] = {
+  "too long": (
+    {"input_file": "LONG", "stages": two_stages(input_file="DIR/too long/*")},
+    "stage 1 of 2: DIR/too long/part-00.tfrecord holds sequences of 33 tokens, the model has 32 positions: "
+    "write shorter shards or raise max_position_embeddings",
+  ),
+  "no such shards": (
+    {"input_file": "LONG", "stages": two_stages(input_file="missing/*")},
+    "stage 1 of 2: --input_file: 'missing/*' matches no file",
+  ),
+  "another vocabulary": (
+    {"input_file": "DIR/vocabulary 0/*.tfrecord", "stages": two_stages(input_file="DIR/vocabulary 1/*.tfrecord")},
+    "stage 1 of 2: --input_file=DIR/vocabulary 1/*.tfrecord: these shards were made with another vocabulary "
+    "(SHA-256 111111111111...) than those of the last stage (000000000000...): give shards of one vocabulary",
+  ),
+  "masks of the shards": (
+    {"input_file": "LONG", "stages": two_stages(masked_lm_prob=0.2)},
+    "stage 1 of 2: --masked_lm_prob=0.2 has an effect only on dynamic masks: also give --masking=dynamic",
+  ),
+  "a batch for other micro-batches": (
+    {"input_file": "LONG", "stages": two_stages(train_batch_size=3)},
+    "stage 1 of 2: train_batch_size must be a multiple of gradient_accumulation_steps (2), got 3",
+  ),
+  "a stage without steps": (
+    {"input_file": "LONG", "stages": [{"until": 0.5}, {"until": 0.51}, {"until": 1}]},
+    "stages, stage 2 of 3: until 0.51 of 8 steps is step 4, where the stage before it ends: give the stage a larger",
+  ),
+  "no shards": (
+    {"stages": two_stages(input_file="LONG")},
+    "stage 2 of 2: --do_train needs --input_file: the shards to",
+  ),
+}
 
 
-def bad_stages(long_shards: str, tmp_path: Path) -> dict[str, BadStages]:
-  """Returns the settings of each of BAD_CASES. They need the files of write_bad_shards."""
-  cases = {
-    "too long": BadStages(
-      {"input_file": long_shards, "stages": two_stages(input_file=f"{tmp_path}/too long/*")},
-      f"stage 1 of 2: {tmp_path}/too long/part-00.tfrecord holds sequences of 33 tokens, the model has 32 positions: "
-      "write shorter shards or raise max_position_embeddings",
-    ),
-    "no such shards": BadStages(
-      {"input_file": long_shards, "stages": two_stages(input_file="missing/*")},
-      "stage 1 of 2: --input_file: 'missing/*' matches no file",
-    ),
-    "another vocabulary": BadStages(
-      {
-        "input_file": f"{tmp_path}/vocabulary 0/*.tfrecord",
-        "stages": two_stages(input_file=f"{tmp_path}/vocabulary 1/*.tfrecord"),
-      },
-      f"stage 1 of 2: --input_file={tmp_path}/vocabulary 1/*.tfrecord: these shards were made with another vocabulary "
-      "(SHA-256 111111111111...) than those of the last stage (000000000000...): give shards of one vocabulary",
-    ),
-    "masks of the shards": BadStages(
-      {"input_file": long_shards, "stages": two_stages(masked_lm_prob=0.2)},
-      "stage 1 of 2: --masked_lm_prob=0.2 has an effect only on dynamic masks: also give --masking=dynamic",
-    ),
-    "a batch for other micro-batches": BadStages(
-      {"input_file": long_shards, "stages": two_stages(train_batch_size=3)},
-      "stage 1 of 2: train_batch_size must be a multiple of gradient_accumulation_steps (2), got 3",
-    ),
-    "a stage without steps": BadStages(
-      {"input_file": long_shards, "stages": [{"until": 0.5}, {"until": 0.51}, {"until": 1}]},
-      "stages, stage 2 of 3: until 0.51 of 8 steps is step 4, where the stage before it ends: give the stage a larger",
-    ),
-    "no shards": BadStages(
-      {"stages": two_stages(input_file=long_shards)}, "stage 2 of 2: --do_train needs --input_file: the shards to"
-    ),
-  }
-  assert tuple(cases) == BAD_CASES
-  return cases
-
-
-@pytest.mark.parametrize("case", BAD_CASES)
+@pytest.mark.parametrize("case", BAD_STAGES)
 def test_stages_with_bad_data_are_refused_before_the_first_step(case, shards, tmp_path, monkeypatch):
   write_bad_shards(tmp_path)
-  settings, message = bad_stages(shards["long"], tmp_path)[case]
+  written = json.dumps(BAD_STAGES[case]).replace("LONG", shards["long"]).replace("DIR", str(tmp_path))
+  settings, message = json.loads(written)
   monkeypatch.setattr(Trainer, "train_steps", lambda *unused: pytest.fail("a step was computed"))
   with pytest.raises(UserError) as error:
     make_estimator(tmp_path / "run", TINY_MODEL, settings, gradient_accumulation_steps=2).train()

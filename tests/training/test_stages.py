@@ -63,13 +63,7 @@ def write_safetensors(path: Path, weights: dict[str, np.ndarray]) -> str:
 
 
 def stack_layers(state: State, model: ModelConfig, depth: int) -> State:
-  """Stacks the layers of a shallow model: layer i of the deep model is a copy of layer i mod depth.
-
-  Args:
-    state: the weights and moments of the shallow model.
-    model: the deep model.
-    depth: number of layers of the shallow model.
-  """
+  """Stacks the layers of a shallow model: layer i of the deep `model` is a copy of layer i mod depth."""
   deep_state = {}
   for name, tensor in state.items():
     is_attention = "/attention_1/" in name or "/LayerNorm/" in name

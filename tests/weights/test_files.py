@@ -37,7 +37,7 @@ def write_all_formats(directory: Path) -> dict[str, str]:
   """Writes the same weights in all formats. Returns name of a format -> path for --init_checkpoint."""
   without_prefix = huggingface_tensors(WEIGHTS, with_prefix=False)
   paths = {
-    "original": write_tf1(directory / "tf1", CONFIG, WEIGHTS),
+    "original": write_tf1_with_saver(directory / "tf1", original_tensors(WEIGHTS)),
     "hub": write_tf1(directory / "hub", CONFIG, WEIGHTS, "module/"),
     "huggingface": write_huggingface(directory / "hf", CONFIG, huggingface_tensors(WEIGHTS)),
     "huggingface_without_prefix": write_huggingface(directory / "hf_without_prefix", CONFIG, without_prefix),
@@ -53,20 +53,6 @@ def write_all_formats(directory: Path) -> dict[str, str]:
     CheckpointManager(str(directory / run / "checkpoints"), keep=1, model_config=CONFIG).save(7, weights)
   (directory / "several" / "runs.json").write_text(json.dumps({"seeds": [4, 5], "best_run": "run-5", "metrics": {}}))
   return paths
-
-
-def test_write_tf1_writes_the_same_files_as_the_saver_of_tensorflow_1(tmp_path: Path):
-  prefix = write_tf1(tmp_path / "operation", CONFIG, WEIGHTS)
-  saver_prefix = write_tf1_with_saver(tmp_path / "saver", original_tensors(WEIGHTS))
-  reader, saver_reader = tf.train.load_checkpoint(prefix), tf.train.load_checkpoint(saver_prefix)
-  assert reader.get_variable_to_dtype_map() == saver_reader.get_variable_to_dtype_map()
-  for name in reader.get_variable_to_shape_map():
-    np.testing.assert_array_equal(reader.get_tensor(name), saver_reader.get_tensor(name), err_msg=name)
-  file_names = sorted(path.name for path in (tmp_path / "operation").iterdir())
-  saver_file_names = sorted(path.name for path in (tmp_path / "saver").iterdir())
-  assert file_names == ["albert_config.json", *saver_file_names]
-  for path in (prefix, saver_prefix):
-    assert tf.train.latest_checkpoint(str(Path(path).parent)) == path
 
 
 def test_every_format_gives_the_same_bits(tmp_path):
@@ -190,13 +176,9 @@ def test_pickles_are_refused_without_reading_them(tmp_path, name):
   assert not (tmp_path / "exploded").exists()
 
 
-def test_damaged_and_missing_files_are_refused(tmp_path):
-  path = tmp_path / "x.safetensors"
+def test_a_missing_file_is_refused(tmp_path):
   with pytest.raises(UserError, match="no such file"):
-    open_weights(str(path))
-  path.write_bytes(b"nothing of the kind")
-  with pytest.raises(UserError, match=r"x\.safetensors: is not .* or is damaged"):
-    open_weights(str(path))
+    open_weights(str(tmp_path / "x.safetensors"))
 
 
 def test_an_index_of_several_files_is_refused_with_the_remedy(tmp_path):
@@ -220,13 +202,6 @@ def test_weights_of_another_architecture_are_refused(tmp_path):
   save_file({"transformer.wte.weight": np.ones([3, 4], np.float32)}, str(tmp_path / "gpt.safetensors"))
   with pytest.raises(UserError, match=r"none of its 1 arrays has a name of ALBERT's .*'transformer\.wte\.weight'"):
     open_weights(str(tmp_path / "gpt.safetensors"))
-
-
-def test_a_weight_with_an_unknown_name_is_an_error(tmp_path):
-  tensors = huggingface_tensors(WEIGHTS) | {"lm_head.weight": np.ones([2, 3], np.float32)}
-  source = write_huggingface(tmp_path / "hf", CONFIG, tensors)
-  with pytest.raises(UserError, match=r"has unused 1 weight: lm_head\.weight"):
-    warm_start(source, build_pretraining_model(CONFIG).named_weights())
 
 
 def test_weights_whose_layers_transformers_groups_in_another_way_need_conversion(tmp_path):

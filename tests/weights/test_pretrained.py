@@ -6,11 +6,9 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert.config.model import ModelConfig
 from albert.errors import UserError
@@ -65,7 +63,10 @@ def test_a_path_may_name_a_checkpoint_or_the_directory_of_several_runs(tmp_path:
   for path in (f"{run}/checkpoints/step-{STEP}", str(several_runs), f"{google}/model.ckpt-best"):
     kernel = read_weights(Encoder.from_pretrained(path))["bert/pooler/dense/kernel"]
     np.testing.assert_array_equal(kernel, weights["bert/pooler/dense/kernel"])
-    assert Tokenizer.from_pretrained(path).vocab_size == config.vocab_size
+    tokenizer = Tokenizer.from_pretrained(path)
+    assert tokenizer.vocab_size == config.vocab_size
+    is_lower_cased = path.startswith(google)  # config.json of the run says that it is cased and has converted quotes
+    assert (tokenizer.config.do_lower_case, tokenizer.config.convert_quotes) == (is_lower_cased, not is_lower_cased)
 
 
 @pytest.mark.parametrize(
@@ -166,35 +167,3 @@ def test_a_directory_of_several_checkpoints_is_refused(tmp_path: Path, config, s
   (tmp_path / "x" / "other.index").write_bytes(b"")
   with pytest.raises(UserError, match=r"has several checkpoints \(model.ckpt-best.index, other.index\): give the path"):
     Encoder.from_pretrained(path)
-
-
-class TokenizerSettings(NamedTuple):
-  """The settings of a tokenizer that its files determine."""
-
-  do_lower_case: bool
-  convert_quotes: bool
-
-
-def tokenizer_settings(path: str, **arguments: bool) -> TokenizerSettings:
-  config = Tokenizer.from_pretrained(path, **arguments).config
-  return TokenizerSettings(config.do_lower_case, config.convert_quotes)
-
-
-def test_the_tokenizer_has_the_settings_of_its_files(tmp_path: Path, config, spm_model):
-  weights = {"bert/pooler/dense/bias": tf.zeros([3]).numpy()}
-  google = write_google(tmp_path / "google", config, weights, spm_model)
-  hub = write_hub(tmp_path / "hub", config, weights, spm_model)
-  run = write_run(tmp_path / "run", config, weights, spm_model)
-  assert tokenizer_settings(google) == TokenizerSettings(do_lower_case=True, convert_quotes=False)
-  assert tokenizer_settings(hub) == TokenizerSettings(do_lower_case=False, convert_quotes=False)
-  assert tokenizer_settings(spm_model) == TokenizerSettings(do_lower_case=True, convert_quotes=False)
-  for path in (run, f"{run}/checkpoints/step-{STEP}", f"{run}/spiece.model"):
-    assert tokenizer_settings(path) == TokenizerSettings(do_lower_case=False, convert_quotes=True)
-  changed = tokenizer_settings(run, do_lower_case=False, convert_quotes=False)
-  assert changed == TokenizerSettings(do_lower_case=False, convert_quotes=False)
-  with pytest.raises(UserError, match=r"do_lower_case=true is given, but the vocabulary was made with .*config\.json"):
-    tokenizer_settings(run, do_lower_case=True)
-  with pytest.raises(
-    UserError, match=r"no vocabulary there \(spiece.model, 30k-clean.model, vocab.txt, vocab_chinese.txt, .*\)"
-  ):
-    Tokenizer.from_pretrained(str(tmp_path))
