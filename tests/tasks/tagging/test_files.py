@@ -129,8 +129,11 @@ BAD_FILES = [
   ('{"tokens": ["EU"]}', ", line 1: no 'tags'; there are: tokens"),
   ('{"words": ["EU"]}', ", line 1: has neither 'tokens' nor 'text'; it has: words"),
   ('{"tokens": ["EU"], "tags": []}', ", line 1: 0 tags for 1 tokens: give each word one tag"),
-  ('{"tokens": ["EU"], "tags": [3]}', r", line 1: tags: Expected `str`, got `int` - at `\$\[0\]`: give the names of"),
-  ('{"tokens": "EU", "tags": []}', ", line 1: tokens: Expected `array`, got `str`"),
+  (
+    '{"tokens": ["EU"], "tags": [3]}',
+    r", line 1: tags: \$\[0\] must be a text, it is a whole number: give the names of",
+  ),
+  ('{"tokens": "EU", "tags": []}', ", line 1: tokens: must be a list, it is a text"),
   ('{"tokens": ["EU", " "], "tags": ["O", "O"]}', r", line 1: tokens\[1\] is empty: give it a word"),
   ('{"tokens": [], "tags": []}', ", line 1: has no words: give some, or remove it"),
   ('{"tokens": ["EU"], "tags": ["I-ORG"]}', ", line 1: tag 'I-ORG' is the first one"),
@@ -139,7 +142,7 @@ BAD_FILES = [
   ('{"text": "EU", "spans": [{"start": 0, "end": 3, "label": "ORG"}]}', ".*: not a part of the text, whi"),
   (
     '{"text": "EU", "spans": [{"start": 0, "end": 2}]}',
-    r", line 1: spans: .* field `label` - at `\$\[0\]`",
+    r", line 1: spans: \$\[0\] lacks 'label'",
   ),
   (
     '{"text": "a b", "spans": [{"start": 0, "end": 3, "label": "A"}, {"start": 2, "end": 3, "label": "B"}]}',
