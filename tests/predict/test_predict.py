@@ -254,15 +254,9 @@ DESCRIPTION = {
   ("changes", "message"),
   [
     ({"fields": None}, r"servable\.json: \$\.fields must be a list, it is null: export it again"),
-    (
-      {"fields": [{"name": "text"}]},
-      r"servable\.json: \$\.fields\[0\] lacks '(meaning|is_list)'",
-    ),
+    ({"fields": [{"name": "text"}]}, r"servable\.json: \$\.fields\[0\] lacks '(meaning|is_list)'"),
     ({"answers": ["label"]}, r"servable\.json: \$\.answers must be an object, it is a list"),
-    (
-      {"checkpoint": {"step": []}},
-      r"servable\.json: \$\.checkpoint\.step must be a whole number or null, it is a list",
-    ),
+    ({"checkpoint": {"step": []}}, r"servable\.json: \$\.checkpoint\.step must be a whole number or null"),
     ({}, r"^--model=.*: does not load \(.+\): export it again with python -m albert\.export$"),
   ],
 )

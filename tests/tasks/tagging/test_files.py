@@ -129,10 +129,7 @@ BAD_FILES = [
   ('{"tokens": ["EU"]}', ", line 1: no 'tags'; there are: tokens"),
   ('{"words": ["EU"]}', ", line 1: has neither 'tokens' nor 'text'; it has: words"),
   ('{"tokens": ["EU"], "tags": []}', ", line 1: 0 tags for 1 tokens: give each word one tag"),
-  (
-    '{"tokens": ["EU"], "tags": [3]}',
-    r", line 1: tags: \$\[0\] must be a text, it is a whole number: give the names of",
-  ),
+  ('{"tokens": ["EU"], "tags": [3]}', r", line 1: tags: \$\[0\] must be a text, .*: give the names of"),
   ('{"tokens": "EU", "tags": []}', ", line 1: tokens: must be a list, it is a text"),
   ('{"tokens": ["EU", " "], "tags": ["O", "O"]}', r", line 1: tokens\[1\] is empty: give it a word"),
   ('{"tokens": [], "tags": []}', ", line 1: has no words: give some, or remove it"),
@@ -140,10 +137,7 @@ BAD_FILES = [
   ('{"text": " ", "spans": []}', ", line 1: the text has no words"),
   ('{"text": "EU"}', ", line 1: no 'spans'; there are: text"),
   ('{"text": "EU", "spans": [{"start": 0, "end": 3, "label": "ORG"}]}', ".*: not a part of the text, whi"),
-  (
-    '{"text": "EU", "spans": [{"start": 0, "end": 2}]}',
-    r", line 1: spans: \$\[0\] lacks 'label'",
-  ),
+  ('{"text": "EU", "spans": [{"start": 0, "end": 2}]}', r", line 1: spans: \$\[0\] lacks 'label'"),
   (
     '{"text": "a b", "spans": [{"start": 0, "end": 3, "label": "A"}, {"start": 2, "end": 3, "label": "B"}]}',
     r", line 1: span 2 to 3 \(B\): overlaps with the span before it: keep one of the two",
