@@ -352,6 +352,8 @@ def resume(job: Job, workspace: Workspace, hash_inputs: HashInputs) -> Manifest 
   """
   manifest = Manifest.load(job.output_dir)
   if manifest is None:
+    if files.is_remote(job.output_dir):  # where the lock is taken from a running process, which a mistake must not stop
+      workspace.check_output_dir()
     workspace.lock()
     manifest = Manifest.load(job.output_dir)  # another process may have written it before this one got the lock
   if manifest is None:

@@ -7,7 +7,7 @@
 - pipeline: ShardDataset, which reads shards.
 - batches: ExampleDataset, which batches tokenized examples of similar length.
 - examples: TokenizedExamples, made in parallel and cached on disk.
-- masking, span_selection, dynamic_masking: masked-LM targets, in data preparation and during training.
+- masks, dynamic_masking: masked-LM targets, in data preparation and during training.
 - random_streams: random numbers as a function of a key and a counter.
 - pretraining_examples: masks and sentence-order pairs of single examples, for the Python API.
 - tables, rows: tables of text, in TSV, CSV, JSON-lines and Parquet files or in memory.

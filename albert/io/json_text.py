@@ -17,6 +17,7 @@ from albert.io.text import MAX_VALUE_CHARS, decode_utf8, format_value, replace_s
 # Integers whose absolute value is not below this do not fit into any integer type of NumPy or TensorFlow.
 _INTEGER_LIMIT = 2**64
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')  # it has no line end
 # The decoder of `decode_start`.
 _NUMBERS_AS_TEXT_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
 
@@ -61,7 +62,7 @@ def decode(
 
   Raises:
     UserError: `data` is not UTF-8 or not JSON (the error names line and column), or contains NaN, infinity, a number
-      that overflows, an integer of more than 64 bits, or thousands of levels of nesting.
+      that overflows, an integer of more than 64 bits (these errors name the line), or thousands of levels of nesting.
   """
   remedy_suffix = f": {remedy}" if remedy else ""
   if isinstance(data, str):
@@ -78,7 +79,10 @@ def decode(
   except RecursionError as error:
     raise UserError(f"{source}: lists or objects are nested too deeply{remedy_suffix}") from error
   except _RefusedNumberError as error:
-    raise UserError(f"{source}: {error}{remedy_suffix}") from error
+    number, problem = error.args
+    before = re.split(rf"(?<![^\s:,[]){re.escape(number)}(?![^\s,\]}}])", _STRING.sub("", text))[0]
+    line = f", line {before.count(chr(10)) + 1}" if "\n" in text.strip() else ""
+    raise UserError(f"{source}{line}: {problem}{remedy_suffix}") from error
 
 
 def decode_object(
@@ -110,13 +114,13 @@ def _describe_syntax_error(source: str, text: str, error: json.JSONDecodeError) 
 
 
 class _RefusedNumberError(ValueError):
-  """Python's json module accepts a number that no reader of the project does."""
+  """Python's json module accepts a number that no reader of the project does. Arguments: its text, the problem."""
 
 
 def _parse_integer(text: str) -> int:
   # A text that is longer than the limit is not converted: Python refuses to convert thousands of digits.
   if len(text) > len(str(_INTEGER_LIMIT)) or not -_INTEGER_LIMIT < int(text) < _INTEGER_LIMIT:
-    raise _RefusedNumberError(f"holds a number that is too long: {format_value(text)}")
+    raise _RefusedNumberError(text, f"holds a number that is too long: {format_value(text)}")
   return int(text)
 
 
@@ -126,7 +130,7 @@ def _parse_float(text: str) -> float:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-  raise _RefusedNumberError(f"holds {text[:MAX_VALUE_CHARS]}, which is not a finite number")
+  raise _RefusedNumberError(text, f"holds {text[:MAX_VALUE_CHARS]}, which is not a finite number")
 
 
 def _make_decoder(*, nan_is_null: bool) -> json.JSONDecoder:

@@ -7,6 +7,7 @@ file.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -16,8 +17,34 @@ from albert.io import json_text
 
 Schema = TypeVar("Schema")
 # Types for schemas. A FileName has no directory; a Count fits into an int64.
-FileName = Annotated[str, msgspec.Meta(pattern=r"^(?!\.{1,2}\Z)[^/\\\x00]+\Z")]
+_FILE_NAME_PATTERN = r"^(?!\.{1,2}\Z)[^/\\\x00]+\Z"
+FileName = Annotated[str, msgspec.Meta(pattern=_FILE_NAME_PATTERN)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+# Type in a message of msgspec -> its name in our messages.
+_TYPE_NAMES = {
+  "str": "a text",
+  "int": "a whole number",
+  "float": "a number",
+  "bool": "true or false",
+  "array": "a list",
+  "object": "an object",
+}
+# Part of a message of msgspec -> what our message says instead.
+_REWORDINGS = (
+  (re.compile(r"^Object missing required field `(.+)`"), r"lacks '\1'"),
+  (re.compile(r"^Object contains unknown field `(.+)`"), r"has the unknown key '\1'"),
+  (re.compile(r"^Invalid (?:enum )?value (.+)"), r"is \1, which is not one of its possible values"),
+  (re.compile(r"^Expected "), "must be "),
+  (re.compile(", got (?=`)"), ", it is "),
+  (re.compile(", got "), ", it has "),
+  (re.compile(f" matching regex {re.escape(repr(_FILE_NAME_PATTERN))}"), " that names a file of this directory"),
+  (re.compile(" matching regex "), " of the form "),
+  (
+    re.compile("`([a-z |]+)`"),
+    lambda match: " or ".join(_TYPE_NAMES.get(name, name) for name in match[1].split(" | ")),
+  ),
+)
 
 # The decoders of `read_text_field`.
 _RAW_FIELDS_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -64,7 +91,16 @@ def convert(source: str, values: Any, schema: type[Schema], remedy: str = "") ->
   try:
     return msgspec.convert(values, schema, strict=True)
   except (msgspec.ValidationError, UnicodeEncodeError) as error:
-    raise UserError(f"{source}: {error}" + (f": {remedy}" if remedy else "")) from error
+    raise UserError(f"{source}: {_reword(str(error))}" + (f": {remedy}" if remedy else "")) from error
+
+
+def _reword(message: str) -> str:
+  """Rewrites a message of msgspec: "Expected `str`, got `null` - at `$.id`" as "$.id must be a text, it is null"."""
+  problem, _, path = message.partition(" - at `")
+  for pattern, words in _REWORDINGS:
+    problem = pattern.sub(words, problem)
+  path = path.replace("`", "")
+  return f"{'a ' if path.startswith('key in') else ''}{path} {problem}".lstrip()
 
 
 def read_text_field(line: bytes, field: str) -> str | None:

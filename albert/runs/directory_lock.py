@@ -91,25 +91,24 @@ class DirectoryLock:
         _warn(f"{self.path}: could not remove it ({error})")
       self._token = ""
 
-  def check(self, *, read: bool = True) -> None:
+  def check(self) -> None:
     """Checks that the lock is still held, before something is written that another process must not overwrite.
-
-    Args:
-      read: whether to read the token where there is no flock, which may be a request to a remote file system.
 
     Raises:
       RunError: the lock file was removed, so that another process may have taken the lock, or another process has
         taken the place of this one.
     """
-    if self._descriptor is not None and not _is_same_file(self._descriptor, self.path):
+    content = self._read() if self._token else b""
+    is_removed = self._descriptor is not None and not _is_same_file(self._descriptor, self.path)
+    if is_removed or (self._token and not content):
       raise RunError(
         f"{self.directory}: somebody removed {self.path}, so another process may be {self.activity} there: stopped "
         "without saving; if no other process is, the same command continues from the newest checkpoint"
       )
-    if self._token and read and not self._is_own(content := self._read()):
+    if self._token and not self._is_own(content):
       raise RunError(
-        f"{self.directory}: {_describe_owner(content, self.activity)}, which started later or removed {self.path}: "
-        "stopped without saving"
+        f"{self.directory}: {_describe_owner(content, self.activity)} and started later than this one: stopped without "
+        "saving; stop that process before you run this command again"
       )
 
   def __enter__(self) -> DirectoryLock:

@@ -368,7 +368,7 @@ class Trainer:
       if must_save:
         self._check_state(checkpoints, saved_step, step)
       if step % config.log_every_steps == 0 or step == last_step or is_over:
-        checkpoints.check_lock(read=False)
+        checkpoints.check_lock()
         metrics_log.write(step, self._metrics(learning_rate(step - 1), speed.read(step)))
       if must_save:
         self._save(checkpoints, step, is_stopping=num_signaled > 0)

@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -74,17 +74,26 @@ def train_run(
   plan = plan_training(run_plan, task.training_stages())
 
   # Lock output_dir, and claim it for this run.
-  with training_lock(config.output_dir, cluster, checkpoints):
+  claim = functools.partial(claim_output_dir, task, run_plan, plan, checkpoints)
+  with training_lock(config.output_dir, cluster, checkpoints, claim):
     # If all checkpoints are damaged, this raises an error before config.json or a checkpoint is written.
     newest = _find_newest(checkpoints, cluster, config)
-    claim_output_dir(task, run_plan, plan, checkpoints, is_chief=cluster.is_chief)
+    claim(is_chief=cluster.is_chief)
 
     # Make the optimizer of the model.
-    stage = plan.stages_after(newest.step if newest else 0)[0]
     with strategy.scope():
       schedule, time_limit = _make_schedule(plan)
       optimizer, loss_scale = _make_optimizer(plan, run_plan.precision, schedule)
-      trainer = Trainer(task, weights.model, optimizer, plan, cluster, stage, loss_scale, time_limit)
+      trainer = Trainer(
+        task,
+        weights.model,
+        optimizer,
+        plan,
+        cluster,
+        plan.stages_after(newest.step if newest else 0)[0],
+        loss_scale,
+        time_limit,
+      )
 
     # Restore the newest checkpoint, or load the initial weights.
     _tidy_output_dir(checkpoints, config.output_dir, has_checkpoint=newest is not None, is_chief=cluster.is_chief)
@@ -135,7 +144,9 @@ def train_run(
 
 
 @contextlib.contextmanager
-def training_lock(output_dir: str, cluster: Cluster, checkpoints: CheckpointManager) -> Iterator[None]:
+def training_lock(
+  output_dir: str, cluster: Cluster, checkpoints: CheckpointManager, claim: Callable[..., None]
+) -> Iterator[None]:
   """Within this context, the chief process holds the lock of output_dir, so that no other run trains there.
 
   Every process must enter it.
@@ -144,14 +155,17 @@ def training_lock(output_dir: str, cluster: Cluster, checkpoints: CheckpointMana
     output_dir: the directory to lock.
     cluster: the processes of the run.
     checkpoints: the checkpoints of output_dir. In the chief process they check the lock before they write.
+    claim: called with is_chief=False, checks that this run may use output_dir; see claim_output_dir.
   Raises:
-    UserError: another run trains in output_dir.
+    UserError: another run trains in output_dir, or output_dir is remote and belongs to a run with other settings.
     RunError: the lock cannot be used, or the chief process could not get it.
   """
   lock = DirectoryLock(output_dir, "training")
   chief_error: UserError | RunError | None = None
   if cluster.is_chief:
     try:
+      if files.is_remote(output_dir):  # where the lock is taken from a running process, which a mistake must not stop
+        claim(is_chief=False)
       lock.acquire()
       checkpoints.lock = lock
     except (UserError, RunError) as error:

@@ -307,10 +307,10 @@ class CheckpointManager:
       self.prune(step)
     return checkpoint_path
 
-  def check_lock(self, *, read: bool = True) -> None:
+  def check_lock(self) -> None:
     """Raises a RunError if this process has lost the lock of the run; see DirectoryLock.check."""
     if self.lock is not None:
-      self.lock.check(read=read)
+      self.lock.check()
 
   def _rename(self, staging: str, step: int) -> None:
     """Syncs the files of a staging directory to disk, writes their manifest, and renames the directory."""

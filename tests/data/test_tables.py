@@ -177,7 +177,7 @@ def test_an_error_is_one_line_that_names_file_and_line(tmp_path: Path, name: str
     ("t.csv", b'id,text\n1,"a"b\n', r"t\.csv, line 2: .*"),
     ("t.csv", b"id,text\n1,a,b\n", r"t\.csv, line 2: 3 columns instead of 2 .*commas"),
     ("t.jsonl", b'{"id": 1, "text": "a"}\n{"id": 2\n', r"t\.jsonl, line 2: not JSON \(.*, column"),
-    ("t.jsonl", b'{"id": 1, "text": "a"}\n[1]\n', r"t\.jsonl, line 2: Expected `object`, got `array`"),
+    ("t.jsonl", b'{"id": 1, "text": "a"}\n[1]\n', r"t\.jsonl, line 2: must be an object, it is a list"),
     ("t.jsonl", b'{"id": 1, "sentence": "a"}\n', r"t\.jsonl, line 1: no 'text'; there are: id, sentence"),
     ("t.jsonl", b'{"id": 1, "text": ["a"]}\n', r"t\.jsonl, line 1: 'text' must be a text or a number, is a list"),
   ],

@@ -173,6 +173,12 @@ def test_a_job_reads_writes_and_locks_remote_directories(
   output_dir = files.join(root, "out")
   job = Job(inputs=tuple(inputs), output_dir=output_dir, spm_model_file=spm_model, settings=SETTINGS, num_shards=3)
   with DirectoryLock(output_dir, "preparing data") as lock:
+    unknown_shard = files.join(output_dir, job.shard_name(0))
+    files.write_atomically(unknown_shard, b"x")
+    with pytest.raises(UserError, match="which no manifest describes"):
+      prepare(job)
+    lock.check()  # the refused command has not taken the lock
+    files.remove(unknown_shard)
     assert prepare(job) == local_manifest
     assert f"process {os.getpid()} on host {platform.node()} is preparing data there" in capsys.readouterr().err
     with pytest.raises(RunError, match="stopped without saving"):

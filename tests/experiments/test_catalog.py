@@ -159,7 +159,7 @@ def test_a_size_without_a_reduced_value_gives_one_line(tmp_path: Path, field: st
     ({"reduced": {"fields": {}}}, r"mine\.json: reduced: unknown key 'fields'; known: model, steps"),
     ({"fields": {"depth": 3}}, r"variants\[0\]: unknown key 'depth'"),
     ({"variant": []}, r"mine\.json: unknown key 'variant'; known: fields, figure"),
-    ({"title": 3}, r"mine\.json: Expected `str`, got `int` - at `\$\.title`"),
+    ({"title": 3}, r"mine\.json: \$\.title must be a text, it is a whole number"),
     ({"variants": [{"name": "a", "colour": 1}]}, r"variants\[0\]: unknown key 'colour'"),
     ({"variants": [{"name": "a"}, {"name": "a"}]}, r"variants\[1\]: another variant has the name 'a' too"),
     (

@@ -197,7 +197,7 @@ def test_a_signal_ends_a_process_that_waits_for_one_that_never_starts(tmp_path: 
 # Name of the case -> (TF_CONFIG as a text or as the content of its JSON, a part of the error).
 BAD_CONFIGS: dict[str, tuple[Any, str]] = {
   "no JSON": ("{", r'TF_CONFIG: not JSON .*: give it as \{"cluster"'),
-  "no task": ({"cluster": {"worker": ["a:1"]}}, "TF_CONFIG: Object missing required field .task.: give it as"),
+  "no task": ({"cluster": {"worker": ["a:1"]}}, "TF_CONFIG: lacks 'task': give it as"),
   "beyond the end": ({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}, "is not in its cluster"),
   "no port": ({"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}}, "TF_CONFIG.*: give it as"),
   "one address twice": (

@@ -41,27 +41,31 @@ MISTAKES: dict[str, tuple[str | bytes, str]] = {
   "syntax, several lines": ('{"step":\n 1,}', "F, line 2: not JSON (*, column *): mend it"),
   "not UTF-8": (b'{"step":\n "\xff"}', "F, line 2: not UTF-8 (byte 3 of the line is 0xff): mend it"),
   "not UTF-8, after a byte order mark": (b'\xef\xbb\xbf"\xff"', "F: not UTF-8 (byte 2 of the line is 0xff): mend it"),
-  "a number": ("5", "F: Expected `object`, got `int`: mend it"),
+  "a number": ("5", "F: must be an object, it is a whole number: mend it"),
   "unclosed lists": ("[" * 100_000, "F: lists or objects are nested too deeply: mend it"),
   "unclosed objects": ('{"a":' * 100_000, "F: lists or objects are nested too deeply: mend it"),
   "NaN": (RECORD_START + '{"a": NaN}}', "F: holds NaN, which is not a finite number: mend it"),
   "infinity": ("-Infinity", "F: holds -Infinity, which is not a finite number: mend it"),
   "overflow": ('{"share": -1e999}', "F: holds -1e999, which is not a finite number: mend it"),
   "5,000 digits": ('{"step": ' + "1" * 5000 + "}", "F: holds a number that is too long: '1111*...: mend it"),
+  "NaN, several lines": ('["\\\\\\", NaN,",\n\n1, NaN]', "F, line 3: holds NaN, which is not*: mend it"),
   "65 bits": (f"[{2**64}]", "F: holds a number that is too long: '18446744073709551616': mend it"),
-  "missing": ("{}", "F: Object missing required field `step`: mend it"),
+  "missing": ("{}", "F: lacks 'step': mend it"),
   "missing inside": (
     RECORD_START + '{"x": {"bytes": 1}}}',
-    "F: Object missing required field `sha256` - at `$.files[...]`: mend it",
+    "F: $.files[...] lacks 'sha256': mend it",
   ),
-  "unknown": (RECORD_START + '{}, "more": 1}', "F: Object contains unknown field `more`: mend it"),
-  "true for a number": ('{"step": true, "files": {}}', "F: Expected `int`, got `bool` - at `$.step`: mend it"),
+  "unknown": (RECORD_START + '{}, "more": 1}', "F: has the unknown key 'more': mend it"),
+  "true for a number": (
+    '{"step": true, "files": {}}',
+    "F: $.step must be a whole number, it is true or false: mend it",
+  ),
   "in a list": (
     RECORD_START + '{}, "rows": [[1], [2, "3"]]}',
-    "F: Expected `int`, got `str` - at `$.rows[1][1]`: mend it",
+    "F: $.rows[1][1] must be a whole number, it is a text: mend it",
   ),
-  "below its range": (RECORD_START + '{}, "count": -1}', "F: Expected `int` >= 0 - at `$.count`: mend it"),
-  "a choice": (RECORD_START + '{}, "kind": "c"}', "F: Invalid enum value 'c' - at `$.kind`: mend it"),
+  "below its range": (RECORD_START + '{}, "count": -1}', "F: $.count must be a whole number >= 0: mend it"),
+  "a choice": (RECORD_START + '{}, "kind": "c"}', "F: $.kind is 'c', which is not one of its possible values: mend it"),
 }
 
 
@@ -104,5 +108,5 @@ def test_a_written_file_is_read_with_null_for_nan(tmp_path: Path) -> None:
   files.write_json(path, {"loss": math.nan, "all": [1.5, (math.inf, -math.inf)], "step": 3, "é": "\ud800"})
   assert files.read_json(path) == {"loss": None, "all": [1.5, [None, None]], "step": 3, "é": "\ufffd"}
   assert files.read_json(path, dict[str, Any], "mend it") == files.read_json(path)
-  with pytest.raises(UserError, match=r"a\.json: Expected `int`, got `null` - at `\$\[\.\.\.\]`: delete it$"):
+  with pytest.raises(UserError, match=r"a\.json: \$\[\.\.\.\] must be a whole number, it is null: delete it$"):
     files.read_json(path, dict[str, int], "delete it")

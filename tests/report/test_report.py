@@ -190,7 +190,7 @@ def test_bad_directories_give_one_line(tmp_path: Path):
     ([run, empty], "empty: holds no run"),
     ([run, run], "run is given twice"),
     ([damaged], "metrics.jsonl, line 2: not JSON (Expecting value, column 1): delete the line"),
-    ([incomplete], "runs.json: Object missing required field `best_run`: make it again"),
+    ([incomplete], "runs.json: lacks 'best_run': make it again"),
   ]:
     with pytest.raises(UserError, match=re.escape(message)):
       read_runs([str(path) for path in paths], num_examples=1)

@@ -381,6 +381,21 @@ def test_a_directory_is_locked_while_a_process_trains_there(input_file, tmp_path
   assert not (tmp_path / "run" / ".lock").exists()
 
 
+def test_a_wrong_command_does_not_take_a_remote_directory_from_the_process_that_trains_there(
+  input_file, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(Trainer, "train", lambda *unused, **unused_options: None)
+  directory = f"ram://{tmp_path.name}/run"  # TensorFlow's in-memory file system, in place of an object store
+  train(input_file, directory)
+  with DirectoryLock(directory, "training") as lock:
+    with pytest.raises(UserError, match=r"optimizer.learning_rate = .*, this one has 0.5"):
+      train(input_file, directory, optimizer={"learning_rate": 0.5})
+    lock.check()
+    train(input_file, directory)
+    with pytest.raises(RunError, match=r"somebody removed .*lock, so another process may be training there"):
+      lock.check()
+
+
 def test_only_the_chief_writes_the_files_of_a_run(input_file, tmp_path, monkeypatch):
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=input_file))
   monkeypatch.setattr(task, "files_to_keep", lambda: {"kept.txt": __file__})

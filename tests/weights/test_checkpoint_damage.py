@@ -120,12 +120,12 @@ def test_a_checkpoint_that_cannot_be_read_does_not_count_as_damaged(
   ("files_entry", "message"),
   [
     ({}, "does not list weights.index"),
-    (5, r"Expected `object`, got `int` - at `\$\.files`"),
-    ({"../x": {"bytes": 1, "sha256": ""}}, r"Expected `str` matching regex .* - at `key` in `\$\.files`"),
-    ({"/etc/passwd": {"bytes": 1, "sha256": ""}}, r"Expected `str` matching regex .* - at `key` in `\$\.files`"),
-    ({"weights.index": {"bytes": "9", "sha256": ""}}, r"Expected `int`, got `str` - at `\$\.files\[\.\.\.\]\.bytes`"),
-    ({"weights.index": {"bytes": 9, "sha256": 1}}, r"Expected `str`, got `int` - at `\$\.files\[\.\.\.\]\.sha256`"),
-    ({"weights.index": 1}, r"Expected `object`, got `int` - at `\$\.files\[\.\.\.\]`"),
+    (5, r"\$\.files must be an object, it is a whole number"),
+    ({"../x": {"bytes": 1, "sha256": ""}}, r"a key in \$\.files must be a text that names a file "),
+    ({"/etc/passwd": {"bytes": 1, "sha256": ""}}, r"a key in \$\.files must be a text that names a file "),
+    ({"weights.index": {"bytes": "9", "sha256": ""}}, r"\$\.files\[\.\.\.\]\.bytes must be a whole number, it"),
+    ({"weights.index": {"bytes": 9, "sha256": 1}}, r"\$\.files\[\.\.\.\]\.sha256 must be a text, it"),
+    ({"weights.index": 1}, r"\$\.files\[\.\.\.\] must be an object, it is a whole number"),
   ],
 )
 def test_an_edited_manifest_is_damage(manager, files_entry, message):
