@@ -238,7 +238,7 @@ def render_help(title: str, description: str, page: Sequence[FlagHelp]) -> str:
     page: its flags. They are listed by group, groups in the order of their first flag.
   """
   paragraphs = [f"usage: {title} --flag=value ..."]
-  paragraphs += [_wrap(paragraph) for paragraph in inspect.cleandoc(description).split("\n\n") if paragraph]
+  paragraphs += [_wrap(paragraph) for paragraph in re.split("\n\n+", inspect.cleandoc(description)) if paragraph]
   flags_by_group: dict[str, list[FlagHelp]] = {}
   for flag in page:
     flags_by_group.setdefault(flag.group, []).append(flag)

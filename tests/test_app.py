@@ -116,6 +116,7 @@ def test_every_command_prints_its_help_and_version_without_tensorflow(command, t
   assert help_text.startswith(f"usage: {shown_command} --flag=value ...\n")
   assert re.search(r"^  --(\[no\])?\w+", help_text, re.MULTILINE)
   assert max(map(len, help_text.splitlines())) <= 100
+  assert not re.search(r"^ \S", help_text, re.MULTILINE)
   assert str(ROOT) not in help_text
   (version,) = re.findall(r'VERSION = "(.*)"', (ROOT / "albert" / "version.py").read_text())
   assert output("--version") == f"albert-tf2 {version}\n"

@@ -56,7 +56,7 @@ class ResolvedSettings:
 
     Remote paths (gs://) are left to the task, because only TensorFlow can look at these.
 
-    Returns: the data of the task (see albert.tasks.registry.RegisteredTask); None if the task reads its files later.
+    Returns: the data of the task, see albert.tasks.registry.RegisteredTask; None if the task reads its files later.
     Raises:
       UserError: a flag or a file is missing, a file cannot be used, flags do not fit together, or output_dir cannot be
         written to.

@@ -261,7 +261,7 @@ class Task(abc.ABC):
 
   def all_settings(self) -> dict[str, Any]:
     """Returns the section "data" of config.json: settings(), and the settings that later commands may change."""
-    return self.config.reusable_values() | self.settings()
+    return self.data.config.reusable_values() | self.settings()
 
   def vocabulary(self) -> VocabularyId | None:
     """Returns the vocabulary of the token ids, or None if it is not known."""
@@ -473,4 +473,5 @@ class Task(abc.ABC):
 
     Returns: name in the output_dir -> path of the file to copy, such as the vocabulary.
     """
-    return vocabulary_copies(self.data.config.spm_model_file)
+    path = self.data.config.spm_model_file
+    return vocabulary_copies(path) if path else {}

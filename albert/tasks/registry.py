@@ -77,9 +77,9 @@ class RegisteredTask:
   Attributes:
     config_class: the config that holds the task's flags.
     make_task: (model config, task config, what read_data returned) -> the task. It imports TensorFlow.
-    read_data: (model config, task config, train=, evaluate=, predict=) -> the data half of the task; None if it has
-      none. It reads the files of a command that trains, evaluates or predicts, before TensorFlow is imported, and
-      raises UserError if a flag is missing, a file cannot be used, or the vocabulary does not fit the model.
+    read_data: (model config, task config, train=, evaluate=, predict=) -> the data half of the task. It
+      reads the files of a command that trains, evaluates or predicts, before TensorFlow is imported, and raises
+      UserError if a flag is missing, a file cannot be used, or the vocabulary does not fit the model.
     training_step: task config -> the kind of the training step. It needs no TensorFlow. It raises UserError if there
       are several kinds or the length is not known.
     recipe: task config -> the default recipe, the name of a file in configs/; "" if there is none.

@@ -37,7 +37,7 @@ from albert.tasks.pretraining.flags import (
 )
 from albert.tokenization.recorded_settings import tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer, encode_with_masks, load_tokenizer
-from albert.tokenization.vocabulary import VocabularyId, VocabularySize, vocabulary_copies
+from albert.tokenization.vocabulary import VocabularyId, VocabularySize
 
 # Number of records that show whether a shard has masks.
 _NUM_FIRST_RECORDS = 32
@@ -306,14 +306,6 @@ class PretrainingData:
       return {}
     kind = self.tokenizer.vocabulary.kind if self.config.spm_model_file else self._vocab_kind
     return {"vocab_sha256": vocabulary.sha256, "vocab_kind": kind}
-
-  def all_settings(self) -> dict[str, Any]:
-    """Adds the settings that later commands reuse but may change."""
-    return self.config.reusable_values() | self.settings()
-
-  def files_to_keep(self) -> dict[str, str]:
-    """Returns the vocabulary, if it is given. Fine-tuning then finds it beside the checkpoints."""
-    return vocabulary_copies(self.config.spm_model_file) if self.config.spm_model_file else {}
 
   # Stages:
 

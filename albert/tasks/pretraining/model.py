@@ -67,14 +67,6 @@ class PretrainingTask(Task):
     """Returns the settings that affect training, with those that were read from the shards."""
     return self.data.settings()
 
-  def all_settings(self) -> dict[str, Any]:
-    """Adds the settings that later commands reuse but may change."""
-    return self.data.all_settings()
-
-  def files_to_keep(self) -> dict[str, str]:
-    """Returns the vocabulary, if it is given. Fine-tuning then finds it beside the checkpoints."""
-    return self.data.files_to_keep()
-
   def build_model(self) -> keras.Model:
     """Makes a PretrainingModel."""
     model = PretrainingModel(self.model_config)
