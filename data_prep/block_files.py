@@ -185,6 +185,16 @@ class Block:
     return [SortedRun(self.path, offset) for offset, _ in self.tables]
 
 
+def load_blocks(paths: Sequence[str]) -> list[Block]:
+  """Loads finished block files. Raises a RunError if one is missing or damaged."""
+  blocks = []
+  for path, block in zip(paths, files.in_threads(Block.load, paths), strict=True):
+    if block is None:
+      raise RunError(f"{path} is missing or damaged: run the same command again")
+    blocks.append(block)
+  return blocks
+
+
 def add_sizes(blocks: Sequence[Block]) -> RangeSizes:
   """Adds up the tables of blocks. Many files are read at a time, since each read waits for the file system."""
   parts = files.in_threads(_add_sizes_of_part, [blocks[start::_NUM_READERS] for start in range(_NUM_READERS)])

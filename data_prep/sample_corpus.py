@@ -36,7 +36,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress
 from albert.io.workers import Workers
-from data_prep.sentences import split_sentences
+from data_prep.sentences import SentenceSplitter
 
 FLAGS = flags.FLAGS
 
@@ -277,7 +277,7 @@ def docstring_sentences(docstring: str) -> list[str]:
         sentences.pop()
       sentences.append(paragraph)
       continue
-    for sentence in split_sentences(paragraph):
+    for sentence in SentenceSplitter().split(paragraph):
       # Summaries and descriptions of parameters often have no full stop.
       punctuated = sentence if sentence[-1] in ".!?:,;\"')" else f"{sentence}."
       if _is_prose(punctuated):
@@ -296,10 +296,10 @@ def is_list_heading(sentence: str) -> bool:
   return sentence.endswith(":") and section is not None and section["list"] is not None
 
 
-def sentence_key(sentence: str) -> str:
-  """Returns a key, equal for sentences that differ only in case, digits, punctuation and package prefixes."""
-  names = _PACKAGE_PREFIX.sub("", sentence.lower())
-  return " ".join(_LETTERS.findall(names))
+def sentence_key(sentence: str) -> bytes:
+  """Returns a hash that is equal for sentences that differ only in case, digits, punctuation and package prefixes."""
+  letters = " ".join(_LETTERS.findall(_PACKAGE_PREFIX.sub("", sentence.lower())))
+  return hashlib.blake2b(letters.encode(), digest_size=8).digest()
 
 
 # ---- modules and documents -----------------------------------------------------------------------------
@@ -413,11 +413,11 @@ def unique_documents(modules: Iterable[tuple[str, list[list[str]]]]) -> Iterator
   kept or left out as a whole, so that its sentences stay consecutive. `modules` are names of modules, and the sentences
   of each of their docstrings.
   """
-  seen_hashes: set[int] = set()
+  seen_hashes: set[bytes] = set()
   for name, docstrings in modules:
     kept_sentences: list[str] = []
     for sentences in docstrings:
-      hashes = {sentence: _hash(sentence_key(sentence)) for sentence in sentences if not is_heading(sentence)}
+      hashes = {sentence: sentence_key(sentence) for sentence in sentences if not is_heading(sentence)}
       num_chars = sum(map(len, hashes))
       num_new_chars = sum(len(sentence) for sentence in hashes if hashes[sentence] not in seen_hashes)
       if 2 * num_new_chars >= num_chars:
@@ -425,10 +425,6 @@ def unique_documents(modules: Iterable[tuple[str, list[list[str]]]]) -> Iterator
       seen_hashes.update(hashes.values())
     if len(kept_sentences) >= _MIN_SENTENCES:
       yield Document(name, tuple(kept_sentences))
-
-
-def _hash(text: str) -> int:
-  return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def split_documents(

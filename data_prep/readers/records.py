@@ -20,7 +20,6 @@ PARQUET = "parquet"
 DATASETS = "datasets"
 WIKIPEDIA = "wikipedia"
 WIKIEXTRACTOR = "wikiextractor"
-TEXT_FORMATS = (AUTO, TEXT, JSON_LINES, PARQUET, DATASETS, WIKIPEDIA, WIKIEXTRACTOR)
 # Where a document of plain text ends.
 BLANK_LINE, FILE = "blank_line", "file"
 # How a paragraph becomes sentences.
@@ -37,7 +36,7 @@ class ReadingSettings(Config):
     AUTO,
     "form of the input files; auto: by their names (.jsonl, .ndjson and .json: jsonl; .parquet; .arrow: datasets; "
     ".xml: wikipedia; wiki_00 and so on: wikiextractor; all others: text). Files may be compressed (.gz, .bz2, .zst)",
-    choices=TEXT_FORMATS,
+    choices=(AUTO, TEXT, JSON_LINES, PARQUET, DATASETS, WIKIPEDIA, WIKIEXTRACTOR),
   )
   text_field: str = option("text", "field of JSON lines, or column of Parquet files and datasets, that holds the text")
   document: str = option(
@@ -172,7 +171,7 @@ class Reader(NamedTuple):
     read: reads the records of a piece in order. Raises UserError if the file is damaged as a whole.
   """
 
-  check: Callable[[str, ReadingSettings], None]
+  check: Callable[[str, ReadingSettings], object]
   plan: Callable[[str, ReadingSettings, int], Iterator[Piece]]
   read: Callable[[Piece, ReadingSettings], Iterator[Record]]
 

@@ -11,7 +11,7 @@ from albert.errors import UserError
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import CLS_ID, MASK_ID, SEP_ID
 from data_prep.block_files import Block
-from data_prep.blocks import BlockTask, write_block
+from data_prep.blocks import BlockTask, make_block, start_worker
 from data_prep.documents import Counts
 from data_prep.examples.instances import InstanceMaker, make_batches, replacement_ids
 from data_prep.examples.settings import PreparationSettings
@@ -128,7 +128,8 @@ def test_a_document_alone_in_its_unit_needs_another_in_the_next_unit_for_nsp(
   assert counts.dropped == num_dropped
   assert num_used == 1 - num_dropped
   path = str(tmp_path / "a.block")
-  assert write_block(maker, BlockTask((unit,), path, ""))
+  start_worker(settings, spm_model)
+  assert make_block(BlockTask((unit,), path, ()))
   block = Block.load(path)
   assert block is not None
   labels = block.summary["labels"]  # numbers of instances with label 0 and with label 1
