@@ -41,11 +41,6 @@ class BlockTask:
     """A hash of the units and the text files, in hex."""
     return hashlib.sha256(repr((self.units, self.text_files)).encode()).hexdigest()
 
-  @property
-  def progress_bytes(self) -> int:
-    """Number of bytes of text that a progress bar counts for the block."""
-    return sum(unit.progress_bytes for unit in self.units)
-
 
 def units_per_block(text_bytes: int, dupe_factor: int) -> int:
   """Returns the number of units in a block: a 256th of the text, but at most about MAX_RUN_BYTES of instances."""

@@ -190,7 +190,7 @@ def _make_blocks(text_files: Mapping[str, files.Stat], job: Job, workspace: Work
 
   with Progress(sum(metadata.num_bytes for metadata in text_files.values()), "B", "reading text") as progress:
     for task, is_made in pool.map(blocks.make_block, list_tasks()):
-      progress.update(task.progress_bytes)
+      progress.update(sum(unit.progress_bytes for unit in task.units))
       num_units += len(task.units)
       num_made += len(task.units) if is_made else 0
   paths = [task.path for task in tasks]

@@ -40,7 +40,6 @@ class DocumentHashes:
     self._current = hashlib.blake2b(digest_size=_HASH_BYTES)
 
   def add_text(self, text: bytes) -> None:
-    """Adds lines of the current document."""
     self._current.update(text)
 
   def end_document(self, *, is_kept: bool) -> None:

@@ -91,13 +91,6 @@ class PreparationSettings(Config):
     for name in ("ngram", "max_predictions_per_seq"):
       if getattr(self, name) > self.max_seq_length:
         raise UserError(f"{name} must be at most max_seq_length ({self.max_seq_length}), got {getattr(self, name)}")
-    self._check_format()
-    if self.max_predictions_per_seq == 0:
-      # This gives 77 for 512 and 20 for 128. The small constant keeps 0.15 * 100 from becoming 16.
-      derived = math.ceil(self.max_seq_length * self.masked_lm_prob - 1e-9)
-      object.__setattr__(self, "max_predictions_per_seq", derived)
-
-  def _check_format(self) -> None:
     has_two_segments = self.sentence_prediction != NONE
     if self.input_format == SENTENCE_PAIR and not has_two_segments:
       raise UserError(
@@ -109,6 +102,10 @@ class PreparationSettings(Config):
         f"--input_format={self.input_format} with --sentence_prediction={self.sentence_prediction}: "
         "these inputs have one segment; give --sentence_prediction=none"
       )
+    if self.max_predictions_per_seq == 0:
+      # This gives 77 for 512 and 20 for 128. The small constant keeps 0.15 * 100 from becoming 16.
+      derived = math.ceil(self.max_seq_length * self.masked_lm_prob - 1e-9)
+      object.__setattr__(self, "max_predictions_per_seq", derived)
 
   def tokenizer_config(self, spm_model_file: str) -> TokenizerConfig:
     """Returns the settings of the tokenizer: those given, or those that the vocabulary was made with."""

@@ -87,13 +87,6 @@ class ReadingSettings(Config):
       return self.paragraph == BLANK_LINE
     return text_format == TEXT and self.document == FILE
 
-  @property
-  def needs_no_conversion(self) -> bool:
-    """Whether plain text needs no conversion: it has a sentence on each line and a blank line after each document."""
-    return self.document == BLANK_LINE and not (
-      self.splits_sentences(TEXT) or self.skip_bad_records or self.drop_duplicates
-    )
-
 
 # The end of a piece that reaches to the end of its file.
 TO_THE_END = (1 << 63) - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,6 @@ from data_prep.readers.records import (
   DATASETS,
   PARQUET,
   BadRecord,
-  GetPlace,
   Piece,
   Reader,
   ReadingSettings,
@@ -54,18 +54,13 @@ def _read_rows(
       column = batch.column(batch.schema.get_field_index(settings.text_field)).slice(start, _BATCH_ROWS)
       for value in column:
         row_number += 1
-        get_place = _place_getter(row_number)
+        get_place = functools.partial("row {}".format, row_number)
         try:
           text = value.as_py()
         except UnicodeDecodeError as error:
           yield BadRecord(get_place, f"not UTF-8 text ({error.reason}): correct or remove the row")
         else:
           yield text_to_record(get_place, text, joins_lines=joins_lines)
-
-
-def _place_getter(row_number: int) -> GetPlace:
-  """Returns the function that returns the place of a row. Rows are numbered from 1."""
-  return lambda: f"row {row_number}"
 
 
 # ---- Parquet -------------------------------------------------------------------------------------------

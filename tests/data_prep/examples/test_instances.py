@@ -13,7 +13,7 @@ from albert.tokenization.vocabulary import CLS_ID, MASK_ID, SEP_ID
 from data_prep.block_files import Block
 from data_prep.blocks import BlockTask, make_block, start_worker
 from data_prep.documents import Counts
-from data_prep.examples.instances import InstanceMaker, make_batches, replacement_ids
+from data_prep.examples.instances import InstanceMaker, make_batches
 from data_prep.examples.settings import PreparationSettings
 from data_prep.units import plan_units
 
@@ -79,8 +79,8 @@ def test_instances_hold_the_tokens_of_the_text(corpus_file: str, spm_model: str)
 
 
 def test_random_replacements_are_never_special(spm_model: str) -> None:
-  tokenizer = Tokenizer(spm_model)
-  assert replacement_ids(tokenizer).tolist() == list(range(5, tokenizer.vocab_size))  # 0 to 4 are special
+  maker = InstanceMaker(PreparationSettings(), spm_model)
+  assert maker.random_ids.tolist() == list(range(5, maker.tokenizer.vocab_size))  # 0 to 4 are special
 
 
 def test_full_sentences_cross_documents_with_separators(corpus_file: str, spm_model: str) -> None:
