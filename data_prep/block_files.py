@@ -12,7 +12,6 @@ positions and checksums of the tables (JSON), and a trailer: the length and chec
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import struct
@@ -138,22 +137,16 @@ class BlockWriter:
 # ---- reading -------------------------------------------------------------------------------------------
 
 
-class _Footer(msgspec.Struct):
-  """The JSON object at the end of a block file."""
+class Block(msgspec.Struct):
+  """The JSON object at the end of a block file, and the path of the file.
+
+  It has the offset and CRC-32 of the table of each sorted run, and the values of `BlockWriter.close`.
+  """
 
   tables: tuple[tuple[int, int], ...]
   summary: dict[str, Any]
   records: list[dict[str, Any]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-  """A finished block file: offset and CRC-32 of the table of each sorted run, and the values of `BlockWriter.close`."""
-
-  path: str
-  tables: tuple[tuple[int, int], ...]
-  summary: dict[str, Any]
-  records: list[dict[str, Any]]
+  path: str = ""
 
   @classmethod
   def load(cls, path: str) -> Block | None:
@@ -174,15 +167,26 @@ class Block:
     if zlib.crc32(footer) != checksum:
       return None
     try:
-      values = json_values.parse(path, footer, _Footer)
+      block = json_values.parse(path, footer, cls)
     except UserError:
       return None
-    return cls(path, values.tables, values.summary, values.records)
+    block.path = path
+    return block
 
   @property
   def runs(self) -> list[SortedRun]:
     """The file's sorted runs, in the order of the text."""
     return [SortedRun(self.path, offset) for offset, _ in self.tables]
+
+
+def load_blocks(paths: Sequence[str]) -> list[Block]:
+  """Loads finished block files. Raises a RunError if one is missing or damaged."""
+  blocks = []
+  for path, block in zip(paths, files.in_threads(Block.load, paths), strict=True):
+    if block is None:
+      raise RunError(f"{path} is missing or damaged: run the same command again")
+    blocks.append(block)
+  return blocks
 
 
 def add_sizes(blocks: Sequence[Block]) -> RangeSizes:

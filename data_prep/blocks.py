@@ -30,16 +30,16 @@ _PACKED_BYTES_PER_TEXT_BYTE = 0.75
 
 @dataclasses.dataclass(frozen=True)
 class BlockTask:
-  """A block to make: its units, its file, and a hash of the units and of the path, size and time of each text file."""
+  """A block to make: its units, its file, and the path, size and time of each text file."""
 
   units: tuple[TextUnit, ...]
   path: str
-  sources: str
+  text_files: tuple[tuple[str, files.Stat], ...]
 
   @property
-  def progress_bytes(self) -> int:
-    """Number of bytes of text that a progress bar counts for the block."""
-    return sum(unit.progress_bytes for unit in self.units)
+  def sources(self) -> str:
+    """A hash of the units and the text files, in hex."""
+    return hashlib.sha256(repr((self.units, self.text_files)).encode()).hexdigest()
 
 
 def units_per_block(text_bytes: int, dupe_factor: int) -> int:
@@ -59,10 +59,9 @@ def plan_blocks(
   size = units_per_block(sum(metadata.num_bytes for metadata in text_files.values()), settings.dupe_factor)
   while block := tuple(itertools.islice(planned, size)):
     paths = sorted({text_range.path for unit in block for text_range in (*unit.ranges, *unit.donors)})
-    sources = repr((block, [(path, text_files[path]) for path in paths]))
     first = block[0].ranges[0]
     name = f"block-{first.ordinal:08d}-{first.start:015d}{BLOCK_ENDING}"
-    yield BlockTask(block, files.join(directory, name), hashlib.sha256(sources.encode()).hexdigest())
+    yield BlockTask(block, files.join(directory, name), tuple((path, text_files[path]) for path in paths))
 
 
 def _is_kept(task: BlockTask) -> bool:
@@ -78,35 +77,6 @@ def _is_kept(task: BlockTask) -> bool:
   return all(record == units.hash_unit(unit) for record, unit in zip(earlier.records, task.units, strict=True))
 
 
-def write_block(maker: InstanceMaker, task: BlockTask) -> bool:
-  """Writes a block's instances to its file, unless an earlier command did so and the text is still the same.
-
-  The summary of the file holds the block's `Counts`, its number of examples for each label, and `BlockTask.sources`.
-
-  Returns:
-    Whether the file was written.
-  """
-  if _is_kept(task):
-    return False
-  records = []
-  label_counts = np.zeros(2, np.int64)
-  counts = Counts()
-  with write_whole(task.path) as file:
-    writer = BlockWriter(file)
-    for unit_without_text in task.units:
-      unit, record = units.read_unit(unit_without_text)
-      records.append(record)
-      for batch in maker.packed_batches(unit):
-        if isinstance(batch, Counts):
-          counts += batch
-        else:
-          writer.add(batch.keys, batch.words, batch.sizes)
-          label_counts += np.bincount(batch.labels, minlength=2)
-    summary = {"counts": dataclasses.asdict(counts), "labels": label_counts.tolist(), "sources": task.sources}
-    writer.close(summary, records)
-  return True
-
-
 # The maker of this process.
 _maker: InstanceMaker | None = None
 
@@ -118,6 +88,35 @@ def start_worker(settings: PreparationSettings, spm_model_file: str) -> None:
 
 
 def make_block(task: BlockTask) -> bool:
-  """Calls `write_block` with the `InstanceMaker` of this process."""
+  """Writes a block's instances to its file, unless an earlier command did so and the text is still the same.
+
+  The summary of the file holds the block's `Counts`, its number of examples for each label, and `BlockTask.sources`.
+
+  Returns:
+    Whether the file was written.
+
+  Raises:
+    UserError: a text file has changed since the block was planned.
+  """
   assert _maker is not None, "start_worker must be called first"
-  return write_block(_maker, task)
+  if _is_kept(task):
+    return False
+  records = []
+  label_counts = np.zeros(2, np.int64)
+  counts = Counts()
+  with write_whole(task.path) as file:
+    writer = BlockWriter(file)
+    for unit_without_text in task.units:
+      unit, record = units.read_unit(unit_without_text)
+      records.append(record)
+      for batch in _maker.packed_batches(unit):
+        if isinstance(batch, Counts):
+          counts += batch
+        else:
+          writer.add(batch.keys, batch.words, batch.sizes)
+          label_counts += np.bincount(batch.labels, minlength=2)
+    summary = {"counts": dataclasses.asdict(counts), "labels": label_counts.tolist(), "sources": task.sources}
+    # A later command with the planned files must not keep a block of other text.
+    units.check_unchanged(dict(task.text_files))
+    writer.close(summary, records)
+  return True

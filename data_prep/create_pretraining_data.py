@@ -16,7 +16,6 @@ if __name__ == "__main__":
 import importlib
 import resource
 import sys
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import flags
@@ -100,8 +99,7 @@ def _select_runner() -> OpenPool:
     runner = importlib.import_module(f"data_prep.runners.{FLAGS.runner}")
   except ImportError as error:
     raise UserError(f"--runner={FLAGS.runner} needs {name} ({error}): {remedy}") from error
-  make_runner: Callable[[Sequence[str]], OpenPool] = runner.make_runner
-  return make_runner(words)
+  return runner.make_runner(words)
 
 
 def _print_summary(manifest: Manifest, output_dir: str) -> None:

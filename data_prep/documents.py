@@ -130,11 +130,7 @@ def _tokenize(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, n
 
 
 def load_documents(
-  ranges: tuple[TextRange, ...],
-  tokenizer: Tokenizer,
-  min_words: int,
-  max_num_tokens: int,
-  unit_bytes: int = UNIT_BYTES,
+  ranges: tuple[TextRange, ...], tokenizer: Tokenizer, min_words: int, max_num_tokens: int, unit_bytes: int = UNIT_BYTES
 ) -> tuple[Documents, Counts]:
   """Reads and tokenizes the documents of some ranges of text, of files that were cut into ranges of `unit_bytes`.
 

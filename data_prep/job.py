@@ -118,7 +118,6 @@ class ShardRecord(msgspec.Struct):
 
   @classmethod
   def save(cls, directory: str, index: int, info: ShardInfo, shard_digest: str) -> None:
-    """Records a finished shard."""
     files.write_json(cls.path(directory, index), {"content": shard_digest, **dataclasses.asdict(info)})
 
   @property
@@ -164,17 +163,12 @@ class Workspace:
     return {**values, "input_files": [dict(entry) for entry in input_files]}
 
   def shard_digest(self, input_files: Sequence[Mapping[str, Any]]) -> str:
-    """Returns a hash of `shard_settings`, in hex."""
     return _digest(self.shard_settings(input_files))
 
   def _initial_settings(self) -> dict[str, Any]:
     """Returns the contents of settings.json: the settings that are known before the input is read."""
     entries = [{"file": os.path.basename(path)} for path in self._job.inputs]
     return {"workspace_version": _WORKSPACE_VERSION, **self.shard_settings(entries)}
-
-  def file_path(self, name: str) -> str:
-    """Returns the path of file `name` in the directory."""
-    return files.join(self.path, name)
 
   def _read_settings(self, path: str) -> dict[str, Any]:
     """Reads settings.json in the directory of an unfinished job. Returns {} if there is no such file."""
@@ -236,14 +230,14 @@ class Workspace:
     files.makedirs(self.path)
     self._is_open = True
     if self._read_settings(self.path) != self._initial_settings():
-      files.write_json(self.file_path(_SETTINGS_FILE), self._initial_settings())
+      files.write_json(files.join(self.path, _SETTINGS_FILE), self._initial_settings())
     if files.is_remote(self.path):
       files.remove_leftovers(self.path)
     else:
       for name in files.listdir(self.path):
         # This process holds the lock, so the process that wrote a staging file was killed.
         if files.is_staging_name(name):
-          files.remove(self.file_path(name))
+          files.remove(files.join(self.path, name))
 
   def close(self) -> None:
     """Releases the lock."""
@@ -269,7 +263,7 @@ class Workspace:
   def remove_other_blocks(self, paths: set[str]) -> None:
     """Removes all block files but those with these paths."""
     for name in files.listdir(self.path):
-      path = self.file_path(name)
+      path = files.join(self.path, name)
       if name.endswith(BLOCK_ENDING) and path not in paths:
         files.remove(path)
 
@@ -298,7 +292,7 @@ class Workspace:
     if isinstance(error, UnusableTextError) or not has_finished_files:
       self.remove()
     else:
-      files.write_json(self.file_path(_SETTINGS_FILE), {**self._initial_settings(), _STOPPED_BY_INPUT: True})
+      files.write_json(files.join(self.path, _SETTINGS_FILE), {**self._initial_settings(), _STOPPED_BY_INPUT: True})
 
 
 def _other_settings_error(output_dir: str, run: str, existing: dict[str, Any], requested: dict[str, Any]) -> UserError:

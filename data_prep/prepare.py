@@ -23,7 +23,7 @@ from albert.io.text import counted
 from albert.io.workers import WorkerPool, Workers
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from data_prep import blocks, shards, text_checks, units
-from data_prep.block_files import Block
+from data_prep.block_files import Block, load_blocks
 from data_prep.conversion.convert import NO_TEXT_MESSAGE, ConvertedText, convert_inputs, print_report
 from data_prep.documents import Counts
 from data_prep.examples import packing
@@ -190,19 +190,14 @@ def _make_blocks(text_files: Mapping[str, files.Stat], job: Job, workspace: Work
 
   with Progress(sum(metadata.num_bytes for metadata in text_files.values()), "B", "reading text") as progress:
     for task, is_made in pool.map(blocks.make_block, list_tasks()):
-      progress.update(task.progress_bytes)
+      progress.update(sum(unit.progress_bytes for unit in task.units))
       num_units += len(task.units)
       num_made += len(task.units) if is_made else 0
   paths = [task.path for task in tasks]
   workspace.remove_other_blocks({*paths})
   if num_made < num_units:
     print(f"kept {num_units - num_made} of {num_units} units of an earlier run")
-  made_blocks: list[Block] = []
-  for path, block in zip(paths, files.in_threads(Block.load, paths), strict=True):
-    if block is None:
-      raise RunError(f"{path} was removed or damaged after it was written: run the same command again")
-    made_blocks.append(block)
-  return made_blocks
+  return load_blocks(paths)
 
 
 def _add_summaries(all_blocks: Sequence[Block]) -> tuple[Counts, list[int]]:

@@ -31,7 +31,7 @@ from albert.io.files import expand_globs
 from albert.io.text import counted
 from albert.tasks.race import files as race_files
 from albert.tasks.squad import files as squad_files
-from data_prep.sentences import split_sentences
+from data_prep.sentences import SentenceSplitter
 
 FLAGS = flags.FLAGS
 
@@ -60,8 +60,9 @@ def read_race_passages(path: str) -> list[list[str]]:
 
 def format_documents(articles: Iterable[list[str]]) -> Iterator[str]:
   """Yields the text of each article that is not empty: one sentence on each line, and a blank line at the end."""
+  splitter = SentenceSplitter()
   for paragraphs in articles:
-    lines = [" ".join(sentence.split()) for paragraph in paragraphs for sentence in split_sentences(paragraph)]
+    lines = [" ".join(sentence.split()) for paragraph in paragraphs for sentence in splitter.split(paragraph)]
     if lines:
       yield "\n".join(lines) + "\n\n"
 

@@ -25,7 +25,6 @@ import re
 import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from absl import flags
 
@@ -36,7 +35,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress
 from albert.io.workers import Workers
-from data_prep.sentences import split_sentences
+from data_prep.sentences import SentenceSplitter
 
 FLAGS = flags.FLAGS
 
@@ -103,7 +102,6 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _MIN_WORDS, _MIN_WORD_SHARE = 1, 0.4
 _MAX_SENTENCE_CHARS = 600
 
-
 # Tests have few docstrings, and vendored packages are copies of other packages.
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "tests", "test", "testing", "_vendor", "node_modules"})
 # Number of sentences that are kept of a list of parameters, attributes or errors.
@@ -162,20 +160,6 @@ def _drop_blocks(lines: list[str]) -> Iterator[str]:
     yield line
 
 
-class _SkippedSection(NamedTuple):
-  """A section without prose, such as "See also", whose heading has this indentation. Its lines are dropped.
-
-  In Google's style it ends at the first line that is not indented more than the heading, else at the next heading.
-  """
-
-  is_google: bool
-  indent: int
-
-  def ends_before(self, indent: int) -> bool:
-    """Whether a line with this indentation, which is not a heading, is after the section."""
-    return self.is_google and indent <= self.indent
-
-
 class _Paragraphs:
   """Joins the lines of each paragraph, list item and description of a parameter into one line.
 
@@ -191,7 +175,9 @@ class _Paragraphs:
     self._parameter = ""  # the numpydoc parameter that the next paragraph describes
     self._in_entries = False  # whether the current section has entries "name: text" in Google's style
     self._entry_indent = -1  # the indentation of these entries, -1 before the first one
-    self._skipped_section: _SkippedSection | None = None  # the section without prose that the next line is in
+    # In a section without prose, such as "See also", lines that are indented more than this are dropped. In Google's
+    # style it is the indentation of the heading, else -1: such a section ends at the next heading.
+    self._skip_deeper_than: int | None = None
 
   def flush(self) -> None:
     """Ends the current paragraph."""
@@ -206,8 +192,8 @@ class _Paragraphs:
       self.flush()
     elif (section := _SECTION.match(text)) and len(text) > 1:
       self._begin_section(section, indent)
-    elif self._skipped_section is None or self._skipped_section.ends_before(indent):
-      self._skipped_section = None
+    elif self._skip_deeper_than is None or indent <= self._skip_deeper_than:
+      self._skip_deeper_than = None
       self._add_text(text, indent)
 
   def _begin_section(self, section: re.Match[str], indent: int) -> None:
@@ -215,13 +201,16 @@ class _Paragraphs:
     is_google = bool(section["colon"])
     self._parameter = ""
     self._in_entries, self._entry_indent = bool(section["list"]) and is_google, -1
-    self._skipped_section = _SkippedSection(is_google, indent) if section["no_prose"] else None
-    if self._skipped_section is None:
+    self._skip_deeper_than = None
+    if section["no_prose"]:
+      self._skip_deeper_than = indent if is_google else -1
+    else:
       self.joined.append(f"{section.group().rstrip(': ').capitalize()}:")
 
   def _add_text(self, text: str, indent: int) -> None:
     typed_name = _TYPED_NAME.match(text)
-    if typed_name and not self._continues_paragraph(indent):
+    continues_paragraph = bool(self._lines) and self._has_hanging_indent and indent > self._indent
+    if typed_name and not continues_paragraph:
       self.flush()
       self._parameter = typed_name.group(1)
       return
@@ -237,9 +226,6 @@ class _Paragraphs:
         self._lines.append(f"{self._parameter}:")
         self._parameter = ""
     self._lines.append(text[bullet.end() :] if bullet else text)
-
-  def _continues_paragraph(self, indent: int) -> bool:
-    return bool(self._lines) and self._has_hanging_indent and indent > self._indent
 
 
 def _remove_inline_markup(paragraph: str) -> str:
@@ -277,7 +263,7 @@ def docstring_sentences(docstring: str) -> list[str]:
         sentences.pop()
       sentences.append(paragraph)
       continue
-    for sentence in split_sentences(paragraph):
+    for sentence in SentenceSplitter().split(paragraph):
       # Summaries and descriptions of parameters often have no full stop.
       punctuated = sentence if sentence[-1] in ".!?:,;\"')" else f"{sentence}."
       if _is_prose(punctuated):
@@ -290,16 +276,10 @@ def is_heading(sentence: str) -> bool:
   return sentence.endswith(":") and _SECTION.match(sentence) is not None
 
 
-def is_list_heading(sentence: str) -> bool:
-  """Whether a sentence is the heading of a list of parameters, attributes, properties or errors."""
-  section = _SECTION.match(sentence)
-  return sentence.endswith(":") and section is not None and section["list"] is not None
-
-
-def sentence_key(sentence: str) -> str:
-  """Returns a key, equal for sentences that differ only in case, digits, punctuation and package prefixes."""
-  names = _PACKAGE_PREFIX.sub("", sentence.lower())
-  return " ".join(_LETTERS.findall(names))
+def sentence_key(sentence: str) -> bytes:
+  """Returns a hash that is equal for sentences that differ only in case, digits, punctuation and package prefixes."""
+  letters = " ".join(_LETTERS.findall(_PACKAGE_PREFIX.sub("", sentence.lower())))
+  return hashlib.blake2b(letters.encode(), digest_size=8).digest()
 
 
 # ---- modules and documents -----------------------------------------------------------------------------
@@ -316,11 +296,6 @@ class Document:
   def text(self) -> str:
     """The document as it is written: one sentence on each line, and a blank line at the end."""
     return "\n".join(self.sentences) + "\n\n"
-
-  @property
-  def rank(self) -> bytes:
-    """A hash of the name, by which documents are put into a random order that is the same on every machine."""
-    return hashlib.sha256(self.name.encode("utf-8", "surrogateescape")).digest()
 
 
 def find_site_packages() -> list[str]:
@@ -397,8 +372,8 @@ def shorten_lists(sentences: list[str]) -> list[str]:
   kept: list[str] = []
   num_to_keep = len(sentences)  # of the sentences before the next heading
   for sentence in sentences:
-    if is_heading(sentence):
-      num_to_keep = _MAX_LIST_SENTENCES if is_list_heading(sentence) else len(sentences)
+    if (section := _SECTION.match(sentence)) and is_heading(sentence):
+      num_to_keep = _MAX_LIST_SENTENCES if section["list"] else len(sentences)
       kept.append(sentence)
     elif num_to_keep > 0:
       num_to_keep -= 1
@@ -413,11 +388,11 @@ def unique_documents(modules: Iterable[tuple[str, list[list[str]]]]) -> Iterator
   kept or left out as a whole, so that its sentences stay consecutive. `modules` are names of modules, and the sentences
   of each of their docstrings.
   """
-  seen_hashes: set[int] = set()
+  seen_hashes: set[bytes] = set()
   for name, docstrings in modules:
     kept_sentences: list[str] = []
     for sentences in docstrings:
-      hashes = {sentence: _hash(sentence_key(sentence)) for sentence in sentences if not is_heading(sentence)}
+      hashes = {sentence: sentence_key(sentence) for sentence in sentences if not is_heading(sentence)}
       num_chars = sum(map(len, hashes))
       num_new_chars = sum(len(sentence) for sentence in hashes if hashes[sentence] not in seen_hashes)
       if 2 * num_new_chars >= num_chars:
@@ -427,20 +402,20 @@ def unique_documents(modules: Iterable[tuple[str, list[list[str]]]]) -> Iterator
       yield Document(name, tuple(kept_sentences))
 
 
-def _hash(text: str) -> int:
-  return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
-
-
 def split_documents(
   documents: list[Document], heldout_fraction: float, max_bytes: float = float("inf")
 ) -> tuple[list[Document], list[Document]]:
-  """Splits documents at random into training and held-out ones, both in the order given. `Document.rank` decides.
+  """Splits documents at random into training and held-out ones, both in the order given. Hashes of their names decide.
 
   At least one document is held out. Documents beyond `max_bytes` of UTF-8 are left out.
   """
+
+  def rank(document: Document) -> bytes:
+    return hashlib.sha256(document.name.encode("utf-8", "surrogateescape")).digest()
+
   selected: list[Document] = []
   num_bytes = 0
-  for document in sorted(documents, key=lambda document: document.rank):
+  for document in sorted(documents, key=rank):
     num_bytes += len(document.text.encode("utf-8"))
     if num_bytes > max_bytes:
       break

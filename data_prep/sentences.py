@@ -13,7 +13,6 @@ import sentencex
 
 from albert.errors import UserError
 
-ENGLISH = "en"
 _QUOTATION_MARKS = '"“”„«»‹›'
 _APOSTROPHES = "'‘’‚"
 # An apostrophe that is not within a word is a quotation mark.
@@ -75,7 +74,7 @@ class SentenceSplitter:
   A language that sentencex does not know is split by the rules of a related one, or of English.
   """
 
-  def __init__(self, language: str = ENGLISH):
+  def __init__(self, language: str = "en"):
     self._language = language
 
   def split(self, paragraph: str) -> Iterator[str]:
@@ -117,8 +116,3 @@ class SentenceSplitter:
         "change or remove it, or give text with a sentence on each line"
       ) from error
     return set(itertools.accumulate(map(len, sentences)))
-
-
-def split_sentences(paragraph: str) -> Iterator[str]:
-  """Yields the sentences of a paragraph of English prose."""
-  return SentenceSplitter().split(paragraph)

@@ -60,7 +60,6 @@ _JSON_OBJECT = re.compile(r'\[?\s*\{\s*"(?:[^"\\\n]|\\.){0,200}"\s*:')
 _WIKIEXTRACTOR_TAG = re.compile(r'<doc\s+(?:id|url|title)="')
 _XML_OR_HTML = re.compile(r"<(\?xml\s|!doctype html\b|html(>|\s+[\w:-]+=)|mediawiki\s+[\w:-]+=)", re.IGNORECASE)
 _LONE_CR = re.compile(rb"\r(?![\r\n]|\Z)")
-_EXPECTED_FORMAT = "a sentence on each line and a blank line after each document"
 
 # There is a warning if documents have at most this many sentences on average.
 _FEW_SENTENCES = 2.5
@@ -141,12 +140,12 @@ def check_head(path: str, head: bytes) -> None:
   if _XML_OR_HTML.match(body):
     raise UserError(
       f"{path}, {place}: XML or HTML, not plain text: give --text_format=wikipedia for a dump of Wikipedia, or extract "
-      f"the text, {_EXPECTED_FORMAT} (from a dump with wikiextractor)"
+      "the text, a sentence on each line and a blank line after each document (from a dump with wikiextractor)"
     )
   if _JSON_OBJECT.match(body) and (not rest or _is_json_line(first_line.rstrip())):
     raise UserError(
       f"{path}, {place}: JSON, not plain text: give --text_format=jsonl if each line is an object, and --text_field "
-      "for its text, or write an array as such lines: " + _shell_command(path, "jq -c '.[]'")
+      "for its text, or write an array as such lines: " + _shell_command(path, "jq -c '.[]'", "text.jsonl")
     )
 
 
@@ -192,11 +191,10 @@ def check_format(path: str, head: bytes) -> None:
     )
 
 
-def _shell_command(path: str, stdin_to_stdout: str) -> str:
+def _shell_command(path: str, stdin_to_stdout: str, output: str = "text.txt") -> str:
   """Returns a shell command that runs a filter on a file, which may be compressed."""
-  return (
-    f"zcat {path} | {stdin_to_stdout} > text.txt" if path.endswith(".gz") else f"{stdin_to_stdout} < {path} > text.txt"
-  )
+  command = f"zcat {path} | {stdin_to_stdout}" if path.endswith(".gz") else f"{stdin_to_stdout} < {path}"
+  return f"{command} > {output}"
 
 
 def _select_evenly(paths: Sequence[str], limit: int) -> list[str]:
@@ -264,7 +262,8 @@ def layout_warnings(samples: Iterable[list[str]]) -> list[str]:
   """Returns warnings about text with a sentence on each line, by the lines at the beginning of some files."""
   num_documents = num_sentences = num_lines = num_lower_case = num_capitals = 0
   for lines in samples:
-    documents = _split_at_blank_lines(lines)
+    groups = itertools.groupby(lines, lambda line: bool(line.strip()))
+    documents = [list(group) for has_text, group in groups if has_text]
     for document in documents[:-1]:  # the last one may continue after the sample
       num_documents += 1
       num_sentences += len(document)
@@ -286,9 +285,3 @@ def layout_warnings(samples: Iterable[list[str]]) -> list[str]:
   if few and num_documents >= _MIN_DOCUMENTS:
     warnings.append(few)
   return warnings
-
-
-def _split_at_blank_lines(lines: list[str]) -> list[list[str]]:
-  """Returns the lines of each document. Documents are separated by one or more blank lines."""
-  groups = itertools.groupby(lines, lambda line: bool(line.strip()))
-  return [list(group) for has_text, group in groups if has_text]

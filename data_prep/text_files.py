@@ -89,12 +89,6 @@ class _ZstandardReader:
     return data
 
 
-def _import_zstandard(path: str) -> Any:
-  with required_library(path, "reading .zst files needs zstandard", "pip install 'zstandard>=0.22'"):
-    import zstandard
-  return zstandard
-
-
 def open_stream(path: str) -> BinaryIO:
   """Opens a file, and decompresses it if its name ends in .gz, .bz2 or .zst. Damaged data raises UserError.
 
@@ -117,7 +111,9 @@ def _open(path: str) -> tuple[BinaryIO, BinaryIO]:
   elif ending == ".bz2":
     decompressor = bz2.BZ2File(file)
   else:
-    decompressor = _ZstandardReader(file, _import_zstandard(path))
+    with required_library(path, "reading .zst files needs zstandard", "pip install 'zstandard>=0.22'"):
+      import zstandard
+    decompressor = _ZstandardReader(file, zstandard)
   return file, cast("BinaryIO", io.BufferedReader(_CheckedStream(path, file, decompressor), _BUFFER_BYTES))
 
 

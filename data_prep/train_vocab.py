@@ -12,7 +12,6 @@ if __name__ == "__main__":
 
   startup.begin()
 
-
 import os
 import random
 import sys
@@ -30,12 +29,7 @@ from albert.io import files, json_text
 from albert.io.progress import ElapsedTime, Progress
 from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization import recorded_settings
-from albert.tokenization.vocabulary import (
-  NAMES,
-  SPECIAL_PIECES,
-  TokenizerConfig,
-  vocabulary_paths,
-)
+from albert.tokenization.vocabulary import NAMES, SPECIAL_PIECES, TokenizerConfig, vocabulary_paths
 from data_prep import text_checks
 from data_prep.conversion.parts import read_sentences
 from data_prep.readers import formats

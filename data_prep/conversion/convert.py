@@ -98,12 +98,7 @@ def _plan(
 
 
 def convert_inputs(
-  inputs: Sequence[str],
-  settings: ReadingSettings,
-  directory: str,
-  pool: WorkerPool,
-  *,
-  convert_all: bool = False,
+  inputs: Sequence[str], settings: ReadingSettings, directory: str, pool: WorkerPool, *, convert_all: bool = False
 ) -> ConvertedText:
   """Converts the input files that do not have the form that is tokenized (`formats.is_read_directly`), or all of them.
 
@@ -173,12 +168,10 @@ def _complete_parts(tasks: Sequence[PartTask], settings: ReadingSettings, pool: 
 
 def _has_text_or_remove(path: str) -> bool:
   """Whether a part has documents. If not, its file is removed, since no command accepts an empty file."""
-  if not files.exists(path):
-    return False
-  if not files.size(path):
-    files.remove(path)
-    return False
-  return True
+  if files.exists(path) and files.size(path):
+    return True
+  files.discard(path)
+  return False
 
 
 def _drop_duplicates(planned: Sequence[_TextFile], before: ReadingReport, pool: WorkerPool) -> ReadingReport:

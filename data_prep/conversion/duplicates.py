@@ -18,9 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from albert.errors import RunError
 from albert.io import files, json_values
-from data_prep.block_files import Block, BlockWriter, PackedInstances, add_sizes, group_ranges, read_sorted
+from data_prep.block_files import BlockWriter, PackedInstances, add_sizes, group_ranges, load_blocks, read_sorted
 from data_prep.conversion.report import ReadingReport
 from data_prep.text_files import write_whole
 
@@ -41,7 +40,6 @@ class DocumentHashes:
     self._current = hashlib.blake2b(digest_size=_HASH_BYTES)
 
   def add_text(self, text: bytes) -> None:
-    """Adds lines of the current document."""
     self._current.update(text)
 
   def end_document(self, *, is_kept: bool) -> None:
@@ -72,7 +70,7 @@ def find_duplicates(paths: Sequence[str]) -> dict[int, np.ndarray]:
   Raises:
     RunError: a block file is damaged.
   """
-  blocks = files.in_threads(_load, paths)
+  blocks = load_blocks(paths)
   runs = [run for block in blocks for run in block.runs]
   if not runs:
     return {}
@@ -84,13 +82,6 @@ def find_duplicates(paths: Sequence[str]) -> dict[int, np.ndarray]:
   part_numbers, document_numbers = part_numbers[order], document_numbers[order]
   distinct_parts, starts = np.unique(part_numbers, return_index=True)
   return dict(zip(distinct_parts.tolist(), np.split(document_numbers, starts[1:]), strict=False))
-
-
-def _load(path: str) -> Block:
-  block = Block.load(path)
-  if block is None:
-    raise RunError(f"{path} is missing or damaged: run the same command again")
-  return block
 
 
 def _find_copies(entries: PackedInstances) -> np.ndarray:

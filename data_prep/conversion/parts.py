@@ -60,7 +60,6 @@ class PartTask:
 
   @property
   def num_bytes(self) -> int:
-    """Number of bytes of the pieces."""
     return sum(source.piece.num_bytes for source in self.pieces)
 
   @property

@@ -51,9 +51,10 @@ class ReadingReport(msgspec.Struct):
     """Counts a document that is left out. `text` is the beginning of its text, or what is wrong with a bad record."""
     if reason != BAD_RECORD:
       text = " ".join(text[: 2 * _MAX_EXAMPLE_CHARS].split())[:_MAX_EXAMPLE_CHARS]
-    self._add_dropped(reason, Dropped(1, num_chars, [f"{source}: {text}" if text else source]))
+    self.add_dropped(reason, Dropped(1, num_chars, [f"{source}: {text}" if text else source]))
 
-  def _add_dropped(self, reason: str, dropped: Dropped) -> None:
+  def add_dropped(self, reason: str, dropped: Dropped) -> None:
+    """Adds documents that were left out for a reason."""
     entry = self.dropped.setdefault(reason, Dropped())
     entry.documents += dropped.documents
     entry.characters += dropped.characters
@@ -65,18 +66,8 @@ class ReadingReport(msgspec.Struct):
     for kind, number in left_out.items():
       self.left_out[kind] = self.left_out.get(kind, 0) + number
 
-  def add(self, other: ReadingReport) -> None:
-    """Adds the counts of another report, and its examples after those of this one."""
-    self.documents += other.documents
-    self.sentences += other.sentences
-    self.characters += other.characters
-    self.add_left_out(other.left_out)
-    for reason, dropped in other.dropped.items():
-      self._add_dropped(reason, dropped)
-
   @property
   def num_bad(self) -> int:
-    """Number of bad records."""
     return self.dropped[BAD_RECORD].documents if BAD_RECORD in self.dropped else 0
 
   def to_dict(self) -> dict[str, Any]:
@@ -88,7 +79,12 @@ def add_reports(reports: Iterable[ReadingReport]) -> ReadingReport:
   """Adds up reports. The total keeps only the first examples for each reason."""
   total = ReadingReport()
   for report in reports:
-    total.add(report)
+    total.documents += report.documents
+    total.sentences += report.sentences
+    total.characters += report.characters
+    total.add_left_out(report.left_out)
+    for reason, dropped in report.dropped.items():
+      total.add_dropped(reason, dropped)
   return total
 
 

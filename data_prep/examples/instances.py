@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from albert.data import masks, random_streams
-from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
+from albert.tokenization.tokenizer import load_tokenizer
 from albert.tokenization.vocabulary import SpecialIds
 from data_prep.documents import Counts, Documents, concatenate_documents, load_documents, merge_documents
 from data_prep.examples import packing, segments
@@ -24,11 +24,6 @@ from data_prep.units import TextUnit
 _BATCH_TOKENS = 1 << 18
 # Greatest number of streams (a stream is one duplicate of a document) that are cut into segments at a time.
 _MAX_STREAMS = 1 << 16
-
-
-def replacement_ids(tokenizer: Tokenizer) -> np.ndarray:
-  """Returns the ids that may replace a masked token at random: all ids except those of special pieces."""
-  return np.flatnonzero(~tokenizer.is_special)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +40,7 @@ def make_batches(
 ) -> Iterator[InstanceBatch]:
   """Makes all instances of the first `num_used` documents, for all duplicates, in batches of about `_BATCH_TOKENS`.
 
-  NSP draws random second segments from all documents. `random_ids` [R] may replace masked tokens (`replacement_ids`).
+  NSP draws random second segments from all documents. `random_ids` [R] may replace masked tokens.
   """
   num_streams = num_used * settings.dupe_factor
   for first_stream in range(0, num_streams, _MAX_STREAMS):
@@ -109,7 +104,7 @@ class InstanceMaker:
   def __init__(self, settings: PreparationSettings, spm_model_file: str):
     self.settings = settings
     self.tokenizer = load_tokenizer(settings.tokenizer_config(spm_model_file))
-    self.random_ids = replacement_ids(self.tokenizer)
+    self.random_ids = np.flatnonzero(~self.tokenizer.is_special)  # may replace a masked token
     self._word_dtype = packing.word_dtype(self.tokenizer.vocab_size)
 
   def load(self, unit: TextUnit) -> tuple[Documents, int, Counts]:

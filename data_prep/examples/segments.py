@@ -31,7 +31,6 @@ _NUM_PURPOSES = 7
 # The purposes of the random draws that are derived from the key of an instance.
 FOR_SHUFFLING, FOR_MASKING, _FOR_TRUNCATION = range(3)
 
-
 Pairs = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # a_start, a_end, b_start, b_end: each int64 [I]
 
 

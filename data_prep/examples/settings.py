@@ -12,16 +12,13 @@ from albert.tokenization import recorded_settings
 from albert.tokenization.vocabulary import TokenizerConfig
 
 SOP, NSP, NONE = "sop", "nsp", "none"
-SENTENCE_PREDICTIONS = (SOP, NSP, NONE)
 # BERT's segments of several sentences, and RoBERTa's other input formats (RoBERTa, section 4.2).
 SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES = "segments", "sentence_pair", "full_sentences", "doc_sentences"
-INPUT_FORMATS = (SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES)
 _MIN_SEQ_LENGTH = 8
 # Packed instances store lengths and positions in 16 bits.
 _MAX_SEQ_LENGTH = (1 << 16) - 1
 # The masks are in the shards, or training makes them (albert.data.dynamic_masking).
 STATIC, NO_MASKS = "static", "none"
-MASKINGS = (STATIC, NO_MASKS)
 _MAX_DUPE_FACTOR = 1_000_000
 
 
@@ -58,19 +55,19 @@ class PreparationSettings(Config):
     SOP,
     "sop: two consecutive segments, swapped or not (ALBERT); nsp: the second segment is the next or a random one "
     "(BERT); none: a single segment",
-    choices=SENTENCE_PREDICTIONS,
+    choices=(SOP, NSP, NONE),
   )
   input_format: str = option(
     SEGMENTS,
     "segments: segments of several sentences, up to the length (BERT); sentence_pair: two sentences; doc_sentences: "
     "whole sentences of one document; full_sentences: whole sentences of consecutive documents, with a separator "
     "between documents (RoBERTa); the last two need --sentence_prediction=none",
-    choices=INPUT_FORMATS,
+    choices=(SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES),
   )
   masking: str = option(
     STATIC,
     "static: the masks are in the shards; none: training makes the masks, new ones each time it sees an example",
-    choices=MASKINGS,
+    choices=(STATIC, NO_MASKS),
   )
   random_seed: int = option(
     12345,
@@ -94,13 +91,6 @@ class PreparationSettings(Config):
     for name in ("ngram", "max_predictions_per_seq"):
       if getattr(self, name) > self.max_seq_length:
         raise UserError(f"{name} must be at most max_seq_length ({self.max_seq_length}), got {getattr(self, name)}")
-    self._check_format()
-    if self.max_predictions_per_seq == 0:
-      # This gives 77 for 512 and 20 for 128. The small constant keeps 0.15 * 100 from becoming 16.
-      derived = math.ceil(self.max_seq_length * self.masked_lm_prob - 1e-9)
-      object.__setattr__(self, "max_predictions_per_seq", derived)
-
-  def _check_format(self) -> None:
     has_two_segments = self.sentence_prediction != NONE
     if self.input_format == SENTENCE_PAIR and not has_two_segments:
       raise UserError(
@@ -112,6 +102,10 @@ class PreparationSettings(Config):
         f"--input_format={self.input_format} with --sentence_prediction={self.sentence_prediction}: "
         "these inputs have one segment; give --sentence_prediction=none"
       )
+    if self.max_predictions_per_seq == 0:
+      # This gives 77 for 512 and 20 for 128. The small constant keeps 0.15 * 100 from becoming 16.
+      derived = math.ceil(self.max_seq_length * self.masked_lm_prob - 1e-9)
+      object.__setattr__(self, "max_predictions_per_seq", derived)
 
   def tokenizer_config(self, spm_model_file: str) -> TokenizerConfig:
     """Returns the settings of the tokenizer: those given, or those that the vocabulary was made with."""

@@ -19,6 +19,7 @@ from data_prep.readers import lines, tables, wikipedia
 from data_prep.readers.records import (
   AUTO,
   DATASETS,
+  FILE,
   JSON_LINES,
   PARQUET,
   TEXT,
@@ -57,9 +58,11 @@ def format_of(path: str, settings: ReadingSettings) -> str:
 
 def is_read_directly(path: str, settings: ReadingSettings) -> bool:
   """Whether a file already has the form that is tokenized: a sentence on each line, documents between blank lines."""
-  return (
-    settings.needs_no_conversion and format_of(path, settings) == TEXT and text_files.compression(path) in ("", ".gz")
-  )
+  if settings.document == FILE or settings.splits_sentences(TEXT):
+    return False
+  if settings.drop_duplicates or settings.skip_bad_records:
+    return False
+  return format_of(path, settings) == TEXT and text_files.compression(path) in ("", ".gz")
 
 
 def split_by_conversion(paths: Sequence[str], settings: ReadingSettings) -> tuple[list[str], list[str]]:
@@ -116,9 +119,8 @@ def define_flags(without: tuple[str, ...] = (), **defaults: Any) -> None:
   text = "text in UTF-8 (see --text_format for its forms): comma-separated files, directories and globs"
   command_flags.define("str", "input_file", None, text, required=True)
   for field in option_fields(ReadingSettings).values():
-    if field.name in without:
-      continue
-    define_field_flag(field, defaults.get(field.name, field.default))
+    if field.name not in without:
+      define_field_flag(field, defaults.get(field.name, field.default))
 
 
 def settings_from_flags() -> ReadingSettings:

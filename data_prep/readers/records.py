@@ -20,7 +20,6 @@ PARQUET = "parquet"
 DATASETS = "datasets"
 WIKIPEDIA = "wikipedia"
 WIKIEXTRACTOR = "wikiextractor"
-TEXT_FORMATS = (AUTO, TEXT, JSON_LINES, PARQUET, DATASETS, WIKIPEDIA, WIKIEXTRACTOR)
 # Where a document of plain text ends.
 BLANK_LINE, FILE = "blank_line", "file"
 # How a paragraph becomes sentences.
@@ -37,7 +36,7 @@ class ReadingSettings(Config):
     AUTO,
     "form of the input files; auto: by their names (.jsonl, .ndjson and .json: jsonl; .parquet; .arrow: datasets; "
     ".xml: wikipedia; wiki_00 and so on: wikiextractor; all others: text). Files may be compressed (.gz, .bz2, .zst)",
-    choices=TEXT_FORMATS,
+    choices=(AUTO, TEXT, JSON_LINES, PARQUET, DATASETS, WIKIPEDIA, WIKIEXTRACTOR),
   )
   text_field: str = option("text", "field of JSON lines, or column of Parquet files and datasets, that holds the text")
   document: str = option(
@@ -87,13 +86,6 @@ class ReadingSettings(Config):
     if self.paragraph != AUTO:
       return self.paragraph == BLANK_LINE
     return text_format == TEXT and self.document == FILE
-
-  @property
-  def needs_no_conversion(self) -> bool:
-    """Whether plain text needs no conversion: it has a sentence on each line and a blank line after each document."""
-    return self.document == BLANK_LINE and not (
-      self.splits_sentences(TEXT) or self.skip_bad_records or self.drop_duplicates
-    )
 
 
 # The end of a piece that reaches to the end of its file.
@@ -172,7 +164,7 @@ class Reader(NamedTuple):
     read: reads the records of a piece in order. Raises UserError if the file is damaged as a whole.
   """
 
-  check: Callable[[str, ReadingSettings], None]
+  check: Callable[[str, ReadingSettings], object]
   plan: Callable[[str, ReadingSettings, int], Iterator[Piece]]
   read: Callable[[Piece, ReadingSettings], Iterator[Record]]
 

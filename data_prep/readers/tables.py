@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,6 @@ from data_prep.readers.records import (
   DATASETS,
   PARQUET,
   BadRecord,
-  GetPlace,
   Piece,
   Reader,
   ReadingSettings,
@@ -54,20 +54,13 @@ def _read_rows(
       column = batch.column(batch.schema.get_field_index(settings.text_field)).slice(start, _BATCH_ROWS)
       for value in column:
         row_number += 1
-        yield _to_record(value, _place_getter(row_number), joins_lines=joins_lines)
-
-
-def _place_getter(row_number: int) -> GetPlace:
-  """Returns the function that returns the place of a row. Rows are numbered from 1."""
-  return lambda: f"row {row_number}"
-
-
-def _to_record(value: Any, get_place: GetPlace, *, joins_lines: bool) -> Record:
-  try:
-    text = value.as_py()
-  except UnicodeDecodeError as error:
-    return BadRecord(get_place, f"not UTF-8 text ({error.reason}): correct or remove the row")
-  return text_to_record(get_place, text, joins_lines=joins_lines)
+        get_place = functools.partial("row {}".format, row_number)
+        try:
+          text = value.as_py()
+        except UnicodeDecodeError as error:
+          yield BadRecord(get_place, f"not UTF-8 text ({error.reason}): correct or remove the row")
+        else:
+          yield text_to_record(get_place, text, joins_lines=joins_lines)
 
 
 # ---- Parquet -------------------------------------------------------------------------------------------
@@ -81,10 +74,6 @@ def _open_parquet(path: str, settings: ReadingSettings) -> Any:
   except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
     raise rows.damage_error(path, error) from error
   return file
-
-
-def _check_parquet(path: str, settings: ReadingSettings) -> None:
-  _open_parquet(path, settings).close()
 
 
 def _plan_parquet(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
@@ -160,10 +149,6 @@ def _open_arrow(path: str, settings: ReadingSettings) -> Iterator[Any]:
   return _checked_batches(path, batches, settings.text_field)
 
 
-def _check_arrow(path: str, settings: ReadingSettings) -> None:
-  _open_arrow(path, settings)
-
-
 def _plan_arrow(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
   """Cuts an Arrow file at record batches. A remote file is a single piece, since batches cannot be skipped there."""
   if files.is_remote(path):
@@ -182,5 +167,5 @@ def _read_arrow(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
     num_rows_before += batch.num_rows
 
 
-PARQUET_READER = Reader(_check_parquet, _plan_parquet, _read_parquet)
-DATASETS_READER = Reader(_check_arrow, _plan_arrow, _read_arrow)
+PARQUET_READER = Reader(_open_parquet, _plan_parquet, _read_parquet)
+DATASETS_READER = Reader(_open_arrow, _plan_arrow, _read_arrow)

@@ -228,7 +228,6 @@ class _Extraction:
         yield from method(node)
 
   def _leave_out(self, kind: str) -> None:
-    """Counts a part that is left out."""
     self.left_out[kind] = self.left_out.get(kind, 0) + 1
 
   def _plain_text(self, node: Any) -> Iterator[str]:
@@ -270,7 +269,6 @@ class _Extraction:
       yield from self.texts(node.contents)
 
   def _heading(self, node: Any) -> Iterator[str]:
-    del node
     self._leave_out("headings")
     yield _MARK
 

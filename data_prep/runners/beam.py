@@ -102,7 +102,6 @@ class _Call(beam.DoFn):
     self._settings, self._vocabulary = settings, vocabulary
 
   def setup(self) -> None:
-    """Prepares this process."""
     with tempfile.TemporaryDirectory() as directory:
       paths = [Path(directory) / name for name in self._vocabulary]
       for path in paths:
@@ -110,7 +109,6 @@ class _Call(beam.DoFn):
       self._initializer(self._settings, str(paths[0]))
 
   def process(self, element: tuple[int, Any]) -> Iterator[tuple[int, Any]]:
-    """Calls the function for one item."""
     number, item = element
     yield number, self._function(item)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import functools
 import logging
 import os
 import re
@@ -91,15 +90,13 @@ def parse_flags(words: Sequence[str]) -> RayOptions:
 
 def make_runner(words: Sequence[str] = ()) -> OpenPool:
   """Returns the function that opens a pool on a Ray cluster, see `OpenPool`. `words` are the flags after --."""
-  return functools.partial(open_workers, options=parse_flags(words))
+  options = parse_flags(words)
 
+  def open_pool(job: Job, initializer: Callable[..., None], arguments: tuple[Any, ...]) -> RayPool:
+    paths = {"output_dir": job.output_dir, "spm_model_file": job.spm_model_file}
+    return RayPool(options, job.num_processes, _start_worker, (paths, initializer, arguments))
 
-def open_workers(
-  job: Job, initializer: Callable[..., None], arguments: tuple[Any, ...], *, options: RayOptions
-) -> RayPool:
-  """Returns the processes of a Ray cluster that carry out a job."""
-  paths = {"output_dir": job.output_dir, "spm_model_file": job.spm_model_file}
-  return RayPool(options, job.num_processes, _start_worker, (paths, initializer, arguments))
+  return open_pool
 
 
 def _start_worker(paths: dict[str, str], initializer: Callable[..., None], arguments: tuple[Any, ...]) -> None:

@@ -324,18 +324,19 @@ def test_an_unfinished_run_of_an_earlier_version_is_refused(
   assert contents(workspace) == before
 
 
-@pytest.mark.parametrize("keeps_size", [True, False])
+# Block 12 is made after the units of the file were read, block 0 before.
+@pytest.mark.parametrize(("keeps_size", "block"), [(False, 12), (True, 12), (True, 0)])
 def test_a_file_that_changes_while_it_is_read_is_detected(
-  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch, keeps_size: bool
+  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch, keeps_size: bool, block: int
 ) -> None:
   inputs = [str(shutil.copy(path, tmp_path)) for path in small_files]
   changed = Path(inputs[2])
-  original_content = changed.read_bytes()
+  original_content, original_time = changed.read_bytes(), changed.stat().st_mtime_ns
   make_block, calls = blocks.make_block, itertools.count()
 
   def make_block_and_change_file(task: BlockTask) -> bool:
     is_made = make_block(task)
-    if next(calls) == 12:  # after the units of the file
+    if next(calls) == block:
       new_content = original_content.replace(b"The captain", b"The teacher", 1)
       changed.write_bytes(new_content if keeps_size else original_content * 2)
     return is_made
@@ -347,6 +348,7 @@ def test_a_file_that_changes_while_it_is_read_is_detected(
       prepare(job)
   assert_only_workspace(tmp_path / "out")
   changed.write_bytes(original_content)
+  os.utime(changed, ns=(original_time, original_time))
   prepare(job)
   prepare(make_job(small_files, spm_model, tmp_path / "uninterrupted"))
   assert contents(tmp_path / "out") == contents(tmp_path / "uninterrupted")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import shutil
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -199,7 +199,7 @@ def test_a_task_may_run_twice_at_the_same_time(tmp_path: Path, monkeypatch: pyte
   directory = tmp_path / "out" / "workspace"
   directory.mkdir(parents=True)
   plan = shards.ShardPlan(
-    [dataclasses.replace(block, path=str(shutil.copy(block.path, directory))) for block in blocks], 1
+    [msgspec.structs.replace(block, path=str(shutil.copy(block.path, directory))) for block in blocks], 1
   )
   plan.save_runs(str(directory))
   task = plan.make_task([0], job, str(directory), WORD_DTYPE.str, "")

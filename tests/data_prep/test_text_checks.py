@@ -69,7 +69,7 @@ BINARY_FILES = {
 TEXT_FILES = {
   "JSON lines": (_json_lines(text="A story."), r"line 1, begins with '{\"text\": .*--text_format=jsonl.*--text_field"),
   "JSON lines of great length": (_json_lines(id="7", text=LONG_PROSE), "JSON, not plain text"),
-  "a JSON array": (json.dumps([{"main text": "A story."}] * 9).encode(), r"an array as such lines: .*jq -c '\.\[\]'"),
+  "a JSON array": (json.dumps([{"main text": "A story."}] * 9).encode(), r"jq -c '\.\[\]'.* > text\.jsonl$"),
   "a JSON array on many lines": (
     b"[\n" + _json_lines(text="x").replace(b"\n", b",\n") + b"\n]",
     "JSON, not plain text",

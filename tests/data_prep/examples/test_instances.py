@@ -11,9 +11,9 @@ from albert.errors import UserError
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import CLS_ID, MASK_ID, SEP_ID
 from data_prep.block_files import Block
-from data_prep.blocks import BlockTask, write_block
+from data_prep.blocks import BlockTask, make_block, start_worker
 from data_prep.documents import Counts
-from data_prep.examples.instances import InstanceMaker, make_batches, replacement_ids
+from data_prep.examples.instances import InstanceMaker, make_batches
 from data_prep.examples.settings import PreparationSettings
 from data_prep.units import plan_units
 
@@ -79,8 +79,8 @@ def test_instances_hold_the_tokens_of_the_text(corpus_file: str, spm_model: str)
 
 
 def test_random_replacements_are_never_special(spm_model: str) -> None:
-  tokenizer = Tokenizer(spm_model)
-  assert replacement_ids(tokenizer).tolist() == list(range(5, tokenizer.vocab_size))  # 0 to 4 are special
+  maker = InstanceMaker(PreparationSettings(), spm_model)
+  assert maker.random_ids.tolist() == list(range(5, maker.tokenizer.vocab_size))  # 0 to 4 are special
 
 
 def test_full_sentences_cross_documents_with_separators(corpus_file: str, spm_model: str) -> None:
@@ -128,7 +128,8 @@ def test_a_document_alone_in_its_unit_needs_another_in_the_next_unit_for_nsp(
   assert counts.dropped == num_dropped
   assert num_used == 1 - num_dropped
   path = str(tmp_path / "a.block")
-  assert write_block(maker, BlockTask((unit,), path, ""))
+  start_worker(settings, spm_model)
+  assert make_block(BlockTask((unit,), path, ()))
   block = Block.load(path)
   assert block is not None
   labels = block.summary["labels"]  # numbers of instances with label 0 and with label 1
