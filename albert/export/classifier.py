@@ -155,10 +155,7 @@ class _PooledHeadModel(ServedTextModel):
       return f"it was trained with --formulation={config.formulation}, and only --formulation=plain can be served"
     if config.task_name or not checkpoint.run:
       if canonical_name(config.task_name) == CUSTOM and not (config.labels or config.regression):
-        raise UserError(
-          f"--labels is missing, and {FLAG}={checkpoint.file.path} does not record them: give the labels that it was "
-          "trained with, in their order"
-        )
+        raise UserError(f"{FLAG}={checkpoint.file.path}: records no labels: give --labels, in the order of training")
       spec = make_spec(config)
       if spec.is_regression != (cls is ServedRegression):
         return f"{config.task_name} is a {'regression' if spec.is_regression else 'classification'} task"
