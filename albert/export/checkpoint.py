@@ -114,17 +114,16 @@ def find_checkpoint(
   return FoundCheckpoint(weights, config, vocabulary)
 
 
-def open_checkpoint(checkpoint: str | FoundCheckpoint, **options: str) -> ExportCheckpoint:
+def open_checkpoint(checkpoint: str | FoundCheckpoint) -> ExportCheckpoint:
   """Opens the checkpoint to export.
 
   Args:
     checkpoint: the result of find_checkpoint, or its argument `path`.
-    **options: with a path, the other arguments of find_checkpoint.
   Raises:
     UserError: see find_checkpoint; or the weights are damaged.
   """
   if isinstance(checkpoint, str):
-    checkpoint = find_checkpoint(checkpoint, **options)
+    checkpoint = find_checkpoint(checkpoint)
   file = open_location(checkpoint.weights)
   file.check_groups(checkpoint.config)
   step_match = _STEP_DIRECTORY.search(file.directory)  # only a run names its directories step-N

@@ -13,7 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert.data.examples import OPTION_MASK
-from albert.export.checkpoint import ExportCheckpoint, ExportSettings
+from albert.errors import UserError
+from albert.export.checkpoint import FLAG, ExportCheckpoint, ExportSettings
 from albert.export.network import TokenBatch, TokenLayout
 from albert.export.served_model import (
   AnswerTensors,
@@ -154,7 +155,7 @@ class _PooledHeadModel(ServedTextModel):
       return f"it was trained with --formulation={config.formulation}, and only --formulation=plain can be served"
     if config.task_name or not checkpoint.run:
       if canonical_name(config.task_name) == CUSTOM and not (config.labels or config.regression):
-        return "its labels are not known: give those it was trained with, in their order (--labels)"
+        raise UserError(f"{FLAG}={checkpoint.file.path}: records no labels: give --labels, in the order of training")
       spec = make_spec(config)
       if spec.is_regression != (cls is ServedRegression):
         return f"{config.task_name} is a {'regression' if spec.is_regression else 'classification'} task"

@@ -195,8 +195,9 @@ class ServedModel(tf.Module, abc.ABC):
 
   @classmethod
   def use_run(cls, task: Any, run_dir: str) -> None:
-    """Makes the form's task use what its run has stored, such as thresholds."""
-    task.read_run(run_dir)
+    """Makes the form's task use what its run, if there is one, has stored, such as thresholds."""
+    if run_dir:
+      task.read_run(run_dir)
 
   @classmethod
   def metric_names(cls, task: Any) -> Sequence[str]:

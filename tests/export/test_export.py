@@ -338,7 +338,7 @@ def test_a_custom_classification_whose_labels_were_not_recorded_needs_them(tmp_p
   settings = {"task_name": "custom", "text_columns": "review", "train_file": __file__}
   run = write_run(tmp_path / "run", dataclasses.replace(FORMS["classifier"], data_settings=settings), spm_model)
   checkpoint = open_checkpoint(run.directory)
-  with pytest.raises(UserError, match=r"regression: its labels are not known: give those .* \(--labels\)"):
+  with pytest.raises(UserError, match=r"^--checkpoint=.*: records no labels: give --labels, in the order of training$"):
     select_form(checkpoint, "", {})
   assert select_form(checkpoint, "", {"labels": "bad,fair,good"}).name == "classifier"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,16 @@ import pytest
 
 from albert.errors import UserError
 from albert.export import other_formats
-from albert.export.checkpoint import open_checkpoint, select_form
+from albert.export.checkpoint import find_checkpoint, open_checkpoint, select_form
 from albert.export.checks import Candidate, QualityCheck
 from albert.export.companion_files import DESCRIPTION
 from albert.export.export_model import export_model
 from albert.export.registry import EXTRA_FORMATS, FORMAT_FILES, ONNX, ONNX_INT8, TFLITE, TFLITE_INT8
 from albert.export.served_model import portable_function
+from albert.tasks.glue.results import ChosenThresholds
 from albert.tokenization.tokenizer import Tokenizer
 from albert.weights.checkpoints import CheckpointManager
-from tests.export.pipelines import FORMS, Run, write_run
+from tests.export.pipelines import FORMS, STEP, Run, write_run
 from tests.export.requests import english_like_texts
 from tests.tasks.squad.question_files import make_qa, write_squad
 
@@ -98,6 +101,24 @@ def test_models_are_compared_by_the_metric_of_the_task(classifier: Run, tmp_path
     "--max_metric_drop=0.49: leave this format out, or accept a larger drop"
   )
   quality_check(classifier, str(path), 0.0).measure([always_good, always_bad])  # a better metric is no drop
+
+
+def test_the_thresholds_of_several_labels_are_those_of_the_run(
+  tmp_path: Path, spm_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  settings = FORMS["multi_label"].data_settings | {"thresholds": "per_label"}
+  run = write_run(tmp_path / "run", dataclasses.replace(FORMS["multi_label"], data_settings=settings), spm_model)
+  ChosenThresholds("per_label", "eval", "hash", {"bad": 0.3, "fair": 0.5, "good": 0.5}).write(run.directory)
+  weights_without_run = shutil.copytree(f"{run.directory}/checkpoints/step-{STEP}", tmp_path / "weights")
+  monkeypatch.chdir(run.directory)
+  answers = constant_answers(np.array([0.4, 0.4, 0.6]))
+  for path, labels in ((run.directory, "bad,good"), (str(weights_without_run), "good")):
+    eval_file = tmp_path / "dev.tsv"
+    eval_file.write_text("review\tlabel\n" + f"a letter\t{labels}\n" * 3)
+    checkpoint = open_checkpoint(find_checkpoint(path, spm_model_file=spm_model))
+    form = select_form(checkpoint, "multi_label", settings)
+    check = QualityCheck(form, checkpoint, str(eval_file))
+    assert check.compute_metrics(answers)["micro_f1"] == 1.0
 
 
 def test_bad_arguments_are_refused_before_the_model_is_built(

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from albert.errors import RunError, UserError
 from albert.export import checks, other_formats
-from albert.export.checkpoint import ExportCheckpoint, open_checkpoint, select_form
+from albert.export.checkpoint import ExportCheckpoint, find_checkpoint, open_checkpoint, select_form
 from albert.export.served_model import portable_function, text_function, text_inputs, token_inputs
 from albert.tokenization.vocabulary import SEP_ID
 from tests.convert.files_of_weights import huggingface_tensors, without_pooler, write_huggingface
@@ -230,10 +230,10 @@ def test_weights_without_a_pooler_are_served_in_forms_that_need_none(tmp_path: P
   run = write_run(tmp_path / "run", FORMS["fill_mask"], spm_model)
   tensors = huggingface_tensors(without_pooler(run.weights))
   path = write_huggingface(tmp_path / "hf", run.config, tensors)
-  checkpoint = open_checkpoint(path, spm_model_file=spm_model)
+  checkpoint = open_checkpoint(find_checkpoint(path, spm_model_file=spm_model))
   for name, missing_answers in (("fill_mask", set()), ("embeddings", {"pooled"})):
     requests = make_requests(name, english_like_texts(3))
-    complete_model = serve_checkpoint(open_checkpoint(run.directory, spm_model_file=spm_model), name)
+    complete_model = serve_checkpoint(open_checkpoint(run.directory), name)
     model = serve_checkpoint(checkpoint, name)
     inputs = text_inputs(model.fields, requests)
     expected = call_with_arrays(text_function(complete_model), inputs)
@@ -245,7 +245,7 @@ def test_weights_without_a_pooler_are_served_in_forms_that_need_none(tmp_path: P
   tensors |= huggingface_tensors(random_weights(run.config, 2, with_heads=("classifier", "sentence")))
   without_pooler_tensors = {name: value for name, value in tensors.items() if "pooler" not in name}
   path = write_huggingface(tmp_path / "heads", run.config, without_pooler_tensors)
-  checkpoint = open_checkpoint(path, spm_model_file=spm_model)
+  checkpoint = open_checkpoint(find_checkpoint(path, spm_model_file=spm_model))
   for name in ("sentence_order", "classifier", "race"):
     with pytest.raises(UserError, match=f"--task={name}: .*the checkpoint has no pooler .*: give weights with one"):
       select_form(checkpoint, name, {})

@@ -23,7 +23,7 @@ from albert.data import manifest
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.estimator import Estimator
-from albert.export.checkpoint import open_checkpoint
+from albert.export.checkpoint import find_checkpoint
 from albert.training.evaluator import Evaluator
 from albert.training.model_weights import load_initial_weights
 from albert.training.run import EvaluationsInTraining
@@ -347,7 +347,7 @@ def test_weights_of_another_vocabulary_are_refused_to_train_and_to_evaluate(tmp_
       action()
   assert not (tmp_path / "second" / "spiece.model").exists()
   with pytest.raises(UserError, match=r"--checkpoint=.*its vocabulary is .*spiece\.model"):
-    open_checkpoint(str(tmp_path / "first"), spm_model_file=other_vocabulary)
+    find_checkpoint(str(tmp_path / "first"), spm_model_file=other_vocabulary)
 
 
 @pytest.mark.thorough
