@@ -122,14 +122,8 @@ def _field_values(requests: Requests, name: str) -> list[str]:
 
 
 def _make_batch(ids: np.ndarray, lengths: np.ndarray) -> dict[str, tf.Tensor]:
-  """Makes a padded batch.
-
-  Args:
-    ids: the tokens of all sequences, concatenated.
-    lengths: number of tokens of each sequence.
-  """
-  examples = TokenizedExamples(ids, lengths, np.ones(len(lengths), np.int32))
-  return _pad(examples)
+  """Makes a padded batch of the concatenated ids of all sequences."""
+  return _pad(TokenizedExamples(ids, lengths, np.ones(len(lengths), np.int32)))
 
 
 def _pad(examples: TokenizedExamples, **options: Any) -> dict[str, tf.Tensor]:
@@ -156,14 +150,7 @@ def _softmax(logits: Any) -> np.ndarray:
 
 
 def _call_model(run: Run, make_model: Callable[[ModelConfig], Any], batch: dict[str, tf.Tensor], **options: Any) -> Any:
-  """The outputs of a model with the weights of the run.
-
-  Args:
-    run: the run.
-    make_model: makes the model from its config.
-    batch: the inputs.
-    **options: other arguments of the call.
-  """
+  """The outputs of a model with the weights of the run. `options` are further arguments of the call."""
   model = make_model(run.config)
   model(batch, **options)  # creates the variables
   assign_weights(model.named_weights(), {name: run.weights[name] for name in model.named_weights()})

@@ -19,12 +19,7 @@ TOLERANCE = 1e-5
 
 
 class ServedRun:
-  """A run and its served model, with the functions of both signatures.
-
-  Args:
-    run: the run.
-    task: see export_model.
-  """
+  """A run and its served model, with the functions of both signatures. For `task` see export_model."""
 
   def __init__(self, run: Run, task: str):
     self.run = run

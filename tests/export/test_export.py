@@ -46,13 +46,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-  """An exported model.
-
-  Attributes:
-    run: the run that it was made from.
-    directory: the directory of its version.
-    saved_model: the loaded SavedModel.
-  """
+  """An exported model: the run that it was made from, the directory of its version, and the loaded SavedModel."""
 
   run: Run
   directory: Path

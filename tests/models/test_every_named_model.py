@@ -1,4 +1,4 @@
-"""The contract of every named model (albert.config.model.MODELS): losses, a training step, checkpoints.
+"""The contract of every named model (albert.config.model.MODELS): losses and a training step.
 
 These tests include each model that is added to MODELS. Several names of the same model share a test.
 """
@@ -6,7 +6,6 @@ These tests include each model that is added to MODELS. Several names of the sam
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +16,8 @@ from albert.config.model import MODELS, ModelConfig
 from albert.config.run import OptimizerConfig
 from albert.models.heads import PretrainingModel
 from albert.optimizers.factory import make_optimizer
-from albert.weights.checkpoints import CheckpointManager, restore
 from tests.golden.make_tiny_albert import random_batch, random_weights
-from tests.models.build_models import assign_weights, build_pretraining_model
+from tests.models.build_models import build_pretraining_model
 from tests.reference.albert import Reference
 from tests.thorough import thorough_except
 
@@ -47,12 +45,6 @@ def _reduced_models() -> dict[str, ModelConfig]:
 
 
 REDUCED_MODELS = _reduced_models()
-# For the longest tests. `make test` runs them for one ALBERT and one BERT, `make test-thorough` for the others.
-TWO_MODELS_BY_MAKE_TEST = pytest.mark.parametrize(
-  "config",
-  thorough_except([reduce_size(MODELS[name]) for name in ("albert_base", "bert_base")], REDUCED_MODELS.values()),
-  ids=REDUCED_MODELS,
-)
 
 
 class MeanLosses(NamedTuple):
@@ -71,7 +63,12 @@ def compute_losses(model: PretrainingModel, features: dict[str, tf.Tensor], **ca
   return MeanLosses(tf.reduce_sum(token_losses * weights) / tf.reduce_sum(weights), tf.reduce_mean(example_losses))
 
 
-@TWO_MODELS_BY_MAKE_TEST
+# `make test` runs it for one ALBERT and one BERT, `make test-thorough` for the others.
+@pytest.mark.parametrize(
+  "config",
+  thorough_except([reduce_size(MODELS[name]) for name in ("albert_base", "bert_base")], REDUCED_MODELS.values()),
+  ids=REDUCED_MODELS,
+)
 def test_losses_equal_the_numpy_reference_and_a_training_step_lowers_them(config: ModelConfig) -> None:
   initial_weights, features = random_weights(config, 5), random_batch(config, 3)
   model = build_pretraining_model(config, initial_weights)
@@ -94,18 +91,3 @@ def test_losses_equal_the_numpy_reference_and_a_training_step_lowers_them(config
     if not name.endswith("key/bias"):
       assert np.abs(variable.numpy() - initial_weights[name]).max() > 0, name
   assert sum(compute_losses(model, tensors)) < sum(losses)
-
-
-@TWO_MODELS_BY_MAKE_TEST
-def test_weights_round_trip_through_a_checkpoint(config: ModelConfig, tmp_path: Path) -> None:
-  model = build_pretraining_model(config, random_weights(config, 5))
-  manager = CheckpointManager(str(tmp_path / "checkpoints"), keep=1, model_config=config)
-  manager.save(1, model.named_weights())
-  checkpoint, warnings = manager.latest()
-  assert checkpoint is not None
-  assert not warnings
-  restored = build_pretraining_model(config)
-  assign_weights(restored.named_weights(), random_weights(config, 6))
-  restore(checkpoint, restored.named_weights())
-  for name, variable in model.named_weights().items():
-    np.testing.assert_array_equal(restored.named_weights()[name], variable, err_msg=name)

@@ -66,13 +66,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 class ReferenceV2:
-  """The v2 head in NumPy. It concatenates the two inputs of a dense layer, which the model avoids.
-
-  Args:
-    weights: the head's weights.
-    states: the states of the tokens, [B, S, H].
-    is_allowed: see find_allowed_tokens.
-  """
+  """The v2 head in NumPy. It concatenates the two inputs of a dense layer, which the model avoids."""
 
   def __init__(self, weights: dict[str, np.ndarray], states: np.ndarray, is_allowed: np.ndarray):
     self.weights, self.states, self.is_allowed = weights, states, is_allowed
@@ -103,14 +97,7 @@ class ReferenceV2:
 
 
 class HeadTest(NamedTuple):
-  """A v2 head with random weights, its inputs, and the same head in NumPy.
-
-  Attributes:
-    head: the head.
-    states: random states of the tokens, [B, S, H].
-    mask: 1 for tokens at which no answer may start or end, 0 for the others, [B, S].
-    reference: the head in NumPy, with the same weights and states.
-  """
+  """A v2 head with random weights, its inputs, and the same head in NumPy. The mask is 1 where no answer may be."""
 
   head: SquadV2Head
   states: tf.Tensor

@@ -272,13 +272,7 @@ def masked_lm_rows(directory: Path) -> Iterator[Row]:
 
 
 def saved_model_rows(directory: Path, activation: str, *, with_prefix: bool) -> Iterator[Row]:
-  """Compares a model that transformers has initialized and saved.
-
-  Args:
-    directory: the directory for the model.
-    activation: the activation, by its name in transformers.
-    with_prefix: whether the names of the encoder's weights begin with "albert.".
-  """
+  """Compares a model that transformers has initialized and saved. `activation` is its name in transformers."""
   torch, transformers = import_libraries()
   torch.manual_seed(0)
   fields = {name: value for name, value in CONFIG.to_dict().items() if name != "sharing"}

@@ -17,10 +17,7 @@ from tests.parity.rows import Row
 def round_trip_rows(directory: Path, checkpoint: str = "") -> Iterator[Row]:
   """Converts TF1 -> ours -> Hugging Face -> ours -> TF1, and compares the bytes at both ends.
 
-  Args:
-    directory: the directory for the files.
-    checkpoint: a checkpoint of the original code, with its config beside it. If empty: one with random weights, two
-      groups and two inner blocks.
+  Without a checkpoint of the original code, it is one with random weights, two groups and two inner blocks.
   """
   description = "the original's checkpoint" if checkpoint else "random weights, 2 groups of 2 inner blocks"
   source = checkpoint or write_tf1(directory / "tf1", CONFIG, random_weights(CONFIG, 3))

@@ -93,12 +93,7 @@ def log_softmax(x: Array) -> Array:
 class Reference:
   """A model with weights in float64.
 
-  Args:
-    config: its config.
-    weights: its weights by name.
-
   Attributes:
-    config, weights: as given.
     grads: the gradients of the last backward pass by name.
     embedding_row_squares: the sum of the squares of the last gradient with respect to the sum of the three embeddings.
       As long as the rows of equal tokens are not added up, it is the same for the gradient of each embedding table.

@@ -25,11 +25,7 @@ def missing_program() -> str:
 
 
 class Browser:
-  """A headless browser with a profile of its own. It runs while the `with` statement does.
-
-  Args:
-    directory: where its profile and its log are written.
-  """
+  """A headless browser with its profile and its log in a directory. It runs while the `with` statement does."""
 
   def __init__(self, directory: Path):
     self._log = directory / "chromedriver.log"
@@ -85,13 +81,7 @@ class Browser:
     return self._request("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
 
   def show(self, path: Path, *, width: int, height: int, scheme: str = "light") -> None:
-    """Opens a file in a window of this size. A window that is narrower than 600 pixels is that of a phone.
-
-    Args:
-      path: the file.
-      width, height: size of the window in pixels.
-      scheme: "light" or "dark".
-    """
+    """Opens a file in a window of this size. One narrower than 600 pixels is a phone. `scheme` may be "dark"."""
     self.command(
       "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2, mobile=width < 600
     )

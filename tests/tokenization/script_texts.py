@@ -41,10 +41,6 @@ _SPECIAL_TEXTS = ["[CLS]", "[MASK]", "<pad>", "<unk>", "``", "''", "1999,", "9,9
 def texts_of_all_scripts(count: int, seed: int) -> list[str]:
   """Returns texts of seven kinds, in turn; three of the kinds are twice as frequent.
 
-  Args:
-    count: the number of texts.
-    seed: equal seeds give equal texts.
-
   Returns:
     Texts in one script or in several, with control characters, emoji and combining marks; UTF-8 with some random
     bytes, in which U+FFFD replaces what is not UTF-8; very long words; and empty texts. None has a lone surrogate.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import re
 import sys
 from pathlib import Path
@@ -191,9 +190,9 @@ unusual_texts = st.lists(st.sampled_from(UNUSUAL_STRINGS), max_size=12).map("".j
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.text(max_size=30), unusual_texts), st.booleans(), st.booleans())
 def test_ranges_contain_the_text_of_their_pieces_in_any_text(
-  spm_model: str, text: str, do_lower_case: bool, convert_quotes: bool
+  model_file: str, text: str, do_lower_case: bool, convert_quotes: bool
 ) -> None:
-  tokenizer = make_tokenizer(spm_model, do_lower_case, convert_quotes)
+  tokenizer = make_tokenizer(model_file, do_lower_case, convert_quotes)
   tokens = tokenizer.encode_with_offsets(text)
   assert tokens.ids.tolist() == tokenizer.encode(text)
   assert_ranges_are_right(tokenizer, text, tokens)
@@ -264,19 +263,3 @@ def test_the_bytes_of_a_character_have_its_range(
   pieces = [*WORDS, *CHARACTERS, *((byte, 0.0) for byte in BYTES)]
   model = save_model(pieces, dict.fromkeys(BYTES, PieceType.BYTE))
   assert pieces_and_texts(Tokenizer(model), text) == expected
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR is not set")
-def test_ranges_contain_the_text_of_their_pieces_with_the_original_vocabulary() -> None:
-  model = str(Path(os.environ["ALBERT_DATA_DIR"], "vocab", "30k-clean.model"))
-
-  @settings(max_examples=300, deadline=None)
-  @given(st.one_of(st.text(max_size=30), unusual_texts), st.booleans())
-  def check(text: str, do_lower_case: bool) -> None:
-    tokenizer = make_tokenizer(model, do_lower_case)
-    tokens = tokenizer.encode_with_offsets(text)
-    assert tokens.ids.tolist() == tokenizer.encode(text)
-    assert_ranges_are_right(tokenizer, text, tokens)
-
-  check()

@@ -1,12 +1,8 @@
-"""SentencePieceGraphTokenizer, which runs in the TensorFlow graph, gives the normalized texts and ids of Tokenizer.
-
-If ALBERT_DATA_DIR is set, the original vocabulary is tested, too. It is vocab/30k-clean.model in this directory.
-"""
+"""SentencePieceGraphTokenizer, which runs in the TensorFlow graph, gives the normalized texts and ids of Tokenizer."""
 
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from pathlib import Path
 
@@ -45,26 +41,6 @@ def repeated_texts(count: int) -> list[str]:
   rng = random.Random(4)
   alphabets = ["ab", "la", "19", "aei", "co", "!?.", "0123456789,", "e", "-.", "abcdefghijklmnopqrstuvwxyz"]
   return ["".join(rng.choices(rng.choice(alphabets), k=rng.randrange(1, 200))) for _ in range(count)]
-
-
-@pytest.fixture(
-  scope="module",
-  params=[
-    "fixture",
-    pytest.param(
-      "30k",
-      marks=[
-        pytest.mark.thorough,
-        pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="no ALBERT_DATA_DIR"),
-      ],
-    ),
-  ],
-)
-def model_file(request: pytest.FixtureRequest, spm_model: str) -> str:
-  """The vocabulary of the tests, and the original one."""
-  if request.param == "fixture":
-    return spm_model
-  return str(Path(os.environ["ALBERT_DATA_DIR"], "vocab", "30k-clean.model"))
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])

@@ -1,13 +1,10 @@
 """SentencePieceOffsetGraphTokenizer, which runs in the TensorFlow graph, gives the ids and offsets of Tokenizer.
 
 The last tests are of vocabularies with pieces for the bytes of characters that they lack (byte fallback).
-
-If ALBERT_DATA_DIR is set, the original vocabulary is tested, too. It is vocab/30k-clean.model in this directory.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import time
 import unicodedata
@@ -51,10 +48,10 @@ def test_ids_and_offsets_are_equal_for_a_hand_made_model(save_model: SaveModel, 
   assert find_differences(save_model(WORDS + CHARACTERS), texts, convert_quotes=convert_quotes) == []
 
 
-def test_ids_and_offsets_are_equal_for_a_trained_model(spm_model: str) -> None:
+def test_ids_and_offsets_are_equal_for_a_trained_model(model_file: str) -> None:
   documents = [" ".join(document) for document in english_like_documents(40, seed=5)]
   texts = [*HAND_MADE, *EMPTY_WORDS, *TEXTS, *documents, *random_texts(1000, seed=3), *unusual_texts(300)]
-  assert find_differences(spm_model, texts) == []
+  assert find_differences(model_file, texts) == []
 
 
 def test_ids_and_offsets_are_equal_if_accents_are_kept(spm_model: str) -> None:
@@ -65,15 +62,6 @@ def test_ids_and_offsets_are_equal_if_accents_are_kept(spm_model: str) -> None:
     assert (ids, starts) == (ids_in_graph, starts_in_graph)
     # Only ends differ, in texts with a character for which SentencePiece writes several, such as ½.
     assert any(len(unicodedata.normalize("NFKC", character)) > 1 for character in text)
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR is not set")
-def test_ids_and_offsets_are_equal_for_the_original_vocabulary() -> None:
-  model = str(Path(os.environ["ALBERT_DATA_DIR"], "vocab", "30k-clean.model"))
-  assert (
-    find_differences(model, [*HAND_MADE, *EMPTY_WORDS, *TEXTS, *random_texts(2000, seed=4), *unusual_texts(1000)]) == []
-  )
 
 
 def test_pieces_of_several_words_are_refused(save_model: SaveModel) -> None:

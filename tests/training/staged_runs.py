@@ -33,11 +33,8 @@ def write_stage_shards(directory: Path) -> dict[str, str]:
 def make_estimator(output_dir: Path, model: ModelConfig, settings: dict[str, Any], **options: Any) -> Estimator:
   """Makes the estimator of a pretraining run of 8 steps.
 
-  Args:
-    output_dir: the directory of the run.
-    model: the model.
-    settings: fields of PretrainingConfig. `stages` is a list here.
-    options: fields of TrainConfig, or init_checkpoint, a field of RunConfig.
+  `settings` are fields of PretrainingConfig, with `stages` as a list. `options` are fields of TrainConfig, or
+  init_checkpoint, a field of RunConfig.
   """
   if "stages" in settings:
     settings = {**settings, "stages": json.dumps(settings["stages"])}

@@ -41,14 +41,6 @@ def assert_all_zero(variables: dict[str, tf.Variable]) -> None:
   assert all(not np.any(variable.numpy()) for variable in variables.values())
 
 
-def test_moments_and_the_step_are_not_weights(tmp_path: Path):
-  other_tensors = {f"{name}/adam_m": weight for name, weight in ENCODER_WEIGHTS.items()} | {"global_step": np.array(7)}
-  variables = make_variables(ENCODER_WEIGHTS)
-  assert warm_start(write_checkpoint(tmp_path, ENCODER_WEIGHTS | other_tensors), variables) == []
-  for name, variable in variables.items():
-    np.testing.assert_array_equal(variable, ENCODER_WEIGHTS[name])
-
-
 def test_a_missing_weight_is_an_error_unless_it_may_be_newly_initialized(tmp_path: Path):
   prefix = write_checkpoint(tmp_path, ENCODER_WEIGHTS)
   variables = make_variables(ENCODER_WEIGHTS | HEAD_WEIGHTS)
@@ -69,11 +61,6 @@ def test_another_shape_is_an_error_and_assigns_nothing(tmp_path: Path):
   with pytest.raises(UserError, match=r"another shape .*word_embeddings \[4, 3\] instead of \[3, 4\]"):
     warm_start(write_checkpoint(tmp_path, ENCODER_WEIGHTS | HEAD_WEIGHTS), variables)
   assert_all_zero(variables)
-
-
-def test_a_path_without_a_checkpoint_is_an_error(tmp_path: Path):
-  with pytest.raises(UserError, match="no checkpoint there"):
-    find_prefix(str(tmp_path / "nothing"))
 
 
 def test_the_output_dir_of_a_run_means_its_newest_undamaged_checkpoint(tmp_path: Path):
