@@ -14,23 +14,14 @@ ROOT = Path(__file__).parents[1]
 
 
 class FreshRun(NamedTuple):
-  """What a new interpreter did.
-
-  Attributes:
-    process: its exit code and output.
-    modules: names of the modules that it had imported at its end.
-  """
+  """What a new interpreter did."""
 
   process: subprocess.CompletedProcess[str]
   modules: set[str]
 
 
 def command_code(command: list[str]) -> str:
-  """Returns Python code that does what `python COMMAND` does.
-
-  Args:
-    command: a script or "-m" and a module, then the flags.
-  """
+  """Returns Python code that does what `python COMMAND` does."""
   if command[0] == "-m":
     _, module, *flags = command
     call = f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"

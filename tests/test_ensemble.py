@@ -21,13 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def write_run(directory: Path, probability: float, config: dict[str, Any] | None = None) -> str:
-  """Writes the files of a run that has predicted the classes of three sentences. Returns its output_dir.
-
-  Args:
-    directory: the output_dir.
-    probability: the probability of class 1 for the first sentence.
-    config: contents of config.json, by default of a run of SST-2.
-  """
+  """Writes a run with the predictions for three sentences. `probability` is that of class 1 for the first sentence."""
   directory.mkdir(parents=True)
   config = config or {"task": "classifier", "data": {"task_name": "SST-2", "labels": "0,1", "max_seq_length": 64}}
   (directory / "config.json").write_text(json.dumps(config), encoding="utf-8")

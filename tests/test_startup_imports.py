@@ -74,20 +74,10 @@ REFUSED_COMMANDS = [
     "{weights}, line 1: no column 'text'; there are: not read",
   ),
   ([*CLASSIFIER, "--train_file={parquet}"], "{parquet}: cannot be read ("),
-  ([*CLASSIFIER, "--train_file={texts}", "--eval_share=1"], "flag --eval_share=1: must be below 1"),
   (
     [*CLASSIFIER, "--train_file={texts}", "--eval_share=0.5"],
     "{texts}, line 2: too few texts of the label 'good' to hold",
   ),
-  (
-    [*CLASSIFIER, "--train_file={texts}", "--long_texts=windows", "--text_columns=text,other"],
-    "--long_texts=windows is for single texts, and custom has pairs (text, other): leave it out",
-  ),
-  (
-    [*CLASSIFIER, "--train_file={texts}", "--eval_share=0.5", "--eval_file={dev}"],
-    "--eval_share=0.5 and --eval_file={dev} are both given: give one",
-  ),
-  ([*CLASSIFIER, "--task_name=MRPC", "--eval_share=0.5"], "--eval_share=0.5 is for --task_name=custom, not for MRPC"),
   ([*CLASSIFIER, "--task_name=MRPC", "--data_dir=absent"], "--data_dir=absent: neither absent/MRPC/train.tsv nor"),
   ([*CLASSIFIER, "--task_name=AX", "--do_eval"], "AX has no labels to evaluate with"),
   ([*TAGGING], "--train_file is missing: the train set"),

@@ -38,16 +38,7 @@ BATCH_SIZE = 16
 
 
 def run_on_cores(step: Step, weights: dict[str, np.ndarray], batches: list[dict[str, np.ndarray]]) -> dict[str, Any]:
-  """Does updates on NUM_CORES devices, each with its rows of the batches.
-
-  Args:
-    step: the step.
-    weights: the weights to begin with, by name. Moments and counters begin with 0.
-    batches: the batches of all cores together.
-
-  Returns:
-    The weights of each core, name -> [NUM_CORES, ...].
-  """
+  """Updates on NUM_CORES devices, each with its rows of the batches; returns name -> the weights of each core."""
   wrapped = {name: getattr(variable, "_variable", variable) for name, variable in step.trainer.weights.items()}
   names = {variable.ref(): name for name, variable in wrapped.items()}
   values = [
@@ -80,14 +71,7 @@ def run_on_cores(step: Step, weights: dict[str, np.ndarray], batches: list[dict[
 
 
 def main(input_file: str, output_file: str, gradient_accumulation_steps: str) -> None:
-  """Trains on one device without sharding, and on NUM_CORES with it.
-
-  Args:
-    input_file: the shards.
-    output_file: the .npz file for the weights: initial/NAME, one_device/NAME and cores/NAME, whose first axis has the
-      cores.
-    gradient_accumulation_steps: micro-batches of each core.
-  """
+  """Trains on one device without sharding, and on NUM_CORES with it."""
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=input_file))
   data = task.training_data()
   examples = data.training_batches(batch_size=BATCH_SIZE, first_step=0, seed=0, context=InputContext(0, 1, 1))

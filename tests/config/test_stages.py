@@ -123,6 +123,8 @@ def test_the_stages_of_a_recipe_are_one_of_its_sections(tmp_path: Path):
   config = from_dict(PretrainingConfig, data_fields, source="recipe")
   assert config.ngram == 2
   assert read_stages(config, MODEL) == parse_stages(stages)
+  with pytest.raises(UserError, match="is a recipe for pretraining, but this script runs squad"):
+    read_recipe(str(path), "squad")
   path.write_text(json.dumps({"stages": {"until": 1}}))
   with pytest.raises(UserError, match=r"recipe\.json: \$\.stages must be a list, it is "):
     read_recipe(str(path), "pretraining")

@@ -222,13 +222,7 @@ def _words_by_decoding(tokenizer: Tokenizer, ids: list[int]) -> list[list[int]]:
 
 @dataclasses.dataclass(frozen=True)
 class BytePieceCorpus:
-  """A text with many characters that its vocabulary lacks, so that they are encoded as byte pieces.
-
-  Attributes:
-    tokenizer: the tokenizer.
-    maker: makes instances of the text.
-    unit: the unit of the text's file.
-  """
+  """A text with many characters that its vocabulary lacks, so that they are encoded as byte pieces."""
 
   tokenizer: Tokenizer
   maker: InstanceMaker

@@ -52,14 +52,6 @@ def test_the_fraction_of_unknown_tokens_is_optional(tmp_path: Path) -> None:
   assert old_manifest.unknown_share is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"shards": [], "kind": "x", "colour": 1}', '{"shards": [{}]}'])
-def test_a_file_that_is_no_manifest_is_refused(tmp_path: Path, text: str) -> None:
-  path = tmp_path / "manifest.json"
-  path.write_text(text)
-  with pytest.raises(UserError, match=f"{path}.*: not a manifest of data preparation"):
-    Manifest.load(str(tmp_path))
-
-
 def move_an_example(manifest_json: dict[str, Any]) -> None:
   """Changes the counts of both shards, but not the number of all examples."""
   manifest_json["shards"][0]["examples"] = 10

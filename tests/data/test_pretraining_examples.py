@@ -42,21 +42,6 @@ def test_masks_are_those_of_data_preparation(tokenizer):
   assert {array.dtype for array in masked} == {np.dtype(np.int32)}
 
 
-def test_80_percent_of_the_predicted_tokens_become_mask_and_10_percent_stay(tokenizer):
-  ids, rng = tokenizer([TEXT * 4])["input_ids"][0], np.random.default_rng(1)
-  num_mask_tokens = num_unchanged = num_predictions = 0
-  for _ in range(200):
-    masked = mask_tokens(ids, tokenizer, rng=rng)
-    num_mask_tokens += int((masked.ids[masked.positions] == MASK_ID).sum())
-    num_unchanged += int((masked.ids[masked.positions] == masked.labels).sum())
-    num_predictions += len(masked.labels)
-    other_positions = np.setdiff1d(np.arange(ids.size), masked.positions)
-    np.testing.assert_array_equal(masked.ids[other_positions], ids[other_positions])
-  assert num_predictions == pytest.approx(200 * 0.15 * ids.size, rel=0.03)
-  assert num_mask_tokens / num_predictions == pytest.approx(0.8, abs=0.03)
-  assert num_unchanged / num_predictions == pytest.approx(0.1, abs=0.03)
-
-
 def test_special_tokens_are_never_masked(tokenizer):
   assert not mask_tokens([CLS_ID, SEP_ID], tokenizer, rng=np.random.default_rng(0)).positions.size
 

@@ -157,23 +157,6 @@ def test_spans_equal_the_reference_in_any_batch(batch: list[Row], ngram: int) ->
     assert row_spans == reference_spans(row, ngram)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(random_row(), min_size=1, max_size=6))
-def test_spans_are_whole_words_without_special_tokens_within_budget(batch: list[Row]) -> None:
-  spans = select_spans_of_rows(batch, 3)
-  maskable = np.concatenate([row.maskable for row in batch])
-  num_spans = np.zeros(maskable.size, int)  # for each token of the batch, the number of spans that hold it
-  for start, end in zip(spans.starts, spans.ends, strict=True):
-    num_spans[start:end] += 1
-  assert num_spans.max() <= 1
-  assert not num_spans[~maskable].any()
-  for row, offset in zip(batch, row_offsets(batch), strict=False):
-    is_masked = num_spans[offset : offset + len(row.maskable)]
-    assert is_masked.sum() <= row.budget
-    for word in reference_words(row.word_starts, row.maskable):
-      assert len(set(is_masked[word])) == 1
-
-
 def test_all_words_are_masked_if_the_budget_suffices() -> None:
   # [CLS] a b ##b [SEP] ##c d [SEP]. After [SEP], ##c is a word although it does not start one.
   word_starts = np.array([0, 1, 1, 0, 0, 0, 1, 0], bool)

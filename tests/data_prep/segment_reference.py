@@ -28,15 +28,7 @@ def make_rules(
 
 
 class Reference:
-  """Cuts one document at a time into instances, with lists of tokens instead of offsets.
-
-  Tokens are numbered from 0 over all documents.
-
-  Attributes:
-    rules: the rules of the instances.
-    texts: the tokens of each sentence of each document.
-    starts_word: token -> whether it starts a word.
-  """
+  """Cuts one document at a time into instances, with lists of tokens instead of offsets."""
 
   def __init__(self, texts: list[list[Sentence]], rules: PreparationSettings):
     self.rules = rules
@@ -96,13 +88,7 @@ class Reference:
     return tokens
 
   def truncate(self, a: list[int], b: list[int], key: int) -> tuple[list[int], list[int]]:
-    """Removes tokens from the longer segment, at its front or its back, until both fit into the maximum length.
-
-    Args:
-      a: the tokens of the first segment.
-      b: the tokens of the second segment.
-      key: the random number of the instance, from which the sides are drawn.
-    """
+    """Removes tokens from the longer segment, at its front or its back, until both fit into the maximum length."""
     segments = [list(a), list(b)]
     stream_keys = [draw(draw(key, 2), index) for index in (0, 1)]  # of the random numbers for each segment
     num_removed = [0, 0]
@@ -171,13 +157,7 @@ class Reference:
     return pairs
 
   def whole_sentences(self, sentences: list[list[int]], separators: list[list[int]], key: int) -> list[Pair]:
-    """RoBERTa's full sentences: as many as fit into the target length, without separators at the ends.
-
-    Args:
-      sentences: the tokens of each sentence and of each separator, in the order of the text.
-      separators: those of `sentences` that are a [SEP] between two documents.
-      key: the random key of the text.
-    """
+    """RoBERTa's full sentences: as many as fit into the target length, without separators at the ends."""
     remaining = list(sentences)
     pairs: list[Pair] = []
     while remaining:

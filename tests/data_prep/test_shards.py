@@ -34,15 +34,7 @@ Features = dict[str, list[int]]
 def expected_features(
   ids: np.ndarray, b_start: int, label: int, positions: np.ndarray, masked_ids: np.ndarray
 ) -> Features:
-  """Returns the features of an instance, padded.
-
-  Args:
-    ids: the token ids.
-    b_start: position of the first token of the second segment.
-    label: the label of the sentence prediction.
-    positions: the masked positions.
-    masked_ids: the ids of the masked tokens before masking.
-  """
+  """Returns the features of an instance, padded."""
   token_padding, prediction_padding = [0] * (SEQ_LENGTH - ids.size), [0] * (NUM_PREDICTIONS - positions.size)
   return {
     "input_ids": ids.tolist() + token_padding,
@@ -107,17 +99,7 @@ KeyedFeatures = list[tuple[int, Features]]
 def write_blocks(
   directory: Path, monkeypatch: pytest.MonkeyPatch, batch_sizes: list[int], *, equal_keys: bool = False
 ) -> tuple[list[Block], KeyedFeatures]:
-  """Writes block files of random instances. Each has several small sorted runs.
-
-  Args:
-    directory: where to write them.
-    monkeypatch: makes runs small.
-    batch_sizes: for each file the number of instances in each of its four batches.
-    equal_keys: whether to use only four different keys.
-
-  Returns:
-    The blocks, and all their instances in the order of the keys.
-  """
+  """Writes a block file of four batches for each size. Returns the blocks, and all instances sorted by their keys."""
   monkeypatch.setattr(block_files, "MAX_RUN_BYTES", 1000)
   rng = np.random.default_rng(1)
   blocks: list[Block] = []

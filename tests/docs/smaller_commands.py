@@ -38,13 +38,7 @@ exec {shlex.quote(sys.executable)} "$@"
 
 
 def run_block(text: str, directory: Path, bin_dir: Path) -> str:
-  """Runs a block of shell commands, and returns what they print.
-
-  Args:
-    text: the commands.
-    directory: the current directory of the commands.
-    bin_dir: a folder of programs, which is searched before the folders of PATH.
-  """
+  """Runs a block of shell commands, and returns what they print."""
   environment = os.environ | {
     "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}",
     "PYTHONPATH": str(ROOT),

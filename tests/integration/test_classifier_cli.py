@@ -15,7 +15,7 @@ import pytest
 from sklearn import metrics
 
 from albert.errors import UserError
-from tests.run_outputs import assert_equal_bits, read_checkpoint, read_json, read_json_lines, read_tsv
+from tests.run_outputs import read_checkpoint, read_json, read_json_lines, read_tsv
 from tests.script_flags import from_scratch_flags, run_script, script_flags
 from tests.synthetic import TINY_MODEL
 from tests.tasks.glue.archive import read_tsv_rows, write_archive
@@ -130,16 +130,6 @@ def test_the_submission_has_a_line_for_each_test_row(mrpc_run: FinishedRun) -> N
   assert [row["index"] for row in submission] == [str(index) for index in range(10)]
 
 
-def test_prediction_alone_needs_only_the_run_and_the_file(
-  mrpc_run: FinishedRun, glue_folder: Path, tmp_path: Path
-) -> None:
-  shutil.copytree(mrpc_run.directory, tmp_path / "run")
-  (tmp_path / "run" / "MRPC.tsv").unlink()
-  argv = ["--do_predict", f"--output_dir={tmp_path / 'run'}", "--select_checkpoint=best"]
-  run(*argv, f"--predict_file={glue_folder / 'MRPC' / 'test.tsv'}")
-  assert (tmp_path / "run" / "MRPC.tsv").read_bytes() == (mrpc_run.directory / "MRPC.tsv").read_bytes()
-
-
 def test_later_commands_use_the_checkpoint_that_the_run_chose(
   mrpc_run: FinishedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,47 +152,14 @@ def test_later_commands_use_the_checkpoint_that_the_run_chose(
   assert read_results(trained) == read_results(evaluated)
 
 
-def test_a_rerun_of_a_finished_run_trains_nothing(
-  mrpc_run: FinishedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-  output_dir = tmp_path / "run"
-  shutil.copytree(mrpc_run.directory, output_dir)
-  run(*mrpc_run.flags, f"--output_dir={output_dir}")
-  assert f"has all {STEPS} steps already" in capsys.readouterr().err
-  assert_equal_bits(read_checkpoint(output_dir), read_checkpoint(mrpc_run.directory))
-  for name in ("eval_results.json", "predictions_dev.tsv", "eval_metrics.jsonl"):
-    assert (output_dir / name).read_bytes() == (mrpc_run.directory / name).read_bytes()
-
-
-# (flags, names of metrics, name of the submission file)
-TASK_VARIANTS = [
-  (["--task_name=QNLI", "--formulation=ranking"], {"accuracy"}, "QNLI.tsv"),
-  (["--task_name=STS-B"], {"pearson", "spearman"}, "STS-B.tsv"),
-  (["--task_name=WNLI"], {"accuracy"}, "WNLI.tsv"),
-  (["--task_name=CoLA", "--gradient_accumulation_steps=2"], {"matthews_corrcoef", "accuracy"}, "CoLA.tsv"),
-  (["--task_name=SST-2", "--pad_to_max_length", "--optimizer=lamb"], {"accuracy"}, "SST-2.tsv"),
-  (["--task_name=QQP", "--layerwise_learning_rate_decay=0.8"], {"accuracy", "f1"}, "QQP.tsv"),
-]
-
-
-@pytest.mark.parametrize(
-  ("task_flags", "metric_names", "submission"),
-  [pytest.param(*variant, marks=pytest.mark.thorough) for variant in TASK_VARIANTS],
-)
-def test_every_kind_of_task_trains_evaluates_and_predicts(
-  glue_folder: Path,
-  training_flags: list[str],
-  tmp_path: Path,
-  task_flags: list[str],
-  metric_names: set[str],
-  submission: str,
-) -> None:
-  output_dir = tmp_path / "run"
+@pytest.mark.thorough
+def test_ranking_trains_evaluates_and_predicts(glue_folder: Path, training_flags: list[str], tmp_path: Path) -> None:
   flags = [*training_flags, "--num_train_steps=2", "--eval_every_steps=0", "--do_eval", "--do_predict"]
-  run(*flags, f"--data_dir={glue_folder}", f"--output_dir={output_dir}", *task_flags)
-  assert set(read_results(output_dir)) >= metric_names
-  assert all(math.isfinite(number) for number in read_results(output_dir).values())
-  assert len(read_tsv(output_dir / submission)) == 10
+  flags += ["--task_name=QNLI", "--formulation=ranking", f"--data_dir={glue_folder}"]
+  run(*flags, f"--output_dir={tmp_path / 'run'}")
+  assert {"loss", "accuracy"} <= set(read_results(tmp_path / "run"))
+  assert all(math.isfinite(number) for number in read_results(tmp_path / "run").values())
+  assert len(read_tsv(tmp_path / "run" / "QNLI.tsv")) == 10
 
 
 @pytest.mark.slow

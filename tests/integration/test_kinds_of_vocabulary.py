@@ -35,17 +35,7 @@ _SENTENCES_PER_DOCUMENT = 8
 
 @dataclasses.dataclass(frozen=True)
 class Language:
-  """Texts of a kind of vocabulary.
-
-  Attributes:
-    words: subjects, verbs and objects; a sentence has one of each.
-    space, end: what is between the words, and what ends a sentence.
-    masked: texts to fill.
-    rows: texts and their classes.
-    questions: rows of questions with answers.
-    files: the files of the vocabulary that a run keeps.
-    texts: texts to embed.
-  """
+  """Texts of a kind of vocabulary."""
 
   words: tuple[Sequence[str], Sequence[str], Sequence[str]]
   space: str

@@ -1,17 +1,14 @@
-"""Tests of run_race.py from its flags: RACE's folders, JSON lines, averages of runs, and bad input."""
+"""Tests of run_race.py from its flags: RACE's folders, JSON lines, and bad input."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from albert.ensemble import ensemble_runs
 from albert.errors import UserError
 from tests.run_outputs import read_json, read_tsv
 from tests.script_flags import from_scratch_flags, run_script, script_flags
@@ -106,41 +103,9 @@ def test_training_evaluation_and_prediction_from_folders(
   assert sum(probabilities_of_two) == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.slow
-def test_runs_on_questions_with_different_numbers_of_options_are_averaged(
-  training_flags: list[str], tmp_path: Path
-) -> None:
-  rng = np.random.default_rng(0)
-  questions: list[dict[str, Any]] = []
-  for number, num_options in enumerate(rng.integers(2, 7, 24)):
-    texts = {"article": f"the letter of {number}", "question": "which _?"}
-    answer = int(rng.integers(num_options))
-    questions.append({**texts, "options": ["a"] * int(num_options), "answer": answer})
-  question_file = tmp_path / "own.jsonl"
-  question_file.write_text("".join(json.dumps(question) + "\n" for question in questions))
-  flags = [*training_flags, "--do_eval", "--gradient_accumulation_steps=2", "--pad_to_max_length"]
-  flags += [f"--train_file={question_file}", f"--eval_file={question_file}"]
-  for seed in (1, 2):
-    run(*flags, f"--output_dir={tmp_path / f'run-{seed}'}", f"--seed={seed}")
-  results = read_json(tmp_path / "run-1" / "eval_results.json")
-  guessing_accuracy = np.mean([1 / len(question["options"]) for question in questions])
-  assert results["guessing_accuracy"] == pytest.approx(guessing_accuracy)
-  assert math.isfinite(results["loss"])
-
-  metrics = ensemble_runs([str(tmp_path / "run-1"), str(tmp_path / "run-2")], str(tmp_path / "average"))
-  rows_1 = read_tsv(tmp_path / "run-1" / "predictions_dev.tsv")
-  rows_2 = read_tsv(tmp_path / "run-2" / "predictions_dev.tsv")
-  average_rows = read_tsv(tmp_path / "average" / "predictions_dev.tsv")
-  for row_1, row_2, average_row in zip(rows_1, rows_2, average_rows, strict=True):
-    mean = (float(row_1["probability_A"]) + float(row_2["probability_A"])) / 2
-    assert float(average_row["probability_A"]) == pytest.approx(mean, abs=1e-6)
-  assert metrics["accuracy"] == accuracy(average_rows)
-
-
 # Name of the case -> (flags, in which {folder} stands for the folder RACE; a part of the error).
 BAD_INPUT = {
   "no folder": ([], "--data_dir is missing: the folder RACE with its train set"),
-  "another folder": (["--data_dir={folder}/train"], r"--data_dir: .*train holds neither middle/\*\.txt"),
   "missing": (["--train_file=absent.jsonl"], "--train_file: 'absent.jsonl' matches no file"),
 }
 

@@ -1,12 +1,9 @@
-"""Tests of run_squad.py from its flags: both versions, prediction, averages of runs, and bad input."""
+"""Tests of run_squad.py from its flags: training, prediction, and unaligned answers."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,8 +13,6 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from albert.ensemble import ensemble_runs
-from albert.errors import UserError
 from albert.export.checkpoint import open_checkpoint, select_form
 from albert.metrics import squad
 from tests.convert.files_of_weights import huggingface_tensors, without_pooler, write_huggingface
@@ -40,22 +35,14 @@ def _defined_flags(all_steps_eager: None) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def question_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-  """Paths of five files. train1 and train2 have 20 questions of v1.1 and v2.0, dev1 and dev2 have 9 others.
-
-  new has the questions of dev1 under other ids and without their answers.
-  """
+  """Paths of three files: train1 and train2 have 20 questions of v1.1 and v2.0, dev2 has 9 others of v2.0."""
   directory = tmp_path_factory.mktemp("squad")
-  paths = {}
-  for version in (1, 2):
-    for name, num_questions in (("train", 20), ("dev", 9)):
-      path, seed = directory / f"{name}-v{version}.json", num_questions + version
-      paths[f"{name}{version}"] = write_made_up_squad(path, num_questions, version_2=version == 2, seed=seed)
-  content = read_json(Path(paths["dev1"]))
-  for article in content["data"]:
-    for paragraph in article["paragraphs"]:
-      paragraph["qas"] = [{"id": f"new-{qa['id']}", "question": qa["question"]} for qa in paragraph["qas"]]
-  (directory / "new.json").write_text(json.dumps(content))
-  return paths | {"new": str(directory / "new.json")}
+  return {
+    f"{name}{version}": write_made_up_squad(
+      directory / f"{name}-v{version}.json", number, version_2=version == 2, seed=number + version
+    )
+    for name, version, number in (("train", 1, 20), ("train", 2, 20), ("dev", 2, 9))
+  }
 
 
 @pytest.fixture(scope="module")
@@ -95,67 +82,6 @@ def read_squad(path: str) -> FileContent:
         content.contexts[qa["id"]] = paragraph["context"]
         content.answers[qa["id"]] = [answer["text"] for answer in qa.get("answers", [])]
   return content
-
-
-def assert_written_predictions_of_v1(output_dir: Path, predict_file: str) -> None:
-  """Checks that predictions_new.json has the best of nbest_predictions_new.json, which has scores and probabilities."""
-  predictions = read_json(output_dir / "predictions_new.json")
-  assert list(predictions) == list(read_squad(predict_file).answers)
-  for question, entries in read_json(output_dir / "nbest_predictions_new.json").items():
-    assert entries[0]["text"] == predictions[question]
-    assert set(entries[0]) == {"text", "probability", "start_logit", "end_logit"}
-    assert sum(entry["probability"] for entry in entries) == pytest.approx(1)
-    scores = [entry["start_logit"] + entry["end_logit"] for entry in entries]
-    assert scores == sorted(scores, reverse=True)
-
-
-@pytest.mark.thorough
-def test_v1_training_evaluation_and_prediction(
-  question_files: dict[str, str], training_flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-  output_dir, predict_flag = tmp_path / "run", f"--predict_file={question_files['new']}"
-  files = [f"--train_file={question_files['train1']}", f"--eval_file={question_files['dev1']}", predict_flag]
-  run(f"--output_dir={output_dir}", *files, *training_flags, "--do_eval", "--do_predict")
-  assert {path.name for path in output_dir.iterdir()} > {
-    "answers_dev.json",
-    "config.json",
-    "eval_results.json",
-    "features",
-    "mistakes_dev.tsv",
-    "nbest_predictions_new.json",
-    "nbest_predictions_dev.json",
-    "predictions_new.json",
-    "predictions_dev.json",
-    "spiece.model",
-  }
-  assert not (output_dir / "null_odds_new.json").exists()
-  config = read_json(output_dir / "config.json")
-  assert (config["optimizer"]["optimizer"], config["optimizer"]["weight_decay"]) == ("adamw", 0.01)  # of the recipe
-  num_examples_in_log = re.search(r"([\d,]+) examples of squad \(train\)", capsys.readouterr().err)
-  assert num_examples_in_log
-  assert int(num_examples_in_log[1]) > 100  # the windows, not the 20 questions
-
-  dev_set = read_squad(question_files["dev1"])
-  dev_predictions = read_json(output_dir / "predictions_dev.json")
-  results = read_json(output_dir / "eval_results.json")
-  expected_scores = squad.evaluate_v1(dev_set.answers, dev_predictions)
-  assert {name: results[name] for name in ("exact", "f1", "total")} == expected_scores
-  assert results["loss"] > 0
-  assert 0 <= results["random_span_f1"] <= results["first_sentence_f1"] < 100
-  for question, text in dev_predictions.items():
-    assert text
-    assert text in dev_set.contexts[question]
-
-  # The questions of `new` are those of the dev set, so they get the same answers.
-  predictions = read_json(output_dir / "predictions_new.json")
-  assert predictions == {f"new-{question}": text for question, text in dev_predictions.items()}
-  assert_written_predictions_of_v1(output_dir, question_files["new"])
-
-  # Prediction needs only the run and the file.
-  shutil.rmtree(output_dir / "features")
-  (output_dir / "predictions_new.json").unlink()
-  run("--do_predict", f"--output_dir={output_dir}", predict_flag)
-  assert read_json(output_dir / "predictions_new.json") == predictions
 
 
 @pytest.mark.thorough
@@ -200,12 +126,15 @@ def apply_threshold(best_texts: dict[str, str], null_odds: dict[str, float], thr
 
 
 def test_v2_training_evaluation_and_prediction(
-  question_files: dict[str, str], training_flags: list[str], tmp_path: Path
+  question_files: dict[str, str], training_flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
   output_dir, predict_flag = tmp_path / "run", f"--predict_file={question_files['dev2']}"
   flags = [V2, f"--train_file={question_files['train2']}", predict_flag, "--do_eval", "--do_predict"]
   evaluation = ["--eval_every_steps=2", "--eval_batch_size=64"]
   run(f"--output_dir={output_dir}", *training_flags, *flags, *evaluation)
+  num_examples_in_log = re.search(r"([\d,]+) examples of squad \(train\)", capsys.readouterr().err)
+  assert num_examples_in_log
+  assert int(num_examples_in_log[1]) > 100  # the windows, not the 20 questions
 
   dev_set = read_squad(question_files["dev2"])
   null_odds = read_json(output_dir / "null_odds_dev.json")
@@ -234,53 +163,6 @@ def test_v2_training_evaluation_and_prediction(
   assert read_json(output_dir / "predictions_dev-v2.json") == apply_threshold(best_texts, null_odds, median_odds)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  "further_flags",
-  [
-    ["--pad_to_max_length"],
-    ["--gradient_accumulation_steps=2", "--optimizer=lamb"],
-    [V2, "--precision=bfloat16", "--hidden_dropout_prob=0.1", "--gradient_accumulation_steps=4"],
-    [V2, "--start_n_top=60", "--end_n_top=60", "--pad_to_max_length"],
-  ],
-)
-def test_every_kind_of_run_trains_and_evaluates(
-  question_files: dict[str, str], training_flags: list[str], tmp_path: Path, further_flags: list[str]
-) -> None:
-  version = 2 if V2 in further_flags else 1
-  files = [f"--train_file={question_files[f'train{version}']}", f"--eval_file={question_files[f'dev{version}']}"]
-  short = ["--num_train_steps=2", "--max_eval_steps=1"]
-  run(f"--output_dir={tmp_path}", *training_flags, *files, "--do_eval", *short, *further_flags)
-  results = read_json(tmp_path / "eval_results.json")
-  assert all(math.isfinite(number) for number in results.values())
-  assert 0 < results["total"] <= 9
-
-
-@pytest.mark.slow
-def test_two_runs_are_averaged(question_files: dict[str, str], training_flags: list[str], tmp_path: Path) -> None:
-  run_dirs = [tmp_path / "run-1", tmp_path / "run-2"]
-  flags = [V2, f"--train_file={question_files['train2']}", f"--eval_file={question_files['dev2']}"]
-  flags += [f"--predict_file={question_files['new']}", *training_flags, "--do_eval", "--do_predict"]
-  for seed, output_dir in enumerate(run_dirs):
-    run(f"--output_dir={output_dir}", f"--seed={seed}", *flags)
-  shutil.rmtree(run_dirs[1] / "checkpoints")  # only the predictions are needed
-  average_dir = tmp_path / "average"
-  metrics = ensemble_runs([str(output_dir) for output_dir in run_dirs], str(average_dir))
-
-  odds_1, odds_2 = (read_json(output_dir / "null_odds_dev.json") for output_dir in run_dirs)
-  mean_odds = {question: (odds_1[question] + odds_2[question]) / 2 for question in odds_1}
-  assert read_json(average_dir / "null_odds_dev.json") == pytest.approx(mean_odds)
-  best_texts = read_best_texts(average_dir / "nbest_predictions_dev.json")
-  answers = read_squad(question_files["dev2"]).answers
-  assert metrics == squad.evaluate_v2(answers, best_texts, mean_odds, 0.0)
-  assert read_json(average_dir / "eval_results.json") == {"runs": 2, **metrics}
-  assert len(read_json(average_dir / "predictions_new.json")) == 9
-
-  (run_dirs[1] / "nbest_predictions_dev.json").unlink()
-  with pytest.raises(UserError, match=r"run-2 has no nbest_predictions_dev\.json, which .*run-1 has: its checkpoints"):
-    ensemble_runs([str(output_dir) for output_dir in run_dirs], str(average_dir))
-
-
 def test_answers_that_do_not_match_their_labels_are_counted_and_listed(
   training_flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -304,30 +186,3 @@ def test_answers_that_do_not_match_their_labels_are_counted_and_listed(
     ["cut", "4", "captai", "captain", "who?"],
     ["long", "0", context, "", "what?"],
   ]
-
-
-# Name of the case -> flags, and a part of the error. {train1} in the flags stands for the path of this question file.
-BAD_INPUT = {
-  "no answers": (["--train_file={new}"], r"new\.json: .*question new-q0 lacks 'answers'"),
-  "no room": (["--train_file={train1}", "--max_query_length=45"], "max_seq_length=48 leaves no room for a paragraph"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_is_an_error_of_one_line(
-  question_files: dict[str, str], training_flags: list[str], tmp_path: Path, case: str
-) -> None:
-  flags, message = BAD_INPUT[case]
-  flags_with_paths = [flag.format(**question_files) for flag in flags]
-  with pytest.raises(UserError, match=message) as caught:
-    run(*training_flags, *ONE_STEP, f"--output_dir={tmp_path / 'run'}", *flags_with_paths)
-  assert "\n" not in str(caught.value)
-
-
-@pytest.mark.slow
-def test_a_checkpoint_of_the_other_version_is_refused(
-  question_files: dict[str, str], training_flags: list[str], tmp_path: Path
-) -> None:
-  run(*training_flags, *ONE_STEP, f"--output_dir={tmp_path}", f"--train_file={question_files['train1']}")
-  with pytest.raises(UserError, match=r"--version_2_with_negative: .* has version_2_with_negative = False"):
-    run("--do_predict", V2, f"--output_dir={tmp_path}", f"--predict_file={question_files['new']}")

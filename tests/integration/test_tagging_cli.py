@@ -111,19 +111,12 @@ def test_bad_input_is_refused_before_the_training(folder: Path, training_flags: 
   bilou = write_json_lines(tmp_path / "bilou.jsonl", 4, seed=1)
   other_type = tmp_path / "dev.conll"
   other_type.write_text("Anna B-PER\nEU B-ORG\n")
-  words = tmp_path / "words.conll"
-  words.write_text("Anna\nEU\n")
   train, dev = f"--train_file={folder}/train.conll", f"--eval_file={folder}/dev.conll"
   for flags, message in (
-    ([dev], r"^--train_file is missing: the train set; give a file of columns|^--labels is missing"),
-    ([train], r"^--eval_file is missing: the dev set; give a file of columns with one word a line, or JSON lines"),
     ([train, "--eval_file=gone"], r"^--eval_file=gone: no such file"),
     ([f"--train_file={bilou}", dev], r"bilou.jsonl, line 1: tag '[UBL]-\w+' .*"),
     ([train, f"--eval_file={bilou}"], r"bilou.jsonl, line 1: tag '[UBL]-\w+' .*"),
     ([train, f"--eval_file={other_type}"], r"dev.conll, line 2: the span 'EU' has the type 'ORG', which is none of"),
-    ([train, f"--eval_file={words}"], r"words.conll, line 1: column 0 is both the column of the words and that of"),
-    ([train, dev, "--tag_column=5"], r"train.conll, line 3: --tag_column=5: the file has 2 columns"),
-    ([train, dev, "--max_seq_length=65"], r"^--max_seq_length=65: the model has 64 positions"),
   ):
     with pytest.raises(UserError, match=message) as error:
       run_script("tagging", *training_flags, *flags, "--do_eval", f"--output_dir={tmp_path}/run")

@@ -42,17 +42,7 @@ STEPS = 4
 
 @dataclasses.dataclass(frozen=True)
 class TrainedTask:
-  """A task with a finished run.
-
-  Attributes:
-    name: the name in albert.tasks.registry.TASKS.
-    dataset: the dataset that the task was trained on.
-    model_config: the model's config.
-    task_config: the task's config.
-    directory: the output_dir of the run.
-    metrics: the results of the evaluation.
-    prediction_files: paths of the predictions.
-  """
+  """A task, the small dataset that it was trained on, and its finished run in `directory`."""
 
   name: str
   dataset: SmallDataset

@@ -46,14 +46,7 @@ _SIGNED_FLAGS = {"random_seed"}
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-  """A flag of a command.
-
-  Attributes:
-    name: its name, without dashes.
-    kind: "int", "float", "bool", "enum", "list" or "text".
-    choices: the values of an enum.
-    required: whether the command cannot run without it.
-  """
+  """A flag of a command."""
 
   name: str
   kind: str
@@ -63,12 +56,7 @@ class Flag:
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-  """A command.
-
-  Attributes:
-    words: the arguments of `python` before the flags: a script, or "-m" and a module.
-    flags: its flags.
-  """
+  """A command."""
 
   words: tuple[str, ...]
   flags: tuple[Flag, ...]

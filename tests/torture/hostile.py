@@ -98,12 +98,7 @@ _MSGSPEC_UTILS = msgspec._utils.__file__
 
 
 class Watch:
-  """A context that records what this thread runs and opens in it.
-
-  Attributes:
-    run_events: the audit events of code that was run, without imports.
-    touched_paths: the paths that were opened, deleted, renamed or otherwise changed.
-  """
+  """A context that records what this thread runs and opens in it."""
 
   _active: Watch | None = None
   _is_installed = False

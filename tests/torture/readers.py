@@ -31,13 +31,7 @@ from tests.report.run_files import make_run
 
 @dataclasses.dataclass(frozen=True)
 class FileReader:
-  """A kind of file, and how to read it.
-
-  Attributes:
-    name: the path of the file in a working directory.
-    read: reads the file at a path.
-    prepare: makes the other files that `read` needs, in a working directory that is still empty.
-  """
+  """A kind of file, and how to read it."""
 
   name: str
   read: Callable[[Path], object]

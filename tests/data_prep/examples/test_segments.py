@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,10 +17,9 @@ from data_prep.examples.segments import (
   NSP,
   SENTENCE_PAIR,
   SOP,
-  truncate,
 )
 from data_prep.examples.settings import PreparationSettings
-from tests.data.reference_draws import LOW_64_BITS, draw
+from tests.data.reference_draws import LOW_64_BITS
 from tests.data_prep.segment_reference import Pair, Reference, Sentence, make_rules
 
 
@@ -166,83 +164,6 @@ def test_full_sentences_equal_reference(inputs: tuple[list[list[Sentence]], int,
     assert ids[1] != SEP_ID
     assert ids[-1] == SEP_ID
     assert ids[-2] != SEP_ID
-
-
-@settings(max_examples=100, deadline=None)
-@given(texts_strategy, keys_strategy)
-def test_sop_segments_are_consecutive_in_one_document_and_use_all_text(texts: list[list[Sentence]], key: int) -> None:
-  rules = make_rules(100, 0.5, SOP)  # longer than any document: nothing is truncated
-  documents = make_documents(texts)
-  usable = documents_with_enough_words(Reference(texts, rules))
-  if not usable:
-    return
-  instances = make_instances(texts, rules, usable, [key] * len(usable))
-  for document in usable:
-    used_tokens: list[int] = []
-    for a, b, label in as_pairs(instances, document):
-      assert a
-      assert b
-      earlier, later = (b, a) if label else (a, b)  # label 1: the segments are swapped
-      assert earlier[-1] + 1 == later[0]
-      assert documents.word_starts[later[0]]
-      used_tokens += earlier + later
-    assert sorted(used_tokens) == list(range(documents.splits[document], documents.splits[document + 1]))
-
-
-def _random_texts(num_documents: int, seed: int) -> list[list[Sentence]]:
-  """Returns documents of 2 to 19 sentences of 1 to 29 tokens, of which 70% start a word."""
-  rng = np.random.default_rng(seed)
-  return [
-    [(rng.random(rng.integers(1, 30)) < 0.7).tolist() for _ in range(rng.integers(2, 20))] for _ in range(num_documents)
-  ]
-
-
-@pytest.mark.parametrize("prediction", [SOP, NSP])
-def test_labels_are_balanced_and_random_segments_are_of_other_documents(prediction: str) -> None:
-  texts = _random_texts(600, seed=0)
-  documents = make_documents(texts)
-  rules = make_rules(64, 0.1, prediction)
-  # Each document is used four times.
-  document_indices, duplicates = np.repeat(np.arange(600), 4), np.tile(np.arange(4), 600)
-  file_ordinals, offsets = documents.file_ordinals[document_indices], documents.offsets[document_indices]
-  keys = segments.stream_keys(7, file_ordinals, offsets, duplicates)
-  instances = segments.make_instances(documents, rules, document_indices, keys)
-  labels = instances.labels
-  assert labels.mean() == pytest.approx(0.5, abs=4 * 0.5 / np.sqrt(labels.size))  # 4 standard deviations
-  # For each instance, the index of the document that holds the first token of the segment.
-  document_of_a = np.searchsorted(documents.splits, instances.a_start, side="right") - 1
-  document_of_b = np.searchsorted(documents.splits, instances.b_start, side="right") - 1
-  np.testing.assert_array_equal(document_of_a, instances.documents)
-  np.testing.assert_array_equal(document_of_a != document_of_b, (labels == 1) & (prediction == NSP))
-  lengths = (instances.a_end - instances.a_start) + (instances.b_end - instances.b_start)
-  assert lengths.max() <= 61  # 64 without [CLS] and two [SEP]
-
-
-def test_share_of_short_instances() -> None:
-  """Sentences have one token, so a chunk ends exactly at its target length, which is the length of the instance."""
-  texts: list[list[Sentence]] = [[[True]] * 200_000]
-  instances = make_instances(texts, make_rules(103, 0.1, NONE), [0], [11])  # 101 tokens, [CLS] and [SEP]
-  lengths = (instances.a_end - instances.a_start)[:-1]  # the last one has the tokens that are left
-  is_short = lengths < 101
-  # With probability 0.1 a target of 2 to 101 is drawn. Of these 100 targets, 101 is the full length.
-  assert is_short.mean() == pytest.approx(0.1 * 99 / 100, abs=4 * 0.3 / np.sqrt(lengths.size))
-  assert lengths[is_short].min() == 2
-  assert lengths[is_short].max() == 100
-
-
-def test_truncation_takes_front_or_back_evenly() -> None:
-  """4000 times, segments of 90 and 40 tokens are truncated to 61 tokens."""
-  a_start, a_end, b_start, b_end = (np.full(4000, offset, np.int64) for offset in (0, 90, 90, 130))
-  bounds = a_start, a_end, b_start, b_end
-  keys = np.array([draw(3, index) for index in range(4000)], np.uint64)
-  a_start, a_end, b_start, b_end = truncate(bounds, 61, keys)
-  # 69 of 130 tokens are removed: first 50 of the longer segment (from 90 to 40), then 9 of A and 10 of B.
-  assert set((a_end - a_start).tolist()) == {31}
-  assert set((b_end - b_start).tolist()) == {30}
-  # The number of tokens that are removed at the front is binomial: for A mean 59 / 2 and variance 59 / 4.
-  assert a_start.mean() == pytest.approx(29.5, abs=4 * np.sqrt(59 / 4 / 4000))
-  assert a_start.var() == pytest.approx(59 / 4, rel=0.15)
-  assert (b_start - 90).mean() == pytest.approx(5, abs=4 * np.sqrt(10 / 4 / 4000))
 
 
 def test_long_sentences_are_cut_at_words_and_nothing_is_lost() -> None:

@@ -29,13 +29,7 @@ def as_text(documents: list[list[str]]) -> str:
 
 
 class Form(NamedTuple):
-  """A form of text.
-
-  Attributes:
-    write: writes documents to files in a folder, and returns their paths.
-    settings: the settings with which the files are read.
-    module: the library that is needed to read the files; "" if none.
-  """
+  """A form of text. `module` is the library that is needed to read its files; "" if none."""
 
   write: Callable[[list[list[str]], Path], list[Path]]
   settings: ReadingSettings = ReadingSettings()

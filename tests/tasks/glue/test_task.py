@@ -29,13 +29,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class SplitOutputs(NamedTuple):
-  """The outputs of a newly initialized model for all examples of a split, in their order.
-
-  Attributes:
-    loss: the mean loss.
-    outputs: the model's outputs for each example.
-    batch: the inputs and labels of each example.
-  """
+  """The outputs of a newly initialized model for all examples of a split, in their order."""
 
   loss: float
   outputs: DatasetOutputs

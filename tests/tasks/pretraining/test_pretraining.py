@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
 import types
 from pathlib import Path
 from typing import Any
@@ -175,33 +174,13 @@ def test_the_case_is_that_of_the_shards(tmp_path):
       PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=globs, **changes))
 
 
-def truncate_shard(shards: Path) -> None:
-  """Cuts a shard after its first record."""
-  content = (shards / "part-01.tfrecord").read_bytes()
-  first_record_length = int.from_bytes(content[:8], "little")
-  # A record has a header of 12 bytes (length and its checksum) and ends with a checksum of 4 bytes.
-  (shards / "part-01.tfrecord").write_bytes(content[: 12 + first_record_length + 4])
-
-
-@pytest.mark.parametrize(
-  ("change", "message"),
-  [
-    (
-      lambda shards: (shards / "part-01.tfrecord").unlink(),
-      r"manifest\.json lists part-01\.tfrecord, which does not exist",
-    ),
-    (lambda shards: shutil.copy(shards / "part-01.tfrecord", shards / "copy.tfrecord"), "is a copy of"),
-    (truncate_shard, r"part-01\.tfrecord has \d+ bytes, .*manifest\.json says \d+"),
-  ],
-  ids=["missing", "copy", "cut"],
-)
 @pytest.mark.parametrize("flag", ["input_file", "eval_input_file"])
-def test_shards_that_contradict_their_manifest_are_refused(tmp_path, flag, change, message):
+def test_shards_that_contradict_their_manifest_are_refused(tmp_path, flag):
   write_manifest(tmp_path, write_shards(tmp_path, [5, 4]), [5, 4])
-  change(tmp_path)
+  (tmp_path / "part-01.tfrecord").unlink()
   config: dict[str, Any] = {flag: str(tmp_path / "*.tfrecord")}
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(**config))
-  with pytest.raises(UserError, match=message):
+  with pytest.raises(UserError, match=r"manifest\.json lists part-01\.tfrecord, which does not exist"):
     task.training_data() if flag == "input_file" else task.evaluation_data()
 
 

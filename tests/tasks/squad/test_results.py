@@ -95,6 +95,8 @@ def test_the_evaluation_writes_the_official_files_and_the_mistakes(tmp_path: Pat
   assert results.compute_scores(answers, predictions, 0.0)["exact"] == 25.0  # of the four answers, a is right
   # Only the null odds of b are below -2.5. So only b gets an answer. All are wrong, since only b is unanswerable.
   assert results.compute_scores(answers, predictions, -2.5)["exact"] == 0.0
+  of_v1, answers_of_v1 = SquadPredictions({name: nbest[name] for name in "ac"}), {name: answers[name] for name in "ac"}
+  assert results.compute_scores(answers_of_v1, of_v1, 0.0) == squad.evaluate_v1(answers_of_v1, of_v1.answers())
   rows = [line.split("\t") for line in (tmp_path / "mistakes_dev.tsv").read_text().splitlines()]
   assert rows == [
     ["id", "answers", "prediction", "f1", "probability", "question"],

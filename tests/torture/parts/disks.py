@@ -35,15 +35,7 @@ _STDOUT = "answers.jsonl"
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-  """The results of a command on a disk without faults.
-
-  Attributes:
-    contents: the contents of its files, see `read_contents`.
-    kib: the size of all its files in KiB.
-    largest_file: the size of its largest file in bytes.
-    seconds: how long it took.
-    num_warnings: number of warnings that it printed.
-  """
+  """The results of a command on a disk without faults."""
 
   contents: dict[str, Any]
   kib: int
