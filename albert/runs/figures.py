@@ -211,9 +211,9 @@ def draw_panels(
         axes.plot(*zip(*curve.points, strict=True), color=curve.color, linewidth=1.4, **marker)
     for step, stage in stage_ends:
       axes.axvline(step, color="gray", linewidth=0.6)
-      axes.text(
-        step, 0.98, f"{stage} ", fontsize=7, color="gray", ha="right", va="top", transform=axes.get_xaxis_transform()
-      )
+      # Vertical, so that it stays within the panel also if the axis begins near the end of the stage.
+      options = {"fontsize": 7, "color": "gray", "rotation": "vertical", "ha": "right", "va": "top"}
+      axes.text(step, 0.98, stage, transform=axes.get_xaxis_transform(), **options)
     axes.set_title(_shortened(title.replace("_", " "), 2 * _MAX_NAME_CHARACTERS), fontsize=10, parse_math=False)
     axes.set_xlabel(x_label)
     x_values = {x for curve in curves if curve.style != "guess" for x, _ in curve.points}
