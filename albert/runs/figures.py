@@ -239,7 +239,7 @@ def new_panels(number: int) -> tuple[Figure, list[Any]]:
 
 def _write_names(axes: Any, curves: Sequence[Curve]) -> None:
   """Writes the name of each curve to the right of its end, if there are several curves. Names do not overlap."""
-  named = [curve for curve in curves if curve.name]
+  named = [curve for curve in curves if curve.name and not all(math.isnan(y) for _, y in curve.points)]
   if len(curves) < 2 or len(named) > _MAX_NAMES:
     return
   low, high = axes.get_ylim()

@@ -146,6 +146,12 @@ def test_names_stand_at_the_ends_of_lines_without_overlap_inside_the_panel():
   assert drawn_names(figures.draw_panels({"loss": many[:1]}).axes[0]) == []  # the title says it
 
 
+@pytest.mark.parametrize("points", [[], [(1.0, math.nan)]])
+def test_a_curve_without_values_has_no_name(points: list[tuple[float, float]]):
+  (axes,) = figures.draw_panels({"loss": [Curve("a", points), Curve("b", [(1, 1.0), (2, 2.0)])]}).axes
+  assert [name for name, _ in drawn_names(axes)] == ["b"]
+
+
 def test_three_panels_stand_in_a_row_and_single_points_have_a_marker():
   panels = {f"metric_{n}": [Curve("training", [(5, 1.0)])] for n in range(4)}
   all_axes: list[Any] = figures.draw_panels(panels, [(3, "stage 1")]).axes
