@@ -211,9 +211,9 @@ def draw_panels(
         axes.plot(*zip(*curve.points, strict=True), color=curve.color, linewidth=1.4, **marker)
     for step, stage in stage_ends:
       axes.axvline(step, color="gray", linewidth=0.6)
-      axes.text(
-        step, 0.98, f"{stage} ", fontsize=7, color="gray", ha="right", va="top", transform=axes.get_xaxis_transform()
-      )
+      # Vertical, so that it stays within the panel also if the axis begins near the end of the stage.
+      options = {"fontsize": 7, "color": "gray", "rotation": "vertical", "ha": "right", "va": "top"}
+      axes.text(step, 0.98, stage, transform=axes.get_xaxis_transform(), **options)
     axes.set_title(_shortened(title.replace("_", " "), 2 * _MAX_NAME_CHARACTERS), fontsize=10, parse_math=False)
     axes.set_xlabel(x_label)
     x_values = {x for curve in curves if curve.style != "guess" for x, _ in curve.points}
@@ -239,7 +239,7 @@ def new_panels(number: int) -> tuple[Figure, list[Any]]:
 
 def _write_names(axes: Any, curves: Sequence[Curve]) -> None:
   """Writes the name of each curve to the right of its end, if there are several curves. Names do not overlap."""
-  named = [curve for curve in curves if curve.name]
+  named = [curve for curve in curves if curve.name and not all(math.isnan(y) for _, y in curve.points)]
   if len(curves) < 2 or len(named) > _MAX_NAMES:
     return
   low, high = axes.get_ylim()

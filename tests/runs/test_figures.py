@@ -146,6 +146,12 @@ def test_names_stand_at_the_ends_of_lines_without_overlap_inside_the_panel():
   assert drawn_names(figures.draw_panels({"loss": many[:1]}).axes[0]) == []  # the title says it
 
 
+@pytest.mark.parametrize("points", [[], [(1.0, math.nan)]])
+def test_a_curve_without_values_has_no_name(points: list[tuple[float, float]]):
+  (axes,) = figures.draw_panels({"loss": [Curve("a", points), Curve("b", [(1, 1.0), (2, 2.0)])]}).axes
+  assert [name for name, _ in drawn_names(axes)] == ["b"]
+
+
 def test_three_panels_stand_in_a_row_and_single_points_have_a_marker():
   panels = {f"metric_{n}": [Curve("training", [(5, 1.0)])] for n in range(4)}
   all_axes: list[Any] = figures.draw_panels(panels, [(3, "stage 1")]).axes
@@ -156,9 +162,16 @@ def test_three_panels_stand_in_a_row_and_single_points_have_a_marker():
   assert line.get_marker() == "o"
   assert list(all_axes[0].get_xticks()) == [5]
   assert list(stage.get_xdata()) == [3, 3]
-  assert [text.get_text() for text in all_axes[0].texts] == ["stage 1 "]
+  assert [text.get_text() for text in all_axes[0].texts] == ["stage 1"]
   guess = figures.draw_panels({"x": [Curve("a", [(1, 0.1), (2, 0.2)]), Curve("b", [(2, 0.5)], GRAY, "guess")]}).axes[0]
   assert [line.get_linestyle() for line in guess.lines] == ["-", "--"]
+
+
+def test_the_name_of_a_stage_stays_in_the_panel_if_the_first_evaluation_is_at_its_end():
+  figure = figures.draw_panels({"f1": [Curve("evaluation", [(50, 0.1), (100, 0.2)])]}, [(50, "stage 1")])
+  figures.png(figure)  # computes the layout
+  (axes,) = figure.axes
+  assert axes.bbox.x0 < axes.texts[0].get_window_extent().x0
 
 
 def test_an_svg_is_well_formed_has_text_as_text_and_is_the_same_each_time():
