@@ -48,7 +48,7 @@ def input_file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def train(
   input_file: str,
-  output_dir: Path,
+  output_dir: Path | str,
   *,
   optimizer: dict[str, Any] | None = None,
   model: Any = MODEL,
