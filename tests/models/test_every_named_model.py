@@ -83,6 +83,7 @@ def test_losses_equal_the_numpy_reference_and_a_training_step_lowers_them(config
   has_dropout = config.hidden_dropout_prob > 0
   assert (abs(float(training_loss - sum(losses))) > 1e-6) == has_dropout
   variables = model.named_weights()
+  assert sorted(map(id, variables.values())) == sorted(map(id, model.variables))  # each has one name
   gradients = tape.gradient(training_loss, list(variables.values()))
   optimizer = make_optimizer(OptimizerConfig(optimizer="lamb"), 1e-3)
   optimizer.apply_gradients(zip(gradients, variables.values(), strict=True))
