@@ -111,7 +111,7 @@ def test_initial_weights_are_those_of_a_new_process_after_keras_set_random_seed(
   weights = initial_weights(make_estimator(tmp_path, "second", seed=12345))
   code = (
     "import dataclasses, numpy, tf_keras, tests.synthetic as synthetic\n"
-    "from albert.config.run import PretrainingConfig\n"
+    "from albert.tasks.pretraining.flags import PretrainingConfig\n"
     "from albert.tasks.pretraining.model import PretrainingTask\n"
     "tf_keras.utils.set_random_seed(12345)\n"
     "config = dataclasses.replace(synthetic.TINY_MODEL, num_hidden_layers=1)\n"
