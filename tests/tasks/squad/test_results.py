@@ -182,5 +182,5 @@ def test_the_official_files_are_written_and_read(tmp_path: Path) -> None:
   assert [Path(path).name for path in paths] == ["predictions_dev.json", "nbest_predictions_dev.json"]
   assert results.read_predictions(str(tmp_path), "dev") == v1_predictions
   (tmp_path / "nbest_predictions_dev.json").write_text('{"a": [{"text": "x"}]}')
-  with pytest.raises(UserError, match=r"nbest_predictions_dev\.json: .* field `probability` .*: predict again"):
+  with pytest.raises(UserError, match=r"nbest_predictions_dev\.json: .* lacks 'probability': predict again"):
     results.read_predictions(str(tmp_path), "dev")
