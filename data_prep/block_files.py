@@ -69,7 +69,7 @@ class RangeSizes(NamedTuple):
 
 
 class BlockWriter:
-  """Writes a block to an open file, see `text_files.write_whole`. Call `close` at the end."""
+  """Writes a block to an open file, see `files.write_whole`. Call `close` at the end."""
 
   def __init__(self, file: BinaryIO):
     self._file = file

@@ -19,7 +19,6 @@ from data_prep.documents import Counts
 from data_prep.examples.instances import InstanceMaker
 from data_prep.examples.settings import NSP, PreparationSettings
 from data_prep.job import BLOCK_ENDING
-from data_prep.text_files import write_whole
 from data_prep.units import UNIT_BYTES, TextUnit
 
 # A block is about this fraction of the instances, as long as these fit into memory.
@@ -104,7 +103,7 @@ def make_block(task: BlockTask) -> bool:
   records = []
   label_counts = np.zeros(2, np.int64)
   counts = Counts()
-  with write_whole(task.path) as file:
+  with files.write_whole(task.path) as file:
     writer = BlockWriter(file)
     for unit_without_text in task.units:
       unit, record = units.read_unit(unit_without_text)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, TypeVar, cast
 
 from albert.errors import UserError
-from albert.io import files, local_files
+from albert.io import files
 from albert.io.local_files import required_library
 from data_prep.text_checks import HEAD_BYTES, check_head, check_is_gzip, damaged_file_error
 
@@ -197,21 +197,6 @@ def count_line_ends(path: str, stop: int) -> int:
 
 
 # ---- files of a job -------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def write_whole(path: str) -> Iterator[BinaryIO]:
-  """Opens a new file that appears at `path` when it is complete and on the disk. After an error nothing remains."""
-  staging = files.staging_path(path)
-  file = files.open_file(staging, "wb")
-  try:
-    with file:
-      yield file
-      local_files.sync(file)
-    files.replace(staging, path)
-  except BaseException:
-    files.discard(staging)
-    raise
 
 
 def read_record(path: str, schema: type[Schema]) -> Schema | None:

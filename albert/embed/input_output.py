@@ -15,7 +15,7 @@ import numpy as np
 
 from albert.data import tables
 from albert.errors import UserError
-from albert.io import files, local_files
+from albert.io import files
 from albert.io.text import check_first_line, read_line_batches
 
 _COUNTED_BYTES = 1 << 20
@@ -176,29 +176,15 @@ def write_vectors(path: str, num_rows: int, hidden_size: int, *, ids_are_numbers
   if not files.is_remote(path):
     files.remove_leftovers(path.rpartition("/")[0] or ".")
   with contextlib.ExitStack() as stack:
-    file = stack.enter_context(_staged(path))
+    file = stack.enter_context(files.write_whole(path))
     if path.endswith(NPY):
-      write = _npy_writer(file, stack.enter_context(_staged(ids_file(path))), num_rows, hidden_size)
+      write = _npy_writer(file, stack.enter_context(files.write_whole(ids_file(path))), num_rows, hidden_size)
     else:
       pyarrow = _import_pyarrow(path)
       id_type = pyarrow.int64() if ids_are_numbers else pyarrow.string()
       schema = pyarrow.schema([("id", id_type), ("embedding", pyarrow.list_(pyarrow.float32(), hidden_size))])
       write = _parquet_writer(stack.enter_context(pyarrow.parquet.ParquetWriter(file, schema)), pyarrow)
     yield write
-
-
-@contextlib.contextmanager
-def _staged(path: str) -> Iterator[BinaryIO]:
-  """Opens a staging file, which is synced and renamed to `path` at the end, or removed after an error."""
-  staging = files.staging_path(path)
-  try:
-    with files.open_file(staging, "wb") as file:
-      yield file
-      local_files.sync(file)
-    files.replace(staging, path)
-  except BaseException:
-    files.discard(staging)
-    raise
 
 
 def _npy_writer(file: BinaryIO, ids_of_rows: BinaryIO, num_rows: int, hidden_size: int) -> WriteVectors:

@@ -449,6 +449,20 @@ def _remove_leftovers_once(path: str) -> None:
       remove_leftovers(directory)
 
 
+@contextlib.contextmanager
+def write_whole(path: str) -> Iterator[BinaryIO]:
+  """Opens a new file that appears at `path` when it is complete and on the disk. After an error nothing remains."""
+  staging = staging_path(path)
+  try:
+    with open_file(staging, "wb") as file:
+      yield file
+      local_files.sync(file)
+    replace(staging, path)
+  except BaseException:
+    discard(staging)
+    raise
+
+
 def write_atomically(path: str, data: bytes | str) -> None:
   """Writes a file atomically: writes a staging file, flushes it to the disk, and renames it.
 
@@ -464,15 +478,8 @@ def write_atomically(path: str, data: bytes | str) -> None:
     RunError: the disk failed.
   """
   _remove_leftovers_once(path)
-  staging = staging_path(path)
-  try:
-    with open_file(staging, "wb") as file:
-      file.write(data.encode("utf-8") if isinstance(data, str) else data)
-      local_files.sync(file)
-    replace(staging, path)
-  except BaseException:
-    discard(staging)
-    raise
+  with write_whole(path) as file:
+    file.write(data.encode("utf-8") if isinstance(data, str) else data)
 
 
 @overload

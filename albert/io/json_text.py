@@ -18,8 +18,6 @@ from albert.io.text import MAX_VALUE_CHARS, decode_utf8, format_value, replace_s
 _INTEGER_LIMIT = 2**64
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')  # it has no line end
-# The decoder of `decode_start`.
-_NUMBERS_AS_TEXT_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
 def dumps(values: Any, *, indent: int | None = None, ensure_ascii: bool = True) -> str:
@@ -150,16 +148,3 @@ def _replace_surrogates_inside(value: Any) -> Any:
   if isinstance(value, dict):
     return {replace_surrogates(key): _replace_surrogates_inside(inner) for key, inner in value.items()}
   return value
-
-
-def decode_start(text: str, start: int) -> tuple[Any, int]:
-  """Decodes the JSON value that begins at an offset of a text, for a text that may not be JSON.
-
-  Returns:
-    The value, with numbers as strings, and the offset at which it ends.
-
-  Raises:
-    json.JSONDecodeError: there is no JSON value.
-    RecursionError: the value is nested too deeply.
-  """
-  return _NUMBERS_AS_TEXT_DECODER.raw_decode(text, start)

@@ -232,7 +232,7 @@ def decompress(task: GzipTask) -> dict[str, Any]:
   entry = units.hash_file(task.path)
   if _is_decompressed(task, entry["sha256"]):
     return entry
-  with text_files.open_stream(task.path) as source, text_files.write_whole(task.text_path) as target:
+  with text_files.open_stream(task.path) as source, files.write_whole(task.text_path) as target:
     shutil.copyfileobj(source, target, _BYTES_PER_READ)
     num_bytes = target.tell()
     units.check_unchanged(metadata)

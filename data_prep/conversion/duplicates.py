@@ -21,7 +21,6 @@ import numpy as np
 from albert.io import files, json_values
 from data_prep.block_files import BlockWriter, PackedInstances, add_sizes, group_ranges, load_blocks, read_sorted
 from data_prep.conversion.report import ReadingReport
-from data_prep.text_files import write_whole
 
 DUPLICATE = "duplicate"
 _WORD_TYPE = "<u4"
@@ -55,7 +54,7 @@ class DocumentHashes:
     words[:, :2] = np.ascontiguousarray(hashes[:, 1]).view("<u4").reshape(-1, 2)
     words[:, 2] = part
     words[:, 3] = np.arange(len(hashes))
-    with write_whole(path) as file:
+    with files.write_whole(path) as file:
       writer = BlockWriter(file)
       writer.add(hashes[:, 0].copy(), words.reshape(-1), np.full(len(hashes), _ENTRY_WORDS))
       writer.close({"part": part})
@@ -118,7 +117,7 @@ def copy_part(task: CopyTask) -> CopyResult:
   if not files.exists(task.source):
     return result
   dropped_numbers = frozenset(task.dropped)
-  with files.open_file(task.source) as source, write_whole(task.path) as target:
+  with files.open_file(task.source) as source, files.write_whole(task.path) as target:
     for number, numbered_lines in itertools.groupby(_number_documents(source), key=operator.itemgetter(0)):
       lines = (line for _, line in numbered_lines)
       if number not in dropped_numbers:

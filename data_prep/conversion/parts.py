@@ -33,7 +33,7 @@ from data_prep.readers.records import (
   SourceDocument,
 )
 from data_prep.sentences import SentenceSplitter
-from data_prep.text_files import cut_line, read_record, write_whole
+from data_prep.text_files import cut_line, read_record
 
 # A part up to this size is held in memory until it is written.
 _MEMORY_BYTES = 32 << 20
@@ -220,7 +220,7 @@ def write_part(task: PartTask) -> PartRecord:
         _read_piece(source.piece, task.settings, writer)
     num_bytes = file.tell()
     file.seek(0)
-    with write_whole(task.path) as target:
+    with files.write_whole(task.path) as target:
       shutil.copyfileobj(file, target)
   if task.settings.drop_duplicates:
     writer.hashes.save(task.hashes_path, task.number)

@@ -21,7 +21,6 @@ from data_prep.examples import packing
 from data_prep.examples.packing import InstanceTokens
 from data_prep.examples.settings import PreparationSettings
 from data_prep.job import Job
-from data_prep.text_files import write_whole
 
 WORD_DTYPE = np.dtype("<u2")
 SEQ_LENGTH = 12
@@ -106,7 +105,7 @@ def write_blocks(
   instances: KeyedFeatures = []
   for number, batch_size in enumerate(batch_sizes):
     path = str(directory / f"block-{number:08d}-{0:015d}.block")
-    with write_whole(path) as file:
+    with files.write_whole(path) as file:
       writer = BlockWriter(file)
       for _ in range(4 if batch_size else 0):
         keys = rng.integers(0, 2**64 - 1, batch_size, dtype=np.uint64, endpoint=True)
@@ -265,7 +264,7 @@ def test_a_block_file_appears_when_it_is_complete_and_not_after_an_error(tmp_pat
   words, num_words, _ = make_instances(np.random.default_rng(0), 5)
   path = tmp_path / "a.block"
   for is_stopped in (True, False):
-    with contextlib.suppress(_StopError), write_whole(str(path)) as file:
+    with contextlib.suppress(_StopError), files.write_whole(str(path)) as file:
       writer = BlockWriter(file)
       writer.add(np.arange(5, dtype=np.uint64), words, num_words)
       writer.close({})
