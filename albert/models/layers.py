@@ -298,7 +298,7 @@ def build_in_scope(layer: keras.layers.Layer, shape: Iterable[int | None]) -> No
 class BuiltFromConfig:
   """The methods with which Keras saves and loads Encoder and the task models.
 
-  Their weights can be made without the shape of an input.
+  These layers make their weights without knowing the shape of an input.
 
   Attributes:
     config: the encoder's config.

@@ -163,7 +163,7 @@ class MetricsLog:
     log(f"step {step}/{self._total_steps}  {format_metrics(metrics)}  {self._time_left(step)}")
 
   def write_evaluation(self, step: int, metrics: dict[str, float]) -> None:
-    """Writes the metrics of an evaluation to TensorBoard, which shows them beside those of training as the run eval."""
+    """Writes the metrics of an evaluation for TensorBoard, which shows them as a run "eval" beside the training."""
     if self._evaluation_events is None:
       self._evaluation_events = _TensorBoardEvents(self._evaluation_directory)
     self._evaluation_events.write(step, metrics)
