@@ -14,8 +14,9 @@ replacements and labels over many examples, and prints the expected value beside
 that one process spends in each stage. Python's profiler measures it, which makes the process slower. The fourth writes
 the shards of random instances in the given numbers of block files. The blocks and the steps of the sort are small, so
 that there are as many of them as for a large corpus. It prints microseconds of processor time per example, how often
-a task opens and reads files, how many are open at a time, the mean size of a slice and the memory. 160 GB of text have
-898 blocks with --dupe_factor=1, and 38,147 with 40. --max_tasks writes the shards of some tasks only.
+a task opens and reads block files, how many are open at a time, the memory, and, for blocks of real size, the mean
+size of a slice and the largest step, which is sorted in memory. 160 GB of text have 898 blocks with --dupe_factor=1,
+and 38,147 with 40. --max_tasks writes the shards of some tasks only.
 """
 
 from __future__ import annotations
@@ -299,7 +300,7 @@ def _write_random_blocks(directory: str, num_blocks: int) -> list[block_files.Bl
 
 @contextlib.contextmanager
 def _counted_files() -> Iterator[Counter[str]]:
-  """Counts, within the `with` statement, how often files are opened and read, their bytes, and the most open files."""
+  """Counts, within the `with` statement, how often block files are opened and read, and the most open files."""
   counts: Counter[str] = Counter()
   open_file = files.open_file
 
@@ -312,10 +313,8 @@ def _counted_files() -> Iterator[Counter[str]]:
       counts["most open"] = max(counts["most open"], counts["open"])
 
     def read(self, size: int = -1) -> bytes:
-      content = self._file.read(size)
       counts["reads"] += 1
-      counts["bytes"] += len(content)
-      return content
+      return self._file.read(size)
 
     def __enter__(self) -> CountedFile:
       return self
@@ -324,7 +323,7 @@ def _counted_files() -> Iterator[Counter[str]]:
       counts["open"] -= 1
       self._file.close()
 
-  files.open_file = lambda path, mode="rb": CountedFile(path) if mode == "rb" else open_file(path, mode)  # type: ignore
+  files.open_file = lambda path, mode="rb": CountedFile(path) if path.endswith(".block") else open_file(path, mode)  # type: ignore
   try:
     yield counts
   finally:
@@ -336,7 +335,8 @@ def measure_sorting() -> None:
   # Real blocks have up to 128 MB of instances, and these about this fraction of it. So the steps are as much smaller.
   fraction = FLAGS.block_examples * (2 * _NUM_WORDS + block_files.INDEX_BYTES) / (128 << 20)
   shards._MIN_STEP_BYTES = shards._MAX_STEP_BYTES = int(shards._MAX_STEP_BYTES * fraction)
-  columns = ("blocks", "tasks", "examples", "us/example", "opens/task", "reads/task", "KB/slice", "open", "memory_MB")
+  columns = ("blocks", "tasks", "examples", "us/example", "opens/task", "reads/task", "open", "memory_MB")
+  columns = (*columns, "KB/slice", "MB/step")
   print("".join(f"{column:>12}" for column in columns))
   settings = PreparationSettings(max_seq_length=_TOKENS, max_predictions_per_seq=_PREDICTIONS)
   for num_blocks in map(int, FLAGS.sorting):
@@ -352,8 +352,7 @@ def measure_sorting() -> None:
         tasks = [plan.make_task(group, job, directory, "<u2", "") for group in chosen]
         num_examples = sum(info.examples for task in tasks for info in shards.write_shards(task))
         seconds = time.process_time() - start
-    num_slices = sum(len(task.steps) for task in tasks) * num_blocks
-    slice_bytes = (counts["bytes"] - 32 * num_slices) / num_slices / fraction  # without the rows of the tables
+    steps = [step.num_bytes / fraction for task in tasks for step in task.steps]
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
     values = (
       str(num_blocks),
@@ -362,9 +361,10 @@ def measure_sorting() -> None:
       f"{1e6 * seconds / num_examples:.1f}",
       f"{counts['opens'] / len(tasks):.0f}",
       f"{counts['reads'] / len(tasks):.0f}",
-      f"{slice_bytes / 1e3:.0f}",
       str(counts["most open"]),
       f"{memory:.0f}",
+      f"{sum(steps) / len(steps) / num_blocks / 1e3:.0f}",
+      f"{max(steps) / 1e6:.0f}",
     )
     print("".join(f"{value:>12}" for value in values), flush=True)
 
