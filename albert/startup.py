@@ -133,14 +133,14 @@ def run_command_of(module_name: str) -> None:
   importlib.import_module(module_name).run_command()
 
 
-def start_running() -> None:
-  """Makes signals raise Interrupted until `stop_running` is called, so that unfinished files are cleaned up."""
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+  """Context in which signals raise Interrupted, so that unfinished files are removed. Outside, they end the process."""
   _State.is_running = True
-
-
-def stop_running() -> None:
-  """Makes signals end the process at once."""
-  _State.is_running = False
+  try:
+    yield
+  finally:
+    _State.is_running = False
 
 
 def interrupting_signal() -> int:
