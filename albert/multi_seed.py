@@ -60,8 +60,13 @@ def run_seeds(task: Task, config: RunConfig) -> None:
   runs_file = files.join(config.output_dir, output_files.RUNS)
   earlier_seeds = output_files.read_runs(runs_file)["seeds"] if files.exists(runs_file) else []
   _check_seeds(runs_file, earlier_seeds, seeds)
+  # Earlier versions did not record the end of training for every task.
   for seed in earlier_seeds:
-    _record_end(_config_of_seed(config, seed).output_dir)
+    directory = _config_of_seed(config, seed).output_dir
+    record, results = (files.join(directory, name) for name in (output_files.TRAINING_LOSS, output_files.EVAL_RESULTS))
+    if files.exists(results) and not files.exists(record):
+      step = int(output_files.read_results(results).get("step", 0))
+      files.write_json(record, msgspec.to_builtins(TrainingLoss(step, loss=None, guessing_loss=None, num_lines=0)))
   _check_finished_runs(task, config, seeds)
   metrics_of_seeds = {seed: _run_seed(task, _config_of_seed(config, seed)) for seed in seeds}
   best_seed = _summarize(task, config, metrics_of_seeds)
@@ -80,14 +85,6 @@ def _check_seeds(runs_file: str, earlier_seeds: Sequence[int], seeds: range) -> 
     f"checkpoints, but this command's seeds are {seeds[0]} to {seeds[-1]}: give --seed={first} "
     f"--num_runs={max(*earlier_seeds, seeds[-1]) - first + 1} to compare all of them, or another --output_dir"
   )
-
-
-def _record_end(directory: str) -> None:
-  """Records the end of training of a run in runs.json, if it is of a version that did not record it for every task."""
-  record, results = (files.join(directory, name) for name in (output_files.TRAINING_LOSS, output_files.EVAL_RESULTS))
-  if files.exists(results) and not files.exists(record):
-    step = int(output_files.read_results(results).get("step", 0))
-    files.write_json(record, msgspec.to_builtins(TrainingLoss(step, loss=None, guessing_loss=None, num_lines=0)))
 
 
 def _check_finished_runs(task: Task, config: RunConfig, seeds: Iterable[int]) -> None:
@@ -173,7 +170,12 @@ def _summarize(task: Task, config: RunConfig, metrics_of_seeds: dict[int, dict[s
     for seed, metrics in metrics_of_seeds.items()
     if find_failure(_config_of_seed(config, seed).output_dir, metrics, task.best_loss)
   ]
-  best_seed = _best_seed(task, metrics_of_seeds)
+
+  def rank(seed: int) -> tuple[float, float]:
+    value, loss = metrics_of_seeds[seed][task.best_metric], metrics_of_seeds[seed].get(task.best_loss)
+    return rank_evaluation(value, loss, higher_is_better=task.higher_is_better)
+
+  best_seed = max(metrics_of_seeds, key=rank)  # of equally good runs the first one
   best_run = f"run-{best_seed}"
   summary: dict[str, Any] = {
     "seeds": list(metrics_of_seeds),
@@ -200,14 +202,3 @@ def _summarize(task: Task, config: RunConfig, metrics_of_seeds: dict[int, dict[s
     print(f"{len(failed_seeds)} of {len(metrics_of_seeds)} runs have not learned more than guessing: {names_of_failed}")
   print(f"best: {best_run} ({task.best_metric} {metrics_of_seeds[best_seed][task.best_metric]:.6g})", flush=True)
   return best_seed
-
-
-def _best_seed(task: Task, metrics_of_seeds: Mapping[int, Mapping[str, float]]) -> int:
-  """Returns the seed of the best run (see rank_evaluation). Of equally good runs it is the first one."""
-
-  def rank(seed: int) -> tuple[float, float]:
-    metrics = metrics_of_seeds[seed]
-    value, loss = metrics[task.best_metric], metrics.get(task.best_loss)
-    return rank_evaluation(value, loss, higher_is_better=task.higher_is_better)
-
-  return max(metrics_of_seeds, key=rank)

@@ -219,10 +219,10 @@ def test_several_seeds_and_their_ensemble_predict_a_test_set(
     assert (tmp_path / "ensemble" / name).stat().st_size > 0
 
 
-def test_of_equally_good_runs_the_one_with_the_lower_loss_is_the_best() -> None:
+def test_of_equally_good_runs_the_one_with_the_lower_loss_is_the_best(tmp_path: Path) -> None:
   task: Any = types.SimpleNamespace(best_metric="accuracy", best_loss="loss", higher_is_better=True)
-  results = {7: {"accuracy": 0.5, "loss": 0.8}, 8: {"accuracy": 0.5, "loss": 0.6}, 9: {"accuracy": 0.5, "loss": 0.6}}
-  assert multi_seed._best_seed(task, results) == 8
+  results = {seed: {"accuracy": 0.5, "loss": loss} for seed, loss in ((7, 0.8), (8, 0.6), (9, 0.6))}
+  assert multi_seed._summarize(task, RunConfig(output_dir=str(tmp_path), num_runs=3), results) == 8
 
 
 def test_runs_that_are_no_better_than_guessing_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
