@@ -151,8 +151,9 @@ def print_help(main: Callable[[], None], description: str | None) -> None:
   page = [_flag_help(flag) for flag in own_flags if not getattr(flag, "is_hidden", False)]
   # The command as a user types it: run_squad.py, albert-squad, or python -m albert.export.
   spec = getattr(module, "__spec__", None)
-  is_module = module.__name__ == "__main__" and spec is not None
-  title = f"python -m {spec.name.removesuffix('.__main__')}" if is_module else os.path.basename(sys.argv[0])
+  title = os.path.basename(sys.argv[0])
+  if module.__name__ == "__main__" and spec is not None:
+    title = f"python -m {spec.name.removesuffix('.__main__')}"
   text = description or module.__doc__ or ""
   if not title.endswith(".py"):  # an installation has no run_squad.py, but albert-squad and python -m run_squad
     module_name = re.escape(module.__name__.removesuffix(".__main__"))
