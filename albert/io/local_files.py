@@ -26,19 +26,8 @@ STAGING_NAME = re.compile(r"^\.(?P<name>.+)\.(?P<key>[0-9a-f]{8})-(?P<pid>\d+)-[
 _BUFFER_BYTES = 64 << 10
 _MAX_REASON_CHARS = 300
 # Errors that mean a wrong path. Others, such as a full disk or too many open files, may go away by themselves.
-_WRONG_PATH_ERRORS = {
-  errno.EACCES,
-  errno.EEXIST,
-  errno.EINVAL,
-  errno.EISDIR,
-  errno.ELOOP,
-  errno.ENAMETOOLONG,
-  errno.ENOENT,
-  errno.ENOTDIR,
-  errno.ENXIO,
-  errno.EPERM,
-  errno.EROFS,
-}
+_WRONG_PATH_ERRORS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+_WRONG_PATH_NUMBERS = (errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EROFS)
 # "No such file or directory" -> errno.ENOENT, and so on.
 _ERROR_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 # TensorFlow's messages contain "PATH; REASON", followed by details of the operation.
@@ -205,7 +194,7 @@ def one_line_error(error: OSError, problem: str, remedy: str) -> UserError | Run
   Returns:
     UserError for a wrong path, RunError for any other error.
   """
-  if error.errno in _WRONG_PATH_ERRORS:
+  if isinstance(error, _WRONG_PATH_ERRORS) or error.errno in _WRONG_PATH_NUMBERS:
     return UserError(f"{problem} ({error.strerror}): {remedy}")
   reason = error.strerror or str(error) or type(error).__name__
   return RunError(f"{problem} ({reason}): run the same command again once the cause is fixed")
