@@ -184,11 +184,8 @@ def makedirs(path: str) -> None:
   if is_remote(path):
     _gfile().makedirs(path)
     return
-  try:
+  with convert_errors(path, "make a directory of"):
     os.makedirs(path, exist_ok=True)
-  except OSError as error:
-    problem = f"{local_files.final_path(path)}: cannot make this directory"
-    raise local_files.one_line_error(error, problem, "choose one that can be written to") from error
 
 
 def replace(source: str, target: str) -> None:

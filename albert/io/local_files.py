@@ -183,28 +183,17 @@ def describe_error(error: Exception) -> str:
   return " ".join(str(error).split())[:_MAX_REASON_CHARS] or type(error).__name__
 
 
-def one_line_error(error: OSError, problem: str, remedy: str) -> UserError | RunError:
-  """Converts a system error to an error whose message is one line.
-
-  Args:
-    error: the system error.
-    problem: the path, and what could not be done with it.
-    remedy: what the user can do about a wrong path.
-
-  Returns:
-    UserError for a wrong path, RunError for any other error.
-  """
-  if isinstance(error, _WRONG_PATH_ERRORS) or error.errno in _WRONG_PATH_NUMBERS:
-    return UserError(f"{problem} ({error.strerror}): {remedy}")
-  reason = error.strerror or str(error) or type(error).__name__
-  return RunError(f"{problem} ({reason}): run the same command again once the cause is fixed")
-
-
 def _file_error(error: OSError, path: str, verb: str) -> UserError | RunError:
-  """Converts a system error to one line that names its file, or else `path`. Staging files get their final names."""
+  """Converts a system error to one line: a UserError for a wrong path, a RunError for any other error.
+
+  The message names the file of the error, or else `path`; a staging file by the name that it gets when it is complete.
+  """
   failed_path = error.filename if error.filename2 is None else error.filename2  # filename2 is the target of a rename
   path = os.fsdecode(failed_path) if isinstance(failed_path, str | bytes) else path
-  return one_line_error(error, f"{final_path(path)}: cannot {verb} it", "check the path and its rights")
+  problem = f"{final_path(path)}: cannot {verb} it ({error.strerror or str(error) or type(error).__name__})"
+  if isinstance(error, _WRONG_PATH_ERRORS) or error.errno in _WRONG_PATH_NUMBERS:
+    return UserError(f"{problem}: check the path and its rights")
+  return RunError(f"{problem}: run the same command again once the cause is fixed")
 
 
 @contextlib.contextmanager

@@ -21,8 +21,7 @@ _ORDERS_OF_MISTAKES = {
   "loss": "the highest loss first (cross entropy of the correct label)",
   "error": "the largest error first",
 }
-# Maximum number of curves in the text description of a chart, and of folded charts.
-_MAX_DESCRIBED_CURVES, _MAX_FOLDED_CHARTS = 8, 60
+_MAX_FOLDED_CHARTS = 60
 # Maximum number of characters that are shown of a text, such as a cell, a name, a path or a setting.
 _MAX_CHARACTERS = 1000
 # Lone surrogates, which UTF-8 cannot encode, and characters that HTML does not allow even as a character reference.
@@ -177,11 +176,9 @@ def _format_curves(runs: Sequence[RunRecord]) -> str:
 def _draw_chart(name: str, curves: Sequence[figures.Curve], stage_ends: Sequence[tuple[int, str]]) -> str:
   """Draws a chart as an image. Its description for screen readers has the first and the last value of each curve."""
   described = []
-  for curve in curves[:_MAX_DESCRIBED_CURVES]:
+  for curve in curves:
     values = [value for _, value in curve.points if not math.isnan(value)]
     described.append(f"{curve.name} from {values[0]:.4g} to {values[-1]:.4g}")
-  if len(curves) > len(described):
-    described.append(f"and {len(curves) - len(described)} more")
   svg = figures.svg(figures.draw_panels({cleaned(name): curves}, stage_ends))
   description = escaped(f"{name} over steps: {'; '.join(described)}")
   return f'<figure><img alt="{description}" src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"></figure>'

@@ -250,7 +250,7 @@ def test_errors_name_the_path(tmp_path: Path) -> None:
   with pytest.raises(UserError, match=f"{tmp_path}/absent/file: cannot write it"):
     files.open_file(str(tmp_path / "absent" / "file"), "wb")
   (tmp_path / "file").touch()
-  with pytest.raises(UserError, match=f"{tmp_path}/file/sub: cannot make this directory"):
+  with pytest.raises(UserError, match=f"{tmp_path}/file/sub: cannot make a directory of it"):
     files.makedirs(str(tmp_path / "file" / "sub"))
 
 
