@@ -9,7 +9,6 @@ The module imports no large libraries, so that `--help` is fast.
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import os
 import re
@@ -69,16 +68,35 @@ def run(
   Raises:
     SystemExit: always, with the exit code.
   """
+
+  def parse_flags(argv: Sequence[str]) -> list[str]:
+    """Parses flags, and returns the arguments that are not flags. --version and --help end the process."""
+    if words_after_dashes is not None and "--" in argv:
+      dashes_index = list(argv).index("--")
+      words_after_dashes[:] = argv[dashes_index + 1 :]
+      argv = argv[:dashes_index]
+    # albert.export defines a flag --version that takes a value.
+    if "--version" in argv and ("version" not in flags.FLAGS or len(argv) == 2):
+      print(f"albert-tf2 {VERSION}")
+      sys.exit(0)
+    if _HELP_FLAGS & set(argv):
+      print_help(main, description)
+      sys.exit(0)
+    if operands is not None:
+      flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
+    arguments = command_flags.parse(argv)
+    for warning in command_flags.repetition_warnings(argv):
+      print(warning, file=sys.stderr, flush=True)
+    if operands is not None:
+      operands[:] = arguments[1:]
+    elif len(arguments) > 1:
+      raise UserError(f"unexpected argument {arguments[1]!r}: flags are written --name=value (--help lists them)")
+    return arguments
+
   logging.set_verbosity(logging.WARNING)  # hides informational messages of libraries
-  parse = functools.partial(
-    _parse_flags,
-    words_after_dashes=words_after_dashes,
-    operands=operands,
-    show_help=functools.partial(print_help, main, description),
-  )
   startup.begin()
   try:
-    _run(lambda: absl_app.run(lambda argv: main(), flags_parser=parse))
+    _run(lambda: absl_app.run(lambda argv: main(), flags_parser=parse_flags))
   except KeyboardInterrupt:  # a signal while the command was already ending
     startup.end_by_signal(startup.interrupting_signal() or signal.SIGINT)
 
@@ -110,37 +128,6 @@ def _run(program: Callable[[], None]) -> NoReturn:
   if line:
     startup.print_stop(line)
   sys.exit(exit_code)
-
-
-def _parse_flags(
-  argv: Sequence[str],
-  words_after_dashes: list[str] | None,
-  operands: list[str] | None,
-  show_help: Callable[[], None],
-) -> list[str]:
-  """Parses flags, and returns the arguments that are not flags. --version and --help end the process."""
-  if words_after_dashes is not None and "--" in argv:
-    dashes_index = list(argv).index("--")
-    words_after_dashes[:] = argv[dashes_index + 1 :]
-    argv = argv[:dashes_index]
-  words = set(argv[1:])
-  # albert.export defines a flag --version that takes a value.
-  if "--version" in words and ("version" not in flags.FLAGS or len(argv) == 2):
-    print(f"albert-tf2 {VERSION}")
-    sys.exit(0)
-  if words & _HELP_FLAGS:
-    show_help()
-    sys.exit(0)
-  if operands is not None:
-    flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
-  arguments = command_flags.parse(argv)
-  for warning in command_flags.repetition_warnings(argv):
-    print(warning, file=sys.stderr, flush=True)
-  if operands is not None:
-    operands[:] = arguments[1:]
-  elif len(arguments) > 1:
-    raise UserError(f"unexpected argument {arguments[1]!r}: flags are written --name=value (--help lists them)")
-  return arguments
 
 
 def print_help(main: Callable[[], None], description: str | None) -> None:

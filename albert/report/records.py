@@ -90,23 +90,18 @@ def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[Ru
       run_paths += [files.join(path, f"run-{seed}") for seed in summaries[path]["seeds"]]
     else:
       run_paths.append(path)
-  _check_run_paths(run_paths)
-  names = _shortest_unique_names([*run_paths, *summaries])
-  run_names, group_names = names[: len(run_paths)], names[len(run_paths) :]
-  runs = [_read_run(path, name, num_examples) for path, name in zip(run_paths, run_names, strict=True)]
-  return runs, dict(zip(group_names, summaries.values(), strict=True))
-
-
-def _check_run_paths(paths: Sequence[str]) -> None:
-  """Raises UserError if a directory holds no run, or is given twice."""
   real_paths: set[str] = set()
-  for path in paths:
+  for path in run_paths:
     if not any(files.exists(files.join(path, name)) for name in _RUN_FILES):
       raise UserError(f"{path}: holds no run (none of {', '.join(_RUN_FILES)}): give the --output_dir of a run")
     real_path = path if files.is_remote(path) else os.path.realpath(path)
     if real_path in real_paths:
       raise UserError(f"{path} is given twice: give each run once")
     real_paths.add(real_path)
+  names = _shortest_unique_names([*run_paths, *summaries])
+  run_names, group_names = names[: len(run_paths)], names[len(run_paths) :]
+  runs = [_read_run(path, name, num_examples) for path, name in zip(run_paths, run_names, strict=True)]
+  return runs, dict(zip(group_names, summaries.values(), strict=True))
 
 
 def _shortest_unique_names(paths: Sequence[str]) -> list[str]:
