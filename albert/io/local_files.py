@@ -1,4 +1,4 @@
-"""Local files: opening, renaming and flushing them, and which process writes them. Errors are one line with the path.
+"""Local files: opening and flushing them, and which process writes them. Errors are one line with the path.
 
 The errors are those of the files that are opened here, and those that libraries and TensorFlow raise.
 """
