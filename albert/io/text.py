@@ -145,9 +145,7 @@ def check_first_line(source: str, line: bytes) -> None:
 class _LineQueue(queue.Queue[bytes | Exception]):
   """Lines that were read ahead, then b"" or an error. It is full with `maxsize` lines or _MAX_AHEAD_BYTES."""
 
-  def _init(self, maxsize: int) -> None:
-    super()._init(maxsize)
-    self._num_bytes = 0
+  _num_bytes = 0
 
   def _qsize(self) -> int:
     return self.maxsize if self._num_bytes >= _MAX_AHEAD_BYTES else super()._qsize()
