@@ -9,7 +9,6 @@ The module imports no large libraries, so that `--help` is fast.
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import os
 import re
@@ -17,7 +16,6 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from absl import app as absl_app
@@ -43,8 +41,7 @@ _MEMORY_FLAGS = (
   "hidden_size",
   "num_processes",
 )
-_HELP_FLAGS = {"--help", "-help", "-h", "-?", "--helpshort", "-helpshort"}
-_FULL_HELP_FLAGS = {"--helpfull", "-helpfull"}
+_HELP_FLAGS = {"--help", "-help", "-h", "-?", "--helpshort", "-helpshort", "--helpfull", "-helpfull"}
 
 HELP_WIDTH = 96
 _NAME_WIDTH = 30
@@ -71,119 +68,84 @@ def run(
   Raises:
     SystemExit: always, with the exit code.
   """
+
+  def parse_flags(argv: Sequence[str]) -> list[str]:
+    """Parses flags, and returns the arguments that are not flags. --version and --help end the process."""
+    if words_after_dashes is not None and "--" in argv:
+      dashes_index = list(argv).index("--")
+      words_after_dashes[:] = argv[dashes_index + 1 :]
+      argv = argv[:dashes_index]
+    # albert.export defines a flag --version that takes a value.
+    if "--version" in argv and ("version" not in flags.FLAGS or len(argv) == 2):
+      print(f"albert-tf2 {VERSION}")
+      sys.exit(0)
+    if _HELP_FLAGS & set(argv):
+      print_help(main, description)
+      sys.exit(0)
+    if operands is not None:
+      flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
+    arguments = command_flags.parse(argv)
+    for warning in command_flags.repetition_warnings(argv):
+      print(warning, file=sys.stderr, flush=True)
+    if operands is not None:
+      operands[:] = arguments[1:]
+    elif len(arguments) > 1:
+      raise UserError(f"unexpected argument {arguments[1]!r}: flags are written --name=value (--help lists them)")
+    return arguments
+
   logging.set_verbosity(logging.WARNING)  # hides informational messages of libraries
-  parse = functools.partial(
-    _parse_flags,
-    words_after_dashes=words_after_dashes,
-    operands=operands,
-    show_help=functools.partial(print_help, main, description),
-  )
   startup.begin()
   try:
-    _run(lambda: absl_app.run(lambda argv: main(), flags_parser=parse))
+    _run(lambda: absl_app.run(lambda argv: main(), flags_parser=parse_flags))
   except KeyboardInterrupt:  # a signal while the command was already ending
     startup.end_by_signal(startup.interrupting_signal() or signal.SIGINT)
 
 
 def _run(program: Callable[[], None]) -> NoReturn:
   """Runs a function, and turns any exception into an exit code and at most one line on stderr."""
-  startup.start_running()
+  exit_code: Any = 0
+  line = ""
   try:
-    try:
-      program()
-    except SystemExit as system_exit:
-      if system_exit.code in (None, 0):
-        sys.stdout.flush()  # so that output that cannot be written is an error of a successful command
-      raise
+    with startup.interruptible():
+      try:
+        program()
+      except SystemExit as system_exit:
+        if system_exit.code in (None, 0):
+          sys.stdout.flush()  # so that output that cannot be written is an error of a successful command
+        raise
   except SystemExit as system_exit:
-    startup.stop_running()
-    _discard_output_that_cannot_be_written()
-    sys.exit(system_exit.code)
+    exit_code = system_exit.code
   except BaseException as error:
-    startup.stop_running()
     exit_code, line = _exit_code_and_line(error)
     if exit_code is None:  # a bug: Python prints a traceback
       raise
-    _discard_output_that_cannot_be_written()
-    if line:
-      startup.print_stop(line)
-    sys.exit(exit_code)
-  sys.exit(0)
-
-
-def _fail(message: str) -> NoReturn:
-  print(f"error: {message}", file=sys.stderr, flush=True)
-  sys.exit(EXIT_USER_ERROR)
-
-
-def _parse_flags(
-  argv: Sequence[str],
-  words_after_dashes: list[str] | None,
-  operands: list[str] | None,
-  show_help: Callable[[bool], None],
-) -> list[str]:
-  """Parses flags, and returns the arguments that are not flags. A mistake ends the command with exit code 2."""
-  if words_after_dashes is not None and "--" in argv:
-    dashes_index = list(argv).index("--")
-    words_after_dashes[:] = argv[dashes_index + 1 :]
-    argv = argv[:dashes_index]
-  _answer_version_and_help(argv, show_help)
-  if operands is not None:
-    flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
+  # Discards text that cannot be written to standard output. Otherwise Python prints a traceback when it exits.
   try:
-    arguments = command_flags.parse(argv)
-  except UserError as error:
-    _fail(str(error))
-  for warning in command_flags.repetition_warnings(argv):
-    print(warning, file=sys.stderr, flush=True)
-  if operands is not None:
-    operands[:] = arguments[1:]
-  elif len(arguments) > 1:
-    _fail(f"unexpected argument {arguments[1]!r}: flags are written --name=value (--help lists them)")
-  return arguments
+    sys.stdout.flush()
+  except OSError:
+    with contextlib.suppress(OSError, ValueError):
+      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+  if line:
+    startup.print_stop(line)
+  sys.exit(exit_code)
 
 
-def _answer_version_and_help(argv: Sequence[str], show_help: Callable[[bool], None]) -> None:
-  """If --version or --help is given, prints the answer and ends the process. See _parse_flags for the arguments."""
-  words = argv[1:]
-  # albert.export defines a flag --version that takes a value.
-  if "--version" in words and ("version" not in flags.FLAGS or len(words) == 1):
-    print(f"albert-tf2 {VERSION}")
-    sys.exit(0)
-  if set(words) & (_HELP_FLAGS | _FULL_HELP_FLAGS):
-    show_help(bool(set(words) & _FULL_HELP_FLAGS))
-    sys.exit(0)
-
-
-def print_help(main: Callable[[], None], description: str | None, is_full: bool) -> None:
-  """Prints the help of a command, with the flags that it has defined.
-
-  Args:
-    main, description: see `run`.
-    is_full: whether to list the flags that libraries define, too.
-  """
+def print_help(main: Callable[[], None], description: str | None) -> None:
+  """Prints the help of a command, with the flags that it has defined. For the arguments see `run`."""
   # The `main` of a run_* script, which gives a description, is in a module that all of these scripts share.
   module = sys.modules[main.__module__] if description is None else sys.modules["__main__"]
-  flags_by_module = flags.FLAGS.flags_by_module_dict()
-  own_flags = flags_by_module.get(sys.argv[0], [])
+  own_flags = flags.FLAGS.flags_by_module_dict().get(sys.argv[0], [])
   page = [_flag_help(flag) for flag in own_flags if not getattr(flag, "is_hidden", False)]
-  if is_full:
-    others = [name for name in flags_by_module if name != sys.argv[0]]
-    page += [_flag_help(flag, group=name) for name in others for flag in flags_by_module[name]]
-  title = _program_name(module)
+  # The command as a user types it: run_squad.py, albert-squad, or python -m albert.export.
+  spec = getattr(module, "__spec__", None)
+  title = os.path.basename(sys.argv[0])
+  if module.__name__ == "__main__" and spec is not None:
+    title = f"python -m {spec.name.removesuffix('.__main__')}"
   text = description or module.__doc__ or ""
   if not title.endswith(".py"):  # an installation has no run_squad.py, but albert-squad and python -m run_squad
     module_name = re.escape(module.__name__.removesuffix(".__main__"))
     text = re.sub(rf"python (run_\w+\.py|-m {module_name}(?![\w.]))", title, text)
   print(render_help(title, text, page), end="")
-
-
-def _program_name(module: ModuleType) -> str:
-  """Returns the command as a user types it: run_squad.py, albert-squad, or python -m albert.export."""
-  spec = getattr(module, "__spec__", None)
-  if module.__name__ == "__main__" and spec is not None:
-    return f"python -m {spec.name.removesuffix('.__main__')}"
-  return os.path.basename(sys.argv[0])
 
 
 class FlagHelp(NamedTuple):
@@ -204,7 +166,7 @@ class FlagHelp(NamedTuple):
   group: str
 
 
-def _flag_help(flag: Any, group: str = "") -> FlagHelp:
+def _flag_help(flag: Any) -> FlagHelp:
   """Describes an absl flag. Flags of albert.config.command_flags know their group and the default to show."""
   choices = getattr(flag.parser, "enum_values", None)
   text = " ".join((flag.help or "").split())
@@ -217,7 +179,7 @@ def _flag_help(flag: Any, group: str = "") -> FlagHelp:
   if not value and not flag.boolean:
     is_float = isinstance(flag.parser, flags.FloatParser)
     value = "N" if isinstance(flag.parser, flags.IntegerParser) else "X" if is_float else "VALUE"
-  return FlagHelp(flag.name, text, default, value, group or getattr(flag, "group", "") or _DEFAULT_GROUP)
+  return FlagHelp(flag.name, text, default, value, getattr(flag, "group", "") or _DEFAULT_GROUP)
 
 
 def _format_default(value: Any) -> str:
@@ -238,19 +200,15 @@ def render_help(title: str, description: str, page: Sequence[FlagHelp]) -> str:
     page: its flags. They are listed by group, groups in the order of their first flag.
   """
   paragraphs = [f"usage: {title} --flag=value ..."]
-  paragraphs += [_wrap(paragraph) for paragraph in re.split("\n\n+", inspect.cleandoc(description)) if paragraph]
+  for paragraph in filter(None, re.split("\n\n+", inspect.cleandoc(description))):
+    is_indented = any(line.startswith(" ") for line in paragraph.splitlines())  # such as a command
+    paragraphs.append(paragraph if is_indented else textwrap.fill(paragraph, HELP_WIDTH, **_WRAPPING))
   flags_by_group: dict[str, list[FlagHelp]] = {}
   for flag in page:
     flags_by_group.setdefault(flag.group, []).append(flag)
   for group, group_flags in flags_by_group.items():
     paragraphs.append("\n".join([f"{group}:", *map(_format_flag_help, group_flags)]))
   return "\n\n".join(paragraphs) + "\n"
-
-
-def _wrap(paragraph: str) -> str:
-  """Wraps a paragraph at HELP_WIDTH characters. One with indented lines, such as a command, is kept as it is."""
-  is_indented = any(line.startswith(" ") for line in paragraph.splitlines())
-  return paragraph if is_indented else textwrap.fill(paragraph, HELP_WIDTH, **_WRAPPING)
 
 
 def _format_flag_help(flag: FlagHelp) -> str:
@@ -278,10 +236,8 @@ def _exit_code_and_line(error: BaseException) -> tuple[int | None, str]:
   if isinstance(error, startup.OutputError):
     if isinstance(error.__cause__, BrokenPipeError):
       return _EXIT_CLOSED_PIPE, ""
-    return (
-      EXIT_FAULT,
-      f"error: standard output: cannot write it ({error.strerror}): redirect it to where there is space",
-    )
+    problem = f"cannot write it ({error.strerror})"
+    return EXIT_FAULT, f"error: standard output: {problem}: redirect it to where there is space"
   if not isinstance(error, UserError | RunError):
     known_error = (
       local_files.convert_file_error(error) or _memory_error(error) or local_files.temporary_directory_error(error)
@@ -300,12 +256,3 @@ def _memory_error(error: BaseException) -> RunError | None:
   memory_flags = [f"--{name}" for name in _MEMORY_FLAGS if name in flags.FLAGS]
   remedy = f"lower {' or '.join(memory_flags)}, or use" if memory_flags else "give it less at a time, or use"
   return RunError(f"out of memory{f' ({reason})' if reason else ''}: {remedy} a machine or device with more memory")
-
-
-def _discard_output_that_cannot_be_written() -> None:
-  """Discards text that cannot be written to standard output. Otherwise Python prints a traceback when it exits."""
-  try:
-    sys.stdout.flush()
-  except OSError:
-    with contextlib.suppress(OSError, ValueError):
-      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

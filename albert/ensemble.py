@@ -50,10 +50,23 @@ def ensemble_runs(run_dirs: Sequence[str], output_dir: str) -> dict[str, float]:
   """
   if len(run_dirs) < 2:
     raise UserError(f"--inputs names {len(run_dirs)} run(s): give the output_dirs of two or more, separated by commas")
-  _check_directories(run_dirs, output_dir)
-  configs = [_read_config(directory) for directory in run_dirs]
-  for directory, config in zip(run_dirs[1:], configs[1:], strict=True):
-    _check_same_task(run_dirs[0], configs[0], directory, config)
+  real_paths = [_real_path(directory) for directory in run_dirs]
+  if _real_path(output_dir) in real_paths:
+    raise UserError(f"--output_dir={output_dir} is one of --inputs, whose predictions it would replace: give another")
+  configs: list[dict[str, Any]] = []
+  for index, directory in enumerate(run_dirs):
+    if real_paths[index] in real_paths[:index]:
+      raise UserError(f"--inputs names {directory} twice: it would count twice in the average; name it once")
+    path = files.join(directory, output_files.CONFIG)
+    if not files.exists(path):
+      raise UserError(f"--inputs: {directory} is not the output_dir of a run (it has no {output_files.CONFIG})")
+    configs.append(output_files.read_config(path))
+    for key in ("task", *_SHARED_SETTINGS):
+      value, first_value = (config.get("data", {}).get(key, config.get(key)) for config in (configs[-1], configs[0]))
+      if value != first_value:
+        raise UserError(
+          f"--inputs: {directory} has {key} = {value!r}, {run_dirs[0]} has {first_value!r}: give runs of one task"
+        )
   task_name = configs[0].get("task", "")
   task = registry.TASKS.get(task_name)
   if task is None or task.average_runs is None:
@@ -65,65 +78,25 @@ def ensemble_runs(run_dirs: Sequence[str], output_dir: str) -> dict[str, float]:
   return metrics
 
 
-def _check_directories(run_dirs: Sequence[str], output_dir: str) -> None:
-  """Raises UserError if a run is given twice, or if the ensemble would be written to the directory of a run."""
-  real_paths = [_real_path(directory) for directory in run_dirs]
-  for index, directory in enumerate(run_dirs):
-    if real_paths[index] in real_paths[:index]:
-      raise UserError(f"--inputs names {directory} twice: it would count twice in the average; name it once")
-  if _real_path(output_dir) in real_paths:
-    raise UserError(f"--output_dir={output_dir} is one of --inputs, whose predictions it would replace: give another")
-
-
 def _real_path(directory: str) -> str:
   return directory if files.is_remote(directory) else os.path.realpath(directory)
 
 
-def _read_config(run_dir: str) -> dict[str, Any]:
-  path = files.join(run_dir, output_files.CONFIG)
-  if not files.exists(path):
-    raise UserError(f"--inputs: {run_dir} is not the output_dir of a run (it has no {output_files.CONFIG})")
-  return output_files.read_config(path)
-
-
-def _check_same_task(
-  first_dir: str, first_config: dict[str, Any], other_dir: str, other_config: dict[str, Any]
-) -> None:
-  """Raises UserError if two runs have different tasks or labels."""
-  first_settings = {"task": first_config.get("task"), **first_config.get("data", {})}
-  other_settings = {"task": other_config.get("task"), **other_config.get("data", {})}
-  for key in ("task", *_SHARED_SETTINGS):
-    first_value, other_value = first_settings.get(key), other_settings.get(key)
-    if first_value != other_value:
-      raise UserError(
-        f"--inputs: {other_dir} has {key} = {other_value!r}, {first_dir} has {first_value!r}: give runs of one task"
-      )
-
-
-def _expand_inputs(inputs: str) -> list[str]:
-  """Returns the directories that --inputs gives as paths or globs, separated by commas."""
-  directories: list[str] = []
-  for pattern in split_globs(inputs):
-    matches = matching_paths(pattern)
-    if not matches:
-      raise UserError(f"--inputs: {pattern} does not exist")
-    directories += matches
-  return directories
-
-
 def define_flags() -> None:
   """Defines the flags of this command."""
-  command_flags.define("str", "inputs", None, "output_dirs of the runs, or globs, separated by commas")
-  command_flags.define("str", "output_dir", None, "directory to write to")
+  command_flags.define("str", "inputs", None, "output_dirs of the runs, or globs, separated by commas", required=True)
+  command_flags.define("str", "output_dir", None, "directory to write to", required=True)
 
 
 def main() -> None:
   """Runs the command: averages the runs, writes the files and prints the metrics."""
   flag_values = flags.FLAGS
-  for name in ("inputs", "output_dir"):
-    if not getattr(flag_values, name):
-      raise UserError(f"--{name} is missing (--help explains it)")
-  run_dirs = _expand_inputs(flag_values.inputs)
+  run_dirs: list[str] = []
+  for pattern in split_globs(flag_values.inputs):
+    matches = matching_paths(pattern)
+    if not matches:
+      raise UserError(f"--inputs: {pattern} does not exist")
+    run_dirs += matches
   metrics = ensemble_runs(run_dirs, flag_values.output_dir)
   print_metrics(metrics)
   print(f"{len(run_dirs)} runs; wrote {flag_values.output_dir}")

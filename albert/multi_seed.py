@@ -9,7 +9,7 @@ import dataclasses
 import math
 import os
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -56,21 +56,37 @@ def run_seeds(task: Task, config: RunConfig) -> None:
   if config.num_runs == 1:
     Estimator(task, config).run()
     return
-  seeds = range(config.train.seed, config.train.seed + config.num_runs)
+  configs = {
+    seed: dataclasses.replace(
+      config,
+      output_dir=files.join(config.output_dir, f"run-{seed}"),
+      num_runs=1,
+      train=dataclasses.replace(config.train, seed=seed),
+    )
+    for seed in range(config.train.seed, config.train.seed + config.num_runs)
+  }
   runs_file = files.join(config.output_dir, output_files.RUNS)
   earlier_seeds = output_files.read_runs(runs_file)["seeds"] if files.exists(runs_file) else []
-  _check_seeds(runs_file, earlier_seeds, seeds)
+  _check_seeds(runs_file, earlier_seeds, list(configs))
+  # Earlier versions did not record the end of training for every task.
   for seed in earlier_seeds:
-    _record_end(_config_of_seed(config, seed).output_dir)
-  _check_finished_runs(task, config, seeds)
-  metrics_of_seeds = {seed: _run_seed(task, _config_of_seed(config, seed)) for seed in seeds}
-  best_seed = _summarize(task, config, metrics_of_seeds)
-  for seed in seeds:
+    record = files.join(configs[seed].output_dir, output_files.TRAINING_LOSS)
+    results = files.join(configs[seed].output_dir, output_files.EVAL_RESULTS)
+    if files.exists(results) and not files.exists(record):
+      step = int(output_files.read_results(results).get("step", 0))
+      files.write_json(record, msgspec.to_builtins(TrainingLoss(step, loss=None, guessing_loss=None, num_lines=0)))
+  if config.do_predict:
+    task.check_inputs(train=True, evaluate=True, predict=True)
+    for seed_config in configs.values():
+      _check_predictions(task, seed_config)
+  metrics_of_seeds = {seed: _run_seed(task, seed_config) for seed, seed_config in configs.items()}
+  best_seed = _summarize(task, config.output_dir, metrics_of_seeds)
+  for seed, seed_config in configs.items():
     if seed != best_seed:
-      files.remove_tree(files.join(_config_of_seed(config, seed).output_dir, output_files.CHECKPOINTS))
+      files.remove_tree(files.join(seed_config.output_dir, output_files.CHECKPOINTS))
 
 
-def _check_seeds(runs_file: str, earlier_seeds: Sequence[int], seeds: range) -> None:
+def _check_seeds(runs_file: str, earlier_seeds: Sequence[int], seeds: Sequence[int]) -> None:
   """Checks that a command compares all runs that runs.json compares, of which only the best has checkpoints."""
   if set(earlier_seeds) <= set(seeds):
     return
@@ -82,27 +98,14 @@ def _check_seeds(runs_file: str, earlier_seeds: Sequence[int], seeds: range) -> 
   )
 
 
-def _record_end(directory: str) -> None:
-  """Records the end of training of a run in runs.json, if it is of a version that did not record it for every task."""
-  record, results = (files.join(directory, name) for name in (output_files.TRAINING_LOSS, output_files.EVAL_RESULTS))
-  if files.exists(results) and not files.exists(record):
-    step = int(output_files.read_results(results).get("step", 0))
-    files.write_json(record, msgspec.to_builtins(TrainingLoss(step, loss=None, guessing_loss=None, num_lines=0)))
-
-
-def _check_finished_runs(task: Task, config: RunConfig, seeds: Iterable[int]) -> None:
-  """Checks that each finished run has its predictions, or a checkpoint to predict with."""
-  if not config.do_predict:
-    return
-  task.check_inputs(train=True, evaluate=True, predict=True)
-  for seed in seeds:
-    seed_config = _config_of_seed(config, seed)
-    missing = _missing_predictions(task, seed_config)
-    if missing and _is_finished(task, seed_config) and not _checkpoints(task, seed_config).steps():
-      raise UserError(
-        f"the run in {seed_config.output_dir} is done, but has no {os.path.basename(missing[0])}, and its checkpoints "
-        "are deleted: delete this directory to train the run again, or leave out --do_predict"
-      )
+def _check_predictions(task: Task, config: RunConfig) -> None:
+  """Checks that a run, if it is finished, has its predictions, or a checkpoint to predict with."""
+  missing = _missing_predictions(task, config)
+  if missing and _is_finished(task, config) and not _checkpoints(task, config).steps():
+    raise UserError(
+      f"the run in {config.output_dir} is done, but has no {os.path.basename(missing[0])}, and its checkpoints are "
+      "deleted: delete this directory to train the run again, or leave out --do_predict"
+    )
 
 
 def _missing_predictions(task: Task, config: RunConfig) -> list[str]:
@@ -127,16 +130,6 @@ def _checkpoints(task: Task, config: RunConfig) -> CheckpointManager:
   return CheckpointManager(directory, keep=1, model_config=task.model_config)
 
 
-def _config_of_seed(config: RunConfig, seed: int) -> RunConfig:
-  """Returns the config of the run with one seed, in its own directory."""
-  return dataclasses.replace(
-    config,
-    output_dir=files.join(config.output_dir, f"run-{seed}"),
-    num_runs=1,
-    train=dataclasses.replace(config.train, seed=seed),
-  )
-
-
 def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
   """Trains, evaluates and predicts with one seed, unless that is done already. Returns the metrics."""
   path = files.join(config.output_dir, output_files.EVAL_RESULTS)
@@ -154,26 +147,24 @@ def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
   return output_files.read_results(path)
 
 
-def _metric_names(task: Task, config: RunConfig, metrics_of_seeds: Mapping[int, Mapping[str, float]]) -> list[str]:
-  """Returns the names of the metrics, without `step`, after checking that all runs have them."""
+def _summarize(task: Task, output_dir: str, metrics_of_seeds: dict[int, dict[str, float]]) -> int:
+  """Writes runs.json, prints the statistics, and returns the seed of the best run."""
   names = [name for name in next(iter(metrics_of_seeds.values())) if name != "step"]
+  failed_seeds = []
   for seed, metrics in metrics_of_seeds.items():
+    directory = files.join(output_dir, f"run-{seed}")
     for name in (*names, task.best_metric):
       if name not in metrics:
-        path = files.join(_config_of_seed(config, seed).output_dir, output_files.EVAL_RESULTS)
+        path = files.join(directory, output_files.EVAL_RESULTS)
         raise UserError(f"{path} lacks {name!r}: delete this file, and the same command evaluates the run again")
-  return names
+    if find_failure(directory, metrics, task.best_loss):
+      failed_seeds.append(seed)
 
+  def rank(seed: int) -> tuple[float, float]:
+    value, loss = metrics_of_seeds[seed][task.best_metric], metrics_of_seeds[seed].get(task.best_loss)
+    return rank_evaluation(value, loss, higher_is_better=task.higher_is_better)
 
-def _summarize(task: Task, config: RunConfig, metrics_of_seeds: dict[int, dict[str, float]]) -> int:
-  """Writes runs.json, prints the statistics, and returns the seed of the best run."""
-  names = _metric_names(task, config, metrics_of_seeds)
-  failed_seeds = [
-    seed
-    for seed, metrics in metrics_of_seeds.items()
-    if find_failure(_config_of_seed(config, seed).output_dir, metrics, task.best_loss)
-  ]
-  best_seed = _best_seed(task, metrics_of_seeds)
+  best_seed = max(metrics_of_seeds, key=rank)  # of equally good runs the first one
   best_run = f"run-{best_seed}"
   summary: dict[str, Any] = {
     "seeds": list(metrics_of_seeds),
@@ -194,20 +185,9 @@ def _summarize(task: Task, config: RunConfig, metrics_of_seeds: dict[int, dict[s
       f"standard deviation {statistics_of_metric['standard_deviation']:.3g} over {len(values)} runs",
       flush=True,
     )
-  files.write_json(files.join(config.output_dir, output_files.RUNS), summary)
+  files.write_json(files.join(output_dir, output_files.RUNS), summary)
   if failed_seeds:
     names_of_failed = ", ".join(f"run-{seed}" for seed in failed_seeds)
     print(f"{len(failed_seeds)} of {len(metrics_of_seeds)} runs have not learned more than guessing: {names_of_failed}")
   print(f"best: {best_run} ({task.best_metric} {metrics_of_seeds[best_seed][task.best_metric]:.6g})", flush=True)
   return best_seed
-
-
-def _best_seed(task: Task, metrics_of_seeds: Mapping[int, Mapping[str, float]]) -> int:
-  """Returns the seed of the best run (see rank_evaluation). Of equally good runs it is the first one."""
-
-  def rank(seed: int) -> tuple[float, float]:
-    metrics = metrics_of_seeds[seed]
-    value, loss = metrics[task.best_metric], metrics.get(task.best_loss)
-    return rank_evaluation(value, loss, higher_is_better=task.higher_is_better)
-
-  return max(metrics_of_seeds, key=rank)

@@ -21,6 +21,7 @@ from typing import IO, Any, NoReturn
 from albert.errors import Interrupted
 from albert.version import VERSION
 
+_STDERR = 2  # its descriptor
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Python discards an exception that is raised in a destructor. If this happens to the exception of a signal, the signal
 # is sent again after this many seconds.
@@ -35,24 +36,20 @@ class OutputError(OSError):
   """Standard output cannot be written: it is closed, its disk is full, or the reader of the pipe has ended."""
 
 
-class _OutputFile(io.FileIO):
-  """Standard output. Its errors are OutputErrors, so that they can be told from errors of other files."""
+class _StandardStream(io.FileIO):
+  """Standard output or standard error.
+
+  Errors of standard output are OutputErrors, so that they can be told from errors of other files. Messages that cannot
+  be written to standard error are dropped, so that the command continues.
+  """
 
   def write(self, data: Any) -> int:
     try:
       return super().write(data) or 0
     except OSError as error:
+      if self.fileno() == _STDERR:
+        return len(data)
       raise OutputError(error.errno, error.strerror) from error
-
-
-class _MessageFile(io.FileIO):
-  """Standard error. Messages that cannot be written are dropped, so that the command continues."""
-
-  def write(self, data: Any) -> int:
-    try:
-      return super().write(data) or 0
-    except OSError:
-      return len(data)
 
 
 class _State:
@@ -86,7 +83,10 @@ def begin() -> None:
       if signal.getsignal(signal_number) is not signal.SIG_IGN:
         signal.signal(signal_number, _on_signal)
     sys.unraisablehook = _on_unraisable
-  _use_utf8()
+  # Restarts Python in UTF-8 mode if it would decode paths as ASCII or Latin-1. TensorFlow encodes paths as UTF-8.
+  if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+    os.environ["PYTHONUTF8"] = "1"
+    os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
   _open_closed_descriptors()
   _replace_streams()
 
@@ -110,7 +110,6 @@ def quick_imports(*unused: str) -> Iterator[None]:
   blocked_modules = [name for name in (*_UNUSED_LIBRARIES, *unused) if name not in sys.modules]
   for name in blocked_modules:
     sys.modules[name] = None  # type: ignore[assignment]  # so that `import` raises ModuleNotFoundError
-  was_enabled = gc.isenabled()
   gc.disable()
   try:
     yield
@@ -118,8 +117,7 @@ def quick_imports(*unused: str) -> Iterator[None]:
     for name in blocked_modules:
       del sys.modules[name]
     gc.freeze()
-    if was_enabled:
-      gc.enable()
+    gc.enable()
 
 
 def run_command_of(module_name: str) -> None:
@@ -133,14 +131,14 @@ def run_command_of(module_name: str) -> None:
   importlib.import_module(module_name).run_command()
 
 
-def start_running() -> None:
-  """Makes signals raise Interrupted until `stop_running` is called, so that unfinished files are cleaned up."""
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+  """Context in which signals raise Interrupted, so that unfinished files are removed. Outside, they end the process."""
   _State.is_running = True
-
-
-def stop_running() -> None:
-  """Makes signals end the process at once."""
-  _State.is_running = False
+  try:
+    yield
+  finally:
+    _State.is_running = False
 
 
 def interrupting_signal() -> int:
@@ -170,7 +168,7 @@ def end_by_signal(signal_number: int) -> NoReturn:
   """Ends the process at once, with exit code 128 + signal. It prints one line, unless `print_stop` did."""
   if not _State.has_printed_stop:
     with contextlib.suppress(OSError):
-      os.write(2, f"{stopped_line(signal_number)}\n".encode())  # 2 is standard error
+      os.write(_STDERR, f"{stopped_line(signal_number)}\n".encode())
   os._exit(128 + signal_number)
 
 
@@ -214,13 +212,6 @@ def _on_unraisable(unraisable: Any) -> None:
     sys.__unraisablehook__(unraisable)
 
 
-def _use_utf8() -> None:
-  """Restarts Python in UTF-8 mode if it would decode paths as ASCII or Latin-1. TensorFlow encodes paths as UTF-8."""
-  if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
-    os.environ["PYTHONUTF8"] = "1"
-    os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
-
-
 def _open_closed_descriptors() -> None:
   """Opens /dev/null for each closed standard stream. Otherwise the next opened file would get the stream's descriptor.
 
@@ -240,16 +231,16 @@ def _open_closed_descriptors() -> None:
 
 
 def _replace_streams() -> None:
-  """Replaces the standard streams by _OutputFile and _MessageFile, which escape characters they cannot encode.
+  """Replaces standard output and error by _StandardStreams, which escape characters that they cannot encode.
 
   Streams that a test has replaced are kept.
   """
   if sys.stdin is None:
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
   if sys.stdout is sys.__stdout__:
-    sys.stdout = _text_stream(_OutputFile(1, "w", closefd=False), sys.stdout)
+    sys.stdout = _text_stream(_StandardStream(1, "w", closefd=False), sys.stdout)
   if sys.stderr is sys.__stderr__:
-    sys.stderr = _text_stream(_MessageFile(2, "w", closefd=False), sys.stderr, line_buffering=True)
+    sys.stderr = _text_stream(_StandardStream(_STDERR, "w", closefd=False), sys.stderr, line_buffering=True)
 
 
 def _text_stream(file: io.FileIO, old_stream: IO[str] | None, *, line_buffering: bool = False) -> io.TextIOWrapper:

@@ -127,7 +127,7 @@ def test_directories_that_cannot_be_averaged_are_refused(tmp_path: Path) -> None
   [
     ([], "error: --inputs is missing"),
     (["--inputs=a,b"], "error: --output_dir is missing"),
-    (["average"], "error: unexpected argument 'average'"),
+    (["--inputs=a,b", "--output_dir=x", "average"], "error: unexpected argument 'average'"),
     (["--inputs=/nowhere/*", "--output_dir=x"], "error: --inputs: /nowhere/* does not exist"),
   ],
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -40,11 +41,9 @@ def find_node() -> str:
   return path
 
 
-def ids_in_javascript(
-  model_file: str, texts: list[str], *, do_lower_case: bool, convert_quotes: bool, keep_accents: bool = False
-) -> list[list[int]]:
-  """The ids of texts, computed by examples/javascript/tokenizer.mjs."""
-  options = {"doLowerCase": do_lower_case, "convertQuotes": convert_quotes, "keepAccents": keep_accents}
+def ids_in_javascript(model_file: str, texts: list[str], switches: dict[str, bool]) -> list[list[int]]:
+  """The ids of texts, computed by examples/javascript/tokenizer.mjs. `switches` are those of Tokenizer."""
+  options = {re.sub("_(.)", lambda match: match[1].upper(), name): value for name, value in switches.items()}
   result = subprocess.run(
     [find_node(), "--input-type=module", "--eval", _ENCODE_SCRIPT % json.dumps((EXAMPLE / "tokenizer.mjs").as_uri())],
     input=json.dumps({"model": model_file, "options": options, "texts": texts}),
@@ -57,23 +56,13 @@ def ids_in_javascript(
   return ids
 
 
-def assert_equal_ids(
-  model_file: str,
-  texts: list[str],
-  *,
-  do_lower_case: bool = True,
-  convert_quotes: bool = False,
-  keep_accents: bool = False,
-) -> None:
+def assert_equal_ids(model_file: str, texts: list[str], **switches: bool) -> None:
   """Asserts that the ids of all texts are those of Tokenizer."""
-  switches = {"do_lower_case": do_lower_case, "convert_quotes": convert_quotes, "keep_accents": keep_accents}
-  ids = ids_in_javascript(model_file, texts, **switches)
+  switches = {"do_lower_case": True, "convert_quotes": False, "keep_accents": False} | switches
+  ids = ids_in_javascript(model_file, texts, switches)
   expected = Tokenizer(model_file, **switches).encode_batch(texts)
-  differences = [
-    (text, expected_ids, text_ids)
-    for text, expected_ids, text_ids in zip(texts, expected, ids, strict=True)
-    if expected_ids != text_ids
-  ]
+  triples = zip(texts, expected, ids, strict=True)
+  differences = [triple for triple in triples if triple[1] != triple[2]]
   assert (len(differences), differences[:3]) == (0, [])
 
 
@@ -113,7 +102,7 @@ def test_ids_equal_those_of_python_with_each_option_of_the_trainer(option: str, 
   model_file = model_with_options(tmp_path, option, "unigram")
   if "prefix" in option or "space" in option or option in ("bytes", "symbols that are normalized"):
     with pytest.raises(AssertionError, match=r"not a unigram model of the kind|changes the user-defined symbol"):
-      ids_in_javascript(model_file, [""], do_lower_case=True, convert_quotes=False)
+      ids_in_javascript(model_file, [""], {"do_lower_case": True, "convert_quotes": False})
   else:
     assert_equal_ids(model_file, [*TEXTS, *random_texts(200, seed=45), *texts_with_odd_spaces(400)])
 
@@ -122,4 +111,4 @@ def test_a_vocabulary_of_another_kind_is_refused(save_model: SaveModel) -> None:
   byte_pieces = [(f"<0x{byte:02X}>", -1.0) for byte in range(256)]
   model_file = save_model([("▁", -1.0), *byte_pieces], dict.fromkeys((piece for piece, _ in byte_pieces), _BYTE))
   with pytest.raises(AssertionError, match=r"not a unigram model of the kind that data_prep/train_vocab\.py trains"):
-    ids_in_javascript(model_file, [""], do_lower_case=True, convert_quotes=False)
+    ids_in_javascript(model_file, [""], {"do_lower_case": True, "convert_quotes": False})

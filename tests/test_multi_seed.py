@@ -14,7 +14,6 @@ import pytest
 import sentencepiece
 
 from albert import multi_seed
-from albert.config.run import RunConfig
 from albert.ensemble import ensemble_runs
 from albert.errors import UserError
 from albert.runs import output_files
@@ -219,14 +218,13 @@ def test_several_seeds_and_their_ensemble_predict_a_test_set(
     assert (tmp_path / "ensemble" / name).stat().st_size > 0
 
 
-def test_of_equally_good_runs_the_one_with_the_lower_loss_is_the_best() -> None:
+def test_of_equally_good_runs_the_one_with_the_lower_loss_is_the_best(tmp_path: Path) -> None:
   task: Any = types.SimpleNamespace(best_metric="accuracy", best_loss="loss", higher_is_better=True)
-  results = {7: {"accuracy": 0.5, "loss": 0.8}, 8: {"accuracy": 0.5, "loss": 0.6}, 9: {"accuracy": 0.5, "loss": 0.6}}
-  assert multi_seed._best_seed(task, results) == 8
+  results = {seed: {"accuracy": 0.5, "loss": loss} for seed, loss in ((7, 0.8), (8, 0.6), (9, 0.6))}
+  assert multi_seed._summarize(task, str(tmp_path), results) == 8
 
 
 def test_runs_that_are_no_better_than_guessing_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-  config = RunConfig(output_dir=str(tmp_path), num_runs=3)
   task: Any = types.SimpleNamespace(best_metric="accuracy", best_loss="loss", higher_is_better=True)
   of_guessing = {"guessing_loss": 0.69, "majority_accuracy": 0.5}
   results = {seed: {"step": 1, "loss": 0.69, "accuracy": 0.5, **of_guessing} for seed in (7, 8)}
@@ -235,19 +233,18 @@ def test_runs_that_are_no_better_than_guessing_are_counted(tmp_path: Path, capsy
     (tmp_path / f"run-{seed}").mkdir()
     content = {"step": 1, "loss": loss, "guessing_loss": 0.69, "num_lines": 4}
     (tmp_path / f"run-{seed}" / "training_loss.json").write_text(json.dumps(content))
-  assert multi_seed._summarize(task, config, results) == 9
+  assert multi_seed._summarize(task, str(tmp_path), results) == 9
   assert output_files.read_runs(str(tmp_path / "runs.json"))["failed_seeds"] == [7, 8]
   assert "2 of 3 runs have not learned more than guessing: run-7, run-8\n" in capsys.readouterr().out
 
 
 def test_a_run_whose_metric_is_nan_ranks_last(tmp_path: Path) -> None:
   """In Python 3.10 to 3.13, the functions of `statistics` raise errors for NaN, and comparisons with NaN are false."""
-  config = RunConfig(output_dir=str(tmp_path), num_runs=3)
   task: Any = types.SimpleNamespace(best_metric="loss", best_loss="loss", higher_is_better=False)
   results = {7: {"step": 1, "loss": math.nan}, 8: {"step": 1, "loss": 0.5}, 9: {"step": 1, "loss": 0.25}}
-  assert multi_seed._summarize(task, config, results) == 9
+  assert multi_seed._summarize(task, str(tmp_path), results) == 9
   summary = output_files.read_runs(str(tmp_path / "runs.json"))
   assert summary["best_run"] == "run-9"
   assert summary["metrics"]["loss"] == dict.fromkeys(multi_seed._STATISTICS) | {"values": [None, 0.5, 0.25]}
   with pytest.raises(UserError, match=r"run-8/eval_results\.json lacks 'loss': delete this file"):
-    multi_seed._summarize(task, config, results | {8: {"step": 1}})
+    multi_seed._summarize(task, str(tmp_path), results | {8: {"step": 1}})

@@ -26,16 +26,13 @@ PREPARE = ["-m", "data_prep.create_pretraining_data", "--output_dir={new}", "--m
 
 # Commands, and the beginning of the error that each ends with.
 REFUSED_COMMANDS = [
-  ([*PRETRAINING, "--learning_rate=0"], "flag --learning_rate=0: must be"),
   ([*PRETRAINING, "--lerning_rate=1"], "Unknown command line flag 'lerning_rate'. Did you mean: learning_rate ?"),
   (
     [*PRETRAINING, "--early_stopping_patience=2"],
     "early_stopping_patience=2 needs evaluations: give --eval_every_steps",
   ),
-  ([*PRETRAINING, "--model=albert_huge"], "--model=albert_huge: unknown"),
   ([*PRETRAINING, "--recipe=absent"], "--recipe=absent: no such file or recipe"),
   ([*PRETRAINING, "--nodo_train"], "nothing to do: give --do_train"),
-  ([*PRETRAINING, "--chip=v3"], "--chip=v3 only goes with --dry_run"),
   (
     ["run_pretraining.py", "--dry_run", "--chip=v3", "--model=albert_xxlarge", "--max_seq_length=512"],
     "albert_xxlarge on v3-8: 512 examples of 512 tokens on each of 8 cores do not fit",
@@ -46,7 +43,6 @@ REFUSED_COMMANDS = [
   ([*PRETRAINING, "--input_file=absent*"], "--input_file: 'absent*' matches no file"),
   ([*PRETRAINING, "--input_file="], "--do_train needs --input_file"),
   ([*PRETRAINING, "--do_eval"], "evaluation needs --eval_input_file"),
-  ([*PRETRAINING, "--do_eval", "--eval_input_file=absent"], "--eval_input_file: 'absent' matches no file"),
   ([*PRETRAINING, "--do_predict", "--predict_file=absent"], "--do_predict needs --predict_file"),
   ([*PRETRAINING, "--spm_model_file=absent"], "absent: cannot read it (No such file or directory)"),
   ([*PRETRAINING, "--albert_config_file=absent"], "absent: no such file"),
@@ -58,7 +54,6 @@ REFUSED_COMMANDS = [
   ([*CLASSIFIER, "--train_file={texts}", "--do_eval"], "--eval_file is missing"),
   ([*CLASSIFIER, "--train_file={texts}", "--do_predict", "--predict_file=x"], "--predict_file=x: no such file"),
   ([*CLASSIFIER, "--train_file={texts}"], "--spm_model_file is missing"),
-  ([*CLASSIFIER, "--train_file={texts}", "--spm_model_file=absent"], "absent: cannot read it"),
   ([*CLASSIFIER, "--train_file={texts}", "--spm_model_file={spm}", "--vocab_size=9"], "--spm_model_file={spm} has "),
   ([*CLASSIFIER, "--train_file={texts}", "--max_seq_length=513"], "--max_seq_length=513: the model has 512 positions"),
   (
@@ -81,7 +76,6 @@ REFUSED_COMMANDS = [
   ([*CLASSIFIER, "--task_name=MRPC", "--data_dir=absent"], "--data_dir=absent: neither absent/MRPC/train.tsv nor"),
   ([*CLASSIFIER, "--task_name=AX", "--do_eval"], "AX has no labels to evaluate with"),
   ([*TAGGING], "--train_file is missing: the train set"),
-  ([*TAGGING, "--train_file=absent"], "--train_file=absent: no such file"),
   ([*TAGGING, "--train_file={texts}", "--do_eval"], "--eval_file is missing: the dev set"),
   ([*TAGGING, "--scheme=IOB1"], "flag --scheme=IOB1: value should be one of <BIO|BILOU|BIOES>"),
   ([*SQUAD, "--train_file=absent"], "--train_file: 'absent' matches no file"),
@@ -96,7 +90,6 @@ REFUSED_COMMANDS = [
     [*EXPORT, "--checkpoint={weights}", "--max_metric_drop=0.1"],
     "--max_metric_drop=0.1 has an effect only with --eval_file",
   ),
-  ([*EXPORT, "--checkpoint={weights}", "--max_metric_drop=nan"], "flag --max_metric_drop=nan: must be a finite number"),
   ([*EXPORT, "--checkpoint={weights}", "--max_metric_drop=-1"], "flag --max_metric_drop=-1: must be at least 0"),
   ([*EXPORT, "--checkpoint={weights}", "--name=a/b"], "--name=a/b: must be a plain name"),
   (
@@ -112,8 +105,6 @@ REFUSED_COMMANDS = [
   (["-m", "albert.predict", "--model=absent"], "--model=absent: neither a SavedModel nor"),
   (["-m", "albert.predict", "--model=absent", "--input_file=x"], "--input_file=x: no such file"),
   ([*PREPARE, "--input_file=absent", "--spm_model_file={spm}"], "--input_file: 'absent' matches no file"),
-  ([*PREPARE, "--input_file={texts}", "--spm_model_file=absent"], "absent: cannot read it"),
-  ([*PRETRAINING, "--spm_model_file={spm}", "--do_eval"], "evaluation needs --eval_input_file"),
 ]
 # Ids of the commands that `make test` runs. Running every command of REFUSED_COMMANDS takes half a minute.
 _IDS_IN_MAKE_TEST = (

@@ -6,6 +6,7 @@ Remote paths, which contain "://" (gs://, s3://, ...), are handled by tf.io.gfil
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import itertools
 import os
@@ -101,12 +102,12 @@ def is_dir(path: str) -> bool:
 
 def is_special(path: str) -> bool:
   """Whether the path is a local pipe, socket or device, from which a reader may wait forever."""
-  return not is_remote(path) and local_files.is_special(path)
+  return not is_remote(path) and local_files.describe_kind(path) in local_files.SPECIAL_FILES
 
 
 def is_regular(path: str) -> bool:
   """Whether the path is an existing file that is not a directory, pipe, socket or device."""
-  return not is_dir(path) if is_remote(path) else local_files.is_regular(path)
+  return not is_dir(path) if is_remote(path) else os.path.isfile(path)
 
 
 def check_not_special(path: str, *, name: str, remedy: str) -> None:
@@ -138,7 +139,14 @@ def stat(path: str) -> Stat:
   if is_remote(path):
     remote = _gfile().stat(path)
     return Stat(int(remote.length), int(remote.mtime_nsec), bool(remote.is_directory))
-  local = local_files.stat(path)
+  try:
+    local = os.stat(path)
+  except OSError as error:
+    problem, remedy = "cannot read it", "check the path and its rights"
+    if os.path.islink(path):
+      problem = f"is a link to {os.readlink(path)}, which cannot be read"
+      remedy = "remove the link, or restore that file"
+    raise UserError(f"{path}: {problem} ({error.strerror}): {remedy}") from error
   return Stat(local.st_size, local.st_mtime_ns, os.path.isdir(path))
 
 
@@ -162,9 +170,7 @@ def in_threads(function: Callable[[Argument], Result], arguments: Sequence[Argum
   Returns:
     The results in the order of `arguments`.
   """
-  if len(arguments) < 2:
-    return list(map(function, arguments))
-  with futures.ThreadPoolExecutor(min(_MAX_THREADS, len(arguments))) as pool:
+  with futures.ThreadPoolExecutor(_MAX_THREADS) as pool:  # starts only as many threads as there are calls
     return list(pool.map(function, arguments))
 
 
@@ -178,15 +184,12 @@ def makedirs(path: str) -> None:
   if is_remote(path):
     _gfile().makedirs(path)
     return
-  try:
+  with convert_errors(path, "make a directory of"):
     os.makedirs(path, exist_ok=True)
-  except OSError as error:
-    problem = f"{local_files.final_path(path)}: cannot make this directory"
-    raise local_files.one_line_error(error, problem, "choose one that can be written to") from error
 
 
 def replace(source: str, target: str) -> None:
-  """Renames `source` to `target`, replacing an existing file. On a local file system this is atomic.
+  """Renames a file or directory, replacing an existing file. Local renames are atomic, and flushed to the disk.
 
   Raises:
     UserError: a path or its permissions are wrong.
@@ -195,7 +198,9 @@ def replace(source: str, target: str) -> None:
   if is_remote(target):
     _gfile().rename(source, target, overwrite=True)
     return
-  local_files.replace(source, target)
+  with convert_errors(target):
+    os.replace(source, target)
+  local_files.sync_directory(os.path.dirname(target) or ".")
 
 
 def remove(path: str) -> None:
@@ -209,15 +214,10 @@ def remove(path: str) -> None:
 def discard(path: str) -> None:
   """Removes a staging file or directory after a failure. Errors are ignored, so that the first failure is reported."""
   with contextlib.suppress(Exception):
-    _remove_file_or_tree(path)
-
-
-def _remove_file_or_tree(path: str) -> None:
-  """Removes a file, or a directory with its contents."""
-  if is_dir(path):
-    remove_tree(path)
-  else:
-    remove(path)
+    if is_dir(path):
+      remove_tree(path)
+    else:
+      remove(path)
 
 
 def remove_tree(path: str) -> None:
@@ -341,44 +341,16 @@ def stat_globs(spec: str | Sequence[str], *, flag: str = "--input_file") -> dict
 
 
 def matching_paths(pattern: str) -> list[str]:
-  """Lists the files and directories that match one glob, sorted."""
+  """Lists the files and directories that match one glob, sorted. `**` stands for directories that are not hidden."""
   if is_remote(pattern):
     return sorted(_gfile().glob(pattern))
-  return sorted(_find_local(escape_existing(pattern)))
-
-
-def _find_local(pattern: str) -> list[str]:
-  """Finds the local paths that match a glob. `**` matches any number of directories that are not hidden."""
-  parts = pattern.split("/")
-  if "**" not in parts:
-    return glob.glob(pattern)
-  index = parts.index("**")
-  before_stars, after_stars = "/".join(parts[:index]), "/".join(parts[index + 1 :]) or "*"
-  # If no directory precedes the **, the pattern begins with "/**", or with "**", which means the current directory.
-  roots = glob.glob(f"{before_stars}/") if before_stars else ["/" if index else ""]
-  paths: set[str] = set()
-  for directory in itertools.chain.from_iterable(map(_visible_directories, roots)):
-    paths.update(_find_local(os.path.join(glob.escape(directory), after_stars)))
-  return list(paths)
-
-
-def _visible_directories(root: str) -> Iterator[str]:
-  """Yields `root` and the directories below it that are not hidden, each once, though links may lead there."""
-  # glob.glob would follow links in a loop, and skip a directory that cannot be listed.
-
-  def refuse_unreadable(error: OSError) -> None:
-    raise UserError(f"{error.filename}: cannot list it ({error.strerror}): check its rights") from error
-
-  visited = {os.path.realpath(root)}
-  for directory, names, _ in os.walk(root or os.curdir, onerror=refuse_unreadable, followlinks=True):
-    yield directory if root else directory.removeprefix(os.curdir).lstrip("/")
-    visible = sorted(name for name in names if not name.startswith("."))
-    names.clear()  # os.walk descends into the directories that are added to this list
-    for name in visible:
-      real_path = os.path.realpath(os.path.join(directory, name))
-      if real_path not in visited:
-        visited.add(real_path)
-        names.append(name)
+  pattern = escape_existing(pattern)
+  if "**" not in pattern:
+    return sorted(glob.glob(pattern))
+  paths = glob.glob(f"{pattern}/*" if pattern.endswith("**") else pattern, recursive=True)
+  # Links may lead to a file by several paths, and in a loop. Its shortest path counts.
+  paths.sort(key=lambda path: (len(path), path), reverse=True)
+  return sorted({os.path.realpath(path): path for path in paths}.values())
 
 
 # staging_path cuts names to this length, and adds up to 40 bytes. Most file systems limit a name to 255 bytes.
@@ -417,36 +389,23 @@ def remove_leftovers(directory: str) -> None:
     match = local_files.STAGING_NAME.match(name)
     if match:
       path = join(directory, name)
-      host_key, pid = match["key"], int(match["pid"])
-      is_from_another_host = host_key != local_files.host_key()
-      try:
-        if local_files.has_ended(host_key, pid) or (is_from_another_host and _is_abandoned(path)):
-          _remove_file_or_tree(path)
-      except Exception:  # another process removed it, or it belongs to another user; a leftover does no harm
-        continue
+      is_from_another_host = match["key"] != local_files.host_key()
+      with contextlib.suppress(Exception):  # another process has removed it
+        if local_files.has_ended(match["key"], int(match["pid"])) or (is_from_another_host and _is_abandoned(path)):
+          discard(path)  # not if it belongs to another user; a leftover does no harm
 
 
 def _is_abandoned(path: str) -> bool:
-  """Whether the file, or the directory with all files in it, has not changed for a day."""
-  if is_remote(path):
-    paths = [join(path, name) for name in listdir(path)] if is_dir(path) else [path]
-  else:
-    paths = [os.path.join(directory, name) for directory, _, names in os.walk(path) for name in names] + [path]
-  last_change = max((metadata.mtime_ns / 1e9 for metadata in stats(paths).values()), default=0.0)
+  """Whether the file, or the directory and what is in it, has not changed for a day."""
+  paths = [path, *(join(path, name) for name in (listdir(path) if is_dir(path) else ()))]
+  last_change = max(metadata.mtime_ns / 1e9 for metadata in stats(paths).values())
   return time.time() - last_change > _SECONDS_UNTIL_ABANDONED
 
 
-# Directories whose leftovers this process has deleted.
-_cleaned_directories: set[str] = set()
-
-
-def _remove_leftovers_once(path: str) -> None:
-  """Calls remove_leftovers for the directory of `path` once in this process. Remote directories are not cleaned up."""
-  directory = os.path.abspath(os.path.dirname(path))
-  if not is_remote(path) and directory not in _cleaned_directories:
-    _cleaned_directories.add(directory)
-    with contextlib.suppress(Exception):  # if the directory cannot be listed, writing `path` reports the error
-      remove_leftovers(directory)
+@functools.cache
+def _remove_leftovers_once(directory: str) -> None:
+  with contextlib.suppress(Exception):  # if the directory cannot be listed, writing there reports the error
+    remove_leftovers(directory)
 
 
 @contextlib.contextmanager
@@ -477,7 +436,8 @@ def write_atomically(path: str, data: bytes | str) -> None:
     UserError: the path or its permissions are wrong.
     RunError: the disk failed.
   """
-  _remove_leftovers_once(path)
+  if not is_remote(path):
+    _remove_leftovers_once(os.path.dirname(os.path.abspath(path)))
   with write_whole(path) as file:
     file.write(data.encode("utf-8") if isinstance(data, str) else data)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 
 from albert.errors import UserError
 from albert.io.text import MAX_VALUE_CHARS, decode_utf8, format_value, replace_surrogates
@@ -31,16 +32,17 @@ def dumps(values: Any, *, indent: int | None = None, ensure_ascii: bool = True) 
   try:
     return json.dumps(values, indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
   except ValueError:
-    return json.dumps(_replace_non_finite(values), indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
+    values = _copy(values, lambda value: None if isinstance(value, float) and not math.isfinite(value) else value)
+    return json.dumps(values, indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
 
 
-def _replace_non_finite(value: Any) -> Any:
-  """Copies a value, with None for each number that is not finite."""
+def _copy(value: Any, replace: Callable[[Any], Any]) -> Any:
+  """Copies nested dicts and lists. `replace` is called for each key and each value that is no dict or list."""
   if isinstance(value, dict):
-    return {key: _replace_non_finite(inner) for key, inner in value.items()}
+    return {replace(key): _copy(inner, replace) for key, inner in value.items()}
   if isinstance(value, list | tuple):
-    return [_replace_non_finite(inner) for inner in value]
-  return None if isinstance(value, float) and not math.isfinite(value) else value
+    return [_copy(inner, replace) for inner in value]
+  return replace(value)
 
 
 def decode(
@@ -70,10 +72,12 @@ def decode(
   try:
     values = (_LENIENT_DECODER if nan_is_null else _STRICT_DECODER).decode(text)
     if not keep_surrogates and _ESCAPED_SURROGATE.search(text):
-      values = _replace_surrogates_inside(values)
+      values = _copy(values, lambda value: replace_surrogates(value) if isinstance(value, str) else value)
     return values
   except json.JSONDecodeError as error:
-    raise UserError(_describe_syntax_error(source, text, error) + remedy_suffix) from error
+    line = f", line {error.lineno}" if "\n" in text and text.strip() else ""
+    problem = f"{error.msg}, column {error.colno}" if text.strip() else "it is empty"
+    raise UserError(f"{source}{line}: not JSON ({problem}){remedy_suffix}") from error
   except RecursionError as error:
     raise UserError(f"{source}: lists or objects are nested too deeply{remedy_suffix}") from error
   except _RefusedNumberError as error:
@@ -104,13 +108,6 @@ def decode_object(
   return values
 
 
-def _describe_syntax_error(source: str, text: str, error: json.JSONDecodeError) -> str:
-  if not text.strip():
-    return f"{source}: not JSON (it is empty)"
-  line = f", line {error.lineno}" if "\n" in text else ""
-  return f"{source}{line}: not JSON ({error.msg}, column {error.colno})"
-
-
 class _RefusedNumberError(ValueError):
   """Python's json module accepts a number that no reader of the project does. Arguments: its text, the problem."""
 
@@ -122,29 +119,14 @@ def _parse_integer(text: str) -> int:
   return int(text)
 
 
-def _parse_float(text: str) -> float:
+def _parse_finite(text: str) -> float:
   value = float(text)
-  return value if math.isfinite(value) else _refuse_constant(text)
-
-
-def _refuse_constant(text: str) -> NoReturn:
-  raise _RefusedNumberError(text, f"holds {text[:MAX_VALUE_CHARS]}, which is not a finite number")
-
-
-def _make_decoder(*, nan_is_null: bool) -> json.JSONDecoder:
-  parse_constant = (lambda text: None) if nan_is_null else _refuse_constant
-  return json.JSONDecoder(parse_int=_parse_integer, parse_float=_parse_float, parse_constant=parse_constant)
-
-
-_STRICT_DECODER, _LENIENT_DECODER = _make_decoder(nan_is_null=False), _make_decoder(nan_is_null=True)
-
-
-def _replace_surrogates_inside(value: Any) -> Any:
-  """Copies a value, with surrogates replaced in all its strings and keys."""
-  if isinstance(value, str):
-    return replace_surrogates(value)
-  if isinstance(value, list):
-    return [_replace_surrogates_inside(inner) for inner in value]
-  if isinstance(value, dict):
-    return {replace_surrogates(key): _replace_surrogates_inside(inner) for key, inner in value.items()}
+  if not math.isfinite(value):
+    raise _RefusedNumberError(text, f"holds {text[:MAX_VALUE_CHARS]}, which is not a finite number")
   return value
+
+
+_STRICT_DECODER, _LENIENT_DECODER = (
+  json.JSONDecoder(parse_int=_parse_integer, parse_float=_parse_finite, parse_constant=parse_constant)
+  for parse_constant in (_parse_finite, lambda text: None)
+)

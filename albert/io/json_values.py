@@ -91,16 +91,12 @@ def convert(source: str, values: Any, schema: type[Schema], remedy: str = "") ->
   try:
     return msgspec.convert(values, schema, strict=True)
   except (msgspec.ValidationError, UnicodeEncodeError) as error:
-    raise UserError(f"{source}: {_reword(str(error))}" + (f": {remedy}" if remedy else "")) from error
-
-
-def _reword(message: str) -> str:
-  """Rewrites a message of msgspec: "Expected `str`, got `null` - at `$.id`" as "$.id must be a text, it is null"."""
-  problem, _, path = message.partition(" - at `")
-  for pattern, words in _REWORDINGS:
-    problem = pattern.sub(words, problem)
-  path = path.replace("`", "")
-  return f"{'a ' if path.startswith('key in') else ''}{path} {problem}".lstrip()
+    # "Expected `str`, got `null` - at `$.id`" becomes "$.id must be a text, it is null".
+    problem, _, path = str(error).replace(" - at `key in", " - at `a key in").partition(" - at `")
+    for pattern, words in _REWORDINGS:
+      problem = pattern.sub(words, problem)
+    message = f"{path.replace('`', '')} {problem}".lstrip()
+    raise UserError(f"{source}: {message}" + (f": {remedy}" if remedy else "")) from error
 
 
 def read_text_field(line: bytes, field: str) -> str | None:

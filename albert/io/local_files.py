@@ -1,4 +1,4 @@
-"""Local files: opening, renaming and flushing them, and which process writes them. Errors are one line with the path.
+"""Local files: opening and flushing them, and which process writes them. Errors are one line with the path.
 
 The errors are those of the files that are opened here, and those that libraries and TensorFlow raise.
 """
@@ -16,6 +16,7 @@ import re
 import stat as stat_module
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from albert.errors import RunError, UserError
@@ -25,19 +26,8 @@ STAGING_NAME = re.compile(r"^\.(?P<name>.+)\.(?P<key>[0-9a-f]{8})-(?P<pid>\d+)-[
 _BUFFER_BYTES = 64 << 10
 _MAX_REASON_CHARS = 300
 # Errors that mean a wrong path. Others, such as a full disk or too many open files, may go away by themselves.
-_WRONG_PATH_ERRORS = {
-  errno.EACCES,
-  errno.EEXIST,
-  errno.EINVAL,
-  errno.EISDIR,
-  errno.ELOOP,
-  errno.ENAMETOOLONG,
-  errno.ENOENT,
-  errno.ENOTDIR,
-  errno.ENXIO,
-  errno.EPERM,
-  errno.EROFS,
-}
+_WRONG_PATH_ERRORS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+_WRONG_PATH_NUMBERS = (errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EROFS)
 # "No such file or directory" -> errno.ENOENT, and so on.
 _ERROR_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 # TensorFlow's messages contain "PATH; REASON", followed by details of the operation.
@@ -47,40 +37,24 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _TEST_FILE_BYTES = 64 << 10  # size of the file that is written as a test of the temporary directory
 _RUN_AGAIN = "run the same command again once the cause is fixed; finished work is kept"
 # File type -> its name in error messages.
+REGULAR_FILE, _PIPE = "a regular file", "a pipe"
+SPECIAL_FILES = (_PIPE, "a socket", "a device")
 _KIND_NAMES = {
+  stat_module.S_IFREG: REGULAR_FILE,
   stat_module.S_IFDIR: "a directory",
-  stat_module.S_IFIFO: "a pipe",
+  stat_module.S_IFIFO: _PIPE,
   stat_module.S_IFSOCK: "a socket",
   stat_module.S_IFCHR: "a device",
   stat_module.S_IFBLK: "a device",
 }
 
 
-def _kind(path: str) -> int:
-  """The file's type, one of stat_module.S_IF*, following links; 0 if it does not exist or cannot be inspected."""
-  try:
-    return stat_module.S_IFMT(os.stat(path).st_mode)
-  except OSError:
-    return 0
-
-
-def is_regular(path: str) -> bool:
-  """Whether the path is a regular file, following links."""
-  return _kind(path) == stat_module.S_IFREG
-
-
-def is_special(path: str) -> bool:
-  """Whether the path is a pipe, a socket or a device, following links."""
-  return _kind(path) not in (0, stat_module.S_IFREG, stat_module.S_IFDIR)
-
-
 def describe_kind(path: str) -> str:
-  """Says in words what a path that is not a regular file is, for error messages: for example "a pipe".
-
-  Raises:
-    KeyError: the path is a regular file or does not exist.
-  """
-  return _KIND_NAMES[_kind(path)]
+  """Says what a path is, following links: a value of _KIND_NAMES, or "" if it does not exist or cannot be inspected."""
+  try:
+    return _KIND_NAMES[stat_module.S_IFMT(os.stat(path).st_mode)]
+  except OSError:
+    return ""
 
 
 def check_is_regular(path: str, *, or_pipe: bool = False) -> None:
@@ -95,11 +69,11 @@ def check_is_regular(path: str, *, or_pipe: bool = False) -> None:
   Raises:
     UserError: the path is a directory, a pipe, a socket or a device.
   """
-  kind = _kind(path)
-  if kind in _KIND_NAMES and not (or_pipe and kind == stat_module.S_IFIFO):
-    is_pipe = kind == stat_module.S_IFIFO
-    remedy = "save its output as a file, because it may be read more than once" if is_pipe else "give a file"
-    raise UserError(f"{path} is {_KIND_NAMES[kind]}, not a regular file: {remedy}")
+  kind = describe_kind(path)
+  if kind in ("", REGULAR_FILE) or (or_pipe and kind == _PIPE):
+    return
+  remedy = "save its output as a file, because it may be read more than once" if kind == _PIPE else "give a file"
+  raise UserError(f"{path} is {kind}, not a regular file: {remedy}")
 
 
 class _LocalFile(io.FileIO):
@@ -123,7 +97,7 @@ def open_local(path: str, mode: str) -> BinaryIO:
 
   Args:
     path: a local path.
-    mode: as of `open`; contains "b".
+    mode: "rb", "wb" or "ab".
 
   Returns:
     The open file. Its methods that read and write raise the same errors.
@@ -134,11 +108,8 @@ def open_local(path: str, mode: str) -> BinaryIO:
   """
   with convert_errors(path, "read" if "r" in mode else "write"):
     raw = _LocalFile(path, mode.replace("b", ""), opener=lambda name, flags: os.open(name, flags, 0o666))
-    if "+" in mode:
-      return cast("BinaryIO", io.BufferedRandom(raw, _BUFFER_BYTES))
-    if "r" in mode:
-      return cast("BinaryIO", io.BufferedReader(raw, _BUFFER_BYTES))
-    return cast("BinaryIO", io.BufferedWriter(raw, _BUFFER_BYTES))
+    buffered = io.BufferedReader if "r" in mode else io.BufferedWriter
+    return cast("BinaryIO", buffered(raw, _BUFFER_BYTES))
 
 
 def sync(file: BinaryIO) -> None:
@@ -148,12 +119,9 @@ def sync(file: BinaryIO) -> None:
     RunError: the disk failed.
   """
   file.flush()
-  try:
-    descriptor = file.fileno()
-  except (AttributeError, OSError):
-    return
-  with convert_errors(str(file.name)):
-    os.fsync(descriptor)
+  if hasattr(file, "fileno"):  # a remote file has none
+    with convert_errors(str(file.name)):
+      os.fsync(file.fileno())
 
 
 def sync_tree(directory: str) -> None:
@@ -172,47 +140,12 @@ def sync_tree(directory: str) -> None:
 
 def sync_directory(path: str) -> None:
   """Flushes a directory to the disk, so that a rename in it survives a power cut. Errors are ignored."""
-  try:
+  with contextlib.suppress(OSError):
     descriptor = os.open(path, os.O_RDONLY)
-  except OSError:
-    return
-  try:
-    os.fsync(descriptor)
-  except OSError:
-    pass
-  finally:
-    os.close(descriptor)
-
-
-def replace(source: str, target: str) -> None:
-  """Renames a file or directory, replacing an existing file, and flushes the rename to the disk.
-
-  Raises:
-    UserError: a path or its permissions are wrong.
-    RunError: the system failed.
-  """
-  try:
-    os.replace(source, target)
-  except OSError as error:  # it names both paths; only the target is of interest
-    raise one_line_error(error, f"{target}: cannot write it", "check the path and its rights") from error
-  sync_directory(os.path.dirname(target) or ".")
-
-
-def stat(path: str) -> os.stat_result:
-  """Reads the metadata of a file or directory, following links.
-
-  Raises:
-    UserError: it does not exist or cannot be read, or it is a link whose target does not exist.
-  """
-  try:
-    return os.stat(path)
-  except OSError as error:
-    if os.path.islink(path):
-      raise UserError(
-        f"{path}: is a link to {os.readlink(path)}, which cannot be read ({error.strerror}): remove the link, or "
-        "restore that file"
-      ) from error
-    raise UserError(f"{path}: cannot read it ({error.strerror}): check the path and its rights") from error
+    try:
+      os.fsync(descriptor)
+    finally:
+      os.close(descriptor)
 
 
 def final_path(path: str) -> str:
@@ -250,35 +183,17 @@ def describe_error(error: Exception) -> str:
   return " ".join(str(error).split())[:_MAX_REASON_CHARS] or type(error).__name__
 
 
-def one_line_error(error: OSError, problem: str, remedy: str) -> UserError | RunError:
-  """Converts a system error to an error whose message is one line.
+def _file_error(error: OSError, path: str, verb: str) -> UserError | RunError:
+  """Converts a system error to one line: a UserError for a wrong path, a RunError for any other error.
 
-  Args:
-    error: the system error.
-    problem: the path, and what could not be done with it.
-    remedy: what the user can do about a wrong path.
-
-  Returns:
-    UserError for a wrong path, RunError for any other error.
+  The message names the file of the error, or else `path`; a staging file by the name that it gets when it is complete.
   """
-  if error.errno in _WRONG_PATH_ERRORS:
-    return UserError(f"{problem} ({error.strerror}): {remedy}")
-  reason = error.strerror or str(error) or type(error).__name__
-  return RunError(f"{problem} ({reason}): run the same command again once the cause is fixed")
-
-
-def file_error(error: OSError, path: str, verb: str) -> UserError | RunError:
-  """Converts a system error of a file to an error whose message is one line.
-
-  Args:
-    error: the system error.
-    path: the file. For a staging file, the message gives its final name.
-    verb: what could not be done with the file, such as "read".
-
-  Returns:
-    As one_line_error.
-  """
-  return one_line_error(error, f"{final_path(path)}: cannot {verb} it", "check the path and its rights")
+  failed_path = error.filename if error.filename2 is None else error.filename2  # filename2 is the target of a rename
+  path = os.fsdecode(failed_path) if isinstance(failed_path, str | bytes) else path
+  problem = f"{final_path(path)}: cannot {verb} it ({error.strerror or str(error) or type(error).__name__})"
+  if isinstance(error, _WRONG_PATH_ERRORS) or error.errno in _WRONG_PATH_NUMBERS:
+    return UserError(f"{problem}: check the path and its rights")
+  return RunError(f"{problem}: run the same command again once the cause is fixed")
 
 
 @contextlib.contextmanager
@@ -299,8 +214,7 @@ def convert_errors(path: str, verb: str = "write") -> Iterator[None]:
     cause = find_system_error(error)
     if cause is None:
       raise
-    failed_path = os.fsdecode(cause.filename) if isinstance(cause.filename, str | bytes) else path
-    raise file_error(cause, failed_path, verb) from error
+    raise _file_error(cause, path, verb) from error
 
 
 def convert_file_error(error: BaseException) -> UserError | RunError | None:
@@ -315,7 +229,9 @@ def convert_file_error(error: BaseException) -> UserError | RunError | None:
     not UTF-8.
   """
   if isinstance(error, OSError):
-    return _convert_system_error(error)
+    if not isinstance(error.filename, str | bytes) or error.strerror is None:
+      return RunError(f"{error.strerror or str(error) or type(error).__name__}: {_RUN_AGAIN}")
+    return _file_error(error, os.fsdecode(error.filename), "use")
   if isinstance(error, UnicodeEncodeError) and _NOT_UTF8.search(error.object):
     return UserError(
       f"{error.object[:_MAX_REASON_CHARS]}: this name or text has bytes that are not UTF-8, which TensorFlow refuses: "
@@ -332,14 +248,6 @@ def convert_file_error(error: BaseException) -> UserError | RunError | None:
   if class_names[0] in ("NotFoundError", "PermissionDeniedError", "UnauthenticatedError"):
     return UserError(f"{reason}: check the path, its rights and your credentials")
   return RunError(f"{reason}: {_RUN_AGAIN}")
-
-
-def _convert_system_error(error: OSError) -> UserError | RunError:
-  """Converts an error of the operating system. The message names the file if `error` does."""
-  path = error.filename if error.filename2 is None else error.filename2  # filename2 is the target of a rename
-  if not isinstance(path, str | bytes) or error.strerror is None:
-    return RunError(f"{error.strerror or str(error) or type(error).__name__}: {_RUN_AGAIN}")
-  return file_error(error, os.fsdecode(path), "use")
 
 
 def temporary_directory_error(error: BaseException) -> RunError | None:
@@ -387,25 +295,16 @@ def required_library(path: str, need: str, advice: str) -> Iterator[None]:
     raise UserError(f"{path}: {need} ({error}): {advice}") from error
 
 
-def _first_line(path: str) -> str:
-  try:
-    with open(path, encoding="ascii") as file:
-      return file.readline().strip()
-  except OSError:  # not Linux
-    return ""
-
-
 @functools.cache
 def host_key() -> str:
   """Returns eight hexadecimal digits that identify the host, its last start and the container.
 
   Process ids can be compared only between processes with the same key.
   """
-  try:
-    namespace = os.readlink("/proc/self/ns/pid")
-  except OSError:
-    namespace = ""
-  parts = (platform.node(), _first_line("/proc/sys/kernel/random/boot_id"), namespace)
+  parts = [platform.node()]
+  with contextlib.suppress(OSError):  # not Linux
+    parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+    parts.append(os.readlink("/proc/self/ns/pid"))
   return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
@@ -426,5 +325,5 @@ def has_ended(key: str, pid: int) -> bool:
   except ProcessLookupError:
     return True
   except (OSError, OverflowError):  # another user's process, or a number that is no process id
-    return False
+    pass
   return False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from types import TracebackType
 
 from tqdm import tqdm
 
@@ -22,12 +21,6 @@ def log(line: str) -> None:
 def _interval(elapsed: float) -> float:
   """Returns the seconds between lines after `elapsed` seconds."""
   return _FIRST_INTERVAL if elapsed < _FIRST_SECONDS else _LATER_INTERVAL
-
-
-def _format_duration(seconds: float) -> str:
-  minutes, seconds = divmod(round(seconds), 60)
-  hours, minutes = divmod(minutes, 60)
-  return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes:02d}:{seconds:02d}"
 
 
 def _format_amount(value: float) -> str:
@@ -47,11 +40,9 @@ class Progress:
     self.total, self.unit, self.description = total, unit, description
     self.done = 0
     self._start_time = self._last_line_time = time.monotonic()
-    self._bar = (
-      tqdm(total=total, unit=unit, desc=description, unit_scale=True, dynamic_ncols=True)
-      if sys.stderr.isatty()
-      else None
-    )
+    self._bar = None
+    if sys.stderr.isatty():
+      self._bar = tqdm(total=total, unit=unit, desc=description, unit_scale=True, dynamic_ncols=True)
 
   def update(self, amount: int) -> None:
     """Adds `amount` units of finished work."""
@@ -67,16 +58,14 @@ class Progress:
     now = self._last_line_time = time.monotonic()
     elapsed = max(now - self._start_time, 1e-9)
     rate = self.done / elapsed
-    duration = _format_duration(elapsed)
+    duration = tqdm.format_interval(round(elapsed))
     amount, total = _format_amount(self.done), _format_amount(self.total)
     percent = f"{100 * self.done / self.total:.0f}%" if self.total else "100%"
-    remaining = f", {_format_duration((self.total - self.done) / rate)} left" if 0 < self.done < self.total else ""
-    print(
-      f"{self.description}: {percent}, {amount} of {total}{self.unit} in {duration} "
-      f"({_format_amount(rate)}{self.unit}/s){remaining}",
-      file=sys.stderr,
-      flush=True,
-    )
+    speed, remaining = f"{_format_amount(rate)}{self.unit}/s", ""
+    if 0 < self.done < self.total:
+      remaining = f", {tqdm.format_interval(round((self.total - self.done) / rate))} left"
+    line = f"{self.description}: {percent}, {amount} of {total}{self.unit} in {duration} ({speed}){remaining}"
+    print(line, file=sys.stderr, flush=True)
 
   def close(self) -> None:
     """Prints the final state; leaving the context calls it."""
@@ -88,9 +77,7 @@ class Progress:
   def __enter__(self) -> Progress:
     return self
 
-  def __exit__(
-    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-  ) -> None:
+  def __exit__(self, *error: object) -> None:
     self.close()
 
 
@@ -117,14 +104,12 @@ class ElapsedTime:
       return
     start = time.monotonic()
     while not self._ended.wait(_interval(time.monotonic() - start)):
-      print(f"{self._description}: {_format_duration(time.monotonic() - start)}", file=sys.stderr, flush=True)
+      print(f"{self._description}: {tqdm.format_interval(time.monotonic() - start)}", file=sys.stderr, flush=True)
 
   def __enter__(self) -> ElapsedTime:
     self._thread.start()
     return self
 
-  def __exit__(
-    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-  ) -> None:
+  def __exit__(self, *error: object) -> None:
     self._ended.set()
     self._thread.join()

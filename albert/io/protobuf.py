@@ -41,7 +41,7 @@ def encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """Encodes many integers at once.
 
   Args:
-    values: integers >= 0 [N], N >= 1.
+    values: integers >= 0 [N].
 
   Returns:
     The concatenated varints, uint8 [bytes], and the offset at which each one ends, int64 [N].
@@ -53,7 +53,7 @@ def encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     sizes += values >= limit
     max_size, limit = max_size + 1, limit << 7
   ends = np.cumsum(sizes)
-  encoded = np.empty(int(ends[-1]), np.uint8)
+  encoded = np.empty(int(sizes.sum()), np.uint8)
   # Writes the first byte of all values, then the second byte of the values that have one, and so on.
   remaining: np.ndarray = values
   starts: np.ndarray = ends - sizes

@@ -8,6 +8,7 @@ Legend: B records of a batch, L values of a feature.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
 import hashlib
@@ -16,15 +17,14 @@ import itertools
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import google_crc32c
 import numpy as np
 
 from albert.errors import UserError
-from albert.io import files, local_files
-from albert.io.protobuf import decode_fields, decode_varints, encode_bytes_field, encode_varint, encode_varints
+from albert.io import files
+from albert.io.protobuf import decode_fields, decode_varints, encode_varint, encode_varints
 
 _HEADER = struct.Struct("<QI")  # length of the record, checksum of these eight bytes
 _FOOTER = struct.Struct("<I")  # checksum of the record
@@ -32,38 +32,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _FLUSH_BYTES = 1 << 20
 _GZIP_LEVEL = 6
 
-# Numbers of the fields of tf.train.Feature (tensorflow/core/example/feature.proto).
-_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
-
-
-def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
-  """Serializes one tf.train.Example. Equal features always give equal bytes.
-
-  Args:
-    features: name -> array [L]. Integers and booleans are stored as int64, floats as float32, bytes (dtype S or object)
-      as bytes.
-
-  Raises:
-    TypeError: an array has another dtype.
-  """
-  entries = b""
-  for name in sorted(features):  # the order in which protobuf writes a map deterministically
-    values = np.asarray(features[name]).ravel()
-    if values.dtype.kind in "SO":
-      kind, content = _BYTES_LIST, b"".join(encode_bytes_field(1, value) for value in values.tolist())
-    elif values.dtype.kind in "iubf":
-      kind = _FLOAT_LIST if values.dtype.kind == "f" else _INT64_LIST
-      packed = values.astype("<f4").tobytes() if kind == _FLOAT_LIST else _pack_integers(values)
-      content = encode_bytes_field(1, packed) if packed else b""
-    else:
-      raise TypeError(f"feature {name}: no TFRecord type for dtype {values.dtype}")
-    feature = encode_bytes_field(kind, content)
-    entries += encode_bytes_field(1, encode_bytes_field(1, name.encode("utf-8")) + encode_bytes_field(2, feature))
-  return encode_bytes_field(1, entries) if entries else b""
-
-
-def _pack_integers(values: np.ndarray) -> bytes:
-  return encode_varints(values.astype(np.int64).view(np.uint64))[0].tobytes() if values.size else b""
+# Numbers of the fields of tf.train.Feature (tensorflow/core/example/feature.proto); field 1 is a list of bytes.
+_FLOAT_LIST, _INT64_LIST = 2, 3
 
 
 def decode_example(record: bytes, source: str = "") -> dict[str, np.ndarray]:
@@ -106,7 +76,7 @@ def _feature_prefix(name: str, kind: str, num_bytes: int) -> bytes:
   """The bytes before the packed values of a feature: keys and lengths of the messages that contain them."""
   # 0x0a, 0x12 and 0x1a are the keys of the fields 1, 2 and 3; a length follows each. The messages are encoded from the
   # innermost to the outermost: the list of values, the Feature, and the map's entry of the name and the Feature.
-  packed = b"\x0a" + encode_varint(num_bytes)
+  packed = b"\x0a" + encode_varint(num_bytes) if num_bytes else b""
   values = (b"\x12" if kind == "f" else b"\x1a") + encode_varint(len(packed) + num_bytes) + packed
   key = name.encode("utf-8")
   entry = b"\x0a" + encode_varint(len(key)) + key + b"\x12" + encode_varint(len(values) + num_bytes) + values
@@ -119,38 +89,42 @@ def _packed_rows(values: np.ndarray) -> list[bytes]:
   # The bytes of all rows, and where each row starts and the last one ends.
   if values.dtype.kind == "f":
     encoded, bounds = values.astype("<f4").tobytes(), np.arange(num_rows + 1) * (4 * width)
-  elif values.dtype.kind == "b" or int(values.max(initial=0)) < 128:  # each varint is one byte
+  elif values.dtype.kind == "b" or (values.min(initial=0) >= 0 and values.max(initial=0) < 128):  # one byte for each
     encoded, bounds = values.astype(np.uint8).tobytes(), np.arange(num_rows + 1) * width
   else:
-    varints, ends = encode_varints(values.ravel())
+    is_negative = values.min(initial=0) < 0  # the varint of a negative number is that of its two's complement
+    varints, ends = encode_varints((values.astype(np.int64).view(np.uint64) if is_negative else values).ravel())
     encoded, bounds = varints.tobytes(), np.concatenate([[0], ends[width - 1 :: width]])
   return [encoded[start:end] for start, end in itertools.pairwise(bounds.tolist())]
 
 
 def encode_batch(features: Mapping[str, np.ndarray]) -> list[bytes]:
-  """Serializes B examples of the same shape at once. Record i equals `encode_example` of row i.
+  """Serializes B examples of the same shape at once, as tf.train.Example. Equal features always give equal bytes.
 
   Args:
-    features: name -> array [B, L] of integers >= 0 or floats, L >= 1. L may differ between features.
+    features: one or more names -> array [B, L]. L may differ between features. Integers and booleans are stored as
+      int64, floats as float32.
 
   Returns:
     B serialized messages.
 
   Raises:
-    ValueError: an array has another shape or dtype, or a negative value.
+    TypeError: an array has another dtype.
   """
   columns: list[list[bytes]] = []
   for name in sorted(features):  # the order in which protobuf writes a map deterministically
     values = features[name]
-    if values.ndim != 2 or values.shape[1] < 1 or values.dtype.kind not in "iubf":
-      raise ValueError(f"feature {name}: expected a [B, L] array of numbers, got {values.dtype} {values.shape}")
-    if values.dtype.kind == "i" and values.min(initial=0) < 0:
-      raise ValueError(f"feature {name}: a negative value ({values.min()})")
-    kind = "f" if values.dtype.kind == "f" else "i"
+    if values.dtype.kind not in "iubf":
+      raise TypeError(f"feature {name}: no TFRecord type for dtype {values.dtype}")
     packed = _packed_rows(values)
-    columns += [[_feature_prefix(name, kind, len(data)) for data in packed], packed]
+    columns += [[_feature_prefix(name, values.dtype.kind, len(data)) for data in packed], packed]
   bodies = map(b"".join, zip(*columns, strict=True))
   return [b"\x0a" + encode_varint(len(body)) + body for body in bodies]
+
+
+def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
+  """Serializes one tf.train.Example of arrays [L]. See `encode_batch`."""
+  return encode_batch({name: np.reshape(values, (1, -1)) for name, values in features.items()})[0]
 
 
 def _masked_crc(data: bytes) -> int:
@@ -164,25 +138,34 @@ def _encode_header(length: int) -> bytes:
   return _HEADER.pack(length, _masked_crc(struct.pack("<Q", length)))
 
 
-class _HashingWriter:
-  """Writes to a file, and counts and hashes the written bytes."""
+class _HashingFile(io.RawIOBase):
+  """Reads or writes a file, and counts and hashes the bytes."""
 
   def __init__(self, file: BinaryIO):
     self._file = file
     self.num_bytes = 0
     self.sha256 = hashlib.sha256()
 
-  def write(self, data: bytes) -> int:
-    self._file.write(data)
+  def readable(self) -> bool:
+    return True
+
+  def _add(self, data: bytes) -> None:
     self.sha256.update(data)
     self.num_bytes += len(data)
+
+  def readinto(self, buffer: Any) -> int:
+    data = self._file.read(len(buffer))
+    buffer[: len(data)] = data
+    self._add(data)
     return len(data)
 
-  def flush(self) -> None:
-    self._file.flush()
+  def write(self, data: Any) -> int:
+    self._file.write(data)
+    self._add(data)
+    return len(data)
 
 
-class RecordWriter:
+class RecordWriter(contextlib.ExitStack):
   """Writes a TFRecord file; a context manager.
 
   The file is written under a staging name. When the context ends it is renamed to `path`, or removed after an error.
@@ -203,20 +186,17 @@ class RecordWriter:
   """
 
   def __init__(self, path: str, *, compress: bool = False):
-    self.path = path
     self.num_records = 0
     self.num_bytes = 0
     self.sha256 = ""
-    self._staging = files.staging_path(path)
-    self._file = files.open_file(self._staging, "wb")
-    self._hashing = _HashingWriter(self._file)
-    self._gzip = (
-      gzip.GzipFile(filename="", mode="wb", compresslevel=_GZIP_LEVEL, fileobj=cast("Any", self._hashing), mtime=0)
-      if compress
-      else None
-    )
+    super().__init__()
+    self._hashing = _HashingFile(self.enter_context(files.write_whole(path)))
+    self._file: Any = self._hashing
+    if compress:
+      self._file = gzip.GzipFile("", "wb", _GZIP_LEVEL, fileobj=cast("Any", self._hashing), mtime=0)
     self._pending: list[bytes] = []
     self._pending_bytes = 0
+    self.push(self._finish)
 
   def write(self, record: bytes) -> None:
     """Adds one record."""
@@ -227,30 +207,16 @@ class RecordWriter:
       self._flush()
 
   def _flush(self) -> None:
-    (self._gzip or self._hashing).write(b"".join(self._pending))
+    self._file.write(b"".join(self._pending))
     self._pending.clear()
     self._pending_bytes = 0
 
-  def __enter__(self) -> RecordWriter:
-    return self
-
-  def __exit__(
-    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-  ) -> None:
-    try:
-      if kind is None:
-        self._flush()
-        if self._gzip:
-          self._gzip.close()
-        local_files.sync(self._file)
+  def _finish(self, kind: type[BaseException] | None, *error: object) -> None:
+    if kind is None:
+      self._flush()
       self._file.close()
-      if kind is None:
-        files.replace(self._staging, self.path)
-        self.num_bytes = self._hashing.num_bytes
-        self.sha256 = self._hashing.sha256.hexdigest()
-    finally:
-      if files.exists(self._staging):
-        files.discard(self._staging)
+      self.num_bytes = self._hashing.num_bytes
+      self.sha256 = self._hashing.sha256.hexdigest()
 
 
 def _is_gzip(start: bytes) -> bool:
@@ -290,19 +256,17 @@ def read_records(path: str) -> Iterator[bytes]:
 
 def _iterate_records(stream: Any, path: str) -> Iterator[bytes]:
   """Yields the records of an open file. `path` is used in errors."""
-  index = 0
-  while True:
+  for index in itertools.count():
     try:
       header = stream.read(_HEADER.size)
       if not header:
         return
-      yield _read_body(cast("BinaryIO", stream), header, path, index)
+      yield _read_body(stream, header, path, index)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
       raise _damage_error(path, index, f"its GZIP stream is broken ({error})") from error
-    index += 1
 
 
-def _read_body(stream: BinaryIO, header: bytes, path: str, index: int) -> bytes:
+def _read_body(stream: Any, header: bytes, path: str, index: int) -> bytes:
   if len(header) < _HEADER.size:
     raise _damage_error(path, index, "the file ends inside its header")
   length = _HEADER.unpack(header)[0]
@@ -315,25 +279,6 @@ def _read_body(stream: BinaryIO, header: bytes, path: str, index: int) -> bytes:
   if _FOOTER.unpack(body[length:])[0] != _masked_crc(data):
     raise _damage_error(path, index, "the checksum of its data is wrong")
   return data
-
-
-class HashingReader(io.RawIOBase):
-  """Reads a file, and counts and hashes the bytes that are read."""
-
-  def __init__(self, file: BinaryIO):
-    self._file = file
-    self.num_bytes = 0
-    self.sha256 = hashlib.sha256()
-
-  def readable(self) -> bool:
-    return True
-
-  def readinto(self, buffer: Any) -> int:
-    data = self._file.read(len(buffer))
-    buffer[: len(data)] = data
-    self.sha256.update(data)
-    self.num_bytes += len(data)
-    return len(data)
 
 
 class RecordFileInfo(NamedTuple):
@@ -359,7 +304,7 @@ def scan(path: str) -> RecordFileInfo:
     UserError: the file ends within a record, or a checksum is wrong.
   """
   with files.open_file(path) as file:
-    hashing = HashingReader(file)
+    hashing = _HashingFile(file)
     buffered = io.BufferedReader(hashing, _FLUSH_BYTES)
     is_gzip = _is_gzip(buffered.peek(_HEADER.size)[: _HEADER.size])
     stream = gzip.GzipFile(fileobj=buffered, mode="rb") if is_gzip else buffered

@@ -7,9 +7,9 @@ already arrived, in bounded memory.
 from __future__ import annotations
 
 import codecs
-import collections
 import io
 import itertools
+import queue
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,11 +29,13 @@ _BYTE_ORDER_MARKS = {
   codecs.BOM_UTF16_LE: "UTF-16",
   codecs.BOM_UTF16_BE: "UTF-16",
 }
-# Maximum and minimum number of bytes that are searched for the zero bytes of Latin letters in UTF-16 and UTF-32.
-_MAX_SEARCHED_BYTES = 64
-_MIN_SEARCHED_BYTES = 4
-
-
+# Which of the first four bytes of a text that begins with Latin letters are zero, without a byte order mark (RFC 4627).
+_ZERO_BYTES: dict[tuple[bool, ...], str] = {
+  (False, True, True, True): "UTF-32",
+  (True, True, True, False): "UTF-32",
+  (False, True, False, True): "UTF-16",
+  (True, False, True, False): "UTF-16",
+}
 # Longer lines are refused. A model needs about 1 GB of memory for a text of this size.
 MAX_LINE_BYTES = 16 << 20
 # Reading ahead stops when the lines that were read but not taken have this many bytes. The last one of them may exceed
@@ -44,13 +46,7 @@ _SECONDS_TO_WAIT = 0.05
 
 
 def counted(number: int, noun: str, separator: str = "") -> str:
-  """Returns a number with its noun: "1 weight", "2 weights".
-
-  Args:
-    number: the number.
-    noun: the noun in the singular. Its plural ends in "s".
-    separator: "," to separate thousands.
-  """
+  """Returns a number with its noun, whose plural ends in "s": "1 weight", "2 weights". "," separates thousands."""
   return f"{number:{separator}} {noun}{'' if number == 1 else 's'}"
 
 
@@ -92,32 +88,6 @@ def encode_utf8(text: str) -> bytes:
     return replace_surrogates(text).encode("utf-8")
 
 
-def detect_utf16_or_utf32(start: bytes) -> str:
-  """Recognizes UTF-16 and UTF-32.
-
-  A text without a byte order mark is recognized if it begins with Latin letters, whose other bytes are all zero.
-
-  Args:
-    start: the first bytes of a file; at most 64 are used.
-
-  Returns:
-    "UTF-16", "UTF-32", or "" for any other encoding.
-  """
-  for mark, name in _BYTE_ORDER_MARKS.items():
-    if start.startswith(mark):
-      return name
-  start = start[:_MAX_SEARCHED_BYTES]
-  start = start[: len(start) // 4 * 4]  # whole characters of UTF-32
-  if len(start) < _MIN_SEARCHED_BYTES:
-    return ""
-  for name, width in (("UTF-32", 4), ("UTF-16", 2)):
-    for letter_offset in (0, width - 1):  # little-endian, big-endian
-      other_bytes = [start[offset::width] for offset in range(width) if offset != letter_offset]
-      if all(start[letter_offset::width]) and not any(map(any, other_bytes)):
-        return name
-  return ""
-
-
 def check_encoding(source: str, start: bytes) -> None:
   """Checks that a file is not in UTF-16 or UTF-32.
 
@@ -126,9 +96,10 @@ def check_encoding(source: str, start: bytes) -> None:
     start: the first bytes of the file.
 
   Raises:
-    UserError: it is in UTF-16 or UTF-32.
+    UserError: it has the byte order mark of UTF-16 or UTF-32, or begins with Latin letters in this encoding.
   """
-  name = detect_utf16_or_utf32(start)
+  names = (name for mark, name in _BYTE_ORDER_MARKS.items() if start.startswith(mark))
+  name = next(names, None) or _ZERO_BYTES.get(tuple(byte == 0 for byte in start[:4]))
   if name:
     raise UserError(f"{source} is {name}: save it as UTF-8")
 
@@ -171,86 +142,44 @@ def check_first_line(source: str, line: bytes) -> None:
     raise UserError(f"{source}: its lines end in CR alone (as on Mac OS 9): save it with the line ends LF or CRLF")
 
 
-class _LineReader:
-  """Reads lines ahead in a thread of its own.
+class _LineQueue(queue.Queue[bytes | Exception]):
+  """Lines that were read ahead, then b"" or an error. It is full with `maxsize` lines or _MAX_AHEAD_BYTES."""
 
-  Args:
-    file: an open binary file or pipe.
-    source: its name, for errors.
-    max_lines: how many lines are read ahead at most.
-  """
+  _num_bytes = 0
 
-  def __init__(self, file: BinaryIO, source: str, max_lines: int):
-    self._file, self._source, self._max_lines = file, source, max_lines
-    self._lines: collections.deque[bytes] = collections.deque()
-    self._num_bytes = 0
-    self._changed = threading.Condition()  # the lock of all these fields, notified after each change
-    self._is_at_end = False
-    self._error: Exception | None = None
-    threading.Thread(target=self._read, daemon=True).start()
+  def _qsize(self) -> int:
+    return self.maxsize if self._num_bytes >= _MAX_AHEAD_BYTES else super()._qsize()
 
-  def _read(self) -> None:
-    try:
-      for line_number in itertools.count(1):
-        line = self._next_line(line_number)
-        if not line:
-          break
-        with self._changed:
-          self._changed.wait_for(lambda: len(self._lines) < self._max_lines and self._num_bytes < _MAX_AHEAD_BYTES)
-          self._lines.append(line)
-          self._num_bytes += len(line)
-          self._changed.notify_all()
-    except Exception as error:  # raised again in the thread that takes the lines
-      self._error = error
-    with self._changed:
-      self._is_at_end = True
-      self._changed.notify_all()
+  def _put(self, item: bytes | Exception) -> None:
+    super()._put(item)
+    self._num_bytes += len(item) if isinstance(item, bytes) else 0
 
-  def _next_line(self, line_number: int) -> bytes:
-    """Reads a line with its line end; b"" at the end of the file."""
-    if not isinstance(self._file, io.IOBase):  # a remote file, whose readline accepts no limit
-      return self._file.readline()
-    line: bytes = self._file.readline(MAX_LINE_BYTES + len(b"\r\n"))
-    if len(line.rstrip(b"\r\n")) > MAX_LINE_BYTES:
-      raise UserError(
-        f"{self._source}, line {line_number}: has more than {MAX_LINE_BYTES >> 20} MiB: give a shorter text, or texts "
-        "on lines of their own"
-      )
-    return line
+  def _get(self) -> bytes | Exception:
+    item = super()._get()
+    self._num_bytes -= len(item) if isinstance(item, bytes) else 0
+    return item
 
-  def take(self) -> bytes | None:
-    """Waits for the next line and returns it; None at the end. Errors of reading are raised after the last line."""
-    return self._take(None)
 
-  def take_soon(self) -> bytes | None:
-    """Returns the next line if it is available or arrives within _SECONDS_TO_WAIT, else None."""
-    return self._take(_SECONDS_TO_WAIT)
-
-  def take_arrived(self) -> bytes | None:
-    """Returns the next line if it is available, else None."""
-    return self._take(0)
-
-  def _take(self, seconds: float | None) -> bytes | None:
-    with self._changed:
-      self._changed.wait_for(lambda: self._lines or self._is_at_end, seconds)
-      if self._lines:
-        line = self._lines.popleft()
-        self._num_bytes -= len(line)
-        self._changed.notify_all()
-        return line
-    if seconds is None and self._error is not None:
-      raise self._as_user_error(self._error)
-    return None
-
-  def _as_user_error(self, error: Exception) -> Exception:
-    if isinstance(error, UserError | RunError):
-      return error
+def _read_lines(file: BinaryIO, source: str, lines: _LineQueue) -> None:
+  """Puts the lines of a file into a queue, and b"" or an error at the end."""
+  # The readline of a remote file accepts no limit.
+  limits = (MAX_LINE_BYTES + len(b"\r\n"),) if isinstance(file, io.IOBase) else ()
+  try:
+    for line_number in itertools.count(1):
+      line = file.readline(*limits)
+      if len(line.rstrip(b"\r\n")) > MAX_LINE_BYTES:
+        raise UserError(
+          f"{source}, line {line_number}: has more than {MAX_LINE_BYTES >> 20} MiB: give a shorter text, or texts on "
+          "lines of their own"
+        )
+      lines.put(line)
+      if not line:
+        return
+  except (UserError, RunError) as error:
+    lines.put(error)
+  except Exception as error:
     reason = getattr(error, "strerror", None) or error
-    user_error = UserError(
-      f"{self._source}: cannot read it ({reason}): pipe texts into the command, or give --input_file"
-    )
-    user_error.__cause__ = error
-    return user_error
+    lines.put(UserError(f"{source}: cannot read it ({reason}): pipe texts into the command, or give --input_file"))
 
 
 def read_line_batches(
@@ -275,18 +204,30 @@ def read_line_batches(
   Raises:
     UserError: a line has more than MAX_LINE_BYTES, or the file cannot be read. The lines before are yielded first.
   """
-  reader = _LineReader(file, source, 2 * max_lines)
+  lines = _LineQueue(2 * max_lines)
+  threading.Thread(target=_read_lines, args=(file, source, lines), daemon=True).start()
+
+  def take(seconds: float | None) -> bytes | Exception | None:
+    try:
+      return lines.get(timeout=seconds)
+    except queue.Empty:
+      return None
+
   first_lines = min(first_lines or max_lines, max_lines)
-  line, limit = reader.take(), first_lines
-  while line is not None:
-    batch, num_bytes = [line], len(line)
+  limit, item = first_lines, take(None)
+  while item:  # b"" is the end
+    if isinstance(item, Exception):
+      raise item
+    batch, num_bytes, item = [item], len(item), None
     while len(batch) < limit and num_bytes < _MAX_AHEAD_BYTES:
-      line = reader.take_soon() if len(batch) < first_lines else reader.take_arrived()
-      if line is None:
+      item = take(_SECONDS_TO_WAIT if len(batch) < first_lines else 0)
+      if not item or isinstance(item, Exception):
         break
-      batch.append(line)
-      num_bytes += len(line)
+      batch.append(item)
+      num_bytes += len(item)
+      item = None
     yield batch
-    line, limit = reader.take_arrived(), max_lines
-    if line is None:
-      line, limit = reader.take(), first_lines
+    if item is None:
+      limit, item = max_lines, take(0)
+    if item is None:
+      limit, item = first_lines, take(None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import multiprocessing
 import os
@@ -13,7 +12,6 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.reduction import ForkingPickler
-from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from albert.errors import RunError
@@ -84,30 +82,18 @@ def submit_ahead(
 
 
 def _start_worker(parent_pid: int, initializer: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
+  def exit_after_parent() -> None:
+    while os.getppid() == parent_pid:
+      time.sleep(0.5)
+    os._exit(1)
+
   # Ctrl-C sends SIGINT to all processes of the terminal; only the parent process handles it.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   signal.signal(signal.SIGTERM, signal.SIG_DFL)
   # If the parent is killed, it cannot stop its workers, which would wait forever.
-  threading.Thread(target=_exit_after, args=(parent_pid,), daemon=True).start()
+  threading.Thread(target=exit_after_parent, daemon=True).start()
   if initializer is not None:
     initializer(*arguments)
-
-
-@contextlib.contextmanager
-def _sigint_blocked() -> Iterator[None]:
-  """Blocks Ctrl-C, so that processes started in this context ignore it even before `_start_worker` runs."""
-  previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-  try:
-    yield
-  finally:
-    signal.pthread_sigmask(signal.SIG_SETMASK, previous)
-
-
-def _exit_after(parent_pid: int) -> None:
-  """Ends this process once its parent has ended."""
-  while os.getppid() == parent_pid:
-    time.sleep(0.5)
-  os._exit(1)
 
 
 class Workers:
@@ -152,8 +138,12 @@ class Workers:
     executor = self._executor = self._executor or self._start_executor(function)
 
     def submit(item: WorkItem) -> futures.Future[Result]:
-      with _sigint_blocked():  # the first calls start the worker processes
+      # The first calls start the worker processes, which ignore Ctrl-C even before `_start_worker` runs.
+      previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+      try:
         return executor.submit(function, item)
+      finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
     calls = submit_ahead(
       items,
@@ -184,9 +174,7 @@ class Workers:
   def __enter__(self) -> Workers:
     return self
 
-  def __exit__(
-    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-  ) -> None:
+  def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
     if self._executor is None:
       return
     if kind is not None:

@@ -50,8 +50,6 @@ def _check_output_file(path: str) -> None:
     raise UserError("--output_file is empty: give the page to write, for example report.html")
   if not files.exists(path):
     return
-  if files.is_dir(path):
-    raise UserError(f"--output_file={path}: is a directory: give a file, for example {files.join(path, 'report.html')}")
   files.check_not_special(path, name=f"--output_file={path}", remedy="give a file")
   with files.open_file(path) as file:
     start = file.read(len(PAGE_START))

@@ -6,32 +6,28 @@ import base64
 import html
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+import statistics
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from albert.report.records import MISTAKES_PREFIX, ExampleTable, RunRecord, SeedGroup
+from albert.report.records import MISTAKES_PREFIX, ExampleTable, RunRecord
 from albert.runs import figures, logs, output_files
 
 # With this content security policy, the browser loads nothing from elsewhere and runs no scripts.
 _SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _SIGNIFICANT_DIGITS = 6
-# Longer cells are text, even if they can be read as a number.
-_MAX_NUMBER_CHARACTERS = 40
 # What the fourth column of a file of mistakes has -> how its rows are sorted.
 _ORDERS_OF_MISTAKES = {
   "loss": "the highest loss first (cross entropy of the correct label)",
   "error": "the largest error first",
 }
-# Maximum number of curves in the text description of a chart, and of folded charts.
-_MAX_DESCRIBED_CURVES, _MAX_FOLDED_CHARTS = 8, 60
+_MAX_FOLDED_CHARTS = 60
 # Maximum number of characters that are shown of a text, such as a cell, a name, a path or a setting.
 _MAX_CHARACTERS = 1000
 # Lone surrogates, which UTF-8 cannot encode, and characters that HTML does not allow even as a character reference.
 _INVALID_CHARACTERS = re.compile("[\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\x80-\x9f\x7f]")
 # Control characters other than tab and line feed are replaced by the symbols for them (U+2400 and following).
 _CONTROL_SYMBOLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
-# Maximum number of rows in a table, so that a damaged file does not make a page that is too large for a browser.
-_MAX_ROWS = 5000
 
 # Every page begins with these bytes. A file that begins otherwise is never overwritten.
 PAGE_START = b"<!DOCTYPE html>"
@@ -79,21 +75,21 @@ def escaped(value: Any) -> str:
   return html.escape(cleaned("null" if value is None else str(value)))
 
 
-def make_page(title: str, runs: Sequence[RunRecord], seed_groups: Sequence[SeedGroup]) -> str:
+def make_page(title: str, runs: Sequence[RunRecord], summaries: Mapping[str, Mapping[str, Any]]) -> str:
   """Makes the HTML of the page.
 
   Args:
     title: the heading.
     runs: one or more runs.
-    seed_groups: summaries of directories with runs of several seeds.
+    summaries: name -> runs.json of each directory with runs of several seeds.
   """
   sections = [
     ("Runs", _format_runs(runs)),
     ("Curves", _format_curves(runs)),
     ("Results", _format_results(runs)),
-    ("Over the seeds", "".join(map(_format_seed_group, seed_groups))),
-    ("Settings", _format_settings(runs, "config", lambda run: run.config)),
-    ("Environment", _format_settings(runs, "environment", lambda run: run.environment)),
+    ("Over the seeds", "".join(_format_summary(*summary) for summary in summaries.items())),
+    ("Settings", _format_settings(runs, "config")),
+    ("Environment", _format_settings(runs, "environment")),
     ("Examples", _format_examples(runs)),
   ]
   body = "".join(f"<section><h2>{name}</h2>{content}</section>" for name, content in sections if content)
@@ -106,15 +102,14 @@ def make_page(title: str, runs: Sequence[RunRecord], seed_groups: Sequence[SeedG
   )
 
 
-def _format_table(header: Row, rows: Sequence[tuple[str, Row]]) -> str:
-  """Formats an HTML table that scrolls horizontally."""
+def _format_table(header: Row, rows: Sequence[Row], marked: Collection[str] = ()) -> str:
+  """Formats an HTML table that scrolls horizontally. The rows whose first cells are in `marked` have a background."""
   head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
   lines = []
-  for css_class, (heading, *row) in rows[:_MAX_ROWS]:
+  for heading, *row in rows:
     cells = "".join(f'<td class="number">{cell}</td>' if _is_number(cell) else f"<td>{cell}</td>" for cell in row)
-    lines.append(f'<tr class="{css_class}"><th scope="row">{heading}</th>{cells}</tr>')
-  if len(rows) > _MAX_ROWS:
-    lines.append(f'<tr class=""><th scope="row">… and {len(rows) - _MAX_ROWS:,} more</th></tr>')
+    css_class = ' class="differs"' if heading in marked else ""
+    lines.append(f'<tr{css_class}><th scope="row">{heading}</th>{cells}</tr>')
   return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
 
@@ -139,21 +134,18 @@ def _format_run_name(index: int, run: RunRecord) -> str:
 def _format_runs(runs: Sequence[RunRecord]) -> str:
   rows = []
   for index, run in enumerate(runs):
-    last_step, num_train_steps = run.steps
+    last_step = max((line["step"] for line in (*run.metrics, *run.evaluations)), default=0)
+    num_train_steps = run.config.get("train", {}).get("num_train_steps", 0)
     logged_speeds = [line.get("examples_per_second") for line in run.metrics]
-    speeds = sorted(float(speed) for speed in logged_speeds if figures.is_drawable(speed))
-    rows.append(
-      (
-        "",
-        [
-          _format_run_name(index, run),
-          escaped(run.config.get("task", "")),
-          f'<span class="short">{last_step:,} of {num_train_steps:,}</span>' if num_train_steps else f"{last_step:,}",
-          f"{speeds[len(speeds) // 2]:.4g}" if speeds else "",
-          f"<code>{escaped(run.path)}</code>",
-        ],
-      )
-    )
+    speeds = [speed for speed in logged_speeds if figures.is_drawable(speed)]
+    row = [
+      _format_run_name(index, run),
+      escaped(run.config.get("task", "")),
+      f'<span class="short">{last_step:,} of {num_train_steps:,}</span>' if num_train_steps else f"{last_step:,}",
+      f"{statistics.median_high(speeds):.4g}" if speeds else "",
+      f"<code>{escaped(run.path)}</code>",
+    ]
+    rows.append(row)
   return _format_table(["run", "task", "steps", "examples/s (median)", "directory"], rows)
 
 
@@ -184,11 +176,9 @@ def _format_curves(runs: Sequence[RunRecord]) -> str:
 def _draw_chart(name: str, curves: Sequence[figures.Curve], stage_ends: Sequence[tuple[int, str]]) -> str:
   """Draws a chart as an image. Its description for screen readers has the first and the last value of each curve."""
   described = []
-  for curve in curves[:_MAX_DESCRIBED_CURVES]:
+  for curve in curves:
     values = [value for _, value in curve.points if not math.isnan(value)]
     described.append(f"{curve.name} from {values[0]:.4g} to {values[-1]:.4g}")
-  if len(curves) > len(described):
-    described.append(f"and {len(curves) - len(described)} more")
   svg = figures.svg(figures.draw_panels({cleaned(name): curves}, stage_ends))
   description = escaped(f"{name} over steps: {'; '.join(described)}")
   return f'<figure><img alt="{description}" src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"></figure>'
@@ -196,25 +186,27 @@ def _draw_chart(name: str, curves: Sequence[figures.Curve], stage_ends: Sequence
 
 def _format_results(runs: Sequence[RunRecord]) -> str:
   results = [flatten(run.results) for run in runs]
-  names = list(dict.fromkeys(name for values in results for name in values))
-  if not names:
-    return ""
-  rows = [("", [escaped(name), *(_format_number(values.get(name, "")) for values in results)]) for name in names]
   header = [output_files.EVAL_RESULTS, *(_format_run_name(index, run) for index, run in enumerate(runs))]
-  return _format_table(header, rows)
+  rows = _format_values(results)
+  return _format_table(header, rows) if rows else ""
 
 
-def _format_seed_group(group: SeedGroup) -> str:
+def _format_values(columns: Sequence[Mapping[str, Any]]) -> list[Row]:
+  """Formats a row for each name: the name, and its value in each column, empty where a column lacks it."""
+  names = dict.fromkeys(name for values in columns for name in values)
+  return [[escaped(name), *(_format_number(values.get(name, "")) for values in columns)] for name in names]
+
+
+def _format_summary(name: str, summary: Mapping[str, Any]) -> str:
   columns = ("median", "mean", "standard_deviation", "minimum", "maximum")
   rows = [
-    ("", [escaped(name), *(_format_number(getattr(statistics, column)) for column in columns)])
-    for name, statistics in group.summary.metrics.items()
+    [escaped(metric), *(_format_number(values.get(column)) for column in columns)]
+    for metric, values in summary["metrics"].items()
   ]
-  num_runs = len(group.summary.seeds)
-  num_failed = len(group.summary.failed_seeds)
+  num_failed = len(summary.get("failed_seeds", ()))
   failed = f", {num_failed} no better than guessing" if num_failed else ""
-  heading = f"<h3>{escaped(group.name)}: {num_runs} runs{failed}, the best {escaped(group.summary.best_run)}</h3>"
-  return heading + _format_table(["metric", *(column.replace("_", " ") for column in columns)], rows)
+  heading = f"{escaped(name)}: {len(summary['seeds'])} runs{failed}, the best {escaped(summary['best_run'])}"
+  return f"<h3>{heading}</h3>" + _format_table(["metric", *(column.replace("_", " ") for column in columns)], rows)
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -237,25 +229,23 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
   return flat
 
 
-def _format_settings(runs: Sequence[RunRecord], name: str, read: Callable[[RunRecord], Mapping[str, Any]]) -> str:
-  """Formats a table of the settings that differ between the runs, and a folded table of all settings."""
-  settings = [flatten(read(run)) for run in runs]
-  names = list(dict.fromkeys(name for values in settings for name in values))
-  if not names:
+def _format_settings(runs: Sequence[RunRecord], name: str) -> str:
+  """Formats a table of the settings that differ between the runs, and a folded table of all of them.
+
+  Args:
+    runs: the runs.
+    name: the field of RunRecord and the file, such as "config".
+  """
+  rows = _format_values([flatten(getattr(run, name)) for run in runs])
+  if not rows:
     return ""
   header = ["", *(_format_run_name(index, run) for index, run in enumerate(runs))]
-
-  def make_row(setting: str, css_class: str = "") -> tuple[str, Row]:
-    return css_class, [escaped(setting), *(_format_number(values.get(setting, "")) for values in settings)]
-
-  differing_settings = [setting for setting in names if len({str(values.get(setting)) for values in settings}) > 1]
-  table_of_differences = ""
+  differing_rows = [row for row in rows if len(set(row[1:])) > 1]
+  marked = {row[0] for row in differing_rows}
+  differences = ""
   if len(runs) > 1:
-    rows = [make_row(setting, "differs") for setting in differing_settings]
-    table_of_differences = _format_table(header, rows) if rows else "<p>The same in all runs.</p>"
-  all_rows = [make_row(setting, "differs" if setting in differing_settings else "") for setting in names]
-  all_settings = f"<details><summary>All of {name}.json</summary>{_format_table(header, all_rows)}</details>"
-  return table_of_differences + all_settings
+    differences = _format_table(header, differing_rows, marked) if differing_rows else "<p>The same in all runs.</p>"
+  return f"{differences}<details><summary>All of {name}.json</summary>{_format_table(header, rows, marked)}</details>"
 
 
 def _format_examples(runs: Sequence[RunRecord]) -> str:
@@ -274,7 +264,7 @@ def _format_examples(runs: Sequence[RunRecord]) -> str:
 
 def _format_example_table(table: ExampleTable, *, is_open: bool) -> str:
   header = [escaped(name) for name in table.header]
-  content = _format_table(header, [("", [_format_cell(cell) for cell in row]) for row in table.rows])
+  content = _format_table(header, [[_format_cell(cell) for cell in row] for row in table.rows])
   order = _ORDERS_OF_MISTAKES.get(table.header[3], "") if len(table.header) > 3 else ""
   is_of_mistakes = table.name.startswith(MISTAKES_PREFIX)
   summary = f"{escaped(table.name)}, the first {len(table.rows)}{f': {order}' if order and is_of_mistakes else ''}"
@@ -283,6 +273,6 @@ def _format_example_table(table: ExampleTable, *, is_open: bool) -> str:
 
 def _format_cell(text: str) -> str:
   """Formats a cell as HTML: rounds a number that has a decimal point, and escapes all other text."""
-  if "." in text and len(text) <= _MAX_NUMBER_CHARACTERS and _is_number(text):
+  if "." in text and _is_number(text):
     return f"{float(text):.{_SIGNIFICANT_DIGITS}g}"
   return escaped(text)

@@ -6,10 +6,8 @@ import csv
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, BinaryIO
-
-import msgspec
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from albert.errors import UserError
 from albert.io import files
@@ -23,42 +21,7 @@ _TABLE_PREFIXES = (_CLASS_SCORES_PREFIX, MISTAKES_PREFIX, "predictions")
 _MAX_CLASSES = 1000
 # A directory that has none of these files is not the output_dir of a run.
 _RUN_FILES = (output_files.CONFIG, output_files.EVAL_RESULTS, output_files.METRICS)
-_PNG_START = b"\x89PNG\r\n\x1a\n"
-_MAX_PICTURE_BYTES = 16 << 20
-# Maximum number of bytes in a line of a table of predictions. A longer line is an error.
-_MAX_LINE_BYTES = 64 << 20
-_MAX_COLUMNS = 100
 _MAX_FIELD_CHARACTERS = 2**31 - 1  # instead of the csv module's 131,072
-
-
-class _TrainSettings(msgspec.Struct):
-  num_train_steps: Annotated[int, msgspec.Meta(ge=0)] = 0
-
-
-class _RunSettings(msgspec.Struct):
-  """Schema of the keys of config.json that the report reads."""
-
-  task: str = ""
-  train: _TrainSettings = msgspec.field(default_factory=_TrainSettings)
-
-
-class MetricSummary(msgspec.Struct, frozen=True):
-  """Statistics of a metric over several seeds; None stands for a value that is not finite."""
-
-  median: float | None
-  mean: float | None
-  standard_deviation: float | None
-  minimum: float | None
-  maximum: float | None
-
-
-class SeedSummary(msgspec.Struct, frozen=True):
-  """Schema of the keys of runs.json that the report shows."""
-
-  seeds: list[int]
-  best_run: str
-  metrics: dict[str, MetricSummary]
-  failed_seeds: list[int] = []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +46,6 @@ class RunRecord:
   Attributes:
     name: the last parts of the path, as many as make the name unique on the page.
     path: the output_dir.
-    num_train_steps: planned number of training steps; 0 if it is unknown.
     config: config.json; {} if it does not exist, because weights were only evaluated.
     environment: environment.json; {} if it does not exist.
     metrics: the lines of metrics.jsonl.
@@ -95,7 +57,6 @@ class RunRecord:
 
   name: str
   path: str
-  num_train_steps: int
   config: Mapping[str, Any]
   environment: Mapping[str, Any]
   metrics: Sequence[Mapping[str, Any]]
@@ -104,68 +65,43 @@ class RunRecord:
   examples: Sequence[ExampleTable]
   pictures: Mapping[str, bytes]
 
-  @property
-  def steps(self) -> tuple[int, int]:
-    """The last logged step, and the planned number of steps (0 if it is unknown)."""
-    lines = itertools.chain(self.metrics, self.evaluations)
-    return max((line["step"] for line in lines), default=0), self.num_train_steps
 
-
-@dataclasses.dataclass(frozen=True)
-class SeedGroup:
-  """The summary (runs.json) of a directory that holds runs of several seeds.
-
-  Attributes:
-    name: the last parts of the path, as many as make the name unique on the page.
-    summary: statistics over the runs.
-  """
-
-  name: str
-  summary: SeedSummary
-
-
-def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[RunRecord], list[SeedGroup]]:
+def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[RunRecord], dict[str, Mapping[str, Any]]]:
   """Reads the files of runs. If a directory holds runs of several seeds (--num_runs), all of them are read.
 
   Args:
     directories: the output_dir of each run.
     num_examples: number of rows to read of each predictions file.
-  Returns: the runs, and the summaries of directories with several seeds.
+  Returns: the runs, and name -> runs.json of each directory with several seeds.
   Raises:
     UserError: there are no directories; one does not exist, holds no run or is given twice; or a file is damaged.
   """
   if not directories:
     raise UserError("give the directories of one or more runs: python -m albert.report RUN_DIR...")
   run_paths: list[str] = []
-  summaries: dict[str, SeedSummary] = {}  # path of a directory with several seeds -> its summary
+  summaries: dict[str, Mapping[str, Any]] = {}  # path of a directory with several seeds -> its runs.json
   for directory in directories:
     path = directory if files.is_remote(directory) else os.path.normpath(directory)
     if not files.is_dir(path):
       raise UserError(f"{directory}: no such directory: give the --output_dir of a run")
     summary_file = files.join(path, output_files.RUNS)
     if files.exists(summary_file):
-      remedy = "make it again with the command of these runs"
-      summaries[path] = files.read_json(summary_file, SeedSummary, remedy, nan_is_null=True)
-      run_paths += [files.join(path, f"run-{seed}") for seed in summaries[path].seeds]
+      summaries[path] = output_files.read_runs(summary_file)
+      run_paths += [files.join(path, f"run-{seed}") for seed in summaries[path]["seeds"]]
     else:
       run_paths.append(path)
-  _check_run_paths(run_paths)
-  names = _shortest_unique_names([*run_paths, *summaries])
-  run_names, group_names = names[: len(run_paths)], names[len(run_paths) :]
-  runs = [_read_run(path, name, num_examples) for path, name in zip(run_paths, run_names, strict=True)]
-  return runs, [SeedGroup(name, summary) for name, summary in zip(group_names, summaries.values(), strict=True)]
-
-
-def _check_run_paths(paths: Sequence[str]) -> None:
-  """Raises UserError if a directory holds no run, or is given twice."""
   real_paths: set[str] = set()
-  for path in paths:
+  for path in run_paths:
     if not any(files.exists(files.join(path, name)) for name in _RUN_FILES):
       raise UserError(f"{path}: holds no run (none of {', '.join(_RUN_FILES)}): give the --output_dir of a run")
     real_path = path if files.is_remote(path) else os.path.realpath(path)
     if real_path in real_paths:
       raise UserError(f"{path} is given twice: give each run once")
     real_paths.add(real_path)
+  names = _shortest_unique_names([*run_paths, *summaries])
+  run_names, group_names = names[: len(run_paths)], names[len(run_paths) :]
+  runs = [_read_run(path, name, num_examples) for path, name in zip(run_paths, run_names, strict=True)]
+  return runs, dict(zip(group_names, summaries.values(), strict=True))
 
 
 def _shortest_unique_names(paths: Sequence[str]) -> list[str]:
@@ -182,47 +118,33 @@ def _shortest_unique_names(paths: Sequence[str]) -> list[str]:
 def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
   """Reads the files of one run."""
   file_names = files.listdir(path)
-  for file in file_names:
-    files.check_not_special(files.join(path, file), name=files.join(path, file), remedy="delete it")
   config_file = files.join(path, output_files.CONFIG)
-  settings = _RunSettings()
-  if files.exists(config_file):
-    settings = files.read_json(config_file, _RunSettings, nan_is_null=True)
+  config = output_files.read_config(config_file) if files.exists(config_file) else {}
   table_names = [file for file in file_names if file.startswith(_TABLE_PREFIXES) and file.endswith((".tsv", ".json"))]
   # The tables of pretraining quote their cells; of the other tasks, only predictions.tsv does.
-  is_quoted = settings.task == "pretraining"
+  is_quoted = config.get("task") == "pretraining"
   sizes = {file: _MAX_CLASSES if file.startswith(_CLASS_SCORES_PREFIX) else num_examples for file in table_names}
   tables = [_read_examples(path, name, size, is_quoted) for name, size in sizes.items()] if num_examples else []
-  picture_names = [file for file in file_names if file.startswith(_PICTURE_PREFIXES) and file.endswith(".png")]
+  pictures = {}
+  for file_name in file_names:
+    if file_name.startswith(_PICTURE_PREFIXES) and file_name.endswith(".png"):
+      with files.open_file(files.join(path, file_name)) as file:
+        pictures[file_name] = file.read()
   return RunRecord(
     name=name,
     path=path,
-    num_train_steps=settings.train.num_train_steps,
-    config=_read_json_if_exists(config_file),
+    config=config,
     environment=_read_json_if_exists(files.join(path, output_files.ENVIRONMENT)),
     metrics=logs.read(files.join(path, output_files.METRICS)),
     evaluations=logs.read(files.join(path, output_files.EVALUATIONS)),
     results=_read_json_if_exists(files.join(path, output_files.EVAL_RESULTS)),
     examples=[table for table in tables if table.rows],
-    pictures={picture: _read_picture(files.join(path, picture)) for picture in picture_names},
+    pictures=pictures,
   )
 
 
 def _read_json_if_exists(path: str) -> dict[str, Any]:
   return files.read_json(path, nan_is_null=True) if files.exists(path) else {}
-
-
-def _read_picture(path: str) -> bytes:
-  with files.open_file(path) as file:
-    content = file.read(_MAX_PICTURE_BYTES + 1)
-  problem = ""
-  if len(content) > _MAX_PICTURE_BYTES:
-    problem = f"has more than {_MAX_PICTURE_BYTES >> 20} MiB"
-  elif not content.startswith(_PNG_START):
-    problem = "is not a PNG picture"
-  if problem:
-    raise UserError(f"{path}: {problem}: delete it, or evaluate the run again")
-  return content
 
 
 def _read_examples(directory: str, name: str, num_examples: int, is_quoted: bool) -> ExampleTable:
@@ -232,33 +154,17 @@ def _read_examples(directory: str, name: str, num_examples: int, is_quoted: bool
     answers = itertools.islice(files.read_json(path, nan_is_null=True).items(), num_examples)
     return ExampleTable(name, ("id", "prediction"), [(key, str(value)) for key, value in answers])
   with files.open_file(path) as file:
-    lines = _read_lines(file, path)
+    # The csv module of Python 3.10 refuses NUL.
+    lines = (line.decode("utf-8", errors="replace").replace("\0", "\ufffd") for line in file)
     if is_quoted or name == "predictions.tsv":
-      rows = _read_quoted_rows(lines, path, num_examples + 1)
+      csv.field_size_limit(_MAX_FIELD_CHARACTERS)
+      reader = csv.reader(lines, delimiter="\t")
+      try:
+        rows = list(itertools.islice(reader, num_examples + 1))
+      except csv.Error as error:
+        problem = f"{path}, line {reader.line_num}: not a row of this table ({error})"
+        raise UserError(f"{problem}: evaluate or predict again") from error
     else:
       rows = [line.rstrip("\n").split("\t") for line in itertools.islice(lines, num_examples + 1)]
-  rows = [row if len(row) <= _MAX_COLUMNS else [*row[: _MAX_COLUMNS - 1], "…"] for row in rows if row]
+  rows = [row for row in rows if row]
   return ExampleTable(name, rows[0] if rows else (), rows[1:])
-
-
-def _read_lines(file: BinaryIO, path: str) -> Iterator[str]:
-  for number in itertools.count(1):
-    line = file.readline(_MAX_LINE_BYTES + 1)
-    if not line:
-      return
-    if len(line) > _MAX_LINE_BYTES:
-      raise UserError(f"{path}, line {number}: has more than {_MAX_LINE_BYTES >> 20} MiB: evaluate or predict again")
-    yield line.decode("utf-8", errors="replace").replace("\0", "\ufffd")  # the csv module of Python 3.10 refuses NUL
-
-
-def _read_quoted_rows(lines: Iterator[str], path: str, num_rows: int) -> list[list[str]]:
-  previous_limit = csv.field_size_limit(_MAX_FIELD_CHARACTERS)
-  reader = csv.reader(lines, delimiter="\t")
-  try:
-    return list(itertools.islice(reader, num_rows))
-  except csv.Error as error:
-    raise UserError(
-      f"{path}, line {reader.line_num}: not a row of this table ({error}): evaluate or predict again"
-    ) from error
-  finally:
-    csv.field_size_limit(previous_limit)

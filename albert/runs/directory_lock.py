@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import platform
@@ -18,13 +19,13 @@ import secrets
 import shlex
 import sys
 import time
-from types import TracebackType
 from typing import Annotated
 
 import msgspec
 
 from albert.errors import RunError, UserError
 from albert.io import files, json_values, local_files
+from albert.io.progress import log
 
 LOCK_FILE = ".lock"
 _MAX_COMMAND_CHARS = 1000
@@ -64,10 +65,10 @@ class DirectoryLock:
     files.makedirs(self.directory)
     if not files.is_remote(self.path) and self._take_flock():
       return
-    content = self._read()
-    if content and not _owner_has_ended(content):
-      _warn(
-        f"{self.directory}: {_describe_owner(content, self.activity)}: this process takes its place; if the other one "
+    owner = self._read()
+    if owner and not local_files.has_ended(owner.host_key, owner.pid):
+      log(
+        f"warning: {self.directory}: {owner.describe(self.activity)}: this process takes its place; if the other one "
         "still runs, it stops before its next save"
       )
     self._token = secrets.token_hex(8)
@@ -85,10 +86,11 @@ class DirectoryLock:
       self._descriptor = None
     if self._token:
       try:
-        if self._is_own(self._read()):
+        owner = self._read()
+        if owner and owner.token == self._token:
           files.remove(self.path)
       except Exception as error:  # the work under the lock is done; the next process takes the place of this one
-        _warn(f"{self.path}: could not remove it ({error})")
+        log(f"warning: {self.path}: could not remove it ({error})")
       self._token = ""
 
   def check(self) -> None:
@@ -98,16 +100,16 @@ class DirectoryLock:
       RunError: the lock file was removed, so that another process may have taken the lock, or another process has
         taken the place of this one.
     """
-    content = self._read() if self._token else b""
+    owner = self._read() if self._token else None
     is_removed = self._descriptor is not None and not _is_same_file(self._descriptor, self.path)
-    if is_removed or (self._token and not content):
+    if is_removed or (self._token and owner is None):
       raise RunError(
         f"{self.directory}: somebody removed {self.path}, so another process may be {self.activity} there: stopped "
         "without saving; if no other process is, the same command continues from the newest checkpoint"
       )
-    if self._token and not self._is_own(content):
+    if owner and owner.token != self._token:
       raise RunError(
-        f"{self.directory}: {_describe_owner(content, self.activity)} and started later than this one: stopped without "
+        f"{self.directory}: {owner.describe(self.activity)} and started later than this one: stopped without "
         "saving; stop that process before you run this command again"
       )
 
@@ -115,9 +117,7 @@ class DirectoryLock:
     self.acquire()
     return self
 
-  def __exit__(
-    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-  ) -> None:
+  def __exit__(self, *error: object) -> None:
     self.release()
 
   def _content(self) -> bytes:
@@ -136,10 +136,6 @@ class DirectoryLock:
     """Takes the lock with flock. Returns False if the file system does not support it."""
     # Between opening and locking the file, its previous owner may have removed it. Then the lock is on a file without a
     # path, which no other process would see, and the loop opens the file that the path now names.
-    try:
-      import fcntl
-    except ImportError:  # Windows
-      return False
     while True:
       with files.convert_errors(self.path):
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -153,7 +149,7 @@ class DirectoryLock:
           self._descriptor = descriptor
           return True
       except BlockingIOError as error:
-        owner = _describe_owner(os.pread(descriptor, _MAX_CONTENT_BYTES, 0), self.activity)
+        owner = _parse_owner(os.pread(descriptor, _MAX_CONTENT_BYTES, 0)).describe(self.activity)
         raise UserError(f"{self.directory}: {owner}: wait for it, stop it, or give another --output_dir") from error
       except OSError as error:
         if error.errno in _UNSUPPORTED_ERRORS:
@@ -168,23 +164,16 @@ class DirectoryLock:
         if self._descriptor is None:  # the lock was not taken
           os.close(descriptor)
 
-  def _read(self) -> bytes:
-    """Returns the content of the lock file; empty if it does not exist."""
+  def _read(self) -> _Owner | None:
+    """Reads the lock file. Returns None if it does not exist or is empty."""
     try:
       with files.open_file(self.path) as file:
-        return file.read()
+        content = file.read()
     except Exception:
       if files.exists(self.path):
         raise
-      return b""
-
-  def _is_own(self, content: bytes) -> bool:
-    owner = _parse_owner(content)
-    return owner is not None and owner.token == self._token
-
-
-def _warn(line: str) -> None:
-  print(f"warning: {line}", file=sys.stderr, flush=True)
+      return None
+    return _parse_owner(content) if content else None
 
 
 def _is_same_file(descriptor: int, path: str) -> bool:
@@ -195,7 +184,7 @@ def _is_same_file(descriptor: int, path: str) -> bool:
 
 
 class _Owner(msgspec.Struct):
-  """The process that has the lock, as recorded in the lock file."""
+  """The process that has the lock, as recorded in the lock file. `pid` is 0 if the file has another form."""
 
   pid: Annotated[int, msgspec.Meta(gt=0, le=2**31 - 1)]
   host: str = ""
@@ -204,24 +193,15 @@ class _Owner(msgspec.Struct):
   host_key: str = ""
   token: str = ""
 
+  def describe(self, activity: str) -> str:
+    """Describes the process and its activity, for a message."""
+    if not self.pid:
+      return f"another process is {activity} there"
+    return f"process {self.pid} on host {self.host} is {activity} there since {self.since} ({self.command})"
 
-def _parse_owner(content: bytes) -> _Owner | None:
-  """Parses the content of a lock file. Returns None if it is empty or has another form."""
+
+def _parse_owner(content: bytes) -> _Owner:
   try:
     return json_values.parse("lock", content, _Owner)
   except UserError:
-    return None
-
-
-def _owner_has_ended(content: bytes) -> bool:
-  """Whether the owner ran on this host and has ended."""
-  owner = _parse_owner(content)
-  return owner is not None and local_files.has_ended(owner.host_key, owner.pid)
-
-
-def _describe_owner(content: bytes, activity: str) -> str:
-  """Describes the owner of a lock and its activity, for a message."""
-  owner = _parse_owner(content)
-  if owner is None:
-    return f"another process is {activity} there"
-  return f"process {owner.pid} on host {owner.host} is {activity} there since {owner.since} ({owner.command})"
+    return _Owner(pid=0)

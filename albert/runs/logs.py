@@ -134,6 +134,18 @@ def read_metrics(output_dir: str) -> list[dict[str, Any]]:
   return read(files.join(output_dir, output_files.METRICS))
 
 
+def _keep_lines(path: str, last_step: int) -> list[dict[str, Any]]:
+  """Removes the lines of later steps from a log, and returns the others."""
+  lines = [line for line in read(path) if line["step"] <= last_step]
+  files.write_atomically(path, "".join(json_text.dumps(line) + "\n" for line in lines))
+  return lines
+
+
+def _append(path: str, line: dict[str, Any]) -> None:
+  with files.open_file(path, "ab") as file:
+    file.write((json_text.dumps(line) + "\n").encode("utf-8"))
+
+
 class MetricsLog:
   """Appends metrics to metrics.jsonl and TensorBoard's events, and shows the progress on the terminal.
 
@@ -146,26 +158,21 @@ class MetricsLog:
   def __init__(self, output_dir: str, *, first_step: int, total_steps: int):
     self._path = files.join(output_dir, output_files.METRICS)
     self._events = _TensorBoardEvents(files.join(output_dir, "tensorboard"))
-    self._evaluation_events: _TensorBoardEvents | None = None
-    self._evaluation_directory = files.join(output_dir, "tensorboard", "eval")
+    self._evaluation_events = _TensorBoardEvents(files.join(output_dir, "tensorboard", "eval"))
     self._total_steps = total_steps
     self._start_time = time.monotonic()
     self._first_step = first_step
     self._bar = tqdm(total=total_steps, initial=first_step, unit="step", disable=not sys.stderr.isatty())
-    earlier_lines = [line for line in read_metrics(output_dir) if line["step"] <= first_step]
-    files.write_atomically(self._path, "".join(json_text.dumps(line) + "\n" for line in earlier_lines))
+    _keep_lines(self._path, first_step)
 
   def write(self, step: int, metrics: dict[str, float]) -> None:
     """Writes and logs the metrics of a step."""
-    with files.open_file(self._path, "ab") as file:
-      file.write((json_text.dumps({"step": step, **metrics}) + "\n").encode("utf-8"))
+    _append(self._path, {"step": step, **metrics})
     self._events.write(step, metrics)
     log(f"step {step}/{self._total_steps}  {format_metrics(metrics)}  {self._time_left(step)}")
 
   def write_evaluation(self, step: int, metrics: dict[str, float]) -> None:
     """Writes the metrics of an evaluation for TensorBoard, which shows them as a run "eval" beside the training."""
-    if self._evaluation_events is None:
-      self._evaluation_events = _TensorBoardEvents(self._evaluation_directory)
     self._evaluation_events.write(step, metrics)
 
   def advance(self, step: int) -> None:
@@ -184,8 +191,7 @@ class MetricsLog:
     """Flushes TensorBoard's events and closes the progress bar."""
     self._bar.close()
     self._events.close()
-    if self._evaluation_events is not None:
-      self._evaluation_events.close()
+    self._evaluation_events.close()
 
 
 class _TensorBoardEvents:
@@ -196,9 +202,8 @@ class _TensorBoardEvents:
 
     self._tf = tf
     self._directory = directory
-    self._writer: tf.summary.SummaryWriter | None = None
-    with self._errors_as_warnings():
-      self._writer = tf.summary.create_file_writer(directory)
+    self._writer: tf.summary.SummaryWriter | None = None  # until the first event
+    self._has_failed = False
 
   @contextlib.contextmanager
   def _errors_as_warnings(self) -> Iterator[None]:
@@ -207,21 +212,24 @@ class _TensorBoardEvents:
       yield
     except (OSError, self._tf.errors.OpError) as error:
       reason = local_files.describe_error(error)
-      self._writer = None
+      self._has_failed = True
       log(
         f"warning: {self._directory}: cannot write TensorBoard's events ({reason}): training continues without "
         f"them until it is started again; {output_files.METRICS} has the same numbers"
       )
 
   def write(self, step: int, metrics: dict[str, float]) -> None:
-    if self._writer is not None:
+    if self._has_failed:
+      return
+    with self._errors_as_warnings():
+      self._writer = self._writer or self._tf.summary.create_file_writer(self._directory)
       # as_default flushes the events at its end, so that an error of the disk is raised here and not in a later call.
-      with self._errors_as_warnings(), self._writer.as_default(step=step):
+      with self._writer.as_default(step=step):
         for name, value in metrics.items():
           self._tf.summary.scalar(name, value)
 
   def close(self) -> None:
-    if self._writer is not None:
+    if self._writer is not None and not self._has_failed:
       with self._errors_as_warnings():
         self._writer.close()
 
@@ -245,13 +253,11 @@ def rank_evaluation(value: float | None, loss: float | None, *, higher_is_better
     loss: the loss. None and NaN are worse than any number.
     higher_is_better: whether the metric is a score, and not a loss or an error.
   """
-  sign = 1.0 if higher_is_better else -1.0
-  return _negative_infinity_if_nan(value, sign), _negative_infinity_if_nan(loss, -1.0)
 
+  def rank(number: Any, sign: float) -> float:
+    return sign * number if isinstance(number, int | float) and not math.isnan(number) else -math.inf
 
-def _negative_infinity_if_nan(value: Any, sign: float) -> float:
-  is_number = isinstance(value, int | float) and not math.isnan(value)
-  return sign * value if is_number else -math.inf
+  return rank(value, 1.0 if higher_is_better else -1.0), rank(loss, -1.0)
 
 
 class EvaluationLog:
@@ -270,8 +276,7 @@ class EvaluationLog:
     self._path = files.join(output_dir, output_files.EVALUATIONS)
     self._metric = metric
     self._higher_is_better = higher_is_better
-    self._lines = [line for line in read(self._path) if line["step"] <= first_step]
-    files.write_atomically(self._path, "".join(json_text.dumps(line) + "\n" for line in self._lines))
+    self._lines = _keep_lines(self._path, first_step)
 
   def has_step(self, step: int) -> bool:
     """Whether the log has the evaluation of a step."""
@@ -281,8 +286,7 @@ class EvaluationLog:
     """Appends the metrics of an evaluation after `step` updates."""
     line = {"step": step, **metrics}
     self._lines.append(line)
-    with files.open_file(self._path, "ab") as file:
-      file.write((json_text.dumps(line) + "\n").encode("utf-8"))
+    _append(self._path, line)
 
   @property
   def evaluations_since_best(self) -> int:

@@ -5,6 +5,7 @@ The first command writes config.json. A later one must have the same settings an
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import platform
@@ -90,6 +91,7 @@ class _Runs(msgspec.Struct):
   seeds: list[int]
   best_run: Annotated[str, msgspec.Meta(pattern=r"^run-[0-9]+\Z")]
   metrics: dict[str, dict[str, Any]]
+  failed_seeds: list[int] = []
 
 
 def read_config(path: str) -> dict[str, Any]:
@@ -173,9 +175,7 @@ def claim_directory(
 
 def _refuse_differences(path: str, settings: Mapping[str, Any], recorded: Mapping[str, Any]) -> None:
   """Refuses settings that differ from those in config.json."""
-  difference = next(_differences(settings, recorded), None)
-  if difference is not None:
-    key, value, recorded_value = difference
+  for key, value, recorded_value in _differences(settings, recorded):
     raise UserError(
       f"{path}: this directory holds a run with {key} = {recorded_value!r}, this one has {value!r}: give another "
       "--output_dir, or that value to resume it"
@@ -195,22 +195,14 @@ def _check_content(directory: str, path: str, config: Mapping[str, Any], content
     return
   difference = f"SHA-256 of all is {content.sha256[:12]}..., it was {recorded_sha256[:12]}..."
   list_path = files.join(directory, TRAINING_DATA)
-  if files.exists(list_path):
-    recorded_content = _read_content(list_path)
-    if recorded_content is not None and recorded_content.sha256 == recorded_sha256:
+  with contextlib.suppress(UserError):  # without this list, or if it is damaged, the message has less detail
+    recorded_content = files.read_json(list_path, DataContent)
+    if recorded_content.sha256 == recorded_sha256:
       difference = content.difference(recorded_content)
   raise UserError(
     f"{path}: this run was trained on other data than this command gives ({difference}): give the same data (folders "
     "and names may differ) or another --output_dir"
   )
-
-
-def _read_content(path: str) -> DataContent | None:
-  """Reads the list of files that a run was trained on, which adds detail to an error. Returns None if it is damaged."""
-  try:
-    return files.read_json(path, DataContent)
-  except UserError:
-    return None
 
 
 def check_writable(directory: str) -> None:
@@ -222,16 +214,9 @@ def check_writable(directory: str) -> None:
     UserError: the directory, or its nearest existing parent, is a file or cannot be written to.
   """
   if files.is_remote(directory):
-    import tensorflow as tf  # imported here, because a local directory is checked without TensorFlow
-
     test_file = files.join(directory, f".writable-{uuid.uuid4().hex}")
-    try:
-      files.write_atomically(test_file, b"")
-      files.remove(test_file)
-    except tf.errors.OpError as error:
-      raise UserError(
-        f"{directory}: cannot write there ({str(error).splitlines()[0]}): check the path and its permissions"
-      ) from error
+    files.write_atomically(test_file, b"")  # an error of TensorFlow names the path and the reason
+    files.remove(test_file)
     return
   existing_parent = os.path.abspath(directory)
   while not os.path.lexists(existing_parent):
@@ -256,9 +241,7 @@ def check_checkpoint_settings(directory: str, settings: Mapping[str, Any]) -> No
   path = files.join(directory, CONFIG)
   if not files.exists(path):
     return
-  difference = next(_differences(settings, read_config(path).get("data", {})), None)
-  if difference is not None:
-    key, value, recorded_value = difference
+  for key, value, recorded_value in _differences(settings, read_config(path).get("data", {})):
     raise UserError(
       f"{path}: its checkpoints were trained with {key} = {recorded_value!r}, but this command has {value!r}: give "
       "the same value"

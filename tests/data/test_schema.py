@@ -96,7 +96,6 @@ def test_a_record_that_is_no_example_is_named(tmp_path: Path):
 @pytest.mark.parametrize(
   ("name", "dtype", "message"),
   [
-    ("input_ids", "S", "input_ids holds texts, expected int64"),
     ("input_ids", "f", "input_ids holds float32, expected int64"),
     ("masked_lm_weights", "i", "masked_lm_weights holds int64, expected float32"),
   ],
@@ -106,6 +105,15 @@ def test_a_feature_of_another_type_is_named(name: str, dtype: str, message: str)
   record = encode_example(features | {name: features[name].astype(dtype)})
   with pytest.raises(UserError, match=rf"part, record 3 \(counted from 0\): {message}"):
     schema.check_record("part", 3, record, FEATURES)
+
+
+def test_texts_in_a_feature_are_named():
+  features = example(0, np.random.default_rng(3))
+  record = tf.train.Example.FromString(encode_example(features))
+  texts = tf.train.BytesList(value=[b"5"] * SEQ_LENGTH)
+  record.features.feature["input_ids"].CopyFrom(tf.train.Feature(bytes_list=texts))
+  with pytest.raises(UserError, match=r"part, record 3 .*: input_ids holds texts, expected int64"):
+    schema.check_record("part", 3, record.SerializeToString(), FEATURES)
 
 
 @pytest.mark.parametrize(

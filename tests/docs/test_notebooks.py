@@ -1,14 +1,9 @@
-"""The notebooks of examples/ are valid, use only names that exist, and run without downloads."""
+"""The notebooks of examples/ are valid, their commands have only flags that exist, and they run without downloads."""
 
 from __future__ import annotations
 
-import ast
-import importlib
-import inspect
 import os
-import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +11,6 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from albert.config.base import option_fields
-from albert.config.model import ModelConfig
-from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
-from albert.tasks import registry
 from tests.docs.blocks import ROOT, invocations_in
 from tests.docs.test_flags import flag_problems
 
@@ -35,56 +26,6 @@ FINAL_CHECKS = {
 
 def read_notebook(path: Path) -> Any:
   return nbformat.read(path, as_version=4)
-
-
-def code_cells(notebook: Any) -> list[str]:
-  return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-
-
-def without_shell_commands(source: str) -> str:
-  """The code of a cell, with `pass` in place of each shell command."""
-  return re.sub(r"^( *)!.*$", r"\1pass", source.replace("\\\n", " "), flags=re.MULTILINE)
-
-
-def wrong_names(source: str) -> Iterator[str]:
-  """Yields a line for each import, name of `albert`, or argument of a function of `albert` that does not exist."""
-  for node in ast.walk(ast.parse(source)):
-    if isinstance(node, ast.Import):
-      for alias in node.names:
-        importlib.import_module(alias.name)
-    elif isinstance(node, ast.ImportFrom):
-      module = importlib.import_module(node.module or "")
-      yield from (f"{node.module} has no {alias.name}" for alias in node.names if not hasattr(module, alias.name))
-    elif isinstance(node, ast.Attribute) and _is_name_of_albert(node):
-      if _named_object(node) is None:
-        yield f"there is no {ast.unparse(node)}"
-    elif isinstance(node, ast.Call) and _is_name_of_albert(node.func):
-      arguments = {keyword.arg for keyword in node.keywords if keyword.arg is not None}
-      for name in sorted(arguments - _argument_names(_named_object(node.func))):
-        yield f"{ast.unparse(node.func)} has no argument {name}"
-
-
-def _is_name_of_albert(node: ast.AST) -> bool:
-  """Whether a node is a name such as albert.tasks.Glue."""
-  return re.fullmatch(r"albert(\.\w+)+", ast.unparse(node)) is not None
-
-
-def _named_object(node: ast.AST) -> Any:
-  """The object that `albert.a.b` names; None if there is none."""
-  value: Any = importlib.import_module("albert")
-  for name in ast.unparse(node).split(".")[1:]:
-    value = getattr(value, name, None)
-  return value
-
-
-def _argument_names(function: Any) -> set[str]:
-  """The names of a function's arguments. For **settings, these are the names of the fields of all configs."""
-  names = set(inspect.signature(function).parameters) if function is not None else set()
-  if "settings" in names:
-    task_configs = [task.config_class for task in registry.TASKS.values()]
-    for config in [RunConfig, TrainConfig, OptimizerConfig, ModelConfig, *task_configs]:
-      names |= set(option_fields(config))
-  return names
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -104,9 +45,8 @@ def test_a_notebook_is_valid_and_has_no_outputs(path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_names_and_flags_in_a_notebook_exist(path: Path) -> None:
-  sources = code_cells(read_notebook(path))
-  assert [line for source in sources for line in wrong_names(without_shell_commands(source))] == []
+def test_the_flags_of_commands_in_a_notebook_exist(path: Path) -> None:
+  sources = [cell.source for cell in read_notebook(path).cells if cell.cell_type == "code"]
   commands = [line for source in sources for line in _shell_commands(source)]
   assert commands
   invocations = [invocation for line in commands for invocation in invocations_in(line)]
@@ -118,19 +58,6 @@ def _shell_commands(source: str) -> list[str]:
   """The shell commands of a cell, which begin with "!"."""
   lines = source.replace("\\\n", " ").splitlines()
   return [line.strip().removeprefix("!") for line in lines if line.strip().startswith("!")]
-
-
-def test_wrong_names_are_found() -> None:
-  source = (
-    "import albert\nfrom pathlib import Paths\ntask = albert.tasks.Classifier(x)\n"
-    "albert.Estimator(task, learning_rate=0.1, lerning_rate=0.1, **more)\nalbert.encode(x, batch_size=3, pool=1)\n"
-  )
-  assert sorted(wrong_names(source)) == [
-    "albert.Estimator has no argument lerning_rate",
-    "albert.encode has no argument pool",
-    "pathlib has no Paths",
-    "there is no albert.tasks.Classifier",
-  ]
 
 
 @pytest.mark.slow

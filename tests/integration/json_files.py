@@ -6,10 +6,9 @@ tests/integration/test_json_files.py reads all of them with damaged contents.
 
 from __future__ import annotations
 
-from albert import ensemble
 from albert.config.model import load_model_config
 from albert.config.recipes import read_recipe
-from albert.data.manifest import Manifest
+from albert.data.manifest import DataContent, Manifest
 from albert.experiments import catalog, layers, runner
 from albert.io.files import read_json
 from albert.report import records
@@ -87,7 +86,7 @@ JSON_FILES = {
     read_settings,
     other_files={"training_loss.json": "{}"},
   ),
-  "config of a run, for an ensemble": JsonFile("config.json", RUN_CONFIG, lambda d: ensemble._read_config(str(d))),
+  "config of a run": JsonFile("config.json", RUN_CONFIG, lambda d: output_files.read_config(str(d / "config.json"))),
   "config of a run, for an export": JsonFile(
     "run/config.json",
     RUN_CONFIG,
@@ -139,7 +138,7 @@ JSON_FILES = {
     wrap=lambda data: data.replace(b'"vocab": {', b'"vocab": {' + BPE_BYTE_IDS, 1),
   ),
   "config of a run, for a report": JsonFile(
-    "config.json", RUN_CONFIG, lambda d: records.read_runs([str(d)], num_examples=1), reads_nan=True
+    "config.json", RUN_CONFIG, lambda d: records.read_runs([str(d)], num_examples=1)
   ),
   "environment of a run": JsonFile(
     "environment.json",
@@ -190,8 +189,7 @@ JSON_FILES = {
   "training data": JsonFile(
     "t.json",
     {"files": [{"name": "a", "sha256": "ab", "num_examples": 3}]},
-    lambda d: output_files._read_content(str(d / "t.json")),
-    result_if_damaged=None,
+    lambda d: read_json(str(d / "t.json"), DataContent),
   ),
   "metrics": JsonFile(
     "m.jsonl",
@@ -218,8 +216,8 @@ JSON_FILES = {
   "lock": JsonFile(
     "lock",
     {"pid": 3, "host": "h", "token": "t"},
-    lambda d: _parse_owner((d / "lock").read_bytes()),
-    result_if_damaged=None,
+    lambda d: _parse_owner((d / "lock").read_bytes()).pid,
+    result_if_damaged=0,
   ),
   "TF_CONFIG": JsonFile(
     "value",

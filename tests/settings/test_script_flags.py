@@ -34,7 +34,7 @@ def test_vocab_file_is_spm_model_file(task_name: str) -> None:
 @pytest.mark.parametrize("task_name", TASKS)
 def test_every_flag_is_listed_once_and_under_a_heading(task_name: str, capsys: pytest.CaptureFixture[str]) -> None:
   with script_flags(task_name):
-    app.print_help(lambda: None, "Trains.", is_full=False)
+    app.print_help(lambda: None, "Trains.")
   lines = capsys.readouterr().out.splitlines()
   names = [name for line in lines for name in re.findall(r"^  --(?:\[no\])?(\w+)", line)]
   assert len(set(names)) == len(names)
@@ -44,7 +44,7 @@ def test_every_flag_is_listed_once_and_under_a_heading(task_name: str, capsys: p
 
 def test_help_shows_the_declared_defaults_whatever_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:
   with script_flags("race"), parsed_flags("--recipe=race_v2", "--learning_rate=1"):
-    app.print_help(lambda: None, "Trains.", is_full=False)
+    app.print_help(lambda: None, "Trains.")
   text = " ".join(capsys.readouterr().out.split())
   for shown in (
     "(default: lamb)",
