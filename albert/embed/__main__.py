@@ -11,6 +11,7 @@ if __name__ == "__main__":
 
   startup.begin()
 
+import itertools
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -126,9 +127,10 @@ def _write(texts: InputTexts, encoder: TextEncoder, path: str) -> None:
     write_vectors(path, texts.num_texts, encoder.hidden_size, ids_are_numbers=texts.ids_are_numbers) as write,
     Progress(texts.num_texts, " texts", "embedding") as progress,
   ):
-    for chunk in texts.chunks(_CHUNK_TEXTS):
-      num_empty += sum(not text or text.isspace() for text in chunk.texts)
-      write(chunk.ids, encoder.encode(chunk.texts, progress.update))
+    while chunk := list(itertools.islice(texts.pairs, _CHUNK_TEXTS)):
+      ids, chunk_texts = zip(*chunk, strict=True)
+      num_empty += sum(not text or text.isspace() for text in chunk_texts)
+      write(ids, encoder.encode(chunk_texts, progress.update))
   if num_empty:
     print(
       f"warning: {counted(num_empty, 'text')} of {texts.num_texts} without a character: such embeddings mean nothing",
