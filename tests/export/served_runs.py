@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert.export.checkpoint import open_checkpoint, select_form
-from albert.export.companion_files import describe_model, format_model_card
-from albert.export.served_model import text_function, text_inputs, tokens_function
+from albert.export.companion_files import describe_model, format_model_card, text_inputs
+from albert.export.served_model import text_function, tokens_function
 from tests.export.pipelines import Run
 
 TOLERANCE = 1e-5
@@ -27,7 +27,7 @@ class ServedRun:
     self.checkpoint = open_checkpoint(run.directory)
     self.form = select_form(self.checkpoint, task, {})
     assert self.form.name == self.name
-    self.model = self.form.model_class(self.checkpoint, self.form.settings)
+    self.model = self.form.model_class(self.checkpoint, self.form)
 
   def model_card(self, **config_sections: Any) -> str:
     """The model card that the export would write if the run's config.json had these sections."""

@@ -15,11 +15,10 @@ import tensorflow as tf
 
 import albert
 from albert.export.checkpoint import open_checkpoint, select_form
-from albert.export.companion_files import DESCRIPTION
+from albert.export.companion_files import DESCRIPTION, text_inputs
 from albert.export.export_model import export_model
 from albert.export.other_formats import onnx_runner
 from albert.export.registry import EXTRA_FORMATS, FORMAT_FILES
-from albert.export.served_model import text_inputs
 from tests.export.pipelines import FORMS, Run, write_run
 from tests.export.requests import english_like_texts, make_requests
 from tests.export.served_runs import assert_same_answers, call_with_arrays
@@ -89,7 +88,7 @@ def test_answers_to_texts_equal_those_of_the_python_pipeline(tmp_path: Path, kin
   run = write_run_of_kind(tmp_path, kind, name)
   checkpoint = open_checkpoint(run.directory)
   form = select_form(checkpoint, select_task(name), {})
-  model = form.model_class(checkpoint, form.settings)
+  model = form.model_class(checkpoint, form)
   requests = make_requests(name, [*mixed_texts(24), "", " \u3000Zoë\t 🙂\n\n\u200bcan't see\u0301  3½ (keys).  "])
   answers = call_with_arrays(model.answer_texts, text_inputs(model.fields, requests))
   assert_same_answers(answers, run.expected_answers(requests))
