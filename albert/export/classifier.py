@@ -59,8 +59,9 @@ class ServedTextModel(ServedModel):
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
     """Tokenizes texts, see ServedModel.encode."""
     ids = [self.tokenize(texts[field.name]) for field in self.fields]
-    pack = pack_single if len(ids) == 1 else pack_pair
-    return TokenBatch(**pack(*ids, self.max_seq_length, self.tokenizer.special_ids))
+    length, special_ids = self.max_seq_length, self.tokenizer.special_ids
+    packed = pack_pair(*ids, length, special_ids) if len(ids) == 2 else pack_single(ids[0], length, special_ids)
+    return TokenBatch(**packed)
 
   def truncation_note(self) -> str:
     length = self.max_seq_length

@@ -184,20 +184,12 @@ def describe_model(name: str, form: SelectedForm, model: ServedModel, checkpoint
 
 def add_hashes(directory: str, description: Mapping[str, Any]) -> dict[str, Any]:
   """Adds two keys to the values of servable.json: the hashes of the model's files, and a checksum of all other keys."""
-  names = {"": ["saved_model.pb"]}
+  hashes = {"": {"saved_model.pb": file_sha256(files.join(directory, "saved_model.pb"))}}
   for folder in ("variables", "assets"):
     path = files.join(directory, folder)
-    names[folder] = files.listdir(path) if files.is_dir(path) else []
-  hashes = {
-    folder: {name: file_sha256(_path_of(directory, folder, name)) for name in names_in_folder}
-    for folder, names_in_folder in names.items()
-  }
+    hashes[folder] = {name: file_sha256(files.join(path, name)) for name in files.listdir(path)}
   with_hashes = {**description, "files": hashes}
   return {**with_hashes, "checksum": checksum_of(with_hashes)}
-
-
-def _path_of(directory: str, folder: str, name: str) -> str:
-  return files.join(directory, folder, name) if folder else files.join(directory, name)
 
 
 def read_description(directory: str) -> Description:
@@ -214,7 +206,7 @@ def read_description(directory: str) -> Description:
     raise UserError(f"{path}: was changed after the export: {EXPORT_AGAIN}")
   for folder, hashes in description.files.items():
     for name, sha256 in hashes.items():
-      file = _path_of(directory, folder, name)
+      file = files.join(directory, folder, name) if folder else files.join(directory, name)
       if not files.exists(file):
         raise UserError(f"{file}: is missing, although {path} lists it: {EXPORT_AGAIN}")
       if file_sha256(file) != sha256:

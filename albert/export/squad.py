@@ -14,6 +14,7 @@ from albert.export.checkpoint import ExportCheckpoint, SelectedForm
 from albert.export.companion_files import NamedArrays, RequestField
 from albert.export.network import TokenBatch, TokenLayout, UnpaddedLayout, Weights
 from albert.export.served_model import AnswerTensors, ServedModel, log_odds_of
+from albert.models.squad_heads import most_probable_positions
 from albert.tasks.squad.flags import SquadConfig
 from albert.tokenization.packing_graph import first_tokens
 
@@ -102,7 +103,7 @@ class V2Head(tf.Module):
     is_cls = tf.expand_dims(tf.range(tf.shape(x)[1]) == 0, 0)
     is_scored = positions.is_context | is_cls
     start_logits = tf.where(is_scored, tf.squeeze(self.start(x), 2), NO_SPAN)
-    start_scores, starts = _top_positions(start_logits, self._config.start_n_top)  # [W, K]
+    start_scores, starts = most_probable_positions(start_logits, self._config.start_n_top)  # [W, K]
     scores_and_ends = [self._best_ends(x, is_scored, starts[:, k]) for k in range(self._config.start_n_top)]
     end_scores = tf.stack([scores for scores, _ in scores_and_ends], axis=1)  # [W, K, M]
     ends = tf.stack([positions_of_ends for _, positions_of_ends in scores_and_ends], axis=1)  # [W, K, M]
@@ -124,7 +125,7 @@ class V2Head(tf.Module):
     start_term = tf.expand_dims(tf.matmul(start_state, start_kernel) + self.end_0.bias, 1)
     end_term = tf.reshape(tf.matmul(tf.reshape(x, [-1, hidden_size]), end_kernel), tf.shape(x))
     end_logits = tf.squeeze(self.end_1(self.end_norm(tf.tanh(end_term + start_term))), 2)
-    return _top_positions(tf.where(is_scored, end_logits, NO_SPAN), self._config.end_n_top)
+    return most_probable_positions(tf.where(is_scored, end_logits, NO_SPAN), self._config.end_n_top)
 
 
 def _best_spans(
@@ -148,17 +149,6 @@ def _best_spans(
   scores = tf.where(is_span, scores, NO_SPAN)
   best = tf.argmax(scores, axis=1, output_type=tf.int32)
   return BestSpans(at(starts, best), at(ends, best), tf.reduce_max(scores, axis=1), null_odds)
-
-
-def _top_positions(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-  """The positions with the greatest logits, as in `albert.models.squad_heads`.
-
-  If a window has fewer positions than `count`, the last position fills the result, with log probability NO_SPAN.
-  float32 [W, S] -> log probabilities and positions, [W, count] each.
-  """
-  padded_log_probs = tf.pad(tf.nn.log_softmax(logits), [[0, 0], [0, count]], constant_values=NO_SPAN)
-  log_probs, positions = tf.math.top_k(padded_log_probs, count)
-  return log_probs, tf.minimum(positions, tf.shape(logits)[1] - 1)
 
 
 class _QuestionAnswering(ServedModel):
