@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import importlib
 import pkgutil
-import platform
 import random
 import shutil
 import sys
@@ -17,9 +16,8 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from albert.io import files
 from tests.torture import parts
 from tests.torture.workplace import Workplace
 
@@ -224,12 +222,6 @@ def _format_rows(rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
   return [lines[0], rule, *lines[1:]]
 
 
-def as_json(results: Sequence[PartResult], *, seed: int, share: float) -> dict[str, Any]:
-  """Returns the outcomes of all cases, and what is needed to repeat them."""
-  parts = {result.name: [outcome._asdict() for outcome in result.outcomes] for result in results}
-  return {"seed": seed, "share": share, "platform": platform.platform(), "parts": parts}
-
-
 def run(
   names: Sequence[str],
   *,
@@ -238,7 +230,6 @@ def run(
   jobs: int = 2,
   only: str = "",
   work_dir: str = "",
-  output_file: str = "",
 ) -> int:
   """Runs parts, and prints the table to stdout."""
   log(f"--seed={seed} --share={share:g} --jobs={jobs}: {' '.join(names)}")
@@ -253,8 +244,6 @@ def run(
         directory.mkdir(parents=True)
         context = Context(seed, share, directory, workplace)
         results.append(run_part(name, load_part(name), context, jobs=jobs, only=only))
-        if output_file:  # written after each part, so that an interrupted campaign has results, too
-          files.write_json(output_file, as_json(results, seed=seed, share=share))
         if results[-1].failures:
           exit_code = 1
           log(f"{name}: its files are left in {directory}")
