@@ -137,7 +137,8 @@ def _best_spans(
   null_odds: tf.Tensor,
 ) -> BestSpans:
   """Selects the best span of each window that an answer may be, from candidates and their scores, [W, K, M] each."""
-  scores, starts, ends = (tf.reshape(values, [-1, tf.size(values[0])]) for values in (scores, starts, ends))
+  num_windows, num_starts, num_ends = tf.unstack(tf.shape(scores))
+  scores, starts, ends = (tf.reshape(values, [num_windows, num_starts * num_ends]) for values in (scores, starts, ends))
 
   def at(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
     return tf.gather(values, indices, batch_dims=1)

@@ -15,7 +15,7 @@ import pytest
 from tests.torture import campaign, flag_values, parts
 from tests.torture.__main__ import main
 from tests.torture.campaign import Case, Context
-from tests.torture.disk_commands import CommandInputs, all_commands
+from tests.torture.commands import all_commands
 from tests.torture.parts import safety
 from tests.torture.runs import Runs
 from tests.torture.workplace import Finished
@@ -107,17 +107,17 @@ class _SharedFileNames(Runs):
 
   def __init__(self, directory: Path):
     self._lock = threading.RLock()
-    self.shards = directory
+    self.directory = self.shards = directory
     (directory / "part-0.tfrecord").touch()
 
 
-def test_the_commands_of_the_disks_part_have_only_flags_that_exist(monkeypatch, tmp_path):
-  monkeypatch.setattr(CommandInputs, "other_run", Path("absent"))
+def test_the_commands_have_only_flags_that_exist(tmp_path):
   flags_of = {command.words: {flag.name for flag in command.flags} for command in flag_values.commands()}
-  commands = all_commands(_SharedFileNames(tmp_path))  # type: ignore[arg-type]
+  (tmp_path / "classified_again").mkdir()
+  commands = all_commands(Context(1, 1.0, tmp_path, _SharedFileNames(tmp_path)))  # type: ignore[arg-type]
   assert len(commands) == 13
   for command in commands:
-    argv = command.make_argv(Path("disk"))
+    argv = command.argv(Path("output"))
     command_words = tuple(argv[:2]) if argv[0] == "-m" else (argv[0],)
     names = {word.removeprefix("--").partition("=")[0] for word in argv if word.startswith("--")}
     assert names <= flags_of[command_words], command.name
