@@ -58,10 +58,11 @@ class ServedTextModel(ServedModel):
 
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
     """Tokenizes texts, see ServedModel.encode."""
-    ids = [self.tokenize(texts[field.name]) for field in self.fields]
+    first, *second = (self.tokenize(texts[field.name]) for field in self.fields)
     length, special_ids = self.max_seq_length, self.tokenizer.special_ids
-    packed = pack_pair(*ids, length, special_ids) if len(ids) == 2 else pack_single(ids[0], length, special_ids)
-    return TokenBatch(**packed)
+    if second:
+      return TokenBatch(**pack_pair(first, second[0], length, special_ids))
+    return TokenBatch(**pack_single(first, length, special_ids))
 
   def truncation_note(self) -> str:
     length = self.max_seq_length
