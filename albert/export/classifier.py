@@ -57,7 +57,6 @@ class ServedTextModel(ServedModel):
     return self.tokenizer.tokenize(texts)
 
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
-    """Tokenizes texts, see ServedModel.encode."""
     first, *second = (self.tokenize(texts[field.name]) for field in self.fields)
     length, special_ids = self.max_seq_length, self.tokenizer.special_ids
     if second:

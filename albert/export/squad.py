@@ -78,7 +78,7 @@ class V1Head(tf.Module):
     scores = tf.expand_dims(start_logits, 2) + tf.gather(end_logits, ends, axis=1)  # [W, S, L]
     no_offsets = tf.zeros_like(scores, tf.int32)
     no_null = tf.fill([tf.shape(x)[0]], _HAS_ANSWER)
-    return _best_spans(scores, starts + no_offsets, ends + no_offsets, positions, max_answer_length, no_null)
+    return _select_spans(scores, starts + no_offsets, ends + no_offsets, positions, max_answer_length, no_null)
 
 
 class V2Head(tf.Module):
@@ -98,7 +98,6 @@ class V2Head(tf.Module):
     self.null_1 = network.make_constant(weights["answer_class/dense_1/kernel"], "null_1")
 
   def __call__(self, x: tf.Tensor, positions: WindowPositions) -> BestSpans:
-    """Selects the best span of each window, see V1Head."""
     # [CLS] is scored, too: it stands for the answer of unanswerable questions.
     is_cls = tf.expand_dims(tf.range(tf.shape(x)[1]) == 0, 0)
     is_scored = positions.is_context | is_cls
@@ -113,7 +112,7 @@ class V2Head(tf.Module):
     hidden = tf.tanh(self.null_0(tf.concat([expected_start, x[:, 0]], axis=1)))
     null_odds = tf.squeeze(tf.matmul(hidden, self.null_1), 1)
     scores = tf.expand_dims(start_scores, 2) + end_scores
-    return _best_spans(scores, starts, ends, positions, self._config.max_answer_length, null_odds)
+    return _select_spans(scores, starts, ends, positions, self._config.max_answer_length, null_odds)
 
   def _best_ends(self, x: tf.Tensor, is_scored: tf.Tensor, starts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The best ends given one start per window, int32 [W]: log probabilities and positions, [W, M] each."""
@@ -128,7 +127,7 @@ class V2Head(tf.Module):
     return most_probable_positions(tf.where(is_scored, end_logits, NO_SPAN), self._config.end_n_top)
 
 
-def _best_spans(
+def _select_spans(
   scores: tf.Tensor,
   starts: tf.Tensor,
   ends: tf.Tensor,
@@ -247,7 +246,6 @@ class _QuestionAnswering(ServedModel):
     return BestSpans(*spans)
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
-    """The best span of each window, see ServedModel.compute."""
     is_context = (
       (tokens.segment_ids > 0) & (tokens.input_mask > 0) & (tokens.input_ids != self.tokenizer.special_ids.sep)
     )

@@ -178,4 +178,5 @@ def export_onnx(tmp_path: Path, kind: str, form: str) -> Path:
 
 def call_saved_model(directory: Path, **texts: list[str]) -> dict[str, np.ndarray]:
   model = tf.saved_model.load(str(directory))
-  return array_function(model.signatures["serving_default"])(texts)
+  inputs = {name: np.array([text.encode() for text in column]) for name, column in texts.items()}
+  return array_function(model.signatures["serving_default"])(inputs)
