@@ -75,7 +75,7 @@ def main() -> None:
   checkpoint = open_checkpoint(arguments.checkpoint)
   form = select_form(checkpoint, arguments.task, {})
   check = QualityCheck(form, checkpoint, arguments.eval_file, np.inf)
-  model = form.model_class(checkpoint, form.settings)
+  model = form.model_class(checkpoint, form)
   content = other_formats.convert_to_onnx(portable_function(model))
   nodes = _matmul_names(onnx.load_from_string(content))
   print({shape: list(nodes.values()).count(shape) for shape in nodes.values()})

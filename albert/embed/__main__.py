@@ -11,6 +11,7 @@ if __name__ == "__main__":
 
   startup.begin()
 
+import itertools
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -20,7 +21,6 @@ from absl import flags
 from albert import app, startup
 from albert.config import command_flags
 from albert.config.command_flags import MAX_BATCH_SIZE, Range
-from albert.config.model import ModelConfig
 from albert.embed.input_output import InputTexts, check_output, open_texts, write_vectors
 from albert.errors import UserError
 from albert.io import files
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 # Texts that are sorted by length together, and whose embeddings are in memory together: 25 MB for a hidden size of 768.
 _CHUNK_TEXTS = 8192
-_CHECKPOINT_FLAG = "--checkpoint"
 
 
 def define_flags() -> None:
@@ -84,7 +83,13 @@ def main() -> None:
   for name in ("checkpoint", "input_file", "output_file"):
     if not values[name].value:
       raise UserError(f"--{name} is missing (--help explains it)")
-  checkpoint, config = _find_checkpoint(values.checkpoint)
+  checkpoint = selected_checkpoint(values.checkpoint, flag="--checkpoint")
+  weights = find_weights(checkpoint, flag="--checkpoint")
+  config = weights.config()
+  if config is None:
+    raise UserError(f"--checkpoint={values.checkpoint}: put the model's {' or '.join(CONFIG_NAMES)} beside it")
+  if weights.vocabulary is None:
+    raise UserError(f"--checkpoint={values.checkpoint}: put the vocabulary, {' or '.join(NAMES)}, beside it")
   if values.max_seq_length and values.max_seq_length > config.max_position_embeddings:
     raise UserError(
       f"--max_seq_length={values.max_seq_length}: the model has only {config.max_position_embeddings} positions"
@@ -107,18 +112,6 @@ def main() -> None:
   print(f"wrote {values.output_file}: {counted(texts.num_texts, 'embedding')} of {encoder.hidden_size} numbers")
 
 
-def _find_checkpoint(path: str) -> tuple[str, ModelConfig]:
-  """The path of the weights and the model's config, after checking that the vocabulary is beside them, too."""
-  checkpoint = selected_checkpoint(path, flag=_CHECKPOINT_FLAG)
-  weights = find_weights(checkpoint, flag=_CHECKPOINT_FLAG)
-  config = weights.config()
-  if config is None:
-    raise UserError(f"{_CHECKPOINT_FLAG}={path}: has no {' or '.join(CONFIG_NAMES)} beside it: put the model's there")
-  if weights.vocabulary is None:
-    raise UserError(f"{_CHECKPOINT_FLAG}={path}: has no {' or '.join(NAMES)} beside it: put the vocabulary there")
-  return checkpoint, config
-
-
 def _write(texts: InputTexts, encoder: TextEncoder, path: str) -> None:
   """Writes the embeddings of the texts to a file, chunk by chunk."""
   num_empty = 0
@@ -126,9 +119,10 @@ def _write(texts: InputTexts, encoder: TextEncoder, path: str) -> None:
     write_vectors(path, texts.num_texts, encoder.hidden_size, ids_are_numbers=texts.ids_are_numbers) as write,
     Progress(texts.num_texts, " texts", "embedding") as progress,
   ):
-    for chunk in texts.chunks(_CHUNK_TEXTS):
-      num_empty += sum(not text or text.isspace() for text in chunk.texts)
-      write(chunk.ids, encoder.encode(chunk.texts, progress.update))
+    while chunk := list(itertools.islice(texts.pairs, _CHUNK_TEXTS)):
+      ids, chunk_texts = zip(*chunk, strict=True)
+      num_empty += sum(not text or text.isspace() for text in chunk_texts)
+      write(ids, encoder.encode(chunk_texts, progress.update))
   if num_empty:
     print(
       f"warning: {counted(num_empty, 'text')} of {texts.num_texts} without a character: such embeddings mean nothing",

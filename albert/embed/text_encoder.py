@@ -117,7 +117,11 @@ class TextEncoder:
     embeddings = np.zeros([len(lengths), self.hidden_size], np.float32)
     starts = np.cumsum(lengths) - lengths  # index in `ids` of each text's first token
     longest_first = np.argsort(-lengths, kind="stable")  # so a batch that is too large for the memory fails at once
-    embed = self._embed_function(-(-len(longest_first) // self._batch_size))
+    embed = self._traced_embed or self._embed
+    if self._traced_embed is None and len(longest_first) > _MAX_UNTRACED_BATCHES * self._batch_size:
+      any_size = tf.TensorSpec([None, None], tf.int32)
+      signature = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), any_size)
+      self._traced_embed = embed = tf.function(self._embed, input_signature=[signature])
     for batch_start in range(0, len(longest_first), self._batch_size):
       text_indices = longest_first[batch_start : batch_start + self._batch_size]
       batch_ids = np.concatenate([ids[starts[index] : starts[index] + lengths[index]] for index in text_indices])
@@ -125,14 +129,6 @@ class TextEncoder:
       embeddings[text_indices] = embed({name: tf.constant(values) for name, values in batch.items()}).numpy()
       on_batch(len(text_indices))
     return embeddings
-
-  def _embed_function(self, num_batches: int) -> Callable[..., tf.Tensor]:
-    """Returns the function that computes a batch, as a traced graph if there are many batches."""
-    if self._traced_embed is None and num_batches > _MAX_UNTRACED_BATCHES:
-      any_size = tf.TensorSpec([None, None], tf.int32)
-      signature = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), any_size)
-      self._traced_embed = tf.function(self._embed, input_signature=[signature])
-    return self._traced_embed or self._embed
 
   def _embed(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
     """Computes the embeddings of one batch, float32 [B, H], from inputs of int32 [B, S]."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pkgutil
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,6 +39,7 @@ class ExportCheckpoint:
     vocabulary: path of the SentencePiece model.
     step: training step; None if it is not known.
     run: the values of the run's config.json, which names the task; {} if the weights do not come from a run.
+    run_dir: the output_dir of the run; "" if the weights do not come from a run.
     metrics: results of the evaluation at this step, by name; {} if there are none.
   """
 
@@ -46,12 +48,8 @@ class ExportCheckpoint:
   vocabulary: str
   step: int | None
   run: Mapping[str, Any]
+  run_dir: str
   metrics: Mapping[str, float]
-
-  @property
-  def run_dir(self) -> str:
-    """The output_dir of the run; "" if the weights do not come from a run."""
-    return next(reversed(run_directories(self.file.directory)), "")
 
   @property
   def task(self) -> str | None:
@@ -128,18 +126,21 @@ def open_checkpoint(checkpoint: str | FoundCheckpoint) -> ExportCheckpoint:
   file.check_groups(checkpoint.config)
   step_match = _STEP_DIRECTORY.search(file.directory)  # only a run names its directories step-N
   step = int(step_match[1]) if step_match else None
-  opened = ExportCheckpoint(file, checkpoint.config, checkpoint.vocabulary, step, file.run, {})
-  results_file = files.join(opened.run_dir, output_files.EVAL_RESULTS)
-  results = output_files.read_results(results_file) if opened.run_dir and files.exists(results_file) else {}
-  is_same_step = results.pop("step", None) == step
-  return dataclasses.replace(opened, metrics=results) if is_same_step else opened
+  run_dir = next(reversed(run_directories(file.directory)), "")
+  results_file = files.join(run_dir, output_files.EVAL_RESULTS)
+  metrics = output_files.read_results(results_file) if run_dir and files.exists(results_file) else {}
+  if metrics.pop("step", None) != step:
+    metrics = {}
+  return ExportCheckpoint(file, checkpoint.config, checkpoint.vocabulary, step, file.run, run_dir, metrics)
 
 
 @dataclasses.dataclass(frozen=True)
-class ExportSettings:
-  """Settings that a served model is built with.
+class SelectedForm:
+  """The form in which a checkpoint will be served, and the settings that the model is built with.
 
   Attributes:
+    name: its name in `albert.export.registry.FORMS`.
+    model_class: the class that serves it.
     config: config of the form's task.
     max_seq_length: maximum number of tokens in a sequence that is made from text.
     tokenizer_config: the vocabulary and how text is normalized.
@@ -147,25 +148,13 @@ class ExportSettings:
     top_k: number of candidates for each mask. Only fill_mask uses it.
   """
 
+  name: str
+  model_class: type[ServedModel]
   config: Any
   max_seq_length: int
   tokenizer_config: TokenizerConfig
   precision: str = "float32"
   top_k: int = 5
-
-
-class SelectedForm(NamedTuple):
-  """The form in which a checkpoint will be served.
-
-  Attributes:
-    name: its name in `albert.export.registry.FORMS`.
-    model_class: the class that serves it.
-    settings: how the model is built.
-  """
-
-  name: str
-  model_class: type[ServedModel]
-  settings: ExportSettings
 
 
 def select_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, Any]) -> SelectedForm:
@@ -201,7 +190,7 @@ def select_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str,
 
 def _try_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, Any]) -> SelectedForm | str:
   """Returns the form `name` of the checkpoint, or the reason why the checkpoint cannot be served in this form."""
-  model_class = FORMS[name].load_class()
+  model_class: type[ServedModel] = pkgutil.resolve_name(FORMS[name].class_path)  # imports TensorFlow
   if reason := model_class.missing_weights(checkpoint):
     return reason
   values = dict(checkpoint.run.get("data", {})) | {key: value for key, value in overrides.items() if value is not None}
@@ -220,4 +209,4 @@ def _try_form(checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, A
   given = {name: overrides.get(name) for name in SETTINGS}
   tokenizer = tokenizer_config(checkpoint.vocabulary, checkpoint.file.directory, **given)
   incompatibility = model_class.incompatibility(checkpoint, config)
-  return incompatibility or SelectedForm(name, model_class, ExportSettings(config, max_seq_length, tokenizer))
+  return incompatibility or SelectedForm(name, model_class, config, max_seq_length, tokenizer)

@@ -20,8 +20,9 @@ from albert.data.examples import EXAMPLE_INDEX
 from albert.data.schema import INPUT_IDS, INPUT_MASK
 from albert.errors import RunError, UserError
 from albert.export.checkpoint import ExportCheckpoint, SelectedForm
+from albert.export.companion_files import NamedArrays, text_inputs
 from albert.export.registry import EVALUATION_BATCH_SIZE, FORMS, TEXT_SIGNATURE, TOKENS_SIGNATURE
-from albert.export.served_model import NamedArrays, ServedModel, text_inputs, tokens_function
+from albert.export.served_model import ServedModel, tokens_function
 from albert.io import files
 from albert.tasks import registry as task_registry
 
@@ -61,7 +62,9 @@ def id_test_batches(model: ServedModel, examples: NamedArrays) -> dict[str, Name
   mask[0] = 0
   batches["a row of padding alone"] = {**examples, INPUT_MASK: mask}
   batches["a single token"] = {name: values[:1, ..., :1] for name, values in examples.items()}
-  batches[f"a sequence of {max_length} tokens"] = _repeat_first_sequence(examples, max_length)
+  first = _trim_padding({name: values.reshape(-1, values.shape[-1])[:1] for name, values in examples.items()})
+  shape = [1] * (examples[INPUT_IDS].ndim - 1) + [max_length]
+  batches[f"a sequence of {max_length} tokens"] = {name: np.resize(values, shape) for name, values in first.items()}
   # Only real tokens count toward the limit of the model: padding may go beyond it.
   num_padding = max(max_length + 1 - examples[INPUT_IDS].shape[-1], 1)
   batches[f"padding beyond {max_length} tokens"] = {
@@ -91,30 +94,18 @@ def _trim_padding(example: NamedArrays) -> dict[str, np.ndarray]:
   return {name: values[..., :length] for name, values in example.items()}
 
 
-def _repeat_first_sequence(examples: NamedArrays, length: int) -> NamedArrays:
-  """A batch of one sequence of `length` tokens, which repeats the tokens of the first example."""
-  first = {name: values.reshape(-1, values.shape[-1])[:1] for name, values in examples.items()}
-  shape = [1] * (examples[INPUT_IDS].ndim - 1) + [length]
-  return {name: np.resize(values, shape) for name, values in _trim_padding(first).items()}
-
-
 def run_test_batches(
-  function: Any, batches: Mapping[str, NamedArrays], *, function_name: str
+  function: Runner, batches: Mapping[str, NamedArrays], *, function_name: str
 ) -> dict[str, dict[str, np.ndarray]]:
-  """Runs a function on batches and checks its answers.
+  """Runs a function on batches, which are named by their descriptions. Returns the answers to each batch by its name.
 
-  Args:
-    function: maps inputs by name to answers by name (tensors or arrays).
-    batches: inputs by the description of the batch, see id_test_batches and text_test_batches.
-    function_name: the function, for error messages.
-  Returns: the answers to each batch, by the description of the batch.
   Raises:
     RunError: the function fails, or an answer has a wrong number of rows or a number that is not finite.
   """
   answers_by_batch = {}
   for batch_name, inputs in batches.items():
     try:
-      answers = {name: np.asarray(value) for name, value in function(inputs).items()}
+      answers = function(inputs)
     except Exception as error:
       reason = " ".join(str(error).split())[-300:]
       raise RunError(f"{function_name} fails for {batch_name}: {reason}") from error
@@ -138,7 +129,7 @@ def check_signatures(
   """Runs both signatures of a model on its examples and on the edge cases, see run_test_batches.
 
   Args:
-    functions: the concrete function of each signature.
+    functions: signature -> its concrete function.
     model: the model.
     examples: signature -> the inputs of the examples.
   Returns: description of each batch of id_test_batches -> the answers of the signature `tokens`.
@@ -186,11 +177,13 @@ class Candidate:
     name: SAVED_MODEL, FLOAT32, or the name of a format.
     num_bytes: size of its files; 0 if it is not part of the export.
     run: runs it on ids.
+    note: a line about a format for the model card.
   """
 
   name: str
   num_bytes: int
   run: Runner
+  note: str = ""
 
 
 class QualityCheck:
@@ -219,7 +212,7 @@ class QualityCheck:
     self.eval_file = eval_file
     self._form, self._checkpoint = form, checkpoint
     self._max_drop = DEFAULT_DROP * model_class.best_metric_value if max_metric_drop is None else max_metric_drop
-    config = model_class.evaluation_config(form.settings, eval_file)
+    config = model_class.evaluation_config(form, eval_file)
     try:
       self.task: Any = task_registry.make_task(FORMS[form.name].task, checkpoint.config, config)
       self.task.check_inputs(train=False, evaluate=True, predict=False)
@@ -232,14 +225,13 @@ class QualityCheck:
 
   def batches(self) -> Iterator[dict[str, np.ndarray]]:
     """Yields batches of all examples, with the features of the task's batches, example_weight and example_index."""
-    first = 0
-    for batch in self._data.evaluation_batches(batch_size=EVALUATION_BATCH_SIZE).as_numpy_iterator():
-      yield {EXAMPLE_INDEX: np.arange(first, first + EVALUATION_BATCH_SIZE), **batch}
-      first += EVALUATION_BATCH_SIZE
+    batches = self._data.evaluation_batches(batch_size=EVALUATION_BATCH_SIZE).as_numpy_iterator()
+    for index, batch in enumerate(batches):
+      yield {EXAMPLE_INDEX: np.arange(EVALUATION_BATCH_SIZE) + index * EVALUATION_BATCH_SIZE, **batch}
 
   def model_inputs(self, batch: NamedArrays) -> dict[str, np.ndarray]:
     """The inputs of a batch for the signature `tokens`, int32 [B, S] or [B, K, S]."""
-    return self._form.model_class.evaluation_inputs(batch, self._form.settings)
+    return self._form.model_class.evaluation_inputs(batch, self._form)
 
   def compute_metrics(self, run: Runner) -> dict[str, float]:
     """The task's metrics of a model on all examples."""
@@ -261,10 +253,13 @@ class QualityCheck:
       function: the concrete function of its signature `tokens`.
       formats: the formats beside it.
     """
-    settings = self._form.settings
-    candidates = [Candidate(SAVED_MODEL, _saved_model_bytes(directory), array_function(function))]
-    if settings.precision != FLOAT32:
-      float32_model = self._form.model_class(self._checkpoint, dataclasses.replace(settings, precision=FLOAT32))
+    names = ["saved_model.pb", *(files.join("variables", name) for name in files.listdir(f"{directory}/variables"))]
+    paths = [files.join(directory, name) for name in names]
+    num_bytes = sum(stat.num_bytes for stat in files.stats(paths).values())
+    candidates = [Candidate(SAVED_MODEL, num_bytes, array_function(function))]
+    if self._form.precision != FLOAT32:
+      float32_form = dataclasses.replace(self._form, precision=FLOAT32)
+      float32_model = self._form.model_class(self._checkpoint, float32_form)
       candidates.insert(0, Candidate(FLOAT32, 0, array_function(tokens_function(float32_model))))
     return self.measure([*candidates, *formats])
 
@@ -303,7 +298,10 @@ class QualityCheck:
         f"--eval_file={self.eval_file}: the {metric} drops from {baseline:.6g} (float32) with {', '.join(refused)}, "
         f"more than --max_metric_drop={self._max_drop:g}: leave this format out, or accept a larger drop"
       )
-    request = self._median_example()
+    # One example of median length, without padding: most tasks sort the examples by their lengths.
+    number, row = divmod(self.num_examples // 2, EVALUATION_BATCH_SIZE)
+    batch = self.model_inputs(next(itertools.islice(self.batches(), number, None)))
+    request = _trim_padding({name: values[row : row + 1] for name, values in batch.items()})
     latencies = _measure_latencies(candidates, request)
     return {
       "eval_file": self.eval_file,
@@ -323,20 +321,6 @@ class QualityCheck:
         for candidate in candidates
       ],
     }
-
-  def _median_example(self) -> NamedArrays:
-    """The inputs of one example of median length, without padding: int32 [1, S] or [1, K, S]."""
-    # Most tasks sort the examples by their lengths.
-    number, row = divmod(self.num_examples // 2, EVALUATION_BATCH_SIZE)
-    batch = next(itertools.islice(self.batches(), number, None))
-    return _trim_padding({name: values[row : row + 1] for name, values in self.model_inputs(batch).items()})
-
-
-def _saved_model_bytes(directory: str) -> int:
-  """The size of the graph and the variables."""
-  variables = files.join(directory, "variables")
-  paths = [files.join(directory, "saved_model.pb"), *(files.join(variables, name) for name in files.listdir(variables))]
-  return sum(stat.num_bytes for stat in files.stats(paths).values())
 
 
 def array_function(function: Any) -> Runner:

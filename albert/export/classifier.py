@@ -14,17 +14,10 @@ import tensorflow as tf
 
 from albert.data.examples import OPTION_MASK
 from albert.errors import UserError
-from albert.export.checkpoint import FLAG, ExportCheckpoint, ExportSettings
+from albert.export.checkpoint import FLAG, ExportCheckpoint, SelectedForm
+from albert.export.companion_files import NamedArrays, RequestField
 from albert.export.network import TokenBatch, TokenLayout
-from albert.export.served_model import (
-  AnswerTensors,
-  NamedArrays,
-  RequestField,
-  ServedModel,
-  as_token_batch,
-  load_linear_head,
-  log_odds_of,
-)
+from albert.export.served_model import AnswerTensors, ServedModel, load_linear_head, log_odds_of
 from albert.metrics.classification import ERRORS
 from albert.models.multiple_choice import pool_windows
 from albert.tasks.glue.flags import PLAIN, WINDOWS
@@ -64,12 +57,11 @@ class ServedTextModel(ServedModel):
     return self.tokenizer.tokenize(texts)
 
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
-    """Tokenizes texts, see ServedModel.encode."""
+    first, *second = (self.tokenize(texts[field.name]) for field in self.fields)
     length, special_ids = self.max_seq_length, self.tokenizer.special_ids
-    ids = [self.tokenize(texts[field.name]) for field in self.fields]
-    if len(ids) == 1:
-      return as_token_batch(pack_single(ids[0], length, special_ids))
-    return as_token_batch(pack_pair(ids[0], ids[1], length, special_ids))
+    if second:
+      return TokenBatch(**pack_pair(first, second[0], length, special_ids))
+    return TokenBatch(**pack_single(first, length, special_ids))
 
   def truncation_note(self) -> str:
     length = self.max_seq_length
@@ -93,16 +85,16 @@ class _PooledHeadModel(ServedTextModel):
   head = "classifier"
   evaluation_settings: ClassVar[Mapping[str, Any]] = {"eval_share": 0.0}  # the file is evaluated on, not a part of it
 
-  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
-    super().__init__(checkpoint, settings)
-    self._classifier_config = settings.config
-    self.spec = make_spec(settings.config)
+  def __init__(self, checkpoint: ExportCheckpoint, form: SelectedForm):
+    super().__init__(checkpoint, form)
+    self.spec = make_spec(form.config)
+    self.labels = self.spec.labels
     text_columns = self.spec.formats()[0].texts
     self.fields = text_fields([f"{self.spec.name}: {column}" for column in text_columns])
-    self._num_outputs = len(self.spec.labels) or 1  # a regression has no labels
+    self._num_outputs = len(self.labels) or 1  # a regression has no labels
     remedy = ": give the task's name or labels that it was trained with (--task_name, --labels)"
     self.output = load_linear_head(checkpoint, self._num_outputs, self.spec.name, remedy)
-    self._reads_windows = settings.config.long_texts == WINDOWS
+    self._reads_windows = form.config.long_texts == WINDOWS
     if self._reads_windows:
       self.ids_rank = 3
       self.ids_meaning = "for each window of the text [CLS] part of the text [SEP], then padding"
@@ -111,9 +103,9 @@ class _PooledHeadModel(ServedTextModel):
     """Tokenizes texts, see ServedModel.encode; with windows, int32 [B, K, S] for at most K windows of a text."""
     if not self._reads_windows:
       return super().encode(**texts)
-    config, length = self._classifier_config, self.max_seq_length
+    config, length = self.task_config, self.max_seq_length
     ids, special_ids = self.tokenize(texts[TEXT]), self.tokenizer.special_ids
-    return as_token_batch(pack_windows(ids, length, config.doc_stride, config.max_windows, special_ids))
+    return TokenBatch(**pack_windows(ids, length, config.doc_stride, config.max_windows, special_ids))
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
     logits = self.output(self.encoder.pooled_output(tokens, layout))
@@ -121,12 +113,8 @@ class _PooledHeadModel(ServedTextModel):
       # A text that is all padding has one window of padding.
       is_first = tf.range(tf.shape(layout.has_tokens)[1]) < 1
       shape = [tf.shape(layout.has_tokens)[0], tf.shape(layout.has_tokens)[1], self._num_outputs]
-      logits = pool_windows(tf.reshape(logits, shape), layout.has_tokens | is_first, self._classifier_config.pooling)
+      logits = pool_windows(tf.reshape(logits, shape), layout.has_tokens | is_first, self.task_config.pooling)
     return self._answer(logits)
-
-  def labels(self) -> Sequence[str]:
-    """The labels of the task; () for a regression."""
-    return self.spec.labels
 
   @classmethod
   def metric_names(cls, task: Any) -> Sequence[str]:
@@ -140,7 +128,7 @@ class _PooledHeadModel(ServedTextModel):
   def truncation_note(self) -> str:
     if not self._reads_windows:
       return super().truncation_note()
-    config = self._classifier_config
+    config = self.task_config
     return (
       f"A text of more than {self.max_seq_length} tokens is read in overlapping windows of this length, "
       f"[CLS] and [SEP] included, each {config.doc_stride} tokens after the one before it (or fewer, if fewer fit). "
@@ -177,7 +165,7 @@ class ServedClassifier(_PooledHeadModel):
     return {"probabilities": tf.nn.softmax(logits)}
 
   def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
-    return add_label(answers, self.labels())
+    return add_label(answers, self.labels)
 
 
 class ServedMultiLabel(_PooledHeadModel):
@@ -190,9 +178,10 @@ class ServedMultiLabel(_PooledHeadModel):
     "probabilities": "probability of each label, in the order of assets/labels.txt, float32 [B, C]",
   }
 
-  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
-    super().__init__(checkpoint, settings)
-    self._thresholds = thresholds_of_run(checkpoint.run_dir, self._classifier_config.thresholds, self.spec.labels)
+  def __init__(self, checkpoint: ExportCheckpoint, form: SelectedForm):
+    super().__init__(checkpoint, form)
+    values = thresholds_of_run(checkpoint.run_dir, form.config.thresholds, self.labels)
+    self.thresholds = dict(zip(self.labels, values.tolist(), strict=True))
 
   def _answer(self, logits: tf.Tensor) -> AnswerTensors:
     return {"probabilities": tf.sigmoid(logits)}
@@ -208,14 +197,10 @@ class ServedMultiLabel(_PooledHeadModel):
     task.thresholds.chooses = False
 
   def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
-    probabilities, names = answers["probabilities"], tf.constant(list(self.spec.labels))
-    is_predicted = probabilities >= tf.constant(self._thresholds, tf.float32)
-    best = tf.math.top_k(tf.where(is_predicted, probabilities, -1.0), len(self.spec.labels))
+    probabilities, names = answers["probabilities"], tf.constant(list(self.labels))
+    is_predicted = probabilities >= tf.constant(list(self.thresholds.values()), tf.float32)
+    best = tf.math.top_k(tf.where(is_predicted, probabilities, -1.0), len(self.labels))
     return {"labels": tf.where(best.values >= 0, tf.gather(names, best.indices), ""), **answers}
-
-  def thresholds(self) -> Mapping[str, float]:
-    """Label -> the probability from which on it is predicted."""
-    return dict(zip(self.spec.labels, self._thresholds.tolist(), strict=True))
 
 
 class ServedRegression(_PooledHeadModel):
@@ -253,14 +238,14 @@ class ServedMultipleChoice(ServedModel):
   ids_rank = 3
   ids_meaning = "for each option [CLS] article [SEP] question with the option [SEP], then padding"
 
-  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
-    super().__init__(checkpoint, settings)
+  def __init__(self, checkpoint: ExportCheckpoint, form: SelectedForm):
+    super().__init__(checkpoint, form)
     self.fields = [
       RequestField(ARTICLE, "the text that the question is about"),
       RequestField(QUESTION, 'the question; "_" in it stands for the option'),
       RequestField(OPTIONS, 'the options; "" is not an option, it pads a shorter list', is_list=True),
     ]
-    self._max_qa_length = min(settings.config.max_qa_length, settings.max_seq_length - _NUM_SPECIAL_TOKENS)
+    self._max_qa_length = min(form.config.max_qa_length, form.max_seq_length - _NUM_SPECIAL_TOKENS)
     self.output = load_linear_head(checkpoint, 1, "multiple choice", "")
 
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
@@ -278,7 +263,7 @@ class ServedMultipleChoice(ServedModel):
     # The question with the option is kept; the article fills the rest of the sequence.
     article_lengths = max_seq_length - _NUM_SPECIAL_TOKENS - question_ids.row_lengths()
     article_ids = first_tokens(tf.gather(full_article_ids, question_indices), article_lengths)
-    tokens = as_token_batch(pack_pair(article_ids, question_ids, max_seq_length, self.tokenizer.special_ids))
+    tokens = TokenBatch(**pack_pair(article_ids, question_ids, max_seq_length, self.tokenizer.special_ids))
     is_option = tf.cast(tf.strings.length(flat_options) > 0, tf.int32)
     tokens = tokens._replace(input_mask=tokens.input_mask * is_option[:, tf.newaxis])
     return TokenBatch(*(tf.reshape(values, [num_questions, num_options, max_seq_length]) for values in tokens))

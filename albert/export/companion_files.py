@@ -10,20 +10,23 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
 
-from albert.config.base import from_dict
 from albert.data.manifest import checksum_of, file_sha256
 from albert.errors import UserError
 from albert.export.registry import EVALUATION_BATCH_SIZE, TEXT_SIGNATURE, TOKENS_SIGNATURE
 from albert.io import files, json_text, json_values
+from albert.io.text import encode_utf8
 
 if TYPE_CHECKING:
   from albert.export.checkpoint import ExportCheckpoint, SelectedForm
-  from albert.export.served_model import NamedArrays, ServedModel
+  from albert.export.served_model import ServedModel
+
+# Inputs or answers by name. The first dimension of each is the batch.
+NamedArrays = Mapping[str, np.ndarray]
 
 # The file that describes a model for programs, see describe_model.
 DESCRIPTION = "assets.extra/servable.json"
@@ -31,24 +34,22 @@ DESCRIPTION = "assets.extra/servable.json"
 EXAMPLES_FOLDER = "examples"
 # Decimal places of numbers in the examples.
 _DECIMALS = 6
-_FILES_KEY, _CHECKSUM_KEY = "files", "checksum"  # of servable.json
-# The files that are read when a model is loaded. Only these are hashed. Folder -> file names; None stands for all files
-# of the folder.
-_HASHED_FILES: Mapping[str, tuple[str, ...] | None] = {"": ("saved_model.pb",), "variables": None, "assets": None}
+EXPORT_AGAIN = "export it again with python -m albert.export"
 
-# Settings of the run that the card shows: those of the training and of the optimizer, and the paths of the data.
-_TRAINING_SETTINGS = (
-  "num_train_steps",
-  "num_train_epochs",
-  "max_train_seconds",
-  "train_batch_size",
-  "seed",
-  "precision",
-)
-_OPTIMIZER_SETTINGS = ("optimizer", "learning_rate", "num_warmup_steps", "warmup_proportion", "weight_decay")
+# Settings of the run that the card shows if they are not 0 or empty, besides the task's settings that affect training.
+_SHOWN_SETTINGS = {
+  "train": ("num_train_steps", "num_train_epochs", "max_train_seconds", "train_batch_size", "seed", "precision"),
+  "optimizer": (
+    "optimizer",
+    "learning_rate",
+    "scale_learning_rate",
+    "num_warmup_steps",
+    "warmup_proportion",
+    "weight_decay",
+  ),
+}
 _DATA_PATHS = ("data_dir", "train_file", "input_file")
-# Settings that have an effect only if masks are drawn during training, and only if the task is a custom one.
-_DYNAMIC_MASKING_SETTINGS = ("masked_lm_prob", "ngram")
+# Settings that have an effect only on a custom task.
 _CUSTOM_TASK_SETTINGS = ("text_columns", "label_column", "id_column", "regression", "multi_label", "label_separator")
 
 # The speeds are in benchmarks/results/engines_2026-11-23.md.
@@ -64,11 +65,70 @@ _NOT_MEASURED = (
 )
 
 
-class _HashFields(msgspec.Struct):
-  """The fields of servable.json that this module reads. They are empty in files that earlier versions wrote."""
+@dataclasses.dataclass(frozen=True)
+class RequestField:
+  """One field of a request.
 
+  Attributes:
+    name: name of the field in the signature.
+    meaning: description for the model card.
+    is_list: whether the field is a list of texts, string [B, K]; if not, it is one text, string [B]. "" pads the
+      shorter lists of a batch.
+  """
+
+  name: str
+  meaning: str
+  is_list: bool = False
+
+
+class CheckpointOrigin(msgspec.Struct):
+  """The path and the step of the checkpoint that a model was made from, if they are known."""
+
+  path: str | None = None
+  step: int | None = None
+
+
+class Description(msgspec.Struct, kw_only=True):
+  """The keys of servable.json that are read, see `describe_model`. Those with defaults may be missing in old exports.
+
+  Attributes:
+    files: folder -> file name -> SHA-256, of the files that are read when the model is loaded.
+    checksum: the hash of all other keys.
+  """
+
+  task: str
+  fields: Annotated[list[RequestField], msgspec.Meta(min_length=1)]
+  answers: dict[str, str]
+  labels: list[str]
+  counted_by: str
+  checkpoint: CheckpointOrigin | None = None
   files: dict[str, dict[json_values.FileName, str]] = {}
   checksum: str = ""
+
+
+def text_inputs(fields: Sequence[RequestField], requests: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+  """Turns requests into the input arrays of serving_default.
+
+  Args:
+    fields: the fields of a request.
+    requests: a text or a list of texts, str or bytes, by the name of each field.
+  Returns: arrays of bytes, [B] or [B, K], by the name of each field. Shorter lists are padded with "".
+  """
+
+  def make_column(field: RequestField) -> np.ndarray:
+    values = [request[field.name] for request in requests]
+    if not field.is_list:
+      return np.array([_to_bytes(text) for text in values], object)
+    column = np.full([len(values), max(map(len, values), default=0)], b"", object)
+    for row, texts in enumerate(values):
+      column[row, : len(texts)] = [_to_bytes(text) for text in texts]
+    return column
+
+  return {field.name: make_column(field) for field in fields}
+
+
+def _to_bytes(text: str | bytes) -> bytes:
+  return text if isinstance(text, bytes) else encode_utf8(text)
 
 
 def describe_model(name: str, form: SelectedForm, model: ServedModel, checkpoint: ExportCheckpoint) -> dict[str, Any]:
@@ -100,22 +160,22 @@ def describe_model(name: str, form: SelectedForm, model: ServedModel, checkpoint
   """
   import tensorflow as tf
 
-  settings, tokenizer = form.settings, model.tokenizer.reference
+  config, tokenizer = form.tokenizer_config, model.tokenizer.reference
   return {
     "name": name,
     "task": form.name,
     "summary": model.summary,
     "fields": [dataclasses.asdict(field) for field in model.fields],
     "answers": dict(model.available_answers()),
-    "labels": list(model.labels()),
-    "thresholds": dict(model.thresholds()),
+    "labels": list(model.labels),
+    "thresholds": dict(model.thresholds),
     "counted_by": model.counted_by,
-    "max_seq_length": settings.max_seq_length,
-    "do_lower_case": settings.tokenizer_config.do_lower_case and not tokenizer.vocabulary.keeps_case,
-    "keep_accents": settings.tokenizer_config.keep_accents or tokenizer.vocabulary.keeps_case,
-    "convert_quotes": settings.tokenizer_config.convert_quotes,
+    "max_seq_length": form.max_seq_length,
+    "do_lower_case": config.do_lower_case and not tokenizer.vocabulary.keeps_case,
+    "keep_accents": config.keep_accents or tokenizer.vocabulary.keeps_case,
+    "convert_quotes": config.convert_quotes,
     "vocabulary": {"kind": tokenizer.vocabulary.kind, "sha256": tokenizer.sha256, "size": tokenizer.vocab_size},
-    "precision": settings.precision,
+    "precision": form.precision,
     "made_with": {"tensorflow": tf.__version__},
     "checkpoint": {"path": checkpoint.file.path, "step": checkpoint.step},
     "quality": None,
@@ -123,53 +183,39 @@ def describe_model(name: str, form: SelectedForm, model: ServedModel, checkpoint
 
 
 def add_hashes(directory: str, description: Mapping[str, Any]) -> dict[str, Any]:
-  """Adds the hashes of a model's files, and a checksum of the whole description, to a description.
-
-  Args:
-    directory: the directory of the model.
-    description: the values of servable.json.
-  Returns: the description with two more keys: files (folder -> file name -> SHA-256) and checksum.
-  """
-  hashes = {}
-  for folder, file_names in _HASHED_FILES.items():
-    path = files.join(directory, folder) if folder else directory
-    names = file_names or (files.listdir(path) if files.is_dir(path) else [])
-    hashes[folder] = {name: file_sha256(files.join(path, name)) for name in names}
-  with_hashes = {**description, _FILES_KEY: hashes}
-  return {**with_hashes, _CHECKSUM_KEY: checksum_of(with_hashes)}
+  """Adds two keys to the values of servable.json: the hashes of the model's files, and a checksum of all other keys."""
+  hashes = {"": {"saved_model.pb": file_sha256(files.join(directory, "saved_model.pb"))}}
+  for folder in ("variables", "assets"):
+    path = files.join(directory, folder)
+    hashes[folder] = {name: file_sha256(files.join(path, name)) for name in files.listdir(path)}
+  with_hashes = {**description, "files": hashes}
+  return {**with_hashes, "checksum": checksum_of(with_hashes)}
 
 
-def check_hashes(directory: str, path: str, description: Mapping[str, Any], remedy: str) -> None:
-  """Compares the files of an exported model with the hashes in its description.
+def read_description(directory: str) -> Description:
+  """Reads the description of an exported model, and compares the model's files with the hashes in it.
 
-  Args:
-    directory: the directory of the model.
-    path: the path of the description, for error messages.
-    description: the content of that file.
-    remedy: what the user should do about an error. Each error message ends with it.
   Raises:
-    UserError: a file is missing, a file differs from the exported one, or the description was changed.
+    UserError: the description is damaged or was changed, or a file of the model is missing or damaged.
   """
-  fields = json_values.convert(path, dict(description), _HashFields, remedy)
-  without_checksum = {name: value for name, value in description.items() if name != _CHECKSUM_KEY}
-  if fields.checksum and fields.checksum != checksum_of(without_checksum):
-    raise UserError(f"{path}: was changed after the export: {remedy}")
-  for folder, hashes in fields.files.items():
+  path = files.join(directory, DESCRIPTION)
+  values = files.read_json(path, remedy=EXPORT_AGAIN)
+  description = json_values.convert(path, values, Description, EXPORT_AGAIN)
+  without_checksum = {name: value for name, value in values.items() if name != "checksum"}
+  if description.checksum and description.checksum != checksum_of(without_checksum):
+    raise UserError(f"{path}: was changed after the export: {EXPORT_AGAIN}")
+  for folder, hashes in description.files.items():
     for name, sha256 in hashes.items():
       file = files.join(directory, folder, name) if folder else files.join(directory, name)
       if not files.exists(file):
-        raise UserError(f"{file}: is missing, although {path} lists it: {remedy}")
+        raise UserError(f"{file}: is missing, although {path} lists it: {EXPORT_AGAIN}")
       if file_sha256(file) != sha256:
-        raise UserError(f"{file}: is damaged (its SHA-256 differs from that in {path}): {remedy}")
+        raise UserError(f"{file}: is damaged (its SHA-256 differs from that in {path}): {EXPORT_AGAIN}")
+  return description
 
 
 def make_rest_request(signature: str, inputs: NamedArrays) -> dict[str, Any]:
-  """Makes the body of a POST request to /v1/models/NAME:predict.
-
-  Args:
-    signature: name of the signature.
-    inputs: input arrays; each row becomes an instance.
-  """
+  """Makes the body of a POST request to /v1/models/NAME:predict. Each row of the inputs becomes an instance."""
   return {"signature_name": signature, "instances": _json_rows(inputs)}
 
 
@@ -190,13 +236,7 @@ def _json_rows(arrays: NamedArrays) -> list[dict[str, Any]]:
 
 
 def write_examples(directory: str, inputs: Mapping[str, NamedArrays], answers: Mapping[str, NamedArrays]) -> None:
-  """Writes examples/SIGNATURE.json and examples/SIGNATURE.answer.json.
-
-  Args:
-    directory: the directory of the SavedModel.
-    inputs: signature -> the input arrays, by name.
-    answers: signature -> the answers to these inputs, by name.
-  """
+  """Writes examples/SIGNATURE.json and SIGNATURE.answer.json: the inputs of each signature, and the answers to them."""
   folder = files.join(directory, EXAMPLES_FOLDER)
   files.makedirs(folder)
   for signature in inputs:
@@ -250,7 +290,14 @@ def format_model_card(
     _format_how_to_call(description, *example),
     _format_table("Inputs", ["field", "type", "meaning"], _input_rows(description, model)),
     _format_table("Outputs", ["answer", "meaning"], list(description["answers"].items())),
-    *_format_thresholds(description),
+  ]
+  if description["thresholds"]:
+    rows = [[label, f"{threshold:.6g}"] for label, threshold in description["thresholds"].items()]
+    sections.append(
+      f"{_format_table('Thresholds', ['label', 'threshold'], rows)}\n\n"
+      "A label is predicted if its probability is at least its threshold."
+    )
+  sections += [
     _format_limits(description, model),
     _format_model_config(description, checkpoint),
     _format_training(checkpoint),
@@ -313,15 +360,6 @@ def _input_rows(description: Mapping[str, Any], model: ServedModel) -> list[list
   return rows + [[f"{name} (signature `{TOKENS_SIGNATURE}`)", shape, meaning] for name, meaning in ids.items()]
 
 
-def _format_thresholds(description: Mapping[str, Any]) -> list[str]:
-  """The section about the thresholds of the labels; none if the model has no thresholds."""
-  if not description["thresholds"]:
-    return []
-  rows = [[label, f"{threshold:.6g}"] for label, threshold in description["thresholds"].items()]
-  table = _format_table("Thresholds", ["label", "threshold"], rows)
-  return [f"{table}\n\nA label is predicted if its probability is at least its threshold."]
-
-
 def _format_limits(description: Mapping[str, Any], model: ServedModel) -> str:
   letter_case = "lower-cased" if description["do_lower_case"] else "taken with its case"
   accents = " with accents" if description["keep_accents"] else ""
@@ -355,51 +393,21 @@ def _format_training(checkpoint: ExportCheckpoint) -> str:
   run = checkpoint.run
   if not run:
     return "## Training\n\nThe settings are not known: the checkpoint does not belong to a run."
-  rows = [("task", run.get("task", "")), *_data_settings(checkpoint).items(), *_training_settings(checkpoint).items()]
-  if run.get("init_checkpoint"):
-    rows.append(("init_checkpoint", run["init_checkpoint"]))
-  return _format_table("Training", ["setting", "value"], rows)
-
-
-def _data_settings(checkpoint: ExportCheckpoint) -> dict[str, Any]:
-  """The settings of the run's task that affected training, and the paths of its data."""
   from albert.tasks import registry
 
-  data = dict(checkpoint.run.get("data", {}))
-  entry = registry.TASKS.get(checkpoint.task or "")
-  if entry:
-    config = entry.config_class()
-    without_effect = config.to_dict().keys() - {*config.training_settings(), *_DATA_PATHS}
-    data = {name: value for name, value in data.items() if name not in without_effect}
-  hidden = set(_DYNAMIC_MASKING_SETTINGS) if data.get("masking") == "static" else set()
-  if data.get("task_name") not in (None, "custom"):
-    hidden |= set(_CUSTOM_TASK_SETTINGS)
-  return {name: value for name, value in data.items() if value not in ("", None) and name not in hidden}
-
-
-def _training_settings(checkpoint: ExportCheckpoint) -> dict[str, Any]:
-  """The settings of the training and of the optimizer. Of two alternatives, only the one that had an effect."""
-  from albert.config.run import OptimizerConfig
-  from albert.optimizers.schedules import make_schedule
-
-  train, optimizer = dict(checkpoint.run.get("train", {})), dict(checkpoint.run.get("optimizer", {}))
-  shown_settings = {name: train[name] for name in _TRAINING_SETTINGS if name in train}
-  shown_settings |= {name: optimizer[name] for name in _OPTIMIZER_SETTINGS if name in optimizer}
-  for name in ("num_train_epochs", "max_train_seconds", "warmup_proportion"):  # each is 0 if it was not used
-    if not shown_settings.get(name):
-      shown_settings.pop(name, None)
-  steps, batch_size = train.get("num_train_steps"), train.get("train_batch_size")
-  if optimizer and steps and batch_size:
-    config = from_dict(OptimizerConfig, optimizer, source=checkpoint.file.path, strict=False)
-    schedule = make_schedule(config, steps, batch_size)
-    shown_settings["num_warmup_steps"] = schedule.warmup_steps
-    if config.scale_learning_rate:
-      shown_settings["learning_rate"] = (
-        f"{schedule.peak:.6g} (learning_rate {config.learning_rate:g}, scaled by the batch)"
-      )
-  elif "warmup_proportion" in shown_settings:
-    shown_settings.pop("num_warmup_steps", None)
-  return shown_settings
+  settings = dict(run.get("data", {}))
+  if entry := registry.TASKS.get(checkpoint.task or ""):
+    shown = {*entry.config_class().training_settings(), *_DATA_PATHS}
+    settings = {name: value for name, value in settings.items() if name in shown}
+  if settings.get("task_name") not in (None, "custom"):
+    settings = {name: value for name, value in settings.items() if name not in _CUSTOM_TASK_SETTINGS}
+  for section, names in _SHOWN_SETTINGS.items():
+    settings |= {name: run[section][name] for name in names if name in run.get(section, {})}
+  if settings.get("warmup_proportion"):
+    settings.pop("num_warmup_steps", None)  # it had no effect
+  settings["init_checkpoint"] = run.get("init_checkpoint")
+  rows = [("task", run.get("task", "")), *((name, value) for name, value in settings.items() if value)]
+  return f"{_format_table('Training', ['setting', 'value'], rows)}\n\nSettings that are 0 or empty are not listed."
 
 
 def _format_metrics(checkpoint: ExportCheckpoint) -> str:

@@ -15,6 +15,7 @@ from albert.errors import RunError, UserError
 from albert.export import checks, companion_files, other_formats
 from albert.export.checkpoint import ExportCheckpoint, FoundCheckpoint, SelectedForm, open_checkpoint, select_form
 from albert.export.checks import QualityCheck, array_function
+from albert.export.companion_files import NamedArrays, text_inputs
 from albert.export.registry import (
   TEXT_SIGNATURE,
   TOKENS_SIGNATURE,
@@ -22,14 +23,7 @@ from albert.export.registry import (
   check_formats,
   version_directory,
 )
-from albert.export.served_model import (
-  NamedArrays,
-  ServedModel,
-  text_function,
-  text_inputs,
-  token_inputs,
-  tokens_function,
-)
+from albert.export.served_model import ServedModel, text_function, token_inputs, tokens_function
 from albert.io import files, local_files
 from albert.io.progress import log
 from albert.io.protobuf import encode_bytes_field
@@ -106,13 +100,13 @@ def export_model(
   check_evaluation(eval_file, max_metric_drop)
   opened_checkpoint = open_checkpoint(checkpoint)
   form = select_form(opened_checkpoint, task, settings or {})
-  form = form._replace(settings=dataclasses.replace(form.settings, precision=precision, top_k=top_k))
+  form = dataclasses.replace(form, precision=precision, top_k=top_k)
   name = name or form.name
   target = version_directory(output_dir, name, version)
   output_files.check_writable(os.path.dirname(target))
   quality_check = QualityCheck(form, opened_checkpoint, eval_file, max_metric_drop) if eval_file else None
   log(f"exporting {opened_checkpoint.file.path} as {form.name} to {target}")
-  model = form.model_class(opened_checkpoint, form.settings)
+  model = form.model_class(opened_checkpoint, form)
   files.remove_leftovers(os.path.dirname(target))
   staging = files.staging_path(target)
   try:
@@ -154,10 +148,20 @@ def _write_model(
   texts = text_inputs(model.fields, requests)
   inputs = {TEXT_SIGNATURE: texts, TOKENS_SIGNATURE: token_inputs(model, texts)}
   answers_by_batch = checks.check_signatures(functions, model, inputs)
+  contents = read_vocabulary_files(checkpoint.vocabulary)
+  if model.labels:
+    contents[LABELS] = "".join(f"{label}\n" for label in model.labels).encode()
   with tempfile.TemporaryDirectory() as assets_dir:
-    model.assets = _write_assets(assets_dir, checkpoint, model)
+    for asset, content in contents.items():
+      files.write_atomically(os.path.join(assets_dir, asset), content)
+    model.assets = [tf.saved_model.Asset(os.path.join(assets_dir, asset)) for asset in contents]
     tf.saved_model.save(model, directory, signatures=functions)
-  check_ops(directory)
+  if unknown_ops := sorted(graph_ops(directory) - ALLOWED_OPS):
+    raise RunError(
+      f"{directory}: the graph has {', '.join(unknown_ops)}, which TensorFlow Serving may not support: export with the "
+      "TensorFlow that constraints/default.txt pins, or add the op to ALLOWED_OPS in albert/export/export_model.py if "
+      "the server supports it"
+    )
   _write_warmup(directory, name, inputs)
   answers = {signature: array_function(function)(inputs[signature]) for signature, function in functions.items()}
   companion_files.write_examples(directory, inputs, answers)
@@ -178,22 +182,8 @@ def _write_model(
   files.write_atomically(files.join(directory, "README.md"), card)
 
 
-def _write_assets(directory: str, checkpoint: ExportCheckpoint, model: ServedModel) -> list[tf.saved_model.Asset]:
-  """Writes the vocabulary, and the labels (one per line) if there are any, as assets of the SavedModel."""
-  contents = read_vocabulary_files(checkpoint.vocabulary)
-  if model.labels():
-    contents[LABELS] = "".join(f"{label}\n" for label in model.labels()).encode()
-  for name, content in contents.items():
-    files.write_atomically(os.path.join(directory, name), content)
-  return [tf.saved_model.Asset(os.path.join(directory, name)) for name in contents]
-
-
 def graph_ops(directory: str) -> set[str]:
-  """The names of all ops in a SavedModel, including the ops inside its functions.
-
-  Args:
-    directory: the SavedModel's directory.
-  """
+  """The names of all ops in a SavedModel, including the ops inside its functions."""
   model = saved_model_pb2.SavedModel()
   with files.open_file(os.path.join(directory, "saved_model.pb")) as file:
     model.ParseFromString(file.read())
@@ -203,23 +193,6 @@ def graph_ops(directory: str) -> set[str]:
     ops |= {node.op for function in meta_graph.graph_def.library.function for node in function.node_def}
     ops -= {function.signature.name for function in meta_graph.graph_def.library.function}
   return ops
-
-
-def check_ops(directory: str) -> None:
-  """Checks that a SavedModel contains only ALLOWED_OPS.
-
-  Args:
-    directory: the SavedModel's directory.
-  Raises:
-    RunError: the graph has another op.
-  """
-  unknown = sorted(graph_ops(directory) - ALLOWED_OPS)
-  if unknown:
-    raise RunError(
-      f"{directory}: the graph has {', '.join(unknown)}, which TensorFlow Serving may not support: export "
-      "with the TensorFlow that constraints/default.txt pins, or add the op to ALLOWED_OPS in "
-      "albert/export/export_model.py if the server supports it"
-    )
 
 
 def _write_warmup(directory: str, model_name: str, inputs: Mapping[str, NamedArrays]) -> None:

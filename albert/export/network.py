@@ -1,8 +1,8 @@
 """The computation of served models: how tokens are arranged, the encoder, a linear head, and windows of long texts.
 
-The encoder computes the same as that of `albert.models` without dropout, but faster, for three reasons, which change
-the results only by rounding. Dense layers compute only the real tokens of a batch, not the padding. One matrix computes
-query, key and value. The last layer is computed only at the positions that the head reads; most heads read only [CLS].
+The encoder computes the same as that of `albert.models` without dropout, but faster, for two reasons, which change the
+results only by rounding. Dense layers compute only the real tokens of a batch, not the padding. The last layer is
+computed only at the positions that the head reads; most heads read only [CLS].
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from albert.tokenization.vocabulary import SpecialIds
 from albert.weights.names import POOLER
 
 # B batch, S sequence, K sequences of an example, T tokens that are computed, M positions of a sequence whose output is
-# needed, E embedding size, H hidden size, I intermediate size, N attention heads, D = H / N head size, P number of
-# projections (query, key, value) that are computed together, W windows of all texts.
+# needed, E embedding size, H hidden size, N attention heads, D = H / N head size, W windows of all texts.
 
 Weights = Mapping[str, np.ndarray]
 # Number of windows that are computed at once. It bounds the memory that a text of a megabyte needs.
@@ -84,13 +83,7 @@ class TokenLayout:
   Attributes:
     attention_bias: float32 [B, 1, 1, S], added to the attention scores to mask padding.
     token_positions: int32 [T], the position of each token in its sequence.
-    computes_query_apart: whether the query is not computed together with key and value.
   """
-
-  # The converters store each slice of a matrix as a matrix of its own. The last layer needs two slices, the query's and
-  # that of key and value. If another layer used the whole matrix, the file would hold it, too. So all layers use the
-  # slices.
-  computes_query_apart: bool = True
 
   def __init__(self, tokens: TokenBatch, config: ModelConfig, has_tokens: tf.Tensor | None = None):
     self.has_tokens = has_tokens
@@ -121,30 +114,26 @@ class TokenLayout:
     row_starts = tf.expand_dims(tf.range(self._batch_size) * self._length, 1)  # [B, 1], indices into T
     return tf.gather(x, tf.reshape(row_starts + positions, [-1]))
 
-  def split_heads(self, x: tf.Tensor, num_projections: int) -> list[tf.Tensor]:
-    """Splits P concatenated projections of the tokens into heads: [T, P * H] -> P tensors [B, N, S, D].
+  def split_heads(self, x: tf.Tensor) -> tf.Tensor:
+    """Splits all tokens into heads: [T, H] -> [B, N, S, D]. attention_bias masks the arbitrary values at padding."""
+    return self.split_selected_heads(x, self._length)
 
-    Values at padding are arbitrary, because attention_bias masks them.
-    """
-    shape = [self._batch_size, self._length, self._num_heads, self._head_size]
-    return [
-      tf.transpose(tf.reshape(projection, shape), [0, 2, 1, 3]) for projection in tf.split(x, num_projections, axis=-1)
-    ]
+  def split_selected_heads(self, x: tf.Tensor, num_positions: tf.Tensor) -> tf.Tensor:
+    """Splits selected tokens into heads: [B * M, H] -> [B, N, M, D]."""
+    shape = [self._batch_size, num_positions, self._num_heads, self._head_size]
+    return tf.transpose(tf.reshape(x, shape), [0, 2, 1, 3])
 
-  def join_heads(self, context: tf.Tensor) -> tf.Tensor:
-    """Concatenates heads: [B, N, S, D] -> [T, H]."""
+  def join_selected_heads(self, context: tf.Tensor) -> tf.Tensor:
+    """Concatenates the heads of selected tokens: [B, N, M, D] -> [B * M, H]."""
     return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, self._hidden_size])
 
-  def split_selected_heads(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """Splits selected tokens into heads: [B * M, H] -> [B, N, M, D]."""
-    shape = [self._batch_size, tf.shape(positions)[1], self._num_heads, self._head_size]
-    return tf.transpose(tf.reshape(x, shape), [0, 2, 1, 3])
+  def join_heads(self, context: tf.Tensor) -> tf.Tensor:
+    """Concatenates the heads of all tokens: [B, N, S, D] -> [T, H]."""
+    return self.join_selected_heads(context)
 
 
 class UnpaddedLayout(TokenLayout):
   """Computes only real tokens: T is their number in the batch."""
-
-  computes_query_apart = False
 
   def __init__(self, tokens: TokenBatch, config: ModelConfig, has_tokens: tf.Tensor | None = None):
     super().__init__(tokens, config, has_tokens)
@@ -154,11 +143,14 @@ class UnpaddedLayout(TokenLayout):
     # The inverse: for each position of the batch, the index of its token in T, [B, S]. Padding has the index of the
     # token before it. This index is valid, and the values that it selects are masked.
     self._token_indices = tf.reshape(tf.cumsum(tf.cast(is_real, tf.int32)) - 1, [self._batch_size, self._length])
+    # Rows of [T * N, D] that hold the heads of the tokens, [B, N, S]. Head n of token t is in row t * N + n.
+    head_numbers = tf.range(self._num_heads)
+    self._token_rows = (self._token_indices * self._num_heads)[:, tf.newaxis] + head_numbers[:, tf.newaxis]
     # Rows of [B * N * S, D] that hold the heads of each token, [T, N]. Head n of the token at (b, s) is in row
     # (b * N + n) * S + s, and _batch_indices is b * S + s.
     batch_rows = self._batch_indices // self._length
     first_head_rows = self._batch_indices + batch_rows * ((self._num_heads - 1) * self._length)
-    self._head_rows = first_head_rows[:, tf.newaxis] + tf.range(self._num_heads) * self._length
+    self._head_rows = first_head_rows[:, tf.newaxis] + head_numbers * self._length
 
   def select_tokens(self, values: tf.Tensor) -> tf.Tensor:
     return tf.gather(tf.reshape(values, [-1]), self._batch_indices)
@@ -169,35 +161,14 @@ class UnpaddedLayout(TokenLayout):
   def select_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     return tf.gather(x, tf.reshape(tf.gather(self._token_indices, positions, batch_dims=1), [-1]))
 
-  def split_heads(self, x: tf.Tensor, num_projections: int) -> list[tf.Tensor]:
-    head_rows = tf.reshape(x, [-1, self._head_size])  # [T * P * N, D]
-    # Head n of projection p of token t is in row (t * P + p) * N + n. The first rows are those of projection 0.
-    head_indices = tf.range(self._num_heads)[tf.newaxis, :, tf.newaxis]
-    token_rows = (self._token_indices * (num_projections * self._num_heads))[:, tf.newaxis, :]  # [B, 1, S]
-    first_rows = token_rows + head_indices  # [B, N, S]
-    return [tf.gather(head_rows, first_rows + projection * self._num_heads) for projection in range(num_projections)]
+  def split_heads(self, x: tf.Tensor) -> tf.Tensor:
+    return tf.gather(tf.reshape(x, [-1, self._head_size]), self._token_rows)
 
   def join_heads(self, context: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tf.gather(tf.reshape(context, [-1, self._head_size]), self._head_rows), [-1, self._hidden_size])
 
 
-def arrange_unpadded(tokens: TokenBatch, config: ModelConfig) -> tuple[TokenBatch, TokenLayout]:
-  """Arranges ids [B, S] or [B, K, S] so that only real tokens are computed. Checks the length of the sequences."""
-  flat, has_tokens = _merge_axes(tokens)
-  flat = check_length(flat, config.max_position_embeddings)
-  return flat, UnpaddedLayout(flat, config, has_tokens)
-
-
-def arrange_padded(tokens: TokenBatch, config: ModelConfig) -> tuple[TokenBatch, TokenLayout]:
-  """Arranges ids [B, S] or [B, K, S] for TFLite and ONNX, which cannot compute an empty batch: it gets one row."""
-  num_missing = tf.maximum(1 - tf.shape(tokens.input_ids)[0], 0)
-  paddings = [[0, num_missing], *[[0, 0]] * (tokens.input_ids.shape.rank - 1)]
-  flat, has_tokens = _merge_axes(TokenBatch(*(tf.pad(values, paddings) for values in tokens)))
-  flat = normalize_padding(flat)
-  return flat, TokenLayout(flat, config, has_tokens)
-
-
-def _merge_axes(tokens: TokenBatch) -> tuple[TokenBatch, tf.Tensor | None]:
+def merge_axes(tokens: TokenBatch) -> tuple[TokenBatch, tf.Tensor | None]:
   """Reshapes [B, K, S] to [B * K, S], and finds which sequences are not all padding, bool [B, K]."""
   if tokens.input_ids.shape.rank == 2:
     return tokens, None
@@ -216,37 +187,20 @@ class Dense(tf.Module):
   """A dense layer: x [..., in] -> float32 [..., units]. The product is computed in the dtype of the kernel.
 
   Args:
-    kernel: float32 [in, units].
-    bias: float32 [units].
+    weights: weights by their names in the original code.
+    name: the name of the layer in the original code, without /kernel and /bias.
     dtype: dtype of the stored kernel, float32 or bfloat16.
-    name: name of the module.
+    scale: factor of the result.
   """
 
-  def __init__(self, kernel: np.ndarray, bias: np.ndarray, dtype: tf.DType = tf.float32, name: str = "dense"):
-    super().__init__(name=name)
-    self.kernel = make_constant(kernel, "kernel", dtype)
-    self.bias = make_constant(bias, "bias")
-
-  @classmethod
-  def load(cls, weights: Weights, name: str, dtype: tf.DType = tf.float32) -> Dense:
-    """Makes the layer whose weights are called `name` in the original code.
-
-    Args:
-      weights: weights by their names in the original code.
-      name: the name without /kernel and /bias.
-      dtype: dtype of the stored kernel.
-    """
-    return cls(weights[f"{name}/kernel"], weights[f"{name}/bias"], dtype, name=name.rpartition("/")[2])
+  def __init__(self, weights: Weights, name: str, dtype: tf.DType = tf.float32, scale: float = 1.0):
+    super().__init__(name=name.rpartition("/")[2])
+    self.kernel = make_constant(weights[f"{name}/kernel"] * scale, "kernel", dtype)
+    self.bias = make_constant(weights[f"{name}/bias"] * scale, "bias")
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
-    return self.compute_units(x, slice(None))
-
-  def compute_units(self, x: tf.Tensor, units: slice) -> tf.Tensor:
-    """Computes only the units of a slice: x [..., in] -> float32 [..., units of the slice]."""
-    is_all_units = units == slice(None)
-    kernel = self.kernel if is_all_units else self.kernel[:, units]
-    product = tf.matmul(tf.cast(x, self.kernel.dtype), kernel)
-    return tf.nn.bias_add(tf.cast(product, tf.float32), self.bias if is_all_units else self.bias[units])
+    product = tf.matmul(tf.cast(x, self.kernel.dtype), self.kernel)
+    return tf.nn.bias_add(tf.cast(product, tf.float32), self.bias)
 
 
 class LayerNorm(tf.Module):
@@ -277,40 +231,29 @@ class _Attention(tf.Module):
 
   def __init__(self, config: ModelConfig, weights: Weights, block: str, dtype: tf.DType):
     super().__init__(name="attention")
-    self._hidden_size = config.hidden_size
-    self._query_units, self._key_value_units = slice(0, self._hidden_size), slice(self._hidden_size, None)
     self._dtype = dtype
-    dense_names = [f"{block}/attention_1/self/{projection}" for projection in ("query", "key", "value")]
-    kernel = np.concatenate([weights[f"{name}/kernel"] for name in dense_names], axis=1)
-    bias = np.concatenate([weights[f"{name}/bias"] for name in dense_names])
     # Attention scores are divided by sqrt(D). The weights of the query contain this factor, which saves an operation.
-    head_size = self._hidden_size // config.num_attention_heads
-    scale = np.ones(3 * self._hidden_size, np.float32)
-    scale[: self._hidden_size] = head_size**-0.5
-    self.query_key_value = Dense(kernel * scale, bias * scale, dtype, name="query_key_value")
-    self.output_dense = Dense.load(weights, f"{block}/attention_1/output/dense", dtype)
+    scale = (config.hidden_size // config.num_attention_heads) ** -0.5
+    self.query = Dense(weights, f"{block}/attention_1/self/query", dtype, scale)
+    self.key = Dense(weights, f"{block}/attention_1/self/key", dtype)
+    self.value = Dense(weights, f"{block}/attention_1/self/value", dtype)
+    self.output_dense = Dense(weights, f"{block}/attention_1/output/dense", dtype)
     self.layer_norm = LayerNorm(weights, f"{block}/LayerNorm")
 
   def __call__(self, x: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
     """x [T, H] -> [T, H]."""
-    if layout.computes_query_apart:
-      (query,) = layout.split_heads(self.query_key_value.compute_units(x, self._query_units), 1)
-      key, value = layout.split_heads(self.query_key_value.compute_units(x, self._key_value_units), 2)
-    else:
-      query, key, value = layout.split_heads(self.query_key_value(x), 3)
-    return self._add_and_normalize(x, layout.join_heads(self._attend(query, key, value, layout)))
+    context = self._attend(layout.split_heads(self.query(x)), x, layout)
+    return self._add_and_normalize(x, layout.join_heads(context))
 
   def outputs_at(self, x: tf.Tensor, positions: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
     """Computes only the outputs at some positions: x [T, H], positions int32 [B, M] -> [B * M, H]."""
     selected = layout.select_positions(x, positions)  # [B * M, H]
-    query = layout.split_selected_heads(self.query_key_value.compute_units(selected, self._query_units), positions)
-    key, value = layout.split_heads(self.query_key_value.compute_units(x, self._key_value_units), 2)
-    context = self._attend(query, key, value, layout)  # [B, N, M, D]
-    joined = tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, self._hidden_size])
-    return self._add_and_normalize(selected, joined)
+    query = layout.split_selected_heads(self.query(selected), tf.shape(positions)[1])
+    return self._add_and_normalize(selected, layout.join_selected_heads(self._attend(query, x, layout)))
 
-  def _attend(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
-    """Attention of query [B, N, M, D] over key and value [B, N, S, D] -> [B, N, M, D]."""
+  def _attend(self, query: tf.Tensor, x: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
+    """Attention of query [B, N, M, D] over all tokens x [T, H] -> [B, N, M, D]."""
+    key, value = layout.split_heads(self.key(x)), layout.split_heads(self.value(x))
     query, key, value = (tf.cast(tensor, self._dtype) for tensor in (query, key, value))
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
     probabilities = tf.cast(tf.nn.softmax(scores + layout.attention_bias), self._dtype)
@@ -326,8 +269,8 @@ class _FeedForward(tf.Module):
   def __init__(self, config: ModelConfig, weights: Weights, block: str, dtype: tf.DType):
     super().__init__(name="ffn")
     self._activation = ACTIVATIONS[config.hidden_act].inference
-    self.intermediate = Dense.load(weights, f"{block}/ffn_1/intermediate/dense", dtype)
-    self.output_dense = Dense.load(weights, f"{block}/ffn_1/intermediate/output/dense", dtype)
+    self.intermediate = Dense(weights, f"{block}/ffn_1/intermediate/dense", dtype)
+    self.output_dense = Dense(weights, f"{block}/ffn_1/intermediate/output/dense", dtype)
     self.layer_norm = LayerNorm(weights, f"{block}/LayerNorm_1")
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
@@ -351,7 +294,7 @@ class ServedEncoder(tf.Module):
     self.layer_norm = LayerNorm(weights, "bert/embeddings/LayerNorm")
     self.projection = None
     if config.embedding_size != config.hidden_size:
-      self.projection = Dense.load(weights, "bert/encoder/embedding_hidden_mapping_in", dtype)
+      self.projection = Dense(weights, "bert/encoder/embedding_hidden_mapping_in", dtype)
 
     def blocks_of_group(block_class: Any, group: int) -> list[Any]:
       names = [f"bert/encoder/transformer/group_{group}/inner_group_{block}" for block in range(config.inner_group_num)]
@@ -359,7 +302,7 @@ class ServedEncoder(tf.Module):
 
     self.attention = [blocks_of_group(_Attention, group) for group in range(config.num_attention_groups)]
     self.feed_forward = [blocks_of_group(_FeedForward, group) for group in range(config.num_ffn_groups)]
-    self.pooler = Dense.load(weights, "bert/pooler/dense", dtype) if POOLER[0] in weights else None
+    self.pooler = Dense(weights, "bert/pooler/dense", dtype) if POOLER[0] in weights else None
 
   def sequence_output(self, tokens: TokenBatch, layout: TokenLayout) -> tf.Tensor:
     """The output of the last layer, float32 [B, S, H], with zeros at padding. The padding is to be normalized."""

@@ -5,7 +5,6 @@ The converted models take ids, not text, and return only answers that are number
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib.util
 import logging
@@ -20,8 +19,9 @@ import tensorflow as tf
 from albert.errors import RunError
 from albert.export import checks
 from albert.export.checks import Candidate, Runner
+from albert.export.companion_files import NamedArrays
 from albert.export.registry import FORMAT_FILES, ONNX, ONNX_INT8, TFLITE, TFLITE_FLOAT16, TFLITE_INT8
-from albert.export.served_model import TOKEN_INPUTS, NamedArrays, ServedModel, portable_function
+from albert.export.served_model import TOKEN_INPUTS, ServedModel, portable_function
 from albert.io import files
 
 # Largest accepted difference from the float32 answers of the SavedModel, see checks.largest_difference. Runtimes add
@@ -31,8 +31,6 @@ from albert.io import files
 TOLERANCE = 1e-3
 _EXACT_FORMATS = (TFLITE, ONNX)
 _ONNX_OPSET = 17
-# ONNX weights that are smaller are stored twice if they are used as they are and transposed.
-_MIN_WEIGHT_BYTES = 1 << 16
 _FORMAT_NOTES = {
   TFLITE: "TFLite, float32",
   TFLITE_FLOAT16: "TFLite, weights stored as float16 and computed as float32",
@@ -42,29 +40,9 @@ _FORMAT_NOTES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class WrittenFormat(Candidate):
-  """A converted model that was written beside the SavedModel.
-
-  Attributes:
-    difference: largest difference of its answers to the examples from the SavedModel's (see checks.largest_difference).
-  """
-
-  difference: float
-
-  @property
-  def note(self) -> str:
-    """A line for the model card."""
-    return (
-      f"`{FORMAT_FILES[self.name]}`: {_FORMAT_NOTES[self.name]}, {self.num_bytes / 1e6:.1f} MB; takes ids as the "
-      "signature `tokens` does and returns only numbers, which differ from the SavedModel's by at most "
-      f"{self.difference:.2g} on the examples"
-    )
-
-
 def write_formats(
   directory: str, model: ServedModel, examples: NamedArrays, expected: Mapping[str, NamedArrays], formats: Sequence[str]
-) -> list[WrittenFormat]:
+) -> list[Candidate]:
   """Writes the formats beside a SavedModel and checks them on the batches of checks.id_test_batches.
 
   Args:
@@ -88,33 +66,30 @@ def write_formats(
   }
   written = []
   for name in formats:
+    flag = f"--formats={name}"
     try:
       content = converters[name]() if name in converters else to_tflite(function, model, name)
       run = onnx_runner(content) if name in converters else tflite_runner(content)
     except Exception as error:
       reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
-      raise RunError(f"--formats={name}: the converter failed: {reason}") from error
+      raise RunError(f"{flag}: the converter failed: {reason}") from error
     files.write_atomically(files.join(directory, FORMAT_FILES[name]), content)
-    difference = _compare_with_saved_model(name, run, model, examples, expected)
-    written.append(WrittenFormat(name, len(content), run, difference))
+    answers_by_batch = checks.run_test_batches(run, checks.id_test_batches(model, examples), function_name=flag)
+    tolerance = TOLERANCE if name in _EXACT_FORMATS else np.inf
+    differences = {}
+    for batch_name, expected_answers in expected.items():
+      # Rounded weights may change which span or option is the best, but not the number of masks.
+      difference = checks.largest_difference(answers_by_batch[batch_name], expected_answers, exact=model.counted_by)
+      if not difference < tolerance:  # also if the difference is NaN
+        raise RunError(f"{flag}: for {batch_name}, its answers differ from the SavedModel's by {difference:.3g}")
+      differences[batch_name] = difference
+    note = (
+      f"`{FORMAT_FILES[name]}`: {_FORMAT_NOTES[name]}, {len(content) / 1e6:.1f} MB; takes ids as the signature "
+      "`tokens` does and returns only numbers, which differ from the SavedModel's by at most "
+      f"{differences[checks.EXAMPLE_BATCH]:.2g} on the examples"
+    )
+    written.append(Candidate(name, len(content), run, note))
   return written
-
-
-def _compare_with_saved_model(
-  name: str, run: Runner, model: ServedModel, examples: NamedArrays, expected: Mapping[str, NamedArrays]
-) -> float:
-  """The largest difference from the SavedModel on the examples. Raises RunError if any batch differs by too much."""
-  flag = f"--formats={name}"
-  answers_by_batch = checks.run_test_batches(run, checks.id_test_batches(model, examples), function_name=flag)
-  tolerance = TOLERANCE if name in _EXACT_FORMATS else np.inf
-  differences = {}
-  for batch_name, expected_answers in expected.items():
-    # Rounded weights may change which span or option is the best, but not the number of masks.
-    difference = checks.largest_difference(answers_by_batch[batch_name], expected_answers, exact=model.counted_by)
-    if not difference < tolerance:  # also if the difference is NaN
-      raise RunError(f"{flag}: for {batch_name}, its answers differ from the SavedModel's by {difference:.3g}")
-    differences[batch_name] = difference
-  return differences[checks.EXAMPLE_BATCH]
 
 
 def to_tflite(function: Any, model: ServedModel, name: str = TFLITE) -> bytes:
@@ -148,70 +123,32 @@ def convert_to_onnx(function: Any) -> bytes:
 
 
 def share_weights(content: bytes) -> bytes:
-  """Stores weights of an ONNX model once that are used as they are, and transposed.
+  """Stores a table of an ONNX model once if the model looks it up, and also multiplies by the transposed table.
 
   tf2onnx transposes constants when it converts `tf.matmul(x, w, transpose_b=True)`. The masked language model
-  multiplies by the word embeddings, which it also looks up, so its file would hold its largest weight twice.
+  multiplies by the word embeddings, which it also looks up, so its file would hold its largest weight twice. The
+  product becomes a Gemm with transB, which multiplies matrices only; that of the masked language model is one.
   """
   import onnx
 
   model = onnx.load_from_string(content)
-  share_transposed_weights(model)
-  return bytes(model.SerializeToString())
-
-
-def share_transposed_weights(model: Any) -> int:
-  """Removes weights that are another weight transposed: a product with such a weight becomes a Gemm with transB.
-
-  Gemm multiplies matrices only, so products of tensors of other ranks are left alone.
-
-  Args:
-    model: an onnx.ModelProto, which is changed.
-  Returns: the number of weights that were removed.
-  """
-  import onnx
-
   graph = model.graph
-  original_of = _transposed_weights(graph)
-  if not original_of:
-    return 0
-  inferred = onnx.shape_inference.infer_shapes(model).graph
-  matrix_names = {value.name for value in inferred.value_info if len(value.type.tensor_type.shape.dim) == 2}
-  removed_names = set()
-  for name, original in original_of.items():
-    users = [node for node in graph.node if name in node.input]
-    if original in removed_names or not all(
-      node.op_type == "MatMul" and node.input[0] in matrix_names and node.input[1] == name for node in users
-    ):
-      continue
-    for node in users:
-      node.op_type = "Gemm"
-      node.input[1] = original
+  matrices = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer if len(tensor.dims) == 2}
+  tables = {node.input[0] for node in graph.node if node.op_type == "Gather"} & matrices.keys()
+  table_of = {
+    name: table
+    for name, matrix in matrices.items()
+    for table in tables
+    if name != table and np.array_equal(matrix, matrices[table].T)
+  }
+  for node in graph.node:
+    if node.op_type == "MatMul" and node.input[1] in table_of:
+      node.op_type, node.input[1] = "Gemm", table_of[node.input[1]]
       node.attribute.append(onnx.helper.make_attribute("transB", 1))
-    removed_names.add(name)
-  for index in reversed(range(len(graph.initializer))):
-    if graph.initializer[index].name in removed_names:
-      del graph.initializer[index]
-  return len(removed_names)
-
-
-def _transposed_weights(graph: Any) -> dict[str, str]:
-  """Finds pairs of large float32 matrices of which one is the other transposed: the name of each -> the other name."""
-  import onnx
-
-  weights = {
-    tensor.name: onnx.numpy_helper.to_array(tensor)
-    for tensor in graph.initializer
-    if tensor.data_type == onnx.TensorProto.FLOAT
-    and len(tensor.dims) == 2
-    and 4 * np.prod(tensor.dims) >= _MIN_WEIGHT_BYTES
-  }
-  return {
-    name: other
-    for name, weight in weights.items()
-    for other, other_weight in weights.items()
-    if name != other and weight.shape == other_weight.shape[::-1] and np.array_equal(weight, other_weight.T)
-  }
+  kept = [tensor for tensor in graph.initializer if tensor.name not in table_of]
+  del graph.initializer[:]
+  graph.initializer.extend(kept)
+  return bytes(model.SerializeToString())
 
 
 def quantize_onnx(content: bytes, min_elements: int) -> bytes:

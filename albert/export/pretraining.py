@@ -10,10 +10,11 @@ import tensorflow as tf
 
 from albert.config.model import ModelConfig
 from albert.data.schema import INPUT_IDS
-from albert.export.checkpoint import ExportCheckpoint, ExportSettings
+from albert.export.checkpoint import ExportCheckpoint, SelectedForm
 from albert.export.classifier import ServedTextModel, add_label, text_fields
+from albert.export.companion_files import NamedArrays
 from albert.export.network import Dense, LayerNorm, LinearHead, TokenBatch, TokenLayout, Weights, make_constant
-from albert.export.served_model import AnswerTensors, NamedArrays
+from albert.export.served_model import AnswerTensors
 from albert.models.layers import ACTIVATIONS
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tokenization.graph import WHITE_SPACE, starts_with_space
@@ -23,7 +24,6 @@ from albert.tokenization.tokenizer import load_tokenizer
 # the data of --eval_file, H hidden size, V vocabulary size.
 
 MASK = "[MASK]"
-_SENTENCE_LABELS = {"sop": ("in_order", "swapped"), "nsp": ("next", "random")}
 
 
 class MaskedLMHead(tf.Module):
@@ -39,7 +39,7 @@ class MaskedLMHead(tf.Module):
     super().__init__(name="predictions")
     self._config = config
     self._activation = ACTIVATIONS[config.hidden_act].inference
-    self.transform = Dense.load(weights, "cls/predictions/transform/dense")
+    self.transform = Dense(weights, "cls/predictions/transform/dense")
     self.layer_norm = LayerNorm(weights, "cls/predictions/transform/LayerNorm")
     self.output_bias = make_constant(weights["cls/predictions/output_bias"], "output_bias")
     self.word_embeddings = word_embeddings
@@ -55,13 +55,14 @@ class _PretrainingForm(ServedTextModel):
   """Base class of the forms whose --eval_file are the TFRecord files of pretraining. Their metric is an accuracy."""
 
   @classmethod
-  def evaluation_config(cls, settings: ExportSettings, eval_file: str) -> PretrainingConfig:
+  def evaluation_config(cls, form: SelectedForm, eval_file: str) -> PretrainingConfig:
+    tokenizer = form.tokenizer_config
     return PretrainingConfig(
       eval_input_file=eval_file,
-      spm_model_file=settings.tokenizer_config.model_file,
-      do_lower_case=settings.tokenizer_config.do_lower_case,
-      keep_accents=settings.tokenizer_config.keep_accents,
-      sentence_prediction=settings.config.sentence_prediction,
+      spm_model_file=tokenizer.model_file,
+      do_lower_case=tokenizer.do_lower_case,
+      keep_accents=tokenizer.keep_accents,
+      sentence_prediction=form.config.sentence_prediction,
     )
 
   @classmethod
@@ -85,12 +86,12 @@ class ServedFillMask(_PretrainingForm):
   counted_by = "num_masks"
   uses_pooler = False
 
-  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
-    super().__init__(checkpoint, settings)
+  def __init__(self, checkpoint: ExportCheckpoint, form: SelectedForm):
+    super().__init__(checkpoint, form)
     self.fields = text_fields([f"a text with {MASK} in place of each token to predict"])
     self.output = MaskedLMHead(checkpoint.config, checkpoint.head_weights("masked_lm"), self.encoder.word_embeddings)
     self._pieces = self.tokenizer.reference.pieces
-    self._top_k = min(settings.top_k, len(self._pieces))
+    self._top_k = min(form.top_k, len(self._pieces))
     self._ids_inside_word = self.tokenizer.reference.vocabulary.ids_inside_word
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -101,9 +102,13 @@ class ServedFillMask(_PretrainingForm):
     precedes_mask = tf.concat([follows_mask[1:], [False]], axis=0)[: tf.size(follows_mask)]
     stripped = tf.strings.regex_replace(text_parts.flat_values, f"[{WHITE_SPACE}]+$", "")
     ids = self.tokenizer.tokenize(tf.where(precedes_mask, stripped, text_parts.flat_values))
-    # A part that follows a mask without a space, such as ".", does not start a word.
+    # A part that follows a mask without a space, such as ".", does not start a word. Its first token is replaced by the
+    # same token without ▁; a ▁ alone, whose replacement is -1, is dropped.
     continues_word = follows_mask & ~starts_with_space(text_parts.flat_values)
-    ids = self._remove_word_starts(ids, continues_word)
+    first_indices = tf.boolean_mask(ids.row_starts(), continues_word & (ids.row_lengths() > 0))
+    replacements = tf.gather(tf.constant(self._ids_inside_word), tf.gather(ids.flat_values, first_indices))
+    flat_ids = tf.tensor_scatter_nd_update(ids.flat_values, first_indices[:, tf.newaxis], replacements)
+    ids = tf.ragged.boolean_mask(ids.with_flat_values(flat_ids), ids.with_flat_values(flat_ids >= 0))
     num_masks = tf.cast(follows_mask, tf.int64)
     masks = tf.RaggedTensor.from_row_lengths(
       tf.fill([tf.reduce_sum(num_masks)], self.tokenizer.special_ids.mask), num_masks, validate=False
@@ -111,13 +116,6 @@ class ServedFillMask(_PretrainingForm):
     ids = tf.concat([masks, ids], axis=1)  # one row for each part, with the mask before it
     text_splits = tf.gather(ids.row_splits, text_parts.row_splits)  # joins the parts of each text to one row
     return tf.RaggedTensor.from_row_splits(ids.flat_values, text_splits, validate=False)
-
-  def _remove_word_starts(self, ids: tf.RaggedTensor, continues_word: tf.Tensor) -> tf.RaggedTensor:
-    """Replaces the first token of rows that continue a word by the same token without ▁, or drops a ▁ alone."""
-    first_indices = tf.boolean_mask(ids.row_starts(), continues_word & (ids.row_lengths() > 0))
-    replacements = tf.gather(tf.constant(self._ids_inside_word), tf.gather(ids.flat_values, first_indices))
-    flat_ids = tf.tensor_scatter_nd_update(ids.flat_values, first_indices[:, tf.newaxis], replacements)
-    return tf.ragged.boolean_mask(ids.with_flat_values(flat_ids), ids.with_flat_values(flat_ids >= 0))
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
     is_mask = (tokens.input_ids == self.tokenizer.special_ids.mask) & (tokens.input_mask > 0)
@@ -152,11 +150,11 @@ class ServedFillMask(_PretrainingForm):
     return (MASKED_LM_ACCURACY,)
 
   @classmethod
-  def evaluation_inputs(cls, batch: NamedArrays, settings: ExportSettings) -> dict[str, np.ndarray]:
+  def evaluation_inputs(cls, batch: NamedArrays, form: SelectedForm) -> dict[str, np.ndarray]:
     ids = batch[INPUT_IDS].copy()
     rows, columns = np.nonzero(batch["masked_lm_weights"] > 0)
-    ids[rows, batch["masked_lm_positions"][rows, columns]] = load_tokenizer(settings.tokenizer_config).special_ids.mask
-    return super().evaluation_inputs({**batch, INPUT_IDS: ids}, settings)
+    ids[rows, batch["masked_lm_positions"][rows, columns]] = load_tokenizer(form.tokenizer_config).special_ids.mask
+    return super().evaluation_inputs({**batch, INPUT_IDS: ids}, form)
 
   @classmethod
   def training_outputs(cls, answers: NamedArrays, batch: NamedArrays) -> dict[str, np.ndarray]:
@@ -194,11 +192,12 @@ class ServedSentenceOrder(_PretrainingForm):
     "probabilities": "probability of each class, in the order of assets/labels.txt, float32 [B, 2]",
   }
 
-  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
-    super().__init__(checkpoint, settings)
+  def __init__(self, checkpoint: ExportCheckpoint, form: SelectedForm):
+    super().__init__(checkpoint, form)
     self.fields = text_fields(["the first text", "the second text"])
-    self._labels = _SENTENCE_LABELS.get(settings.config.sentence_prediction, _SENTENCE_LABELS["sop"])
-    if self._labels == _SENTENCE_LABELS["nsp"]:
+    self.labels = ("in_order", "swapped")
+    if form.config.sentence_prediction == "nsp":
+      self.labels = ("next", "random")
       self.summary = "predicts whether the second text continues the first one or comes from another document"
     self.output = LinearHead(checkpoint.head_weights("sentence"), "cls/seq_relationship/")
 
@@ -223,11 +222,7 @@ class ServedSentenceOrder(_PretrainingForm):
     return {"num_correct": is_correct.astype(np.int32), "num_predicted": np.ones(len(is_correct), np.int32)}
 
   def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
-    return add_label(answers, self.labels())
-
-  def labels(self) -> Sequence[str]:
-    """in_order and swapped, or next and random."""
-    return self._labels
+    return add_label(answers, self.labels)
 
 
 class ServedEmbeddings(ServedTextModel):
@@ -241,8 +236,8 @@ class ServedEmbeddings(ServedTextModel):
     "mean": "the mean of the last layer over all tokens, including [CLS] and [SEP], float32 [B, H]",
   }
 
-  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
-    super().__init__(checkpoint, settings)
+  def __init__(self, checkpoint: ExportCheckpoint, form: SelectedForm):
+    super().__init__(checkpoint, form)
     self.fields = text_fields(["any text"])
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:

@@ -15,9 +15,19 @@ import tensorflow as tf
 
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
-from albert.export.checkpoint import FLAG, ExportCheckpoint, ExportSettings
-from albert.export.network import LinearHead, ServedEncoder, TokenBatch, TokenLayout, arrange_padded, arrange_unpadded
-from albert.io.text import counted, encode_utf8
+from albert.export.checkpoint import FLAG, ExportCheckpoint, SelectedForm
+from albert.export.companion_files import NamedArrays, RequestField
+from albert.export.network import (
+  LinearHead,
+  ServedEncoder,
+  TokenBatch,
+  TokenLayout,
+  UnpaddedLayout,
+  check_length,
+  merge_axes,
+  normalize_padding,
+)
+from albert.io.text import counted
 from albert.tokenization.graph import make_graph_tokenizer
 from albert.tokenization.recorded_settings import SETTINGS
 from albert.weights.names import NO_POOLER
@@ -27,25 +37,8 @@ from albert.weights.names import NO_POOLER
 TOKEN_INPUTS = (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)
 # Inputs or answers by name. The first dimension of each is the batch.
 AnswerTensors = dict[str, tf.Tensor]
-NamedArrays = Mapping[str, np.ndarray]
 # Probabilities below it, and above 1 - it, are rounded to it, so that their logits are finite.
 _SMALLEST_PROBABILITY = 1e-30
-
-
-@dataclasses.dataclass(frozen=True)
-class RequestField:
-  """One field of a request.
-
-  Attributes:
-    name: name of the field in the signature.
-    meaning: description for the model card.
-    is_list: whether the field is a list of texts, string [B, K]; if not, it is one text, string [B]. "" pads the
-      shorter lists of a batch.
-  """
-
-  name: str
-  meaning: str
-  is_list: bool = False
 
 
 class ServedModel(tf.Module, abc.ABC):
@@ -56,8 +49,11 @@ class ServedModel(tf.Module, abc.ABC):
 
   Args:
     checkpoint: the weights, the model's config and the vocabulary.
-    settings: how the model is built.
+    form: the form and its settings.
   Attributes:
+    task_config: config of the form's task.
+    labels: the classes in the order of the answer `probabilities`; () if the form has no classes.
+    thresholds: label -> the probability from which on it is predicted, if an example may have several; {} if not.
     max_seq_length: maximum number of tokens in a sequence that is made from text.
     max_positions: maximum number of real tokens in a sequence, which is the number of the model's position embeddings.
     hidden_size: hidden size of the encoder.
@@ -93,13 +89,15 @@ class ServedModel(tf.Module, abc.ABC):
   best_metric_value: ClassVar[float] = 1.0
   evaluation_settings: ClassVar[Mapping[str, Any]] = {}
 
-  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
+  def __init__(self, checkpoint: ExportCheckpoint, form: SelectedForm):
     super().__init__(name="albert")
-    self._config = checkpoint.config
-    self.max_seq_length, self.max_positions = settings.max_seq_length, checkpoint.config.max_position_embeddings
+    self._config, self.task_config = checkpoint.config, form.config
+    self.labels: Sequence[str] = ()
+    self.thresholds: Mapping[str, float] = {}
+    self.max_seq_length, self.max_positions = form.max_seq_length, checkpoint.config.max_position_embeddings
     self.hidden_size = checkpoint.config.hidden_size
-    self.tokenizer = make_graph_tokenizer(settings.tokenizer_config, with_offsets=self.needs_offsets)
-    dtype = tf.as_dtype(settings.precision)
+    self.tokenizer = make_graph_tokenizer(form.tokenizer_config, with_offsets=self.needs_offsets)
+    dtype = tf.as_dtype(form.precision)
     self.encoder = ServedEncoder(checkpoint.config, checkpoint.encoder_weights(), dtype)
 
   @abc.abstractmethod
@@ -166,32 +164,30 @@ class ServedModel(tf.Module, abc.ABC):
     """The entries of `answers` that this checkpoint can give."""
     return self.answers
 
-  def labels(self) -> Sequence[str]:
-    """The classes in the order of the answer `probabilities`; () if the form has no classes."""
-    return ()
-
-  def thresholds(self) -> Mapping[str, float]:
-    """Label -> the probability from which on it is predicted, if an example may have several; {} if not."""
-    return {}
-
   def answer_tokens(self, tokens: TokenBatch) -> AnswerTensors:
     """Answers ids of rank `ids_rank`."""
-    return self.add_text_answers(self.compute(*arrange_unpadded(tokens, self._config)))
+    flat, has_tokens = merge_axes(tokens)
+    flat = check_length(flat, self.max_positions)
+    return self.add_text_answers(self.compute(flat, UnpaddedLayout(flat, self._config, has_tokens)))
 
   def portable_answer_tokens(self, tokens: TokenBatch) -> AnswerTensors:
     """Answers ids like answer_tokens, but uses only ops that TFLite and ONNX have, and returns only numbers."""
-    answers = self.compute(*arrange_padded(tokens, self._config))
     num_rows = tf.shape(tokens.input_ids)[0]
+    # TFLite and ONNX cannot compute an empty batch: it gets one row.
+    paddings = [[0, tf.maximum(1 - num_rows, 0)], *[[0, 0]] * (self.ids_rank - 1)]
+    flat, has_tokens = merge_axes(TokenBatch(*(tf.pad(values, paddings) for values in tokens)))
+    flat = normalize_padding(flat)
+    answers = self.compute(flat, TokenLayout(flat, self._config, has_tokens))
     return {name: values[:num_rows] for name, values in answers.items()}
 
   @classmethod
-  def evaluation_config(cls, settings: ExportSettings, eval_file: str) -> Any:
+  def evaluation_config(cls, form: SelectedForm, eval_file: str) -> Any:
     """The config of the form's task with the data of --eval_file instead of the files of the run."""
-    tokenizer = settings.tokenizer_config
+    tokenizer = form.tokenizer_config
     changes: dict[str, Any] = {name: getattr(tokenizer, name) for name in SETTINGS}
     changes |= {"eval_file": eval_file, "spm_model_file": tokenizer.model_file, "cache_dir": ""}
-    changes |= {"max_seq_length": settings.max_seq_length, "pad_to_max_length": False}
-    return dataclasses.replace(settings.config, **changes, **cls.evaluation_settings)
+    changes |= {"max_seq_length": form.max_seq_length, "pad_to_max_length": False}
+    return dataclasses.replace(form.config, **changes, **cls.evaluation_settings)
 
   @classmethod
   def use_run(cls, task: Any, run_dir: str) -> None:
@@ -205,9 +201,9 @@ class ServedModel(tf.Module, abc.ABC):
     return (task.best_metric,)
 
   @classmethod
-  def evaluation_inputs(cls, batch: NamedArrays, settings: ExportSettings) -> dict[str, np.ndarray]:
+  def evaluation_inputs(cls, batch: NamedArrays, form: SelectedForm) -> dict[str, np.ndarray]:
     """The inputs of the signature `tokens` for a batch of the task's evaluation, int32 [B, S] or [B, K, S]."""
-    del settings
+    del form
     return {name: batch[name].astype(np.int32) for name in TOKEN_INPUTS}
 
   @classmethod
@@ -231,11 +227,6 @@ def log_of(probabilities: np.ndarray) -> np.ndarray:
 def log_odds_of(probabilities: np.ndarray) -> np.ndarray:
   """Logits whose sigmoid is `probabilities`, float64."""
   return log_of(probabilities) - log_of(1.0 - probabilities.astype(np.float64))
-
-
-def as_token_batch(features: Mapping[str, tf.Tensor]) -> TokenBatch:
-  """Converts the result of pack_single or pack_pair in `albert.tokenization.packing_graph` to a TokenBatch."""
-  return TokenBatch(features[INPUT_IDS], features[INPUT_MASK], features[SEGMENT_IDS])
 
 
 def load_linear_head(checkpoint: ExportCheckpoint, num_outputs: int, owner: str, remedy: str) -> LinearHead:
@@ -278,12 +269,7 @@ def tokens_function(model: ServedModel) -> Any:
 
 
 def portable_function(model: ServedModel) -> Any:
-  """Makes a function of ids that uses only ops that TFLite and ONNX have, and returns only answers that are numbers.
-
-  Args:
-    model: the model to serve.
-  Returns: a tf.function of input_ids, input_mask and segment_ids, int32 [B, S] or [B, K, S] -> answers by name.
-  """
+  """Makes a tf.function of ids that uses only ops that TFLite and ONNX have, and returns only numbers."""
 
   @tf.function(autograph=False, input_signature=list(_token_specs(model).values()))
   def numbers(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> AnswerTensors:
@@ -297,38 +283,7 @@ def _token_specs(model: ServedModel) -> dict[str, tf.TensorSpec]:
 
 
 def token_inputs(model: ServedModel, texts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """Tokenizes texts as the model does.
-
-  Args:
-    model: the model to serve.
-    texts: the fields of the requests, string [B] or [B, K] by name.
-  Returns: input_ids, input_mask and segment_ids, int32 [B, S] or [B, K, S]; S is the length of the longest sequence.
-  """
+  """The ids of texts, int32 [B, S] or [B, K, S]; S is the length of the longest sequence. `texts`: see text_inputs."""
   tokens = model.encode(**{name: tf.constant(value) for name, value in texts.items()})
   max_length = int(tf.reduce_max(tf.reduce_sum(tokens.input_mask, axis=-1)))
   return {name: values[..., :max_length].numpy() for name, values in tokens._asdict().items()}
-
-
-def text_inputs(fields: Sequence[RequestField], requests: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-  """Turns requests into the input arrays of serving_default.
-
-  Args:
-    fields: the fields of a request.
-    requests: a text or a list of texts by the name of each field.
-  Returns: arrays of bytes, [B] or [B, K], by the name of each field. Shorter lists are padded with "".
-  """
-
-  def make_column(name: str, is_list: bool) -> np.ndarray:
-    values = [request[name] for request in requests]
-    if not is_list:
-      return np.array([_to_bytes(text) for text in values], object)
-    column = np.full([len(values), max(map(len, values), default=0)], b"", object)
-    for row, texts in enumerate(values):
-      column[row, : len(texts)] = [_to_bytes(text) for text in texts]
-    return column
-
-  return {field.name: make_column(field.name, field.is_list) for field in fields}
-
-
-def _to_bytes(text: str | bytes) -> bytes:
-  return text if isinstance(text, bytes) else encode_utf8(text)

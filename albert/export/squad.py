@@ -10,9 +10,11 @@ import tensorflow as tf
 
 from albert.data.schema import INPUT_IDS
 from albert.export import network
-from albert.export.checkpoint import ExportCheckpoint, ExportSettings
+from albert.export.checkpoint import ExportCheckpoint, SelectedForm
+from albert.export.companion_files import NamedArrays, RequestField
 from albert.export.network import TokenBatch, TokenLayout, UnpaddedLayout, Weights
-from albert.export.served_model import AnswerTensors, NamedArrays, RequestField, ServedModel, log_odds_of
+from albert.export.served_model import AnswerTensors, ServedModel, log_odds_of
+from albert.models.squad_heads import most_probable_positions
 from albert.tasks.squad.flags import SquadConfig
 from albert.tokenization.packing_graph import first_tokens
 
@@ -69,23 +71,14 @@ class V1Head(tf.Module):
   def __call__(self, x: tf.Tensor, positions: WindowPositions) -> BestSpans:
     """Selects the best span of each window from the output of the last layer, float32 [W, S, H]."""
     start_logits, end_logits = tf.unstack(self.output(x), num=2, axis=-1)  # [W, S]
-    start_logits = tf.where(positions.may_start, start_logits, NO_SPAN)
-    end_logits = tf.where(positions.is_context, end_logits, NO_SPAN)
     length, max_answer_length = tf.shape(end_logits)[1], self._config.max_answer_length
-    # The L possible ends for each start, [S, L].
-    ends = tf.expand_dims(tf.range(length), 1) + tf.expand_dims(tf.range(max_answer_length), 0)
-    is_in_window = tf.expand_dims(ends < length, 0)
-    ends = tf.minimum(ends, length - 1)
-    is_span = tf.expand_dims(positions.may_start, 2) & tf.gather(positions.is_context, ends, axis=1) & is_in_window
-    # A span must have at least one character; a token that is only a space has none.
-    is_span &= tf.gather(positions.char_ends, ends, axis=1) > tf.expand_dims(positions.char_starts, 2)
-    scores = tf.expand_dims(start_logits, 2) + tf.gather(end_logits, ends, axis=1)
-    scores = tf.reshape(tf.where(is_span, scores, NO_SPAN), [-1, length * max_answer_length])
-    best_index = tf.argmax(scores, axis=1, output_type=tf.int32)  # start * L + (end - start)
-    start = best_index // max_answer_length
-    best_score = tf.reduce_max(scores, axis=1)
-    null_odds = tf.fill(tf.shape(best_score), _HAS_ANSWER)
-    return BestSpans(start, start + best_index % max_answer_length, best_score, null_odds)
+    starts = tf.expand_dims(tf.range(length), 1)
+    # The L possible ends for each start, [S, L]. Ends after the last token repeat the last token.
+    ends = tf.minimum(starts + tf.expand_dims(tf.range(max_answer_length), 0), length - 1)
+    scores = tf.expand_dims(start_logits, 2) + tf.gather(end_logits, ends, axis=1)  # [W, S, L]
+    no_offsets = tf.zeros_like(scores, tf.int32)
+    no_null = tf.fill([tf.shape(x)[0]], _HAS_ANSWER)
+    return _select_spans(scores, starts + no_offsets, ends + no_offsets, positions, max_answer_length, no_null)
 
 
 class V2Head(tf.Module):
@@ -97,34 +90,29 @@ class V2Head(tf.Module):
   def __init__(self, weights: Weights, config: SquadConfig):
     super().__init__(name="squad")
     self._config = config
-    self.start = network.Dense.load(weights, "start_logits/dense")
-    self.end_0 = network.Dense.load(weights, "end_logits/dense_0")
+    self.start = network.Dense(weights, "start_logits/dense")
+    self.end_0 = network.Dense(weights, "end_logits/dense_0")
     self.end_norm = network.LayerNorm(weights, "end_logits/LayerNorm")
-    self.end_1 = network.Dense.load(weights, "end_logits/dense_1")
-    self.null_0 = network.Dense.load(weights, "answer_class/dense_0")
+    self.end_1 = network.Dense(weights, "end_logits/dense_1")
+    self.null_0 = network.Dense(weights, "answer_class/dense_0")
     self.null_1 = network.make_constant(weights["answer_class/dense_1/kernel"], "null_1")
 
   def __call__(self, x: tf.Tensor, positions: WindowPositions) -> BestSpans:
-    """Selects the best span of each window, see V1Head."""
     # [CLS] is scored, too: it stands for the answer of unanswerable questions.
     is_cls = tf.expand_dims(tf.range(tf.shape(x)[1]) == 0, 0)
     is_scored = positions.is_context | is_cls
     start_logits = tf.where(is_scored, tf.squeeze(self.start(x), 2), NO_SPAN)
-    start_scores, starts = _top_positions(start_logits, self._config.start_n_top)  # [W, K]
+    start_scores, starts = most_probable_positions(start_logits, self._config.start_n_top)  # [W, K]
     scores_and_ends = [self._best_ends(x, is_scored, starts[:, k]) for k in range(self._config.start_n_top)]
     end_scores = tf.stack([scores for scores, _ in scores_and_ends], axis=1)  # [W, K, M]
     ends = tf.stack([positions_of_ends for _, positions_of_ends in scores_and_ends], axis=1)  # [W, K, M]
     starts = tf.expand_dims(starts, 2) + tf.zeros_like(ends)  # [W, K, M]
-    is_span = _gather_at(positions.may_start, starts) & _gather_at(positions.is_context, ends)
-    is_span &= (ends >= starts) & (ends - starts < self._config.max_answer_length)
-    # A span must have at least one character; a token that is only a space has none.
-    is_span &= _gather_at(positions.char_ends, ends) > _gather_at(positions.char_starts, starts)
-    scores = tf.where(is_span, tf.expand_dims(start_scores, 2) + end_scores, NO_SPAN)
-    scores, starts, ends = _flatten_candidates(scores), _flatten_candidates(starts), _flatten_candidates(ends)
-    best = tf.expand_dims(tf.argmax(scores, axis=1, output_type=tf.int32), 1)  # [W, 1]
-    start = tf.squeeze(tf.gather(starts, best, batch_dims=1), 1)
-    end = tf.squeeze(tf.gather(ends, best, batch_dims=1), 1)
-    return BestSpans(start, end, tf.reduce_max(scores, axis=1), self._null_odds(x, start_logits))
+    # The expected start and [CLS] tell whether the question has an answer in the window.
+    expected_start = tf.squeeze(tf.matmul(tf.expand_dims(tf.nn.softmax(start_logits), 1), x), 1)  # [W, H]
+    hidden = tf.tanh(self.null_0(tf.concat([expected_start, x[:, 0]], axis=1)))
+    null_odds = tf.squeeze(tf.matmul(hidden, self.null_1), 1)
+    scores = tf.expand_dims(start_scores, 2) + end_scores
+    return _select_spans(scores, starts, ends, positions, self._config.max_answer_length, null_odds)
 
   def _best_ends(self, x: tf.Tensor, is_scored: tf.Tensor, starts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The best ends given one start per window, int32 [W]: log probabilities and positions, [W, M] each."""
@@ -136,35 +124,31 @@ class V2Head(tf.Module):
     start_term = tf.expand_dims(tf.matmul(start_state, start_kernel) + self.end_0.bias, 1)
     end_term = tf.reshape(tf.matmul(tf.reshape(x, [-1, hidden_size]), end_kernel), tf.shape(x))
     end_logits = tf.squeeze(self.end_1(self.end_norm(tf.tanh(end_term + start_term))), 2)
-    return _top_positions(tf.where(is_scored, end_logits, NO_SPAN), self._config.end_n_top)
-
-  def _null_odds(self, x: tf.Tensor, start_logits: tf.Tensor) -> tf.Tensor:
-    """Log odds that the question has no answer in the window, from the expected start and [CLS], [W]."""
-    expected_start = tf.squeeze(tf.matmul(tf.expand_dims(tf.nn.softmax(start_logits), 1), x), 1)  # [W, H]
-    hidden = tf.tanh(self.null_0(tf.concat([expected_start, x[:, 0]], axis=1)))
-    return tf.squeeze(tf.matmul(hidden, self.null_1), 1)
+    return most_probable_positions(tf.where(is_scored, end_logits, NO_SPAN), self._config.end_n_top)
 
 
-def _top_positions(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-  """The positions with the greatest logits, as in `albert.models.squad_heads`.
+def _select_spans(
+  scores: tf.Tensor,
+  starts: tf.Tensor,
+  ends: tf.Tensor,
+  positions: WindowPositions,
+  max_answer_length: int,
+  null_odds: tf.Tensor,
+) -> BestSpans:
+  """Selects the best span of each window that an answer may be, from candidates and their scores, [W, K, M] each."""
+  num_windows, num_starts, num_ends = tf.unstack(tf.shape(scores))
+  scores, starts, ends = (tf.reshape(values, [num_windows, num_starts * num_ends]) for values in (scores, starts, ends))
 
-  If a window has fewer positions than `count`, the last position fills the result, with log probability NO_SPAN.
-  float32 [W, S] -> log probabilities and positions, [W, count] each.
-  """
-  padded_log_probs = tf.pad(tf.nn.log_softmax(logits), [[0, 0], [0, count]], constant_values=NO_SPAN)
-  log_probs, positions = tf.math.top_k(padded_log_probs, count)
-  return log_probs, tf.minimum(positions, tf.shape(logits)[1] - 1)
+  def at(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+    return tf.gather(values, indices, batch_dims=1)
 
-
-def _gather_at(values: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-  """Gathers values [W, S] at positions [W, K, M] -> [W, K, M]."""
-  gathered = tf.gather(values, _flatten_candidates(positions), batch_dims=1)
-  return tf.reshape(gathered, tf.shape(positions))
-
-
-def _flatten_candidates(values: tf.Tensor) -> tf.Tensor:
-  """Reshapes [W, K, M] to [W, K * M]."""
-  return tf.reshape(values, [-1, values.shape[1] * values.shape[2]])
+  is_span = at(positions.may_start, starts) & at(positions.is_context, ends)
+  is_span &= (ends >= starts) & (ends - starts < max_answer_length)
+  # A span must have at least one character; a token that is only a space has none.
+  is_span &= at(positions.char_ends, ends) > at(positions.char_starts, starts)
+  scores = tf.where(is_span, scores, NO_SPAN)
+  best = tf.argmax(scores, axis=1, output_type=tf.int32)
+  return BestSpans(at(starts, best), at(ends, best), tf.reduce_max(scores, axis=1), null_odds)
 
 
 class _QuestionAnswering(ServedModel):
@@ -185,23 +169,22 @@ class _QuestionAnswering(ServedModel):
   needs_offsets = True
   best_metric_value = 100.0
 
-  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
-    super().__init__(checkpoint, settings)
-    self._squad_config = settings.config
+  def __init__(self, checkpoint: ExportCheckpoint, form: SelectedForm):
+    super().__init__(checkpoint, form)
     self.fields = [
       RequestField(QUESTION, "the question"),
       RequestField(CONTEXT, "the text that may answer it, of any length"),
     ]
-    self.output = self.head_class(checkpoint.head_weights(self.head), self._squad_config)
+    self.output = self.head_class(checkpoint.head_weights(self.head), self.task_config)
 
   def _cut_into_windows(self, question: tf.Tensor, context: tf.Tensor) -> tuple[network.TextWindows, WindowPositions]:
     """The windows of questions and contexts, string [B] each, and where answers may be in them."""
     tokens = self.tokenizer.tokenize_with_offsets(context)
-    max_query_length = tf.constant(self._squad_config.max_query_length, tf.int64)
+    max_query_length = tf.constant(self.task_config.max_query_length, tf.int64)
     windows = network.cut_into_windows(
       tokens.ids,
       max_seq_length=self.max_seq_length,
-      doc_stride=self._squad_config.doc_stride,
+      doc_stride=self.task_config.doc_stride,
       special_ids=self.tokenizer.special_ids,
       questions=first_tokens(self.tokenizer.tokenize(question), max_query_length),
     )
@@ -223,8 +206,12 @@ class _QuestionAnswering(ServedModel):
     num_examples = tf.size(context)
     windows, positions = self._cut_into_windows(texts[QUESTION], texts[CONTEXT])
     spans = self._best_spans(windows.tokens, positions)
-    best_window = _best_windows(spans.score, windows.example, num_examples)  # [B]
-    score = tf.gather(spans.score, best_window)
+    score = tf.math.unsorted_segment_max(spans.score, windows.example, num_examples)  # [B]
+    # Of the windows of an example with this score, the first.
+    window_numbers = tf.where(
+      spans.score == tf.gather(score, windows.example), tf.range(tf.size(spans.score)), tf.size(spans.score)
+    )
+    best_window = tf.math.unsorted_segment_min(window_numbers, windows.example, num_examples)
     has_span = score > NO_SPAN
 
     def character_offset(offsets: tf.Tensor, token_positions: tf.Tensor) -> tf.Tensor:
@@ -238,7 +225,7 @@ class _QuestionAnswering(ServedModel):
     # A question has an answer if one of its windows has one.
     null_odds = tf.math.unsorted_segment_min(spans.null_odds, windows.example, num_examples)
     return {
-      "answer": tf.where(null_odds > self._squad_config.null_score_diff_threshold, "", text),
+      "answer": tf.where(null_odds > self.task_config.null_score_diff_threshold, "", text),
       "best_text": text,
       "score": score,
       "no_answer_probability": tf.sigmoid(null_odds),
@@ -259,7 +246,6 @@ class _QuestionAnswering(ServedModel):
     return BestSpans(*spans)
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout) -> AnswerTensors:
-    """The best span of each window, see ServedModel.compute."""
     is_context = (
       (tokens.segment_ids > 0) & (tokens.input_mask > 0) & (tokens.input_ids != self.tokenizer.special_ids.sep)
     )
@@ -280,7 +266,7 @@ class _QuestionAnswering(ServedModel):
     return (task.best_metric, "exact")
 
   def truncation_note(self) -> str:
-    config = self._squad_config
+    config = self.task_config
     return (
       f"A context may have any length: it is read in overlapping windows of at most {self.max_seq_length} "
       f"tokens with the question, each {config.doc_stride} tokens after the one before it (or fewer, if fewer fit). A "
@@ -296,14 +282,6 @@ class _QuestionAnswering(ServedModel):
       {QUESTION: "Who built the lighthouse?", CONTEXT: context},
       {QUESTION: "How many people live on the island?", CONTEXT: context},
     ]
-
-
-def _best_windows(scores: tf.Tensor, example: tf.Tensor, num_examples: tf.Tensor) -> tf.Tensor:
-  """The index of each example's best window (of equally good ones, the first): [W], [W] -> int32 [B]."""
-  best_scores = tf.math.unsorted_segment_max(scores, example, num_examples)
-  is_best = scores == tf.gather(best_scores, example)
-  indices = tf.where(is_best, tf.range(tf.size(scores)), tf.size(scores))
-  return tf.math.unsorted_segment_min(indices, example, num_examples)
 
 
 class ServedSquadV1(_QuestionAnswering):
@@ -343,7 +321,7 @@ class ServedSquadV2(_QuestionAnswering):
 
   def truncation_note(self) -> str:
     """See ServedModel.truncation_note; also says when `answer` is empty."""
-    threshold = self._squad_config.null_score_diff_threshold
+    threshold = self.task_config.null_score_diff_threshold
     return super().truncation_note() + (
       f' `answer` is "" where log(p / (1 - p)) of the no_answer_probability p is above {threshold:g} '
       "(null_score_diff_threshold)."

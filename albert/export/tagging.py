@@ -8,9 +8,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert.export.checkpoint import ExportCheckpoint, ExportSettings
+from albert.export.checkpoint import ExportCheckpoint, SelectedForm
+from albert.export.companion_files import NamedArrays, RequestField
 from albert.export.network import TokenBatch, TokenLayout, UnpaddedLayout, cut_into_windows, gather_clipped, map_windows
-from albert.export.served_model import AnswerTensors, NamedArrays, RequestField, ServedModel, load_linear_head, log_of
+from albert.export.served_model import AnswerTensors, ServedModel, load_linear_head, log_of
 from albert.tasks.glue.flags import parse_labels
 from albert.tasks.tagging.files import TaggingData
 from albert.tasks.tagging.schemes import OUTSIDE, SCHEMES, Scheme
@@ -125,22 +126,18 @@ class ServedTagger(ServedModel):
     "probability of each tag, in the order of assets/labels.txt, 0 at padding. That of the first token of a word counts"
   )
 
-  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
-    super().__init__(checkpoint, settings)
-    data = TaggingData(settings.config)
+  def __init__(self, checkpoint: ExportCheckpoint, form: SelectedForm):
+    super().__init__(checkpoint, form)
+    data = TaggingData(form.config)
     data.find_labels()
-    self._tagging_config = data.config
+    self.task_config = data.config
     self.fields = [RequestField(TEXT, "the text, of any length")]
-    scheme = SCHEMES[self._tagging_config.scheme]
-    self._tags = scheme.tags(parse_labels(self._tagging_config.labels, minimum=1))
-    owner = f"--scheme={scheme.name} with --labels={self._tagging_config.labels}"
+    scheme = SCHEMES[self.task_config.scheme]
+    self.labels = scheme.tags(parse_labels(self.task_config.labels, minimum=1))
+    owner = f"--scheme={scheme.name} with --labels={self.task_config.labels}"
     remedy = " tags: give those it was trained with"
-    self.output = load_linear_head(checkpoint, len(self._tags), owner, remedy)
-    self.decoder = TagDecoder(scheme, self._tags)
-
-  def labels(self) -> Sequence[str]:
-    """The tags."""
-    return self._tags
+    self.output = load_linear_head(checkpoint, len(self.labels), owner, remedy)
+    self.decoder = TagDecoder(scheme, self.labels)
 
   def _cut_into_windows(self, words: RaggedWords) -> tuple[TokenBatch, tf.Tensor]:
     """The windows of texts, [W, S], and for each token the index of the word that begins with it, int32 [W, S].
@@ -162,7 +159,7 @@ class ServedTagger(ServedModel):
     windows = cut_into_windows(
       of_texts,
       max_seq_length=self.max_seq_length,
-      doc_stride=self._tagging_config.doc_stride,
+      doc_stride=self.task_config.doc_stride,
       special_ids=self.tokenizer.special_ids,
     )
     words_of_tokens = tf.where(windows.has_most_context, gather_clipped(words_of_pieces, windows.indices), -1)
@@ -170,12 +167,12 @@ class ServedTagger(ServedModel):
 
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
     """The ids of all windows, int32 [W, S]."""
-    tokens, _ = self._cut_into_windows(split_words(texts[TEXT], self._tagging_config.word_rule))
+    tokens, _ = self._cut_into_windows(split_words(texts[TEXT], self.task_config.word_rule))
     return tokens
 
   def answer_texts(self, **texts: tf.Tensor) -> AnswerTensors:
     """Finds the spans of texts."""
-    words = split_words(texts[TEXT], self._tagging_config.word_rule)
+    words = split_words(texts[TEXT], self.task_config.word_rule)
     tokens, words_of_tokens = self._cut_into_windows(words)
     log_probabilities = self._log_probabilities(tokens, words_of_tokens, tf.size(words.words.flat_values))
     spans = self.decoder.spans(words.words.with_flat_values(log_probabilities))
@@ -205,7 +202,7 @@ class ServedTagger(ServedModel):
       is_word = word_indices >= 0
       return tf.boolean_mask(word_indices, is_word), tf.boolean_mask(log_probabilities, is_word)
 
-    num_tags = len(self._tags)
+    num_tags = len(self.labels)
     no_results = (tf.zeros([0], tf.int32), tf.zeros([0, num_tags]))
     indices, values = map_windows(compute, windows, words, max_seq_length=self.max_seq_length, no_results=no_results)
     return tf.tensor_scatter_nd_update(tf.zeros([num_words, num_tags]), indices[:, tf.newaxis], values)
@@ -224,7 +221,7 @@ class ServedTagger(ServedModel):
     return {"log_probabilities": log_of(answers["tag_probabilities"])}
 
   def truncation_note(self) -> str:
-    config = self._tagging_config
+    config = self.task_config
     return (
       f"A text may have any length: it is read in overlapping windows of at most {self.max_seq_length} "
       f"tokens, each {config.doc_stride} tokens after the one before it. Words are divided by the rule "

@@ -249,10 +249,10 @@ class SquadV2Head(keras.layers.Layer):
 
   def _beams(self, x: tf.Tensor, mask: tf.Tensor, start_logits: tf.Tensor, num_starts: int, num_ends: int) -> Beams:
     """Finds the most probable starts, and for each of them the most probable ends."""
-    start_log_probs, start_positions = _most_probable(start_logits, num_starts)
+    start_log_probs, start_positions = most_probable_positions(start_logits, num_starts)
     end_log_probs, end_positions = [], []  # for each start, [B, M]
     for k in range(num_starts):
-      log_probs, positions = _most_probable(self._end_logits(x, mask, start_positions[:, k]), num_ends)
+      log_probs, positions = most_probable_positions(self._end_logits(x, mask, start_positions[:, k]), num_ends)
       end_log_probs.append(log_probs)
       end_positions.append(positions)
     return Beams(start_log_probs, start_positions, tf.stack(end_log_probs, axis=1), tf.stack(end_positions, axis=1))
@@ -280,7 +280,7 @@ class SquadV2Head(keras.layers.Layer):
     }
 
 
-def _most_probable(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+def most_probable_positions(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
   """Finds the most probable positions.
 
   Args:

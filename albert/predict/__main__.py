@@ -56,21 +56,15 @@ def main() -> None:
   if path and not files.exists(path):
     raise UserError(f"--input_file={path}: no such file")
   model = ExportedModel(values.model)
-  parser = RequestParser(model.fields, values.format, path or "standard input", model.description["answers"])
+  parser = RequestParser(model.description.fields, values.format, path or "standard input", model.description.answers)
   print(f"answers from {model.describe_origin()}", file=sys.stderr, flush=True)
-  with files.open_file(path, or_pipe=True) if path else nullcontext(_standard_input()) as file:
+  with files.open_file(path, or_pipe=True) if path else nullcontext(sys.stdin.buffer) as file:
     num_bytes = _regular_size(file)
     show_progress = num_bytes is not None and not sys.stdout.isatty()
     with Progress(num_bytes or 0, "B", "answering") if show_progress else nullcontext() as progress:
       for answers in answer_batches(model, parser, file, batch_size=values.batch_size, progress=progress):
         sys.stdout.write("".join(map(format_answer, answers)))
         sys.stdout.flush()
-
-
-def _standard_input() -> BinaryIO:
-  if sys.stdin is None:
-    raise UserError("standard input is closed: pipe the texts into the command, or give --input_file")
-  return sys.stdin.buffer
 
 
 def _regular_size(file: BinaryIO) -> int | None:

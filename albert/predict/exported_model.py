@@ -10,68 +10,31 @@ import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 import numpy as np
 
 from albert import startup
 from albert.errors import RunError, UserError
-from albert.export.companion_files import DESCRIPTION, check_hashes, plain_value
+from albert.export.companion_files import (
+  DESCRIPTION,
+  EXPORT_AGAIN,
+  plain_value,
+  read_description,
+  text_inputs,
+)
 from albert.export.registry import TEXT_SIGNATURE, list_versions
-from albert.io import files, json_values
+from albert.io import files
 from albert.predict.requests import PredictRequest
 
 _PROBABILITIES, _LABELS = "probabilities", "labels"
-_SIGNIFICANT_DIGITS = 6
 _MAX_REASON_CHARACTERS = 200
-_EXPORT_AGAIN = "export it again with python -m albert.export"
 # TensorFlow imports one of these at the end of its own import, and continues without it if that fails.
 _KERAS_MODULES = ("keras.src", "tf_keras.src")
 # The libraries of the tokenizers' ops, such as SentencepieceOp, in the directory of tensorflow_text.
 _OPS_LIBRARIES = tuple(
   os.path.join("python", "ops", name) for name in ("_sentencepiece_tokenizer.so", "_fast_wordpiece_tokenizer.so")
 )
-
-
-class _RequestField(msgspec.Struct):
-  name: str
-  meaning: str
-  is_list: bool
-
-
-class _Checkpoint(msgspec.Struct):
-  path: str | None = None
-  step: int | None = None
-
-
-class _Description(msgspec.Struct):
-  """The keys of servable.json that this command reads, see `albert.export.companion_files.describe_model`.
-
-  `counted_by` names the answer or the field that says how many entries of a request's answers are not padding.
-  """
-
-  task: str
-  fields: Annotated[list[_RequestField], msgspec.Meta(min_length=1)]
-  answers: dict[str, str]
-  labels: list[str]
-  counted_by: str
-  checkpoint: _Checkpoint | None = None
-
-
-def read_description(path: str) -> dict[str, Any]:
-  """Reads servable.json, the description of an exported model.
-
-  Args:
-    path: path of the file.
-  Returns:
-    Its values, with the keys of `albert.export.companion_files.describe_model`.
-  Raises:
-    UserError: the file is not valid JSON or does not have these keys.
-  """
-  values = files.read_json(path, remedy=_EXPORT_AGAIN)
-  json_values.convert(path, values, _Description, _EXPORT_AGAIN)
-  return values
 
 
 class ExportedModel:
@@ -82,8 +45,7 @@ class ExportedModel:
 
   Attributes:
     directory: the directory of the version that was loaded.
-    description: the values of its servable.json.
-    fields: name, meaning and is_list of each field of a request.
+    description: its servable.json.
 
   Raises:
     UserError: `albert.export` did not write this directory, a file is damaged, or the model cannot be loaded.
@@ -91,28 +53,25 @@ class ExportedModel:
 
   def __init__(self, path: str):
     directory = newest_version(path.rstrip("/") or "/")
-    description_file = files.join(directory, DESCRIPTION)
-    if not files.exists(description_file):
+    if not files.exists(files.join(directory, DESCRIPTION)):
       raise UserError(f"--model={path}: has no {DESCRIPTION}: give a directory that python -m albert.export wrote")
     self.directory = directory
-    self.description = read_description(description_file)
-    self.fields: Sequence[Mapping[str, Any]] = self.description["fields"]
-    check_hashes(directory, description_file, self.description, _EXPORT_AGAIN)
+    self.description = read_description(directory)
     tf = import_tensorflow()
     try:
       with files.tensorflow_path(directory) as readable_directory:
         self._loaded = tf.saved_model.load(readable_directory)  # the signature needs it
       self._signature = self._loaded.signatures[TEXT_SIGNATURE]
     except Exception as error:
-      raise UserError(f"--model={path}: does not load ({_one_line(error)}): {_EXPORT_AGAIN}") from error
+      raise UserError(f"--model={path}: does not load ({_one_line(error)}): {EXPORT_AGAIN}") from error
     self._tf = tf
 
   def describe_origin(self) -> str:
     """Names the directory and the task of the model, and its checkpoint and step if the export recorded them."""
-    checkpoint = self.description.get("checkpoint") or {}
-    path = f", made from {checkpoint['path']}" if checkpoint.get("path") else ""
-    step = "" if checkpoint.get("step") is None else f" (step {checkpoint['step']})"
-    return f"{self.directory}: {self.description['task']}{path}{step}"
+    checkpoint = self.description.checkpoint
+    path = f", made from {checkpoint.path}" if checkpoint and checkpoint.path else ""
+    step = "" if checkpoint is None or checkpoint.step is None else f" (step {checkpoint.step})"
+    return f"{self.directory}: {self.description.task}{path}{step}"
 
   def answer(self, requests: Sequence[PredictRequest]) -> list[dict[str, Any]]:
     """Answers requests in one batch.
@@ -125,38 +84,33 @@ class ExportedModel:
     Raises:
       RunError: the model fails, or an answer is not finite.
     """
-    inputs = {}
-    for field in self.fields:
-      values = [request.texts[field["name"]] for request in requests]
-      if field["is_list"]:
-        max_texts = max(1, *map(len, values))
-        values = [[*texts, *[b""] * (max_texts - len(texts))] for texts in values]
-      inputs[field["name"]] = self._tf.constant(values, self._tf.string)
+    arrays_of_texts = text_inputs(self.description.fields, [request.texts for request in requests])
+    inputs = {name: self._tf.constant(texts, self._tf.string) for name, texts in arrays_of_texts.items()}
     try:
       arrays = {name: tensor.numpy() for name, tensor in self._signature(**inputs).items()}
     except self._tf.errors.ResourceExhaustedError:  # albert.app has a message for too little memory
       raise
     except self._tf.errors.OpError as error:
-      raise RunError(f"{_describe_lines(requests)}: the model fails ({_one_line(error)}): {_EXPORT_AGAIN}") from error
-    names = list(self.description["answers"])
-    for name in names:
+      raise RunError(f"{_describe_lines(requests)}: the model fails ({_one_line(error)}): {EXPORT_AGAIN}") from error
+    for name in self.description.answers:
       if arrays[name].dtype.kind == "f" and not np.isfinite(arrays[name]).all():
         raise RunError(f"{_describe_lines(requests)}: {name!r} is not finite; do the weights of the model hold NaN?")
     return [
-      self._plain_answers({name: arrays[name][index] for name in names}, request)
+      self._plain_answers({name: arrays[name][index] for name in self.description.answers}, request)
       for index, request in enumerate(requests)
     ]
 
   def _plain_answers(self, arrays: Mapping[str, Any], request: PredictRequest) -> dict[str, Any]:
     """The answers to one request as plain values, without padding."""
-    counter = self.description["counted_by"]
+    counter = self.description.counted_by
     num_entries = None  # how many entries of each answer are not padding; None for all
     if counter:
       num_entries = int(arrays[counter]) if counter in arrays else len(request.texts[counter])
     answers = {
-      name: plain_value(array[:num_entries] if np.ndim(array) else array, _six_digits) for name, array in arrays.items()
+      name: plain_value(array[:num_entries] if np.ndim(array) else array, lambda number: float(f"{number:.6g}"))
+      for name, array in arrays.items()
     }
-    labels = self.description["labels"]
+    labels = self.description.labels
     if labels and len(answers.get(_PROBABILITIES, ())) == len(labels):
       answers[_PROBABILITIES] = dict(zip(labels, answers[_PROBABILITIES], strict=True))
     if isinstance(answers.get(_LABELS), list):
@@ -180,10 +134,6 @@ def import_tensorflow() -> Any:
   else:
     import tensorflow_text  # noqa: F401  (registers the ops)
   return tf
-
-
-def _six_digits(number: float) -> float:
-  return float(f"{number:.{_SIGNIFICANT_DIGITS}g}")
 
 
 def _one_line(error: Exception) -> str:

@@ -15,6 +15,7 @@ from albert.io.progress import Progress
 from albert.io.text import check_first_line, counted, encode_utf8, format_value, read_line_batches
 
 if TYPE_CHECKING:
+  from albert.export.companion_files import RequestField
   from albert.predict.exported_model import ExportedModel
 
 AUTO, LINES, TSV, JSON = "auto", "lines", "tsv", "json"
@@ -47,11 +48,7 @@ class PredictRequest:
   @property
   def num_bytes(self) -> int:
     """Size of all texts in bytes. The time to answer the request is roughly proportional to it."""
-    num_bytes = 0
-    for value in self.texts.values():
-      texts = value if isinstance(value, list) else [value]
-      num_bytes += sum(len(text) for text in texts)
-    return num_bytes
+    return sum(len(b"".join(value) if isinstance(value, list) else value) for value in self.texts.values())
 
 
 def extra_field_name(name: str, answers: Collection[str]) -> str:
@@ -75,7 +72,7 @@ class RequestParser:
   """Parses lines into requests.
 
   Args:
-    fields: the fields of the model: name, meaning and is_list of each (`albert.export.companion_files.describe_model`).
+    fields: the fields of a request of the model.
     input_format: auto, lines, tsv or json. auto stands for json if the first line that is not blank begins with "{",
       else for lines if the model has one text field, else for tsv.
     source: name of the input, for error messages.
@@ -84,37 +81,26 @@ class RequestParser:
     UserError: the format is lines, and a request of this model has several fields.
   """
 
-  def __init__(
-    self, fields: Sequence[Mapping[str, Any]], input_format: str, source: str, answers: Collection[str] = ()
-  ):
+  def __init__(self, fields: Sequence[RequestField], input_format: str, source: str, answers: Collection[str] = ()):
     self._fields = fields
     self._format = input_format
     self.source = source
     self._answers = answers
-    self._has_one_text = len(fields) == 1 and not fields[0]["is_list"]
+    self._has_one_text = len(fields) == 1 and not fields[0].is_list
+    self._format_of_texts = LINES if self._has_one_text else TSV
     if input_format == LINES and not self._has_one_text:
-      names = ", ".join(field["name"] for field in fields)
+      names = ", ".join(field.name for field in fields)
       raise UserError(f"--format={LINES}: the model takes {names}: give {TSV} or {JSON}")
 
-  def detect_format(self, lines: Sequence[bytes], *, at_end: bool = False) -> bool:
-    """Decides what the format auto stands for.
+  def detect_format(self, lines: Sequence[bytes]) -> bool:
+    """Decides what the format auto stands for, from all lines of the input so far. Returns whether it is known.
 
-    Args:
-      lines: all lines of the input so far.
-      at_end: whether the input ends here.
-    Returns:
-      False if all lines so far are blank and the input goes on, so that the format is still unknown.
+    It is not known if all lines are blank.
     """
-    if self._format != AUTO:
-      return True
     content = b"\n".join(lines).removeprefix(_BYTE_ORDER_MARK).lstrip()
-    if not content and not at_end:
-      return False
-    if content.startswith(b"{"):
-      self._format = JSON
-    else:
-      self._format = LINES if self._has_one_text else TSV
-    return True
+    if self._format == AUTO and content:
+      self._format = JSON if content.startswith(b"{") else self._format_of_texts
+    return self._format != AUTO
 
   def parse(self, line_number: int, line: bytes) -> PredictRequest | None:
     """Parses a line.
@@ -130,10 +116,10 @@ class RequestParser:
     location = f"{self.source}, line {line_number}"
     if line_number == 1:
       line = line.removeprefix(_BYTE_ORDER_MARK)
-    self.detect_format([line], at_end=True)
-    if self._format == LINES:
-      return PredictRequest(line_number, {self._fields[0]["name"]: line})
-    if self._format == JSON:
+    input_format = self._format if self.detect_format([line]) else self._format_of_texts
+    if input_format == LINES:
+      return PredictRequest(line_number, {self._fields[0].name: line})
+    if input_format == JSON:
       if not line.strip():
         return None
       request = self._parse_json(line_number, location, line)
@@ -143,37 +129,37 @@ class RequestParser:
         return None
       request = self._parse_tsv(line_number, location, line)
     for field in self._fields:
-      if field["is_list"] and not any(request.texts[field["name"]]):
-        raise UserError(f"{location}: {field['name']!r} has no text ({field['meaning']}): give at least one")
+      if field.is_list and not any(request.texts[field.name]):
+        raise UserError(f"{location}: {field.name!r} has no text ({field.meaning}): give at least one")
     return request
 
   def _parse_tsv(self, line_number: int, location: str, line: bytes) -> PredictRequest:
     columns = line.split(b"\t")
-    names = [field["name"] for field in self._fields]
-    ends_in_list = self._fields[-1]["is_list"]
-    is_complete = len(columns) >= len(names) if ends_in_list else len(columns) == len(names)
-    if not is_complete:
-      list_note = f" (each further column is one more of {names[-1]})" if ends_in_list else ""
+    names = [field.name for field in self._fields]
+    last = len(names) - 1
+    list_note = ""
+    texts: list[Any] = columns
+    if self._fields[last].is_list:  # it has all remaining columns
+      list_note = f" (each further column is one more of {names[last]})"
+      texts = [*columns[:last], columns[last:]] if len(columns) > last else columns
+    if len(texts) != len(names):
       raise UserError(
         f"{location}: has {counted(len(columns), 'column')}; give {', '.join(names)}{list_note}, separated by tabs"
       )
-    if ends_in_list:
-      list_start = len(names) - 1  # the last field, a list, has all remaining columns
-      columns = [*columns[:list_start], columns[list_start:]]  # type: ignore[list-item]
-    return PredictRequest(line_number, dict(zip(names, columns, strict=True)))
+    return PredictRequest(line_number, dict(zip(names, texts, strict=True)))
 
   def _parse_json(self, line_number: int, location: str, line: bytes) -> PredictRequest:
     values = json_text.decode_object(location, line, "give an object a line", keep_surrogates=True)
     texts = {}
     for field in self._fields:
-      name, expected_type = field["name"], "a list of texts" if field["is_list"] else "a text"
-      if name not in values:
-        raise UserError(f"{location}: lacks {name!r} ({expected_type}: {field['meaning']})")
-      value = values.pop(name)
-      is_valid = isinstance(value, list) if field["is_list"] else isinstance(value, str)
-      if not is_valid or (field["is_list"] and not all(isinstance(text, str) for text in value)):
-        raise UserError(f"{location}: {name!r} must be {expected_type}, it is {format_value(value)}")
-      texts[name] = [encode_utf8(text) for text in value] if field["is_list"] else encode_utf8(value)
+      expected_type = "a list of texts" if field.is_list else "a text"
+      if field.name not in values:
+        raise UserError(f"{location}: lacks {field.name!r} ({expected_type}: {field.meaning})")
+      value = values.pop(field.name)
+      is_valid = isinstance(value, list) if field.is_list else isinstance(value, str)
+      if not is_valid or (field.is_list and not all(isinstance(text, str) for text in value)):
+        raise UserError(f"{location}: {field.name!r} must be {expected_type}, it is {format_value(value)}")
+      texts[field.name] = [encode_utf8(text) for text in value] if field.is_list else encode_utf8(value)
     extra_fields = {extra_field_name(name, self._answers): value for name, value in values.items()}
     return PredictRequest(line_number, texts, extra_fields)
 
@@ -261,7 +247,6 @@ def _merge_until_format_is_known(parser: RequestParser, line_groups: Iterator[li
       yield pending
       pending = []
   if pending:
-    parser.detect_format(pending, at_end=True)
     yield pending
 
 

@@ -17,20 +17,19 @@ from albert.errors import UserError
 VECTORS = np.arange(15, dtype=np.float32).reshape(5, 3) / 7
 
 
-def read(path: Path, chunk_size: int = 99, text_column: str = "", id_column: str = "") -> list[tuple[list, list]]:
-  """The chunks of the texts of a file."""
+def read(path: Path, text_column: str = "", id_column: str = "") -> tuple[list, list]:
+  """The ids and the texts of a file."""
   texts = open_texts(str(path), text_column, id_column)
-  chunks = [(list(chunk.ids), list(chunk.texts)) for chunk in texts.chunks(chunk_size)]
-  assert sum(len(ids) for ids, _ in chunks) == texts.num_texts
-  return chunks
+  pairs = list(texts.pairs)
+  assert len(pairs) == texts.num_texts
+  return [text_id for text_id, _ in pairs], [text for _, text in pairs]
 
 
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_each_line_is_a_text_with_its_number_as_id(tmp_path: Path, end: str) -> None:
   path = tmp_path / "texts.txt"
   path.write_bytes(f"\ufeffone\r\n\n three\tß\nf\x85our\u2028{end}".encode())
-  assert read(path) == [([1, 2, 3, 4], ["one", "", " three\tß", "f\x85our\u2028"])]
-  assert read(path, chunk_size=3) == [([1, 2, 3], ["one", "", " three\tß"]), ([4], ["f\x85our\u2028"])]
+  assert read(path) == ([1, 2, 3, 4], ["one", "", " three\tß", "f\x85our\u2028"])
 
 
 @pytest.mark.parametrize(
@@ -44,10 +43,9 @@ def test_each_line_is_a_text_with_its_number_as_id(tmp_path: Path, end: str) -> 
 def test_a_column_of_a_table_has_the_texts(tmp_path: Path, name: str, content: str) -> None:
   path = tmp_path / name
   path.write_text(content)
-  expected = [(["b", "a"], ["one", ""]), (["c"], ["three"])]
-  assert read(path, chunk_size=2, text_column="text", id_column="key") == expected
+  assert read(path, "text", "key") == (["b", "a", "c"], ["one", "", "three"])
   lines = [1, 3, 4] if name == "x.jsonl" else [2, 3, 4]
-  assert read(path, text_column="text") == [(lines, ["one", "", "three"])]
+  assert read(path, "text") == (lines, ["one", "", "three"])
 
 
 def test_bad_files_are_refused(tmp_path: Path) -> None:
@@ -79,7 +77,7 @@ def test_a_file_that_changes_is_refused(tmp_path: Path, content: str) -> None:
   texts = open_texts(str(path), "", "")
   path.write_text(content)
   with pytest.raises(UserError, match=r"x.txt: changed while it was read: run the command again"):
-    list(texts.chunks(9))
+    list(texts.pairs)
 
 
 def write(path: Path, ids: Sequence[int] | Sequence[str]) -> None:

@@ -39,7 +39,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> str:
 def exported_embeddings(directory: str) -> dict[str, np.ndarray]:
   """Pooling -> the exported model's embeddings of TEXTS, [texts, hidden]."""
   checkpoint = open_checkpoint(f"{directory}/model.ckpt-best")
-  model = ServedEmbeddings(checkpoint, select_form(checkpoint, "embeddings", {}).settings)
+  model = ServedEmbeddings(checkpoint, select_form(checkpoint, "embeddings", {}))
   answers = model.answer_texts(**{model.fields[0].name: tf.constant(TEXTS)})
   return {name: value.numpy() for name, value in answers.items()}
 

@@ -175,7 +175,7 @@ def _answer_fill_mask(run: Run, requests: Requests) -> AnswerTensors:
   for row, positions in enumerate(mask_positions):
     padded_positions[row, : len(positions)] = positions
   probabilities = _softmax(_call_pretraining_model(run, batch, padded_positions).masked_lm_logits)
-  highest_five = -np.sort(-probabilities, axis=-1)[..., :5]  # ExportSettings.top_k is 5
+  highest_five = -np.sort(-probabilities, axis=-1)[..., :5]  # SelectedForm.top_k is 5
   is_mask = np.arange(num_masks.max()) < num_masks[:, None]
   return {"probabilities": highest_five * is_mask[..., None], "num_masks": num_masks}
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from albert.export.checkpoint import open_checkpoint, select_form
-from albert.export.companion_files import describe_model, format_model_card
-from albert.export.served_model import text_function, text_inputs, tokens_function
+from albert.export.checks import array_function
+from albert.export.companion_files import describe_model, format_model_card, text_inputs
+from albert.export.served_model import text_function, tokens_function
 from tests.export.pipelines import Run
 
 TOLERANCE = 1e-5
@@ -27,14 +26,14 @@ class ServedRun:
     self.checkpoint = open_checkpoint(run.directory)
     self.form = select_form(self.checkpoint, task, {})
     assert self.form.name == self.name
-    self.model = self.form.model_class(self.checkpoint, self.form.settings)
+    self.model = self.form.model_class(self.checkpoint, self.form)
 
   def model_card(self, **config_sections: Any) -> str:
     """The model card that the export would write if the run's config.json had these sections."""
     checkpoint = dataclasses.replace(self.checkpoint, run={**self.checkpoint.run, **config_sections})
     description = describe_model("model", self.form, self.model, checkpoint)
     inputs = self.text_inputs(self.model.examples()[:1])
-    example = (inputs, call_with_arrays(self.serving_default, inputs))
+    example = (inputs, array_function(self.serving_default)(inputs))
     return format_model_card(description, self.model, checkpoint, example, [])
 
   @functools.cached_property
@@ -50,12 +49,6 @@ class ServedRun:
   def text_inputs(self, requests: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     """Converts requests to input arrays of serving_default."""
     return text_inputs(self.model.fields, requests)
-
-
-def call_with_arrays(function: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """Calls a function of tensors with arrays, and returns arrays."""
-  answers = function(**{name: tf.constant(value) for name, value in inputs.items()})
-  return {name: tensor.numpy() for name, tensor in answers.items()}
 
 
 def assert_same_answers(answers: dict[str, np.ndarray], expected: dict[str, Any]) -> None:

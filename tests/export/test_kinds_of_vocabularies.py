@@ -15,15 +15,13 @@ import tensorflow as tf
 
 import albert
 from albert.export.checkpoint import open_checkpoint, select_form
-from albert.export.companion_files import DESCRIPTION
+from albert.export.checks import array_function
+from albert.export.companion_files import DESCRIPTION, text_inputs
 from albert.export.export_model import export_model
 from albert.export.other_formats import onnx_runner
-from albert.export.registry import EXTRA_FORMATS, FORMAT_FILES
-from albert.export.served_model import text_inputs
 from tests.export.pipelines import FORMS, Run, write_run
 from tests.export.requests import english_like_texts, make_requests
-from tests.export.served_runs import assert_same_answers, call_with_arrays
-from tests.export.test_quality import MAX_DIFFERENCES
+from tests.export.served_runs import assert_same_answers
 from tests.integration.test_kinds_of_vocabulary import LANGUAGES
 from tests.test_javascript_example import EXAMPLE, find_node
 from tests.tokenization import byte_bpe_reference, wordpiece_reference
@@ -89,9 +87,9 @@ def test_answers_to_texts_equal_those_of_the_python_pipeline(tmp_path: Path, kin
   run = write_run_of_kind(tmp_path, kind, name)
   checkpoint = open_checkpoint(run.directory)
   form = select_form(checkpoint, select_task(name), {})
-  model = form.model_class(checkpoint, form.settings)
+  model = form.model_class(checkpoint, form)
   requests = make_requests(name, [*mixed_texts(24), "", " \u3000Zoë\t 🙂\n\n\u200bcan't see\u0301  3½ (keys).  "])
-  answers = call_with_arrays(model.answer_texts, text_inputs(model.fields, requests))
+  answers = array_function(model.answer_texts)(text_inputs(model.fields, requests))
   assert_same_answers(answers, run.expected_answers(requests))
 
 
@@ -125,29 +123,17 @@ def test_albert_predict_answers_lines_of_text_and_of_json(tmp_path: Path, kind: 
           assert answer["span"] == [texts[row][s:e] for s, e in zip(answer["start"], answer["end"], strict=True)]
 
 
-@pytest.mark.serving
+@pytest.mark.thorough
 @each_kind
-@pytest.mark.parametrize("name", FORMS)
-def test_every_form_is_exported_in_every_format(tmp_path: Path, kind: str, name: str) -> None:
-  """The files of the other formats answer requests of texts, which Python tokenizes, as the SavedModel does."""
-  run = write_run_of_kind(tmp_path, kind, name)
-  directory = Path(export_model(run.directory, str(tmp_path), task=select_task(name), formats=EXTRA_FORMATS))
-  card_lines = (directory / "README.md").read_text().splitlines()
-  for format_name, file_name in FORMAT_FILES.items():
-    note = next(line for line in card_lines if f"`{file_name}`" in line)
-    assert float(note.rpartition("at most ")[2].split()[0]) < MAX_DIFFERENCES[format_name], format_name
-  for file_name in KINDS[kind].names:
-    assert (directory / "assets" / file_name).read_bytes() == Path(run.directory, file_name).read_bytes()
+def test_an_export_holds_and_describes_its_vocabulary(tmp_path: Path, kind: str) -> None:
+  run = write_run_of_kind(tmp_path, kind, "classifier")
+  directory, tokenizer = Path(export_model(run.directory, str(tmp_path))), run.tokenizer
+  for name in KINDS[kind].names:
+    assert (directory / "assets" / name).read_bytes() == Path(run.directory, name).read_bytes()
   description = json.loads((directory / DESCRIPTION).read_text())
-  tokenizer = run.tokenizer
-  assert description["vocabulary"] == {
-    "kind": kind,
-    "sha256": tokenizer.sha256,
-    "size": len(tokenizer.pieces),
-  }
-  assert f"of the kind {kind} and has {tokenizer.vocab_size:,} pieces; its SHA-256 is {tokenizer.sha256}" in "".join(
-    card_lines
-  )
+  assert description["vocabulary"] == {"kind": kind, "sha256": tokenizer.sha256, "size": len(tokenizer.pieces)}
+  sentence = f"of the kind {kind} and has {tokenizer.vocab_size:,} pieces; its SHA-256 is {tokenizer.sha256}"
+  assert sentence in (directory / "README.md").read_text()
 
 
 @pytest.mark.serving
@@ -192,6 +178,5 @@ def export_onnx(tmp_path: Path, kind: str, form: str) -> Path:
 
 def call_saved_model(directory: Path, **texts: list[str]) -> dict[str, np.ndarray]:
   model = tf.saved_model.load(str(directory))
-  return call_with_arrays(
-    model.signatures["serving_default"], {name: np.array([t.encode() for t in v]) for name, v in texts.items()}
-  )
+  inputs = {name: np.array([text.encode() for text in column]) for name, column in texts.items()}
+  return array_function(model.signatures["serving_default"])(inputs)

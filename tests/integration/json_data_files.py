@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from albert.data import shards, tables
+from albert.export.companion_files import read_description
 from albert.io.files import read_json
-from albert.predict.exported_model import read_description
 from albert.tasks.race import files as race_files
 from albert.tasks.squad import files as squad_files
 from albert.tasks.squad.results import read_predictions
@@ -71,7 +71,7 @@ JSON_DATA_FILES = {
     name_in_error="requests, line 2",
     wrap=json_line_without_blanks,
   ),
-  "exported model": JsonFile("d.json", EXPORT_DESCRIPTION, lambda d: read_description(str(d / "d.json"))),
+  "exported model": JsonFile("assets.extra/servable.json", EXPORT_DESCRIPTION, lambda d: read_description(str(d))),
   "n-best answers": JsonFile(
     "nbest_predictions_test.json",
     NBEST_ANSWERS,

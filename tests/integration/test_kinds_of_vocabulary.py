@@ -150,7 +150,7 @@ def test_pretraining_then_fill_mask_and_a_classifier(files: VocabularyFiles, tmp
   assert Tokenizer.from_pretrained(run).sha256 == tokenizer.sha256
   candidates = estimator.predict(files.language.masked)
   exported = ExportedModel(estimator.export(tmp_path / "models", form="fill_mask"))
-  name = exported.fields[0]["name"]
+  name = exported.description.fields[0].name
   requests = [PredictRequest(i, {name: text.encode()}) for i, text in enumerate(files.language.masked, start=1)]
   for text, answer, of_text in zip(files.language.masked, exported.answer(requests), candidates, strict=True):
     assert answer["num_masks"] == len(of_text) == text.count("[MASK]")
@@ -164,7 +164,7 @@ def test_pretraining_then_fill_mask_and_a_classifier(files: VocabularyFiles, tmp
   assert classifier.train().step == 1  # with the vocabulary beside the weights
   served = ExportedModel(classifier.export(tmp_path / "classifiers"))
   text = "Zoë\t sold\n a 船长"
-  (answer,) = served.answer([PredictRequest(1, {served.fields[0]["name"]: text.encode()})])
+  (answer,) = served.answer([PredictRequest(1, {served.description.fields[0].name: text.encode()})])
   (expected,) = classifier.predict([text])
   assert answer["label"] == expected.label
   card = next(Path(served.directory).glob("**/README.md")).read_text()

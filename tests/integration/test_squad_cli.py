@@ -109,7 +109,7 @@ def test_weights_without_a_pooler_are_fine_tuned_and_served(
   checkpoint = open_checkpoint(str(tmp_path / "run"))
   form = select_form(checkpoint, "", {})
   assert form.name == f"squad_v{version}"
-  serving_model = form.model_class(checkpoint, form.settings)
+  serving_model = form.model_class(checkpoint, form)
   context = "Nobody sold the letter."
   answers = serving_model.answer_texts(question=tf.constant(["who?"]), context=tf.constant([context]))
   assert answers["best_text"][0].numpy().decode() in context

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -19,9 +20,9 @@ import pytest
 
 from albert.errors import UserError
 from albert.export import companion_files
+from albert.export.companion_files import Description
 from albert.io import files
 from albert.io import text as text_module
-from albert.predict import __main__ as command_line
 from albert.predict import requests
 from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import AUTO, PredictRequest, RequestParser
@@ -156,6 +157,16 @@ def run_predict(*arguments: str) -> subprocess.CompletedProcess[str]:
   return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, input="a\n")
 
 
+def test_an_input_that_cannot_be_read_is_an_error_that_names_input_file() -> None:
+  """Such as a closed standard input."""
+  reader, writer = os.pipe()
+  file = io.FileIO(reader, closefd=False)
+  os.close(writer)
+  os.close(reader)
+  with pytest.raises(UserError, match=r"^file: cannot read it \(Bad file descriptor\): .* or give --input_file$"):
+    list(answer_batches(file, 2))
+
+
 def test_the_command_refuses_directories_without_a_model(tmp_path: Path) -> None:
   assert run_predict().stderr.startswith("error: --model is missing")
   result = run_predict(f"--model={tmp_path}")
@@ -218,29 +229,25 @@ def test_an_answer_is_one_line_for_any_program() -> None:
   assert json.loads(line) == row
 
 
-def test_a_closed_standard_input_is_an_error_that_names_input_file(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr(sys, "stdin", None)
-  with pytest.raises(UserError, match=r"^standard input is closed: .* or give --input_file$"):
-    command_line._standard_input()
-
-
 def test_probabilities_of_classes_have_the_names_of_the_classes() -> None:
   """Probabilities of other things, such as the options of a question, are a list."""
   model = object.__new__(ExportedModel)  # without the TensorFlow model
-  model.description = {"counted_by": "", "labels": ["negative", "neutral", "positive"]}
+  model.description = Description(
+    task="", fields=[TEXT_FIELD], answers={}, labels=["negative", "neutral", "positive"], counted_by=""
+  )
   request = PredictRequest(1, {"text": b"a"})
   probabilities = np.array([0.1, 0.25, 0.65], np.float32)
   assert model._plain_answers({"label": b"positive", "probabilities": probabilities}, request) == {
     "label": "positive",
     "probabilities": {"negative": 0.1, "neutral": 0.25, "positive": 0.65},
   }
-  model.description["labels"] = []
+  model.description.labels = []
   assert model._plain_answers({"probabilities": probabilities}, request) == {"probabilities": [0.1, 0.25, 0.65]}
 
 
 DESCRIPTION = {
-  "task": "classifier", "fields": [TEXT_FIELD], "answers": {"label": "it"}, "labels": ["a", "b"], "counted_by": "",
-  "checkpoint": {"path": None, "step": 3},
+  "task": "classifier", "fields": [dataclasses.asdict(TEXT_FIELD)], "answers": {"label": "it"}, "labels": ["a", "b"],
+  "counted_by": "", "checkpoint": {"path": None, "step": 3},
 }  # fmt: skip
 
 

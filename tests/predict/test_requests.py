@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from albert.errors import UserError
+from albert.export.companion_files import RequestField
 from albert.predict.requests import AUTO, JSON, LINES, PredictRequest, RequestParser
 
 # Fields of models, as in servable.json.
-TEXT_FIELD = {"name": "text", "meaning": "any", "is_list": False}
-PAIR_FIELDS = [TEXT_FIELD | {"name": "text_a"}, TEXT_FIELD | {"name": "text_b"}]
-CHOICE_FIELDS = [TEXT_FIELD | {"name": "article"}, {"name": "options", "meaning": "the options", "is_list": True}]
+TEXT_FIELD = RequestField("text", "any")
+PAIR_FIELDS = [RequestField("text_a", "any"), RequestField("text_b", "any")]
+CHOICE_FIELDS = [RequestField("article", "any"), RequestField("options", "the options", is_list=True)]
 
 
-def parse_line(fields: list[dict[str, Any]], line: bytes, input_format: str = AUTO) -> PredictRequest:
+def parse_line(fields: list[RequestField], line: bytes, input_format: str = AUTO) -> PredictRequest:
   """The request in line 3 of a file."""
   request = RequestParser(fields, input_format, "file").parse(3, line)
   assert request is not None
@@ -69,9 +69,7 @@ def test_a_line_is_a_text_columns_or_a_json_object() -> None:
     (CHOICE_FIELDS, b'{"article": "a", "options": ["b"], "n": ' + b"1" * 5000 + b"}", r"^file, line 3: holds a number"),
   ],
 )
-def test_a_line_that_does_not_fit_the_fields_is_refused(
-  fields: list[dict[str, Any]], line: bytes, message: str
-) -> None:
+def test_a_line_that_does_not_fit_the_fields_is_refused(fields: list[RequestField], line: bytes, message: str) -> None:
   with pytest.raises(UserError, match=message):
     parse_line(fields, line)
 

@@ -270,7 +270,7 @@ def test_the_export_measures_the_metrics_that_the_evaluation_of_the_run_computed
         QualityCheck(form, checkpoint, eval_file)
       continue
     check = QualityCheck(form, checkpoint, eval_file)
-    metrics = check.compute_metrics(array_function(tokens_function(form.model_class(checkpoint, form.settings))))
+    metrics = check.compute_metrics(array_function(tokens_function(form.model_class(checkpoint, form))))
     for metric in check.metric_names:
       expected = pytest.approx(trained.metrics[metric], abs=_METRIC_TOLERANCES.get(name, 1e-6))
       assert metrics[metric] == expected, (name, metric)

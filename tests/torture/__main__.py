@@ -24,7 +24,6 @@ def main(argv: list[str]) -> int:
   parser.add_argument("--jobs", type=int, default=2, help="number of cases that run at the same time (default: 2)")
   parser.add_argument("--only", default="", help="run only the cases whose group contains this text (default: all)")
   parser.add_argument("--work_dir", default="", help="directory for the files (default: a temporary one)")
-  parser.add_argument("--output_file", default="", help="JSON file for the results")
   arguments = parser.parse_args(argv)
   unknown = sorted({*arguments.parts} - {*names})
   if unknown:
@@ -38,7 +37,6 @@ def main(argv: list[str]) -> int:
     jobs=arguments.jobs,
     only=arguments.only,
     work_dir=arguments.work_dir,
-    output_file=arguments.output_file,
   )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from albert.io.records import RecordWriter, encode_example
 from tests.synthetic import VOCAB_SIZE, example
-from tests.torture.attempts import BAD, VALID, Attempt, Expected
+from tests.torture.attempts import VALID, Attempt
 from tests.torture.workplace import Workplace
 
 # Description of a content -> the content, and what the error names beside the file.
@@ -137,8 +137,8 @@ def file_attempts(workplace: Workplace) -> Iterator[Attempt]:
   }
   for name, make_argv in json_commands.items():
     for description, (content, named) in _BAD_JSON.items():
-      expected = Expected(BAD, (Path(name).name, named), leaves_nothing=True)
-      yield Attempt(f"JSON: {name}", description, write(name, content, make_argv), expected)
+      names, prepare = (Path(name).name, named), write(name, content, make_argv)
+      yield Attempt(f"JSON: {name}", description, prepare, names=names, leaves_nothing=True)
 
   def train(path: Path) -> list[str]:
     flags = ["--task_name=custom", "--text_columns=text", "--labels=no,yes"]
@@ -151,10 +151,10 @@ def file_attempts(workplace: Workplace) -> Iterator[Attempt]:
   bad_tables["train.csv"] = {"an open quote": (b'text,label\n"a,no\n', "line 2")}
   for name, contents in bad_tables.items():
     for description, (content, named) in contents.items():
-      expected = Expected(BAD, (name, named), leaves_nothing=True)
-      yield Attempt("tables", f"{name}: {description}", write(name, content, train), expected)
+      prepare = write(name, content, train)
+      yield Attempt("tables", f"{name}: {description}", prepare, names=(name, named), leaves_nothing=True)
   for description, (name, content) in _VALID_TABLES.items():
-    yield Attempt("tables, valid", f"{name}: {description}", write(name, content, train), Expected(VALID))
+    yield Attempt("tables, valid", f"{name}: {description}", write(name, content, train), VALID)
 
   def make_vocabulary(path: Path) -> list[str]:
     return ["-m", "data_prep.train_vocab", f"--input_file={path}", "--vocab_size=60", "--output_dir=out"]
@@ -166,10 +166,9 @@ def file_attempts(workplace: Workplace) -> Iterator[Attempt]:
 
   for description, (name, content) in _BAD_TEXTS.items():
     for command in (make_vocabulary, prepare_data):
-      case = f"{description}, {command.__name__}"
-      yield Attempt("text", case, write(name, content, command), Expected(BAD, (name,)))
+      yield Attempt("text", f"{description}, {command.__name__}", write(name, content, command), names=[name])
   for description, (name, content) in _VALID_TEXTS.items():
-    yield Attempt("text, valid", description, write(name, content, prepare_data), Expected(VALID, (), _has_shard))
+    yield Attempt("text, valid", description, write(name, content, prepare_data), VALID, check=_has_shard)
 
   def train_on(write_shard: Callable[[Path], None]) -> Callable[[Path], Sequence[str]]:
     def prepare(directory: Path) -> list[str]:
@@ -182,9 +181,9 @@ def file_attempts(workplace: Workplace) -> Iterator[Attempt]:
     return prepare
 
   for description, write_shard in _shards():
-    yield Attempt("shards", description, train_on(write_shard), Expected(BAD, ("part-",)))
+    yield Attempt("shards", description, train_on(write_shard), names=["part-"])
 
 
-def _has_shard(finished: object, directory: Path) -> str | None:
+def _has_shard(directory: Path) -> str | None:
   manifest = json.loads((directory / "out" / "manifest.json").read_text(encoding="utf-8"))
   return None if manifest["num_examples"] else "no examples"

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.torture.attempts import BAD, VALID, Attempt, Expected
+from tests.torture.attempts import BAD, VALID, Attempt
 from tests.torture.flag_values import (
   ACCEPTED_VALUES,
   REFUSED_VALUES,
@@ -24,9 +24,9 @@ def _refused(command: Command, flag: Flag, value: str, group: str) -> Attempt:
   argv = [*command.words, f"--{flag.name}={value}"]
   if flag.name != "output_dir" and any(known.name == "output_dir" for known in command.flags):
     argv.append("--output_dir=out")
-  expected = Expected(BAD, (f"--{flag.name}",), leaves_nothing=True)
   shown = repr(value) if len(value) < 60 else f"{value[:20]}... ({len(value)} characters)"
-  return Attempt(group, f"{command.name} --{flag.name}={shown}", lambda directory: argv, expected)
+  name = f"{command.name} --{flag.name}={shown}"
+  return Attempt(group, name, argv, names=[f"--{flag.name}"], leaves_nothing=True)
 
 
 def wrong_type_attempts(all_commands: Sequence[Command], rng: random.Random, number: int) -> Iterator[Attempt]:
@@ -64,27 +64,26 @@ def unknown_flag_attempts(all_commands: Sequence[Command], rng: random.Random, n
     name = flag.name[:position] + rng.choice(["", "x", flag.name[position] * 2]) + flag.name[position + 1 :]
     if name == flag.name or any(known.name == name for known in command.flags):
       name += "x"
-    expected = Expected(BAD, (f"'{name}'", "Did you mean", flag.name), leaves_nothing=True)
-    argv = (*command.words, f"--{name}=3")
-    yield Attempt("flags: unknown", f"{command.name} --{name}", lambda directory, argv=argv: argv, expected)
+    names, argv = (f"'{name}'", "Did you mean", flag.name), (*command.words, f"--{name}=3")
+    yield Attempt("flags: unknown", f"{command.name} --{name}", argv, names=names, leaves_nothing=True)
   for command in all_commands:
     if command.name == "albert.report":
       continue  # it takes directories as positional arguments
     required = [f"--{flag.name}=x" for flag in command.flags if flag.required]
     stray_word = rng.choice(["do_train", "output_dir=out", "-", "x" * 300])
     argv = (*command.words, *required, stray_word)
-    expected = Expected(BAD, (stray_word[:50],))
-    yield Attempt("flags: unknown", f"{command.name} {stray_word[:20]}", lambda directory, argv=argv: argv, expected)
+    yield Attempt("flags: unknown", f"{command.name} {stray_word[:20]}", argv, names=[stray_word[:50]])
 
 
 def missing_flag_attempts(all_commands: Sequence[Command], workplace: Workplace) -> Iterator[Attempt]:
   """Yields attempts in which a flag that the command needs is left out or empty."""
+  training = ["--do_train", "--from_scratch"]
   # Command -> (the flag that is left out, the flags that the command gets).
   needed_flags: dict[str, list[tuple[str, list[str]]]] = {
     "run_pretraining.py": [("output_dir", []), ("input_file", ["--do_train", "--output_dir=out"])],
-    "run_classifier.py": [("output_dir", []), ("task_name", ["--output_dir=out"])],
-    "run_squad.py": [("output_dir", []), ("spm_model_file", ["--output_dir=out"])],
-    "run_race.py": [("output_dir", []), ("spm_model_file", ["--output_dir=out"])],
+    "run_classifier.py": [("output_dir", []), ("task_name", [*training, "--output_dir=out"])],
+    "run_squad.py": [("output_dir", []), ("train_file", [*training, "--output_dir=out"])],
+    "run_race.py": [("output_dir", []), ("data_dir", [*training, "--output_dir=out"])],
     "albert.convert": [
       ("init_checkpoint", ["--output_dir=out", "--format=tf1"]),
       ("output_dir", ["--init_checkpoint=x", "--format=tf1"]),
@@ -122,12 +121,11 @@ def missing_flag_attempts(all_commands: Sequence[Command], workplace: Workplace)
   for command in all_commands:
     for name, other_flags in needed_flags.get(command.name, []):
       flag = next(flag for flag in command.flags if flag.name == name)
-      expected = Expected(BAD, (f"--{name}",), leaves_nothing=True)
-      argv = [*command.words, *other_flags]
-      yield Attempt("flags: missing", f"{command.name} without --{name}", lambda directory, argv=argv: argv, expected)
+      argv, names = [*command.words, *other_flags], [f"--{name}"]
+      yield Attempt("flags: missing", f"{command.name} without --{name}", argv, names=names, leaves_nothing=True)
       if flag.kind != "enum":  # of which "" is a value of a wrong type
         argv = [*argv, f"--{name}="]
-        yield Attempt("flags: missing", f"{command.name} --{name}=", lambda directory, argv=argv: argv, expected)
+        yield Attempt("flags: missing", f"{command.name} --{name}=", argv, names=names, leaves_nothing=True)
 
 
 def flag_file_attempts(rng: random.Random) -> Iterator[Attempt]:
@@ -152,7 +150,7 @@ def flag_file_attempts(rng: random.Random) -> Iterator[Attempt]:
     ("a flag without its value", ["run_race.py", "--output_dir"], "--output_dir"),
     ("no name", ["run_race.py", "--=3"], "--=3"),
   ):
-    yield Attempt("flags: flag files", name, lambda directory, argv=argv: argv, Expected(BAD, (named,)))
+    yield Attempt("flags: flag files", name, argv, names=[named])
 
 
 def _flag_file_attempt(name: str, content: bytes | None, *names_in_error: str) -> Attempt:
@@ -164,7 +162,7 @@ def _flag_file_attempt(name: str, content: bytes | None, *names_in_error: str) -
       path.write_bytes(content.replace(b"SELF", os.fsencode(path)))
     return ["run_squad.py", f"--flagfile={path}"]
 
-  return Attempt("flags: flag files", name, prepare, Expected(BAD, names_in_error, leaves_nothing=True))
+  return Attempt("flags: flag files", name, prepare, names=names_in_error, leaves_nothing=True)
 
 
 # ---- several flags ---------------------------------------------------------------------------------------
@@ -204,7 +202,6 @@ def combination_attempts(workplace: Workplace) -> Iterator[Attempt]:
      ("max_seq_length",)),
     ("albert.export", [*exported, "--task=fill_mask", "--top_k=100000"], VALID, ()),
   ):  # fmt: skip
-    argv = ["-m", module, *flags]
     flags_without_shared_files = [flag for flag in flags if str(workplace.directory) not in flag]
     name = f"{module} {' '.join(flags_without_shared_files)}"
-    yield Attempt("flags: combinations", name, lambda directory, argv=argv: argv, Expected(code, names))
+    yield Attempt("flags: combinations", name, ["-m", module, *flags], code, names)

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import importlib
 import pkgutil
-import platform
 import random
 import shutil
 import sys
@@ -14,12 +13,12 @@ import tempfile
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from albert.io import files
 from tests.torture import parts
 from tests.torture.workplace import Workplace
 
@@ -80,7 +79,6 @@ class Outcome(NamedTuple):
   group: str
   name: str
   failure: str | None
-  seconds: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,14 +140,12 @@ def log(line: str) -> None:
 
 def run_case(case: Case, workplace: Workplace) -> Outcome:
   """Runs a case, and kills the processes that it leaves behind."""
-  started = time.monotonic()
-  failure: str | None
   try:
     with workplace.killing_processes():
       failure = case.run()
   except (Exception, SystemExit) as error:
     failure = _describe_error(error)
-  return Outcome(case.group, case.name, failure, time.monotonic() - started)
+  return Outcome(case.group, case.name, failure)
 
 
 def run_part(
@@ -157,14 +153,15 @@ def run_part(
 ) -> PartResult:
   """Runs the cases of a part whose group contains `only`."""
   started = time.monotonic()
+  cases: list[Case] = []
+  wrong = "there are none"
   try:
     cases = [case for case in make_cases(context) if only in case.group]
   except (Exception, SystemExit) as error:
     traceback.print_exc()
-    outcome = Outcome("making the cases", "cases(context)", _describe_error(error), time.monotonic() - started)
-    return PartResult(name, [outcome], outcome.seconds)
+    wrong = _describe_error(error)
   if not cases:
-    return PartResult(name, [Outcome("making the cases", "cases(context)", "there are none", 0.0)], 0.0)
+    return PartResult(name, [Outcome("making the cases", "cases(context)", wrong)], time.monotonic() - started)
   progress = _Progress(name, len(cases))
   outcomes: dict[int, Outcome] = {}
 
@@ -189,45 +186,20 @@ def run_part(
 # ---- results ---------------------------------------------------------------------------------------------
 
 
-def count_by_group(result: PartResult) -> dict[str, tuple[int, int]]:
-  """Returns {group: (number of cases tried, number passed)}, in the order of the cases."""
-  groups: dict[str, tuple[int, int]] = {}
-  for outcome in result.outcomes:
-    tried, passed = groups.get(outcome.group, (0, 0))
-    groups[outcome.group] = (tried + 1, passed + 1 if outcome.failure is None else passed)
-  return groups
-
-
 def format_table(results: Sequence[PartResult]) -> str:
   """Formats the results: a Markdown table of the groups, one line with the time of each part, and the failures."""
-  rows = [("part", "group", "tried", "passed")]
+  lines = ["| part | group | tried | passed |", "|---|---|--:|--:|"]
   for result in results:
-    rows += [(result.name, group, f"{tried}", f"{passed}") for group, (tried, passed) in count_by_group(result).items()]
-  tried = sum(len(result.outcomes) for result in results)
-  rows.append(("all", "", f"{tried}", f"{tried - sum(len(result.failures) for result in results)}"))
-  lines = [*_format_rows(rows), ""]
+    tried = Counter(outcome.group for outcome in result.outcomes)
+    failed = Counter(outcome.group for outcome in result.failures)
+    lines += [f"| {result.name} | {group} | {count} | {count - failed[group]} |" for group, count in tried.items()]
+  num_tried = sum(len(result.outcomes) for result in results)
+  num_failed = sum(len(result.failures) for result in results)
+  lines.append(f"| all | | {num_tried} | {num_tried - num_failed} |\n")
   lines += [f"{result.name}: {result.seconds:.0f} seconds" for result in results]
   for result in results:
     lines += [f"FAILED {result.name}: {case.group}: {case.name}: {case.failure}" for case in result.failures]
   return "\n".join(lines) + "\n"
-
-
-def _format_rows(rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
-  """Formats rows, of which the first is the header, as a Markdown table: two columns of texts, then two of numbers."""
-  width_0, width_1, width_2, width_3 = (max(len(row[column]) for row in rows) for column in range(4))
-  lines = [
-    f"| {part.ljust(width_0)} | {group.ljust(width_1)} | {tried.rjust(width_2)} | {passed.rjust(width_3)} |"
-    for part, group, tried, passed in rows
-  ]
-  # The colons align the numbers on the right.
-  rule = f"|{'-' * (width_0 + 2)}|{'-' * (width_1 + 2)}|{'-' * (width_2 + 1)}:|{'-' * (width_3 + 1)}:|"
-  return [lines[0], rule, *lines[1:]]
-
-
-def as_json(results: Sequence[PartResult], *, seed: int, share: float) -> dict[str, Any]:
-  """Returns the outcomes of all cases, and what is needed to repeat them."""
-  parts = {result.name: [outcome._asdict() for outcome in result.outcomes] for result in results}
-  return {"seed": seed, "share": share, "platform": platform.platform(), "parts": parts}
 
 
 def run(
@@ -238,7 +210,6 @@ def run(
   jobs: int = 2,
   only: str = "",
   work_dir: str = "",
-  output_file: str = "",
 ) -> int:
   """Runs parts, and prints the table to stdout."""
   log(f"--seed={seed} --share={share:g} --jobs={jobs}: {' '.join(names)}")
@@ -253,8 +224,6 @@ def run(
         directory.mkdir(parents=True)
         context = Context(seed, share, directory, workplace)
         results.append(run_part(name, load_part(name), context, jobs=jobs, only=only))
-        if output_file:  # written after each part, so that an interrupted campaign has results, too
-          files.write_json(output_file, as_json(results, seed=seed, share=share))
         if results[-1].failures:
           exit_code = 1
           log(f"{name}: its files are left in {directory}")

@@ -11,14 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-
-def _empty(path: Path, rng: random.Random) -> None:
-  path.write_bytes(b"")
-
-
-def _halve(path: Path, rng: random.Random) -> None:
-  content = path.read_bytes()
-  path.write_bytes(content[: len(content) // 2])
+# Damages the file at a path.
+Damage = Callable[[Path, random.Random], object]
 
 
 def _flip_a_bit(path: Path, rng: random.Random) -> None:
@@ -28,32 +22,14 @@ def _flip_a_bit(path: Path, rng: random.Random) -> None:
   path.write_bytes(bytes(content))
 
 
-def _delete(path: Path, rng: random.Random) -> None:
-  path.unlink()
+def _replace(make: Callable[[Path], object]) -> Damage:
+  """Returns a function that deletes a file and makes something else in its place."""
 
+  def replace(path: Path, rng: random.Random) -> None:
+    path.unlink()
+    make(path)
 
-def _replace_by_directory(path: Path, rng: random.Random) -> None:
-  path.unlink()
-  path.mkdir()
-
-
-def _replace_by_pipe(path: Path, rng: random.Random) -> None:
-  path.unlink()
-  os.mkfifo(path)
-
-
-def _link_to_nothing(path: Path, rng: random.Random) -> None:
-  path.unlink()
-  path.symlink_to("gone")
-
-
-def _link_to_itself(path: Path, rng: random.Random) -> None:
-  path.unlink()
-  path.symlink_to(path.name)
-
-
-def _make_unreadable(path: Path, rng: random.Random) -> None:
-  refuse([str(path)])
+  return replace
 
 
 def _edit(path: Path, rng: random.Random) -> None:
@@ -86,16 +62,16 @@ def _edit(path: Path, rng: random.Random) -> None:
 
 
 # Name of the damage -> a function that damages the file at a path.
-DAMAGES: dict[str, Callable[[Path, random.Random], None]] = {
-  "emptied": _empty,
-  "halved": _halve,
+DAMAGES: dict[str, Damage] = {
+  "emptied": lambda path, rng: path.write_bytes(b""),
+  "halved": lambda path, rng: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
   "a bit flipped": _flip_a_bit,
-  "deleted": _delete,
-  "a directory in its place": _replace_by_directory,
-  "a pipe in its place": _replace_by_pipe,
-  "a dangling link in its place": _link_to_nothing,
-  "a link to itself in its place": _link_to_itself,
-  "unreadable": _make_unreadable,
+  "deleted": lambda path, rng: path.unlink(),
+  "a directory in its place": _replace(Path.mkdir),
+  "a pipe in its place": _replace(os.mkfifo),
+  "a dangling link in its place": _replace(lambda path: path.symlink_to("gone")),
+  "a link to itself in its place": _replace(lambda path: path.symlink_to(path.name)),
+  "unreadable": lambda path, rng: refuse([str(path)]),
   "edited": _edit,
 }
 

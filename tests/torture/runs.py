@@ -213,31 +213,7 @@ class Runs:
     return self.make_output("classified", self.classifier_command)
 
   @shared
-  def squad_run(self) -> Path:
-    """A finished run of `squad_command`."""
-    return self.make_output("answered", self.squad_command)
-
-  @shared
-  def race_run(self) -> Path:
-    """A finished run of `race_command`."""
-    return self.make_output("chosen", self.race_command)
-
-  @shared
   def exported_classifier(self) -> Path:
     """The exported model of `classifier_run`: the directory with saved_model.pb."""
-    return self._exported("classifier", self.classifier_run)
-
-  @shared
-  def exported_squad(self) -> Path:
-    """The exported model of `squad_run`."""
-    return self._exported("squad", self.squad_run)
-
-  @shared
-  def exported_race(self) -> Path:
-    """The exported model of `race_run`."""
-    return self._exported("race", self.race_run)
-
-  def _exported(self, name: str, run: Path) -> Path:
-    """Exports a run, and returns the directory of its one model."""
-    models = self.make_output(f"model_of_{name}", lambda output: self.export_command(run, output))
+    models = self.make_output("model_of_classifier", lambda output: self.export_command(self.classifier_run, output))
     return next(models.glob("*/*/saved_model.pb")).parent

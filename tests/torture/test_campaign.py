@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 import re
 import threading
 import types
@@ -16,7 +15,7 @@ import pytest
 from tests.torture import campaign, flag_values, parts
 from tests.torture.__main__ import main
 from tests.torture.campaign import Case, Context
-from tests.torture.disk_commands import CommandInputs, all_commands
+from tests.torture.commands import all_commands
 from tests.torture.parts import safety
 from tests.torture.runs import Runs
 from tests.torture.workplace import Finished
@@ -41,36 +40,27 @@ def _cases(context: Context) -> Iterator[Case]:
 
 def test_what_fails_is_reported_with_exit_code_1(monkeypatch, tmp_path, capsys):
   monkeypatch.setattr(campaign, "load_part", lambda name: _cases)
-  arguments = ["kills", "--seed=7", f"--work_dir={tmp_path}", f"--output_file={tmp_path / 'a.json'}"]
+  arguments = ["kills", "--seed=7", f"--work_dir={tmp_path}"]
   assert main([*arguments, "--share=0.5"]) == 1
   printed = capsys.readouterr()
-  assert "| kills | good  |     2 |      2 |" in printed.out
-  assert "| kills | bad   |     3 |      0 |" in printed.out
-  assert "| all   |       |     5 |      2 |" in printed.out
+  assert "| kills | good | 2 | 2 |" in printed.out
+  assert "| kills | bad | 3 | 0 |" in printed.out
+  assert "| all | | 5 | 2 |" in printed.out
   assert "FAILED kills: bad: wrong: 3 instead of 4\n" in printed.out
   assert "FAILED kills: bad: raises: FileNotFoundError at test_campaign.py" in printed.err
   assert "no such file" in printed.err
   assert "FAILED kills: bad: exits: SystemExit" in printed.out
   assert main([*arguments, "--share=0.5", "--only=goo"]) == 0  # the bad ones are left out
-  assert "| all   |       |     2 |      2 |" in capsys.readouterr().out
+  assert "| all | | 2 | 2 |" in capsys.readouterr().out
   assert main([*arguments, "--only=nothing of this name"]) == 1
   assert "making the cases" in capsys.readouterr().out
-  assert main([*arguments, "--share=0.5"]) == 1
-  capsys.readouterr()
-  results = json.loads((tmp_path / "a.json").read_text())
-  assert results["seed"] == 7
-  assert [case["failure"] is None for case in results["parts"]["kills"]] == [True, True, False, False, False]
   assert main(arguments) == 0
   assert "--seed=7" in capsys.readouterr().err
 
 
-def test_the_seed_decides_the_cases(monkeypatch, tmp_path, capsys):
-  monkeypatch.setattr(campaign, "load_part", lambda name: _cases)
-
+def test_the_seed_decides_the_cases(tmp_path):
   def drawn(seed: int) -> str:
-    output = tmp_path / "results.json"
-    main(["kills", f"--seed={seed}", f"--work_dir={tmp_path}", f"--output_file={output}"])
-    return str(json.loads(output.read_text())["parts"]["kills"][0]["name"])
+    return next(_cases(Context(seed, 1.0, tmp_path, None))).name  # type: ignore[arg-type]
 
   assert drawn(1) == drawn(1)
   assert drawn(1) != drawn(2)
@@ -117,17 +107,17 @@ class _SharedFileNames(Runs):
 
   def __init__(self, directory: Path):
     self._lock = threading.RLock()
-    self.shards = directory
+    self.directory = self.shards = directory
     (directory / "part-0.tfrecord").touch()
 
 
-def test_the_commands_of_the_disks_part_have_only_flags_that_exist(monkeypatch, tmp_path):
-  monkeypatch.setattr(CommandInputs, "other_run", Path("absent"))
+def test_the_commands_have_only_flags_that_exist(tmp_path):
   flags_of = {command.words: {flag.name for flag in command.flags} for command in flag_values.commands()}
-  commands = all_commands(_SharedFileNames(tmp_path))  # type: ignore[arg-type]
+  (tmp_path / "classified_again").mkdir()
+  commands = all_commands(Context(1, 1.0, tmp_path, _SharedFileNames(tmp_path)))  # type: ignore[arg-type]
   assert len(commands) == 13
   for command in commands:
-    argv = command.make_argv(Path("disk"))
+    argv = command.argv(Path("output"))
     command_words = tuple(argv[:2]) if argv[0] == "-m" else (argv[0],)
     names = {word.removeprefix("--").partition("=")[0] for word in argv if word.startswith("--")}
     assert names <= flags_of[command_words], command.name

@@ -6,7 +6,6 @@ result of the last run, on a disk without faults, is compared with that of an un
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import functools
 import os
@@ -15,12 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from albert.weights.checkpoints import find_damage
 from tests.torture import outputs
 from tests.torture.campaign import Case, Context
-from tests.torture.disk_commands import Command, CommandInputs, all_commands
+from tests.torture.commands import Command, all_commands
 from tests.torture.small_disks import SmallDisk, can_fail_calls, can_mount
 from tests.torture.workplace import Finished, Prelude, Running
 
@@ -31,10 +30,48 @@ _LOGS = {"metrics.jsonl", "eval_metrics.jsonl"}
 _OLD_CONTENT = b"<!DOCTYPE html>\nwhat was there before\n"
 # The file on the disk to which the standard output of albert.predict goes.
 _STDOUT = "answers.jsonl"
+_OUTPUT = "output"  # the output directory on the disk
 
 
-@dataclasses.dataclass(frozen=True)
-class Reference:
+class Settings(NamedTuple):
+  """How a command is attacked.
+
+  Attributes:
+    num_cases: number of cases of each kind in the full campaign.
+    num_failures: how often the disk fails in a case. The command is repeated after each failure, and gets further.
+    input_name: the file or directory of the workplace that the command reads through albert.io.files. "" if failing
+      reads are not tested.
+    replaced: files in the output directory that the command replaces. They exist before the command starts.
+    has_workers: whether the command starts worker processes. System calls for writing are then not made to fail, since
+      the pipes to the workers would fail, too.
+  """
+
+  num_cases: int
+  num_failures: int
+  input_name: str = ""
+  replaced: tuple[str, ...] = ()
+  has_workers: bool = False
+
+
+_SETTINGS = {
+  "pretraining": Settings(1, 3, "shards"),
+  "classifier": Settings(1, 3, "glue_dir"),
+  "SQuAD": Settings(1, 3),
+  "RACE": Settings(1, 3),
+  "data preparation": Settings(5, 1, "corpus"),
+  "vocabulary": Settings(5, 1, "corpus", ("spiece.model", "spiece.vocab")),
+  "export": Settings(1, 2, "classifier_run"),
+  "convert": Settings(5, 1, "pretraining_run"),
+  "convert to TF1": Settings(5, 1),
+  "report": Settings(5, 1, "pretraining_run", ("page.html",)),
+  "ensemble": Settings(5, 1, "classifier_run"),
+  "predict": Settings(1, 1),
+  "question texts": Settings(5, 1, "squad_dev_file", ("text.txt",)),
+  "sample corpus": Settings(5, 1, "", ("train.txt", "heldout.txt"), has_workers=True),
+}
+
+
+class Reference(NamedTuple):
   """The results of a command on a disk without faults."""
 
   contents: dict[str, Any]
@@ -78,25 +115,25 @@ def _read_all(directory: Path) -> dict[Path, bytes]:
 class Attack:
   """The attacks on one command. A method that checks or attacks returns what is wrong, or None."""
 
-  def __init__(self, context: Context, command: Command):
-    self.context, self.command, self.workplace = context, command, context.workplace
+  def __init__(self, command: Command):
+    self.context, self.command, self.workplace = command.context, command, command.context.workplace
+    self.settings = _SETTINGS[command.name]
     self._lock = threading.Lock()
     self._reference: Reference | None = None
 
   def _start(self, disk: SmallDisk, prelude: Prelude | None = None) -> Running:
     """Starts the command with its output on the disk. The prelude makes the disk fail."""
-    output = disk.path / _STDOUT if self.command.prints else None
+    output = disk.path / _STDOUT if self.command.name == "predict" else None
     if output is not None:
       output.unlink(missing_ok=True)
-    return self.workplace.start(self.command.make_argv(disk.path), stdout=output, prelude=prelude)
+    return self.workplace.start(self.command.argv(disk.path / _OUTPUT), stdout=output, prelude=prelude)
 
   def _new_disk(self) -> SmallDisk:
     """Mounts a disk with the files that the command replaces."""
     disk = SmallDisk(self.context.new_directory(self.command.name.replace(" ", "_")) / "disk")
-    for name in self.command.replaced:
-      path = disk.path / name
-      path.parent.mkdir(parents=True, exist_ok=True)
-      path.write_bytes(_OLD_CONTENT)
+    (disk.path / _OUTPUT).mkdir()
+    for name in self.settings.replaced:
+      (disk.path / _OUTPUT / name).write_bytes(_OLD_CONTENT)
     return disk
 
   def reference(self) -> Reference:
@@ -125,7 +162,7 @@ class Attack:
     expected = self.reference().contents
     for name, content in read_contents(disk.path).items():
       path = disk.path / name
-      is_old = name in self.command.replaced and path.read_bytes() == _OLD_CONTENT
+      is_old = path.name in self.settings.replaced and path.read_bytes() == _OLD_CONTENT
       may_be_unfinished = path.name in _LOGS or path.name == "best.json" or name == _STDOUT
       if name in expected and not may_be_unfinished and not is_old and content != expected[name]:
         return f"half written: {name} ({finished.error!r})"
@@ -162,7 +199,7 @@ class Attack:
 
   def run_on_full_disk(self, rng: random.Random) -> str | None:
     """Runs the command on a disk with a random share of the space that it needs, then with larger shares."""
-    shares = sorted(rng.uniform(0.0, 0.95) for _ in range(self.command.num_failures))
+    shares = sorted(rng.uniform(0.0, 0.95) for _ in range(self.settings.num_failures))
     with self._new_disk() as disk:
       for share in shares:
         disk.resize(round(share * self.reference().kib))
@@ -192,7 +229,7 @@ class Attack:
   def fail_calls(self, rng: random.Random, calls: str, number: int) -> str | None:
     """Makes system calls of the kind `calls` return error `number` from a random moment on (small_disks.fail_calls)."""
     with self._new_disk() as disk:
-      for _ in range(self.command.num_failures):
+      for _ in range(self.settings.num_failures):
         seconds = rng.uniform(0.0, 0.7) * self.reference().seconds
         prelude = ("tests.torture.small_disks", "fail_calls", {"calls": calls, "number": number, "seconds": seconds})
         finished = self._start(disk, prelude).finish()
@@ -206,7 +243,7 @@ class Attack:
     """Limits the size of each file to a random share of the largest one, then to larger shares."""
     largest_file = self.reference().largest_file
     with self._new_disk() as disk:
-      for share in sorted(rng.uniform(0.0, 0.9) for _ in range(self.command.num_failures)):
+      for share in sorted(rng.uniform(0.0, 0.9) for _ in range(self.settings.num_failures)):
         limit = round(share * largest_file)
         prelude = ("tests.torture.small_disks", "limit_files", {"num_bytes": limit})
         finished = self._start(disk, prelude).finish()
@@ -234,10 +271,9 @@ class Attack:
 
   def fail_reads(self, rng: random.Random) -> str | None:
     """Makes reading the input fail after a random number of reads, then after more reads."""
-    assert self.command.input_path is not None
-    below = str(self.command.input_path())
+    below = str(getattr(self.workplace, self.settings.input_name))
     with self._new_disk() as disk:
-      for after in sorted(rng.randrange(0, 12) for _ in range(self.command.num_failures)):
+      for after in sorted(rng.randrange(0, 12) for _ in range(self.settings.num_failures)):
         arguments = {"below": below, "number": errno.EIO, "after": after}
         finished = self._start(disk, ("tests.torture.small_disks", "fail_reads", arguments)).finish()
         if finished.code == 0:
@@ -267,7 +303,7 @@ def _fill_temporary_directory(attack: Attack, rng: random.Random) -> str | None:
   with attack._new_disk() as disk, SmallDisk(attack.context.new_directory("scratch") / "disk", 4) as scratch_disk:
     if rng.random() < 0.5:
       scratch_disk.fill()
-    process = attack.workplace.start(attack.command.make_argv(disk.path), env={"TMPDIR": str(scratch_disk.path)})
+    process = attack.workplace.start(attack.command.argv(disk.path / _OUTPUT), env={"TMPDIR": str(scratch_disk.path)})
     time.sleep(rng.uniform(0.1, 1.0) * attack.reference().seconds)
     scratch_disk.fill()
     finished = process.finish()
@@ -294,24 +330,24 @@ def _run_experiment_on_full_disk(context: Context, kib: int) -> str | None:
 
 def _kinds_of_attacks(attack: Attack) -> Iterator[tuple[str, Callable[[random.Random], str | None]]]:
   """Yields (kind, function that attacks), without the kinds that this machine does not allow."""
-  command = attack.command
-  for _ in range(command.num_cases):
+  command, settings = attack.command, attack.settings
+  for _ in range(settings.num_cases):
     yield "full disk", attack.run_on_full_disk
   yield "read-only disk", attack.run_on_read_only_disk
   is_like_another = command.name in ("SQuAD", "RACE")  # these write the same files as the classifier
   if not is_like_another:
     yield "disk filled by another program", attack.fill_disk_meanwhile
   if can_fail_calls() and not is_like_another:
-    num_failing_writes = 0 if command.has_workers else max(1, command.num_cases // 2)
+    num_failing_writes = 0 if settings.has_workers else max(1, settings.num_cases // 2)
     for _ in range(num_failing_writes):
       yield (
         "EDQUOT or EIO when writing",
         lambda rng: attack.fail_calls(rng, "write", rng.choice([errno.EDQUOT, errno.EIO])),
       )
     yield "EIO when syncing", lambda rng: attack.fail_calls(rng, "sync", errno.EIO)
-  for _ in range(max(1, command.num_cases // 2)):
+  for _ in range(max(1, settings.num_cases // 2)):
     yield "limit on the size of files", attack.limit_file_size
-  if command.input_path is not None:
+  if settings.input_name:
     yield "EIO when reading", attack.fail_reads
   if command.name == "export":
     yield "TMPDIR on a full disk", functools.partial(_fill_temporary_directory, attack)
@@ -321,17 +357,23 @@ def cases(context: Context) -> Iterator[Case]:
   """The cases of this part."""
   if not can_mount(context.directory / "probe"):
     raise RuntimeError("this process may not mount file systems: run this part as root")
-  for command in all_commands(context.workplace):
-    attack = Attack(context, command)
+  workplace = context.workplace
+  commands = {command.name: command for command in all_commands(context)}
+  predict = Attack(commands.pop("predict"))
+  commands["convert to TF1"] = Command(
+    context,
+    "convert to TF1",
+    lambda output: workplace.convert_command(workplace.pretraining_run, output, "--format=tf1"),
+    outputs.difference_of_files,
+  )
+  for command in commands.values():
+    attack = Attack(command)
     numbers: dict[str, int] = {}
     for kind, run in _kinds_of_attacks(attack):
       number = numbers[kind] = numbers.get(kind, 0) + 1
       rng = context.rng(command.name, kind, number)
-      if number <= context.count(command.num_cases):
+      if number <= context.count(attack.settings.num_cases):
         yield Case(f"{command.name}, {kind}", f"{number}", functools.partial(run, rng))
-  predict = Attack(
-    context, Command("predict", CommandInputs(context.workplace).predict, num_cases=1, num_failures=1, prints=True)
-  )
   for share in (0.0, context.rng("predict").uniform(0.1, 0.9)):
     yield Case(
       "predict, full disk for its output", f"{share:.0%}", functools.partial(_print_to_full_disk, predict, share)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.torture import bad_files, bad_flags, flag_values
-from tests.torture.attempts import Attempt, make_case, number_attempts
+from tests.torture.attempts import Attempt, make_case
 from tests.torture.campaign import Case, Context
 
 
 def cases(context: Context) -> Iterator[Case]:
   """The cases of this part. Most inputs are drawn at random, so another seed gives other inputs."""
-  for attempt in number_attempts(_attempts(context)):
-    yield make_case(attempt, context)
+  for number, attempt in enumerate(_attempts(context)):
+    yield make_case(attempt, number, context)
 
 
 def _attempts(context: Context) -> Iterator[Attempt]:

@@ -10,7 +10,6 @@ import dataclasses
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 
 from tests.torture import outputs
 from tests.torture.campaign import Case, Context, log
+from tests.torture.commands import Command
 from tests.torture.workplace import Running, Workplace
 
 # The class that writes and deletes checkpoints.
@@ -98,45 +98,14 @@ def draw_kill_at_random_time(rng: random.Random, max_share: float = 0.9) -> Kill
 KillDraw = Callable[[random.Random], Kill]
 
 
-class Reference(NamedTuple):
-  """An undisturbed run: its output directory, and how many seconds it took."""
-
-  output: Path
-  seconds: float
-
-
-class Command:
+class KilledCommand(Command):
   """A command that is killed and repeated.
-
-  Args:
-    name: its name in the table.
-    argv: returns the command's arguments for an output directory.
-    difference: compares an output directory with that of an undisturbed run. Returns None, or what differs.
-    context: the context of the part.
 
   Attributes:
     num_hits: number of kills that came before the end of their process.
   """
 
-  def __init__(
-    self, name: str, argv: Callable[[Path], list[str]], difference: Callable[[Path, Path], str | None], context: Context
-  ):
-    self.name, self.argv, self.difference, self.context = name, argv, difference, context
-    self._lock = threading.Lock()
-    self._reference: Reference | None = None
-    self.num_hits = 0
-
-  def reference(self) -> Reference:
-    """Returns an undisturbed run. The first call runs it."""
-    with self._lock:
-      if self._reference is None:
-        directory = self.context.new_directory("reference") / "output"
-        started = time.monotonic()
-        finished = self.context.workplace.run(self.argv(directory))
-        if wrong := finished.unexpected_end():
-          raise RuntimeError(f"the undisturbed run: {wrong}")
-        self._reference = Reference(directory, time.monotonic() - started)
-      return self._reference
+  num_hits = 0
 
   def try_kills(self, kills: Sequence[Kill]) -> str | None:
     """Runs the command once for each kill and then undisturbed. Returns what is wrong with the result, or None."""
@@ -248,7 +217,7 @@ _RESUMING = (
 )
 
 
-def _cases_while_resuming(command: Command, number: int) -> Iterator[Case]:
+def _cases_while_resuming(command: KilledCommand, number: int) -> Iterator[Case]:
   """Makes cases in which the command is killed after a save, and again while it resumes."""
   for index in range(command.context.count(number)):
     rng = command.context.rng(command.name, "resuming", index)
@@ -263,8 +232,8 @@ def _cases_while_resuming(command: Command, number: int) -> Iterator[Case]:
 def _pretraining(context: Context) -> Iterator[Case]:
   flags = ["--keep_checkpoints=2", "--eval_every_steps=4"]
   workplace = context.workplace
-  command = Command(
-    "pretraining", lambda output: workplace.pretraining_command(output, *flags), outputs.difference_of_runs, context
+  command = KilledCommand(
+    context, "pretraining", lambda output: workplace.pretraining_command(output, *flags), outputs.difference_of_runs
   )
   yield from command.cases("at any time", 9, draw_kill_at_random_time, (2, 3))
   yield from command.cases("while saving", 5, _while_saving, (1, 2))
@@ -287,14 +256,14 @@ def _finetuning(context: Context) -> Iterator[Case]:
     _at_call("os:replace", 1, contains="predictions"),
     _at_call("albert.estimator:Estimator.write_predictions", 1, 0.5),
   )
-  classifier = Command("classifier", workplace.classifier_command, outputs.difference_of_runs, context)
+  classifier = KilledCommand(context, "classifier", workplace.classifier_command, outputs.difference_of_runs)
   while_caching = _any_of(_at_call("albert.data.examples:_write", 2), _at_call("os:replace", 2, contains=".tfrecord"))
   yield from classifier.cases("at any time", 3, draw_kill_at_random_time, (2,))
   yield from classifier.cases("while keeping features", 3, while_caching, (1,))
   yield from classifier.cases("while predicting", 2, while_predicting, (2,))
   yield from classifier.cases("at a rename", 3, _at_call("os:replace", 20), (1,))
   yield classifier.check_num_hits(10)
-  squad = Command("SQuAD", workplace.squad_command, outputs.difference_of_runs, context)
+  squad = KilledCommand(context, "SQuAD", workplace.squad_command, outputs.difference_of_runs)
   while_writing_evaluation = _at_call("os:replace", 4, contains="_dev.")
   yield from squad.cases("at any time", 3, draw_kill_at_random_time, (2,))
   yield from squad.cases("while writing the evaluation", 2, while_writing_evaluation, (1,))
@@ -307,13 +276,13 @@ def _other_commands(context: Context) -> Iterator[Case]:
   """Yields the cases of commands that write files without training: data preparation, vocabulary and export."""
   workplace = context.workplace
   for num_processes in (1, 2):
-    preparation = Command(
+    preparation = KilledCommand(
+      context,
       f"data preparation, {num_processes} process{'es' * (num_processes - 1)}",
       lambda output, num_processes=num_processes: workplace.data_prep_command(
         output, f"--num_processes={num_processes}", "--dupe_factor=5"
       ),
       outputs.difference_of_files,
-      context,
     )
     yield from preparation.cases("at any time", 5, draw_kill_at_random_time, (2,))
     yield from preparation.cases(
@@ -323,12 +292,12 @@ def _other_commands(context: Context) -> Iterator[Case]:
       in_worker = _at_call("os:replace", 2, process="worker", when="before")
       yield from preparation.cases("a worker process", 3, in_worker, (1,))
     yield preparation.check_num_hits(10)
-  vocabulary = Command("vocabulary", workplace.train_vocab_command, outputs.difference_of_files, context)
+  vocabulary = KilledCommand(context, "vocabulary", workplace.train_vocab_command, outputs.difference_of_files)
   yield from vocabulary.cases("at any time", 6, draw_kill_at_random_time, (2,))
   yield from vocabulary.cases("while writing", 10, _any_of(_at_call("os:replace", 2), _at_call("os:fsync", 2)), (1,))
   yield vocabulary.check_num_hits(10)
-  export = Command(
-    "export", lambda output: workplace.export_command(workplace.classifier_run, output), model_difference, context
+  export = KilledCommand(
+    context, "export", lambda output: workplace.export_command(workplace.classifier_run, output), model_difference
   )
   yield from export.cases("at any time", 4, draw_kill_at_random_time, (2,))
   while_writing = _any_of(

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tests.torture import outputs
 from tests.torture.campaign import Case, Context
-from tests.torture.parts.kills import Command, model_difference
+from tests.torture.commands import Command
+from tests.torture.parts.kills import model_difference
 from tests.torture.workplace import Finished, Running
 
 # The time after which a process counts as hanging. The second process may wait for the first.
@@ -138,18 +139,16 @@ _TRIALS_WITHOUT_LOCK = _TRIALS[:3]
 def _pairs(context: Context) -> Iterator[Pair]:
   workplace, runs, files = context.workplace, outputs.difference_of_runs, outputs.difference_of_files
   training = "is training there"
-  yield Pair(Command("pretraining", workplace.pretraining_command, runs, context), training)
-  yield Pair(Command("classifier", workplace.classifier_command, runs, context), training)
-  yield Pair(Command("SQuAD", workplace.squad_command, runs, context), training)
-  yield Pair(Command("RACE", workplace.race_command, runs, context), training)
-  yield Pair(Command("data preparation", workplace.data_prep_command, files, context), "is preparing data there")
-  yield Pair(Command("vocabulary", workplace.train_vocab_command, files, context), "is training spiece.model there")
-  yield Pair(
-    Command(
-      "export", lambda output: workplace.export_command(workplace.classifier_run, output), model_difference, context
-    ),
-    refusal="",
+  yield Pair(Command(context, "pretraining", workplace.pretraining_command, runs), training)
+  yield Pair(Command(context, "classifier", workplace.classifier_command, runs), training)
+  yield Pair(Command(context, "SQuAD", workplace.squad_command, runs), training)
+  yield Pair(Command(context, "RACE", workplace.race_command, runs), training)
+  yield Pair(Command(context, "data preparation", workplace.data_prep_command, files), "is preparing data there")
+  yield Pair(Command(context, "vocabulary", workplace.train_vocab_command, files), "is training spiece.model there")
+  export = Command(
+    context, "export", lambda output: workplace.export_command(workplace.classifier_run, output), model_difference
   )
+  yield Pair(export, refusal="")
 
 
 def cases(context: Context) -> Iterator[Case]:

@@ -2,64 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from tests.torture import clocks, outputs
 from tests.torture.campaign import Case, Context
+from tests.torture.commands import POINTS, Command, all_commands
 from tests.torture.points import PHASES
-from tests.torture.signal_commands import COMMANDS, Command
 from tests.torture.workplace import ROOT, Finished
 
-_POINTS = "tests.torture.points"
 # Groups of cases.
 _STREAMS_GROUP, _LOCALES_GROUP = "standard output closed, full or unread", "LANG=C and names that are not ASCII"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # The exit code of a command that writes to a pipe without a reader.
 _SIGPIPE_CODE = 128 + signal.SIGPIPE
-
-
-class _Reference(NamedTuple):
-  """An undisturbed run: its output directory, how many seconds it took, and how often it entered each phase."""
-
-  output: Path
-  seconds: float
-  phase_counts: dict[str, int]
-
-
-class _References:
-  """The undisturbed runs of the commands. Each run is made when it is first needed."""
-
-  def __init__(self, context: Context):
-    self._context = context
-    self._lock = threading.Lock()
-    self._runs: dict[str, _Reference] = {}
-
-  def get(self, command: Command) -> _Reference:
-    """Returns the undisturbed run of a command."""
-    with self._lock:
-      if command.name not in self._runs:
-        workplace, output = self._context.workplace, self._context.new_directory("reference")
-        argv = command.argv(workplace, output)
-        counts = output.with_name(f"{output.name}.json")
-        started = time.monotonic()
-        finished = workplace.run(argv, prelude=(_POINTS, "count", {"path": str(counts)}))
-        seconds = time.monotonic() - started
-        if finished.code or bool(finished.stdout) != command.prints:
-          raise RuntimeError(f"{command.name}: {finished}")
-        phase_counts = json.loads(counts.read_text(encoding="utf-8"))
-        self._runs[command.name] = _Reference(output, seconds, phase_counts)
-      return self._runs[command.name]
 
 
 def _unexpected_stop(finished: Finished, signal_number: int) -> str | None:
@@ -77,26 +39,27 @@ def _unexpected_stop(finished: Finished, signal_number: int) -> str | None:
   return None if is_expected else f"exit code {finished.code} with the lines {stopped_lines}"
 
 
-def _repeat(context: Context, command: Command, output: Path, reference: Path) -> str | None:
+def _repeat(command: Command, output: Path, difference: Callable[[Path, Path], str | None] | None = None) -> str | None:
   """Repeats a command, and compares its result with the reference. Returns None, or what is wrong."""
-  finished = context.workplace.run(command.argv(context.workplace, output))
+  finished = command.context.workplace.run(command.argv(output))
+  difference, reference = difference or command.difference, command.reference().output
   if finished.code == 2 and "output_dir" in finished.error:
-    return command.difference(output, reference)  # refused, because the first run had completed the output
-  return finished.unexpected_end() or command.difference(output, reference)
+    return difference(output, reference)  # refused, because the first run had completed the output
+  return finished.unexpected_end() or difference(output, reference)
 
 
-def _stop_and_repeat(context: Context, references: _References, command: Command, index: int) -> str | None:
+def _stop_and_repeat(command: Command, index: int) -> str | None:
   """Stops a command with a signal in one of its phases, or at a random time, and then repeats the command."""
+  context, reference = command.context, command.reference()
   rng = context.rng(command.name, index)
   output = context.new_directory("stopped")
-  reference = references.get(command)
   signal_number = int(_SIGNALS[index % 2])
   # In two of four cases the signal may be sent twice.
   again_after = rng.choice((None, 0.0, 0.002, 0.05)) if index % 4 >= 2 else None
   # The phases of the command and a random time (None) take turns.
   phases = [*(phase for phase in PHASES if reference.phase_counts.get(phase)), None]
   phase = phases[index % len(phases)]
-  argv = command.argv(context.workplace, output)
+  argv = command.argv(output)
   if phase is None:
     seconds = rng.uniform(0.0, reference.seconds)
     description = f"signal {signal_number} after {seconds:.2f} seconds, again after {again_after}"
@@ -105,13 +68,13 @@ def _stop_and_repeat(context: Context, references: _References, command: Command
     at = rng.randint(1, reference.phase_counts[phase])
     point = {"phase": phase, "at": at, "number": signal_number, "again_after": again_after}
     description = str(point)
-    finished = context.workplace.run(argv, prelude=(_POINTS, "interrupt", point))
+    finished = context.workplace.run(argv, prelude=(POINTS, "interrupt", point))
     if finished.code == 0 and phase != "writing":
       return f"{description}: not stopped"
+  difference = None
   if finished.code != 0 and command.difference is outputs.difference_of_runs:
-    compare = functools.partial(outputs.difference_of_runs, stopped_at=outputs.last_step(output))
-    command = dataclasses.replace(command, difference=compare)
-  wrong = _unexpected_stop(finished, signal_number) or _repeat(context, command, output, reference.output)
+    difference = functools.partial(outputs.difference_of_runs, stopped_at=outputs.last_step(output))
+  wrong = _unexpected_stop(finished, signal_number) or _repeat(command, output, difference)
   return wrong and f"{description}: {wrong}"
 
 
@@ -128,12 +91,12 @@ def _stop_at(
   return process.finish()
 
 
-def _stop_at_start(context: Context, command: Command, index: int) -> str | None:
+def _stop_at_start(command: Command, index: int) -> str | None:
   """Stops a command with a signal while a new interpreter imports the modules that the command needs."""
+  context = command.context
   rng = context.rng("start", command.name, index)
-  output = context.new_directory("start")
   signal_number = int(_SIGNALS[index % 2])
-  process = context.workplace.start(command.argv(context.workplace, output), new_interpreter=True)
+  process = context.workplace.start(command.argv(context.new_directory("start")), new_interpreter=True)
   # Before the command has set its handlers, Python itself handles a signal.
   _wait_for_signal_handlers(process.pid)
   seconds = rng.uniform(0.0, 1.5)
@@ -162,19 +125,17 @@ def _wait_for_signal_handlers(pid: int) -> None:
   raise RuntimeError(f"process {pid} does not handle SIGTERM")
 
 
-def _broken_stdout(context: Context, references: _References, command: Command, how: str) -> str | None:
+def _broken_stdout(command: Command, how: str) -> str | None:
   """Runs a command with a standard output that is closed, full or a pipe without a reader, and then repeats it."""
-  output = context.new_directory("stdout")
-  reference = references.get(command)
+  output = command.context.new_directory("stdout")
   code_if_it_prints = _SIGPIPE_CODE if how == "unread" else 1
   expected_code = code_if_it_prints if command.prints else 0
-  argv = command.argv(context.workplace, output)
-  finished = context.workplace.run(argv, prelude=(_POINTS, "break_stdout", {"how": how}))
+  finished = command.context.workplace.run(command.argv(output), prelude=(POINTS, "break_stdout", {"how": how}))
   if wrong := finished.unexpected_end(expected_code):
     return wrong
   if "Exception ignored" in finished.stderr or (expected_code == 1 and "standard output" not in finished.error):
     return f"stderr {finished.stderr[-300:]!r}"
-  return _repeat(context, command, output, reference.output)
+  return _repeat(command, output)
 
 
 def _train_with_broken_stdout(context: Context, how: str) -> str | None:
@@ -182,7 +143,7 @@ def _train_with_broken_stdout(context: Context, how: str) -> str | None:
   argv = [
     flag for flag in context.workplace.pretraining_command(context.new_directory("training")) if flag != "--do_eval"
   ]
-  return context.workplace.run(argv, prelude=(_POINTS, "break_stdout", {"how": how})).unexpected_end()
+  return context.workplace.run(argv, prelude=(POINTS, "break_stdout", {"how": how})).unexpected_end()
 
 
 def _shell(context: Context, words: str, redirection: str, code: int) -> str | None:
@@ -197,11 +158,11 @@ def _shell(context: Context, words: str, redirection: str, code: int) -> str | N
   return finished.stderr[-300:] if "Exception ignored" in finished.stderr else None
 
 
-def _other_locale(context: Context, command: Command, environment: dict[str, str]) -> str | None:
+def _other_locale(command: Command, environment: dict[str, str]) -> str | None:
   """Runs a command in an ASCII locale, with an output directory whose name is not ASCII."""
-  output = context.new_directory("größe-日本-é")
-  argv = command.argv(context.workplace, output)
-  finished = context.workplace.run(argv, env={"LC_ALL": "C", "LANG": "C", **environment}, new_interpreter=True)
+  output = command.context.new_directory("größe-日本-é")
+  environment = {"LC_ALL": "C", "LANG": "C", **environment}
+  finished = command.context.workplace.run(command.argv(output), env=environment, new_interpreter=True)
   if wrong := finished.unexpected_end():
     return wrong
   has_files = any(path.is_file() for path in output.rglob("*"))
@@ -214,20 +175,21 @@ def _path_that_is_not_utf8(context: Context, argv: Callable[[Path], list[str]], 
   return context.workplace.run(argv(path)).unexpected_end(code)
 
 
-def _set_clock_back(context: Context, references: _References, command: Command, index: int) -> str | None:
+def _set_clock_back(command: Command, index: int) -> str | None:
   """Sets the clock back by a day while a run is trained (resumed if `index` is odd), and while its report is made."""
+  context = command.context
   rng = context.rng("clock", command.name, index)
   output = context.new_directory("clock")
-  clock_back = (_POINTS, "set_clock_back", {"calls": rng.randint(1, 40), "seconds": clocks.DAY})
-  argv = command.argv(context.workplace, output)
+  clock_back = (POINTS, "set_clock_back", {"calls": rng.randint(1, 40), "seconds": clocks.DAY})
+  argv = command.argv(output)
   if index % 2:
-    stopped = context.workplace.run(argv, prelude=(_POINTS, "interrupt", _STOP_IN_TRAINING))
+    stopped = context.workplace.run(argv, prelude=(POINTS, "interrupt", _STOP_IN_TRAINING))
     if stopped.code != 128 + signal.SIGTERM:
       return f"not stopped: {stopped.code}"
     if not list((output / "checkpoints").iterdir()):
       return "it saved nothing"
   finished = context.workplace.run(argv, prelude=clock_back)
-  if wrong := finished.unexpected_end() or command.difference(output, references.get(command).output):
+  if wrong := finished.unexpected_end() or command.difference(output, command.reference().output):
     return wrong
   report = ["-m", "albert.report", str(output), f"--output_file={output}.html"]
   return context.workplace.run(report, prelude=clock_back).unexpected_end()
@@ -240,24 +202,24 @@ _STOP_IN_TRAINING = {"phase": "training", "at": 5, "number": int(signal.SIGTERM)
 # ---- cases -----------------------------------------------------------------------------------------------
 
 
-def _signal_cases(context: Context, references: _References) -> Iterator[Case]:
-  for command in COMMANDS:
-    for index in range(context.count(command.num_tries)):
-      run = functools.partial(_stop_and_repeat, context, references, command, index)
+def _signal_cases(commands: Sequence[Command]) -> Iterator[Case]:
+  for command in commands:
+    for index in range(command.context.count(command.num_tries)):
+      run = functools.partial(_stop_and_repeat, command, index)
       yield Case(f"SIGINT and SIGTERM: {command.name}", f"signal {index}", run)
   # The start of two commands that do not import TensorFlow is stopped more often.
-  num_tries = {command.name: 1 for command in COMMANDS} | {"data preparation": 9, "report": 5}
-  for position, command in enumerate(COMMANDS):
-    for index in range(context.count(num_tries[command.name])):
+  num_tries = {"data preparation": 9, "report": 5}
+  for position, command in enumerate(commands):
+    for index in range(command.context.count(num_tries.get(command.name, 1))):
       number = position + index  # so that commands with one try differ in the signal
-      run = functools.partial(_stop_at_start, context, command, number)
+      run = functools.partial(_stop_at_start, command, number)
       yield Case("SIGINT and SIGTERM: start and imports", f"{command.name}, signal {number}", run)
 
 
-def _stream_cases(context: Context, references: _References) -> Iterator[Case]:
-  for command in COMMANDS:
+def _stream_cases(context: Context, commands: Sequence[Command]) -> Iterator[Case]:
+  for command in commands:
     for how in ("closed", "full", "unread"):
-      run = functools.partial(_broken_stdout, context, references, command, how)
+      run = functools.partial(_broken_stdout, command, how)
       yield Case(_STREAMS_GROUP, f"{command.name}, {how}", run)
   for how in ("closed", "full", "unread"):
     yield Case(_STREAMS_GROUP, f"training, {how}", functools.partial(_train_with_broken_stdout, context, how))
@@ -267,15 +229,15 @@ def _stream_cases(context: Context, references: _References) -> Iterator[Case]:
       yield Case(_STREAMS_GROUP, f"{words} {redirection}", run)
 
 
-def _locale_cases(context: Context) -> Iterator[Case]:
+def _locale_cases(context: Context, commands: Sequence[Command]) -> Iterator[Case]:
   environments = ({"PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "ascii"}, {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
-  for number, command in enumerate(COMMANDS):
+  for number, command in enumerate(commands):
     environment = environments[number % len(environments)]
-    run = functools.partial(_other_locale, context, command, environment)
+    run = functools.partial(_other_locale, command, environment)
     yield Case(_LOCALES_GROUP, f"{command.name}, {environment}", run)
   workplace = context.workplace
   # Name, command for a path that is not UTF-8, exit code.
-  commands: list[tuple[str, Callable[[Path], list[str]], int]] = [
+  with_paths: list[tuple[str, Callable[[Path], list[str]], int]] = [
     ("vocabulary", workplace.train_vocab_command, 2),
     ("report", lambda path: ["-m", "albert.report", str(path)], 2),
     ("data preparation", lambda path: workplace.data_prep_command(path.parent / "out", f"--input_file={path}"), 2),
@@ -283,25 +245,23 @@ def _locale_cases(context: Context) -> Iterator[Case]:
     ("export", lambda path: workplace.export_command(workplace.classifier_run, path), 2),
     ("convert", lambda path: workplace.convert_command(path, path.parent / "out"), 2),
   ]
-  for name, argv, code in commands:
+  for name, argv, code in with_paths:
     yield Case(_LOCALES_GROUP, f"{name}, no UTF-8", functools.partial(_path_that_is_not_utf8, context, argv, code))
 
 
-def _clock_cases(context: Context, references: _References) -> Iterator[Case]:
+def _clock_cases(context: Context, commands: Sequence[Command]) -> Iterator[Case]:
   group = "the clock set back"
-  for command in COMMANDS[:2]:
-    for index in range(2 if command is COMMANDS[0] else 1):
-      yield Case(
-        group, f"{command.name} {index}", functools.partial(_set_clock_back, context, references, command, index)
-      )
+  pretraining, classifier, *_ = commands
+  for command, index in ((pretraining, 0), (pretraining, 1), (classifier, 0)):
+    yield Case(group, f"{command.name} {index}", functools.partial(_set_clock_back, command, index))
   yield Case(group, "all clocks but the monotonic one", functools.partial(clocks.set_back_during_training, context))
   yield Case(group, "staging files", functools.partial(clocks.staging_files_of_the_future, context))
 
 
 def cases(context: Context) -> Iterator[Case]:
   """The cases of this part."""
-  references = _References(context)
-  yield from _signal_cases(context, references)
-  yield from _stream_cases(context, references)
-  yield from _locale_cases(context)
-  yield from _clock_cases(context, references)
+  commands = all_commands(context)
+  yield from _signal_cases(commands)
+  yield from _stream_cases(context, commands)
+  yield from _locale_cases(context, commands)
+  yield from _clock_cases(context, commands)
