@@ -11,7 +11,7 @@ import tf_keras as keras
 from albert.errors import UserError
 from albert.models import layers
 from albert.models.heads import EncoderModel, LinearHead
-from albert.models.layers import PACKAGE, AnyConfig, build_in_scope
+from albert.models.layers import PACKAGE, AnyConfig
 from albert.weights.initial_weights import Pretrained, num_classes_of
 
 # B batch, S sequence, H hidden, C classes.
@@ -70,10 +70,6 @@ class ClassifierModel(EncoderModel):
       )
     return {"num_classes": saved_num_classes, **arguments}
 
-  def build_heads(self) -> None:
-    """Makes the weights of the head."""
-    build_in_scope(self.head, [None, self.config.hidden_size])
-
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
   ) -> tf.Tensor:
@@ -92,10 +88,6 @@ class ClassifierModel(EncoderModel):
     rate = self.config.classifier_dropout_prob
     pooled = layers.dropout(encoded.pooled_output, rate, dropout_index=HEAD_DROPOUT_INDEX, training=training, seed=seed)
     return self.head(pooled)
-
-  def named_head_weights(self) -> dict[str, tf.Variable]:
-    """Maps the names of the head's variables in the original's checkpoints to the variables."""
-    return self.head.named_weights("")
 
   def get_config(self) -> dict[str, Any]:
     """Returns the arguments of the constructor, for Keras' serialization."""

@@ -114,11 +114,7 @@ class SquadV1Model(EncoderModel):
 
   def __init__(self, config: AnyConfig, name: str = "albert_squad_v1", **kwargs: Any):
     super().__init__(config, name, **kwargs)
-    self.head = LinearHead(2, self.config.initializer_range, name="squad")
-
-  def build_heads(self) -> None:
-    """Makes the weights of the head."""
-    build_in_scope(self.head, [None, None, self.config.hidden_size])
+    self.head = LinearHead(2, self.config.initializer_range, "squad", "cls/squad/")
 
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
@@ -137,10 +133,6 @@ class SquadV1Model(EncoderModel):
     logits = self.head(encoded.sequence_output)  # [B, S, 2]
     mask = answer_mask(inputs)
     return SpanLogits(_masked(logits[..., 0], mask), _masked(logits[..., 1], mask))
-
-  def named_head_weights(self) -> dict[str, tf.Variable]:
-    """Maps the names of the head's variables in the original's checkpoints to the variables."""
-    return self.head.named_weights("cls/squad")
 
 
 class PairDense(keras.layers.Layer):
@@ -327,10 +319,6 @@ class SquadV2Model(EncoderModel):
     super().__init__(config, name, **kwargs)
     self.head = SquadV2Head(self.config, dtype=self.dtype_policy)
 
-  def build_heads(self) -> None:
-    """Makes the weights of the head."""
-    build_in_scope(self.head, [None, None, self.config.hidden_size])
-
   def call(
     self,
     inputs: Mapping[str, tf.Tensor],
@@ -364,7 +352,3 @@ class SquadV2Model(EncoderModel):
       training=training,
       seed=seed,
     )
-
-  def named_head_weights(self) -> dict[str, tf.Variable]:
-    """Maps the names of the head's variables in the original's checkpoints to the variables."""
-    return self.head.named_weights()
