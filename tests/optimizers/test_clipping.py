@@ -21,7 +21,7 @@ def sparse_gradient(rows: slice = slice(None)) -> tf.IndexedSlices:
 
 
 def dense_gradients() -> list[Gradient]:
-  return densify([tf.constant(DENSE), sparse_gradient()])
+  return [densify(tf.constant(DENSE)), densify(sparse_gradient())]
 
 
 @pytest.mark.parametrize("limit", [0.5, 1.0, 9.0, 1000.0])
@@ -41,8 +41,8 @@ def test_a_limit_of_zero_clips_nothing():
 
 def test_the_gradients_of_micro_batches_add_up_to_those_of_the_batch():
   """Neither the gradients nor the sums of squares for their norm depend on the division into micro-batches."""
-  first = densify([0.25 * tf.constant(DENSE), sparse_gradient(slice(0, 1))])
-  second = densify([0.75 * tf.constant(DENSE), sparse_gradient(slice(1, 3))])
+  first = [densify(0.25 * tf.constant(DENSE)), densify(sparse_gradient(slice(0, 1)))]
+  second = [densify(0.75 * tf.constant(DENSE)), densify(sparse_gradient(slice(1, 3)))]
   total = tf.nest.map_structure(tf.add, first, second)
   for actual, expected in zip(tf.nest.flatten(total), tf.nest.flatten(dense_gradients()), strict=True):
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
