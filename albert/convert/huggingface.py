@@ -76,7 +76,7 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
   is_bert = architecture.startswith("Bert")
   if is_bert:
     _check_is_bert(model, architecture)
-  model = expand_sharing(model, for_huggingface=True, for_bert=is_bert)
+  model = expand_sharing(model, for_bert=is_bert)
   architecture = architecture or _choose_architecture(model)
   if _NEEDS_POOLER[architecture] and not _has_pooler(model):
     raise UserError(f"--architecture={architecture}: the weights have {NO_POOLER}")

@@ -27,7 +27,7 @@ from albert.io import files
 from albert.io.progress import Progress
 from albert.io.text import counted
 from albert.tokenization.vocabulary import NAMES
-from albert.weights.files import CONFIG_NAMES, find_weights, selected_checkpoint
+from albert.weights.files import CONFIG_NAMES, find_weights
 
 if TYPE_CHECKING:
   from albert.embed.text_encoder import TextEncoder
@@ -109,14 +109,13 @@ def main() -> None:
 
 def _find_checkpoint(path: str) -> tuple[str, ModelConfig]:
   """The path of the weights and the model's config, after checking that the vocabulary is beside them, too."""
-  checkpoint = selected_checkpoint(path, flag=_CHECKPOINT_FLAG)
-  weights = find_weights(checkpoint, flag=_CHECKPOINT_FLAG)
+  weights = find_weights(path, flag=_CHECKPOINT_FLAG, select="")
   config = weights.config()
   if config is None:
     raise UserError(f"{_CHECKPOINT_FLAG}={path}: has no {' or '.join(CONFIG_NAMES)} beside it: put the model's there")
   if weights.vocabulary is None:
     raise UserError(f"{_CHECKPOINT_FLAG}={path}: has no {' or '.join(NAMES)} beside it: put the vocabulary there")
-  return checkpoint, config
+  return weights.prefix or path, config
 
 
 def _write(texts: InputTexts, encoder: TextEncoder, path: str) -> None:

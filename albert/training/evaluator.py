@@ -12,9 +12,8 @@ import tf_keras as keras
 from albert.data.dataset import Dataset
 from albert.data.examples import EXAMPLE_INDEX
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.io.workers import is_lost_process
 from albert.tasks.base import Batch, DatasetOutputs, Task, WeightedSum
-from albert.training.distribution import distribute_evaluation_batches
+from albert.training.distribution import distribute_evaluation_batches, explain_reading_errors
 from albert.training.model_weights import computing_in
 
 
@@ -119,15 +118,10 @@ class Evaluator:
     num_steps = math.ceil(data.num_examples / self.batch_size)
     batch_outputs: list[dict[str, np.ndarray]] = []
     self.accumulator.reset()  # the last call may have been interrupted
-    try:
-      with computing_in(self.precision, self.model):
-        for _ in range(num_steps):
-          outputs = self._evaluate_batch(batches)
-          batch_outputs.append({name: self.strategy.gather(value, axis=0).numpy() for name, value in outputs.items()})
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-      if not is_lost_process(error):
-        data.explain_failure()  # raises a UserError if it finds a damaged example
-      raise
+    with explain_reading_errors(data), computing_in(self.precision, self.model):
+      for _ in range(num_steps):
+        outputs = self._evaluate_batch(batches)
+        batch_outputs.append({name: self.strategy.gather(value, axis=0).numpy() for name, value in outputs.items()})
     return self.task.with_loss(self.accumulator.result_and_reset()), concatenate_outputs(batch_outputs)
 
   def evaluate(self, max_steps: int = 0) -> tuple[dict[str, float], dict[str, DatasetOutputs]]:

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.config.model import ModelConfig
 from albert.config.run import TrainConfig
 from albert.data.dataset import Dataset
 from albert.errors import RunError, UserError
@@ -62,24 +61,6 @@ def test_a_tpu_that_cannot_be_reached_is_an_error_within_seconds(tpu: str) -> No
     distribution.make_strategy(TrainConfig(tpu=tpu, num_train_steps=1))
   assert "give its name or grpc:// address" in str(caught.value)
   assert time.monotonic() - start_time < 30
-
-
-def test_a_model_larger_than_the_memory_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-  strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-  huge_model = ModelConfig(hidden_size=10**6, num_attention_heads=10)
-  with pytest.raises(UserError, match=r"hidden_size 1000000, .* has 5.01e\+12 parameters, which take 60,\d+ GB with"):
-    distribution.check_memory(huge_model, strategy, trains=True)
-
-  # The 11.7 million parameters of albert_base take 47 MB, or 140 MB with both moments.
-  def check_albert_base(memory_megabytes: int, *, trains: bool) -> None:
-    monkeypatch.setattr(distribution, "memory_bytes", lambda: memory_megabytes * 10**6)
-    distribution.check_memory(ModelConfig(), strategy, trains=trains)
-
-  check_albert_base(150, trains=True)
-  check_albert_base(50, trains=False)
-  check_albert_base(0, trains=True)  # 0: the memory is not known
-  with pytest.raises(UserError, match="give a smaller model"):
-    check_albert_base(130, trains=True)
 
 
 # Two models are trained one after the other, each with a strategy of its own call. The sums have different shapes.

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from safetensors.numpy import save_file
 
 from albert.errors import UserError
@@ -202,13 +201,6 @@ def test_weights_of_another_architecture_are_refused(tmp_path):
   save_file({"transformer.wte.weight": np.ones([3, 4], np.float32)}, str(tmp_path / "gpt.safetensors"))
   with pytest.raises(UserError, match=r"none of its 1 arrays has a name of ALBERT's .*'transformer\.wte\.weight'"):
     open_weights(str(tmp_path / "gpt.safetensors"))
-
-
-def test_weights_whose_layers_transformers_groups_in_another_way_need_conversion(tmp_path):
-  config = dataclasses.replace(CONFIG, num_hidden_layers=18, num_hidden_groups=14, inner_group_num=1)
-  source = write_huggingface(tmp_path / "hf", config, huggingface_tensors(random_weights(config, 3)))
-  with pytest.raises(UserError, match=r"18 layers to 14 groups in another way .* python -m albert\.convert"):
-    warm_start(source, {"x": tf.Variable(0.0)})
 
 
 @pytest.mark.parametrize(
