@@ -12,7 +12,7 @@ from albert.errors import UserError
 from albert.models import layers
 from albert.models.heads import EncoderModel, LinearHead
 from albert.models.layers import PACKAGE, AnyConfig
-from albert.weights.initial_weights import Pretrained, num_classes_of
+from albert.weights.initial_weights import Pretrained
 
 # B batch, S sequence, H hidden, C classes.
 
@@ -60,7 +60,8 @@ class ClassifierModel(EncoderModel):
     cls, pretrained: Pretrained, arguments: dict[str, Any], *, new_heads: bool
   ) -> dict[str, Any]:
     """Adds the number of classes of the weights' classifier, if it is not given."""
-    saved_num_classes = None if new_heads else num_classes_of(pretrained)
+    head = None if new_heads else pretrained.file.entries.get("output_weights")
+    saved_num_classes = head.shape[0] if head else None
     if saved_num_classes is None and "num_classes" not in arguments:
       raise UserError(f"weights={pretrained.file.path}: has no classifier to take over: give num_classes")
     if saved_num_classes is not None and arguments.get("num_classes", saved_num_classes) != saved_num_classes:

@@ -320,35 +320,19 @@ class SquadV2Model(EncoderModel):
     self.head = SquadV2Head(self.config, dtype=self.dtype_policy)
 
   def call(
-    self,
-    inputs: Mapping[str, tf.Tensor],
-    *,
-    start_positions: tf.Tensor | None = None,
-    num_starts: int = 0,
-    num_ends: int = 0,
-    training: bool | None = False,
-    seed: tf.Tensor | None = None,
+    self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None, **scores: Any
   ) -> SquadV2Output:
     """Scores the tokens of a batch.
 
     Args:
       inputs: input_ids, input_mask, segment_ids, p_mask int [B, S], see `answer_mask`.
-      start_positions: int [B], see SquadV2Head.call.
-      num_starts: K of the beams; 0 for no beams.
-      num_ends: M of the beams.
       training: whether dropout is applied; None counts as False.
       seed: int32 or int64 [2]; dropout is a function of it. None draws a new seed.
+      **scores: start_positions, num_starts and num_ends, which SquadV2Head.call explains. Without them there are no
+        end_logits and no beams.
 
     Returns:
       A SquadV2Output.
     """
     encoded = self.encoder(inputs, training=training, seed=seed)
-    return self.head(
-      encoded.sequence_output,
-      answer_mask(inputs),
-      start_positions=start_positions,
-      num_starts=num_starts,
-      num_ends=num_ends,
-      training=training,
-      seed=seed,
-    )
+    return self.head(encoded.sequence_output, answer_mask(inputs), training=training, seed=seed, **scores)

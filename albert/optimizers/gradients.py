@@ -27,7 +27,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 
-def make_replica_variable(value: float | tf.Tensor, dtype: tf.DType, name: str | None = None) -> tf.Variable:
+def make_replica_variable(
+  value: float | tf.Tensor,
+  dtype: tf.DType,
+  name: str | None = None,
+  aggregation: tf.VariableAggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA,
+) -> tf.Variable:
   """Makes a variable of which each replica has a copy. Call it in the strategy's scope.
 
   A checkpoint has the copy of the first replica. So the copies of a variable that is saved must stay equal: either all
@@ -37,12 +42,13 @@ def make_replica_variable(value: float | tf.Tensor, dtype: tf.DType, name: str |
     value: the first value, a number or a tensor.
     dtype: type of the variable.
     name: name of the variable.
+    aggregation: what the host reads: the copy of the first replica, or the sum of all copies.
   """
   return tf.Variable(
     tf.convert_to_tensor(value, dtype),
     trainable=False,
     synchronization=tf.VariableSynchronization.ON_READ,
-    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    aggregation=aggregation,
     name=name,
   )
 
@@ -220,16 +226,14 @@ class ShardedMoment:
     for part, part_value in zip(self._strategy.experimental_local_results(self.part), parts, strict=True):
       part.assign(part_value)
 
-  def to_tensor(self) -> tf.Tensor:
-    """Returns the whole moment. Call it on the host."""
-    parts = [part.read_value() for part in self._strategy.experimental_local_results(self.part)]
-    return tf.concat(parts, axis=0)[: self.shape[0]]
-
 
 def _convert(moment: ShardedMoment, dtype: tf.DType | None = None, *unused: Any, **options: Any) -> Any:
-  """Converts a moment to a tensor; TensorFlow calls it."""
+  """Returns the whole moment. TensorFlow calls it on the host, in tf.convert_to_tensor."""
   del unused, options
-  return moment.to_tensor() if dtype in (None, moment.dtype) else NotImplemented
+  if dtype not in (None, moment.dtype):
+    return NotImplemented
+  parts = [part.read_value() for part in moment._strategy.experimental_local_results(moment.part)]
+  return tf.concat(parts, axis=0)[: moment.shape[0]]
 
 
 tf.register_tensor_conversion_function(ShardedMoment, _convert)

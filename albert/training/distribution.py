@@ -41,13 +41,9 @@ class Cluster:
 
   def __init__(self, strategy: tf.distribute.Strategy):
     self._strategy = strategy
-    self.num_processes = 1
-    self.is_chief = True
-    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-      resolver = strategy.cluster_resolver
-      self.num_processes = max(1, len(process_addresses()))
-      has_chief = "chief" in resolver.cluster_spec().as_dict()
-      self.is_chief = resolver.task_type == "chief" or (not has_chief and resolver.task_id == 0)
+    has_processes = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    self.num_processes = len(process_addresses()) if has_processes else 1
+    self.is_chief = not has_processes or process_index() == 0
 
   def sum(self, *values: float) -> list[float]:
     """Returns the sum of each value over all processes. Every process must call it with the same number of values."""
@@ -217,7 +213,7 @@ def num_hosts(strategy: tf.distribute.Strategy) -> int:
   if isinstance(strategy, tf.distribute.TPUStrategy):
     return int(strategy.extended.num_hosts)
   if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-    return max(1, len(process_addresses()))
+    return len(process_addresses())
   return 1
 
 

@@ -19,22 +19,9 @@ from albert.io import files
 from albert.io.text import counted_names
 from albert.runs import output_files
 from albert.tokenization.vocabulary import find_vocabulary, run_directories, vocabulary_sha256
-from albert.weights.arrays import (
-  SAFETENSORS_FILE,
-  SAFETENSORS_INDEX_FILE,
-  Array,
-  check_is_file,
-  open_bundle,
-  open_safetensors,
-)
+from albert.weights.arrays import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, Array, open_bundle, open_safetensors
 from albert.weights.checkpoints import MANIFEST_FILE, WEIGHTS_PREFIX, CheckpointManager, find_damage
-from albert.weights.names import (
-  POOLER,
-  PROJECTION,
-  from_bert,
-  from_huggingface,
-  has_bert_names,
-)
+from albert.weights.names import POOLER, PROJECTION, from_bert, from_huggingface, has_bert_names
 
 FLAG = "--init_checkpoint"
 CONFIG_NAMES = ("albert_config.json", "config.json")
@@ -226,7 +213,8 @@ def find_weights(path: str, *, flag: str = FLAG, select: str = "newest") -> Weig
   if SAFETENSORS_FILE in names:
     return WeightLocation(path, path, flag=flag)
   if path.endswith(".safetensors") and not files.is_dir(path):
-    check_is_file(path, flag)
+    if not files.exists(path):
+      raise UserError(f"{flag}={path}: no such file")
     return WeightLocation(path, path.rpartition("/")[0] or ".", flag=flag)
   if WEIGHTS_PREFIX + ".index" not in names and not any(map(_CHECKPOINT_DIRECTORY.match, names)):
     if SAFETENSORS_INDEX_FILE in names:

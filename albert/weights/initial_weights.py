@@ -280,12 +280,6 @@ def open_pretrained(path: files.AnyPath, config: ModelConfig | None = None) -> P
   return Pretrained(file, config)
 
 
-def num_classes_of(pretrained: Pretrained) -> int | None:
-  """The number of classes of the classifier in the weights; None if they have none."""
-  entry = pretrained.file.entries.get("output_weights")
-  return entry.shape[0] if entry else None
-
-
 def load_pretrained(
   pretrained: Pretrained,
   variables: Mapping[str, tf.Variable],

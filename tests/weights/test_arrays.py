@@ -153,15 +153,10 @@ def test_damaged_headers_of_safetensors_are_refused(tmp_path: Path, content: byt
     open_weights(str(path))
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "model.ckpt.index", "model.ckpt.data-00000-of-00001"])
-def test_directories_and_pipes_in_the_place_of_weights_are_refused(tmp_path: Path, name: str):
-  format_name = "safetensors" if name == "model.safetensors" else "tf1"
-  for kind, make in (("directory", os.mkdir), ("pipe", os.mkfifo)):
-    source = write_weights(format_name, tmp_path / kind, WEIGHTS)
-    (tmp_path / kind / name).unlink()
-    make(tmp_path / kind / name)
-    with pytest.raises(UserError, match=rf"{name}: is (a {kind}|not a file, but a {kind})"):
-      open_weights(source)
+def test_a_pipe_in_the_place_of_weights_is_refused(tmp_path: Path):
+  os.mkfifo(tmp_path / "model.safetensors")
+  with pytest.raises(UserError, match=r"model\.safetensors: is not a file, but a pipe|model\.safetensors: is a pipe"):
+    open_weights(str(tmp_path))
 
 
 def test_bfloat16_is_read_from_a_remote_file_as_from_a_local_one(tmp_path: Path):
