@@ -14,15 +14,7 @@ from albert.errors import UserError
 from albert.io.files import AnyPath
 from albert.models import layers
 from albert.models.blocks import Embeddings, FeedForward, SelfAttention, attention_bias
-from albert.models.layers import (
-  PACKAGE,
-  TOKEN_INPUTS,
-  AnyConfig,
-  BuiltFromConfig,
-  as_config,
-  build_in_scope,
-  check_inputs,
-)
+from albert.models.layers import PACKAGE, AnyConfig, BuiltFromConfig, as_config, build_in_scope
 from albert.weights.initial_weights import POOLER_NEW, load_pretrained, open_pretrained
 
 # B batch, S sequence, M selected positions, E embedding, H hidden, L layers.
@@ -166,8 +158,9 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
       config: the config of training passes. All weights have the same shapes as with `self.config`.
     """
     self.training_config = config
-    for layer in (self.embeddings, *self.attention_layers, *self.feed_forward_layers):
-      layer.config = config  # for its dropout rates, which only training passes use
+    parts: list[Any] = [self.embeddings, *self.attention_layers, *self.feed_forward_layers]
+    for part in parts:
+      part.config = config  # for its dropout rates, which only training passes use
 
   def _blocks(self, depth: int) -> Iterator[tuple[SelfAttention, FeedForward]]:
     """Yields the blocks of a network of `depth` layers, inner_group_num blocks for each layer."""
@@ -198,10 +191,6 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
       build_in_scope(feed_forward, hidden_shape)
     build_in_scope(self.pooler, [None, config.hidden_size])
     super().build(input_shape)
-
-  def __call__(self, inputs: Mapping[str, tf.Tensor], *args: Any, **kwargs: Any) -> Any:
-    check_inputs(inputs, TOKEN_INPUTS, type(self).__name__)
-    return super().__call__(inputs, *args, **kwargs)
 
   def call(
     self,
@@ -281,7 +270,8 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     weights = self.embeddings.named_weights()
     if self.projection is not None:
       weights |= layers.dense_weights(self.projection, "bert/encoder/embedding_hidden_mapping_in")
-    for sublayers in (self.attention_layers, self.feed_forward_layers):
+    kinds: list[list[Any]] = [self.attention_layers, self.feed_forward_layers]
+    for sublayers in kinds:
       for index, sublayer in enumerate(sublayers):
         group, inner = divmod(index, self.config.inner_group_num)
         weights |= sublayer.named_weights(f"bert/encoder/transformer/group_{group}/inner_group_{inner}")

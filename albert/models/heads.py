@@ -24,7 +24,6 @@ from albert.models.layers import (
   BuiltFromConfig,
   as_config,
   build_in_scope,
-  check_inputs,
   refuse_other_keras,
 )
 from albert.weights.initial_weights import POOLER_NEEDED, POOLER_NEW, Pretrained, load_pretrained, open_pretrained
@@ -45,8 +44,6 @@ class EncoderModel(BuiltFromConfig, keras.Model):
     encoder: the Encoder.
   """
 
-  # The keys of the inputs.
-  input_keys: ClassVar[Sequence[str]] = TOKEN_INPUTS
   # The heads, by their names in albert.weights.names.heads.
   head_names: ClassVar[Sequence[str]] = ()
   # What `from_pretrained` does if the weights have no pooler, see albert.weights.initial_weights.
@@ -122,10 +119,6 @@ class EncoderModel(BuiltFromConfig, keras.Model):
         build_in_scope(head, [None, self.config.hidden_size])
       self.built = True
 
-  def __call__(self, inputs: Mapping[str, tf.Tensor], *args: Any, **kwargs: Any) -> Any:
-    check_inputs(inputs, self.input_keys, type(self).__name__)
-    return super().__call__(inputs, *args, **kwargs)
-
   def compile(self, *args: Any, **kwargs: Any) -> None:
     """See keras.Model.compile.
 
@@ -152,17 +145,6 @@ class EncoderModel(BuiltFromConfig, keras.Model):
     for head in self.heads:
       weights |= head.named_weights()
     return weights
-
-  @classmethod
-  def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> EncoderModel:
-    """Makes the model with newly initialized weights.
-
-    Args:
-      config: what `get_config` returns.
-      custom_objects: not used.
-    """
-    del custom_objects
-    return cls(**config)
 
 
 # B batch, S sequence, P masked tokens, E embedding, H hidden, V vocabulary, C classes.

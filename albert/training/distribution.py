@@ -188,24 +188,18 @@ def check_batches(config: TrainConfig, strategy: tf.distribute.Strategy, *, trai
     UserError: eval_batch_size is not a multiple of the number of replicas, or train_batch_size is not a multiple of
       replicas x accumulation steps and of the number of input parts.
   """
-  replicas = strategy.num_replicas_in_sync
+  replicas, micro_batches = strategy.num_replicas_in_sync, config.gradient_accumulation_steps
+  shares = []
   if trains:
-    num_micro_batches = replicas * config.gradient_accumulation_steps
-    if config.train_batch_size % num_micro_batches:
-      raise UserError(
-        f"--train_batch_size={config.train_batch_size} cannot be shared evenly by {replicas} replicas x "
-        f"{config.gradient_accumulation_steps} accumulation steps: give a multiple of {num_micro_batches}"
-      )
-    if config.train_batch_size % max(1, config.input_parts):
-      raise UserError(
-        f"--train_batch_size={config.train_batch_size} cannot take equally many examples from each of "
-        f"{config.input_parts} input parts: give a multiple of {config.input_parts}"
-      )
-  if evaluates and config.eval_batch_size % replicas:
-    raise UserError(
-      f"--eval_batch_size={config.eval_batch_size} cannot be shared evenly by {replicas} replicas: give a multiple of "
-      f"{replicas}"
-    )
+    sharers = f"{replicas} replicas x {micro_batches} accumulation steps"
+    shares.append(("--train_batch_size", config.train_batch_size, replicas * micro_batches, sharers))
+    sharers = f"{config.input_parts} input parts"
+    shares.append(("--train_batch_size", config.train_batch_size, max(1, config.input_parts), sharers))
+  if evaluates:
+    shares.append(("--eval_batch_size", config.eval_batch_size, replicas, f"{replicas} replicas"))
+  for flag, size, divisor, sharers in shares:
+    if size % divisor:
+      raise UserError(f"{flag}={size} cannot be shared evenly by {sharers}: give a multiple of {divisor}")
 
 
 def num_hosts(strategy: tf.distribute.Strategy) -> int:

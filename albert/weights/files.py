@@ -122,8 +122,7 @@ class WeightLocation:
     if expected_sha256 and expected_sha256 != sha256:
       raise UserError(
         f"{self.flag}={self.path}: its vocabulary is {source} (SHA-256 {expected_sha256[:12]}...), but "
-        f"{vocabulary_name} is a different one ({sha256[:12]}...), so its embeddings belong to other pieces; give the "
-        "vocabulary of the weights, or weights that were trained with this vocabulary"
+        f"{vocabulary_name} is a different one ({sha256[:12]}...); give the vocabulary of the weights, or other weights"
       )
 
 
@@ -227,9 +226,8 @@ def find_weights(path: str, *, flag: str = FLAG, select: str = "newest") -> Weig
     ]
     if pickles:
       raise UserError(
-        f"{flag}={pickles[0]}: is a PyTorch pickle, which can run any code when it is read, so it is not read; give "
-        "the model.safetensors of the same model, or make it where that code may run: "
-        "AlbertModel.from_pretrained(DIRECTORY).save_pretrained(NEW_DIRECTORY) in transformers"
+        f"{flag}={pickles[0]}: is a PyTorch pickle, which can run any code when it is read; give the model.safetensors "
+        "of the same model, which transformers writes: AlbertModel.from_pretrained(PATH).save_pretrained(NEW_PATH)"
       )
   prefix = _find_prefix(path, flag, select)
   return WeightLocation(path, prefix.rpartition("/")[0] or ".", prefix, flag)
@@ -265,9 +263,8 @@ def _find_prefix(path: str, flag: str, select: str) -> str:
       f"{flag}={path}: has several checkpoints ({', '.join(index_files)}): give the path of one, without .index"
     )
   raise UserError(
-    f"{flag}={path}: no checkpoint there; give a checkpoint prefix (the part before .index), a step-N directory, "
-    "the output_dir of a run, a directory of one checkpoint, a Hugging Face directory with model.safetensors, or a "
-    ".safetensors file"
+    f"{flag}={path}: no checkpoint there; give a checkpoint's prefix (the part before .index) or directory, the "
+    "output_dir of a run, a Hugging Face directory with model.safetensors, or a .safetensors file"
   )
 
 
@@ -354,7 +351,7 @@ def _huggingface_entries(source: str, weights: Mapping[str, Array]) -> dict[str,
 def _drop_identity_projection(source: str, entries: dict[str, WeightEntry]) -> None:
   """Removes the projection of the embeddings if E = H. In this case, the original has no projection."""
   kernel, bias = (entries.get(name) for name in PROJECTION)
-  if kernel is None or bias is None or len(kernel.shape) != 2 or kernel.shape[0] != kernel.shape[1]:
+  if kernel is None or bias is None or kernel.shape[0] != kernel.shape[1]:
     return
   if not np.array_equal(kernel.read(), np.eye(kernel.shape[0])) or np.any(bias.read()):
     raise UserError(

@@ -1,4 +1,4 @@
-"""A pretraining task refuses weights of another model, or with another vocabulary than its shards (--init_checkpoint)."""
+"""A pretraining task refuses weights of another model or vocabulary (--init_checkpoint)."""
 
 from __future__ import annotations
 

@@ -54,13 +54,3 @@ def test_names_and_shapes_are_the_originals() -> None:
   multiple_choice, _ = make_models()
   shapes = {name: tuple(variable.shape) for name, variable in multiple_choice.named_weights().items()}
   assert shapes == encoder_shapes(CONFIG) | {"output_weights": (1, 20), "output_bias": (1,)}
-
-
-def test_dropout_in_front_of_the_head_is_a_function_of_the_seed() -> None:
-  multiple_choice, _ = make_models()
-  batch, seed = make_batch(), tf.constant([1, 2])
-  np.testing.assert_array_equal(multiple_choice(batch), multiple_choice(batch))
-  logits = multiple_choice(batch, training=True, seed=seed)
-  np.testing.assert_array_equal(logits, multiple_choice(batch, training=True, seed=seed))
-  is_option = LENGTHS > 0
-  assert np.all(logits.numpy()[is_option] != multiple_choice(batch).numpy()[is_option])

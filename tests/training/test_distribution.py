@@ -49,7 +49,7 @@ def test_only_the_batch_sizes_that_the_command_uses_are_checked(monkeypatch: pyt
   distribution.check_batches(config, pod, trains=False, evaluates=True)
   with pytest.raises(UserError, match=r"--train_batch_size=32 .* 512 replicas x 1 accumulation steps: give a multiple"):
     distribution.check_batches(config, pod, trains=True, evaluates=True)
-  with pytest.raises(UserError, match="32 cannot take equally many examples from each of 64 input parts"):
+  with pytest.raises(UserError, match="32 cannot be shared evenly by 64 input parts: give a multiple of 64"):
     distribution.check_batches(config, FakeStrategy(1), trains=True, evaluates=False)
 
 

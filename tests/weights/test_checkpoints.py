@@ -145,11 +145,8 @@ def test_any_number_is_better_than_nan(manager):
 @pytest.mark.parametrize(
   ("content", "message"),
   [
-    ('{"value": null}', "lacks 'step'"),
     ("{}", "lacks 'step'"),
-    ('{"step": true, "value": 1}', r": \$\.step must be a whole number, it is true or false"),
     ('{"step": -1, "value": 1}', r": \$\.step must be a whole number >= 0"),
-    ('{"step": 1, "value": "x"}', r": \$\.value must be a number or null, it is a text"),
   ],
 )
 def test_a_damaged_best_json_is_refused(manager, content, message):

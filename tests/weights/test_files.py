@@ -150,16 +150,6 @@ def test_a_projection_between_equal_sizes_must_be_the_identity(tmp_path):
       open_weights(write_huggingface(tmp_path / changed_name, config, changed))
 
 
-@pytest.mark.parametrize("shape", [(), (20,), (1, 20, 20)])
-def test_a_projection_of_another_rank_is_refused(tmp_path, shape):
-  tensors = huggingface_tensors(WEIGHTS)
-  tensors["albert.encoder.embedding_hidden_mapping_in.weight"] = np.zeros(shape, np.float32)
-  path = write_huggingface(tmp_path / "weights", CONFIG, tensors)
-  message = "has another shape for 1 weight: bert/encoder/embedding_hidden_mapping_in/kernel"
-  with pytest.raises(UserError, match=message):
-    warm_start(path, build_pretraining_model(CONFIG).named_weights())
-
-
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pth"])
 def test_pickles_are_refused_without_reading_them(tmp_path, name):
   class Bomb:

@@ -71,8 +71,6 @@ def test_translating_to_hugging_face_and_back_gives_the_same_name():
 @pytest.mark.parametrize(
   ("original", "huggingface", "is_transposed"),
   [
-    ("bert/embeddings/word_embeddings", "albert.embeddings.word_embeddings.weight", False),
-    ("bert/embeddings/LayerNorm/gamma", "albert.embeddings.LayerNorm.weight", False),
     (
       "bert/encoder/embedding_hidden_mapping_in/kernel",
       "albert.encoder.embedding_hidden_mapping_in.weight",
@@ -88,9 +86,6 @@ def test_translating_to_hugging_face_and_back_gives_the_same_name():
       "albert.encoder.albert_layer_groups.0.albert_layers.0.full_layer_layer_norm.bias",
       False,
     ),
-    ("cls/seq_relationship/output_weights", "sop_classifier.classifier.weight", False),
-    ("cls/squad/output_bias", "qa_outputs.bias", False),
-    ("output_weights", "classifier.weight", False),
     ("end_logits/LayerNorm/gamma", "end_logits.LayerNorm.weight", False),
     ("answer_class/dense_1/kernel", "answer_class.dense_1.weight", True),
   ],
