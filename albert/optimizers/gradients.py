@@ -75,8 +75,8 @@ def densify(gradient: tf.Tensor | tf.IndexedSlices) -> Gradient:
 
 
 def clip_by_global_norm(
-  gradients: Sequence[Gradient], limit: float, sum_over_replicas: Callable[[tf.Tensor], tf.Tensor] | None = None
-) -> tuple[list[tf.Tensor], tf.Tensor]:
+  gradients: Mapping[Any, Gradient], limit: float, sum_over_replicas: Callable[[tf.Tensor], tf.Tensor] | None = None
+) -> tuple[dict[Any, tf.Tensor], tf.Tensor]:
   """Scales all gradients by one factor, so that their global norm is at most `limit`.
 
   For an embedding table, the norm is computed from the gradient's rows before rows of the same token are summed
@@ -85,21 +85,21 @@ def clip_by_global_norm(
   rows they would differ by 6e-4.
 
   Args:
-    gradients: one for each weight.
+    gradients: name of a weight -> its gradient.
     limit: the largest allowed norm; 0 for no clipping.
     sum_over_replicas: sums a scalar over the replicas, if each of them has a part of the gradients, and the row_squares
       of its own examples. None if the gradients are whole.
 
   Returns:
-    The scaled gradients, and the global norm before scaling, a float32 scalar.
+    The scaled gradients by name, and the global norm before scaling, a float32 scalar.
   """
-  squares = [g.row_squares[0] if g.row_squares else tf.reduce_sum(tf.square(g.value)) for g in gradients]
+  squares = [g.row_squares[0] if g.row_squares else tf.reduce_sum(tf.square(g.value)) for g in gradients.values()]
   sum_of_squares = tf.add_n(squares)
   norm = tf.sqrt(sum_of_squares if sum_over_replicas is None else sum_over_replicas(sum_of_squares))
   if not limit:
-    return [g.value for g in gradients], norm
+    return {name: g.value for name, g in gradients.items()}, norm
   scale = limit / tf.maximum(norm, limit)
-  return [g.value * scale for g in gradients], norm
+  return {name: g.value * scale for name, g in gradients.items()}, norm
 
 
 @dataclasses.dataclass(frozen=True)

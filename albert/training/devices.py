@@ -8,7 +8,6 @@ import dataclasses
 import glob
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -114,10 +113,7 @@ def find_gpu_facts() -> GpuFacts:
 
 def _ask_nvidia_smi() -> tuple[list[Gpu], str]:
   """Returns the GPUs and the version of the driver; ([], "") if nvidia-smi is missing or fails."""
-  program = shutil.which("nvidia-smi")
-  if program is None:
-    return [], ""
-  query = [program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits"]
+  query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits"]
   try:
     answer = subprocess.run(query, capture_output=True, text=True, timeout=_SECONDS_FOR_NVIDIA_SMI, check=True)
   except (OSError, subprocess.SubprocessError):

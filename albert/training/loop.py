@@ -91,15 +91,13 @@ class BatchGradients:
     if self._sharding is None:
       *flat_gradients, losses = replica.all_reduce("SUM", [*tf.nest.flatten(gradients), losses])
       gradients = tf.nest.pack_sequence_as(gradients, flat_gradients)
-      clipped, norm = clip_by_global_norm(list(gradients.values()), clip_norm)
+      clipped, norm = clip_by_global_norm(gradients, clip_norm)
     else:
       if not self._sharding.reduce_scatter:
         gradients = self._sharding.sum_gradients(gradients, self._weights)
-      clipped, norm = clip_by_global_norm(
-        list(gradients.values()), clip_norm, lambda squares: replica.all_reduce("SUM", squares)
-      )
+      clipped, norm = clip_by_global_norm(gradients, clip_norm, lambda squares: replica.all_reduce("SUM", squares))
       losses = replica.all_reduce("SUM", losses)
-    return dict(zip(gradients, clipped, strict=True)), norm, tf.reduce_sum(losses), sums
+    return clipped, norm, tf.reduce_sum(losses), sums
 
   def _accumulate_gradients(
     self, batch: Batch, loss_weights: dict[str, tf.Tensor], seed: tf.Tensor

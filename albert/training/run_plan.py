@@ -161,12 +161,9 @@ def plan_run(config: RunConfig) -> RunPlan:
   strategy = make_strategy(config.train)
   input_parts = resolve_input_parts(config.train.input_parts, num_hosts(strategy))
   precision = resolve_precision(config.train.precision, strategy)
-  facts = GpuFacts()
-  if not isinstance(strategy, tf.distribute.TPUStrategy):
-    facts = find_gpu_facts()
-    warning = None if tf.config.list_logical_devices("GPU") else unused_gpu_warning(facts)
-    if warning is not None:
-      log(warning)
+  facts = GpuFacts() if isinstance(strategy, tf.distribute.TPUStrategy) else find_gpu_facts()
+  if not tf.config.list_logical_devices("GPU") and (warning := unused_gpu_warning(facts)):
+    log(warning)
   return RunPlan(
     config=dataclasses.replace(config, train=dataclasses.replace(config.train, input_parts=input_parts)),
     strategy=strategy,

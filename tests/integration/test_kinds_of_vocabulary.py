@@ -16,7 +16,6 @@ import albert
 from albert import tasks
 from albert.convert.convert_checkpoint import convert
 from albert.data.manifest import Manifest
-from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import PredictRequest
@@ -155,25 +154,6 @@ def test_pretraining_then_fill_mask_and_a_classifier(files: VocabularyFiles, tmp
   assert answer["label"] == expected.label
   card = next(Path(served.directory).glob("**/README.md")).read_text()
   assert ("taken with its case" in card) == (files.kind == "byte_level_bpe")
-
-
-def test_another_vocabulary_is_refused(files: VocabularyFiles, spm_model: str, tmp_path: Path) -> None:
-  other, kind_of_other = spm_model, "sentencepiece"
-  if files.kind == "byte_level_bpe":  # the same pieces with other merges
-    pieces, merges = byte_bpe_reference.train(60, " ".join(files.language.sentences(160)))
-    other, kind_of_other = byte_bpe_reference.write_vocabulary(tmp_path / "other", pieces, merges[::-1]), files.kind
-  message = rf"\({kind_of_other}\) is not the vocabulary .* made with \({files.kind}; its SHA-256"
-  with pytest.raises(UserError, match=message):
-    files.pretrain(tmp_path / "run", spm_model_file=other)
-  files.pretrain(tmp_path / "run")
-  task = tasks.Classification(files.language.rows, eval_share=0)
-  settings: dict[str, Any] = {"output_dir": str(tmp_path / "classifier"), "num_train_steps": 1}
-  if files.kind == "byte_level_bpe":
-    classifier = Estimator(task, init_checkpoint=str(tmp_path / "run"), spm_model_file=other, **settings)
-    with pytest.raises(
-      UserError, match=r"its vocabulary is .*vocab\.json \(SHA-256 .*other/vocab\.json is a different"
-    ):
-      classifier.train()
 
 
 def test_converted_weights_have_the_vocabulary_and_its_special_ids(files: VocabularyFiles, tmp_path: Path) -> None:
