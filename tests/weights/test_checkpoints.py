@@ -217,13 +217,6 @@ def test_staging_directories_are_removed_and_unknown_directories_are_left_alone(
   assert not (root / staging_name).exists()
 
 
-def test_a_staging_directory_is_no_checkpoint(manager):
-  staging = Path(files.staging_path(manager.path(9)))
-  staging.mkdir(parents=True)
-  (staging / "weights.index").write_bytes(b"x")
-  assert manager.latest() is None
-
-
 @pytest.mark.parametrize("kind", ["local", "object store"])
 def test_a_failed_save_leaves_only_the_older_checkpoints(manager, remote_manager, kind, monkeypatch):
   manager = manager if kind == "local" else remote_manager

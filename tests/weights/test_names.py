@@ -28,7 +28,7 @@ from albert.weights.names import (
 )
 from tests.convert.files_of_weights import CONFIG, write_tf1
 from tests.golden.make_tiny_albert import random_weights
-from tests.models.build_models import build_pretraining_model
+from tests.models.build_models import TASK_MODELS, build_pretraining_model
 from tests.thorough import thorough_except
 
 
@@ -42,6 +42,19 @@ def test_shapes_are_those_of_the_built_model(sharing, embedding_size):
   expected = encoder_shapes(config) | all_heads["masked_lm"].shapes | all_heads["sentence"].shapes
   variables = build_pretraining_model(config).named_weights()
   assert {name: tuple(variable.shape) for name, variable in variables.items()} == expected
+
+
+@pytest.mark.parametrize("name", TASK_MODELS)
+def test_a_task_model_has_the_weights_of_the_encoder_and_its_heads(name):
+  model_class, arguments = TASK_MODELS[name]
+  model = model_class(CONFIG, *arguments)
+  expected: dict[str, tuple[int | None, ...]] = {**encoder_shapes(CONFIG)}
+  for head in model.head_names:
+    expected |= heads(CONFIG)[head].shapes
+  for weight, variable in model.named_weights().items():
+    shape = expected.pop(weight)
+    assert [size or model.num_classes for size in shape] == variable.shape, weight
+  assert not expected
 
 
 @pytest.mark.parametrize(
