@@ -115,7 +115,7 @@ def _find_checkpoint(path: str) -> tuple[str, ModelConfig]:
     raise UserError(f"{_CHECKPOINT_FLAG}={path}: has no {' or '.join(CONFIG_NAMES)} beside it: put the model's there")
   if weights.vocabulary is None:
     raise UserError(f"{_CHECKPOINT_FLAG}={path}: has no {' or '.join(NAMES)} beside it: put the vocabulary there")
-  return weights.prefix or path, config
+  return weights.path, config
 
 
 def _write(texts: InputTexts, encoder: TextEncoder, path: str) -> None:

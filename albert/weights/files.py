@@ -44,7 +44,7 @@ class WeightLocation:
   """The path of weights, and the config, the vocabulary and the run that belong to them. The weights are not read.
 
   Attributes:
-    path: the path as the user gave it, for errors.
+    path: the path as the user gave it; for a run, that of its checkpoint.
     directory: the directory of the weights, which may also hold a config and a vocabulary.
     prefix: the prefix of the files, if the weights are a TensorFlow checkpoint; "" for other formats.
     flag: the flag with which the user gave the path, for errors.
@@ -205,6 +205,7 @@ def find_weights(path: str, *, flag: str = FLAG, select: str = "newest") -> Weig
   Raises:
     UserError: there are no weights, they are a pickle, or a checkpoint with a manifest is damaged.
   """
+  path = path.rstrip("/") or path
   names = files.listdir(path) if files.is_dir(path) else []
   if output_files.RUNS in names:
     best_run = output_files.read_runs(files.join(path, output_files.RUNS))["best_run"]
@@ -229,21 +230,21 @@ def find_weights(path: str, *, flag: str = FLAG, select: str = "newest") -> Weig
         f"{flag}={pickles[0]}: is a PyTorch pickle, which can run any code when it is read; give the model.safetensors "
         "of the same model, which transformers writes: AlbertModel.from_pretrained(PATH).save_pretrained(NEW_PATH)"
       )
-  prefix = _find_prefix(path, flag, select)
+  path, prefix = _find_checkpoint(path, flag, select)
   return WeightLocation(path, prefix.rpartition("/")[0] or ".", prefix, flag)
 
 
-def _find_prefix(path: str, flag: str, select: str) -> str:
-  """Finds a TensorFlow checkpoint, and returns the prefix that tf.train.load_checkpoint takes."""
-  path = path.removesuffix(".index")
+def _find_checkpoint(path: str, flag: str, select: str) -> tuple[str, str]:
+  """Finds a TensorFlow checkpoint. Returns its path, and the prefix that tf.train.load_checkpoint takes."""
   # A prefix, which need not be that of a checkpoint of this project, or a step-N directory.
-  for prefix in (path, files.join(path, WEIGHTS_PREFIX)):
+  stem = path.removesuffix(".index")
+  for prefix in (stem, files.join(stem, WEIGHTS_PREFIX)):
     if files.exists(prefix + ".index"):
       directory, _, name = prefix.rpartition("/")
-      is_ours = name == WEIGHTS_PREFIX and (prefix != path or files.exists(files.join(directory or ".", MANIFEST_FILE)))
+      is_ours = name == WEIGHTS_PREFIX and (prefix != stem or files.exists(files.join(directory or ".", MANIFEST_FILE)))
       if is_ours and (damage := find_damage(directory or ".")):
         raise UserError(f"{flag}={path}: {damage}; give another checkpoint")
-      return prefix
+      return path, prefix
   # A directory of step-N directories, or the output_dir of a run.
   run_directory, run_file = files.join(path, output_files.CHECKPOINTS), files.join(path, output_files.CONFIG)
   if not select and files.is_dir(run_directory) and files.exists(run_file):
@@ -252,12 +253,12 @@ def _find_prefix(path: str, flag: str, select: str) -> str:
     if files.is_dir(directory):
       checkpoint = CheckpointManager(directory, keep=1, model_config=ModelConfig()).select(select)
       if checkpoint is not None:
-        return checkpoint.prefix
+        return checkpoint.path, checkpoint.prefix
   # A directory with another checkpoint.
   names = files.listdir(path) if files.is_dir(path) else []
   index_files = sorted(name for name in names if name.endswith(".index"))
   if len(index_files) == 1:
-    return files.join(path, index_files[0].removesuffix(".index"))
+    return path, files.join(path, index_files[0].removesuffix(".index"))
   if index_files:
     raise UserError(
       f"{flag}={path}: has several checkpoints ({', '.join(index_files)}): give the path of one, without .index"
