@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from albert.convert.huggingface import ARCHITECTURES, write_huggingface
+from albert.convert.huggingface import write_huggingface
 from albert.convert.model import ConvertedModel, expand_sharing, read_model, report_row
 from albert.errors import RunError, UserError
 from albert.io import files, local_files
@@ -41,10 +41,8 @@ def convert(
   Raises:
     UserError: bad input, output_dir is not empty, or the format cannot express the model.
   """
-  if target_format not in FORMATS:
-    raise UserError(f"--format={target_format}: must be one of {', '.join(FORMATS)}")
-  if architecture and (target_format != "huggingface" or architecture not in ARCHITECTURES):
-    raise UserError(f"--architecture={architecture}: is for --format=huggingface, one of {', '.join(ARCHITECTURES)}")
+  if architecture and target_format != "huggingface":
+    raise UserError(f"--architecture={architecture}: is for --format=huggingface")
   output_dir = output_dir.rstrip("/")
   _check_empty(output_dir)
   model = read_model(path, albert_config_file=albert_config_file, spm_model_file=spm_model_file)

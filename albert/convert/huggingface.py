@@ -74,14 +74,19 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
   from safetensors.numpy import save
 
   is_bert = architecture.startswith("Bert")
-  if is_bert:
-    _check_is_bert(model, architecture)
-  model = expand_sharing(model, for_huggingface=True, for_bert=is_bert)
+  config = model.config
+  if is_bert and (config.embedding_size != config.hidden_size or config.inner_group_num != 1):
+    raise UserError(
+      f"--architecture={architecture}: the model has embeddings of size {config.embedding_size}, hidden states of size "
+      f"{config.hidden_size} and {config.inner_group_num} block(s) in each layer; a BERT has embeddings of the size of "
+      "the hidden states and one block: give a class of ALBERT"
+    )
+  model = expand_sharing(model, for_bert=is_bert)
   architecture = architecture or _choose_architecture(model)
   if _NEEDS_POOLER[architecture] and not _has_pooler(model):
     raise UserError(f"--architecture={architecture}: the weights have {NO_POOLER}")
   weights, sources, size = model.weights, model.sources, model.config.hidden_size
-  if model.config.embedding_size == size and not is_bert:  # transformers has a projection even if E = H
+  if config.embedding_size == size and not is_bert:  # transformers has a projection even if E = H
     identity = (np.eye(size, dtype=np.float32), np.zeros(size, np.float32))
     weights = weights | dict(zip(PROJECTION, identity, strict=True))
     sources = sources | dict.fromkeys(PROJECTION, "(identity, since E = H)")
@@ -95,22 +100,12 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
     report.append(report_row(sources[name], target, tensors[target]))
   files.write_atomically(files.join(directory, SAFETENSORS_FILE), save(tensors, metadata={"format": "pt"}))
   tokenizer = load_tokenizer(model.tokenizer_config) if model.tokenizer_config else None
-  config = _transformers_config(model, architecture, tokenizer)
-  files.write_json(files.join(directory, "config.json"), to_bert_config(config) if is_bert else config)
+  values = _transformers_config(model, architecture, tokenizer)
+  files.write_json(files.join(directory, "config.json"), to_bert_config(values) if is_bert else values)
   if tokenizer:
     max_length = model.run.get("data", {}).get("max_seq_length") or model.config.max_position_embeddings
     write_tokenizer(tokenizer, directory, max_length=max_length, fills_masks="masked_lm" in model.heads)
   return report
-
-
-def _check_is_bert(model: ConvertedModel, architecture: str) -> None:
-  config = model.config
-  if config.embedding_size != config.hidden_size or config.inner_group_num != 1:
-    raise UserError(
-      f"--architecture={architecture}: the model has embeddings of size {config.embedding_size}, hidden states of size "
-      f"{config.hidden_size} and {config.inner_group_num} block(s) in each layer; a BERT has embeddings of the size of "
-      "the hidden states and one block: give a class of ALBERT"
-    )
 
 
 def _has_pooler(model: ConvertedModel) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,7 @@ from albert.tokenization.recorded_settings import tokenizer_config
 from albert.tokenization.vocabulary import TokenizerConfig
 from albert.weights.arrays import float32_sha256
 from albert.weights.files import WeightFile, find_weights, open_location
-from albert.weights.names import (
-  GROUP_PATTERN,
-  POOLER,
-  encoder_shapes,
-  heads,
-  huggingface_group,
-  huggingface_groups_agree,
-)
+from albert.weights.names import GROUP_PATTERN, POOLER, encoder_shapes, heads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,13 +60,9 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
   file = open_location(location)
   head_names = _check_weights(file, config, config_file)
   weights = {name: file.read(name) for name in sorted(file.entries)}
-  sources = {name: file.entries[name].source for name in weights}
+  sources = {name: file.entries[name].array.name for name in weights}
   settings = tokenizer_config(vocabulary, file.directory) if vocabulary else None
-  model = ConvertedModel(config, weights, sources, head_names, settings, file.run)
-  if file.is_huggingface and not huggingface_groups_agree(config):
-    groups = [huggingface_group(layer, config) for layer in range(config.num_hidden_layers)]
-    return _ungroup(model, groups, groups)
-  return model
+  return ConvertedModel(config, weights, sources, head_names, settings, file.run)
 
 
 def _check_weights(file: WeightFile, config: ModelConfig, config_file: str) -> tuple[str, ...]:
@@ -82,13 +71,11 @@ def _check_weights(file: WeightFile, config: ModelConfig, config_file: str) -> t
   expected_shapes: dict[str, tuple[int | None, ...]] = {
     name: shape for name, shape in encoder_shapes(config).items() if has_pooler or name not in POOLER
   }
-  found_heads = {
-    name: head.shapes for name, head in heads(config).items() if any(weight in file.entries for weight in head.shapes)
-  }
-  for shapes in found_heads.values():
-    expected_shapes |= shapes
+  found_heads = {name: head for name, head in heads(config).items() if not head.shapes.keys().isdisjoint(file.entries)}
+  for head in found_heads.values():
+    expected_shapes |= head.shapes
   missing, misshapen = file.compare(expected_shapes)
-  unmatched = [entry.source for name, entry in file.entries.items() if name not in expected_shapes]
+  unmatched = [entry.array.name for name, entry in file.entries.items() if name not in expected_shapes]
   remedy = f"{config_file} is not its config, or it is not an ALBERT model"
   file.refuse("lacks", missing, remedy)
   file.refuse("has unmatched", unmatched, remedy)
@@ -96,7 +83,7 @@ def _check_weights(file: WeightFile, config: ModelConfig, config_file: str) -> t
   return tuple(found_heads)
 
 
-def expand_sharing(model: ConvertedModel, *, for_huggingface: bool = False, for_bert: bool = False) -> ConvertedModel:
+def expand_sharing(model: ConvertedModel, *, for_bert: bool = False) -> ConvertedModel:
   """Makes a model that the original and transformers can represent, and that computes the same.
 
   In the original and in transformers, attention and feed-forward weights have the same groups of layers. If they have
@@ -105,37 +92,24 @@ def expand_sharing(model: ConvertedModel, *, for_huggingface: bool = False, for_
 
   Args:
     model: the model.
-    for_huggingface: whether layers must belong to the groups to which transformers assigns them.
     for_bert: whether every layer must be a group of its own.
   Returns:
     `model` itself if nothing has to change.
   """
   config = model.config
   layers = config.num_hidden_layers
-  is_bert = config.num_hidden_groups == layers
-  if config.sharing == "all" and (is_bert if for_bert else not for_huggingface or huggingface_groups_agree(config)):
+  if config.sharing == "all" and (config.num_hidden_groups == layers or not for_bert):
     return model
-  attention_groups, ffn_groups = (
-    [layer * groups // layers for layer in range(layers)]
-    for groups in (config.num_attention_groups, config.num_ffn_groups)
-  )
-  return _ungroup(model, attention_groups, ffn_groups)
-
-
-def _ungroup(model: ConvertedModel, attention_groups: Sequence[int], ffn_groups: Sequence[int]) -> ConvertedModel:
-  """Makes every layer a group of its own, with copies of the weights of its groups in `model`."""
-  config = dataclasses.replace(model.config, sharing="all", num_hidden_groups=model.config.num_hidden_layers)
+  expanded = dataclasses.replace(config, sharing="all", num_hidden_groups=layers)
   origins = {name: name for name in model.weights if not GROUP_PATTERN.search(name)}
-  for name in encoder_shapes(config):
-    match = GROUP_PATTERN.search(name)
-    if match:
-      layer = int(match[1])
+  for name in encoder_shapes(expanded):
+    if match := GROUP_PATTERN.search(name):
       is_attention = "/attention_1/" in name or "/LayerNorm/" in name
-      group = (attention_groups if is_attention else ffn_groups)[layer]
-      origins[name] = GROUP_PATTERN.sub(f"/group_{group}/", name)
+      num_groups = config.num_attention_groups if is_attention else config.num_ffn_groups
+      origins[name] = GROUP_PATTERN.sub(f"/group_{int(match[1]) * num_groups // layers}/", name)
   return dataclasses.replace(
     model,
-    config=config,
+    config=expanded,
     weights={name: model.weights[origin] for name, origin in origins.items()},
     sources={name: model.sources[origin] for name, origin in origins.items()},
   )

@@ -27,7 +27,7 @@ from albert.io import files
 from albert.io.progress import Progress
 from albert.io.text import counted
 from albert.tokenization.vocabulary import NAMES
-from albert.weights.files import CONFIG_NAMES, find_weights, selected_checkpoint
+from albert.weights.files import CONFIG_NAMES, find_weights
 
 if TYPE_CHECKING:
   from albert.embed.text_encoder import TextEncoder
@@ -83,8 +83,7 @@ def main() -> None:
   for name in ("checkpoint", "input_file", "output_file"):
     if not values[name].value:
       raise UserError(f"--{name} is missing (--help explains it)")
-  checkpoint = selected_checkpoint(values.checkpoint, flag="--checkpoint")
-  weights = find_weights(checkpoint, flag="--checkpoint")
+  weights = find_weights(values.checkpoint, flag="--checkpoint", select="")
   config = weights.config()
   if config is None:
     raise UserError(f"--checkpoint={values.checkpoint}: put the model's {' or '.join(CONFIG_NAMES)} beside it")
@@ -102,12 +101,12 @@ def main() -> None:
     from albert.embed.text_encoder import TextEncoder  # imports TensorFlow, which takes seconds
 
   encoder = TextEncoder(
-    checkpoint,
+    weights.path,
     pooling=values.pooling,
     max_length=values.max_seq_length,
     batch_size=values.batch_size,
   )
-  print(f"embeddings from {checkpoint}", file=sys.stderr, flush=True)
+  print(f"embeddings from {weights.path}", file=sys.stderr, flush=True)
   _write(texts, encoder, values.output_file)
   print(f"wrote {values.output_file}: {counted(texts.num_texts, 'embedding')} of {encoder.hidden_size} numbers")
 

@@ -19,7 +19,7 @@ from albert.runs import output_files
 from albert.tasks import registry as task_registry
 from albert.tokenization.recorded_settings import SETTINGS, tokenizer_config
 from albert.tokenization.vocabulary import NAMES, TokenizerConfig, run_directories
-from albert.weights.files import WeightFile, WeightLocation, find_weights, open_location, selected_checkpoint
+from albert.weights.files import WeightFile, WeightLocation, find_weights, open_location
 from albert.weights.names import POOLER, encoder_shapes, heads
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def find_checkpoint(
   Raises:
     UserError: there is no checkpoint, it is damaged, or it has no config or vocabulary.
   """
-  weights = find_weights(selected_checkpoint(path, select, flag=FLAG), flag=FLAG)
+  weights = find_weights(path, flag=FLAG, select=select)
   config = load_model_config(weights.require_config_file(albert_config_file))
   vocabulary = weights.choose_vocabulary(spm_model_file)
   if not vocabulary:
@@ -123,7 +123,6 @@ def open_checkpoint(checkpoint: str | FoundCheckpoint) -> ExportCheckpoint:
   if isinstance(checkpoint, str):
     checkpoint = find_checkpoint(checkpoint)
   file = open_location(checkpoint.weights)
-  file.check_groups(checkpoint.config)
   step_match = _STEP_DIRECTORY.search(file.directory)  # only a run names its directories step-N
   step = int(step_match[1]) if step_match else None
   run_dir = next(reversed(run_directories(file.directory)), "")

@@ -74,17 +74,13 @@ class Embeddings(keras.layers.Layer):
     x = tf.cast(self.layer_norm(words + segments + positions), self.compute_dtype)
     return layers.dropout(x, self.config.hidden_dropout_prob, dropout_index=0, training=training, seed=seed)
 
-  def named_weights(self, prefix: str) -> dict[str, tf.Variable]:
-    """Maps the variables' names in the original's checkpoints to the variables.
-
-    Args:
-      prefix: the embeddings' name there, "bert/embeddings".
-    """
+  def named_weights(self) -> dict[str, tf.Variable]:
+    """Maps the variables' names in the original's checkpoints to the variables."""
     return {
-      f"{prefix}/word_embeddings": self.word_embeddings,
-      f"{prefix}/token_type_embeddings": self.token_type_embeddings,
-      f"{prefix}/position_embeddings": self.position_embeddings,
-      **layers.layer_norm_weights(self.layer_norm, f"{prefix}/LayerNorm"),
+      "bert/embeddings/word_embeddings": self.word_embeddings,
+      "bert/embeddings/token_type_embeddings": self.token_type_embeddings,
+      "bert/embeddings/position_embeddings": self.position_embeddings,
+      **layers.layer_norm_weights(self.layer_norm, "bert/embeddings/LayerNorm"),
     }
 
 

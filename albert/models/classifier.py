@@ -11,8 +11,8 @@ import tf_keras as keras
 from albert.errors import UserError
 from albert.models import layers
 from albert.models.heads import EncoderModel, LinearHead
-from albert.models.layers import PACKAGE, AnyConfig, build_in_scope
-from albert.weights.initial_weights import Pretrained, num_classes_of
+from albert.models.layers import PACKAGE, AnyConfig
+from albert.weights.initial_weights import Pretrained
 
 # B batch, S sequence, H hidden, C classes.
 
@@ -60,7 +60,8 @@ class ClassifierModel(EncoderModel):
     cls, pretrained: Pretrained, arguments: dict[str, Any], *, new_heads: bool
   ) -> dict[str, Any]:
     """Adds the number of classes of the weights' classifier, if it is not given."""
-    saved_num_classes = None if new_heads else num_classes_of(pretrained)
+    head = None if new_heads else pretrained.file.entries.get("output_weights")
+    saved_num_classes = head.shape[0] if head else None
     if saved_num_classes is None and "num_classes" not in arguments:
       raise UserError(f"weights={pretrained.file.path}: has no classifier to take over: give num_classes")
     if saved_num_classes is not None and arguments.get("num_classes", saved_num_classes) != saved_num_classes:
@@ -69,10 +70,6 @@ class ClassifierModel(EncoderModel):
         f"{arguments['num_classes']}: give new_heads=True to initialize the head anew"
       )
     return {"num_classes": saved_num_classes, **arguments}
-
-  def build_heads(self) -> None:
-    """Makes the weights of the head."""
-    build_in_scope(self.head, [None, self.config.hidden_size])
 
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
@@ -92,10 +89,6 @@ class ClassifierModel(EncoderModel):
     rate = self.config.classifier_dropout_prob
     pooled = layers.dropout(encoded.pooled_output, rate, dropout_index=HEAD_DROPOUT_INDEX, training=training, seed=seed)
     return self.head(pooled)
-
-  def named_head_weights(self) -> dict[str, tf.Variable]:
-    """Maps the names of the head's variables in the original's checkpoints to the variables."""
-    return self.head.named_weights("")
 
   def get_config(self) -> dict[str, Any]:
     """Returns the arguments of the constructor, for Keras' serialization."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tf_keras as keras
@@ -14,20 +14,10 @@ from albert.errors import UserError
 from albert.io.files import AnyPath
 from albert.models import layers
 from albert.models.blocks import Embeddings, FeedForward, SelfAttention, attention_bias
-from albert.models.layers import (
-  PACKAGE,
-  TOKEN_INPUTS,
-  AnyConfig,
-  BuiltFromConfig,
-  as_config,
-  build_in_scope,
-  check_inputs,
-)
+from albert.models.layers import PACKAGE, AnyConfig, BuiltFromConfig, as_config, build_in_scope
 from albert.weights.initial_weights import POOLER_NEW, load_pretrained, open_pretrained
 
 # B batch, S sequence, M selected positions, E embedding, H hidden, L layers.
-
-_Sublayer = TypeVar("_Sublayer", SelfAttention, FeedForward)
 
 
 class EncoderOutput(NamedTuple):
@@ -158,16 +148,6 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     load_pretrained(pretrained, encoder.named_weights(), on_missing_pooler=POOLER_NEW)
     return encoder
 
-  @property
-  def attention(self) -> list[list[SelfAttention]]:
-    """The attention layers by group and inner block."""
-    return _by_group(self.attention_layers, self.config.inner_group_num)
-
-  @property
-  def feed_forward(self) -> list[list[FeedForward]]:
-    """The feed-forward layers by group and inner block."""
-    return _by_group(self.feed_forward_layers, self.config.inner_group_num)
-
   def train_as(self, config: ModelConfig) -> None:
     """Sets the depth and the dropout of training passes, for a stage of training. Passes for evaluation keep `config`.
 
@@ -178,22 +158,22 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
       config: the config of training passes. All weights have the same shapes as with `self.config`.
     """
     self.training_config = config
-    self.embeddings.config = config
-    for layer in self.attention_layers:
-      layer.config = config  # for its dropout rates, which only training passes use
-    for network in self.feed_forward_layers:
-      network.config = config
+    parts: list[Any] = [self.embeddings, *self.attention_layers, *self.feed_forward_layers]
+    for part in parts:
+      part.config = config  # for its dropout rates, which only training passes use
 
-  def _blocks(self, depth: int) -> Iterator[list[tuple[SelfAttention, FeedForward]]]:
-    """Yields the inner blocks of each layer of a network of `depth` layers."""
-    config, attention, feed_forward = self.config, self.attention, self.feed_forward
+  def _blocks(self, depth: int) -> Iterator[tuple[SelfAttention, FeedForward]]:
+    """Yields the blocks of a network of `depth` layers, inner_group_num blocks for each layer."""
+    config = self.config
 
     def group(layer: int, num_groups: int) -> int:
       return layer if num_groups == config.num_hidden_layers else layer * num_groups // depth
 
     for layer in range(depth):
-      attention_group, ffn_group = group(layer, config.num_attention_groups), group(layer, config.num_ffn_groups)
-      yield list(zip(attention[attention_group], feed_forward[ffn_group], strict=True))
+      first_attention = group(layer, config.num_attention_groups) * config.inner_group_num
+      first_ffn = group(layer, config.num_ffn_groups) * config.inner_group_num
+      for inner in range(config.inner_group_num):
+        yield self.attention_layers[first_attention + inner], self.feed_forward_layers[first_ffn + inner]
 
   def build(self, input_shape: Any = None) -> None:
     """Makes all weights. Their shapes depend on the config only.
@@ -206,16 +186,11 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     build_in_scope(self.embeddings, [None, None])
     if self.projection is not None:
       build_in_scope(self.projection, [None, None, config.embedding_size])
-    for blocks in self._blocks(config.num_hidden_layers):
-      for attention, feed_forward in blocks:
-        build_in_scope(attention, hidden_shape)
-        build_in_scope(feed_forward, hidden_shape)
+    for attention, feed_forward in self._blocks(config.num_hidden_layers):
+      build_in_scope(attention, hidden_shape)
+      build_in_scope(feed_forward, hidden_shape)
     build_in_scope(self.pooler, [None, config.hidden_size])
     super().build(input_shape)
-
-  def __call__(self, inputs: Mapping[str, tf.Tensor], *args: Any, **kwargs: Any) -> Any:
-    check_inputs(inputs, TOKEN_INPUTS, type(self).__name__)
-    return super().__call__(inputs, *args, **kwargs)
 
   def call(
     self,
@@ -239,7 +214,9 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     """
     config = self.config
     # To build a subclassed model that it loads, Keras calls it with floats, even if the real inputs are integers.
-    input_ids, segment_ids = (_as_integers(inputs[name]) for name in ("input_ids", "segment_ids"))
+    input_ids, segment_ids = (
+      tf.cast(ids, tf.int32) if ids.dtype.is_floating else ids for ids in (inputs["input_ids"], inputs["segment_ids"])
+    )
     length = input_ids.shape[1]
     if length is not None and length > config.max_position_embeddings:
       raise UserError(
@@ -274,46 +251,31 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     hidden_states = [x]
     checkpointing = GradientCheckpointing() if self.recompute_grad else None
     num_blocks = config.num_hidden_layers * config.inner_group_num
-    for layer, blocks in enumerate(self._blocks(config.num_hidden_layers)):
-      for inner, (attention, feed_forward) in enumerate(blocks):
-        block_number = layer * config.inner_group_num + inner + 1
-        block_seed = None if seed is None else layers.fold_in(seed, block_number)
-        block_positions = positions if block_number == num_blocks else None
-        block = _Block(attention, feed_forward, bias, training, block_seed, block_positions)
-        x = checkpointing.run(block, x) if checkpointing else block(x)
-      hidden_states.append(x)
+    for number, (attention, feed_forward) in enumerate(self._blocks(config.num_hidden_layers), start=1):
+      block_seed = None if seed is None else layers.fold_in(seed, number)
+      block_positions = positions if number == num_blocks else None
+      block = _Block(attention, feed_forward, bias, training, block_seed, block_positions)
+      x = checkpointing.run(block, x) if checkpointing else block(x)
+      if number % config.inner_group_num == 0:
+        hidden_states.append(x)
     return hidden_states
 
-  def named_weights(self, prefix: str = "bert") -> dict[str, tf.Variable]:
+  def named_weights(self) -> dict[str, tf.Variable]:
     """Maps the variables' names in the original's checkpoints to the variables. Makes the variables if needed.
 
     If only the attention or only the feed-forward network is shared (`sharing` is "attention" or "ffn"), the two have
     different numbers of groups, and each is named by its own group.
-
-    Args:
-      prefix: the encoder's name there.
     """
     build_in_scope(self, [None, None])
-    weights = self.embeddings.named_weights(f"{prefix}/embeddings")
+    weights = self.embeddings.named_weights()
     if self.projection is not None:
-      weights |= layers.dense_weights(self.projection, f"{prefix}/encoder/embedding_hidden_mapping_in")
-    groups: list[tuple[int, Sequence[SelfAttention | FeedForward]]] = [
-      *enumerate(self.attention),
-      *enumerate(self.feed_forward),
-    ]
-    for group, sublayers in groups:
-      for inner, sublayer in enumerate(sublayers):
-        weights |= sublayer.named_weights(f"{prefix}/encoder/transformer/group_{group}/inner_group_{inner}")
-    return weights | layers.dense_weights(self.pooler, f"{prefix}/pooler/dense")
-
-
-def _as_integers(ids: tf.Tensor) -> tf.Tensor:
-  return tf.cast(ids, tf.int32) if ids.dtype.is_floating else ids
-
-
-def _by_group(sublayers: Sequence[_Sublayer], inner_group_num: int) -> list[list[_Sublayer]]:
-  """Splits a list that is ordered by group and inner block."""
-  return [list(sublayers[start : start + inner_group_num]) for start in range(0, len(sublayers), inner_group_num)]
+      weights |= layers.dense_weights(self.projection, "bert/encoder/embedding_hidden_mapping_in")
+    kinds: list[list[Any]] = [self.attention_layers, self.feed_forward_layers]
+    for sublayers in kinds:
+      for index, sublayer in enumerate(sublayers):
+        group, inner = divmod(index, self.config.inner_group_num)
+        weights |= sublayer.named_weights(f"bert/encoder/transformer/group_{group}/inner_group_{inner}")
+    return weights | layers.dense_weights(self.pooler, "bert/pooler/dense")
 
 
 class GradientCheckpointing:

@@ -24,7 +24,6 @@ from albert.models.layers import (
   BuiltFromConfig,
   as_config,
   build_in_scope,
-  check_inputs,
   refuse_other_keras,
 )
 from albert.weights.initial_weights import POOLER_NEEDED, POOLER_NEW, Pretrained, load_pretrained, open_pretrained
@@ -45,13 +44,12 @@ class EncoderModel(BuiltFromConfig, keras.Model):
     encoder: the Encoder.
   """
 
-  # The keys of the inputs.
-  input_keys: ClassVar[Sequence[str]] = TOKEN_INPUTS
   # The heads, by their names in albert.weights.names.heads.
   head_names: ClassVar[Sequence[str]] = ()
   # What `from_pretrained` does if the weights have no pooler, see albert.weights.initial_weights.
   on_missing_pooler: ClassVar[str] = POOLER_NEEDED
   built: bool  # of Keras: whether the weights exist
+  head: Any  # the only head; a model with several overrides `heads`
 
   def __init__(self, config: AnyConfig, name: str, **kwargs: Any):
     super().__init__(name=name, **{"autocast": False, **kwargs})
@@ -103,13 +101,10 @@ class EncoderModel(BuiltFromConfig, keras.Model):
     del pretrained, new_heads
     return arguments
 
-  def build_heads(self) -> None:
-    """Makes the weights of the heads."""
-    raise NotImplementedError
-
-  def named_head_weights(self) -> dict[str, tf.Variable]:
-    """Maps the names of the heads' variables in the original's checkpoints to the variables."""
-    raise NotImplementedError
+  @property
+  def heads(self) -> Sequence[Any]:
+    """The heads: layers that read the encoder's output and have a method `named_weights`."""
+    return (self.head,)
 
   def build(self, input_shape: Any = None) -> None:
     """Makes all weights. Their shapes depend on the config only.
@@ -120,12 +115,9 @@ class EncoderModel(BuiltFromConfig, keras.Model):
     del input_shape
     if not self.built:
       build_in_scope(self.encoder, ())
-      self.build_heads()
+      for head in self.heads:
+        build_in_scope(head, [None, self.config.hidden_size])
       self.built = True
-
-  def __call__(self, inputs: Mapping[str, tf.Tensor], *args: Any, **kwargs: Any) -> Any:
-    check_inputs(inputs, self.input_keys, type(self).__name__)
-    return super().__call__(inputs, *args, **kwargs)
 
   def compile(self, *args: Any, **kwargs: Any) -> None:
     """See keras.Model.compile.
@@ -149,18 +141,10 @@ class EncoderModel(BuiltFromConfig, keras.Model):
   def named_weights(self) -> dict[str, tf.Variable]:
     """Maps the variables' names in the original's checkpoints to the variables. Makes the variables if needed."""
     build_in_scope(self, ())
-    return {**self.encoder.named_weights(), **self.named_head_weights()}
-
-  @classmethod
-  def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> EncoderModel:
-    """Makes the model with newly initialized weights.
-
-    Args:
-      config: what `get_config` returns.
-      custom_objects: not used.
-    """
-    del custom_objects
-    return cls(**config)
+    weights = self.encoder.named_weights()
+    for head in self.heads:
+      weights |= head.named_weights()
+    return weights
 
 
 # B batch, S sequence, P masked tokens, E embedding, H hidden, V vocabulary, C classes.
@@ -206,16 +190,12 @@ class MaskedLMHead(keras.layers.Layer):
     logits = tf.matmul(flat_hidden, word_embeddings, transpose_b=True) + self.output_bias
     return tf.reshape(logits, [shape[0], shape[1], self.config.vocab_size])
 
-  def named_weights(self, prefix: str = "cls/predictions") -> dict[str, tf.Variable]:
-    """Maps the variables' names in the original's checkpoints to the variables.
-
-    Args:
-      prefix: the head's name there.
-    """
+  def named_weights(self) -> dict[str, tf.Variable]:
+    """Maps the variables' names in the original's checkpoints to the variables."""
     return {
-      f"{prefix}/output_bias": self.output_bias,
-      **layers.layer_norm_weights(self.layer_norm, f"{prefix}/transform/LayerNorm"),
-      **layers.dense_weights(self.transform, f"{prefix}/transform/dense"),
+      "cls/predictions/output_bias": self.output_bias,
+      **layers.layer_norm_weights(self.layer_norm, "cls/predictions/transform/LayerNorm"),
+      **layers.dense_weights(self.transform, "cls/predictions/transform/dense"),
     }
 
 
@@ -226,12 +206,14 @@ class LinearHead(keras.layers.Layer):
     num_classes: number of logits C.
     stddev: standard deviation of the initial weights (truncated normal).
     name: Keras' name of the layer.
+    prefix: start of the variables' names in the original's checkpoints, such as "cls/squad/".
   """
 
-  def __init__(self, num_classes: int, stddev: float, name: str):
+  def __init__(self, num_classes: int, stddev: float, name: str, prefix: str = ""):
     super().__init__(name=name, dtype="float32")
     self.num_classes = num_classes
     self.stddev = stddev
+    self.prefix = prefix
 
   def build(self, input_shape: tf.TensorShape) -> None:
     self.output_weights = self.add_weight(
@@ -246,14 +228,9 @@ class LinearHead(keras.layers.Layer):
     """x [..., H] -> logits float32 [..., C]."""
     return tf.matmul(x, self.output_weights, transpose_b=True) + self.output_bias
 
-  def named_weights(self, prefix: str) -> dict[str, tf.Variable]:
-    """Maps the variables' names in the original's checkpoints to the variables.
-
-    Args:
-      prefix: the head's name there; "" for the head of a classifier.
-    """
-    start = f"{prefix}/" if prefix else ""
-    return {f"{start}output_weights": self.output_weights, f"{start}output_bias": self.output_bias}
+  def named_weights(self) -> dict[str, tf.Variable]:
+    """Maps the variables' names in the original's checkpoints to the variables."""
+    return {f"{self.prefix}output_weights": self.output_weights, f"{self.prefix}output_bias": self.output_bias}
 
 
 class PretrainingOutput(NamedTuple):
@@ -302,12 +279,12 @@ class PretrainingModel(EncoderModel):
   def __init__(self, config: AnyConfig, name: str = "albert_pretraining", **kwargs: Any):
     super().__init__(config, name, **kwargs)
     self.masked_lm = MaskedLMHead(self.config, dtype=self.dtype_policy)
-    self.sentence = LinearHead(2, self.config.initializer_range, name="seq_relationship")
+    self.sentence = LinearHead(2, self.config.initializer_range, "seq_relationship", "cls/seq_relationship/")
 
-  def build_heads(self) -> None:
-    """Makes the weights of the heads."""
-    for head in (self.masked_lm, self.sentence):
-      build_in_scope(head, [None, self.config.hidden_size])
+  @property
+  def heads(self) -> Sequence[Any]:
+    """The masked-LM head and the sentence head."""
+    return (self.masked_lm, self.sentence)
 
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
@@ -327,7 +304,3 @@ class PretrainingModel(EncoderModel):
       self.masked_lm(encoded.sequence_output, self.encoder.embeddings.word_embeddings),
       self.sentence(encoded.pooled_output),
     )
-
-  def named_head_weights(self) -> dict[str, tf.Variable]:
-    """Maps the names of the heads' variables in the original's checkpoints to the variables."""
-    return {**self.masked_lm.named_weights(), **self.sentence.named_weights("cls/seq_relationship")}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import tensorflow as tf
 import tf_keras as keras
@@ -235,10 +235,6 @@ def as_config(config: AnyConfig) -> ModelConfig:
         f"there is no model {config!r}: give one of {', '.join(MODELS)}; or read weights by from_pretrained"
       )
     return MODELS[config]
-  if not isinstance(config, Mapping):
-    raise UserError(
-      f"config is {config!r}: give a ModelConfig, a name such as 'albert_base', or a dictionary of the fields"
-    )
   return from_dict(ModelConfig, dict(config), source="the config of the model")
 
 
@@ -296,15 +292,21 @@ def build_in_scope(layer: keras.layers.Layer, shape: Iterable[int | None]) -> No
 
 
 class BuiltFromConfig:
-  """The methods with which Keras saves and loads Encoder and the task models.
+  """What Encoder and the task models share: the check of their inputs, and the methods with which Keras saves them.
 
   These layers make their weights without knowing the shape of an input.
 
   Attributes:
     config: the encoder's config.
+    input_keys: the keys of the inputs.
   """
 
   config: ModelConfig
+  input_keys: ClassVar[Sequence[str]] = TOKEN_INPUTS
+
+  def __call__(self, inputs: Mapping[str, tf.Tensor], *args: Any, **kwargs: Any) -> Any:
+    check_inputs(inputs, self.input_keys, type(self).__name__)
+    return super().__call__(inputs, *args, **kwargs)  # type: ignore[misc]
 
   def get_config(self: Any) -> dict[str, Any]:
     """Returns the arguments of the constructor, for Keras' serialization."""

@@ -114,11 +114,7 @@ class SquadV1Model(EncoderModel):
 
   def __init__(self, config: AnyConfig, name: str = "albert_squad_v1", **kwargs: Any):
     super().__init__(config, name, **kwargs)
-    self.head = LinearHead(2, self.config.initializer_range, name="squad")
-
-  def build_heads(self) -> None:
-    """Makes the weights of the head."""
-    build_in_scope(self.head, [None, None, self.config.hidden_size])
+    self.head = LinearHead(2, self.config.initializer_range, "squad", "cls/squad/")
 
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
@@ -137,10 +133,6 @@ class SquadV1Model(EncoderModel):
     logits = self.head(encoded.sequence_output)  # [B, S, 2]
     mask = answer_mask(inputs)
     return SpanLogits(_masked(logits[..., 0], mask), _masked(logits[..., 1], mask))
-
-  def named_head_weights(self) -> dict[str, tf.Variable]:
-    """Maps the names of the head's variables in the original's checkpoints to the variables."""
-    return self.head.named_weights("cls/squad")
 
 
 class PairDense(keras.layers.Layer):
@@ -327,44 +319,20 @@ class SquadV2Model(EncoderModel):
     super().__init__(config, name, **kwargs)
     self.head = SquadV2Head(self.config, dtype=self.dtype_policy)
 
-  def build_heads(self) -> None:
-    """Makes the weights of the head."""
-    build_in_scope(self.head, [None, None, self.config.hidden_size])
-
   def call(
-    self,
-    inputs: Mapping[str, tf.Tensor],
-    *,
-    start_positions: tf.Tensor | None = None,
-    num_starts: int = 0,
-    num_ends: int = 0,
-    training: bool | None = False,
-    seed: tf.Tensor | None = None,
+    self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None, **scores: Any
   ) -> SquadV2Output:
     """Scores the tokens of a batch.
 
     Args:
       inputs: input_ids, input_mask, segment_ids, p_mask int [B, S], see `answer_mask`.
-      start_positions: int [B], see SquadV2Head.call.
-      num_starts: K of the beams; 0 for no beams.
-      num_ends: M of the beams.
       training: whether dropout is applied; None counts as False.
       seed: int32 or int64 [2]; dropout is a function of it. None draws a new seed.
+      **scores: start_positions, num_starts and num_ends, which SquadV2Head.call explains. Without them there are no
+        end_logits and no beams.
 
     Returns:
       A SquadV2Output.
     """
     encoded = self.encoder(inputs, training=training, seed=seed)
-    return self.head(
-      encoded.sequence_output,
-      answer_mask(inputs),
-      start_positions=start_positions,
-      num_starts=num_starts,
-      num_ends=num_ends,
-      training=training,
-      seed=seed,
-    )
-
-  def named_head_weights(self) -> dict[str, tf.Variable]:
-    """Maps the names of the head's variables in the original's checkpoints to the variables."""
-    return self.head.named_weights()
+    return self.head(encoded.sequence_output, answer_mask(inputs), training=training, seed=seed, **scores)

@@ -9,7 +9,7 @@ import tf_keras as keras
 
 from albert.models import layers
 from albert.models.classifier import HEAD_DROPOUT_INDEX, ClassifierModel
-from albert.models.layers import PACKAGE, AnyConfig, build_in_scope
+from albert.models.layers import PACKAGE, AnyConfig
 from albert.weights.initial_weights import POOLER_UNUSED
 
 # B batch, S sequence, H hidden, C classes.
@@ -39,10 +39,6 @@ class TaggingModel(ClassifierModel):
 
   def __init__(self, config: AnyConfig, num_classes: int, name: str = "albert_tagger", **kwargs: object):
     super().__init__(config, num_classes, name, **kwargs)
-
-  def build_heads(self) -> None:
-    """Makes the weights of the head."""
-    build_in_scope(self.head, [None, None, self.config.hidden_size])
 
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None

@@ -28,7 +28,8 @@ def make_optimizer(config: OptimizerConfig, learning_rate: LearningRate) -> kera
 
   Args:
     config: the optimizer's name and settings.
-    learning_rate: a number, or a schedule that maps the number of updates done (a scalar tensor) to the rate.
+    learning_rate: a number (not for tfa_lamb), or a schedule that maps the number of updates done (a scalar tensor) to
+      the rate.
 
   Returns:
     A Keras optimizer with `slots(variable)`, see AdamW.
@@ -54,7 +55,7 @@ def make_optimizer(config: OptimizerConfig, learning_rate: LearningRate) -> kera
   )
 
 
-def _make_tfa_lamb(config: OptimizerConfig, learning_rate: LearningRate) -> Any:
+def _make_tfa_lamb(config: OptimizerConfig, learning_rate: Any) -> Any:
   """Makes tensorflow-addons' LAMB with the methods that the training loop calls: build, slots, apply_gradients."""
   try:
     from tensorflow_addons.optimizers import LAMB as AddonsLAMB
@@ -81,11 +82,8 @@ def _make_tfa_lamb(config: OptimizerConfig, learning_rate: LearningRate) -> Any:
     exclude_from_weight_decay=list(EXCLUDED_PATTERNS),
     exclude_from_layer_adaptation=list(EXCLUDED_PATTERNS),
   )
-  if callable(learning_rate):
-    # The optimizer does not accept schedules of tf_keras. It accepts a function, which it calls at each step.
-    optimizer.learning_rate = lambda: learning_rate(optimizer.iterations)
-  else:
-    optimizer.learning_rate = learning_rate
+  # The optimizer does not accept schedules of tf_keras. It accepts a function, which it calls at each step.
+  optimizer.learning_rate = lambda: learning_rate(optimizer.iterations)
   return optimizer
 
 

@@ -21,13 +21,18 @@ LossScaleOptimizer.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 
-def make_replica_variable(value: float | tf.Tensor, dtype: tf.DType, name: str | None = None) -> tf.Variable:
+def make_replica_variable(
+  value: float | tf.Tensor,
+  dtype: tf.DType,
+  name: str | None = None,
+  aggregation: tf.VariableAggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA,
+) -> tf.Variable:
   """Makes a variable of which each replica has a copy. Call it in the strategy's scope.
 
   A checkpoint has the copy of the first replica. So the copies of a variable that is saved must stay equal: either all
@@ -37,12 +42,13 @@ def make_replica_variable(value: float | tf.Tensor, dtype: tf.DType, name: str |
     value: the first value, a number or a tensor.
     dtype: type of the variable.
     name: name of the variable.
+    aggregation: what the host reads: the copy of the first replica, or the sum of all copies.
   """
   return tf.Variable(
     tf.convert_to_tensor(value, dtype),
     trainable=False,
     synchronization=tf.VariableSynchronization.ON_READ,
-    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    aggregation=aggregation,
     name=name,
   )
 
@@ -61,27 +67,16 @@ class Gradient(NamedTuple):
   row_squares: tuple[tf.Tensor, ...]
 
 
-def densify(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[Gradient]:
-  """Converts the gradients of a tf.GradientTape to `Gradient`s.
-
-  Args:
-    gradients: a dense tensor or tf.IndexedSlices for each weight.
-
-  Returns:
-    One `Gradient` for each weight, in the same order.
-  """
-  dense_gradients = []
-  for gradient in gradients:
-    row_squares: tuple[tf.Tensor, ...] = ()
-    if isinstance(gradient, tf.IndexedSlices):
-      row_squares = (tf.reduce_sum(tf.square(gradient.values)),)
-    dense_gradients.append(Gradient(tf.convert_to_tensor(gradient), row_squares))
-  return dense_gradients
+def densify(gradient: tf.Tensor | tf.IndexedSlices) -> Gradient:
+  """Converts a gradient of a tf.GradientTape to a `Gradient`."""
+  has_rows = isinstance(gradient, tf.IndexedSlices)
+  row_squares = (tf.reduce_sum(tf.square(gradient.values)),) if has_rows else ()
+  return Gradient(tf.convert_to_tensor(gradient), row_squares)
 
 
 def clip_by_global_norm(
-  gradients: Sequence[Gradient], limit: float, sum_over_replicas: Callable[[tf.Tensor], tf.Tensor] | None = None
-) -> tuple[list[tf.Tensor], tf.Tensor]:
+  gradients: Mapping[Any, Gradient], limit: float, sum_over_replicas: Callable[[tf.Tensor], tf.Tensor] | None = None
+) -> tuple[dict[Any, tf.Tensor], tf.Tensor]:
   """Scales all gradients by one factor, so that their global norm is at most `limit`.
 
   For an embedding table, the norm is computed from the gradient's rows before rows of the same token are summed
@@ -90,21 +85,21 @@ def clip_by_global_norm(
   rows they would differ by 6e-4.
 
   Args:
-    gradients: one for each weight.
+    gradients: name of a weight -> its gradient.
     limit: the largest allowed norm; 0 for no clipping.
     sum_over_replicas: sums a scalar over the replicas, if each of them has a part of the gradients, and the row_squares
       of its own examples. None if the gradients are whole.
 
   Returns:
-    The scaled gradients, and the global norm before scaling, a float32 scalar.
+    The scaled gradients by name, and the global norm before scaling, a float32 scalar.
   """
-  squares = [g.row_squares[0] if g.row_squares else tf.reduce_sum(tf.square(g.value)) for g in gradients]
+  squares = [g.row_squares[0] if g.row_squares else tf.reduce_sum(tf.square(g.value)) for g in gradients.values()]
   sum_of_squares = tf.add_n(squares)
   norm = tf.sqrt(sum_of_squares if sum_over_replicas is None else sum_over_replicas(sum_of_squares))
   if not limit:
-    return [g.value for g in gradients], norm
+    return {name: g.value for name, g in gradients.items()}, norm
   scale = limit / tf.maximum(norm, limit)
-  return [g.value * scale for g in gradients], norm
+  return {name: g.value * scale for name, g in gradients.items()}, norm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +107,7 @@ class Partition:
   """The parts of a variable.
 
   Attributes:
-    shape: the shape of the variable.
+    shape: the shape of the variable, which has at least one dimension.
     num_parts: R, the number of replicas.
   """
 
@@ -120,41 +115,27 @@ class Partition:
   num_parts: int
 
   @property
-  def num_rows(self) -> int:
-    """The number of rows of the variable. A scalar is a row."""
-    return self.shape[0] if self.shape else 1
-
-  @property
-  def row_shape(self) -> tuple[int, ...]:
-    """The shape of a row."""
-    return self.shape[1:]
-
-  @property
-  def part_rows(self) -> int:
-    """The number of rows of a part."""
-    return -(-self.num_rows // self.num_parts)
+  def part_shape(self) -> list[int]:
+    """The shape of a part, [rows of a part, ...]."""
+    return [-(-self.shape[0] // self.num_parts), *self.shape[1:]]
 
   def pad(self, tensor: tf.Tensor) -> tf.Tensor:
     """Pads a tensor with the variable's shape to R parts, [R * rows of a part, ...]."""
-    rows = tf.reshape(tensor, [self.num_rows, *self.row_shape])
-    padding = self.num_parts * self.part_rows - self.num_rows
-    return tf.pad(rows, [[0, padding], *[[0, 0]] * len(self.row_shape)]) if padding else rows
-
-  def join(self, padded: tf.Tensor) -> tf.Tensor:
-    """The inverse of `pad`."""
-    return tf.reshape(padded[: self.num_rows], self.shape)
+    rows = tf.reshape(tensor, self.shape)
+    padding = self.num_parts * self.part_shape[0] - self.shape[0]
+    return tf.pad(rows, [[0, padding], *[[0, 0]] * (len(self.shape) - 1)]) if padding else rows
 
   def part_of(self, tensor: tf.Tensor, replica_id: tf.Tensor) -> tf.Tensor:
-    """Returns a replica's part of a tensor with the variable's shape, [rows of a part, ...]."""
-    begin = [replica_id * self.part_rows, *[0] * len(self.row_shape)]
-    return tf.slice(self.pad(tensor), begin, [self.part_rows, *self.row_shape])
+    """Returns a replica's part of a tensor with the variable's shape."""
+    begin = [replica_id * self.part_shape[0], *[0] * (len(self.shape) - 1)]
+    return tf.slice(self.pad(tensor), begin, self.part_shape)
 
   def with_zeros(self, part: tf.Tensor, replica_id: tf.Tensor) -> tf.Tensor:
     """Returns a tensor with the variable's shape that has a replica's part, and zeros instead of the other parts."""
     is_own = tf.equal(tf.range(self.num_parts), replica_id)
-    is_own = tf.reshape(is_own, [self.num_parts, 1, *[1] * len(self.row_shape)])
+    is_own = tf.reshape(is_own, [self.num_parts, *[1] * len(self.shape)])
     parts = tf.where(is_own, part[None], tf.zeros([], part.dtype))
-    return self.join(tf.reshape(parts, [-1, *self.row_shape]))
+    return tf.reshape(parts, [-1, *self.shape[1:]])[: self.shape[0]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,25 +162,27 @@ class Sharding:
     """Returns the parts of a variable."""
     return Partition(tuple(variable.shape), self.num_parts)
 
-  def sum_gradients(self, gradients: Sequence[Gradient], variables: Sequence[tf.Variable]) -> list[Gradient]:
+  def sum_gradients(
+    self, gradients: Mapping[str, Gradient], variables: Mapping[str, tf.Variable]
+  ) -> dict[str, Gradient]:
     """Sums gradients over the replicas. Every replica must call it.
 
     Args:
-      gradients: this replica's gradient of each variable, with the variable's shape.
-      variables: the variables.
+      gradients: name of a variable -> this replica's gradient, with the variable's shape.
+      variables: name -> variable, for these names and possibly others.
 
     Returns:
-      This replica's part of each sum, [rows of a part, ...], with the row_squares of this replica.
+      Name -> this replica's part of the sum, [rows of a part, ...], with the row_squares of this replica.
     """
-    partitions = [self.partition(variable) for variable in variables]
-    values = [gradient.value for gradient in gradients]
+    values = [gradient.value for gradient in gradients.values()]
+    partitions = [self.partition(variables[name]) for name in gradients]
     if self.reduce_scatter:
       parts = [self._reduce_scatter(partition.pad(value)) for partition, value in zip(partitions, values, strict=True)]
     else:
       replica_id = tf.distribute.get_replica_context().replica_id_in_sync_group
       sums = sum_over_replicas(values)
       parts = [partition.part_of(value, replica_id) for partition, value in zip(partitions, sums, strict=True)]
-    return [Gradient(part, gradient.row_squares) for part, gradient in zip(parts, gradients, strict=True)]
+    return {name: Gradient(part, gradients[name].row_squares) for name, part in zip(gradients, parts, strict=True)}
 
   def _reduce_scatter(self, rows: tf.Tensor) -> tf.Tensor:
     """Sums rows, [R * rows of a part, ...], over the replicas, and returns this replica's part of the sum."""
@@ -231,7 +214,7 @@ class ShardedMoment:
     self.dtype = tf.float32
     self.partition = partition
     self._strategy = tf.distribute.get_strategy()
-    self.part = make_replica_variable(tf.zeros([partition.part_rows, *partition.row_shape]), self.dtype, name)
+    self.part = make_replica_variable(tf.zeros(partition.part_shape), self.dtype, name)
 
   def assign(self, value: tf.Tensor) -> None:
     """Changes the parts of all replicas. Call it on the host.
@@ -243,16 +226,14 @@ class ShardedMoment:
     for part, part_value in zip(self._strategy.experimental_local_results(self.part), parts, strict=True):
       part.assign(part_value)
 
-  def to_tensor(self) -> tf.Tensor:
-    """Returns the whole moment. Call it on the host."""
-    parts = [part.read_value() for part in self._strategy.experimental_local_results(self.part)]
-    return self.partition.join(tf.concat(parts, axis=0))
-
 
 def _convert(moment: ShardedMoment, dtype: tf.DType | None = None, *unused: Any, **options: Any) -> Any:
-  """Converts a moment to a tensor; TensorFlow calls it."""
+  """Returns the whole moment. TensorFlow calls it on the host, in tf.convert_to_tensor."""
   del unused, options
-  return moment.to_tensor() if dtype in (None, moment.dtype) else NotImplemented
+  if dtype not in (None, moment.dtype):
+    return NotImplemented
+  parts = [part.read_value() for part in moment._strategy.experimental_local_results(moment.part)]
+  return tf.concat(parts, axis=0)[: moment.shape[0]]
 
 
 tf.register_tensor_conversion_function(ShardedMoment, _convert)
@@ -304,15 +285,12 @@ class LossScale:
     """Multiplies a loss, float32 scalar, by the scale. Call it in the replica's step."""
     return loss * tf.convert_to_tensor(self._scale)
 
-  def unscale(self, gradients: list[tf.Tensor | tf.IndexedSlices]) -> list[tf.Tensor | tf.IndexedSlices]:
-    """Divides float32 gradients by the scale, without rounding, since it is a power of 2."""
+  def unscale(self, gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices:
+    """Divides a float32 gradient by the scale, without rounding, since it is a power of 2."""
     factor = 1.0 / tf.convert_to_tensor(self._scale)
-    return [
-      tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
-      if isinstance(gradient, tf.IndexedSlices)
-      else gradient * factor
-      for gradient in gradients
-    ]
+    if isinstance(gradient, tf.IndexedSlices):
+      return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return gradient * factor
 
   def update(self, is_skipped: tf.Tensor) -> tf.Tensor:
     """Changes the scale after a step. Every replica must call it with the same value.

@@ -7,7 +7,7 @@ import ctypes
 import dataclasses
 import glob
 import os
-import shutil
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from albert.io.text import counted
-from albert.training.distribution import memory_bytes
 
 _GIB = 2**30
 _INSTALL = "install TensorFlow with its CUDA libraries: make setup-gpu (docs/gpu.md)"
@@ -83,14 +82,11 @@ def _reason_and_remedy(facts: GpuFacts) -> tuple[str, str]:
     return "this TensorFlow was built without CUDA", _INSTALL
   if facts.missing_libraries:
     return f"TensorFlow needs {', '.join(facts.missing_libraries)}, which cannot be opened", _INSTALL
-  if facts.driver_version and _version(facts.driver_version) < _OLDEST_DRIVER:
+  if facts.driver_version and tuple(map(int, facts.driver_version.split("."))) < _OLDEST_DRIVER:
     oldest = ".".join(map(str, _OLDEST_DRIVER))
     return f"its driver {facts.driver_version} is older than {oldest}, which CUDA 12 needs", "install a newer driver"
   if not facts.has_device_files:
-    return (
-      "this process cannot open /dev/nvidia*",
-      "give the container its GPUs (docker run --gpus all)",
-    )
+    return "this process cannot open /dev/nvidia*", "give the container its GPUs (docker run --gpus all)"
   return "TensorFlow does not say why", "run again with TF_CPP_MIN_LOG_LEVEL=0, which shows TensorFlow's messages"
 
 
@@ -98,7 +94,10 @@ def find_gpu_facts() -> GpuFacts:
   """Asks the system for its GPUs: nvidia-smi, or without it the files in /proc/driver/nvidia."""
   gpus, driver_version = _ask_nvidia_smi()
   if not gpus:
-    gpus = [Gpu(name=_model_name(path)) for path in sorted(glob.glob("/proc/driver/nvidia/gpus/*/information"))]
+    for path in sorted(glob.glob("/proc/driver/nvidia/gpus/*/information")):
+      with open(path, encoding="utf-8", errors="replace") as file:
+        model = re.search(r"^Model:\s*(.+)$", file.read(), re.MULTILINE)
+      gpus.append(Gpu(name=model[1] if model else "NVIDIA GPU"))
   if not gpus:
     return GpuFacts()
   device_files = glob.glob("/dev/nvidia[0-9]*") or glob.glob("/dev/dxg")  # in Windows' subsystem for Linux
@@ -114,35 +113,14 @@ def find_gpu_facts() -> GpuFacts:
 
 def _ask_nvidia_smi() -> tuple[list[Gpu], str]:
   """Returns the GPUs and the version of the driver; ([], "") if nvidia-smi is missing or fails."""
-  program = shutil.which("nvidia-smi")
-  if program is None:
-    return [], ""
-  query = [program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits"]
+  query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits"]
   try:
     answer = subprocess.run(query, capture_output=True, text=True, timeout=_SECONDS_FOR_NVIDIA_SMI, check=True)
   except (OSError, subprocess.SubprocessError):
     return [], ""
-  return parse_nvidia_smi(answer.stdout)
-
-
-def parse_nvidia_smi(text: str) -> tuple[list[Gpu], str]:
-  """Parses lines of `name, MiB, driver version`. Returns the GPUs and the version of the driver."""
-  rows = [row for row in csv.reader(text.splitlines(), skipinitialspace=True) if len(row) == 3]
+  rows = [row for row in csv.reader(answer.stdout.splitlines(), skipinitialspace=True) if len(row) == 3]
   gpus = [Gpu(name=name, memory_mib=int(memory) if memory.isdecimal() else 0) for name, memory, _ in rows]
   return gpus, rows[0][2] if rows else ""
-
-
-def _model_name(path: str) -> str:
-  """Returns the GPU's name in a file of /proc/driver/nvidia/gpus."""
-  try:
-    with open(path, encoding="utf-8", errors="replace") as file:
-      for line in file:
-        key, _, value = line.partition(":")
-        if key == "Model":
-          return value.strip()
-  except OSError:
-    pass
-  return "NVIDIA GPU"
 
 
 def _missing_libraries() -> list[str]:
@@ -152,22 +130,13 @@ def _missing_libraries() -> list[str]:
   missing = []
   for library in _CUDA_LIBRARIES:
     name = f"{library}.so.{cudnn if library == 'libcudnn' else cuda}"
-    in_packages = (glob.glob(os.path.join(path, "nvidia", "*", "lib", name)) for path in sys.path)
-    if not any(in_packages) and not _can_open(name):
+    if any(glob.glob(os.path.join(path, "nvidia", "*", "lib", name)) for path in sys.path):
+      continue
+    try:
+      ctypes.CDLL(name)
+    except OSError:
       missing.append(name)
   return missing
-
-
-def _can_open(library: str) -> bool:
-  try:
-    ctypes.CDLL(library)
-  except OSError:
-    return False
-  return True
-
-
-def _version(text: str) -> tuple[int, ...]:
-  return tuple(int(part) for part in text.split(".") if part.isdecimal())
 
 
 def describe_devices(strategy: tf.distribute.Strategy, precision: str, facts: GpuFacts) -> str:
@@ -190,5 +159,5 @@ def describe_devices(strategy: tf.distribute.Strategy, precision: str, facts: Gp
     count = f"{replicas} x " if replicas > 1 else ""
     return f"device: {count}{name}, {size}{' each' if replicas > 1 and memory else ''}, {precision}"
   cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-  size = f"{memory_bytes() / _GIB:.0f} GiB" if memory_bytes() else "memory unknown"
-  return f"device: CPU, {counted(cores, 'core')}, {size}, {precision}"
+  memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+  return f"device: CPU, {counted(cores, 'core')}, {memory / _GIB:.0f} GiB, {precision}"

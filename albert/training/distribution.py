@@ -7,24 +7,21 @@ one process knows (a signal, the time, a file), the methods of Cluster tell it t
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
 import tensorflow as tf
 
-from albert.config.model import ModelConfig
 from albert.config.run import TrainConfig, process_addresses, process_index, training_addresses
 from albert.data.dataset import Dataset, InputContext
 from albert.errors import RunError, UserError
 from albert.io.progress import log
 from albert.io.workers import describe_error, is_lost_process
-from albert.weights.names import encoder_shapes, num_parameters
 
 _SECONDS_BETWEEN_TRIES = 0.5
 _SECONDS_FOR_AN_ANSWER = 10.0
@@ -44,13 +41,9 @@ class Cluster:
 
   def __init__(self, strategy: tf.distribute.Strategy):
     self._strategy = strategy
-    self.num_processes = 1
-    self.is_chief = True
-    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-      resolver = strategy.cluster_resolver
-      self.num_processes = max(1, len(process_addresses()))
-      has_chief = "chief" in resolver.cluster_spec().as_dict()
-      self.is_chief = resolver.task_type == "chief" or (not has_chief and resolver.task_id == 0)
+    has_processes = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    self.num_processes = len(process_addresses()) if has_processes else 1
+    self.is_chief = not has_processes or process_index() == 0
 
   def sum(self, *values: float) -> list[float]:
     """Returns the sum of each value over all processes. Every process must call it with the same number of values."""
@@ -131,7 +124,10 @@ def wait_for_processes(addresses: tuple[str, ...], index: int) -> None:
     while len(connections) < len(addresses) - 1:
       connection = server.accept()[0]
       connection.settimeout(_SECONDS_FOR_AN_ANSWER)
-      sender = _read_index(connection)
+      try:
+        sender = int(connection.recv(16))
+      except (OSError, ValueError):  # a connection of another program
+        continue
       if 0 < sender < len(addresses):  # a process that was started again replaces its first connection
         connections[sender] = connection
   for connection in connections.values():
@@ -139,14 +135,6 @@ def wait_for_processes(addresses: tuple[str, ...], index: int) -> None:
   for connection in connections.values():
     connection.recv(1)  # the other end closes first; otherwise the system would keep the port for a while
     connection.close()
-
-
-def _read_index(connection: socket.socket) -> int:
-  """Reads the index of the process that has connected; 0 if it is none of the processes."""
-  try:
-    return int(connection.recv(16))
-  except (OSError, ValueError):
-    return 0
 
 
 def _report_to_chief(host: str, port: int, index: int) -> bool:
@@ -160,7 +148,6 @@ def _report_to_chief(host: str, port: int, index: int) -> bool:
     return False
 
 
-_BYTES_PER_FLOAT32 = 4
 # A TPU host counts as unreachable if it does not accept a connection within this time.
 _CONNECTION_TIMEOUT_SECONDS = 10.0
 
@@ -201,65 +188,18 @@ def check_batches(config: TrainConfig, strategy: tf.distribute.Strategy, *, trai
     UserError: eval_batch_size is not a multiple of the number of replicas, or train_batch_size is not a multiple of
       replicas x accumulation steps and of the number of input parts.
   """
-  replicas = strategy.num_replicas_in_sync
+  replicas, micro_batches = strategy.num_replicas_in_sync, config.gradient_accumulation_steps
+  shares = []
   if trains:
-    num_micro_batches = replicas * config.gradient_accumulation_steps
-    if config.train_batch_size % num_micro_batches:
-      raise UserError(
-        f"--train_batch_size={config.train_batch_size} cannot be shared evenly by {replicas} replicas x "
-        f"{config.gradient_accumulation_steps} accumulation steps: give a multiple of {num_micro_batches}"
-      )
-    if config.train_batch_size % max(1, config.input_parts):
-      raise UserError(
-        f"--train_batch_size={config.train_batch_size} cannot take equally many examples from each of "
-        f"{config.input_parts} input parts: give a multiple of {config.input_parts}"
-      )
-  if evaluates and config.eval_batch_size % replicas:
-    raise UserError(
-      f"--eval_batch_size={config.eval_batch_size} cannot be shared evenly by {replicas} replicas: give a multiple of "
-      f"{replicas}"
-    )
-
-
-def check_memory(model: ModelConfig, strategy: tf.distribute.Strategy, *, trains: bool) -> None:
-  """Checks that a machine without a GPU or TPU has enough memory for the weights of the model.
-
-  In training, the two moments of the optimizer are counted, too. Activations are not counted, because their size
-  depends on the batch; TensorFlow reports an error if there is too little memory for them.
-
-  Args:
-    model: sizes of the encoder.
-    strategy: the strategy of the run.
-    trains: whether the command trains.
-  Raises:
-    UserError: weights and moments take more than the machine's memory and swap space.
-  """
-  if isinstance(strategy, tf.distribute.TPUStrategy) or tf.config.list_logical_devices("GPU"):
-    return
-  parameters = num_parameters(encoder_shapes(model))
-  copies = 3 if trains else 1  # the weights and the two moments
-  needed_bytes = _BYTES_PER_FLOAT32 * parameters * copies
-  available_bytes = memory_bytes()
-  if available_bytes and needed_bytes > available_bytes:
-    raise UserError(
-      f"a model with hidden_size {model.hidden_size}, intermediate_size {model.intermediate_size} and vocab_size "
-      f"{model.vocab_size} has {parameters:.3g} parameters, which take {needed_bytes / 1e9:,.0f} GB"
-      f"{' with the moments of the optimizer' if trains else ''}; this machine has {available_bytes / 1e9:,.0f} GB of "
-      "memory: give a smaller model"
-    )
-
-
-def memory_bytes() -> int:
-  """Size of this machine's memory and swap space in bytes; 0 if the system does not report it."""
-  sizes = {}
-  try:
-    with open("/proc/meminfo", encoding="ascii") as file:
-      for line in file:
-        name, _, value = line.partition(":")
-        sizes[name] = int(value.split()[0]) * 1024  # the file gives kibibytes
-  except (OSError, ValueError, IndexError):  # not Linux
-    return 0
-  return sizes.get("MemTotal", 0) + sizes.get("SwapTotal", 0)
+    sharers = f"{replicas} replicas x {micro_batches} accumulation steps"
+    shares.append(("--train_batch_size", config.train_batch_size, replicas * micro_batches, sharers))
+    sharers = f"{config.input_parts} input parts"
+    shares.append(("--train_batch_size", config.train_batch_size, max(1, config.input_parts), sharers))
+  if evaluates:
+    shares.append(("--eval_batch_size", config.eval_batch_size, replicas, f"{replicas} replicas"))
+  for flag, size, divisor, sharers in shares:
+    if size % divisor:
+      raise UserError(f"{flag}={size} cannot be shared evenly by {sharers}: give a multiple of {divisor}")
 
 
 def num_hosts(strategy: tf.distribute.Strategy) -> int:
@@ -267,7 +207,7 @@ def num_hosts(strategy: tf.distribute.Strategy) -> int:
   if isinstance(strategy, tf.distribute.TPUStrategy):
     return int(strategy.extended.num_hosts)
   if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-    return max(1, len(process_addresses()))
+    return len(process_addresses())
   return 1
 
 
@@ -294,33 +234,18 @@ def _make_multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
     ) from error
 
 
-@contextlib.contextmanager
-def _socket_timeout(seconds: float) -> Iterator[None]:
-  """Sets the default timeout of sockets within this context, so that connecting fails in seconds instead of minutes."""
-  previous = socket.getdefaulttimeout()
-  socket.setdefaulttimeout(seconds)
-  try:
-    yield
-  finally:
-    socket.setdefaulttimeout(previous)
-
-
-def _check_hosts(addresses_by_job: Mapping[str, Sequence[str]]) -> None:
-  """Connects to each "host:port" address of each job, because TensorFlow itself would retry for minutes."""
-  for address in itertools.chain.from_iterable(addresses_by_job.values()):
-    host, _, port = address.rpartition(":")
-    socket.create_connection((host.strip("[]"), int(port))).close()
-
-
 def _make_tpu(config: TrainConfig) -> tf.distribute.Strategy:
   if not config.tpu:
     raise UserError("--distribution_strategy=tpu needs --tpu=NAME, or --tpu=local on the TPU's own machine")
+  previous_timeout = socket.getdefaulttimeout()
+  socket.setdefaulttimeout(_CONNECTION_TIMEOUT_SECONDS)
   try:
-    with _socket_timeout(_CONNECTION_TIMEOUT_SECONDS):
-      resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=config.tpu)
-      if config.tpu != "local":
-        _check_hosts(resolver.cluster_spec().as_dict())
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=config.tpu)
     if config.tpu != "local":
+      # TensorFlow itself would retry for minutes to connect to a host that does not answer.
+      for address in itertools.chain.from_iterable(resolver.cluster_spec().as_dict().values()):
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port))).close()
       tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
   except Exception as error:  # raised by the resolver's clients (urllib, Google's), sockets or TensorFlow
@@ -328,6 +253,8 @@ def _make_tpu(config: TrainConfig) -> tf.distribute.Strategy:
       f"--tpu={config.tpu}: cannot reach that TPU ({describe_error(error)}); give its name or grpc:// address, or "
       "--tpu=local on its own machine with the packages of constraints/tpu.txt"
     ) from error
+  finally:
+    socket.setdefaulttimeout(previous_timeout)
   return tf.distribute.TPUStrategy(resolver)
 
 
@@ -389,6 +316,17 @@ def distribute_evaluation_batches(
   options = tf.data.Options()
   options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
   return cast("DistributedBatches", strategy.experimental_distribute_dataset(batches.with_options(options)))
+
+
+@contextmanager
+def explain_reading_errors(data: Dataset) -> Iterator[None]:
+  """In this context, TensorFlow's errors about a damaged record become a UserError that names its file and number."""
+  try:
+    yield
+  except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+    if not is_lost_process(error):
+      data.explain_failure()  # raises a UserError if it finds a damaged record
+    raise
 
 
 def _has_one_device(strategy: tf.distribute.Strategy) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -12,9 +13,9 @@ import tf_keras as keras
 from albert.data.dataset import Dataset
 from albert.data.examples import EXAMPLE_INDEX
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.io.workers import is_lost_process
+from albert.optimizers.gradients import make_replica_variable
 from albert.tasks.base import Batch, DatasetOutputs, Task, WeightedSum
-from albert.training.distribution import distribute_evaluation_batches
+from albert.training.distribution import distribute_evaluation_batches, explain_reading_errors
 from albert.training.model_weights import computing_in
 
 
@@ -26,8 +27,9 @@ class Accumulator:
   """
 
   def __init__(self, names: Iterable[str]):
-    # In this dict, the total and the weight of a WeightedSum are variables.
-    self._sums = {name: WeightedSum(_make_sum(f"{name}_total"), _make_sum(f"{name}_weight")) for name in names}
+    # In this dict, the total and the weight of a WeightedSum are variables, to which each replica adds its own values.
+    make_sum = functools.partial(make_replica_variable, 0.0, tf.float32, aggregation=tf.VariableAggregation.SUM)
+    self._sums = {name: WeightedSum(make_sum(f"{name}_total"), make_sum(f"{name}_weight")) for name in names}
 
   def add(self, sums: dict[str, WeightedSum]) -> None:
     """Adds the sums of this replica. Call it in the replica's step.
@@ -57,17 +59,6 @@ class Accumulator:
       means[name] = total_value / weight_value if weight_value else 0.0
     self.reset()
     return means
-
-
-def _make_sum(name: str) -> tf.Variable:
-  """Makes a variable to which each replica adds its own values. Reading it on the host gives the sum over replicas."""
-  return tf.Variable(
-    0.0,
-    trainable=False,
-    synchronization=tf.VariableSynchronization.ON_READ,
-    aggregation=tf.VariableAggregation.SUM,
-    name=name,
-  )
 
 
 class Evaluator:
@@ -119,15 +110,10 @@ class Evaluator:
     num_steps = math.ceil(data.num_examples / self.batch_size)
     batch_outputs: list[dict[str, np.ndarray]] = []
     self.accumulator.reset()  # the last call may have been interrupted
-    try:
-      with computing_in(self.precision, self.model):
-        for _ in range(num_steps):
-          outputs = self._evaluate_batch(batches)
-          batch_outputs.append({name: self.strategy.gather(value, axis=0).numpy() for name, value in outputs.items()})
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-      if not is_lost_process(error):
-        data.explain_failure()  # raises a UserError if it finds a damaged example
-      raise
+    with explain_reading_errors(data), computing_in(self.precision, self.model):
+      for _ in range(num_steps):
+        outputs = self._evaluate_batch(batches)
+        batch_outputs.append({name: self.strategy.gather(value, axis=0).numpy() for name, value in outputs.items()})
     return self.task.with_loss(self.accumulator.result_and_reset()), concatenate_outputs(batch_outputs)
 
   def evaluate(self, max_steps: int = 0) -> tuple[dict[str, float], dict[str, DatasetOutputs]]:

@@ -35,7 +35,7 @@ from albert.runs.logs import STAGE_KEY, MetricsLog
 from albert.tasks.base import Batch, Task, WeightedSum
 from albert.training.distribution import Cluster
 from albert.training.evaluator import Accumulator
-from albert.training.run_plan import StagePlan, TrainingPlan, is_evaluation_due, is_save_due
+from albert.training.run_plan import StagePlan, TrainingPlan, is_evaluation_due
 from albert.weights.checkpoints import GLOBAL_STEP, CheckpointManager
 from albert.weights.initial_weights import stacked_sources
 
@@ -91,21 +91,13 @@ class BatchGradients:
     if self._sharding is None:
       *flat_gradients, losses = replica.all_reduce("SUM", [*tf.nest.flatten(gradients), losses])
       gradients = tf.nest.pack_sequence_as(gradients, flat_gradients)
-      clipped, norm = clip_by_global_norm(list(gradients.values()), clip_norm)
+      clipped, norm = clip_by_global_norm(gradients, clip_norm)
     else:
       if not self._sharding.reduce_scatter:
-        gradients = self._sum_parts(gradients)
-      clipped, norm = clip_by_global_norm(
-        list(gradients.values()), clip_norm, lambda squares: replica.all_reduce("SUM", squares)
-      )
+        gradients = self._sharding.sum_gradients(gradients, self._weights)
+      clipped, norm = clip_by_global_norm(gradients, clip_norm, lambda squares: replica.all_reduce("SUM", squares))
       losses = replica.all_reduce("SUM", losses)
-    return dict(zip(gradients, clipped, strict=True)), norm, tf.reduce_sum(losses), sums
-
-  def _sum_parts(self, gradients: dict[str, Gradient]) -> dict[str, Gradient]:
-    """Sums gradients over the replicas, and returns this replica's part of each."""
-    assert self._sharding is not None
-    variables = [self._weights[name] for name in gradients]
-    return dict(zip(gradients, self._sharding.sum_gradients(list(gradients.values()), variables), strict=True))
+    return clipped, norm, tf.reduce_sum(losses), sums
 
   def _accumulate_gradients(
     self, batch: Batch, loss_weights: dict[str, tf.Tensor], seed: tf.Tensor
@@ -149,12 +141,11 @@ class BatchGradients:
       if self._loss_scale is not None:
         loss = self._loss_scale.scale(loss)
     gradients = {name: value for name, value in tape.gradient(loss, self._weights).items() if value is not None}
-    values = list(gradients.values())
     if self._loss_scale is not None:
-      values = self._loss_scale.unscale(values)
-    dense_gradients = dict(zip(gradients, densify(values), strict=True))
+      gradients = {name: self._loss_scale.unscale(value) for name, value in gradients.items()}
+    dense_gradients = {name: densify(value) for name, value in gradients.items()}
     if self._sharding is not None and self._sharding.reduce_scatter:
-      dense_gradients = self._sum_parts(dense_gradients)
+      dense_gradients = self._sharding.sum_gradients(dense_gradients, self._weights)
     return dense_gradients, sums
 
 
@@ -362,7 +353,7 @@ class Trainer:
       step = target_step
       metrics_log.advance(step)
       must_evaluate = evaluate is not None and is_evaluation_due(config, step, is_over=is_over)
-      must_save = must_evaluate or is_save_due(config, step) or is_over or num_signaled > 0
+      must_save = must_evaluate or is_over or num_signaled > 0 or step % config.save_checkpoints_steps == 0
       if must_save or step == last_step:
         self.stack_layers()
       if must_save:
@@ -396,9 +387,9 @@ class Trainer:
     return last_step if self.time_limit is None else min(last_step, self.time_limit.last_step(step))
 
   def _count_seconds(self, step: int, num_steps: int, seconds_per_step: float) -> bool:
-    """Counts the time of steps, the last of which is `step`. Returns whether they end a run with a time limit."""
+    """Counts the time of steps, the last of which is `step`. Returns whether they end the run."""
     if self.time_limit is None:
-      return False
+      return step == self.plan.train.num_train_steps
     self.time_limit.add(step, num_steps, seconds_per_step)
     return step == self.last_step(step)
 

@@ -77,16 +77,12 @@ def initializer_seed(seed: int) -> Iterator[None]:
   weights are the same as after keras.utils.set_random_seed(seed), but the generators of Python, NumPy and TensorFlow
   stay as they are.
   """
-  has_generator = hasattr(backend._SEED_GENERATOR, "generator")
   previous = getattr(backend._SEED_GENERATOR, "generator", None)
   backend._SEED_GENERATOR.generator = random.Random(seed)
   try:
     yield
   finally:
-    if has_generator:
-      backend._SEED_GENERATOR.generator = previous
-    else:
-      del backend._SEED_GENERATOR.generator
+    backend._SEED_GENERATOR.generator = previous  # to Keras, None is the same as no generator
 
 
 @contextlib.contextmanager
@@ -188,10 +184,7 @@ class ModelWeights:
     """
     config = self._plan.config
     output_files.check_checkpoint_settings(config.output_dir, self._task.checkpoint_settings())
-    is_best = config.train.select_checkpoint == "best"
-    checkpoint, skip_messages = manager.best_or_latest() if is_best else manager.latest()
-    for message in skip_messages:
-      log(f"warning: {message}")
+    checkpoint = manager.select(config.train.select_checkpoint)
     self.check_not_lost(manager, has_checkpoint=checkpoint is not None)
     if checkpoint is not None:
       source = manager.file_stats(checkpoint.step)

@@ -21,12 +21,10 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config.run import RunConfig, TrainConfig
-from albert.data.dataset import Dataset
+from albert.config.run import TrainConfig
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.io.progress import ElapsedTime, log
-from albert.io.workers import is_lost_process
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.gradients import LossScale, Sharding
 from albert.optimizers.schedules import TimedDecay, TimeLimit, WarmupPolynomialDecay, make_schedule
@@ -34,13 +32,13 @@ from albert.runs import figures, logs, output_files
 from albert.runs.directory_lock import DirectoryLock
 from albert.runs.logs import EvaluationLog, MetricsLog, format_metrics, read_metrics
 from albert.tasks.base import LOSS, Task
-from albert.training.distribution import Cluster, distribute_training_batches
+from albert.training.distribution import Cluster, distribute_training_batches, explain_reading_errors
 from albert.training.evaluator import Evaluator
 from albert.training.loop import StopRequest, Trainer
 from albert.training.model_weights import ModelWeights
 from albert.training.run_plan import RunPlan, TrainingPlan, is_evaluation_due, joint_content, plan_training
 from albert.weights import initial_weights
-from albert.weights.checkpoints import Checkpoint, CheckpointManager
+from albert.weights.checkpoints import CheckpointManager
 
 
 def train_run(
@@ -77,7 +75,8 @@ def train_run(
   claim = functools.partial(claim_output_dir, task, run_plan, plan, checkpoints)
   with training_lock(config.output_dir, cluster, checkpoints, claim):
     # If all checkpoints are damaged, this raises an error before config.json or a checkpoint is written.
-    newest = _find_newest(checkpoints, cluster, config)
+    newest = checkpoints.latest_to_resume(start_over=config.start_over)
+    cluster.any(False)  # waits until every process has read the directory; then the chief may change it
     claim(is_chief=cluster.is_chief)
 
     # Make the optimizer of the model.
@@ -96,7 +95,8 @@ def train_run(
       )
 
     # Restore the newest checkpoint, or load the initial weights.
-    _tidy_output_dir(checkpoints, config.output_dir, has_checkpoint=newest is not None, is_chief=cluster.is_chief)
+    if cluster.is_chief:
+      _tidy_output_dir(checkpoints, config.output_dir, has_checkpoint=newest is not None)
     weights.start_training(newest, trainer.state())
     step = trainer.step
     _check_same_step(step, cluster, checkpoints)
@@ -107,7 +107,7 @@ def train_run(
     evaluations.evaluate_if_missing(step, is_over=is_over)
     if is_over or evaluations.must_stop():
       log(f"{config.output_dir} has all {step} steps already: nothing to train")
-      _finish_interrupted_run(task, checkpoints, cluster, results_dir, step)
+      _finish(task, checkpoints, cluster, results_dir, step)
       return step
 
     # Train, stage by stage.
@@ -120,7 +120,7 @@ def train_run(
             trainer = Trainer(task, weights.model, optimizer, plan, cluster, stage, loss_scale)
         if stage.num_stages > 1:
           log(stage.describe())
-        with _explain_reading_errors(stage.data):
+        with explain_reading_errors(stage.data):
           # The batches of the steps that were done before resuming are skipped.
           data = distribute_training_batches(strategy, stage.train, stage.data, trainer.step - stage.first_step)
           trainer.train(
@@ -136,10 +136,8 @@ def train_run(
     step = trainer.step
 
     # Finish: old checkpoints are deleted, and curves are drawn.
-    if cluster.is_chief:
-      checkpoints.prune(step)  # if the last evaluation found a new best checkpoint, the former best is deleted
-    write_training_loss(task, results_dir, step)
-    _log_end(task, plan, time_limit, step, picture=figures.draw_curves(results_dir))
+    picture = _finish(task, checkpoints, cluster, results_dir, step)
+    _log_end(task, plan, time_limit, step, picture)
     return step
 
 
@@ -177,15 +175,6 @@ def training_lock(
   finally:
     checkpoints.lock = None
     lock.release()
-
-
-def _find_newest(checkpoints: CheckpointManager, cluster: Cluster, config: RunConfig) -> Checkpoint | None:
-  """Returns the newest intact checkpoint, or None. Raises UserError if all are damaged and start_over is not given."""
-  newest, skip_messages = checkpoints.latest_to_resume(start_over=config.start_over)
-  for message in skip_messages:
-    log(f"warning: {message}")
-  cluster.any(False)  # waits until every process has read the directory; then the chief may change it
-  return newest
 
 
 def claim_output_dir(
@@ -278,10 +267,8 @@ def _make_optimizer(
   return optimizer, LossScale()
 
 
-def _tidy_output_dir(checkpoints: CheckpointManager, output_dir: str, *, has_checkpoint: bool, is_chief: bool) -> None:
+def _tidy_output_dir(checkpoints: CheckpointManager, output_dir: str, *, has_checkpoint: bool) -> None:
   """Removes what an interrupted run has left, and renames damaged checkpoints if the run starts over."""
-  if not is_chief:
-    return
   checkpoints.remove_leftovers()
   if not has_checkpoint:
     checkpoints.rename_damaged()  # there are damaged ones only if start_over is given
@@ -381,15 +368,13 @@ def _begin(model: keras.Model, run_plan: RunPlan, plan: TrainingPlan, results_di
     files.remove(record)
 
 
-@contextlib.contextmanager
-def _explain_reading_errors(data: Dataset) -> Iterator[None]:
-  """In this context, TensorFlow's errors about a damaged record become a UserError that names its file and number."""
-  try:
-    yield
-  except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-    if not is_lost_process(error):
-      data.explain_failure()  # raises a UserError if it finds a damaged record
-    raise
+def _finish(task: Task, checkpoints: CheckpointManager, cluster: Cluster, results_dir: str, step: int) -> str | None:
+  """Deletes old checkpoints, records the end and draws curves, unless it is done. Returns the path of new curves."""
+  if cluster.is_chief:
+    checkpoints.prune(step)  # if the last evaluation found a new best checkpoint, the former best is deleted
+  if read_training_loss(results_dir) is None:
+    write_training_loss(task, results_dir, step)
+  return figures.draw_curves(results_dir) if figures.are_outdated(results_dir) else None
 
 
 def _log_end(task: Task, plan: TrainingPlan, time_limit: TimeLimit | None, step: int, picture: str | None) -> None:
@@ -402,18 +387,6 @@ def _log_end(task: Task, plan: TrainingPlan, time_limit: TimeLimit | None, step:
   elif step < plan.train.num_train_steps:
     note = f", stopped early ({task.best_metric} did not improve)"
   log(f"trained {step} steps{note}{f'; curves in {picture}' if picture else ''}")
-
-
-def _finish_interrupted_run(
-  task: Task, checkpoints: CheckpointManager, cluster: Cluster, results_dir: str, step: int
-) -> None:
-  """Does what the end of train_run does, as far as an interrupted run has not done it after its last step."""
-  if cluster.is_chief:
-    checkpoints.prune(step)
-    if read_training_loss(results_dir) is None:
-      write_training_loss(task, results_dir, step)
-    if figures.are_outdated(results_dir):
-      figures.draw_curves(results_dir)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -159,12 +161,9 @@ def plan_run(config: RunConfig) -> RunPlan:
   strategy = make_strategy(config.train)
   input_parts = resolve_input_parts(config.train.input_parts, num_hosts(strategy))
   precision = resolve_precision(config.train.precision, strategy)
-  facts = GpuFacts()
-  if not isinstance(strategy, tf.distribute.TPUStrategy):
-    facts = find_gpu_facts()
-    warning = None if tf.config.list_logical_devices("GPU") else unused_gpu_warning(facts)
-    if warning is not None:
-      log(warning)
+  facts = GpuFacts() if isinstance(strategy, tf.distribute.TPUStrategy) else find_gpu_facts()
+  if not tf.config.list_logical_devices("GPU") and (warning := unused_gpu_warning(facts)):
+    log(warning)
   return RunPlan(
     config=dataclasses.replace(config, train=dataclasses.replace(config.train, input_parts=input_parts)),
     strategy=strategy,
@@ -270,15 +269,10 @@ def check_sharding(strategy: tf.distribute.Strategy, optimizer: OptimizerConfig)
   Raises:
     UserError: there is one replica, or several processes hold the replicas, or the optimizer is tfa_lamb.
   """
-  if strategy.num_replicas_in_sync == 1:
+  if strategy.num_replicas_in_sync == 1 or isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     raise UserError(
-      "--shard_optimizer_state divides the moments among replicas, and this run has one: leave it out, or train on "
-      "several devices of one machine or on a TPU"
-    )
-  if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-    raise UserError(
-      "--shard_optimizer_state does not work with --distribution_strategy=multi_worker_mirrored, because no process "
-      "could save the moments of the others: leave it out"
+      "--shard_optimizer_state divides the moments among the devices of one process, which has one device or is not "
+      "the only process: leave it out, or train on several devices of one machine or on a TPU"
     )
   if optimizer.optimizer == "tfa_lamb":
     raise UserError(
@@ -343,21 +337,9 @@ def resolve_warmup(optimizer: OptimizerConfig, num_train_steps: int, *, is_defau
   return dataclasses.replace(optimizer, num_warmup_steps=num_warmup_steps)
 
 
-def is_save_due(config: TrainConfig, step: int) -> bool:
-  """Whether a checkpoint is due after `step` updates: every save_checkpoints_steps, and at the end."""
-  return step % config.save_checkpoints_steps == 0 or step == config.num_train_steps
-
-
-def is_evaluation_due(config: TrainConfig, step: int, *, is_over: bool = False) -> bool:
-  """Whether an evaluation is due after `step` updates: every eval_every_steps, and at the end.
-
-  Args:
-    config: the training settings.
-    step: the number of updates.
-    is_over: whether a run with a time limit ends at this step.
-  """
-  is_end = is_over or step == config.num_train_steps
-  return bool(config.eval_every_steps) and (step % config.eval_every_steps == 0 or is_end)
+def is_evaluation_due(config: TrainConfig, step: int, *, is_over: bool) -> bool:
+  """Whether an evaluation is due after `step` updates: every eval_every_steps, and if the run is over."""
+  return bool(config.eval_every_steps) and (is_over or step % config.eval_every_steps == 0)
 
 
 def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
@@ -397,10 +379,8 @@ def resolve_evaluation_precision(config: RunConfig, precision: str, strategy: tf
     strategy: the strategy over the devices.
   """
   is_chosen = config.train.precision != "auto" and not config.precision_is_default
-  has_processor_only = not isinstance(strategy, tf.distribute.TPUStrategy) and not tf.config.list_physical_devices(
-    "GPU"
-  )
-  return "float32" if has_processor_only and not is_chosen else precision
+  has_accelerator = isinstance(strategy, tf.distribute.TPUStrategy) or tf.config.list_physical_devices("GPU")
+  return precision if has_accelerator or is_chosen else "float32"
 
 
 def resolve_deterministic(deterministic: str) -> bool:
@@ -453,11 +433,8 @@ def _with_few_lengths(stages: tuple[StagePlan, ...], strategy: tf.distribute.Str
 
 def _cpu_flags() -> set[str]:
   """Returns the names of the CPU's instruction sets, as Linux reports them; empty on other systems."""
-  try:
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-      for line in file:
-        if line.startswith("flags"):
-          return set(line.split(":", 1)[1].split())
-  except OSError:
-    pass
-  return set()
+  if not os.path.exists("/proc/cpuinfo"):
+    return set()
+  with open("/proc/cpuinfo", encoding="utf-8") as file:
+    match = re.search(r"^flags\s*:(.*)$", file.read(), re.MULTILINE)
+  return set(match[1].split()) if match else set()

@@ -87,15 +87,6 @@ def float32_sha256(value: np.ndarray) -> str:
   return hashlib.sha256(np.ascontiguousarray(value, "<f4").tobytes()).hexdigest()
 
 
-def check_is_file(path: str, flag: str) -> None:
-  """Raises a UserError if the path is missing, a directory, or a pipe or device, from which a read may never return."""
-  files.check_not_special(path, name=f"{flag}={path}", remedy="give a file")
-  if not files.exists(path):
-    raise UserError(f"{flag}={path}: no such file")
-  if files.is_dir(path):
-    raise UserError(f"{flag}={path}: is a directory, not a file: give the directory above it, or a file")
-
-
 def open_bundle(prefix: str, flag: str) -> dict[str, Array]:
   """Opens a TensorFlow checkpoint.
 
@@ -107,11 +98,7 @@ def open_bundle(prefix: str, flag: str) -> dict[str, Array]:
   Raises:
     UserError: the files are missing or damaged.
   """
-  directory, _, base_name = prefix.rpartition("/")
-  for name in files.listdir(directory or "."):
-    if name == f"{base_name}.index" or name.startswith(f"{base_name}.data-"):
-      check_is_file(files.join(directory, name) if directory else name, flag)
-  import tensorflow as tf  # takes seconds, so a missing file is reported before it is imported
+  import tensorflow as tf  # takes seconds, so `find_weights` reports missing files before it is imported
 
   try:
     with files.tensorflow_path(prefix) as path:
@@ -154,7 +141,7 @@ def open_safetensors(path: str, flag: str) -> dict[str, Array]:
   """
   from safetensors import SafetensorError, deserialize, safe_open
 
-  check_is_file(path, flag)
+  files.check_not_special(path, name=f"{flag}={path}", remedy="give a file")
   content: bytes | np.ndarray
   try:
     # The library checks sizes and offsets. But it accepts two entries with the same name, and it cannot read bfloat16

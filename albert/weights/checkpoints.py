@@ -10,13 +10,12 @@ uploaded. manifest.json is uploaded last, so a directory without it is an unfini
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -43,11 +42,8 @@ _MODEL_CONFIG_FILE = "albert_config.json"
 # A file that marks a remote directory while its files are written or deleted.
 _UPLOAD_MARKER = ".uploading"
 _UPLOAD_BLOCK_BYTES = 8 << 20
-_DATA_FILE = re.compile(rf"^{WEIGHTS_PREFIX}\.data-\d{{5}}-of-(\d{{5}})$")
 # Earlier versions wrote these names without the id of the process.
 _STAGING_DIRECTORY = re.compile(r"^\.step-\d+(\.[0-9a-f-]+)?\.tmp$")
-# The largest number of damaged checkpoints that an error message describes.
-_MAX_SHOWN_DAMAGES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,9 +115,17 @@ def find_damage(path: str, step: int | None = None) -> str | None:
       names = files.listdir(path)
     if MANIFEST_FILE not in names:
       return f"no {MANIFEST_FILE}, so it was never finished"
-    manifest = _read_manifest(path)
-    if isinstance(manifest, str):
-      return manifest
+    if not files.is_regular(files.join(path, MANIFEST_FILE)):
+      return f"{MANIFEST_FILE} is not a regular file"
+    with files.open_file(files.join(path, MANIFEST_FILE)) as file:
+      content = file.read()
+    try:
+      manifest = json_values.parse(MANIFEST_FILE, content, _Manifest)
+    except UserError as error:
+      return f"{MANIFEST_FILE} is damaged ({error})"
+    for name in (f"{WEIGHTS_PREFIX}.index", _MODEL_CONFIG_FILE):
+      if name not in manifest.files:
+        return f"{MANIFEST_FILE} is damaged (it does not list {name})"
     if step is not None and manifest.step != step:
       return f"{MANIFEST_FILE} says step {manifest.step}, so the checkpoint of that step was renamed or copied"
     damages = (_find_file_damage(files.join(path, name), name, entry) for name, entry in manifest.files.items())
@@ -130,28 +134,6 @@ def find_damage(path: str, step: int | None = None) -> str | None:
     raise type(error)(
       f"{error}; if it cannot be made readable, move {path} away, and an older checkpoint is used"
     ) from error
-
-
-def _read_manifest(path: str) -> _Manifest | str:
-  """Reads the manifest of a checkpoint directory. If it is damaged, returns a description of the damage."""
-  manifest_path = files.join(path, MANIFEST_FILE)
-  if not files.is_regular(manifest_path):
-    return f"{MANIFEST_FILE} is not a regular file"
-  with files.open_file(manifest_path) as file:
-    content = file.read()
-  try:
-    manifest = json_values.parse(MANIFEST_FILE, content, _Manifest)
-  except UserError as error:
-    return f"{MANIFEST_FILE} is damaged ({error})"
-  # The name of each data file ends in the number of data files, such as weights.data-00000-of-00002. If no data file is
-  # listed, 1 is used, and the loop below reports the missing file.
-  counts = [int(match[1]) for match in map(_DATA_FILE.match, manifest.files) if match]
-  num_data_files = counts[0] if counts and counts[0] else 1
-  data_files = [f"{WEIGHTS_PREFIX}.data-{index:05d}-of-{num_data_files:05d}" for index in range(num_data_files)]
-  for name in (f"{WEIGHTS_PREFIX}.index", *data_files, _MODEL_CONFIG_FILE):
-    if name not in manifest.files:
-      return f"{MANIFEST_FILE} is damaged (it does not list {name})"
-  return manifest
 
 
 def _find_file_damage(path: str, name: str, entry: _FileEntry) -> str | None:
@@ -212,15 +194,10 @@ def restore(checkpoint: Checkpoint, variables: Mapping[str, tf.Variable]) -> Non
     variable.assign(value)
 
 
-def upload_file(source: str, target: str) -> dict[str, Any]:
-  """Copies a local file to a remote one, and returns its entry in the manifest: its size and its hash."""
-  digest, num_bytes = hashlib.sha256(), 0
-  with open(source, "rb") as local, files.open_file(target, "wb") as remote:
-    while block := local.read(_UPLOAD_BLOCK_BYTES):
-      digest.update(block)
-      remote.write(block)
-      num_bytes += len(block)
-  return {"bytes": num_bytes, "sha256": digest.hexdigest()}
+def _mark_unfinished(path: str) -> None:
+  """Marks a remote checkpoint whose files are about to be written or deleted."""
+  with files.open_file(files.join(path, _UPLOAD_MARKER), "wb") as file:
+    file.write(b"The files of this checkpoint are being written or deleted.\n")
 
 
 def _is_unfinished_upload(path: str) -> bool:
@@ -251,7 +228,6 @@ class CheckpointManager:
     # verified. Hashing is slow, so `prune` hashes each checkpoint at most once.
     self._damage: dict[int, str | None] = {}
     self._verified_files: dict[int, dict[str, files.Stat]] = {}  # step -> its files when `_verify` last hashed them
-    self._read_errors: dict[int, str] = {}  # step -> error, for checkpoints that could not be read
     self._warned_steps: set[int] = set()  # steps of damaged checkpoints that a warning has named
 
   def path(self, step: int) -> str:
@@ -287,6 +263,9 @@ class CheckpointManager:
       write_bundle(os.path.join(staging, WEIGHTS_PREFIX), tensors)
       is_copied_from_device = True
       files.write_json(os.path.join(staging, _MODEL_CONFIG_FILE), self.model_config.to_dict())
+      paths = {name: os.path.join(staging, name) for name in files.listdir(staging)}
+      entries = {name: {"bytes": files.size(path), "sha256": file_sha256(path)} for name, path in paths.items()}
+      files.write_json(os.path.join(staging, MANIFEST_FILE), {"step": step, "files": entries})
       if is_remote:
         self._upload(staging, step)
       else:
@@ -313,11 +292,8 @@ class CheckpointManager:
       self.lock.check()
 
   def _rename(self, staging: str, step: int) -> None:
-    """Syncs the files of a staging directory to disk, writes their manifest, and renames the directory."""
+    """Syncs the files of a staging directory to disk, and renames the directory."""
     local_files.sync_tree(staging)
-    paths = {name: os.path.join(staging, name) for name in files.listdir(staging)}
-    entries = {name: {"bytes": files.size(path), "sha256": file_sha256(path)} for name, path in paths.items()}
-    files.write_json(os.path.join(staging, MANIFEST_FILE), {"step": step, "files": entries})
     self.check_lock()  # again, because writing may have taken minutes
     self._rename_existing(step)
     files.replace(staging, self.path(step))
@@ -329,16 +305,14 @@ class CheckpointManager:
       files.remove_tree(checkpoint_path)
     self._rename_existing(step)
     files.makedirs(checkpoint_path)
-    marker = files.join(checkpoint_path, _UPLOAD_MARKER)
-    with files.open_file(marker, "wb") as file:
-      file.write(b"This checkpoint is being written.\n")
-    entries = {
-      name: upload_file(os.path.join(staging, name), files.join(checkpoint_path, name)) for name in os.listdir(staging)
-    }
-    self.check_lock()
-    with files.open_file(files.join(checkpoint_path, MANIFEST_FILE), "wb") as file:
-      file.write(json.dumps({"step": step, "files": entries}, indent=2).encode())
-    files.remove(marker)
+    _mark_unfinished(checkpoint_path)
+    for name in sorted(os.listdir(staging), key=lambda name: name == MANIFEST_FILE):  # the manifest is the last one
+      if name == MANIFEST_FILE:
+        self.check_lock()
+      target_path = files.join(checkpoint_path, name)
+      with open(os.path.join(staging, name), "rb") as source, files.open_file(target_path, "wb") as target:
+        shutil.copyfileobj(source, target, _UPLOAD_BLOCK_BYTES)
+    files.remove(files.join(checkpoint_path, _UPLOAD_MARKER))
 
   def _rename_existing(self, step: int) -> None:
     """Renames a directory that already has the name of the checkpoint to be written, and logs a warning."""
@@ -352,48 +326,44 @@ class CheckpointManager:
       files.replace(path, new_path)
       log(f"warning: {path} exists already ({damage or 'undamaged'}): renamed to {new_path}")
 
-  def latest(self) -> tuple[Checkpoint | None, list[str]]:
-    """Finds the newest undamaged checkpoint.
+  def latest(self) -> Checkpoint | None:
+    """Finds the newest undamaged checkpoint; None if there is none. A warning names each damaged one that is skipped.
 
     Reads it and the newer ones completely, to verify them, unless their files have not changed since the last call.
-
-    Returns:
-      The checkpoint, or None if there is none; and a message about each newer one, which was skipped because of damage.
     """
-    skip_messages: list[str] = []
     for step in reversed(self.steps()):
       damage = self._verify(step)
       if damage is None:
-        return Checkpoint(step, self.path(step)), skip_messages
-      self._warned_steps.add(step)
-      skip_messages.append(f"skipped {self.path(step)}: {damage}")
-    return None, skip_messages
+        return Checkpoint(step, self.path(step))
+      self._warn_once(step, f"skipped {self.path(step)}: {damage}")
+    return None
 
-  def latest_to_resume(self, *, start_over: bool) -> tuple[Checkpoint | None, list[str]]:
+  def _warn_once(self, step: int, message: str) -> None:
+    if step not in self._warned_steps:
+      self._warned_steps.add(step)
+      log(f"warning: {message}")
+
+  def latest_to_resume(self, *, start_over: bool) -> Checkpoint | None:
     """Finds the checkpoint from which training is resumed, as `latest` does.
 
     Args:
       start_over: whether training starts from the beginning if there are checkpoints and all are damaged; otherwise
         this is an error. The caller then calls `rename_damaged` before the first save.
     Returns:
-      See `latest`. The checkpoint is None if training starts from the beginning.
+      The checkpoint; None if training starts from the beginning.
     Raises:
       UserError: all checkpoints are damaged and start_over is False; or best.json, which each save reads, is damaged.
     """
     self.best()
-    newest, skip_messages = self.latest()
-    if newest is None and not start_over:
-      steps = [step for step in reversed(self.steps()) if not _is_unfinished_upload(self.path(step))]
-      if not steps:
-        return None, skip_messages
-      damages = [f"step-{step}: {self._damage[step]}" for step in steps]
-      more = f"; and {len(damages) - _MAX_SHOWN_DAMAGES} more" if len(damages) > _MAX_SHOWN_DAMAGES else ""
+    newest = self.latest()
+    damaged = [step for step in self.steps() if not _is_unfinished_upload(self.path(step))] if newest is None else []
+    if damaged and not start_over:
       raise UserError(
-        f"{self.directory}: all of its {len(damages)} checkpoints are damaged "
-        f"({'; '.join(damages[:_MAX_SHOWN_DAMAGES])}{more}): restore one from a copy, or give --start_over to rename "
-        "them and train from the start"
+        f"{self.directory}: all of its {len(damaged)} checkpoints are damaged (step-{damaged[-1]}: "
+        f"{self._damage[damaged[-1]]}): restore one from a copy, or give --start_over to rename them and train from "
+        "the start"
       )
-    return newest, skip_messages
+    return newest
 
   def rename_damaged(self) -> None:
     """Renames the directory of the checkpoints, all of which are damaged, so that training can start over."""
@@ -403,20 +373,17 @@ class CheckpointManager:
       self._damage.clear()
       log(f"warning: training starts over; the damaged checkpoints are kept in {new_path}")
 
-  def best_or_latest(self) -> tuple[Checkpoint | None, list[str]]:
-    """Finds the best checkpoint, or the newest undamaged one if the best is damaged or none was evaluated.
+  def select(self, which: str) -> Checkpoint | None:
+    """Finds the "newest" or the "best" undamaged checkpoint, as --select_checkpoint says; None if there is none.
 
-    Returns:
-      The checkpoint, or None if there is none; and a message about each one that was skipped because of damage.
+    If the best one is damaged, or none was evaluated, it is the newest one.
     """
-    best = self.best()
-    if best is None:
-      return self.latest()
-    damage = self._verify(best.step)
-    if damage is None:
-      return Checkpoint(best.step, self.path(best.step)), []
-    newest, skip_messages = self.latest()
-    return newest, [f"skipped {self.path(best.step)}, the best: {damage}", *skip_messages]
+    if which == "best" and (best := self.best()):
+      damage = self._verify(best.step)
+      if damage is None:
+        return Checkpoint(best.step, self.path(best.step))
+      self._warn_once(best.step, f"skipped {self.path(best.step)}, the best: {damage}")
+    return self.latest()
 
   def steps(self) -> list[int]:
     """The steps of all checkpoints, damaged or not, in ascending order.
@@ -463,15 +430,11 @@ class CheckpointManager:
       damage = problem if is_damage else None
       rank = rank_evaluation(value, loss, higher_is_better=higher_is_better)
       best_rank = rank_evaluation(best.value, best.loss, higher_is_better=higher_is_better)
-      # The loss of an evaluation that an earlier version recorded is not known, and decides nothing.
-      is_better = best.value is None or (rank > best_rank if best.loss is not None else rank[0] > best_rank[0])
-      if not is_better and damage is None:
+      if rank <= best_rank and damage is None:
         return False
       if damage is not None:
         log(f"warning: {self.path(best.step)}, the best so far, cannot be used: {damage}")
-    content: dict[str, Any] = {"step": step, "metric": metric, "value": value}
-    if loss is not None:
-      content["loss"] = loss
+    content = {"step": step, "metric": metric, "value": value, "loss": loss}
     files.write_json(files.join(self.directory, BEST_FILE), content)
     return True
 
@@ -506,14 +469,12 @@ class CheckpointManager:
     return self._damage[step]
 
   def _damage_or_error(self, step: int) -> tuple[str | None, bool]:
-    """The damage or the error of reading, and whether it is damage. Reads a checkpoint once in a process."""
+    """The damage or the error of reading, and whether it is damage. Hashes a checkpoint once in a process."""
     # During training, an old checkpoint that cannot be read must not end the run.
-    if step not in self._read_errors:
-      try:
-        return self._damage[step] if step in self._damage else self._verify(step), True
-      except (UserError, RunError) as error:
-        self._read_errors[step] = str(error)
-    return self._read_errors[step], False
+    try:
+      return self._damage[step] if step in self._damage else self._verify(step), True
+    except (UserError, RunError) as error:
+      return str(error), False
 
   def prune(self, saved_step: int) -> None:
     """Deletes undamaged checkpoints. Keeps the newest `keep` of them, the best one, and the one of step `saved_step`.
@@ -533,9 +494,8 @@ class CheckpointManager:
         if num_undamaged > self.keep and step not in never_deleted:
           with files.convert_errors(self.path(step), "remove"):
             self._delete(step)
-      elif step not in self._warned_steps:
-        self._warned_steps.add(step)
-        log(f"warning: {self.path(step)} is not deleted: {problem}")
+      else:
+        self._warn_once(step, f"{self.path(step)} is not deleted: {problem}")
 
   def _delete(self, step: int) -> None:
     """Deletes a checkpoint. If the process is killed during this, `remove_leftovers` deletes the remaining files."""
@@ -545,8 +505,7 @@ class CheckpointManager:
       files.replace(path, staging)
       files.remove_tree(staging)
       return
-    with files.open_file(files.join(path, _UPLOAD_MARKER), "wb") as file:
-      file.write(b"This checkpoint is being deleted.\n")
+    _mark_unfinished(path)
     names = [name for name in files.listdir(path) if name not in (MANIFEST_FILE, _UPLOAD_MARKER)]
     for name in [MANIFEST_FILE, *names]:
       files.remove(files.join(path, name))

@@ -16,27 +16,12 @@ import numpy as np
 from albert.config.model import ModelConfig, load_model_config
 from albert.errors import UserError
 from albert.io import files
-from albert.io.progress import log
 from albert.io.text import counted_names
 from albert.runs import output_files
 from albert.tokenization.vocabulary import find_vocabulary, run_directories, vocabulary_sha256
-from albert.weights.arrays import (
-  SAFETENSORS_FILE,
-  SAFETENSORS_INDEX_FILE,
-  Array,
-  check_is_file,
-  open_bundle,
-  open_safetensors,
-)
+from albert.weights.arrays import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, Array, open_bundle, open_safetensors
 from albert.weights.checkpoints import MANIFEST_FILE, WEIGHTS_PREFIX, CheckpointManager, find_damage
-from albert.weights.names import (
-  POOLER,
-  PROJECTION,
-  from_bert,
-  from_huggingface,
-  has_bert_names,
-  huggingface_groups_agree,
-)
+from albert.weights.names import POOLER, PROJECTION, from_bert, from_huggingface, has_bert_names
 
 FLAG = "--init_checkpoint"
 CONFIG_NAMES = ("albert_config.json", "config.json")
@@ -47,9 +32,11 @@ _PICKLE_EXTENSIONS = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 _NOT_WEIGHTS = re.compile(
   r"(/adam_m|/adam_v|^global_step|^loss_scale\w*|^time_limit_\w+|\.position_ids|\.token_type_ids)$"
 )
-# transformers may save a tied weight twice: (name of the second copy, name of the weight).
-_TIED_KERNEL = ("predictions.decoder.weight", "albert.embeddings.word_embeddings.weight")
-_TIED_BIAS = ("predictions.decoder.bias", "predictions.bias")
+# transformers may save a tied weight twice: name of the second copy -> name of the weight.
+_TIED_BIAS = "predictions.decoder.bias"
+_TIED = {"predictions.decoder.weight": "albert.embeddings.word_embeddings.weight", _TIED_BIAS: "predictions.bias"}
+# Encoder weights of transformers' AlbertModel, whose names lack the prefix "albert.".
+_LACKS_PREFIX = re.compile(r"(embeddings|encoder|pooler)\.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +44,7 @@ class WeightLocation:
   """The path of weights, and the config, the vocabulary and the run that belong to them. The weights are not read.
 
   Attributes:
-    path: the path as the user gave it, for errors.
+    path: the path as the user gave it; for a run, that of its checkpoint.
     directory: the directory of the weights, which may also hold a config and a vocabulary.
     prefix: the prefix of the files, if the weights are a TensorFlow checkpoint; "" for other formats.
     flag: the flag with which the user gave the path, for errors.
@@ -135,38 +122,41 @@ class WeightLocation:
     if expected_sha256 and expected_sha256 != sha256:
       raise UserError(
         f"{self.flag}={self.path}: its vocabulary is {source} (SHA-256 {expected_sha256[:12]}...), but "
-        f"{vocabulary_name} is a different one ({sha256[:12]}...), so its embeddings belong to other pieces; give the "
-        "vocabulary of the weights, or weights that were trained with this vocabulary"
+        f"{vocabulary_name} is a different one ({sha256[:12]}...); give the vocabulary of the weights, or other weights"
       )
 
 
 class WeightEntry(NamedTuple):
-  """How a weight is stored in a file.
+  """A weight in a file. It is read from disk only when `read` is called.
 
   Attributes:
-    source: its name in the file.
-    shape: its shape in the original's layout.
+    array: the array in the file; array.name is its name there.
     is_transposed: whether the file has the transposed matrix.
   """
 
-  source: str
-  shape: tuple[int, ...]
-  is_transposed: bool
+  array: Array
+  is_transposed: bool = False
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    """The shape in the original's layout."""
+    return self.array.shape[::-1] if self.is_transposed else self.array.shape
+
+  def read(self) -> np.ndarray:
+    """Reads the weight as float32, in the original's layout. See Array.read."""
+    value = self.array.read()
+    return np.ascontiguousarray(value.T if self.is_transposed else value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WeightFile(WeightLocation):
-  """The weights at a path. An array is read from disk only when `read` is called.
+  """The weights at a path.
 
   Attributes:
-    arrays: name in the file -> array.
-    entries: name in the original -> how the weight is stored in the file.
-    is_huggingface: whether the names in the file are those of transformers.
+    entries: name in the original -> the weight.
   """
 
-  arrays: Mapping[str, Array]
   entries: Mapping[str, WeightEntry]
-  is_huggingface: bool
 
   @property
   def has_pooler(self) -> bool:
@@ -174,21 +164,8 @@ class WeightFile(WeightLocation):
     return all(name in self.entries for name in POOLER)
 
   def read(self, name: str) -> np.ndarray:
-    """Reads a weight.
-
-    Args:
-      name: its name in the original.
-    Returns:
-      The weight as float32, in the original's layout.
-    Raises:
-      UserError: the array is empty, does not hold floating-point numbers, or holds one that is not finite.
-    """
-    entry = self.entries[name]
-    array = self.arrays[entry.source]
-    value = array.read()
-    if not value.size:
-      raise UserError(f"{self.flag}={array.file}: {entry.source} is empty: {list(value.shape)}")
-    return np.ascontiguousarray(value.T if entry.is_transposed else value)
+    """Reads the weight of a name in the original, see WeightEntry.read."""
+    return self.entries[name].read()
 
   def compare(
     self, shapes: Mapping[str, tuple[int | None, ...]], sources: Mapping[str, str] | None = None
@@ -218,133 +195,78 @@ class WeightFile(WeightLocation):
     if names := sorted(names):
       raise UserError(f"{self.flag}={self.path}: {problem} {counted_names(names, 'weight')}; {remedy}")
 
-  def check_groups(self, config: ModelConfig) -> None:
-    """Refuses weights of transformers if it assigns the layers to groups in another way than the original."""
-    if self.is_huggingface and not huggingface_groups_agree(config):
-      raise UserError(
-        f"{self.flag}={self.path}: transformers assigns its {config.num_hidden_layers} layers to "
-        f"{config.num_hidden_groups} groups in another way than the original; convert it first with "
-        "python -m albert.convert --format=albert"
-      )
 
-
-def find_weights(path: str, *, flag: str = FLAG) -> WeightLocation:
+def find_weights(path: str, *, flag: str = FLAG, select: str = "newest") -> WeightLocation:
   """Finds the weights at a path without opening them. Imports no TensorFlow.
 
   Args:
     path, flag: see `open_weights`.
+    select: "newest" or "best" checkpoint of a run; "" for the run's own --select_checkpoint.
   Raises:
     UserError: there are no weights, they are a pickle, or a checkpoint with a manifest is damaged.
   """
-  if path.endswith(_PICKLE_EXTENSIONS):
-    raise _pickle_error(path, flag)
-  if path.endswith(".safetensors") and not files.is_dir(path):
-    check_is_file(path, flag)
-    return WeightLocation(path, path.rpartition("/")[0] or ".", flag=flag)
+  path = path.rstrip("/") or path
   names = files.listdir(path) if files.is_dir(path) else []
   if output_files.RUNS in names:
     best_run = output_files.read_runs(files.join(path, output_files.RUNS))["best_run"]
-    return find_weights(files.join(path, best_run), flag=flag)
+    return find_weights(files.join(path, best_run), flag=flag, select=select)
   if SAFETENSORS_FILE in names:
     return WeightLocation(path, path, flag=flag)
+  if path.endswith(".safetensors") and not files.is_dir(path):
+    if not files.exists(path):
+      raise UserError(f"{flag}={path}: no such file")
+    return WeightLocation(path, path.rpartition("/")[0] or ".", flag=flag)
   if WEIGHTS_PREFIX + ".index" not in names and not any(map(_CHECKPOINT_DIRECTORY.match, names)):
     if SAFETENSORS_INDEX_FILE in names:
       raise UserError(
         f"{flag}={path}: its weights are in several files; save them as one, in transformers: "
         'save_pretrained(NEW_DIRECTORY, max_shard_size="100GB")'
       )
-    pickles = [name for name in names if name.endswith(_PICKLE_EXTENSIONS)]
+    pickles = [
+      file for file in (path, *(files.join(path, name) for name in names)) if file.endswith(_PICKLE_EXTENSIONS)
+    ]
     if pickles:
-      raise _pickle_error(files.join(path, pickles[0]), flag)
-  prefix = find_prefix(path, flag=flag)
+      raise UserError(
+        f"{flag}={pickles[0]}: is a PyTorch pickle, which can run any code when it is read; give the model.safetensors "
+        "of the same model, which transformers writes: AlbertModel.from_pretrained(PATH).save_pretrained(NEW_PATH)"
+      )
+  path, prefix = _find_checkpoint(path, flag, select)
   return WeightLocation(path, prefix.rpartition("/")[0] or ".", prefix, flag)
 
 
-def _pickle_error(path: str, flag: str) -> UserError:
-  return UserError(
-    f"{flag}={path}: is a PyTorch pickle, which can run any code when it is read, so it is not read; give the "
-    "model.safetensors of the same model, or make it where that code may run: "
-    "AlbertModel.from_pretrained(DIRECTORY).save_pretrained(NEW_DIRECTORY) in transformers"
-  )
-
-
-def find_prefix(path: str, *, flag: str = FLAG) -> str:
-  """Finds a TensorFlow checkpoint.
-
-  Args:
-    path: a checkpoint prefix, a step-N directory, a directory of step-N directories, the output_dir of a run, or a
-      directory with a single checkpoint of the original, such as Google's archives. For a run or a directory of step-N
-      directories the newest undamaged checkpoint is found, and a warning names the damaged ones.
-    flag: the flag with which the user gave the path, for errors.
-  Returns:
-    The prefix that tf.train.load_checkpoint takes.
-  Raises:
-    UserError: there is no checkpoint, or it is damaged.
-  """
-  path = path.removesuffix(".index")
+def _find_checkpoint(path: str, flag: str, select: str) -> tuple[str, str]:
+  """Finds a TensorFlow checkpoint. Returns its path, and the prefix that tf.train.load_checkpoint takes."""
   # A prefix, which need not be that of a checkpoint of this project, or a step-N directory.
-  for prefix in (path, files.join(path, WEIGHTS_PREFIX)):
+  stem = path.removesuffix(".index")
+  for prefix in (stem, files.join(stem, WEIGHTS_PREFIX)):
     if files.exists(prefix + ".index"):
       directory, _, name = prefix.rpartition("/")
-      is_ours = name == WEIGHTS_PREFIX and (prefix != path or files.exists(files.join(directory or ".", MANIFEST_FILE)))
+      is_ours = name == WEIGHTS_PREFIX and (prefix != stem or files.exists(files.join(directory or ".", MANIFEST_FILE)))
       if is_ours and (damage := find_damage(directory or ".")):
         raise UserError(f"{flag}={path}: {damage}; give another checkpoint")
-      return prefix
+      return path, prefix
   # A directory of step-N directories, or the output_dir of a run.
-  for directory in (path, files.join(path, output_files.CHECKPOINTS)):
+  run_directory, run_file = files.join(path, output_files.CHECKPOINTS), files.join(path, output_files.CONFIG)
+  if not select and files.is_dir(run_directory) and files.exists(run_file):
+    select = output_files.read_config(run_file).get("train", {}).get("select_checkpoint", "")
+  for directory in (path, run_directory):
     if files.is_dir(directory):
-      newest, skip_messages = CheckpointManager(directory, keep=1, model_config=ModelConfig()).latest()
-      for message in skip_messages:
-        log(f"warning: {flag}={path}: {message}")
-      if newest is not None:
-        return newest.prefix
+      checkpoint = CheckpointManager(directory, keep=1, model_config=ModelConfig()).select(select)
+      if checkpoint is not None:
+        return checkpoint.path, checkpoint.prefix
   # A directory with another checkpoint.
   names = files.listdir(path) if files.is_dir(path) else []
   index_files = sorted(name for name in names if name.endswith(".index"))
   if len(index_files) == 1:
-    return files.join(path, index_files[0].removesuffix(".index"))
+    return path, files.join(path, index_files[0].removesuffix(".index"))
   if index_files:
     raise UserError(
       f"{flag}={path}: has several checkpoints ({', '.join(index_files)}): give the path of one, without .index"
     )
   raise UserError(
-    f"{flag}={path}: no checkpoint there; give a checkpoint prefix (the part before .index), a step-N directory, "
-    "the output_dir of a run, a directory of one checkpoint, a Hugging Face directory with model.safetensors, or a "
-    ".safetensors file"
+    f"{flag}={path}: no checkpoint there; give a checkpoint's prefix (the part before .index) or directory, the "
+    "output_dir of a run, a Hugging Face directory with model.safetensors, or a .safetensors file"
   )
-
-
-def selected_checkpoint(path: str, select: str = "", *, flag: str) -> str:
-  """Finds the checkpoint to use for the output_dir of a run, or of several runs (then of the best one).
-
-  Args:
-    path: an output_dir, or anything else.
-    select: "newest" or "best" checkpoint of a run; "" for the run's own --select_checkpoint.
-    flag: the name with which errors begin, before the path.
-
-  Returns:
-    The step-N directory. If `path` is not an output_dir, `path` without a slash at its end.
-
-  Raises:
-    UserError: the run has no undamaged checkpoint.
-  """
-  path = path.rstrip("/") or path
-  runs_file = files.join(path, output_files.RUNS)
-  if files.exists(runs_file):
-    path = files.join(path, output_files.read_runs(runs_file)["best_run"])
-  directory = files.join(path, output_files.CHECKPOINTS)
-  if not files.is_dir(directory):
-    return path
-  config_file = files.join(path, output_files.CONFIG)
-  config = output_files.read_config(config_file) if files.exists(config_file) else {}
-  select = select or config.get("train", {}).get("select_checkpoint", "newest")
-  manager = CheckpointManager(directory, keep=1, model_config=ModelConfig())
-  checkpoint, skip_messages = manager.best_or_latest() if select == "best" else manager.latest()
-  if checkpoint is None:
-    raise UserError(
-      f"{flag}={path}: no checkpoint that verifies{': ' + skip_messages[0] if skip_messages else ''}; train first"
-    )
-  return checkpoint.path
 
 
 def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
@@ -381,84 +303,60 @@ def open_location(location: WeightLocation) -> WeightFile:
   weights = {name: array for name, array in arrays.items() if not _NOT_WEIGHTS.search(name)}
   if not weights:
     raise UserError(f"{source}: holds no weights; give another file")
-  is_huggingface = not any("/" in name for name in weights)
-  if is_huggingface:
-    entries = _huggingface_entries(source, weights)
+  if any("/" in name for name in weights):
+    entries = {name.removeprefix("module/"): WeightEntry(array) for name, array in weights.items()}
   else:
-    sources = _distinct_names(source, {name: name.removeprefix("module/") for name in weights})
-    entries = {name: WeightEntry(file_name, weights[file_name].shape, False) for name, file_name in sources.items()}
+    entries = _huggingface_entries(source, weights)
   # A pooler whose kernel is zero was never trained (see argument `unused` of warm_start).
   kernel = entries.get(POOLER[0])
-  if kernel is not None and not np.any(weights[kernel.source].read()):
+  if kernel is not None and not np.any(kernel.read()):
     entries = {name: entry for name, entry in entries.items() if name not in POOLER}
-  return WeightFile(**vars(location), arrays=arrays, entries=entries, is_huggingface=is_huggingface)
-
-
-def _distinct_names(source: str, names: Mapping[str, str]) -> dict[str, str]:
-  """Inverts a dict, name in the file -> our name. Raises a UserError if two names in the file mean one of ours."""
-  inverted: dict[str, str] = {}
-  for file_name, name in names.items():
-    if name in inverted:
-      pair = sorted((inverted[name], file_name))
-      raise UserError(f"{source}: has both {pair[0]} and {pair[1]}; give a file with one of them")
-    inverted[name] = file_name
-  return inverted
+  return WeightFile(**vars(location), entries=entries)
 
 
 def _huggingface_entries(source: str, weights: Mapping[str, Array]) -> dict[str, WeightEntry]:
   """Name in the original -> entry, of weights of transformers. Those that the original lacks keep their names."""
-  # Name in transformers' ALBERT, with the prefix "albert." of encoder weights -> name in the file. Files of classes
-  # without a head leave out this prefix.
-  is_bert = has_bert_names(weights)
-  names = _distinct_names(source, {name: from_bert(name) if is_bert else _with_prefix(name) for name in weights})
-  _drop_tied(source, names, weights)
-  if not any(map(from_huggingface, names)):
+  # By their names in transformers' AlbertForPreTraining. Files of classes without a head lack the prefix "albert.".
+  if has_bert_names(weights):
+    arrays = {from_bert(name): array for name, array in weights.items()}
+  else:
+    arrays = {f"albert.{name}" if _LACKS_PREFIX.match(name) else name: array for name, array in weights.items()}
+  # The second copies of tied weights are left out.
+  for copy, weight in _TIED.items():
+    if copy not in arrays:
+      continue
+    if copy == _TIED_BIAS:  # some files have only the copy
+      arrays.setdefault(weight, arrays[copy])
+    if weight not in arrays or not np.array_equal(arrays[copy].read(), arrays[weight].read()):
+      raise UserError(
+        f"{source}: {arrays[copy].name} differs from {weight}, to which ALBERT ties it (tie_word_embeddings); such a "
+        "model cannot be represented here"
+      )
+    del arrays[copy]
+  if not any(map(from_huggingface, arrays)):
     raise UserError(
       f"{source}: none of its {len(weights)} arrays has a name of ALBERT's (one is named {min(weights)!r}); "
       "give another file"
     )
   entries: dict[str, WeightEntry] = {}
-  for name, file_name in names.items():
-    original, shape = from_huggingface(name), weights[file_name].shape
+  for name, array in arrays.items():
+    original = from_huggingface(name)
     if original is None:
-      entries[file_name] = WeightEntry(file_name, shape, False)  # the callers report it as an unused weight
+      entries[array.name] = WeightEntry(array)  # the callers report it as an unused weight
     else:
-      original_shape = shape[::-1] if original.is_transposed else shape
-      entries[original.name] = WeightEntry(file_name, original_shape, original.is_transposed)
-  _drop_identity_projection(source, entries, weights)
+      entries[original.name] = WeightEntry(array, original.is_transposed)
+  _drop_identity_projection(source, entries)
   return entries
 
 
-def _with_prefix(name: str) -> str:
-  """Adds the prefix "albert." to the name of an encoder weight that lacks it, as in AlbertModel."""
-  return f"albert.{name}" if name.startswith(("embeddings.", "encoder.", "pooler.")) else name
-
-
-def _drop_tied(source: str, names: dict[str, str], weights: Mapping[str, Array]) -> None:
-  """Removes the second copies of tied weights from `names`, name in transformers -> name in the file."""
-  bias_copy, bias = _TIED_BIAS
-  if bias_copy in names and bias not in names:
-    names[bias] = names.pop(bias_copy)
-  for copy, weight in (_TIED_KERNEL, _TIED_BIAS):
-    if copy not in names:
-      continue
-    if weight not in names or not np.array_equal(weights[names[copy]].read(), weights[names[weight]].read()):
-      raise UserError(
-        f"{source}: {names[copy]} differs from {weight}, to which ALBERT ties it (tie_word_embeddings); such a model "
-        "cannot be represented here"
-      )
-    del names[copy]
-
-
-def _drop_identity_projection(source: str, entries: dict[str, WeightEntry], weights: Mapping[str, Array]) -> None:
+def _drop_identity_projection(source: str, entries: dict[str, WeightEntry]) -> None:
   """Removes the projection of the embeddings if E = H. In this case, the original has no projection."""
   kernel, bias = (entries.get(name) for name in PROJECTION)
-  if kernel is None or bias is None or len(kernel.shape) != 2 or kernel.shape[0] != kernel.shape[1]:
+  if kernel is None or bias is None or kernel.shape[0] != kernel.shape[1]:
     return
-  is_identity = np.array_equal(weights[kernel.source].read(), np.eye(kernel.shape[0]))
-  if not is_identity or np.any(weights[bias.source].read()):
+  if not np.array_equal(kernel.read(), np.eye(kernel.shape[0])) or np.any(bias.read()):
     raise UserError(
-      f"{source}: {kernel.source} projects {kernel.shape[0]} embeddings to as many hidden units and is not the "
+      f"{source}: {kernel.array.name} projects {kernel.shape[0]} embeddings to as many hidden units and is not the "
       "identity; ALBERT has no projection where E = H, so such a model cannot be represented here"
     )
   for name in PROJECTION:

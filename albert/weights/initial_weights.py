@@ -20,7 +20,7 @@ from albert.io import files
 from albert.io.progress import log
 from albert.runs import output_files
 from albert.tokenization.vocabulary import VocabularyId
-from albert.weights.files import WeightFile, open_weights, selected_checkpoint
+from albert.weights.files import WeightFile, find_weights, open_location, open_weights
 from albert.weights.names import GROUP_PATTERN, NO_POOLER, POOLER, encoder_shapes, heads
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def claim_initial_weights(
       weights.check_vocabulary(vocabulary.sha256, vocabulary.name)
     return {_PATH_KEY: init_checkpoint, **({_SHA256_KEY: content_sha256(weights)} if is_chief else {})}
   config = output_files.read_config(path)
-  recorded_path, recorded_sha256 = config.get(_PATH_KEY, ""), config.get(_SHA256_KEY, "")
+  recorded_path = config.get(_PATH_KEY, "")
   if from_scratch and recorded_path:
     raise UserError(
       f"{path}: this run started from {recorded_path}, not from random weights: leave --from_scratch out to resume it, "
@@ -95,28 +95,14 @@ def claim_initial_weights(
       f"{path}: this run started from random weights, not from --init_checkpoint={init_checkpoint}: leave the flag out "
       "to resume it, or give another --output_dir"
     )
-  sha256 = content_sha256(open_weights(init_checkpoint))
-  expected_sha256 = recorded_sha256 or _sha256_if_readable(recorded_path)  # earlier versions recorded no hash
-  if not expected_sha256:
-    log(
-      f"warning: {path} has no hash of {recorded_path}, which the run started from and which is gone: it cannot be "
-      f"compared with {init_checkpoint}"
-    )
-  elif sha256 != expected_sha256:
+  sha256, recorded_sha256 = content_sha256(open_weights(init_checkpoint)), config.get(_SHA256_KEY, "")
+  if sha256 != recorded_sha256:
     raise UserError(
-      f"{path}: this run started from {recorded_path} (SHA-256 of the weights {expected_sha256[:12]}...), but "
+      f"{path}: this run started from {recorded_path} (SHA-256 of the weights {recorded_sha256[:12]}...), but "
       f"--init_checkpoint={init_checkpoint} holds different weights ({sha256[:12]}...): leave the flag out to resume "
       "the run, or give another --output_dir"
     )
   return {_PATH_KEY: init_checkpoint, _SHA256_KEY: sha256}
-
-
-def _sha256_if_readable(path: str) -> str:
-  """Returns the content_sha256 of the weights at a path; "" if they cannot be read."""
-  try:
-    return content_sha256(open_weights(path))
-  except UserError:
-    return ""
 
 
 def warm_start(
@@ -248,7 +234,6 @@ def _check_config(file: WeightFile, config: ModelConfig | None, compared: Collec
   file_config = file.config()
   if file_config is None or file.config_file is None:
     return
-  file.check_groups(file_config)
   for key in _FIELDS_NOT_IN_SHAPES if config else ():
     value, file_value = getattr(config, key), getattr(file_config, key)
     if key in compared and value != file_value:
@@ -287,20 +272,12 @@ def open_pretrained(path: files.AnyPath, config: ModelConfig | None = None) -> P
   Raises:
     UserError: there are no weights, they are damaged, they have no config, or `config` differs from theirs.
   """
-  path = selected_checkpoint(os.fspath(path), flag=_PYTHON_FLAG)
-  file = open_weights(path, flag=_PYTHON_FLAG)
+  file = open_location(find_weights(os.fspath(path), flag=_PYTHON_FLAG, select=""))
   _check_config(file, config, _FIELDS_NOT_IN_SHAPES, "give that config")
   config = config or file.config()
   if config is None:
     raise UserError(f"{_PYTHON_FLAG}={path}: has no albert_config.json beside it: give the model's config (config=...)")
-  file.check_groups(config)
   return Pretrained(file, config)
-
-
-def num_classes_of(pretrained: Pretrained) -> int | None:
-  """The number of classes of the classifier in the weights; None if they have none."""
-  entry = pretrained.file.entries.get("output_weights")
-  return entry.shape[0] if entry else None
 
 
 def load_pretrained(

@@ -60,21 +60,6 @@ def encoder_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
   return shapes | _dense_shapes("bert/pooler/dense", hidden, hidden)
 
 
-def huggingface_group(layer: int, config: ModelConfig) -> int:
-  """The group of a layer in transformers.
-
-  In the original, layer i of L belongs to group floor(i * G / L) of G. transformers computes this with floats, and
-  their rounding gives another group for a few L and G.
-  """
-  return int(layer / (config.num_hidden_layers / config.num_hidden_groups))
-
-
-def huggingface_groups_agree(config: ModelConfig) -> bool:
-  """Whether transformers assigns all layers to the same groups as the original."""
-  layers, groups = config.num_hidden_layers, config.num_hidden_groups
-  return all(huggingface_group(layer, config) == layer * groups // layers for layer in range(layers))
-
-
 def num_parameters(shapes: dict[str, tuple[int, ...]]) -> int:
   """The number of parameters in weights of these shapes."""
   return sum(map(math.prod, shapes.values()))

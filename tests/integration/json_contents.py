@@ -19,9 +19,6 @@ RUN_CONFIG = {
   "training_data": {"num_files": 1, "num_examples": 2, "sha256": "ab"},
 }
 
-# The runs.json of several runs.
-SEVERAL_RUNS = {"seeds": [1, 2], "best_seed": 1, "best_run": "run-1", "metrics": {"accuracy": {"median": 1.0}}}
-
 SQUAD_FILE = {
   "version": "1.1",
   "data": [
@@ -55,38 +52,6 @@ SHARDS_MANIFEST = {
   "num_examples": 2,
   "shards": [{"file": "x", "examples": 2, "bytes": 3, "sha256": "ab"}],
 }
-
-EXPERIMENT_FILE = {
-  "title": "t",
-  "source": "s",
-  "model": "albert_base",
-  "steps": 2,
-  "reduced": {"steps": 1},
-  "variants": [{"name": "n", "fields": {"num_hidden_layers": 3}, "data": {"masking": "none"}, "paper": {"mlm": 1.0}}],
-}
-
-# The description of an exported model.
-EXPORT_DESCRIPTION = {
-  "task": "classifier",
-  "fields": [{"name": "text", "meaning": "m", "is_list": False}],
-  "answers": {"label": "l"},
-  "labels": ["a", "b"],
-  "counted_by": "",
-  "checkpoint": {"path": "p", "step": 3},
-}
-
-# A line of the results of experiments.
-RESULT_ROW = {
-  "variant": "v",
-  "seed": 1,
-  "digest": "d",
-  "parameters": 3,
-  "examples_per_second": 1.5,
-  "scores": {"mlm": 2.0},
-}
-
-# SQuAD's n best answers.
-NBEST_ANSWERS = {"q": [{"text": "x", "probability": 1.0}]}
 
 # Of an empty file.
 EMPTY_SHA256 = hashlib.sha256().hexdigest()

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 from albert.data import shards, tables
-from albert.export.companion_files import read_description
-from albert.io.files import read_json
 from albert.tasks.race import files as race_files
 from albert.tasks.squad import files as squad_files
-from albert.tasks.squad.results import read_predictions
 from albert.tasks.tagging.files import read_texts
 from albert.tasks.tagging.flags import TaggingConfig
-from data_prep import split_text
 from data_prep.block_files import Block
 from data_prep.conversion import convert
 from data_prep.conversion.parts import load_record, read_sentences
 from data_prep.readers.records import ReadingSettings
 from tests.integration.json_contents import (
   EMPTY_SHA256,
-  EXPORT_DESCRIPTION,
   MULTIPLE_CHOICE_QUESTION,
-  NBEST_ANSWERS,
   RACE_PASSAGE,
   SQUAD_FILE,
 )
@@ -38,11 +30,7 @@ from tests.integration.json_readers import (
 # Name for the tests -> the file. In the functions, d is the directory.
 JSON_DATA_FILES = {
   "SQuAD": JsonFile("s.json", SQUAD_FILE, questions_reader(squad_files, version_2=False, with_answers=True)),
-  "SQuAD without answers": JsonFile(
-    "s.json", SQUAD_FILE, questions_reader(squad_files, version_2=False, with_answers=False)
-  ),
   "RACE, a passage": JsonFile("7.txt", RACE_PASSAGE, questions_reader(race_files, with_answers=True)),
-  "RACE, all passages": JsonFile("all.txt", RACE_PASSAGE, questions_reader(race_files, with_answers=True)),
   "RACE, JSON lines": JsonFile(
     "r.jsonl", MULTIPLE_CHOICE_QUESTION, questions_reader(race_files, with_answers=True), wrap=json_line_without_blanks
   ),
@@ -71,29 +59,11 @@ JSON_DATA_FILES = {
     name_in_error="requests, line 2",
     wrap=json_line_without_blanks,
   ),
-  "exported model": JsonFile("assets.extra/servable.json", EXPORT_DESCRIPTION, lambda d: read_description(str(d))),
-  "n-best answers": JsonFile(
-    "nbest_predictions_test.json",
-    NBEST_ANSWERS,
-    lambda d: read_predictions(str(d), "test"),
-    other_files={"null_odds_test.json": '{"q": 1}'},
-  ),
-  "null odds": JsonFile(
-    "null_odds_test.json",
-    {"q": 1.5},
-    lambda d: read_predictions(str(d), "test"),
-    other_files={"nbest_predictions_test.json": json.dumps(NBEST_ANSWERS)},
-  ),
   "hashes of shards": JsonFile(
     "h.json",
     {"x": [1, 2, 3, 4, "ab", True, "cd"]},
     lambda d: shards._read_cache(str(d / "h.json")),
     result_if_damaged={},
-  ),
-  "settings of data preparation": JsonFile(
-    "settings.json",
-    {"workspace_version": 2, "input_files": [{"file": "a"}], "ngram": 3},
-    lambda d: make_workspace(d)._read_settings(str(d)),
   ),
   "record of a shard": JsonFile(
     "shard-00000.json",
@@ -120,11 +90,6 @@ JSON_DATA_FILES = {
     {"text": "A sentence."},
     lambda d: list(read_sentences(str(d / "t.jsonl"), ReadingSettings(), lambda num_bytes: None)),
     wrap=json_line_without_blanks,
-  ),
-  "report of split text": JsonFile(
-    "reading.json",
-    {"settings": {"document": "file"}, "input_files": [{"file": "a", "bytes": 1}]},
-    lambda d: read_json(str(d / "reading.json"), split_text._FinishedRun),
   ),
   "block of instances": JsonFile(
     "x.block",

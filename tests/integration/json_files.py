@@ -1,4 +1,4 @@
-"""The JSON files and other JSON that the code reads: a valid content of each, and the function that reads it.
+"""JSON that users write, and files whose damage is no error: a valid content of each, and the function that reads it.
 
 Those of tasks, served models and data preparation are in json_data_files.py.
 tests/integration/test_json_files.py reads all of them with damaged contents.
@@ -8,38 +8,25 @@ from __future__ import annotations
 
 from albert.config.model import load_model_config
 from albert.config.recipes import read_recipe
-from albert.data.manifest import DataContent, Manifest
-from albert.experiments import catalog, layers, runner
-from albert.io.files import read_json
-from albert.report import records
-from albert.runs import logs, output_files
+from albert.data.manifest import Manifest
+from albert.runs import output_files
 from albert.runs.directory_lock import _parse_owner
-from albert.settings import tpu_memory
-from albert.tasks.glue.results import read_thresholds
 from albert.tokenization.recorded_settings import find_tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer
-from albert.training.run import find_failure
 from albert.weights.checkpoints import CheckpointManager, find_damage
-from albert.weights.files import WeightLocation
 from tests.integration.json_contents import (
   BPE_BYTE_IDS,
   BPE_SPECIAL_IDS,
   CHECKPOINT_FILE_ENTRY,
   CHECKPOINT_FILES,
-  EXPERIMENT_FILE,
-  RESULT_ROW,
   RUN_CONFIG,
-  SEVERAL_RUNS,
   SHARDS_MANIFEST,
 )
 from tests.integration.json_data_files import JSON_DATA_FILES
 from tests.integration.json_file import JsonFile
 from tests.integration.json_readers import (
-  json_line,
-  read_cached_features,
   read_labels,
   read_settings,
-  read_settings_of_several_runs,
   read_stages_value,
   read_tf_config,
 )
@@ -60,46 +47,11 @@ JSON_FILES = {
     {"model_type": "albert", "hidden_act": "gelu_new", "hidden_size": 64, "layer_norm_eps": 1e-12},
     lambda d: load_model_config(str(d / "config.json")),
   ),
-  "memory of compiled steps": JsonFile(
-    "tpu_memory.json",
-    {
-      "chips": {"v3": {"limit": 16, "units_per_core": 1}},
-      "steps": [
-        {
-          "step": "pretraining",
-          "model": "albert_base",
-          "length": 512,
-          "chip": "v3",
-          "recompute_grad": False,
-          "gradient_accumulation_steps": 1,
-          "compiled": "2026-11-23",
-          "fits": [{"batch": 1, "bytes": 10}],
-          "too_large": [],
-        }
-      ],
-    },
-    lambda d: tpu_memory.read_table(str(d / "tpu_memory.json")),
-  ),
   "config of a run, for a command": JsonFile(
     "config.json",
     RUN_CONFIG,
     read_settings,
     other_files={"training_loss.json": "{}"},
-  ),
-  "config of a run": JsonFile("config.json", RUN_CONFIG, lambda d: output_files.read_config(str(d / "config.json"))),
-  "config of a run, for an export": JsonFile(
-    "run/config.json",
-    RUN_CONFIG,
-    lambda d: WeightLocation("run", str(d / "run" / "checkpoints" / "step-1")).run,
-  ),
-  "config of a run, for its vocabulary": JsonFile(
-    "config.json", RUN_CONFIG, lambda d: find_tokenizer_config(str(d)), other_files={"spiece.model": ""}
-  ),
-  "settings of an exported model, for its vocabulary": JsonFile(
-    "assets.extra/servable.json",
-    {"name": "cola", "do_lower_case": False, "convert_quotes": True},
-    lambda d: find_tokenizer_config(str(d)),
-    other_files={"assets/spiece.model": ""},
   ),
   "Hugging Face tokenizer config": JsonFile(
     "tokenizer_config.json",
@@ -137,41 +89,6 @@ JSON_FILES = {
     lambda d: Tokenizer(d / "tokenizer.json"),
     wrap=lambda data: data.replace(b'"vocab": {', b'"vocab": {' + BPE_BYTE_IDS, 1),
   ),
-  "config of a run, for a report": JsonFile(
-    "config.json", RUN_CONFIG, lambda d: records.read_runs([str(d)], num_examples=1)
-  ),
-  "environment of a run": JsonFile(
-    "environment.json",
-    {"cpus": 2},
-    lambda d: records.read_runs([str(d)], num_examples=1),
-    other_files={"config.json": "{}"},
-    reads_nan=True,
-  ),
-  "several runs, for a command": JsonFile(
-    "runs.json",
-    SEVERAL_RUNS,
-    read_settings_of_several_runs,
-  ),
-  "several runs": JsonFile(
-    "runs.json", SEVERAL_RUNS, lambda d: output_files.read_runs(str(d / "runs.json")), reads_nan=True
-  ),
-  "results": JsonFile(
-    "r.json",
-    {"step": 3, "loss": 0.5, "f1": None},
-    lambda d: output_files.read_results(str(d / "r.json")),
-    reads_nan=True,
-  ),
-  "training loss": JsonFile(
-    "training_loss.json",
-    {"step": 3, "loss": 0.7, "guessing_loss": 0.69, "num_lines": 4},
-    lambda d: find_failure(str(d), {}),
-    reads_nan=True,
-  ),
-  "thresholds of labels": JsonFile(
-    "thresholds.json",
-    {"choice": "one", "split": "dev", "data_sha256": "ab", "thresholds": {"a": 0.25, "b": 0.5}},
-    lambda d: read_thresholds(str(d), ["a", "b"]),
-  ),
   "best checkpoint": JsonFile(
     "best.json",
     {"step": 3, "metric": "f1", "value": 0.5},
@@ -190,28 +107,6 @@ JSON_FILES = {
     "t.json",
     {"files": [{"name": "a", "sha256": "ab", "num_examples": 3}]},
     lambda d: read_json(str(d / "t.json"), DataContent),
-  ),
-  "metrics": JsonFile(
-    "m.jsonl",
-    {"step": 3, "loss": 0.5},
-    lambda d: logs.read(str(d / "m.jsonl")),
-    reads_nan=True,
-    wrap=json_line,
-  ),
-  "results of experiments": JsonFile(
-    "results.jsonl",
-    RESULT_ROW,
-    lambda d: runner.read_rows(str(d)),
-    reads_nan=True,
-    wrap=json_line,
-  ),
-  "scale of results": JsonFile("scale.json", {"scale": "smoke"}, lambda d: runner.check_scale(str(d), "smoke")),
-  "distances of layers": JsonFile(
-    "layers.json", {"l2": [1.0], "degrees": [2.0]}, lambda d: read_json(str(d / "layers.json"), layers.Distances)
-  ),
-  "experiment": JsonFile("e.json", EXPERIMENT_FILE, lambda d: catalog.load(str(d / "e.json"), reduced=True)),
-  "feature cache": JsonFile(
-    "footer", {"num_examples": 3, "sha256": "ab"}, read_cached_features, name_in_error="its end"
   ),
   "lock": JsonFile(
     "lock",

@@ -16,9 +16,6 @@ from typing import Any
 import pytest
 
 from albert.config.run import process_addresses
-from albert.data import examples
-from albert.errors import UserError
-from albert.io.records import RecordWriter
 from albert.predict.requests import JSON, RequestParser
 from albert.settings.sources import Settings
 from albert.tasks.glue.flags import parse_labels
@@ -36,10 +33,6 @@ def make_block_from_footer(data: bytes) -> bytes:
   return data + struct.pack("<QQ", len(data), zlib.crc32(data)) + _MAGIC
 
 
-def json_line(data: bytes) -> bytes:
-  return data.replace(b"\n", b" ") + b"\n"
-
-
 def json_line_without_blanks(data: bytes) -> bytes:
   """Returns a line of a file whose blank lines are skipped. An empty content becomes a list, which is no valid line."""
   return data.strip() or b"[]"
@@ -50,32 +43,11 @@ def read_value(directory: Path) -> str:
   return (directory / "value").read_bytes().decode("utf-8", "surrogateescape")
 
 
-def read_cached_features(directory: Path) -> None:
-  """Reads a cache of features that consists only of its last record. The missing records are no error here."""
-  footer = (directory / "footer").read_bytes()
-  with RecordWriter(str(directory / "x.tfrecord")) as writer:
-    writer.write(examples._FOOTER_PREFIX + footer)
-  try:
-    examples._read(str(directory / "x.tfrecord"))
-  except UserError as error:
-    if "records are missing" not in str(error):
-      raise
-
-
 def read_settings(directory: Path) -> None:
   settings = Settings("race", {"output_dir": str(directory)})
   settings.run_config()
   settings.model_config()
   settings.data_config()
-
-
-def read_settings_of_several_runs(directory: Path) -> None:
-  """Reads runs.json. The error that asks for one of its runs shows that the file was read, so it is no error here."""
-  try:
-    Settings("race", {"output_dir": str(directory), "do_eval": True})
-  except UserError as error:
-    if not str(error).endswith("/run-1"):
-      raise
 
 
 def read_tf_config(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Pretraining tasks evaluate and train alike from the same weights in every format (--init_checkpoint)."""
+"""A pretraining task refuses weights of another model or vocabulary (--init_checkpoint)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ import json
 from pathlib import Path
 
 import pytest
-from safetensors.numpy import save_file
 
-from albert.config.model import ModelConfig, load_model_config
+from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
-from albert.convert.convert_checkpoint import convert
 from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.model import PretrainingTask
-from tests.convert.files_of_weights import huggingface_tensors, write_huggingface, write_tf1
+from tests.convert.files_of_weights import write_tf1
 from tests.golden.make_tiny_albert import random_weights
 from tests.synthetic import TINY_MODEL, write_manifest, write_shards
 
@@ -39,35 +37,11 @@ def make_estimator(directory: Path, init_checkpoint: str, model: ModelConfig = T
   return Estimator(task, run)
 
 
-@pytest.fixture
-def paths_of_formats(tmp_path: Path) -> dict[str, str]:
-  """The same weights in every format: name of the format -> path for --init_checkpoint. Also writes the shards."""
+def test_another_number_of_attention_heads_is_refused_although_it_changes_no_shape(tmp_path):
   write_shards(tmp_path / "shards", [24])
-  tf1 = write_tf1(tmp_path / "tf1", TINY_MODEL, WEIGHTS, name_prefix="module/")
-  convert(tf1, str(tmp_path / "ours"), "albert")
-  tensors = huggingface_tensors(WEIGHTS, with_prefix=False)
-  save_file(WEIGHTS, str(tmp_path / "weights.safetensors"))
-  return {
-    "tf1": tf1,
-    "ours": str(tmp_path / "ours"),
-    "huggingface": write_huggingface(tmp_path / "hf", TINY_MODEL, tensors),
-    "safetensors": str(tmp_path / "weights.safetensors"),
-  }
-
-
-@pytest.mark.thorough
-def test_every_format_gives_the_same_results(tmp_path, paths_of_formats):
-  results = {name: make_estimator(tmp_path, path).evaluate() for name, path in paths_of_formats.items()}
-  assert 1 < results["tf1"]["masked_lm_loss"] < 20
-  assert all(results[name] == results["tf1"] for name in paths_of_formats), results
-
-
-def test_another_number_of_attention_heads_is_refused_although_it_changes_no_shape(tmp_path, paths_of_formats):
-  assert load_model_config(f"{paths_of_formats['huggingface']}/config.json") == TINY_MODEL
   other_model = dataclasses.replace(TINY_MODEL, num_attention_heads=4)
-  for name in ("tf1", "ours", "huggingface"):
-    with pytest.raises(UserError, match="has num_attention_heads 3, this model has 4"):
-      make_estimator(tmp_path, paths_of_formats[name], other_model).evaluate()
+  with pytest.raises(UserError, match="has num_attention_heads 3, this model has 4"):
+    make_estimator(tmp_path, write_tf1(tmp_path / "tf1", TINY_MODEL, WEIGHTS), other_model).evaluate()
 
 
 def test_weights_with_another_vocabulary_than_the_shards_are_refused(tmp_path):

@@ -16,7 +16,6 @@ import albert
 from albert import tasks
 from albert.convert.convert_checkpoint import convert
 from albert.data.manifest import Manifest
-from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import PredictRequest
@@ -42,21 +41,12 @@ class Language:
   end: str
   masked: Sequence[str]
   rows: Sequence[tuple[str, str]]
-  questions: Sequence[dict[str, Any]]
   files: Sequence[str]
   texts: Sequence[str]
 
   def sentences(self, count: int) -> list[str]:
     rng = random.Random(1)
     return [self.space.join(map(rng.choice, self.words)) + self.end for _ in range(count)]
-
-
-def question(text: str, context: str, answer: str) -> dict[str, Any]:
-  return {
-    "question": text,
-    "context": context,
-    "answers": {"text": [answer], "answer_start": [context.index(answer)]},
-  }
 
 
 LANGUAGES = {
@@ -71,7 +61,6 @@ LANGUAGES = {
       ("她的姐姐卖了花园。", "花"),
       ("ALBERT看见了一封信。", "信"),
     ],
-    [question("谁？", "昨天船长卖了花园。", "船长"), question("什么？", "老师忘记了一封信。", "一封信")],
     ["vocab.txt"],
     ["船长卖了花园。", "老师"],
   ),
@@ -81,10 +70,6 @@ LANGUAGES = {
     ".",
     ["The captain [MASK] a letter.", "[MASK]\n她 的[MASK]姐姐"],
     [("The captain sold it.", "a"), ("她的姐姐卖了花园。", "b"), ("Zoë 🙂", "b"), ("a letter", "a")],
-    [
-      question("Who?", "Zoë 🙂  sold\n a letter.", "a letter"),
-      question("谁？", " 她的姐姐 卖了花园。", "花园"),
-    ],
     ["vocab.json", "merges.txt"],
     ["The captain sold 3 keys.", "Zoë can't see 花园 🙂"],
   ),
@@ -169,40 +154,6 @@ def test_pretraining_then_fill_mask_and_a_classifier(files: VocabularyFiles, tmp
   assert answer["label"] == expected.label
   card = next(Path(served.directory).glob("**/README.md")).read_text()
   assert ("taken with its case" in card) == (files.kind == "byte_level_bpe")
-
-
-def test_a_question_is_answered_with_text_of_the_context(files: VocabularyFiles, tmp_path: Path) -> None:
-  rows = list(files.language.questions)
-  lengths = {"max_seq_length": 48, "max_query_length": 8, "train_batch_size": 2, "from_scratch": True}
-  estimator = Estimator(tasks.QuestionAnswering(rows), output_dir=str(tmp_path / "run"), **files.settings | lengths)
-  estimator.train()
-  exported = ExportedModel(estimator.export(tmp_path / "models"))
-  requests = [
-    PredictRequest(number, {name: str(row[name]).encode() for name in ("question", "context")})
-    for number, row in enumerate(rows, start=1)
-  ]
-  for row, found, answer in zip(rows, exported.answer(requests), estimator.predict(rows), strict=True):
-    assert row["context"][found["start"] : found["end"]] == found["best_text"] == found["best_text"].strip()
-    assert found["best_text"] == answer.text
-
-
-def test_another_vocabulary_is_refused(files: VocabularyFiles, spm_model: str, tmp_path: Path) -> None:
-  other, kind_of_other = spm_model, "sentencepiece"
-  if files.kind == "byte_level_bpe":  # the same pieces with other merges
-    pieces, merges = byte_bpe_reference.train(60, " ".join(files.language.sentences(160)))
-    other, kind_of_other = byte_bpe_reference.write_vocabulary(tmp_path / "other", pieces, merges[::-1]), files.kind
-  message = rf"\({kind_of_other}\) is not the vocabulary .* made with \({files.kind}; its SHA-256"
-  with pytest.raises(UserError, match=message):
-    files.pretrain(tmp_path / "run", spm_model_file=other)
-  files.pretrain(tmp_path / "run")
-  task = tasks.Classification(files.language.rows, eval_share=0)
-  settings: dict[str, Any] = {"output_dir": str(tmp_path / "classifier"), "num_train_steps": 1}
-  if files.kind == "byte_level_bpe":
-    classifier = Estimator(task, init_checkpoint=str(tmp_path / "run"), spm_model_file=other, **settings)
-    with pytest.raises(
-      UserError, match=r"its vocabulary is .*vocab\.json \(SHA-256 .*other/vocab\.json is a different"
-    ):
-      classifier.train()
 
 
 def test_converted_weights_have_the_vocabulary_and_its_special_ids(files: VocabularyFiles, tmp_path: Path) -> None:

@@ -103,16 +103,6 @@ def test_training_evaluation_and_prediction_from_folders(
   assert sum(probabilities_of_two) == pytest.approx(1, abs=1e-6)
 
 
-# Name of the case -> (flags, in which {folder} stands for the folder RACE; a part of the error).
-BAD_INPUT = {
-  "no folder": ([], "--data_dir is missing: the folder RACE with its train set"),
-  "missing": (["--train_file=absent.jsonl"], "--train_file: 'absent.jsonl' matches no file"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_is_an_error_of_one_line(folder: str, training_flags: list[str], tmp_path: Path, case: str) -> None:
-  flags, message = BAD_INPUT[case]
-  with pytest.raises(UserError, match=message) as caught:
-    run(*training_flags, f"--output_dir={tmp_path / 'run'}", *(flag.format(folder=folder) for flag in flags))
-  assert "\n" not in str(caught.value)
+def test_the_folder_must_be_given(training_flags: list[str], tmp_path: Path) -> None:
+  with pytest.raises(UserError, match="--data_dir is missing: the folder RACE with its train set"):
+    run(*training_flags, f"--output_dir={tmp_path / 'run'}")

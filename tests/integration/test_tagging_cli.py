@@ -14,7 +14,7 @@ from albert.tasks.tagging.flags import TaggingConfig
 from tests.metrics.test_spans import count_scores
 from tests.run_outputs import read_json, read_json_lines, read_tsv
 from tests.script_flags import from_scratch_flags, run_script, script_flags
-from tests.tasks.tagging.word_files import write_columns, write_json_lines
+from tests.tasks.tagging.word_files import write_columns
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -105,23 +105,6 @@ def test_a_finished_run_predicts_other_files(run: Path, folder: Path, tmp_path: 
     run_script(
       "tagging", f"--output_dir={copied}", f"--predict_file={texts}", "--predictions_file=x.tsv", "--do_predict"
     )
-
-
-def test_bad_input_is_refused_before_the_training(folder: Path, training_flags: list[str], tmp_path: Path) -> None:
-  bilou = write_json_lines(tmp_path / "bilou.jsonl", 4, seed=1)
-  other_type = tmp_path / "dev.conll"
-  other_type.write_text("Anna B-PER\nEU B-ORG\n")
-  train, dev = f"--train_file={folder}/train.conll", f"--eval_file={folder}/dev.conll"
-  for flags, message in (
-    ([train, "--eval_file=gone"], r"^--eval_file=gone: no such file"),
-    ([f"--train_file={bilou}", dev], r"bilou.jsonl, line 1: tag '[UBL]-\w+' .*"),
-    ([train, f"--eval_file={bilou}"], r"bilou.jsonl, line 1: tag '[UBL]-\w+' .*"),
-    ([train, f"--eval_file={other_type}"], r"dev.conll, line 2: the span 'EU' has the type 'ORG', which is none of"),
-  ):
-    with pytest.raises(UserError, match=message) as error:
-      run_script("tagging", *training_flags, *flags, "--do_eval", f"--output_dir={tmp_path}/run")
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 def test_a_run_is_not_continued_with_other_tags(run: Path, folder: Path, training_flags: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Taggers and multiple-choice models with WordPiece and byte-level BPE vocabularies, from texts to exported models.
+"""A tagger with WordPiece and byte-level BPE vocabularies, from texts to the exported model.
 
 Half of the texts are English, with spaces between words, and half are Chinese, without.
 """
@@ -10,7 +10,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from albert import tasks
@@ -29,7 +28,6 @@ _LANGUAGES = (
   (("The captain", "Zoë 🙂", "ALBERT"), ("sold", "can't see"), ("a letter", "3 keys"), " ", "."),
   (("老师", "船长", "她的姐姐"), ("看见了", "卖了"), ("花园", "一封信"), "", "。"),
 )
-_SUBJECTS = tuple(subject for language in _LANGUAGES for subject in language[0])
 
 
 def make_sentences(count: int, seed: int) -> list[tuple[str, str]]:
@@ -88,38 +86,3 @@ def test_a_tagger_learns_spans(settings: dict[str, Any], tmp_path: Path) -> None
   for text, spans, answer in zip(texts, predicted, answers, strict=True):
     assert [*zip(answer["start"], answer["end"], strict=True)] == spans
     assert answer["span"] == [text[start:end] for start, end in spans]
-
-
-def test_options_of_questions_are_chosen(settings: dict[str, Any], tmp_path: Path) -> None:
-  """The right option is the one that names the subject of the article."""
-  questions = ("_看见了花园。", "___ sold it.", "Who?", "Today _ or  _", "谁？ _")
-  rows: list[dict[str, Any]] = []
-  for index, (subject, sentence) in enumerate(make_sentences(40, seed=6)):
-    first = index % len(_SUBJECTS)
-    options = list(dict.fromkeys([*_SUBJECTS[first:], *_SUBJECTS[:first]]))[:3]
-    options = [*options, subject] if subject not in options else [*options, "nobody"]
-    rows.append(
-      {
-        "article": sentence,
-        "question": questions[index % len(questions)],
-        "options": options,
-        "answer": "ABCD"[options.index(subject)],
-      }
-    )
-  task = tasks.MultipleChoice(rows, eval=rows)
-  estimator = Estimator(task, num_train_steps=3, train_batch_size=4, max_seq_length=64, max_qa_length=24, **settings)
-  estimator.train()
-  assert 0 <= estimator.evaluate()["accuracy"] <= 1
-  predicted = estimator.predict(rows)
-  exported = ExportedModel(estimator.export(tmp_path / "models"))
-  requests = [
-    PredictRequest(
-      number,
-      {name: row[name].encode() for name in ("article", "question")}
-      | {"options": [option.encode() for option in row["options"]]},
-    )
-    for number, row in enumerate(rows, start=1)
-  ]
-  for answer, found in zip(predicted, exported.answer(requests), strict=True):
-    assert np.allclose(found["probabilities"], answer.probabilities, atol=1e-4)
-    assert found["text"] == answer.option

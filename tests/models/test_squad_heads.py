@@ -13,7 +13,6 @@ import tf_keras as keras
 
 from albert.models.squad_heads import SquadV1Model, SquadV2Head, SquadV2Model
 from albert.training.model_weights import dtype_policy
-from albert.weights.names import encoder_shapes, heads
 from tests.models.build_models import SMALL_MODEL
 
 CONFIG = dataclasses.replace(SMALL_MODEL, num_hidden_layers=2)
@@ -194,18 +193,6 @@ def build(model: keras.Model) -> keras.Model:
   arguments = {"start_positions": tf.zeros([B], tf.int32)} if isinstance(model, SquadV2Model) else {}
   model(to_tensors(make_batch()), **arguments)
   return model
-
-
-@pytest.mark.parametrize(("model_class", "head"), [(SquadV1Model, "squad"), (SquadV2Model, "squad_v2")])
-def test_names_and_shapes_are_the_originals(model_class: type[keras.Model], head: str) -> None:
-  weights = build(model_class(CONFIG)).named_weights()
-  num_classes = 2  # heads() gives None for this size
-  head_shapes = {
-    name: tuple(num_classes if size is None else size for size in shape)
-    for name, shape in heads(CONFIG)[head].shapes.items()
-  }
-  shapes = {name: tuple(variable.shape) for name, variable in weights.items()}
-  assert shapes == encoder_shapes(CONFIG) | head_shapes
 
 
 @pytest.mark.usefixtures("bfloat16")

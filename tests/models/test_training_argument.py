@@ -29,7 +29,7 @@ def test_without_a_seed_the_backward_pass_has_the_masks_of_the_forward_pass(reco
   encoder, inputs = Encoder(dataclasses.replace(CONFIG, num_hidden_layers=2)), token_features(B, S)
   encoder(inputs)
   encoder.recompute_grad = recompute_grad
-  weight = encoder.feed_forward[0][0].intermediate.kernel
+  weight = encoder.feed_forward_layers[0].intermediate.kernel
 
   @tf.function(autograph=False)
   def loss_and_gradient() -> tuple[tf.Tensor, tf.Tensor]:

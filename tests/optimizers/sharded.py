@@ -74,9 +74,9 @@ def train(
   def update(gradients: dict[str, tf.Tensor]) -> None:
     def update_on_replica() -> None:
       replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-      dense = densify([gradients[key][replica] for key in variables])
-      parts = optimizer.sharding.sum_gradients(dense, list(variables.values()))
-      pairs = [(part.value, variable) for part, variable in zip(parts, variables.values(), strict=True)]
+      dense = {key: densify(gradients[key][replica]) for key in variables}
+      parts = optimizer.sharding.sum_gradients(dense, variables)
+      pairs = [(parts[key].value, variable) for key, variable in variables.items()]
       optimizer.apply_gradients(pairs, experimental_aggregate_gradients=False)
 
     strategy.run(update_on_replica)

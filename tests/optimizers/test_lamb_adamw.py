@@ -180,15 +180,14 @@ def make_regression() -> Regression:
   return Regression(*(rng.standard_normal(shape).astype(np.float32) for shape in ((6, 5), (6, 3), (5, 3), (3,))))
 
 
-# Learning rates of WarmupPolynomialDecay(0.04, 2, 12).
-RATES = [0.0, 0.02, 0.04 * (1 - 2 / 12), 0.04 * (1 - 3 / 12)]
+NUM_STEPS = 4
 
 
 def train_with_fit(optimizer: keras.optimizers.Optimizer, regression: Regression) -> keras.Model:
   model = keras.Sequential([keras.Input([5]), keras.layers.Dense(3)])
   model.set_weights([regression.kernel, regression.bias])
   model.compile(optimizer=optimizer, loss="mse")
-  model.fit(regression.x, regression.y, batch_size=6, epochs=len(RATES), verbose=0)
+  model.fit(regression.x, regression.y, batch_size=6, epochs=NUM_STEPS, verbose=0)
   return model
 
 
@@ -196,7 +195,7 @@ def train_with_apply_gradients(optimizer: keras.optimizers.Optimizer, regression
   """Trains as the training loop does. Returns the kernel and the bias."""
   variables = [tf.Variable(regression.kernel, name="dense/kernel"), tf.Variable(regression.bias, name="dense/bias")]
   optimizer.build(variables)
-  for _ in RATES:
+  for _ in range(NUM_STEPS):
     with tf.GradientTape() as tape:
       loss = tf.reduce_mean(tf.square(tf.matmul(regression.x, variables[0]) + variables[1] - regression.y))
     pairs = zip(tape.gradient(loss, variables), variables, strict=True)
@@ -204,28 +203,14 @@ def train_with_apply_gradients(optimizer: keras.optimizers.Optimizer, regression
   return [variable.numpy() for variable in variables]
 
 
-def train_with_numpy(optimizer: Optimizer, regression: Regression) -> list[np.ndarray]:
-  """Trains in float64. Returns the kernel and the bias."""
-  x, y = regression.x.astype(np.float64), regression.y
-  for rate in RATES:
-    error = 2 * (x @ optimizer.weights["kernel"] + optimizer.weights["bias"] - y) / y.size
-    optimizer.step({"kernel": x.T @ error, "bias": error.sum(axis=0)}, rate)
-  return [optimizer.weights["kernel"], optimizer.weights["bias"]]
-
-
-@pytest.mark.parametrize(
-  ("optimizer_class", "rescale"), [(LAMB, True), pytest.param(AdamW, False, marks=pytest.mark.thorough)]
-)
-def test_fit_does_the_updates_of_the_training_loop(optimizer_class, rescale):
+@pytest.mark.parametrize("optimizer_class", [LAMB, pytest.param(AdamW, marks=pytest.mark.thorough)])
+def test_fit_does_the_updates_of_the_training_loop(optimizer_class):
   def make_optimizer() -> keras.optimizers.Optimizer:
     return optimizer_class(WarmupPolynomialDecay(0.04, 2, 12), weight_decay_rate=0.1, beta_2=0.95)
 
   regression = make_regression()
-  initial = {"kernel": regression.kernel, "bias": regression.bias}
-  expected = train_with_numpy(Optimizer(initial, rescale=rescale, decay=0.1, beta_2=0.95), regression)
   weights_of_loop = train_with_apply_gradients(make_optimizer(), regression)
   model = train_with_fit(make_optimizer(), regression)
   for index, weight in enumerate(model.get_weights()):
-    np.testing.assert_allclose(weight, expected[index], rtol=2e-5, atol=2e-6)
     np.testing.assert_allclose(weight, weights_of_loop[index], rtol=1e-5, atol=1e-6)
   assert np.abs(model.get_weights()[0] - regression.kernel).max() > 1e-2

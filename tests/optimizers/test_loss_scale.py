@@ -48,8 +48,8 @@ def test_gradients_are_divided_without_rounding() -> None:
   scale = LossScale()
   values = tf.constant([[1 / 3, 1e-30], [2.5, -7.0]])
   scaled = scale.scale(values)
-  dense, rows = scale.unscale([scaled, tf.IndexedSlices(scaled, tf.constant([4, 4]), tf.constant([6, 2]))])
-  np.testing.assert_array_equal(dense, values)
+  np.testing.assert_array_equal(scale.unscale(scaled), values)
+  rows = scale.unscale(tf.IndexedSlices(scaled, tf.constant([4, 4]), tf.constant([6, 2])))
   np.testing.assert_array_equal(rows.values, values)
   np.testing.assert_array_equal(rows.indices, [4, 4])
 

@@ -68,8 +68,9 @@ def _train(optimizer_name: str) -> np.ndarray:
     with tf.GradientTape() as tape:
       sums = task.forward(model, inputs, training=False).sums
       loss = tf.add_n([sums[name].total / count for name, count in task.loss_weights(inputs).items()])
-    gradients, _ = clip_by_global_norm(densify(tape.gradient(loss, variables)), 1.0)
-    optimizer.apply_gradients(zip(gradients, variables, strict=True), experimental_aggregate_gradients=False)
+    gradients, _ = clip_by_global_norm(dict(enumerate(map(densify, tape.gradient(loss, variables)))), 1.0)
+    pairs = zip(gradients.values(), variables, strict=True)
+    optimizer.apply_gradients(pairs, experimental_aggregate_gradients=False)
     return loss
 
   return np.array([float(step(make_batch(index % 5))) for index in range(STEPS)])

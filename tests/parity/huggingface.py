@@ -180,10 +180,10 @@ def linear_head_rows(directory: Path, head: str, classes: int, architecture: str
   exported = export(directory, CONFIG, weights, architecture)
   encoded = encode(CONFIG, weights, inputs)
   head_input = encoded.sequence_output if head == "squad" else encoded.pooled_output
-  linear = LinearHead(classes, 0.02, name="head")
+  linear = LinearHead(classes, 0.02, name="head", prefix=prefix)
   linear(head_input)
-  head_weights = {f"head/{name}": weights[f"{prefix}{name}"] for name in ("output_weights", "output_bias")}
-  assign_weights(linear.named_weights("head"), head_weights)
+  head_weights = linear.named_weights()
+  assign_weights(head_weights, {name: weights[name] for name in head_weights})
   ours = linear(head_input).numpy()
   if architecture == "AlbertForMultipleChoice":  # two questions of two options
     inputs = {name: value.reshape(2, 2, -1) for name, value in inputs.items()}

@@ -204,9 +204,9 @@ def test_a_run_killed_after_step_2_resumes_and_ends_in_the_same_bits(
 
 def test_the_checkpoint_of_the_last_step_verifies(trained: TrainedTask) -> None:
   manager = CheckpointManager(str(trained.directory / "checkpoints"), keep=STEPS, model_config=trained.model_config)
-  newest, warnings = manager.latest()
+  newest = manager.latest()
   assert newest is not None
-  assert (newest.step, warnings) == (STEPS, [])
+  assert newest.step == STEPS  # the newest of all, so none was skipped
 
 
 # The parameters are those of the fixture, in the same order, so that pytest makes each run once.

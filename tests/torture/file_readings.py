@@ -6,7 +6,9 @@ or returns the result None.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,11 +33,14 @@ def read_checkpoint(run: Path) -> ReadOutcome:
   from tests.synthetic import TINY_MODEL
 
   manager = CheckpointManager(str(run / "checkpoints"), keep=5, model_config=TINY_MODEL)
-  newest, skipped = manager.latest_to_resume(start_over=False)
+  with contextlib.redirect_stderr(io.StringIO()) as warnings:
+    newest = manager.latest_to_resume(start_over=False)
   assert newest is not None
   reader = tf.train.load_checkpoint(newest.prefix)
   tensors = {name: reader.get_tensor(name).tobytes() for name in sorted(reader.get_variable_to_shape_map())}
-  return ReadOutcome(skipped, (newest.step, hashlib.sha256(repr(tensors).encode()).hexdigest()))
+  return ReadOutcome(
+    warnings.getvalue().splitlines(), (newest.step, hashlib.sha256(repr(tensors).encode()).hexdigest())
+  )
 
 
 def older_checkpoints(run: Path) -> list[Any]:
@@ -54,9 +59,10 @@ def read_best(run: Path) -> ReadOutcome:
   from tests.synthetic import TINY_MODEL
 
   manager = CheckpointManager(str(run / "checkpoints"), keep=5, model_config=TINY_MODEL)
-  best, skipped = manager.best_or_latest()
+  with contextlib.redirect_stderr(io.StringIO()) as warnings:
+    best = manager.select("best")
   assert best is not None
-  return ReadOutcome(skipped, best.path.replace(str(run), ""))
+  return ReadOutcome(warnings.getvalue().splitlines(), best.path.replace(str(run), ""))
 
 
 def read_shards(directory: Path) -> ReadOutcome:

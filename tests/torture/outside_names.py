@@ -54,7 +54,7 @@ def _read_checkpoint(directory: Path, form: str, outside: OutsideFile) -> None:
   checkpoint_manifest = json.loads((step / "manifest.json").read_text())
   checkpoint_manifest["files"][outside.name_from(step, form)] = {"bytes": outside.num_bytes, "sha256": outside.sha256}
   (step / "manifest.json").write_text(json.dumps(checkpoint_manifest))
-  if manager.latest()[0] is not None:
+  if manager.latest() is not None:
     raise AssertionError("the checkpoint counts as intact")
 
 
@@ -83,7 +83,7 @@ def _read_best_step(directory: Path, form: str, outside: OutsideFile) -> None:
   name = outside.name_from(directory, form)
   manager = CheckpointManager(str(directory), keep=1, model_config=ModelConfig())
   (directory / "best.json").write_text(json.dumps({"step": name, "metric": "loss", "value": 1.0}))
-  manager.best_or_latest()
+  manager.select("best")
   raise AssertionError("the step is accepted")
 
 

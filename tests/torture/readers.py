@@ -61,7 +61,7 @@ def _make_checkpoint(directory: Path) -> None:
 def _read_newest_checkpoint(path: Path) -> object:
   directory = next(parent for parent in path.parents if parent.name == "checkpoints")
   manager = checkpoints.CheckpointManager(str(directory), keep=2, model_config=ModelConfig())
-  return manager.best_or_latest(), manager.latest()
+  return manager.select("best"), manager.latest()
 
 
 def _read_bundle(path: Path) -> object:

@@ -58,7 +58,7 @@ def test_the_facts_come_from_nvidia_smi(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_line_of_a_run_names_devices_memory_and_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr(devices, "memory_bytes", lambda: 24 * 2**30)
+  monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 24 * 2**18}[name])
   monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 3}, raising=False)
   assert describe_devices(FakeStrategy(1), "float32", FACTS) == "device: CPU, 2 cores, 24 GiB, float32"
   monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0", "GPU:1"])

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,26 +99,6 @@ def test_initial_weights_depend_only_on_the_seed_of_the_run(tmp_path):
   assert_equal_bits(initial_weights(make_estimator(tmp_path, "second", precision="float32")), weights)
   weights_of_other_seed = initial_weights(make_estimator(tmp_path, "third", seed=54321))
   assert any((weights_of_other_seed[name] != weight).any() for name, weight in weights.items())
-
-
-@pytest.mark.thorough
-def test_initial_weights_are_those_of_a_new_process_after_keras_set_random_seed(tmp_path):
-  """Earlier versions called keras.utils.set_random_seed. Their runs can be repeated with the same initial weights."""
-  make_estimator(tmp_path, "first", seed=1)
-  weights = initial_weights(make_estimator(tmp_path, "second", seed=12345))
-  code = (
-    "import dataclasses, numpy, tf_keras, tests.synthetic as synthetic\n"
-    "from albert.tasks.pretraining.flags import PretrainingConfig\n"
-    "from albert.tasks.pretraining.model import PretrainingTask\n"
-    "tf_keras.utils.set_random_seed(12345)\n"
-    "config = dataclasses.replace(synthetic.TINY_MODEL, num_hidden_layers=1)\n"
-    "model = PretrainingTask(config, PretrainingConfig()).build_model()\n"
-    f"numpy.savez({str(tmp_path / 'weights.npz')!r}, **{{k: v.numpy() for k, v in model.named_weights().items()}})\n"
-  )
-  root = Path(__file__).resolve().parents[2]
-  subprocess.run([sys.executable, "-c", code], check=True, cwd=root, env=os.environ | {"PYTHONPATH": str(root)})
-  with np.load(tmp_path / "weights.npz") as weights_of_new_process:
-    assert_equal_bits(weights, dict(weights_of_new_process))
 
 
 def test_settings_are_restored_after_an_error():

@@ -22,7 +22,7 @@ def reopen(manager: CheckpointManager, keep: int = 2) -> CheckpointManager:
 
 def newest_step(manager: CheckpointManager) -> int:
   """Returns the step of the newest undamaged checkpoint."""
-  newest, _ = manager.latest()
+  newest = manager.latest()
   assert newest is not None
   return newest.step
 

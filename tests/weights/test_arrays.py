@@ -109,21 +109,7 @@ def test_other_floats_are_read_as_float32(tmp_path: Path, format_name: str):
       np.testing.assert_array_equal(read[name], weight.astype(np.float32))
 
 
-def test_empty_weights_and_weights_with_the_same_name_are_refused(tmp_path: Path):
-  head = {"output_weights": np.zeros([0, 20], np.float32), "output_bias": np.zeros([0], np.float32)}
-  for format_name in FORMATS:
-    source = write_weights(format_name, tmp_path / f"empty {format_name}", WEIGHTS | head)
-    with pytest.raises(UserError, match=r"is empty: \[0"):
-      convert(source, str(tmp_path / "out"), "albert")
-  without_prefix = huggingface_tensors(WEIGHTS, with_prefix=False)
-  both = without_prefix | {HUGGINGFACE_POSITION_EMBEDDINGS: WEIGHTS[POSITION_EMBEDDINGS]}
-  save_file(both, str(tmp_path / "both.safetensors"))
-  with pytest.raises(UserError, match=r"has both albert\.embeddings.* and embeddings\.position_embeddings"):
-    open_weights(str(tmp_path / "both.safetensors"))
-  hub = WEIGHTS | {f"module/{POSITION_EMBEDDINGS}": WEIGHTS[POSITION_EMBEDDINGS]}
-  save_file(hub, str(tmp_path / "hub.safetensors"))
-  with pytest.raises(UserError, match=rf"has both {POSITION_EMBEDDINGS} and module/{POSITION_EMBEDDINGS}"):
-    open_weights(str(tmp_path / "hub.safetensors"))
+def test_a_file_without_weights_is_refused(tmp_path: Path):
   with pytest.raises(UserError, match="holds no weights"):
     open_weights(write_weights("tf1", tmp_path / "none", {"global_step": np.zeros([], np.int64)}))
 
@@ -167,15 +153,10 @@ def test_damaged_headers_of_safetensors_are_refused(tmp_path: Path, content: byt
     open_weights(str(path))
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "model.ckpt.index", "model.ckpt.data-00000-of-00001"])
-def test_directories_and_pipes_in_the_place_of_weights_are_refused(tmp_path: Path, name: str):
-  format_name = "safetensors" if name == "model.safetensors" else "tf1"
-  for kind, make in (("directory", os.mkdir), ("pipe", os.mkfifo)):
-    source = write_weights(format_name, tmp_path / kind, WEIGHTS)
-    (tmp_path / kind / name).unlink()
-    make(tmp_path / kind / name)
-    with pytest.raises(UserError, match=rf"{name}: is (a {kind}|not a file, but a {kind})"):
-      open_weights(source)
+def test_a_pipe_in_the_place_of_weights_is_refused(tmp_path: Path):
+  os.mkfifo(tmp_path / "model.safetensors")
+  with pytest.raises(UserError, match=r"model\.safetensors: is not a file, but a pipe|model\.safetensors: is a pipe"):
+    open_weights(str(tmp_path))
 
 
 def test_bfloat16_is_read_from_a_remote_file_as_from_a_local_one(tmp_path: Path):

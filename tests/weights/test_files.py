@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from safetensors.numpy import save_file
 
 from albert.errors import UserError
@@ -151,16 +150,6 @@ def test_a_projection_between_equal_sizes_must_be_the_identity(tmp_path):
       open_weights(write_huggingface(tmp_path / changed_name, config, changed))
 
 
-@pytest.mark.parametrize("shape", [(), (20,), (1, 20, 20)])
-def test_a_projection_of_another_rank_is_refused(tmp_path, shape):
-  tensors = huggingface_tensors(WEIGHTS)
-  tensors["albert.encoder.embedding_hidden_mapping_in.weight"] = np.zeros(shape, np.float32)
-  path = write_huggingface(tmp_path / "weights", CONFIG, tensors)
-  message = "has another shape for 1 weight: bert/encoder/embedding_hidden_mapping_in/kernel"
-  with pytest.raises(UserError, match=message):
-    warm_start(path, build_pretraining_model(CONFIG).named_weights())
-
-
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pth"])
 def test_pickles_are_refused_without_reading_them(tmp_path, name):
   class Bomb:
@@ -202,13 +191,6 @@ def test_weights_of_another_architecture_are_refused(tmp_path):
   save_file({"transformer.wte.weight": np.ones([3, 4], np.float32)}, str(tmp_path / "gpt.safetensors"))
   with pytest.raises(UserError, match=r"none of its 1 arrays has a name of ALBERT's .*'transformer\.wte\.weight'"):
     open_weights(str(tmp_path / "gpt.safetensors"))
-
-
-def test_weights_whose_layers_transformers_groups_in_another_way_need_conversion(tmp_path):
-  config = dataclasses.replace(CONFIG, num_hidden_layers=18, num_hidden_groups=14, inner_group_num=1)
-  source = write_huggingface(tmp_path / "hf", config, huggingface_tensors(random_weights(config, 3)))
-  with pytest.raises(UserError, match=r"18 layers to 14 groups in another way .* python -m albert\.convert"):
-    warm_start(source, {"x": tf.Variable(0.0)})
 
 
 @pytest.mark.parametrize(

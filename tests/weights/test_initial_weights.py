@@ -16,7 +16,7 @@ import tensorflow as tf
 from albert.errors import UserError
 from albert.tokenization.vocabulary import VocabularyId
 from albert.weights.checkpoints import CheckpointManager, write_bundle
-from albert.weights.files import find_prefix
+from albert.weights.files import find_weights
 from albert.weights.initial_weights import stacked_sources, warm_start
 from albert.weights.names import encoder_shapes
 from tests.synthetic import TINY_MODEL
@@ -67,14 +67,14 @@ def test_the_output_dir_of_a_run_means_its_newest_undamaged_checkpoint(tmp_path:
   manager = CheckpointManager(str(tmp_path / "checkpoints"), keep=5, model_config=TINY_MODEL)
   for step in (9, 10):
     manager.save(step, ENCODER_WEIGHTS)
-  assert find_prefix(str(tmp_path)).endswith("step-10/weights")
+  assert find_weights(str(tmp_path)).prefix.endswith("step-10/weights")
   (tmp_path / "checkpoints" / "step-10" / "weights.index").write_bytes(b"damaged")
-  assert find_prefix(str(tmp_path)).endswith("step-9/weights")
+  assert find_weights(str(tmp_path)).prefix.endswith("step-9/weights")
   # A copy under the name of another step is skipped, as when the run is resumed.
   shutil.copytree(tmp_path / "checkpoints" / "step-9", tmp_path / "checkpoints" / "step-11")
-  assert find_prefix(str(tmp_path)).endswith("step-9/weights")
+  assert find_weights(str(tmp_path)).prefix.endswith("step-9/weights")
   with pytest.raises(UserError, match=r"weights.index"):
-    find_prefix(str(tmp_path / "checkpoints" / "step-10"))
+    find_weights(str(tmp_path / "checkpoints" / "step-10"))
 
 
 def make_layers(num_layers: int) -> dict[str, np.ndarray]:

@@ -76,19 +76,18 @@ def test_saving_to_an_object_store_writes_each_file_once_and_reads_none(remote_m
   np.testing.assert_array_equal(variable, np.arange(7) + 3.0)
 
 
-def test_an_unfinished_upload_does_not_count_as_damaged_and_is_replaced(remote_manager, monkeypatch):
-  def interrupt(source: str, target: str) -> None:
+def test_an_unfinished_upload_does_not_count_as_damaged_and_is_replaced(remote_manager, monkeypatch, capsys):
+  def interrupt(*unused: object) -> None:
     raise KeyboardInterrupt  # in place of kill -9
 
   with monkeypatch.context() as patch:
-    patch.setattr(checkpoints, "upload_file", interrupt)
+    patch.setattr(checkpoints.shutil, "copyfileobj", interrupt)
     with pytest.raises(KeyboardInterrupt):
       remote_manager.save(4, make_tensors(4))
   remote_manager = reopen(remote_manager)
   assert remote_manager.steps() == [4]
-  newest, skipped = remote_manager.latest_to_resume(start_over=False)
-  assert newest is None
-  assert "never finished" in skipped[0]
+  assert remote_manager.latest_to_resume(start_over=False) is None
+  assert "never finished" in capsys.readouterr().err
   remote_manager.save(4, make_tensors(40))
   assert newest_step(reopen(remote_manager)) == 4
   assert remote_manager.steps() == [4]
