@@ -130,13 +130,13 @@ def test_predictions_are_drawn_as_a_confusion_matrix_or_as_a_scatter_plot(tmp_pa
 
 def test_submissions_hold_indices_with_label_names_or_with_scores_from_0_to_5(tmp_path: Path) -> None:
   spec = SPECS["STS-B"]
-  path = glue_evaluation.write_submission(str(tmp_path), spec, spec.submissions["test"], REGRESSION_PREDICTIONS)
-  assert Path(path).read_text() == "index\tprediction\n7\t0.000000\n8\t5.000000\n"
+  path = tmp_path / "submission.tsv"
+  glue_evaluation.write_submission(str(path), spec, REGRESSION_PREDICTIONS)
+  assert path.read_text() == "index\tprediction\n7\t0.000000\n8\t5.000000\n"
   spec = SPECS["MNLI"]
   mnli_predictions = Predictions(["0", "1"], spec.labels, np.array([[0.1, 0.8, 0.1], [0.5, 0.2, 0.3]]))
-  path = glue_evaluation.write_submission(str(tmp_path), spec, spec.submissions["diagnostic"], mnli_predictions)
-  assert path.endswith("AX.tsv")
-  assert Path(path).read_text() == "index\tprediction\n0\tentailment\n1\tcontradiction\n"
+  glue_evaluation.write_submission(str(path), spec, mnli_predictions)
+  assert path.read_text() == "index\tprediction\n0\tentailment\n1\tcontradiction\n"
 
 
 def test_probabilities_and_regression_scores_are_averaged(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ B examples in a batch, N examples of a split, C classes or labels, K sequences o
 from __future__ import annotations
 
 import abc
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -39,7 +40,7 @@ from albert.tasks.glue.features import (
   TextFeaturizer,
   WindowFeaturizer,
 )
-from albert.tasks.glue.files import TextData, split_record
+from albert.tasks.glue.files import TextData
 from albert.tasks.glue.flags import RANKING, WINDOWS, ClassifierConfig
 from albert.tasks.glue.results import RunThresholds
 from albert.tasks.predictions import Predictions
@@ -80,7 +81,7 @@ class TextTask(Task):
       featurizer = WindowFeaturizer(*tokenizer, config.doc_stride, config.max_windows)
       settings = {"doc_stride": config.doc_stride, "max_windows": config.max_windows}
     elif config.formulation == RANKING:
-      featurizer = RankingFeaturizer(*tokenizer, _right_class(data))
+      featurizer = RankingFeaturizer(*tokenizer, data.spec.labels.index(data.spec.ranking_label))
     self._has_several_sequences = self._reads_windows or config.formulation == RANKING
     self.sets = ExampleSets(
       self.name,
@@ -107,7 +108,15 @@ class TextTask(Task):
     data, summaries = self.data, self.data.summaries()
     records = {output_files.DATA_SUMMARY: json.dumps(summaries, indent=2, ensure_ascii=False) + "\n"}
     if data.is_divided(DEV) and DEV in summaries:
-      records[output_files.EVAL_SPLIT] = split_record(data.sources(DEV)[0], data.splits[DEV].table, self.config)
+      table = data.rows(DEV).table
+      record = {
+        "source": data.source_names(DEV),
+        "sha256": data.content(DEV).files[0].sha256,
+        "eval_share": self.config.eval_share,
+        "eval_seed": self.config.eval_seed,
+        f"{table.unit}s": list(table.line_numbers),
+      }
+      records[output_files.EVAL_SPLIT] = json.dumps(record, ensure_ascii=False) + "\n"
     return records
 
   def build_model(self) -> keras.Model:
@@ -141,21 +150,8 @@ class TextTask(Task):
     weights = self.data.class_weights() if self.config.class_weights else None
     return guessing_loss(self.data.rows(TRAIN).labels, weights)
 
-  def predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
-    """Makes the predictions for a split.
-
-    Args:
-      split: the name of the split.
-      outputs: the outputs of forward, for all examples of the split or for some.
-    Returns: the predictions, with labels if the file has them.
-    """
-    split_predictions = self._raw_predictions(split, outputs)
-    if self.thresholds is None:
-      return split_predictions
-    return self.thresholds.apply(split, split_predictions, self.data.content(split).sha256)
-
-  def _raw_predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
-    """The predictions without thresholds."""
+  def make_predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
+    """Makes the predictions for a split, without thresholds; with labels if the file has them."""
     rows, indices = self.data.rows(split), outputs["example_index"]
     return Predictions(
       ids=[rows.ids[i] for i in indices],
@@ -163,6 +159,13 @@ class TextTask(Task):
       scores=self.formulation.scores(outputs),
       labels=rows.labels[indices] if self.data.formats[split].label else None,
     )
+
+  def predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
+    """Returns the predictions for a split, see Task.predictions; with thresholds if a row may have several labels."""
+    split_predictions: Predictions = super().predictions(split, outputs)
+    if self.thresholds is None:
+      return split_predictions
+    return self.thresholds.apply(split, split_predictions, self.data.content(split).sha256)
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes the task's metrics (see compute_metrics), and guessing_loss, the lowest loss that ignores the texts."""
@@ -177,10 +180,9 @@ class TextTask(Task):
     The pictures are a confusion matrix or a scatter plot, and a reliability diagram if each row has one label.
     """
     if self.thresholds is not None:
-      content = self.data.content(split).sha256
-      self.thresholds.write_chosen(split, self._raw_predictions(split, outputs), content, directory)
-    split_predictions, rows = self.predictions(split, outputs), self.data.rows(split)
-    columns = [rows.first] if rows.second is None else [rows.first, rows.second]
+      sha256 = self.data.content(split).sha256
+      self.thresholds.write_chosen(split, super().predictions(split, outputs), sha256, directory)
+    split_predictions, columns = self.predictions(split, outputs), self.data.rows(split).texts
     names, indices = self.data.formats[split].texts, outputs["example_index"]
     texts = [(name, [column[i] for i in indices]) for name, column in zip(names, columns, strict=True)]
     predictions.write_predictions(directory, split, split_predictions)
@@ -207,21 +209,25 @@ class TextTask(Task):
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the path of each test set's predictions, followed by the path of its submission if it has one."""
-    paths: list[str] = []
+    return list(itertools.chain.from_iterable(self._prediction_paths(directory, predictions_file).values()))
+
+  def _prediction_paths(self, directory: str, predictions_file: str) -> dict[str, list[str]]:
+    """Returns test set -> the path of its predictions, followed by that of its submission if it has one."""
     splits = self.data.prediction_splits()
     if predictions_file and len(splits) > 1:
       raise UserError(
         f"--predictions_file={predictions_file} names one file, and {self.spec.name} has the test sets "
         f"{', '.join(splits)}: leave it out, or name the one to predict as --predict_file"
       )
+    paths: dict[str, list[str]] = {}
     for split in splits:
       name = self.data.predictions_name() if split == TEST else split
-      paths.append(predictions_file or predictions.predictions_path(directory, name))
+      paths[split] = [predictions_file or predictions.predictions_path(directory, name)]
       submission_name = self.data.submissions[split].name
       if submission_name and predictions_file:
-        paths.append(predictions.companion_path(predictions_file, "submission"))
+        paths[split].append(predictions.companion_path(predictions_file, "submission"))
       elif submission_name:
-        paths.append(files.join(directory, submission_name))
+        paths[split].append(files.join(directory, submission_name))
     return paths
 
   def predict(
@@ -229,15 +235,12 @@ class TextTask(Task):
   ) -> Sequence[str]:
     """Writes the predictions of the test sets, and the files to submit to gluebenchmark.com."""
     del model
-    paths = self.prediction_files(directory, predictions_file)
-    remaining_paths = iter(paths)
-    for split in self.data.prediction_splits():
-      submission = self.data.submissions[split]
+    for split, (path, *submission_paths) in self._prediction_paths(directory, predictions_file).items():
       split_predictions = self.predictions(split, run_model(self.sets.dataset(split)))
-      predictions.write_predictions(directory, split, split_predictions, next(remaining_paths))
-      if submission.name:
-        results.write_submission(directory, self.spec, submission, split_predictions, next(remaining_paths))
-    return paths
+      predictions.write_predictions(directory, split, split_predictions, path)
+      for submission_path in submission_paths:
+        results.write_submission(submission_path, self.spec, split_predictions)
+    return self.prediction_files(directory, predictions_file)
 
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
     """Returns for each row of the test sets a ClassAnswer, or the predicted number of a regression."""
@@ -363,12 +366,8 @@ class Ranking(Formulation):
   def scores(self, outputs: DatasetOutputs) -> np.ndarray:
     """Returns the probabilities of the two labels, float64 [N, 2], in the order of spec.labels."""
     probabilities = np.exp(outputs["log_probabilities"].astype(np.float64))
-    return probabilities if _right_class(self._data) == 1 else probabilities[:, ::-1]
-
-
-def _right_class(data: TextData) -> int:
-  """The class of a row whose sentence answers its question."""
-  return data.spec.labels.index(data.spec.ranking_label)
+    spec = self._data.spec
+    return probabilities if spec.labels[1] == spec.ranking_label else probabilities[:, ::-1]
 
 
 def _make_formulation(data: TextData) -> Formulation:

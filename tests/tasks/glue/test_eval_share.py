@@ -47,7 +47,7 @@ def test_each_row_is_trained_or_evaluated_on_and_keeps_its_id_and_line(task: Tex
   assert sorted([*train.ids, *dev.ids]) == [str(row) for row in range(6)]
   for rows in (train, dev):
     assert {task.spec.labels[label] for label in rows.labels} == {"a", "b"}
-    for row_id, text, label in zip(rows.ids, rows.first, rows.labels, strict=True):
+    for row_id, text, label in zip(rows.ids, rows.texts[0], rows.labels, strict=True):
       assert (" ".join(text.split()), task.spec.labels[label]) == (
         " ".join(ROWS[int(row_id)][0].split()),
         ROWS[int(row_id)][1],
@@ -82,7 +82,7 @@ def test_rows_in_memory_are_divided_like_those_of_a_file(task: TextTask) -> None
 def test_nothing_is_held_out_if_the_task_gets_a_development_set(task: TextTask) -> None:
   with_dev = task.with_data("dev", rows_of([("six", "a")], "eval", ["text", "label"]))
   assert len(with_dev.data.rows("train")) == 6
-  assert with_dev.data.rows("dev").first == ["six"]
+  assert with_dev.data.rows("dev").texts == [["six"]]
   assert with_dev.settings()["eval_share"] == 0
   assert "eval_split.json" not in with_dev.data_records()
 

@@ -26,7 +26,8 @@ MAX_SEQ_LENGTH = 45
 
 
 def make_rows(labels: np.ndarray, second: list[str] | None = SECOND_TEXTS) -> TextRows:
-  return TextRows([str(i) for i in range(NUM_ROWS)], FIRST_TEXTS, second, labels)
+  texts = [FIRST_TEXTS] if second is None else [FIRST_TEXTS, second]
+  return TextRows([str(i) for i in range(NUM_ROWS)], texts, labels)
 
 
 def split_sequences(examples: TokenizedExamples) -> list[list[int]]:
@@ -70,23 +71,12 @@ def test_the_serving_graph_gives_the_same_batch(spm_model: str) -> None:
 
 
 def test_ranking_examples_have_a_sequence_for_each_candidate(spm_model: str) -> None:
-  rows = TextRows(
-    ["a", "b"],
-    ["Who sold it?", "And the garden?"],
-    ["Nobody sold it.", "Yes."],
-    np.array([0, 1], np.int32),
-    [["The captain."], []],
-  )
+  texts = [["Who sold it?", "And the garden?"], ["Nobody sold it.", "Yes."]]
+  rows = TextRows(["a", "b"], texts, np.array([0, 1], np.int32), [["The captain."], []])
   pair_featurizer = TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)
   examples = RankingFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH, right_class=0)(rows[:])
-  expected = pair_featurizer(
-    TextRows(
-      ["", "", ""],
-      ["Who sold it?", "Who sold it?", "And the garden?"],
-      ["Nobody sold it.", "The captain.", "Yes."],
-      np.zeros(3, np.int32),
-    )
-  )
+  pairs = [["Who sold it?", "Who sold it?", "And the garden?"], ["Nobody sold it.", "The captain.", "Yes."]]
+  expected = pair_featurizer(TextRows(["", "", ""], pairs, np.zeros(3, np.int32)))
   np.testing.assert_array_equal(examples.input_ids, expected.input_ids)
   np.testing.assert_array_equal(examples.sequence_lengths, expected.sequence_lengths)
   assert examples.sequence_counts.tolist() == [2, 1]
@@ -107,7 +97,7 @@ def test_several_processes_make_the_same_features_as_one(spm_model: str, monkeyp
   monkeypatch.setattr(examples_module, "Workers", record_and_make_workers)
   num_rows = 4_000
   texts = [text.split(".")[0] for text in FIRST_TEXTS * (num_rows // NUM_ROWS)]
-  rows: Any = TextRows([str(i) for i in range(num_rows)], texts, texts[::-1], np.arange(num_rows, dtype=np.int32))
+  rows: Any = TextRows([str(i) for i in range(num_rows)], [texts, texts[::-1]], np.arange(num_rows, dtype=np.int32))
   examples = make_examples(rows, featurizer, name="test", key={}, cache_dir="", num_processes=2)
   assert numbers_of_workers == [2]
   expected = featurizer(rows)
@@ -119,8 +109,7 @@ def make_pairs(labelled_pairs: list[tuple[str, str, int]]) -> TextRows:
   """Makes the rows of a file from (question, sentence, class)."""
   return TextRows(
     ids=[str(i) for i in range(len(labelled_pairs))],
-    first=[question for question, _, _ in labelled_pairs],
-    second=[sentence for _, sentence, _ in labelled_pairs],
+    texts=[[question for question, _, _ in labelled_pairs], [sentence for _, sentence, _ in labelled_pairs]],
     labels=np.array([label for _, _, label in labelled_pairs], np.int32),
   )
 

@@ -15,7 +15,7 @@ from sklearn.metrics import f1_score
 import albert
 from albert.data.tables import read_table
 from albert.errors import UserError
-from albert.tasks.glue.files import TextData, combined_label_warning, find_labels, read_text_table, rows_of_table
+from albert.tasks.glue.files import TextData, find_labels, read_text_table, rows_of_table, warn_of_combined_label
 from albert.tasks.glue.flags import ClassifierConfig, make_class_weights
 from albert.tasks.glue.results import ChosenThresholds, average_runs, choose_thresholds, read_thresholds
 from albert.tasks.glue.specs import make_spec
@@ -150,15 +150,15 @@ def test_bad_flags_are_refused(flags: dict[str, Any], message: str) -> None:
 
 
 def test_labels_that_consist_of_labels_are_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-  assert combined_label_warning(["a", "b", "a,x"]) is None
-  assert combined_label_warning(["a,x", "b,y", "a", "b"]) is None  # x and y occur only once
-  warning = combined_label_warning(["a,x", "b,x", "a"])
-  assert warning is not None
-  assert warning.startswith("the label 'a,x' consists of the labels 'a', 'x', and")  # x is a part of another label
-  warning = combined_label_warning(["a", "b", "b; a"])
-  assert warning == (
-    "the label 'b; a' consists of the labels 'b', 'a', and is learned as a class of its own: give --multi_label "
-    "--label_separator=';' if a row may have several labels"
+  for labels in (["a", "b", "a,x"], ["a,x", "b,y", "a", "b"]):  # x and y occur only once
+    warn_of_combined_label("rows", labels)
+    assert not capsys.readouterr().err
+  warn_of_combined_label("rows", ["a,x", "b,x", "a"])  # x is a part of another label
+  assert "rows: the label 'a,x' consists of the labels 'a', 'x', and" in capsys.readouterr().err
+  warn_of_combined_label("rows", ["a", "b", "b; a"])
+  assert capsys.readouterr().err == (
+    "warning: rows: the label 'b; a' consists of the labels 'b', 'a', and is learned as a class of its own: give "
+    "--multi_label --label_separator=';' if a row may have several labels\n"
   )
   path = tmp_path / "rows.tsv"
   path.write_text("text\tlabel\none\ta\ntwo\tb\nthree\ta,b\n")
@@ -296,8 +296,8 @@ def test_an_ensemble_without_labels_uses_the_mean_of_the_thresholds_of_the_runs(
   run_dirs = [str(tmp_path / "a"), str(tmp_path / "b")]
   for directory, threshold in zip(run_dirs, (0.3, 0.5), strict=True):
     Path(directory).mkdir()
-    predictions = Predictions(["0", "1"], ("a", "b"), np.array([[0.35, 0.45], [0.2, 0.8]]))
-    predictions = predictions.with_thresholds(np.full(2, threshold), ",")
+    scores = np.array([[0.35, 0.45], [0.2, 0.8]])
+    predictions = Predictions(["0", "1"], ("a", "b"), scores, thresholds=np.full(2, threshold))
     write_predictions(directory, "test", predictions)
     ChosenThresholds("one", "dev", "", {"a": threshold, "b": threshold}).write(directory)
   settings = {"task_name": "custom", "text_columns": "text", "labels": "a,b", "multi_label": True}

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import pytest
 
-from albert.tasks.glue import specs
 from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.glue.specs import SPECS, recipe_name
 
@@ -61,9 +60,7 @@ def test_the_recipe_of_a_task_has_the_papers_numbers(task_name: str) -> None:
 
 
 def test_a_task_without_a_recipe_of_its_own_uses_glue_custom(monkeypatch: pytest.MonkeyPatch) -> None:
-  new_spec = dataclasses.replace(SPECS["RTE"], name="Tone")
-  monkeypatch.setitem(specs._SPECS_BY_NORMALIZED_NAME, "tone", new_spec)
-  monkeypatch.setitem(SPECS, "Tone", new_spec)
+  monkeypatch.setitem(SPECS, "Tone", dataclasses.replace(SPECS["RTE"], name="Tone"))
   assert recipe_name(ClassifierConfig(task_name="tone")) == "glue_custom"
 
 

@@ -161,10 +161,9 @@ def test_ranking_takes_candidates_from_the_training_file(archive: Path, make_tas
     row[2]
     for name in ("test.tsv", "train.tsv")
     for row in read_tsv_rows(archive / "QNLI" / name)[1:]
-    if row[1] == rows.first[0]
+    if row[1] == rows.texts[0][0]
   }
-  assert rows.second is not None
-  assert {rows.second[0], *rows.candidates[0]} == sentences
+  assert {rows.texts[1][0], *rows.candidates[0]} == sentences
   assert len(sentences) > 2
 
 
