@@ -68,6 +68,7 @@ class TrainingStep(NamedTuple):
 
 
 _find_vocabulary_size = _lazy("albert.tasks.finetuning:find_vocabulary_size")
+_find_length = _lazy("albert.tasks.pretraining.files:find_length")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +99,6 @@ class RegisteredTask:
   find_vocabulary_size: Callable[[ModelConfig, Any], VocabularySize | None] = _find_vocabulary_size
 
 
-def _pretraining_step(config: PretrainingConfig) -> TrainingStep:
-  return TrainingStep("pretraining", _lazy("albert.tasks.pretraining.files:find_length")(config))
-
-
 def _finetuning(reference: str) -> Callable[..., Task]:
   """Returns a function that makes a fine-tuning task of the class "module:name" from its data half."""
   make = _lazy(reference)
@@ -113,7 +110,7 @@ TASKS: dict[str, RegisteredTask] = {
     PretrainingConfig,
     make_task=_lazy("albert.tasks.pretraining.model:PretrainingTask"),
     read_data=_lazy("albert.tasks.pretraining.files:read_data"),
-    training_step=_pretraining_step,
+    training_step=lambda config: TrainingStep("pretraining", _find_length(config)),
     find_vocabulary_size=_lazy("albert.tasks.pretraining.files:find_vocabulary_size"),
   ),
   "classifier": RegisteredTask(

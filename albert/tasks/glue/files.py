@@ -22,7 +22,7 @@ from albert.io.progress import log
 from albert.io.text import counted, join_names
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.glue.flags import RANKING, ClassifierConfig, format_labels, make_class_weights
-from albert.tasks.glue.specs import CUSTOM, FileFormat, Submission, TaskSpec, make_spec
+from albert.tasks.glue.specs import CUSTOM, FileFormat, TaskSpec, make_spec
 from albert.tasks.splits import DEV, TEST, TRAIN, TextGroups
 
 # Maximum number of candidates besides the row's own sentence; the rest is left out. The published files have one.
@@ -75,7 +75,7 @@ class TextData(FinetuningData):
     config: the flags, with the name and the labels of the task.
     spec: the task. If no flag gives its labels, it has them after find_labels.
     formats: split -> layout of its file.
-    submissions: test split -> the file for gluebenchmark.com with its predictions.
+    test_splits: the test sets, also those without a file.
     evaluation_splits: the splits to evaluate on.
 
   Raises:
@@ -100,20 +100,18 @@ class TextData(FinetuningData):
   def _set_layout(self) -> None:
     """Decides the splits of the task and the layouts of their files."""
     spec, config = self.spec, self.config
-    dev, first = spec.dev, next(iter(spec.submissions.values()))
-    self.submissions = spec.submissions
+    dev, test = spec.dev, spec.test
     if config.eval_file and dev:  # it replaces all development sets (MNLI has two), and has the layout of the first one
       dev = {DEV: next(iter(dev.values()))}
+    first = next(iter(test.values()))
     if TEST in self._memory:  # rows to predict need no ids
       id_column = config.id_column if config.id_column in self._memory[TEST].columns else ""
-      file_format = FileFormat("", first.test_file.texts, id=id_column, allows_empty_texts=True)
-      self.submissions = {TEST: Submission("", file_format)}
+      test = {TEST: FileFormat("", first.texts, id=id_column, allows_empty_texts=True)}
     elif config.predict_file:
       # Of several test sets it is not known which --predict_file is, so no file for gluebenchmark.com is written.
-      self.submissions = {TEST: Submission(first.name if len(spec.submissions) == 1 else "", first.test_file)}
-    test = {split: submission.test_file for split, submission in self.submissions.items()}
+      test = {TEST: first if len(test) == 1 else dataclasses.replace(first, submission="")}
     self.formats: Mapping[str, FileFormat] = {**({TRAIN: spec.train} if spec.train else {}), **dev, **test}
-    self.evaluation_splits = tuple(dev)
+    self.evaluation_splits, self.test_splits = tuple(dev), tuple(test)
 
   def find_labels(self) -> None:
     """Finds the labels of a custom task without --labels in its training data."""
@@ -135,7 +133,7 @@ class TextData(FinetuningData):
 
   def prediction_splits(self) -> list[str]:
     """Returns the test sets, without a further one whose file does not exist."""
-    return [split for split, submission in self.submissions.items() if not submission.folder or self.has_file(split)]
+    return [split for split in self.test_splits if not self.formats[split].folder or self.has_file(split)]
 
   def is_divided(self, split: str) -> bool:
     """Whether the split is a part of the training data, because of --eval_share."""
@@ -168,7 +166,7 @@ class TextData(FinetuningData):
   def _find(self, split: str) -> str:
     """Returns the path of a split's own file."""
     config, spec = self.config, self.spec
-    flag = ({TRAIN: "train_file"} | dict.fromkeys(self.submissions, "predict_file")).get(split, "eval_file")
+    flag = "train_file" if split == TRAIN else "predict_file" if split in self.test_splits else "eval_file"
     path: str = getattr(config, flag)
     if path:
       if not files.exists(path):
@@ -190,8 +188,8 @@ class TextData(FinetuningData):
 
   def _paths_in_data_dir(self, split: str) -> list[str]:
     """Returns the paths that a split's file may have: in the task's folder of data_dir, or in data_dir itself."""
-    submission, data_dir, name = self.submissions.get(split), self.config.data_dir, self.formats[split].name
-    folder = (submission.folder if submission else "") or self.spec.folder
+    data_dir, file_format = self.config.data_dir, self.formats[split]
+    folder, name = file_format.folder or self.spec.folder, file_format.name
     return [files.join(data_dir, folder, name), files.join(data_dir, name)] if data_dir else []
 
   def has_file(self, split: str) -> bool:

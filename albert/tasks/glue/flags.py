@@ -49,8 +49,7 @@ class ClassifierConfig(FinetuningConfig):
   )
   eval_share: float = option(
     0.0,
-    "share of --train_file that is held out and evaluated on, instead of --eval_file; its rows are listed in "
-    "eval_split.json (task custom)",
+    "share of --train_file that is held out and evaluated on; see eval_split.json (task custom)",
     minimum=0,
     below=1,
   )
@@ -96,23 +95,13 @@ class ClassifierConfig(FinetuningConfig):
     evaluation_may_differ=True,
   )
   doc_stride: int = option(
-    128,
-    "tokens between the starts of two successive windows of --long_texts=windows",
-    minimum=1,
-    evaluation_may_differ=True,
+    128, "tokens between the starts of successive windows (--long_texts=windows)", minimum=1, evaluation_may_differ=True
   )
   pooling: str = option(
-    "mean",
-    "the logits of a text with --long_texts=windows: the mean or the max of the logits of its windows",
-    choices=("mean", "max"),
-    evaluation_may_differ=True,
+    "mean", "pooling of the logits of windows (--long_texts)", choices=("mean", "max"), evaluation_may_differ=True
   )
   max_windows: int = option(
-    8,
-    "maximum number of windows of a text with --long_texts=windows, which bounds the memory; the rest of the text is "
-    "cut off",
-    minimum=1,
-    evaluation_may_differ=True,
+    8, "maximum windows of a text, which bounds the memory; the rest is cut off", minimum=1, evaluation_may_differ=True
   )
   class_weights: str = option(
     "",

@@ -6,7 +6,6 @@ B examples in a batch, N examples of a split, C classes or labels, K sequences o
 from __future__ import annotations
 
 import abc
-import itertools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -192,9 +191,7 @@ class TextTask(Task):
     if self.spec.positive_metrics:
       label = self.spec.labels[self.spec.positive_class]
       log(f"{split}: {', '.join(self.spec.positive_metrics)} of the label {label!r} (--positive_label)")
-    predictions.draw_predictions(directory, split, split_predictions)
-    if self.spec.labels and split_predictions.thresholds is None:
-      results.draw_calibration(directory, split, split_predictions)
+    results.draw_pictures(directory, split, split_predictions)
 
   def read_run(self, output_dir: str) -> None:
     """Reads the thresholds of a run whose rows may have several labels."""
@@ -204,51 +201,42 @@ class TextTask(Task):
   def prediction_rows(self, data: TableData) -> Rows:
     """Converts texts, or pairs of texts, to rows with the column names of the task's test set."""
     id_column = self.config.id_column
-    text_columns = next(iter(self.data.submissions.values())).test_file.texts
-    return rows_of(data, "the data to predict", text_columns, [id_column] if id_column else [])
+    return rows_of(data, "the data to predict", self.spec.formats()[0].texts, [id_column] if id_column else [])
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the path of each test set's predictions, followed by the path of its submission if it has one."""
-    return list(itertools.chain.from_iterable(self._prediction_paths(directory, predictions_file).values()))
-
-  def _prediction_paths(self, directory: str, predictions_file: str) -> dict[str, list[str]]:
-    """Returns test set -> the path of its predictions, followed by that of its submission if it has one."""
     splits = self.data.prediction_splits()
     if predictions_file and len(splits) > 1:
       raise UserError(
         f"--predictions_file={predictions_file} names one file, and {self.spec.name} has the test sets "
         f"{', '.join(splits)}: leave it out, or name the one to predict as --predict_file"
       )
-    paths: dict[str, list[str]] = {}
+    paths: list[str] = []
     for split in splits:
-      name = self.data.predictions_name() if split == TEST else split
-      paths[split] = [predictions_file or predictions.predictions_path(directory, name)]
-      submission_name = self.data.submissions[split].name
-      if submission_name and predictions_file:
-        paths[split].append(predictions.companion_path(predictions_file, "submission"))
-      elif submission_name:
-        paths[split].append(files.join(directory, submission_name))
+      name, submission = self.data.predictions_name() if split == TEST else split, self.data.formats[split].submission
+      paths.append(predictions_file or predictions.predictions_path(directory, name))
+      if submission and predictions_file:
+        paths.append(predictions.companion_path(predictions_file, "submission"))
+      elif submission:
+        paths.append(files.join(directory, submission))
     return paths
 
-  def predict(
-    self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
-  ) -> Sequence[str]:
-    """Writes the predictions of the test sets, and the files to submit to gluebenchmark.com."""
-    del model
-    for split, (path, *submission_paths) in self._prediction_paths(directory, predictions_file).items():
-      split_predictions = self.predictions(split, run_model(self.sets.dataset(split)))
-      predictions.write_predictions(directory, split, split_predictions, path)
-      for submission_path in submission_paths:
-        results.write_submission(submission_path, self.spec, split_predictions)
-    return self.prediction_files(directory, predictions_file)
+  def test_predictions(self, run_model: Callable[[Dataset], DatasetOutputs]) -> dict[str, Predictions]:
+    """Returns test set -> its predictions."""
+    splits = self.data.prediction_splits()
+    return {split: self.predictions(split, run_model(self.sets.dataset(split))) for split in splits}
 
-  def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
-    """Returns for each row of the test sets a ClassAnswer, or the predicted number of a regression."""
-    del model
-    answers: list[Any] = []
-    for split in self.data.prediction_splits():
-      answers += class_answers(self.predictions(split, run_model(self.sets.dataset(split))))
-    return answers
+  def write_test_predictions(self, predictions_of_splits: dict[str, Predictions], paths: Sequence[str]) -> None:
+    """Writes the predictions of the test sets, and the files to submit to gluebenchmark.com."""
+    remaining_paths = iter(paths)
+    for split, split_predictions in predictions_of_splits.items():
+      predictions.write_predictions("", split, split_predictions, next(remaining_paths))
+      if self.data.formats[split].submission:
+        results.write_submission(next(remaining_paths), self.spec, split_predictions)
+
+  def make_answers(self, predictions_of_splits: dict[str, Predictions]) -> list[Any]:
+    """Returns for each row of the test sets a ClassAnswer, a LabelsAnswer or the number of a regression."""
+    return [answer for each in predictions_of_splits.values() for answer in class_answers(each)]
 
 
 class Formulation(abc.ABC):

@@ -240,6 +240,13 @@ def calibration_of(predictions: Predictions) -> Calibration:
   return measure_calibration(np.nanmax(predictions.scores, axis=1), predictions.predicted == predictions.labels)
 
 
+def draw_pictures(directory: str, split: str, split_predictions: Predictions) -> None:
+  """Draws a confusion matrix or a scatter plot, and the calibration if each example has one label."""
+  predictions.draw_predictions(directory, split, split_predictions)
+  if split_predictions.label_names and split_predictions.thresholds is None:
+    draw_calibration(directory, split, split_predictions)
+
+
 def draw_calibration(directory: str, split: str, predictions: Predictions) -> str:
   """Draws for each interval of probabilities the share of the predictions that are right, and their number.
 
@@ -286,7 +293,7 @@ def average_runs(
   settings = {name: value for name, value in settings_of_runs[0].items() if name in fields}
   config = from_dict(ClassifierConfig, settings, source=files.join(run_dirs[0], output_files.CONFIG))
   spec = make_spec(config)
-  test_splits = [split for split, submission in spec.submissions.items() if not submission.folder]
+  test_splits = [split for split, file_format in spec.test.items() if not file_format.folder]
   flag_of_split = dict.fromkeys(spec.dev, "--do_eval") | dict.fromkeys(test_splits, "--do_predict")
   averages = predictions.average_predictions_files(run_dirs, output_dir, flag_of_split, spec.label_separator)
   labeled_splits = [split for split, average in averages.items() if average.labels is not None]
@@ -298,13 +305,11 @@ def average_runs(
   metrics: dict[str, float] = {}
   for split, average in averages.items():
     if split in labeled_splits:
-      predictions.draw_predictions(output_dir, split, average)
-      if average.label_names and average.thresholds is None:
-        draw_calibration(output_dir, split, average)
+      draw_pictures(output_dir, split, average)
       prefix = f"{split}_" if len(labeled_splits) > 1 else ""
       metrics |= {prefix + name: value for name, value in compute_metrics(spec, average).items()}
-    elif split in spec.submissions and spec.submissions[split].name:
-      write_submission(files.join(output_dir, spec.submissions[split].name), spec, average)
+    elif split in spec.test and spec.test[split].submission:
+      write_submission(files.join(output_dir, spec.test[split].submission), spec, average)
   return metrics
 
 

@@ -41,7 +41,7 @@ _METRICS_OF_SEVERAL_LABELS = (
 
 @dataclasses.dataclass(frozen=True)
 class FileFormat:
-  """The layout of one file of a task.
+  """The layout of one file of a task, and for a test set the file for gluebenchmark.com with its predictions.
 
   Attributes:
     name: file name in the task's folder; "" for a file of a custom task.
@@ -51,6 +51,8 @@ class FileFormat:
     header: the names of all columns of a file without a header; () if its first line names them.
     tolerated_damage: maximum ratio of damaged to undamaged lines. Damaged lines are skipped (see tables.read_table).
     allows_empty_texts: whether a text may be empty.
+    submission: for a test set the name of the submission; "" if there is none.
+    folder: the folder of a further test set, which is skipped if its file does not exist; "" for the task's own folder.
   """
 
   name: str
@@ -60,20 +62,7 @@ class FileFormat:
   header: tuple[str, ...] = ()
   tolerated_damage: float = 0.0
   allows_empty_texts: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Submission:
-  """A test set, and the file for gluebenchmark.com with its predictions.
-
-  Attributes:
-    name: file name of the submission; "" if there is none.
-    test_file: layout of the test set.
-    folder: the folder of a further test set, which is skipped if its file does not exist; "" for the task's own folder.
-  """
-
-  name: str
-  test_file: FileFormat
+  submission: str = ""
   folder: str = ""
 
 
@@ -87,7 +76,7 @@ class TaskSpec:
     labels: the names of the classes, in the order of the model's logits; () for regression.
     train: the training file; None if there is none.
     dev: split -> development file.
-    submissions: split -> test set and submission.
+    test: split -> test file.
     metrics: names of metrics.classification.METRICS. Checkpoints are compared by the first one, unless --best_metric
       is the loss.
     positive_class: the class that f1, precision and recall are computed for.
@@ -104,7 +93,7 @@ class TaskSpec:
   labels: tuple[str, ...]
   train: FileFormat | None
   dev: Mapping[str, FileFormat]
-  submissions: Mapping[str, Submission]
+  test: Mapping[str, FileFormat]
   metrics: tuple[str, ...] = ("accuracy",)
   positive_class: int = 1
   label_separator: str = ""
@@ -126,12 +115,12 @@ class TaskSpec:
   def formats(self) -> list[FileFormat]:
     """Returns the layouts of all files of the task."""
     train = [self.train] if self.train else []
-    return [*train, *self.dev.values(), *(submission.test_file for submission in self.submissions.values())]
+    return [*train, *self.dev.values(), *self.test.values()]
 
 
 _ENTAILMENT_LABELS, _BINARY_LABELS = ("entailment", "not_entailment"), ("0", "1")
 _SENTENCES = ("sentence1", "sentence2")
-_DIAGNOSTIC = FileFormat("diagnostic.tsv", _SENTENCES, id="index")
+_DIAGNOSTIC = FileFormat("diagnostic.tsv", _SENTENCES, id="index", submission="AX.tsv")
 _MNLI = TaskSpec(
   name="MNLI",
   folder="MNLI",
@@ -141,10 +130,10 @@ _MNLI = TaskSpec(
     "matched": FileFormat("dev_matched.tsv", _SENTENCES, "gold_label", "index"),
     "mismatched": FileFormat("dev_mismatched.tsv", _SENTENCES, "gold_label", "index"),
   },
-  submissions={
-    "test_matched": Submission("MNLI-m.tsv", FileFormat("test_matched.tsv", _SENTENCES, id="index")),
-    "test_mismatched": Submission("MNLI-mm.tsv", FileFormat("test_mismatched.tsv", _SENTENCES, id="index")),
-    "diagnostic": Submission("AX.tsv", _DIAGNOSTIC, "diagnostic"),
+  test={
+    "test_matched": FileFormat("test_matched.tsv", _SENTENCES, id="index", submission="MNLI-m.tsv"),
+    "test_mismatched": FileFormat("test_mismatched.tsv", _SENTENCES, id="index", submission="MNLI-mm.tsv"),
+    "diagnostic": dataclasses.replace(_DIAGNOSTIC, folder="diagnostic"),
   },
 )
 
@@ -162,8 +151,10 @@ def _make_spec(
     **options: other fields of TaskSpec.
   """
   dev = dataclasses.replace(train, name="dev.tsv")
-  test = FileFormat("test.tsv", train.texts, id=test_id, allows_empty_texts=train.allows_empty_texts)
-  return TaskSpec(name, name, labels, train, {"dev": dev}, {"test": Submission(f"{name}.tsv", test)}, **options)
+  test = FileFormat(
+    "test.tsv", train.texts, id=test_id, allows_empty_texts=train.allows_empty_texts, submission=f"{name}.tsv"
+  )
+  return TaskSpec(name, name, labels, train, {"dev": dev}, {"test": test}, **options)
 
 
 SPECS: dict[str, TaskSpec] = {
@@ -218,7 +209,7 @@ SPECS: dict[str, TaskSpec] = {
       labels=_MNLI.labels,
       train=None,
       dev={},
-      submissions={"diagnostic": Submission("AX.tsv", _DIAGNOSTIC)},
+      test={"diagnostic": _DIAGNOSTIC},
       model_of="MNLI",
     ),
   )
@@ -343,7 +334,7 @@ def custom_spec(config: ClassifierConfig, labels: Sequence[str]) -> TaskSpec:
     labels=() if config.regression else tuple(labels),
     train=file,
     dev={"dev": file},
-    submissions={"test": Submission("", dataclasses.replace(file, label=""))},
+    test={"test": dataclasses.replace(file, label="")},
     label_separator=config.label_separator if config.multi_label else "",
   )
 

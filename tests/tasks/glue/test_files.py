@@ -87,7 +87,7 @@ def test_the_specs_list_exactly_the_published_files() -> None:
 
 
 def test_submissions_have_the_names_that_gluebenchmark_accepts() -> None:
-  names = {name: [submission.name for submission in spec.submissions.values()] for name, spec in GLUE_SPECS.items()}
+  names = {name: [file.submission for file in spec.test.values()] for name, spec in GLUE_SPECS.items()}
   assert names.pop("MNLI") == ["MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"]
   assert names == {name: [f"{name}.tsv"] for name in names}
 
@@ -206,7 +206,7 @@ def test_a_custom_task_reads_named_columns(tmp_path: Path) -> None:
   rows = read_rows(path, spec.dev["dev"], spec)
   assert (rows.ids, rows.texts) == (["k1", "k2"], [["one", "three"], ["two, too", "four"]])
   assert rows.labels.tolist() == [0, 1]
-  rows = read_rows(path, spec.submissions["test"].test_file, spec)
+  rows = read_rows(path, spec.test["test"], spec)
   assert rows.labels.tolist() == [0, 0]
 
 
