@@ -133,27 +133,31 @@ class ExampleSets:
     self.featurizer, self.settings = featurizer, settings
     self._name, self._data, self._model_config, self._batch_options = name, data, model_config, batch_options
     self._report = report
-    self._examples: dict[str, TokenizedExamples] = {}
     self._datasets: dict[str, ExampleDataset] = {}
 
   def examples(self, split: str) -> TokenizedExamples:
-    """Returns the tokenized examples of a split.
+    """Returns the tokenized examples of a split."""
+    return self.dataset(split).examples
+
+  def dataset(self, split: str) -> ExampleDataset:
+    """Returns the dataset of a split.
 
     Raises:
       UserError: the data cannot be read, or the model has no embedding for an id or a segment.
     """
-    if split not in self._examples:
+    if split not in self._datasets:
       data, config = self._data, self._data.config
+      content = data.content(split)
       cache_key = {
         "task": self._name,
         "split": split,
-        "files": [file.sha256 for file in data.content(split).files],
+        "files": [file.sha256 for file in content.files],
         "max_seq_length": config.max_seq_length,
         **data.checkpoint_settings(),
         **data.row_settings(split),
         **self.settings,
       }
-      self._examples[split] = make_examples(
+      examples = make_examples(
         data.rows(split),
         self.featurizer,
         name=f"{self._name}-{split}",
@@ -161,15 +165,19 @@ class ExampleSets:
         cache_dir=config.cache_dir,
         num_processes=config.num_processes,
       )
-      self._check_ids(split)
+      self._check_ids(split, examples)
       if self._report is not None:
-        self._report(split, self._examples[split])
-    return self._examples[split]
+        self._report(split, examples)
+      length = config.max_seq_length if config.pad_to_max_length else None
+      self._datasets[split] = ExampleDataset(
+        examples, f"{self._name} ({split})", content=content, length=length, **self._batch_options
+      )
+    return self._datasets[split]
 
-  def _check_ids(self, split: str) -> None:
+  def _check_ids(self, split: str, examples: TokenizedExamples) -> None:
     """Raises UserError if the model has no embedding for an id or a segment. A GPU or TPU would not report that."""
-    examples, model, data = self._examples[split], self._model_config, self._data
-    ids, source = examples.input_ids, f"{data.source_names(split)}: the {split} set"
+    ids, model, data = examples.input_ids, self._model_config, self._data
+    source = f"{data.source_names(split)}: the {split} set"
     if ids.size and not 0 <= ids.min() <= ids.max() < model.vocab_size:
       raise UserError(
         f"{source} has ids from {ids.min()} to {ids.max()}, the model has {model.vocab_size}: give the vocabulary of "
@@ -179,19 +187,6 @@ class ExampleSets:
       raise UserError(
         f"{source} has pairs of texts, and the model has one type of segment: give a model with --type_vocab_size=2"
       )
-
-  def dataset(self, split: str) -> ExampleDataset:
-    """Returns the dataset of a split."""
-    if split not in self._datasets:
-      config = self._data.config
-      self._datasets[split] = ExampleDataset(
-        self.examples(split),
-        f"{self._name} ({split})",
-        content=self._data.content(split),
-        length=config.max_seq_length if config.pad_to_max_length else None,
-        **self._batch_options,
-      )
-    return self._datasets[split]
 
 
 class Task(abc.ABC):
