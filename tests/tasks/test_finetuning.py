@@ -300,13 +300,6 @@ def test_a_resumed_run_compares_the_content_of_its_data(tmp_path, spm_file):
     claim_with_moved_files()
 
 
-def test_epochs_are_converted_to_steps(tmp_path, spm_file):
-  config = run_config(tmp_path / "run", num_train_epochs=1.5, train_batch_size=32, eval_every_steps=0)
-  Estimator(toy_task(tmp_path, spm_file), config).train()
-  # 1.5 epochs of 64 examples in batches of 32.
-  assert read_json(tmp_path / "run" / "config.json")["train"]["num_train_steps"] == 1.5 * 64 / 32
-
-
 def test_training_without_weights_needs_from_scratch(tmp_path, spm_file):
   config = run_config(tmp_path / "run", from_scratch=False)
   with pytest.raises(UserError, match=r"--init_checkpoint.*--from_scratch"):
@@ -404,14 +397,6 @@ def test_settings_that_the_model_cannot_take_are_refused(tmp_path, spm_file, opt
 def test_a_vocabulary_of_another_size_is_refused(tmp_path, spm_file):
   with pytest.raises(UserError, match=r"has 61 pieces, the model has vocab_size 62"):
     toy_task(tmp_path, spm_file, model=dataclasses.replace(MODEL, vocab_size=62))
-
-
-@pytest.mark.thorough
-def test_evaluating_a_run_with_another_vocabulary_is_refused(tmp_path, spm_file, save_model):
-  Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "run", num_train_steps=2)).train()
-  other_vocabulary = save_other_vocabulary(save_model)
-  with pytest.raises(UserError, match="vocab_sha256"):
-    Estimator(toy_task(tmp_path, other_vocabulary), run_config(tmp_path / "run", num_train_steps=2)).evaluate()
 
 
 PREDICTION_OPTIONS: dict[str, Any] = {

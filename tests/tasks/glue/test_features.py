@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
-from typing import Any
-
 import numpy as np
-import pytest
 import tensorflow as tf
 
-from albert.data import examples as examples_module
-from albert.data.examples import TokenizedExamples, make_examples
+from albert.data.examples import TokenizedExamples
 from albert.tasks.glue.features import RankingFeaturizer, TextFeaturizer
 from albert.tasks.glue.files import TextRows, with_candidates
 from albert.tokenization import packing_graph
@@ -83,39 +78,14 @@ def test_ranking_examples_have_a_sequence_for_each_candidate(spm_model: str) -> 
   assert examples.labels["is_right"].tolist() == [1, 0]
 
 
-def test_several_processes_make_the_same_features_as_one(spm_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-  featurizer = pickle.loads(pickle.dumps(TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)))
-  # Starts worker processes even for little work.
-  monkeypatch.setattr(examples_module, "_MAX_SECONDS_OF_ONE_PROCESS", 0.0)
-  make_workers = examples_module.Workers
-  numbers_of_workers = []
-
-  def record_and_make_workers(number: int, *args: Any) -> Any:
-    numbers_of_workers.append(number)
-    return make_workers(number, *args)
-
-  monkeypatch.setattr(examples_module, "Workers", record_and_make_workers)
-  num_rows = 4_000
-  texts = [text.split(".")[0] for text in FIRST_TEXTS * (num_rows // NUM_ROWS)]
-  rows: Any = TextRows([str(i) for i in range(num_rows)], [texts, texts[::-1]], np.arange(num_rows, dtype=np.int32))
-  examples = make_examples(rows, featurizer, name="test", key={}, cache_dir="", num_processes=2)
-  assert numbers_of_workers == [2]
-  expected = featurizer(rows)
-  np.testing.assert_array_equal(examples.input_ids, expected.input_ids)
-  np.testing.assert_array_equal(examples.labels["label_ids"], expected.labels["label_ids"])
-
-
-def make_pairs(labelled_pairs: list[tuple[str, str, int]]) -> TextRows:
-  """Makes the rows of a file from (question, sentence, class)."""
-  return TextRows(
-    ids=[str(i) for i in range(len(labelled_pairs))],
-    texts=[[question for question, _, _ in labelled_pairs], [sentence for _, sentence, _ in labelled_pairs]],
-    labels=np.array([label for _, _, label in labelled_pairs], np.int32),
-  )
+def make_pairs(*pairs: tuple[str, str]) -> TextRows:
+  """Makes the rows of a file from (question, sentence)."""
+  texts = [list(column) for column in zip(*pairs, strict=True)]
+  return TextRows([str(i) for i in range(len(pairs))], texts, np.zeros(len(pairs), np.int32))
 
 
 def test_sentences_of_the_same_question_are_candidates() -> None:
-  rows = make_pairs([("Who?", "Nobody.", 0), ("Who?", "The captain.", 1), ("When?", "At noon.", 0), ("Why?", "So.", 1)])
+  rows = make_pairs(("Who?", "Nobody."), ("Who?", "The captain."), ("When?", "At noon."), ("Why?", "So."))
   with_others = with_candidates(rows)
   assert list(with_others.candidates) == [["The captain."], ["Nobody."], [], []]
   assert with_others[1:3].candidates == [["Nobody."], []]
@@ -123,11 +93,11 @@ def test_sentences_of_the_same_question_are_candidates() -> None:
 
 
 def test_sentences_of_another_file_are_candidates_too() -> None:
-  rows = make_pairs([("When?", "At noon.", 0), ("Why?", "So.", 1)])
-  more_rows = make_pairs([("When?", "In March.", 1), ("Where?", "Here.", 1), ("Why?", "So.", 0)])
+  rows = make_pairs(("When?", "At noon."), ("Why?", "So."))
+  more_rows = make_pairs(("When?", "In March."), ("Where?", "Here."), ("Why?", "So."))
   assert list(with_candidates(rows, more_rows).candidates) == [["In March."], []]
 
 
 def test_at_most_seven_other_candidates_are_kept() -> None:
-  rows = make_pairs([("Who?", f"Number {i}.", 1) for i in range(10)])
+  rows = make_pairs(*(("Who?", f"Number {i}.") for i in range(10)))
   assert with_candidates(rows).candidates[9] == [f"Number {i}." for i in range(7)]
