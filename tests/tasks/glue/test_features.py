@@ -1,15 +1,12 @@
-"""Tests of the features of texts, pairs and candidates, compared with the tokenizer, the serving graph and others."""
+"""Tests of the features of texts, pairs and candidates, compared with the tokenizer and with others."""
 
 from __future__ import annotations
 
 import numpy as np
-import tensorflow as tf
 
 from albert.data.examples import TokenizedExamples
 from albert.tasks.glue.features import RankingFeaturizer, TextFeaturizer
 from albert.tasks.glue.files import TextRows, with_candidates
-from albert.tokenization import packing_graph
-from albert.tokenization.sentence_piece_graph import SentencePieceGraphTokenizer
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import CLS_ID, SEP_ID, TokenizerConfig
 from tests.conftest import english_like_documents
@@ -54,15 +51,6 @@ def test_single_texts_lose_their_last_tokens_and_keep_their_scores(spm_model: st
   expected = [[CLS_ID, *tokenizer.encode(text)[: MAX_SEQ_LENGTH - 2], SEP_ID] for text in FIRST_TEXTS]
   assert split_sequences(examples) == expected
   np.testing.assert_array_equal(examples.labels["scores"], rows.labels)
-
-
-def test_the_serving_graph_gives_the_same_batch(spm_model: str) -> None:
-  examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)(make_rows(np.zeros(NUM_ROWS, np.int32)))
-  batch = examples.padded_batch(np.arange(NUM_ROWS), length=MAX_SEQ_LENGTH)
-  tokenizer = SentencePieceGraphTokenizer(TokenizerConfig(spm_model))
-  first_ids, second_ids = tokenizer.tokenize(tf.constant(FIRST_TEXTS)), tokenizer.tokenize(tf.constant(SECOND_TEXTS))
-  for name, tensor in packing_graph.pack_pair(first_ids, second_ids, MAX_SEQ_LENGTH, tokenizer.special_ids).items():
-    np.testing.assert_array_equal(tensor.numpy(), batch[name])
 
 
 def test_ranking_examples_have_a_sequence_for_each_candidate(spm_model: str) -> None:
