@@ -167,10 +167,9 @@ class FinetuningData(abc.ABC):
   def rows(self, split: str) -> Any:
     """Returns the rows of a split, which are read only once. Raises UserError if there are none."""
     if split not in self._rows:
-      rows = self.read_split(split)
-      if not rows:
-        raise UserError(f"{self.source_names(split)}: no examples; give the file of the {split} set")
-      self._rows[split] = rows
+      self._rows[split] = self.read_split(split)
+    if not self._rows[split]:
+      raise UserError(f"{self.source_names(split)}: no examples; give the file of the {split} set")
     return self._rows[split]
 
   def content(self, split: str) -> DataContent:

@@ -85,9 +85,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
   Args:
     logits: float [..., C]. Of the C values of an example, at least one is greater than -inf.
-
-  Returns:
-    Probabilities float64 [..., C].
+  Returns: probabilities, float64 [..., C].
   """
   logits = np.asarray(logits, np.float64)
   exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
@@ -116,11 +114,6 @@ def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[str]])
 
   Nothing is quoted. Tabs and line ends inside a cell become spaces. Lone surrogates, which UTF-8 cannot encode, become
   U+FFFD.
-
-  Args:
-    path: the file.
-    header: the names of the columns.
-    rows: the cells of each row.
   """
   separators_to_spaces = str.maketrans("\t\r\n", "   ")
   lines = ["\t".join(cell.translate(separators_to_spaces) for cell in row) for row in [header, *rows]]
@@ -128,15 +121,7 @@ def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[str]])
 
 
 def write_predictions(directory: str, split: str, predictions: Predictions, path: str = "") -> str:
-  """Writes a predictions file.
-
-  Args:
-    directory: where to write predictions_SPLIT.tsv.
-    split: the name of the split.
-    predictions: what to write.
-    path: the file to write instead of predictions_SPLIT.tsv.
-  Returns: the path of the file.
-  """
+  """Writes predictions_SPLIT.tsv in a directory, or the file `path`. Returns its path."""
   columns: dict[str, Sequence[str]] = {ID: predictions.ids}
   if predictions.labels is not None:
     columns[LABEL] = predictions.format_values(predictions.labels)
@@ -253,16 +238,10 @@ def splits_of_all_runs(
 def average_predictions_files(
   run_dirs: Sequence[str], output_dir: str, flag_of_split: Mapping[str, str], separator: str = ""
 ) -> dict[str, Predictions]:
-  """Averages the predictions_SPLIT.tsv files that all runs have, and writes the averages.
+  """Averages the predictions_SPLIT.tsv files that all runs have, and writes the averages to output_dir.
 
-  Args:
-    run_dirs: output_dirs of the runs.
-    output_dir: where to write the averages.
-    flag_of_split: see splits_of_all_runs.
-    separator: see read_predictions.
+  Args: see splits_of_all_runs and read_predictions.
   Returns: split -> averaged predictions.
-  Raises:
-    UserError: see splits_of_all_runs and average_predictions.
   """
   averages = {}
   for split in splits_of_all_runs(run_dirs, "predictions_", ".tsv", flag_of_split):
@@ -276,10 +255,6 @@ def average_predictions_files(
 def draw_predictions(directory: str, split: str, predictions: Predictions) -> str:
   """Draws labels against predictions: confusion_matrix_SPLIT.png, or scatter_SPLIT.png for a regression.
 
-  Args:
-    directory: where to write.
-    split: the name of the split, which is also the title.
-    predictions: the predictions; they must have labels.
   Returns: the path of the picture.
   """
   assert predictions.labels is not None
@@ -304,15 +279,13 @@ def confusion_counts(predictions: Predictions) -> np.ndarray:
 
   If an example may have several labels, the columns are those of OUTCOMES, int [C, 4].
   """
-  num_classes = len(predictions.label_names)
+  from sklearn import metrics
+
   if predictions.thresholds is not None:
-    labels, predicted = np.asarray(predictions.labels, bool), predictions.predicted.astype(bool)
-    outcomes = [labels & predicted, labels & ~predicted, ~labels & predicted, ~labels & ~predicted]
-    return np.stack([outcome.sum(axis=0) for outcome in outcomes], axis=1)
-  counts = np.zeros((num_classes, num_classes), np.int64)
-  assert predictions.labels is not None
-  np.add.at(counts, (predictions.labels, predictions.predicted), 1)
-  return counts
+    counts = metrics.multilabel_confusion_matrix(predictions.labels, predictions.predicted)  # [C, label, prediction]
+    return np.stack([counts[:, 1, 1], counts[:, 1, 0], counts[:, 0, 1], counts[:, 0, 0]], axis=1)
+  classes = np.arange(len(predictions.label_names))
+  return np.asarray(metrics.confusion_matrix(predictions.labels, predictions.predicted, labels=classes))
 
 
 def _draw_confusion_matrix(figure: Any, axes: Any, predictions: Predictions) -> None:
@@ -341,8 +314,7 @@ def write_mistakes(
   predicted class.
 
   Args:
-    directory: where to write.
-    split: the name of the split.
+    directory, split: where to write.
     predictions: the predictions; they must have labels.
     texts: columns to add, as pairs: the name of the column, and its text for each example.
   Returns: the path of the file.

@@ -92,9 +92,8 @@ class TextData(FinetuningData):
   def _set_spec(self, config: ClassifierConfig) -> None:
     """Takes the task that the flags describe. A run records its name, its labels and its positive label."""
     self.spec = spec = make_spec(config)
-    self.config = dataclasses.replace(config, task_name=spec.name, labels=format_labels(spec.labels))
-    if spec.positive_metrics:
-      self.config = dataclasses.replace(self.config, positive_label=spec.labels[spec.positive_class])
+    positive: dict[str, Any] = {"positive_label": spec.labels[spec.positive_class]} if spec.positive_metrics else {}
+    self.config = dataclasses.replace(config, task_name=spec.name, labels=format_labels(spec.labels), **positive)
     self._set_layout()
 
   def _set_layout(self) -> None:
@@ -271,8 +270,7 @@ class TextData(FinetuningData):
   def with_source(self, split: str, source: DataSource, *, cache: bool = True) -> TextData:
     """Returns a copy that has other data for a split. Rows to predict need no ids."""
     data = super().with_source(split, source, cache=cache)
-    if split == TRAIN:
-      data._has_logged = False
+    data._has_logged = self._has_logged and split != TRAIN
     if split == DEV:  # the task has a development set now, so nothing is held out
       data.config = dataclasses.replace(data.config, eval_share=0.0)
     data._set_layout()
@@ -280,15 +278,7 @@ class TextData(FinetuningData):
 
 
 def read_text_table(source: DataSource, file_format: FileFormat, spec: TaskSpec) -> Table:
-  """Reads the columns of a file of a task, or of its rows in memory.
-
-  Args:
-    source: the path of the file, or the rows.
-    file_format: its layout.
-    spec: the task. Its labels are not needed.
-  Raises:
-    UserError: see tables.read_table. The message names the file and the line.
-  """
+  """Reads the columns of a file of a task, or of its rows in memory. The task's labels are not needed."""
   return tables.read_table(
     source,
     [*file_format.texts, *filter(None, (file_format.label, file_format.id))],

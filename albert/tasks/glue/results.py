@@ -117,12 +117,9 @@ def read_thresholds(directory: str, labels: Sequence[str]) -> ChosenThresholds |
 
 
 def thresholds_of_run(directory: str, choice: str, labels: Sequence[str]) -> np.ndarray:
-  """Returns the thresholds of a run: those of --thresholds, or of thresholds.json, or 0.5. float64 [C].
+  """Returns the thresholds of a run, float64 [C]: those of --thresholds=`choice`, or of thresholds.json, or 0.5.
 
-  Args:
-    directory: the output_dir; "" if there is no run.
-    choice: the value of --thresholds.
-    labels: the labels of the task.
+  `directory` is its output_dir, or "" if there is no run.
   """
   return _threshold_values(choice, read_thresholds(directory, labels) if directory else None, labels)
 
@@ -186,16 +183,11 @@ class RunThresholds:
     return ChosenThresholds(self._choice, split, data_sha256, thresholds)
 
 
-def write_class_scores(directory: str, split: str, split_predictions: Predictions) -> str:
+def write_class_scores(directory: str, split: str, split_predictions: Predictions) -> None:
   """Writes classes_SPLIT.tsv: label, precision, recall, F1, and the numbers of its examples and predictions.
 
   If an example may have several labels, also the calibration error of each label's probability, and its threshold.
-
-  Args:
-    directory: where to write.
-    split: the name of the split.
-    split_predictions: predictions of classes for at least one example, with labels.
-  Returns: the path of the file.
+  There must be one or more examples.
   """
   labels, names = split_predictions.labels, split_predictions.label_names
   assert labels is not None
@@ -211,16 +203,12 @@ def write_class_scores(directory: str, split: str, split_predictions: Prediction
     columns["threshold"] = [f"{threshold:.6g}" for threshold in split_predictions.thresholds]
   path = files.join(directory, f"classes_{split}.tsv")
   predictions.write_table(path, list(columns), zip(*columns.values(), strict=True))
-  return path
 
 
 def write_submission(path: str, spec: TaskSpec, split_predictions: Predictions) -> None:
   """Writes predictions in the form that gluebenchmark.com accepts: tab-separated columns, index and prediction.
 
-  Args:
-    path: the file to write.
-    spec: the task. Labels are written as they are spelled in its files. Predicted numbers are clipped to its range.
-    split_predictions: the predictions.
+  Labels are written as they are spelled in the task's files. Predicted numbers are clipped to its range.
   """
   if spec.is_regression:
     numbers = np.clip(split_predictions.predicted.astype(np.float64), spec.low, spec.high)
@@ -231,11 +219,7 @@ def write_submission(path: str, spec: TaskSpec, split_predictions: Predictions) 
 
 
 def calibration_of(predictions: Predictions) -> Calibration:
-  """Measures the calibration of the most probable class of each example.
-
-  Args:
-    predictions: predictions of one class for each example, with labels.
-  """
+  """Measures the calibration of the most probable class of each example, which must have one label."""
   assert predictions.thresholds is None
   return measure_calibration(np.nanmax(predictions.scores, axis=1), predictions.predicted == predictions.labels)
 
@@ -247,16 +231,10 @@ def draw_pictures(directory: str, split: str, split_predictions: Predictions) ->
     draw_calibration(directory, split, split_predictions)
 
 
-def draw_calibration(directory: str, split: str, predictions: Predictions) -> str:
-  """Draws for each interval of probabilities the share of the predictions that are right, and their number.
+def draw_calibration(directory: str, split: str, predictions: Predictions) -> None:
+  """Draws calibration_SPLIT.png: for each interval of probabilities the share of the predictions that are right.
 
-  On the diagonal, the share equals the probability.
-
-  Args:
-    directory: where to write calibration_SPLIT.png.
-    split: the name of the split.
-    predictions: predictions of one class for each example, with labels.
-  Returns: the path of the picture.
+  On the diagonal, the share equals the probability. Each example must have one label.
   """
   calibration = calibration_of(predictions)
   figure = figures.new_figure(4.2, 4.2)
@@ -274,9 +252,7 @@ def draw_calibration(directory: str, split: str, predictions: Predictions) -> st
   axes.set(xlabel="probability of the predicted label", ylabel="share that is right")
   axes.set_title(f"{split}: calibration error {calibration.error:.3f}")
   axes.legend(loc="upper left", fontsize=8)
-  path = files.join(directory, f"calibration_{split}.png")
-  files.write_atomically(path, figures.png(figure))
-  return path
+  files.write_atomically(files.join(directory, f"calibration_{split}.png"), figures.png(figure))
 
 
 def average_runs(
