@@ -325,6 +325,7 @@ def test_a_head_is_reused_unless_fresh_head_is_given(tmp_path, spm_file):
     weights = estimator.model.named_weights()
     is_head_reused = np.array_equal(weights["output_weights"].numpy(), head)
     assert is_head_reused == (not fresh_head)
+    assert "cls/squad/output_weights" in estimator.task.ignored_weights  # so a model may start from one of SQuAD
     np.testing.assert_array_equal(weights["bert/pooler/dense/kernel"].numpy(), pooler)
 
 
