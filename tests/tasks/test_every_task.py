@@ -52,10 +52,6 @@ class TrainedTask:
   metrics: dict[str, float]
   prediction_files: list[str]
 
-  def estimator(self, directory: Path) -> Estimator:
-    """Makes a new estimator of the same task with the same settings."""
-    return _make_estimator(self.name, self.model_config, self.task_config, directory)
-
 
 def _make_estimator(name: str, model_config: ModelConfig, task_config: Config, directory: Path) -> Estimator:
   config = RunConfig(
@@ -190,7 +186,7 @@ def test_a_run_killed_after_step_2_resumes_and_ends_in_the_same_bits(
   for name in prediction_names:
     (resumed / name).unlink()
 
-  estimator = trained.estimator(resumed)
+  estimator = _make_estimator(trained.name, trained.model_config, trained.task_config, resumed)
   estimator.train()
   assert f"resumed from {resumed}/checkpoints/step-2" in capsys.readouterr().err
   assert estimator.evaluate() == trained.metrics

@@ -208,16 +208,6 @@ def test_a_resumed_run_of_epochs_is_not_evaluated_at_num_train_steps(tmp_path, s
   assert [line["step"] for line in read_json_lines(tmp_path / "run" / "eval_metrics.jsonl")] == [5, 6]
 
 
-def assert_summary_has_the_metrics_of_runs(summary: dict[str, Any], run_results: list[dict[str, float]]) -> None:
-  """Compares runs.json with the eval_results.json of each run."""
-  accuracies = [results["accuracy"] for results in run_results]
-  statistics = summary["metrics"]["accuracy"]
-  assert statistics["values"] == accuracies
-  assert statistics["median"] == np.median(accuracies)
-  assert statistics["mean"] == pytest.approx(np.mean(accuracies))
-  assert statistics["standard_deviation"] == pytest.approx(np.std(accuracies, ddof=1))
-
-
 def test_several_runs_are_summarized_and_a_second_start_does_nothing(tmp_path, spm_file, capsys):
   config = run_config(
     tmp_path / "runs", num_train_steps=2, num_runs=2, do_train=True, do_eval=True, do_predict=True, seed=5
@@ -226,7 +216,15 @@ def test_several_runs_are_summarized_and_a_second_start_does_nothing(tmp_path, s
   summary = read_json(tmp_path / "runs" / "runs.json")
   run_dirs = {seed: tmp_path / "runs" / f"run-{seed}" for seed in (5, 6)}
   results = {seed: read_json(run_dir / "eval_results.json") for seed, run_dir in run_dirs.items()}
-  assert_summary_has_the_metrics_of_runs(summary, list(results.values()))
+  accuracies = [run_results["accuracy"] for run_results in results.values()]
+  assert summary["metrics"]["accuracy"] == {
+    "values": accuracies,
+    "median": np.median(accuracies),
+    "mean": pytest.approx(np.mean(accuracies)),
+    "standard_deviation": pytest.approx(np.std(accuracies, ddof=1)),
+    "minimum": min(accuracies),
+    "maximum": max(accuracies),
+  }
   assert len({run_results["loss"] for run_results in results.values()}) == 2  # the seeds matter
   best_seed = max(results, key=lambda seed: results[seed]["accuracy"])
   assert summary["best_run"] == f"run-{best_seed}"
