@@ -108,7 +108,7 @@ def make_benchmark(name: str, task: DownstreamTask) -> Benchmark:
     task = with_flags(do_predict=True)
     if name == FIRST_TASK:
       task = dataclasses.replace(task, data=",".join(files.join(glue_dir, folder) for folder in (name, "diagnostic")))
-    submission = [split_files.submissions[split].name for split in split_files.prediction_splits()]
+    submission = [split_files.formats[split].submission for split in split_files.prediction_splits()]
     return Benchmark(name=name, task=task, metrics=GLUE_TASKS[name], submission=submission)
   if name == "race":
     task = with_flags(do_predict=True)

@@ -50,8 +50,8 @@ def _repeat(raw: Any, copies: int) -> Any:
   if isinstance(raw, TextRows):
     import numpy as np
 
-    second = None if raw.second is None else list(raw.second) * copies
-    return TextRows(list(raw.ids) * copies, list(raw.first) * copies, second, np.tile(raw.labels, copies))
+    texts = [list(column) * copies for column in raw.texts]
+    return TextRows(list(raw.ids) * copies, texts, np.tile(raw.labels, copies))
   return list(raw) * copies
 
 

@@ -107,24 +107,18 @@ class TagAnswer:
   tags: Sequence[str]
 
 
-def class_answers(predictions: Predictions) -> list[ClassAnswer] | list[LabelsAnswer] | list[float]:
+def class_answers(predictions: Predictions) -> list[Any]:
   """Converts predictions to a ClassAnswer or a LabelsAnswer for each example, or to a number of a regression."""
   labels = predictions.label_names
-  if predictions.thresholds is not None:
-    thresholds = dict(zip(labels, predictions.thresholds.tolist(), strict=True))
-    return [
-      LabelsAnswer(
-        [labels[i] for i in np.argsort(-scores, kind="stable") if predicted[i]],
-        dict(zip(labels, scores.tolist(), strict=True)),
-        thresholds,
-      )
-      for predicted, scores in zip(predictions.predicted, predictions.scores, strict=True)
-    ]
   if not labels:
     return [float(number) for number in predictions.scores]
-  answers = []
-  for best_class, scores in zip(predictions.predicted, predictions.scores, strict=True):
+  answers: list[Any] = []
+  for predicted, scores in zip(predictions.predicted, predictions.scores, strict=True):
     probabilities = {label: float(score) for label, score in zip(labels, scores, strict=True) if not np.isnan(score)}
-    best_label = labels[best_class]
-    answers.append(ClassAnswer(best_label, probabilities[best_label], probabilities))
+    if predictions.thresholds is None:
+      answers.append(ClassAnswer(labels[predicted], probabilities[labels[predicted]], probabilities))
+    else:
+      found = [labels[i] for i in np.argsort(-scores, kind="stable") if predicted[i]]
+      thresholds = dict(zip(labels, predictions.thresholds.tolist(), strict=True))
+      answers.append(LabelsAnswer(found, probabilities, thresholds))
   return answers

@@ -27,13 +27,12 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import DataSource, Rows, TableData
 from albert.errors import UserError
 from albert.tasks.finetuning import FinetuningData
-from albert.tasks.splits import TRAIN
+from albert.tasks.splits import TEST, TRAIN
 from albert.tokenization.vocabulary import VocabularyId, vocabulary_copies
+from albert.weights.names import heads
 
 # The name of the metric that is the whole loss: the sum of the terms that Task.loss_names lists.
 LOSS = "loss"
-# Prefixes of the weights of the pretraining heads, which fine-tuning does not use.
-PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")
 
 Batch = Mapping[str, tf.Tensor]
 # Output name -> [N, ...]: the model's outputs for all examples of a dataset, in the order of the dataset.
@@ -134,27 +133,31 @@ class ExampleSets:
     self.featurizer, self.settings = featurizer, settings
     self._name, self._data, self._model_config, self._batch_options = name, data, model_config, batch_options
     self._report = report
-    self._examples: dict[str, TokenizedExamples] = {}
     self._datasets: dict[str, ExampleDataset] = {}
 
   def examples(self, split: str) -> TokenizedExamples:
-    """Returns the tokenized examples of a split.
+    """Returns the tokenized examples of a split."""
+    return self.dataset(split).examples
+
+  def dataset(self, split: str) -> ExampleDataset:
+    """Returns the dataset of a split.
 
     Raises:
       UserError: the data cannot be read, or the model has no embedding for an id or a segment.
     """
-    if split not in self._examples:
+    if split not in self._datasets:
       data, config = self._data, self._data.config
+      content = data.content(split)
       cache_key = {
         "task": self._name,
         "split": split,
-        "files": [file.sha256 for file in data.content(split).files],
+        "files": [file.sha256 for file in content.files],
         "max_seq_length": config.max_seq_length,
         **data.checkpoint_settings(),
         **data.row_settings(split),
         **self.settings,
       }
-      self._examples[split] = make_examples(
+      examples = make_examples(
         data.rows(split),
         self.featurizer,
         name=f"{self._name}-{split}",
@@ -162,38 +165,28 @@ class ExampleSets:
         cache_dir=config.cache_dir,
         num_processes=config.num_processes,
       )
-      self._check_ids(split, self._examples[split])
+      self._check_ids(split, examples)
       if self._report is not None:
-        self._report(split, self._examples[split])
-    return self._examples[split]
+        self._report(split, examples)
+      length = config.max_seq_length if config.pad_to_max_length else None
+      self._datasets[split] = ExampleDataset(
+        examples, f"{self._name} ({split})", content=content, length=length, **self._batch_options
+      )
+    return self._datasets[split]
 
   def _check_ids(self, split: str, examples: TokenizedExamples) -> None:
     """Raises UserError if the model has no embedding for an id or a segment. A GPU or TPU would not report that."""
-    ids, model = examples.input_ids, self._model_config
+    ids, model, data = examples.input_ids, self._model_config, self._data
+    source = f"{data.source_names(split)}: the {split} set"
     if ids.size and not 0 <= ids.min() <= ids.max() < model.vocab_size:
       raise UserError(
-        f"{self._data.source_names(split)}: the {split} set has ids from {ids.min()} to {ids.max()}, the model has "
-        f"{model.vocab_size}: give the vocabulary of the model, and delete the features in "
-        f"{self._data.config.cache_dir}"
+        f"{source} has ids from {ids.min()} to {ids.max()}, the model has {model.vocab_size}: give the vocabulary of "
+        f"the model, and delete the features in {data.config.cache_dir}"
       )
     if model.type_vocab_size < 2 and examples.has_second_segments:
       raise UserError(
-        f"{self._data.source_names(split)}: the {split} set has pairs of texts, and the model has one type of "
-        "segment: give a model with --type_vocab_size=2"
+        f"{source} has pairs of texts, and the model has one type of segment: give a model with --type_vocab_size=2"
       )
-
-  def dataset(self, split: str) -> ExampleDataset:
-    """Returns the dataset of a split."""
-    if split not in self._datasets:
-      config = self._data.config
-      self._datasets[split] = ExampleDataset(
-        self.examples(split),
-        f"{self._name} ({split})",
-        content=self._data.content(split),
-        length=config.max_seq_length if config.pad_to_max_length else None,
-        **self._batch_options,
-      )
-    return self._datasets[split]
 
 
 class Task(abc.ABC):
@@ -243,6 +236,7 @@ class Task(abc.ABC):
   predicts_in_batches = True
   predictions_extension = ".tsv"
   needs_initial_weights = False
+  _latest: tuple[DatasetOutputs, Any] | None = None  # the last argument and result of make_predictions
 
   def __init__(self, model_config: ModelConfig, data: FinetuningData | None = None):
     self.model_config = model_config
@@ -253,7 +247,8 @@ class Task(abc.ABC):
       self.needs_initial_weights = True
       self.new_weights = self.head_weights
       self.reinitialized_weights = self.head_weights if data.config.fresh_head else ()
-      self.ignored_weights = PRETRAINING_HEADS
+      names = [name for head in heads(model_config).values() for name in head.shapes]
+      self.ignored_weights = [name for name in names if not name.startswith(tuple(self.head_weights))]
 
   def settings(self) -> dict[str, Any]:
     """Returns the task's settings that affect training, as JSON values. A resumed run must have the same ones."""
@@ -360,6 +355,25 @@ class Task(abc.ABC):
     """Returns the training loss of a model that ignores its input; None if it is not known."""
     return None
 
+  def make_predictions(self, split: str, outputs: DatasetOutputs) -> Any:
+    """Converts outputs to predictions, see predictions. A fine-tuning task may define it."""
+    raise NotImplementedError
+
+  def predictions(self, split: str, outputs: DatasetOutputs) -> Any:
+    """Returns the predictions for a split. Those of the last outputs are kept, because metrics and files share them.
+
+    Args:
+      split: the name of the split.
+      outputs: the outputs of forward, for all examples of the split or for some.
+    """
+    if self._latest is None or self._latest[0] is not outputs:
+      self._latest = outputs, self.make_predictions(split, outputs)
+    return self._latest[1]
+
+  def test_predictions(self, run_model: Callable[[Dataset], DatasetOutputs]) -> Any:
+    """Returns the predictions for the test set."""
+    return self.predictions(TEST, run_model(self.sets.dataset(TEST)))
+
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes metrics that are not means over examples or tokens, such as F1, and baselines to compare results with.
 
@@ -398,11 +412,10 @@ class Task(abc.ABC):
     Args: see predict.
     """
 
-  @abc.abstractmethod
   def predict(
     self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
-    """Predicts the test sets, and writes the predictions.
+    """Predicts the test sets, and writes the predictions. By default it is one test set of a fine-tuning task.
 
     Args:
       model: the model, with its weights loaded.
@@ -414,6 +427,14 @@ class Task(abc.ABC):
     Raises:
       UserError: predictions_file is given, and the task has several test sets.
     """
+    del model
+    paths = self.prediction_files(directory, predictions_file)
+    self.write_test_predictions(self.test_predictions(run_model), paths)
+    return paths
+
+  def write_test_predictions(self, predictions: Any, paths: Sequence[str]) -> None:
+    """Writes the predictions for the test set to the paths of prediction_files."""
+    raise NotImplementedError
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Converts data in memory to rows that can be predicted.
@@ -436,13 +457,18 @@ class Task(abc.ABC):
     return type(self)(self.model_config, self.data.with_source(split, source, cache=cache))
 
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
-    """Predicts the test sets, and returns the answers without writing them.
+    """Predicts the test sets, and returns the answers without writing them. By default it is one test set.
 
     Args:
       model: the model, with its weights loaded.
       run_model: computes the outputs of forward for all examples of a dataset.
     Returns: an answer for each row or question, in order (see albert.tasks.answers).
     """
+    del model
+    return self.make_answers(self.test_predictions(run_model))
+
+  def make_answers(self, predictions: Any) -> list[Any]:
+    """Converts the predictions for the test set to answers."""
     raise NotImplementedError
 
   def read_run(self, output_dir: str) -> None:

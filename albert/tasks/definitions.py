@@ -13,7 +13,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from albert.config.base import Config, option_fields
@@ -39,12 +39,9 @@ _ARGUMENT_NAMES = {TRAIN: "train", DEV: "eval", TEST: "test"}
 _RELATIVE_LENGTHS = {"num_train_epochs": 2.0, "warmup_proportion": 0.1}
 
 
-def _setting(
-  config_class: type[Config], name: str, to_text: Callable[[Any], Any] = lambda value: value, **options: Any
-) -> Any:
-  """Declares an argument that is a field of the task's config. `to_text` converts it to the value of the flag."""
-  default = options.get("default", option_fields(config_class)[name].default)
-  return dataclasses.field(default=default, kw_only=True, metadata={"setting": name, "to_text": to_text})
+def _setting(config_class: type[Config], name: str) -> Any:
+  """Declares an argument that is a field of the task's config."""
+  return dataclasses.field(default=option_fields(config_class)[name].default, kw_only=True, metadata={"setting": name})
 
 
 class TaskDefinition(abc.ABC):
@@ -67,9 +64,8 @@ class TaskDefinition(abc.ABC):
     self.settings: dict[str, Any] = {}
     self.rows: dict[str, Rows] = {}
     for field in dataclasses.fields(self):  # type: ignore[arg-type]  # the classes below are dataclasses
-      value = getattr(self, field.name)
-      if field.metadata and value is not None:
-        self.settings[field.metadata["setting"]] = field.metadata["to_text"](value)
+      if field.metadata:
+        self.settings[field.metadata["setting"]] = getattr(self, field.name)
 
   def has(self, split: str) -> bool:
     """Whether the definition gives data for a split."""
@@ -147,16 +143,6 @@ class _TextDefinition(_ExampleDefinition):
     return super().has(split) or (split == DEV and "eval_share" in self.settings)
 
 
-def _values_of(field: Any) -> Sequence[Any]:
-  """The labels of a row: the elements of a list, or the field itself."""
-  return field if isinstance(field, list) else [field]
-
-
-def _labels_flag(labels: Sequence[Any]) -> str:
-  """Returns the value of --labels."""
-  return format_labels([_label_text(value) for value in labels])
-
-
 def _label_text(value: Any) -> str:
   """Returns the text of a label in predictions files."""
   if isinstance(value, bool):
@@ -196,7 +182,7 @@ class Classification(_TextDefinition):
   """
 
   _: dataclasses.KW_ONLY
-  labels: Sequence[Any] | None = _setting(ClassifierConfig, "labels", _labels_flag, default=None)
+  labels: Sequence[Any] | None = None
   multi_label: bool = False
   label_separator: str = ","
   class_weights: str | Mapping[Any, float] = ""
@@ -206,13 +192,16 @@ class Classification(_TextDefinition):
     for split in (TRAIN, DEV):
       if split in self.rows and not self.multi_label:
         self.rows[split] = self._with_integer_labels(self.rows[split])
-    self._label_values: dict[str, Any] = {}  # the text of a label -> the label with its own type
+    labels: list[Any] = []
     if TRAIN in self.rows:
-      fields = self.rows[TRAIN].columns[self.label]
-      self._label_values = {_label_text(value): value for field in fields for value in _values_of(field)}
-    self._label_values |= {_label_text(value): value for value in self.labels or ()}
+      for field in self.rows[TRAIN].columns[self.label]:
+        labels += field if isinstance(field, list) else [field]
+    labels += self.labels or ()
+    self._label_values = {_label_text(label): label for label in labels}  # text of a label -> the label as it was given
     separator = self.label_separator if self.multi_label else ""
-    if self.labels is None and TRAIN in self.rows:  # the labels of a file are found when it is read
+    if self.labels is not None:
+      self.settings["labels"] = format_labels(list(map(_label_text, self.labels)))
+    elif TRAIN in self.rows:  # the labels of a file are found when it is read
       list_columns = {self.label: separator} if separator else {}
       table = tables.read_table(self.rows[TRAIN], [self.label], list_columns=list_columns)
       self.settings["labels"] = format_labels(find_labels(table, self.label, separator))
@@ -388,20 +377,19 @@ def flat_squad(data: TableData | None) -> TableData | None:
 
 def _with_answers(rows: Rows, version_2: bool) -> Rows:
   """Converts answers to lists of dicts with text and answer_start. Rows of v2.0 without is_impossible get it."""
-  contexts = rows.columns["context"]
-  answers = [_convert_answers(rows, i, value, contexts[i]) for i, value in enumerate(rows.columns["answers"])]
+  answers = [_convert_answers(rows, index) for index in range(len(rows))]
   columns = {**rows.columns, "answers": answers}
   if version_2:
-    is_impossible = list(rows.columns.get("is_impossible", [ABSENT] * len(rows)))
-    for index, value in enumerate(is_impossible):
-      if value in (ABSENT, None):
-        is_impossible[index] = not answers[index]
-    columns["is_impossible"] = is_impossible
-  return Rows(rows.name, columns, rows.row_numbers, rows.unit)
+    given = rows.columns.get("is_impossible", [None] * len(rows))
+    columns["is_impossible"] = [
+      not answers[index] if value in (ABSENT, None) else value for index, value in enumerate(given)
+    ]
+  return dataclasses.replace(rows, columns=columns)
 
 
-def _convert_answers(rows: Rows, index: int, value: Any, context: Any) -> list[Any]:
-  """Converts the value of the column "answers" in row `index` to a list of dicts with text and answer_start."""
+def _convert_answers(rows: Rows, index: int) -> list[Any]:
+  """Converts the answers of a row. Values of another type than a text are checked when the rows are read."""
+  value, context = rows.columns["answers"][index], rows.columns["context"][index]
   if isinstance(value, dict):
     texts, starts = value.get("text"), value.get("answer_start")
     if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
@@ -409,18 +397,14 @@ def _convert_answers(rows: Rows, index: int, value: Any, context: Any) -> list[A
     return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
   if value in (None, ""):
     return []
-  answers = value if isinstance(value, list) else [value]
-  return [_convert_answer(rows, index, answer, context) for answer in answers]
-
-
-def _convert_answer(rows: Rows, index: int, answer: Any, context: Any) -> Any:
-  """Converts a text to a dict with text and answer_start. Any other value is returned unchanged, and checked later."""
-  if not isinstance(answer, str):
-    return answer
-  start = context.find(answer) if isinstance(context, str) else -1
-  if start < 0:
-    raise UserError(f"{rows.location(index)}: the context does not have the answer {format_value(answer)}")
-  return {"text": answer, "answer_start": start}
+  answers = list(value) if isinstance(value, list) else [value]
+  for number, answer in enumerate(answers):
+    if isinstance(answer, str):
+      start = context.find(answer) if isinstance(context, str) else -1
+      if start < 0:
+        raise UserError(f"{rows.location(index)}: the context does not have the answer {format_value(answer)}")
+      answers[number] = {"text": answer, "answer_start": start}
+  return answers
 
 
 @dataclasses.dataclass(repr=False, eq=False)
@@ -502,8 +486,9 @@ class Tagging(_ExampleDefinition):
 
   task_name = "tagging"
 
+  _: dataclasses.KW_ONLY
   scheme: str = _setting(TaggingConfig, "scheme")
-  labels: Sequence[str] | None = _setting(TaggingConfig, "labels", format_labels, default=None)
+  labels: Sequence[str] | None = None
   words: str = _setting(TaggingConfig, "word_column")
   tags: str = _setting(TaggingConfig, "tag_column")
   word_rule: str = _setting(TaggingConfig, "word_rule")
@@ -514,7 +499,9 @@ class Tagging(_ExampleDefinition):
     for split, with_tags in ((TRAIN, True), (DEV, True), (TEST, False)):
       data = getattr(self, _ARGUMENT_NAMES[split])
       self._add_data(split, columns_of_texts(data, self.words, self.tags, with_tags=with_tags), ["id"])
-    if self.labels is None and TRAIN in self.rows:
+    if self.labels is not None:
+      self.settings["labels"] = format_labels(self.labels)
+    elif TRAIN in self.rows:
       texts = read_texts(self.rows[TRAIN], TaggingConfig(**self.settings), with_tags=True)
       self.settings["labels"] = format_labels(find_types(self.rows[TRAIN], texts))
     self._hold_out_groups(group_column)
@@ -604,9 +591,7 @@ class TaskOfRun(TaskDefinition):
     self.settings, self.rows = {}, {}
     path = files.join(os.fspath(output_dir), output_files.CONFIG)
     if not files.exists(path):
-      raise UserError(
-        f"{os.fspath(output_dir)}: holds no run: give the output_dir of a run, which has {output_files.CONFIG}"
-      )
+      raise UserError(f"{output_dir}: holds no run: give the output_dir of a run, which has {output_files.CONFIG}")
     self.task_name = output_files.read_config(path).get("task", "")
     if not self.task_name:
       raise UserError(f"{path}: does not name the task of its run: give the output_dir of a run")

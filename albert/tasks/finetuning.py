@@ -85,14 +85,9 @@ class FinetuningData(abc.ABC):
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """Returns the settings that a checkpoint depends on: here those of the vocabulary."""
-    tokenizer, tokenizer_config = self.tokenizer, self.tokenizer_config
-    return {
-      "vocab_sha256": tokenizer.sha256,
-      "vocab_kind": tokenizer.vocabulary.kind,
-      "do_lower_case": tokenizer_config.do_lower_case,
-      "keep_accents": tokenizer_config.keep_accents,
-      "convert_quotes": tokenizer_config.convert_quotes,
-    }
+    names = ("do_lower_case", "keep_accents", "convert_quotes")
+    settings = {name: getattr(self.tokenizer_config, name) for name in names}
+    return {"vocab_sha256": self.tokenizer.sha256, "vocab_kind": self.tokenizer.vocabulary.kind, **settings}
 
   def prediction_splits(self) -> Sequence[str]:
     """Returns the splits to predict."""
@@ -172,19 +167,17 @@ class FinetuningData(abc.ABC):
   def rows(self, split: str) -> Any:
     """Returns the rows of a split, which are read only once. Raises UserError if there are none."""
     if split not in self._rows:
-      rows = self.read_split(split)
-      if not rows:
-        raise UserError(f"{self.source_names(split)}: no examples; give the file of the {split} set")
-      self._rows[split] = rows
+      self._rows[split] = self.read_split(split)
+    if not self._rows[split]:
+      raise UserError(f"{self.source_names(split)}: no examples; give the file of the {split} set")
     return self._rows[split]
 
   def content(self, split: str) -> DataContent:
     """Returns the hashes of the files of a split, in order, or the hash of its rows in memory."""
     if split not in self._content:
       sources = self.sources(split)
-      names = [os.path.basename(str(source)) for source in sources]
-      hashes = files.in_threads(source_sha256, sources)
-      contents = [FileContent(name, sha256) for name, sha256 in zip(names, hashes, strict=True)]
+      hashes = zip(sources, files.in_threads(source_sha256, sources), strict=True)
+      contents = (FileContent(os.path.basename(str(source)), sha256) for source, sha256 in hashes)
       self._content[split] = DataContent(tuple(contents))
     return self._content[split]
 

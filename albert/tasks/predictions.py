@@ -21,7 +21,7 @@ from albert.data.tables import label_matrix
 from albert.errors import UserError
 from albert.io import files
 from albert.io.text import replace_surrogates
-from albert.runs import figures, output_files
+from albert.runs import figures
 from albert.tasks.splits import TEST
 
 # Columns of a predictions file, and the prefix of its columns of probabilities.
@@ -79,19 +79,13 @@ class Predictions:
       return [self.label_names[value] for value in values]
     return [f"{value:.9g}" for value in values]
 
-  def with_thresholds(self, thresholds: np.ndarray, separator: str) -> Predictions:
-    """Returns the same predictions of several labels for each example, with other thresholds, float [C]."""
-    return dataclasses.replace(self, thresholds=thresholds, separator=separator)
-
 
 def softmax(logits: np.ndarray) -> np.ndarray:
   """Softmax over the last axis. Where a logit is -inf, the probability is 0.
 
   Args:
     logits: float [..., C]. Of the C values of an example, at least one is greater than -inf.
-
-  Returns:
-    Probabilities float64 [..., C].
+  Returns: probabilities, float64 [..., C].
   """
   logits = np.asarray(logits, np.float64)
   exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
@@ -118,44 +112,25 @@ def companion_path(predictions_file: str, prefix: str) -> str:
 def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
   """Writes a tab-separated file that `albert.data.tables` can read.
 
-  Nothing is quoted. Tabs and line ends inside a cell become spaces.
-
-  Args:
-    path: the file.
-    header: the names of the columns.
-    rows: the cells of each row.
+  Nothing is quoted. Tabs and line ends inside a cell become spaces. Lone surrogates, which UTF-8 cannot encode, become
+  U+FFFD.
   """
-  lines = ["\t".join(map(_clean_cell, row)) for row in [header, *rows]]
-  files.write_atomically(path, "\n".join(lines) + "\n")
-
-
-def _clean_cell(text: str) -> str:
-  """Replaces tabs and line ends by spaces, and lone surrogates, which UTF-8 cannot encode, by U+FFFD."""
-  return replace_surrogates(text.replace("\t", " ").replace("\r", " ").replace("\n", " "))
+  separators_to_spaces = str.maketrans("\t\r\n", "   ")
+  lines = ["\t".join(cell.translate(separators_to_spaces) for cell in row) for row in [header, *rows]]
+  files.write_atomically(path, replace_surrogates("\n".join(lines) + "\n"))
 
 
 def write_predictions(directory: str, split: str, predictions: Predictions, path: str = "") -> str:
-  """Writes a predictions file.
-
-  Args:
-    directory: where to write predictions_SPLIT.tsv.
-    split: the name of the split.
-    predictions: what to write.
-    path: the file to write instead of predictions_SPLIT.tsv.
-  Returns: the path of the file.
-  """
-  header = [ID]
-  columns: list[Sequence[str]] = [predictions.ids]
+  """Writes predictions_SPLIT.tsv in a directory, or the file `path`. Returns its path."""
+  columns: dict[str, Sequence[str]] = {ID: predictions.ids}
   if predictions.labels is not None:
-    header.append(LABEL)
-    columns.append(predictions.format_values(predictions.labels))
-  header.append(PREDICTION)
-  columns.append(predictions.format_values(predictions.predicted))
+    columns[LABEL] = predictions.format_values(predictions.labels)
+  columns[PREDICTION] = predictions.format_values(predictions.predicted)
   for index, name in enumerate(predictions.label_names):
-    header.append(_PROBABILITY_PREFIX + name)
-    columns.append(["" if np.isnan(value) else f"{value:.9g}" for value in predictions.scores[:, index]])
+    scores = predictions.scores[:, index]
+    columns[_PROBABILITY_PREFIX + name] = ["" if np.isnan(score) else f"{score:.9g}" for score in scores]
   path = path or predictions_path(directory, split)
-  write_table(path, header, zip(*columns, strict=True))
+  write_table(path, list(columns), zip(*columns.values(), strict=True))
   return path
 
 
@@ -170,36 +145,27 @@ def read_predictions(path: str, separator: str = "") -> Predictions:
   """
   header = tables.read_header(path)
   table = tables.read_table(path, header)
-  classes = tuple(name.removeprefix(_PROBABILITY_PREFIX) for name in header if name.startswith(_PROBABILITY_PREFIX))
-  allowed_columns = {ID, LABEL, PREDICTION, *(_PROBABILITY_PREFIX + name for name in classes)}
-  if ID not in header or PREDICTION not in header or not allowed_columns.issuperset(header):
+  probability_columns = [name for name in header if name.startswith(_PROBABILITY_PREFIX)]
+  if not {ID, PREDICTION} <= set(header) <= {ID, LABEL, PREDICTION, *probability_columns}:
     raise UserError(f"{path}, line 1: not a predictions file: its columns are {', '.join(header)}")
-  has_labels = LABEL in header
-  if not classes:  # a regression
-    labels = table.numbers(LABEL) if has_labels else None
-    return Predictions(table.unique_names(ID), (), table.numbers(PREDICTION), labels)
-  labels = _read_label_columns(table, classes, separator) if has_labels else None
-  scores = np.stack([_read_probabilities(table, _PROBABILITY_PREFIX + name) for name in classes], axis=1)
+  ids, has_labels = table.unique_names(ID), LABEL in header
+  if not probability_columns:  # a regression
+    return Predictions(ids, (), table.numbers(PREDICTION), table.numbers(LABEL) if has_labels else None)
+  classes = tuple(name.removeprefix(_PROBABILITY_PREFIX) for name in probability_columns)
+  # Table.numbers accepts no empty cells, so they become -1 first, and then NaN.
+  cells = {name: [text or "-1" for text in table.columns[name]] for name in probability_columns}
+  numbers = dataclasses.replace(table, columns=cells)
+  scores = np.stack([numbers.numbers(name, -1, 1) for name in probability_columns], axis=1)
+  scores[scores < 0] = np.nan
   empty_rows = np.flatnonzero(np.isnan(scores).all(axis=1))
   if empty_rows.size:
     raise UserError(f"{table.location(empty_rows[0])}: all probabilities are empty")
-  predictions = Predictions(table.unique_names(ID), classes, scores, labels)
-  return predictions.with_thresholds(np.full(len(classes), 0.5), separator) if separator else predictions
-
-
-def _read_label_columns(table: tables.Table, classes: Sequence[str], separator: str) -> np.ndarray:
-  """Reads the column of labels: classes, int32 [N], or with a separator 0 or 1 for each, int32 [N, C]."""
+  labels = thresholds = None
   if separator:
-    return label_matrix(table, LABEL, classes, separator)
-  return table.label_indices(LABEL, classes)
-
-
-def _read_probabilities(table: tables.Table, column: str) -> np.ndarray:
-  """Reads a column of probabilities as float32 [N], with NaN for empty cells."""
-  # Table.numbers accepts no empty cells, so they become -1 first.
-  texts = [text or "-1" for text in table.columns[column]]
-  numbers = tables.Table(table.path, table.line_numbers, {column: texts}).numbers(column, -1, 1)
-  return np.where(numbers < 0, np.float32(np.nan), numbers)
+    thresholds = np.full(len(classes), 0.5)
+  if has_labels:
+    labels = label_matrix(table, LABEL, classes, separator) if separator else table.label_indices(LABEL, classes)
+  return Predictions(ids, classes, scores, labels, thresholds, separator or ",")
 
 
 def average_predictions(all_predictions: Sequence[Predictions], paths: Sequence[str]) -> Predictions:
@@ -212,31 +178,19 @@ def average_predictions(all_predictions: Sequence[Predictions], paths: Sequence[
   Raises:
     UserError: a file has other ids, other classes or other labels than the first one.
   """
-  first = all_predictions[0]
+  first, first_path = all_predictions[0], paths[0]
   for other, path in zip(all_predictions[1:], paths[1:], strict=True):
-    _check_same_examples(first, paths[0], other, path)
+    if other.label_names != first.label_names:
+      other_labels, first_labels = (", ".join(each.label_names) or "numbers" for each in (other, first))
+      raise UserError(
+        f"{path}: its labels are {other_labels}; those of {first_path} are {first_labels}: give runs of one task"
+      )
+    if list(other.ids) != list(first.ids):
+      raise UserError(f"{path}: its ids are not those of {first_path}, in the same order: give runs on the same data")
+    if not np.array_equal(np.asarray(other.labels), np.asarray(first.labels)):  # equal also if both are None
+      raise UserError(f"{path}: its column {LABEL!r} is not that of {first_path}: give runs on the same data")
   mean_scores = np.mean([predictions.scores.astype(np.float64) for predictions in all_predictions], axis=0)
   return dataclasses.replace(first, scores=mean_scores)
-
-
-def _check_same_examples(first: Predictions, first_path: str, other: Predictions, other_path: str) -> None:
-  """Raises UserError if two files of predictions differ in their classes, ids or labels."""
-  if other.label_names != first.label_names:
-    other_labels = ", ".join(other.label_names) or "numbers"
-    first_labels = ", ".join(first.label_names) or "numbers"
-    raise UserError(
-      f"{other_path}: its labels are {other_labels}; those of {first_path} are {first_labels}: give runs of one task"
-    )
-  if list(other.ids) != list(first.ids):
-    raise UserError(
-      f"{other_path}: its ids are not those of {first_path}, in the same order: give runs on the same data"
-    )
-  if other.labels is None or first.labels is None:
-    has_same_labels = other.labels is None and first.labels is None
-  else:
-    has_same_labels = not np.any(other.labels != first.labels)
-  if not has_same_labels:
-    raise UserError(f"{other_path}: its column {LABEL!r} is not that of {first_path}: give runs on the same data")
 
 
 def splits_of_all_runs(
@@ -252,8 +206,8 @@ def splits_of_all_runs(
     flag_of_split: split -> the flag with which a run writes its predictions, --do_eval or --do_predict. If one run has
       predictions for one of these splits, all runs must have them.
   Raises:
-    UserError: some runs have the predictions of a split in flag_of_split and others do not, and the message gives the
-      command that writes them; or all runs together have no split in common.
+    UserError: some runs have the predictions of a split in flag_of_split and others do not, or the runs have no split
+      in common.
   """
   splits_of_runs = [
     {name[len(prefix) : -len(suffix)] for name in names if name.startswith(prefix) and name.endswith(suffix)}
@@ -266,7 +220,10 @@ def splits_of_all_runs(
       run, other_run = run_dirs[has_split.index(False)], run_dirs[has_split.index(True)]
       missing = f"{run} has no {prefix}{split}{suffix}, which {other_run} has"
       if split in flag_of_split:
-        raise UserError(f"--inputs: {missing}: {_remedy_of_missing(run, flag_of_split[split])}")
+        raise UserError(
+          f"--inputs: {missing}: write it with {flag_of_split[split]} --output_dir={run}, train the run again if its "
+          "checkpoints are deleted, or leave it out"
+        )
       print(f"{missing}, so the ensemble does not write it", file=sys.stderr)
   for split, flag in flag_of_split.items():
     if flag == "--do_predict" and split not in known_splits and known_splits <= flag_of_split.keys():
@@ -278,28 +235,13 @@ def splits_of_all_runs(
   return common_splits
 
 
-def _remedy_of_missing(directory: str, flag: str) -> str:
-  """Returns what to do if a run lacks predictions that `flag` writes."""
-  checkpoints_dir = files.join(directory, output_files.CHECKPOINTS)
-  if files.exists(checkpoints_dir) and any(name.startswith("step-") for name in files.listdir(checkpoints_dir)):
-    task = output_files.read_config(files.join(directory, output_files.CONFIG)).get("task")
-    return f"run `python run_{task}.py {flag} --output_dir={directory}` with the files of the other runs"
-  return f"its checkpoints are deleted, so delete it and train it again with {flag}, or leave it out"
-
-
 def average_predictions_files(
   run_dirs: Sequence[str], output_dir: str, flag_of_split: Mapping[str, str], separator: str = ""
 ) -> dict[str, Predictions]:
-  """Averages the predictions_SPLIT.tsv files that all runs have, and writes the averages.
+  """Averages the predictions_SPLIT.tsv files that all runs have, and writes the averages to output_dir.
 
-  Args:
-    run_dirs: output_dirs of the runs.
-    output_dir: where to write the averages.
-    flag_of_split: see splits_of_all_runs.
-    separator: see read_predictions.
+  Args: see splits_of_all_runs and read_predictions.
   Returns: split -> averaged predictions.
-  Raises:
-    UserError: see splits_of_all_runs and average_predictions.
   """
   averages = {}
   for split in splits_of_all_runs(run_dirs, "predictions_", ".tsv", flag_of_split):
@@ -313,10 +255,6 @@ def average_predictions_files(
 def draw_predictions(directory: str, split: str, predictions: Predictions) -> str:
   """Draws labels against predictions: confusion_matrix_SPLIT.png, or scatter_SPLIT.png for a regression.
 
-  Args:
-    directory: where to write.
-    split: the name of the split, which is also the title.
-    predictions: the predictions; they must have labels.
   Returns: the path of the picture.
   """
   assert predictions.labels is not None
@@ -325,15 +263,12 @@ def draw_predictions(directory: str, split: str, predictions: Predictions) -> st
   figure = figures.new_figure(inches + 0.8, inches)  # 0.8 inches for the color bar
   axes = figure.subplots()
   if num_classes:
-    image = axes.imshow(_row_shares(predictions), vmin=0, vmax=1, cmap="Blues", aspect="auto")
-    figure.colorbar(image, ax=axes, label="share of the label's examples")
-    _write_counts(axes, predictions)
+    _draw_confusion_matrix(figure, axes, predictions)
+    axes.set(xlabel="prediction", ylabel="label", title=split)
   else:
     axes.plot(predictions.labels, predictions.predicted, ".", alpha=0.4)
     axes.grid(alpha=0.3)
-  axes.set_xlabel("prediction" if num_classes else "label")
-  axes.set_ylabel("label" if num_classes else "prediction")
-  axes.set_title(split)
+    axes.set(xlabel="label", ylabel="prediction", title=split)
   path = files.join(directory, f"{'confusion_matrix' if num_classes else 'scatter'}_{split}.png")
   files.write_atomically(path, figures.png(figure))
   return path
@@ -344,36 +279,29 @@ def confusion_counts(predictions: Predictions) -> np.ndarray:
 
   If an example may have several labels, the columns are those of OUTCOMES, int [C, 4].
   """
-  num_classes = len(predictions.label_names)
+  from sklearn import metrics
+
   if predictions.thresholds is not None:
-    labels, predicted = np.asarray(predictions.labels, bool), predictions.predicted.astype(bool)
-    outcomes = [labels & predicted, labels & ~predicted, ~labels & predicted, ~labels & ~predicted]
-    return np.stack([outcome.sum(axis=0) for outcome in outcomes], axis=1)
-  counts = np.zeros((num_classes, num_classes), np.int64)
-  assert predictions.labels is not None
-  np.add.at(counts, (predictions.labels, predictions.predicted), 1)
-  return counts
+    counts = metrics.multilabel_confusion_matrix(predictions.labels, predictions.predicted)  # [C, label, prediction]
+    return np.stack([counts[:, 1, 1], counts[:, 1, 0], counts[:, 0, 1], counts[:, 0, 0]], axis=1)
+  classes = np.arange(len(predictions.label_names))
+  return np.asarray(metrics.confusion_matrix(predictions.labels, predictions.predicted, labels=classes))
 
 
-def _row_shares(predictions: Predictions) -> np.ndarray:
-  """The confusion matrix with each row divided by its sum, float [C, C]."""
-  counts = confusion_counts(predictions)
-  return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-
-
-def _write_counts(axes: Any, predictions: Predictions) -> None:
-  """Writes class names on the axes and the number of examples into each cell, unless there are too many classes."""
-  names = predictions.label_names
+def _draw_confusion_matrix(figure: Any, axes: Any, predictions: Predictions) -> None:
+  """Draws the shares of each label's examples, and their numbers unless there are too many classes."""
+  names, counts = predictions.label_names, confusion_counts(predictions)
+  shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+  image = axes.imshow(shares, vmin=0, vmax=1, cmap="Blues", aspect="auto")
+  figure.colorbar(image, ax=axes, label="share of the label's examples")
   if len(names) > _MAX_NUMBERED_CLASSES:
     return
-  counts, shares = confusion_counts(predictions), _row_shares(predictions)
   column_names = names if predictions.thresholds is None else OUTCOMES
   axes.set_xticks(range(len(column_names)), column_names, rotation=45, ha="right")
   axes.set_yticks(range(len(names)), names)
-  for row in range(len(names)):
-    for column in range(len(column_names)):
-      color = "white" if shares[row, column] > 0.6 else "black"  # readable on a dark or a light cell
-      axes.text(column, row, f"{counts[row, column]}", ha="center", va="center", color=color)
+  for (row, column), count in np.ndenumerate(counts):
+    color = "white" if shares[row, column] > 0.6 else "black"  # readable on a dark or a light cell
+    axes.text(column, row, f"{count}", ha="center", va="center", color=color)
 
 
 def write_mistakes(
@@ -386,8 +314,7 @@ def write_mistakes(
   predicted class.
 
   Args:
-    directory: where to write.
-    split: the name of the split.
+    directory, split: where to write.
     predictions: the predictions; they must have labels.
     texts: columns to add, as pairs: the name of the column, and its text for each example.
   Returns: the path of the file.
@@ -397,14 +324,14 @@ def write_mistakes(
   is_wrong = predicted != labels
   if predictions.thresholds is not None:
     is_wrong = is_wrong.any(axis=1)
-  columns: dict[str, np.ndarray] = {}  # name -> a number for each example; mistakes are sorted by the first one
+  # The columns of numbers. Mistakes are sorted by the first one.
+  columns: dict[str, np.ndarray] = {}
   if predictions.label_names:
-    columns["loss"] = label_losses(predictions)
+    severity = columns["loss"] = label_losses(predictions)
   else:
-    columns["error"] = np.abs(predicted.astype(np.float64) - labels)
+    severity = columns["error"] = np.abs(predicted.astype(np.float64) - labels)
   if predictions.label_names and predictions.thresholds is None:
     columns["probability"] = np.nanmax(predictions.scores, axis=1)
-  severity = next(iter(columns.values()))
   wrong_indices = np.flatnonzero(is_wrong)
   worst_indices = wrong_indices[np.argsort(-severity[wrong_indices], kind="stable")][:_MAX_MISTAKES]
   cells = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from albert.config.base import Config
 from albert.config.model import ModelConfig
@@ -25,23 +25,10 @@ if TYPE_CHECKING:
   from albert.tasks.base import Task
 
 
-class RunAverager(Protocol):
-  """Averages the predictions of several runs of one task (see albert.ensemble). Needs no TensorFlow."""
-
-  def __call__(
-    self, run_dirs: Sequence[str], settings_of_runs: Sequence[Mapping[str, Any]], output_dir: str
-  ) -> dict[str, float]:
-    """Writes the averaged predictions.
-
-    Args:
-      run_dirs: the output_dirs of two or more runs.
-      settings_of_runs: the section "data" of each run's config.json.
-      output_dir: where to write.
-    Returns: metric -> value; {} if none of the predictions has labels.
-    Raises:
-      UserError: a run lacks predictions, or has predictions for other examples.
-    """
-    ...
+# Averages the predictions of several runs of one task, without TensorFlow (see albert.ensemble): (output_dirs of two or
+# more runs, the section "data" of each run's config.json, the directory to write to) -> metric -> value; {} if none of
+# the predictions has labels. It raises UserError if a run lacks predictions, or has predictions for other examples.
+RunAverager = Callable[[Sequence[str], Sequence[Mapping[str, Any]], str], dict[str, float]]
 
 
 def _lazy(reference: str) -> Callable[..., Any]:
@@ -68,6 +55,7 @@ class TrainingStep(NamedTuple):
 
 
 _find_vocabulary_size = _lazy("albert.tasks.finetuning:find_vocabulary_size")
+_find_length = _lazy("albert.tasks.pretraining.files:find_length")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +86,6 @@ class RegisteredTask:
   find_vocabulary_size: Callable[[ModelConfig, Any], VocabularySize | None] = _find_vocabulary_size
 
 
-def _pretraining_step(config: PretrainingConfig) -> TrainingStep:
-  return TrainingStep("pretraining", _lazy("albert.tasks.pretraining.files:find_length")(config))
-
-
 def _finetuning(reference: str) -> Callable[..., Task]:
   """Returns a function that makes a fine-tuning task of the class "module:name" from its data half."""
   make = _lazy(reference)
@@ -113,7 +97,7 @@ TASKS: dict[str, RegisteredTask] = {
     PretrainingConfig,
     make_task=_lazy("albert.tasks.pretraining.model:PretrainingTask"),
     read_data=_lazy("albert.tasks.pretraining.files:read_data"),
-    training_step=_pretraining_step,
+    training_step=lambda config: TrainingStep("pretraining", _find_length(config)),
     find_vocabulary_size=_lazy("albert.tasks.pretraining.files:find_vocabulary_size"),
   ),
   "classifier": RegisteredTask(

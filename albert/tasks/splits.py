@@ -9,7 +9,7 @@ import collections
 import hashlib
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -116,25 +116,18 @@ class TextGroups:
     by_number = sorted(self.groups, key=lambda group: float(numbers[group[0]]))
     num_chosen = min(max(1, round(share * len(by_number))), len(by_number) - 1)
     chosen: list[int] = []
-    for quantile in _equal_parts(by_number, num_chosen):
-      chosen += min(quantile, key=lambda group: ranks[id(group)])
+    bounds = np.linspace(0, len(by_number), num_chosen + 1).round().astype(int)
+    for start, end in itertools.pairwise(bounds):
+      chosen += min(by_number[start:end], key=lambda group: ranks[id(group)])
     return sorted(chosen)
 
 
-def _choose_share(groups: Sequence[list[int]], share: float) -> Iterator[int]:
-  """Yields the rows of the first groups, until they are about a share of all rows; at least one group, never all."""
-  num_wanted = max(1, round(share * sum(map(len, groups))))
-  chosen: list[list[int]] = []
-  num_rows = 0
+def _choose_share(groups: Sequence[list[int]], share: float) -> list[int]:
+  """Chooses the rows of the first groups, until they are about a share of all rows; at least one group, never all."""
+  num_rows = sum(map(len, groups))
+  num_wanted = min(max(1, round(share * num_rows)), num_rows - 1)
+  chosen: list[int] = []
   for group in groups:
-    if num_rows + len(group) <= num_wanted and len(chosen) < len(groups) - 1:
-      chosen.append(group)
-      num_rows += len(group)
-  for group in chosen or [min(groups, key=len)]:
-    yield from group
-
-
-def _equal_parts(groups: Sequence[list[int]], num_parts: int) -> Iterator[Sequence[list[int]]]:
-  bounds = np.linspace(0, len(groups), num_parts + 1).round().astype(int)
-  for start, end in itertools.pairwise(bounds):
-    yield groups[start:end]
+    if len(chosen) + len(group) <= num_wanted:
+      chosen += group
+  return chosen or min(groups, key=len)

@@ -231,8 +231,9 @@ def fail_to_featurize(numbers: Sequence[int]) -> TokenizedExamples:
   raise AssertionError(f"{len(numbers)} examples made again")
 
 
-def test_examples_are_made_once_with_one_and_several_processes(tmp_path: Path) -> None:
+def test_examples_are_made_once_with_one_and_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   numbers = list(range(10_000))
+  monkeypatch.setattr("albert.data.examples._MAX_SECONDS_OF_ONE_PROCESS", 0.0)  # starts processes for little work
 
   def make_or_read(function: Callable[[Sequence[int]], TokenizedExamples], key: int, num_processes: int) -> list[int]:
     examples = make_examples(

@@ -90,10 +90,9 @@ def _write_long_texts(directory: Path) -> dict[str, Any]:
 def _write_held_out_rows(config: Any) -> str:
   """Writes the rows that are evaluated on because of --eval_share to a file of their own, and returns its path."""
   text_data = TextData(config)
-  text_data.find_labels()
   rows = text_data.rows("dev")
   labels = [text_data.spec.labels[label] for label in rows.labels]
-  frame = pandas.DataFrame({"the text, in full": rows.first, "kind": labels})
+  frame = pandas.DataFrame({"the text, in full": rows.texts[0], "kind": labels})
   path = Path(config.train_file).with_name("dev.csv")
   frame.to_csv(path, index=False)
   return str(path)

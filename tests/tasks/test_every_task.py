@@ -52,10 +52,6 @@ class TrainedTask:
   metrics: dict[str, float]
   prediction_files: list[str]
 
-  def estimator(self, directory: Path) -> Estimator:
-    """Makes a new estimator of the same task with the same settings."""
-    return _make_estimator(self.name, self.model_config, self.task_config, directory)
-
 
 def _make_estimator(name: str, model_config: ModelConfig, task_config: Config, directory: Path) -> Estimator:
   config = RunConfig(
@@ -190,7 +186,7 @@ def test_a_run_killed_after_step_2_resumes_and_ends_in_the_same_bits(
   for name in prediction_names:
     (resumed / name).unlink()
 
-  estimator = trained.estimator(resumed)
+  estimator = _make_estimator(trained.name, trained.model_config, trained.task_config, resumed)
   estimator.train()
   assert f"resumed from {resumed}/checkpoints/step-2" in capsys.readouterr().err
   assert estimator.evaluate() == trained.metrics
@@ -237,16 +233,12 @@ def _assert_recorded_answers(trained: TrainedTask, form: str, output_dir: Path) 
     for served, recorded in zip(output.numpy(), recorded_answers, strict=True):
       # TensorFlow Serving's JSON leaves out the name of a single output.
       expected = recorded[name] if isinstance(recorded, dict) else recorded
-      _assert_equal_to_json(np.asarray(served), expected, f"{form}: {name}")
-
-
-def _assert_equal_to_json(served: np.ndarray, expected: Any, output_name: str) -> None:
-  """Compares an array of texts (bytes) or of numbers with its JSON form."""
-  if served.dtype.kind in "OS":
-    decode_each = np.vectorize(lambda text: text.decode(), otypes=[object])
-    assert decode_each(served).tolist() == expected, output_name
-  else:
-    np.testing.assert_allclose(served, expected, rtol=1e-5, atol=1e-5, err_msg=output_name)
+      values = np.asarray(served)
+      if values.dtype.kind in "OS":
+        decode_each = np.vectorize(lambda text: text.decode(), otypes=[object])
+        assert decode_each(values).tolist() == expected, (form, name)
+      else:
+        np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-5, err_msg=f"{form}: {name}")
 
 
 # Form -> greatest difference between the metric of the export and that of the run's evaluation.

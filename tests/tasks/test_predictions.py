@@ -130,13 +130,13 @@ def test_predictions_are_drawn_as_a_confusion_matrix_or_as_a_scatter_plot(tmp_pa
 
 def test_submissions_hold_indices_with_label_names_or_with_scores_from_0_to_5(tmp_path: Path) -> None:
   spec = SPECS["STS-B"]
-  path = glue_evaluation.write_submission(str(tmp_path), spec, spec.submissions["test"], REGRESSION_PREDICTIONS)
-  assert Path(path).read_text() == "index\tprediction\n7\t0.000000\n8\t5.000000\n"
+  path = tmp_path / "submission.tsv"
+  glue_evaluation.write_submission(str(path), spec, REGRESSION_PREDICTIONS)
+  assert path.read_text() == "index\tprediction\n7\t0.000000\n8\t5.000000\n"
   spec = SPECS["MNLI"]
   mnli_predictions = Predictions(["0", "1"], spec.labels, np.array([[0.1, 0.8, 0.1], [0.5, 0.2, 0.3]]))
-  path = glue_evaluation.write_submission(str(tmp_path), spec, spec.submissions["diagnostic"], mnli_predictions)
-  assert path.endswith("AX.tsv")
-  assert Path(path).read_text() == "index\tprediction\n0\tentailment\n1\tcontradiction\n"
+  glue_evaluation.write_submission(str(path), spec, mnli_predictions)
+  assert path.read_text() == "index\tprediction\n0\tentailment\n1\tcontradiction\n"
 
 
 def test_probabilities_and_regression_scores_are_averaged(tmp_path: Path) -> None:
@@ -165,27 +165,12 @@ def test_predictions_with_other_ids_or_labels_are_not_averaged(change: dict[str,
     predictions.average_predictions([CLASS_PREDICTIONS, dataclasses.replace(CLASS_PREDICTIONS, **change)], ["x", "y"])  # type: ignore[arg-type]
 
 
-@pytest.mark.usefixtures("rendered_pictures")
-def test_runs_of_the_classifier_are_averaged(tmp_path: Path) -> None:
-  # The two runs disagree about the first example. Their mean probability of its label 1 is 0.5625.
-  for name, probability in (("one", 0.25), ("two", 0.875)):
+def test_runs_without_common_predictions_are_not_averaged(tmp_path: Path) -> None:
+  for name in ("dev", "test"):
     (tmp_path / name).mkdir()
-    scores = np.array([[1 - probability, probability], [0.8, 0.2]])
-    labelled = Predictions(["0", "1"], ("0", "1"), scores, np.array([1, 0], np.int32))
-    predictions.write_predictions(str(tmp_path / name), "dev", labelled)
-    predictions.write_predictions(str(tmp_path / name), "test", dataclasses.replace(labelled, labels=None))
-  directories = [str(tmp_path / "one"), str(tmp_path / "two")]
-  output = tmp_path / "average"
-  output.mkdir()
-  results = glue_evaluation.average_runs(directories, [{"task_name": "SST-2", "unknown": 3}] * 2, str(output))
-  # The rows are right with the probabilities 0.5625 and 0.8, which are in different intervals.
-  assert results == {"accuracy": 1.0, "majority_accuracy": 0.5, "calibration_error": pytest.approx(0.31875)}
-  assert (output / "SST-2.tsv").read_text() == "index\tprediction\n0\t1\n1\t0\n"
-  assert read_tsv_rows(output / "predictions_dev.tsv")[1] == ["0", "1", "1", "0.4375", "0.5625"]
-  assert (output / "confusion_matrix_dev.png").exists()
-  assert (output / "calibration_dev.png").read_bytes().startswith(b"\x89PNG")
+    predictions.write_predictions(str(tmp_path / name), name, CLASS_PREDICTIONS)
   with pytest.raises(UserError, match=r"have no predictions_\*\.tsv in common"):
-    predictions.average_predictions_files([directories[0], str(tmp_path)], str(output), {})
+    predictions.average_predictions_files([f"{tmp_path}/dev", f"{tmp_path}/test"], str(tmp_path), {})
 
 
 @pytest.mark.parametrize(

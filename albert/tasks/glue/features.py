@@ -49,21 +49,18 @@ class TextFeaturizer:
     Returns: the ids of all sequences, concatenated, int32; the length of each sequence, int32 [Q]; and the number of
       sequences of each row, int32 [N].
     """
-    return *self.encode(rows.first, rows.second), np.ones(len(rows), np.int32)
+    return *self.encode(*rows.texts), np.ones(len(rows), np.int32)
 
-  def encode(self, first: Sequence[str], second: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
-    """Tokenizes texts, or pairs of texts.
+  def encode(self, *texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Tokenizes N texts, or the first and the second texts of N pairs.
 
-    Args:
-      first: N texts.
-      second: the second texts of N pairs; None for single texts.
     Returns: the ids of all sequences, concatenated, int32; and the length of each sequence, int32 [N].
     """
     tokenizer = load_tokenizer(self.tokenizer_config)
-    encoded = tokenizer.encode_batch_flat(first)
-    if second is None:
-      return pack_single(encoded, self.max_seq_length, tokenizer.special_ids)
-    return pack_pair(encoded, tokenizer.encode_batch_flat(second), self.max_seq_length, tokenizer.special_ids)
+    encoded = list(map(tokenizer.encode_batch_flat, texts))
+    if len(encoded) == 1:
+      return pack_single(encoded[0], self.max_seq_length, tokenizer.special_ids)
+    return pack_pair(encoded[0], encoded[1], self.max_seq_length, tokenizer.special_ids)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +79,7 @@ class WindowFeaturizer(TextFeaturizer):
     """Makes the windows of each text, see TextFeaturizer.sequences."""
     tokenizer = load_tokenizer(self.tokenizer_config)
     return pack_windows(
-      tokenizer.encode_batch_flat(rows.first),
+      tokenizer.encode_batch_flat(rows.texts[0]),
       self.max_seq_length,
       self.doc_stride,
       self.max_windows,
@@ -105,12 +102,11 @@ class RankingFeaturizer(TextFeaturizer):
 
     Returns: N examples. Their label is "is_right", int32 [N]: 1 if the row's own sentence answers the question.
     """
-    assert rows.second is not None
     pairs = [
       (question, candidate)
-      for question, sentence, others in zip(rows.first, rows.second, rows.candidates, strict=True)
+      for question, sentence, others in zip(*rows.texts, rows.candidates, strict=True)
       for candidate in (sentence, *others)
     ]
-    ids, lengths = self.encode([question for question, _ in pairs], [candidate for _, candidate in pairs])
+    ids, lengths = self.encode(*map(list, zip(*pairs, strict=True)))
     counts = np.array([1 + len(others) for others in rows.candidates], np.int32)
     return TokenizedExamples(ids, lengths, counts, {IS_RIGHT: (rows.labels == self.right_class).astype(np.int32)})

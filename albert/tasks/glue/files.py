@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from albert.data import tables
-from albert.data.rows import DataSource, source_sha256
+from albert.data.rows import DataSource
 from albert.data.tables import Table, label_matrix, rows_of_labels, split_labels
 from albert.errors import UserError
 from albert.io import files
@@ -23,7 +22,7 @@ from albert.io.progress import log
 from albert.io.text import counted, join_names
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.glue.flags import RANKING, ClassifierConfig, format_labels, make_class_weights
-from albert.tasks.glue.specs import CUSTOM, SPECS, FileFormat, Submission, TaskSpec, make_spec, tasks_of_header
+from albert.tasks.glue.specs import CUSTOM, FileFormat, TaskSpec, make_spec
 from albert.tasks.splits import DEV, TEST, TRAIN, TextGroups
 
 # Maximum number of candidates besides the row's own sentence; the rest is left out. The published files have one.
@@ -31,6 +30,7 @@ _MAX_OTHER_CANDIDATES = 7
 _MAX_SHOWN_PAIRS, _MAX_SHOWN_LABELS = 3, 20
 # Separators that labels are searched for without --multi_label.
 _USUAL_SEPARATORS = (",", ";", "|")
+_NO_TABLE = Table("", (), {})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,38 +39,30 @@ class TextRows:
 
   Attributes:
     ids: the ids of the rows.
-    first: the texts, or the first texts of the pairs.
-    second: the second texts of the pairs; None for single texts.
+    texts: the columns of texts: one, or two for pairs.
     labels: classes, int32 [N]; several labels, 0 or 1, int32 [N, C]; or the numbers of a regression, float32 [N]. Zeros
       if the file has no labels.
     candidates: for --formulation=ranking, the other sentences of each row's question (see with_candidates).
+    table: the table that the rows were made of, with their line numbers; a chunk has none.
   """
 
   ids: Sequence[str]
-  first: Sequence[str]
-  second: Sequence[str] | None
+  texts: Sequence[Sequence[str]]
   labels: np.ndarray
   candidates: Sequence[Sequence[str]] = ()
+  table: Table = _NO_TABLE
 
   def __len__(self) -> int:
-    return len(self.first)
+    return len(self.ids)
 
   def select(self, indices: Sequence[int]) -> TextRows:
-    """Returns some of the rows, in the order of the indices. They keep their ids."""
-    ids, first = [self.ids[i] for i in indices], [self.first[i] for i in indices]
-    second = None if self.second is None else [self.second[i] for i in indices]
-    return TextRows(ids, first, second, self.labels[np.asarray(indices, np.int64)])
+    """Returns some of the rows, in the order of the indices. They keep their ids and line numbers."""
+    ids, *texts = ([column[i] for i in indices] for column in (self.ids, *self.texts))
+    return TextRows(ids, texts, self.labels[np.asarray(indices, np.int64)], table=self.table.select(indices))
 
   def __getitem__(self, part: slice) -> TextRows:
-    second = None if self.second is None else self.second[part]
-    return TextRows(self.ids[part], self.first[part], second, self.labels[part], self.candidates[part])
-
-
-class SplitRows(NamedTuple):
-  """The rows of a split, and the table that they were made of, which has their line numbers."""
-
-  rows: TextRows
-  table: Table
+    texts = [column[part] for column in self.texts]
+    return TextRows(self.ids[part], texts, self.labels[part], self.candidates[part])
 
 
 class TextData(FinetuningData):
@@ -80,62 +72,57 @@ class TextData(FinetuningData):
     config: the flags.
 
   Attributes:
-    config: the flags, with the labels of the task.
+    config: the flags, with the name and the labels of the task.
     spec: the task. If no flag gives its labels, it has them after find_labels.
     formats: split -> layout of its file.
-    submissions: test split -> the file for gluebenchmark.com with its predictions.
+    test_splits: the test sets, also those without a file.
     evaluation_splits: the splits to evaluate on.
-    splits: split -> its rows, as far as they were read.
 
   Raises:
     UserError: the task is unknown, or flags do not fit together.
   """
 
   config: ClassifierConfig
-  formats: Mapping[str, FileFormat]
-  submissions: Mapping[str, Submission]
 
   def __init__(self, config: ClassifierConfig):
     super().__init__(config)
-    self.spec = make_spec(config)
-    self.splits: dict[str, SplitRows] = {}
-    self._training_table: Table | None = None  # the training file, if it was read for its labels
-    self.config = _with_labels(config, self.spec)
-    self._set_layout()
+    self._has_logged = False  # whether the training data was described
+    self._set_spec(config)
 
-  def find_labels(self) -> None:
-    """Finds the labels of a custom task without --labels in its training file."""
-    config = self.config
-    if self.spec.name == CUSTOM and not self.spec.labels and not config.regression:
-      self._training_table = read_text_table(config.train_file, self.formats[TRAIN], self.spec)
-      labels = find_labels(self._training_table, config.label_column, self.spec.label_separator)
-      self.spec = make_spec(config, labels)
-      self.config = _with_labels(config, self.spec)
+  def _set_spec(self, config: ClassifierConfig) -> None:
+    """Takes the task that the flags describe. A run records its name, its labels and its positive label."""
+    self.spec = spec = make_spec(config)
+    positive: dict[str, Any] = {"positive_label": spec.labels[spec.positive_class]} if spec.positive_metrics else {}
+    self.config = dataclasses.replace(config, task_name=spec.name, labels=format_labels(spec.labels), **positive)
+    self._set_layout()
 
   def _set_layout(self) -> None:
     """Decides the splits of the task and the layouts of their files."""
     spec, config = self.spec, self.config
-    dev_formats: Mapping[str, FileFormat | None] = spec.dev
-    if config.eval_file:
-      # The file replaces all development sets (MNLI has two), and has the layout of the first one.
-      dev_formats = {DEV: next(iter(spec.dev.values()), spec.train)}
-    self.submissions = self._choose_submissions()
-    test_formats = {split: submission.test_file for split, submission in self.submissions.items()}
-    all_formats = {TRAIN: spec.train, **dev_formats, **test_formats}
-    self.formats = {split: file for split, file in all_formats.items() if file}
-    self.evaluation_splits = tuple(split for split in dev_formats if split in self.formats)
-
-  def _choose_submissions(self) -> Mapping[str, Submission]:
-    """Returns split -> test set to predict. --predict_file, or rows in memory, replace all test sets of the task."""
-    first = next(iter(self.spec.submissions.values()))
+    dev, test = spec.dev, spec.test
+    if config.eval_file and dev:  # it replaces all development sets (MNLI has two), and has the layout of the first one
+      dev = {DEV: next(iter(dev.values()))}
+    first = next(iter(test.values()))
     if TEST in self._memory:  # rows to predict need no ids
-      id_column = self.config.id_column if self.config.id_column in self._memory[TEST].columns else ""
-      file_format = FileFormat("", (), first.test_file.texts, id=id_column, allows_empty_texts=True)
-      return {TEST: Submission("", file_format)}
-    if not self.config.predict_file:
-      return self.spec.submissions
-    # Of several test sets it is not known which --predict_file is, so no file for gluebenchmark.com is written.
-    return {TEST: Submission(first.name if len(self.spec.submissions) == 1 else "", first.test_file)}
+      id_column = config.id_column if config.id_column in self._memory[TEST].columns else ""
+      test = {TEST: FileFormat("", first.texts, id=id_column, allows_empty_texts=True)}
+    elif config.predict_file:
+      # Of several test sets it is not known which --predict_file is, so no file for gluebenchmark.com is written.
+      test = {TEST: first if len(test) == 1 else dataclasses.replace(first, submission="")}
+    self.formats: Mapping[str, FileFormat] = {**({TRAIN: spec.train} if spec.train else {}), **dev, **test}
+    self.evaluation_splits, self.test_splits = tuple(dev), tuple(test)
+
+  def find_labels(self) -> None:
+    """Finds the labels of a custom task without --labels in its training data."""
+    config = self.config
+    if self.spec.name != CUSTOM or self.spec.labels or config.regression:
+      return
+    if not config.train_file:
+      raise UserError("--labels is missing, and there is no --train_file to take the labels of a custom task from")
+    table = read_text_table(self.sources(TRAIN)[0], self.formats[TRAIN], self.spec)
+    labels = find_labels(table, config.label_column, self.spec.label_separator)
+    self._set_spec(dataclasses.replace(config, labels=format_labels(labels)))
+    self._add_rows(TRAIN, table)
 
   def splits_of_command(self, *, train: bool, evaluate: bool, predict: bool) -> list[str]:
     """Returns the splits that a command needs. Raises UserError if there is no split to evaluate on."""
@@ -144,10 +131,8 @@ class TextData(FinetuningData):
     return super().splits_of_command(train=train, evaluate=evaluate, predict=predict)
 
   def prediction_splits(self) -> list[str]:
-    """Returns the test sets, without an optional one whose file does not exist."""
-    return [
-      split for split, submission in self.submissions.items() if not submission.is_optional or self.has_file(split)
-    ]
+    """Returns the test sets, without a further one whose file does not exist."""
+    return [split for split in self.test_splits if not self.formats[split].folder or self.has_file(split)]
 
   def is_divided(self, split: str) -> bool:
     """Whether the split is a part of the training data, because of --eval_share."""
@@ -166,54 +151,49 @@ class TextData(FinetuningData):
     Raises:
       UserError: the task does not have this split, a flag is missing, or there is no such file.
     """
+    config, spec = self.config, self.spec
     if split == DEV and self.is_divided(DEV):
       return self.sources(TRAIN)
-    paths = [self._find(split)]
-    if self.config.formulation == RANKING and split != TRAIN:
-      name = self.formats[TRAIN].name
-      train_file = self.config.train_file or find_file(self.config.data_dir, self.spec.folder, name)
-      paths += [train_file] if train_file and files.exists(train_file) else []
+    if split not in self.formats:  # only the diagnostic set AX lacks splits
+      raise UserError(f"{spec.name} has no {split} set; it is for --do_predict with a model of {spec.model_of}")
+    paths: list[DataSource] = [self._find(split)]
+    if config.formulation == RANKING and split != TRAIN:
+      candidates = [config.train_file] if config.train_file else self._paths_in_data_dir(TRAIN)
+      paths += [path for path in candidates if files.exists(path)][:1]
     return paths
 
   def _find(self, split: str) -> str:
     """Returns the path of a split's own file."""
-    spec = self.spec
-    if split not in self.formats:
-      # Only the diagnostic set AX lacks splits.
-      raise UserError(f"{spec.name} has no {split} set; it is for --do_predict with a model of {spec.model_of}")
-    flags = {TRAIN: "train_file"} | dict.fromkeys(self.submissions, "predict_file")
-    flag = flags.get(split, "eval_file")
-    path: str = getattr(self.config, flag)
-    if not path:
-      return self._find_in_data_dir(split, flag)
-    if not files.exists(path):
-      raise UserError(f"--{flag}={path}: no such file")
-    return path
-
-  def _find_in_data_dir(self, split: str, flag: str) -> str:
-    """Returns the path of a split's file in data_dir. `flag` is the flag that could name it instead, for errors."""
     config, spec = self.config, self.spec
+    flag = "train_file" if split == TRAIN else "predict_file" if split in self.test_splits else "eval_file"
+    path: str = getattr(config, flag)
+    if path:
+      if not files.exists(path):
+        raise UserError(f"--{flag}={path}: no such file")
+      return path
     if spec.name == CUSTOM:
       advice = "; or give --eval_share=0.1 to hold out a tenth of --train_file" if split == DEV else ""
       raise UserError(f"--{flag} is missing: the {split} set of a custom task{advice}")
     if not config.data_dir:
       raise UserError(f"--data_dir is missing: the folder of {spec.name}'s files (or give --{flag})")
-    folder, name = self._folder(split), self.formats[split].name
-    path = find_file(config.data_dir, folder, name)
-    if path is None:
-      raise UserError(
-        f"--data_dir={config.data_dir}: neither {files.join(config.data_dir, folder, name)} nor "
-        f"{files.join(config.data_dir, name)} exists: give the folder of {spec.name}, or --{flag}"
-      )
-    return path
+    paths = self._paths_in_data_dir(split)
+    for path in paths:
+      if files.exists(path):
+        return path
+    raise UserError(
+      f"--data_dir={config.data_dir}: neither {paths[0]} nor {paths[1]} exists: give the folder of {spec.name}, or "
+      f"--{flag}"
+    )
 
-  def _folder(self, split: str) -> str:
-    submission = self.submissions.get(split)
-    return (submission.folder if submission else "") or self.spec.folder
+  def _paths_in_data_dir(self, split: str) -> list[str]:
+    """Returns the paths that a split's file may have: in the task's folder of data_dir, or in data_dir itself."""
+    data_dir, file_format = self.config.data_dir, self.formats[split]
+    folder, name = file_format.folder or self.spec.folder, file_format.name
+    return [files.join(data_dir, folder, name), files.join(data_dir, name)] if data_dir else []
 
   def has_file(self, split: str) -> bool:
     """Whether a split's file is in data_dir."""
-    return find_file(self.config.data_dir, self._folder(split), self.formats[split].name) is not None
+    return any(map(files.exists, self._paths_in_data_dir(split)))
 
   def row_settings(self, split: str) -> dict[str, Any]:
     """Returns the columns that are read from the file of a split, and which rows belong to it."""
@@ -236,60 +216,52 @@ class TextData(FinetuningData):
 
   def read_split(self, split: str) -> TextRows:
     """Reads the rows of a split. With --eval_share, this reads the training and the development set."""
-    if split not in self.splits:
-      divides, spec, config = self.is_divided(split), self.spec, self.config
-      file_format = self.formats[TRAIN if divides else split]
-      if self._training_table is not None and (divides or split == TRAIN):
-        table, self._training_table = self._training_table, None
-      else:
-        table = read_text_table(self.sources(split)[0], file_format, spec)
-      rows = rows_of_table(table, file_format, spec)
-      for warning in _warnings_of(rows, table, file_format, spec):
-        log(f"warning: {warning}")
-      if divides:
-        self.splits |= divide(rows, table, spec, config.eval_share, config.eval_seed)
-      else:
-        self.splits[split] = SplitRows(rows, table)
-    rows = self.splits[split].rows
+    self.find_labels()
+    if split not in self._rows:
+      file_format = self.formats[TRAIN if self.is_divided(split) else split]
+      self._add_rows(split, read_text_table(self.sources(split)[0], file_format, self.spec))
+    rows: TextRows = self._rows[split]
     if self.config.formulation == RANKING:
       has_training_file = len(self.sources(split)) > 1
       return with_candidates(rows, self.rows(TRAIN) if has_training_file else None)
     return rows
 
-  def rows(self, split: str) -> TextRows:
-    """Returns the rows of a split, which are read only once."""
-    rows: TextRows = super().rows(split)
-    return rows
+  def _add_rows(self, split: str, table: Table) -> None:
+    """Converts the table of a split to rows, and logs what seems wrong. --eval_share makes two splits of it."""
+    config, spec, divides = self.config, self.spec, self.is_divided(split)
+    file_format = self.formats[TRAIN if divides else split]
+    rows = rows_of_table(table, file_format, spec)
+    if table.damaged_lines:
+      log(
+        f"warning: {table.path}: skipped {counted(len(table.damaged_lines), 'line')} with another number of columns; "
+        f"the first one is line {table.damaged_lines[0]}"
+      )
+    if file_format.label and spec.name == CUSTOM:
+      warn_of_empty_texts(rows)
+    self._rows |= divide(rows, spec, config.eval_share, config.eval_seed) if divides else {split: rows}
 
   def read(self, *, train: bool, evaluate: bool, predict: bool) -> None:
     """Reads all data that a command needs. Before training, logs the rows of each label, and what seems wrong."""
-    was_read = TRAIN in self.splits
     super().read(train=train, evaluate=evaluate, predict=predict)
-    if train and not was_read:
+    if train and not self._has_logged:
+      self._has_logged = True
       self._log_training()
 
   def _log_training(self) -> None:
-    spec, splits, config = self.spec, self.splits, self.config
+    spec, config = self.spec, self.config
     for split, description in self.summaries().items():
       log(summary_line(split, description))
-    if spec.name == CUSTOM and DEV in splits:
-      pairs = duplicates(splits[TRAIN].rows, splits[DEV].rows)
-      for warning in duplicate_warnings(splits[TRAIN].table, splits[DEV].table, pairs):
-        log(f"warning: {warning}")
+    if spec.name == CUSTOM and DEV in self._rows:
+      warn_of_duplicates(self._rows[TRAIN], self._rows[DEV])
     if config.class_weights:
       weights = zip(spec.labels, self.class_weights(), strict=True)
       log(f"class weights: {join_names(f'{label} {weight:.4g}' for label, weight in weights)}")
-    combined = combined_label_warning(spec.labels) if spec.name == CUSTOM and not spec.label_separator else None
-    if combined:
-      log(f"warning: {self.source_names(TRAIN)}: {combined}")
+    if spec.name == CUSTOM and not spec.label_separator:
+      warn_of_combined_label(self.source_names(TRAIN), spec.labels)
 
   def summaries(self) -> dict[str, dict[str, Any]]:
     """Returns split -> a summary of its rows, for the splits with labels that were read."""
-    return {
-      split: summary(rows, table, self.spec)
-      for split, (rows, table) in self.splits.items()
-      if self.formats[split].label
-    }
+    return {split: summary(rows, self.spec) for split, rows in self._rows.items() if self.formats[split].label}
 
   def class_weights(self) -> np.ndarray:
     """Returns the weights of --class_weights for the rows that are trained on, float32 [C]."""
@@ -298,74 +270,22 @@ class TextData(FinetuningData):
   def with_source(self, split: str, source: DataSource, *, cache: bool = True) -> TextData:
     """Returns a copy that has other data for a split. Rows to predict need no ids."""
     data = super().with_source(split, source, cache=cache)
-    changed = self.splits_made_of(split)
-    data.splits = {name: rows for name, rows in self.splits.items() if name not in changed}
-    if split == TRAIN:
-      data._training_table = None
+    data._has_logged = self._has_logged and split != TRAIN
     if split == DEV:  # the task has a development set now, so nothing is held out
       data.config = dataclasses.replace(data.config, eval_share=0.0)
     data._set_layout()
     return data
 
 
-def _with_labels(config: ClassifierConfig, spec: TaskSpec) -> ClassifierConfig:
-  """Returns the flags with the name, the labels and the positive label that a run records."""
-  config = dataclasses.replace(config, task_name=spec.name, labels=format_labels(spec.labels))
-  if spec.positive_metrics:
-    config = dataclasses.replace(config, positive_label=spec.labels[spec.positive_class])
-  return config
-
-
-def find_file(data_dir: str, folder: str, name: str) -> str | None:
-  """Looks for a file in a folder of data_dir, and in data_dir itself.
-
-  Args:
-    data_dir: the directory.
-    folder: the folder in it.
-    name: the name of the file.
-  Returns: the path of the file; None if it is in neither of them.
-  """
-  for path in (files.join(data_dir, folder, name), files.join(data_dir, name)):
-    if data_dir and files.exists(path):
-      return path
-  return None
-
-
 def read_text_table(source: DataSource, file_format: FileFormat, spec: TaskSpec) -> Table:
-  """Reads the columns of a file of a task, or of its rows in memory.
-
-  Args:
-    source: the path of the file, or the rows.
-    file_format: its layout.
-    spec: the task. Its labels are not needed.
-  Raises:
-    UserError: the file belongs to another task; or see tables.read_table. The message names the file and the line.
-  """
-  _check_task_of_header(source, file_format, spec)
-  names = [*file_format.texts, *filter(None, (file_format.label, file_format.id))]
-  header = None if file_format.has_header else file_format.columns
-  list_columns = {file_format.label: spec.label_separator} if spec.label_separator else {}
+  """Reads the columns of a file of a task, or of its rows in memory. The task's labels are not needed."""
   return tables.read_table(
-    source, names, header=header, tolerated_damage=file_format.tolerated_damage, list_columns=list_columns
+    source,
+    [*file_format.texts, *filter(None, (file_format.label, file_format.id))],
+    header=file_format.header or None,
+    tolerated_damage=file_format.tolerated_damage,
+    list_columns={file_format.label: spec.label_separator} if spec.label_separator else {},
   )
-
-
-def _check_task_of_header(source: DataSource, file_format: FileFormat, spec: TaskSpec) -> None:
-  """Raises UserError if the first line is the header of another task's file."""
-  if not file_format.columns:
-    return
-  header = tables.read_header(source)
-  if file_format.has_header and header == list(file_format.columns):
-    return
-  matching_tasks = tasks_of_header(header)
-  if matching_tasks and (spec.name not in matching_tasks or not file_format.has_header):
-    expected_header = (
-      ", ".join(file_format.columns) if file_format.has_header else f"none, but {len(file_format.columns)} columns"
-    )
-    raise UserError(
-      f"{source}, line 1: this is the header of a file of {' or '.join(matching_tasks)}, not of {spec.name}'s "
-      f"{file_format.name} (which has {expected_header}): check --task_name and --data_dir"
-    )
 
 
 def find_labels(table: Table, column: str, separator: str = "") -> list[str]:
@@ -395,12 +315,8 @@ def find_labels(table: Table, column: str, separator: str = "") -> list[str]:
       f"{table.path}: column {column!r} holds {len(labels)} different labels in {len(table)} rows: give --regression "
       "if they are numbers, another --label_column if this is not the label, or all labels as --labels"
     )
-  are_numbers = all(map(_is_whole_number, labels))
+  are_numbers = all(label.removeprefix("-").isdecimal() and label.isascii() for label in labels)
   return sorted(labels, key=lambda label: (int(label) if are_numbers else 0, label))  # 1 and 01 in the order of texts
-
-
-def _is_whole_number(label: str) -> bool:
-  return label.removeprefix("-").isdecimal() and label.isascii()
 
 
 def rows_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> TextRows:
@@ -418,29 +334,16 @@ def rows_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> Text
     table.columns[name] if file_format.allows_empty_texts else table.non_empty_texts(name) for name in file_format.texts
   ]
   ids = table.unique_names(file_format.id) if file_format.id else [str(row) for row in range(len(table))]
-  return TextRows(ids, texts[0], texts[1] if len(texts) > 1 else None, _labels_of_table(table, file_format, spec))
-
-
-def _labels_of_table(table: Table, file_format: FileFormat, spec: TaskSpec) -> np.ndarray:
-  """The labels of a table: classes, int32 [N], several labels, int32 [N, C], or numbers, float32 [N]."""
   if not file_format.label:
     shape = [len(table), len(spec.labels)] if spec.label_separator else [len(table)]
-    return np.zeros(shape, np.float32 if spec.is_regression else np.int32)
-  if spec.label_separator:
-    return label_matrix(table, file_format.label, spec.labels, spec.label_separator)
-  if spec.is_regression:
-    return table.numbers(file_format.label, spec.low, spec.high)
-  # A first label of another task with the same columns is an error that names that task.
-  first_label = table.columns[file_format.label][0].strip() if len(table) else ""
-  if first_label not in spec.labels and file_format.columns:
-    other_tasks = [name for name in tasks_of_header(file_format.columns) if name != spec.name]
-    matching_tasks = [name for name in other_tasks if first_label in SPECS[name].labels]
-    if matching_tasks:
-      raise UserError(
-        f"{table.location(0)}: {file_format.label} {first_label!r} is one of {' or '.join(matching_tasks)}, not of "
-        f"{spec.name} ({', '.join(spec.labels)}): check --task_name and --data_dir"
-      )
-  return table.label_indices(file_format.label, spec.labels)
+    labels = np.zeros(shape, np.float32 if spec.is_regression else np.int32)
+  elif spec.label_separator:
+    labels = label_matrix(table, file_format.label, spec.labels, spec.label_separator)
+  elif spec.is_regression:
+    labels = table.numbers(file_format.label, spec.low, spec.high)
+  else:
+    labels = table.label_indices(file_format.label, spec.labels)
+  return TextRows(ids, texts, labels, table=table)
 
 
 def with_candidates(rows: TextRows, more_rows: TextRows | None = None) -> TextRows:
@@ -457,38 +360,34 @@ def with_candidates(rows: TextRows, more_rows: TextRows | None = None) -> TextRo
   # Question -> its sentences, as the keys of a dict, which holds each sentence once and keeps the order of the files.
   sentences: dict[str, dict[str, None]] = {}
   for rows_of_file in (rows,) if more_rows is None else (rows, more_rows):
-    assert rows_of_file.second is not None
-    for question, sentence in zip(rows_of_file.first, rows_of_file.second, strict=True):
+    for question, sentence in zip(*rows_of_file.texts, strict=True):
       sentences.setdefault(question, {})[sentence] = None
-  assert rows.second is not None
   candidates = [
     [candidate for candidate in sentences[question] if candidate != sentence][:_MAX_OTHER_CANDIDATES]
-    for question, sentence in zip(rows.first, rows.second, strict=True)
+    for question, sentence in zip(*rows.texts, strict=True)
   ]
   return dataclasses.replace(rows, candidates=candidates)
 
 
 def text_keys(rows: TextRows) -> list[str]:
   """Returns a key for each row. Rows with the same texts have the same key; case and whitespace do not matter."""
-  columns = [rows.first] if rows.second is None else [rows.first, rows.second]
-  return ["\0".join(" ".join(text.casefold().split()) for text in texts) for texts in zip(*columns, strict=True)]
+  return ["\0".join(" ".join(text.casefold().split()) for text in texts) for texts in zip(*rows.texts, strict=True)]
 
 
-def divide(rows: TextRows, table: Table, spec: TaskSpec, share: float, seed: int) -> dict[str, SplitRows]:
+def divide(rows: TextRows, spec: TaskSpec, share: float, seed: int) -> dict[str, TextRows]:
   """Divides labeled rows into a training and a development set.
 
   Args:
     rows: the rows of the training file.
-    table: the table that they were made of.
     spec: the task.
     share: the share of the rows to evaluate on, between 0 and 1. It is a share of the rows of each class, or of the
       quantiles of the numbers of a regression.
     seed: seed of the choice.
-  Returns: split -> its rows and its table, in the order of the file. They keep their line numbers and ids.
+  Returns: split -> its rows, in the order of the file.
   Raises:
     UserError: a class has fewer than two different texts, or there are fewer than two texts.
   """
-  groups = TextGroups(text_keys(rows), seed)
+  table, groups = rows.table, TextGroups(text_keys(rows), seed)
   remedy = "add one, or give --eval_file, or --eval_share=0 to train on all rows"
   if len(groups.groups) < 2:
     raise UserError(f"{table.path}: too few different texts ({len(groups.groups)}) to hold some out: {remedy}")
@@ -498,7 +397,7 @@ def divide(rows: TextRows, table: Table, spec: TaskSpec, share: float, seed: int
     # A row may have several labels, [N, C]; then the rows are not stratified.
     classes = rows.labels if rows.labels.ndim == 1 else np.zeros(len(rows), np.int32)
     single_texts = [of_class[0][0] for of_class in groups.by_class(classes).values() if len(of_class) < 2]
-    if single_texts and rows.labels.ndim == 1:
+    if single_texts:
       row = min(single_texts)
       raise UserError(
         f"{table.location(row)}: too few texts of the label {spec.labels[rows.labels[row]]!r} to hold one out for "
@@ -507,87 +406,43 @@ def divide(rows: TextRows, table: Table, spec: TaskSpec, share: float, seed: int
     held_out = groups.choose_of_classes(classes, share)
   is_held_out = np.zeros(len(rows), bool)
   is_held_out[held_out] = True
-  indices = {TRAIN: np.flatnonzero(~is_held_out).tolist(), DEV: held_out}
-  return {split: SplitRows(rows.select(selected), table.select(selected)) for split, selected in indices.items()}
+  return {TRAIN: rows.select(np.flatnonzero(~is_held_out).tolist()), DEV: rows.select(held_out)}
 
 
-def split_record(source: DataSource, dev_table: Table, config: ClassifierConfig) -> str:
-  """Returns the content of eval_split.json: which rows of the training data are evaluated on, as JSON.
-
-  Args:
-    source: the training data.
-    dev_table: the table of the development set.
-    config: the flags.
-  """
-  record: dict[str, Any] = {
-    "source": str(source),
-    "sha256": source_sha256(source),
-    "eval_share": config.eval_share,
-    "eval_seed": config.eval_seed,
-    f"{dev_table.unit}s": list(dev_table.line_numbers),
-  }
-  return json.dumps(record, ensure_ascii=False) + "\n"
-
-
-def _warnings_of(rows: TextRows, table: Table, file_format: FileFormat, spec: TaskSpec) -> Iterator[str]:
-  """Yields a warning if damaged lines were skipped, and if labeled rows of a custom task have empty texts."""
-  if table.damaged_lines:
-    yield (
-      f"{table.path}: skipped {counted(len(table.damaged_lines), 'line')} with another number of columns; the first "
-      f"one is line {table.damaged_lines[0]}"
-    )
-  if file_format.label and spec.name == CUSTOM:
-    yield from empty_text_warnings(rows, table)
-
-
-def empty_text_warnings(rows: TextRows, table: Table) -> Iterator[str]:
-  """Yields a warning if rows have empty texts."""
-  columns = [rows.first] if rows.second is None else [rows.first, rows.second]
-  empty_rows = [row for row, texts in enumerate(zip(*columns, strict=True)) if not all(map(str.strip, texts))]
+def warn_of_empty_texts(rows: TextRows) -> None:
+  """Logs how many rows have empty texts, if there are some."""
+  empty_rows = [row for row, texts in enumerate(zip(*rows.texts, strict=True)) if not all(map(str.strip, texts))]
   if empty_rows:
     is_single = len(empty_rows) == 1
     number = f"{counted(len(empty_rows), 'row')} of {len(rows)} {'has' if is_single else 'have'} an empty text"
-    place = table.location(empty_rows[0])
-    yield f"{place}: {number}{'' if is_single else ', this is the first'}: only the label of such a row is learned"
+    place = rows.table.location(empty_rows[0])
+    first = "" if is_single else ", this is the first"
+    log(f"warning: {place}: {number}{first}: only the label of such a row is learned")
 
 
-def duplicates(train: TextRows, dev: TextRows) -> list[tuple[int, int]]:
-  """Finds the rows of the development set whose texts are in the training set, too. Empty texts do not count.
-
-  Returns: the index of each such row in `dev`, and of the first row of `train` with its texts.
-  """
+def warn_of_duplicates(train: TextRows, dev: TextRows) -> None:
+  """Logs the first rows of the development set whose texts are in the training set, too. Empty texts do not count."""
   row_of_key: dict[str, int] = {}
   for row, key in enumerate(text_keys(train)):
     row_of_key.setdefault(key, row)
-  found = ((row, row_of_key.get(key)) for row, key in enumerate(text_keys(dev)) if key.strip("\0"))
-  return [(row, train_row) for row, train_row in found if train_row is not None]
-
-
-def duplicate_warnings(train_table: Table, dev_table: Table, pairs: list[tuple[int, int]]) -> Iterator[str]:
-  """Yields a warning if texts are in both sets. It names the first rows.
-
-  Args:
-    train_table, dev_table: the tables of both sets.
-    pairs: the result of `duplicates`.
-  """
+  pairs = [(row, row_of_key[key]) for row, key in enumerate(text_keys(dev)) if key.strip("\0") and key in row_of_key]
   if not pairs:
     return
-  unit, train_unit = dev_table.unit, train_table.unit
   shown = [
-    f"{unit} {dev_table.line_numbers[row]} ({train_unit} {train_table.line_numbers[train_row]})"
+    f"{dev.table.unit} {dev.table.line_numbers[row]} ({train.table.unit} {train.table.line_numbers[train_row]})"
     for row, train_row in pairs[:_MAX_SHOWN_PAIRS]
   ]
   more = ", ..." if len(pairs) > _MAX_SHOWN_PAIRS else ""
   have = "has a text that is" if len(pairs) == 1 else "have texts that are"
-  yield (
-    f"{dev_table.path}: {counted(len(pairs), 'row')} of {len(dev_table)} {have} in {train_table.path}, too: "
+  log(
+    f"warning: {dev.table.path}: {counted(len(pairs), 'row')} of {len(dev)} {have} in {train.table.path}, too: "
     f"{', '.join(shown)}{more}: the results will be better than on new texts"
   )
 
 
-def summary(rows: TextRows, table: Table, spec: TaskSpec) -> dict[str, Any]:
+def summary(rows: TextRows, spec: TaskSpec) -> dict[str, Any]:
   """Describes labeled rows, as JSON values: their number, and the rows of each label or the range of the numbers."""
-  description: dict[str, Any] = {"source": table.path, "rows": len(rows)}
+  description: dict[str, Any] = {"source": rows.table.path, "rows": len(rows)}
   if spec.is_regression:
     numbers = rows.labels.astype(np.float64)
     return description | {"least": numbers.min(), "mean": numbers.mean(), "greatest": numbers.max()}
@@ -606,8 +461,8 @@ def summary_line(split: str, description: Mapping[str, Any]) -> str:
   return f"{description['source']} ({split}): {counted(description['rows'], 'row', ',')}; {content}"
 
 
-def combined_label_warning(labels: Sequence[str]) -> str | None:
-  """Returns a warning if a label seems to consist of other labels: its rows may have several labels. None otherwise.
+def warn_of_combined_label(source: str, labels: Sequence[str]) -> None:
+  """Logs the first label that seems to consist of other labels, because its rows may have several labels.
 
   A label seems so if each of its parts is a label, or a part of another label.
   """
@@ -617,8 +472,8 @@ def combined_label_warning(labels: Sequence[str]) -> str | None:
     for label, parts in zip(labels, parts_of_labels, strict=True):
       if len(parts) > 1 and all(counts[part] > 1 for part in parts):
         flag = "" if separator == "," else f" --label_separator='{separator}'"
-        return (
-          f"the label {label!r} consists of the labels {', '.join(map(repr, parts))}, and is learned as a class of its "
-          f"own: give --multi_label{flag} if a row may have several labels"
+        log(
+          f"warning: {source}: the label {label!r} consists of the labels {', '.join(map(repr, parts))}, and is "
+          f"learned as a class of its own: give --multi_label{flag} if a row may have several labels"
         )
-  return None
+        return

@@ -49,8 +49,7 @@ class ClassifierConfig(FinetuningConfig):
   )
   eval_share: float = option(
     0.0,
-    "share of --train_file that is held out and evaluated on, instead of --eval_file; its rows are listed in "
-    "eval_split.json (task custom)",
+    "share of --train_file that is held out and evaluated on; see eval_split.json (task custom)",
     minimum=0,
     below=1,
   )
@@ -96,23 +95,13 @@ class ClassifierConfig(FinetuningConfig):
     evaluation_may_differ=True,
   )
   doc_stride: int = option(
-    128,
-    "tokens between the starts of two successive windows of --long_texts=windows",
-    minimum=1,
-    evaluation_may_differ=True,
+    128, "tokens between the starts of successive windows (--long_texts=windows)", minimum=1, evaluation_may_differ=True
   )
   pooling: str = option(
-    "mean",
-    "the logits of a text with --long_texts=windows: the mean or the max of the logits of its windows",
-    choices=("mean", "max"),
-    evaluation_may_differ=True,
+    "mean", "pooling of the logits of windows (--long_texts)", choices=("mean", "max"), evaluation_may_differ=True
   )
   max_windows: int = option(
-    8,
-    "maximum number of windows of a text with --long_texts=windows, which bounds the memory; the rest of the text is "
-    "cut off",
-    minimum=1,
-    evaluation_may_differ=True,
+    8, "maximum windows of a text, which bounds the memory; the rest is cut off", minimum=1, evaluation_may_differ=True
   )
   class_weights: str = option(
     "",
@@ -133,10 +122,6 @@ class ClassifierConfig(FinetuningConfig):
   )
 
 
-# Error messages show at most this number of characters of the flag's value.
-_MAX_SHOWN_LENGTH = 200
-
-
 def parse_labels(text: str, *, minimum: int = 2) -> tuple[str, ...]:
   """Parses the value of --labels.
 
@@ -149,8 +134,7 @@ def parse_labels(text: str, *, minimum: int = 2) -> tuple[str, ...]:
   """
   if not text:
     return ()
-  shown_text = text if len(text) <= _MAX_SHOWN_LENGTH else f"{text[:_MAX_SHOWN_LENGTH]}..."
-  source = f"--labels={shown_text}"
+  source = f"--labels={text[:200]}"
   if text.startswith("["):
     values = json_values.parse(source, text, list[str | int | float], "give a JSON list of texts")
     labels = [str(value).strip() for value in values]
@@ -159,9 +143,7 @@ def parse_labels(text: str, *, minimum: int = 2) -> tuple[str, ...]:
   if any(character in label for label in labels for character in "\t\r\n"):
     raise UserError(f"{source}: a label has a tab or a line end, which predictions files cannot hold: remove it")
   if len(set(labels)) < max(len(labels), minimum) or "" in labels:
-    raise UserError(
-      f"{source}: give at least {'two' if minimum == 2 else minimum} different labels, separated by commas"
-    )
+    raise UserError(f"{source}: give at least {minimum} different labels, separated by commas")
   return tuple(labels)
 
 
@@ -170,10 +152,6 @@ def format_labels(labels: Sequence[str]) -> str:
   text = ",".join(labels)
   needs_json = text.startswith("[") or any("," in label for label in labels)
   return json.dumps(list(labels)) if needs_json else text
-
-
-# Characters of a name that have a meaning in the flag.
-_SPECIAL_CHARACTERS = ',"[\r\n'
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
@@ -192,19 +170,16 @@ def parse_columns(text: str) -> tuple[str, ...]:
   else:
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
     try:
-      rows = list(reader)
+      names = [name for row in reader for name in row]
     except csv.Error as error:
       raise UserError(f"{source}: {error}: double a quote inside of quotes, and close them") from error
-    names = [name for row in rows for name in row]
-  stripped_names = (name.strip() for name in names)
-  return tuple(name for name in stripped_names if name)
+  return tuple(name.strip() for name in names if name.strip())
 
 
 def format_columns(names: Sequence[str]) -> str:
   """Converts names to a value of --text_columns, from which parse_columns gets the same names."""
-  text = ",".join(names)
-  needs_json = any(character in name for name in names for character in _SPECIAL_CHARACTERS)
-  return json.dumps(list(names), ensure_ascii=False) if needs_json else text
+  needs_json = any(character in name for name in names for character in ',"[\r\n')
+  return json.dumps(list(names), ensure_ascii=False) if needs_json else ",".join(names)
 
 
 _WEIGHTS_REMEDY = 'give "balanced", LABEL:WEIGHT,LABEL:WEIGHT or a JSON object such as {"yes": 2, "no": 0.5}'
@@ -224,7 +199,13 @@ def parse_class_weights(text: str, labels: Sequence[str]) -> dict[str, float]:
   if text.startswith("{"):
     pairs = list(json_values.parse(flag, text, dict[str, float], _WEIGHTS_REMEDY).items())
   else:
-    pairs = [_parse_pair(pair, flag) for pair in text.split(",")]
+    pairs = []
+    for pair in text.split(","):
+      label, _, weight_text = pair.rpartition(":")
+      try:
+        pairs.append((label.strip(), float(weight_text)))
+      except ValueError as error:
+        raise UserError(f"{flag}: {pair.strip()!r} is not LABEL:WEIGHT: {_WEIGHTS_REMEDY}") from error
   weights: dict[str, float] = {}
   for label, weight in pairs:
     if label not in labels:
@@ -235,14 +216,6 @@ def parse_class_weights(text: str, labels: Sequence[str]) -> dict[str, float]:
       raise UserError(f"{flag}: the weight of {label!r} is {format_value(weight)}: give a number above 0")
     weights[label] = weight
   return weights
-
-
-def _parse_pair(pair: str, flag: str) -> tuple[str, float]:
-  label, _, weight = pair.rpartition(":")
-  try:
-    return label.strip(), float(weight)
-  except ValueError as error:
-    raise UserError(f"{flag}: {pair.strip()!r} is not LABEL:WEIGHT: {_WEIGHTS_REMEDY}") from error
 
 
 def make_class_weights(text: str, labels: Sequence[str], targets: np.ndarray) -> np.ndarray:
@@ -265,25 +238,18 @@ def make_class_weights(text: str, labels: Sequence[str], targets: np.ndarray) ->
     counts = targets.sum(axis=0)
     differs = (counts > 0) & (counts < len(targets))
     weights[differs] = (len(targets) - counts[differs]) / counts[differs]
-    return weights
-  if text == BALANCED:
+  elif text == BALANCED:
     counts = np.bincount(targets, minlength=len(labels))
     occurs = counts > 0
     weights[occurs] = len(targets) / (occurs.sum() * counts[occurs])
-    return weights
-  for label, weight in parse_class_weights(text, labels).items():
-    weights[labels.index(label)] = weight
+  else:
+    for label, weight in parse_class_weights(text, labels).items():
+      weights[labels.index(label)] = weight
   return weights
 
 
-def format_class_weights(weights: str | Mapping[str, float]) -> str:
-  """Converts weights of the Python API, "balanced" or label -> weight, to a value of --class_weights.
-
-  Raises:
-    UserError: a weight is not a number.
-  """
-  if isinstance(weights, str):
-    return weights
+def format_class_weights(weights: Mapping[str, float]) -> str:
+  """Converts label -> weight to a value of --class_weights. Raises UserError if a weight is not a number."""
   try:
     return json.dumps({label: float(weight) for label, weight in weights.items()}, ensure_ascii=False)
   except (TypeError, ValueError) as error:

@@ -39,7 +39,7 @@ from albert.tasks.glue.features import (
   TextFeaturizer,
   WindowFeaturizer,
 )
-from albert.tasks.glue.files import TextData, split_record
+from albert.tasks.glue.files import TextData
 from albert.tasks.glue.flags import RANKING, WINDOWS, ClassifierConfig
 from albert.tasks.glue.results import RunThresholds
 from albert.tasks.predictions import Predictions
@@ -80,7 +80,7 @@ class TextTask(Task):
       featurizer = WindowFeaturizer(*tokenizer, config.doc_stride, config.max_windows)
       settings = {"doc_stride": config.doc_stride, "max_windows": config.max_windows}
     elif config.formulation == RANKING:
-      featurizer = RankingFeaturizer(*tokenizer, _right_class(data))
+      featurizer = RankingFeaturizer(*tokenizer, data.spec.labels.index(data.spec.ranking_label))
     self._has_several_sequences = self._reads_windows or config.formulation == RANKING
     self.sets = ExampleSets(
       self.name,
@@ -107,7 +107,15 @@ class TextTask(Task):
     data, summaries = self.data, self.data.summaries()
     records = {output_files.DATA_SUMMARY: json.dumps(summaries, indent=2, ensure_ascii=False) + "\n"}
     if data.is_divided(DEV) and DEV in summaries:
-      records[output_files.EVAL_SPLIT] = split_record(data.sources(DEV)[0], data.splits[DEV].table, self.config)
+      table = data.rows(DEV).table
+      record = {
+        "source": data.source_names(DEV),
+        "sha256": data.content(DEV).files[0].sha256,
+        "eval_share": self.config.eval_share,
+        "eval_seed": self.config.eval_seed,
+        f"{table.unit}s": list(table.line_numbers),
+      }
+      records[output_files.EVAL_SPLIT] = json.dumps(record, ensure_ascii=False) + "\n"
     return records
 
   def build_model(self) -> keras.Model:
@@ -141,21 +149,8 @@ class TextTask(Task):
     weights = self.data.class_weights() if self.config.class_weights else None
     return guessing_loss(self.data.rows(TRAIN).labels, weights)
 
-  def predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
-    """Makes the predictions for a split.
-
-    Args:
-      split: the name of the split.
-      outputs: the outputs of forward, for all examples of the split or for some.
-    Returns: the predictions, with labels if the file has them.
-    """
-    split_predictions = self._raw_predictions(split, outputs)
-    if self.thresholds is None:
-      return split_predictions
-    return self.thresholds.apply(split, split_predictions, self.data.content(split).sha256)
-
-  def _raw_predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
-    """The predictions without thresholds."""
+  def make_predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
+    """Makes the predictions for a split, without thresholds; with labels if the file has them."""
     rows, indices = self.data.rows(split), outputs["example_index"]
     return Predictions(
       ids=[rows.ids[i] for i in indices],
@@ -163,6 +158,13 @@ class TextTask(Task):
       scores=self.formulation.scores(outputs),
       labels=rows.labels[indices] if self.data.formats[split].label else None,
     )
+
+  def predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
+    """Returns the predictions for a split, see Task.predictions; with thresholds if a row may have several labels."""
+    split_predictions: Predictions = super().predictions(split, outputs)
+    if self.thresholds is None:
+      return split_predictions
+    return self.thresholds.apply(split, split_predictions, self.data.content(split).sha256)
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes the task's metrics (see compute_metrics), and guessing_loss, the lowest loss that ignores the texts."""
@@ -177,10 +179,9 @@ class TextTask(Task):
     The pictures are a confusion matrix or a scatter plot, and a reliability diagram if each row has one label.
     """
     if self.thresholds is not None:
-      content = self.data.content(split).sha256
-      self.thresholds.write_chosen(split, self._raw_predictions(split, outputs), content, directory)
-    split_predictions, rows = self.predictions(split, outputs), self.data.rows(split)
-    columns = [rows.first] if rows.second is None else [rows.first, rows.second]
+      sha256 = self.data.content(split).sha256
+      self.thresholds.write_chosen(split, super().predictions(split, outputs), sha256, directory)
+    split_predictions, columns = self.predictions(split, outputs), self.data.rows(split).texts
     names, indices = self.data.formats[split].texts, outputs["example_index"]
     texts = [(name, [column[i] for i in indices]) for name, column in zip(names, columns, strict=True)]
     predictions.write_predictions(directory, split, split_predictions)
@@ -190,9 +191,7 @@ class TextTask(Task):
     if self.spec.positive_metrics:
       label = self.spec.labels[self.spec.positive_class]
       log(f"{split}: {', '.join(self.spec.positive_metrics)} of the label {label!r} (--positive_label)")
-    predictions.draw_predictions(directory, split, split_predictions)
-    if self.spec.labels and split_predictions.thresholds is None:
-      results.draw_calibration(directory, split, split_predictions)
+    results.draw_pictures(directory, split, split_predictions)
 
   def read_run(self, output_dir: str) -> None:
     """Reads the thresholds of a run whose rows may have several labels."""
@@ -202,50 +201,42 @@ class TextTask(Task):
   def prediction_rows(self, data: TableData) -> Rows:
     """Converts texts, or pairs of texts, to rows with the column names of the task's test set."""
     id_column = self.config.id_column
-    text_columns = next(iter(self.data.submissions.values())).test_file.texts
-    return rows_of(data, "the data to predict", text_columns, [id_column] if id_column else [])
+    return rows_of(data, "the data to predict", self.spec.formats()[0].texts, [id_column] if id_column else [])
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the path of each test set's predictions, followed by the path of its submission if it has one."""
-    paths: list[str] = []
     splits = self.data.prediction_splits()
     if predictions_file and len(splits) > 1:
       raise UserError(
         f"--predictions_file={predictions_file} names one file, and {self.spec.name} has the test sets "
         f"{', '.join(splits)}: leave it out, or name the one to predict as --predict_file"
       )
+    paths: list[str] = []
     for split in splits:
-      name = self.data.predictions_name() if split == TEST else split
+      name, submission = self.data.predictions_name() if split == TEST else split, self.data.formats[split].submission
       paths.append(predictions_file or predictions.predictions_path(directory, name))
-      submission_name = self.data.submissions[split].name
-      if submission_name and predictions_file:
+      if submission and predictions_file:
         paths.append(predictions.companion_path(predictions_file, "submission"))
-      elif submission_name:
-        paths.append(files.join(directory, submission_name))
+      elif submission:
+        paths.append(files.join(directory, submission))
     return paths
 
-  def predict(
-    self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
-  ) -> Sequence[str]:
+  def test_predictions(self, run_model: Callable[[Dataset], DatasetOutputs]) -> dict[str, Predictions]:
+    """Returns test set -> its predictions."""
+    splits = self.data.prediction_splits()
+    return {split: self.predictions(split, run_model(self.sets.dataset(split))) for split in splits}
+
+  def write_test_predictions(self, predictions_of_splits: dict[str, Predictions], paths: Sequence[str]) -> None:
     """Writes the predictions of the test sets, and the files to submit to gluebenchmark.com."""
-    del model
-    paths = self.prediction_files(directory, predictions_file)
     remaining_paths = iter(paths)
-    for split in self.data.prediction_splits():
-      submission = self.data.submissions[split]
-      split_predictions = self.predictions(split, run_model(self.sets.dataset(split)))
-      predictions.write_predictions(directory, split, split_predictions, next(remaining_paths))
-      if submission.name:
-        results.write_submission(directory, self.spec, submission, split_predictions, next(remaining_paths))
-    return paths
+    for split, split_predictions in predictions_of_splits.items():
+      predictions.write_predictions("", split, split_predictions, next(remaining_paths))
+      if self.data.formats[split].submission:
+        results.write_submission(next(remaining_paths), self.spec, split_predictions)
 
-  def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
-    """Returns for each row of the test sets a ClassAnswer, or the predicted number of a regression."""
-    del model
-    answers: list[Any] = []
-    for split in self.data.prediction_splits():
-      answers += class_answers(self.predictions(split, run_model(self.sets.dataset(split))))
-    return answers
+  def make_answers(self, predictions_of_splits: dict[str, Predictions]) -> list[Any]:
+    """Returns for each row of the test sets a ClassAnswer, a LabelsAnswer or the number of a regression."""
+    return [answer for each in predictions_of_splits.values() for answer in class_answers(each)]
 
 
 class Formulation(abc.ABC):
@@ -363,12 +354,8 @@ class Ranking(Formulation):
   def scores(self, outputs: DatasetOutputs) -> np.ndarray:
     """Returns the probabilities of the two labels, float64 [N, 2], in the order of spec.labels."""
     probabilities = np.exp(outputs["log_probabilities"].astype(np.float64))
-    return probabilities if _right_class(self._data) == 1 else probabilities[:, ::-1]
-
-
-def _right_class(data: TextData) -> int:
-  """The class of a row whose sentence answers its question."""
-  return data.spec.labels.index(data.spec.ranking_label)
+    spec = self._data.spec
+    return probabilities if spec.labels[1] == spec.ranking_label else probabilities[:, ::-1]
 
 
 def _make_formulation(data: TextData) -> Formulation:

@@ -21,7 +21,7 @@ from albert.metrics.classification import NUM_INTERVALS, Calibration, measure_ca
 from albert.runs import figures, output_files
 from albert.tasks import predictions
 from albert.tasks.glue.flags import ONE, ClassifierConfig, fixed_threshold
-from albert.tasks.glue.specs import Submission, TaskSpec, make_spec
+from albert.tasks.glue.specs import TaskSpec, make_spec
 from albert.tasks.predictions import Predictions
 
 # The threshold if none was chosen.
@@ -117,17 +117,18 @@ def read_thresholds(directory: str, labels: Sequence[str]) -> ChosenThresholds |
 
 
 def thresholds_of_run(directory: str, choice: str, labels: Sequence[str]) -> np.ndarray:
-  """Returns the thresholds of a run: those of --thresholds, or of thresholds.json, or 0.5. float64 [C].
+  """Returns the thresholds of a run, float64 [C]: those of --thresholds=`choice`, or of thresholds.json, or 0.5.
 
-  Args:
-    directory: the output_dir; "" if there is no run.
-    choice: the value of --thresholds.
-    labels: the labels of the task.
+  `directory` is its output_dir, or "" if there is no run.
   """
+  return _threshold_values(choice, read_thresholds(directory, labels) if directory else None, labels)
+
+
+def _threshold_values(choice: str, chosen: ChosenThresholds | None, labels: Sequence[str]) -> np.ndarray:
+  """Returns the thresholds of a value of --thresholds, float64 [C]. `chosen` counts if that is no number."""
   fixed = fixed_threshold(choice)
-  stored = read_thresholds(directory, labels) if fixed is None and directory else None
-  if stored is not None:
-    return np.array([stored.thresholds[label] for label in labels])
+  if fixed is None and chosen is not None:
+    return np.array([chosen.thresholds[label] for label in labels])
   return np.full(len(labels), DEFAULT_THRESHOLD if fixed is None else fixed)
 
 
@@ -146,7 +147,7 @@ class RunThresholds:
   """
 
   def __init__(self, choice: str, spec: TaskSpec):
-    self._choice, self._fixed, self._spec = choice, fixed_threshold(choice), spec
+    self._choice, self._spec = choice, spec
     self._stored: ChosenThresholds | None = None
     self.chooses = True
 
@@ -157,9 +158,8 @@ class RunThresholds:
   def apply(self, split: str, split_predictions: Predictions, data_sha256: str) -> Predictions:
     """Returns the predictions for a split with the thresholds for it. `data_sha256`: the hash of the split's files."""
     chosen = self._choose(split, split_predictions, data_sha256)
-    default = DEFAULT_THRESHOLD if self._fixed is None else self._fixed
-    thresholds = [chosen.thresholds[label] if chosen else default for label in self._spec.labels]
-    return split_predictions.with_thresholds(np.array(thresholds), self._spec.label_separator)
+    thresholds = _threshold_values(self._choice, chosen, self._spec.labels)
+    return dataclasses.replace(split_predictions, thresholds=thresholds, separator=self._spec.label_separator)
 
   def write_chosen(self, split: str, split_predictions: Predictions, data_sha256: str, directory: str) -> None:
     """Writes thresholds.json, if the thresholds for a split are chosen on it."""
@@ -173,7 +173,7 @@ class RunThresholds:
   def _choose(self, split: str, split_predictions: Predictions, data_sha256: str) -> ChosenThresholds | None:
     """The thresholds for a split: chosen on it if it is the development set of the run, else those of the run."""
     labels = split_predictions.labels
-    if self._fixed is not None:
+    if fixed_threshold(self._choice) is not None:
       return None
     is_other_data = self._stored is not None and self._stored.data_sha256 != data_sha256
     if labels is None or is_other_data or not self.chooses:
@@ -183,95 +183,58 @@ class RunThresholds:
     return ChosenThresholds(self._choice, split, data_sha256, thresholds)
 
 
-def write_class_scores(directory: str, split: str, split_predictions: Predictions) -> str:
+def write_class_scores(directory: str, split: str, split_predictions: Predictions) -> None:
   """Writes classes_SPLIT.tsv: label, precision, recall, F1, and the numbers of its examples and predictions.
 
   If an example may have several labels, also the calibration error of each label's probability, and its threshold.
-
-  Args:
-    directory: where to write.
-    split: the name of the split.
-    split_predictions: predictions of classes for at least one example, with labels.
-  Returns: the path of the file.
+  There must be one or more examples.
   """
-  assert split_predictions.labels is not None
-  names = split_predictions.label_names
-  scores = classification.scores_of_classes(split_predictions.labels, split_predictions.predicted, len(names))
-  rows = [
-    [name, *(f"{score:.6g}" for score in ratios), *map(str, counts)]
-    for name, ratios, counts in zip(
-      names,
-      zip(scores.precision, scores.recall, scores.f1, strict=True),
-      zip(scores.num_labels, scores.num_predictions, strict=True),
-      strict=True,
-    )
-  ]
-  header = ["label", "precision", "recall", "f1", "num_labels", "num_predictions"]
+  labels, names = split_predictions.labels, split_predictions.label_names
+  assert labels is not None
+  scores = classification.scores_of_classes(labels, split_predictions.predicted, len(names))
+  columns: dict[str, Sequence[str]] = {"label": names}
+  for name in ("precision", "recall", "f1"):
+    columns[name] = [f"{score:.6g}" for score in getattr(scores, name)]
+  for name in ("num_labels", "num_predictions"):
+    columns[name] = list(map(str, getattr(scores, name)))
   if split_predictions.thresholds is not None:
-    header += ["calibration_error", "threshold"]
-    errors = calibration_errors_of_labels(split_predictions)
-    values = zip(errors, split_predictions.thresholds, strict=True)
-    rows = [[*row, f"{error:.6g}", f"{limit:.6g}"] for row, (error, limit) in zip(rows, values, strict=True)]
+    probabilities = zip(split_predictions.scores.T, labels.T > 0, strict=True)
+    columns["calibration_error"] = [f"{measure_calibration(*values).error:.6g}" for values in probabilities]
+    columns["threshold"] = [f"{threshold:.6g}" for threshold in split_predictions.thresholds]
   path = files.join(directory, f"classes_{split}.tsv")
-  predictions.write_table(path, header, rows)
-  return path
+  predictions.write_table(path, list(columns), zip(*columns.values(), strict=True))
 
 
-def write_submission(
-  directory: str, spec: TaskSpec, submission: Submission, split_predictions: Predictions, path: str = ""
-) -> str:
+def write_submission(path: str, spec: TaskSpec, split_predictions: Predictions) -> None:
   """Writes predictions in the form that gluebenchmark.com accepts: tab-separated columns, index and prediction.
 
-  Args:
-    directory: where to write.
-    spec: the task. Labels are written as they are spelled in its files. Predicted numbers are clipped to its range.
-    submission: gives the name of the file.
-    split_predictions: the predictions.
-    path: the file to write instead of the one in `directory`.
-  Returns: the path of the file.
+  Labels are written as they are spelled in the task's files. Predicted numbers are clipped to its range.
   """
   if spec.is_regression:
     numbers = np.clip(split_predictions.predicted.astype(np.float64), spec.low, spec.high)
     texts = [f"{number:.6f}" for number in numbers]
   else:
     texts = split_predictions.format_values(split_predictions.predicted)
-  path = path or files.join(directory, submission.name)
   predictions.write_table(path, ["index", "prediction"], zip(split_predictions.ids, texts, strict=True))
-  return path
 
 
 def calibration_of(predictions: Predictions) -> Calibration:
-  """Measures the calibration of the most probable class of each example.
-
-  Args:
-    predictions: predictions of one class for each example, with labels.
-  """
+  """Measures the calibration of the most probable class of each example, which must have one label."""
   assert predictions.thresholds is None
   return measure_calibration(np.nanmax(predictions.scores, axis=1), predictions.predicted == predictions.labels)
 
 
-def calibration_errors_of_labels(predictions: Predictions) -> np.ndarray:
-  """Computes for each label the calibration error of its probability, where an example may have several labels.
-
-  Args:
-    predictions: predictions of labels, with labels.
-  Returns: float64 [C].
-  """
-  assert predictions.labels is not None
-  columns = zip(predictions.scores.T, predictions.labels.T > 0, strict=True)
-  return np.array([measure_calibration(scores, has_label).error for scores, has_label in columns])
+def draw_pictures(directory: str, split: str, split_predictions: Predictions) -> None:
+  """Draws a confusion matrix or a scatter plot, and the calibration if each example has one label."""
+  predictions.draw_predictions(directory, split, split_predictions)
+  if split_predictions.label_names and split_predictions.thresholds is None:
+    draw_calibration(directory, split, split_predictions)
 
 
-def draw_calibration(directory: str, split: str, predictions: Predictions) -> str:
-  """Draws for each interval of probabilities the share of the predictions that are right, and their number.
+def draw_calibration(directory: str, split: str, predictions: Predictions) -> None:
+  """Draws calibration_SPLIT.png: for each interval of probabilities the share of the predictions that are right.
 
-  On the diagonal, the share equals the probability.
-
-  Args:
-    directory: where to write calibration_SPLIT.png.
-    split: the name of the split.
-    predictions: predictions of one class for each example, with labels.
-  Returns: the path of the picture.
+  On the diagonal, the share equals the probability. Each example must have one label.
   """
   calibration = calibration_of(predictions)
   figure = figures.new_figure(4.2, 4.2)
@@ -285,15 +248,11 @@ def draw_calibration(directory: str, split: str, predictions: Predictions) -> st
   axes.plot([0, 1], [0, 1], "--", color="gray", label="calibrated")
   for center, share, count in zip(centers, shares, counts, strict=True):
     axes.text(center, share + 0.02, f"{count}", ha="center", va="bottom", fontsize=7)
-  axes.set_xlim(0, 1)
-  axes.set_ylim(0, 1.08)  # leaves room for a number above a bar of height 1
-  axes.set_xlabel("probability of the predicted label")
-  axes.set_ylabel("share that is right")
+  axes.set(xlim=(0, 1), ylim=(0, 1.08))  # leaves room for a number above a bar of height 1
+  axes.set(xlabel="probability of the predicted label", ylabel="share that is right")
   axes.set_title(f"{split}: calibration error {calibration.error:.3f}")
   axes.legend(loc="upper left", fontsize=8)
-  path = files.join(directory, f"calibration_{split}.png")
-  files.write_atomically(path, figures.png(figure))
-  return path
+  files.write_atomically(files.join(directory, f"calibration_{split}.png"), figures.png(figure))
 
 
 def average_runs(
@@ -310,10 +269,8 @@ def average_runs(
   settings = {name: value for name, value in settings_of_runs[0].items() if name in fields}
   config = from_dict(ClassifierConfig, settings, source=files.join(run_dirs[0], output_files.CONFIG))
   spec = make_spec(config)
-  flag_of_split = dict.fromkeys(spec.dev, "--do_eval")
-  for split, submission in spec.submissions.items():
-    if not submission.is_optional:
-      flag_of_split[split] = "--do_predict"
+  test_splits = [split for split, file_format in spec.test.items() if not file_format.folder]
+  flag_of_split = dict.fromkeys(spec.dev, "--do_eval") | dict.fromkeys(test_splits, "--do_predict")
   averages = predictions.average_predictions_files(run_dirs, output_dir, flag_of_split, spec.label_separator)
   labeled_splits = [split for split, average in averages.items() if average.labels is not None]
   if spec.label_separator:
@@ -324,13 +281,11 @@ def average_runs(
   metrics: dict[str, float] = {}
   for split, average in averages.items():
     if split in labeled_splits:
-      predictions.draw_predictions(output_dir, split, average)
-      if average.label_names and average.thresholds is None:
-        draw_calibration(output_dir, split, average)
+      draw_pictures(output_dir, split, average)
       prefix = f"{split}_" if len(labeled_splits) > 1 else ""
       metrics |= {prefix + name: value for name, value in compute_metrics(spec, average).items()}
-    elif split in spec.submissions and spec.submissions[split].name:
-      write_submission(output_dir, spec, spec.submissions[split], average)
+    elif split in spec.test and spec.test[split].submission:
+      write_submission(files.join(output_dir, spec.test[split].submission), spec, average)
   return metrics
 
 
@@ -346,4 +301,4 @@ def _with_thresholds(
     labeled = averages[labeled_splits[0]]
     assert labeled.labels is not None
     thresholds = choose_thresholds(choice, labeled.labels, labeled.scores)
-  return {split: average.with_thresholds(thresholds, average.separator) for split, average in averages.items()}
+  return {split: dataclasses.replace(average, thresholds=thresholds) for split, average in averages.items()}

@@ -1,20 +1,14 @@
-"""Tests of the features of texts, pairs and candidates, compared with the tokenizer, the serving graph and others."""
+"""Tests of the features of texts, pairs and candidates, compared with the tokenizer and with others."""
 
 from __future__ import annotations
 
 import pickle
-from typing import Any
 
 import numpy as np
-import pytest
-import tensorflow as tf
 
-from albert.data import examples as examples_module
-from albert.data.examples import TokenizedExamples, make_examples
+from albert.data.examples import TokenizedExamples
 from albert.tasks.glue.features import RankingFeaturizer, TextFeaturizer
 from albert.tasks.glue.files import TextRows, with_candidates
-from albert.tokenization import packing_graph
-from albert.tokenization.sentence_piece_graph import SentencePieceGraphTokenizer
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import CLS_ID, SEP_ID, TokenizerConfig
 from tests.conftest import english_like_documents
@@ -26,7 +20,8 @@ MAX_SEQ_LENGTH = 45
 
 
 def make_rows(labels: np.ndarray, second: list[str] | None = SECOND_TEXTS) -> TextRows:
-  return TextRows([str(i) for i in range(NUM_ROWS)], FIRST_TEXTS, second, labels)
+  texts = [FIRST_TEXTS] if second is None else [FIRST_TEXTS, second]
+  return TextRows([str(i) for i in range(NUM_ROWS)], texts, labels)
 
 
 def split_sequences(examples: TokenizedExamples) -> list[list[int]]:
@@ -37,7 +32,8 @@ def split_sequences(examples: TokenizedExamples) -> list[list[int]]:
 
 def test_pairs_lose_the_last_tokens_of_the_longer_text(spm_model: str) -> None:
   rows = make_rows(np.arange(NUM_ROWS, dtype=np.int32) % 3)
-  examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)(rows)
+  featurizer = pickle.loads(pickle.dumps(TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)))
+  examples = featurizer(rows)
   tokenizer = Tokenizer(spm_model)
   expected = []
   for first_text, second_text in zip(FIRST_TEXTS, SECOND_TEXTS, strict=True):
@@ -60,73 +56,27 @@ def test_single_texts_lose_their_last_tokens_and_keep_their_scores(spm_model: st
   np.testing.assert_array_equal(examples.labels["scores"], rows.labels)
 
 
-def test_the_serving_graph_gives_the_same_batch(spm_model: str) -> None:
-  examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)(make_rows(np.zeros(NUM_ROWS, np.int32)))
-  batch = examples.padded_batch(np.arange(NUM_ROWS), length=MAX_SEQ_LENGTH)
-  tokenizer = SentencePieceGraphTokenizer(TokenizerConfig(spm_model))
-  first_ids, second_ids = tokenizer.tokenize(tf.constant(FIRST_TEXTS)), tokenizer.tokenize(tf.constant(SECOND_TEXTS))
-  for name, tensor in packing_graph.pack_pair(first_ids, second_ids, MAX_SEQ_LENGTH, tokenizer.special_ids).items():
-    np.testing.assert_array_equal(tensor.numpy(), batch[name])
-
-
 def test_ranking_examples_have_a_sequence_for_each_candidate(spm_model: str) -> None:
-  rows = TextRows(
-    ["a", "b"],
-    ["Who sold it?", "And the garden?"],
-    ["Nobody sold it.", "Yes."],
-    np.array([0, 1], np.int32),
-    [["The captain."], []],
-  )
+  texts = [["Who sold it?", "And the garden?"], ["Nobody sold it.", "Yes."]]
+  rows = TextRows(["a", "b"], texts, np.array([0, 1], np.int32), [["The captain."], []])
   pair_featurizer = TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)
   examples = RankingFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH, right_class=0)(rows[:])
-  expected = pair_featurizer(
-    TextRows(
-      ["", "", ""],
-      ["Who sold it?", "Who sold it?", "And the garden?"],
-      ["Nobody sold it.", "The captain.", "Yes."],
-      np.zeros(3, np.int32),
-    )
-  )
+  pairs = [["Who sold it?", "Who sold it?", "And the garden?"], ["Nobody sold it.", "The captain.", "Yes."]]
+  expected = pair_featurizer(TextRows(["", "", ""], pairs, np.zeros(3, np.int32)))
   np.testing.assert_array_equal(examples.input_ids, expected.input_ids)
   np.testing.assert_array_equal(examples.sequence_lengths, expected.sequence_lengths)
   assert examples.sequence_counts.tolist() == [2, 1]
   assert examples.labels["is_right"].tolist() == [1, 0]
 
 
-def test_several_processes_make_the_same_features_as_one(spm_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-  featurizer = pickle.loads(pickle.dumps(TextFeaturizer(TokenizerConfig(spm_model), MAX_SEQ_LENGTH)))
-  # Starts worker processes even for little work.
-  monkeypatch.setattr(examples_module, "_MAX_SECONDS_OF_ONE_PROCESS", 0.0)
-  make_workers = examples_module.Workers
-  numbers_of_workers = []
-
-  def record_and_make_workers(number: int, *args: Any) -> Any:
-    numbers_of_workers.append(number)
-    return make_workers(number, *args)
-
-  monkeypatch.setattr(examples_module, "Workers", record_and_make_workers)
-  num_rows = 4_000
-  texts = [text.split(".")[0] for text in FIRST_TEXTS * (num_rows // NUM_ROWS)]
-  rows: Any = TextRows([str(i) for i in range(num_rows)], texts, texts[::-1], np.arange(num_rows, dtype=np.int32))
-  examples = make_examples(rows, featurizer, name="test", key={}, cache_dir="", num_processes=2)
-  assert numbers_of_workers == [2]
-  expected = featurizer(rows)
-  np.testing.assert_array_equal(examples.input_ids, expected.input_ids)
-  np.testing.assert_array_equal(examples.labels["label_ids"], expected.labels["label_ids"])
-
-
-def make_pairs(labelled_pairs: list[tuple[str, str, int]]) -> TextRows:
-  """Makes the rows of a file from (question, sentence, class)."""
-  return TextRows(
-    ids=[str(i) for i in range(len(labelled_pairs))],
-    first=[question for question, _, _ in labelled_pairs],
-    second=[sentence for _, sentence, _ in labelled_pairs],
-    labels=np.array([label for _, _, label in labelled_pairs], np.int32),
-  )
+def make_pairs(*pairs: tuple[str, str]) -> TextRows:
+  """Makes the rows of a file from (question, sentence)."""
+  texts = [list(column) for column in zip(*pairs, strict=True)]
+  return TextRows([str(i) for i in range(len(pairs))], texts, np.zeros(len(pairs), np.int32))
 
 
 def test_sentences_of_the_same_question_are_candidates() -> None:
-  rows = make_pairs([("Who?", "Nobody.", 0), ("Who?", "The captain.", 1), ("When?", "At noon.", 0), ("Why?", "So.", 1)])
+  rows = make_pairs(("Who?", "Nobody."), ("Who?", "The captain."), ("When?", "At noon."), ("Why?", "So."))
   with_others = with_candidates(rows)
   assert list(with_others.candidates) == [["The captain."], ["Nobody."], [], []]
   assert with_others[1:3].candidates == [["Nobody."], []]
@@ -134,11 +84,11 @@ def test_sentences_of_the_same_question_are_candidates() -> None:
 
 
 def test_sentences_of_another_file_are_candidates_too() -> None:
-  rows = make_pairs([("When?", "At noon.", 0), ("Why?", "So.", 1)])
-  more_rows = make_pairs([("When?", "In March.", 1), ("Where?", "Here.", 1), ("Why?", "So.", 0)])
+  rows = make_pairs(("When?", "At noon."), ("Why?", "So."))
+  more_rows = make_pairs(("When?", "In March."), ("Where?", "Here."), ("Why?", "So."))
   assert list(with_candidates(rows, more_rows).candidates) == [["In March."], []]
 
 
 def test_at_most_seven_other_candidates_are_kept() -> None:
-  rows = make_pairs([("Who?", f"Number {i}.", 1) for i in range(10)])
+  rows = make_pairs(*(("Who?", f"Number {i}.") for i in range(10)))
   assert with_candidates(rows).candidates[9] == [f"Number {i}." for i in range(7)]

@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.errors import UserError
 from albert.models.multiple_choice import pool_windows
-from albert.tasks.glue.files import TextData
-from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.glue.model import TextTask
 from albert.tokenization.tokenizer import load_tokenizer
 from tests.conftest import english_like_documents
@@ -138,9 +135,3 @@ def test_gradients_of_padding_windows_are_zero() -> None:
     gradient = tape.gradient(pooled, logits).numpy()
     assert not gradient[0, 1:].any()
     np.testing.assert_allclose(gradient.sum(axis=1), np.ones([2, 4]), rtol=1e-6)
-
-
-def test_windows_of_pairs_are_refused() -> None:
-  config = ClassifierConfig(task_name="custom", text_columns="text,b", labels="x,y", long_texts="windows")
-  with pytest.raises(UserError, match=r"^--long_texts=windows is for single texts, and custom has pairs \(text, b\)"):
-    TextData(config)

@@ -15,8 +15,8 @@ from sklearn.metrics import f1_score
 import albert
 from albert.data.tables import read_table
 from albert.errors import UserError
-from albert.tasks.glue.files import TextData, combined_label_warning, find_labels, read_text_table, rows_of_table
-from albert.tasks.glue.flags import ClassifierConfig, make_class_weights
+from albert.tasks.glue.files import TextData, find_labels, read_text_table, rows_of_table, warn_of_combined_label
+from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.glue.results import ChosenThresholds, average_runs, choose_thresholds, read_thresholds
 from albert.tasks.glue.specs import make_spec
 from albert.tasks.predictions import Predictions, read_predictions, write_predictions
@@ -38,6 +38,13 @@ def make_multi_label_task(make_task: MakeTask, rows_file: str) -> MakeTask:
   """Returns a function that makes a task of ROWS; its keywords are further flags."""
   files = dict.fromkeys(("train_file", "eval_file", "predict_file"), rows_file)
   return functools.partial(make_task, **files, multi_label=True, label_separator=";")
+
+
+def read_matrix(source: Any, **flags: Any) -> np.ndarray:
+  """Returns the labels of a file or of rows in memory."""
+  spec = make_spec(ClassifierConfig(**{"task_name": "custom", "text_columns": "text", "multi_label": True, **flags}))
+  assert spec.train is not None
+  return rows_of_table(read_text_table(source, spec.train, spec), spec.train, spec).labels
 
 
 def outputs_of(scores: np.ndarray) -> dict[str, np.ndarray]:
@@ -78,13 +85,7 @@ def test_labels_are_read_as_a_matrix(extension: str, tmp_path: Path) -> None:
     lines = [separator.join(row) for row in [("text", "label"), *ROWS]]
   path.write_text("\n".join(lines) + "\n")
   assert find_labels(read_table(str(path), ["label"], list_columns={"label": ";"}), "label", ";") == ["a", "b", "c"]
-  config = ClassifierConfig(
-    task_name="custom", text_columns="text", labels="a,b,c", multi_label=True, label_separator=";"
-  )
-  spec = make_spec(config)
-  assert spec.train is not None
-  rows = rows_of_table(read_text_table(str(path), spec.train, spec), spec.train, spec)
-  np.testing.assert_array_equal(rows.labels, MATRIX)
+  np.testing.assert_array_equal(read_matrix(str(path), labels="a,b,c", label_separator=";"), MATRIX)
 
 
 @pytest.mark.parametrize("one", [1, 1.0, True])
@@ -92,11 +93,7 @@ def test_a_list_of_0_and_1_stands_for_the_labels_that_are_given(one: Any) -> Non
   vectors = [[one * number for number in row] for row in MATRIX]
   data = {"text": [text for text, _ in ROWS], "label": vectors}
   task = albert.tasks.Classification(train=data, labels=["a", "b", "c"], multi_label=True, eval_share=0)
-  config = ClassifierConfig(**{"text_columns": "text", **task.settings})
-  spec = make_spec(config)
-  assert spec.train is not None
-  rows = rows_of_table(read_text_table(task.rows["train"], spec.train, spec), spec.train, spec)
-  np.testing.assert_array_equal(rows.labels, MATRIX)
+  np.testing.assert_array_equal(read_matrix(task.rows["train"], **task.settings), MATRIX)
 
 
 @pytest.mark.parametrize(
@@ -120,14 +117,8 @@ def test_a_list_with_the_separator_in_a_label_is_refused(tmp_path: Path) -> None
 
 
 def test_an_unknown_label_is_refused_with_its_line(rows_file: str) -> None:
-  config = ClassifierConfig(
-    task_name="custom", text_columns="text", labels="a,b", multi_label=True, label_separator=";"
-  )
-  spec = make_spec(config)
-  assert spec.train is not None
-  table = read_text_table(rows_file, spec.train, spec)
   with pytest.raises(UserError, match=r"rows.tsv, line 4: label 'c' is not a label of this task: a, b"):
-    rows_of_table(table, spec.train, spec)
+    read_matrix(rows_file, labels="a,b", label_separator=";")
 
 
 @pytest.mark.parametrize(
@@ -150,15 +141,15 @@ def test_bad_flags_are_refused(flags: dict[str, Any], message: str) -> None:
 
 
 def test_labels_that_consist_of_labels_are_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-  assert combined_label_warning(["a", "b", "a,x"]) is None
-  assert combined_label_warning(["a,x", "b,y", "a", "b"]) is None  # x and y occur only once
-  warning = combined_label_warning(["a,x", "b,x", "a"])
-  assert warning is not None
-  assert warning.startswith("the label 'a,x' consists of the labels 'a', 'x', and")  # x is a part of another label
-  warning = combined_label_warning(["a", "b", "b; a"])
-  assert warning == (
-    "the label 'b; a' consists of the labels 'b', 'a', and is learned as a class of its own: give --multi_label "
-    "--label_separator=';' if a row may have several labels"
+  for labels in (["a", "b", "a,x"], ["a,x", "b,y", "a", "b"]):  # x and y occur only once
+    warn_of_combined_label("rows", labels)
+    assert not capsys.readouterr().err
+  warn_of_combined_label("rows", ["a,x", "b,x", "a"])  # x is a part of another label
+  assert "rows: the label 'a,x' consists of the labels 'a', 'x', and" in capsys.readouterr().err
+  warn_of_combined_label("rows", ["a", "b", "b; a"])
+  assert capsys.readouterr().err == (
+    "warning: rows: the label 'b; a' consists of the labels 'b', 'a', and is learned as a class of its own: give "
+    "--multi_label --label_separator=';' if a row may have several labels\n"
   )
   path = tmp_path / "rows.tsv"
   path.write_text("text\tlabel\none\ta\ntwo\tb\nthree\ta,b\n")
@@ -176,9 +167,6 @@ def test_the_loss_is_the_mean_of_binary_cross_entropies(class_weights: str, make
   matrix, p = batch["label_ids"].numpy()[:5], 1 / (1 + np.exp(-logits[:5].astype(np.float64)))
   # Labels a, b and c are in 3, 1 and 2 of the 5 rows.
   positive_weights = np.array([2 / 3, 4, 3 / 2]) if class_weights else np.ones(3)
-  np.testing.assert_allclose(
-    make_class_weights(class_weights, "abc", matrix), positive_weights
-  ) if class_weights else None
   expected = -(positive_weights * matrix * np.log(p) + (1 - matrix) * np.log(1 - p)).mean(axis=1).sum()
 
   def model(inputs: Any, training: bool, seed: Any) -> tf.Tensor:
@@ -296,8 +284,8 @@ def test_an_ensemble_without_labels_uses_the_mean_of_the_thresholds_of_the_runs(
   run_dirs = [str(tmp_path / "a"), str(tmp_path / "b")]
   for directory, threshold in zip(run_dirs, (0.3, 0.5), strict=True):
     Path(directory).mkdir()
-    predictions = Predictions(["0", "1"], ("a", "b"), np.array([[0.35, 0.45], [0.2, 0.8]]))
-    predictions = predictions.with_thresholds(np.full(2, threshold), ",")
+    scores = np.array([[0.35, 0.45], [0.2, 0.8]])
+    predictions = Predictions(["0", "1"], ("a", "b"), scores, thresholds=np.full(2, threshold))
     write_predictions(directory, "test", predictions)
     ChosenThresholds("one", "dev", "", {"a": threshold, "b": threshold}).write(directory)
   settings = {"task_name": "custom", "text_columns": "text", "labels": "a,b", "multi_label": True}

@@ -5,39 +5,27 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from albert.tasks.glue import specs
 from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.glue.specs import SPECS, recipe_name
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
 
-class PaperSettings(NamedTuple):
-  """A row of the table of hyperparameters for downstream tasks in ALBERT's appendix."""
-
-  learning_rate: float
-  batch_size: int
-  albert_dropout: float
-  classifier_dropout: float
-  train_steps: int
-  warmup_steps: int
-  max_seq_length: int
-
-
+# The hyperparameters for downstream tasks in ALBERT's appendix: learning rate, batch size, dropout of ALBERT and of the
+# classifier, training steps, warm-up steps and maximum sequence length.
 PAPER_SETTINGS = {
-  "CoLA": PaperSettings(1e-5, 16, 0, 0.1, 5336, 320, 512),
-  "STS-B": PaperSettings(2e-5, 16, 0, 0.1, 3598, 214, 512),
-  "SST-2": PaperSettings(1e-5, 32, 0, 0.1, 20935, 1256, 512),
-  "MNLI": PaperSettings(3e-5, 128, 0, 0.1, 10000, 1000, 512),
-  "QNLI": PaperSettings(1e-5, 32, 0, 0.1, 33112, 1986, 512),
-  "QQP": PaperSettings(5e-5, 128, 0.1, 0.1, 14000, 1000, 512),
-  "RTE": PaperSettings(3e-5, 32, 0.1, 0.1, 800, 200, 512),
-  "MRPC": PaperSettings(2e-5, 32, 0, 0.1, 800, 200, 512),
-  "WNLI": PaperSettings(2e-5, 16, 0.1, 0.1, 2000, 250, 512),
+  "CoLA": (1e-5, 16, 0, 0.1, 5336, 320, 512),
+  "STS-B": (2e-5, 16, 0, 0.1, 3598, 214, 512),
+  "SST-2": (1e-5, 32, 0, 0.1, 20935, 1256, 512),
+  "MNLI": (3e-5, 128, 0, 0.1, 10000, 1000, 512),
+  "QNLI": (1e-5, 32, 0, 0.1, 33112, 1986, 512),
+  "QQP": (5e-5, 128, 0.1, 0.1, 14000, 1000, 512),
+  "RTE": (3e-5, 32, 0.1, 0.1, 800, 200, 512),
+  "MRPC": (2e-5, 32, 0, 0.1, 800, 200, 512),
+  "WNLI": (2e-5, 16, 0.1, 0.1, 2000, 250, 512),
 }
 
 
@@ -48,22 +36,19 @@ def test_the_recipe_of_a_task_has_the_papers_numbers(task_name: str) -> None:
   assert optimizer["optimizer"] == "adamw"
   assert recipe["data"]["task_name"] == task_name
   assert model["attention_probs_dropout_prob"] == model["hidden_dropout_prob"]
-  recipe_settings = PaperSettings(
-    learning_rate=optimizer["learning_rate"],
-    batch_size=train["train_batch_size"],
-    albert_dropout=model["hidden_dropout_prob"],
-    classifier_dropout=model["classifier_dropout_prob"],
-    train_steps=train["num_train_steps"],
-    warmup_steps=optimizer["num_warmup_steps"],
-    max_seq_length=recipe["data"]["max_seq_length"],
+  assert PAPER_SETTINGS[task_name] == (
+    optimizer["learning_rate"],
+    train["train_batch_size"],
+    model["hidden_dropout_prob"],
+    model["classifier_dropout_prob"],
+    train["num_train_steps"],
+    optimizer["num_warmup_steps"],
+    recipe["data"]["max_seq_length"],
   )
-  assert recipe_settings == PAPER_SETTINGS[task_name]
 
 
 def test_a_task_without_a_recipe_of_its_own_uses_glue_custom(monkeypatch: pytest.MonkeyPatch) -> None:
-  new_spec = dataclasses.replace(SPECS["RTE"], name="Tone")
-  monkeypatch.setitem(specs._SPECS_BY_NORMALIZED_NAME, "tone", new_spec)
-  monkeypatch.setitem(SPECS, "Tone", new_spec)
+  monkeypatch.setitem(SPECS, "Tone", dataclasses.replace(SPECS["RTE"], name="Tone"))
   assert recipe_name(ClassifierConfig(task_name="tone")) == "glue_custom"
 
 

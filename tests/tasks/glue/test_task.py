@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,15 +28,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
   return write_archive(tmp_path_factory.mktemp("glue"), tasks, num_rows=NUM_ROWS)
 
 
-class SplitOutputs(NamedTuple):
-  """The outputs of a newly initialized model for all examples of a split, in their order."""
-
-  loss: float
-  outputs: DatasetOutputs
-  batch: dict[str, np.ndarray]
-
-
-def run_newly_initialized_model(task: TextTask, split: str) -> SplitOutputs:
+def run_newly_initialized_model(task: TextTask, split: str) -> tuple[float, DatasetOutputs, dict[str, np.ndarray]]:
+  """Returns the loss, the outputs and the batch of a newly initialized model for all examples of a split, in order."""
   model = task.build_model()
   dataset = task.sets.dataset(split)
   assert isinstance(dataset, ExampleDataset)
@@ -48,7 +41,7 @@ def run_newly_initialized_model(task: TextTask, split: str) -> SplitOutputs:
   outputs = {name: tensor.numpy()[is_example][example_order] for name, tensor in result.outputs.items()}
   outputs["example_index"] = np.arange(dataset.num_examples)
   examples = {name: tensor.numpy()[is_example][example_order] for name, tensor in batch.items()}
-  return SplitOutputs(loss, outputs, examples)
+  return loss, outputs, examples
 
 
 def test_classification_has_the_cross_entropy_and_probabilities_of_numpy(archive: Path, make_task: MakeTask) -> None:
@@ -107,50 +100,33 @@ def test_ranking_has_the_cross_entropy_of_right_and_wrong(archive: Path, make_ta
   np.testing.assert_array_equal(is_right, predictions.labels == right_class)
 
 
-class RankingLoss(NamedTuple):
-  """The sum of the losses of N examples, and the log probabilities [N, 2] that a sentence is wrong and right."""
+# Logits of each example's sequences, that of its own sentence first; the number of its sequences, of which further ones
+# are padding; whether its own sentence answers its question; and the loss.
+RANKINGS = {
+  "of two candidates is the pairwise ranking loss": ([[3, 1]], [2], [1], np.log1p(np.exp(1 - 3))),
+  "of two candidates with a wrong sentence": ([[3, 1]], [2], [0], np.log1p(np.exp(3 - 1))),
+  "of three candidates is the softmax cross entropy": (
+    *([[2, 1, -1, 50]], [3], [1]),
+    -np.log(np.exp(2) / (np.exp(2) + np.exp(1) + np.exp(-1))),
+  ),
+  "of one candidate is the sigmoid cross entropy": (
+    *([[2, 9], [-1, 9]], [1, 1], [1, 0]),
+    np.log1p(np.exp(-2)) + np.log1p(np.exp(-1)),
+  ),
+}
 
-  total: float
-  log_probabilities: np.ndarray
 
-
-def ranking_loss(logits: list[list[int]], is_candidate: list[list[int]], is_right: list[int]) -> RankingLoss:
-  """Computes the loss of a batch.
-
-  Args:
-    logits: the logits of each example's sequences, that of its own sentence first.
-    is_candidate: 1 for each sequence, 0 for padding.
-    is_right: 1 for each example whose own sentence answers its question.
-  """
+@pytest.mark.parametrize("name", RANKINGS)
+def test_the_ranking_loss(name: str) -> None:
+  logits, counts, is_right, expected = RANKINGS[name]
   batch = {
-    "option_mask": tf.constant(is_candidate, tf.float32),
+    "option_mask": tf.sequence_mask(counts, len(logits[0]), tf.float32),
     "is_right": tf.constant(is_right),
     "example_weight": tf.ones([len(logits)]),
   }
   formulation = Ranking(TextData(ClassifierConfig(task_name="QNLI", formulation="ranking")))
   result = formulation.forward(tf.constant(logits, tf.float32)[:, :, tf.newaxis], batch, training=False)
-  return RankingLoss(float(result.sums["loss"].total), result.outputs["log_probabilities"].numpy())
-
-
-def test_the_ranking_loss_of_two_candidates_is_the_pairwise_ranking_loss() -> None:
-  # log(1 + exp(other - own)) for a right sentence.
-  loss = ranking_loss([[3, 1]], is_candidate=[[1, 1]], is_right=[1])
-  assert loss.total == pytest.approx(np.log1p(np.exp(1 - 3)), rel=1e-6)
-  loss = ranking_loss([[3, 1]], is_candidate=[[1, 1]], is_right=[0])
-  assert loss.total == pytest.approx(np.log1p(np.exp(3 - 1)), rel=1e-6)
-
-
-def test_the_ranking_loss_of_three_candidates_is_the_softmax_cross_entropy() -> None:
-  # The fourth sequence is padding, and its logit has no effect.
-  loss = ranking_loss([[2, 1, -1, 50]], is_candidate=[[1, 1, 1, 0]], is_right=[1])
-  probability = np.exp(2) / (np.exp(2) + np.exp(1) + np.exp(-1))
-  assert loss.total == pytest.approx(-np.log(probability), rel=1e-6)
-  np.testing.assert_allclose(np.exp(loss.log_probabilities[0]), [1 - probability, probability], rtol=1e-5)
-
-
-def test_the_ranking_loss_of_one_candidate_is_the_sigmoid_cross_entropy() -> None:
-  loss = ranking_loss([[2, 9], [-1, 9]], is_candidate=[[1, 0], [1, 0]], is_right=[1, 0])
-  assert loss.total == pytest.approx(np.log1p(np.exp(-2)) + np.log1p(np.exp(-1)), rel=1e-6)
+  assert float(result.sums["loss"].total) == pytest.approx(expected, rel=1e-6)
 
 
 def test_ranking_takes_candidates_from_the_training_file(archive: Path, make_task: MakeTask) -> None:
@@ -161,10 +137,9 @@ def test_ranking_takes_candidates_from_the_training_file(archive: Path, make_tas
     row[2]
     for name in ("test.tsv", "train.tsv")
     for row in read_tsv_rows(archive / "QNLI" / name)[1:]
-    if row[1] == rows.first[0]
+    if row[1] == rows.texts[0][0]
   }
-  assert rows.second is not None
-  assert {rows.second[0], *rows.candidates[0]} == sentences
+  assert {rows.texts[1][0], *rows.candidates[0]} == sentences
   assert len(sentences) > 2
 
 
@@ -260,6 +235,10 @@ BAD_FLAGS: dict[str, tuple[str, dict[str, Any], str]] = {
   "no such label": ("RTE", {"positive_label": "no"}, "--positive_label=no: not a label of RTE: give one of entailment"),
   "a label of numbers": ("STS-B", {"positive_label": "5"}, "--positive_label=5: a regression has no labels"),
   "ranking elsewhere": ("RTE", {"formulation": "ranking"}, "--formulation=ranking is for QNLI, not for RTE"),
+  "windows of pairs": (
+    *("custom", {"text_columns": "a,b", "labels": "x,y", "long_texts": "windows"}),
+    r"^--long_texts=windows is for single texts, and custom has pairs \(a, b\)",
+  ),
 }
 
 
