@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from albert.config.model import load_model_config
 from albert.config.recipes import read_recipe
-from albert.data.manifest import Manifest
-from albert.runs import output_files
+from albert.data.manifest import DataContent, Manifest
+from albert.io.files import read_json
 from albert.runs.directory_lock import _parse_owner
 from albert.tokenization.recorded_settings import find_tokenizer_config
 from albert.tokenization.tokenizer import Tokenizer
