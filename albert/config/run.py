@@ -177,7 +177,6 @@ class TrainConfig(Config):
     "compile the training step with XLA; auto: on GPUs, if all batches have the same shape; true: batches of varying "
     "length are padded to one of four lengths",
     choices=("auto", "true", "false"),
-    affects_training=False,
     per_command=True,
     group=DEVICES,
   )
@@ -186,7 +185,6 @@ class TrainConfig(Config):
     "deterministic kernels: a resumed run ends with the same bits as an uninterrupted one; without them it has the "
     "same steps and batches, but may round differently. auto: true without a GPU, false on GPUs",
     choices=("auto", "true", "false"),
-    affects_training=False,
     per_command=True,
     group=DEVICES,
   )
@@ -209,7 +207,6 @@ class TrainConfig(Config):
     False,
     "divide the moments of the optimizer and the sums of the gradients among the replicas, so that each holds only a "
     "part of them. Checkpoints stay the same",
-    affects_training=False,
     per_command=True,
     group=DEVICES,
   )
@@ -218,14 +215,12 @@ class TrainConfig(Config):
     "tf.distribute strategy; auto: tpu with --tpu, multi_worker_mirrored if TF_CONFIG lists workers, mirrored with "
     "several GPUs, else one_device",
     choices=("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"),
-    affects_training=False,
     per_command=True,
     group=DEVICES,
   )
   tpu: str = option(
     "",
     "name or address of a Cloud TPU, or 'local' if the command runs on the TPU's own machine",
-    affects_training=False,
     per_command=True,
     group=DEVICES,
   )
@@ -255,7 +250,6 @@ class FinetuningConfig(Config):
     "",
     "the vocabulary: a SentencePiece model, a WordPiece vocab.txt, or a byte-level BPE tokenizer.json or vocab.json; "
     "by default the one beside --init_checkpoint or in output_dir; --vocab_file is another name for it",
-    affects_training=False,
     per_command=True,
   )
   do_lower_case: bool | None = option(
@@ -286,7 +280,6 @@ class FinetuningConfig(Config):
   cache_dir: str = option(
     "",
     "directory that keeps the tokenized data; by default output_dir/features",
-    affects_training=False,
     per_command=True,
   )
   num_processes: int = option(
@@ -294,7 +287,6 @@ class FinetuningConfig(Config):
     "number of processes that tokenize the data; 0: one per core",
     minimum=0,
     maximum=MAX_PROCESSES,
-    affects_training=False,
     per_command=True,
     group=DEVICES,
   )
@@ -309,9 +301,7 @@ class RunConfig(Config):
 
   help_group: ClassVar[str] = COMMAND
 
-  output_dir: str = option(
-    "", "directory for checkpoints, metrics and results", affects_training=False, per_command=True
-  )
+  output_dir: str = option("", "directory for checkpoints, metrics and results", per_command=True)
   recipe: str = option(
     "",
     "default values for the other flags: the name of a file in configs/, or a path; none: no recipe. By default the "
@@ -333,7 +323,6 @@ class RunConfig(Config):
   start_over: bool = option(
     False,
     "if all checkpoints in output_dir are damaged, rename them and train again from the start",
-    affects_training=False,
     per_command=True,
     group=LOGGING,
   )
@@ -341,7 +330,6 @@ class RunConfig(Config):
     1,
     "number of runs, which use the seeds --seed, --seed + 1, and so on; only the best run keeps its checkpoints",
     minimum=1,
-    affects_training=False,
     per_command=True,
   )
   init_from_shallower: bool = option(
@@ -349,17 +337,12 @@ class RunConfig(Config):
     "allow --init_checkpoint to have fewer layers or groups of layers than the model (ALBERT, appendix A.1)",
     group=MODEL,
   )
-  do_train: bool = option(False, "train the model", affects_training=False, per_command=True)
-  do_eval: bool = option(
-    False, "evaluate the checkpoint that --select_checkpoint selects", affects_training=False, per_command=True
-  )
-  do_predict: bool = option(
-    False, "predict with the checkpoint that --select_checkpoint selects", affects_training=False, per_command=True
-  )
+  do_train: bool = option(False, "train the model", per_command=True)
+  do_eval: bool = option(False, "evaluate the checkpoint that --select_checkpoint selects", per_command=True)
+  do_predict: bool = option(False, "predict with the checkpoint that --select_checkpoint selects", per_command=True)
   predictions_file: str = option(
     "",
     "file for the predictions; by default predictions_NAME in output_dir, where NAME is that of the file to predict",
-    affects_training=False,
     per_command=True,
     group=EVALUATION,
   )
@@ -367,14 +350,12 @@ class RunConfig(Config):
     False,
     "check the flags and files and print the plan and all values that differ from the defaults; nothing is trained, "
     "and no file is written",
-    affects_training=False,
     per_command=True,
   )
   chip: str = option(
     "",
     "with --dry_run: a TPU, such as v3, v5e or v3-512; prints whether the training step fits into its memory, and with "
     "which --gradient_accumulation_steps the same batch fits",
-    affects_training=False,
     per_command=True,
   )
   optimizer: OptimizerConfig = OptimizerConfig()

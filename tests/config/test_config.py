@@ -50,8 +50,11 @@ def test_the_error_for_an_unknown_model_lists_the_known_ones():
   ("make_config", "message"),
   [
     (lambda: OptimizerConfig(learning_rate=0.0), "learning_rate must be above 0, got 0.0"),
-    (lambda: OptimizerConfig(learning_rate=float("nan")), "learning_rate must be a finite number, got nan"),
-    (lambda: TrainConfig(num_train_epochs=float("inf")), "num_train_epochs must be a finite number, got inf"),
+    (lambda: OptimizerConfig(learning_rate=float("nan")), "learning_rate must be a finite number in float32, got nan"),
+    (
+      lambda: TrainConfig(num_train_epochs=float("inf")),
+      "num_train_epochs must be a finite number in float32, got inf",
+    ),
     (lambda: OptimizerConfig(learning_rate=1e308), "learning_rate must be a finite number in float32, got 1e[+]308"),
     (lambda: OptimizerConfig(epsilon=1e-50), "epsilon must be above 0 in float32, got 1e-50"),
     (lambda: OptimizerConfig(beta_2=1 - 1e-12), "beta_2 must be below 1 in float32, got 0.999999999999"),
