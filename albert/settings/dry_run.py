@@ -9,10 +9,10 @@ import textwrap
 
 from albert.app import HELP_WIDTH
 from albert.config.base import option_fields
+from albert.config.command_flags import format_flag
 from albert.errors import UserError
 from albert.io.progress import log
 from albert.settings.resolve import ResolvedSettings
-from albert.settings.sources import format_flag
 from albert.settings.tpu_memory import MemoryCheck, StepSettings, parse_slice, read_table
 from albert.tasks.pretraining import files as pretraining_files
 from albert.tasks.pretraining.flags import PretrainingConfig

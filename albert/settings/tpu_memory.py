@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from typing import NamedTuple
 
 import msgspec
 
@@ -201,14 +200,6 @@ def activation_bytes(model: ModelConfig, length: int, *, recompute_grad: bool) -
   return length * bytes_per_token * model.num_hidden_layers // (6 if recompute_grad else 1)
 
 
-class _Bound(NamedTuple):
-  """The bytes that a step takes on a core: exactly, or at most. `compiled` is the date of the compilation."""
-
-  bytes: int
-  is_exact: bool
-  compiled: str
-
-
 class MemoryCheck:
   """Compares training steps with the table.
 
@@ -220,6 +211,7 @@ class MemoryCheck:
   def __init__(self, table: MemoryTable, cores: Slice):
     self._table = table
     self._cores = cores
+    self._gib = f"{cores.limit / _GIB:.1f} GiB"
 
   def describe(self, settings: StepSettings) -> str:
     """Returns a line that says how well a step fits, or that this is not known.
@@ -228,64 +220,64 @@ class MemoryCheck:
       UserError: the step does not fit; the message says which settings do.
     """
     micro_batch = settings.micro_batch(self._cores.num_cores)
+    times = f", {settings.gradient_accumulation_steps} times" if settings.gradient_accumulation_steps > 1 else ""
+    batch = f"{micro_batch} examples of {settings.length} tokens on each of {self._cores.num_cores} cores{times}"
     rows = self._rows(settings)
     if not rows:
-      return self._estimate(settings, micro_batch)
-    bound = self._find_bound(settings, micro_batch)
-    name = f"{settings.model_name} on {self._cores.name}: {self._describe_batch(settings, micro_batch)}"
-    if bound:
-      at_most = "" if bound.is_exact else "at most "
-      return f"{name} fit; they take {at_most}{self._of_limit(bound.bytes)} (compiled {bound.compiled}, not run)"
-    if self._is_too_large(settings, micro_batch):
-      raise UserError(f"{name} do not fit{self._describe_limits(settings)}: {self._remedy(settings)}")
-    return f"{name}: not known whether they fit{self._describe_limits(settings)}; {self._remedy(settings)}"
+      return f"{self._estimate(settings)}; this batch is {batch}"
+    batch = f"{settings.model_name} on {self._cores.name}: {batch}"
+    if bound := self._find_bound(settings):
+      num_bytes, is_exact, compiled = bound
+      size = f"all of {self._gib}" if num_bytes > self._cores.limit else f"{num_bytes / _GIB:.1f} of {self._gib}"
+      return f"{batch} fit; they take {'' if is_exact else 'at most '}{size} (compiled {compiled}, not run)"
+    # The batches of the table next to the limit.
+    rows = [row for row in rows if row.length == settings.length and row.gradient_accumulation_steps == 1]
+    parts = [f"{max(trial.batch for trial in row.fits)} fit" for row in rows if row.fits]
+    parts += [f"{min(trial.batch for trial in row.too_large)} do not" for row in rows if row.too_large]
+    limits = f"{self._gib} ({', '.join(parts)})" if parts else self._gib
+    if self._is_too_large(settings):
+      raise UserError(f"{batch} do not fit into {limits}: {self._remedy(settings)}")
+    return f"{batch}: not known whether they fit into {limits}; {self._remedy(settings)}"
 
   def _rows(self, settings: StepSettings) -> list[CompiledStep]:
-    """Returns the rows of the table for the step, with any length and any number of accumulation steps."""
+    """Returns the rows of the table for the step, with any length. With accumulation it takes at least as much."""
     key = (settings.step, settings.model_name, self._cores.chip, settings.recompute_grad)
-    return [row for row in self._table.steps if (row.step, row.model, row.chip, row.recompute_grad) == key]
+    return [
+      row
+      for row in self._table.steps
+      if (row.step, row.model, row.chip, row.recompute_grad) == key
+      and (row.gradient_accumulation_steps == 1 or settings.gradient_accumulation_steps > 1)
+    ]
 
-  def _find_bound(self, settings: StepSettings, micro_batch: int) -> _Bound | None:
-    """Returns a bound of the bytes that a step takes on a core; None if no bound within the limit is known.
+  def _find_bound(self, settings: StepSettings) -> tuple[int, bool, str] | None:
+    """Returns the bytes that a step takes on a core, whether exactly or at most, and the date of the compilation.
 
-    The bound is a compiled step with longer sequences or more of them. With accumulation it is also a step without
-    accumulation, plus the sums of the gradients.
+    Returns None if no bound within the limit is known. The bound is a compiled step with longer sequences or more of
+    them. With accumulation it is also a step without accumulation, plus the sums of the gradients.
     """
     accumulates = settings.gradient_accumulation_steps > 1
     sums = _BYTES_PER_GRADIENT * num_parameters(encoder_shapes(settings.model)) if accumulates else 0
+    micro_batch = settings.micro_batch(self._cores.num_cores)
     bounds = []
     for row in self._rows(settings):
-      row_accumulates = row.gradient_accumulation_steps > 1
-      if row.length < settings.length or (row_accumulates and not accumulates):
-        continue
-      extra = 0 if row_accumulates else sums
+      extra = sums if row.gradient_accumulation_steps == 1 else 0
       for trial in row.fits:
         size = trial.batch // row.gradient_accumulation_steps
         # A step that was compiled fits, even if its parts, some of which share memory, add up to more than the limit.
-        if size >= micro_batch and (not extra or trial.bytes + extra <= self._cores.limit):
+        fits = not extra or trial.bytes + extra <= self._cores.limit
+        if row.length >= settings.length and size >= micro_batch and fits:
           is_exact = size == micro_batch and row.length == settings.length and not extra
-          bounds.append(_Bound(trial.bytes + extra, is_exact, row.compiled))
+          bounds.append((trial.bytes + extra, is_exact, row.compiled))
     return min(bounds, default=None)
 
-  def _is_too_large(self, settings: StepSettings, micro_batch: int) -> bool:
+  def _is_too_large(self, settings: StepSettings) -> bool:
     """Whether the compiler rejected a step with sequences that are not longer, and not more of them."""
-    accumulates = settings.gradient_accumulation_steps > 1
+    micro_batch = settings.micro_batch(self._cores.num_cores)
     return any(
       row.length <= settings.length and trial.batch // row.gradient_accumulation_steps <= micro_batch
       for row in self._rows(settings)
-      if accumulates or row.gradient_accumulation_steps == 1
       for trial in row.too_large
     )
-
-  def _describe_limits(self, settings: StepSettings) -> str:
-    """Returns the batches of the table next to the limit, such as " into 15.5 GiB (12 fit, 16 do not)"."""
-    rows = [
-      row for row in self._rows(settings) if row.length == settings.length and row.gradient_accumulation_steps == 1
-    ]
-    parts = [f"{max(trial.batch for trial in row.fits)} fit" for row in rows if row.fits]
-    parts += [f"{min(trial.batch for trial in row.too_large)} do not" for row in rows if row.too_large]
-    known = f" ({', '.join(parts)})" if parts else ""
-    return f" into {self._cores.limit / _GIB:.1f} GiB{known}"
 
   def _remedy(self, settings: StepSettings) -> str:
     """Returns the settings with the fewest accumulation steps that are known to fit the same batch."""
@@ -295,38 +287,29 @@ class MemoryCheck:
         if settings.train_batch_size % (self._cores.num_cores * number):
           continue
         other = dataclasses.replace(settings, gradient_accumulation_steps=number, recompute_grad=recompute_grad)
-        micro_batch = other.micro_batch(self._cores.num_cores)
-        if self._find_bound(other, micro_batch):
+        if self._find_bound(other):
           flags = [f"--gradient_accumulation_steps={number}"] if number != settings.gradient_accumulation_steps else []
           flags += ["--recompute_grad"] if recompute_grad != settings.recompute_grad else []
-          found.append(f"{' '.join(flags)} ({micro_batch} at a time)")
+          found.append(f"{' '.join(flags)} ({other.micro_batch(self._cores.num_cores)} at a time)")
           break
     if found:
       return f"give {' or '.join(found)}, with which the same batch fits"
-    if self._is_too_large(dataclasses.replace(settings, gradient_accumulation_steps=1), 1):
+    one_each = dataclasses.replace(settings, train_batch_size=self._cores.num_cores, gradient_accumulation_steps=1)
+    if self._is_too_large(one_each):
       return "not even one does: give a smaller model or another TPU"
     return "no number of accumulation steps is known with which this batch fits"
 
-  def _estimate(self, settings: StepSettings, micro_batch: int) -> str:
+  def _estimate(self, settings: StepSettings) -> str:
     """Returns a line about a step that is not in the table. Raises UserError if the weights alone do not fit."""
     parameters = num_parameters(encoder_shapes(settings.model))
     weights = parameters * _BYTES_PER_PARAMETER
-    of_step = f"{settings.step}{' with --recompute_grad' if settings.recompute_grad else ''} of this model"
     known = (
-      f"--chip={self._cores.name}: {of_step} is not in the table of compiled steps. It has {parameters:,} parameters; "
-      f"with moments and gradients they take {weights / _GIB:.1f} of {self._cores.limit / _GIB:.1f} GiB"
+      f"--chip={self._cores.name}: {settings.step}{' with --recompute_grad' if settings.recompute_grad else ''} of "
+      f"this model is not in the table of compiled steps. It has {parameters:,} parameters; with moments and gradients "
+      f"they take {weights / _GIB:.1f} of {self._gib}"
     )
     if weights > self._cores.limit:
       raise UserError(f"{known}, so no batch fits: give a smaller model")
     per_sequence = activation_bytes(settings.model, settings.length, recompute_grad=settings.recompute_grad)
     largest = (self._cores.limit - weights) // (per_sequence * settings.sequences_per_example)
-    batch = self._describe_batch(settings, micro_batch)
-    return f"{known}. Estimate, within a factor of 2: {largest} examples per core fit; this batch is {batch}"
-
-  def _describe_batch(self, settings: StepSettings, micro_batch: int) -> str:
-    times = f", {settings.gradient_accumulation_steps} times" if settings.gradient_accumulation_steps > 1 else ""
-    return f"{micro_batch} examples of {settings.length} tokens on each of {self._cores.num_cores} cores{times}"
-
-  def _of_limit(self, num_bytes: int) -> str:
-    limit = f"{self._cores.limit / _GIB:.1f} GiB"
-    return f"{num_bytes / _GIB:.1f} of {limit}" if num_bytes <= self._cores.limit else f"all of {limit}"
+    return f"{known}. Estimate, within a factor of 2: {largest} examples per core fit"
