@@ -10,7 +10,6 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from absl import flags
@@ -28,9 +27,6 @@ from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.glue.specs import SPECS
 from albert.tasks.race.files import find_passages, split_folder
 from albert.tasks.splits import DEV, TEST, TRAIN
-
-# Files that are read at the same time.
-_NUM_READERS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,8 +218,7 @@ def hash_files(spec: str) -> str:
   )
   if not paths:
     return ""
-  with ThreadPoolExecutor(_NUM_READERS) as readers:
-    entries = list(zip(paths, readers.map(file_sha256, paths), strict=True))
+  entries = list(zip(paths, files.in_threads(file_sha256, paths), strict=True))
   return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from albert.experiments import layers
 from albert.experiments.catalog import LAYER_FIGURE, LOSS_FIGURE, Experiment, Variant
@@ -86,7 +87,7 @@ def select_candidates(experiment: Experiment, rows: Sequence[Mapping[str, Any]])
     key = variant.candidate_for or variant.name
     if key not in best or means[variant.name] < means[best[key].name]:
       best[key] = variant
-  return dataclasses.replace(experiment, variants=list(best.values()))
+  return msgspec.structs.replace(experiment, variants=list(best.values()))
 
 
 def add_average(row: Mapping[str, Any]) -> dict[str, Any]:

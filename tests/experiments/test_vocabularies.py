@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from absl import flags
 
@@ -86,7 +86,7 @@ def test_the_variant_without_a_type_shares_its_runs_with_other_experiments(tmp_p
 
 def test_evaluation_on_another_sentence_task_has_the_vocabulary_of_its_variant(tmp_path: Path):
   plan = _make_plan(tmp_path)
-  plan.experiment = dataclasses.replace(plan.experiment, intrinsic=["nsp"])
+  plan.experiment = msgspec.structs.replace(plan.experiment, intrinsic=["nsp"])
   for trial in plan.trials():
     nsp_shards = trial.commands[3]
     assert _flag(nsp_shards.words, "spm_model_file") == _flag(trial.commands[0].words, "spm_model_file")
