@@ -6,6 +6,7 @@ Every field is also a flag; its help text, its default and its range are declare
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from typing import Annotated, ClassVar
 
@@ -27,6 +28,9 @@ from albert.config.command_flags import INT32_MAX, MAX_BATCH_SIZE, MAX_PROCESSES
 from albert.errors import UserError
 from albert.io import json_values
 from albert.io.text import format_value
+
+# An option that depends on the machine or on the command, so that later commands on the run do not reuse its value.
+_command_option = functools.partial(option, per_command=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,20 +176,18 @@ class TrainConfig(Config):
     evaluation_may_differ=True,
     group=DEVICES,
   )
-  jit_compile: str = option(
+  jit_compile: str = _command_option(
     "auto",
     "compile the training step with XLA; auto: on GPUs, if all batches have the same shape; true: batches of varying "
     "length are padded to one of four lengths",
     choices=("auto", "true", "false"),
-    per_command=True,
     group=DEVICES,
   )
-  deterministic: str = option(
+  deterministic: str = _command_option(
     "auto",
     "deterministic kernels: a resumed run ends with the same bits as an uninterrupted one; without them it has the "
     "same steps and batches, but may round differently. auto: true without a GPU, false on GPUs",
     choices=("auto", "true", "false"),
-    per_command=True,
     group=DEVICES,
   )
   input_parts: int = option(
@@ -203,25 +205,22 @@ class TrainConfig(Config):
     affects_training=False,
     group=DEVICES,
   )
-  shard_optimizer_state: bool = option(
+  shard_optimizer_state: bool = _command_option(
     False,
     "divide the moments of the optimizer and the sums of the gradients among the replicas, so that each holds only a "
     "part of them. Checkpoints stay the same",
-    per_command=True,
     group=DEVICES,
   )
-  distribution_strategy: str = option(
+  distribution_strategy: str = _command_option(
     "auto",
     "tf.distribute strategy; auto: tpu with --tpu, multi_worker_mirrored if TF_CONFIG lists workers, mirrored with "
     "several GPUs, else one_device",
     choices=("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"),
-    per_command=True,
     group=DEVICES,
   )
-  tpu: str = option(
+  tpu: str = _command_option(
     "",
     "name or address of a Cloud TPU, or 'local' if the command runs on the TPU's own machine",
-    per_command=True,
     group=DEVICES,
   )
 
@@ -246,11 +245,10 @@ class FinetuningConfig(Config):
 
   help_group: ClassVar[str] = DATA
 
-  spm_model_file: str = option(
+  spm_model_file: str = _command_option(
     "",
     "the vocabulary: a SentencePiece model, a WordPiece vocab.txt, or a byte-level BPE tokenizer.json or vocab.json; "
     "by default the one beside --init_checkpoint or in output_dir; --vocab_file is another name for it",
-    per_command=True,
   )
   do_lower_case: bool | None = option(
     None,
@@ -277,17 +275,15 @@ class FinetuningConfig(Config):
     evaluation_may_differ=True,
     group=DEVICES,
   )
-  cache_dir: str = option(
+  cache_dir: str = _command_option(
     "",
     "directory that keeps the tokenized data; by default output_dir/features",
-    per_command=True,
   )
-  num_processes: int = option(
+  num_processes: int = _command_option(
     0,
     "number of processes that tokenize the data; 0: one per core",
     minimum=0,
     maximum=MAX_PROCESSES,
-    per_command=True,
     group=DEVICES,
   )
   fresh_head: bool = option(
@@ -301,7 +297,7 @@ class RunConfig(Config):
 
   help_group: ClassVar[str] = COMMAND
 
-  output_dir: str = option("", "directory for checkpoints, metrics and results", per_command=True)
+  output_dir: str = _command_option("", "directory for checkpoints, metrics and results")
   recipe: str = option(
     "",
     "default values for the other flags: the name of a file in configs/, or a path; none: no recipe. By default the "
@@ -320,43 +316,38 @@ class RunConfig(Config):
     instead_of="init_checkpoint",
     group=MODEL,
   )
-  start_over: bool = option(
+  start_over: bool = _command_option(
     False,
     "if all checkpoints in output_dir are damaged, rename them and train again from the start",
-    per_command=True,
     group=LOGGING,
   )
-  num_runs: int = option(
+  num_runs: int = _command_option(
     1,
     "number of runs, which use the seeds --seed, --seed + 1, and so on; only the best run keeps its checkpoints",
     minimum=1,
-    per_command=True,
   )
   init_from_shallower: bool = option(
     False,
     "allow --init_checkpoint to have fewer layers or groups of layers than the model (ALBERT, appendix A.1)",
     group=MODEL,
   )
-  do_train: bool = option(False, "train the model", per_command=True)
-  do_eval: bool = option(False, "evaluate the checkpoint that --select_checkpoint selects", per_command=True)
-  do_predict: bool = option(False, "predict with the checkpoint that --select_checkpoint selects", per_command=True)
-  predictions_file: str = option(
+  do_train: bool = _command_option(False, "train the model")
+  do_eval: bool = _command_option(False, "evaluate the checkpoint that --select_checkpoint selects")
+  do_predict: bool = _command_option(False, "predict with the checkpoint that --select_checkpoint selects")
+  predictions_file: str = _command_option(
     "",
     "file for the predictions; by default predictions_NAME in output_dir, where NAME is that of the file to predict",
-    per_command=True,
     group=EVALUATION,
   )
-  dry_run: bool = option(
+  dry_run: bool = _command_option(
     False,
     "check the flags and files and print the plan and all values that differ from the defaults; nothing is trained, "
     "and no file is written",
-    per_command=True,
   )
-  chip: str = option(
+  chip: str = _command_option(
     "",
     "with --dry_run: a TPU, such as v3, v5e or v3-512; prints whether the training step fits into its memory, and with "
     "which --gradient_accumulation_steps the same batch fits",
-    per_command=True,
   )
   optimizer: OptimizerConfig = OptimizerConfig()
   train: TrainConfig = TrainConfig()

@@ -134,6 +134,7 @@ class Settings:
     self.task_entry = registry.TASKS[task_name]
     self._data_class = self.task_entry.config_class
     self.flags = dict(flags)
+    self._does_training = bool(flags.get("do_train"))
     self._check_alternatives()
     self.existing_run = find_existing_run(self.flags.get("output_dir", ""), self.flags.get("num_runs", 1))
     if self.existing_run is None:
@@ -145,12 +146,7 @@ class Settings:
       )
     self.recipe = self._find_recipe()
 
-  @property
-  def does_training(self) -> bool:
-    """Whether the command trains (--do_train)."""
-    return bool(self.flags.get("do_train"))
-
-  def _recorded(self, config_class: type[Config], section: str = "data") -> dict[str, Any]:
+  def recorded(self, config_class: type[Config], section: str = "data") -> dict[str, Any]:
     """The values of a config that the run has recorded and that later commands reuse; {} if there is no run."""
     return self.existing_run.reusable_values(config_class, section) if self.existing_run else {}
 
@@ -176,7 +172,7 @@ class Settings:
     directory = self.flags.get("output_dir", "")
     path = files.join(directory, output_files.RUNS)
     evaluates_or_predicts = self.flags.get("do_eval") or self.flags.get("do_predict")
-    if self.does_training or not evaluates_or_predicts or self.flags.get("init_checkpoint") or not files.exists(path):
+    if self._does_training or not evaluates_or_predicts or self.flags.get("init_checkpoint") or not files.exists(path):
       return
     if self.flags.get("num_runs", 1) == 1:
       best = files.join(directory, output_files.read_runs(path)["best_run"])
@@ -200,7 +196,7 @@ class Settings:
     """Reads the recipe of a run, whose values are used for fields that an earlier version did not record."""
     name = run.values.get("recipe")
     if name is None:  # an earlier version wrote config.json, without the name of the recipe
-      data = from_dict(self._data_class, self._recorded(self._data_class), source=run.config_file)
+      data = from_dict(self._data_class, self.recorded(self._data_class), source=run.config_file)
       name = self.task_entry.recipe(data)
     try:
       return read_recipe(name, self.task_name)
@@ -213,7 +209,7 @@ class Settings:
       values, fields = recipe.sections.get(section, {}), option_fields(config_class)
       if not isinstance(values, dict):
         continue  # the section is the name of a model, which is not compared
-      recorded = self._recorded(config_class, section)
+      recorded = self.recorded(config_class, section)
       for name in [name for name in values if name in recorded and name not in self.flags]:
         if fields[name].metadata["affects_training"] and recorded[name] != values[name]:
           raise self._contradiction(f"--recipe={recipe.name}, with {name} = {values[name]!r}", name, recorded)
@@ -235,7 +231,7 @@ class Settings:
     recipe = _checked_values(config_class, self.recipe.sections.get(section, {}), self.recipe.path)
     if self.existing_run is None:
       return merge(config_class, recipe, flags)
-    recorded = self._recorded(config_class, section)
+    recorded = self.recorded(config_class, section)
     for name in [name for name in flags if name in recorded]:
       value, recorded_value = flags[name], recorded[name]
       if name == "init_checkpoint" and value and recorded_value and not files.is_remote(value):
@@ -245,7 +241,7 @@ class Settings:
         del flags[name]  # the run has this value already
       # A task may replace "auto" and free texts, such as labels; check_task_settings compares them later.
       elif (section != "data" or (choices and "auto" not in choices)) and _must_equal_run(config_class, name):
-        if name == "init_checkpoint" and self.does_training:
+        if name == "init_checkpoint" and self._does_training:
           continue  # the Estimator compares the content of the weights instead of their path
         # If the run was given --num_train_epochs and the flag is --num_train_steps, the message names the run's epochs.
         alternative = alternatives(config_class).get(name, "")
@@ -258,7 +254,7 @@ class Settings:
     run = self.existing_run
     assert run is not None
     remedy = "give another --output_dir"
-    if name == "select_checkpoint" or not self.does_training:  # the command uses a checkpoint of the run
+    if name == "select_checkpoint" or not self._does_training:  # the command uses a checkpoint of the run
       remedy += f" and --init_checkpoint={files.join(run.directory, 'checkpoints', 'step-N')}"
     elif name in ("num_train_steps", "num_train_epochs") and run.seed is None:
       remedy += (
@@ -278,7 +274,7 @@ class Settings:
     """
     values = self.values(RunConfig) | {"recipe": self.recipe.name}
     train = self.values(TrainConfig, "train")
-    if self.existing_run and not self.does_training:
+    if self.existing_run and not self._does_training:
       # The command uses a checkpoint of the run. If all of them were deleted, it must fail. It must not use the weights
       # that training started from.
       values |= {"init_checkpoint": "", "from_scratch": False}
@@ -343,7 +339,7 @@ class Settings:
 
   def _model_of_run(self, run: ExistingRun) -> ModelConfig:
     """The model of an existing run, after comparing it with the flags."""
-    model = from_dict(ModelConfig, self._recorded(ModelConfig, "model"), source=run.config_file)
+    model = from_dict(ModelConfig, self.recorded(ModelConfig, "model"), source=run.config_file)
     flags, model_of_flags = self._flags_of(ModelConfig), self._model_of_flags()
     for name, value in flags.items():
       # An activation may have several names. ModelConfig stores one of them, so two models are compared, not the names.
@@ -370,7 +366,7 @@ class Settings:
         contradicts the settings that the vocabulary was made with.
     """
     values = self.values(self._data_class, "data")
-    if self.existing_run and not self.does_training:
+    if self.existing_run and not self._does_training:
       # The training shards are not needed, and may have been deleted.
       values.pop("stages", None)
       if "input_file" not in self.flags:
@@ -385,7 +381,7 @@ class Settings:
   def _add_vocabulary_settings(self, values: dict[str, Any], weights: WeightLocation | None) -> None:
     """Adds the settings that the vocabulary was made with. Refuses flags that contradict them or the run."""
     names = [name for name in SETTINGS if name in option_fields(self._data_class)]
-    recorded = self._recorded(self._data_class)
+    recorded = self.recorded(self._data_class)
     for name in names:
       if values.get(name) is not None and recorded.get(name) not in (None, values[name]):
         raise self._contradiction(format_flag(name, values[name]), name, recorded)
@@ -421,7 +417,7 @@ class Settings:
     Raises:
       UserError: a flag contradicts the run.
     """
-    recorded = self._recorded(self._data_class)
+    recorded = self.recorded(self._data_class)
     for name, value in self._flags_of(self._data_class).items():
       is_compared = name in recorded and name in task_settings and _must_equal_run(self._data_class, name)
       if is_compared and task_settings[name] != recorded[name]:
