@@ -73,5 +73,4 @@ def test_the_curves_of_a_figure_are_those_of_the_logs(tmp_path: Path):
   run.mkdir()
   (run / "eval_metrics.jsonl").write_text('{"step": 5, "masked_lm_accuracy": 0.25, "loss": 3}\n')
   (run / "metrics.jsonl").write_text('{"step": 2, "loss": 9.5}\n{"step": 4, "loss": null}\n')
-  assert tables.accuracy_curve(str(run)) == [(5, 25.0)]
-  assert tables.loss_curve(str(run)) == [(2, 9.5)]
+  assert tables.curves_of_run(str(run)) == [[(2, 9.5)], [(5, 25.0)]]
