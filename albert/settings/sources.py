@@ -60,9 +60,9 @@ class ExistingRun:
     values = self.values.get(section, {}) if section else self.values
     fields = option_fields(config_class)
     reusable = {name for name, field in fields.items() if not field.metadata["per_command"]}
-    if self.seed is not None:
-      reusable.discard("seed")
     recorded = {name: value for name, value in values.items() if name in reusable}
+    if self.seed is not None:
+      recorded.pop("seed", None)
     if config_class is RunConfig:
       # Pretraining without --init_checkpoint starts from random weights, whether or not --from_scratch is given.
       recorded["from_scratch"] = not recorded.get("init_checkpoint")
@@ -181,27 +181,27 @@ class Settings:
   # Recipes:
 
   def _find_recipe(self) -> Recipe:
-    """Reads the recipe: the one that --recipe names, else the one of the existing run, else the task's default."""
-    name = self.flags.get("recipe")
-    if name is not None:
-      recipe = read_recipe(name, self.task_name)
-      if self.existing_run and name != self.existing_run.values.get("recipe"):
-        self._refuse_other_recipe(recipe)
-      return recipe
-    if self.existing_run:
-      return self._recipe_of_run(self.existing_run)
-    return read_recipe(self.task_entry.recipe(self._data_class(**self._flags_of(self._data_class))), self.task_name)
+    """Reads the recipe: the one that --recipe names, else the one of the existing run, else the task's default.
 
-  def _recipe_of_run(self, run: ExistingRun) -> Recipe:
-    """Reads the recipe of a run, whose values are used for fields that an earlier version did not record."""
-    name = run.values.get("recipe")
-    if name is None:  # an earlier version wrote config.json, without the name of the recipe
-      data = from_dict(self._data_class, self.recorded(self._data_class), source=run.config_file)
-      name = self.task_entry.recipe(data)
+    The values of a run's recipe are used for fields that an earlier version did not record.
+    """
+    run = self.existing_run
+    name = self.flags.get("recipe")
+    if name is None and run:
+      name = run.values.get("recipe")
+    if name is None:  # an earlier version wrote config.json without the name of the recipe
+      values = self._flags_of(self._data_class) | self.recorded(self._data_class)
+      source = run.config_file if run else "flags"
+      name = self.task_entry.recipe(from_dict(self._data_class, values, source=source))
     try:
-      return read_recipe(name, self.task_name)
+      recipe = read_recipe(name, self.task_name)
     except UserError:
+      if run is None or "recipe" in self.flags:
+        raise
       return Recipe(name)  # the file was deleted after the run
+    if run and "recipe" in self.flags and name != run.values.get("recipe"):
+      self._refuse_other_recipe(recipe)
+    return recipe
 
   def _refuse_other_recipe(self, recipe: Recipe) -> None:
     """Refuses --recipe if it gives a field that affects training another value than the run has."""
