@@ -160,7 +160,6 @@ class Estimator:
         task, config = make_defined_task(task, settings | {"model": model})
       self.task, self.config = task, config
       # Files are read first, because connecting to the devices may take minutes.
-      self._has_inputs: set[str] = set()  # the actions whose files were read
       actions = {"train": config.do_train, "evaluate": config.do_eval, "predict": config.do_predict}
       self._read_inputs(**actions)
       self.plan = plan_run(config)
@@ -216,10 +215,10 @@ class Estimator:
       yield
 
   def _read_inputs(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
-    """Reads the input files that these actions need, once, and checks that results can be written."""
-    actions = {name for name, is_done in (("train", train), ("evaluate", evaluate), ("predict", predict)) if is_done}
-    if actions <= self._has_inputs:
-      return
+    """Reads the input files that these actions need, and checks that results can be written.
+
+    The task keeps what it has read.
+    """
     check_initial_weights(self.config, are_needed=train and self.task.needs_initial_weights)
     evaluate = will_evaluate(self.config, train=train, evaluate=evaluate)
     self.task.check_inputs(train=train, evaluate=evaluate, predict=predict)
@@ -231,7 +230,6 @@ class Estimator:
         raise UserError(f"--predictions_file={name}: give a name that ends in {extension}")
       for path in self.task.prediction_files(self.config.output_dir, name):
         output_files.check_writable(os.path.dirname(path))
-    self._has_inputs |= actions
 
   def _check_batches(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
     """Checks the batch sizes that these actions use (see check_batches)."""

@@ -177,28 +177,18 @@ def option_fields(cls: type[Config]) -> dict[str, dataclasses.Field[Any]]:
   return {field.name: field for field in dataclasses.fields(cls) if field.metadata}
 
 
-def define_field_flag(
-  field: dataclasses.Field[Any], default: Any, help_text: str = "", *, shown_default: Any = None, group: str = ""
-) -> None:
+def define_field_flag(field: dataclasses.Field[Any], default: Any, help_text: str = "", **options: Any) -> None:
   """Defines the absl flag of a field.
 
   Args:
     field: a field declared with `option`; the flag has its name, type, range and choices.
     default: the default of the flag.
     help_text: the text of --help; "" for the text of the field.
-    shown_default, group: see command_flags.define.
+    **options: further arguments of command_flags.define.
   """
-  metadata = field.metadata
-  command_flags.define(
-    str(field.type).removesuffix(_OR_NONE),
-    field.name,
-    default,
-    help_text or metadata["help"],
-    allowed=metadata["range"],
-    choices=metadata["choices"],
-    shown_default=shown_default,
-    group=group,
-  )
+  kind, metadata = str(field.type).removesuffix(_OR_NONE), field.metadata
+  options |= {"allowed": metadata["range"], "choices": metadata["choices"]}
+  command_flags.define(kind, field.name, default, help_text or metadata["help"], **options)
 
 
 def is_unset(field: dataclasses.Field[Any], value: Any) -> bool:

@@ -24,7 +24,7 @@ from albert.config.base import (
   Config,
   option,
 )
-from albert.config.command_flags import INT32_MAX, MAX_BATCH_SIZE, MAX_PROCESSES
+from albert.config.command_flags import MAX_BATCH_SIZE, MAX_PROCESSES
 from albert.errors import UserError
 from albert.io import json_values
 from albert.io.text import format_value
@@ -365,9 +365,6 @@ class RunConfig(Config):
       raise UserError(f"--chip={self.chip} only goes with --dry_run; training takes the TPU that --tpu names")
     if not self.output_dir and (self.has_action or not self.chip):
       raise UserError("--output_dir is missing: give the directory to write checkpoints and results to")
-    last_seed = self.train.seed + self.num_runs - 1
-    if last_seed > INT32_MAX:
-      raise UserError(f"num_runs={self.num_runs} with seed={self.train.seed}: the last seed exceeds {INT32_MAX}")
     if self.train.max_train_seconds and self.optimizer.warmup_proportion:
       raise UserError(
         f"--warmup_proportion={self.optimizer.warmup_proportion:g} with --max_train_seconds: the number of steps is "
