@@ -305,8 +305,8 @@ def write_submission(plan: LeaderboardPlan) -> list[str]:
 def define_flags() -> None:
   """Defines the flags of this command."""
   weights_help = "pretrained weights: any form that --init_checkpoint of the scripts takes"
-  command_flags.define("str", "init_checkpoint", None, weights_help)
-  command_flags.define("str", "output_dir", None, "directory for the runs, table.md and submission/")
+  command_flags.define("str", "init_checkpoint", None, weights_help, required=True)
+  command_flags.define("str", "output_dir", None, "directory for the runs, table.md and submission/", required=True)
   define_plan_flags(
     glue_tasks=list(GLUE_TASKS),
     glue_help="tasks of GLUE; MNLI also predicts AX if the folder diagnostic is there, and RTE, STS-B and MRPC start "
@@ -332,9 +332,6 @@ def read_model(init_checkpoint: str) -> ModelConfig:
 def main() -> None:
   """Prints the plan and its cost, runs it, and writes the table and the submissions."""
   values = flags.FLAGS
-  for name in ("init_checkpoint", "output_dir"):
-    if not values[name].value:
-      raise UserError(f"--{name} is missing (--help explains it)")
   runner.check_is_local(values.output_dir)
   tasks = given_tasks(tuple(GLUE_TASKS), predicts=True)
   if not tasks:
@@ -342,7 +339,7 @@ def main() -> None:
   checkpoint = values.init_checkpoint
   plan = LeaderboardPlan(
     [make_benchmark(name, task) for name, task in tasks.items()],
-    init_checkpoint=checkpoint if files.is_remote(checkpoint) else os.path.abspath(checkpoint),
+    init_checkpoint=files.absolute(checkpoint),
     model=read_model(checkpoint),
     scale=catalog.read_scale(values.scale),
     output_dir=os.path.abspath(values.output_dir),

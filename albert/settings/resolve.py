@@ -117,9 +117,11 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
   notes = []
   # The model has the vocabulary of the initial weights or, without them, that of the data.
   if not settings.gives_vocab_size():
-    vocabulary = (
-      _size_of_weights(weights) if weights else settings.task_entry.find_vocabulary_size(model_config, data_config)
-    )
+    if weights is None:
+      vocabulary = settings.task_entry.find_vocabulary_size(model_config, data_config)
+    else:
+      config_of_weights, path = weights.config(), weights.config_file
+      vocabulary = VocabularySize(config_of_weights.vocab_size, path) if config_of_weights and path else None
     if vocabulary and not (weights and vocabulary.size == model_config.vocab_size):
       model_config = dataclasses.replace(model_config, vocab_size=vocabulary.size)
       notes.append(f"vocab_size is {vocabulary.size}, the size of the vocabulary according to {vocabulary.file}")
@@ -133,11 +135,6 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
       )
   notes += _compare_recipe_with_weights(settings, weights)
   return ResolvedSettings(settings, config, model_config, data_config, weights, notes)
-
-
-def _size_of_weights(weights: WeightLocation) -> VocabularySize | None:
-  config, path = weights.config(), weights.config_file
-  return VocabularySize(config.vocab_size, path) if config and path else None
 
 
 def _compare_recipe_with_weights(settings: Settings, weights: WeightLocation | None) -> list[str]:
