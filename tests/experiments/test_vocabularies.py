@@ -13,11 +13,10 @@ from absl import flags
 
 from albert.errors import UserError
 from albert.experiments import catalog, costs, runner, tables
-from albert.experiments.catalog import read_scale
-from albert.experiments.inputs import Inputs
 from albert.experiments.plan import Plan
 from albert.tokenization import wordpiece
 from data_prep import train_vocab
+from tests.experiments.plans import make_plan
 from tests.script_flags import defined_flags
 
 _FILES = {
@@ -32,9 +31,7 @@ pytestmark = pytest.mark.usefixtures("tokenizers_is_found")
 
 
 def _make_plan(tmp_path: Path, name: str = "vocabularies", **inputs: Any) -> Plan:
-  return Plan(
-    catalog.load(name), read_scale("smoke"), Inputs(output_dir=str(tmp_path), vocab_size=997, num_seeds=1, **inputs)
-  )
+  return make_plan(tmp_path, name, vocab_size=997, **inputs)
 
 
 def _flag(words: tuple[str, ...], name: str) -> str | None:
