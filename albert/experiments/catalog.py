@@ -257,7 +257,6 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
       ends and the share of the layers that it trains. The rest of the steps trains all layers.
     num_seeds: number of runs of each variant.
     finetuning: flags of fine-tuning that replace values of the task's recipe.
-    merges_variants: whether models of an experiment that differ in the paper may be the same model at this scale.
   """
 
   note: str = ""
@@ -276,7 +275,6 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
   shallow_stages: Sequence[tuple[float, float]] = ()
   num_seeds: int = 1
   finetuning: dict[str, Any] = {}
-  merges_variants: bool = False
 
   @property
   def is_reduced(self) -> bool:
@@ -359,28 +357,3 @@ def read_scale(name: str) -> Scale:
     UserError: the file of the scale has a key or a value that is not allowed.
   """
   return files.read_json(os.path.join(configs_directory(), _SCALE_FOLDER, f"{name}.json"), Scale, _REMEDY)
-
-
-def check_variants(experiment: Experiment, scale_name: str) -> None:
-  """Checks that a scale keeps the variants of an experiment apart.
-
-  Args:
-    experiment: the experiment.
-    scale_name: one of SCALES.
-  Raises:
-    UserError: two variants are the same model at this scale, and are pretrained in the same way.
-  """
-  scale = read_scale(scale_name)
-  if scale.merges_variants:
-    return
-  trained_models: list[tuple[ModelConfig, Variant]] = []
-  for variant in experiment.variants:
-    training = msgspec.structs.replace(variant, name="", model="", fields={}, starts_from="", x=None, paper={})
-    trained_model = scale.model(variant, scale.vocab_size), training
-    if trained_model in trained_models:
-      other = experiment.variants[trained_models.index(trained_model)]
-      raise UserError(
-        f"--run={experiment.name}: {other.name!r} and {variant.name!r} are the same model at --scale={scale_name}: "
-        "take another scale, or only some variants (--variants)"
-      )
-    trained_models.append(trained_model)

@@ -8,7 +8,6 @@ the same directory, and after a change of a file another directory is made.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -61,8 +60,8 @@ class Plan:
     scale: the sizes of models and training.
     inputs: the inputs that the user gives.
   Raises:
-    UserError: the inputs lack a text that the experiment needs, they give a vocabulary although the experiment compares
-      several, or the package tokenizers is missing that trains one of these.
+    UserError: the inputs lack a text that the experiment needs, or give a vocabulary although the experiment compares
+      several.
   """
 
   def __init__(self, experiment: Experiment, scale: Scale, inputs: Inputs):
@@ -91,7 +90,12 @@ class Plan:
       HELDOUT: inputs.heldout_corpus or (self._question_text_file if inputs.question_flags else documentation),
     }
     self._vocabulary_types = list(dict.fromkeys(variant.vocabulary for variant in experiment.variants))
-    self._check_vocabularies()
+    kinds = ", ".join(self._vocabulary_types)
+    if inputs.spm_model_file and kinds != UNIGRAM:
+      raise UserError(
+        f"--run={self.name} trains vocabularies of the types {kinds}: leave out "
+        f"--spm_model_file={inputs.spm_model_file}"
+      )
 
   def preparation_commands(self) -> list[Command]:
     """Returns the commands that make the text and the vocabularies, if they are not given."""
@@ -111,21 +115,6 @@ class Plan:
       # Of vocab.json and merges.txt, the second one is written last.
       commands.append(python_command(name, "data_prep.train_vocab", vocabulary_paths(path)[-1:], **flags))
     return commands
-
-  def _check_vocabularies(self) -> None:
-    """Raises UserError if the vocabularies of the experiment cannot be trained."""
-    spm_model_file, kinds = self.inputs.spm_model_file, ", ".join(self._vocabulary_types)
-    if spm_model_file and self._vocabulary_types != [UNIGRAM]:
-      raise UserError(
-        f"--run={self.name} trains vocabularies of the types {kinds}: leave out --spm_model_file={spm_model_file}"
-      )
-    for kind in self._vocabulary_types:
-      is_trainable = kind not in _TRAINED_BY_TOKENIZERS or importlib.util.find_spec("tokenizers")
-      if not is_trainable and not files.exists(vocabulary_paths(self.vocabulary(kind))[-1]):
-        raise UserError(
-          f"--run={self.name} trains a vocabulary of the type {kind}, which needs the package tokenizers: "
-          "pip install 'tokenizers>=0.20,<1'"
-        )
 
   def vocabulary(self, kind: str) -> str:
     """Returns the path of the vocabulary of a type: the user's, or that of the vocabulary that is trained."""

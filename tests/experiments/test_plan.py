@@ -64,7 +64,6 @@ def test_questions_of_squad_fit_into_the_sequences_of_every_scale(tmp_path: Path
   assert {f"--max_query_length={flags['max_query_length']}", f"--doc_stride={flags['doc_stride']}"} <= set(words)
 
 
-@pytest.mark.usefixtures("tokenizers_is_found")
 def test_the_stages_of_a_scale_train_fewer_layers_first(tmp_path: Path):
   scale, depths = read_scale("medium"), {}
   for name in catalog.names():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,6 @@ _FILES = {
   "WordPiece": "vocab.txt",
   "byte-level BPE": "vocab.json",
 }
-
-
-pytestmark = pytest.mark.usefixtures("tokenizers_is_found")
 
 
 def _make_plan(tmp_path: Path, name: str = "vocabularies", **inputs: Any) -> Plan:
@@ -105,20 +101,6 @@ def test_the_model_has_as_many_pieces_as_a_vocabulary_that_is_smaller(tmp_path: 
   row = runner.make_row(trial)
   assert row["parameters"] == costs.num_model_parameters(trial.config) - num_embeddings
   assert row["scores"] == {"sop": 50.0}
-
-
-def test_without_the_package_tokenizers_the_experiment_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-  path = _make_plan(tmp_path).vocabulary("wordpiece")
-  monkeypatch.setitem(sys.modules, "tokenizers", None)
-  _make_plan(tmp_path, "sentence_loss")
-  message = r"^--run=vocabularies trains a vocabulary of the type wordpiece, which needs the package tokenizers: pip "
-  with pytest.raises(UserError, match=message):
-    _make_plan(tmp_path)
-  # A vocabulary that was trained earlier needs no package.
-  Path(path).parent.mkdir(parents=True)
-  Path(path).touch()
-  with pytest.raises(UserError, match="of the type byte_level_bpe, which needs the package"):
-    _make_plan(tmp_path)
 
 
 def test_a_vocabulary_of_the_user_is_refused(tmp_path: Path):
