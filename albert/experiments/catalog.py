@@ -24,11 +24,6 @@ from albert.runs import output_files
 _FOLDER, _SCALE_FOLDER = "experiments", "experiments/scales"
 # The names of the scales: the commands are checked in a minute, experiments take minutes, hours, or a TPU.
 SCALES = ("smoke", "small", "medium", "shallow", "paper")
-# Values of Variant.corpus.
-MAIN, ADDITIONAL = "main", "additional"
-# Values of Experiment.figure: the distances between layers; the masked LM accuracy during training; this accuracy and
-# the training loss.
-LAYER_FIGURE, CURVE_FIGURE, LOSS_FIGURE = "layers", "curves", "loss_curves"
 # The type of a variant that names no vocabulary: ALBERT's SentencePiece unigram model.
 UNIGRAM = "unigram"
 # Type of a vocabulary, which is a value of train_vocab --type -> name of the file that it writes.

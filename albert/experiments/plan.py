@@ -15,19 +15,7 @@ from typing import Any
 from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.experiments import layers
-from albert.experiments.catalog import (
-  ADDITIONAL,
-  CURVE_FIGURE,
-  DATA_DEFAULTS,
-  LAYER_FIGURE,
-  LOSS_FIGURE,
-  MAIN,
-  UNIGRAM,
-  VOCABULARY_FILES,
-  Experiment,
-  Scale,
-  Variant,
-)
+from albert.experiments.catalog import DATA_DEFAULTS, UNIGRAM, VOCABULARY_FILES, Experiment, Scale, Variant
 from albert.experiments.inputs import Inputs
 from albert.experiments.runner import Command, ScoreSource, Trial, digest, python_command, training_files
 from albert.io import files
@@ -35,8 +23,6 @@ from albert.runs import output_files
 from albert.tasks.pretraining.flags import format_stages
 from albert.tokenization.vocabulary import vocabulary_paths
 
-# The corpus that pretraining is evaluated on. The module catalog defines the other corpora.
-HELDOUT = "heldout"
 # Score of pretraining -> the metric of run_pretraining. The scores of sentence tasks have the names of the tasks.
 INTRINSIC_METRICS = {
   "mlm": "masked_lm_accuracy",
@@ -72,7 +58,7 @@ class Plan:
         "--corpus without --heldout_corpus: give --heldout_corpus with text that is not in --corpus, or give SQuAD or "
         "RACE (--squad_v1, --squad_v2, --race_dir), whose development sets are then used as held-out text"
       )
-    if any(variant.corpus == ADDITIONAL for variant in experiment.variants) and not inputs.additional_corpus:
+    if any(variant.corpus == "additional" for variant in experiment.variants) and not inputs.additional_corpus:
       raise UserError(
         f"--run={experiment.name} trains some variants on additional text: give it with --additional_corpus"
       )
@@ -81,13 +67,13 @@ class Plan:
     question_files = ",".join(inputs.question_flags.values())
     question_directory = self._shared_directory("questions", inputs.question_flags, question_files)
     self._question_text_file = files.join(question_directory, "heldout.txt")
-    # Corpus -> globs of its text files.
+    # Corpus -> globs of its text files. Pretraining is evaluated on "heldout"; the others are those of variants.
     main_text = inputs.corpus or files.join(self._documentation_directory, "train.txt")
     documentation = files.join(self._documentation_directory, "heldout.txt")
     self._texts = {
-      MAIN: main_text,
-      ADDITIONAL: f"{main_text},{inputs.additional_corpus}",
-      HELDOUT: inputs.heldout_corpus or (self._question_text_file if inputs.question_flags else documentation),
+      "main": main_text,
+      "additional": f"{main_text},{inputs.additional_corpus}",
+      "heldout": inputs.heldout_corpus or (self._question_text_file if inputs.question_flags else documentation),
     }
     self._vocabulary_types = list(dict.fromkeys(variant.vocabulary for variant in experiment.variants))
     kinds = ", ".join(self._vocabulary_types)
@@ -127,7 +113,7 @@ class Plan:
   def _vocabulary_flags(self, kind: str) -> dict[str, Any]:
     """Returns the flags of train_vocab. They have no --type if it is the default, which keeps earlier directories."""
     type_flag = {} if kind == UNIGRAM else {"type": kind}
-    return {"input_file": self._texts[MAIN], "vocab_size": self.inputs.vocab_size, **type_flag}
+    return {"input_file": self._texts["main"], "vocab_size": self.inputs.vocab_size, **type_flag}
 
   def trials(self) -> list[Trial]:
     """Returns all trials in the order of computation: all variants with the first seed, then with the next one."""
@@ -146,7 +132,7 @@ class Plan:
       results_file = files.join(run, output_files.EVAL_RESULTS)
       if score not in ("mlm", "ppl", _sentence_prediction(variant)):
         results_file = files.join(run, score, output_files.EVAL_RESULTS)
-        shards, command = self._plan_shards(variant, HELDOUT, sentence_prediction=score)
+        shards, command = self._plan_shards(variant, "heldout", sentence_prediction=score)
         flags = {"init_checkpoint": run, "output_dir": files.join(run, score), "do_eval": True}
         flags["eval_input_file"] = shards
         commands += [command, python_command(f"{name}: {score}", "run_pretraining", [results_file], **flags)]
@@ -160,9 +146,9 @@ class Plan:
       makes = training_files(output_dir)
       commands.append(python_command(f"{name}: {task_name}", task.script, makes, **flags))
       scores |= {score: ScoreSource(makes[0], metric, factor) for score, (metric, factor) in task.scores.items()}
-    if self.experiment.figure == LAYER_FIGURE:
+    if self.experiment.figure == "layers":
       path = files.join(run, layers.FILE_NAME)
-      shards, _ = self._plan_shards(variant, HELDOUT, sentence_prediction=_sentence_prediction(variant))
+      shards, _ = self._plan_shards(variant, "heldout", sentence_prediction=_sentence_prediction(variant))
       flags = {"checkpoint": run, "input_file": shards, "output_file": path}
       commands.append(python_command(f"{name}: layers", "albert.experiments.layers", [path], **flags))
     may_be_smaller = variant.vocabulary in _TRAINED_BY_TOKENIZERS
@@ -181,7 +167,7 @@ class Plan:
       commands += earlier_commands
     training_shards, training_command = self._plan_shards(variant, variant.corpus, **variant.data)
     sentence_prediction = _sentence_prediction(variant)
-    heldout_shards, heldout_command = self._plan_shards(variant, HELDOUT, sentence_prediction=sentence_prediction)
+    heldout_shards, heldout_command = self._plan_shards(variant, "heldout", sentence_prediction=sentence_prediction)
     commands += [training_command, heldout_command]
     model = self.scale.model(variant, self.inputs.vocab_size)
     flags: dict[str, Any] = {}
@@ -217,7 +203,7 @@ class Plan:
     for name, factor in (("num_train_steps", variant.steps), ("num_warmup_steps", warmup_factor)):
       values[name] = max(1, round(values[name] * factor / variant.batch))
     values["learning_rate"] *= variant.batch**0.5 * variant.rate  # the square-root rule of LAMB
-    if self.experiment.figure in (CURVE_FIGURE, LOSS_FIGURE):
+    if self.experiment.figure in ("curves", "loss_curves"):
       values["eval_every_steps"] = max(1, values["num_train_steps"] // _NUM_CURVE_POINTS)
     return values
 
@@ -248,10 +234,10 @@ class Plan:
     }
     if inputs.max_predictions_per_seq:
       flags["max_predictions_per_seq"] = inputs.max_predictions_per_seq
-    if corpus == HELDOUT:
+    if corpus == "heldout":
       flags |= {"dupe_factor": 1, "num_shards": 1, "random_seed": _HELDOUT_SEED}
     flags |= settings
-    given_texts = {MAIN: [inputs.corpus], HELDOUT: [inputs.heldout_corpus]}
+    given_texts = {"main": [inputs.corpus], "heldout": [inputs.heldout_corpus]}
     texts = given_texts.get(corpus, [inputs.corpus, inputs.additional_corpus])
     name = "-".join(["shards", corpus, *({**DATA_DEFAULTS, **settings}.values())])
     user_files = ",".join([*texts, *vocabulary_paths(inputs.spm_model_file)])

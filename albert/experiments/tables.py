@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from albert.experiments import layers
-from albert.experiments.catalog import LAYER_FIGURE, LOSS_FIGURE, Experiment, Variant
+from albert.experiments.catalog import Experiment, Variant
 from albert.experiments.plan import Plan
 from albert.io import files
 from albert.runs import figures, logs, output_files
@@ -225,14 +225,14 @@ def _draw_lines(plan: Plan) -> bytes:
   with the training loss (ALBERT, version 1, figures 1 to 3).
   """
   titles, label = ["held-out masked LM accuracy, percent"], "steps"
-  if plan.experiment.figure == LOSS_FIGURE:
+  if plan.experiment.figure == "loss_curves":
     titles.insert(0, "training loss")
-  if plan.experiment.figure == LAYER_FIGURE:
+  if plan.experiment.figure == "layers":
     titles, label = ["L2 distance", "angle, degrees"], "layer"
   panels: dict[str, list[figures.Curve]] = {title: [] for title in titles}
   curves: Sequence[Sequence[tuple[float, float]]]
   for trial, color in zip(plan.trials()[: len(plan.experiment.variants)], itertools.cycle(figures.COLORS)):
-    if plan.experiment.figure == LAYER_FIGURE:
+    if plan.experiment.figure == "layers":
       distances = files.read_json(files.join(trial.run, layers.FILE_NAME), layers.Distances, "delete this file")
       curves = [
         [(float(layer), value) for layer, value in enumerate(values, 1)] for values in (distances.l2, distances.degrees)

@@ -189,7 +189,7 @@ def test_changed_contents_of_the_users_files_use_other_folders(tmp_path: Path):
   (tmp_path / "glue" / "SST-2" / "train.tsv").write_text("earlier")
   data = str(tmp_path / "glue" / "SST-2")
   task = DownstreamTask("run_classifier", {"data_dir": "glue"}, {"sst2": ("accuracy", 100.0)}, data)
-  inputs = {
+  inputs: dict[str, Any] = {
     "corpus": f"{tmp_path}/tex*",
     "additional_corpus": f"{tmp_path}/more",
     "spm_model_file": f"{tmp_path}/vocab",
