@@ -26,11 +26,17 @@ from albert.runs.logs import print_metrics
 from albert.settings.resolve import check_initial_weights, make_defined_task, will_evaluate
 from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.splits import TEST
-from albert.training import run as training_run
 from albert.training.distribution import Cluster, check_batches, check_memory
 from albert.training.evaluator import Evaluator
 from albert.training.model_weights import ModelWeights, computing_in, deterministic_ops
-from albert.training.run import TrainingResult
+from albert.training.run import (
+  TrainingResult,
+  claim_output_dir,
+  failure_warning,
+  find_failure,
+  read_training_result,
+  train_run,
+)
 from albert.training.run_plan import TrainingPlan, plan_run, plan_training
 from albert.weights.checkpoints import CheckpointManager
 
@@ -270,14 +276,14 @@ class Estimator:
     """
     with self._action():
       self._train()
-      return training_run.read_training_result(self._weights.step, self.config.output_dir, self.results_dir)
+      return read_training_result(self._weights.step, self.config.output_dir, self.results_dir)
 
   def _train(self) -> None:
     log(self.plan.devices)
     self._read_inputs(train=True)
     self._check_batches(train=True)
     with self._running():
-      self._weights.step = training_run.train_run(
+      self._weights.step = train_run(
         self.task,
         self._weights,
         self.plan,
@@ -315,10 +321,10 @@ class Estimator:
 
   def _log_failure(self, metrics: Mapping[str, float]) -> None:
     """Logs once whether the run has not learned more than guessing."""
-    failure = training_run.find_failure(self.results_dir, metrics, self.task.best_loss)
+    failure = find_failure(self.results_dir, metrics, self.task.best_loss)
     if failure and not self._has_logged_failure:
       self._has_logged_failure = True
-      log(training_run.failure_warning(failure))
+      log(failure_warning(failure))
 
   def predict(self, data: TableData | None = None) -> list[Any]:
     """Predicts with the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.
@@ -429,5 +435,5 @@ class Estimator:
       UserError: output_dir belongs to a run with other settings, or the weights to start from do not fit.
     """
     plan = plan_training(self.plan, self.task.training_stages())
-    training_run.claim_output_dir(self.task, self.plan, plan, self.checkpoints, is_chief=self.cluster.is_chief)
+    claim_output_dir(self.task, self.plan, plan, self.checkpoints, is_chief=self.cluster.is_chief)
     return plan
