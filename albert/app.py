@@ -85,7 +85,7 @@ def run(
     if operands is not None:
       flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
     arguments = command_flags.parse(argv)
-    for warning in command_flags.repetition_warnings(argv):
+    for warning in command_flags.repetition_warnings():
       print(warning, file=sys.stderr, flush=True)
     if operands is not None:
       operands[:] = arguments[1:]
@@ -177,8 +177,7 @@ def _flag_help(flag: Any) -> FlagHelp:
   default = "" if "(default" in text else _format_default(getattr(flag, "shown_default", flag.default))
   value = getattr(flag, "placeholder", "") or "|".join(choices or [])
   if not value and not flag.boolean:
-    is_float = isinstance(flag.parser, flags.FloatParser)
-    value = "N" if isinstance(flag.parser, flags.IntegerParser) else "X" if is_float else "VALUE"
+    value = {"int": "N", "float": "X"}.get(flag.flag_type(), "VALUE")
   return FlagHelp(flag.name, text, default, value, getattr(flag, "group", "") or _DEFAULT_GROUP)
 
 

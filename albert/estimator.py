@@ -81,8 +81,6 @@ def _python_messages() -> Iterator[None]:
     yield
   except UserError as error:
     message = _FLAG_PATTERN.sub(lambda match: _PYTHON_NAMES.get(match["name"], match["name"]), str(error))
-    if message == str(error):
-      raise
     raise UserError(message) from error
 
 
@@ -151,20 +149,37 @@ class Estimator:
     self._definition = None if isinstance(task, Task) else task
     self._has_logged_failure = False
     self._process_id = os.getpid()
-    if not isinstance(task, Task):
-      if config is not None:
-        raise UserError("config is for a Task: give the settings of a task definition as arguments")
-      if not output_dir:
-        output_dir = _make_temporary_dir(self)
-      settings |= {"init_checkpoint": init_checkpoint, "output_dir": output_dir, "model": model}
-      with _python_messages():
-        self.task, self.config = make_defined_task(task, settings)
-        self._set_up(self.config)
-      return
-    if config is None or settings or init_checkpoint or output_dir or model:
-      raise UserError("a Task needs all its settings as config=RunConfig(...), and no others")
-    self.task, self.config = task, config
-    self._set_up(config)
+    with self._action():
+      if isinstance(task, Task):
+        if config is None or settings or init_checkpoint or output_dir or model:
+          raise UserError("a Task needs all its settings as config=RunConfig(...), and no others")
+      else:
+        if config is not None:
+          raise UserError("config is for a Task: give the settings of a task definition as arguments")
+        settings |= {"init_checkpoint": init_checkpoint, "output_dir": output_dir or _make_temporary_dir(self)}
+        task, config = make_defined_task(task, settings | {"model": model})
+      self.task, self.config = task, config
+      # Files are read first, because connecting to the devices may take minutes.
+      actions = {"train": config.do_train, "evaluate": config.do_eval, "predict": config.do_predict}
+      self._read_inputs(**actions)
+      self.plan = plan_run(config)
+      self.config = self.plan.config
+      self.strategy = self.plan.strategy
+      self._check_batches(**actions)
+      self.cluster = Cluster(self.strategy)
+      # Every process writes metrics and predictions. Processes that are not the chief write to a temporary directory.
+      self.results_dir = config.output_dir if self.cluster.is_chief else _make_temporary_dir(self)
+      self.checkpoints = CheckpointManager(
+        files.join(config.output_dir, output_files.CHECKPOINTS),
+        keep=config.train.keep_checkpoints,
+        model_config=task.model_config,
+      )
+      with self._running(), self.strategy.scope():
+        self._weights = ModelWeights(task, self.plan)
+        self.model = self._weights.model
+        self.evaluator = Evaluator(
+          task, self.model, self.strategy, config.train.eval_batch_size, self.plan.evaluation_precision
+        )
 
   @classmethod
   def from_run(cls, output_dir: str | os.PathLike[str], **settings: Any) -> Estimator:
@@ -180,31 +195,6 @@ class Estimator:
     from albert.tasks.definitions import TaskOfRun  # a command needs no definitions
 
     return cls(TaskOfRun(output_dir), output_dir=output_dir, **settings)
-
-  def _set_up(self, config: RunConfig) -> None:
-    """Reads the files, connects to the devices, and builds the model and the evaluator."""
-    task = self.task
-    self._has_inputs: set[str] = set()  # the actions whose files were read
-    # Files are read first, because connecting to the devices may take minutes.
-    self._read_inputs(train=config.do_train, evaluate=config.do_eval, predict=config.do_predict)
-    self.plan = plan_run(config)
-    self.config = self.plan.config
-    self.strategy = self.plan.strategy
-    self._check_batches(train=config.do_train, evaluate=config.do_eval, predict=config.do_predict)
-    self.cluster = Cluster(self.strategy)
-    # Every process writes metrics and predictions. Processes that are not the chief write to a temporary directory.
-    self.results_dir = config.output_dir if self.cluster.is_chief else _make_temporary_dir(self)
-    self.checkpoints = CheckpointManager(
-      files.join(config.output_dir, output_files.CHECKPOINTS),
-      keep=config.train.keep_checkpoints,
-      model_config=task.model_config,
-    )
-    with self._running(), self.strategy.scope():
-      self._weights = ModelWeights(task, self.plan)
-      self.model = self._weights.model
-      self.evaluator = Evaluator(
-        task, self.model, self.strategy, config.train.eval_batch_size, self.plan.evaluation_precision
-      )
 
   def _action(self) -> contextlib.AbstractContextManager[None]:
     """In this context, errors name arguments instead of flags, unless a command made the Estimator. Refuses a fork."""
@@ -224,10 +214,10 @@ class Estimator:
       yield
 
   def _read_inputs(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
-    """Reads the input files that these actions need, once, and checks that results can be written."""
-    actions = {name for name, is_done in (("train", train), ("evaluate", evaluate), ("predict", predict)) if is_done}
-    if actions <= self._has_inputs:
-      return
+    """Reads the input files that these actions need, and checks that results can be written.
+
+    The task keeps what it has read.
+    """
     check_initial_weights(self.config, are_needed=train and self.task.needs_initial_weights)
     evaluate = will_evaluate(self.config, train=train, evaluate=evaluate)
     self.task.check_inputs(train=train, evaluate=evaluate, predict=predict)
@@ -239,7 +229,6 @@ class Estimator:
         raise UserError(f"--predictions_file={name}: give a name that ends in {extension}")
       for path in self.task.prediction_files(self.config.output_dir, name):
         output_files.check_writable(os.path.dirname(path))
-    self._has_inputs |= actions
 
   def _check_batches(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
     """Checks the batch sizes that these actions use (see check_batches)."""
@@ -432,10 +421,10 @@ class Estimator:
       steps = self.checkpoints.steps()
     except (OSError, tf.errors.OpError):  # the file system of output_dir does not answer either
       steps = []
-    newest = f"from step-{steps[-1]}" if steps else "from the last checkpoint, if there is one"
+    newest = f"step-{steps[-1]}" if steps else "the last checkpoint, if there is one"
     if self.cluster.num_processes > 1:
-      return f"start all processes again with the same command, and they continue {newest}"
-    return f"start it again with the same command, and it continues {newest}"
+      return f"start all processes again with the same command, and they continue from {newest}"
+    return f"start it again with the same command, and it continues from {newest}"
 
   def claim_output_dir(self) -> TrainingPlan:
     """Makes output_dir the directory of this run: writes config.json, environment.json and the task's files.

@@ -135,7 +135,7 @@ class TaskPlan:
     start: what training starts from: the name of a task whose best model it is, or "the checkpoint".
     directory: the output_dir of all runs.
     final: the directory with the predictions to submit: that of the ensemble, or of the only run.
-    commands: all commands, also those of the task that training starts from.
+    trial: the scores and all commands, also those of the task that training starts from.
   """
 
   benchmark: Benchmark
@@ -144,7 +144,7 @@ class TaskPlan:
   start: str
   directory: str
   final: str
-  commands: Sequence[Command]
+  trial: Trial
 
 
 class LeaderboardPlan:
@@ -183,48 +183,44 @@ class LeaderboardPlan:
 
   def trials(self) -> list[Trial]:
     """Returns a trial for each task, MNLI first."""
-    return [self._make_trial(task) for task in self.tasks.values()]
+    return [task.trial for task in self.tasks.values()]
 
   def _plan_task(self, benchmark: Benchmark) -> TaskPlan:
     """Plans the commands of a task. The first ones are those of MNLI, if the task starts from its model."""
-    script = benchmark.task.script
+    name, factor, script = benchmark.name, benchmark.factor, benchmark.task.script
     flags = benchmark.task.flags_for(self.model)
     if self._scale.is_reduced:
       flags |= {**self._scale.finetuning_flags(script), "select_checkpoint": "best"}
       flags["eval_every_steps"] = max(1, self._scale.finetuning["num_train_steps"] // 2)
-    first = self.tasks.get(FIRST_TASK) if benchmark.name in STARTING_FROM_MNLI else None
+    first = self.tasks.get(FIRST_TASK) if name in STARTING_FROM_MNLI else None
     init_checkpoint = first.directory if first else self._init_checkpoint  # of several runs it is the best one
     identity = {**flags, "init_checkpoint": init_checkpoint, "num_runs": self.num_runs}
     identity["data"] = hash_files(benchmark.task.data)
-    directory = files.join(self.directory, "runs", f"{benchmark.name}-{digest(identity)}")
+    directory = files.join(self.directory, "runs", f"{name}-{digest(identity)}")
+    has_ensemble = self.num_runs > 1
+    final = files.join(directory, "ensemble") if has_ensemble else directory
+    results_file, runs_file = files.join(final, output_files.EVAL_RESULTS), files.join(directory, output_files.RUNS)
+
+    commands = list(first.trial.commands) if first else []
     command_flags = {"output_dir": directory, "num_runs": self.num_runs, "seed": FIRST_SEED, "do_train": True}
     command_flags |= {"do_eval": True, **flags, **({"fresh_head": True} if first else {})}
     command_flags["init_checkpoint"] = init_checkpoint
-    final, makes = files.join(directory, "ensemble"), [files.join(directory, output_files.RUNS)]
-    if self.num_runs == 1:
-      last_file = benchmark.submission[-1] if flags.get("do_predict") else output_files.EVAL_RESULTS
-      final, makes = directory, list(training_files(directory, last_file))
-    commands = list(first.commands) if first else []
-    commands.append(python_command(f"{benchmark.name}: {self.num_runs} run(s)", script, makes, **command_flags))
-    if self.num_runs > 1:
-      name, makes = f"{benchmark.name}: ensemble", [files.join(final, output_files.EVAL_RESULTS)]
-      inputs = files.join(directory, "run-*")
-      commands.append(python_command(name, "albert.ensemble", makes, inputs=inputs, output_dir=final))
-    recipe, start = benchmark.task.recipe_for(self.model), FIRST_TASK if first else "the checkpoint"
-    return TaskPlan(benchmark, recipe, flags, start, directory, final, commands)
+    last_file = benchmark.submission[-1] if flags.get("do_predict") else output_files.EVAL_RESULTS
+    makes = [runs_file] if has_ensemble else training_files(directory, last_file)
+    commands.append(python_command(f"{name}: {self.num_runs} run(s)", script, makes, **command_flags))
+    if has_ensemble:
+      ensemble_flags = {"inputs": files.join(directory, "run-*"), "output_dir": final}
+      commands.append(python_command(f"{name}: ensemble", "albert.ensemble", [results_file], **ensemble_flags))
 
-  def _make_trial(self, task: TaskPlan) -> Trial:
-    benchmark, scores, run = task.benchmark, {}, task.directory
-    results_file = files.join(task.final, output_files.EVAL_RESULTS)
+    scores = {}
     for metric in benchmark.metrics:
-      if self.num_runs == 1:
-        scores[f"{metric} median"] = ScoreSource(results_file, metric, benchmark.factor)
-        continue
-      runs_file, run = files.join(task.directory, output_files.RUNS), files.join(task.directory, f"run-{FIRST_SEED}")
-      for statistic in _STATISTICS:
-        scores[f"{metric} {statistic}"] = ScoreSource(runs_file, metric, benchmark.factor, statistic)
-      scores[f"{metric} ensemble"] = ScoreSource(results_file, metric, benchmark.factor)
-    return Trial(benchmark.name, FIRST_SEED, self.model, task.commands, scores, run)
+      for statistic in _STATISTICS if has_ensemble else ():
+        scores[f"{metric} {statistic}"] = ScoreSource(runs_file, metric, factor, statistic)
+      scores[f"{metric} {'ensemble' if has_ensemble else 'median'}"] = ScoreSource(results_file, metric, factor)
+    run = files.join(directory, f"run-{FIRST_SEED}") if has_ensemble else directory
+    trial = Trial(name, FIRST_SEED, self.model, commands, scores, run)
+    recipe, start = benchmark.task.recipe_for(self.model), FIRST_TASK if first else "the checkpoint"
+    return TaskPlan(benchmark, recipe, flags, start, directory, final, trial)
 
   def describe(self, flops_per_second: float) -> str:
     """Returns a table of the estimated cost of each task.
@@ -308,11 +304,9 @@ def write_submission(plan: LeaderboardPlan) -> list[str]:
 
 def define_flags() -> None:
   """Defines the flags of this command."""
-  for name, help_text in (
-    ("init_checkpoint", "pretrained weights: any form that --init_checkpoint of the scripts takes"),
-    ("output_dir", "directory for the runs, table.md and submission/"),
-  ):
-    command_flags.define("str", name, None, help_text)
+  weights_help = "pretrained weights: any form that --init_checkpoint of the scripts takes"
+  command_flags.define("str", "init_checkpoint", None, weights_help, required=True)
+  command_flags.define("str", "output_dir", None, "directory for the runs, table.md and submission/", required=True)
   define_plan_flags(
     glue_tasks=list(GLUE_TASKS),
     glue_help="tasks of GLUE; MNLI also predicts AX if the folder diagnostic is there, and RTE, STS-B and MRPC start "
@@ -338,9 +332,6 @@ def read_model(init_checkpoint: str) -> ModelConfig:
 def main() -> None:
   """Prints the plan and its cost, runs it, and writes the table and the submissions."""
   values = flags.FLAGS
-  for name in ("init_checkpoint", "output_dir"):
-    if not values[name].value:
-      raise UserError(f"--{name} is missing (--help explains it)")
   runner.check_is_local(values.output_dir)
   tasks = given_tasks(tuple(GLUE_TASKS), predicts=True)
   if not tasks:
@@ -348,7 +339,7 @@ def main() -> None:
   checkpoint = values.init_checkpoint
   plan = LeaderboardPlan(
     [make_benchmark(name, task) for name, task in tasks.items()],
-    init_checkpoint=checkpoint if files.is_remote(checkpoint) else os.path.abspath(checkpoint),
+    init_checkpoint=files.absolute(checkpoint),
     model=read_model(checkpoint),
     scale=catalog.read_scale(values.scale),
     output_dir=os.path.abspath(values.output_dir),

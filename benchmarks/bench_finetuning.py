@@ -109,7 +109,7 @@ def _measure_task(name: str) -> None:
   losses = {is_full: _compute_losses(task, model, indices) for is_full, task in tasks.items()}
   difference = np.abs(losses[False] - losses[True]).max()
   ratio = statistics.median(seconds[True]) / statistics.median(seconds[False])
-  mean_length = tasks[False].examples(TRAIN).longest_sequences.mean()
+  mean_length = tasks[False].sets.examples(TRAIN).longest_sequences.mean()
   print(
     f"| {name} | {mean_length:.0f} | {_format_seconds(seconds[False])} | {_format_seconds(seconds[True])} | "
     f"{ratio:.1f} | {difference:.1e} |",

@@ -258,19 +258,14 @@ BAD_DATA: dict[str, tuple[dict[str, Any], str]] = {
     {"eval": {"comment": ["a", "b"], "kind": [1, 7]}},
     r"^eval: row 1: kind '7' is not a label of this task: 0, 1$",
   ),
-  "missing label": ({"train": [("a", 1), ("b", None)]}, r"^train: row 1: column 'kind' is empty: fill it in or remove"),
   "number": (
     {"train": [("a", 1.0), ("b", 2.5)]},
     r"^train: row 1: kind 2.5 is not a class: use albert.tasks.Reg",
   ),
-  "column": ({"train": {"text": ["a"], "kind": [1]}}, r"^train: no column 'comment'; there are: text, kind"),
-  "type": ({"train": [("a", 1), (b"b", 0)]}, r"^train: row 1: column 'comment' must hold texts.*holds a bytes"),
   "lengths": ({"train": {"comment": ["a"], "kind": [1, 0]}}, r"^train: its columns have different lengths \(comment 1"),
   "row": ({"train": [("a", 1), "b"]}, r"^train: row 1 is 'b': give 2 values \(comment, kind\)"),
   "key": ({"train": [{"comment": "a", "kind": 1}, {"comment": "b"}]}, r"^train: row 1 has no 'kind'; it has: comment"),
-  "nothing": ({"train": []}, r"^train: has no rows"),
   "file": ({"train": "none.csv"}, r"^train=none.csv: no such file; give data in memory as"),
-  "one label": ({"train": [("a", 1), ("b", 1)]}, r"^train: column 'kind' holds 1 label\(s\)"),
   "spaces": ({"text": " a"}, r"^the column ' a' is empty, has spaces at its ends, or is not a text: rename it"),
 }
 

@@ -8,12 +8,11 @@ come from several sources: a flag, the run in output_dir, or a recipe.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 from albert.config import command_flags
-from albert.config.command_flags import Range, text_violation
+from albert.config.command_flags import Range
 from albert.errors import UserError
 from albert.io.text import format_value
 
@@ -59,7 +58,7 @@ def option(
       resumed. False for a path, because the content of the file is compared instead, by its hash.
     evaluation_may_differ: whether a command that only evaluates or predicts may use another value than the run did.
     per_command: True if later commands on the run's output_dir do not reuse the value, because it depends on the
-      machine or on the command.
+      machine or on the command. It then does not affect training.
     instead_of: another field that expresses the same setting in another way, such as epochs instead of steps. If a
       source (the flags, the run or the recipe) gives one of the two, the sources that it overrides lose the other one.
       A command line that gives both is an error.
@@ -70,7 +69,7 @@ def option(
     "help": help_text,
     "range": Range(minimum, maximum, above, below),
     "choices": choices,
-    "affects_training": affects_training,
+    "affects_training": affects_training and not per_command,
     "evaluation_may_differ": evaluation_may_differ,
     "per_command": per_command,
     "instead_of": instead_of,
@@ -78,18 +77,6 @@ def option(
     "group": group,
   }
   return dataclasses.field(default=default, metadata=metadata)
-
-
-def _violation(value: Any, metadata: Mapping[str, Any]) -> str | None:
-  """The rule that `value` violates, in words that follow "must be"; None if the value is allowed."""
-  if value is None:  # allowed in fields of the type "bool | None": another source decides
-    return None
-  if metadata["choices"] is not None and value not in metadata["choices"]:
-    return f"one of {', '.join(metadata['choices'])}"
-  if isinstance(value, str):
-    return text_violation(value)
-  allowed: Range = metadata["range"]
-  return allowed.violation(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,13 +91,15 @@ class Config:
   help_group: ClassVar[str] = ""
 
   def __post_init__(self) -> None:
-    for field in dataclasses.fields(self):
-      if not field.metadata:
+    for name, field in option_fields(type(self)).items():
+      value, choices = getattr(self, name), field.metadata["choices"]
+      if value is None:  # allowed in fields of the type "bool | None": another source decides
         continue
-      value = getattr(self, field.name)
-      violation = _violation(value, field.metadata)
+      violation = field.metadata["range"].violation(value)
+      if choices is not None and value not in choices:
+        violation = f"one of {', '.join(choices)}"
       if violation:
-        raise UserError(f"{field.name} must be {violation}, got {format_value(value)}")
+        raise UserError(f"{name} must be {violation}, got {format_value(value)}")
 
   def training_settings(self) -> dict[str, Any]:
     """Name -> value of the fields that affect training; a resumed run must have the same. The values are plain JSON."""
@@ -175,7 +164,7 @@ def _check_type(value: Any, type_name: str, source_and_key: str) -> Any:
   type_name = type_name.removesuffix(_OR_NONE)
   is_number = isinstance(value, int | float) and not isinstance(value, bool)
   if type_name == "float" and is_number:
-    return _as_float(value)
+    return float(value)
   if type_name == "int" and is_number and (isinstance(value, int) or value.is_integer()):
     return int(value)
   if (type_name == "str" and isinstance(value, str)) or (type_name == "bool" and isinstance(value, bool)):
@@ -183,40 +172,23 @@ def _check_type(value: Any, type_name: str, source_and_key: str) -> Any:
   raise UserError(f"{source_and_key} must be of type {type_name}, got {format_value(value)}")
 
 
-def _as_float(value: float) -> float:
-  try:
-    return float(value)
-  except OverflowError:  # an integer of more than 308 digits
-    return math.inf
-
-
 def option_fields(cls: type[Config]) -> dict[str, dataclasses.Field[Any]]:
   """Name -> dataclass field of the fields declared with `option`, without those that hold another config."""
   return {field.name: field for field in dataclasses.fields(cls) if field.metadata}
 
 
-def define_field_flag(
-  field: dataclasses.Field[Any], default: Any, help_text: str = "", *, shown_default: Any = None, group: str = ""
-) -> None:
+def define_field_flag(field: dataclasses.Field[Any], default: Any, help_text: str = "", **options: Any) -> None:
   """Defines the absl flag of a field.
 
   Args:
     field: a field declared with `option`; the flag has its name, type, range and choices.
     default: the default of the flag.
     help_text: the text of --help; "" for the text of the field.
-    shown_default, group: see command_flags.define.
+    **options: further arguments of command_flags.define.
   """
-  metadata = field.metadata
-  command_flags.define(
-    str(field.type).removesuffix(_OR_NONE),
-    field.name,
-    default,
-    help_text or metadata["help"],
-    allowed=metadata["range"],
-    choices=metadata["choices"],
-    shown_default=shown_default,
-    group=group,
-  )
+  kind, metadata = str(field.type).removesuffix(_OR_NONE), field.metadata
+  options |= {"allowed": metadata["range"], "choices": metadata["choices"]}
+  command_flags.define(kind, field.name, default, help_text or metadata["help"], **options)
 
 
 def is_unset(field: dataclasses.Field[Any], value: Any) -> bool:

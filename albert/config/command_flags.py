@@ -1,19 +1,18 @@
 """The flags of commands: the range of a value, how a flag is defined, and how the command line is parsed.
 
-It imports nothing heavy, so that --help answers at once. It has its own parsers of numbers, because those of absl
-accept NaN in every range.
+It imports nothing heavy, so that --help answers at once. It checks ranges itself, because absl accepts NaN in every
+range.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import os
 import re
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
@@ -40,10 +39,10 @@ _OTHER_NAMES = {"spm_model_file": "vocab_file"}
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-  """The numbers that a setting may have.
+  """The values that a setting may have.
 
-  NaN, infinity, and floats that are infinite as float32 are never allowed. The absolute value of an integer is at most
-  INT32_MAX unless `maximum` or `below` is given.
+  NaN, infinity, and floats that are infinite as float32 are never allowed. An integer is at most INT32_MAX unless
+  `maximum` or `below` is given. A text must be a possible path or name.
 
   Attributes:
     minimum: the smallest allowed value.
@@ -57,28 +56,24 @@ class Range:
   above: float | None = None
   below: float | None = None
 
-  def violation(self, value: float) -> str | None:
+  def violation(self, value: Any) -> str | None:
     """The rule that `value` violates, in words that follow "must be", such as "at least 1"; None if it is allowed.
 
     A float must be in the range both as it is and after rounding to float32, because training computes in float32: a
     dropout of 0.999999999 is rounded to 1.
     """
-    if isinstance(value, bool) or not isinstance(value, float):
-      return self._violated_bound(value) or self._violated_int32_limit(value)
-    if not math.isfinite(value):
-      return "a finite number"
+    if isinstance(value, str):
+      return _text_violation(value)
+    if not isinstance(value, float):
+      has_limit = self.maximum is not None or self.below is not None
+      return f"at most {INT32_MAX}" if value > INT32_MAX and not has_limit else self._violated_bound(value)
     rounded = as_float32(value)
-    if math.isinf(rounded):
+    if not (math.isfinite(value) and math.isfinite(rounded)):
       return "a finite number in float32"
-    violation, float32_violation = self._violated_bound(value), self._violated_bound(rounded)
-    if violation is None and float32_violation is not None:
-      return f"{float32_violation} in float32"
-    return violation
-
-  def _violated_int32_limit(self, value: int) -> str | None:
-    if self.maximum is not None or self.below is not None or abs(value) <= INT32_MAX:
-      return None
-    return f"at most {INT32_MAX}" if value > 0 else f"at least {-INT32_MAX}"
+    if violation := self._violated_bound(value):
+      return violation
+    violation = self._violated_bound(rounded)
+    return violation and f"{violation} in float32"
 
   def _violated_bound(self, value: float) -> str | None:
     if self.minimum is not None and value < self.minimum:
@@ -106,8 +101,8 @@ def as_float32(value: float) -> float:
   return rounded if abs(rounded) >= _SMALLEST_FLOAT32 else math.copysign(0.0, value)
 
 
-def text_violation(value: str) -> str | None:
-  """The rule that a text violates, in words that follow "must be"; None if it can be a path or a name."""
+def _text_violation(value: str) -> str | None:
+  """The rule that a text violates if it cannot be a path or a name, see `Range.violation`."""
   if value and value.isspace():
     return "more than white space"
   if "\0" in value:
@@ -119,80 +114,41 @@ def text_violation(value: str) -> str | None:
   return None
 
 
-class _NumberParser(flags.ArgumentParser):
-  """Parses a number and checks its range. Subclasses also inherit `convert` from one of absl's parsers."""
+def format_flag(name: str, value: Any) -> str:
+  """A flag with its value, as it is written on the command line."""
+  if isinstance(value, bool):
+    return f"--{name}" if value else f"--no{name}"
+  return f"--{name}={value}"
 
-  kind: str  # for errors: "must be {kind}"
-  convert: Callable[[Any], Any]
 
-  def __init__(self, allowed: Range):
+# Type of a flag -> absl's parser, and what an error calls the values.
+_PARSERS: dict[str, tuple[flags.ArgumentParser, str]] = {
+  "int": (flags.IntegerParser(), "a whole number"),
+  "float": (flags.FloatParser(), "a number"),
+  "bool": (flags.BooleanParser(), "true or false"),
+  "str": (flags.ArgumentParser(), "a text"),
+}
+
+
+class _CheckedParser(flags.ArgumentParser):
+  """Parses a value of a type, as absl does, and checks its range. Its errors are shorter."""
+
+  def __init__(self, kind: str, allowed: Range):
     super().__init__()
+    self._parser, self._words = _PARSERS[kind]
     self._range = allowed
 
-  def parse(self, argument: str | float) -> Any:
+  def parse(self, argument: Any) -> Any:
     try:
-      value = self.convert(argument)
+      value = self._parser.parse(argument)
     except ValueError as error:
-      raise ValueError(f"must be {self.kind}") from error
+      raise ValueError(f"must be {self._words}") from error
     if violation := self._range.violation(value):
       raise ValueError(f"must be {violation}")
     return value
 
-
-class _IntegerParser(_NumberParser, flags.IntegerParser):
-  kind = "a whole number"
-
-
-class _FloatParser(_NumberParser, flags.FloatParser):
-  kind = "a number"
-
-
-class _SwitchParser(flags.BooleanParser):
-  """Parses a boolean, as absl does, but with a shorter error message."""
-
-  def parse(self, argument: str | int | bool) -> bool:
-    try:
-      return bool(super().parse(argument))
-    except ValueError as error:
-      raise ValueError("must be true or false") from error
-
-
-class _TextParser(flags.ArgumentParser):
-  """Parses a path, a name or another text."""
-
-  def parse(self, argument: str) -> str:
-    if violation := text_violation(argument):
-      raise ValueError(f"must be {violation}")
-    return argument
-
   def flag_type(self) -> str:
-    return "string"
-
-
-class _OtherName(flags.Flag):
-  """Another name for a flag of text.
-
-  Args:
-    name: the name without dashes.
-    flag: the flag.
-  """
-
-  def __init__(self, name: str, flag: flags.Flag):
-    self._flag = flag
-    super().__init__(flag.parser, flag.serializer, name, None, f"another name for --{flag.name}")
-
-  def parse(self, argument: str) -> None:
-    previous = self.value
-    super().parse(argument)
-    if self._flag.present and self._flag.value != previous:
-      self.check()  # the flag was given under its own name
-    self._flag.parse(argument)
-
-  def check(self) -> None:
-    """Raises a UserError if both names are given, with different values."""
-    if self.value is not None and self.value != self._flag.value:
-      own, other = f"--{self._flag.name}={self._flag.value}", f"--{self.name}={self.value}"
-      raise UserError(f"{own} and {other} are both given, but are two names for one flag: give one")
+    return self._parser.flag_type()
 
 
 def define(
@@ -225,14 +181,10 @@ def define(
   options: dict[str, Any] = {"module_name": sys.argv[0], "required": required}
   if choices is not None:
     flags.DEFINE_enum(name, default, list(choices), help_text, **options)
-  elif kind == "bool":
-    flag = flags.BooleanFlag(name, default, help_text)
-    flag.parser = _SwitchParser()
-    flags.DEFINE_flag(flag, **options)
   else:
-    flags.DEFINE(
-      _make_parser(kind, allowed), name, default, help_text, serializer=flags.ArgumentSerializer(), **options
-    )
+    parser = _CheckedParser(kind, allowed)
+    flag = flags.Flag(parser, flags.ArgumentSerializer(), name, default, help_text, boolean=kind == "bool")
+    flags.DEFINE_flag(flag, **options)
   defined: Any = flags.FLAGS[name]
   defined.group, defined.placeholder = group, placeholder
   defined.shown_default = default if shown_default is None else shown_default
@@ -244,17 +196,10 @@ def define(
 
 def define_other_name(name: str, other_name: str) -> None:
   """Defines another name for a flag."""
-  flag: Any = flags.FLAGS[name]
-  other: Any = _OtherName(other_name, flag)
-  other.is_hidden = bool(flag.group)  # in --help of the scripts, the text of the flag names it
-  flags.DEFINE_flag(other, module_name=sys.argv[0])
-
-
-def _make_parser(kind: str, allowed: Range) -> flags.ArgumentParser:
-  """Makes the parser of a flag whose value is an "int", a "float" or a "str"."""
-  if kind == "int":
-    return _IntegerParser(allowed)
-  return _FloatParser(allowed) if kind == "float" else _TextParser()
+  flags.DEFINE_alias(other_name, name, module_name=sys.argv[0])
+  other: Any = flags.FLAGS[other_name]
+  other.help = f"another name for --{name}"
+  other.is_hidden = bool(getattr(flags.FLAGS[name], "group", ""))  # in --help of the scripts, the flag's text names it
 
 
 def parse(argv: Sequence[str]) -> list[str]:
@@ -265,25 +210,22 @@ def parse(argv: Sequence[str]) -> list[str]:
   Returns:
     The program's name and the arguments that are not flags.
   Raises:
-    UserError: an unknown flag, a missing required flag, a bad value, different values under two names for one flag, or
-      a flag file that cannot be read.
+    UserError: an unknown flag, a missing required flag, a bad value, both names of one flag, or a flag file that is no
+      text.
   """
   try:
     arguments = list(flags.FLAGS(list(argv)))
-    for name in _OTHER_NAMES.values():
-      if name in flags.FLAGS and isinstance(flag := flags.FLAGS[name], _OtherName):
-        flag.check()
-    return arguments
-  except UserError:
-    raise
   except UnicodeDecodeError as error:  # only flag files are decoded
     flag_file = next((word for word in argv if word.lstrip("-").startswith("flagfile")), "--flagfile")
     raise UserError(f"{flag_file}: not UTF-8 ({error.reason} at byte {error.start + 1}): give a text file") from error
-  except RecursionError as error:
-    raise UserError("--flagfile: the flag files include each other too deeply: give all flags in one file") from error
   except (flags.Error, ValueError) as error:
     message = shorten(_MISSING_FLAG.sub(r"--\1 is missing", str(error).removeprefix("ERROR:: ")))
     raise UserError(f"{message} (--help lists the flags)") from error
+  for name, other_name in _OTHER_NAMES.items():
+    # A value under the other name is also counted as one of the flag.
+    if other_name in flags.FLAGS and flags.FLAGS[name].present > flags.FLAGS[other_name].present > 0:
+      raise UserError(f"--{name} and --{other_name} are both given, but are two names for one flag: give one")
+  return arguments
 
 
 def shorten(message: str) -> str:
@@ -294,26 +236,11 @@ def shorten(message: str) -> str:
   return f"{line[:_MAX_SHOWN_CHARACTERS]} ... {line[-_MAX_SHOWN_CHARACTERS:]}"
 
 
-def repetition_warnings(argv: Sequence[str]) -> list[str]:
-  """Returns a warning for each flag that the command line gives several times with different values.
-
-  The last value of a flag is used.
-
-  Args:
-    argv: the program's name and its arguments, which absl has already parsed.
-  """
-  occurrences: dict[str, list[str]] = {}
-  for word, next_word in itertools.zip_longest(argv[1:], argv[2:], fillvalue=""):
-    name, equals, _ = word.lstrip("-").partition("=")
-    flag_name = name if name in flags.FLAGS else name.removeprefix("no")
-    if not word.startswith("-") or flag_name not in flags.FLAGS or flag_name in ("flagfile", "undefok"):
-      continue
-    if isinstance(flags.FLAGS[flag_name], flags.MultiFlag):  # each one adds a value
-      continue
-    next_word_is_value = not equals and not flags.FLAGS[flag_name].boolean
-    occurrences.setdefault(flag_name, []).append(f"{word} {next_word}" if next_word_is_value else word)
+def repetition_warnings() -> list[str]:
+  """Returns a warning for each flag of a single value that was given several times. The last value is used."""
+  all_flags = (flags.FLAGS[name] for name in flags.FLAGS)
   return [
-    f"warning: --{name} is given {len(words)} times: {words[-1]} is used"
-    for name, words in occurrences.items()
-    if len({word.lstrip("-") for word in words}) > 1
+    f"warning: --{flag.name} is given {flag.present} times: {format_flag(flag.name, flag.value)} is used"
+    for flag in all_flags
+    if flag.present > 1 and not isinstance(flag, flags.MultiFlag)
   ]

@@ -6,11 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import msgspec
-
 from albert.config.base import MODEL, Config, from_dict, option
 from albert.errors import UserError
-from albert.io import files, json_values
+from albert.io import files
 from albert.io.text import format_value
 
 # Other names of the tanh approximation of GELU. ALBERT's authors use only this approximation and call it gelu.
@@ -99,20 +97,12 @@ class ModelConfig(Config):
 REGULARIZATION = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob", "initializer_range")
 
 
-def _make_config(
-  hidden_size: int, num_hidden_layers: int, num_attention_heads: int, **other_fields: Any
-) -> ModelConfig:
-  """Makes the config of an encoder with intermediate_size = 4 hidden_size, as in both papers."""
-  return ModelConfig(
-    hidden_size=hidden_size,
-    num_hidden_layers=num_hidden_layers,
-    num_attention_heads=num_attention_heads,
-    intermediate_size=4 * hidden_size,
-    **other_fields,
-  )
-
-
 def _named_models() -> dict[str, ModelConfig]:
+  def make_config(hidden_size: int, num_layers: int, num_heads: int, **fields: Any) -> ModelConfig:
+    sizes: dict[str, Any] = {"hidden_size": hidden_size, "num_hidden_layers": num_layers}
+    # As in both papers, the feed-forward layer is 4 times as large.
+    return ModelConfig(num_attention_heads=num_heads, intermediate_size=4 * hidden_size, **sizes, **fields)
+
   # (hidden_size, num_hidden_layers, num_attention_heads) of ALBERT, table 1. albert_tiny is not in the paper; it is
   # small enough to be pretrained on a laptop in minutes.
   sizes = {
@@ -125,14 +115,12 @@ def _named_models() -> dict[str, ModelConfig]:
   dropout: dict[str, Any] = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
   models = {}
   for name, size in sizes.items():
-    models[f"albert_{name}"] = _make_config(*size)
-    models[f"albert_{name}_v2"] = _make_config(*size)  # v2 trains without dropout
+    models[f"albert_{name}"] = models[f"albert_{name}_v2"] = make_config(*size)  # v2 trains without dropout
     v1_dropout = {} if name == "xxlarge" else dropout  # the published albert_xxlarge v1 has no dropout
-    models[f"albert_{name}_v1"] = _make_config(*size, **v1_dropout)
+    models[f"albert_{name}_v1"] = make_config(*size, **v1_dropout)
   bert_sizes = {"base": (768, 12, 12), "large": (1024, 24, 16), "xlarge": (2048, 24, 32)}
   for name, size in bert_sizes.items():
-    hidden_size, _, _ = size
-    models[f"bert_{name}"] = _make_config(*size, embedding_size=hidden_size, sharing="none", **dropout)
+    models[f"bert_{name}"] = make_config(*size, embedding_size=size[0], sharing="none", **dropout)
   return models
 
 
@@ -170,8 +158,8 @@ def load_model_config(path: str) -> ModelConfig:
     UserError: the file cannot be read, has a value of a wrong type or out of range, or describes another kind of model.
   """
   values = files.read_json(path)
-  if is_huggingface(values):
-    values = from_huggingface_config(values, source=path)
+  if "model_type" in values:  # only the configs of transformers have it
+    values = _from_huggingface_config(values, source=path)
   return from_dict(ModelConfig, values, source=path, strict=False)
 
 
@@ -201,33 +189,12 @@ _REQUIRED_VALUES = {
 }
 
 
-class _HuggingfaceConfig(msgspec.Struct):
-  """The keys of a config.json whose types are checked here; ModelConfig checks the others."""
-
-  model_type: str
-  hidden_act: str = ""  # only its type is checked
-
-
-def is_huggingface(values: Mapping[str, Any]) -> bool:
-  """Whether a config is one of transformers: only those have the key model_type."""
-  return "model_type" in values
-
-
-def from_huggingface_config(values: Mapping[str, Any], *, source: str) -> dict[str, Any]:
-  """Translates a transformers config to the keys and values of albert_config.json.
-
-  Args:
-    values: the content of a config.json.
-    source: its path, for errors.
-  Returns:
-    The content of an albert_config.json for the same model. Keys that ModelConfig does not have are kept.
-  Raises:
-    UserError: the model is neither an ALBERT nor a BERT, or has a setting that cannot be represented here.
-  """
-  checked = json_values.convert(source, values, _HuggingfaceConfig)
-  if checked.model_type not in _HUGGINGFACE_DEFAULTS:
+def _from_huggingface_config(values: Mapping[str, Any], *, source: str) -> dict[str, Any]:
+  """Translates a transformers config to the keys and values of albert_config.json. Raises UserError if it cannot."""
+  model_type = str(values["model_type"])
+  if model_type not in _HUGGINGFACE_DEFAULTS:
     raise UserError(
-      f"{source}: model_type is {format_value(checked.model_type)}, not 'albert' or 'bert': give the config of an "
+      f"{source}: model_type is {format_value(values['model_type'])}, not 'albert' or 'bert': give the config of an "
       "ALBERT or a BERT"
     )
   for key, value in _REQUIRED_VALUES.items():
@@ -236,9 +203,20 @@ def from_huggingface_config(values: Mapping[str, Any], *, source: str) -> dict[s
         f"{source}: {key} is {format_value(values[key])}, but ALBERT's is {value!r}: this model cannot be represented "
         "here"
       )
-  config = {"hidden_act": "gelu_new", **_HUGGINGFACE_DEFAULTS[checked.model_type], **values}
-  config["hidden_act"] = _OUR_ACTIVATION_NAMES.get(config["hidden_act"], config["hidden_act"])
-  return config if checked.model_type == "albert" else _from_bert_config(config)
+  config = {"hidden_act": "gelu_new", **_HUGGINGFACE_DEFAULTS[model_type], **values}
+  config["hidden_act"] = _OUR_ACTIVATION_NAMES.get(str(config["hidden_act"]), config["hidden_act"])
+  if model_type == "albert":
+    return config
+  # An ALBERT whose layers share nothing.
+  if config.get("classifier_dropout") is None:
+    config["classifier_dropout"] = config["hidden_dropout_prob"]
+  return config | {
+    "embedding_size": config["hidden_size"],
+    "num_hidden_groups": 1,
+    "inner_group_num": 1,
+    "sharing": "none",
+    "classifier_dropout_prob": config["classifier_dropout"],
+  }
 
 
 def to_bert_config(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,17 +225,3 @@ def to_bert_config(values: Mapping[str, Any]) -> dict[str, Any]:
   config = {name: value for name, value in values.items() if name not in left_out}
   config["classifier_dropout"] = config.pop("classifier_dropout_prob")
   return config | {"model_type": "bert"}
-
-
-def _from_bert_config(values: dict[str, Any]) -> dict[str, Any]:
-  """Translates a config of a BERT, with all its defaults, to one of an ALBERT whose layers share nothing."""
-  classifier_dropout = values.get("classifier_dropout")
-  if classifier_dropout is None:
-    classifier_dropout = values["hidden_dropout_prob"]
-  return values | {
-    "embedding_size": values["hidden_size"],
-    "num_hidden_groups": 1,
-    "inner_group_num": 1,
-    "sharing": "none",
-    "classifier_dropout_prob": classifier_dropout,
-  }

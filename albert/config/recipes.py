@@ -56,7 +56,7 @@ class RecipeWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
   other_recipe: str
 
 
-class _Sections(msgspec.Struct):
+class _Sections(msgspec.Struct, forbid_unknown_fields=True):
   """The types of a recipe's sections. What `data` may contain depends on the task, which checks it later."""
 
   task: str = ""
@@ -117,10 +117,6 @@ def read_recipe(name: str, task_name: str) -> Recipe:
   if not files.exists(path):
     raise UserError(f"--recipe={name}: no such file or recipe; recipes: {', '.join(config_names())}")
   sections = files.read_json(path, remedy=_REMEDY)
-  known_sections = _Sections.__struct_fields__
-  unknown_sections = set(sections) - set(known_sections)
-  if unknown_sections:
-    raise UserError(f"{path}: unknown section {min(unknown_sections)!r}; known: {', '.join(known_sections)}")
   weights = json_values.convert(path, sections, _Sections, _REMEDY).weights
   model = sections.get("model")
   if isinstance(model, str) and model not in MODELS:

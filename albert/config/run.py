@@ -6,34 +6,28 @@ Every field is also a flag; its help text, its default and its range are declare
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from typing import Annotated, ClassVar
 
 import msgspec
 
-from albert.config.base import (
-  COMMAND,
-  DATA,
-  DEVICES,
-  EVALUATION,
-  LOGGING,
-  MODEL,
-  OPTIMIZER,
-  TRAINING,
-  Config,
-  option,
-)
-from albert.config.command_flags import INT32_MAX, MAX_BATCH_SIZE, MAX_PROCESSES
+from albert.config import base
+from albert.config.base import Config, option
+from albert.config.command_flags import MAX_BATCH_SIZE, MAX_PROCESSES
 from albert.errors import UserError
 from albert.io import json_values
 from albert.io.text import format_value
+
+# An option that depends on the machine or on the command, so that later commands on the run do not reuse its value.
+_command_option = functools.partial(option, per_command=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig(Config):
   """LAMB or AdamW with a linear warm-up and a polynomial decay of the learning rate (ALBERT, section 4.1)."""
 
-  help_group: ClassVar[str] = OPTIMIZER
+  help_group: ClassVar[str] = base.OPTIMIZER
 
   optimizer: str = option(
     "lamb",
@@ -83,7 +77,7 @@ class TrainConfig(Config):
   A step is one update of the weights. Batch sizes are global: they count the sequences on all replicas.
   """
 
-  help_group: ClassVar[str] = TRAINING
+  help_group: ClassVar[str] = base.TRAINING
 
   train_batch_size: int = option(
     4096, "number of sequences per update of the weights, over all replicas", minimum=1, maximum=MAX_BATCH_SIZE
@@ -94,7 +88,7 @@ class TrainConfig(Config):
     minimum=1,
     maximum=MAX_BATCH_SIZE,
     affects_training=False,
-    group=EVALUATION,
+    group=base.EVALUATION,
   )
   num_train_steps: int = option(125000, "number of updates of the weights", minimum=1)
   num_train_epochs: float = option(
@@ -116,46 +110,50 @@ class TrainConfig(Config):
     minimum=1,
   )
   save_checkpoints_steps: int = option(
-    5000, "number of steps between checkpoints", minimum=1, affects_training=False, group=LOGGING
+    5000, "number of steps between checkpoints", minimum=1, affects_training=False, group=base.LOGGING
   )
   keep_checkpoints: int = option(
-    5, "number of newest checkpoints to keep; the best is kept, too", minimum=1, affects_training=False, group=LOGGING
+    5,
+    "number of newest checkpoints to keep; the best is kept, too",
+    minimum=1,
+    affects_training=False,
+    group=base.LOGGING,
   )
   log_every_steps: int = option(
-    100, "number of steps between lines of metrics.jsonl", minimum=1, affects_training=False, group=LOGGING
+    100, "number of steps between lines of metrics.jsonl", minimum=1, affects_training=False, group=base.LOGGING
   )
   steps_per_loop: int = option(
     100,
     "largest number of training steps that the host starts with one call to the device",
     minimum=1,
     affects_training=False,
-    group=DEVICES,
+    group=base.DEVICES,
   )
   eval_every_steps: int = option(
     0,
     "number of steps between evaluations during training; 0: evaluate only after training",
     minimum=0,
     affects_training=False,
-    group=EVALUATION,
+    group=base.EVALUATION,
   )
   early_stopping_patience: int = option(
     0,
     "stop training after this many evaluations in a row without a better result (needs --eval_every_steps); 0: never",
     minimum=0,
-    group=EVALUATION,
+    group=base.EVALUATION,
   )
   select_checkpoint: str = option(
     "newest",
     "checkpoint that is evaluated and used for predictions",
     choices=("newest", "best"),
-    group=EVALUATION,
+    group=base.EVALUATION,
   )
   max_eval_steps: int = option(
     0,
     "largest number of batches in an evaluation, of a random sample that is always the same; 0: all",
     minimum=0,
     affects_training=False,
-    group=EVALUATION,
+    group=base.EVALUATION,
   )
   seed: int = option(
     12345,
@@ -170,25 +168,21 @@ class TrainConfig(Config):
     "for GPUs without bfloat16",
     choices=("auto", "float32", "bfloat16", "float16"),
     evaluation_may_differ=True,
-    group=DEVICES,
+    group=base.DEVICES,
   )
-  jit_compile: str = option(
+  jit_compile: str = _command_option(
     "auto",
     "compile the training step with XLA; auto: on GPUs, if all batches have the same shape; true: batches of varying "
     "length are padded to one of four lengths",
     choices=("auto", "true", "false"),
-    affects_training=False,
-    per_command=True,
-    group=DEVICES,
+    group=base.DEVICES,
   )
-  deterministic: str = option(
+  deterministic: str = _command_option(
     "auto",
     "deterministic kernels: a resumed run ends with the same bits as an uninterrupted one; without them it has the "
     "same steps and batches, but may round differently. auto: true without a GPU, false on GPUs",
     choices=("auto", "true", "false"),
-    affects_training=False,
-    per_command=True,
-    group=DEVICES,
+    group=base.DEVICES,
   )
   input_parts: int = option(
     0,
@@ -196,38 +190,32 @@ class TrainConfig(Config):
     "batches depends on this number. 0: one part per host",
     minimum=0,
     evaluation_may_differ=True,
-    group=DEVICES,
+    group=base.DEVICES,
   )
   recompute_grad: bool = option(
     False,
     "gradient checkpointing: store only the input of each block and recompute the rest in the backward pass. It needs "
     "less memory and about a third more computation",
     affects_training=False,
-    group=DEVICES,
+    group=base.DEVICES,
   )
-  shard_optimizer_state: bool = option(
+  shard_optimizer_state: bool = _command_option(
     False,
     "divide the moments of the optimizer and the sums of the gradients among the replicas, so that each holds only a "
     "part of them. Checkpoints stay the same",
-    affects_training=False,
-    per_command=True,
-    group=DEVICES,
+    group=base.DEVICES,
   )
-  distribution_strategy: str = option(
+  distribution_strategy: str = _command_option(
     "auto",
     "tf.distribute strategy; auto: tpu with --tpu, multi_worker_mirrored if TF_CONFIG lists workers, mirrored with "
     "several GPUs, else one_device",
     choices=("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"),
-    affects_training=False,
-    per_command=True,
-    group=DEVICES,
+    group=base.DEVICES,
   )
-  tpu: str = option(
+  tpu: str = _command_option(
     "",
     "name or address of a Cloud TPU, or 'local' if the command runs on the TPU's own machine",
-    affects_training=False,
-    per_command=True,
-    group=DEVICES,
+    group=base.DEVICES,
   )
 
   def __post_init__(self) -> None:
@@ -249,14 +237,12 @@ class TrainConfig(Config):
 class FinetuningConfig(Config):
   """The settings of the data that all fine-tuning tasks share."""
 
-  help_group: ClassVar[str] = DATA
+  help_group: ClassVar[str] = base.DATA
 
-  spm_model_file: str = option(
+  spm_model_file: str = _command_option(
     "",
     "the vocabulary: a SentencePiece model, a WordPiece vocab.txt, or a byte-level BPE tokenizer.json or vocab.json; "
     "by default the one beside --init_checkpoint or in output_dir; --vocab_file is another name for it",
-    affects_training=False,
-    per_command=True,
   )
   do_lower_case: bool | None = option(
     None,
@@ -281,25 +267,21 @@ class FinetuningConfig(Config):
     "pad all batches to max_seq_length, so that they have the same shape, as compilers need it; by default a batch is "
     "padded to its longest sequence",
     evaluation_may_differ=True,
-    group=DEVICES,
+    group=base.DEVICES,
   )
-  cache_dir: str = option(
+  cache_dir: str = _command_option(
     "",
     "directory that keeps the tokenized data; by default output_dir/features",
-    affects_training=False,
-    per_command=True,
   )
-  num_processes: int = option(
+  num_processes: int = _command_option(
     0,
     "number of processes that tokenize the data; 0: one per core",
     minimum=0,
     maximum=MAX_PROCESSES,
-    affects_training=False,
-    per_command=True,
-    group=DEVICES,
+    group=base.DEVICES,
   )
   fresh_head: bool = option(
-    False, "initialize the task's head with random weights, even if --init_checkpoint has one", group=MODEL
+    False, "initialize the task's head with random weights, even if --init_checkpoint has one", group=base.MODEL
   )
 
 
@@ -307,11 +289,9 @@ class FinetuningConfig(Config):
 class RunConfig(Config):
   """One run: its directory, what the command does, and the configs of the optimizer and the training."""
 
-  help_group: ClassVar[str] = COMMAND
+  help_group: ClassVar[str] = base.COMMAND
 
-  output_dir: str = option(
-    "", "directory for checkpoints, metrics and results", affects_training=False, per_command=True
-  )
+  output_dir: str = _command_option("", "directory for checkpoints, metrics and results")
   recipe: str = option(
     "",
     "default values for the other flags: the name of a file in configs/, or a path; none: no recipe. By default the "
@@ -322,60 +302,46 @@ class RunConfig(Config):
     "",
     "pretrained weights: the directory of Google's or Hugging Face's files, a checkpoint prefix, the output_dir of a "
     "run or of several (then of the best one), a step-N directory, or a .safetensors file",
-    group=MODEL,
+    group=base.MODEL,
   )
   from_scratch: bool = option(
     False,
     "start fine-tuning from random weights, without --init_checkpoint",
     instead_of="init_checkpoint",
-    group=MODEL,
+    group=base.MODEL,
   )
-  start_over: bool = option(
+  start_over: bool = _command_option(
     False,
     "if all checkpoints in output_dir are damaged, rename them and train again from the start",
-    affects_training=False,
-    per_command=True,
-    group=LOGGING,
+    group=base.LOGGING,
   )
-  num_runs: int = option(
+  num_runs: int = _command_option(
     1,
     "number of runs, which use the seeds --seed, --seed + 1, and so on; only the best run keeps its checkpoints",
     minimum=1,
-    affects_training=False,
-    per_command=True,
   )
   init_from_shallower: bool = option(
     False,
     "allow --init_checkpoint to have fewer layers or groups of layers than the model (ALBERT, appendix A.1)",
-    group=MODEL,
+    group=base.MODEL,
   )
-  do_train: bool = option(False, "train the model", affects_training=False, per_command=True)
-  do_eval: bool = option(
-    False, "evaluate the checkpoint that --select_checkpoint selects", affects_training=False, per_command=True
-  )
-  do_predict: bool = option(
-    False, "predict with the checkpoint that --select_checkpoint selects", affects_training=False, per_command=True
-  )
-  predictions_file: str = option(
+  do_train: bool = _command_option(False, "train the model")
+  do_eval: bool = _command_option(False, "evaluate the checkpoint that --select_checkpoint selects")
+  do_predict: bool = _command_option(False, "predict with the checkpoint that --select_checkpoint selects")
+  predictions_file: str = _command_option(
     "",
     "file for the predictions; by default predictions_NAME in output_dir, where NAME is that of the file to predict",
-    affects_training=False,
-    per_command=True,
-    group=EVALUATION,
+    group=base.EVALUATION,
   )
-  dry_run: bool = option(
+  dry_run: bool = _command_option(
     False,
     "check the flags and files and print the plan and all values that differ from the defaults; nothing is trained, "
     "and no file is written",
-    affects_training=False,
-    per_command=True,
   )
-  chip: str = option(
+  chip: str = _command_option(
     "",
     "with --dry_run: a TPU, such as v3, v5e or v3-512; prints whether the training step fits into its memory, and with "
     "which --gradient_accumulation_steps the same batch fits",
-    affects_training=False,
-    per_command=True,
   )
   optimizer: OptimizerConfig = OptimizerConfig()
   train: TrainConfig = TrainConfig()
@@ -393,9 +359,6 @@ class RunConfig(Config):
       raise UserError(f"--chip={self.chip} only goes with --dry_run; training takes the TPU that --tpu names")
     if not self.output_dir and (self.has_action or not self.chip):
       raise UserError("--output_dir is missing: give the directory to write checkpoints and results to")
-    last_seed = self.train.seed + self.num_runs - 1
-    if last_seed > INT32_MAX:
-      raise UserError(f"num_runs={self.num_runs} with seed={self.train.seed}: the last seed exceeds {INT32_MAX}")
     if self.train.max_train_seconds and self.optimizer.warmup_proportion:
       raise UserError(
         f"--warmup_proportion={self.optimizer.warmup_proportion:g} with --max_train_seconds: the number of steps is "

@@ -20,7 +20,7 @@ from albert.config import command_flags
 from albert.config.command_flags import MAX_PROCESSES, Range
 from albert.errors import UserError
 from albert.experiments import catalog, costs, inputs, runner, tables
-from albert.experiments.catalog import Experiment, Scale
+from albert.experiments.catalog import Scale
 from albert.experiments.plan import Plan
 from albert.io import files
 from albert.tasks.race.files import split_folder
@@ -89,13 +89,11 @@ def _make_inputs(scale: Scale) -> inputs.Inputs:
   values = flags.FLAGS
   tasks = {}
   for name, task in inputs.given_tasks(tuple(_GLUE_SCORES)).items():
-    if name in _GLUE_SCORES:
-      score, metric = _GLUE_SCORES[name]
-      tasks[score] = dataclasses.replace(task, scores={score: (metric, 100.0)})
-    elif name == "race":
-      tasks[name] = dataclasses.replace(task, scores={name: ("accuracy", 100.0)})
-    else:  # the metrics of SQuAD are in percent already
+    if name.startswith("squad"):  # its metrics are in percent already
       tasks[name] = dataclasses.replace(task, scores={f"{name}_{metric}": (metric, 1.0) for metric in ("f1", "exact")})
+    else:
+      score, metric = _GLUE_SCORES.get(name, (name, "accuracy"))  # or RACE's
+      tasks[score] = dataclasses.replace(task, scores={score: (metric, 100.0)})
   question_flags = {}
   if squad_paths := values.squad_v2 or values.squad_v1:
     question_flags["squad_file"] = squad_paths.split(",")[-1]  # the dev file
@@ -104,11 +102,20 @@ def _make_inputs(scale: Scale) -> inputs.Inputs:
   num_predictions = values.max_predictions_per_seq
   if num_predictions is None:
     num_predictions = scale.max_predictions_per_seq
-  elif num_predictions > scale.max_seq_length:
+  if num_predictions > scale.max_seq_length:
     raise UserError(
       f"--max_predictions_per_seq={num_predictions} exceeds the {scale.max_seq_length} tokens of a sequence at this "
       "scale"
     )
+  vocab_size = values.vocab_size or scale.vocab_size
+  if values.spm_model_file:
+    if values.vocab_size:
+      raise UserError(
+        f"--vocab_size={values.vocab_size} and --spm_model_file={values.spm_model_file} are both given: give one"
+      )
+    from albert.tokenization.tokenizer import Tokenizer
+
+    vocab_size = Tokenizer(values.spm_model_file).vocab_size
   return inputs.Inputs(
     output_dir=os.path.abspath(values.output_dir),
     corpus=values.corpus,
@@ -117,24 +124,10 @@ def _make_inputs(scale: Scale) -> inputs.Inputs:
     question_flags=question_flags,
     spm_model_file=values.spm_model_file,
     tasks=tasks,
-    vocab_size=_vocab_size(scale),
+    vocab_size=vocab_size,
     max_predictions_per_seq=num_predictions,
     num_seeds=values.num_seeds or scale.num_seeds,
   )
-
-
-def _vocab_size(scale: Scale) -> int:
-  """Returns the size of the vocabulary: of --spm_model_file, or of the one that is trained."""
-  values = flags.FLAGS
-  if not values.spm_model_file:
-    return values.vocab_size or scale.vocab_size
-  if values.vocab_size:
-    raise UserError(
-      f"--vocab_size={values.vocab_size} and --spm_model_file={values.spm_model_file} are both given: give one"
-    )
-  from albert.tokenization.tokenizer import Tokenizer
-
-  return Tokenizer(values.spm_model_file).vocab_size
 
 
 def describe(plan: Plan, flops_per_second: float) -> str:
@@ -177,19 +170,6 @@ def describe(plan: Plan, flops_per_second: float) -> str:
   return "\n".join(lines)
 
 
-def _load_experiments(scale: Scale) -> list[Experiment]:
-  """Reads the experiments that the flags name, with the variants and the dropout of the flags."""
-  flag_values = flags.FLAGS
-  experiments = [catalog.load(name, reduced=scale.is_reduced) for name in flag_values.run]
-  if flag_values.variants:
-    if len(experiments) > 1:
-      raise UserError("--variants selects from one experiment: give one name with --run")
-    experiments = [catalog.with_variants(experiments[0], flag_values.variants)]
-  if flag_values.dropout is not None:
-    experiments = [catalog.with_dropout(experiment, flag_values.dropout) for experiment in experiments]
-  return experiments
-
-
 def main() -> None:
   """Lists the experiments, prints their plans, or runs them."""
   flag_values = flags.FLAGS
@@ -202,9 +182,13 @@ def main() -> None:
     raise UserError("give --list, or --run=NAME and --output_dir")
   runner.check_is_local(flag_values.output_dir)
   scale = catalog.read_scale(flag_values.scale)
-  experiments = _load_experiments(scale)
-  for experiment in experiments:
-    catalog.check_variants(experiment, flag_values.scale)
+  experiments = [catalog.load(name, reduced=scale.is_reduced) for name in flag_values.run]
+  if flag_values.variants:
+    if len(experiments) > 1:
+      raise UserError("--variants selects from one experiment: give one name with --run")
+    experiments = [catalog.with_variants(experiments[0], flag_values.variants)]
+  if flag_values.dropout is not None:
+    experiments = [catalog.with_dropout(experiment, flag_values.dropout) for experiment in experiments]
   given_inputs = _make_inputs(scale)
   plans = [Plan(experiment, scale, given_inputs) for experiment in experiments]
   for plan in plans:

@@ -9,12 +9,12 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from albert.config.base import from_dict
-from albert.config.model import MODELS, ModelConfig, named_model
+from albert.config.model import MODELS, ModelConfig
 from albert.config.recipes import config_names, configs_directory
 from albert.errors import UserError
 from albert.io import files, json_values
@@ -24,18 +24,6 @@ from albert.runs import output_files
 _FOLDER, _SCALE_FOLDER = "experiments", "experiments/scales"
 # The names of the scales: the commands are checked in a minute, experiments take minutes, hours, or a TPU.
 SCALES = ("smoke", "small", "medium", "shallow", "paper")
-# Values of Variant.corpus.
-MAIN, ADDITIONAL = "main", "additional"
-# Values of Experiment.figure: the distances between layers; the masked LM accuracy during training; this accuracy and
-# the training loss.
-LAYER_FIGURE, CURVE_FIGURE, LOSS_FIGURE = "layers", "curves", "loss_curves"
-_FIGURES = ("", LAYER_FIGURE, CURVE_FIGURE, LOSS_FIGURE)
-# Keys of an experiment's file that set the defaults of its variants.
-_VARIANT_DEFAULTS = ("model", "fields", "steps")
-# The keys whose values `reduced` may replace.
-_REDUCED_KEYS = ("model", "steps")
-# The scores of pretraining: accuracy and perplexity of the masked LM, sentence order and next sentence.
-_PRETRAINING_SCORES = ("mlm", "ppl", "sop", "nsp")
 # The type of a variant that names no vocabulary: ALBERT's SentencePiece unigram model.
 UNIGRAM = "unigram"
 # Type of a vocabulary, which is a value of train_vocab --type -> name of the file that it writes.
@@ -58,27 +46,23 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class _ExperimentFile(msgspec.Struct):
-  """Schema of an experiment's file, without the keys that Experiment has with the same type.
+  """The keys of an experiment's file that Experiment does not have, or has with another type.
 
   Attributes:
-    title, source: see Experiment.
+    variants: the values of each variant, see Variant.
     model, steps: the defaults of the variants, see Variant.
     fields: fields of ModelConfig that all variants have, unless a variant has another value for them.
-    variants: the values of each variant, see Variant.
     reduced: values that replace `model` and `steps` at scales smaller than the paper's.
   """
 
-  title: str
-  source: str
-  model: str
   variants: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
-  fields: dict[str, Any] = {}
+  model: str
   steps: _Positive = 1.0
-  reduced: dict[str, Any] = {}
+  fields: dict[str, Any] = {}
+  reduced: dict[Literal["model", "steps"], Any] = {}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Variant:
+class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
   """One of the models that an experiment compares. The attributes are also the keys of the file.
 
   Attributes:
@@ -104,10 +88,10 @@ class Variant:
 
   name: str
   model: str
-  fields: Mapping[str, Any]
-  data: Mapping[str, Any]
-  vocabulary: str = UNIGRAM
-  corpus: str = MAIN
+  fields: dict[str, Any] = {}
+  data: dict[Literal["sentence_prediction", "masking", "input_format"], str] = {}
+  vocabulary: Literal["unigram", "bpe", "wordpiece", "byte_level_bpe"] = "unigram"
+  corpus: Literal["main", "additional"] = "main"
   steps: _Positive = 1.0
   same_time_as: str = ""
   batch: _Positive = 1.0
@@ -115,11 +99,10 @@ class Variant:
   candidate_for: str = ""
   starts_from: str = ""
   x: float | None = None
-  paper: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  paper: dict[str, float] = {}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Experiment:
+class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
   """A comparison of several variants of a model, of its data or of its pretraining.
 
   Attributes:
@@ -141,9 +124,9 @@ class Experiment:
   title: str
   source: str
   variants: Sequence[Variant]
-  intrinsic: Sequence[str] = dataclasses.field(default_factory=lambda: ["mlm", "sop"])
+  intrinsic: Sequence[Literal["mlm", "ppl", "sop", "nsp"]] = ("mlm", "sop")
   finetuned: bool = True
-  figure: str = ""
+  figure: Literal["", "layers", "curves", "loss_curves"] = ""
   x: str = ""
   speed_of: str = ""
   note: str = ""
@@ -172,23 +155,37 @@ def load(name: str, *, reduced: bool = False) -> Experiment:
   if not files.exists(path):
     raise UserError(f"--run={name}: no such experiment; there are {', '.join(names())}, or give the path of a .json")
   values = files.read_json(path, remedy=_REMEDY)
-  _refuse_unknown_keys(path, values, {*_field_names(Experiment), *_VARIANT_DEFAULTS, "reduced"} - {"name"})
   file = json_values.convert(path, values, _ExperimentFile, _REMEDY)
-  _refuse_unknown_keys(f"{path}: reduced", file.reduced, set(_REDUCED_KEYS))
-  defaults = {"model": file.model, "fields": file.fields, "steps": file.steps, **(file.reduced if reduced else {})}
-  variants: list[Variant] = []
-  for index, variant_values in enumerate(file.variants):
-    earlier_names = [variant.name for variant in variants]
-    variants.append(_parse_variant(f"{path}: variants[{index}]", variant_values, defaults, earlier_names))
-  values |= {"name": os.path.basename(path).removesuffix(".json"), "variants": []}
-  experiment = dataclasses.replace(json_values.convert(path, values, Experiment, _REMEDY), variants=variants)
-  _check_choice(path, "figure", experiment.figure, _FIGURES)
-  _check_choice(path, "speed_of", experiment.speed_of, ("", *(variant.name for variant in variants)))
-  for task in experiment.intrinsic:
-    _check_choice(path, "intrinsic", task, _PRETRAINING_SCORES)
-  if any(variant.candidate_for for variant in variants) and "ppl" not in experiment.intrinsic:
+  defaults = {"model": file.model, "steps": file.steps, **(file.reduced if reduced else {})}
+  values = {key: value for key, value in values.items() if key not in _ExperimentFile.__struct_fields__}
+  values |= {"name": os.path.basename(path).removesuffix(".json"), "variants": [defaults | v for v in file.variants]}
+  experiment = json_values.convert(path, values, Experiment, _REMEDY)
+  variants: dict[str, Variant] = {}
+  for variant in experiment.variants:
+    location = f"{path}: variant {variant.name!r}"
+    _check_variant(location, variant, list(variants))
+    # Values that equal the default are left out, so that the variant uses the same shards and runs as the others.
+    data = {key: value for key, value in variant.data.items() if value != DATA_DEFAULTS[key]}
+    variants[variant.name] = msgspec.structs.replace(variant, fields=file.fields | variant.fields, data=data)
+    _paper_model(variants[variant.name], location)
+  if experiment.speed_of not in ("", *variants):
+    raise UserError(f"{path}: speed_of {experiment.speed_of!r} is not one of {', '.join(variants)}")
+  if any(variant.candidate_for for variant in experiment.variants) and "ppl" not in experiment.intrinsic:
     raise UserError(f"{path}: candidate_for compares perplexities: add ppl to intrinsic")
-  return experiment
+  return msgspec.structs.replace(experiment, variants=list(variants.values()))
+
+
+def _check_variant(location: str, variant: Variant, earlier_names: Sequence[str]) -> None:
+  """Raises UserError if a variant has the name of an earlier one, or needs one or a model that does not exist."""
+  if variant.name in earlier_names:
+    raise UserError(f"{location}: another variant has this name: give each variant a different name")
+  for key in ("starts_from", "same_time_as"):
+    earlier_name = getattr(variant, key)
+    if earlier_name not in ("", *earlier_names):
+      known = ", ".join(earlier_names) or "none"
+      raise UserError(f"{location}: {key} {earlier_name!r} does not name an earlier variant; these are: {known}")
+  if variant.model not in MODELS:
+    raise UserError(f"{location}: unknown model {format_value(variant.model)}; known: {', '.join(MODELS)}")
 
 
 def with_variants(experiment: Experiment, names: Sequence[str]) -> Experiment:
@@ -208,7 +205,7 @@ def with_variants(experiment: Experiment, names: Sequence[str]) -> Experiment:
         raise UserError(f"--variants={','.join(names)}: {variant.name} needs {needed}: name it, too")
   if experiment.speed_of and experiment.speed_of not in names:
     raise UserError(f"--variants={','.join(names)}: speeds are relative to {experiment.speed_of}: name it, too")
-  return dataclasses.replace(experiment, variants=variants)
+  return msgspec.structs.replace(experiment, variants=variants)
 
 
 def with_dropout(experiment: Experiment, rate: float) -> Experiment:
@@ -223,58 +220,17 @@ def with_dropout(experiment: Experiment, rate: float) -> Experiment:
       f"--dropout={rate:g} with --run={experiment.name}, which compares dropout rates: leave the flag out"
     )
   fields = dict.fromkeys(_DROPOUT_FIELDS, rate)
-  variants = [dataclasses.replace(variant, fields={**variant.fields, **fields}) for variant in experiment.variants]
+  variants = [msgspec.structs.replace(variant, fields=variant.fields | fields) for variant in experiment.variants]
   note = f"{experiment.note} Here all models have a dropout of {rate:g} (--dropout)."
-  return dataclasses.replace(experiment, variants=variants, note=note.strip())
+  return msgspec.structs.replace(experiment, variants=variants, note=note.strip())
 
 
-def _check_choice(path: str, key: str, value: str, allowed: Sequence[str]) -> None:
-  """Raises UserError if the value of a key is not one of the allowed ones."""
-  if value not in allowed:
-    raise UserError(f"{path}: {key} {format_value(value)} is not one of {', '.join(filter(None, allowed))}")
+def _paper_model(variant: Variant, location: str) -> ModelConfig:
+  """Returns the model of a variant in the paper's sizes."""
+  return from_dict(ModelConfig, MODELS[variant.model].to_dict() | variant.fields, source=location)
 
 
-def _parse_variant(
-  location: str, values: Mapping[str, Any], defaults: Mapping[str, Any], earlier_names: Sequence[str]
-) -> Variant:
-  """Checks the values of a variant and makes the variant, with the defaults that its file gives for all of them."""
-  _refuse_unknown_keys(location, values, _field_names(Variant))
-  variant = json_values.convert(location, {"fields": {}, "data": {}, **defaults, **values}, Variant, _REMEDY)
-  variant = dataclasses.replace(variant, fields={**defaults["fields"], **variant.fields})
-  _refuse_unknown_keys(f"{location}: data", variant.data, set(DATA_DEFAULTS))
-  json_values.convert(f"{location}: data", variant.data, dict[str, str], _REMEDY)
-  if variant.name in earlier_names:
-    raise UserError(
-      f"{location}: another variant has the name {variant.name!r} too: give each variant a different name"
-    )
-  for key in ("starts_from", "same_time_as"):
-    earlier_name = getattr(variant, key)
-    if earlier_name not in ("", *earlier_names):
-      hint = f"earlier variants: {', '.join(earlier_names)}" if earlier_names else "there are no earlier variants"
-      raise UserError(f"{location}: {key} {earlier_name!r} does not name an earlier variant; {hint}")
-  _check_choice(location, "corpus", variant.corpus, (MAIN, ADDITIONAL))
-  _check_choice(location, "vocabulary", variant.vocabulary, tuple(VOCABULARY_FILES))
-  if variant.model not in MODELS:
-    raise UserError(f"{location}: unknown model {format_value(variant.model)}; known: {', '.join(MODELS)}")
-  model = named_model(variant.model)
-  from_dict(type(model), model.to_dict() | dict(variant.fields), source=location)
-  # Values that equal the default are left out, so that the variant uses the same shards and runs as the others.
-  data = {key: value for key, value in variant.data.items() if value != DATA_DEFAULTS[key]}
-  return dataclasses.replace(variant, data=data)
-
-
-def _field_names(dataclass: type) -> set[str]:
-  return {field.name for field in dataclasses.fields(dataclass)}
-
-
-def _refuse_unknown_keys(location: str, values: Mapping[str, Any], known_keys: set[str]) -> None:
-  unknown_keys = sorted(set(values) - known_keys)
-  if unknown_keys:
-    raise UserError(f"{location}: unknown key {unknown_keys[0]!r}; known: {', '.join(sorted(known_keys))}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Scale:
+class Scale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
   """The sizes of the models at a scale, and the settings of data preparation and training. The attributes are its keys.
 
   Attributes:
@@ -296,14 +252,13 @@ class Scale:
       ends and the share of the layers that it trains. The rest of the steps trains all layers.
     num_seeds: number of runs of each variant.
     finetuning: flags of fine-tuning that replace values of the task's recipe.
-    merges_variants: whether models of an experiment that differ in the paper may be the same model at this scale.
   """
 
   note: str = ""
-  hidden: Mapping[str, int] = dataclasses.field(default_factory=dict)
-  embeddings: Mapping[str, int] = dataclasses.field(default_factory=dict)
-  depths: Mapping[str, int] = dataclasses.field(default_factory=dict)
-  groups: Mapping[str, int] = dataclasses.field(default_factory=dict)
+  hidden: dict[str, int] = {}
+  embeddings: dict[str, int] = {}
+  depths: dict[str, int] = {}
+  groups: dict[str, int] = {}
   head_size: int = 0
   vocab_size: int = 30000
   max_seq_length: int = 512
@@ -311,11 +266,10 @@ class Scale:
   dupe_factor: int = 10
   num_shards: int = 256
   max_megabytes: float = 0
-  train: Mapping[str, Any]
+  train: dict[str, Any]
   shallow_stages: Sequence[tuple[float, float]] = ()
   num_seeds: int = 1
-  finetuning: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  merges_variants: bool = False
+  finetuning: dict[str, Any] = {}
 
   @property
   def is_reduced(self) -> bool:
@@ -359,7 +313,7 @@ class Scale:
     Raises:
       UserError: this scale does not define a reduced value for one of the variant's sizes.
     """
-    config = from_dict(ModelConfig, named_model(variant.model).to_dict() | dict(variant.fields), source=variant.name)
+    config = _paper_model(variant, variant.name)
     if not self.is_reduced:
       return dataclasses.replace(config, vocab_size=vocab_size)
 
@@ -397,31 +351,4 @@ def read_scale(name: str) -> Scale:
   Raises:
     UserError: the file of the scale has a key or a value that is not allowed.
   """
-  path = os.path.join(configs_directory(), _SCALE_FOLDER, f"{name}.json")
-  _refuse_unknown_keys(path, files.read_json(path, remedy=_REMEDY), _field_names(Scale))
-  return files.read_json(path, Scale, _REMEDY)
-
-
-def check_variants(experiment: Experiment, scale_name: str) -> None:
-  """Checks that a scale keeps the variants of an experiment apart.
-
-  Args:
-    experiment: the experiment.
-    scale_name: one of SCALES.
-  Raises:
-    UserError: two variants are the same model at this scale, and are pretrained in the same way.
-  """
-  scale = read_scale(scale_name)
-  if scale.merges_variants:
-    return
-  earlier: dict[str, tuple[ModelConfig, Variant]] = {}
-  for variant in experiment.variants:
-    training = dataclasses.replace(variant, name="", model="", fields={}, starts_from="", x=None, paper={})
-    trained_model = scale.model(variant, scale.vocab_size), training
-    for name, other in earlier.items():
-      if other == trained_model:
-        raise UserError(
-          f"--run={experiment.name}: {name!r} and {variant.name!r} are the same model at --scale={scale_name}: take "
-          "another scale, or only some variants (--variants)"
-        )
-    earlier[variant.name] = trained_model
+  return files.read_json(os.path.join(configs_directory(), _SCALE_FOLDER, f"{name}.json"), Scale, _REMEDY)

@@ -10,7 +10,6 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from absl import flags
@@ -28,9 +27,6 @@ from albert.tasks.glue.flags import ClassifierConfig
 from albert.tasks.glue.specs import SPECS
 from albert.tasks.race.files import find_passages, split_folder
 from albert.tasks.splits import DEV, TEST, TRAIN
-
-# Files that are read at the same time.
-_NUM_READERS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,9 +96,7 @@ def define_plan_flags(*, glue_tasks: Sequence[str], glue_help: str, scale: str, 
     command_flags.define("str", name, "", help_text)
   flags.DEFINE_list("glue_tasks", list(glue_tasks), glue_help, module_name=sys.argv[0])
   command_flags.define("str", "scale", scale, scale_help, choices=catalog.SCALES)
-  gflops_help = (
-    "speed that the estimate of the cost assumes, in GFLOP/s (default: half the speed of matrix products here)"
-  )
+  gflops_help = "speed that the estimated cost assumes, in GFLOP/s (default: half the speed of matrix products here)"
   command_flags.define("float", "gflops", None, gflops_help, allowed=Range(0.001))
   command_flags.define("bool", "dry_run", False, "print the plan and its estimated cost, without running it")
   command_flags.define("bool", "print_commands", False, "print the commands that are not done, without running them")
@@ -125,7 +119,11 @@ def given_tasks(glue_names: Sequence[str], *, predicts: bool = False) -> dict[st
     tasks[name] = glue_task(name, values.glue_dir)
   for version in ("squad_v1", "squad_v2"):
     if paths := values[version].value:
-      tasks[version] = squad_task(version, *_squad_files(version, paths))
+      if paths.count(",") != 1:
+        raise UserError(f"--{version}={paths}: give the train file and the dev file, separated by a comma")
+      for path in paths.split(","):
+        _check_path(version, path)
+      tasks[version] = squad_task(version, *paths.split(","))
   if values.race_dir:
     check_race_folder(values.race_dir, (TRAIN, DEV, TEST) if predicts else (TRAIN, DEV))
     tasks["race"] = race_task(values.race_dir)
@@ -175,16 +173,6 @@ def _check_path(flag: str, path: str) -> None:
     raise UserError(f"--{flag}: {path} does not exist: give the path of the task's data, or leave the flag out")
 
 
-def _squad_files(flag: str, paths: str) -> tuple[str, str]:
-  """Returns the train file and the dev file that a flag gives, separated by a comma. UserError if one is missing."""
-  if paths.count(",") != 1:
-    raise UserError(f"--{flag}={paths}: give the train file and the dev file, separated by a comma")
-  train_file, dev_file = paths.split(",")
-  for path in (train_file, dev_file):
-    _check_path(flag, path)
-  return train_file, dev_file
-
-
 def check_glue_folder(glue_dir: str, name: str, *, predicts: bool = False) -> None:
   """Raises UserError if a file of a task of GLUE is missing. Otherwise the task would fail only when its turn comes.
 
@@ -222,8 +210,7 @@ def hash_files(spec: str) -> str:
   )
   if not paths:
     return ""
-  with ThreadPoolExecutor(_NUM_READERS) as readers:
-    entries = list(zip(paths, readers.map(file_sha256, paths), strict=True))
+  entries = list(zip(paths, files.in_threads(file_sha256, paths), strict=True))
   return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
 
 

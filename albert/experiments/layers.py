@@ -55,32 +55,19 @@ def mean_distances(states: list[np.ndarray], mask: np.ndarray) -> dict[str, list
   return {"l2": l2_distances, "degrees": degrees}
 
 
-def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
-  """Measures the distances between the inputs and outputs of a pretrained model's layers, on the first 64 examples.
-
-  Args:
-    checkpoint: the weights: a checkpoint or the output_dir of a run.
-    input_file: TFRecord shards, comma-separated globs.
-  Returns: see mean_distances.
-  Raises:
-    UserError: the checkpoint or the shards cannot be read, or they do not fit together.
-  """
+def main() -> None:
+  """Measures the distances of the checkpoint on the first 64 examples, and writes them to --output_file as JSON."""
   from albert.io import records
   from albert.models.encoder import Encoder
 
-  encoder = Encoder.from_pretrained(checkpoint)
-  all_records = itertools.chain.from_iterable(map(records.read_records, expand_globs(input_file)))
-  examples = [records.decode_example(record) for record in itertools.islice(all_records, _NUM_EXAMPLES)]
-  batch = {}
-  for name in ("input_ids", "input_mask", "segment_ids"):
-    batch[name] = np.array([example[name] for example in examples], np.int32)
-  return mean_distances([state.numpy() for state in encoder(batch).hidden_states], batch["input_mask"])
-
-
-def main() -> None:
-  """Measures the distances and writes them to --output_file as JSON."""
   flag_values = flags.FLAGS
-  files.write_json(flag_values.output_file, measure(flag_values.checkpoint, flag_values.input_file))
+  encoder = Encoder.from_pretrained(flag_values.checkpoint)
+  all_records = itertools.chain.from_iterable(map(records.read_records, expand_globs(flag_values.input_file)))
+  examples = [records.decode_example(record) for record in itertools.islice(all_records, _NUM_EXAMPLES)]
+  names = ("input_ids", "input_mask", "segment_ids")
+  batch = {name: np.array([example[name] for example in examples], np.int32) for name in names}
+  states = [state.numpy() for state in encoder(batch).hidden_states]
+  files.write_json(flag_values.output_file, mean_distances(states, batch["input_mask"]))
 
 
 # albert.experiments calls this module. It is no command for users, so it has no console command and no run_command().

@@ -8,7 +8,6 @@ the same directory, and after a change of a file another directory is made.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -16,19 +15,7 @@ from typing import Any
 from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.experiments import layers
-from albert.experiments.catalog import (
-  ADDITIONAL,
-  CURVE_FIGURE,
-  DATA_DEFAULTS,
-  LAYER_FIGURE,
-  LOSS_FIGURE,
-  MAIN,
-  UNIGRAM,
-  VOCABULARY_FILES,
-  Experiment,
-  Scale,
-  Variant,
-)
+from albert.experiments.catalog import DATA_DEFAULTS, UNIGRAM, VOCABULARY_FILES, Experiment, Scale, Variant
 from albert.experiments.inputs import Inputs
 from albert.experiments.runner import Command, ScoreSource, Trial, digest, python_command, training_files
 from albert.io import files
@@ -36,8 +23,6 @@ from albert.runs import output_files
 from albert.tasks.pretraining.flags import format_stages
 from albert.tokenization.vocabulary import vocabulary_paths
 
-# The corpus that pretraining is evaluated on. The module catalog defines the other corpora.
-HELDOUT = "heldout"
 # Score of pretraining -> the metric of run_pretraining. The scores of sentence tasks have the names of the tasks.
 INTRINSIC_METRICS = {
   "mlm": "masked_lm_accuracy",
@@ -61,8 +46,8 @@ class Plan:
     scale: the sizes of models and training.
     inputs: the inputs that the user gives.
   Raises:
-    UserError: the inputs lack a text that the experiment needs, they give a vocabulary although the experiment compares
-      several, or the package tokenizers is missing that trains one of these.
+    UserError: the inputs lack a text that the experiment needs, or give a vocabulary although the experiment compares
+      several.
   """
 
   def __init__(self, experiment: Experiment, scale: Scale, inputs: Inputs):
@@ -73,7 +58,7 @@ class Plan:
         "--corpus without --heldout_corpus: give --heldout_corpus with text that is not in --corpus, or give SQuAD or "
         "RACE (--squad_v1, --squad_v2, --race_dir), whose development sets are then used as held-out text"
       )
-    if any(variant.corpus == ADDITIONAL for variant in experiment.variants) and not inputs.additional_corpus:
+    if any(variant.corpus == "additional" for variant in experiment.variants) and not inputs.additional_corpus:
       raise UserError(
         f"--run={experiment.name} trains some variants on additional text: give it with --additional_corpus"
       )
@@ -82,45 +67,40 @@ class Plan:
     question_files = ",".join(inputs.question_flags.values())
     question_directory = self._shared_directory("questions", inputs.question_flags, question_files)
     self._question_text_file = files.join(question_directory, "heldout.txt")
+    # Corpus -> globs of its text files. Pretraining is evaluated on "heldout"; the others are those of variants.
+    main_text = inputs.corpus or files.join(self._documentation_directory, "train.txt")
+    documentation = files.join(self._documentation_directory, "heldout.txt")
+    self._texts = {
+      "main": main_text,
+      "additional": f"{main_text},{inputs.additional_corpus}",
+      "heldout": inputs.heldout_corpus or (self._question_text_file if inputs.question_flags else documentation),
+    }
     self._vocabulary_types = list(dict.fromkeys(variant.vocabulary for variant in experiment.variants))
-    self._check_vocabularies()
+    kinds = ", ".join(self._vocabulary_types)
+    if inputs.spm_model_file and kinds != UNIGRAM:
+      raise UserError(
+        f"--run={self.name} trains vocabularies of the types {kinds}: leave out "
+        f"--spm_model_file={inputs.spm_model_file}"
+      )
 
   def preparation_commands(self) -> list[Command]:
     """Returns the commands that make the text and the vocabularies, if they are not given."""
     inputs, commands = self.inputs, []
     if not inputs.corpus:
-      name = "text of the installed packages"
-      flags: dict[str, Any] = {"output_dir": self._documentation_directory, **self._documentation_flags}
-      last_file = files.join(self._documentation_directory, "heldout.txt")
-      commands.append(python_command(name, "data_prep.sample_corpus", [last_file], **flags))
+      directory, name = self._documentation_directory, "text of the installed packages"
+      flags: dict[str, Any] = {"output_dir": directory, **self._documentation_flags}
+      makes = [files.join(directory, "heldout.txt")]
+      commands.append(python_command(name, "data_prep.sample_corpus", makes, **flags))
     if inputs.question_flags and not inputs.heldout_corpus:
       name, path = "text of the development sets", self._question_text_file
       flags = {"output_file": path, **inputs.question_flags}
       commands.append(python_command(name, "data_prep.question_texts", [path], **flags))
-    if inputs.spm_model_file:
-      return commands
-    for kind in self._vocabulary_types:
+    for kind in self._vocabulary_types if not inputs.spm_model_file else ():
       name, path = "vocabulary" if kind == UNIGRAM else f"vocabulary: {kind}", self.vocabulary(kind)
       flags = {"output_dir": os.path.dirname(path), **self._vocabulary_flags(kind)}
       # Of vocab.json and merges.txt, the second one is written last.
       commands.append(python_command(name, "data_prep.train_vocab", vocabulary_paths(path)[-1:], **flags))
     return commands
-
-  def _check_vocabularies(self) -> None:
-    """Raises UserError if the vocabularies of the experiment cannot be trained."""
-    source, spm_model_file = f"--run={self.name}", self.inputs.spm_model_file
-    if spm_model_file and self._vocabulary_types != [UNIGRAM]:
-      raise UserError(
-        f"{source} trains vocabularies of the types {', '.join(self._vocabulary_types)}: leave out "
-        f"--spm_model_file={spm_model_file}"
-      )
-    for kind in self._vocabulary_types:
-      is_trainable = kind not in _TRAINED_BY_TOKENIZERS or importlib.util.find_spec("tokenizers")
-      if not is_trainable and not files.exists(vocabulary_paths(self.vocabulary(kind))[-1]):
-        raise UserError(
-          f"{source} trains a vocabulary of the type {kind}, which needs the package tokenizers: "
-          "pip install 'tokenizers>=0.20,<1'"
-        )
 
   def vocabulary(self, kind: str) -> str:
     """Returns the path of the vocabulary of a type: the user's, or that of the vocabulary that is trained."""
@@ -133,7 +113,7 @@ class Plan:
   def _vocabulary_flags(self, kind: str) -> dict[str, Any]:
     """Returns the flags of train_vocab. They have no --type if it is the default, which keeps earlier directories."""
     type_flag = {} if kind == UNIGRAM else {"type": kind}
-    return {"input_file": self._texts(MAIN), "vocab_size": self.inputs.vocab_size, **type_flag}
+    return {"input_file": self._texts["main"], "vocab_size": self.inputs.vocab_size, **type_flag}
 
   def trials(self) -> list[Trial]:
     """Returns all trials in the order of computation: all variants with the first seed, then with the next one."""
@@ -152,10 +132,10 @@ class Plan:
       results_file = files.join(run, output_files.EVAL_RESULTS)
       if score not in ("mlm", "ppl", _sentence_prediction(variant)):
         results_file = files.join(run, score, output_files.EVAL_RESULTS)
+        shards, command = self._plan_shards(variant, "heldout", sentence_prediction=score)
         flags = {"init_checkpoint": run, "output_dir": files.join(run, score), "do_eval": True}
-        flags["eval_input_file"] = self._shards(variant, HELDOUT, sentence_prediction=score)
-        commands.append(self._plan_shards(variant, HELDOUT, sentence_prediction=score))
-        commands.append(python_command(f"{name}: {score}", "run_pretraining", [results_file], **flags))
+        flags["eval_input_file"] = shards
+        commands += [command, python_command(f"{name}: {score}", "run_pretraining", [results_file], **flags)]
       scores[score] = ScoreSource(results_file, INTRINSIC_METRICS[score], factor=1.0 if score == "ppl" else 100.0)
     for task_name, task in self.inputs.tasks.items() if self.experiment.finetuned else ():
       task_flags = task.flags_for(model) | {"seed": seed}
@@ -166,9 +146,9 @@ class Plan:
       makes = training_files(output_dir)
       commands.append(python_command(f"{name}: {task_name}", task.script, makes, **flags))
       scores |= {score: ScoreSource(makes[0], metric, factor) for score, (metric, factor) in task.scores.items()}
-    if self.experiment.figure == LAYER_FIGURE:
+    if self.experiment.figure == "layers":
       path = files.join(run, layers.FILE_NAME)
-      shards = self._shards(variant, HELDOUT, sentence_prediction=_sentence_prediction(variant))
+      shards, _ = self._plan_shards(variant, "heldout", sentence_prediction=_sentence_prediction(variant))
       flags = {"checkpoint": run, "input_file": shards, "output_file": path}
       commands.append(python_command(f"{name}: layers", "albert.experiments.layers", [path], **flags))
     may_be_smaller = variant.vocabulary in _TRAINED_BY_TOKENIZERS
@@ -185,11 +165,10 @@ class Plan:
     for name in filter(None, (variant.starts_from, variant.same_time_as)):
       earlier_runs[name], earlier_commands = self._plan_pretraining(self.experiment.variant(name), seed)
       commands += earlier_commands
+    training_shards, training_command = self._plan_shards(variant, variant.corpus, **variant.data)
     sentence_prediction = _sentence_prediction(variant)
-    commands += [
-      self._plan_shards(variant, variant.corpus, **variant.data),
-      self._plan_shards(variant, HELDOUT, sentence_prediction=sentence_prediction),
-    ]
+    heldout_shards, heldout_command = self._plan_shards(variant, "heldout", sentence_prediction=sentence_prediction)
+    commands += [training_command, heldout_command]
     model = self.scale.model(variant, self.inputs.vocab_size)
     flags: dict[str, Any] = {}
     if variant.starts_from:
@@ -197,8 +176,8 @@ class Plan:
     flags |= {
       **model.to_dict(),
       **self.training_flags(variant),
-      "input_file": self._shards(variant, variant.corpus, **variant.data),
-      "eval_input_file": self._shards(variant, HELDOUT, sentence_prediction=sentence_prediction),
+      "input_file": training_shards,
+      "eval_input_file": heldout_shards,
       "spm_model_file": self.vocabulary(variant.vocabulary),
       "seed": seed,
     }
@@ -224,7 +203,7 @@ class Plan:
     for name, factor in (("num_train_steps", variant.steps), ("num_warmup_steps", warmup_factor)):
       values[name] = max(1, round(values[name] * factor / variant.batch))
     values["learning_rate"] *= variant.batch**0.5 * variant.rate  # the square-root rule of LAMB
-    if self.experiment.figure in (CURVE_FIGURE, LOSS_FIGURE):
+    if self.experiment.figure in ("curves", "loss_curves"):
       values["eval_every_steps"] = max(1, values["num_train_steps"] // _NUM_CURVE_POINTS)
     return values
 
@@ -240,14 +219,14 @@ class Plan:
       return []
     return self.scale.stages(model)
 
-  def _plan_shards(self, variant: Variant, corpus: str, **settings: Any) -> Command:
-    """Returns the command that makes shards from text, with the vocabulary of a variant.
+  def _plan_shards(self, variant: Variant, corpus: str, **settings: Any) -> tuple[str, Command]:
+    """Returns a glob of the shards of a corpus, and the command that makes them with the vocabulary of a variant.
 
     The held-out text becomes one shard without duplicates (dupe_factor 1). Its seed is not that of the training shards.
     """
     inputs, scale = self.inputs, self.scale
     flags = {
-      "input_file": self._texts(corpus),
+      "input_file": self._texts[corpus],
       "spm_model_file": self.vocabulary(variant.vocabulary),
       "max_seq_length": scale.max_seq_length,
       "dupe_factor": scale.dupe_factor,
@@ -255,36 +234,17 @@ class Plan:
     }
     if inputs.max_predictions_per_seq:
       flags["max_predictions_per_seq"] = inputs.max_predictions_per_seq
-    if corpus == HELDOUT:
+    if corpus == "heldout":
       flags |= {"dupe_factor": 1, "num_shards": 1, "random_seed": _HELDOUT_SEED}
     flags |= settings
-    texts = {MAIN: inputs.corpus, HELDOUT: inputs.heldout_corpus}.get(
-      corpus, f"{inputs.corpus},{inputs.additional_corpus}"
-    )
+    given_texts = {"main": [inputs.corpus], "heldout": [inputs.heldout_corpus]}
+    texts = given_texts.get(corpus, [inputs.corpus, inputs.additional_corpus])
     name = "-".join(["shards", corpus, *({**DATA_DEFAULTS, **settings}.values())])
-    user_files = ",".join([texts, *vocabulary_paths(inputs.spm_model_file)])
+    user_files = ",".join([*texts, *vocabulary_paths(inputs.spm_model_file)])
     directory = self._shared_directory(name, flags, user_files)
-    return python_command(
-      f"shards: {os.path.basename(directory)}",
-      "data_prep.create_pretraining_data",
-      [files.join(directory, "manifest.json")],
-      output_dir=directory,
-      **flags,
-    )
-
-  def _shards(self, variant: Variant, corpus: str, **settings: Any) -> str:
-    """Returns a glob of the shards of a corpus, made with the vocabulary of a variant."""
-    (manifest,) = self._plan_shards(variant, corpus, **settings).makes
-    return files.join(os.path.dirname(manifest), "*.tfrecord")
-
-  def _texts(self, corpus: str) -> str:
-    """Returns globs of the text files of a corpus."""
-    inputs = self.inputs
-    if corpus == HELDOUT:
-      documentation = files.join(self._documentation_directory, "heldout.txt")
-      return inputs.heldout_corpus or (self._question_text_file if inputs.question_flags else documentation)
-    main_text = inputs.corpus or files.join(self._documentation_directory, "train.txt")
-    return main_text if corpus == MAIN else f"{main_text},{inputs.additional_corpus}"
+    name, makes = f"shards: {os.path.basename(directory)}", [files.join(directory, "manifest.json")]
+    command = python_command(name, "data_prep.create_pretraining_data", makes, output_dir=directory, **flags)
+    return files.join(directory, "*.tfrecord"), command
 
   def _shared_directory(self, name: str, flags: Mapping[str, Any], user_files: str = "") -> str:
     """Returns a directory that several experiments share, for a command with these flags that reads these user's files.

@@ -12,23 +12,22 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
-import itertools
 import json
 import math
 import os
 import re
 import shlex
 import signal
-import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import FrameType
 from typing import Any, Protocol
 
 import msgspec
 
+from albert.config.command_flags import format_flag
 from albert.config.model import ModelConfig
 from albert.errors import RunError, Stopped, UserError
 from albert.experiments import costs
@@ -41,9 +40,7 @@ RESULTS_FILE, SCALE_FILE = "results.jsonl", "scale.json"
 _COMMAND_LOG, _OUTPUT_FOLDER = "log.txt", "logs"
 # The exit code of a command that refuses its input.
 _USER_ERROR = 2
-# What the system says about a full disk and about a quota that is used up. Errors of other commands are known only by
-# the line that they print.
-_FULL_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+_SECONDS_BETWEEN_POLLS = 0.05
 # A command that fails may not be able to print its error, if its output is on the same disk. The disk counts as full
 # below this number of bytes.
 _LITTLE_SPACE = 64 << 10
@@ -74,14 +71,9 @@ class Command:
 
 
 def python_command(name: str, module: str, makes: Sequence[str], **flags: Any) -> Command:
-  """Returns the command `python -m module --flag=value ...`. True is written --flag, and False --noflag."""
-  words = [sys.executable, "-m", module]
-  for flag, value in flags.items():
-    if isinstance(value, bool):
-      words.append(f"--{flag}" if value else f"--no{flag}")
-    else:
-      words.append(f"--{flag}={value}")
-  return Command(name, tuple(words), tuple(makes))
+  """Returns the command `python -m module --flag=value ...`."""
+  words = (sys.executable, "-m", module, *(format_flag(flag, value) for flag, value in flags.items()))
+  return Command(name, words, tuple(makes))
 
 
 def training_files(output_dir: str, last_file: str = output_files.EVAL_RESULTS) -> tuple[str, str]:
@@ -145,13 +137,8 @@ class Trial:
 class TrialPlan(Protocol):
   """What `run_plan` needs of a plan."""
 
-  @property
-  def name(self) -> str:
-    """The name of the experiment."""
-
-  @property
-  def directory(self) -> str:
-    """The directory of the results. A plan's rows are in its file results.jsonl."""
+  name: str
+  directory: str  # with the results; the plan's rows are in its file results.jsonl
 
   def preparation_commands(self) -> list[Command]:
     """Returns the commands that all trials need."""
@@ -182,24 +169,27 @@ def run_plan(plan: TrialPlan, jobs: int = 1) -> list[dict[str, Any]]:
     print(f"{plan.name}: {len(trials) - len(missing_trials)} of {len(trials)} trials are done", flush=True)
     commands = _unfinished_commands(plan)  # also those that are running, so what needs them waits
     with _Processes(plan.directory, jobs) as processes:
-      running: dict[Future[None], Command] = {}
-      while not processes.are_stopped:
+      while not processes.signal_number:
         unfinished = {command.makes for command in commands}
         for trial in [trial for trial in missing_trials if unfinished.isdisjoint(c.makes for c in trial.commands)]:
           missing_trials.remove(trial)
-          _add_row(plan.directory, rows, trial)
-        ready = (
+          rows[trial.digest] = row = make_row(trial)
+          text = "".join(json_text.dumps(row) + "\n" for row in rows.values())
+          files.write_atomically(files.join(plan.directory, RESULTS_FILE), text)
+          scores = ", ".join(f"{name} {value:.2f}" for name, value in row["scores"].items())
+          print(f"{trial.variant}, seed {trial.seed}: {scores}", flush=True)
+        running = processes.running.values()
+        ready = [
           command
           for index, command in enumerate(commands)
-          if command not in running.values() and not any(map(command.needs, commands[:index]))
-        )
-        for command in itertools.islice(ready, jobs - len(running)):
-          running[processes.start(command)] = command
+          if command not in running and not any(map(command.needs, commands[:index]))
+        ]
+        for command in ready[: jobs - len(running)]:
+          processes.start(command)
         if not running:
           break
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-          future.result()
-          commands.remove(running.pop(future))
+        for command in processes.wait():
+          commands.remove(command)
   # At a small scale, several variants may have the same commands. These share a row in the file.
   return [{**rows[trial.digest], "variant": trial.variant} for trial in trials]
 
@@ -224,78 +214,77 @@ def format_commands(*plans: TrialPlan) -> str:
 class _Processes:
   """The processes of commands. SIGINT and SIGTERM are sent on to them, so that they save their state and stop.
 
-  After a signal or an error no further process starts.
+  Attributes:
+    running: the processes and their commands.
+    signal_number: the signal that was received; 0 if there was none. After a signal no process may be started.
   """
 
   def __init__(self, directory: str, jobs: int) -> None:
-    self.are_stopped, self._signal_number = False, 0
+    self.running: dict[subprocess.Popen[bytes], Command] = {}
+    self.signal_number = 0
     self._directory = directory
-    self._running: set[subprocess.Popen[bytes]] = set()
-    self._interrupted: list[str] = []
-    self._previous_handlers: dict[int, Any] = {}
-    self._threads = ThreadPoolExecutor(jobs)  # each waits for a process
     self._environment = dict(os.environ)
     if jobs > 1:
       self._environment["TF_NUM_INTRAOP_THREADS"] = str(max(1, (os.cpu_count() or 1) // jobs))
 
   def __enter__(self) -> _Processes:
-    for number in (signal.SIGINT, signal.SIGTERM):
-      self._previous_handlers[number] = signal.signal(number, self._receive_signal)
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    self._previous_handlers = {number: signal.signal(number, self._receive_signal) for number in numbers}
     return self
 
   def _receive_signal(self, number: int, frame: FrameType | None) -> None:
     del frame
-    self._signal_number = number
-    self._stop(number)
-
-  def _stop(self, number: int) -> None:
-    self.are_stopped = True
-    for process in list(self._running):
+    self.signal_number = number
+    for process in list(self.running):
       process.send_signal(number)
 
-  def start(self, command: Command) -> Future[None]:
-    """Starts a command. The result of the future raises UserError if it refuses its input, RunError if it fails."""
+  def _output_file(self, command: Command) -> str:
+    return files.join(self._directory, _OUTPUT_FOLDER, f"{re.sub('[^0-9A-Za-z]+', '-', command.name)}.txt")
+
+  def start(self, command: Command) -> None:
+    """Starts a command in its own process group: Ctrl-C in a terminal reaches it only through this process."""
     print(f"  {command.name}", flush=True)
     with files.open_file(files.join(self._directory, _COMMAND_LOG), "ab") as command_log:
       command_log.write(f"$ {' '.join(command.words)}\n".encode())
-    return self._threads.submit(self._run, command)
+    with files.open_file(self._output_file(command), "ab") as output:
+      process = subprocess.Popen(
+        command.words, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=self._environment
+      )
+    self.running[process] = command
+    if self.signal_number:  # it was received while the process was started
+      process.send_signal(self.signal_number)
 
-  def _run(self, command: Command) -> None:
-    output_file = files.join(self._directory, _OUTPUT_FOLDER, f"{re.sub('[^0-9A-Za-z]+', '-', command.name)}.txt")
-    with files.open_file(output_file, "ab") as output:
-      exit_code = self._call(command, output)
-    if exit_code == 0 and command.is_done():
-      return
-    if self.are_stopped:
-      self._interrupted.append(command.name)
-      return
-    with open(output_file, encoding="utf-8", errors="replace") as output_lines:
-      lines = [line.strip() for line in output_lines if line.strip()] or ["no output"]
-    error = UserError if exit_code == _USER_ERROR else RunError
-    raise error(f"{command.name} ended with code {exit_code} ({lines[-1]}); {output_file} has its whole output")
-
-  def _call(self, command: Command, output: Any) -> int:
-    """Runs a command in its own process group, so that Ctrl-C in a terminal reaches it only through this process."""
-    process = subprocess.Popen(
-      command.words, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=self._environment
-    )
-    self._running.add(process)
-    if self.are_stopped:  # a signal was received while the process was started
-      process.terminate()
-    try:
-      return process.wait()
-    finally:
-      self._running.discard(process)
+  def wait(self) -> list[Command]:
+    """Waits until commands end, and returns them; [] after a signal. Raises UserError or RunError if one has failed."""
+    ended: list[subprocess.Popen[bytes]] = []
+    while not ended and not self.signal_number:
+      time.sleep(_SECONDS_BETWEEN_POLLS)
+      ended = [process for process in self.running if process.poll() is not None]
+    if self.signal_number:
+      return []
+    for process in ended:
+      command = self.running[process]
+      if process.returncode == 0 and command.is_done():
+        continue
+      output_file = self._output_file(command)
+      with open(output_file, encoding="utf-8", errors="replace") as output:
+        lines = [line.strip() for line in output if line.strip()] or ["no output"]
+      error = UserError if process.returncode == _USER_ERROR else RunError
+      raise error(
+        f"{command.name} ended with code {process.returncode} ({lines[-1]}); {output_file} has its whole output"
+      )
+    return [self.running.pop(process) for process in ended]
 
   def __exit__(self, error_type: type[BaseException] | None, *unused: object) -> None:
     if error_type:
-      self._stop(signal.SIGTERM)
-    self._threads.shutdown()
+      for process in self.running:
+        process.terminate()
+    interrupted = [command.name for process, command in self.running.items() if process.wait() or not command.is_done()]
     for number, handler in self._previous_handlers.items():
       signal.signal(number, handler)
-    if self._signal_number:
-      location = f" in {'; '.join(self._interrupted)}" if self._interrupted else ""
-      raise Stopped(f"stopped{location}; the same command continues there", self._signal_number)
+    if self.signal_number:
+      location = f" in {'; '.join(interrupted)}" if interrupted else ""
+      raise Stopped(f"stopped{location}; the same command continues there", self.signal_number)
 
 
 class _ResultRow(msgspec.Struct):
@@ -320,15 +309,6 @@ def read_rows(directory: str) -> dict[str, dict[str, Any]]:
   return rows
 
 
-def _add_row(directory: str, rows: dict[str, dict[str, Any]], trial: Trial) -> None:
-  """Reads the scores of a trial whose commands are done, and writes all rows."""
-  rows[trial.digest] = row = make_row(trial)
-  text = "".join(json_text.dumps(row) + "\n" for row in rows.values())
-  files.write_atomically(files.join(directory, RESULTS_FILE), text)
-  scores = ", ".join(f"{name} {value:.2f}" for name, value in row["scores"].items())
-  print(f"{trial.variant}, seed {trial.seed}: {scores}", flush=True)
-
-
 def make_row(trial: Trial) -> dict[str, Any]:
   """Reads the scores and the speed of a trial whose commands are done, see `run_plan`."""
   scores = {}
@@ -342,16 +322,15 @@ def make_row(trial: Trial) -> dict[str, Any]:
     from albert.tokenization.tokenizer import Tokenizer
 
     config = dataclasses.replace(config, vocab_size=Tokenizer(trial.vocabulary).vocab_size)
-  lines = logs.read(files.join(trial.run, output_files.METRICS))
-  speeds = [line["examples_per_second"] for line in lines if isinstance(line.get("examples_per_second"), int | float)]
+  lines = logs.lines_with_speed(trial.run)
   return {
     "variant": trial.variant,
     "seed": trial.seed,
     "digest": trial.digest,
     "parameters": costs.num_model_parameters(config),
-    "examples_per_second": statistics.median(speeds) if speeds else None,
+    "examples_per_second": logs.median_speed(lines) if lines else None,
     "scores": scores,
-    "training_seconds": logs.training_seconds(trial.run) if speeds else None,
+    "training_seconds": logs.training_seconds(trial.run) if lines else None,
   }
 
 
@@ -408,13 +387,11 @@ def refuse_full_disk(output_dir: str) -> Iterator[None]:
   try:
     yield
   except (RunError, OSError) as error:
-    is_reported = isinstance(error, OSError) and error.errno in _FULL_DISK_ERRORS
-    is_printed = any(os.strerror(number) in str(error) for number in _FULL_DISK_ERRORS)  # by a command
-    has_little_space = False
+    is_full = any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
     with contextlib.suppress(OSError):  # the directory may not exist
       status = os.statvfs(output_dir)
-      has_little_space = status.f_bavail * status.f_frsize < _LITTLE_SPACE
-    if not (is_reported or is_printed or has_little_space):
+      is_full = is_full or status.f_bavail * status.f_frsize < _LITTLE_SPACE
+    if not is_full:
       raise
     raise UserError(
       f"{error}; the disk of {output_dir} is full: make space there. Everything finished is kept, and the same command "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import itertools
 import math
@@ -11,14 +10,17 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from albert.experiments import layers
-from albert.experiments.catalog import LAYER_FIGURE, LOSS_FIGURE, Experiment, Variant
+from albert.experiments.catalog import Experiment, Variant
 from albert.experiments.plan import Plan
 from albert.io import files
 from albert.runs import figures, logs, output_files
 
 # Names of the files in the experiment's directory.
 TABLE_FILE, CSV_FILE, FIGURE_FILE = "table.md", "numbers.csv", "figure.png"
+_CSV_COLUMNS = ("variant", "seed", "parameters", "examples_per_second")
 # Score -> its title in tables and figures, in the order of the columns.
 TITLES = {
   "mlm": "MLM",
@@ -55,10 +57,16 @@ def write(plan: Plan, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
   Returns: the text of table.md.
   """
   rows = [add_average(row) for row in rows]
-  files.write_atomically(files.join(plan.directory, CSV_FILE), _format_csv(rows))
+  scores = list(dict.fromkeys(score for row in rows for score in row["scores"]))
+  table = io.StringIO()
+  writer = csv.writer(table, lineterminator="\n")
+  writer.writerow([*_CSV_COLUMNS, *scores])
+  for row in rows:
+    writer.writerow([*(row[name] for name in _CSV_COLUMNS), *(row["scores"].get(score, "") for score in scores)])
+  files.write_atomically(files.join(plan.directory, CSV_FILE), table.getvalue())
   text = format_table(plan.experiment, rows, scale=scale)
   files.write_atomically(files.join(plan.directory, TABLE_FILE), text)
-  image = _draw_lines(plan) if plan.experiment.figure else _draw_scores(select_candidates(plan.experiment, rows), rows)
+  image = _draw_lines(plan) if plan.experiment.figure else _draw_scores(plan.experiment, rows)
   if image:
     files.write_atomically(files.join(plan.directory, FIGURE_FILE), image)
   return text
@@ -86,7 +94,7 @@ def select_candidates(experiment: Experiment, rows: Sequence[Mapping[str, Any]])
     key = variant.candidate_for or variant.name
     if key not in best or means[variant.name] < means[best[key].name]:
       best[key] = variant
-  return dataclasses.replace(experiment, variants=list(best.values()))
+  return msgspec.structs.replace(experiment, variants=list(best.values()))
 
 
 def add_average(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,17 +115,6 @@ def add_average(row: Mapping[str, Any]) -> dict[str, Any]:
   return {**row, "scores": {**scores, "average": total / num_tasks}}
 
 
-def _format_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-  scores = list(dict.fromkeys(score for row in rows for score in row["scores"]))
-  text = io.StringIO()
-  writer = csv.writer(text, lineterminator="\n")
-  writer.writerow(["variant", "seed", "parameters", "examples_per_second", *scores])
-  for row in rows:
-    values = [row["scores"].get(score, "") for score in scores]
-    writer.writerow([row["variant"], row["seed"], row["parameters"], row["examples_per_second"], *values])
-  return text.getvalue()
-
-
 def format_table(experiment: Experiment, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
   """Formats a Markdown table: first the columns of our scores, then the paper's.
 
@@ -131,14 +128,25 @@ def format_table(experiment: Experiment, rows: Sequence[Mapping[str, Any]], *, s
   experiment = select_candidates(experiment, rows)
   our_scores = [score for score in TITLES if any(score in row["scores"] for row in rows)]
   paper_scores = [score for score in TITLES if any(score in variant.paper for variant in experiment.variants)]
-  our_columns = ["parameters", *(["speed"] if experiment.speed_of else [])]
-  our_columns += [*(["seconds"] if _is_timed(experiment) else []), *(TITLES[score] for score in our_scores)]
+  # Variants that have trained for the same time are compared with the seconds of each.
+  is_timed = any(variant.same_time_as for variant in experiment.variants)
+  columns = ["parameters", *(["speed"] if experiment.speed_of else []), *(["seconds"] if is_timed else [])]
   paper_columns = [*(["parameters", "speed"] if experiment.speed_of else []), *(TITLES[s] for s in paper_scores)]
-  header = ["variant", *our_columns, *(f"paper: {column}" for column in paper_columns)]
+  header = ["variant", *columns, *(TITLES[s] for s in our_scores), *(f"paper: {column}" for column in paper_columns)]
   lines = [header, ["---"] * len(header)]
+  base_speed = _median_speed([row for row in rows if row["variant"] == experiment.speed_of])
   for variant in experiment.variants:
-    our_cells = _our_cells(experiment, variant, rows, our_scores)
-    lines.append([variant.name, *our_cells, *_paper_cells(experiment, variant, paper_scores)])
+    paper, our_rows = variant.paper, [row for row in rows if row["variant"] == variant.name]
+    cells = [variant.name, _format_millions(our_rows[0]["parameters"])]
+    if experiment.speed_of:
+      cells.append(f"{_median_speed(our_rows) / base_speed:.1f}x" if base_speed else _NO_VALUE)
+    if is_timed:
+      cells.append(_format_mean([row["training_seconds"] for row in our_rows if row.get("training_seconds")]))
+    cells += [_format_mean([row["scores"][s] for row in our_rows if s in row["scores"]]) for s in our_scores]
+    if experiment.speed_of:
+      cells.append(_format_millions(paper.get("parameters")))
+      cells.append(f"{paper['speedup']:g}x" if "speedup" in paper else _NO_VALUE)
+    lines.append([*cells, *(f"{paper[score]:g}" if score in paper else _NO_VALUE for score in paper_scores)])
   num_seeds = len({row["seed"] for row in rows})
   seeds = f"{num_seeds} seeds, mean ± standard deviation" if num_seeds > 1 else f"{num_seeds} seed"
   percent = "percent, except for perplexity" if "ppl" in our_scores else "percent"
@@ -146,37 +154,6 @@ def format_table(experiment: Experiment, rows: Sequence[Mapping[str, Any]], *, s
   caption = f"Scale {scale}; {seeds}; {percent}. {source}"
   text_lines = [f"# {experiment.title}", "", caption, "", *([experiment.note, ""] if experiment.note else [])]
   return "\n".join([*text_lines, *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
-
-
-def _our_cells(
-  experiment: Experiment, variant: Variant, rows: Sequence[Mapping[str, Any]], scores: Sequence[str]
-) -> list[str]:
-  """Formats our results of a variant: parameters, speed and seconds if the table has them, and the mean scores."""
-  variant_rows = [row for row in rows if row["variant"] == variant.name]
-  cells = [_format_millions(variant_rows[0]["parameters"])]
-  if experiment.speed_of:
-    base_speed = _median_speed([row for row in rows if row["variant"] == experiment.speed_of])
-    cells.append(f"{_median_speed(variant_rows) / base_speed:.1f}x" if base_speed else _NO_VALUE)
-  if _is_timed(experiment):
-    cells.append(_format_mean([row["training_seconds"] for row in variant_rows if row.get("training_seconds")]))
-  for score in scores:
-    cells.append(_format_mean([row["scores"][score] for row in variant_rows if score in row["scores"]]))
-  return cells
-
-
-def _is_timed(experiment: Experiment) -> bool:
-  """Whether variants are compared that have trained for the same time. The table then has the seconds of each."""
-  return any(variant.same_time_as for variant in experiment.variants)
-
-
-def _paper_cells(experiment: Experiment, variant: Variant, scores: Sequence[str]) -> list[str]:
-  """Formats the paper's results of a variant: parameters and speed if the table has speeds, and the scores."""
-  cells = []
-  if experiment.speed_of:
-    cells.append(_format_millions(variant.paper.get("parameters")))
-    cells.append(f"{variant.paper['speedup']:g}x" if "speedup" in variant.paper else _NO_VALUE)
-  cells += [f"{variant.paper[score]:g}" if score in variant.paper else _NO_VALUE for score in scores]
-  return cells
 
 
 def _median_speed(rows: Sequence[Mapping[str, Any]]) -> float:
@@ -199,6 +176,7 @@ def _format_mean(values: Sequence[float]) -> str:
 
 def _draw_scores(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> bytes | None:
   """Draws a panel for each score: a line over x or a bar for each variant, and a dot for each seed."""
+  experiment = select_candidates(experiment, rows)
   scores = [score for score in TITLES if any(score in row["scores"] for row in rows)]
   if not scores:
     return None
@@ -247,32 +225,30 @@ def _draw_lines(plan: Plan) -> bytes:
   with the training loss (ALBERT, version 1, figures 1 to 3).
   """
   titles, label = ["held-out masked LM accuracy, percent"], "steps"
-  if plan.experiment.figure == LOSS_FIGURE:
+  if plan.experiment.figure == "loss_curves":
     titles.insert(0, "training loss")
-  if plan.experiment.figure == LAYER_FIGURE:
+  if plan.experiment.figure == "layers":
     titles, label = ["L2 distance", "angle, degrees"], "layer"
   panels: dict[str, list[figures.Curve]] = {title: [] for title in titles}
   curves: Sequence[Sequence[tuple[float, float]]]
   for trial, color in zip(plan.trials()[: len(plan.experiment.variants)], itertools.cycle(figures.COLORS)):
-    if plan.experiment.figure == LAYER_FIGURE:
+    if plan.experiment.figure == "layers":
       distances = files.read_json(files.join(trial.run, layers.FILE_NAME), layers.Distances, "delete this file")
       curves = [
         [(float(layer), value) for layer, value in enumerate(values, 1)] for values in (distances.l2, distances.degrees)
       ]
     else:
-      curves = [loss_curve(trial.run), accuracy_curve(trial.run)][-len(titles) :]
+      curves = curves_of_run(trial.run)[-len(titles) :]
     for title, points in zip(titles, curves, strict=True):
       panels[title].append(figures.Curve(trial.variant, points, color, "dots"))
   return figures.png(figures.draw_panels(panels, x_label=label))
 
 
-def accuracy_curve(run: str) -> list[tuple[float, float]]:
-  """Returns the steps of the evaluations during training, with their masked LM accuracies in percent."""
-  lines = logs.read(files.join(run, output_files.EVALUATIONS))
-  return [(line["step"], 100 * line["masked_lm_accuracy"]) for line in lines]
+def curves_of_run(run: str) -> list[list[tuple[float, float]]]:
+  """Returns the steps and training losses that are logged, and the steps and masked LM accuracies of evaluations.
 
-
-def loss_curve(run: str) -> list[tuple[float, float]]:
-  """Returns the steps that are logged, with their training losses; a loss that is not a number is left out."""
-  lines = logs.read(files.join(run, output_files.METRICS))
-  return [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]
+  A loss that is not a number is left out. Accuracies are in percent.
+  """
+  losses = [(line["step"], line["loss"]) for line in logs.read_metrics(run) if line.get("loss") is not None]
+  evaluations = logs.read(files.join(run, output_files.EVALUATIONS))
+  return [losses, [(line["step"], 100 * line["masked_lm_accuracy"]) for line in evaluations]]

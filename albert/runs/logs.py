@@ -88,6 +88,18 @@ def stage_ends(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
   ]
 
 
+def lines_with_speed(run: str) -> list[dict[str, Any]]:
+  """Returns the lines of metrics.jsonl in the output_dir of a run that have a speed."""
+  lines = read_metrics(run)
+  return [line for line in lines if isinstance(line.get("examples_per_second"), int | float)]
+
+
+def median_speed(lines: Sequence[Mapping[str, Any]]) -> float:
+  """Returns the median of the speeds in one or more lines of metrics.jsonl, in examples per second."""
+  # The first line includes the time to build the graph.
+  return statistics.median(line["examples_per_second"] for line in lines[1:] or lines)
+
+
 def training_seconds(run: str) -> float:
   """Returns the time of the training steps of a run: the examples of each stage, divided by its median speed.
 
@@ -98,11 +110,7 @@ def training_seconds(run: str) -> float:
   Raises:
     UserError: the run has logged no speed, or has not ended.
   """
-  lines = [
-    line
-    for line in read(files.join(run, output_files.METRICS))
-    if isinstance(line.get("examples_per_second"), int | float)
-  ]
+  lines = lines_with_speed(run)
   if not lines or not files.exists(files.join(run, output_files.TRAINING_LOSS)):
     problem = "training has not ended" if lines else f"{output_files.METRICS} has no examples_per_second"
     raise UserError(f"{run}: {problem}: repeat the command that trains it, or delete it to train it again")
@@ -113,8 +121,7 @@ def training_seconds(run: str) -> float:
   for number, stage in enumerate(config.get("stages") or [whole_run], start=1):
     # A stage that is too short to be logged has the speed of the whole run.
     of_stage = [line for line in lines if line.get(STAGE_KEY, number) == number] or lines
-    # The first line includes the time to build the graph.
-    speed = statistics.median(line["examples_per_second"] for line in of_stage[1:] or of_stage)
+    speed = median_speed(of_stage)
     steps = max(0, min(stage["last_step"], num_steps) - stage["first_step"])  # the run may have stopped early
     seconds += steps * float(stage["train_batch_size"]) / speed
   return seconds

@@ -9,11 +9,11 @@ import textwrap
 
 from albert.app import HELP_WIDTH
 from albert.config.base import option_fields
+from albert.config.command_flags import format_flag
 from albert.errors import UserError
 from albert.io.progress import log
 from albert.settings.resolve import ResolvedSettings
-from albert.settings.sources import format_flag
-from albert.settings.tpu_memory import MemoryCheck, StepSettings, parse_slice, read_table
+from albert.settings.tpu_memory import MemoryCheck, parse_slice, read_table
 from albert.tasks.pretraining import files as pretraining_files
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.weights.names import encoder_shapes, num_parameters
@@ -63,16 +63,17 @@ def _describe_plan(resolved: ResolvedSettings) -> list[str]:
 
 def _describe_settings(resolved: ResolvedSettings) -> list[str]:
   """Returns a paragraph for each source of settings, with the values that differ from the defaults of the fields."""
-  config, settings, run = resolved.config, resolved.settings, resolved.settings.existing_run
-  sections = {"": config, "data": resolved.data_config, "train": config.train, "optimizer": config.optimizer}
+  config, settings, model = resolved.config, resolved.settings, resolved.model_config
+  data, train, optimizer = resolved.data_config, config.train, config.optimizer
+  sections = {"": config, "data": data, "train": train, "optimizer": optimizer, "model": model}
   sources: list[tuple[str, list[str]]] = [
     ("flags", []),
     (f"the run in {config.output_dir}", []),
     (f"the recipe {config.recipe}", []),
     ("the model, files and other settings", []),
   ]
-  for section, values in {**sections, "model": resolved.model_config}.items():
-    recorded = run.reusable_values(type(values), section) if run else {}
+  for section, values in sections.items():
+    recorded = settings.recorded(type(values), section)
     recipe = settings.recipe.sections.get(section, {})
     recipe = recipe if isinstance(recipe, dict) else {}  # it may be the name of a model
     for name, field in option_fields(type(values)).items():
@@ -97,13 +98,4 @@ def _describe_memory(resolved: ResolvedSettings) -> str:
   table = read_table()
   cores = parse_slice(resolved.config.chip, table)
   step = resolved.settings.task_entry.training_step(resolved.data_config)
-  settings = StepSettings(
-    step=step.name,
-    model=resolved.model_config,
-    length=step.length,
-    train_batch_size=train.train_batch_size,
-    gradient_accumulation_steps=train.gradient_accumulation_steps,
-    recompute_grad=train.recompute_grad,
-    sequences_per_example=step.sequences_per_example,
-  )
-  return MemoryCheck(table, cores).describe(settings)
+  return MemoryCheck(table, cores, step, resolved.model_config).describe(train)

@@ -114,55 +114,40 @@ def resolve_settings(task_name: str, given: Mapping[str, Any]) -> ResolvedSettin
     weights = find_weights(config.init_checkpoint)
   model_config = settings.model_config(weights.config_file if weights else None)
   data_config = settings.data_config(weights)
-  model_config, notes = _fit_vocab_size(settings, model_config, data_config, weights)
-  data_config, length_notes = _fit_max_seq_length(settings, model_config, data_config)
-  notes += length_notes + _compare_recipe_with_weights(settings, weights)
+  notes = []
+  # The model has the vocabulary of the initial weights or, without them, that of the data.
+  if not settings.gives_vocab_size():
+    if weights is None:
+      vocabulary = settings.task_entry.find_vocabulary_size(model_config, data_config)
+    else:
+      config_of_weights, path = weights.config(), weights.config_file
+      vocabulary = VocabularySize(config_of_weights.vocab_size, path) if config_of_weights and path else None
+    if vocabulary and not (weights and vocabulary.size == model_config.vocab_size):
+      model_config = dataclasses.replace(model_config, vocab_size=vocabulary.size)
+      notes.append(f"vocab_size is {vocabulary.size}, the size of the vocabulary according to {vocabulary.file}")
+  # A default max_seq_length is at most the number of positions.
+  if isinstance(data_config, FinetuningConfig) and not (settings.existing_run or "max_seq_length" in settings.flags):
+    default, positions = data_config.max_seq_length, model_config.max_position_embeddings
+    if default > positions:
+      data_config = dataclasses.replace(data_config, max_seq_length=positions)
+      notes.append(
+        f"max_seq_length is {positions}, the number of the model's positions, instead of the default {default}"
+      )
+  notes += _compare_recipe_with_weights(settings, weights)
   return ResolvedSettings(settings, config, model_config, data_config, weights, notes)
-
-
-def _fit_vocab_size(
-  settings: Settings, model: ModelConfig, data: Config, weights: WeightLocation | None
-) -> tuple[ModelConfig, list[str]]:
-  """Sets vocab_size to that of the initial weights or, without them, of the vocabulary. Also returns notes."""
-  if settings.gives_vocab_size():
-    return model, []
-  vocabulary = _size_of_weights(weights) if weights else settings.task_entry.find_vocabulary_size(model, data)
-  if vocabulary is None or (weights and vocabulary.size == model.vocab_size):
-    return model, []
-  note = f"vocab_size is {vocabulary.size}, the size of the vocabulary according to {vocabulary.file}"
-  return dataclasses.replace(model, vocab_size=vocabulary.size), [note]
-
-
-def _size_of_weights(weights: WeightLocation) -> VocabularySize | None:
-  config, path = weights.config(), weights.config_file
-  return VocabularySize(config.vocab_size, path) if config and path else None
-
-
-def _fit_max_seq_length(settings: Settings, model: ModelConfig, data: Config) -> tuple[Config, list[str]]:
-  """Limits a default max_seq_length to the positions of the model. Also returns notes."""
-  if not isinstance(data, FinetuningConfig) or settings.existing_run or "max_seq_length" in settings.flags:
-    return data, []
-  default, positions = data.max_seq_length, model.max_position_embeddings
-  if default <= positions:
-    return data, []
-  note = f"max_seq_length is {positions}, the number of the model's positions, instead of the default {default}"
-  return dataclasses.replace(data, max_seq_length=positions), [note]
 
 
 def _compare_recipe_with_weights(settings: Settings, weights: WeightLocation | None) -> list[str]:
   """Returns a line of advice if training starts from other weights than those the recipe is for; else no line."""
   recipe, config = settings.recipe, weights.config() if weights else None
-  if weights is None or config is None or not settings.flags.get("do_train"):
+  other = recipe.better_recipe_for(config) if config and settings.flags.get("do_train") else ""
+  if not (weights and config and other):
     return []
-  other = recipe.better_recipe_for(config)
-  if not other:
-    return []
-  has_dropout = config.hidden_dropout_prob > 0  # the model config beside the weights tells how they were pretrained
-  if has_dropout:
-    advice = f"for such weights, as those of ALBERT v1, there is --recipe={other}"
+  if config.hidden_dropout_prob > 0:  # the model config beside the weights tells how they were pretrained
+    dropout, advice = "with dropout", f"for such weights, as those of ALBERT v1, there is --recipe={other}"
   else:
+    dropout = "without dropout"
     advice = f"if they are weights of ALBERT v2, the training may diverge: give --recipe={other}"
-  dropout = "with dropout" if has_dropout else "without dropout"
   return [
     f"the recipe {recipe.name} is for other weights: according to {weights.config_file}, these were pretrained "
     f"{dropout}; {advice}"
@@ -187,8 +172,8 @@ def check_actions(config: RunConfig) -> None:
     )
   if not (config.do_train and config.do_eval):
     raise UserError(
-      f"--num_runs={config.num_runs} compares runs, so give both --do_train and --do_eval; to use the best run, "
-      f"give its directory (see {output_files.RUNS}) as --output_dir"
+      f"--num_runs={config.num_runs} compares runs: give --do_train and --do_eval; to use the best run, give its "
+      f"directory (see {output_files.RUNS}) as --output_dir"
     )
   if config.predictions_file:
     raise UserError(
@@ -244,23 +229,22 @@ def make_defined_task(definition: TaskDefinition, arguments: Mapping[str, Any]) 
 
 def _checked_settings(definition: TaskDefinition, arguments: Mapping[str, Any]) -> dict[str, Any]:
   """Checks the names and types of arguments. Returns them as flags: a ModelConfig as `model` becomes its fields."""
-  configs: list[type[Config]] = [
-    RunConfig,
-    registry.TASKS[definition.task_name].config_class,
-    TrainConfig,
-    OptimizerConfig,
-    ModelConfig,
-  ]
+  task_class = registry.TASKS[definition.task_name].config_class
+  configs: tuple[type[Config], ...] = (RunConfig, task_class, TrainConfig, OptimizerConfig, ModelConfig)
   config_of_field = {field: config for config in configs for field in option_fields(config)}
   checked_settings: dict[str, Any] = {}
   for name, value in arguments.items():
+    if name == "model" and isinstance(value, ModelConfig):
+      checked_settings |= value.to_dict()
+      continue
     if name == "model":
-      checked_settings |= _model_settings(value)
+      path = str(os.fspath(value))
+      checked_settings["albert_config_file" if path.endswith(".json") else "model"] = path
       continue
     if name not in config_of_field or name in _COMMAND_ONLY_FLAGS:
-      similar_names = difflib.get_close_matches(name, config_of_field, n=1)
-      general_hint = "see the flags of the scripts, which have the same names"
-      hint = f"is {similar_names[0]} meant?" if similar_names else general_hint
+      hint = "see the flags of the scripts, which have the same names"
+      for similar_name in difflib.get_close_matches(name, config_of_field, n=1):
+        hint = f"is {similar_name} meant?"
       raise UserError(f"{name}={format_value(value)}: no such setting; {hint}")
     if name in definition.settings or name in definition.file_fields.values():
       raise UserError(f"{name}={format_value(value)}: the task gives this setting: leave it out")
@@ -273,22 +257,11 @@ def _checked_settings(definition: TaskDefinition, arguments: Mapping[str, Any]) 
   return checked_settings
 
 
-def _model_settings(model: Any) -> dict[str, Any]:
-  """Converts the argument `model`, a ModelConfig, a JSON file or the name of a model, to flags."""
-  if isinstance(model, ModelConfig):
-    return model.to_dict()
-  name = str(os.fspath(model))
-  return {"albert_config_file" if name.endswith(".json") else "model": name}
-
-
 def _default_settings(definition: TaskDefinition, settings: Mapping[str, Any]) -> dict[str, Any]:
   """Returns the definition's defaults for the missing settings; {} if a run or a recipe gives the defaults."""
   if "recipe" in settings or find_existing_run(settings.get("output_dir", "")) is not None:
     return {}
   # Field -> the other field for the same setting, such as num_train_epochs -> num_train_steps.
   alternative_names = alternatives(TrainConfig) | alternatives(OptimizerConfig)
-  return {
-    name: value
-    for name, value in definition.default_settings.items()
-    if name not in settings and alternative_names.get(name) not in settings
-  }
+  defaults = definition.default_settings.items()
+  return {name: value for name, value in defaults if not {name, alternative_names.get(name)} & settings.keys()}

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from albert.config.base import Config, alternatives, check_types, from_dict, is_unset, merge, option_fields
+from albert.config.command_flags import format_flag
 from albert.config.model import REGULARIZATION, ModelConfig, load_model_config, named_model
 from albert.config.recipes import SECTIONS, Recipe, read_recipe
 from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig
@@ -59,9 +60,9 @@ class ExistingRun:
     values = self.values.get(section, {}) if section else self.values
     fields = option_fields(config_class)
     reusable = {name for name, field in fields.items() if not field.metadata["per_command"]}
-    if self.seed is not None:
-      reusable.discard("seed")
     recorded = {name: value for name, value in values.items() if name in reusable}
+    if self.seed is not None:
+      recorded.pop("seed", None)
     if config_class is RunConfig:
       # Pretraining without --init_checkpoint starts from random weights, whether or not --from_scratch is given.
       recorded["from_scratch"] = not recorded.get("init_checkpoint")
@@ -85,14 +86,11 @@ def find_existing_run(output_dir: str, num_runs: int = 1) -> ExistingRun | None:
   if num_runs == 1:
     return _read_run(output_dir)
   seeds = [int(match[1]) for match in map(_SEED_DIRECTORY.match, _list_directory(output_dir)) if match]
-  for seed in sorted(seeds):
-    run = _read_run(files.join(output_dir, f"run-{seed}"))
-    if run:
-      return dataclasses.replace(run, seed=seed)
-  return None
+  runs = (_read_run(files.join(output_dir, f"run-{seed}"), seed) for seed in sorted(seeds))
+  return next(filter(None, runs), None)
 
 
-def _read_run(directory: str) -> ExistingRun | None:
+def _read_run(directory: str, seed: int | None = None) -> ExistingRun | None:
   """Reads the run in a directory; None if there is none, or if it failed before it saved anything."""
   path = files.join(directory, output_files.CONFIG)
   if not files.exists(path):
@@ -100,31 +98,17 @@ def _read_run(directory: str) -> ExistingRun | None:
   checkpoints = _list_directory(files.join(directory, output_files.CHECKPOINTS))
   has_checkpoint = any(map(output_files.STEP_DIRECTORY.match, checkpoints))
   has_ended = files.exists(files.join(directory, output_files.TRAINING_LOSS))
-  return ExistingRun(directory, output_files.read_config(path)) if has_checkpoint or has_ended else None
+  return ExistingRun(directory, output_files.read_config(path), seed) if has_checkpoint or has_ended else None
 
 
 def _list_directory(directory: str) -> list[str]:
   return files.listdir(directory) if files.is_dir(directory) else []
 
 
-def format_flag(name: str, value: Any) -> str:
-  """A flag with its value, as it is written on the command line."""
-  if isinstance(value, bool):
-    return f"--{name}" if value else f"--no{name}"
-  return f"--{name}={value}"
-
-
 def _must_equal_run(config_class: type[Config], name: str) -> bool:
   """Whether a later command on the output_dir of a run must give this field the value of the run."""
   metadata = option_fields(config_class)[name].metadata
   return bool(metadata["affects_training"] and not metadata["evaluation_may_differ"])
-
-
-def _is_same_value(name: str, value: Any, recorded: Any) -> bool:
-  """Whether a flag has the value that the run recorded. Two local paths of one --init_checkpoint are the same value."""
-  if name == "init_checkpoint" and value and recorded and not files.is_remote(value):
-    return os.path.abspath(value) == os.path.abspath(recorded)
-  return bool(value == recorded)
 
 
 class Settings:
@@ -148,7 +132,9 @@ class Settings:
   def __init__(self, task_name: str, flags: Mapping[str, Any]):
     self.task_name = task_name
     self.task_entry = registry.TASKS[task_name]
+    self._data_class = self.task_entry.config_class
     self.flags = dict(flags)
+    self._does_training = bool(flags.get("do_train"))
     self._check_alternatives()
     self.existing_run = find_existing_run(self.flags.get("output_dir", ""), self.flags.get("num_runs", 1))
     if self.existing_run is None:
@@ -160,10 +146,9 @@ class Settings:
       )
     self.recipe = self._find_recipe()
 
-  @property
-  def does_training(self) -> bool:
-    """Whether the command trains (--do_train)."""
-    return bool(self.flags.get("do_train"))
+  def recorded(self, config_class: type[Config], section: str = "data") -> dict[str, Any]:
+    """The values of a config that the run has recorded and that later commands reuse; {} if there is no run."""
+    return self.existing_run.reusable_values(config_class, section) if self.existing_run else {}
 
   def _flags_of(self, config_class: type[Config]) -> dict[str, Any]:
     """Name -> value of the flags on the command line that are fields of a config."""
@@ -173,23 +158,21 @@ class Settings:
     """Refuses two flags that express the same setting, such as --num_train_steps and --num_train_epochs."""
     model_flags = ("model", "albert_config_file")
     conflicts = [model_flags] if set(model_flags) <= set(self.flags) else []
-    for config_class in (RunConfig, TrainConfig, OptimizerConfig, self.task_entry.config_class):
+    for config_class in (RunConfig, TrainConfig, OptimizerConfig, self._data_class):
       fields, flags = option_fields(config_class), self._flags_of(config_class)
       # A flag with the value that stands for "not set", such as --num_train_epochs=0, conflicts with no other flag.
       flags_with_value = {name for name, value in flags.items() if not is_unset(fields[name], value)}
       conflicts += [pair for pair in alternatives(config_class).items() if set(pair) <= flags_with_value]
     if conflicts:
-      name, alternative = conflicts[0]
-      flag = format_flag(name, self.flags[name])
-      other_flag = format_flag(alternative, self.flags[alternative])
-      raise UserError(f"{flag} and {other_flag} are both given: give one")
+      both = " and ".join(format_flag(name, self.flags[name]) for name in conflicts[0])
+      raise UserError(f"{both} are both given: give one")
 
   def _refuse_directory_of_several_runs(self) -> None:
     """Refuses to evaluate or predict with the output_dir of --num_runs, which has no checkpoints of its own."""
     directory = self.flags.get("output_dir", "")
     path = files.join(directory, output_files.RUNS)
     evaluates_or_predicts = self.flags.get("do_eval") or self.flags.get("do_predict")
-    if self.does_training or not evaluates_or_predicts or self.flags.get("init_checkpoint") or not files.exists(path):
+    if self._does_training or not evaluates_or_predicts or self.flags.get("init_checkpoint") or not files.exists(path):
       return
     if self.flags.get("num_runs", 1) == 1:
       best = files.join(directory, output_files.read_runs(path)["best_run"])
@@ -198,44 +181,38 @@ class Settings:
   # Recipes:
 
   def _find_recipe(self) -> Recipe:
-    """Reads the recipe: the one that --recipe names, else the one of the existing run, else the task's default."""
+    """Reads the recipe: the one that --recipe names, else the one of the existing run, else the task's default.
+
+    The values of a run's recipe are used for fields that an earlier version did not record.
+    """
+    run = self.existing_run
     name = self.flags.get("recipe")
-    if name is not None:
-      recipe = read_recipe(name, self.task_name)
-      if self.existing_run:
-        self._refuse_other_recipe(recipe, self.existing_run)
-      return recipe
-    if self.existing_run:
-      return self._recipe_of_run(self.existing_run)
-    config_class = self.task_entry.config_class
-    return read_recipe(self.task_entry.recipe(config_class(**self._flags_of(config_class))), self.task_name)
-
-  def _recipe_of_run(self, run: ExistingRun) -> Recipe:
-    """Reads the recipe of a run, whose values are used for fields that an earlier version did not record."""
-    config_class = self.task_entry.config_class
-    name = run.values.get("recipe")
-    if name is None:  # an earlier version wrote config.json, without the name of the recipe
-      data = from_dict(config_class, run.reusable_values(config_class, "data"), source=run.config_file)
-      name = self.task_entry.recipe(data)
+    if name is None and run:
+      name = run.values.get("recipe")
+    if name is None:  # an earlier version wrote config.json without the name of the recipe
+      values = self._flags_of(self._data_class) | self.recorded(self._data_class)
+      source = run.config_file if run else "flags"
+      name = self.task_entry.recipe(from_dict(self._data_class, values, source=source))
     try:
-      return read_recipe(name, self.task_name)
+      recipe = read_recipe(name, self.task_name)
     except UserError:
+      if run is None or "recipe" in self.flags:
+        raise
       return Recipe(name)  # the file was deleted after the run
+    if run and "recipe" in self.flags and name != run.values.get("recipe"):
+      self._refuse_other_recipe(recipe)
+    return recipe
 
-  def _refuse_other_recipe(self, recipe: Recipe, run: ExistingRun) -> None:
+  def _refuse_other_recipe(self, recipe: Recipe) -> None:
     """Refuses --recipe if it gives a field that affects training another value than the run has."""
-    if recipe.name == run.values.get("recipe"):
-      return
-    for section, config_class in {**SECTIONS, "data": self.task_entry.config_class}.items():
+    for section, config_class in {**SECTIONS, "data": self._data_class}.items():
       values, fields = recipe.sections.get(section, {}), option_fields(config_class)
       if not isinstance(values, dict):
         continue  # the section is the name of a model, which is not compared
-      recorded = run.reusable_values(config_class, section)
-      for name, value in values.items():
-        if name in self.flags or name not in fields or name not in recorded:
-          continue
-        if fields[name].metadata["affects_training"] and recorded[name] != value:
-          raise self._contradiction(f"--recipe={recipe.name}, with {name} = {value!r}", name, recorded)
+      recorded = self.recorded(config_class, section)
+      for name in [name for name in values if name in recorded and name not in self.flags]:
+        if fields[name].metadata["affects_training"] and recorded[name] != values[name]:
+          raise self._contradiction(f"--recipe={recipe.name}, with {name} = {values[name]!r}", name, recorded)
 
   # Values:
 
@@ -251,36 +228,33 @@ class Settings:
       UserError: a flag contradicts the run, or a file has a value of the wrong type.
     """
     flags = self._flags_of(config_class)
-    sources = [_checked_values(config_class, self.recipe.sections.get(section, {}), self.recipe.path)]
-    if run := self.existing_run:
-      recorded = run.reusable_values(config_class, section)
-      for name, value in list(flags.items()):
-        choices = option_fields(config_class)[name].metadata["choices"]
-        if name in recorded and _is_same_value(name, value, recorded[name]):
-          del flags[name]  # the run has this value already
-        # A task may replace "auto" and free texts, such as labels; check_task_settings compares them later.
-        elif section != "data" or (choices and "auto" not in choices):
-          self._refuse_other_value(config_class, recorded, name)
-      sources.append(_checked_values(config_class, recorded, run.config_file))
-    return merge(config_class, *sources, flags)
-
-  def _refuse_other_value(self, config_class: type[Config], recorded: Mapping[str, Any], name: str) -> None:
-    """Refuses a flag that replaces recorded[name], the value of the run, unless the field may differ from the run."""
-    if name not in recorded or not _must_equal_run(config_class, name):
-      return
-    if name == "init_checkpoint" and self.does_training:
-      return  # the Estimator compares the content of the weights instead of their path
-    # If the run was given --num_train_epochs and the flag is --num_train_steps, the message names the run's epochs.
-    alternative = alternatives(config_class).get(name, "")
-    recorded_name = alternative if recorded.get(alternative) else name
-    raise self._contradiction(format_flag(name, self.flags[name]), recorded_name, recorded)
+    recipe = _checked_values(config_class, self.recipe.sections.get(section, {}), self.recipe.path)
+    if self.existing_run is None:
+      return merge(config_class, recipe, flags)
+    recorded = self.recorded(config_class, section)
+    for name in [name for name in flags if name in recorded]:
+      value, recorded_value = flags[name], recorded[name]
+      if name == "init_checkpoint" and value and recorded_value and not files.is_remote(value):
+        value, recorded_value = os.path.abspath(value), os.path.abspath(recorded_value)
+      choices = option_fields(config_class)[name].metadata["choices"]
+      if value == recorded_value:
+        del flags[name]  # the run has this value already
+      # A task may replace "auto" and free texts, such as labels; check_task_settings compares them later.
+      elif (section != "data" or (choices and "auto" not in choices)) and _must_equal_run(config_class, name):
+        if name == "init_checkpoint" and self._does_training:
+          continue  # the Estimator compares the content of the weights instead of their path
+        # If the run was given --num_train_epochs and the flag is --num_train_steps, the message names the run's epochs.
+        alternative = alternatives(config_class).get(name, "")
+        recorded_name = alternative if recorded.get(alternative) else name
+        raise self._contradiction(format_flag(name, flags[name]), recorded_name, recorded)
+    return merge(config_class, recipe, _checked_values(config_class, recorded, self.existing_run.config_file), flags)
 
   def _contradiction(self, flag: str, name: str, recorded: Mapping[str, Any]) -> UserError:
     """Makes the error for a flag, as the message shows it, that contradicts recorded[name], the value of the run."""
     run = self.existing_run
     assert run is not None
     remedy = "give another --output_dir"
-    if name == "select_checkpoint" or not self.does_training:  # the command uses a checkpoint of the run
+    if name == "select_checkpoint" or not self._does_training:  # the command uses a checkpoint of the run
       remedy += f" and --init_checkpoint={files.join(run.directory, 'checkpoints', 'step-N')}"
     elif name in ("num_train_steps", "num_train_epochs") and run.seed is None:
       remedy += (
@@ -300,7 +274,7 @@ class Settings:
     """
     values = self.values(RunConfig) | {"recipe": self.recipe.name}
     train = self.values(TrainConfig, "train")
-    if self.existing_run and not self.does_training:
+    if self.existing_run and not self._does_training:
       # The command uses a checkpoint of the run. If all of them were deleted, it must fail. It must not use the weights
       # that training started from.
       values |= {"init_checkpoint": "", "from_scratch": False}
@@ -365,8 +339,7 @@ class Settings:
 
   def _model_of_run(self, run: ExistingRun) -> ModelConfig:
     """The model of an existing run, after comparing it with the flags."""
-    recorded = run.reusable_values(ModelConfig, "model")
-    model = from_dict(ModelConfig, recorded, source=run.config_file)
+    model = from_dict(ModelConfig, self.recorded(ModelConfig, "model"), source=run.config_file)
     flags, model_of_flags = self._flags_of(ModelConfig), self._model_of_flags()
     for name, value in flags.items():
       # An activation may have several names. ModelConfig stores one of them, so two models are compared, not the names.
@@ -392,35 +365,26 @@ class Settings:
       UserError: see `values`; or a value is out of range, --spm_model_file is not the vocabulary of the run, or a flag
         contradicts the settings that the vocabulary was made with.
     """
-    config_class = self.task_entry.config_class
-    values = self.values(config_class, "data")
-    if self.existing_run and not self.does_training:
+    values = self.values(self._data_class, "data")
+    if self.existing_run and not self._does_training:
       # The training shards are not needed, and may have been deleted.
       values.pop("stages", None)
       if "input_file" not in self.flags:
         values.pop("input_file", None)
-    output_dir = self.flags.get("output_dir", "")
-    vocabulary_copy = vocabulary_in(self.existing_run.directory if self.existing_run else output_dir)
-    values["spm_model_file"] = self._vocabulary(
-      values.get("spm_model_file", ""),
-      vocabulary_copy or "",
-      (weights.vocabulary if weights else None) or "",
-    )
+    values["spm_model_file"] = self._vocabulary(values.get("spm_model_file", ""), weights)
     self._add_vocabulary_settings(values, weights)
     if not values.get("cache_dir"):
-      is_finetuning = issubclass(config_class, FinetuningConfig)
+      output_dir, is_finetuning = self.flags.get("output_dir", ""), issubclass(self._data_class, FinetuningConfig)
       values["cache_dir"] = files.join(output_dir, "features") if is_finetuning else output_dir
-    return config_class(**values)
+    return self._data_class(**values)
 
   def _add_vocabulary_settings(self, values: dict[str, Any], weights: WeightLocation | None) -> None:
     """Adds the settings that the vocabulary was made with. Refuses flags that contradict them or the run."""
-    config_class = self.task_entry.config_class
-    names = [name for name in SETTINGS if name in option_fields(config_class)]
-    if self.existing_run:
-      recorded = self.existing_run.reusable_values(config_class, "data")
-      for name in names:
-        if values.get(name) is not None and recorded.get(name) not in (None, values[name]):
-          raise self._contradiction(format_flag(name, values[name]), name, recorded)
+    names = [name for name in SETTINGS if name in option_fields(self._data_class)]
+    recorded = self.recorded(self._data_class)
+    for name in names:
+      if values.get(name) is not None and recorded.get(name) not in (None, values[name]):
+        raise self._contradiction(format_flag(name, values[name]), name, recorded)
     vocabulary = values["spm_model_file"] or (weights.vocabulary if weights else None)
     if not vocabulary and weights and weights.run_file:  # a run that was given no vocabulary has recorded its settings
       vocabulary = files.join(weights.run_file.rpartition("/")[0], NAMES[0])
@@ -429,12 +393,15 @@ class Settings:
       known = known_settings(vocabulary, *([weights.directory] if weights else []), **given)
       values |= {name: known[name] for name in names if name in known}
 
-  def _vocabulary(self, configured: str, in_output_dir: str, weights_vocabulary: str) -> str:
+  def _vocabulary(self, configured: str, weights: WeightLocation | None) -> str:
     """The path of the vocabulary; "" if there is none. Refuses a flag that gives a run another vocabulary."""
+    in_output_dir = vocabulary_in(
+      self.existing_run.directory if self.existing_run else self.flags.get("output_dir", "")
+    )
     if self.existing_run is None:
       # Only fine-tuning needs a vocabulary: pretraining reads token ids from its shards.
-      is_finetuning = issubclass(self.task_entry.config_class, FinetuningConfig)
-      return configured or (is_finetuning and (weights_vocabulary or in_output_dir)) or ""
+      is_finetuning = issubclass(self._data_class, FinetuningConfig)
+      return configured or (is_finetuning and ((weights and weights.vocabulary) or in_output_dir)) or ""
     if "spm_model_file" not in self.flags:
       return in_output_dir or configured
     if in_output_dir and files.exists(configured) and vocabulary_sha256(configured) != vocabulary_sha256(in_output_dir):
@@ -450,13 +417,11 @@ class Settings:
     Raises:
       UserError: a flag contradicts the run.
     """
-    config_class = self.task_entry.config_class
-    recorded = self.existing_run.reusable_values(config_class, "data") if self.existing_run else {}
-    for name in self._flags_of(config_class):
-      if not _must_equal_run(config_class, name) or name not in recorded or name not in task_settings:
-        continue
-      if task_settings[name] != recorded[name]:
-        raise self._contradiction(format_flag(name, self.flags[name]), name, recorded)
+    recorded = self.recorded(self._data_class)
+    for name, value in self._flags_of(self._data_class).items():
+      is_compared = name in recorded and name in task_settings and _must_equal_run(self._data_class, name)
+      if is_compared and task_settings[name] != recorded[name]:
+        raise self._contradiction(format_flag(name, value), name, recorded)
 
 
 def _checked_values(config_class: type[Config], values: Mapping[str, Any], source: str) -> dict[str, Any]:

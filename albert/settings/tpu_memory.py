@@ -12,13 +12,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from typing import NamedTuple
 
 import msgspec
 
 from albert.config.model import MODELS, ModelConfig
+from albert.config.run import TrainConfig
 from albert.errors import UserError
 from albert.io import files
+from albert.tasks.registry import TrainingStep
 from albert.weights.names import encoder_shapes, num_parameters
 
 TABLE_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tpu_memory.json")
@@ -128,59 +129,22 @@ def parse_slice(name: str, table: MemoryTable) -> Slice:
   return Slice(f"{chip}-{units}", chip, units // memory.units_per_core, memory.limit)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StepSettings:
-  """What decides how much memory a training step takes.
+def _model_name(model: ModelConfig) -> str:
+  """The model of the table that takes at least as much memory as a model; "" if there is none.
 
-  Attributes:
-    step: see CompiledStep.
-    model: the model.
-    length: tokens in a sequence.
-    train_batch_size: examples per update, on all cores.
-    gradient_accumulation_steps: number of micro-batches per update.
-    recompute_grad: whether the step uses gradient checkpointing.
-    sequences_per_example: 4 for a question with four options, else 1.
+  It differs in nothing but the initializer, the dropout of the task head and the size of the vocabulary, which is not
+  smaller in the table.
   """
-
-  step: str
-  model: ModelConfig
-  length: int
-  train_batch_size: int
-  gradient_accumulation_steps: int = 1
-  recompute_grad: bool = False
-  sequences_per_example: int = 1
-
-  @property
-  def model_name(self) -> str:
-    """The model of the table that takes at least as much memory; "" if there is none.
-
-    It differs in nothing but the initializer, the dropout of the task head and the size of the vocabulary, which is not
-    smaller in the table.
-    """
-    for name, known in MODELS.items():
-      similar = dataclasses.replace(
-        known,
-        vocab_size=self.model.vocab_size,
-        initializer_range=self.model.initializer_range,
-        classifier_dropout_prob=self.model.classifier_dropout_prob,
-      )
-      if similar == self.model and self.model.vocab_size <= known.vocab_size:
-        return name
-    return ""
-
-  def micro_batch(self, num_cores: int) -> int:
-    """Returns the examples that a core computes at a time.
-
-    Raises:
-      UserError: cores and accumulation steps cannot share the batch evenly.
-    """
-    parts = num_cores * self.gradient_accumulation_steps
-    if self.train_batch_size % parts:
-      raise UserError(
-        f"--train_batch_size={self.train_batch_size} cannot be shared evenly by {num_cores} cores x "
-        f"{self.gradient_accumulation_steps} accumulation steps: give a multiple of {parts}"
-      )
-    return self.train_batch_size // parts
+  for name, known in MODELS.items():
+    similar = dataclasses.replace(
+      known,
+      vocab_size=model.vocab_size,
+      initializer_range=model.initializer_range,
+      classifier_dropout_prob=model.classifier_dropout_prob,
+    )
+    if similar == model and model.vocab_size <= known.vocab_size:
+      return name
+  return ""
 
 
 def activation_bytes(model: ModelConfig, length: int, *, recompute_grad: bool) -> int:
@@ -201,132 +165,130 @@ def activation_bytes(model: ModelConfig, length: int, *, recompute_grad: bool) -
   return length * bytes_per_token * model.num_hidden_layers // (6 if recompute_grad else 1)
 
 
-class _Bound(NamedTuple):
-  """The bytes that a step takes on a core: exactly, or at most. `compiled` is the date of the compilation."""
-
-  bytes: int
-  is_exact: bool
-  compiled: str
-
-
 class MemoryCheck:
-  """Compares training steps with the table.
+  """Compares the training steps of a model with the table.
 
   Args:
     table: the table.
     cores: the TPU.
+    step: the kind of the step and the length of its sequences.
+    model: the model.
   """
 
-  def __init__(self, table: MemoryTable, cores: Slice):
-    self._table = table
-    self._cores = cores
+  def __init__(self, table: MemoryTable, cores: Slice, step: TrainingStep, model: ModelConfig):
+    self._table, self._cores, self._step, self._model = table, cores, step, model
+    self._model_name, self._num_parameters = _model_name(model), num_parameters(encoder_shapes(model))
+    self._gib = f"{cores.limit / _GIB:.1f} GiB"
 
-  def describe(self, settings: StepSettings) -> str:
+  def describe(self, train: TrainConfig) -> str:
     """Returns a line that says how well a step fits, or that this is not known.
 
+    Args:
+      train: the batch size, the number of accumulation steps, and whether the step uses gradient checkpointing.
     Raises:
-      UserError: the step does not fit; the message says which settings do.
+      UserError: the step does not fit, and the message says which settings do; or cores and accumulation steps cannot
+        share the batch evenly.
     """
-    micro_batch = settings.micro_batch(self._cores.num_cores)
-    rows = self._rows(settings)
+    parts = self._cores.num_cores * train.gradient_accumulation_steps
+    if train.train_batch_size % parts:
+      raise UserError(
+        f"--train_batch_size={train.train_batch_size} cannot be shared evenly by {self._cores.num_cores} cores x "
+        f"{train.gradient_accumulation_steps} accumulation steps: give a multiple of {parts}"
+      )
+    times = f", {train.gradient_accumulation_steps} times" if train.gradient_accumulation_steps > 1 else ""
+    batch = (
+      f"{self._micro_batch(train)} examples of {self._step.length} tokens on each of {self._cores.num_cores} "
+      f"cores{times}"
+    )
+    rows = self._rows(train)
     if not rows:
-      return self._estimate(settings, micro_batch)
-    bound = self._find_bound(settings, micro_batch)
-    name = f"{settings.model_name} on {self._cores.name}: {self._describe_batch(settings, micro_batch)}"
-    if bound:
-      at_most = "" if bound.is_exact else "at most "
-      return f"{name} fit; they take {at_most}{self._of_limit(bound.bytes)} (compiled {bound.compiled}, not run)"
-    if self._is_too_large(settings, micro_batch):
-      raise UserError(f"{name} do not fit{self._describe_limits(settings)}: {self._remedy(settings)}")
-    return f"{name}: not known whether they fit{self._describe_limits(settings)}; {self._remedy(settings)}"
+      return f"{self._estimate(recompute_grad=train.recompute_grad)}; this batch is {batch}"
+    batch = f"{self._model_name} on {self._cores.name}: {batch}"
+    if bound := self._find_bound(train):
+      num_bytes, is_exact, compiled = bound
+      size = f"all of {self._gib}" if num_bytes > self._cores.limit else f"{num_bytes / _GIB:.1f} of {self._gib}"
+      return f"{batch} fit; they take {'' if is_exact else 'at most '}{size} (compiled {compiled}, not run)"
+    # The batches of the table next to the limit.
+    rows = [row for row in rows if row.length == self._step.length and row.gradient_accumulation_steps == 1]
+    known = [f"{max(trial.batch for trial in row.fits)} fit" for row in rows if row.fits]
+    known += [f"{min(trial.batch for trial in row.too_large)} do not" for row in rows if row.too_large]
+    limits = f"{self._gib} ({', '.join(known)})" if known else self._gib
+    if self._is_too_large(train):
+      raise UserError(f"{batch} do not fit into {limits}: {self._remedy(train)}")
+    return f"{batch}: not known whether they fit into {limits}; {self._remedy(train)}"
 
-  def _rows(self, settings: StepSettings) -> list[CompiledStep]:
-    """Returns the rows of the table for the step, with any length and any number of accumulation steps."""
-    key = (settings.step, settings.model_name, self._cores.chip, settings.recompute_grad)
-    return [row for row in self._table.steps if (row.step, row.model, row.chip, row.recompute_grad) == key]
+  def _micro_batch(self, train: TrainConfig) -> int:
+    """Returns the examples that a core computes at a time."""
+    return train.train_batch_size // (self._cores.num_cores * train.gradient_accumulation_steps)
 
-  def _find_bound(self, settings: StepSettings, micro_batch: int) -> _Bound | None:
-    """Returns a bound of the bytes that a step takes on a core; None if no bound within the limit is known.
+  def _rows(self, train: TrainConfig) -> list[CompiledStep]:
+    """Returns the rows of the table for the step, with any length. With accumulation it takes at least as much."""
+    key = (self._step.name, self._model_name, self._cores.chip, train.recompute_grad)
+    return [
+      row
+      for row in self._table.steps
+      if (row.step, row.model, row.chip, row.recompute_grad) == key
+      and (row.gradient_accumulation_steps == 1 or train.gradient_accumulation_steps > 1)
+    ]
 
-    The bound is a compiled step with longer sequences or more of them. With accumulation it is also a step without
-    accumulation, plus the sums of the gradients.
+  def _find_bound(self, train: TrainConfig) -> tuple[int, bool, str] | None:
+    """Returns the bytes that a step takes on a core, whether exactly or at most, and the date of the compilation.
+
+    Returns None if no bound within the limit is known. The bound is a compiled step with longer sequences or more of
+    them. With accumulation it is also a step without accumulation, plus the sums of the gradients.
     """
-    accumulates = settings.gradient_accumulation_steps > 1
-    sums = _BYTES_PER_GRADIENT * num_parameters(encoder_shapes(settings.model)) if accumulates else 0
+    sums = _BYTES_PER_GRADIENT * self._num_parameters if train.gradient_accumulation_steps > 1 else 0
+    micro_batch = self._micro_batch(train)
     bounds = []
-    for row in self._rows(settings):
-      row_accumulates = row.gradient_accumulation_steps > 1
-      if row.length < settings.length or (row_accumulates and not accumulates):
-        continue
-      extra = 0 if row_accumulates else sums
+    for row in self._rows(train):
+      extra = sums if row.gradient_accumulation_steps == 1 else 0
       for trial in row.fits:
         size = trial.batch // row.gradient_accumulation_steps
         # A step that was compiled fits, even if its parts, some of which share memory, add up to more than the limit.
-        if size >= micro_batch and (not extra or trial.bytes + extra <= self._cores.limit):
-          is_exact = size == micro_batch and row.length == settings.length and not extra
-          bounds.append(_Bound(trial.bytes + extra, is_exact, row.compiled))
+        fits = not extra or trial.bytes + extra <= self._cores.limit
+        if row.length >= self._step.length and size >= micro_batch and fits:
+          is_exact = size == micro_batch and row.length == self._step.length and not extra
+          bounds.append((trial.bytes + extra, is_exact, row.compiled))
     return min(bounds, default=None)
 
-  def _is_too_large(self, settings: StepSettings, micro_batch: int) -> bool:
+  def _is_too_large(self, train: TrainConfig) -> bool:
     """Whether the compiler rejected a step with sequences that are not longer, and not more of them."""
-    accumulates = settings.gradient_accumulation_steps > 1
     return any(
-      row.length <= settings.length and trial.batch // row.gradient_accumulation_steps <= micro_batch
-      for row in self._rows(settings)
-      if accumulates or row.gradient_accumulation_steps == 1
+      row.length <= self._step.length and trial.batch // row.gradient_accumulation_steps <= self._micro_batch(train)
+      for row in self._rows(train)
       for trial in row.too_large
     )
 
-  def _describe_limits(self, settings: StepSettings) -> str:
-    """Returns the batches of the table next to the limit, such as " into 15.5 GiB (12 fit, 16 do not)"."""
-    rows = [
-      row for row in self._rows(settings) if row.length == settings.length and row.gradient_accumulation_steps == 1
-    ]
-    parts = [f"{max(trial.batch for trial in row.fits)} fit" for row in rows if row.fits]
-    parts += [f"{min(trial.batch for trial in row.too_large)} do not" for row in rows if row.too_large]
-    known = f" ({', '.join(parts)})" if parts else ""
-    return f" into {self._cores.limit / _GIB:.1f} GiB{known}"
-
-  def _remedy(self, settings: StepSettings) -> str:
+  def _remedy(self, train: TrainConfig) -> str:
     """Returns the settings with the fewest accumulation steps that are known to fit the same batch."""
     found = []
-    for recompute_grad in sorted({settings.recompute_grad, True}):
-      for number in range(1, settings.train_batch_size // self._cores.num_cores + 1):
-        if settings.train_batch_size % (self._cores.num_cores * number):
+    cores = self._cores.num_cores
+    for recompute_grad in sorted({train.recompute_grad, True}):
+      for number in range(1, train.train_batch_size // cores + 1):
+        if train.train_batch_size % (cores * number):
           continue
-        other = dataclasses.replace(settings, gradient_accumulation_steps=number, recompute_grad=recompute_grad)
-        micro_batch = other.micro_batch(self._cores.num_cores)
-        if self._find_bound(other, micro_batch):
-          flags = [f"--gradient_accumulation_steps={number}"] if number != settings.gradient_accumulation_steps else []
-          flags += ["--recompute_grad"] if recompute_grad != settings.recompute_grad else []
-          found.append(f"{' '.join(flags)} ({micro_batch} at a time)")
+        other = dataclasses.replace(train, gradient_accumulation_steps=number, recompute_grad=recompute_grad)
+        if self._find_bound(other):
+          flags = [f"--gradient_accumulation_steps={number}"] if number != train.gradient_accumulation_steps else []
+          flags += ["--recompute_grad"] if recompute_grad != train.recompute_grad else []
+          found.append(f"{' '.join(flags)} ({self._micro_batch(other)} at a time)")
           break
     if found:
       return f"give {' or '.join(found)}, with which the same batch fits"
-    if self._is_too_large(dataclasses.replace(settings, gradient_accumulation_steps=1), 1):
+    if self._is_too_large(dataclasses.replace(train, train_batch_size=cores, gradient_accumulation_steps=1)):
       return "not even one does: give a smaller model or another TPU"
     return "no number of accumulation steps is known with which this batch fits"
 
-  def _estimate(self, settings: StepSettings, micro_batch: int) -> str:
+  def _estimate(self, *, recompute_grad: bool) -> str:
     """Returns a line about a step that is not in the table. Raises UserError if the weights alone do not fit."""
-    parameters = num_parameters(encoder_shapes(settings.model))
-    weights = parameters * _BYTES_PER_PARAMETER
-    of_step = f"{settings.step}{' with --recompute_grad' if settings.recompute_grad else ''} of this model"
+    weights = self._num_parameters * _BYTES_PER_PARAMETER
     known = (
-      f"--chip={self._cores.name}: {of_step} is not in the table of compiled steps. It has {parameters:,} parameters; "
-      f"with moments and gradients they take {weights / _GIB:.1f} of {self._cores.limit / _GIB:.1f} GiB"
+      f"--chip={self._cores.name}: {self._step.name}{' with --recompute_grad' if recompute_grad else ''} of this model "
+      f"is not in the table of compiled steps. It has {self._num_parameters:,} parameters; with moments and gradients "
+      f"they take {weights / _GIB:.1f} of {self._gib}"
     )
     if weights > self._cores.limit:
       raise UserError(f"{known}, so no batch fits: give a smaller model")
-    per_sequence = activation_bytes(settings.model, settings.length, recompute_grad=settings.recompute_grad)
-    largest = (self._cores.limit - weights) // (per_sequence * settings.sequences_per_example)
-    batch = self._describe_batch(settings, micro_batch)
-    return f"{known}. Estimate, within a factor of 2: {largest} examples per core fit; this batch is {batch}"
-
-  def _describe_batch(self, settings: StepSettings, micro_batch: int) -> str:
-    times = f", {settings.gradient_accumulation_steps} times" if settings.gradient_accumulation_steps > 1 else ""
-    return f"{micro_batch} examples of {settings.length} tokens on each of {self._cores.num_cores} cores{times}"
-
-  def _of_limit(self, num_bytes: int) -> str:
-    limit = f"{self._cores.limit / _GIB:.1f} GiB"
-    return f"{num_bytes / _GIB:.1f} of {limit}" if num_bytes <= self._cores.limit else f"all of {limit}"
+    per_sequence = activation_bytes(self._model, self._step.length, recompute_grad=recompute_grad)
+    largest = (self._cores.limit - weights) // (per_sequence * self._step.sequences_per_example)
+    return f"{known}. Estimate, within a factor of 2: {largest} examples per core fit"

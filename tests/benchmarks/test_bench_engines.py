@@ -86,12 +86,6 @@ def test_the_batches_are_always_the_same() -> None:
   assert first[registry.MIXED]["input_mask"].sum(axis=1).tolist() == [84, 123, 83, 22, 132, 91, 41, 101]
 
 
-def test_an_unknown_engine_is_an_error_that_names_it() -> None:
-  result = scripts.run("bench_engines.py", "--engines=torch,jax")
-  assert result.returncode == 2
-  assert "--engines: 'jax' is unknown, the engines are saved_model, saved_model_onednn, " in result.stderr
-
-
 @pytest.mark.slow
 def test_the_table_has_a_row_for_each_installed_engine(tmp_path: Path) -> None:
   output = tmp_path / "engines.md"

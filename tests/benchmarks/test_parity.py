@@ -54,9 +54,3 @@ def test_a_difference_above_its_tolerance_is_marked_and_fails(tmp_path: Path, sp
   assert "| 1 strings, normalized: that differ | the original code, recorded | 0 | 0 | yes |" in result.stdout
   assert "| 1 strings, ids: that differ | the original code, recorded | 1 | 0 | NO |" in result.stdout
   assert result.stderr.strip().splitlines()[-1].startswith("error: 1 rows of ")
-
-
-def test_a_missing_path_is_refused_before_the_first_comparison(tmp_path: Path) -> None:
-  result = run_parity(tmp_path, "--tf1_dir=nowhere")
-  assert (result.returncode, result.stdout) == (2, "")
-  assert result.stderr == "error: --tf1_dir=nowhere: no such file or directory\n"

@@ -171,37 +171,34 @@ def made_up_trial(batch: int, fixed_gib: float, gib_per_sequence: float) -> dict
           "flops": 2e12 * batch, "bytes_accessed": 5e9 * batch, "seconds": 1.0}  # fmt: skip
 
 
-def largest_fitting_batch(trials: dict[int, Any]) -> int | None:
-  return max((batch for batch, trial in trials.items() if search.fits(trial)), default=None)
+def search_largest_batch(
+  fixed_gib: float, gib_per_sequence: float, *, hbm: int = 16 * GIB, first: int = 5, sizes: Any = search.GRID
+) -> tuple[int | None, dict[int, Any]]:
+  """Searches with made-up trials. Returns the largest batch that fits, and all trials."""
+  trials: dict[int, Any] = {}
+  while (batch := search.next_batch(trials, hbm=hbm, first=first, sizes=sizes)) is not None:
+    assert batch not in trials
+    trials[batch] = made_up_trial(batch, fixed_gib, gib_per_sequence)
+  return max((batch for batch, trial in trials.items() if search.fits(trial)), default=None), trials
 
 
 @pytest.mark.parametrize(
-  ("fixed_gib", "gib_per_sequence"), [(0.2, 0.21), (5.0, 0.9), (9.0, 0.004), (14.0, 1.8), (1.0, 0.0001)]
+  ("fixed_gib", "gib_per_sequence"), [(0.2, 0.21), (5.0, 0.9), (9.0, 0.004), (14.0, 1.8), (1.0, 0.0001), (20.0, 1.0)]
 )
 @pytest.mark.parametrize("first_batch", [1, 30, 700])
 def test_the_search_finds_the_limit_in_few_compilations(fixed_gib, gib_per_sequence, first_batch):
-  trials: dict[int, Any] = {}
-  while (batch := search.next_batch(trials, hbm=16 * GIB, first=first_batch)) is not None:
-    assert batch not in trials
-    trials[batch] = made_up_trial(batch, fixed_gib, gib_per_sequence)
-  expected = max((batch for batch in search.GRID if fixed_gib + batch * gib_per_sequence <= LIMIT_GIB), default=None)
-  assert largest_fitting_batch(trials) == expected
+  largest, trials = search_largest_batch(fixed_gib, gib_per_sequence, first=first_batch)
+  assert largest == max(
+    (batch for batch in search.GRID if fixed_gib + batch * gib_per_sequence <= LIMIT_GIB), default=None
+  )
   assert len(trials) <= 7
 
 
-def test_the_search_ends_if_a_batch_of_one_does_not_fit():
-  trials = {1: made_up_trial(1, 20.0, 1.0)}
-  assert search.next_batch(trials, hbm=16 * GIB, first=1) is None
-
-
 def test_batches_are_multiples_of_the_accumulation_steps():
-  trials: dict[int, Any] = {}
   program = Program(step="pretraining", model="albert_tiny", length=512, gradient_accumulation_steps=4)
-  sizes = search.batch_sizes(program)
-  while (batch := search.next_batch(trials, hbm=16 * GIB, first=5, sizes=sizes)) is not None:
-    trials[batch] = made_up_trial(batch, 1.0, 0.6)
+  largest, trials = search_largest_batch(1.0, 0.6, sizes=search.batch_sizes(program))
   assert all(batch % 4 == 0 for batch in trials)
-  assert largest_fitting_batch(trials) == 24  # (15.75 - 1.0) / 0.6 = 24.6
+  assert largest == 24  # (15.75 - 1.0) / 0.6 = 24.6
 
 
 def test_the_search_ends_at_the_largest_batch_whose_loss_tensorflow_can_differentiate():
@@ -209,12 +206,9 @@ def test_the_search_ends_at_the_largest_batch_whose_loss_tensorflow_can_differen
   assert program.max_batch == (2**31 - 1) // (77 * 30_000) == 929
   sizes = search.batch_sizes(program)
   assert sizes[-1] == 768
-  trials: dict[int, Any] = {}
-  while (batch := search.next_batch(trials, hbm=95 * GIB, first=5, sizes=sizes)) is not None:
-    trials[batch] = made_up_trial(batch, 1.0, 0.001)
-  assert largest_fitting_batch(trials) == 768
-  row = table_row(program, trials)
-  assert row["largest batch per core"] == "768"
+  largest, trials = search_largest_batch(1.0, 0.001, hbm=95 * GIB, sizes=sizes)
+  assert largest == 768
+  assert table_row(program, trials)["largest batch per core"] == "768"
   assert search.batch_sizes(dataclasses.replace(program, gradient_accumulation_steps=2))[-1] == 1024
   assert search.batch_sizes(dataclasses.replace(program, step="squad")) == search.GRID
 

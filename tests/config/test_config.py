@@ -50,17 +50,16 @@ def test_the_error_for_an_unknown_model_lists_the_known_ones():
   ("make_config", "message"),
   [
     (lambda: OptimizerConfig(learning_rate=0.0), "learning_rate must be above 0, got 0.0"),
-    (lambda: OptimizerConfig(learning_rate=float("nan")), "learning_rate must be a finite number, got nan"),
-    (lambda: TrainConfig(num_train_epochs=float("inf")), "num_train_epochs must be a finite number, got inf"),
+    (lambda: OptimizerConfig(learning_rate=float("nan")), "learning_rate must be a finite number in float32, got nan"),
+    (
+      lambda: TrainConfig(num_train_epochs=float("inf")),
+      "num_train_epochs must be a finite number in float32, got inf",
+    ),
     (lambda: OptimizerConfig(learning_rate=1e308), "learning_rate must be a finite number in float32, got 1e[+]308"),
     (lambda: OptimizerConfig(epsilon=1e-50), "epsilon must be above 0 in float32, got 1e-50"),
     (lambda: OptimizerConfig(beta_2=1 - 1e-12), "beta_2 must be below 1 in float32, got 0.999999999999"),
     (lambda: ModelConfig(hidden_size=2**31), "hidden_size must be at most 2147483647, got 2147483648"),
     (lambda: RunConfig(output_dir=" "), "output_dir must be more than white space, got ' '"),
-    (
-      lambda: RunConfig(output_dir="x", num_runs=5, train=TrainConfig(seed=2**31 - 3)),
-      "num_runs=5 with seed=2147483645: the last seed exceeds 2147483647",
-    ),
     (lambda: OptimizerConfig(beta_1=1.0), "beta_1 must be below 1, got 1.0"),
     (lambda: OptimizerConfig(optimizer="sgd"), "optimizer must be one of lamb, adamw, tfa_lamb, got 'sgd'"),
     (lambda: TrainConfig(train_batch_size=0), "train_batch_size must be at least 1, got 0"),

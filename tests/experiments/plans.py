@@ -70,10 +70,10 @@ def read_rows(plan: Plan) -> list[dict[str, Any]]:
   return [json.loads(line) for line in (Path(plan.directory) / runner.RESULTS_FILE).read_text().splitlines()]
 
 
-def smoke_plan(tmp_path: Path, name: str, **inputs: Any) -> Plan:
-  """The plan of an experiment at the smallest scale."""
+def make_plan(tmp_path: Path, name: str, scale: str = "smoke", **inputs: Any) -> Plan:
+  """The plan of an experiment, by default at the smallest scale."""
   all_inputs: dict[str, Any] = {"output_dir": str(tmp_path), "vocab_size": 1000, "num_seeds": 1} | inputs
-  return Plan(catalog.load(name), read_scale("smoke"), Inputs(**all_inputs))
+  return Plan(catalog.load(name, reduced=scale != "paper"), read_scale(scale), Inputs(**all_inputs))
 
 
 def trials_by_variant(plan: Plan) -> dict[str, Trial]:

@@ -13,11 +13,10 @@ from albert import app, leaderboard
 from albert.config.model import named_model
 from albert.errors import RunError, UserError
 from albert.experiments import __main__ as experiments
-from albert.experiments import catalog, runner
-from tests.experiments.plans import TOY_EXPERIMENT, ToyPlan, read_rows
+from albert.experiments import runner
+from tests.experiments.plans import ToyPlan, read_rows
 from tests.script_flags import defined_flags, parsed_flags
 from tests.tasks.race.folders import write_made_up_race
-from tests.torture.small_disks import SmallDisk, can_mount
 
 _NO_SPACE = os.strerror(errno.ENOSPC)
 _REMEDY = "is full: make space there. Everything finished is kept, and the same command continues"
@@ -80,42 +79,15 @@ def test_the_error_of_a_command_has_no_space_for_its_line(tmp_path: Path, monkey
     run_plan(plan)
 
 
-def test_the_command_on_a_small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-  """Commands of albert.experiments fill a disk of 256 KiB. The output of one that fails may be on it, and be empty."""
-  if not can_mount(tmp_path / "probe"):
-    pytest.skip("this process may not mount file systems")
-  with SmallDisk(tmp_path / "disk", 256) as disk:
-    write = "import json, sys; open(sys.argv[1] + '.weights', 'wb').write(bytes(100_000)); "
-    write += "json.dump({'sentence_order_accuracy': float(sys.argv[2])}, open(sys.argv[1], 'w'))"
-    monkeypatch.setattr(catalog, "load", lambda name, reduced=False: TOY_EXPERIMENT)
-    monkeypatch.setattr(
-      experiments, "Plan", lambda experiment, scale, inputs: ToyPlan(disk.path, {"one": write, "two": write})
-    )
-    with (
-      defined_flags(experiments.define_flags),
-      parsed_flags("--run=toy", "--scale=smoke", f"--output_dir={disk.path}"),
-    ):
-      with pytest.raises(UserError) as caught:
-        experiments.main()
-      assert f"the disk of {disk.path} {_REMEDY}" in str(caught.value)
-      assert app._exit_code_and_line(caught.value) == (2, f"error: {caught.value}")
-      finished = [row["variant"] for row in read_rows(ToyPlan(disk.path))]
-      assert finished == ["one", "two"]
-      disk.resize()
-      experiments.main()
-    assert len(read_rows(ToyPlan(disk.path))) == 4
-
-
-def test_the_leaderboard_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-  """Nothing can be written, not even its lock."""
-  if not can_mount(tmp_path / "probe"):
-    pytest.skip("this process may not mount file systems")
-  race = write_made_up_race(tmp_path, num_passages=1)
+def test_both_commands_name_the_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(runner, "run_plan", mock.Mock(side_effect=OSError(errno.ENOSPC, _NO_SPACE)))
   monkeypatch.setattr(leaderboard, "read_model", lambda path: named_model("albert_base"))
-  with SmallDisk(tmp_path / "disk", 4) as disk:
-    disk.fill()
-    flags = ["--init_checkpoint=weights", f"--race_dir={race}", f"--output_dir={disk.path}", "--gflops=10"]
-    with defined_flags(leaderboard.define_flags), parsed_flags(*flags), pytest.raises(UserError) as caught:
-      leaderboard.main()
-  assert _NO_SPACE in str(caught.value)
-  assert f"the disk of {disk.path} {_REMEDY}" in str(caught.value)
+  race = write_made_up_race(tmp_path, num_passages=1)
+  for command, words in (
+    (experiments, ["--run=masking", "--scale=smoke"]),
+    (leaderboard, ["--init_checkpoint=weights", f"--race_dir={race}", "--gflops=10"]),
+  ):
+    with defined_flags(command.define_flags), parsed_flags(*words, f"--output_dir={tmp_path}"):
+      with pytest.raises(UserError, match=f"{_NO_SPACE}; the disk of {tmp_path} {_REMEDY}") as caught:
+        command.main()
+      assert app._exit_code_and_line(caught.value) == (2, f"error: {caught.value}")

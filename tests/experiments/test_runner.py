@@ -17,7 +17,7 @@ from albert.errors import RunError, Stopped, UserError
 from albert.experiments import runner
 from albert.experiments.runner import Command
 from albert.runs.directory_lock import DirectoryLock
-from tests.experiments.plans import WRITE_ACCURACY, ToyPlan, read_rows, smoke_plan
+from tests.experiments.plans import WRITE_ACCURACY, ToyPlan, make_plan, read_rows
 
 
 def test_only_one_process_at_a_time_runs_a_plan(tmp_path: Path):
@@ -54,7 +54,7 @@ def test_a_plan_continues_after_a_failed_trial_and_keeps_the_finished_rows(
 
 def test_variants_with_the_same_commands_are_computed_once_and_each_have_a_row(tmp_path: Path):
   """At the scale smoke, 2, 4 and 12 groups of layers are the same model."""
-  plan = smoke_plan(tmp_path, "groups")
+  plan = make_plan(tmp_path, "groups")
   trials = plan.trials()
   assert len({trial.digest for trial in trials}) == 2
   row: dict[str, Any] = {"seed": 12345, "parameters": 1, "examples_per_second": None, "scores": {}}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from albert.experiments import runner, tables
 from albert.runs import figures
@@ -28,8 +29,8 @@ def test_the_table_has_our_numbers_beside_the_papers(tmp_path: Path):
 
 
 def test_bars_start_at_guessing():
-  experiment = dataclasses.replace(
-    TOY_EXPERIMENT, x="", variants=[dataclasses.replace(variant, x=None) for variant in TOY_VARIANTS]
+  experiment = msgspec.structs.replace(
+    TOY_EXPERIMENT, x="", variants=[msgspec.structs.replace(variant, x=None) for variant in TOY_VARIANTS]
   )
   axes = figures.new_figure(4.0, 3.0).subplots()
   tables.draw_panel(axes, experiment, {"one": [47.0, 49.0], "two": [60.0, 70.0]}, guessing=50.0)
@@ -50,10 +51,10 @@ def _row(variant: str, seed: int, perplexity: float) -> dict[str, Any]:
 def test_a_row_of_the_table_shows_the_candidate_with_the_lowest_perplexity():
   candidates = {"a": "small", "b": "small", "c": "large", "d": ""}
   variants = [
-    dataclasses.replace(TOY_VARIANTS[0], name=name, candidate_for=row, paper={"ppl": 3.99})
+    msgspec.structs.replace(TOY_VARIANTS[0], name=name, candidate_for=row, paper={"ppl": 3.99})
     for name, row in candidates.items()
   ]
-  experiment = dataclasses.replace(TOY_EXPERIMENT, variants=variants, intrinsic=["mlm", "ppl"])
+  experiment = msgspec.structs.replace(TOY_EXPERIMENT, variants=variants, intrinsic=["mlm", "ppl"])
   perplexities = {"a": (8.0, 12.0), "b": (9.0, 9.2), "c": (math.nan, 3.0), "d": (20.0, 22.0)}
   rows = [_row(name, seed, value) for name, values in perplexities.items() for seed, value in enumerate(values)]
   lines = tables.format_table(experiment, rows, scale="smoke").splitlines()
@@ -61,8 +62,8 @@ def test_a_row_of_the_table_shows_the_candidate_with_the_lowest_perplexity():
   assert lines[-3].split(" | ")[3:] == ["9.1 ± 0.1", "3.99 |"]
   assert "percent, except for perplexity" in lines[2]
   # Without the good run of c, another candidate for the same row would be chosen.
-  other = dataclasses.replace(variants[0], name="e", candidate_for="large")
-  experiment = dataclasses.replace(experiment, variants=[*variants, other])
+  other = msgspec.structs.replace(variants[0], name="e", candidate_for="large")
+  experiment = msgspec.structs.replace(experiment, variants=[*variants, other])
   chosen = tables.select_candidates(experiment, [*rows, _row("e", 0, 1000.0)])
   assert [variant.name for variant in chosen.variants] == ["b", "e", "d"]
 
@@ -72,5 +73,4 @@ def test_the_curves_of_a_figure_are_those_of_the_logs(tmp_path: Path):
   run.mkdir()
   (run / "eval_metrics.jsonl").write_text('{"step": 5, "masked_lm_accuracy": 0.25, "loss": 3}\n')
   (run / "metrics.jsonl").write_text('{"step": 2, "loss": 9.5}\n{"step": 4, "loss": null}\n')
-  assert tables.accuracy_curve(str(run)) == [(5, 25.0)]
-  assert tables.loss_curve(str(run)) == [(2, 9.5)]
+  assert tables.curves_of_run(str(run)) == [[(2, 9.5)], [(5, 25.0)]]

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from absl import flags
 
 from albert.errors import UserError
 from albert.experiments import catalog, costs, runner, tables
-from albert.experiments.catalog import read_scale
-from albert.experiments.inputs import Inputs
 from albert.experiments.plan import Plan
 from albert.tokenization import wordpiece
 from data_prep import train_vocab
+from tests.experiments.plans import make_plan
 from tests.script_flags import defined_flags
 
 _FILES = {
@@ -28,13 +26,8 @@ _FILES = {
 }
 
 
-pytestmark = pytest.mark.usefixtures("tokenizers_is_found")
-
-
 def _make_plan(tmp_path: Path, name: str = "vocabularies", **inputs: Any) -> Plan:
-  return Plan(
-    catalog.load(name), read_scale("smoke"), Inputs(output_dir=str(tmp_path), vocab_size=997, num_seeds=1, **inputs)
-  )
+  return make_plan(tmp_path, name, vocab_size=997, **inputs)
 
 
 def _flag(words: tuple[str, ...], name: str) -> str | None:
@@ -86,7 +79,7 @@ def test_the_variant_without_a_type_shares_its_runs_with_other_experiments(tmp_p
 
 def test_evaluation_on_another_sentence_task_has_the_vocabulary_of_its_variant(tmp_path: Path):
   plan = _make_plan(tmp_path)
-  plan.experiment = dataclasses.replace(plan.experiment, intrinsic=["nsp"])
+  plan.experiment = msgspec.structs.replace(plan.experiment, intrinsic=["nsp"])
   for trial in plan.trials():
     nsp_shards = trial.commands[3]
     assert _flag(nsp_shards.words, "spm_model_file") == _flag(trial.commands[0].words, "spm_model_file")
@@ -108,20 +101,6 @@ def test_the_model_has_as_many_pieces_as_a_vocabulary_that_is_smaller(tmp_path: 
   row = runner.make_row(trial)
   assert row["parameters"] == costs.num_model_parameters(trial.config) - num_embeddings
   assert row["scores"] == {"sop": 50.0}
-
-
-def test_without_the_package_tokenizers_the_experiment_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-  path = _make_plan(tmp_path).vocabulary("wordpiece")
-  monkeypatch.setitem(sys.modules, "tokenizers", None)
-  _make_plan(tmp_path, "sentence_loss")
-  message = r"^--run=vocabularies trains a vocabulary of the type wordpiece, which needs the package tokenizers: pip "
-  with pytest.raises(UserError, match=message):
-    _make_plan(tmp_path)
-  # A vocabulary that was trained earlier needs no package.
-  Path(path).parent.mkdir(parents=True)
-  Path(path).touch()
-  with pytest.raises(UserError, match="of the type byte_level_bpe, which needs the package"):
-    _make_plan(tmp_path)
 
 
 def test_a_vocabulary_of_the_user_is_refused(tmp_path: Path):

@@ -162,7 +162,7 @@ BAD_INPUT = {
   "no TPU named": BadInput([*TRAIN_ON_SHARDS, "--distribution_strategy=tpu"], "needs --tpu=NAME"),
   "not a recipe": BadInput(
     ["--recipe={shards}/r.json"],
-    "unknown section 'modle'",
+    "unknown key 'modle'",
     lambda shards: (shards / "r.json").write_text('{"modle": 1}'),
   ),
 }

@@ -19,16 +19,9 @@ from tests.script_flags import parsed_flags, script_flags
 
 
 @pytest.mark.parametrize("task_name", TASKS)
-@pytest.mark.parametrize("flag_name", ["seed", "random_seed"])
-def test_seed_and_random_seed_are_one_flag(task_name: str, flag_name: str) -> None:
-  with script_flags(task_name), parsed_flags(f"--{flag_name}=7"):
-    assert given_flags(task_name) == {"seed": 7}
-
-
-@pytest.mark.parametrize("task_name", TASKS)
-def test_vocab_file_is_spm_model_file(task_name: str) -> None:
-  with script_flags(task_name), parsed_flags("--vocab_file=vocab.txt"):
-    assert given_flags(task_name) == {"spm_model_file": "vocab.txt"}
+def test_the_seed_and_the_vocabulary_have_two_names(task_name: str) -> None:
+  with script_flags(task_name), parsed_flags("--random_seed=7", "--vocab_file=vocab.txt"):
+    assert given_flags(task_name) == {"seed": 7, "spm_model_file": "vocab.txt"}
 
 
 @pytest.mark.parametrize("task_name", TASKS)

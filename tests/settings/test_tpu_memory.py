@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 from albert.config.model import MODELS
+from albert.config.run import TrainConfig
 from albert.errors import UserError
 from albert.settings import tpu_memory
-from albert.settings.tpu_memory import MemoryCheck, StepSettings, Trial, parse_slice
+from albert.settings.tpu_memory import MemoryCheck, Trial, parse_slice
+from albert.tasks.registry import TrainingStep
 from albert.weights.names import encoder_shapes, num_parameters
 
 GIB = 1 << 30
@@ -45,14 +48,11 @@ TABLE = tpu_memory.MemoryTable(
 
 
 def describe(chip: str = "v3", table: tpu_memory.MemoryTable = TABLE, **settings: object) -> str:
-  values: dict[str, object] = {
-    "step": "pretraining",
-    "model": MODELS[TABLE_NAME],
-    "length": 512,
-    "train_batch_size": 96,
-  }
-  step = StepSettings(**(values | settings))  # type: ignore[arg-type]
-  return MemoryCheck(table, parse_slice(chip, table)).describe(step)
+  values: dict[str, Any] = {"model": MODELS[TABLE_NAME], "length": 512, "sequences_per_example": 1} | settings
+  model, length, sequences = (values.pop(name) for name in ("model", "length", "sequences_per_example"))
+  step = TrainingStep("pretraining", length, sequences)
+  train = TrainConfig(**({"train_batch_size": 96} | values))
+  return MemoryCheck(table, parse_slice(chip, table), step, model).describe(train)
 
 
 def test_a_batch_of_the_table_fits_with_its_bytes():
