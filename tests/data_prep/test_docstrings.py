@@ -38,11 +38,6 @@ DOCSTRINGS = {
     """,
     [
       "Trains the model for a fixed number of steps.",
-      "Args:",
-      "steps: Number of steps to train for.",
-      "The default is one epoch of the data.",
-      "log_dir: Where the logs of the run are written.",
-      "Returns:",
       "A dictionary of the metrics that were seen last.",
     ],
   ),
@@ -80,12 +75,7 @@ DOCSTRINGS = {
     """,
     [
       "Fit the curve to the points.",
-      "Parameters:",
-      "x: The points to which the curve is fitted.",
-      "order: Order of the curve, if it is not the first.",
-      "Notes:",
       "The method is described in and in.",
-      "Examples:",
       "It can be drawn with the function that follows.",
     ],
   ),
@@ -161,7 +151,7 @@ DOCSTRINGS = {
     Examples:
       >>> name()
     """,
-    ["Returns the name of the thing.", "Notes:", "It is the only thing that has a name."],
+    ["Returns the name of the thing.", "It is the only thing that has a name."],
   ),
   "no prose": ("x = {'a': 1}\nfoo(bar) -> baz\nfirst second third fourth fifth\nShort one.\nreturn the_value", []),
   "empty": ("", []),

@@ -9,14 +9,7 @@ from pathlib import Path
 import pytest
 
 from data_prep import sample_corpus
-from data_prep.sample_corpus import (
-  Document,
-  find_modules,
-  module_sentences,
-  shorten_lists,
-  split_documents,
-  unique_documents,
-)
+from data_prep.sample_corpus import Document, find_modules, module_sentences, split_documents, unique_documents
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
          "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"]  # fmt: skip
@@ -63,18 +56,6 @@ def test_a_module_that_a_library_fails_at_is_left_out(packages: Path, monkeypatc
   assert module_sentences(str(packages / "pack" / "two.py")) == []
 
 
-def test_long_strings_count_as_documentation(tmp_path: Path) -> None:
-  path = tmp_path / "doc.py"
-  path.write_text(
-    'add_doc("name", """\n  The text of an added docstring is read too.\n\n  It has a second line as well.\n""")\n'
-    'X = f"""\n  The text of a formatted {name} is no documentation.\n\n  It is for the use of the program.\n"""\n',
-    encoding="utf-8",
-  )
-  assert module_sentences(str(path)) == [
-    ["The text of an added docstring is read too.", "It has a second line as well."]
-  ]
-
-
 def test_find_modules_leaves_out_tests(packages: Path) -> None:
   assert list(find_modules(str(packages))) == sorted(f"pack/{name}.py" for name in [*WORDS, "broken", "zz_copy"])
 
@@ -84,21 +65,21 @@ def test_docstrings_that_mostly_repeat_earlier_ones_are_left_out() -> None:
   six, seven = "Another one of them is new here.", "The last one of them is new here."
   documents = unique_documents(
     [
-      ("first", [["Notes:", one, two], [three]]),
+      ("first", [[one, two], [three]]),
       ("copy", [[one, two, three.upper()]]),  # no new sentence
       ("mostly", [[one, two, three, four]]),  # one new sentence of four
-      ("partly", [[one, "Notes:", five, six, seven], [four]]),  # `four` was in "mostly"
-      ("short", [["It is a new sentence.", "Notes:"]]),
+      ("partly", [[one, five, six, seven], [four]]),  # `four` was in "mostly"
+      ("short", [["It is a new sentence.", "It is another one."]]),
     ]
   )
   assert list(documents) == [
-    Document("first", ("Notes:", one, two, three)),
-    Document("partly", (one, "Notes:", five, six, seven)),
+    Document("first", f"{one}\n{two}\n{three}\n\n"),
+    Document("partly", f"{one}\n{five}\n{six}\n{seven}\n\n"),
   ]
 
 
 def test_held_out_documents_depend_on_names_only() -> None:
-  documents = [Document(f"pack/{number}.py", (f"The text of document {number} is here.",)) for number in range(1000)]
+  documents = [Document(f"pack/{number}.py", f"The text of document {number} is here.\n\n") for number in range(1000)]
   train, heldout = split_documents(documents, 0.05)
   assert len(heldout) == 50
   assert sorted(train + heldout, key=documents.index) == documents
@@ -162,8 +143,3 @@ def test_too_little_text_is_an_error(tmp_path: Path) -> None:
   assert completed.returncode == 2
   assert "0 documents of prose, of which at least 2 are needed within the limit" in completed.stderr
   assert not (tmp_path / "out").exists()
-
-
-def test_only_lists_of_entries_are_shortened():
-  sentences = ["Adds.", "Args:", "a: One.", "b: Two.", "c: Three.", "Returns:", "The sum.", "Of both.", "As a float."]
-  assert shorten_lists(sentences) == [*sentences[:4], *sentences[5:]]
