@@ -218,10 +218,10 @@ class KeyRanges(NamedTuple):
   num_bytes: int
 
 
-def group_ranges(num_bytes: np.ndarray, max_bytes: int) -> Iterator[KeyRanges]:
-  """Groups all key ranges, of `num_bytes` in all runs. A group has at most `max_bytes`, or a single range."""
-  first = total = 0
-  for number, size in enumerate(num_bytes.tolist()):
+def group_ranges(num_bytes: np.ndarray, max_bytes: int, first: int = 0) -> Iterator[KeyRanges]:
+  """Groups the key ranges, of `num_bytes` in all runs, from one on. A group has at most `max_bytes`, or one range."""
+  total = 0
+  for number, size in enumerate(num_bytes[first:].tolist(), first):
     if number > first and total + size > max_bytes:
       yield KeyRanges(first, number - 1, total)
       first, total = number, 0

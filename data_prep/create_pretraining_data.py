@@ -112,7 +112,7 @@ def _print_summary(manifest: Manifest, output_dir: str) -> None:
   )
   if manifest.unknown_share is not None:
     print(f"<unk>: {manifest.num_unknown_tokens} of the tokens ({manifest.unknown_share:.3%})")
-    if warning := text_checks.unknown_warning(output_dir, manifest.unknown_share):
+    for warning in text_checks.unknown_warnings(output_dir, manifest.unknown_share):
       print(warning, file=sys.stderr)
   if 2 * manifest.num_dropped_documents > manifest.num_documents:
     print(

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 from albert.errors import UserError
 from albert.io import files
 from albert.io.local_files import required_library
-from data_prep.text_checks import HEAD_BYTES, check_head, check_is_gzip, damaged_file_error
+from data_prep.text_checks import HEAD_BYTES, check_head, check_is_gzip
 
 Schema = TypeVar("Schema")
 _BYTE_ORDER_MARK = "\ufeff"
@@ -52,7 +52,10 @@ class _CheckedStream(io.RawIOBase):
     try:
       data = self._decompressor.read(len(buffer))
     except (EOFError, ValueError, OSError, zlib.error) as error:
-      raise damaged_file_error(self._path, _FORMATS[compression(self._path)], error) from error
+      raise UserError(
+        f"{self._path}: the {_FORMATS[compression(self._path)]} file is damaged or incomplete ({error}): compress it "
+        "again, or leave it out of the input"
+      ) from error
     buffer[: len(data)] = data
     return len(data)
 

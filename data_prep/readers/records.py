@@ -81,7 +81,7 @@ class ReadingSettings(Config):
 
   def joins_lines(self, text_format: str) -> bool:
     """Whether the lines of a paragraph are joined, since a paragraph ends at a blank line."""
-    if not self.splits_sentences(text_format):
+    if not self.splits_sentences(text_format) or text_format == WIKIPEDIA:
       return False
     if self.paragraph != AUTO:
       return self.paragraph == BLANK_LINE
@@ -107,7 +107,6 @@ class Piece(NamedTuple):
   """
 
   path: str
-  text_format: str
   start: int
   end: int
   num_bytes: int
@@ -118,13 +117,13 @@ class SourceDocument(NamedTuple):
 
   Attributes:
     get_place: see `GetPlace`.
-    paragraphs: its paragraphs, or its lines if each line is a sentence. The caller must iterate over them before it
-      asks the reader for the next record. Iterating may raise `BadRecordError`.
+    lines: its lines, which `paragraphs_of` takes. The caller must iterate over them before it asks the reader for the
+      next record. Iterating may raise `BadRecordError`.
     left_out: kind -> number of parts of the document that were left out, such as tables.
   """
 
   get_place: GetPlace
-  paragraphs: Iterable[str]
+  lines: Iterable[str]
   left_out: Mapping[str, int] = {}
 
 
@@ -172,23 +171,23 @@ class Reader(NamedTuple):
 # ---- pieces, paragraphs and documents -------------------------------------------------------------------
 
 
-def whole_file(path: str, text_format: str) -> Piece:
+def whole_file(path: str) -> Piece:
   """Returns a piece that is the whole file."""
-  return Piece(path, text_format, 0, TO_THE_END, files.size(path))
+  return Piece(path, 0, TO_THE_END, files.size(path))
 
 
-def byte_ranges(path: str, text_format: str, unit_bytes: int, *, divisible_ending: str = "") -> Iterator[Piece]:
+def byte_ranges(path: str, unit_bytes: int, *, divisible_ending: str = "") -> Iterator[Piece]:
   """Cuts a file into ranges of `unit_bytes` without reading it.
 
   A compressed file is a single piece, unless it can be read from the middle: if its name ends in `divisible_ending`.
   """
   size = files.size(path)
   if compression(path) not in ("", divisible_ending) or size <= unit_bytes:
-    yield whole_file(path, text_format)
+    yield whole_file(path)
     return
   for start in range(0, size, unit_bytes):
     end = min(start + unit_bytes, size)
-    yield Piece(path, text_format, start, end, end - start)
+    yield Piece(path, start, end, end - start)
 
 
 def paragraphs_of(lines: Iterable[str], *, joins_lines: bool) -> Iterator[str]:
@@ -212,8 +211,6 @@ def _join_lines(lines: Iterable[str]) -> Iterator[str]:
     yield " ".join(paragraph_lines)
 
 
-def text_to_record(get_place: GetPlace, text: str | None, *, joins_lines: bool) -> SourceDocument | DroppedRecord:
+def text_to_record(get_place: GetPlace, text: str | None) -> SourceDocument | DroppedRecord:
   """Makes a document from the text in a field of a record. It is dropped if the field is null."""
-  if text is None:
-    return DroppedRecord(get_place, NO_TEXT, "")
-  return SourceDocument(get_place, paragraphs_of(text.split("\n"), joins_lines=joins_lines))
+  return DroppedRecord(get_place, NO_TEXT, "") if text is None else SourceDocument(get_place, text.split("\n"))

@@ -38,14 +38,7 @@ WorkItem = TypeVar("WorkItem")
 Result = TypeVar("Result")
 
 # These runners know all of their flags, so an unknown flag is an error. Other runners pass unknown flags to a server.
-_STRICT_RUNNERS = {
-  "",
-  "directrunner",
-  "bundlebaseddirectrunner",
-  "switchingdirectrunner",
-  "fnapirunner",
-  "dataflowrunner",
-}
+_STRICT_RUNNERS = {"", "directrunner", "dataflowrunner"}
 
 
 class _FlagParser(argparse.ArgumentParser):

@@ -19,7 +19,7 @@ from albert.data.manifest import Manifest
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.runs.directory_lock import DirectoryLock
-from data_prep import blocks, shards, text_files, units
+from data_prep import blocks, shards, units
 from data_prep.blocks import BlockTask
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
@@ -94,11 +94,6 @@ def test_a_finished_job_is_checked_and_repaired(
   complete = contents(tmp_path)
   modification_times = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
   assert prepare(job) == manifest
-  dataclasses.replace(manifest, shards=()).save(str(tmp_path))
-  with pytest.raises(UserError, match=r"manifest.json lists 0 shards, not pretraining-00000-of-00003"):
-    prepare(job)  # a manifest must list all shards
-  manifest.save(str(tmp_path))
-  modification_times["manifest.json"] = (tmp_path / "manifest.json").stat().st_mtime_ns
   assert "complete; 3 shards with correct checksums, nothing to do" in capsys.readouterr().out
   assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == modification_times
   damaged = tmp_path / manifest.shards[1].file
@@ -269,7 +264,8 @@ def test_after_an_invalid_byte_only_its_unit_is_processed_again(
 def test_after_an_error_in_a_gzip_file_the_text_of_the_others_is_kept(
   tmp_path: Path, spm_model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  content = gzip.compress(b"The captain sold the river.\nNobody watched.\n\n" * 50)
+  # More than is checked at the start.
+  content = gzip.compress(b"The captain sold the river.\nNobody watched.\n\n" * 20_000)
   paths = [tmp_path / f"{number}.txt.gz" for number in range(3)]
   for path in paths:
     path.write_bytes(content)
@@ -278,10 +274,10 @@ def test_after_an_error_in_a_gzip_file_the_text_of_the_others_is_kept(
   with pytest.raises(UserError, match=r"2\.txt\.gz: the GZIP file is damaged"):
     prepare(job)
   paths[2].write_bytes(content)
-  opened, open_stream = [], text_files.open_stream
-  monkeypatch.setattr(text_files, "open_stream", lambda path: opened.append(path) or open_stream(path))
+  copied, copy = [], shutil.copyfileobj
+  monkeypatch.setattr(shutil, "copyfileobj", lambda *arguments: copied.append(arguments) or copy(*arguments))
   prepare(job)
-  assert opened == [str(paths[2])]
+  assert len(copied) == 1
 
 
 @pytest.mark.parametrize("prediction", ["sop", pytest.param("nsp", marks=pytest.mark.thorough)])

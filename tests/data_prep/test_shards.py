@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from albert.data.masks import MaskedSpans, MaskedTokens
-from albert.errors import RunError, UserError
+from albert.errors import RunError
 from albert.io import files, records
 from data_prep import block_files, shards
 from data_prep.block_files import Block, BlockWriter
@@ -197,13 +197,6 @@ def test_a_task_may_run_twice_at_the_same_time(tmp_path: Path, monkeypatch: pyte
   assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [job.shard_name(0), "workspace"]
   names = {path.name for path in directory.iterdir()}
   assert names == {"shard-00000.json", "runs.json", *(Path(block.path).name for block in blocks)}
-
-
-def test_fewer_examples_than_shards_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-  blocks, _ = write_blocks(tmp_path, monkeypatch, [2])
-  assert shards.ShardPlan(blocks, 8).num_examples == 8
-  with pytest.raises(UserError, match="--num_shards=9: the text gives only 8 examples"):
-    shards.ShardPlan(blocks, 9)
 
 
 def test_only_complete_blocks_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

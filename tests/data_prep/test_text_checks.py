@@ -19,9 +19,10 @@ from data_prep import text_checks
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.documents import TextDocument, parse_documents
 from data_prep.examples.settings import PreparationSettings
+from data_prep.readers import formats
 from data_prep.readers.records import ReadingSettings
 from data_prep.train_vocab import read_lines
-from data_prep.units import plain_ranges
+from data_prep.units import plan_units, read_range
 from tests.conftest import english_like_documents
 from tests.data_prep.readers.forms import as_text
 from tests.data_prep.runners.jobs import make_job
@@ -92,13 +93,10 @@ TEXT_FILES = {
 def parse_file(path: Path) -> list[TextDocument]:
   """Returns the documents of a file, as data preparation reads them. A GZIP file is only checked."""
   if path.name.endswith(".gz"):
-    text_checks.check_inputs([str(path)])
+    formats.check_inputs([str(path)], ReadingSettings())
     return []
-  documents = []
-  for text_range in plain_ranges(str(path), 0):
-    documents_of_range, _ = parse_documents(text_range)
-    documents += documents_of_range
-  return documents
+  ranges = [text_range for unit in plan_units([str(path)], with_donors=False) for text_range in unit.ranges]
+  return [document for text_range in ranges for document in parse_documents(read_range(text_range))]
 
 
 def get_error_of_readers(path: Path) -> str:

@@ -20,8 +20,7 @@ from albert.tokenization.normalization import normalize_text
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import SPECIAL_PIECES, UNK_ID
 from data_prep import train_vocab, vocabulary
-from data_prep.train_vocab import sample_lines, train_model
-from data_prep.vocabulary import train_byte_level_bpe, train_wordpiece
+from data_prep.vocabulary import sample_lines, train_byte_level_bpe, train_model, train_wordpiece
 from tests.conftest import english_like_documents
 
 # The default of --user_defined_symbols.

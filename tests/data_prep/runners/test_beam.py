@@ -15,10 +15,10 @@ from albert.data.manifest import ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files
 from data_prep import blocks, shards
-from data_prep.create_pretraining_data import Job, prepare
+from data_prep.create_pretraining_data import prepare
 from data_prep.examples.settings import PreparationSettings
 from data_prep.job import OpenPool
-from data_prep.prepare import check_shards, open_workers
+from data_prep.prepare import open_workers
 from tests.data_prep.runners.engine_contract import (
   EngineContract,
   compress_file,
@@ -129,38 +129,6 @@ def test_without_beam_one_line_says_what_to_install(tmp_path, corpus, spm_model)
   completed = run_command(corpus, tmp_path / "out", spm_model, "--runner=beam")
   assert completed.returncode == 2
   assert completed.stderr.startswith("error: --runner=beam needs Apache Beam (No module named 'apache_beam')")
-
-
-# ---- checks of the machine that starts the pipeline ----------------------------------------------------
-
-
-def write_shard_files(tmp_path: Path, num_examples: list[int]) -> tuple[Job, list[ShardInfo]]:
-  """Writes a file of ten bytes for each shard. Returns the job, and its shards with these numbers of examples."""
-  job = Job(inputs=(), output_dir=str(tmp_path), spm_model_file="", settings=PreparationSettings(), num_shards=3)
-  shard_infos = [ShardInfo(job.shard_name(index), number, 10, "") for index, number in enumerate(num_examples)]
-  for info in shard_infos:
-    (tmp_path / info.file).write_bytes(b"0123456789")
-  return job, shard_infos
-
-
-def test_the_result_of_a_runner_is_checked(tmp_path: Path) -> None:
-  job, shard_infos = write_shard_files(tmp_path, [3, 3, 4])
-  check_shards(job, shard_infos, 10)
-  info_0, info_1, info_2 = shard_infos
-  sizes_swapped = [info_0, dataclasses.replace(info_1, examples=4), dataclasses.replace(info_2, examples=3)]
-  wrong_file_size = [info_0, info_1, dataclasses.replace(info_2, bytes=11)]
-  # The shards that a runner returns, the number of examples that were made from the text, the error.
-  for wrong_shard_infos, num_examples, message in (
-    (shard_infos, 20, r"00000-of-00003.tfrecord has 3 examples, and should have 6"),
-    (sizes_swapped, 10, r"00001-of-00003.tfrecord has 4 examples, and should have 3"),
-    (wrong_file_size, 10, "00002-of-00003.tfrecord is missing or does not have its 11 bytes"),
-  ):
-    with pytest.raises(RunError, match=message) as caught:
-      check_shards(job, wrong_shard_infos, num_examples)
-    assert "no manifest was written" in str(caught.value)
-  (tmp_path / info_1.file).unlink()
-  with pytest.raises(RunError, match=r"00001-of-00003\.tfrecord is missing or does not have its 10 bytes"):
-    check_shards(job, shard_infos, 10)
 
 
 # ---- a faulty runner -----------------------------------------------------------------------------------
