@@ -245,7 +245,8 @@ def _modification_times_of_recorded_shards(output_dir: Path) -> dict[str, int]:
   A later command writes a shard again if the kill came between the shard and its record.
   """
   records = [json.loads(path.read_text()) for path in output_dir.glob(".preparation-*/shard-*.json")]
-  return {record["file"]: (output_dir / record["file"]).stat().st_mtime_ns for record in records}
+  names = [record["shard"]["file"] for record in records]
+  return {name: (output_dir / name).stat().st_mtime_ns for name in names}
 
 
 def _wait_for(output_dir: Path, pattern: str, count: int) -> None:
@@ -356,8 +357,8 @@ def test_a_missing_file_is_reported_in_one_line(tmp_path, spm_model):
   ("flag", "message"),
   [
     ("--adress=auto", r"unrecognized arguments: --adress=auto \(there are --address, --num_cpus, --max_retries\)"),
-    ("--num_cpus=0", r"argument --num_cpus: '0' is not a number above 0"),
-    ("--max_retries=-1", r"argument --max_retries: '-1' is not a whole number"),
+    ("--num_cpus=0", r"--num_cpus=0 is not a number above 0"),
+    ("--max_retries=few", r"argument --max_retries: invalid int value: 'few'"),
     ("stray", "unrecognized arguments: stray"),
   ],
 )
