@@ -14,7 +14,6 @@ if __name__ == "__main__":
   startup.begin()
 
 import importlib
-import resource
 import sys
 from typing import Any
 
@@ -120,15 +119,6 @@ def _print_summary(manifest: Manifest, output_dir: str) -> None:
       "and dropped: look at the text; if its paragraphs are taken for documents, give --document=file",
       file=sys.stderr,
     )
-  _print_peak_memory()
-
-
-def _print_peak_memory() -> None:
-  """Prints the greatest memory that this process or one of its worker processes has used."""
-  bytes_per_unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
-  own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-  worker_peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-  print(f"peak memory of a process: {max(own_peak, worker_peak) * bytes_per_unit / 1e6:.0f} MB")
 
 
 def main() -> None:
