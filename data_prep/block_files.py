@@ -192,7 +192,7 @@ def load_blocks(paths: Sequence[str]) -> list[Block]:
 def add_sizes(blocks: Sequence[Block]) -> RangeSizes:
   """Adds up the tables of blocks. Many files are read at a time, since each read waits for the file system."""
   parts = files.in_threads(_add_sizes_of_part, [blocks[start::_NUM_READERS] for start in range(_NUM_READERS)])
-  return RangeSizes(np.sum([part.counts for part in parts], 0), np.sum([part.num_bytes for part in parts], 0))
+  return RangeSizes(*np.sum(parts, axis=0))
 
 
 def _add_sizes_of_part(blocks: Sequence[Block]) -> RangeSizes:

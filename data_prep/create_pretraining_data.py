@@ -15,13 +15,12 @@ if __name__ == "__main__":
 
 import importlib
 import sys
-from typing import Any
 
 from absl import flags
 
 from albert import app
 from albert.config import command_flags
-from albert.config.base import Config, define_field_flag, option_fields
+from albert.config.base import define_field_flag, option_fields
 from albert.config.command_flags import default_processes
 from albert.data.manifest import Manifest
 from albert.errors import Interrupted, Stopped, UserError
@@ -66,16 +65,13 @@ def _define_flags() -> None:
 
 
 def _job_from_flags() -> Job:
-  def flag_values(config_class: type[Config]) -> dict[str, Any]:
-    return {name: FLAGS[name].value for name in option_fields(config_class)}
-
   job = Job(
     inputs=tuple(formats.find_inputs(FLAGS.input_file)),
     reading=settings_from_flags(),
     output_dir=FLAGS.output_dir,
     spm_model_file=FLAGS.spm_model_file,
-    settings=PreparationSettings(**flag_values(PreparationSettings)),
-    **flag_values(Job),
+    settings=PreparationSettings(**formats.flag_values(PreparationSettings)),
+    **formats.flag_values(Job),
   )
   return job if FLAGS.runner == "local" else job.with_absolute_paths()
 

@@ -165,23 +165,16 @@ def _errors_name_originals(originals: Mapping[str, str]) -> Iterator[None]:
 
 def _make_blocks(text_files: Mapping[str, files.Stat], job: Job, workspace: Workspace, pool: WorkerPool) -> list[Block]:
   """Writes the sorted instances of all blocks, in the order of the text. Valid files of an earlier command are kept."""
-  tasks: list[blocks.BlockTask] = []
-  num_units = num_made = 0
-
-  def list_tasks() -> Iterator[blocks.BlockTask]:
-    for task in blocks.plan_blocks(text_files, job.settings, workspace.path):
-      tasks.append(task)
-      yield task
-
+  tasks = list(blocks.plan_blocks(text_files, job.settings, workspace.path))
+  num_kept = 0  # units
   with Progress(sum(metadata.num_bytes for metadata in text_files.values()), "B", "reading text") as progress:
-    for task, is_made in pool.map(blocks.make_block, list_tasks()):
+    for task, is_made in pool.map(blocks.make_block, tasks):
       progress.update(sum(unit.progress_bytes for unit in task.units))
-      num_units += len(task.units)
-      num_made += len(task.units) if is_made else 0
+      num_kept += 0 if is_made else len(task.units)
   paths = [task.path for task in tasks]
   workspace.remove_other_blocks({*paths})
-  if num_made < num_units:
-    print(f"kept {num_units - num_made} of {num_units} units of an earlier run")
+  if num_kept:
+    print(f"kept {num_kept} of {sum(len(task.units) for task in tasks)} units of an earlier run")
   return load_blocks(paths)
 
 

@@ -41,16 +41,8 @@ from data_prep.sentences import SentenceSplitter
 
 FLAGS = flags.FLAGS
 
-# Directives whose body is prose. The other directives (code, math, plots, tables) are left out with their body.
-_PROSE_DIRECTIVES = frozenset(
-  {
-  "note", "warning", "important", "tip", "hint", "caution", "attention", "seealso", "deprecated", "versionadded",
-  "versionchanged",
-  }
-)  # fmt: skip
-_DIRECTIVE = re.compile(r"\.\.\s+(?:\|[^|]*\|\s+)?([\w:+-]+?)::(?:\s+(.*))?$")
-# What is left out with the lines below it that are indented more: comments of reStructuredText, which footnotes and
-# targets of links resemble, and fields such as :param name:.
+# What is left out with the lines below it that are indented more: directives, comments, footnotes and targets of links
+# of reStructuredText, and fields such as :param name:.
 _LEFT_OUT_BLOCK = re.compile(r"\.\.(\s|$)|:(?:param|parameter|arg|type|rtype|raises?|i?var|cvar|keyword|kwarg)\b[^:]*:")
 # The first line of what is left out up to a blank line: examples, and tables of reStructuredText.
 _LEFT_OUT_PARAGRAPH = re.compile(r">>>|[=\-]{2,}\s+[=\-]{2,}")
@@ -122,10 +114,8 @@ def _prose_lines(docstring: str) -> Iterator[str]:
         skip_deeper_than = indent if section["colon"] else -1
     elif not skips_paragraph and indent <= skip_deeper_than:
       skip_deeper_than = math.inf
-      directive = _DIRECTIVE.match(text)
-      if directive or _LEFT_OUT_BLOCK.match(text):
-        if directive is None or directive[1].lower() not in _PROSE_DIRECTIVES:
-          skip_deeper_than = indent
+      if _LEFT_OUT_BLOCK.match(text):
+        skip_deeper_than = indent
       elif _LEFT_OUT_PARAGRAPH.match(text):
         skips_paragraph = True
       elif not _LEFT_OUT_LINE.match(text):

@@ -28,13 +28,7 @@ from albert.errors import Interrupted, Stopped, UserError
 from albert.io import files
 from albert.io.workers import Workers
 from albert.runs.directory_lock import DirectoryLock
-from data_prep.conversion.convert import (
-  NO_TEXT_MESSAGE,
-  ConvertedText,
-  convert_inputs,
-  print_report,
-  remove_working_files,
-)
+from data_prep.conversion import convert
 from data_prep.readers import formats
 from data_prep.readers.formats import define_flags, settings_from_flags
 from data_prep.readers.records import SPLIT, ReadingSettings
@@ -52,7 +46,7 @@ class _FinishedRun(msgspec.Struct):
 
 def split_files(
   inputs: Sequence[str], settings: ReadingSettings, output_dir: str, num_processes: int = 1
-) -> ConvertedText:
+) -> convert.ConvertedText:
   """Writes the text of all input files to output_dir, as text-*.txt. Finished files of an earlier call are kept."""
   formats.check_inputs(inputs, settings)
   files.makedirs(output_dir)
@@ -62,8 +56,8 @@ def split_files(
     Workers(num_processes) as workers,
   ):
     files.remove_leftovers(output_dir)
-    converted = convert_inputs(inputs, settings, output_dir, workers, convert_all=True)
-    remove_working_files(output_dir)
+    converted = convert.convert_inputs(inputs, settings, output_dir, workers, convert_all=True)
+    convert.remove_working_files(output_dir)
     return converted
 
 
@@ -97,9 +91,9 @@ def main() -> None:
     converted = split_files(inputs, settings, FLAGS.output_dir, FLAGS.num_processes)
   except Interrupted as stop:
     raise Stopped("stopped: run the same command again to continue", stop.signal_number) from stop
-  print_report(converted, inputs, settings)
+  convert.print_report(converted, inputs, settings)
   if not converted.paths:
-    raise UserError(NO_TEXT_MESSAGE)
+    raise UserError(convert.NO_TEXT_MESSAGE)
   files.write_json(
     files.join(FLAGS.output_dir, _REPORT_FILE),
     {"settings": dataclasses.asdict(settings), "input_files": converted.entries, **converted.report.to_dict()},

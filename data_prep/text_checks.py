@@ -21,8 +21,6 @@ from albert.tokenization.tokenizer import Tokenizer
 
 #: Bytes at the beginning of a file's text that `check_head` examines.
 HEAD_BYTES = 64 << 10
-# Before the text is processed, <unk> is counted in this many bytes at the beginning of some files.
-_SAMPLE_BYTES = 16 << 10
 # A greater share of <unk> gives a warning. A vocabulary that was trained on similar text gives far less: 0.01% in the
 # held-out text of `make demo`.
 _MAX_UNKNOWN_SHARE = 0.01
@@ -151,13 +149,8 @@ def _shell_command(path: str, stdin_to_stdout: str, output: str = "text.txt") ->
 # ---- warnings ------------------------------------------------------------------------------------------
 
 
-def sample_lines(heads: Iterable[bytes]) -> list[list[str]]:
-  """Returns the lines of a sample of the text: of the beginning of some files."""
-  return [head[:_SAMPLE_BYTES].decode("utf-8", errors="ignore").split("\n") for head in heads]
-
-
 def sample_warnings(samples: list[list[str]], tokenizer: Tokenizer) -> list[str]:
-  """Returns a warning if many tokens of `sample_lines` are <unk>, with the most frequent of their characters."""
+  """Returns a warning if many tokens of the sampled lines are <unk>, with the most frequent of their characters."""
   lines = list(itertools.chain.from_iterable(samples))
   ids, _ = tokenizer.encode_batch_flat(lines)
   share = np.count_nonzero(ids == tokenizer.special_ids.unk) / max(ids.size, 1)
@@ -200,7 +193,7 @@ def few_sentences_warnings(num_sentences: int, num_documents: int, source: str, 
 
 
 def layout_warnings(samples: Iterable[list[str]]) -> list[str]:
-  """Returns warnings about text with a sentence on each line, by its `sample_lines`."""
+  """Returns warnings about text with a sentence on each line, by the lines at the beginning of some files."""
   num_documents = num_sentences = num_lines = num_lower_case = num_capitals = 0
   for lines in samples:
     groups = itertools.groupby(lines, lambda line: bool(line.strip()))

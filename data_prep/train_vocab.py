@@ -16,7 +16,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from absl import flags
@@ -128,12 +128,7 @@ def _make_output_prefix() -> str:
   if bool(FLAGS.output_dir) == bool(FLAGS.output_prefix):
     raise UserError("give either --output_dir (for spiece.model in it) or --output_prefix (for PREFIX.model)")
   if FLAGS.byte_fallback and FLAGS.type in _EXTENSIONS:
-    reason = (
-      "WordPiece has no pieces for bytes"
-      if FLAGS.type == vocabulary.WORDPIECE
-      else "byte_level_bpe has every byte already"
-    )
-    raise UserError(f"--byte_fallback: {reason}: leave it out, or give another --type")
+    raise UserError(f"--byte_fallback with --type={FLAGS.type}: only unigram and bpe have it: leave it out")
   prefix = str(FLAGS.output_prefix or files.join(FLAGS.output_dir, "vocab" if FLAGS.type in _EXTENSIONS else "spiece"))
   if FLAGS.output_prefix and FLAGS.type == vocabulary.BYTE_LEVEL_BPE:
     prefix += "-vocab"
@@ -177,16 +172,8 @@ def _record_settings(path: str) -> None:
 
 def _train(paths: Sequence[str], reading: ReadingSettings, prefix: str, lock: DirectoryLock) -> None:
   """Draws a sample of the lines, trains a vocabulary on it, and writes the files."""
-  num_lines = 0
-
-  def count_lines(lines: Iterable[str]) -> Iterator[str]:
-    nonlocal num_lines
-    for line in lines:
-      num_lines += 1
-      yield line
-
-  lines = count_lines(read_lines(paths, reading))
-  sample = vocabulary.sample_lines(lines, FLAGS.input_sentence_size, random.Random(FLAGS.random_seed))
+  rng = random.Random(FLAGS.random_seed)
+  sample, num_lines = vocabulary.sample_lines(read_lines(paths, reading), FLAGS.input_sentence_size, rng)
   print(f"training {FLAGS.vocab_size:,} pieces on {len(sample):,} of {num_lines:,} lines ...", flush=True)
   start = time.monotonic()
   with ElapsedTime("training the vocabulary"):

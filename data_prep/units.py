@@ -153,10 +153,9 @@ def _group_ranges(paths: list[str], unit_bytes: int) -> Iterator[TextUnit]:
   """Yields units without donors: groups of the ranges of all files, each of at most `unit_bytes` by nominal size."""
   group_bytes = 0
   group: list[TextRange] = []
-  for ordinal, path in enumerate(paths):
-    size = files.size(path)
-    for start in range(0, size, unit_bytes):
-      end = min(start + unit_bytes, size)
+  for ordinal, (path, metadata) in enumerate(files.stats(paths).items()):
+    for start in range(0, metadata.num_bytes, unit_bytes):
+      end = min(start + unit_bytes, metadata.num_bytes)
       if group and group_bytes + end - start > unit_bytes:
         yield TextUnit(tuple(group), progress_bytes=group_bytes)
         group, group_bytes = [], 0

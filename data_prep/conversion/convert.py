@@ -76,18 +76,15 @@ def decompress(task: GzipTask) -> dict[str, Any]:
   return entry
 
 
-class _TextFile(NamedTuple):
-  """A file of `ConvertedText`: an input file, or a part with its task."""
-
-  path: str
-  task: PartTask | None = None
-
-
 def _plan(
   inputs: Sequence[str], entries: Mapping[str, dict[str, Any]], settings: ReadingSettings, directory: str
-) -> list[_TextFile]:
-  """Plans the parts of the files with `entries`, by these and the settings alone. Short files share a part."""
-  planned: list[_TextFile] = []
+) -> dict[str, PartTask | None]:
+  """Plans the parts of the files with `entries`, by these and the settings alone. Short files share a part.
+
+  Returns:
+    Path of each text file, in order -> its task; None for an input file without an entry.
+  """
+  planned: dict[str, PartTask | None] = {}
   numbers = itertools.count()  # of parts
   group: list[SourcePiece] = []  # the pieces of the next part
 
@@ -96,14 +93,13 @@ def _plan(
       name = f"text-{group[0].ordinal:08d}-{group[0].piece.start:015d}.txt"
       # With --drop_duplicates, a part is first written to a hidden file, and then copied without the duplicates.
       written_path = files.join(directory, f".{name}" if settings.drop_duplicates else name)
-      task = PartTask(tuple(group), settings, written_path, next(numbers))
-      planned.append(_TextFile(files.join(directory, name), task))
+      planned[files.join(directory, name)] = PartTask(tuple(group), settings, written_path, next(numbers))
       group.clear()
 
   for ordinal, path in enumerate(inputs):
     if path not in entries:
       end_part()
-      planned.append(_TextFile(path))
+      planned[path] = None
       continue
     text_format = formats.format_of(path, settings)
     for piece in formats.READERS[text_format].plan(path, settings, PART_BYTES):
@@ -130,10 +126,10 @@ def convert_inputs(
   metadata = files.stats(to_convert)
   entries_by_path = _map_files(units.hash_file, to_convert, to_convert, pool, "hashing input")
   planned = _plan(inputs, entries_by_path, settings, directory)
-  part_paths = {text_file.path for text_file in planned if text_file.task is not None}
-  if overwritten := sorted(part_paths & {*inputs}):
+  all_parts = {path: task for path, task in planned.items() if task is not None}
+  if overwritten := sorted(all_parts.keys() & {*inputs}):
     raise UserError(f"{overwritten[0]} is an input file, and would be written, too: give another --output_dir")
-  tasks = [text_file.task for text_file in planned if text_file.task is not None]
+  tasks = list(all_parts.values())
   records = _complete_parts(tasks, pool)
   try:
     units.check_unchanged(metadata)
@@ -150,8 +146,8 @@ def convert_inputs(
     if _PART_NAME.fullmatch(name) and files.join(directory, name) not in part_files:
       files.remove(files.join(directory, name))
   if settings.drop_duplicates:
-    reading_report = _drop_duplicates(planned, records, pool)
-  kept = [text_file for text_file in planned if text_file.task is None or _has_text_or_remove(text_file.path)]
+    reading_report = _drop_duplicates(all_parts, records, pool)
+  kept = [path for path, task in planned.items() if task is None or _has_text_or_remove(path)]
   # A GZIP file that needs no conversion is decompressed, so that several processes can read parts of its text.
   gzip_paths = [path for path in inputs if path.endswith(".gz") and path not in entries_by_path]
   gzip_tasks = [GzipTask(path, files.join(directory, f"gzip-{n:08d}")) for n, path in enumerate(gzip_paths)]
@@ -159,7 +155,7 @@ def convert_inputs(
   entries_by_path |= {task.path: entry for task, entry in gzip_entries.items()}
   text_paths = {task.path: task.text_path(entry) for task, entry in gzip_entries.items()}
   return ConvertedText(
-    paths=[text_paths.get(text_file.path, text_file.path) for text_file in kept],
+    paths=[text_paths.get(path, path) for path in kept],
     report=reading_report,
     entries=[entries_by_path.get(path) for path in inputs],
     originals={text_path: path for path, text_path in text_paths.items()},
@@ -201,17 +197,16 @@ def _has_text_or_remove(path: str) -> bool:
 
 
 def _drop_duplicates(
-  planned: Sequence[_TextFile], records: Mapping[str, PartRecord], pool: WorkerPool
+  all_parts: Mapping[str, PartTask], records: Mapping[str, PartRecord], pool: WorkerPool
 ) -> ReadingReport:
   """Copies the parts without duplicates, and returns the report without them."""
-  all_parts = [(text_file.path, text_file.task) for text_file in planned if text_file.task is not None]
-  duplicates_by_part = duplicates.find_duplicates([task.hashes_path for _, task in all_parts])
+  duplicates_by_part = duplicates.find_duplicates([task.hashes_path for task in all_parts.values()])
   copy_tasks = [
     CopyTask(task.path, path, frozenset(duplicates_by_part.get(task.number, [])), records[task.path].report)
-    for path, task in all_parts
+    for path, task in all_parts.items()
   ]
   reports = {copy_task.path: part_report for copy_task, part_report in pool.map(duplicates.copy_part, copy_tasks)}
-  return report.add_reports(reports[path] for path, _ in all_parts)
+  return report.add_reports(reports[path] for path in all_parts)
 
 
 # ---- after the conversion ------------------------------------------------------------------------------

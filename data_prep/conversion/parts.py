@@ -21,18 +21,8 @@ from albert.errors import UserError
 from albert.io import files, json_values
 from data_prep.block_files import Block
 from data_prep.conversion.duplicates import HASH_BYTES, save_hashes
-from data_prep.conversion.report import BAD_RECORD, ReadingReport
-from data_prep.readers import formats
-from data_prep.readers.records import (
-  NO_TEXT,
-  BadRecord,
-  BadRecordError,
-  Piece,
-  ReadingSettings,
-  Record,
-  SourceDocument,
-  paragraphs_of,
-)
+from data_prep.conversion.report import BAD_RECORD, NO_TEXT, ReadingReport
+from data_prep.readers import formats, records
 from data_prep.sentences import SentenceSplitter
 from data_prep.text_files import cut_line, read_record
 
@@ -47,7 +37,7 @@ class SourcePiece(NamedTuple):
 
   ordinal: int
   text_format: str
-  piece: Piece
+  piece: records.Piece
   sha256: str
 
 
@@ -56,7 +46,7 @@ class PartTask:
   """A part of the text to write: the pieces that it is made from, the text file, and its number, from 0."""
 
   pieces: tuple[SourcePiece, ...]
-  settings: ReadingSettings
+  settings: records.ReadingSettings
   path: str
   number: int
 
@@ -114,10 +104,12 @@ def load_record(task: PartTask) -> PartRecord | None:
 # ---- sentences -----------------------------------------------------------------------------------------
 
 
-def _sentence_lines(document: SourceDocument, text_format: str, settings: ReadingSettings) -> Iterator[str]:
-  """Yields the sentences of a document. Long ones are cut. Raises BadRecordError if it is damaged."""
+def _sentence_lines(
+  document: records.SourceDocument, text_format: str, settings: records.ReadingSettings
+) -> Iterator[str]:
+  """Yields the sentences of a document. Long ones are cut. Raises records.BadRecordError if it is damaged."""
   splitter = SentenceSplitter(settings.language) if settings.splits_sentences(text_format) else None
-  for paragraph in paragraphs_of(document.lines, joins_lines=settings.joins_lines(text_format)):
+  for paragraph in records.paragraphs_of(document.lines, joins_lines=settings.joins_lines(text_format)):
     if splitter is None:
       yield from cut_line(paragraph)
       continue
@@ -125,7 +117,7 @@ def _sentence_lines(document: SourceDocument, text_format: str, settings: Readin
       for sentence in splitter.split(paragraph):
         yield from cut_line(" ".join(sentence.split()))
     except UserError as error:
-      raise BadRecordError(document.get_place(), str(error)) from error
+      raise records.BadRecordError(document.get_place(), str(error)) from error
 
 
 def too_many_bad_records(example: str, num_allowed: int) -> UserError:
@@ -135,7 +127,7 @@ def too_many_bad_records(example: str, num_allowed: int) -> UserError:
   return UserError(f"{example} (or leave such records out with --skip_bad_records)")
 
 
-def read_sentences(path: str, settings: ReadingSettings, on_read: Callable[[int], None]) -> Iterator[str]:
+def read_sentences(path: str, settings: records.ReadingSettings, on_read: Callable[[int], None]) -> Iterator[str]:
   """Reads a file from beginning to end, and yields its sentences.
 
   A damaged document is left out if skip_bad_records allows it; sentences before the damage are kept. `on_read` is
@@ -147,12 +139,12 @@ def read_sentences(path: str, settings: ReadingSettings, on_read: Callable[[int]
   for piece in reader.plan(path, settings, _PIECE_BYTES):
     for record in reader.read(piece, settings):
       bad_record = ""  # its place, and what is wrong with it
-      if isinstance(record, SourceDocument):
+      if isinstance(record, records.SourceDocument):
         try:
           yield from _sentence_lines(record, text_format, settings)
-        except BadRecordError as error:
+        except records.BadRecordError as error:
           bad_record = f"{error.place}: {error.reason}"
-      elif isinstance(record, BadRecord):
+      elif isinstance(record, records.BadRecord):
         bad_record = f"{record.get_place()}: {record.reason}"
       if bad_record:
         num_bad += 1
@@ -167,22 +159,22 @@ def read_sentences(path: str, settings: ReadingSettings, on_read: Callable[[int]
 class _PartWriter:
   """Writes documents as text, and counts them."""
 
-  def __init__(self, file: BinaryIO, settings: ReadingSettings):
+  def __init__(self, file: BinaryIO, settings: records.ReadingSettings):
     self.report = ReadingReport()
     self.digests: list[bytes] = []  # of the documents, with --drop_duplicates
     self._file, self._settings = file, settings
 
-  def add_record(self, source: SourcePiece, record: Record) -> None:
+  def add_record(self, source: SourcePiece, record: records.Record) -> None:
     """Writes a document, or counts a record that is left out."""
     path = source.piece.path
-    if isinstance(record, SourceDocument):
+    if isinstance(record, records.SourceDocument):
       self._add_document(path, source.text_format, record)
-    elif isinstance(record, BadRecord):
+    elif isinstance(record, records.BadRecord):
       self._drop_bad(f"{path}, {record.get_place()}", record.reason)
     else:
-      self.report.drop(record.reason, f"{path}, {record.get_place()}", record.text, len(record.text))
+      self.report.drop(record.reason, f"{path}, {record.get_place()}", "", 0)
 
-  def _add_document(self, path: str, text_format: str, document: SourceDocument) -> None:
+  def _add_document(self, path: str, text_format: str, document: records.SourceDocument) -> None:
     """Writes a document. If it is damaged or empty, nothing of it remains in the file."""
     begin = self._file.tell()
     digest = hashlib.blake2b(digest_size=HASH_BYTES)
@@ -196,7 +188,7 @@ class _PartWriter:
           digest.update(encoded_lines)
         num_sentences += len(batch)
         num_chars += sum(map(len, batch))
-    except BadRecordError as error:
+    except records.BadRecordError as error:
       self._file.seek(begin)
       self._file.truncate()
       self._drop_bad(f"{path}, {error.place}", error.reason)

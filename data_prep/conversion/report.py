@@ -10,7 +10,8 @@ import msgspec
 from albert.io import json_values
 from data_prep.text_checks import few_sentences_warnings
 
-BAD_RECORD = "bad record"
+# Reasons for which a record is left out. Some readers have other reasons, such as "redirect".
+BAD_RECORD, NO_TEXT = "bad record", "no text"
 # Greatest number of examples that are kept of the documents left out for one reason, and of bad records.
 _MAX_EXAMPLES = 3
 _MAX_BAD_RECORD_EXAMPLES = 100

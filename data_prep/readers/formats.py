@@ -10,11 +10,11 @@ from typing import Any
 from absl import flags
 
 from albert.config import command_flags
-from albert.config.base import define_field_flag, option_fields
+from albert.config.base import Config, define_field_flag, option_fields
 from albert.errors import UserError
 from albert.io import files
 from albert.io.files import expand_globs, split_globs
-from data_prep import text_checks, text_files
+from data_prep import text_files
 from data_prep.readers import lines, records, tables, wikipedia
 
 READERS = {
@@ -36,8 +36,9 @@ _NAME_PATTERNS = (
 # Before the text is read, at most this many remote files are checked, since a remote file system may transfer many
 # megabytes to read a few bytes. Later, the processes that read the text check every file.
 _MAX_REMOTE_FILES = 4
-# Warnings come from a sample of at most this many files.
+# Warnings come from a sample of at most this many files, and this many bytes of each.
 _MAX_SAMPLE_FILES = 16
+_SAMPLE_BYTES = 16 << 10
 # Names of files that hold no text: the report of data_prep.split_text, and descriptions of saved datasets.
 _NAMES_WITHOUT_TEXT = frozenset({"reading.json", "dataset_info.json", "state.json", "dataset_dict.json"})
 
@@ -66,8 +67,10 @@ def check_inputs(paths: Sequence[str], settings: records.ReadingSettings) -> Non
 
 
 def sample_lines(paths: Sequence[str]) -> list[list[str]]:
-  """Reads the beginning of some text files, see `text_checks.sample_lines`."""
-  return text_checks.sample_lines(map(text_files.read_head, _select_evenly(_files_to_check(paths), _MAX_SAMPLE_FILES)))
+  """Returns the lines at the beginning of some of the files, for warnings about their text."""
+  sampled_paths = _select_evenly(_files_to_check(paths), _MAX_SAMPLE_FILES)
+  heads = (text_files.read_head(path)[:_SAMPLE_BYTES] for path in sampled_paths)
+  return [head.decode("utf-8", errors="ignore").split("\n") for head in heads]
 
 
 def _files_to_check(paths: Sequence[str]) -> list[str]:
@@ -126,8 +129,11 @@ def define_flags(without: tuple[str, ...] = (), **defaults: Any) -> None:
       define_field_flag(field, defaults.get(field.name, field.default))
 
 
+def flag_values(config_class: type[Config]) -> dict[str, Any]:
+  """Returns the values of the flags of a config's fields, by name. Fields without a flag are left out."""
+  return {name: flags.FLAGS[name].value for name in option_fields(config_class) if name in flags.FLAGS}
+
+
 def settings_from_flags() -> records.ReadingSettings:
   """Returns the settings that the flags give, and the defaults of fields without a flag."""
-  names = [name for name in option_fields(records.ReadingSettings) if name in flags.FLAGS]
-  values: dict[str, Any] = {name: flags.FLAGS[name].value for name in names}
-  return records.ReadingSettings(**values)
+  return records.ReadingSettings(**flag_values(records.ReadingSettings))

@@ -123,7 +123,7 @@ def _read_json_lines(piece: records.Piece, settings: records.ReadingSettings) ->
     except ValueError as error:
       yield records.BadRecord(get_place, str(error))
     else:
-      yield records.text_to_record(get_place, text)
+      yield records.SourceDocument(get_place, (text or "").split("\n"))
 
 
 def _parse_text(line: bytes, field: str) -> str | None:

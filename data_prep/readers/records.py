@@ -92,8 +92,6 @@ class ReadingSettings(Config):
 TO_THE_END = (1 << 63) - 1
 # A paragraph with more characters is cut at the end of a line, so that a file without blank lines fits into memory.
 _MAX_PARAGRAPH_CHARS = 1 << 20
-# A reason why a record gives no document. Some readers have other reasons, such as "redirect".
-NO_TEXT = "no text"
 # A function that returns where a record is in its file, such as "line 3". It is called only if a message needs the
 # place, since the lines before a record are counted for it.
 GetPlace = Callable[[], str]
@@ -128,11 +126,10 @@ class SourceDocument(NamedTuple):
 
 
 class DroppedRecord(NamedTuple):
-  """A record that is not damaged but holds no document, such as a redirect: its place, the reason, and its text."""
+  """A record that is not damaged but holds no document, such as a redirect: its place, and the reason."""
 
   get_place: GetPlace
   reason: str
-  text: str
 
 
 class BadRecord(NamedTuple):
@@ -192,15 +189,12 @@ def byte_ranges(path: str, unit_bytes: int, *, divisible_ending: str = "") -> It
 
 def paragraphs_of(lines: Iterable[str], *, joins_lines: bool) -> Iterator[str]:
   """Yields the paragraphs of some lines: the lines up to a blank line if `joins_lines`, else each line."""
-  stripped_lines = map(strip_line, lines)
-  return _join_lines(stripped_lines) if joins_lines else filter(None, stripped_lines)
-
-
-def _join_lines(lines: Iterable[str]) -> Iterator[str]:
-  """Yields paragraphs: the lines up to each blank line, joined."""
+  if not joins_lines:
+    yield from filter(None, map(strip_line, lines))
+    return
   paragraph_lines: list[str] = []
   num_chars = 0
-  for line in lines:
+  for line in map(strip_line, lines):
     if paragraph_lines and (not line or num_chars >= _MAX_PARAGRAPH_CHARS):
       yield " ".join(paragraph_lines)
       paragraph_lines, num_chars = [], 0
@@ -209,8 +203,3 @@ def _join_lines(lines: Iterable[str]) -> Iterator[str]:
       num_chars += len(line)
   if paragraph_lines:
     yield " ".join(paragraph_lines)
-
-
-def text_to_record(get_place: GetPlace, text: str | None) -> SourceDocument | DroppedRecord:
-  """Makes a document from the text in a field of a record. It is dropped if the field is null."""
-  return DroppedRecord(get_place, NO_TEXT, "") if text is None else SourceDocument(get_place, text.split("\n"))

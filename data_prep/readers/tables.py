@@ -9,7 +9,7 @@ from typing import Any
 from albert.data import rows
 from albert.errors import UserError
 from albert.io import files
-from data_prep.readers.records import BadRecord, Piece, Reader, ReadingSettings, Record, text_to_record, whole_file
+from data_prep.readers.records import BadRecord, Piece, Reader, ReadingSettings, Record, SourceDocument, whole_file
 
 # Rows that are in memory at a time.
 _BATCH_ROWS = 64
@@ -37,17 +37,15 @@ def _read_rows(batches: Iterator[Any], num_rows_before: int, field: str) -> Iter
   """Yields the documents in the rows of record batches, before which the file has `num_rows_before` rows."""
   row_number = num_rows_before
   for batch in batches:
-    for start in range(0, batch.num_rows, _BATCH_ROWS):
-      column = batch.column(batch.schema.get_field_index(field)).slice(start, _BATCH_ROWS)
-      for value in column:
-        row_number += 1
-        get_place = functools.partial("row {}".format, row_number)
-        try:
-          text = value.as_py()
-        except UnicodeDecodeError as error:
-          yield BadRecord(get_place, f"not UTF-8 text ({error.reason}): correct or remove the row")
-        else:
-          yield text_to_record(get_place, text)
+    for value in batch.column(batch.schema.get_field_index(field)):
+      row_number += 1
+      get_place = functools.partial("row {}".format, row_number)
+      try:
+        text = value.as_py()
+      except UnicodeDecodeError as error:
+        yield BadRecord(get_place, f"not UTF-8 text ({error.reason}): correct or remove the row")
+      else:
+        yield SourceDocument(get_place, (text or "").split("\n"))
 
 
 # ---- Parquet -------------------------------------------------------------------------------------------

@@ -186,13 +186,13 @@ def _read_page(page: bytes, namespaces: frozenset[str]) -> records.Record:
       get_place, f"not XML ({error}, counted from <page>): download the dump again, or leave the page out"
     )
   if element.findtext("ns", _MAIN_NAMESPACE) != _MAIN_NAMESPACE:
-    return records.DroppedRecord(get_place, "not an article", "")
+    return records.DroppedRecord(get_place, "not an article")
   if element.find("redirect") is not None:
-    return records.DroppedRecord(get_place, "redirect", "")
+    return records.DroppedRecord(get_place, "redirect")
   revisions = element.findall("revision") or [element]
   revision = revisions[-1]
   if revision.findtext("model", "wikitext") != "wikitext":
-    return records.DroppedRecord(get_place, "not an article", "")
+    return records.DroppedRecord(get_place, "not an article")
   text = revision.findtext("text") or ""
   try:
     article = wikitext.parse(text, namespaces)

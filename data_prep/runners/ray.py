@@ -18,7 +18,6 @@ import resource
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -31,8 +30,6 @@ from albert.io import files
 from albert.io.workers import submit_ahead
 from data_prep.job import Job, OpenPool
 
-# Seconds between two looks at the size of the cluster, to which nodes may be added.
-_SECONDS_BETWEEN_LOOKS = 10.0
 _SECONDS_FOR_AN_ANSWER = 10.0
 # Bytes of the shared memory of a cluster that this command starts. Tasks and results are small and don't use it.
 _OBJECT_STORE_BYTES = 100 << 20
@@ -108,16 +105,6 @@ class _Outcome(NamedTuple):
   peak_bytes: int
 
 
-def _peak_bytes() -> int:
-  """Returns the greatest resident memory of this process so far."""
-  with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii") as file:
-    for line in file:
-      if line.startswith("VmHWM:"):
-        return int(line.split()[1]) << 10
-  # ru_maxrss is in KiB, on macOS in bytes.
-  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << (0 if sys.platform == "darwin" else 10)
-
-
 # The initializer that was called in this process, and its arguments.
 _initialized: tuple[Any, ...] | None = None
 
@@ -135,7 +122,9 @@ def _run_task(
     result = function(item)
   except (UserError, RunError, OSError) as caught:
     error = caught
-  return _Outcome(result, error, _peak_bytes())
+  # ru_maxrss is in KiB, on macOS in bytes.
+  peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << (0 if sys.platform == "darwin" else 10)
+  return _Outcome(result, error, peak_bytes)
 
 
 class RayPool:
@@ -154,13 +143,19 @@ class RayPool:
     self._arguments = arguments
     self._is_connected = False  # by this object
     self._num_tasks = self._peak_bytes = 0
-    self._slots = (0.0, 0)  # when the cluster was looked at, and how many tasks it runs at the same time
 
   def __enter__(self) -> RayPool:
     if not ray.is_initialized():
       _connect(self._options, self._num_processes)
       self._is_connected = True
-    self._warn_if_too_small()
+    num_cpus = self._options.num_cpus
+    if not any(node["Alive"] and node["Resources"].get("CPU", 0) >= num_cpus for node in ray.nodes()):
+      print(
+        f"warning: no node of the Ray cluster has {num_cpus:g} CPUs: Ray waits for such a node; --num_cpus after -- "
+        "changes what a task reserves",
+        file=sys.stderr,
+        flush=True,
+      )
     return self
 
   def __exit__(
@@ -171,25 +166,6 @@ class RayPool:
       self._is_connected = False
     if kind is None and self._num_tasks:
       print(f"Ray: {self._num_tasks} tasks; peak memory of a process: {self._peak_bytes / 1e6:.0f} MB")
-
-  def _warn_if_too_small(self) -> None:
-    """Warns if a task fits on no node, since Ray then waits until a node is added that is large enough."""
-    num_cpus = self._options.num_cpus
-    if not any(node["Alive"] and node["Resources"].get("CPU", 0) >= num_cpus for node in ray.nodes()):
-      print(
-        f"warning: no node of the Ray cluster has {num_cpus:g} CPUs: Ray waits for such a node; --num_cpus after -- "
-        "changes what a task reserves",
-        file=sys.stderr,
-        flush=True,
-      )
-
-  def _count_slots(self) -> int:
-    """Returns how many tasks the cluster runs at the same time, at least 1."""
-    looked_at, slots = self._slots
-    if not slots or time.monotonic() - looked_at > _SECONDS_BETWEEN_LOOKS:
-      slots = max(1, int(ray.cluster_resources().get("CPU", 0) / self._options.num_cpus))
-      self._slots = (time.monotonic(), slots)
-    return slots
 
   def map(self, function: Callable[[WorkItem], Result], items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Result]]:
     """Calls a function for each item, see `WorkerPool`. Ray runs a task again if its process or node dies.
@@ -209,12 +185,16 @@ class RayPool:
       unfinished.add(reference)
       return reference
 
+    def can_submit_more(num_submitted: int) -> bool:
+      # Some tasks wait beside those that run. A cluster that can grow adds nodes for them.
+      num_running = ray.cluster_resources().get("CPU", 0) / options.num_cpus
+      return bool(num_submitted < 2 * num_running + 2)
+
     calls = submit_ahead(
       items,
       submit=submit,
       wait=lambda submitted: ray.wait(list(submitted), num_returns=1)[0],
-      # Some tasks wait beside those that run. A cluster that can grow adds nodes for them.
-      can_submit_more=lambda num_submitted: num_submitted < 2 * self._count_slots() + 2,
+      can_submit_more=can_submit_more,
     )
     try:
       for item, reference in calls:

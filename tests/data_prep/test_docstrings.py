@@ -97,11 +97,8 @@ DOCSTRINGS = {
 
         code = that_is(dropped)
 
-    .. note::
-        A note is prose, so it is kept in the text.
-
     .. math::
-        the sum of all of the terms is here
+        The sum of all of the terms is here.
 
     .. versionadded:: 1.2
 
@@ -111,7 +108,7 @@ DOCSTRINGS = {
 
     The last line of the text is kept too.
     """,
-    ["A note is prose, so it is kept in the text.", "The last line of the text is kept too."],
+    ["The last line of the text is kept too."],
   ),
   "lists and tables": (
     """
