@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert.errors import UserError
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import SENTENCE_PIECE_IDS
 from data_prep.documents import Counts, concatenate_documents, load_documents, parse_documents
@@ -166,12 +165,6 @@ def test_donors_come_from_the_next_unit_and_for_the_last_unit_from_the_one_befor
   assert [[text_range.start for text_range in unit.ranges] for unit in units] == [[0], [64], [128]]
   assert [unit.donors for unit in units] == [units[1].ranges, units[2].ranges, units[1].ranges]
   assert plan([path], 1 << 20, with_donors=True)[0].donors == ()
-
-
-def test_text_that_is_not_utf8_is_an_error_with_file_and_line(tmp_path: Path) -> None:
-  path = write_file(tmp_path / "text.txt", b"good text\n\n" * 20 + b"caf\xe9\n")  # the bad byte is on line 41
-  with pytest.raises(UserError, match=rf"{path}, line 41: not UTF-8 text \(byte 0xe9"):
-    read_documents(path, UNIT_BYTES)
 
 
 def test_load_documents_drops_documents_with_too_few_words(tmp_path: Path) -> None:

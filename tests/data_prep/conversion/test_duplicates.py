@@ -73,15 +73,6 @@ def test_split_text_keeps_the_first_copy_of_each_document(
   assert names - {".lock"} == {Path(path).name for path in converted.paths}  # no file of hashes is left
 
 
-@pytest.mark.thorough
-def test_three_processes_write_the_text_and_the_report_of_one(tmp_path: Path, two_files: list[str]) -> None:
-  by_one = split_files(two_files, DROP_DUPLICATE_LINES, str(tmp_path / "by_one"))
-  by_three = split_files(two_files, DROP_DUPLICATE_LINES, str(tmp_path / "by_three"), 3)
-  assert by_three.report == by_one.report
-  for path, path_by_three in zip(by_one.paths, by_three.paths, strict=True):
-    assert Path(path).read_bytes() == Path(path_by_three).read_bytes()
-
-
 def test_shards_equal_those_of_the_text_without_duplicates(
   tmp_path: Path, documents: list[list[str]], spm_model: str
 ) -> None:

@@ -51,6 +51,17 @@ def test_bad_settings_name_the_flag(name: str, value: object) -> None:
     PreparationSettings(**{name: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+  ("input_format", "prediction", "message"),
+  [("full_sentences", "sop", "these inputs have one segment"), ("sentence_pair", "none", "pairs have two segments")],
+)
+def test_settings_that_exclude_each_other_are_refused(input_format: str, prediction: str, message: str) -> None:
+  with pytest.raises(
+    UserError, match=f"--input_format={input_format} with --sentence_prediction={prediction}: .*{message}"
+  ):
+    PreparationSettings(input_format=input_format, sentence_prediction=prediction)
+
+
 def test_instances_hold_the_tokens_of_the_text(corpus_file: str, spm_model: str) -> None:
   settings = PreparationSettings(max_seq_length=128, dupe_factor=2)
   maker = InstanceMaker(settings, spm_model)

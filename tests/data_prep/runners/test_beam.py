@@ -21,7 +21,6 @@ from data_prep.job import OpenPool
 from data_prep.prepare import open_workers
 from tests.data_prep.runners.engine_contract import (
   EngineContract,
-  compress_file,
   make_job,
   run_command,
   write_corpus,
@@ -170,20 +169,6 @@ def test_lost_and_repeated_work_is_detected(tmp_path, corpus, spm_model, monkeyp
   with pytest.raises(RunError, match=r"lost or repeated work: \d+ results of \d+ calls"):
     prepare(make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model), beam_runner.make_runner())
   assert not (tmp_path / "beam" / "manifest.json").exists()
-
-
-@needs_beam
-def test_a_file_that_changes_after_the_job_is_detected(tmp_path, corpus, spm_model):
-  """The workers hash the ranges of text, and other files as a whole."""
-  path = corpus / "1.txt"
-  compress_file(corpus / "0.txt")
-  job = make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model)
-  prepare(job, beam_runner.make_runner())
-  before = contents(tmp_path / "beam")
-  path.write_bytes(path.read_bytes().replace(b"The captain", b"The teacher", 1))
-  with pytest.raises(UserError, match=r"holds a finished run with other settings \(other input files"):
-    prepare(job, beam_runner.make_runner())
-  assert contents(tmp_path / "beam") == before
 
 
 @needs_beam

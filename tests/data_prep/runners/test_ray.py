@@ -346,13 +346,6 @@ def test_a_cluster_that_does_not_exist_is_named(monkeypatch, address):
 
 
 @needs_ray
-def test_a_missing_file_is_reported_in_one_line(tmp_path, spm_model):
-  completed = run_command(tmp_path / "nothing", tmp_path / "out", spm_model, "--runner=ray")
-  assert completed.returncode == 2
-  assert completed.stderr.count("\n") == 1
-
-
-@needs_ray
 @pytest.mark.parametrize(
   ("flag", "message"),
   [
