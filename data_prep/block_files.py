@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 import numpy as np
 
-from albert.errors import RunError, UserError
+from albert.errors import RunError
 from albert.io import files, json_values
 
 NUM_RANGES = 1 << 12
@@ -166,10 +166,7 @@ class Block(msgspec.Struct):
       footer = file.read(length)
     if zlib.crc32(footer) != checksum:
       return None
-    try:
-      block = json_values.parse(path, footer, cls)
-    except UserError:
-      return None
+    block = json_values.parse(path, footer, cls)
     block.path = path
     return block
 

@@ -212,13 +212,6 @@ class Workspace:
       return None
     return record.shard if shard_is_intact(self._job.output_dir, record.shard) else None
 
-  def remove_other_blocks(self, paths: set[str]) -> None:
-    """Removes all block files but those with these paths."""
-    for name in files.listdir(self.path):
-      path = files.join(self.path, name)
-      if name.endswith(BLOCK_ENDING) and path not in paths:
-        files.remove(path)
-
   def _has_shards(self) -> bool:
     """Whether output_dir holds finished shards, with or without a record."""
     is_recorded = any(name.startswith(_SHARD_PREFIX) for name in files.listdir(self.path))

@@ -30,7 +30,7 @@ from data_prep.conversion.convert import NO_TEXT_MESSAGE, ConvertedText, convert
 from data_prep.documents import Counts
 from data_prep.examples import packing
 from data_prep.examples.settings import NSP
-from data_prep.job import KIND, Job, OpenPool, UnusableTextError, Workspace, resume
+from data_prep.job import BLOCK_ENDING, KIND, Job, OpenPool, UnusableTextError, Workspace, resume
 from data_prep.readers import formats
 
 
@@ -79,7 +79,11 @@ def prepare(job: Job, open_pool: OpenPool = open_workers) -> Manifest:
         )
         labels = [sum(block.summary["labels"][label] for block in sorted_blocks) for label in (0, 1)]
         _check_counts(counts, sum(labels), job)
-        input_files = _input_entries(job, text, metadata, sorted_blocks)
+        units.check_unchanged(metadata)
+        records = itertools.chain.from_iterable(block.records for block in sorted_blocks)
+        text_entries = dict(zip(metadata, units.text_entries(metadata, records), strict=True))
+        # A file that is read directly has no entry of its conversion.
+        input_files = [entry or text_entries[path] for path, entry in zip(job.inputs, text.entries, strict=True)]
 
       # ---- shards: the instances of all blocks in the order of the keys, cut into equal parts
       word_type = packing.word_dtype(tokenizer.vocab_size).str
@@ -172,7 +176,11 @@ def _make_blocks(text_files: Mapping[str, files.Stat], job: Job, workspace: Work
       progress.update(sum(unit.progress_bytes for unit in task.units))
       num_kept += 0 if is_made else len(task.units)
   paths = [task.path for task in tasks]
-  workspace.remove_other_blocks({*paths})
+  old_paths = {
+    files.join(workspace.path, name) for name in files.listdir(workspace.path) if name.endswith(BLOCK_ENDING)
+  }
+  for path in old_paths - {*paths}:
+    files.remove(path)
   if num_kept:
     print(f"kept {num_kept} of {sum(len(task.units) for task in tasks)} units of an earlier run")
   return load_blocks(paths)
@@ -194,16 +202,6 @@ def _check_counts(counts: Counts, num_examples: int, job: Job) -> None:
     raise UserError(
       f"--num_shards={job.num_shards}: the text gives only {num_examples} examples: lower --num_shards, or add text"
     )
-
-
-def _input_entries(
-  job: Job, text: ConvertedText, metadata: Mapping[str, files.Stat], all_blocks: Sequence[Block]
-) -> list[dict[str, Any]]:
-  """Returns the manifest's entries of the input files. Raises an error if text changed while it was read."""
-  units.check_unchanged(metadata)
-  records = itertools.chain.from_iterable(block.records for block in all_blocks)
-  text_entries = dict(zip(metadata, units.text_entries(metadata, records), strict=True))
-  return [entry or text_entries[path] for path, entry in zip(job.inputs, text.entries, strict=True)]
 
 
 # ---- shards --------------------------------------------------------------------------------------------

@@ -89,8 +89,8 @@ _STARTS_LIKE_CODE = re.compile(
 _PACKAGE_PREFIX = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[a-z_])")
 _LETTERS = re.compile(r"[^\W\d_]+")
 
-# A sentence of prose has at least this many words, and at least this share of its tokens are words.
-_MIN_WORDS, _MIN_WORD_SHARE = 1, 0.4
+# At least this share of the tokens of a sentence of prose are words.
+_MIN_WORD_SHARE = 0.4
 _MAX_SENTENCE_CHARS = 600
 
 # Tests have few docstrings, and vendored packages are copies of other packages.
@@ -150,7 +150,7 @@ def _is_prose(sentence: str) -> bool:
     return False
   tokens = sentence.split()
   words = [token for token in tokens if _ENGLISH_WORD.fullmatch(token.strip("\"'(),.;:!?*"))]
-  return len(words) >= max(_MIN_WORDS, _MIN_WORD_SHARE * len(tokens))
+  return len(words) >= _MIN_WORD_SHARE * len(tokens)
 
 
 def docstring_sentences(docstring: str) -> list[str]:

@@ -48,7 +48,6 @@ _KNOWN_FORMATS = tuple(
     (rb".*\x00{8}", "binary data, such as an archive", "extract its text"),  # fields are filled with NUL
   )
 )
-_GZIP_MAGIC = b"\x1f\x8b"
 _JSON_OBJECT = re.compile(r'\[?\s*\{\s*"(?:[^"\\\n]|\\.){0,200}"\s*:')
 _WIKIEXTRACTOR_TAG = re.compile(r'<doc\s+(?:id|url|title)="')
 _XML_OR_HTML = re.compile(r"<(\?xml\s|!doctype html\b|html(>|\s+[\w:-]+=)|mediawiki\s+[\w:-]+=)", re.IGNORECASE)
@@ -111,18 +110,6 @@ def _is_json_line(line: str) -> bool:
   with contextlib.suppress(UserError):
     return line[-1] in "{[," or bool(json_values.parse("", line, list if line[0] == "[" else dict))
   return False
-
-
-def check_is_gzip(path: str, first_bytes: bytes) -> None:
-  """Raises a UserError if a file whose name ends in .gz does not begin like a GZIP file.
-
-  The message gives the format, if it is a known one.
-  """
-  if not first_bytes.startswith(_GZIP_MAGIC):
-    check_format(path, first_bytes)
-    raise UserError(
-      f"{path}: not GZIP data, though its name ends in .gz: rename it without .gz, or compress it with gzip"
-    )
 
 
 def check_format(path: str, head: bytes) -> None:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 from albert.errors import UserError
 from albert.io import files
 from albert.io.local_files import required_library
-from data_prep.text_checks import HEAD_BYTES, check_head, check_is_gzip
+from data_prep.text_checks import HEAD_BYTES, check_format, check_head
 
 Schema = TypeVar("Schema")
 _BYTE_ORDER_MARK = "\ufeff"
@@ -28,6 +28,7 @@ _BUFFER_BYTES = 1 << 18
 _ZSTANDARD_BYTES = 1 << 10
 # Ending of a compressed file's name -> the file's format.
 _FORMATS = {".gz": "GZIP", ".bz2": "bzip2", ".zst": "Zstandard"}
+_GZIP_MAGIC = b"\x1f\x8b"
 _MAX_SHOWN_BYTES = 40
 
 
@@ -101,7 +102,12 @@ def _open(path: str) -> tuple[BinaryIO, BinaryIO]:
   if not ending:
     return file, file
   if ending == ".gz":
-    check_is_gzip(path, file.read(HEAD_BYTES))
+    head = file.read(HEAD_BYTES)
+    if not head.startswith(_GZIP_MAGIC):
+      check_format(path, head)  # names the format if it is a known one
+      raise UserError(
+        f"{path}: not GZIP data, though its name ends in .gz: rename it without .gz, or compress it with gzip"
+      )
     file.seek(0)
     chunks = iter(functools.partial(gzip.GzipFile(fileobj=file).read, _BUFFER_BYTES), b"")
   elif ending == ".bz2":
@@ -119,9 +125,10 @@ def read_head(path: str) -> bytes:
     return stream.read(HEAD_BYTES)
 
 
-def show_start(head: bytes) -> str:
-  """Returns the first bytes of a file as a quoted text, for an error message."""
-  return repr(head[:_MAX_SHOWN_BYTES].decode("utf-8", errors="replace"))
+def wrong_start_error(path: str, head: bytes, expected: str) -> UserError:
+  """Returns the error for a file whose first bytes are not the expected ones."""
+  start = repr(head[:_MAX_SHOWN_BYTES].decode("utf-8", errors="replace"))
+  return UserError(f"{path}: begins with {start}, not with {expected}, or give --text_format")
 
 
 # ---- lines ---------------------------------------------------------------------------------------------

@@ -214,12 +214,10 @@ def _import_tokenizers(vocabulary_type: str) -> Any:
   return tokenizers
 
 
-def _train_on_words(tokenizers: Any, counts: Counter[str], model: Any, trainer_class: Any, **settings: Any) -> Any:
+def _train(tokenizers: Any, model: Any, trainer: Any, counts: Counter[str]) -> Any:
   """Trains a model of the library on words and their numbers. Returns the library's tokenizer."""
   tokenizer = tokenizers.Tokenizer(model)
-  # The words are separated by spaces, and no word has a space in it.
-  tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-  trainer = trainer_class(min_frequency=_MIN_FREQUENCY, show_progress=False, **settings)
+  tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()  # no word has a space in it
   tokenizer.train_from_iterator(_repeated(counts), trainer)
   return tokenizer
 
@@ -264,18 +262,17 @@ def train_wordpiece(
       f"--vocab_size={vocab_size}: the special pieces and the characters take {size} pieces: set "
       f"--vocab_size={size} or more, or lower --character_coverage"
     )
-  tokenizer = _train_on_words(
-    tokenizers,
-    counts,
-    tokenizers.models.WordPiece(unk_token=wordpiece.SPECIAL_PIECES[1]),
-    tokenizers.trainers.WordPieceTrainer,
+  trainer = tokenizers.trainers.WordPieceTrainer(
     vocab_size=vocab_size,
+    min_frequency=_MIN_FREQUENCY,
+    show_progress=False,
     special_tokens=first_pieces,
     initial_alphabet=list(initial),
     limit_alphabet=len(initial),
     continuing_subword_prefix=wordpiece.CONTINUES_WORD,
   )
-  pieces = tokenizer.get_vocab()
+  model = tokenizers.models.WordPiece(unk_token=wordpiece.SPECIAL_PIECES[1])
+  pieces = _train(tokenizers, model, trainer, counts).get_vocab()
   return sorted(pieces, key=pieces.__getitem__)
 
 
@@ -318,15 +315,14 @@ def train_byte_level_bpe(lines: Iterable[str], *, vocab_size: int) -> tuple[byte
   )
   if not counts:
     raise UserError(_NO_TEXT)
-  tokenizer = _train_on_words(
-    tokenizers,
-    counts,
-    tokenizers.models.BPE(),
-    tokenizers.trainers.BpeTrainer,
+  trainer = tokenizers.trainers.BpeTrainer(
     vocab_size=vocab_size,
+    min_frequency=_MIN_FREQUENCY,
+    show_progress=False,
     special_tokens=list(_BYTE_LEVEL_BPE_PIECES),
     initial_alphabet=list(byte_bpe.BYTE_CHARACTERS),
   )
+  tokenizer = _train(tokenizers, tokenizers.models.BPE(), trainer, counts)
   with tempfile.TemporaryDirectory() as directory:
     tokenizer.model.save(directory)
     return Path(directory, "vocab.json").read_bytes(), Path(directory, "merges.txt").read_bytes()

@@ -16,7 +16,7 @@ BAD_RECORD, NO_TEXT = "bad record", "no text"
 _MAX_EXAMPLES = 3
 _MAX_BAD_RECORD_EXAMPLES = 100
 _MAX_EXAMPLE_CHARS = 80
-# There is a warning if a greater share of the documents or of the text is left out.
+# There is a warning if a greater share of the documents is left out.
 _MAX_LOST_SHARE = 0.5
 # Reasons that do not count for this warning: a dump of Wikipedia always has such pages.
 _EXPECTED_REASONS = frozenset({"redirect", "not an article"})
@@ -118,10 +118,7 @@ def warnings(report: ReadingReport, few_sentences_remedy: str) -> list[str]:
   messages = few_sentences_warnings(report.sentences, report.documents, source, few_sentences_remedy)
   lost = {reason: entry for reason, entry in report.dropped.items() if reason not in _EXPECTED_REASONS}
   num_lost = sum(entry.documents for entry in lost.values())
-  lost_chars = sum(entry.characters for entry in lost.values())
-  lost_document_share = num_lost / max(1, num_lost + report.documents)
-  lost_text_share = lost_chars / max(1, lost_chars + report.characters)
-  if max(lost_document_share, lost_text_share) > _MAX_LOST_SHARE:
+  if num_lost > _MAX_LOST_SHARE * (num_lost + report.documents):
     reasons = ", ".join(f"{entry.documents:,} {reason}" for reason, entry in sorted(lost.items()))
     messages.append(
       f"warning: most of the text is left out ({reasons}): look at the examples in the table above, and check "

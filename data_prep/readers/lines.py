@@ -111,7 +111,7 @@ def _check_json_lines(path: str, settings: records.ReadingSettings) -> None:
       f"jq -c '.[]' < {path} > text.jsonl"
     )
   if not body.startswith(b"{"):
-    raise UserError(f"{path}: begins with {text_files.show_start(body)}, not with a JSON object: give --text_format")
+    raise text_files.wrong_start_error(path, body, "a JSON object: correct the file")
 
 
 def _read_json_lines(piece: records.Piece, settings: records.ReadingSettings) -> Iterator[records.Record]:
@@ -151,9 +151,7 @@ _NO_END = "the article does not end with </doc>: run wikiextractor again, or rem
 def _check_articles(path: str, settings: records.ReadingSettings) -> None:
   head = text_files.read_head(path).lstrip()
   if not head.startswith((b"<doc ", b"{")):
-    raise UserError(
-      f"{path}: begins with {text_files.show_start(head)}, not with <doc ...> or a JSON object: give --text_format"
-    )
+    raise text_files.wrong_start_error(path, head, "<doc ...> or a JSON object: run wikiextractor again")
 
 
 def _read_articles(piece: records.Piece, settings: records.ReadingSettings) -> Iterator[records.Record]:

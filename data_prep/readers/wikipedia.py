@@ -12,7 +12,7 @@ import bz2
 import functools
 import re
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, TypeAlias
 from xml.etree import ElementTree
 
 from albert.errors import UserError
@@ -35,10 +35,8 @@ def _check(path: str, settings: records.ReadingSettings) -> None:
   wikitext.import_parser(path)
   head = text_files.read_head(path)
   if b"<mediawiki" not in head:
-    raise UserError(
-      f"{path}: begins with {text_files.show_start(head)}, not with <mediawiki: give a dump such as "
-      "enwiki-latest-pages-articles.xml.bz2, or --text_format"
-    )
+    expected = "<mediawiki: give a dump such as enwiki-latest-pages-articles.xml.bz2"
+    raise text_files.wrong_start_error(path, head, expected)
 
 
 def _plan(path: str, settings: records.ReadingSettings, unit_bytes: int) -> Iterator[records.Piece]:
@@ -47,8 +45,7 @@ def _plan(path: str, settings: records.ReadingSettings, unit_bytes: int) -> Iter
 
 def _read(piece: records.Piece, settings: records.ReadingSettings) -> Iterator[records.Record]:
   namespaces = _read_namespaces(piece.path)
-  pages = _PageBuffer(_read_chunks(piece))
-  while page := pages.take_page():
+  for page in _find_pages(_read_chunks(piece)):
     yield _read_page(page, namespaces)
 
 
@@ -63,11 +60,8 @@ def _read_namespaces(path: str) -> frozenset[str]:
   return frozenset(name.decode("utf-8", errors="replace").lower() for _, name in _NAMESPACE.findall(header) if name)
 
 
-class _Chunk(NamedTuple):
-  """Decompressed bytes of a dump. Those that the piece does not own are read for a page that begins before them."""
-
-  content: bytes
-  is_owned: bool
+# Decompressed bytes of a dump, and whether the piece owns them. Others are read for a page that begins before them.
+_Chunk: TypeAlias = tuple[bytes, bool]
 
 
 def _read_chunks(piece: records.Piece) -> Iterator[_Chunk]:
@@ -82,9 +76,9 @@ def _read_chunks(piece: records.Piece) -> Iterator[_Chunk]:
     while block := stream.read(_READ_BYTES):
       num_owned = max(0, min(len(block), piece.end - position))
       if num_owned:
-        yield _Chunk(block[:num_owned], is_owned=True)
+        yield block[:num_owned], True
       if num_owned < len(block):
-        yield _Chunk(block[num_owned:], is_owned=False)
+        yield block[num_owned:], False
       position += len(block)
 
 
@@ -108,7 +102,7 @@ def _read_bzip2_chunks(piece: records.Piece) -> Iterator[_Chunk]:
             f"{piece.path}: the bzip2 stream at byte {stream_start} is damaged ({error}): download the dump again"
           ) from error
         if content:
-          yield _Chunk(content, is_owned=stream_start < piece.end)
+          yield content, stream_start < piece.end
         block = decompressor.unused_data
     if not decompressor.eof:
       raise UserError(f"{piece.path}: the bzip2 stream at byte {stream_start} is incomplete: download the dump again")
@@ -131,50 +125,31 @@ def _find_stream(file: BinaryIO, piece: records.Piece) -> int:
   return piece.end
 
 
-class _PageBuffer:
-  """The part of the decompressed dump in which pages are searched. Each chunk that is read is added at its end."""
-
-  def __init__(self, chunks: Iterator[_Chunk]):
-    self._chunks = chunks
-    self._content = bytearray()  # adding at its end and removing from its start do not copy the rest
-    self._num_owned = 0  # number of bytes that belong to the piece; they come first
-    self._reads_owned = True  # whether the next chunk may belong to the piece
-
-  def _read(self) -> bool:
-    """Adds the next chunk. Returns False at the end of the file."""
-    content, self._reads_owned = next(self._chunks, _Chunk(b"", is_owned=False))
-    self._content += content
-    if self._reads_owned:
-      self._num_owned += len(content)
-    return bool(content)
-
-  def take(self, size: int) -> bytes:
-    """Removes the first `size` bytes, and returns them."""
-    taken = bytes(memoryview(self._content)[:size])
-    del self._content[:size]
-    self._num_owned = max(0, self._num_owned - size)
-    return taken
-
-  def take_page(self) -> bytes:
-    """Removes the next page that begins in text of the piece, with all text before it, and returns the page.
-
-    It returns the remaining text if the dump ends inside the page, and b"" if there is no such page.
-    """
-    while (begin := self._content.find(_PAGE_BEGIN)) < 0:
-      # The tag <page> may begin in the last bytes of the buffer.
-      self.take(max(0, len(self._content) - len(_PAGE_BEGIN) + 1))
-      may_have_page = self._num_owned or self._reads_owned
-      if not may_have_page or not self._read():
-        return b""
-    self.take(begin)
-    if not self._num_owned:
-      return b""
-    search_start = 0
-    while (end := self._content.find(_PAGE_END, search_start)) < 0:
-      search_start = max(0, len(self._content) - len(_PAGE_END) + 1)
-      if not self._read():
-        return self.take(len(self._content))
-    return self.take(end + len(_PAGE_END))
+def _find_pages(chunks: Iterator[_Chunk]) -> Iterator[bytes]:
+  """Yields the pages that begin in text of the piece. The last one may be incomplete."""
+  buffer = bytearray()
+  num_owned = 0  # bytes at the beginning of the buffer that belong to the piece
+  num_searched = 0  # no page ends in these bytes
+  begin = -1  # of the next page in the buffer
+  for content, is_owned in chunks:
+    buffer += content
+    num_owned += len(content) if is_owned else 0
+    while 0 <= (begin := buffer.find(_PAGE_BEGIN)) < num_owned:
+      if (end := buffer.find(_PAGE_END, max(begin, num_searched))) < 0:
+        break
+      end += len(_PAGE_END)
+      yield bytes(memoryview(buffer)[begin:end])
+      del buffer[:end]
+      num_owned, num_searched = max(0, num_owned - end), 0
+    num_searched = max(0, len(buffer) - len(_PAGE_END) + 1)
+    if begin < 0:  # the tag <page> may begin in the last bytes
+      num_dropped = max(0, len(buffer) - len(_PAGE_BEGIN) + 1)
+      del buffer[:num_dropped]
+      num_owned, num_searched = max(0, num_owned - num_dropped), 0
+    if not is_owned and num_owned <= max(begin, 0):
+      return
+  if 0 <= begin < num_owned:
+    yield bytes(buffer[begin:])
 
 
 def _read_page(page: bytes, namespaces: frozenset[str]) -> records.Record:

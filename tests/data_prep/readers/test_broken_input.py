@@ -177,7 +177,11 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, monkey
   ("file_name", "content", "message"),
   [
     ("a.json", b'[{"text": "a"}]', "a JSON array, not JSON lines: .*jq -c"),
-    ("a.jsonl", b"A sentence.", "begins with 'A sentence.', not with a JSON object: give --text_format"),
+    (
+      "a.jsonl",
+      b"A sentence.",
+      "begins with 'A sentence.', not with a JSON object: correct the file, or give --text_format",
+    ),
     ("a.jsonl", gzip.compress(GOOD_LINE), "GZIP data"),
     ("a.txt.bz2", b"A sentence.", r"bzip2 file is damaged or incomplete"),
   ],
