@@ -230,7 +230,7 @@ class _Cutter:
     has_random_second = _draw_flips(draws) if settings.sentence_prediction == NSP else np.zeros(streams.size, bool)
     if settings.input_format == SENTENCE_PAIR:
       start, end = self.sentence_pairs(streams, position, has_random_second)
-      target = np.ones(streams.size, np.int64)  # a random second segment is one sentence of any length
+      target: np.ndarray = np.ones(streams.size, np.int64)  # a random second segment is one sentence of any length
     else:
       start = position
       if settings.input_format == FULL_SENTENCES:  # a chunk does not begin with a separator

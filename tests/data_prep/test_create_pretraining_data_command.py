@@ -45,6 +45,7 @@ def _command_flags(longer_text: str, spm_model: str) -> dict[str, object]:
     "dupe_factor": 1,
     "num_processes": 2,
     "num_shards": 4,
+    "random_seed": 7,
   }
 
 
@@ -52,9 +53,11 @@ def _command_flags(longer_text: str, spm_model: str) -> dict[str, object]:
 def uninterrupted_output(
   tmp_path_factory: pytest.TempPathFactory, longer_text: str, spm_model: str
 ) -> dict[str, bytes]:
-  """The files that an uninterrupted command writes with one process."""
+  """The files that an uninterrupted command writes with one process. Its seed is given by the other name."""
   directory = tmp_path_factory.mktemp("uninterrupted")
-  completed = run_preparation(output_dir=directory, **_command_flags(longer_text, spm_model) | {"num_processes": 1})
+  flags = _command_flags(longer_text, spm_model) | {"num_processes": 1, "seed": 7}
+  del flags["random_seed"]
+  completed = run_preparation(output_dir=directory, **flags)
   assert completed.returncode == 0, completed.stderr
   return contents(directory)
 

@@ -16,7 +16,7 @@ import pytest
 
 from albert.errors import UserError
 from data_prep import text_checks
-from data_prep.create_pretraining_data import Job, prepare
+from data_prep.create_pretraining_data import prepare
 from data_prep.documents import TextDocument, parse_documents
 from data_prep.examples.settings import PreparationSettings
 from data_prep.readers import formats
@@ -190,14 +190,8 @@ def test_a_bad_last_file_is_reported_before_the_first_is_read(
   (tmp_path / "a.txt").write_bytes(PROSE)
   (tmp_path / file_name).write_bytes(gzip.compress(json_lines) if file_name.endswith(".gz") else json_lines)
   monkeypatch.setattr("data_prep.prepare.Workers", None)  # to start a process would fail
-  job = Job(
-    inputs=(str(tmp_path / "a.txt"), str(tmp_path / file_name)),
-    output_dir=str(tmp_path / "out"),
-    spm_model_file=spm_model,
-    settings=PreparationSettings(max_seq_length=32),
-  )
   with pytest.raises(UserError, match=f"{file_name}, line 1.*JSON"):
-    prepare(job)
+    prepare(make_job([str(tmp_path / "a.txt"), str(tmp_path / file_name)], spm_model, tmp_path / "out"))
   assert not (tmp_path / "out").exists()
 
 
@@ -210,10 +204,7 @@ def test_unknown_characters_give_a_warning_at_the_start(
   settings = PreparationSettings(max_seq_length=32, dupe_factor=1)
   for folder, text, num_warnings in (("english", PROSE, 0), ("chinese", PROSE[:80] + chinese, 1)):
     path.write_bytes(gzip.compress(text) if file_name.endswith(".gz") else text)
-    job = Job(
-      inputs=(str(path),), output_dir=str(tmp_path / folder), spm_model_file=spm_model, settings=settings, num_shards=1
-    )
-    manifest = prepare(job)
+    manifest = prepare(make_job(str(path), spm_model, tmp_path / folder, settings=settings, num_shards=1))
     warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
     assert len(warnings) == num_warnings
     if warnings:

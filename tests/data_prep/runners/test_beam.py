@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from data_prep import blocks, shards
 from data_prep.create_pretraining_data import prepare
 from data_prep.examples.settings import PreparationSettings
 from data_prep.job import OpenPool
-from data_prep.prepare import open_workers
 from tests.data_prep.runners.engine_contract import (
   EngineContract,
   make_job,
@@ -42,10 +39,6 @@ def corpus(tmp_path: Path) -> Path:
 
 @needs_beam
 class TestBeam(EngineContract):
-  @pytest.fixture(autouse=True)
-  def _small_units(self, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_units_small(monkeypatch)
-
   @pytest.fixture
   def runner(self) -> OpenPool:
     return beam_runner.make_runner()
@@ -73,32 +66,15 @@ def test_commands_do_not_share_their_results(tmp_path, spm_model):
   assert all(files.is_staging_name(Path(path).name) for path in paths)
 
 
-@needs_beam
-@pytest.mark.parametrize("next_runner", ["beam", "local"])
-def test_a_stopped_job_is_continued(tmp_path, corpus, spm_model, monkeypatch, capsys, next_runner):
-  make_units_small(monkeypatch)
-  inputs = list(corpus.iterdir())
-  prepare(make_job(tmp_path, "local", inputs, spm_model))
-  job = make_job(tmp_path, "beam", inputs, spm_model)
-  with monkeypatch.context() as patch:
-    patch.setattr(shards, "write_shards", fail_at_shard_1)
-    with pytest.raises(RunError, match="the disk failed"):
-      prepare(job, beam_runner.make_runner())
-  capsys.readouterr()
-  prepare(job, beam_runner.make_runner() if next_runner == "beam" else open_workers)
-  printed = capsys.readouterr().out
-  assert re.search(r"kept (\d+) of \1 units of an earlier run", printed)
-  assert re.search(r"kept [1-4] of 5 shards of an earlier run", printed)
-  assert contents(tmp_path / "beam") == contents(tmp_path / "local")
-
-
-_write_shards = shards.write_shards
-
-
-def fail_at_shard_1(task: shards.ShardsTask) -> list[ShardInfo]:
-  """Writes the first shard of a task, then fails."""
-  _write_shards(dataclasses.replace(task, shards=task.shards[:1]))
+def fail(task: shards.ShardsTask) -> list[ShardInfo]:
   raise RunError("the disk failed")
+
+
+@needs_beam
+def test_an_error_of_the_system_in_a_worker_is_that_of_the_command(tmp_path, corpus, spm_model, monkeypatch):
+  monkeypatch.setattr(shards, "write_shards", fail)
+  with pytest.raises(RunError, match=r"^the disk failed$"):
+    prepare(make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model), beam_runner.make_runner())
 
 
 @needs_beam
