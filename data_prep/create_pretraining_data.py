@@ -24,13 +24,13 @@ from albert.config.base import define_field_flag, option_fields
 from albert.config.command_flags import default_processes
 from albert.data.manifest import Manifest
 from albert.errors import Interrupted, Stopped, UserError
+from albert.io import files
 from albert.io.text import counted
 from data_prep import text_checks
 from data_prep.examples.settings import PreparationSettings
 from data_prep.job import Job, OpenPool
 from data_prep.prepare import open_workers, prepare
 from data_prep.readers import formats
-from data_prep.readers.formats import define_flags, settings_from_flags
 
 FLAGS = flags.FLAGS
 # The words after -- on the command line, which are flags of Apache Beam or Ray.
@@ -38,7 +38,7 @@ _runner_flags: list[str] = []
 
 
 def _define_flags() -> None:
-  define_flags()
+  formats.define_flags()
   command_flags.define("str", "output_dir", None, "directory to write the shards and manifest.json to", required=True)
   command_flags.define(
     "str",
@@ -65,15 +65,16 @@ def _define_flags() -> None:
 
 
 def _job_from_flags() -> Job:
-  job = Job(
-    inputs=tuple(formats.find_inputs(FLAGS.input_file)),
-    reading=settings_from_flags(),
-    output_dir=FLAGS.output_dir,
-    spm_model_file=FLAGS.spm_model_file,
+  # The processes of a cluster are in other directories.
+  path_of = str if FLAGS.runner == "local" else files.absolute
+  return Job(
+    inputs=tuple(map(path_of, formats.find_inputs(FLAGS.input_file))),
+    reading=formats.settings_from_flags(),
+    output_dir=path_of(FLAGS.output_dir),
+    spm_model_file=path_of(FLAGS.spm_model_file),
     settings=PreparationSettings(**formats.flag_values(PreparationSettings)),
     **formats.flag_values(Job),
   )
-  return job if FLAGS.runner == "local" else job.with_absolute_paths()
 
 
 def _select_runner() -> OpenPool:

@@ -49,15 +49,6 @@ class Job(Config):
   )
   compress: bool = option(False, "write the shards as GZIP files")
 
-  def with_absolute_paths(self) -> Job:
-    """Returns the job for processes in other directories, such as those of a cluster."""
-    return dataclasses.replace(
-      self,
-      inputs=tuple(map(files.absolute, self.inputs)),
-      output_dir=files.absolute(self.output_dir),
-      spm_model_file=files.absolute(self.spm_model_file),
-    )
-
   @property
   def is_read_directly(self) -> bool:
     """Whether no input file is converted."""

@@ -11,11 +11,10 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-import msgspec
 import numpy as np
 
 from albert.data.manifest import ShardInfo
-from albert.io import files, json_values
+from albert.io import files
 from albert.io.records import RecordWriter
 from data_prep.block_files import Block, KeyRanges, PackedInstances, SortedRun, add_sizes, group_ranges, read_sorted
 from data_prep.examples.packing import write_examples
@@ -75,7 +74,7 @@ class ShardPlan:
     self._step_bytes = min(max(int(sizes.num_bytes.sum()) // _NUM_STEPS, _MIN_STEP_BYTES), _MAX_STEP_BYTES)
 
   def save_runs(self, directory: str) -> None:
-    """Writes the list of the sorted runs of all blocks to the job's workspace, for the tasks."""
+    """Writes the list of the sorted runs of all blocks to the job's workspace, for the tasks: file and table."""
     runs = [[os.path.basename(run.path), run.table_offset] for run in self._runs]
     files.write_json(files.join(directory, _RUNS_FILE), {"runs": runs})
 
@@ -108,18 +107,12 @@ class ShardPlan:
     return ShardsTask(shards, job, directory, steps, num_before, word_type, digest)
 
 
-class _Runs(msgspec.Struct):
-  """The file that `ShardPlan.save_runs` writes: the name of a block file and the offset of a table, for each run."""
-
-  runs: list[tuple[str, json_values.Count]]
-
-
 class _Examples:
   """The sorted examples of a task, which its shards take one after the other. A step is read when it is needed."""
 
   def __init__(self, task: ShardsTask):
     self._task = task
-    runs = files.read_json(files.join(task.directory, _RUNS_FILE), _Runs).runs
+    runs = files.read_json(files.join(task.directory, _RUNS_FILE))["runs"]
     self._runs = [SortedRun(files.join(task.directory, name), offset) for name, offset in runs]
     self._remaining = iter(task.steps)
     self._step: PackedInstances | None = None

@@ -30,7 +30,6 @@ from albert.io.workers import Workers
 from albert.runs.directory_lock import DirectoryLock
 from data_prep.conversion import convert
 from data_prep.readers import formats
-from data_prep.readers.formats import define_flags, settings_from_flags
 from data_prep.readers.records import SPLIT, ReadingSettings
 
 FLAGS = flags.FLAGS
@@ -62,7 +61,7 @@ def split_files(
 
 
 def _define_flags() -> None:
-  define_flags(sentences=SPLIT)
+  formats.define_flags(sentences=SPLIT)
   command_flags.define("str", "output_dir", None, f"directory to write text-*.txt and {_REPORT_FILE} to", required=True)
   processes = "number of local processes; the output does not depend on it"
   command_flags.define("int", "num_processes", default_processes(), processes, allowed=Range(1, MAX_PROCESSES))
@@ -84,7 +83,7 @@ def _check_output_dir(inputs: Sequence[str], settings: ReadingSettings) -> None:
 
 
 def main() -> None:
-  settings = settings_from_flags()
+  settings = formats.settings_from_flags()
   inputs = formats.find_inputs(FLAGS.input_file)
   _check_output_dir(inputs, settings)
   try:

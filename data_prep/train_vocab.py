@@ -33,7 +33,6 @@ from albert.tokenization.vocabulary import NAMES, SPECIAL_PIECES, TokenizerConfi
 from data_prep import vocabulary
 from data_prep.conversion.parts import read_sentences
 from data_prep.readers import formats
-from data_prep.readers.formats import define_flags, settings_from_flags
 from data_prep.readers.records import ReadingSettings
 from data_prep.text_files import cut_line, open_text_lines
 
@@ -61,7 +60,7 @@ def read_lines(paths: Sequence[str], reading: ReadingSettings = _SENTENCES_ON_LI
 
 def _define_flags() -> None:
   define = command_flags.define
-  define_flags(without=("drop_duplicates",))
+  formats.define_flags(without=("drop_duplicates",))
   define(
     "str",
     "type",
@@ -138,7 +137,7 @@ def _make_output_prefix() -> str:
 
 
 def main() -> None:
-  reading = settings_from_flags()
+  reading = formats.settings_from_flags()
   paths = formats.find_inputs(FLAGS.input_file)
   formats.check_inputs(paths, reading)
   prefix = _make_output_prefix()
