@@ -51,7 +51,7 @@ from albert.io import files  # noqa: E402
 from albert.io.files import expand_globs  # noqa: E402
 from albert.tokenization.vocabulary import MASK_ID  # noqa: E402
 from data_prep import block_files, create_pretraining_data, shards  # noqa: E402
-from data_prep.examples.instances import InstanceBatch, InstanceMaker, make_batches  # noqa: E402
+from data_prep.examples.instances import InstanceBatch, InstanceMaker  # noqa: E402
 from data_prep.examples.settings import PreparationSettings  # noqa: E402
 from data_prep.job import Job  # noqa: E402
 from data_prep.units import plan_units  # noqa: E402
@@ -212,7 +212,7 @@ def print_statistics() -> None:
   counts = _Counts(settings.ngram)
   for unit in plan_units(expand_globs(FLAGS.input_file), with_donors=True):
     documents, num_used, _ = maker.load(unit)
-    for batch in make_batches(documents, num_used, settings, maker.random_ids, maker.tokenizer.special_ids):
+    for batch in maker.make_batches(documents, num_used):
       counts.add(batch, settings)
     if counts.examples >= FLAGS.num_examples:
       break

@@ -2,7 +2,7 @@
 
   python benchmarks/bench_vocabularies.py --input_file='text/*.txt' spiece.model vocab.txt
 
-Each vocabulary tokenizes the text alone, and then makes the instances of shards from it (InstanceMaker.packed_batches:
+Each vocabulary tokenizes the text alone, and then makes the instances of shards from it (InstanceMaker.make_batches:
 reading, tokenization, segments and masks). The best of several rounds counts, in processor time, so that other work on
 the machine changes little.
 """
@@ -40,7 +40,8 @@ def best_seconds(run: Callable[[], object], rounds: int) -> float:
 def make_instances(maker: InstanceMaker, units: list[TextUnit]) -> None:
   """Makes the instances of all units, and drops them."""
   for unit in units:
-    for _ in maker.packed_batches(unit):
+    documents, num_used, _ = maker.load(unit)
+    for _ in maker.make_batches(documents, num_used):
       pass
 
 

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 import numpy as np
 
-from albert.errors import RunError, UserError
+from albert.errors import RunError
 from albert.io import files, json_values
 
 NUM_RANGES = 1 << 12
@@ -166,10 +166,7 @@ class Block(msgspec.Struct):
       footer = file.read(length)
     if zlib.crc32(footer) != checksum:
       return None
-    try:
-      block = json_values.parse(path, footer, cls)
-    except UserError:
-      return None
+    block = json_values.parse(path, footer, cls)
     block.path = path
     return block
 
@@ -192,7 +189,7 @@ def load_blocks(paths: Sequence[str]) -> list[Block]:
 def add_sizes(blocks: Sequence[Block]) -> RangeSizes:
   """Adds up the tables of blocks. Many files are read at a time, since each read waits for the file system."""
   parts = files.in_threads(_add_sizes_of_part, [blocks[start::_NUM_READERS] for start in range(_NUM_READERS)])
-  return RangeSizes(np.sum([part.counts for part in parts], 0), np.sum([part.num_bytes for part in parts], 0))
+  return RangeSizes(*np.sum(parts, axis=0))
 
 
 def _add_sizes_of_part(blocks: Sequence[Block]) -> RangeSizes:
@@ -218,10 +215,10 @@ class KeyRanges(NamedTuple):
   num_bytes: int
 
 
-def group_ranges(num_bytes: np.ndarray, max_bytes: int) -> Iterator[KeyRanges]:
-  """Groups all key ranges, of `num_bytes` in all runs. A group has at most `max_bytes`, or a single range."""
-  first = total = 0
-  for number, size in enumerate(num_bytes.tolist()):
+def group_ranges(num_bytes: np.ndarray, max_bytes: int, first: int = 0) -> Iterator[KeyRanges]:
+  """Groups the key ranges, of `num_bytes` in all runs, from one on. A group has at most `max_bytes`, or one range."""
+  total = 0
+  for number, size in enumerate(num_bytes[first:].tolist(), first):
     if number > first and total + size > max_bytes:
       yield KeyRanges(first, number - 1, total)
       first, total = number, 0

@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from albert.data import random_streams
 from albert.io import files
 from data_prep import units
 from data_prep.block_files import MAX_RUN_BYTES, Block, BlockWriter
 from data_prep.documents import Counts
+from data_prep.examples import packing, segments
 from data_prep.examples.instances import InstanceMaker
 from data_prep.examples.settings import NSP, PreparationSettings
 from data_prep.job import BLOCK_ENDING
@@ -100,6 +102,7 @@ def make_block(task: BlockTask) -> bool:
   assert _maker is not None, "start_worker must be called first"
   if _is_kept(task):
     return False
+  word_dtype = packing.word_dtype(_maker.tokenizer.vocab_size)
   records = []
   label_counts = np.zeros(2, np.int64)
   counts = Counts()
@@ -108,12 +111,12 @@ def make_block(task: BlockTask) -> bool:
     for unit_without_text in task.units:
       unit, record = units.read_unit(unit_without_text)
       records.append(record)
-      for batch in _maker.packed_batches(unit):
-        if isinstance(batch, Counts):
-          counts += batch
-        else:
-          writer.add(batch.keys, batch.words, batch.sizes)
-          label_counts += np.bincount(batch.labels, minlength=2)
+      documents, num_used, unit_counts = _maker.load(unit)
+      counts += unit_counts
+      for batch in _maker.make_batches(documents, num_used):
+        words, sizes = packing.pack(batch.tokens, batch.masked, batch.instances.labels, word_dtype)
+        writer.add(random_streams.draw(batch.instances.keys, segments.FOR_SHUFFLING), words, sizes)
+        label_counts += np.bincount(batch.instances.labels, minlength=2)
     summary = {"counts": dataclasses.asdict(counts), "labels": label_counts.tolist(), "sources": task.sources}
     # A later command with the planned files must not keep a block of other text.
     units.check_unchanged(dict(task.text_files))

@@ -14,25 +14,23 @@ if __name__ == "__main__":
   startup.begin()
 
 import importlib
-import resource
 import sys
-from typing import Any
 
 from absl import flags
 
 from albert import app
 from albert.config import command_flags
-from albert.config.base import Config, define_field_flag, option_fields
+from albert.config.base import define_field_flag, option_fields
 from albert.config.command_flags import default_processes
 from albert.data.manifest import Manifest
 from albert.errors import Interrupted, Stopped, UserError
+from albert.io import files
 from albert.io.text import counted
 from data_prep import text_checks
 from data_prep.examples.settings import PreparationSettings
 from data_prep.job import Job, OpenPool
 from data_prep.prepare import open_workers, prepare
 from data_prep.readers import formats
-from data_prep.readers.formats import define_flags, settings_from_flags
 
 FLAGS = flags.FLAGS
 # The words after -- on the command line, which are flags of Apache Beam or Ray.
@@ -40,7 +38,7 @@ _runner_flags: list[str] = []
 
 
 def _define_flags() -> None:
-  define_flags()
+  formats.define_flags()
   command_flags.define("str", "output_dir", None, "directory to write the shards and manifest.json to", required=True)
   command_flags.define(
     "str",
@@ -67,18 +65,16 @@ def _define_flags() -> None:
 
 
 def _job_from_flags() -> Job:
-  def flag_values(config_class: type[Config]) -> dict[str, Any]:
-    return {name: FLAGS[name].value for name in option_fields(config_class)}
-
-  job = Job(
-    inputs=tuple(formats.find_inputs(FLAGS.input_file)),
-    reading=settings_from_flags(),
-    output_dir=FLAGS.output_dir,
-    spm_model_file=FLAGS.spm_model_file,
-    settings=PreparationSettings(**flag_values(PreparationSettings)),
-    **flag_values(Job),
+  # The processes of a cluster are in other directories.
+  path_of = str if FLAGS.runner == "local" else files.absolute
+  return Job(
+    inputs=tuple(map(path_of, formats.find_inputs(FLAGS.input_file))),
+    reading=formats.settings_from_flags(),
+    output_dir=path_of(FLAGS.output_dir),
+    spm_model_file=path_of(FLAGS.spm_model_file),
+    settings=PreparationSettings(**formats.flag_values(PreparationSettings)),
+    **formats.flag_values(Job),
   )
-  return job if FLAGS.runner == "local" else job.with_absolute_paths()
 
 
 def _select_runner() -> OpenPool:
@@ -112,7 +108,7 @@ def _print_summary(manifest: Manifest, output_dir: str) -> None:
   )
   if manifest.unknown_share is not None:
     print(f"<unk>: {manifest.num_unknown_tokens} of the tokens ({manifest.unknown_share:.3%})")
-    if warning := text_checks.unknown_warning(output_dir, manifest.unknown_share):
+    for warning in text_checks.unknown_warnings(output_dir, manifest.unknown_share):
       print(warning, file=sys.stderr)
   if 2 * manifest.num_dropped_documents > manifest.num_documents:
     print(
@@ -120,15 +116,6 @@ def _print_summary(manifest: Manifest, output_dir: str) -> None:
       "and dropped: look at the text; if its paragraphs are taken for documents, give --document=file",
       file=sys.stderr,
     )
-  _print_peak_memory()
-
-
-def _print_peak_memory() -> None:
-  """Prints the greatest memory that this process or one of its worker processes has used."""
-  bytes_per_unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
-  own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-  worker_peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-  print(f"peak memory of a process: {max(own_peak, worker_peak) * bytes_per_unit / 1e6:.0f} MB")
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ A document ends at a blank line or at the end of a file. Every other line is a s
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import operator
 from typing import NamedTuple
 
@@ -16,10 +15,10 @@ from albert.errors import UserError
 from albert.tokenization.tokenizer import Tokenizer
 from data_prep import text_checks
 from data_prep.text_files import count_line_ends, cut_line, decoding_problem, strip_line
-from data_prep.units import UNIT_BYTES, TextRange, read_range
+from data_prep.units import TextRange, read_range
 
-# Sentences are tokenized in batches of about this many characters.
-_BATCH_CHARS = 1 << 18
+# Number of sentences that are tokenized at a time.
+_BATCH_SENTENCES = 1 << 12
 
 
 class TextDocument(NamedTuple):
@@ -76,18 +75,14 @@ class Counts:
 # ---- text ----------------------------------------------------------------------------------------------
 
 
-def parse_documents(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tuple[list[TextDocument], bool]:
-  """Reads the documents of a range of text, of a file that was cut into ranges of `unit_bytes`.
-
-  Byte-order marks are removed. A line of white space counts as blank.
-
-  Returns:
-    The documents, and whether the first one continues a document of the range before.
+def parse_documents(text_range: TextRange) -> list[TextDocument]:
+  """Returns the documents in a range that was read. Byte-order marks are removed. White space is a blank line.
 
   Raises:
     UserError: the text is not UTF-8 (the message names the file and the line), or the file is not plain text.
   """
-  data, offset, continues_document = read_range(text_range, unit_bytes)
+  data, offset = text_range.data, text_range.start
+  assert data is not None
   if offset == 0:
     text_checks.check_head(text_range.path, data)
   documents: list[TextDocument] = []
@@ -106,33 +101,16 @@ def parse_documents(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tupl
         documents.append(TextDocument(text_range.ordinal, offset, sentences))
       sentences.extend(cut_line(text))
     offset += len(line) + 1
-  return documents, continues_document
+  return documents
 
 
 # ---- tokens --------------------------------------------------------------------------------------------
 
 
-def _tokenize(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the token ids of all sentences, concatenated (int32 [T]), and each sentence's length (int64 [N])."""
-  # Without any sentences, the empty arrays are the result.
-  ids: list[np.ndarray] = [np.zeros(0, np.int32)]
-  lengths: list[np.ndarray] = [np.zeros(0, np.int64)]
-  batch_start, num_chars = 0, 0
-  for index, sentence in enumerate(sentences):
-    num_chars += len(sentence)
-    if num_chars >= _BATCH_CHARS or index == len(sentences) - 1:
-      batch = tokenizer.encode_batch(sentences[batch_start : index + 1])
-      batch_lengths = np.fromiter(map(len, batch), np.int64, len(batch))
-      ids.append(np.fromiter(itertools.chain.from_iterable(batch), np.int32, int(batch_lengths.sum())))
-      lengths.append(batch_lengths)
-      batch_start, num_chars = index + 1, 0
-  return np.concatenate(ids), np.concatenate(lengths)
-
-
 def load_documents(
-  ranges: tuple[TextRange, ...], tokenizer: Tokenizer, min_words: int, max_num_tokens: int, unit_bytes: int = UNIT_BYTES
+  ranges: tuple[TextRange, ...], tokenizer: Tokenizer, min_words: int, max_num_tokens: int
 ) -> tuple[Documents, Counts]:
-  """Reads and tokenizes the documents of some ranges of text, of files that were cut into ranges of `unit_bytes`.
+  """Reads and tokenizes the documents of some ranges of text.
 
   Documents with fewer than `min_words` words are dropped. Sentences longer than `max_num_tokens` are cut.
 
@@ -141,10 +119,9 @@ def load_documents(
   """
   text_documents: list[TextDocument] = []
   num_cuts = 0
-  for text_range in ranges:
-    documents_of_range, continues_document = parse_documents(text_range, unit_bytes)
-    if continues_document and documents_of_range:
-      num_cuts += 1
+  for text_range in map(read_range, ranges):
+    documents_of_range = parse_documents(text_range)
+    num_cuts += text_range.is_cut and bool(documents_of_range)
     text_documents += documents_of_range
   num_documents = len(text_documents)
   # With the space between sentences, byte-level BPE gives the ids of the document's text; other kinds ignore it.
@@ -153,7 +130,10 @@ def load_documents(
     for document in text_documents
     for index, sentence in enumerate(document.sentences)
   ]
-  ids, lengths = _tokenize(tokenizer, sentences)
+  batch_starts = range(0, max(1, len(sentences)), _BATCH_SENTENCES)
+  batches = [tokenizer.encode_batch_flat(sentences[start : start + _BATCH_SENTENCES]) for start in batch_starts]
+  ids = np.concatenate([batch_ids for batch_ids, _ in batches])
+  lengths = np.concatenate([np.diff(offsets) for _, offsets in batches])
   num_sentences = np.fromiter((len(document.sentences) for document in text_documents), np.int64, num_documents)
   first_sentences = np.concatenate([[0], np.cumsum(num_sentences)])  # of each document; at the end the total number
   sentence_splits = np.concatenate([[0], np.cumsum(lengths)])  # the first token of each sentence, and the end

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -14,12 +12,13 @@ import msgspec
 
 from albert.config.base import Config, option
 from albert.config.command_flags import MAX_PROCESSES
-from albert.data.manifest import InputFile, Manifest, ShardInfo, shard_is_intact
+from albert.data.manifest import Manifest, ShardInfo, checksum_of, shard_is_intact
 from albert.errors import UserError
-from albert.io import files, json_values
+from albert.io import files
 from albert.io.text import counted
 from albert.io.workers import WorkerPool
 from albert.runs.directory_lock import DirectoryLock
+from data_prep import units
 from data_prep.examples.settings import PreparationSettings
 from data_prep.readers import formats
 from data_prep.readers.records import ReadingSettings
@@ -50,18 +49,9 @@ class Job(Config):
   )
   compress: bool = option(False, "write the shards as GZIP files")
 
-  def with_absolute_paths(self) -> Job:
-    """Returns the job for processes in other directories, such as those of a cluster."""
-    return dataclasses.replace(
-      self,
-      inputs=tuple(map(files.absolute, self.inputs)),
-      output_dir=files.absolute(self.output_dir),
-      spm_model_file=files.absolute(self.spm_model_file),
-    )
-
   @property
   def is_read_directly(self) -> bool:
-    """Whether no input file is converted: all have a sentence on each line and blank lines between documents."""
+    """Whether no input file is converted."""
     return all(formats.is_read_directly(path, self.reading) for path in self.inputs)
 
   def shard_name(self, index: int) -> str:
@@ -90,40 +80,20 @@ _SHARD_SETTINGS = ("num_shards", "compress")
 BLOCK_ENDING = ".block"
 
 
-def _digest(values: dict[str, Any]) -> str:
-  return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-
-
-class _SettingsFile(msgspec.Struct):
-  """The fields that are checked when settings.json of an unfinished job is read."""
-
-  workspace_version: int = 0
-  stopped_by_input: bool = False
-  input_files: list[InputFile] = []
-
-
-class ShardRecord(msgspec.Struct):
-  """shard-N.json, which records a finished shard of an unfinished job: a `ShardInfo`, and the job's `shard_digest`."""
+class _ShardRecord(msgspec.Struct):
+  """shard-N.json, which records a finished shard of an unfinished job: the job's `shard_digest`, and the shard."""
 
   content: str
-  file: json_values.FileName
-  examples: json_values.Count
-  bytes: json_values.Count
-  sha256: str
+  shard: ShardInfo
 
-  @staticmethod
-  def path(directory: str, index: int) -> str:
-    """Returns the path of the record of shard number `index`, from 0."""
-    return files.join(directory, f"{_SHARD_PREFIX}{index:05d}.json")
 
-  @classmethod
-  def save(cls, directory: str, index: int, info: ShardInfo, shard_digest: str) -> None:
-    files.write_json(cls.path(directory, index), {"content": shard_digest, **dataclasses.asdict(info)})
+def _record_path(directory: str, index: int) -> str:
+  return files.join(directory, f"{_SHARD_PREFIX}{index:05d}.json")
 
-  @property
-  def info(self) -> ShardInfo:
-    """The shard's entry for the manifest."""
-    return ShardInfo(self.file, self.examples, self.bytes, self.sha256)
+
+def record_shard(directory: str, index: int, info: ShardInfo, shard_digest: str) -> None:
+  """Records in a job's workspace that shard number `index`, from 0, is finished."""
+  files.write_json(_record_path(directory, index), {"content": shard_digest, "shard": dataclasses.asdict(info)})
 
 
 class UnusableTextError(UserError):
@@ -146,8 +116,8 @@ class Workspace:
     }
     if not job.settings.keep_accents:  # so that manifests of earlier versions, which had no such setting, are the same
       del self._block_settings["keep_accents"]
-    self.path = files.join(job.output_dir, f"{_WORK_PREFIX}{_digest(self._block_settings)[:16]}")
-    self._lock: DirectoryLock | None = None
+    self.path = files.join(job.output_dir, f"{_WORK_PREFIX}{checksum_of(self._block_settings)[:16]}")
+    self.lock = DirectoryLock(job.output_dir, "preparing data")
     self._is_open = False
 
   def shard_settings(self, input_files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -163,7 +133,7 @@ class Workspace:
     return {**values, "input_files": [dict(entry) for entry in input_files]}
 
   def shard_digest(self, input_files: Sequence[Mapping[str, Any]]) -> str:
-    return _digest(self.shard_settings(input_files))
+    return checksum_of(self.shard_settings(input_files))
 
   def _initial_settings(self) -> dict[str, Any]:
     """Returns the contents of settings.json: the settings that are known before the input is read."""
@@ -175,10 +145,7 @@ class Workspace:
     settings_file = files.join(path, _SETTINGS_FILE)
     if not files.exists(settings_file):
       return {}
-    remedy = f"remove {path}, or choose another --output_dir"
-    values = files.read_json(settings_file, remedy=remedy)
-    json_values.convert(settings_file, values, _SettingsFile, remedy)
-    return values
+    return files.read_json(settings_file, remedy=f"remove {path}, or choose another --output_dir")
 
   def check_output_dir(self) -> None:
     """Raises a UserError if output_dir holds an unfinished job with other settings, or a shard without a manifest."""
@@ -218,54 +185,23 @@ class Workspace:
     if any(existing.get(name) != requested[name] for name in requested.keys() - may_differ):
       raise _other_settings_error(self._job.output_dir, "an unfinished run", existing, requested)
 
-  def lock(self) -> None:
-    """Keeps other processes from preparing data in output_dir until `close`. Raises a UserError if one does so."""
-    if self._lock is None:
-      lock = DirectoryLock(self._job.output_dir, "preparing data")
-      lock.acquire()
-      self._lock = lock
-
   def open(self) -> None:
     """Makes the directory and writes settings.json. The caller must hold the lock."""
     files.makedirs(self.path)
     self._is_open = True
     if self._read_settings(self.path) != self._initial_settings():
       files.write_json(files.join(self.path, _SETTINGS_FILE), self._initial_settings())
-    if files.is_remote(self.path):
-      files.remove_leftovers(self.path)
-    else:
-      for name in files.listdir(self.path):
-        # This process holds the lock, so the process that wrote a staging file was killed.
-        if files.is_staging_name(name):
-          files.remove(files.join(self.path, name))
-
-  def close(self) -> None:
-    """Releases the lock."""
-    if self._lock is not None:
-      self._lock.release()
-      self._lock = None
-
-  def check_lock(self) -> None:
-    """Raises an error if another process has taken the lock of output_dir."""
-    if self._lock is not None:
-      self._lock.check()
+    files.remove_leftovers(self.path)
 
   def find_finished_shard(self, index: int, shard_digest: str) -> ShardInfo | None:
     """Returns the manifest's entry of a shard that an earlier command has finished with the same `shard_digest`.
 
     None if the shard has no record, or its file is missing or damaged.
     """
-    record = read_record(ShardRecord.path(self.path, index), ShardRecord)
-    if record is None or record.content != shard_digest or record.file != self._job.shard_name(index):
+    record = read_record(_record_path(self.path, index), _ShardRecord)
+    if record is None or record.content != shard_digest or record.shard.file != self._job.shard_name(index):
       return None
-    return record.info if shard_is_intact(self._job.output_dir, record.info) else None
-
-  def remove_other_blocks(self, paths: set[str]) -> None:
-    """Removes all block files but those with these paths."""
-    for name in files.listdir(self.path):
-      path = files.join(self.path, name)
-      if name.endswith(BLOCK_ENDING) and path not in paths:
-        files.remove(path)
+    return record.shard if shard_is_intact(self._job.output_dir, record.shard) else None
 
   def _has_shards(self) -> bool:
     """Whether output_dir holds finished shards, with or without a record."""
@@ -276,7 +212,7 @@ class Workspace:
     """Removes the directory, then releases the lock."""
     self._is_open = False
     files.remove_tree(self.path)  # before the lock is released, so that no other process uses the directory
-    self.close()
+    self.lock.release()
 
   def keep_finished_files(self, error: UserError) -> None:
     """Keeps finished files after an error of the input, so that a job with corrected input can use them.
@@ -308,12 +244,21 @@ def _other_settings_error(output_dir: str, run: str, existing: dict[str, Any], r
   )
 
 
-# Returns the entries of the input files for `Workspace.shard_settings`, with hashes of the same kind as in the given
-# entries: manifests of earlier versions have the SHA-256 of every file.
-HashInputs: TypeAlias = Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]
+def _hash_inputs(job: Job, pool: WorkerPool, entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+  """Returns the manifest's entries of the input files as they are now, with the kinds of hashes of its `entries`.
+
+  Manifests of earlier versions have the SHA-256 of every file. Now text that is read directly has one of its ranges.
+  """
+  text_paths = [path for path, entry in zip(job.inputs, entries, strict=True) if "ranges_sha256" in entry]
+  tasks = list(units.plan_units(text_paths, with_donors=False))
+  records = dict(pool.map(units.hash_unit, tasks))
+  text_entries = units.text_entries(files.stats(text_paths), (records[task] for task in tasks))
+  current = dict(zip(text_paths, text_entries, strict=True))
+  current |= pool.map(units.hash_file, [path for path in job.inputs if path not in current])
+  return [current[path] for path in job.inputs]
 
 
-def _check_finished_run(job: Job, workspace: Workspace, manifest: Manifest, hash_inputs: HashInputs) -> None:
+def _check_finished_run(job: Job, workspace: Workspace, manifest: Manifest, pool: WorkerPool) -> None:
   """Raises a UserError if output_dir holds the finished run of another job.
 
   Hashing all input files is slow, so it is done only if everything else, including their sizes, is equal.
@@ -324,18 +269,12 @@ def _check_finished_run(job: Job, workspace: Workspace, manifest: Manifest, hash
   has_same_sizes = entries == [{name: entry.get(name) for name in ("file", "bytes")} for entry in existing_files]
   requested = workspace.shard_settings(existing_files if has_same_sizes else entries)
   if requested == existing:
-    requested = workspace.shard_settings(hash_inputs(existing_files))
+    requested = workspace.shard_settings(_hash_inputs(job, pool, existing_files))
   if manifest.kind != KIND or requested != existing:
     raise _other_settings_error(job.output_dir, "a finished run", existing, requested)
-  names = [job.shard_name(index) for index in range(job.num_shards)]
-  if [shard.file for shard in manifest.shards] != names:
-    raise UserError(
-      f"{files.join(job.output_dir, 'manifest.json')} lists {counted(len(manifest.shards), 'shard')}, not "
-      f"{names[0]} to {names[-1]}: restore it, or delete it and the shards"
-    )
 
 
-def resume(job: Job, workspace: Workspace, hash_inputs: HashInputs) -> Manifest | None:
+def resume(job: Job, workspace: Workspace, pool: WorkerPool) -> Manifest | None:
   """Opens the workspace, unless output_dir holds the finished and intact shards of the same job.
 
   If shards of a finished job are missing or damaged, its manifest is removed and the intact shards are recorded in the
@@ -344,17 +283,17 @@ def resume(job: Job, workspace: Workspace, hash_inputs: HashInputs) -> Manifest 
   Returns:
     The manifest if all shards are finished and intact, else None.
   """
-  manifest = Manifest.load(job.output_dir)
+  manifest = earlier_manifest = Manifest.load(job.output_dir)
   if manifest is None:
     if files.is_remote(job.output_dir):  # where the lock is taken from a running process, which a mistake must not stop
       workspace.check_output_dir()
-    workspace.lock()
+    workspace.lock.acquire()
     manifest = Manifest.load(job.output_dir)  # another process may have written it before this one got the lock
   if manifest is None:
     workspace.check_output_dir()
     workspace.open()
     return None
-  _check_finished_run(job, workspace, manifest, hash_inputs)
+  _check_finished_run(job, workspace, manifest, pool)
   is_intact = files.in_threads(lambda shard: shard_is_intact(job.output_dir, shard), manifest.shards)
   if all(is_intact):
     workspace.remove()
@@ -363,11 +302,12 @@ def resume(job: Job, workspace: Workspace, hash_inputs: HashInputs) -> Manifest 
   print(
     f"{job.output_dir}: {is_intact.count(False)} of {len(is_intact)} shards are missing or damaged: making them again"
   )
-  workspace.lock()
+  if earlier_manifest is not None:  # else the lock was taken above
+    workspace.lock.acquire()
   workspace.open()
-  shard_digest = workspace.shard_digest(hash_inputs([]))
+  shard_digest = workspace.shard_digest(manifest.settings["input_files"])
   for index, shard in enumerate(manifest.shards):
     if is_intact[index]:
-      ShardRecord.save(workspace.path, index, shard, shard_digest)
+      record_shard(workspace.path, index, shard, shard_digest)
   files.remove(files.join(job.output_dir, "manifest.json"))
   return None

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
+import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -27,8 +29,8 @@ from data_prep.block_files import Block, load_blocks
 from data_prep.conversion.convert import NO_TEXT_MESSAGE, ConvertedText, convert_inputs, print_report
 from data_prep.documents import Counts
 from data_prep.examples import packing
-from data_prep.examples.settings import NSP, PreparationSettings
-from data_prep.job import KIND, Job, OpenPool, UnusableTextError, Workspace, resume
+from data_prep.examples.settings import NSP
+from data_prep.job import BLOCK_ENDING, KIND, Job, OpenPool, UnusableTextError, Workspace, resume
 from data_prep.readers import formats
 
 
@@ -55,12 +57,12 @@ def prepare(job: Job, open_pool: OpenPool = open_workers) -> Manifest:
   workspace = Workspace(job, tokenizer.sha256)
   with _finished_files_kept(job, workspace):
     # ---- check the first bytes of all files, and look for what an earlier command has finished
-    direct_paths, converted_paths = formats.split_by_conversion(job.inputs, job.reading)
-    _print_warnings(text_checks.check_inputs(direct_paths, tokenizer))
-    formats.check_inputs(converted_paths, job.reading)
+    formats.check_inputs(job.inputs, job.reading)
+    samples = formats.sample_lines([path for path in job.inputs if formats.is_read_directly(path, job.reading)])
+    _print_warnings(text_checks.sample_warnings(samples, tokenizer) + text_checks.layout_warnings(samples))
     files.makedirs(job.output_dir)
     with open_pool(job, blocks.start_worker, (job.settings, job.spm_model_file)) as pool:
-      manifest = resume(job, workspace, lambda entries: _hash_inputs(job, pool, entries))
+      manifest = resume(job, workspace, pool)
       if manifest is not None:
         return manifest
 
@@ -72,15 +74,20 @@ def prepare(job: Job, open_pool: OpenPool = open_workers) -> Manifest:
       with _errors_name_originals(text.originals):
         metadata = files.stats(text.paths)
         sorted_blocks = _make_blocks(metadata, job, workspace, pool)
-        counts, labels = _add_summaries(sorted_blocks)
-        check_counts(counts, sum(labels), job.settings)
-        shards.check_total(sum(labels), job.num_shards)
-        input_files = _input_entries(text, metadata, sorted_blocks)
+        counts = functools.reduce(
+          operator.add, (Counts(**block.summary["counts"]) for block in sorted_blocks), Counts()
+        )
+        labels = [sum(block.summary["labels"][label] for block in sorted_blocks) for label in (0, 1)]
+        _check_counts(counts, sum(labels), job)
+        units.check_unchanged(metadata)
+        records = itertools.chain.from_iterable(block.records for block in sorted_blocks)
+        text_entries = dict(zip(metadata, units.text_entries(metadata, records), strict=True))
+        # A file that is read directly has no entry of its conversion.
+        input_files = [entry or text_entries[path] for path, entry in zip(job.inputs, text.entries, strict=True)]
 
       # ---- shards: the instances of all blocks in the order of the keys, cut into equal parts
       word_type = packing.word_dtype(tokenizer.vocab_size).str
       infos = _write_shards(job, workspace, pool, sorted_blocks, word_type, workspace.shard_digest(input_files))
-    check_shards(job, infos, sum(labels))
     manifest = Manifest(
       kind=KIND,
       settings=workspace.shard_settings(input_files),
@@ -96,7 +103,7 @@ def prepare(job: Job, open_pool: OpenPool = open_workers) -> Manifest:
       label_counts={str(label): number for label, number in enumerate(labels)},
       shards=tuple(infos),
     )
-    workspace.check_lock()
+    workspace.lock.check()
     manifest.save(job.output_dir)
     workspace.remove()
     return manifest
@@ -121,33 +128,15 @@ def _finished_files_kept(job: Job, workspace: Workspace) -> Iterator[None]:
       workspace.keep_finished_files(error)
     raise
   finally:
-    workspace.close()
+    workspace.lock.release()
 
 
-def _print_warnings(warnings: str | None) -> None:
-  if warnings:
-    print(warnings, file=sys.stderr, flush=True)
+def _print_warnings(warnings: list[str]) -> None:
+  for warning in warnings:
+    print(warning, file=sys.stderr, flush=True)
 
 
 # ---- read ----------------------------------------------------------------------------------------------
-
-
-def _hash_inputs(job: Job, pool: WorkerPool, earlier: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-  """Returns the manifest's entries of the input files as they are now, with the kinds of hashes of earlier entries.
-
-  Without earlier entries, it hashes the ranges of files that are read directly, and other files as a whole.
-  """
-  direct_paths, _ = formats.split_by_conversion(job.inputs, job.reading)
-  text_paths = [path for path in direct_paths if not path.endswith(".gz")]
-  if earlier:
-    text_paths = [path for path, entry in zip(job.inputs, earlier, strict=True) if "ranges_sha256" in entry]
-  tasks = list(units.plan_units(text_paths, with_donors=False))
-  records = dict(pool.map(units.hash_unit, tasks))
-  sizes = list(map(files.size, text_paths))
-  text_entries = units.text_entries(text_paths, sizes, (records[task] for task in tasks))
-  entries = dict(zip(text_paths, text_entries, strict=True))
-  entries |= pool.map(units.hash_file, [path for path in job.inputs if path not in entries])
-  return [entries[path] for path in job.inputs]
 
 
 def _check_converted(job: Job, text: ConvertedText, tokenizer: Tokenizer) -> None:
@@ -158,7 +147,7 @@ def _check_converted(job: Job, text: ConvertedText, tokenizer: Tokenizer) -> Non
   if not text.paths:
     raise UnusableTextError(NO_TEXT_MESSAGE)
   new_paths = [path for path in text.paths if path not in job.inputs and path not in text.originals]
-  _print_warnings(text_checks.check_inputs(new_paths, tokenizer, warns_of_layout=False))
+  _print_warnings(text_checks.sample_warnings(formats.sample_lines(new_paths), tokenizer))
 
 
 @contextlib.contextmanager
@@ -180,42 +169,26 @@ def _errors_name_originals(originals: Mapping[str, str]) -> Iterator[None]:
 
 def _make_blocks(text_files: Mapping[str, files.Stat], job: Job, workspace: Workspace, pool: WorkerPool) -> list[Block]:
   """Writes the sorted instances of all blocks, in the order of the text. Valid files of an earlier command are kept."""
-  tasks: list[blocks.BlockTask] = []
-  num_units = num_made = 0
-
-  def list_tasks() -> Iterator[blocks.BlockTask]:
-    for task in blocks.plan_blocks(text_files, job.settings, workspace.path):
-      tasks.append(task)
-      yield task
-
+  tasks = list(blocks.plan_blocks(text_files, job.settings, workspace.path))
+  num_kept = 0  # units
   with Progress(sum(metadata.num_bytes for metadata in text_files.values()), "B", "reading text") as progress:
-    for task, is_made in pool.map(blocks.make_block, list_tasks()):
+    for task, is_made in pool.map(blocks.make_block, tasks):
       progress.update(sum(unit.progress_bytes for unit in task.units))
-      num_units += len(task.units)
-      num_made += len(task.units) if is_made else 0
+      num_kept += 0 if is_made else len(task.units)
   paths = [task.path for task in tasks]
-  workspace.remove_other_blocks({*paths})
-  if num_made < num_units:
-    print(f"kept {num_units - num_made} of {num_units} units of an earlier run")
+  old_paths = {
+    files.join(workspace.path, name) for name in files.listdir(workspace.path) if name.endswith(BLOCK_ENDING)
+  }
+  for path in old_paths - {*paths}:
+    files.remove(path)
+  if num_kept:
+    print(f"kept {num_kept} of {sum(len(task.units) for task in tasks)} units of an earlier run")
   return load_blocks(paths)
 
 
-def _add_summaries(all_blocks: Sequence[Block]) -> tuple[Counts, list[int]]:
-  """Adds up the counts of blocks, and their numbers of examples with label 0 and with label 1."""
-  counts, labels = Counts(), [0, 0]
-  for block in all_blocks:
-    counts += Counts(**block.summary["counts"])
-    labels = [total + number for total, number in zip(labels, block.summary["labels"], strict=True)]
-  return counts, labels
-
-
-def check_counts(counts: Counts, num_examples: int, settings: PreparationSettings) -> None:
-  """Checks that the text was enough for the settings.
-
-  Raises:
-    UnusableTextError: the text gave no examples, or NSP was requested for a single document.
-  """
-  if settings.sentence_prediction == NSP and counts.documents - counts.cut < 2:
+def _check_counts(counts: Counts, num_examples: int, job: Job) -> None:
+  """Raises a UserError if the text gives no examples, or fewer than shards, or a single document for NSP."""
+  if job.settings.sentence_prediction == NSP and counts.documents - counts.cut < 2:
     raise UnusableTextError(
       "--sentence_prediction=nsp needs at least two documents, but the text is a single one: "
       "put blank lines between documents, or use sop"
@@ -225,17 +198,10 @@ def check_counts(counts: Counts, num_examples: int, settings: PreparationSetting
       f"--input_file: no example in {counted(counts.documents, 'document')} of {counts.tokens} tokens: "
       "every document needs at least two words (one word with --sentence_prediction=none)"
     )
-
-
-def _input_entries(
-  text: ConvertedText, metadata: Mapping[str, files.Stat], all_blocks: Sequence[Block]
-) -> list[dict[str, Any]]:
-  """Returns the manifest's entries of the input files. Raises an error if text changed while it was read."""
-  units.check_unchanged(metadata)
-  records = itertools.chain.from_iterable(block.records for block in all_blocks)
-  text_entries = units.text_entries(text.paths, [metadata[path].num_bytes for path in text.paths], records)
-  entries_by_ordinal = dict(zip(text.input_ordinals, text_entries, strict=True))
-  return [entry or entries_by_ordinal[ordinal] for ordinal, entry in enumerate(text.entries)]
+  if num_examples < job.num_shards:
+    raise UserError(
+      f"--num_shards={job.num_shards}: the text gives only {num_examples} examples: lower --num_shards, or add text"
+    )
 
 
 # ---- shards --------------------------------------------------------------------------------------------
@@ -259,26 +225,8 @@ def _write_shards(
   with Progress(plan.num_examples, " examples", "writing shards") as progress:
     progress.update(sum(info.examples for info in infos.values()))
     for task, written in pool.map(shards.write_shards, tasks):
-      workspace.check_lock()
+      workspace.lock.check()
       for shard, info in zip(task.shards, written, strict=True):
         infos[shard.index] = info
         progress.update(info.examples)
   return [infos[index] for index in range(job.num_shards)]
-
-
-def check_shards(job: Job, infos: Sequence[ShardInfo], num_examples: int) -> None:
-  """Checks the files of all shards, in the order of their names, against the number of examples made from the text.
-
-  Raises:
-    RunError: a shard does not have its share of the examples, or its file is missing or has the wrong size.
-  """
-  bounds = shards.shard_bounds(num_examples, job.num_shards)
-  for info, (start, end) in zip(infos, itertools.pairwise(bounds), strict=True):
-    path = files.join(job.output_dir, info.file)
-    problem = ""
-    if info.examples != end - start:
-      problem = f"has {info.examples} examples, and should have {end - start}"
-    elif not files.exists(path) or files.size(path) != info.bytes:
-      problem = f"is missing or does not have its {info.bytes} bytes"
-    if problem:
-      raise RunError(f"{path} {problem}: no manifest was written; run the same command again")

@@ -4,8 +4,8 @@ A document holds the docstrings of one module, one sentence on each line, and en
 and never imported. Docstrings that mostly repeat earlier ones are left out, so that the held-out documents contain
 hardly any text of the training documents.
 
-The sentences of a docstring are those of English prose, without markup, code, tables and lists of names, in the common
-formats of Python documentation: reStructuredText, Markdown, and the sections of numpydoc and of Google's style.
+The sentences of a docstring are those of English prose, without markup, code, tables and lists of parameters, in the
+common formats of Python documentation: reStructuredText, Markdown, and the sections of numpydoc and of Google's style.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ if __name__ == "__main__":
   startup.begin()
 
 import ast
-import dataclasses
 import hashlib
-import inspect
+import itertools
+import math
 import os
 import re
 import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 from absl import flags
 
@@ -39,34 +41,23 @@ from data_prep.sentences import SentenceSplitter
 
 FLAGS = flags.FLAGS
 
-# Directives whose body is prose. The other directives (code, math, plots, tables) are dropped with their body.
-_PROSE_DIRECTIVES = frozenset(
-  {
-  "note", "warning", "important", "tip", "hint", "caution", "attention", "seealso", "deprecated", "versionadded",
-  "versionchanged",
-  }
-)  # fmt: skip
-_DIRECTIVE = re.compile(r"\.\.\s+(?:\|[^|]*\|\s+)?([\w:+-]+?)::(?:\s+(.*))?$")
-# Comments of reStructuredText; link targets, footnotes and citations begin in the same way.
-_COMMENT = re.compile(r"\.\.(\s|$)")
-_FENCE = re.compile(r"(`{3,}|~{3,})")  # the first line of a fenced block of code
-_FIELD = re.compile(  # :param name:
-  r":(?:param|parameter|arg|type|rtype|return|returns|raises|raise|var|ivar|cvar|keyword|kwarg)\b[^:]*:\s*"
-)
-_OPTION = re.compile(r":[\w-]+:(\s|$)")  # an option of a directive, such as :hidden:
-_HORIZONTAL_LINE = re.compile(r"([^\w\s])\1{2,}$")  # between paragraphs or below a heading, such as ---
-_GRID_TABLE = re.compile(r"[|+]")
-_SIMPLE_TABLE = re.compile(r"[=\-]{2,}\s+[=\-]{2,}")
+# What is left out with the lines below it that are indented more: directives, comments, footnotes and targets of links
+# of reStructuredText, and fields such as :param name:.
+_LEFT_OUT_BLOCK = re.compile(r"\.\.(\s|$)|:(?:param|parameter|arg|type|rtype|raises?|i?var|cvar|keyword|kwarg)\b[^:]*:")
+# The first line of what is left out up to a blank line: examples, and tables of reStructuredText.
+_LEFT_OUT_PARAGRAPH = re.compile(r">>>|[=\-]{2,}\s+[=\-]{2,}")
+# Single lines that are left out: ---, rows of tables, options of directives such as :hidden:, and the line
+# "name : type", with which numpydoc describes a result.
+_LEFT_OUT_LINE = re.compile(r"([^\w\s])\1{2,}$|[|+]|:[\w-]+:(?:\s|$)|`{0,2}[A-Za-z_]\w*`{0,2}\s+:(?:\s.*)?$")
+_FENCED_BLOCK = re.compile(r"^\s*(`{3,}|~{3,}).*?(?:^\s*\1|\Z)", re.MULTILINE | re.DOTALL)
 _BULLET = re.compile(r"(?:[-*+•]|\(?(?:\d{1,2}|[a-zA-Z])[.)])\s+(?=\S)")
-# The line "name : type", with which numpydoc describes a parameter.
-_TYPED_NAME = re.compile(r"`{0,2}\*{0,2}([A-Za-z_]\w*)(?:\s*,\s*\*{0,2}\w+)*`{0,2}\s+:(?:\s.*)?$")
-# The heading of a section. There are three kinds of sections: lists of entries (group "list"), sections without prose
-# (group "no_prose"), and other sections. A heading in Google's style ends with a colon.
+# The heading of a section. A heading in Google's style ends with a colon. The sections of the group are left out: lists
+# of parameters, attributes, errors and links, whose entries have no natural order.
 _SECTION = re.compile(
-  r"(?P<list>(?:(?:other |keyword )?(?:parameters|arguments?))|args|kwargs|raises|warns|attributes|properties)?"
-  r"(?P<no_prose>see also|references?|methods)?"
+  r"(?P<left_out>(?:other |keyword |call )?(?:parameters|arguments?)|args|kwargs|raises|warns|attributes|properties"
+  r"|see also|references?|methods)?"
   r"(?:returns?|yields?|receives|notes?|warnings?|inputs?|outputs?|(?:input|output) shape|description|summary"
-  r"|compatibility|examples?|usage|call arguments|eager compatibility|tips?|todo)?\s*(?P<colon>:?)$",
+  r"|compatibility|examples?|usage|eager compatibility|tips?|todo)?\s*(?P<colon>:?)$",
   re.I,
 )
 
@@ -98,140 +89,55 @@ _STARTS_LIKE_CODE = re.compile(
 _PACKAGE_PREFIX = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[a-z_])")
 _LETTERS = re.compile(r"[^\W\d_]+")
 
-# A sentence of prose has at least this many words, and at least this share of its tokens are words.
-_MIN_WORDS, _MIN_WORD_SHARE = 1, 0.4
+# At least this share of the tokens of a sentence of prose are words.
+_MIN_WORD_SHARE = 0.4
 _MAX_SENTENCE_CHARS = 600
 
 # Tests have few docstrings, and vendored packages are copies of other packages.
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "tests", "test", "testing", "_vendor", "node_modules"})
-# Number of sentences that are kept of a list of parameters, attributes or errors.
-_MAX_LIST_SENTENCES = 2
 # Documents with fewer sentences are left out.
 _MIN_SENTENCES = 3
-# Number of modules that a process reads at a time.
-_MODULES_PER_CALL = 16
 
 
-def _indent(line: str) -> int:
-  return len(line) - len(line.lstrip())
-
-
-def _drop_blocks(lines: list[str]) -> Iterator[str]:
-  """Yields the lines without fenced, literal and doctest blocks, directives, tables and horizontal lines.
-
-  A dropped block is replaced by one blank line, so that the paragraphs around it stay apart.
-  """
-  position = 0  # index of the next line
-  skip_deeper_than = -1  # in a dropped block: lines that are indented more than this belong to it; -1 outside of blocks
-  while position < len(lines):
-    line = lines[position].rstrip()
-    text = line.strip()
-    position += 1
-    if skip_deeper_than >= 0:
-      if not text or _indent(line) > skip_deeper_than:
-        continue
-      skip_deeper_than = -1
-    fence = _FENCE.match(text)
-    if fence:
-      while position < len(lines) and not lines[position].strip().startswith(fence.group()):
-        position += 1
-      position += 1
-      yield ""
-      continue
-    if text.startswith(">>>") or _SIMPLE_TABLE.match(text):
-      while position < len(lines) and lines[position].strip():
-        position += 1
-      yield ""
-      continue
-    directive = _DIRECTIVE.match(text)
-    if directive or _COMMENT.match(text):
-      kind = directive.group(1).lower() if directive else ""
-      if kind not in _PROSE_DIRECTIVES:
-        skip_deeper_than = _indent(line)
-      yield ""
-      continue
-    if _HORIZONTAL_LINE.match(text) or _GRID_TABLE.match(text) or _OPTION.match(text):
-      yield ""
-      continue
-    if text.endswith("::"):
-      skip_deeper_than = _indent(line)
-      yield line[: line.rindex("::")] + ":"
-      continue
-    yield line
-
-
-class _Paragraphs:
-  """Joins the lines of each paragraph, list item and description of a parameter into one line.
-
-  Attributes:
-    joined: the joined lines, one string for each paragraph.
-  """
-
-  def __init__(self) -> None:
-    self.joined: list[str] = []
-    self._lines: list[str] = []  # the lines of the current paragraph
-    self._indent = 0  # the indentation of its first line
-    self._has_hanging_indent = False  # whether its other lines are indented more than the first one
-    self._parameter = ""  # the numpydoc parameter that the next paragraph describes
-    self._in_entries = False  # whether the current section has entries "name: text" in Google's style
-    self._entry_indent = -1  # the indentation of these entries, -1 before the first one
-    # In a section without prose, such as "See also", lines that are indented more than this are dropped. In Google's
-    # style it is the indentation of the heading, else -1: such a section ends at the next heading.
-    self._skip_deeper_than: int | None = None
-
-  def flush(self) -> None:
-    """Ends the current paragraph."""
-    if self._lines:
-      self.joined.append(" ".join(self._lines))
-    self._lines = []
-
-  def add(self, line: str) -> None:
-    """Adds the next line of the docstring."""
-    text, indent = line.strip(), _indent(line)
+def _prose_lines(docstring: str) -> Iterator[str]:
+  """Yields the lines of prose, and "" for each line of code, tables, headings and lists of parameters."""
+  skip_deeper_than = math.inf  # lines that are indented more than this are left out
+  skips_paragraph = False
+  for line in _FENCED_BLOCK.sub("\n\n", docstring.expandtabs()).splitlines():
+    text, indent = line.strip(), len(line) - len(line.lstrip())
+    section = _SECTION.match(text) if len(text) > 1 else None
     if not text:
-      self.flush()
-    elif (section := _SECTION.match(text)) and len(text) > 1:
-      self._begin_section(section, indent)
-    elif self._skip_deeper_than is None or indent <= self._skip_deeper_than:
-      self._skip_deeper_than = None
-      self._add_text(text, indent)
-
-  def _begin_section(self, section: re.Match[str], indent: int) -> None:
-    self.flush()
-    is_google = bool(section["colon"])
-    self._parameter = ""
-    self._in_entries, self._entry_indent = bool(section["list"]) and is_google, -1
-    self._skip_deeper_than = None
-    if section["no_prose"]:
-      self._skip_deeper_than = indent if is_google else -1
-    else:
-      self.joined.append(f"{section.group().rstrip(': ').capitalize()}:")
-
-  def _add_text(self, text: str, indent: int) -> None:
-    typed_name = _TYPED_NAME.match(text)
-    continues_paragraph = bool(self._lines) and self._has_hanging_indent and indent > self._indent
-    if typed_name and not continues_paragraph:
-      self.flush()
-      self._parameter = typed_name.group(1)
-      return
-    bullet = _BULLET.match(text) or _FIELD.match(text)
-    if self._in_entries and self._entry_indent < 0:
-      self._entry_indent = indent
-    is_entry = self._in_entries and indent == self._entry_indent
-    if bullet or is_entry or indent < self._indent or (indent > self._indent and not self._has_hanging_indent):
-      self.flush()
-    if not self._lines:
-      self._indent, self._has_hanging_indent = indent, bool(bullet) or is_entry
-      if self._parameter:
-        self._lines.append(f"{self._parameter}:")
-        self._parameter = ""
-    self._lines.append(text[bullet.end() :] if bullet else text)
+      skips_paragraph = False
+    elif section is not None:
+      skip_deeper_than = math.inf
+      if section["left_out"]:  # up to the next heading, or in Google's style as far as the lines are indented
+        skip_deeper_than = indent if section["colon"] else -1
+    elif not skips_paragraph and indent <= skip_deeper_than:
+      skip_deeper_than = math.inf
+      if _LEFT_OUT_BLOCK.match(text):
+        skip_deeper_than = indent
+      elif _LEFT_OUT_PARAGRAPH.match(text):
+        skips_paragraph = True
+      elif not _LEFT_OUT_LINE.match(text):
+        if text.endswith("::"):  # a block of code follows
+          skip_deeper_than = indent
+        yield line
+        continue
+    yield ""
 
 
-def _remove_inline_markup(paragraph: str) -> str:
-  for pattern, replacement in _INLINE_MARKUP:
-    paragraph = pattern.sub(replacement, paragraph)
-  return paragraph.strip()
+def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
+  """Joins the lines of each paragraph and of each entry of a list into one line."""
+  joined: list[str] = []
+  indent = 0
+  for line in [*lines, ""]:
+    text, previous_indent, indent = line.strip(), indent, len(line) - len(line.lstrip())
+    bullet = _BULLET.match(text)
+    if joined and (not text or bullet or indent < previous_indent):
+      yield " ".join(joined)
+      joined = []
+    if text:
+      joined.append(text[bullet.end() :] if bullet else text)
 
 
 def _is_prose(sentence: str) -> bool:
@@ -244,36 +150,22 @@ def _is_prose(sentence: str) -> bool:
     return False
   tokens = sentence.split()
   words = [token for token in tokens if _ENGLISH_WORD.fullmatch(token.strip("\"'(),.;:!?*"))]
-  return len(words) >= max(_MIN_WORDS, _MIN_WORD_SHARE * len(tokens))
+  return len(words) >= _MIN_WORD_SHARE * len(tokens)
 
 
 def docstring_sentences(docstring: str) -> list[str]:
-  """Returns the sentences of prose in a docstring without common indentation, in order.
-
-  The heading of a section, such as "Returns:", is a sentence of its own.
-  """
-  paragraphs = _Paragraphs()
-  for line in _drop_blocks(docstring.expandtabs().splitlines()):
-    paragraphs.add(line)
-  paragraphs.flush()
+  """Returns the sentences of prose in a docstring without common indentation, in order."""
   sentences: list[str] = []
-  for paragraph in map(_remove_inline_markup, paragraphs.joined):
-    if is_heading(paragraph):
-      if sentences and is_heading(sentences[-1]):  # the previous section has no prose: its heading is dropped
-        sentences.pop()
-      sentences.append(paragraph)
-      continue
-    for sentence in SentenceSplitter().split(paragraph):
-      # Summaries and descriptions of parameters often have no full stop.
+  for paragraph in _paragraphs(_prose_lines(docstring)):
+    plain = paragraph
+    for pattern, replacement in _INLINE_MARKUP:
+      plain = pattern.sub(replacement, plain)
+    for sentence in SentenceSplitter().split(plain):
+      # Summaries often have no full stop.
       punctuated = sentence if sentence[-1] in ".!?:,;\"')" else f"{sentence}."
       if _is_prose(punctuated):
         sentences.append(punctuated)
-  return sentences[:-1] if sentences and is_heading(sentences[-1]) else sentences
-
-
-def is_heading(sentence: str) -> bool:
-  """Whether a sentence is the heading of a section, such as "Returns:"."""
-  return sentence.endswith(":") and _SECTION.match(sentence) is not None
+  return sentences
 
 
 def sentence_key(sentence: str) -> bytes:
@@ -285,23 +177,11 @@ def sentence_key(sentence: str) -> bytes:
 # ---- modules and documents -----------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class Document:
-  """The sentences of a module, whose name is its path below the directory of packages, with "/"."""
+class Document(NamedTuple):
+  """The text of a module: one sentence on each line, and a blank line. The name is its path in the packages."""
 
   name: str
-  sentences: tuple[str, ...]
-
-  @property
-  def text(self) -> str:
-    """The document as it is written: one sentence on each line, and a blank line at the end."""
-    return "\n".join(self.sentences) + "\n\n"
-
-
-def find_site_packages() -> list[str]:
-  """Returns the directories in which this interpreter's packages are installed."""
-  paths = sysconfig.get_paths()
-  return list(dict.fromkeys(os.path.realpath(paths[kind]) for kind in ("purelib", "platlib")))
+  text: str
 
 
 def find_modules(folder: str) -> Iterator[str]:
@@ -313,72 +193,28 @@ def find_modules(folder: str) -> Iterator[str]:
         yield os.path.relpath(os.path.join(root, name), folder).replace(os.sep, "/")
 
 
-def _statements(node: ast.AST) -> Iterator[ast.AST]:
-  """Yields the node and all statements inside it. Expressions, which are most of a tree, are not visited."""
-  yield node
+def _definitions(node: ast.AST) -> Iterator[ast.AST]:
+  """Yields a module, and the classes and functions in it. Expressions, which are most of a tree, are not visited."""
+  if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+    yield node
   for block in ("body", "handlers", "orelse", "finalbody", "cases"):
-    for child in getattr(node, block, ()):
-      yield from _statements(child)
-
-
-def _long_strings(statement: ast.stmt) -> Iterator[ast.Constant]:
-  """Yields the strings of three or more lines in a statement: some packages keep docstrings in variables."""
-  if (statement.end_lineno or 0) < statement.lineno + 2:
-    return
-  nodes = list(ast.walk(statement))
-  fstring_parts = {id(value) for node in nodes if isinstance(node, ast.JoinedStr) for value in node.values}
-  for node in nodes:
-    if (
-      isinstance(node, ast.Constant)
-      and isinstance(node.value, str)
-      and node.value.count("\n") >= 2
-      and id(node) not in fstring_parts
-    ):
-      yield node
-
-
-def _find_docstrings(tree: ast.Module) -> list[str]:
-  """Returns the docstrings and other long strings of a module, in the order of the file."""
-  strings: dict[tuple[int, int], str] = {}
-  for node in _statements(tree):
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-      strings[node.lineno, node.col_offset] = node.value.value
-    elif isinstance(node, ast.stmt) and not hasattr(node, "body"):
-      strings |= {(string.lineno, string.col_offset): str(string.value) for string in _long_strings(node)}
-  return [strings[position] for position in sorted(strings)]
+    for statement in getattr(node, block, ()):
+      yield from _definitions(statement)
 
 
 def module_sentences(path: str) -> list[list[str]]:
   """Returns the sentences of each docstring of a Python file, in order; [] if the file cannot be read."""
   try:
-    with open(path, "rb") as file:
-      source = file.read()
+    source = Path(path).read_bytes()
     if b'"""' not in source and b"'''" not in source:
       return []
     with warnings.catch_warnings():
       warnings.simplefilter("ignore")  # such as invalid escapes
       tree = ast.parse(source)
-    docstrings = [docstring_sentences(inspect.cleandoc(text)) for text in _find_docstrings(tree)]
+    docstrings = [docstring_sentences(ast.get_docstring(node) or "") for node in _definitions(tree)]  # type: ignore[arg-type]
   except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
     return []
-  return [shorten_lists(sentences) for sentences in docstrings if sentences]
-
-
-def shorten_lists(sentences: list[str]) -> list[str]:
-  """Keeps only the first two sentences of each list of parameters, attributes or errors.
-
-  The entries of such a list have no natural order, so sentence-order prediction can learn nothing from them.
-  """
-  kept: list[str] = []
-  num_to_keep = len(sentences)  # of the sentences before the next heading
-  for sentence in sentences:
-    if (section := _SECTION.match(sentence)) and is_heading(sentence):
-      num_to_keep = _MAX_LIST_SENTENCES if section["list"] else len(sentences)
-      kept.append(sentence)
-    elif num_to_keep > 0:
-      num_to_keep -= 1
-      kept.append(sentence)
-  return kept
+  return list(filter(None, docstrings))
 
 
 def unique_documents(modules: Iterable[tuple[str, list[list[str]]]]) -> Iterator[Document]:
@@ -388,44 +224,34 @@ def unique_documents(modules: Iterable[tuple[str, list[list[str]]]]) -> Iterator
   kept or left out as a whole, so that its sentences stay consecutive. `modules` are names of modules, and the sentences
   of each of their docstrings.
   """
-  seen_hashes: set[bytes] = set()
+  seen_keys: set[bytes] = set()
   for name, docstrings in modules:
     kept_sentences: list[str] = []
     for sentences in docstrings:
-      hashes = {sentence: sentence_key(sentence) for sentence in sentences if not is_heading(sentence)}
-      num_chars = sum(map(len, hashes))
-      num_new_chars = sum(len(sentence) for sentence in hashes if hashes[sentence] not in seen_hashes)
-      if 2 * num_new_chars >= num_chars:
+      keys = {sentence: sentence_key(sentence) for sentence in sentences}
+      num_new_chars = sum(len(sentence) for sentence, key in keys.items() if key not in seen_keys)
+      if 2 * num_new_chars >= sum(map(len, keys)):
         kept_sentences += sentences
-      seen_hashes.update(hashes.values())
+      seen_keys.update(keys.values())
     if len(kept_sentences) >= _MIN_SENTENCES:
-      yield Document(name, tuple(kept_sentences))
+      yield Document(name, "\n".join(kept_sentences) + "\n\n")
 
 
 def split_documents(
-  documents: list[Document], heldout_fraction: float, max_bytes: float = float("inf")
+  documents: list[Document], heldout_fraction: float, max_bytes: float = math.inf
 ) -> tuple[list[Document], list[Document]]:
   """Splits documents at random into training and held-out ones, both in the order given. Hashes of their names decide.
 
   At least one document is held out. Documents beyond `max_bytes` of UTF-8 are left out.
   """
-
-  def rank(document: Document) -> bytes:
-    return hashlib.sha256(document.name.encode("utf-8", "surrogateescape")).digest()
-
-  selected: list[Document] = []
-  num_bytes = 0
-  for document in sorted(documents, key=rank):
-    num_bytes += len(document.text.encode("utf-8"))
-    if num_bytes > max_bytes:
-      break
-    selected.append(document)
-  num_heldout = max(1, round(heldout_fraction * len(selected)))
-  heldout_names = {document.name for document in selected[:num_heldout]}
-  train_names = {document.name for document in selected[num_heldout:]}
-  train = [document for document in documents if document.name in train_names]
+  ranked = sorted(documents, key=lambda document: hashlib.sha256(os.fsencode(document.name)).digest())
+  total_bytes = itertools.accumulate(len(document.text.encode("utf-8")) for document in ranked)
+  num_selected = sum(total <= max_bytes for total in total_bytes)
+  num_heldout = max(1, round(heldout_fraction * num_selected))
+  heldout_names = {document.name for document in ranked[: min(num_heldout, num_selected)]}
+  train_names = {document.name for document in ranked[num_heldout:num_selected]}
   heldout = [document for document in documents if document.name in heldout_names]
-  return train, heldout
+  return [document for document in documents if document.name in train_names], heldout
 
 
 def read_packages(folders: list[str], num_processes: int) -> list[Document]:
@@ -437,19 +263,12 @@ def read_packages(folders: list[str], num_processes: int) -> list[Document]:
   for folder in folders:
     for name in find_modules(folder):
       paths.setdefault(name, os.path.join(folder, name))
-  names = sorted(paths)
-  starts = range(0, len(names), _MODULES_PER_CALL)
-  calls = [tuple(paths[name] for name in names[start : start + _MODULES_PER_CALL]) for start in starts]
   docstrings: dict[str, list[list[str]]] = {}  # path -> sentences of each docstring
-  with Progress(len(names), " modules", "reading docstrings") as progress, Workers(num_processes) as workers:
-    for paths_read, results in workers.map(_read_modules, calls):
-      docstrings |= zip(paths_read, results, strict=True)
-      progress.update(len(paths_read))
-  return list(unique_documents((name, docstrings[paths[name]]) for name in names))
-
-
-def _read_modules(paths: tuple[str, ...]) -> list[list[list[str]]]:
-  return list(map(module_sentences, paths))
+  with Progress(len(paths), " modules", "reading docstrings") as progress, Workers(num_processes) as workers:
+    for path, sentences in workers.map(module_sentences, paths.values()):
+      docstrings[path] = sentences
+      progress.update(1)
+  return list(unique_documents((name, docstrings[paths[name]]) for name in sorted(paths)))
 
 
 def write_corpus(output_dir: str, train: list[Document], heldout: list[Document]) -> None:
@@ -459,7 +278,7 @@ def write_corpus(output_dir: str, train: list[Document], heldout: list[Document]
     text = "".join(document.text for document in documents).encode("utf-8")
     path = files.join(output_dir, name)
     files.write_atomically(path, text)
-    sentences = sum(len(document.sentences) for document in documents)
+    sentences = text.count(b"\n") - len(documents)
     print(f"{path}: {len(documents):,} documents, {sentences:,} sentences, {len(text):,} bytes")
 
 
@@ -476,12 +295,14 @@ def _define_flags() -> None:
 
 
 def main() -> None:
-  folders = [FLAGS.packages_dir] if FLAGS.packages_dir else find_site_packages()
+  paths = sysconfig.get_paths()
+  site_packages = dict.fromkeys(os.path.realpath(paths[kind]) for kind in ("purelib", "platlib"))
+  folders = [FLAGS.packages_dir] if FLAGS.packages_dir else list(site_packages)
   for folder in folders:
     if not os.path.isdir(folder):
       raise UserError(f"{folder}: no such directory: give a directory of Python packages with --packages_dir")
   documents = read_packages(folders, FLAGS.num_processes)
-  max_bytes = 1e6 * FLAGS.max_megabytes if FLAGS.max_megabytes else float("inf")
+  max_bytes = 1e6 * (FLAGS.max_megabytes or math.inf)
   train, heldout = split_documents(documents, FLAGS.heldout_fraction, max_bytes)
   if not train or not heldout:
     raise UserError(

@@ -11,37 +11,19 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-import msgspec
 import numpy as np
 
 from albert.data.manifest import ShardInfo
-from albert.errors import RunError, UserError
-from albert.io import files, json_values
+from albert.io import files
 from albert.io.records import RecordWriter
 from data_prep.block_files import Block, KeyRanges, PackedInstances, SortedRun, add_sizes, group_ranges, read_sorted
 from data_prep.examples.packing import write_examples
-from data_prep.job import Job, ShardRecord
+from data_prep.job import Job, record_shard
 
 # A task sorts about this fraction of the instances in memory at a time, with these limits in bytes.
 _NUM_STEPS = 256
 _MIN_STEP_BYTES, _MAX_STEP_BYTES = 4 << 20, 256 << 20
 _RUNS_FILE = "runs.json"
-
-
-def check_total(num_examples: int, num_shards: int) -> None:
-  """Raises a UserError if there are fewer examples than shards."""
-  if num_examples < num_shards:
-    raise UserError(
-      f"--num_shards={num_shards}: the text gives only {num_examples} examples: lower --num_shards, or add text"
-    )
-
-
-def shard_bounds(num_examples: int, num_shards: int) -> list[int]:
-  """Returns the number of each shard's first example, and at the end the number of all examples.
-
-  Shard s holds the examples bounds[s] to bounds[s + 1] - 1. The sizes of shards differ by at most one.
-  """
-  return [shard * num_examples // num_shards for shard in range(num_shards + 1)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +61,7 @@ class ShardsTask:
 
 
 class ShardPlan:
-  """Finds the key ranges of each shard, of the blocks of the whole text. Fewer examples than shards are a UserError."""
+  """Finds the key ranges of each shard, of the blocks of the whole text."""
 
   def __init__(self, blocks: Sequence[Block], num_shards: int):
     sizes = add_sizes(blocks)
@@ -87,12 +69,12 @@ class ShardPlan:
     self._num_bytes = sizes.num_bytes
     self._num_below = np.cumsum(sizes.counts) - sizes.counts  # number of examples with keys below each range
     self.num_examples = int(sizes.counts.sum())
-    check_total(self.num_examples, num_shards)
-    self._bounds = shard_bounds(self.num_examples, num_shards)
+    # Shard s holds the examples bounds[s] to bounds[s + 1] - 1. The sizes of shards differ by at most one.
+    self._bounds = [shard * self.num_examples // num_shards for shard in range(num_shards + 1)]
     self._step_bytes = min(max(int(sizes.num_bytes.sum()) // _NUM_STEPS, _MIN_STEP_BYTES), _MAX_STEP_BYTES)
 
   def save_runs(self, directory: str) -> None:
-    """Writes the list of the sorted runs of all blocks to the job's workspace, for the tasks."""
+    """Writes the list of the sorted runs of all blocks to the job's workspace, for the tasks: file and table."""
     runs = [[os.path.basename(run.path), run.table_offset] for run in self._runs]
     files.write_json(files.join(directory, _RUNS_FILE), {"runs": runs})
 
@@ -118,25 +100,11 @@ class ShardPlan:
     """Makes the task that writes some neighbouring shards. `directory` is the workspace. See also `ShardsTask`."""
     first_example, end_example = self._bounds[indices[0]], self._bounds[indices[-1] + 1]
     first, last = self._find_range(first_example), self._find_range(end_example - 1)
-    steps = tuple(
-      KeyRanges(first + step.first, first + step.last, step.num_bytes)
-      for step in group_ranges(self._num_bytes[first : last + 1], self._step_bytes)
-    )
+    steps = tuple(group_ranges(self._num_bytes[: last + 1], self._step_bytes, first))
     shards = tuple(OneShard(index, self._bounds[index + 1] - self._bounds[index]) for index in indices)
     num_before = first_example - int(self._num_below[first])
     job = dataclasses.replace(job, inputs=())
     return ShardsTask(shards, job, directory, steps, num_before, word_type, digest)
-
-
-class _Runs(msgspec.Struct):
-  """The file that `ShardPlan.save_runs` writes: the name of a block file and the offset of a table, for each run."""
-
-  runs: list[tuple[str, json_values.Count]]
-
-
-def _load_runs(directory: str) -> list[SortedRun]:
-  runs = files.read_json(files.join(directory, _RUNS_FILE), _Runs).runs
-  return [SortedRun(files.join(directory, name), offset) for name, offset in runs]
 
 
 class _Examples:
@@ -144,7 +112,8 @@ class _Examples:
 
   def __init__(self, task: ShardsTask):
     self._task = task
-    self._runs = _load_runs(task.directory)
+    runs = files.read_json(files.join(task.directory, _RUNS_FILE))["runs"]
+    self._runs = [SortedRun(files.join(task.directory, name), offset) for name, offset in runs]
     self._remaining = iter(task.steps)
     self._step: PackedInstances | None = None
     self._num_taken = 0  # examples of the step that were taken or skipped
@@ -154,9 +123,7 @@ class _Examples:
     task = self._task
     while num_examples:
       if self._step is None:
-        ranges = next(self._remaining, None)
-        if ranges is None:
-          raise RunError(f"{num_examples} examples are missing from the block files: run the same command again")
+        ranges = next(self._remaining)
         self._step = read_sorted(self._runs, ranges, task.word_type)
         self._num_taken = task.num_before if ranges is task.steps[0] else 0
       end = min(self._num_taken + num_examples, self._step.starts.size)
@@ -178,7 +145,7 @@ def write_shard(shard: OneShard, task: ShardsTask, examples: _Examples) -> Shard
     examples.write(writer, shard.num_examples)
   info = ShardInfo(name, writer.num_records, writer.num_bytes, writer.sha256)
   files.replace(path, files.join(task.job.output_dir, name))
-  ShardRecord.save(task.directory, shard.index, info, task.digest)
+  record_shard(task.directory, shard.index, info, task.digest)
   return info
 
 

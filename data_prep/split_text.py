@@ -28,15 +28,8 @@ from albert.errors import Interrupted, Stopped, UserError
 from albert.io import files
 from albert.io.workers import Workers
 from albert.runs.directory_lock import DirectoryLock
-from data_prep.conversion.convert import (
-  NO_TEXT_MESSAGE,
-  ConvertedText,
-  convert_inputs,
-  print_report,
-  remove_working_files,
-)
+from data_prep.conversion import convert
 from data_prep.readers import formats
-from data_prep.readers.formats import define_flags, settings_from_flags
 from data_prep.readers.records import SPLIT, ReadingSettings
 
 FLAGS = flags.FLAGS
@@ -52,7 +45,7 @@ class _FinishedRun(msgspec.Struct):
 
 def split_files(
   inputs: Sequence[str], settings: ReadingSettings, output_dir: str, num_processes: int = 1
-) -> ConvertedText:
+) -> convert.ConvertedText:
   """Writes the text of all input files to output_dir, as text-*.txt. Finished files of an earlier call are kept."""
   formats.check_inputs(inputs, settings)
   files.makedirs(output_dir)
@@ -62,13 +55,13 @@ def split_files(
     Workers(num_processes) as workers,
   ):
     files.remove_leftovers(output_dir)
-    converted = convert_inputs(inputs, settings, output_dir, workers, convert_all=True)
-    remove_working_files(output_dir)
+    converted = convert.convert_inputs(inputs, settings, output_dir, workers, convert_all=True)
+    convert.remove_working_files(output_dir)
     return converted
 
 
 def _define_flags() -> None:
-  define_flags(sentences=SPLIT)
+  formats.define_flags(sentences=SPLIT)
   command_flags.define("str", "output_dir", None, f"directory to write text-*.txt and {_REPORT_FILE} to", required=True)
   processes = "number of local processes; the output does not depend on it"
   command_flags.define("int", "num_processes", default_processes(), processes, allowed=Range(1, MAX_PROCESSES))
@@ -90,16 +83,16 @@ def _check_output_dir(inputs: Sequence[str], settings: ReadingSettings) -> None:
 
 
 def main() -> None:
-  settings = settings_from_flags()
+  settings = formats.settings_from_flags()
   inputs = formats.find_inputs(FLAGS.input_file)
   _check_output_dir(inputs, settings)
   try:
     converted = split_files(inputs, settings, FLAGS.output_dir, FLAGS.num_processes)
   except Interrupted as stop:
     raise Stopped("stopped: run the same command again to continue", stop.signal_number) from stop
-  print_report(converted, inputs, settings)
+  convert.print_report(converted, inputs, settings)
   if not converted.paths:
-    raise UserError(NO_TEXT_MESSAGE)
+    raise UserError(convert.NO_TEXT_MESSAGE)
   files.write_json(
     files.join(FLAGS.output_dir, _REPORT_FILE),
     {"settings": dataclasses.asdict(settings), "input_files": converted.entries, **converted.report.to_dict()},

@@ -10,24 +10,17 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from albert.errors import UserError
-from albert.io import files, json_values
+from albert.io import json_values
 from albert.tokenization.tokenizer import Tokenizer
 
 #: Bytes at the beginning of a file's text that `check_head` examines.
 HEAD_BYTES = 64 << 10
-# Before the text is read, at most this many remote files are checked, since a remote file system may transfer many
-# megabytes to read a few bytes. Later, the processes that read the text check every file.
-_MAX_REMOTE_FILES = 4
-# Before the text is processed, <unk> is counted in a sample of at most this many files, and this many bytes of each.
-_MAX_SAMPLE_FILES = 16
-_SAMPLE_BYTES = 16 << 10
 # A greater share of <unk> gives a warning. A vocabulary that was trained on similar text gives far less: 0.01% in the
 # held-out text of `make demo`.
 _MAX_UNKNOWN_SHARE = 0.01
@@ -55,7 +48,6 @@ _KNOWN_FORMATS = tuple(
     (rb".*\x00{8}", "binary data, such as an archive", "extract its text"),  # fields are filled with NUL
   )
 )
-_GZIP_MAGIC = b"\x1f\x8b"
 _JSON_OBJECT = re.compile(r'\[?\s*\{\s*"(?:[^"\\\n]|\\.){0,200}"\s*:')
 _WIKIEXTRACTOR_TAG = re.compile(r'<doc\s+(?:id|url|title)="')
 _XML_OR_HTML = re.compile(r"<(\?xml\s|!doctype html\b|html(>|\s+[\w:-]+=)|mediawiki\s+[\w:-]+=)", re.IGNORECASE)
@@ -73,42 +65,6 @@ _MIN_DOCUMENTS = 5
 _FEW_SENTENCES_REMEDY = (
   "if blank lines are between paragraphs, give --document=file; if each line is a paragraph, give --sentences=split"
 )
-
-
-def check_inputs(
-  paths: Sequence[str], tokenizer: Tokenizer | None = None, *, warns_of_layout: bool = True
-) -> str | None:
-  """Checks the beginning of every local file, and of some remote files.
-
-  Returns:
-    With a tokenizer, warnings, one on each line, else None: more than 1% of the tokens of a sample are <unk>; and, if
-    `warns_of_layout`, documents have few sentences, or lines are parts of sentences.
-
-  Raises:
-    UserError: a file is not plain text, see `check_head`.
-  """
-  checked_paths = select_checked_paths(paths)
-  sampled_paths = set(_select_evenly(checked_paths, _MAX_SAMPLE_FILES))
-  samples: list[list[str]] = []
-  for path in checked_paths:
-    head = _read_head(path)
-    check_head(path, head)
-    if tokenizer is not None and path in sampled_paths:
-      samples.append(head[:_SAMPLE_BYTES].decode("utf-8", errors="ignore").split("\n"))
-  if tokenizer is None:
-    return None
-  warnings: list[str] = []
-  if unknown := _sample_warning([line for lines in samples for line in lines], tokenizer):
-    warnings.append(unknown)
-  if warns_of_layout:
-    warnings += layout_warnings(samples)
-  return "\n".join(warnings) or None
-
-
-def select_checked_paths(paths: Sequence[str]) -> list[str]:
-  """Returns the files whose beginning is checked before any text is read: all local files, and some remote ones."""
-  remote_paths = _select_evenly([path for path in paths if files.is_remote(path)], _MAX_REMOTE_FILES)
-  return [path for path in paths if path in remote_paths or not files.is_remote(path)]
 
 
 def check_head(path: str, head: bytes) -> None:
@@ -156,26 +112,6 @@ def _is_json_line(line: str) -> bool:
   return False
 
 
-def check_is_gzip(path: str, first_bytes: bytes) -> None:
-  """Raises a UserError if a file whose name ends in .gz does not begin like a GZIP file.
-
-  The message gives the format, if it is a known one.
-  """
-  if not first_bytes.startswith(_GZIP_MAGIC):
-    check_format(path, first_bytes)
-    raise UserError(
-      f"{path}: not GZIP data, though its name ends in .gz: rename it without .gz, or compress it with gzip"
-    )
-
-
-def damaged_file_error(source: str, file_format: str, error: BaseException) -> UserError:
-  """Returns the error for a compressed file that cannot be decompressed because of `error`."""
-  return UserError(
-    f"{source}: the {file_format} file is damaged or incomplete ({error}): compress it again, or leave it out of the "
-    "input"
-  )
-
-
 def check_format(path: str, head: bytes) -> None:
   """Raises a UserError if a file is compressed, an archive, a document, a table, other binary data, or UTF-16.
 
@@ -197,26 +133,12 @@ def _shell_command(path: str, stdin_to_stdout: str, output: str = "text.txt") ->
   return f"{command} > {output}"
 
 
-def _select_evenly(paths: Sequence[str], limit: int) -> list[str]:
-  """Returns at most `limit` of the paths, evenly spaced."""
-  return [paths[index * len(paths) // limit] for index in range(limit)] if len(paths) > limit else list(paths)
+# ---- warnings ------------------------------------------------------------------------------------------
 
 
-def _read_head(path: str) -> bytes:
-  """Reads the first HEAD_BYTES of a file's text; b"" if it is a damaged GZIP file, which is reported later."""
-  with files.open_file(path) as file:
-    head = file.read(HEAD_BYTES)
-  if not path.endswith(".gz"):
-    return head
-  check_is_gzip(path, head)
-  try:
-    return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, HEAD_BYTES)  # 16: the data have a GZIP header
-  except zlib.error:
-    return b""
-
-
-def _sample_warning(lines: list[str], tokenizer: Tokenizer) -> str | None:
-  """Returns `unknown_warning` for a sample of the text, with the most frequent characters that are <unk>."""
+def sample_warnings(samples: list[list[str]], tokenizer: Tokenizer) -> list[str]:
+  """Returns a warning if many tokens of the sampled lines are <unk>, with the most frequent of their characters."""
+  lines = list(itertools.chain.from_iterable(samples))
   ids, _ = tokenizer.encode_batch_flat(lines)
   share = np.count_nonzero(ids == tokenizer.special_ids.unk) / max(ids.size, 1)
   frequencies = Counter(tokenizer.normalize("".join(lines)))
@@ -226,36 +148,35 @@ def _sample_warning(lines: list[str], tokenizer: Tokenizer) -> str | None:
     for character, _ in frequencies.most_common()
     if character not in known_characters and tokenizer.special_ids.unk in tokenizer.encode(character)
   ]
-  return unknown_warning("a sample of the text", float(share), unknown_characters[:_MAX_SHOWN_CHARACTERS])
+  return unknown_warnings("a sample of the text", float(share), unknown_characters[:_MAX_SHOWN_CHARACTERS])
 
 
-def unknown_warning(source: str, share: float, characters: Sequence[str] = ()) -> str | None:
-  """Returns a warning if more than 1% of the tokens of a text or directory are <unk>, else None.
+def unknown_warnings(source: str, share: float, characters: Sequence[str] = ()) -> list[str]:
+  """Returns a warning if more than 1% of the tokens of a text or directory are <unk>.
 
   `characters` are some characters of the text that are not in the vocabulary.
   """
   if share <= _MAX_UNKNOWN_SHARE:
-    return None
+    return []
   examples = "".join(f", {character} U+{ord(character):04X}" for character in characters)
-  return (
+  return [
     f"warning: {source}: {share:.1%} of the tokens are <unk>, since characters of this text are not in the vocabulary"
     f"{examples}: train a vocabulary on similar text (data_prep.train_vocab, with a greater --character_coverage), "
     "or give text in the language of the vocabulary"
-  )
+  ]
 
 
-# ---- documents and sentences ---------------------------------------------------------------------------
-
-
-def few_sentences_warning(num_sentences: int, num_documents: int, source: str, remedy: str) -> str | None:
-  """Returns a warning if documents have so few sentences on average that they are probably paragraphs; else None.
+def few_sentences_warnings(num_sentences: int, num_documents: int, source: str, remedy: str) -> list[str]:
+  """Returns a warning if documents have so few sentences on average that they are probably paragraphs.
 
   `source` is the text that was counted, such as "a sample of the text"; the warning ends with the remedy.
   """
   if not num_documents or num_sentences > _FEW_SENTENCES * num_documents:
-    return None
+    return []
   mean = num_sentences / num_documents
-  return f"warning: documents have {mean:.1f} sentences on average ({source}), too few for pairs of segments: {remedy}"
+  return [
+    f"warning: documents have {mean:.1f} sentences on average ({source}), too few for pairs of segments: {remedy}"
+  ]
 
 
 def layout_warnings(samples: Iterable[list[str]]) -> list[str]:
@@ -281,7 +202,6 @@ def layout_warnings(samples: Iterable[list[str]]) -> list[str]:
         "are probably parts of sentences, but each line is taken for a sentence: for text whose lines are wrapped, "
         "give --document=file, or --sentences=split --paragraph=blank_line"
       )
-  few = few_sentences_warning(num_sentences, num_documents, "a sample of the text", _FEW_SENTENCES_REMEDY)
-  if few and num_documents >= _MIN_DOCUMENTS:
-    warnings.append(few)
+  if num_documents >= _MIN_DOCUMENTS:
+    warnings += few_sentences_warnings(num_sentences, num_documents, "a sample of the text", _FEW_SENTENCES_REMEDY)
   return warnings

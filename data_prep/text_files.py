@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 from albert.errors import UserError
 from albert.io import files
 from albert.io.local_files import required_library
-from data_prep.text_checks import HEAD_BYTES, check_head, check_is_gzip, damaged_file_error
+from data_prep.text_checks import HEAD_BYTES, check_format, check_head
 
 Schema = TypeVar("Schema")
 _BYTE_ORDER_MARK = "\ufeff"
@@ -28,6 +28,7 @@ _BUFFER_BYTES = 1 << 18
 _ZSTANDARD_BYTES = 1 << 10
 # Ending of a compressed file's name -> the file's format.
 _FORMATS = {".gz": "GZIP", ".bz2": "bzip2", ".zst": "Zstandard"}
+_GZIP_MAGIC = b"\x1f\x8b"
 _MAX_SHOWN_BYTES = 40
 
 
@@ -39,54 +40,50 @@ def compression(path: str) -> str:
 # ---- compressed files ----------------------------------------------------------------------------------
 
 
-class _CheckedStream(io.RawIOBase):
-  """A stream of decompressed data in which damage is a UserError that names the file."""
+class _DecompressedStream(io.RawIOBase):
+  """A stream of decompressed data, which an iterator gives. Damage is a UserError that names the file."""
 
-  def __init__(self, path: str, file: BinaryIO, decompressor: Any):
-    self._path, self._file, self._decompressor = path, file, decompressor
+  def __init__(self, path: str, file: BinaryIO, chunks: Iterator[bytes]):
+    self._path, self._file, self._chunks = path, file, chunks
+    self._unread = io.BytesIO()
 
   def readable(self) -> bool:
     return True
 
   def readinto(self, buffer: Any) -> int:
     try:
-      data = self._decompressor.read(len(buffer))
+      while not (num_bytes := self._unread.readinto(buffer)):
+        self._unread = io.BytesIO(next(self._chunks))
+    except StopIteration:
+      return 0
     except (EOFError, ValueError, OSError, zlib.error) as error:
-      raise damaged_file_error(self._path, _FORMATS[compression(self._path)], error) from error
-    buffer[: len(data)] = data
-    return len(data)
+      raise UserError(
+        f"{self._path}: the {_FORMATS[compression(self._path)]} file is damaged or incomplete ({error}): compress it "
+        "again, or leave it out of the input"
+      ) from error
+    return num_bytes
 
   def close(self) -> None:
     self._file.close()
     super().close()
 
 
-class _ZstandardReader:
+def _decompress_zstandard(file: BinaryIO, module: Any) -> Iterator[bytes]:
   """Decompresses a Zstandard file. zstandard's own readers do not notice if a file ends within a frame."""
-
-  def __init__(self, file: BinaryIO, module: Any):
-    self._file, self._module = file, module
-    self._decompressor: Any = None  # of the current frame; None between frames
-    self._decoded = io.BytesIO()  # decompressed bytes; those before its position have been returned
-    self._unused = b""  # compressed bytes after the last frame
-
-  def read(self, size: int) -> bytes:
-    while not (data := self._decoded.read(size)):
-      compressed = self._unused or self._file.read(_ZSTANDARD_BYTES)
-      self._unused = b""
-      if not compressed:
-        if self._decompressor is not None:
-          raise EOFError("the file ends within a frame")
-        return b""
-      if self._decompressor is None:
-        self._decompressor = self._module.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+  decompressor = None  # of the current frame
+  while compressed := file.read(_ZSTANDARD_BYTES):
+    while compressed:
+      if decompressor is None or decompressor.eof:
+        decompressor = module.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
       try:
-        self._decoded = io.BytesIO(self._decompressor.decompress(compressed))
-      except self._module.ZstdError as error:
+        content = decompressor.decompress(compressed)
+      except module.ZstdError as error:
         raise EOFError(str(error)) from error
-      if self._decompressor.eof:
-        self._unused, self._decompressor = self._decompressor.unused_data, None
-    return data
+      if content:
+        yield content
+      compressed = decompressor.unused_data
+  if decompressor is not None and not decompressor.eof:
+    raise EOFError("the file ends within a frame")
 
 
 def open_stream(path: str) -> BinaryIO:
@@ -105,16 +102,21 @@ def _open(path: str) -> tuple[BinaryIO, BinaryIO]:
   if not ending:
     return file, file
   if ending == ".gz":
-    check_is_gzip(path, file.read(HEAD_BYTES))
+    head = file.read(HEAD_BYTES)
+    if not head.startswith(_GZIP_MAGIC):
+      check_format(path, head)  # names the format if it is a known one
+      raise UserError(
+        f"{path}: not GZIP data, though its name ends in .gz: rename it without .gz, or compress it with gzip"
+      )
     file.seek(0)
-    decompressor: Any = gzip.GzipFile(fileobj=file)
+    chunks = iter(functools.partial(gzip.GzipFile(fileobj=file).read, _BUFFER_BYTES), b"")
   elif ending == ".bz2":
-    decompressor = bz2.BZ2File(file)
+    chunks = iter(functools.partial(bz2.BZ2File(file).read, _BUFFER_BYTES), b"")
   else:
     with required_library(path, "reading .zst files needs zstandard", "pip install 'zstandard>=0.22'"):
       import zstandard
-    decompressor = _ZstandardReader(file, zstandard)
-  return file, cast("BinaryIO", io.BufferedReader(_CheckedStream(path, file, decompressor), _BUFFER_BYTES))
+    chunks = _decompress_zstandard(file, zstandard)
+  return file, cast("BinaryIO", io.BufferedReader(_DecompressedStream(path, file, chunks), _BUFFER_BYTES))
 
 
 def read_head(path: str) -> bytes:
@@ -123,9 +125,10 @@ def read_head(path: str) -> bytes:
     return stream.read(HEAD_BYTES)
 
 
-def show_start(head: bytes) -> str:
-  """Returns the first bytes of a file as a quoted text, for an error message."""
-  return repr(head[:_MAX_SHOWN_BYTES].decode("utf-8", errors="replace"))
+def wrong_start_error(path: str, head: bytes, expected: str) -> UserError:
+  """Returns the error for a file whose first bytes are not the expected ones."""
+  start = repr(head[:_MAX_SHOWN_BYTES].decode("utf-8", errors="replace"))
+  return UserError(f"{path}: begins with {start}, not with {expected}, or give --text_format")
 
 
 # ---- lines ---------------------------------------------------------------------------------------------

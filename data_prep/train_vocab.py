@@ -16,7 +16,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from absl import flags
@@ -30,31 +30,17 @@ from albert.io.progress import ElapsedTime, Progress
 from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization import recorded_settings
 from albert.tokenization.vocabulary import NAMES, SPECIAL_PIECES, TokenizerConfig, vocabulary_paths
-from data_prep import text_checks
+from data_prep import vocabulary
 from data_prep.conversion.parts import read_sentences
 from data_prep.readers import formats
-from data_prep.readers.formats import define_flags, settings_from_flags
 from data_prep.readers.records import ReadingSettings
 from data_prep.text_files import cut_line, open_text_lines
-from data_prep.vocabulary import (
-  BPE,
-  BYTE_LEVEL_BPE,
-  CHARACTER_COVERAGE,
-  UNIGRAM,
-  WORDPIECE,
-  ascii_characters,
-  format_vocab_file,
-  sample_lines,
-  train_byte_level_bpe,
-  train_model,
-  train_wordpiece,
-)
 
 FLAGS = flags.FLAGS
 
 _SENTENCES_ON_LINES = ReadingSettings()
 # The extensions of the files of vocabularies that are no SentencePiece models.
-_EXTENSIONS = {WORDPIECE: "txt", BYTE_LEVEL_BPE: "json"}
+_EXTENSIONS = {vocabulary.WORDPIECE: "txt", vocabulary.BYTE_LEVEL_BPE: "json"}
 # The range of character coverage that SentencePiece accepts.
 _COVERAGE_RANGE = 0.98, 1.0
 _MAX_THREADS = 1024
@@ -74,15 +60,15 @@ def read_lines(paths: Sequence[str], reading: ReadingSettings = _SENTENCES_ON_LI
 
 def _define_flags() -> None:
   define = command_flags.define
-  define_flags(without=("drop_duplicates",))
+  formats.define_flags(without=("drop_duplicates",))
   define(
     "str",
     "type",
-    UNIGRAM,
+    vocabulary.UNIGRAM,
     "unigram: ALBERT's SentencePiece model; bpe: a SentencePiece model of merged pairs; wordpiece: the vocab.txt of "
     "BERT and of the Chinese ALBERT; byte_level_bpe: the vocab.json and merges.txt of RoBERTa (the last two need the "
     "package tokenizers)",
-    choices=[UNIGRAM, BPE, WORDPIECE, BYTE_LEVEL_BPE],
+    choices=[vocabulary.UNIGRAM, vocabulary.BPE, vocabulary.WORDPIECE, vocabulary.BYTE_LEVEL_BPE],
   )
   outputs = "spiece.model and spiece.vocab, or vocab.txt, or vocab.json and merges.txt"
   define("str", "output_dir", None, f"directory to write to: {outputs}, and tokenizer_config.json")
@@ -96,7 +82,7 @@ def _define_flags() -> None:
   define(
     "float",
     "character_coverage",
-    CHARACTER_COVERAGE,
+    vocabulary.CHARACTER_COVERAGE,
     "share of the text's characters that the vocabulary must cover; the rarest characters beyond it become <unk>",
     allowed=Range(*_COVERAGE_RANGE),
   )
@@ -141,10 +127,9 @@ def _make_output_prefix() -> str:
   if bool(FLAGS.output_dir) == bool(FLAGS.output_prefix):
     raise UserError("give either --output_dir (for spiece.model in it) or --output_prefix (for PREFIX.model)")
   if FLAGS.byte_fallback and FLAGS.type in _EXTENSIONS:
-    reason = "WordPiece has no pieces for bytes" if FLAGS.type == WORDPIECE else "byte_level_bpe has every byte already"
-    raise UserError(f"--byte_fallback: {reason}: leave it out, or give another --type")
+    raise UserError(f"--byte_fallback with --type={FLAGS.type}: only unigram and bpe have it: leave it out")
   prefix = str(FLAGS.output_prefix or files.join(FLAGS.output_dir, "vocab" if FLAGS.type in _EXTENSIONS else "spiece"))
-  if FLAGS.output_prefix and FLAGS.type == BYTE_LEVEL_BPE:
+  if FLAGS.output_prefix and FLAGS.type == vocabulary.BYTE_LEVEL_BPE:
     prefix += "-vocab"
   if folder := prefix.rpartition("/")[0]:
     files.makedirs(folder)
@@ -152,11 +137,9 @@ def _make_output_prefix() -> str:
 
 
 def main() -> None:
-  reading = settings_from_flags()
+  reading = formats.settings_from_flags()
   paths = formats.find_inputs(FLAGS.input_file)
-  direct_paths, converted_paths = formats.split_by_conversion(paths, reading)
-  text_checks.check_inputs(direct_paths)
-  formats.check_inputs(converted_paths, reading)
+  formats.check_inputs(paths, reading)
   prefix = _make_output_prefix()
   folder, name = os.path.split(prefix)
   # The lock keeps another process from replacing one of the two files while this one writes the other.
@@ -170,7 +153,7 @@ def _check_other_vocabularies(path: str) -> None:
   """Refuses a directory whose other vocabularies were made with other settings: one file there records them for all."""
   folder, name = os.path.split(path)
   has_others = any(files.exists(files.join(folder or ".", other)) for other in NAMES if other != name)
-  if FLAGS.type != BYTE_LEVEL_BPE and (FLAGS.output_prefix or has_others):
+  if FLAGS.type != vocabulary.BYTE_LEVEL_BPE and (FLAGS.output_prefix or has_others):
     recorded_settings.known_settings(path, do_lower_case=FLAGS.do_lower_case, keep_accents=FLAGS.keep_accents)
 
 
@@ -188,23 +171,15 @@ def _record_settings(path: str) -> None:
 
 def _train(paths: Sequence[str], reading: ReadingSettings, prefix: str, lock: DirectoryLock) -> None:
   """Draws a sample of the lines, trains a vocabulary on it, and writes the files."""
-  num_lines = 0
-
-  def count_lines(lines: Iterable[str]) -> Iterator[str]:
-    nonlocal num_lines
-    for line in lines:
-      num_lines += 1
-      yield line
-
-  lines = count_lines(read_lines(paths, reading))
-  sample = sample_lines(lines, FLAGS.input_sentence_size, random.Random(FLAGS.random_seed))
+  rng = random.Random(FLAGS.random_seed)
+  sample, num_lines = vocabulary.sample_lines(read_lines(paths, reading), FLAGS.input_sentence_size, rng)
   print(f"training {FLAGS.vocab_size:,} pieces on {len(sample):,} of {num_lines:,} lines ...", flush=True)
   start = time.monotonic()
   with ElapsedTime("training the vocabulary"):
     contents, num_pieces = _TRAINERS.get(FLAGS.type, _train_sentence_piece)(sample, prefix)
   lock.check()
   path = next(iter(contents))
-  if FLAGS.type != BYTE_LEVEL_BPE:
+  if FLAGS.type != vocabulary.BYTE_LEVEL_BPE:
     _record_settings(path)
   for file, content in reversed(contents.items()):
     files.write_atomically(file, content)
@@ -216,26 +191,26 @@ _Vocabulary: TypeAlias = tuple[dict[str, bytes | str], int]
 
 
 def _train_wordpiece(sample: Sequence[str], prefix: str) -> _Vocabulary:
-  pieces = train_wordpiece(
+  pieces = vocabulary.train_wordpiece(
     (line for sentence in sample for line in cut_line(sentence)),
     vocab_size=FLAGS.vocab_size,
     do_lower_case=FLAGS.do_lower_case,
     keep_accents=FLAGS.keep_accents,
     character_coverage=FLAGS.character_coverage,
-    required_chars=ascii_characters(do_lower_case=FLAGS.do_lower_case) if FLAGS.keep_ascii else "",
+    required_chars=vocabulary.ascii_characters(do_lower_case=FLAGS.do_lower_case) if FLAGS.keep_ascii else "",
   )
   return {f"{prefix}.txt": "".join(f"{piece}\n" for piece in pieces)}, len(pieces)
 
 
 def _train_byte_level_bpe(sample: Sequence[str], prefix: str) -> _Vocabulary:
   lines = (line for sentence in sample for line in cut_line(sentence))
-  contents = train_byte_level_bpe(lines, vocab_size=FLAGS.vocab_size)
+  contents = vocabulary.train_byte_level_bpe(lines, vocab_size=FLAGS.vocab_size)
   num_pieces = len(json_text.decode("vocab.json", contents[0]))
   return dict(zip(vocabulary_paths(f"{prefix}.json"), contents, strict=True)), num_pieces
 
 
 def _train_sentence_piece(sample: Sequence[str], prefix: str) -> _Vocabulary:
-  model = train_model(
+  model = vocabulary.train_model(
     sample,
     vocab_size=FLAGS.vocab_size,
     do_lower_case=FLAGS.do_lower_case,
@@ -247,10 +222,10 @@ def _train_sentence_piece(sample: Sequence[str], prefix: str) -> _Vocabulary:
     model_type=FLAGS.type,
     byte_fallback=FLAGS.byte_fallback,
   )
-  return {f"{prefix}.model": model, f"{prefix}.vocab": format_vocab_file(model)}, FLAGS.vocab_size
+  return {f"{prefix}.model": model, f"{prefix}.vocab": vocabulary.format_vocab_file(model)}, FLAGS.vocab_size
 
 
-_TRAINERS = {WORDPIECE: _train_wordpiece, BYTE_LEVEL_BPE: _train_byte_level_bpe}
+_TRAINERS = {vocabulary.WORDPIECE: _train_wordpiece, vocabulary.BYTE_LEVEL_BPE: _train_byte_level_bpe}
 
 
 def run_command() -> None:

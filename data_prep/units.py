@@ -6,7 +6,8 @@ of a line, or else at white space. Its second part becomes a new document, and t
 depend only on the contents and the order of the files.
 
 A unit of text is read once, and its record keeps the hash of each of its ranges. The manifest's hash of a file is made
-from them, so it is that of the text that the examples were made from.
+from them, so it is that of the text that the examples were made from. A file whose size or time changes while it is
+read is an error.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import dataclasses
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
@@ -109,31 +110,22 @@ def _find_boundary_in_file(
   return window_start + boundary_in_window, is_cut
 
 
-def plain_ranges(path: str, ordinal: int, unit_bytes: int = UNIT_BYTES) -> Iterator[TextRange]:
-  """Cuts a file into ranges of `unit_bytes` without reading it."""
-  size = files.size(path)
-  for start in range(0, size, unit_bytes):
-    yield TextRange(path, ordinal, start, min(start + unit_bytes, size))
-
-
-def read_range(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tuple[bytes, int, bool]:
-  """Reads the text of a range of a file that was cut into ranges of `unit_bytes`.
-
-  Returns:
-    The text, the byte of the file where it begins, and whether it begins inside a document.
-  """
+def read_range(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> TextRange:
+  """Returns a range, of a file that was cut into ranges of `unit_bytes`, with its text and its exact positions."""
   if text_range.data is not None:
-    return text_range.data, text_range.start, text_range.is_cut
-  with files.open_file(text_range.path) as file:
+    return text_range
+  path = text_range.path
+  with files.convert_errors(path, "read"), files.open_file(path) as file:
 
     def read_at(start: int, length: int) -> bytes:
       file.seek(start)
       return file.read(length)
 
-    size = files.size(text_range.path)
+    size = files.size(path)
     start, is_cut = _find_boundary_in_file(read_at, text_range.start, unit_bytes)
     end = size if text_range.end >= size else _find_boundary_in_file(read_at, text_range.end, unit_bytes)[0]
-    return read_at(start, max(0, end - start)), start, is_cut and start < end
+    data = read_at(start, max(0, end - start))
+  return TextRange(path, text_range.ordinal, start, start + len(data), is_cut and start < end, data)
 
 
 # ---- units ---------------------------------------------------------------------------------------------
@@ -161,14 +153,14 @@ def _group_ranges(paths: list[str], unit_bytes: int) -> Iterator[TextUnit]:
   """Yields units without donors: groups of the ranges of all files, each of at most `unit_bytes` by nominal size."""
   group_bytes = 0
   group: list[TextRange] = []
-  for ordinal, path in enumerate(paths):
-    for text_range in plain_ranges(path, ordinal, unit_bytes):
-      num_bytes = text_range.end - text_range.start
-      if group and group_bytes + num_bytes > unit_bytes:
+  for ordinal, (path, metadata) in enumerate(files.stats(paths).items()):
+    for start in range(0, metadata.num_bytes, unit_bytes):
+      end = min(start + unit_bytes, metadata.num_bytes)
+      if group and group_bytes + end - start > unit_bytes:
         yield TextUnit(tuple(group), progress_bytes=group_bytes)
         group, group_bytes = [], 0
-      group.append(text_range)
-      group_bytes += num_bytes
+      group.append(TextRange(path, ordinal, start, end))
+      group_bytes += end - start
   if group:
     yield TextUnit(tuple(group), progress_bytes=group_bytes)
 
@@ -176,23 +168,15 @@ def _group_ranges(paths: list[str], unit_bytes: int) -> Iterator[TextUnit]:
 # ---- hashes --------------------------------------------------------------------------------------------
 
 
-class RangeHash(NamedTuple):
-  """The hash of a range of text: the ordinal of the file, the first byte, the one after the last, and the SHA-256."""
-
-  ordinal: int
-  start: int
-  end: int
-  sha256: str
-
-
 def read_unit(unit: TextUnit) -> tuple[TextUnit, dict[str, Any]]:
   """Reads the text of a unit.
 
   Returns:
-    The unit with the text of its ranges and donors, and its record: JSON values with the `RangeHash` of each range and
-    donor. The unit's instances depend only on the record and the job's settings.
+    The unit with the text of its ranges and donors, and its record: for each range and each donor the ordinal of the
+    file, the first byte, the one after the last, and the SHA-256. The unit's instances depend only on the record and
+    the job's settings.
   """
-  ranges, donors = tuple(map(_read_text, unit.ranges)), tuple(map(_read_text, unit.donors))
+  ranges, donors = tuple(map(read_range, unit.ranges)), tuple(map(read_range, unit.donors))
   record = {"ranges": list(map(_hash_text, ranges)), "donors": list(map(_hash_text, donors))}
   return dataclasses.replace(unit, ranges=ranges, donors=donors), record
 
@@ -202,47 +186,23 @@ def hash_unit(unit: TextUnit) -> dict[str, Any]:
   return read_unit(unit)[1]
 
 
-def _read_text(text_range: TextRange) -> TextRange:
-  with files.convert_errors(text_range.path, "read"):
-    data, start, is_cut = read_range(text_range)
-  return TextRange(text_range.path, text_range.ordinal, start, start + len(data), is_cut, data)
-
-
 def _hash_text(text_range: TextRange) -> list[Any]:
-  """Returns the `RangeHash` of a range that was read, as a list."""
   assert text_range.data is not None
-  sha256 = hashlib.sha256(text_range.data).hexdigest()
-  return list(RangeHash(text_range.ordinal, text_range.start, text_range.end, sha256))
+  return [text_range.ordinal, text_range.start, text_range.end, hashlib.sha256(text_range.data).hexdigest()]
 
 
-def text_entries(paths: Sequence[str], sizes: Sequence[int], records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def text_entries(metadata: Mapping[str, files.Stat], records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
   """Returns the manifest's entries of text files: name, size, and SHA-256 of the list of the hashes of its ranges.
 
-  `sizes` are those when the files were cut into units, and `records` those of all units, in order (`read_unit`).
-
-  Raises:
-    UserError: a file changed while it was read: its ranges do not follow one another, or donors are no text of a unit.
+  `metadata` are those of the files, and `records` those of all units, in order (`read_unit`).
   """
-  ends = [0] * len(paths)  # of the ranges of each file so far
-  digests = [hashlib.sha256() for _ in paths]
-  ranges, donors = set[RangeHash](), set[RangeHash]()
+  digests = [hashlib.sha256() for _ in metadata]
   for record in records:
-    donors.update(RangeHash(*values) for values in record["donors"])
-    for text_range in (RangeHash(*values) for values in record["ranges"]):
-      if text_range.start != ends[text_range.ordinal]:
-        raise changed_file_error(paths[text_range.ordinal])
-      ends[text_range.ordinal] = text_range.end
-      digests[text_range.ordinal].update(f"{text_range.sha256}\n".encode())
-      ranges.add(text_range)
-  for path, size, end in zip(paths, sizes, ends, strict=True):
-    if end != size:
-      raise changed_file_error(path)
-  for donor in donors - ranges:
-    raise changed_file_error(paths[donor.ordinal])
-  names = map(os.path.basename, paths)
+    for ordinal, _, _, sha256 in record["ranges"]:
+      digests[ordinal].update(f"{sha256}\n".encode())
   return [
-    {"file": name, "bytes": size, "ranges_sha256": digest.hexdigest()}
-    for name, size, digest in zip(names, sizes, digests, strict=True)
+    {"file": os.path.basename(path), "bytes": stat.num_bytes, "ranges_sha256": digest.hexdigest()}
+    for (path, stat), digest in zip(metadata.items(), digests, strict=True)
   ]
 
 
@@ -251,16 +211,11 @@ def hash_file(path: str) -> dict[str, Any]:
   return {"file": os.path.basename(path), "bytes": files.size(path), "sha256": file_sha256(path)}
 
 
-def changed_file_error(path: str) -> UserError:
-  """Returns the error for an input file that changed while it was read."""
-  return UserError(
-    f"{path} changed while it was being read: nothing was written from it; run the same command again when no other "
-    "program writes to this file"
-  )
-
-
 def check_unchanged(before: Mapping[str, files.Stat]) -> None:
   """Raises a UserError if the size or the time of a file has changed since its metadata were read."""
   for path, metadata in files.stats(before).items():
     if metadata != before[path]:
-      raise changed_file_error(path)
+      raise UserError(
+        f"{path} changed while it was being read: nothing was written from it; run the same command again when no "
+        "other program writes to this file"
+      )

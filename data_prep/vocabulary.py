@@ -6,6 +6,7 @@ The same lines give the same pieces in the same order.
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import random
 import re
@@ -20,6 +21,7 @@ from typing import Any
 import sentencepiece
 
 from albert.errors import UserError
+from albert.io.local_files import required_library
 from albert.io.text import encode_utf8
 from albert.tokenization import byte_bpe, wordpiece
 from albert.tokenization.normalization import normalize_text
@@ -45,26 +47,28 @@ _MIN_FREQUENCY = 2
 _BYTE_LEVEL_BPE_PIECES = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
-def sample_lines(lines: Iterable[str], size: int, rng: random.Random) -> list[str]:
+def sample_lines(lines: Iterable[str], size: int, rng: random.Random) -> tuple[list[str], int]:
   """Draws a uniform sample of lines in one pass (reservoir sampling, algorithm L).
 
   Returns:
-    All lines in order if there are at most `size`, else a random sample of `size` lines.
+    All lines in order if there are at most `size`, else a random sample of `size` lines; and the number of all lines.
   """
   iterator = iter(lines)
-  sample = [line for _, line in zip(range(size), iterator, strict=False)]
-  if len(sample) < size:
-    return sample
+  sample = list(itertools.islice(iterator, size))
+  num_lines = len(sample)
+  if num_lines < size:
+    return sample, num_lines
   weight = math.exp(math.log(1.0 - rng.random()) / size)
   num_to_skip = _draw_num_to_skip(weight, rng)
   for line in iterator:
+    num_lines += 1
     if num_to_skip:
       num_to_skip -= 1
       continue
     sample[rng.randrange(size)] = line
     weight *= math.exp(math.log(1.0 - rng.random()) / size)
     num_to_skip = _draw_num_to_skip(weight, rng)
-  return sample
+  return sample, num_lines
 
 
 def _draw_num_to_skip(weight: float, rng: random.Random) -> int:
@@ -205,12 +209,17 @@ def format_vocab_file(model: bytes) -> str:
 
 
 def _import_tokenizers(vocabulary_type: str) -> Any:
-  try:
+  with required_library(f"--type={vocabulary_type}", "training needs tokenizers", "pip install 'tokenizers>=0.20,<1'"):
     import tokenizers
-  except ImportError as error:
-    needed = "needs the package tokenizers: pip install 'tokenizers>=0.20,<1'"
-    raise UserError(f"--type={vocabulary_type} {needed}") from error
   return tokenizers
+
+
+def _train(tokenizers: Any, model: Any, trainer: Any, counts: Counter[str]) -> Any:
+  """Trains a model of the library on words and their numbers. Returns the library's tokenizer."""
+  tokenizer = tokenizers.Tokenizer(model)
+  tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()  # no word has a space in it
+  tokenizer.train_from_iterator(_repeated(counts), trainer)
+  return tokenizer
 
 
 def _repeated(counts: Counter[str]) -> Iterable[Sequence[str]]:
@@ -253,8 +262,6 @@ def train_wordpiece(
       f"--vocab_size={vocab_size}: the special pieces and the characters take {size} pieces: set "
       f"--vocab_size={size} or more, or lower --character_coverage"
     )
-  tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=wordpiece.SPECIAL_PIECES[1]))
-  tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
   trainer = tokenizers.trainers.WordPieceTrainer(
     vocab_size=vocab_size,
     min_frequency=_MIN_FREQUENCY,
@@ -264,8 +271,8 @@ def train_wordpiece(
     limit_alphabet=len(initial),
     continuing_subword_prefix=wordpiece.CONTINUES_WORD,
   )
-  tokenizer.train_from_iterator(_repeated(counts), trainer)
-  pieces = tokenizer.get_vocab()
+  model = tokenizers.models.WordPiece(unk_token=wordpiece.SPECIAL_PIECES[1])
+  pieces = _train(tokenizers, model, trainer, counts).get_vocab()
   return sorted(pieces, key=pieces.__getitem__)
 
 
@@ -308,9 +315,6 @@ def train_byte_level_bpe(lines: Iterable[str], *, vocab_size: int) -> tuple[byte
   )
   if not counts:
     raise UserError(_NO_TEXT)
-  tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
-  # No byte is written as whitespace, so the words stay as they are.
-  tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
   trainer = tokenizers.trainers.BpeTrainer(
     vocab_size=vocab_size,
     min_frequency=_MIN_FREQUENCY,
@@ -318,7 +322,7 @@ def train_byte_level_bpe(lines: Iterable[str], *, vocab_size: int) -> tuple[byte
     special_tokens=list(_BYTE_LEVEL_BPE_PIECES),
     initial_alphabet=list(byte_bpe.BYTE_CHARACTERS),
   )
-  tokenizer.train_from_iterator(_repeated(counts), trainer)
+  tokenizer = _train(tokenizers, tokenizers.models.BPE(), trainer, counts)
   with tempfile.TemporaryDirectory() as directory:
     tokenizer.model.save(directory)
     return Path(directory, "vocab.json").read_bytes(), Path(directory, "merges.txt").read_bytes()

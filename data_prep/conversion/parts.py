@@ -20,32 +20,24 @@ import msgspec
 from albert.errors import UserError
 from albert.io import files, json_values
 from data_prep.block_files import Block
-from data_prep.conversion.duplicates import DocumentHashes
-from data_prep.conversion.report import BAD_RECORD, ReadingReport
-from data_prep.readers import formats
-from data_prep.readers.records import (
-  NO_TEXT,
-  BadRecord,
-  BadRecordError,
-  DroppedRecord,
-  Piece,
-  ReadingSettings,
-  SourceDocument,
-)
+from data_prep.conversion.duplicates import HASH_BYTES, save_hashes
+from data_prep.conversion.report import BAD_RECORD, NO_TEXT, ReadingReport
+from data_prep.readers import formats, records
 from data_prep.sentences import SentenceSplitter
 from data_prep.text_files import cut_line, read_record
 
 # A part up to this size is held in memory until it is written.
 _MEMORY_BYTES = 32 << 20
 _LINES_PER_WRITE = 256
-_PIECE_BYTES = 64 << 20  # of a file whose sentences are read without writing parts
+_PIECE_BYTES = 16 << 20  # of a file whose sentences are read without writing parts
 
 
 class SourcePiece(NamedTuple):
-  """A piece of an input file: the ordinal of the file, the piece, and the SHA-256 of the whole file, in hex."""
+  """A piece of an input file: the file's ordinal and form, the piece, and the SHA-256 of the whole file, in hex."""
 
   ordinal: int
-  piece: Piece
+  text_format: str
+  piece: records.Piece
   sha256: str
 
 
@@ -54,7 +46,7 @@ class PartTask:
   """A part of the text to write: the pieces that it is made from, the text file, and its number, from 0."""
 
   pieces: tuple[SourcePiece, ...]
-  settings: ReadingSettings
+  settings: records.ReadingSettings
   path: str
   number: int
 
@@ -82,7 +74,7 @@ class PartTask:
     # The number of allowed bad records changes no text.
     settings = dataclasses.replace(self.settings, skip_bad_records=0)
     # All fields of a piece but its path: only the content of the file counts.
-    sources = [(source.sha256, *source.piece[1:]) for source in self.pieces]
+    sources = [(source.sha256, source.text_format, *source.piece[1:]) for source in self.pieces]
     # With --drop_duplicates, the hashes of documents are stored with the number of their part.
     number = self.number if settings.drop_duplicates else None
     return hashlib.sha256(repr((settings, sources, number)).encode()).hexdigest()
@@ -112,22 +104,20 @@ def load_record(task: PartTask) -> PartRecord | None:
 # ---- sentences -----------------------------------------------------------------------------------------
 
 
-def _make_splitter(text_format: str, settings: ReadingSettings) -> SentenceSplitter | None:
-  """Returns what splits paragraphs into sentences; None if each line is a sentence."""
-  return SentenceSplitter(settings.language) if settings.splits_sentences(text_format) else None
-
-
-def _sentence_lines(document: SourceDocument, splitter: SentenceSplitter | None) -> Iterator[str]:
-  """Yields the sentences of a document. Long ones are cut. Raises BadRecordError if it is damaged."""
-  for paragraph in document.paragraphs:
+def _sentence_lines(
+  document: records.SourceDocument, text_format: str, settings: records.ReadingSettings
+) -> Iterator[str]:
+  """Yields the sentences of a document. Long ones are cut. Raises records.BadRecordError if it is damaged."""
+  splitter = SentenceSplitter(settings.language) if settings.splits_sentences(text_format) else None
+  for paragraph in records.paragraphs_of(document.lines, joins_lines=settings.joins_lines(text_format)):
     if splitter is None:
-      yield from cut_line(paragraph.strip())
+      yield from cut_line(paragraph)
       continue
     try:
       for sentence in splitter.split(paragraph):
         yield from cut_line(" ".join(sentence.split()))
     except UserError as error:
-      raise BadRecordError(document.get_place(), str(error)) from error
+      raise records.BadRecordError(document.get_place(), str(error)) from error
 
 
 def too_many_bad_records(example: str, num_allowed: int) -> UserError:
@@ -137,24 +127,24 @@ def too_many_bad_records(example: str, num_allowed: int) -> UserError:
   return UserError(f"{example} (or leave such records out with --skip_bad_records)")
 
 
-def read_sentences(path: str, settings: ReadingSettings, on_read: Callable[[int], None]) -> Iterator[str]:
+def read_sentences(path: str, settings: records.ReadingSettings, on_read: Callable[[int], None]) -> Iterator[str]:
   """Reads a file from beginning to end, and yields its sentences.
 
   A damaged document is left out if skip_bad_records allows it; sentences before the damage are kept. `on_read` is
   called from time to time with the number of bytes read since the last call.
   """
   text_format = formats.format_of(path, settings)
-  reader, splitter = formats.READERS[text_format], _make_splitter(text_format, settings)
+  reader = formats.READERS[text_format]
   num_bad = 0
   for piece in reader.plan(path, settings, _PIECE_BYTES):
     for record in reader.read(piece, settings):
       bad_record = ""  # its place, and what is wrong with it
-      if isinstance(record, SourceDocument):
+      if isinstance(record, records.SourceDocument):
         try:
-          yield from _sentence_lines(record, splitter)
-        except BadRecordError as error:
+          yield from _sentence_lines(record, text_format, settings)
+        except records.BadRecordError as error:
           bad_record = f"{error.place}: {error.reason}"
-      elif isinstance(record, BadRecord):
+      elif isinstance(record, records.BadRecord):
         bad_record = f"{record.get_place()}: {record.reason}"
       if bad_record:
         num_bad += 1
@@ -169,46 +159,55 @@ def read_sentences(path: str, settings: ReadingSettings, on_read: Callable[[int]
 class _PartWriter:
   """Writes documents as text, and counts them."""
 
-  def __init__(self, file: BinaryIO, settings: ReadingSettings):
+  def __init__(self, file: BinaryIO, settings: records.ReadingSettings):
     self.report = ReadingReport()
-    self.hashes = DocumentHashes()
+    self.digests: list[bytes] = []  # of the documents, with --drop_duplicates
     self._file, self._settings = file, settings
 
-  def add(self, piece: Piece, document: SourceDocument) -> None:
+  def add_record(self, source: SourcePiece, record: records.Record) -> None:
+    """Writes a document, or counts a record that is left out."""
+    path = source.piece.path
+    if isinstance(record, records.SourceDocument):
+      self._add_document(path, source.text_format, record)
+    elif isinstance(record, records.BadRecord):
+      self._drop_bad(f"{path}, {record.get_place()}", record.reason)
+    else:
+      self.report.drop(record.reason, f"{path}, {record.get_place()}", "", 0)
+
+  def _add_document(self, path: str, text_format: str, document: records.SourceDocument) -> None:
     """Writes a document. If it is damaged or empty, nothing of it remains in the file."""
     begin = self._file.tell()
+    digest = hashlib.blake2b(digest_size=HASH_BYTES)
     num_sentences = num_chars = 0
     try:
-      lines = _sentence_lines(document, _make_splitter(piece.text_format, self._settings))
+      lines = _sentence_lines(document, text_format, self._settings)
       while batch := list(itertools.islice(lines, _LINES_PER_WRITE)):
         encoded_lines = "".join(f"{line}\n" for line in batch).encode("utf-8")
         self._file.write(encoded_lines)
         if self._settings.drop_duplicates:
-          self.hashes.add_text(encoded_lines)
+          digest.update(encoded_lines)
         num_sentences += len(batch)
         num_chars += sum(map(len, batch))
-    except BadRecordError as error:
+    except records.BadRecordError as error:
       self._file.seek(begin)
       self._file.truncate()
-      self.hashes.end_document(is_kept=False)
-      self.drop_bad(piece, error.place, error.reason)
+      self._drop_bad(f"{path}, {error.place}", error.reason)
       return
     if not num_sentences:
-      self.report.drop(NO_TEXT, f"{piece.path}, {document.get_place()}", "", 0)
+      self.report.drop(NO_TEXT, f"{path}, {document.get_place()}", "", 0)
       return
     self._file.write(b"\n")
-    self.hashes.end_document(is_kept=True)
+    self.digests.append(digest.digest())
     self.report.add_left_out(document.left_out)
     self.report.documents += 1
     self.report.sentences += num_sentences
     self.report.characters += num_chars
 
-  def drop_bad(self, piece: Piece, place: str, reason: str) -> None:
+  def _drop_bad(self, place: str, reason: str) -> None:
     """Counts a bad record. Raises a UserError if there are more than --skip_bad_records."""
-    source = f"{piece.path}, {place}"
-    self.report.drop(BAD_RECORD, source, reason, 0)
+    self.report.drop(BAD_RECORD, place, reason, 0)
     if self.report.num_bad > self._settings.skip_bad_records:
-      raise too_many_bad_records(f"{source}: {reason}", self._settings.skip_bad_records)
+      raise too_many_bad_records(f"{place}: {reason}", self._settings.skip_bad_records)
 
 
 def write_part(task: PartTask) -> PartRecord:
@@ -217,23 +216,14 @@ def write_part(task: PartTask) -> PartRecord:
     writer = _PartWriter(file, task.settings)  # type: ignore[arg-type]
     for source in task.pieces:
       with files.convert_errors(source.piece.path, "read"):
-        _read_piece(source.piece, task.settings, writer)
+        for record in formats.READERS[source.text_format].read(source.piece, task.settings):
+          writer.add_record(source, record)
     num_bytes = file.tell()
     file.seek(0)
     with files.write_whole(task.path) as target:
       shutil.copyfileobj(file, target)
   if task.settings.drop_duplicates:
-    writer.hashes.save(task.hashes_path, task.number)
-  record = PartRecord(task.sources_digest, num_bytes, writer.report)
-  files.write_json(task.record_path, dict(msgspec.to_builtins(record)))
-  return record
-
-
-def _read_piece(piece: Piece, settings: ReadingSettings, writer: _PartWriter) -> None:
-  for record in formats.READERS[piece.text_format].read(piece, settings):
-    if isinstance(record, SourceDocument):
-      writer.add(piece, record)
-    elif isinstance(record, BadRecord):
-      writer.drop_bad(piece, record.get_place(), record.reason)
-    elif isinstance(record, DroppedRecord):
-      writer.report.drop(record.reason, f"{piece.path}, {record.get_place()}", record.text, len(record.text))
+    save_hashes(task.hashes_path, task.number, writer.digests)
+  part_record = PartRecord(task.sources_digest, num_bytes, writer.report)
+  files.write_json(task.record_path, dict(msgspec.to_builtins(part_record)))
+  return part_record

@@ -8,14 +8,15 @@ from typing import Any
 import msgspec
 
 from albert.io import json_values
-from data_prep.text_checks import few_sentences_warning
+from data_prep.text_checks import few_sentences_warnings
 
-BAD_RECORD = "bad record"
+# Reasons for which a record is left out. Some readers have other reasons, such as "redirect".
+BAD_RECORD, NO_TEXT = "bad record", "no text"
 # Greatest number of examples that are kept of the documents left out for one reason, and of bad records.
 _MAX_EXAMPLES = 3
 _MAX_BAD_RECORD_EXAMPLES = 100
 _MAX_EXAMPLE_CHARS = 80
-# There is a warning if a greater share of the documents or of the text is left out.
+# There is a warning if a greater share of the documents is left out.
 _MAX_LOST_SHARE = 0.5
 # Reasons that do not count for this warning: a dump of Wikipedia always has such pages.
 _EXPECTED_REASONS = frozenset({"redirect", "not an article"})
@@ -108,22 +109,19 @@ def format_table(report: ReadingReport) -> str:
   return "\n".join(line.rstrip() for line in lines)
 
 
-def warnings(report: ReadingReport, remedies: Mapping[str, str]) -> list[str]:
+def warnings(report: ReadingReport, few_sentences_remedy: str) -> list[str]:
   """Returns warnings about text that was probably not meant to be read with these settings.
 
-  `remedies` say what the user can do if documents have few sentences ("few sentences") and if most of the text is left
-  out ("much dropped").
+  The remedy says what the user can do if documents have few sentences.
   """
-  few_sentences = few_sentences_warning(
-    report.sentences, report.documents, f"{report.documents:,} documents", remedies["few sentences"]
-  )
-  messages = [few_sentences] if few_sentences else []
+  source = f"{report.documents:,} documents"
+  messages = few_sentences_warnings(report.sentences, report.documents, source, few_sentences_remedy)
   lost = {reason: entry for reason, entry in report.dropped.items() if reason not in _EXPECTED_REASONS}
   num_lost = sum(entry.documents for entry in lost.values())
-  lost_chars = sum(entry.characters for entry in lost.values())
-  lost_document_share = num_lost / max(1, num_lost + report.documents)
-  lost_text_share = lost_chars / max(1, lost_chars + report.characters)
-  if max(lost_document_share, lost_text_share) > _MAX_LOST_SHARE:
+  if num_lost > _MAX_LOST_SHARE * (num_lost + report.documents):
     reasons = ", ".join(f"{entry.documents:,} {reason}" for reason, entry in sorted(lost.items()))
-    messages.append(f"warning: most of the text is left out ({reasons}): {remedies['much dropped']}")
+    messages.append(
+      f"warning: most of the text is left out ({reasons}): look at the examples in the table above, and check "
+      "--text_format and --text_field"
+    )
   return messages

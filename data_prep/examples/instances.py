@@ -1,4 +1,4 @@
-"""Turns a unit of text into pretraining instances: tokenized, cut into segments, masked and packed.
+"""Turns a unit of text into pretraining instances: tokenized, cut into segments and masked.
 
 An instance is one pretraining example before it is written to a shard.
 """
@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
 from albert.data import masks, random_streams
 from albert.tokenization.tokenizer import load_tokenizer
-from albert.tokenization.vocabulary import SpecialIds
 from data_prep.documents import Counts, Documents, concatenate_documents, load_documents, merge_documents
-from data_prep.examples import packing, segments
+from data_prep.examples import segments
 from data_prep.examples.packing import InstanceTokens, assemble
 from data_prep.examples.settings import FULL_SENTENCES, NSP, STATIC, PreparationSettings
 from data_prep.units import TextUnit
@@ -35,77 +33,13 @@ class InstanceBatch:
   masked: masks.MaskedTokens
 
 
-def make_batches(
-  documents: Documents, num_used: int, settings: PreparationSettings, random_ids: np.ndarray, special_ids: SpecialIds
-) -> Iterator[InstanceBatch]:
-  """Makes all instances of the first `num_used` documents, for all duplicates, in batches of about `_BATCH_TOKENS`.
-
-  NSP draws random second segments from all documents. `random_ids` [R] may replace masked tokens.
-  """
-  num_streams = num_used * settings.dupe_factor
-  for first_stream in range(0, num_streams, _MAX_STREAMS):
-    stream_numbers = np.arange(first_stream, min(first_stream + _MAX_STREAMS, num_streams))
-    duplicates, stream_documents = divmod(stream_numbers, num_used)
-    keys = segments.stream_keys(
-      settings.random_seed, documents.file_ordinals[stream_documents], documents.offsets[stream_documents], duplicates
-    )
-    instances = segments.make_instances(documents, settings, stream_documents, keys)
-    lengths = instances.a_end - instances.a_start + instances.b_end - instances.b_start
-    # Instances of similar length are masked together, since masking takes as many steps as the longest one needs.
-    by_length = np.argsort(lengths, kind="stable")
-    batch_numbers = np.cumsum(lengths[by_length] + 3) // _BATCH_TOKENS  # + 3: [CLS] and two [SEP]
-    batch_starts = np.flatnonzero(np.diff(batch_numbers)) + 1  # of all batches but the first one
-    for batch_indices in np.split(by_length, batch_starts):
-      batch = segments.InstanceSegments(*(column[batch_indices] for column in instances))
-      yield _mask(documents, batch, settings, random_ids, special_ids)
-
-
-def _mask(
-  documents: Documents,
-  instances: segments.InstanceSegments,
-  settings: PreparationSettings,
-  random_ids: np.ndarray,
-  special_ids: SpecialIds,
-) -> InstanceBatch:
-  """Builds the token sequences of instances, and masks them unless training does."""
-  tokens = assemble(documents, instances, cls_id=special_ids.cls, sep_id=special_ids.sep)
-  lengths = np.diff(tokens.row_splits)
-  budgets = masks.num_predictions(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq)
-  masked = masks.mask_tokens(
-    tokens.ids,
-    tokens.word_starts,
-    tokens.maskable,
-    tokens.row_splits,
-    budgets=budgets if settings.masking == STATIC else np.zeros_like(budgets),
-    keys=random_streams.draw(instances.keys, segments.FOR_MASKING),
-    ngram=settings.ngram,
-    mask_id=special_ids.mask,
-    random_ids=random_ids,
-  )
-  return InstanceBatch(instances, tokens, masked)
-
-
-class PackedBatch(NamedTuple):
-  """Packed instances (see data_prep.examples.packing), with their labels, 0 or 1, int64 [I].
-
-  `keys` are uint64 [I]: the instances are shuffled by sorting them by these keys. `words` [W] are those of all
-  instances, concatenated, and `sizes`, int64 [I], their numbers of words.
-  """
-
-  keys: np.ndarray
-  words: np.ndarray
-  sizes: np.ndarray
-  labels: np.ndarray
-
-
 class InstanceMaker:
-  """Turns units of text into packed instances. Each process has one."""
+  """Turns units of text into instances. Each process has one."""
 
   def __init__(self, settings: PreparationSettings, spm_model_file: str):
     self.settings = settings
     self.tokenizer = load_tokenizer(settings.tokenizer_config(spm_model_file))
     self.random_ids = np.flatnonzero(~self.tokenizer.is_special)  # may replace a masked token
-    self._word_dtype = packing.word_dtype(self.tokenizer.vocab_size)
 
   def load(self, unit: TextUnit) -> tuple[Documents, int, Counts]:
     """Reads and tokenizes the documents of a unit.
@@ -129,12 +63,42 @@ class InstanceMaker:
       return merge_documents(documents, self.tokenizer.special_ids.sep), 1, counts
     return documents, num_used, counts
 
-  def packed_batches(self, unit: TextUnit) -> Iterator[PackedBatch | Counts]:
-    """Yields the instances of a unit in batches, and at the end the unit's counts."""
-    documents, num_used, counts = self.load(unit)
-    if num_used:
-      for batch in make_batches(documents, num_used, self.settings, self.random_ids, self.tokenizer.special_ids):
-        labels = batch.instances.labels
-        words, sizes = packing.pack(batch.tokens, batch.masked, labels, self._word_dtype)
-        yield PackedBatch(random_streams.draw(batch.instances.keys, segments.FOR_SHUFFLING), words, sizes, labels)
-    yield counts
+  def make_batches(self, documents: Documents, num_used: int) -> Iterator[InstanceBatch]:
+    """Makes all instances of the first `num_used` documents, for all duplicates, in batches of about `_BATCH_TOKENS`.
+
+    NSP draws random second segments from all documents.
+    """
+    settings = self.settings
+    num_streams = num_used * settings.dupe_factor
+    for first_stream in range(0, num_streams, _MAX_STREAMS):
+      stream_numbers = np.arange(first_stream, min(first_stream + _MAX_STREAMS, num_streams))
+      duplicates, stream_documents = divmod(stream_numbers, num_used)
+      ordinals, offsets = documents.file_ordinals[stream_documents], documents.offsets[stream_documents]
+      keys = segments.stream_keys(settings.random_seed, ordinals, offsets, duplicates)
+      instances = segments.make_instances(documents, settings, stream_documents, keys)
+      lengths = instances.a_end - instances.a_start + instances.b_end - instances.b_start
+      # Instances of similar length are masked together, since masking takes as many steps as the longest one needs.
+      by_length = np.argsort(lengths, kind="stable")
+      batch_numbers = np.cumsum(lengths[by_length] + 3) // _BATCH_TOKENS  # + 3: [CLS] and two [SEP]
+      batch_starts = np.flatnonzero(np.diff(batch_numbers)) + 1  # of all batches but the first one
+      for batch_indices in np.split(by_length, batch_starts):
+        yield self._mask(documents, segments.InstanceSegments(*(column[batch_indices] for column in instances)))
+
+  def _mask(self, documents: Documents, instances: segments.InstanceSegments) -> InstanceBatch:
+    """Builds the token sequences of instances, and masks them unless training does."""
+    settings, special_ids = self.settings, self.tokenizer.special_ids
+    tokens = assemble(documents, instances, cls_id=special_ids.cls, sep_id=special_ids.sep)
+    lengths = np.diff(tokens.row_splits)
+    budgets = masks.num_predictions(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq)
+    masked = masks.mask_tokens(
+      tokens.ids,
+      tokens.word_starts,
+      tokens.maskable,
+      tokens.row_splits,
+      budgets=budgets if settings.masking == STATIC else np.zeros_like(budgets),
+      keys=random_streams.draw(instances.keys, segments.FOR_MASKING),
+      ngram=settings.ngram,
+      mask_id=special_ids.mask,
+      random_ids=self.random_ids,
+    )
+    return InstanceBatch(instances, tokens, masked)

@@ -15,15 +15,7 @@ import numpy as np
 
 from albert.data import random_streams
 from data_prep.documents import Documents
-from data_prep.examples.settings import (
-  DOC_SENTENCES,
-  FULL_SENTENCES,
-  NONE,
-  NSP,
-  SENTENCE_PAIR,
-  SOP,
-  PreparationSettings,
-)
+from data_prep.examples.settings import FULL_SENTENCES, NONE, NSP, SENTENCE_PAIR, SOP, PreparationSettings
 
 # The purposes of the random draws for a chunk. A draw depends on its purpose, so the draws are independent.
 _FOR_IS_SHORT, _FOR_TARGET, _FOR_SPLIT, _FOR_LABEL, _FOR_DONOR, _FOR_DONOR_START, _FOR_INSTANCE_KEY = range(7)
@@ -163,7 +155,7 @@ class _Cutter:
     least one sentence. For the other formats, sentences are added until the chunk has the target length and enough
     words for an instance. If the rest of the document has too few words for another instance, it is added, too.
     """
-    if self.settings.input_format in (FULL_SENTENCES, DOC_SENTENCES):
+    if self.settings.has_whole_sentences:
       first_sentence = self.sentences_at(position)
       last_that_fits = self.sentences_at(np.minimum(position + target, document_end)) - 1
       return self.sentence_ends[np.maximum(first_sentence, last_that_fits)]
@@ -191,16 +183,11 @@ class _Cutter:
     return start, self.sentence_ends[np.minimum(sentence + 1, last_sentence)]
 
   def middles(self, start: np.ndarray, end: np.ndarray, draws: _Draws) -> np.ndarray:
-    """Returns the position at which the first segment of each chunk ends."""
-    middle = self.random_splits(start, end, draws.bits(_FOR_SPLIT))
-    if self.settings.input_format != SENTENCE_PAIR or self.settings.sentence_prediction != NSP:
-      return middle
-    is_one_sentence = self.sentence_starts[self.sentences_before(end)] == start
-    # A chunk of one sentence is not split if the second segment is a random sentence.
-    return np.where(is_one_sentence & _draw_flips(draws), end, middle)
+    """Returns the position at which the first segment of each chunk ends.
 
-  def random_splits(self, start: np.ndarray, end: np.ndarray, bits: np.ndarray) -> np.ndarray:
-    """Returns a random sentence boundary inside each chunk, or a word boundary if the chunk is a single sentence."""
+    It is a random sentence boundary, or a random word boundary if the chunk is a single sentence.
+    """
+    bits = draws.bits(_FOR_SPLIT)
     # The end of any sentence but the last one.
     first_sentence = self.sentences_at(start)
     num_sentences = self.sentences_before(end) - first_sentence + 1
@@ -209,7 +196,11 @@ class _Cutter:
     first_word = self.words_before[start]
     num_words = self.words_before[end] - first_word
     word = first_word + 1 + random_streams.to_int_below(bits, np.maximum(num_words - 1, 1))
-    return np.where(num_sentences > 1, self.sentence_ends[sentence], self.word_positions[word])
+    middle = np.where(num_sentences > 1, self.sentence_ends[sentence], self.word_positions[word])
+    if self.settings.input_format != SENTENCE_PAIR or self.settings.sentence_prediction != NSP:
+      return middle
+    # A chunk of one sentence is not split if the second segment is a random sentence.
+    return np.where((num_sentences == 1) & _draw_flips(draws), end, middle)
 
   def random_second_segments(
     self, documents: np.ndarray, target: np.ndarray, donor_bits: np.ndarray, start_bits: np.ndarray
@@ -239,28 +230,21 @@ class _Cutter:
     has_random_second = _draw_flips(draws) if settings.sentence_prediction == NSP else np.zeros(streams.size, bool)
     if settings.input_format == SENTENCE_PAIR:
       start, end = self.sentence_pairs(streams, position, has_random_second)
-      target = np.ones(streams.size, np.int64)  # a random second segment is one sentence of any length
+      target: np.ndarray = np.ones(streams.size, np.int64)  # a random second segment is one sentence of any length
     else:
       start = position
       if settings.input_format == FULL_SENTENCES:  # a chunk does not begin with a separator
         start = np.where(self.is_separator(position), position + 1, position)
-      target = self._draw_targets(draws)
+      longest = settings.max_num_tokens
+      is_short = random_streams.to_unit_float(draws.bits(_FOR_IS_SHORT)) < settings.short_seq_prob
+      random_length = 2 + random_streams.to_int_below(draws.bits(_FOR_TARGET), longest - 1)
+      target = np.where(is_short, random_length, longest)
       end = self.chunk_ends(start, self.stream_ends[streams], target)
     chunks = _Chunks(streams, np.full(streams.size, step), start, end, target)
     if settings.sentence_prediction != NSP:
       return chunks, end
     # The sentences that a random second segment replaces are used by the next chunk.
     return chunks, np.where(has_random_second, self.middles(start, end, draws), end)
-
-  def _draw_targets(self, draws: _Draws) -> np.ndarray:
-    """Draws the target length of each chunk, [C]."""
-    longest = self.settings.max_num_tokens
-    is_short = random_streams.to_unit_float(draws.bits(_FOR_IS_SHORT)) < self.settings.short_seq_prob
-    target: np.ndarray = np.full(is_short.size, longest)
-    if is_short.any():
-      random_length = 2 + random_streams.to_int_below(draws.bits(_FOR_TARGET), longest - 1)
-      target = np.where(is_short, random_length, longest)
-    return target
 
   def convert_chunks(self, chunks: _Chunks) -> InstanceSegments:
     """Makes one instance from each chunk."""

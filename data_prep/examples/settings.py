@@ -97,7 +97,7 @@ class PreparationSettings(Config):
         "--input_format=sentence_pair with --sentence_prediction=none: sentence pairs have two segments; give "
         "--sentence_prediction=sop or nsp"
       )
-    if self.input_format in (FULL_SENTENCES, DOC_SENTENCES) and has_two_segments:
+    if self.has_whole_sentences and has_two_segments:
       raise UserError(
         f"--input_format={self.input_format} with --sentence_prediction={self.sentence_prediction}: "
         "these inputs have one segment; give --sentence_prediction=none"
@@ -111,6 +111,11 @@ class PreparationSettings(Config):
     """Returns the settings of the tokenizer: those given, or those that the vocabulary was made with."""
     switches = {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}
     return recorded_settings.tokenizer_config(spm_model_file, **switches, convert_quotes=False)
+
+  @property
+  def has_whole_sentences(self) -> bool:
+    """Whether an example is as many whole sentences as fit."""
+    return self.input_format in (FULL_SENTENCES, DOC_SENTENCES)
 
   @property
   def max_num_tokens(self) -> int:

@@ -10,71 +10,77 @@ from typing import Any
 from absl import flags
 
 from albert.config import command_flags
-from albert.config.base import define_field_flag, option_fields
+from albert.config.base import Config, define_field_flag, option_fields
 from albert.errors import UserError
 from albert.io import files
 from albert.io.files import expand_globs, split_globs
-from data_prep import text_checks, text_files
-from data_prep.readers import lines, tables, wikipedia
-from data_prep.readers.records import (
-  AUTO,
-  DATASETS,
-  FILE,
-  JSON_LINES,
-  PARQUET,
-  TEXT,
-  WIKIEXTRACTOR,
-  WIKIPEDIA,
-  ReadingSettings,
-)
+from data_prep import text_files
+from data_prep.readers import lines, records, tables, wikipedia
 
 READERS = {
-  TEXT: lines.TEXT_READER,
-  JSON_LINES: lines.JSON_LINES_READER,
-  PARQUET: tables.PARQUET_READER,
-  DATASETS: tables.DATASETS_READER,
-  WIKIPEDIA: wikipedia.READER,
-  WIKIEXTRACTOR: lines.WIKIEXTRACTOR_READER,
+  records.TEXT: lines.TEXT_READER,
+  records.JSON_LINES: lines.JSON_LINES_READER,
+  records.PARQUET: tables.PARQUET_READER,
+  records.DATASETS: tables.DATASETS_READER,
+  records.WIKIPEDIA: wikipedia.READER,
+  records.WIKIEXTRACTOR: lines.WIKIEXTRACTOR_READER,
 }
 # Patterns of file names, without .gz, .bz2 and .zst, and the form of these files.
 _NAME_PATTERNS = (
-  (re.compile(r"\.(jsonl|ndjson|json)$", re.IGNORECASE), JSON_LINES),
-  (re.compile(r"\.parquet$", re.IGNORECASE), PARQUET),
-  (re.compile(r"\.arrow$", re.IGNORECASE), DATASETS),
-  (re.compile(r"\.xml(-p\d+p\d+)?$", re.IGNORECASE), WIKIPEDIA),
-  (re.compile(r"^wiki_\d{2,}$"), WIKIEXTRACTOR),
+  (re.compile(r"\.(jsonl|ndjson|json)$", re.IGNORECASE), records.JSON_LINES),
+  (re.compile(r"\.parquet$", re.IGNORECASE), records.PARQUET),
+  (re.compile(r"\.arrow$", re.IGNORECASE), records.DATASETS),
+  (re.compile(r"\.xml(-p\d+p\d+)?$", re.IGNORECASE), records.WIKIPEDIA),
+  (re.compile(r"^wiki_\d{2,}$"), records.WIKIEXTRACTOR),
 )
+# Before the text is read, at most this many remote files are checked, since a remote file system may transfer many
+# megabytes to read a few bytes. Later, the processes that read the text check every file.
+_MAX_REMOTE_FILES = 4
+# Warnings come from a sample of at most this many files, and this many bytes of each.
+_MAX_SAMPLE_FILES = 16
+_SAMPLE_BYTES = 16 << 10
 # Names of files that hold no text: the report of data_prep.split_text, and descriptions of saved datasets.
 _NAMES_WITHOUT_TEXT = frozenset({"reading.json", "dataset_info.json", "state.json", "dataset_dict.json"})
 
 
-def format_of(path: str, settings: ReadingSettings) -> str:
+def format_of(path: str, settings: records.ReadingSettings) -> str:
   """Returns the form of a file: --text_format, or with --text_format=auto the form that its name tells."""
-  if settings.text_format != AUTO:
+  if settings.text_format != records.AUTO:
     return settings.text_format
   name = os.path.basename(path).removesuffix(text_files.compression(path))
-  return next((text_format for pattern, text_format in _NAME_PATTERNS if pattern.search(name)), TEXT)
+  return next((text_format for pattern, text_format in _NAME_PATTERNS if pattern.search(name)), records.TEXT)
 
 
-def is_read_directly(path: str, settings: ReadingSettings) -> bool:
+def is_read_directly(path: str, settings: records.ReadingSettings) -> bool:
   """Whether a file already has the form that is tokenized: a sentence on each line, documents between blank lines."""
-  if settings.document == FILE or settings.splits_sentences(TEXT):
+  if settings.document == records.FILE or settings.splits_sentences(records.TEXT):
     return False
   if settings.drop_duplicates or settings.skip_bad_records:
     return False
-  return format_of(path, settings) == TEXT and text_files.compression(path) in ("", ".gz")
+  return format_of(path, settings) == records.TEXT and text_files.compression(path) in ("", ".gz")
 
 
-def split_by_conversion(paths: Sequence[str], settings: ReadingSettings) -> tuple[list[str], list[str]]:
-  """Returns the files that are read directly (`is_read_directly`), and the other ones, which are converted."""
-  direct_paths = [path for path in paths if is_read_directly(path, settings)]
-  return direct_paths, sorted({*paths} - {*direct_paths})
-
-
-def check_inputs(paths: Sequence[str], settings: ReadingSettings) -> None:
-  """Checks the beginning of local and of some remote files, and that the needed libraries are installed."""
-  for path in text_checks.select_checked_paths(paths):
+def check_inputs(paths: Sequence[str], settings: records.ReadingSettings) -> None:
+  """Checks the beginning of all local and of some remote files, and that the needed libraries are installed."""
+  for path in _files_to_check(paths):
     READERS[format_of(path, settings)].check(path, settings)
+
+
+def sample_lines(paths: Sequence[str]) -> list[list[str]]:
+  """Returns the lines at the beginning of some of the files, for warnings about their text."""
+  sampled_paths = _select_evenly(_files_to_check(paths), _MAX_SAMPLE_FILES)
+  heads = (text_files.read_head(path)[:_SAMPLE_BYTES] for path in sampled_paths)
+  return [head.decode("utf-8", errors="ignore").split("\n") for head in heads]
+
+
+def _files_to_check(paths: Sequence[str]) -> list[str]:
+  remote_paths = _select_evenly([path for path in paths if files.is_remote(path)], _MAX_REMOTE_FILES)
+  return [path for path in paths if path in remote_paths or not files.is_remote(path)]
+
+
+def _select_evenly(paths: Sequence[str], limit: int) -> list[str]:
+  """Returns at most `limit` of the paths, evenly spaced."""
+  return [paths[index * len(paths) // limit] for index in range(limit)] if len(paths) > limit else list(paths)
 
 
 def find_inputs(spec: str) -> list[str]:
@@ -118,13 +124,16 @@ def define_flags(without: tuple[str, ...] = (), **defaults: Any) -> None:
   """Defines --input_file and a flag for each field of `ReadingSettings`, except for those in `without`."""
   text = "text in UTF-8 (see --text_format for its forms): comma-separated files, directories and globs"
   command_flags.define("str", "input_file", None, text, required=True)
-  for field in option_fields(ReadingSettings).values():
+  for field in option_fields(records.ReadingSettings).values():
     if field.name not in without:
       define_field_flag(field, defaults.get(field.name, field.default))
 
 
-def settings_from_flags() -> ReadingSettings:
+def flag_values(config_class: type[Config]) -> dict[str, Any]:
+  """Returns the values of the flags of a config's fields, by name. Fields without a flag are left out."""
+  return {name: flags.FLAGS[name].value for name in option_fields(config_class) if name in flags.FLAGS}
+
+
+def settings_from_flags() -> records.ReadingSettings:
   """Returns the settings that the flags give, and the defaults of fields without a flag."""
-  names = [name for name in option_fields(ReadingSettings) if name in flags.FLAGS]
-  values: dict[str, Any] = {name: flags.FLAGS[name].value for name in names}
-  return ReadingSettings(**values)
+  return records.ReadingSettings(**flag_values(records.ReadingSettings))

@@ -6,6 +6,7 @@ A line belongs to the piece of its file in which it begins.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import html
 import io
 import itertools
@@ -16,41 +17,23 @@ from typing import NamedTuple
 from albert.errors import UserError
 from albert.io import json_values
 from data_prep import text_checks, text_files, units
-from data_prep.readers.records import (
-  FILE,
-  JSON_LINES,
-  TEXT,
-  TO_THE_END,
-  WIKIEXTRACTOR,
-  BadRecord,
-  BadRecordError,
-  GetPlace,
-  Piece,
-  Reader,
-  ReadingSettings,
-  Record,
-  SourceDocument,
-  byte_ranges,
-  paragraphs_of,
-  text_to_record,
-  whole_file,
-)
+from data_prep.readers import records
 from data_prep.text_files import count_line_ends, decoding_problem, open_stream, strip_line
 
 
 class SourceLine(NamedTuple):
   """A line of a file: a function that returns its place, such as "line 3", and its bytes with the line end."""
 
-  get_place: GetPlace
+  get_place: records.GetPlace
   content: bytes
 
 
-def _place_getter(path: str, start: int, index: int) -> GetPlace:
+def _place_getter(path: str, start: int, index: int) -> records.GetPlace:
   """Returns a function that returns the place, such as "line 3", of line `index` after byte `start` of a file."""
   return lambda: f"line {count_line_ends(path, start) + index + 1}"
 
 
-def read_lines(piece: Piece) -> Iterator[SourceLine]:
+def read_lines(piece: records.Piece) -> Iterator[SourceLine]:
   """Reads the lines that begin in a piece."""
   with open_stream(piece.path) as stream:
     position = piece.start
@@ -65,74 +48,60 @@ def read_lines(piece: Piece) -> Iterator[SourceLine]:
       index += 1
 
 
-# Greatest nominal size of a piece. A piece ends at the first blank line after its nominal end, at most this many bytes
-# later, so its text has at most twice this size.
+# Text is cut into pieces of at most this nominal size. A piece ends at the first blank line after its nominal end, at
+# most this many bytes later, so its text has at most twice this size.
 PIECE_BYTES = 16 << 20
 
 
-def _check_text(path: str, settings: ReadingSettings) -> None:
+def _check_text(path: str, settings: records.ReadingSettings) -> None:
   text_checks.check_head(path, text_files.read_head(path))
 
 
-def _plan_text(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
-  if settings.document == FILE:
-    yield whole_file(path, TEXT)
-  else:
-    yield from byte_ranges(path, TEXT, min(unit_bytes, PIECE_BYTES))
+def _plan_text(path: str, settings: records.ReadingSettings, unit_bytes: int) -> Iterator[records.Piece]:
+  return (
+    iter([records.whole_file(path)]) if settings.document == records.FILE else records.byte_ranges(path, unit_bytes)
+  )
 
 
-def _read_text(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
-  joins_lines = settings.joins_lines(TEXT)
+def _read_text(piece: records.Piece, settings: records.ReadingSettings) -> Iterator[records.Record]:
   if piece.start == 0:
-    text_checks.check_head(piece.path, text_files.read_head(piece.path))
-  source_lines = read_lines(piece) if piece.end == TO_THE_END else _lines_of_documents(piece)
-  if settings.document == FILE:
+    _check_text(piece.path, settings)
+  if settings.document == records.FILE:
     # The lines are read while the document is written, so a file may be larger than memory.
-    yield SourceDocument(lambda: "line 1", paragraphs_of(_decode(source_lines), joins_lines=joins_lines))
+    yield records.SourceDocument(lambda: "line 1", _decode(read_lines(piece)))
     return
-  for is_blank, group in itertools.groupby(source_lines, lambda line: not line.content.strip()):
+  source_lines = read_lines(piece)
+  if piece.end != records.TO_THE_END:  # the lines of the documents that begin in the piece
+    text_range = units.read_range(units.TextRange(piece.path, 0, piece.start, piece.end), PIECE_BYTES)
+    source_lines = (
+      SourceLine(_place_getter(piece.path, text_range.start, index), line)
+      for index, line in enumerate(io.BytesIO(text_range.data or b""))
+    )
+  for is_blank, group in itertools.groupby(source_lines, _is_blank):
     if not is_blank:
-      yield from _read_group(list(group), joins_lines=joins_lines)
+      lines = list(group)
+      yield records.SourceDocument(lines[0].get_place, _decode(lines))
 
 
-def _lines_of_documents(piece: Piece) -> Iterator[SourceLine]:
-  """Reads the lines of the documents that begin in a piece. Long documents are cut (`units.read_range`)."""
-  text_range = units.TextRange(piece.path, 0, piece.start, piece.end)
-  text, start, _ = units.read_range(text_range, PIECE_BYTES)
-  for index, line in enumerate(io.BytesIO(text)):
-    yield SourceLine(_place_getter(piece.path, start, index), line)
+def _is_blank(line: SourceLine) -> bool:
+  content = line.content.strip()
+  may_be_space = not content or not ord("!") <= content[0] < 128
+  return may_be_space and not strip_line(content.decode("utf-8", "replace"))
 
 
 def _decode(source_lines: Iterable[SourceLine]) -> Iterator[str]:
-  """Yields the lines as text. Raises BadRecordError if one is not UTF-8."""
+  """Yields the lines as text. Raises records.BadRecordError if one is not UTF-8."""
   for get_place, content in source_lines:
     try:
       yield content.decode("utf-8")
     except UnicodeDecodeError as error:
-      raise BadRecordError(get_place(), decoding_problem(content, error)) from error
-
-
-def _read_group(group: list[SourceLine], *, joins_lines: bool) -> Iterator[Record]:
-  """Yields the documents in a group of lines without blank ones, or one bad record if a line is not UTF-8."""
-  texts: list[str] = []
-  for get_place, content in group:
-    try:
-      texts.append(strip_line(content.decode("utf-8")))
-    except UnicodeDecodeError as error:
-      yield BadRecord(get_place, decoding_problem(content, error))
-      return
-  first_line = 0  # index in `group`
-  for has_text, consecutive_lines in itertools.groupby(texts, bool):
-    document_lines = list(consecutive_lines)
-    if has_text:
-      yield SourceDocument(group[first_line].get_place, paragraphs_of(document_lines, joins_lines=joins_lines))
-    first_line += len(document_lines)
+      raise records.BadRecordError(get_place(), decoding_problem(content, error)) from error
 
 
 _MAX_SHOWN_FIELDS = 8
 
 
-def _check_json_lines(path: str, settings: ReadingSettings) -> None:
+def _check_json_lines(path: str, settings: records.ReadingSettings) -> None:
   head = text_files.read_head(path)
   text_checks.check_format(path, head)
   body = head.lstrip()
@@ -142,26 +111,19 @@ def _check_json_lines(path: str, settings: ReadingSettings) -> None:
       f"jq -c '.[]' < {path} > text.jsonl"
     )
   if not body.startswith(b"{"):
-    raise UserError(f"{path}: begins with {text_files.show_start(body)}, not with a JSON object: give --text_format")
+    raise text_files.wrong_start_error(path, body, "a JSON object: correct the file")
 
 
-def _plan_json_lines(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
-  yield from byte_ranges(path, JSON_LINES, unit_bytes)
-
-
-def _read_json_lines(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
-  joins_lines = settings.joins_lines(JSON_LINES)
+def _read_json_lines(piece: records.Piece, settings: records.ReadingSettings) -> Iterator[records.Record]:
   for get_place, line in read_lines(piece):
     if not line.strip():
       continue
     try:
       text = _parse_text(line, settings.text_field)
-    except UnicodeDecodeError as error:
-      yield BadRecord(get_place, decoding_problem(line, error))
     except ValueError as error:
-      yield BadRecord(get_place, str(error))
+      yield records.BadRecord(get_place, str(error))
     else:
-      yield text_to_record(get_place, text, joins_lines=joins_lines)
+      yield records.SourceDocument(get_place, (text or "").split("\n"))
 
 
 def _parse_text(line: bytes, field: str) -> str | None:
@@ -172,8 +134,12 @@ def _parse_text(line: bytes, field: str) -> str | None:
     names = ", ".join(error.args[:_MAX_SHOWN_FIELDS]) or "none"
     raise ValueError(f"no field {field!r} (its fields: {names}): give --text_field") from None
   except ValueError as error:
-    line.decode("utf-8")  # raises UnicodeDecodeError if this is the reason
-    raise ValueError(f"not a JSON object with a text {field!r} ({error}): correct or remove the line") from None
+    reason = f"not a JSON object with a text {field!r} ({error}): correct or remove the line"
+    try:
+      line.decode("utf-8")
+    except UnicodeDecodeError as decoding_error:
+      reason = decoding_problem(line, decoding_error)
+    raise ValueError(reason) from None
 
 
 _ARTICLE_BEGIN = re.compile(r'<doc\s[^>]*?(?:title="(?P<title>.*)")?\s*>$')
@@ -182,69 +148,64 @@ _ARTICLE_END = "</doc>"
 _NO_END = "the article does not end with </doc>: run wikiextractor again, or remove the article"
 
 
-def _check_articles(path: str, settings: ReadingSettings) -> None:
+def _check_articles(path: str, settings: records.ReadingSettings) -> None:
   head = text_files.read_head(path).lstrip()
   if not head.startswith((b"<doc ", b"{")):
-    raise UserError(
-      f"{path}: begins with {text_files.show_start(head)}, not with <doc ...> or a JSON object: give --text_format"
-    )
+    raise text_files.wrong_start_error(path, head, "<doc ...> or a JSON object: run wikiextractor again")
 
 
-def _plan_articles(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
-  """wikiextractor writes files of 1 MB, so a file is a piece."""
-  yield whole_file(path, WIKIEXTRACTOR)
-
-
-def _read_articles(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
-  joins_lines = settings.joins_lines(WIKIEXTRACTOR)
+def _read_articles(piece: records.Piece, settings: records.ReadingSettings) -> Iterator[records.Record]:
   # The current article: a function that returns the place of its first line, or None between two articles; then its
   # title, and its lines so far.
-  get_article_place: GetPlace | None = None
+  get_article_place: records.GetPlace | None = None
   title = ""
   article_lines: list[str] = []
   for get_place, line in read_lines(piece):
     try:
       text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-      yield BadRecord(get_article_place or get_place, decoding_problem(line, error))
+      yield records.BadRecord(get_article_place or get_place, decoding_problem(line, error))
       get_article_place = None
       continue
     if get_article_place is None and text.startswith("{"):
-      yield _read_json(line, get_place, settings)
+      yield _read_json(line, get_place)
     elif begin_tag := _ARTICLE_BEGIN.match(text.rstrip()):
       if get_article_place is not None:
-        yield BadRecord(get_article_place, _NO_END)
+        yield records.BadRecord(get_article_place, _NO_END)
       title, get_article_place, article_lines = html.unescape(begin_tag["title"] or ""), get_place, []
     elif get_article_place is None:
       continue  # a line outside of articles
     elif text.rstrip() == _ARTICLE_END:
-      yield _to_document(get_article_place, article_lines, title, joins_lines=joins_lines)
+      yield _to_document(get_article_place, article_lines, title)
       get_article_place = None
     else:
       article_lines.append(text)
   if get_article_place is not None:
-    yield BadRecord(get_article_place, _NO_END)
+    yield records.BadRecord(get_article_place, _NO_END)
 
 
-def _to_document(get_place: GetPlace, article_lines: list[str], title: str, *, joins_lines: bool) -> SourceDocument:
-  """Makes a document of an article. Entities become characters; a first paragraph that is the title is left out."""
-  paragraphs = paragraphs_of(map(html.unescape, article_lines), joins_lines=joins_lines)
-  return SourceDocument(get_place, (text for index, text in enumerate(paragraphs) if index > 0 or text != title))
+def _to_document(get_place: records.GetPlace, article_lines: list[str], title: str) -> records.SourceDocument:
+  """Makes a document of an article. Entities become characters; a first line that is the title is left out."""
+  lines = list(map(html.unescape, article_lines))
+  return records.SourceDocument(get_place, lines[1:] if lines and strip_line(lines[0]) == title else lines)
 
 
-def _read_json(line: bytes, get_place: GetPlace, settings: ReadingSettings) -> Record:
+def _read_json(line: bytes, get_place: records.GetPlace) -> records.Record:
+  title = ""
   try:
-    text = json_values.read_text_field(line, "text")
-  except (KeyError, ValueError) as error:
-    return BadRecord(get_place, f"not a JSON object with a text ({error}): run wikiextractor again, or remove the line")
-  try:
-    title = json_values.read_text_field(line, "title") or ""
-  except (KeyError, ValueError):
-    title = ""
-  joins_lines = settings.joins_lines(WIKIEXTRACTOR)
-  return _to_document(get_place, (text or "").split("\n"), title, joins_lines=joins_lines)
+    text = _parse_text(line, "text") or ""
+    with contextlib.suppress(ValueError):
+      title = _parse_text(line, "title") or ""
+  except ValueError as error:
+    return records.BadRecord(get_place, str(error))
+  return _to_document(get_place, text.split("\n"), title)
 
 
-TEXT_READER = Reader(_check_text, _plan_text, _read_text)
-JSON_LINES_READER = Reader(_check_json_lines, _plan_json_lines, _read_json_lines)
-WIKIEXTRACTOR_READER = Reader(_check_articles, _plan_articles, _read_articles)
+TEXT_READER = records.Reader(_check_text, _plan_text, _read_text)
+JSON_LINES_READER = records.Reader(
+  _check_json_lines, lambda path, settings, unit_bytes: records.byte_ranges(path, unit_bytes), _read_json_lines
+)
+# wikiextractor writes files of 1 MB, so a file is a piece.
+WIKIEXTRACTOR_READER = records.Reader(
+  _check_articles, lambda path, settings, unit_bytes: iter([records.whole_file(path)]), _read_articles
+)

@@ -81,7 +81,7 @@ class ReadingSettings(Config):
 
   def joins_lines(self, text_format: str) -> bool:
     """Whether the lines of a paragraph are joined, since a paragraph ends at a blank line."""
-    if not self.splits_sentences(text_format):
+    if not self.splits_sentences(text_format) or text_format == WIKIPEDIA:
       return False
     if self.paragraph != AUTO:
       return self.paragraph == BLANK_LINE
@@ -92,8 +92,6 @@ class ReadingSettings(Config):
 TO_THE_END = (1 << 63) - 1
 # A paragraph with more characters is cut at the end of a line, so that a file without blank lines fits into memory.
 _MAX_PARAGRAPH_CHARS = 1 << 20
-# A reason why a record gives no document. Some readers have other reasons, such as "redirect".
-NO_TEXT = "no text"
 # A function that returns where a record is in its file, such as "line 3". It is called only if a message needs the
 # place, since the lines before a record are counted for it.
 GetPlace = Callable[[], str]
@@ -107,7 +105,6 @@ class Piece(NamedTuple):
   """
 
   path: str
-  text_format: str
   start: int
   end: int
   num_bytes: int
@@ -118,22 +115,21 @@ class SourceDocument(NamedTuple):
 
   Attributes:
     get_place: see `GetPlace`.
-    paragraphs: its paragraphs, or its lines if each line is a sentence. The caller must iterate over them before it
-      asks the reader for the next record. Iterating may raise `BadRecordError`.
+    lines: its lines, which `paragraphs_of` takes. The caller must iterate over them before it asks the reader for the
+      next record. Iterating may raise `BadRecordError`.
     left_out: kind -> number of parts of the document that were left out, such as tables.
   """
 
   get_place: GetPlace
-  paragraphs: Iterable[str]
+  lines: Iterable[str]
   left_out: Mapping[str, int] = {}
 
 
 class DroppedRecord(NamedTuple):
-  """A record that is not damaged but holds no document, such as a redirect: its place, the reason, and its text."""
+  """A record that is not damaged but holds no document, such as a redirect: its place, and the reason."""
 
   get_place: GetPlace
   reason: str
-  text: str
 
 
 class BadRecord(NamedTuple):
@@ -172,36 +168,33 @@ class Reader(NamedTuple):
 # ---- pieces, paragraphs and documents -------------------------------------------------------------------
 
 
-def whole_file(path: str, text_format: str) -> Piece:
+def whole_file(path: str) -> Piece:
   """Returns a piece that is the whole file."""
-  return Piece(path, text_format, 0, TO_THE_END, files.size(path))
+  return Piece(path, 0, TO_THE_END, files.size(path))
 
 
-def byte_ranges(path: str, text_format: str, unit_bytes: int, *, divisible_ending: str = "") -> Iterator[Piece]:
+def byte_ranges(path: str, unit_bytes: int, *, divisible_ending: str = "") -> Iterator[Piece]:
   """Cuts a file into ranges of `unit_bytes` without reading it.
 
   A compressed file is a single piece, unless it can be read from the middle: if its name ends in `divisible_ending`.
   """
   size = files.size(path)
   if compression(path) not in ("", divisible_ending) or size <= unit_bytes:
-    yield whole_file(path, text_format)
+    yield whole_file(path)
     return
   for start in range(0, size, unit_bytes):
     end = min(start + unit_bytes, size)
-    yield Piece(path, text_format, start, end, end - start)
+    yield Piece(path, start, end, end - start)
 
 
 def paragraphs_of(lines: Iterable[str], *, joins_lines: bool) -> Iterator[str]:
   """Yields the paragraphs of some lines: the lines up to a blank line if `joins_lines`, else each line."""
-  stripped_lines = map(strip_line, lines)
-  return _join_lines(stripped_lines) if joins_lines else filter(None, stripped_lines)
-
-
-def _join_lines(lines: Iterable[str]) -> Iterator[str]:
-  """Yields paragraphs: the lines up to each blank line, joined."""
+  if not joins_lines:
+    yield from filter(None, map(strip_line, lines))
+    return
   paragraph_lines: list[str] = []
   num_chars = 0
-  for line in lines:
+  for line in map(strip_line, lines):
     if paragraph_lines and (not line or num_chars >= _MAX_PARAGRAPH_CHARS):
       yield " ".join(paragraph_lines)
       paragraph_lines, num_chars = [], 0
@@ -210,10 +203,3 @@ def _join_lines(lines: Iterable[str]) -> Iterator[str]:
       num_chars += len(line)
   if paragraph_lines:
     yield " ".join(paragraph_lines)
-
-
-def text_to_record(get_place: GetPlace, text: str | None, *, joins_lines: bool) -> SourceDocument | DroppedRecord:
-  """Makes a document from the text in a field of a record. It is dropped if the field is null."""
-  if text is None:
-    return DroppedRecord(get_place, NO_TEXT, "")
-  return SourceDocument(get_place, paragraphs_of(text.split("\n"), joins_lines=joins_lines))

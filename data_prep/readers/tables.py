@@ -9,17 +9,7 @@ from typing import Any
 from albert.data import rows
 from albert.errors import UserError
 from albert.io import files
-from data_prep.readers.records import (
-  DATASETS,
-  PARQUET,
-  BadRecord,
-  Piece,
-  Reader,
-  ReadingSettings,
-  Record,
-  text_to_record,
-  whole_file,
-)
+from data_prep.readers.records import BadRecord, Piece, Reader, ReadingSettings, Record, SourceDocument, whole_file
 
 # Rows that are in memory at a time.
 _BATCH_ROWS = 64
@@ -43,24 +33,19 @@ def _check_column(path: str, schema: Any, field: str, pyarrow: Any) -> None:
     raise UserError(f"{path}: the column {field!r} is not text, but {column_type}: give --text_field")
 
 
-def _read_rows(
-  batches: Iterator[Any], num_rows_before: int, settings: ReadingSettings, text_format: str
-) -> Iterator[Record]:
+def _read_rows(batches: Iterator[Any], num_rows_before: int, field: str) -> Iterator[Record]:
   """Yields the documents in the rows of record batches, before which the file has `num_rows_before` rows."""
-  joins_lines = settings.joins_lines(text_format)
   row_number = num_rows_before
   for batch in batches:
-    for start in range(0, batch.num_rows, _BATCH_ROWS):
-      column = batch.column(batch.schema.get_field_index(settings.text_field)).slice(start, _BATCH_ROWS)
-      for value in column:
-        row_number += 1
-        get_place = functools.partial("row {}".format, row_number)
-        try:
-          text = value.as_py()
-        except UnicodeDecodeError as error:
-          yield BadRecord(get_place, f"not UTF-8 text ({error.reason}): correct or remove the row")
-        else:
-          yield text_to_record(get_place, text, joins_lines=joins_lines)
+    for value in batch.column(batch.schema.get_field_index(field)):
+      row_number += 1
+      get_place = functools.partial("row {}".format, row_number)
+      try:
+        text = value.as_py()
+      except UnicodeDecodeError as error:
+        yield BadRecord(get_place, f"not UTF-8 text ({error.reason}): correct or remove the row")
+      else:
+        yield SourceDocument(get_place, (text or "").split("\n"))
 
 
 # ---- Parquet -------------------------------------------------------------------------------------------
@@ -83,7 +68,7 @@ def _plan_parquet(path: str, settings: ReadingSettings, unit_bytes: int) -> Iter
     columns = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     column = columns.index(settings.text_field)
     sizes = [metadata.row_group(n).column(column).total_compressed_size for n in range(metadata.num_row_groups)]
-  yield from _group_parts(path, PARQUET, sizes, unit_bytes)
+  yield from _group_parts(path, sizes, unit_bytes)
 
 
 def _read_parquet(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
@@ -92,19 +77,19 @@ def _read_parquet(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
     row_groups = list(range(piece.start, piece.end))
     batches = file.iter_batches(_BATCH_ROWS, row_groups, columns=[settings.text_field])
     checked = _checked_batches(piece.path, batches, settings.text_field)
-    yield from _read_rows(checked, num_rows_before, settings, PARQUET)
+    yield from _read_rows(checked, num_rows_before, settings.text_field)
 
 
-def _group_parts(path: str, text_format: str, sizes: list[int], unit_bytes: int) -> Iterator[Piece]:
+def _group_parts(path: str, sizes: list[int], unit_bytes: int) -> Iterator[Piece]:
   """Yields pieces of consecutive row groups or record batches, whose numbers of bytes are `sizes`."""
   start, num_bytes = 0, 0
   for index, size in enumerate(sizes):
     if index > start and num_bytes + size > unit_bytes:
-      yield Piece(path, text_format, start, index, num_bytes)
+      yield Piece(path, start, index, num_bytes)
       start, num_bytes = index, 0
     num_bytes += size
   if start < len(sizes):
-    yield Piece(path, text_format, start, len(sizes), num_bytes)
+    yield Piece(path, start, len(sizes), num_bytes)
 
 
 def _checked_batches(path: str, batches: Iterator[Any], field: str) -> Iterator[Any]:
@@ -116,19 +101,14 @@ def _checked_batches(path: str, batches: Iterator[Any], field: str) -> Iterator[
   try:
     for batch in batches:
       batch.validate()
-      _check_offsets(batch.column(batch.schema.get_field_index(field)), pyarrow)
+      try:
+        batch.column(batch.schema.get_field_index(field)).validate(full=True)
+      except pyarrow.ArrowInvalid as error:
+        if "UTF8" not in str(error):  # text that is not UTF-8 is an error of its row, not of the file
+          raise
       yield batch
   except (pyarrow.ArrowException, OSError) as error:
     raise rows.damage_error(path, error) from error
-
-
-def _check_offsets(column: Any, pyarrow: Any) -> None:
-  """Checks where each text of a column is. Text that is not UTF-8 is an error of its row, not of the file."""
-  try:
-    column.validate(full=True)
-  except pyarrow.ArrowInvalid as error:
-    if "UTF8" not in str(error):
-      raise
 
 
 # ---- saved datasets ------------------------------------------------------------------------------------
@@ -152,9 +132,9 @@ def _open_arrow(path: str, settings: ReadingSettings) -> Iterator[Any]:
 def _plan_arrow(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
   """Cuts an Arrow file at record batches. A remote file is a single piece, since batches cannot be skipped there."""
   if files.is_remote(path):
-    yield whole_file(path, DATASETS)
+    yield whole_file(path)
   else:
-    yield from _group_parts(path, DATASETS, [batch.nbytes for batch in _open_arrow(path, settings)], unit_bytes)
+    yield from _group_parts(path, [batch.nbytes for batch in _open_arrow(path, settings)], unit_bytes)
 
 
 def _read_arrow(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
@@ -163,7 +143,7 @@ def _read_arrow(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
     if index >= piece.end:
       return
     if index >= piece.start:
-      yield from _read_rows(iter([batch]), num_rows_before, settings, DATASETS)
+      yield from _read_rows(iter([batch]), num_rows_before, settings.text_field)
     num_rows_before += batch.num_rows
 
 

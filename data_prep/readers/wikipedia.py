@@ -12,26 +12,13 @@ import bz2
 import functools
 import re
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, TypeAlias
 from xml.etree import ElementTree
 
 from albert.errors import UserError
 from albert.io import files
 from data_prep import text_files
-from data_prep.readers import wikitext
-from data_prep.readers.records import (
-  TO_THE_END,
-  WIKIPEDIA,
-  BadRecord,
-  DroppedRecord,
-  GetPlace,
-  Piece,
-  Reader,
-  ReadingSettings,
-  Record,
-  SourceDocument,
-  byte_ranges,
-)
+from data_prep.readers import records, wikitext
 
 _READ_BYTES = 1 << 18
 _HEADER_BYTES = 1 << 20
@@ -44,24 +31,21 @@ _NAMESPACE = re.compile(rb'<namespace key="(-?\d+)"[^>]*>([^<]*)</namespace>')
 _MAIN_NAMESPACE = "0"
 
 
-def _check(path: str, settings: ReadingSettings) -> None:
+def _check(path: str, settings: records.ReadingSettings) -> None:
   wikitext.import_parser(path)
   head = text_files.read_head(path)
   if b"<mediawiki" not in head:
-    raise UserError(
-      f"{path}: begins with {text_files.show_start(head)}, not with <mediawiki: give a dump such as "
-      "enwiki-latest-pages-articles.xml.bz2, or --text_format"
-    )
+    expected = "<mediawiki: give a dump such as enwiki-latest-pages-articles.xml.bz2"
+    raise text_files.wrong_start_error(path, head, expected)
 
 
-def _plan(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
-  yield from byte_ranges(path, WIKIPEDIA, unit_bytes, divisible_ending=".bz2")
+def _plan(path: str, settings: records.ReadingSettings, unit_bytes: int) -> Iterator[records.Piece]:
+  return records.byte_ranges(path, unit_bytes, divisible_ending=".bz2")
 
 
-def _read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
+def _read(piece: records.Piece, settings: records.ReadingSettings) -> Iterator[records.Record]:
   namespaces = _read_namespaces(piece.path)
-  pages = _PageBuffer(_read_chunks(piece))
-  while page := pages.take_page():
+  for page in _find_pages(_read_chunks(piece)):
     yield _read_page(page, namespaces)
 
 
@@ -76,16 +60,13 @@ def _read_namespaces(path: str) -> frozenset[str]:
   return frozenset(name.decode("utf-8", errors="replace").lower() for _, name in _NAMESPACE.findall(header) if name)
 
 
-class _Chunk(NamedTuple):
-  """Decompressed bytes of a dump. Those that the piece does not own are read for a page that begins before them."""
-
-  content: bytes
-  is_owned: bool
+# Decompressed bytes of a dump, and whether the piece owns them. Others are read for a page that begins before them.
+_Chunk: TypeAlias = tuple[bytes, bool]
 
 
-def _read_chunks(piece: Piece) -> Iterator[_Chunk]:
+def _read_chunks(piece: records.Piece) -> Iterator[_Chunk]:
   """Reads and decompresses a dump from the piece's beginning to the end of the file."""
-  if text_files.compression(piece.path) == ".bz2" and piece.end != TO_THE_END:
+  if text_files.compression(piece.path) == ".bz2" and piece.end != records.TO_THE_END:
     yield from _read_bzip2_chunks(piece)
     return
   with text_files.open_stream(piece.path) as stream:
@@ -95,63 +76,40 @@ def _read_chunks(piece: Piece) -> Iterator[_Chunk]:
     while block := stream.read(_READ_BYTES):
       num_owned = max(0, min(len(block), piece.end - position))
       if num_owned:
-        yield _Chunk(block[:num_owned], is_owned=True)
+        yield block[:num_owned], True
       if num_owned < len(block):
-        yield _Chunk(block[num_owned:], is_owned=False)
+        yield block[num_owned:], False
       position += len(block)
 
 
-def _read_bzip2_chunks(piece: Piece) -> Iterator[_Chunk]:
+def _read_bzip2_chunks(piece: records.Piece) -> Iterator[_Chunk]:
+  """Decompresses the streams from the first one on that begins in the piece."""
   with files.open_file(piece.path) as file:
-    first_stream = _find_stream(file, piece)
-    if first_stream is None:
+    position = stream_start = _find_stream(file, piece)
+    if position >= piece.end:
       return
-    reader = _Bzip2Reader(piece.path, file, first_stream)
-    while (stream_start := reader.next_stream()) is not None:
-      for content in reader.decompress_stream(stream_start):
-        yield _Chunk(content, is_owned=stream_start < piece.end)
-
-
-class _Bzip2Reader:
-  """Decompresses the bzip2 streams of an open file from a position on, one after the other."""
-
-  def __init__(self, path: str, file: BinaryIO, position: int):
-    self._path, self._file = path, file
-    self._compressed = b""  # bytes that were read and are not decompressed yet
-    self._position = position  # of the next byte to read
     file.seek(position)
-
-  def _read(self) -> bool:
-    """Reads more bytes if none are left. Returns False at the end of the file."""
-    if not self._compressed:
-      self._compressed = self._file.read(_READ_BYTES)
-      self._position += len(self._compressed)
-    return bool(self._compressed)
-
-  def next_stream(self) -> int | None:
-    """Returns the position where the next stream begins; None at the end of the file."""
-    return self._position - len(self._compressed) if self._read() else None
-
-  def decompress_stream(self, stream_start: int) -> Iterator[bytes]:
-    """Yields the decompressed bytes of the next stream, which begins at `stream_start`. Damage is a UserError."""
     decompressor = bz2.BZ2Decompressor()
-    while not decompressor.eof:
-      if decompressor.needs_input and not self._read():
-        raise UserError(f"{self._path}: the bzip2 stream at byte {stream_start} is incomplete: download the dump again")
-      try:
-        content = decompressor.decompress(self._compressed, _READ_BYTES)
-      except (OSError, ValueError) as error:
-        raise UserError(
-          f"{self._path}: the bzip2 stream at byte {stream_start} is damaged ({error}): download the dump again"
-        ) from error
-      self._compressed = b""
-      if content:
-        yield content
-    self._compressed = decompressor.unused_data
+    while block := file.read(_READ_BYTES):
+      position += len(block)  # where the block ends
+      while block:
+        if decompressor.eof:
+          decompressor, stream_start = bz2.BZ2Decompressor(), position - len(block)
+        try:
+          content = decompressor.decompress(block)
+        except (OSError, ValueError) as error:
+          raise UserError(
+            f"{piece.path}: the bzip2 stream at byte {stream_start} is damaged ({error}): download the dump again"
+          ) from error
+        if content:
+          yield content, stream_start < piece.end
+        block = decompressor.unused_data
+    if not decompressor.eof:
+      raise UserError(f"{piece.path}: the bzip2 stream at byte {stream_start} is incomplete: download the dump again")
 
 
-def _find_stream(file: BinaryIO, piece: Piece) -> int | None:
-  """Returns the position of the first bzip2 stream that begins in a piece; None if there is none."""
+def _find_stream(file: BinaryIO, piece: records.Piece) -> int:
+  """Returns the position of the first bzip2 stream that begins in a piece, or a position after the piece."""
   if piece.start == 0:
     return 0
   file.seek(piece.start)
@@ -159,88 +117,68 @@ def _find_stream(file: BinaryIO, piece: Piece) -> int | None:
   while position < piece.end and (block := file.read(_READ_BYTES)):
     window += block
     if match := _STREAM_START.search(window):
-      stream_start = position + match.start()
-      return stream_start if stream_start < piece.end else None
+      return position + match.start()
     # A stream may begin in the last bytes of the window.
     num_searched = max(0, len(window) - _STREAM_START_BYTES + 1)
     position += num_searched
     window = window[num_searched:]
-  return None
+  return piece.end
 
 
-class _PageBuffer:
-  """The part of the decompressed dump in which pages are searched. Each chunk that is read is added at its end."""
-
-  def __init__(self, chunks: Iterator[_Chunk]):
-    self._chunks = chunks
-    self._content = bytearray()  # adding at its end and removing from its start do not copy the rest
-    self._num_owned = 0  # number of bytes that belong to the piece; they come first
-    self._reads_owned = True  # whether the next chunk may belong to the piece
-
-  def _read(self) -> bool:
-    """Adds the next chunk. Returns False at the end of the file."""
-    content, self._reads_owned = next(self._chunks, _Chunk(b"", is_owned=False))
-    self._content += content
-    if self._reads_owned:
-      self._num_owned += len(content)
-    return bool(content)
-
-  def take(self, size: int) -> bytes:
-    """Removes the first `size` bytes, and returns them."""
-    taken = bytes(memoryview(self._content)[:size])
-    del self._content[:size]
-    self._num_owned = max(0, self._num_owned - size)
-    return taken
-
-  def take_page(self) -> bytes:
-    """Removes the next page that begins in text of the piece, with all text before it, and returns the page.
-
-    It returns the remaining text if the dump ends inside the page, and b"" if there is no such page.
-    """
-    while (begin := self._content.find(_PAGE_BEGIN)) < 0:
-      # The tag <page> may begin in the last bytes of the buffer.
-      self.take(max(0, len(self._content) - len(_PAGE_BEGIN) + 1))
-      may_have_page = self._num_owned or self._reads_owned
-      if not may_have_page or not self._read():
-        return b""
-    self.take(begin)
-    if not self._num_owned:
-      return b""
-    search_start = 0
-    while (end := self._content.find(_PAGE_END, search_start)) < 0:
-      search_start = max(0, len(self._content) - len(_PAGE_END) + 1)
-      if not self._read():
-        return self.take(len(self._content))
-    return self.take(end + len(_PAGE_END))
+def _find_pages(chunks: Iterator[_Chunk]) -> Iterator[bytes]:
+  """Yields the pages that begin in text of the piece. The last one may be incomplete."""
+  buffer = bytearray()
+  num_owned = 0  # bytes at the beginning of the buffer that belong to the piece
+  num_searched = 0  # no page ends in these bytes
+  begin = -1  # of the next page in the buffer
+  for content, is_owned in chunks:
+    buffer += content
+    num_owned += len(content) if is_owned else 0
+    while 0 <= (begin := buffer.find(_PAGE_BEGIN)) < num_owned:
+      if (end := buffer.find(_PAGE_END, max(begin, num_searched))) < 0:
+        break
+      end += len(_PAGE_END)
+      yield bytes(memoryview(buffer)[begin:end])
+      del buffer[:end]
+      num_owned, num_searched = max(0, num_owned - end), 0
+    num_searched = max(0, len(buffer) - len(_PAGE_END) + 1)
+    if begin < 0:  # the tag <page> may begin in the last bytes
+      num_dropped = max(0, len(buffer) - len(_PAGE_BEGIN) + 1)
+      del buffer[:num_dropped]
+      num_owned, num_searched = max(0, num_owned - num_dropped), 0
+    if not is_owned and num_owned <= max(begin, 0):
+      return
+  if 0 <= begin < num_owned:
+    yield bytes(buffer[begin:])
 
 
-def _read_page(page: bytes, namespaces: frozenset[str]) -> Record:
+def _read_page(page: bytes, namespaces: frozenset[str]) -> records.Record:
   get_place = _place_getter(page)
   try:
     element = ElementTree.fromstring(page)
   except ElementTree.ParseError as error:
-    return BadRecord(
+    return records.BadRecord(
       get_place, f"not XML ({error}, counted from <page>): download the dump again, or leave the page out"
     )
   if element.findtext("ns", _MAIN_NAMESPACE) != _MAIN_NAMESPACE:
-    return DroppedRecord(get_place, "not an article", "")
+    return records.DroppedRecord(get_place, "not an article")
   if element.find("redirect") is not None:
-    return DroppedRecord(get_place, "redirect", "")
+    return records.DroppedRecord(get_place, "redirect")
   revisions = element.findall("revision") or [element]
   revision = revisions[-1]
   if revision.findtext("model", "wikitext") != "wikitext":
-    return DroppedRecord(get_place, "not an article", "")
+    return records.DroppedRecord(get_place, "not an article")
   text = revision.findtext("text") or ""
   try:
     article = wikitext.parse(text, namespaces)
   except MemoryError:
     raise
   except Exception as error:
-    return BadRecord(get_place, f"cannot be parsed ({type(error).__name__}: {error}): leave the page out")
-  return SourceDocument(get_place, article.paragraphs, article.left_out)
+    return records.BadRecord(get_place, f"cannot be parsed ({type(error).__name__}: {error}): leave the page out")
+  return records.SourceDocument(get_place, article.paragraphs, article.left_out)
 
 
-def _place_getter(page: bytes) -> GetPlace:
+def _place_getter(page: bytes) -> records.GetPlace:
   def get_place() -> str:
     title = _TITLE.search(page)
     return f"page {title[1].decode('utf-8', errors='replace')!r}" if title else f"page {page[:40]!r}"
@@ -248,4 +186,4 @@ def _place_getter(page: bytes) -> GetPlace:
   return get_place
 
 
-READER = Reader(_check, _plan, _read)
+READER = records.Reader(_check, _plan, _read)

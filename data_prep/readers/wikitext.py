@@ -209,36 +209,30 @@ class _Extraction:
   def __init__(self, nodes: Any, namespaces: frozenset[str]):
     self.left_out: dict[str, int] = {}
     self._namespaces = namespaces | _ENGLISH_NAMESPACES
-    # Nodes of other classes, such as comments, have no text.
-    self._methods: dict[type, Callable[[Any], Iterator[str]]] = {
-      nodes.Text: self._plain_text,
-      nodes.Wikilink: self._link,
-      nodes.ExternalLink: self._external_link,
-      nodes.Tag: self._tag,
-      nodes.Template: self._template,
-      nodes.HTMLEntity: self._entity,
-      nodes.Heading: self._heading,
-    }
+    self._nodes = nodes
 
   def texts(self, code: Any) -> Iterator[str]:
-    """Yields the text of some wikitext, in parts."""
+    """Yields the text of some wikitext, in parts. Nodes of other classes, such as comments, have no text."""
+    nodes = self._nodes
     for node in code.nodes:
-      method = self._methods.get(type(node))
-      if method is not None:
-        yield from method(node)
+      if isinstance(node, nodes.Text):
+        yield node.value
+      elif isinstance(node, nodes.Wikilink):
+        yield from self._link(node)
+      elif isinstance(node, nodes.Tag):
+        yield from self._tag(node)
+      elif isinstance(node, nodes.Template):
+        yield from self._template(node)
+      elif isinstance(node, nodes.HTMLEntity):
+        yield _LONE_SURROGATE.sub("", node.normalize())
+      elif isinstance(node, nodes.ExternalLink) and node.title is not None:
+        yield from self.texts(node.title)
+      elif isinstance(node, nodes.Heading):
+        self._leave_out("headings")
+        yield _MARK
 
   def _leave_out(self, kind: str) -> None:
     self.left_out[kind] = self.left_out.get(kind, 0) + 1
-
-  def _plain_text(self, node: Any) -> Iterator[str]:
-    yield node.value
-
-  def _entity(self, node: Any) -> Iterator[str]:
-    yield _LONE_SURROGATE.sub("", node.normalize())
-
-  def _external_link(self, node: Any) -> Iterator[str]:
-    if node.title is not None:
-      yield from self.texts(node.title)
 
   def _link(self, node: Any) -> Iterator[str]:
     target = str(node.title).strip()
@@ -267,10 +261,6 @@ class _Extraction:
       self._leave_out("entries of lists")
     elif node.contents is not None:
       yield from self.texts(node.contents)
-
-  def _heading(self, node: Any) -> Iterator[str]:
-    self._leave_out("headings")
-    yield _MARK
 
   def _template(self, node: Any) -> Iterator[str]:
     # A parser function such as {{formatnum:1000}} has its first parameter in its name.

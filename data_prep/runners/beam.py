@@ -8,6 +8,7 @@ continues with the finished files.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import difflib
 import functools
 import re
@@ -38,14 +39,7 @@ WorkItem = TypeVar("WorkItem")
 Result = TypeVar("Result")
 
 # These runners know all of their flags, so an unknown flag is an error. Other runners pass unknown flags to a server.
-_STRICT_RUNNERS = {
-  "",
-  "directrunner",
-  "bundlebaseddirectrunner",
-  "switchingdirectrunner",
-  "fnapirunner",
-  "dataflowrunner",
-}
+_STRICT_RUNNERS = {"", "directrunner", "dataflowrunner"}
 
 
 class _FlagParser(argparse.ArgumentParser):
@@ -84,6 +78,7 @@ def make_pipeline(flags: Sequence[str]) -> beam.Pipeline:
     raise UserError(f"Beam's flags after --: {error}") from error
 
 
+@dataclasses.dataclass(eq=False)
 class _Call(beam.DoFn):
   """Calls a function for each pair of a number and an item, and yields the number and the result.
 
@@ -91,26 +86,21 @@ class _Call(beam.DoFn):
   called first in each process, gets the settings and the path of the first of these files.
   """
 
-  def __init__(
-    self,
-    function: Callable[[Any], Any],
-    initializer: Callable[..., None],
-    settings: Any,
-    vocabulary: Mapping[str, bytes],
-  ):
-    self._function, self._initializer = function, initializer
-    self._settings, self._vocabulary = settings, vocabulary
+  function: Callable[[Any], Any]
+  initializer: Callable[..., None]
+  settings: Any
+  vocabulary: Mapping[str, bytes]
 
   def setup(self) -> None:
     with tempfile.TemporaryDirectory() as directory:
-      paths = [Path(directory) / name for name in self._vocabulary]
+      paths = [Path(directory) / name for name in self.vocabulary]
       for path in paths:
-        path.write_bytes(self._vocabulary[path.name])
-      self._initializer(self._settings, str(paths[0]))
+        path.write_bytes(self.vocabulary[path.name])
+      self.initializer(self.settings, str(paths[0]))
 
   def process(self, element: tuple[int, Any]) -> Iterator[tuple[int, Any]]:
     number, item = element
-    yield number, self._function(item)
+    yield number, self.function(item)
 
 
 class BeamPool:

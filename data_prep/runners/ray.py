@@ -11,13 +11,13 @@ import argparse
 import contextlib
 import dataclasses
 import logging
+import math
 import os
 import re
 import resource
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -27,12 +27,9 @@ import ray
 from albert import startup
 from albert.errors import Interrupted, RunError, UserError
 from albert.io import files
-from albert.io.text import counted
 from albert.io.workers import submit_ahead
 from data_prep.job import Job, OpenPool
 
-# Seconds between two looks at the size of the cluster, to which nodes may be added.
-_SECONDS_BETWEEN_LOOKS = 10.0
 _SECONDS_FOR_AN_ANSWER = 10.0
 # Bytes of the shared memory of a cluster that this command starts. Tasks and results are small and don't use it.
 _OBJECT_STORE_BYTES = 100 << 20
@@ -66,26 +63,16 @@ class _FlagParser(argparse.ArgumentParser):
     raise UserError(f"flags of Ray after --: {message} (there are {names})")
 
 
-def _parse_positive(text: str) -> float:
-  with contextlib.suppress(ValueError):
-    if 0 < float(text) < float("inf"):
-      return float(text)
-  raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-
-
-def _parse_count(text: str) -> int:
-  if not text.isdecimal():
-    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-  return int(text)
-
-
 def parse_flags(words: Sequence[str]) -> RayOptions:
   """Parses the words after --, such as "--address=10.0.0.1:6379". Raises a UserError if one is wrong."""
   parser = _FlagParser(add_help=False, allow_abbrev=False)
   parser.add_argument("--address")
-  parser.add_argument("--num_cpus", type=_parse_positive, default=RayOptions.num_cpus)
-  parser.add_argument("--max_retries", type=_parse_count, default=RayOptions.max_retries)
-  return RayOptions(**vars(parser.parse_args(list(words))))
+  parser.add_argument("--num_cpus", type=float, default=RayOptions.num_cpus)
+  parser.add_argument("--max_retries", type=int, default=RayOptions.max_retries)
+  options = RayOptions(**vars(parser.parse_args(list(words))))
+  if not 0 < options.num_cpus < math.inf:
+    parser.error(f"--num_cpus={options.num_cpus:g} is not a number above 0")
+  return options
 
 
 def make_runner(words: Sequence[str] = ()) -> OpenPool:
@@ -111,23 +98,11 @@ def _start_worker(paths: dict[str, str], initializer: Callable[..., None], argum
 
 
 class _Outcome(NamedTuple):
-  """What a task returns: the result or the error of the function; and the node, the process and its peak memory."""
+  """What a task returns: the result or the error of the function, and the peak memory of the process."""
 
   result: Any
   error: Exception | None
-  node: str
-  pid: int
   peak_bytes: int
-
-
-def _peak_bytes() -> int:
-  """Returns the greatest resident memory of this process so far."""
-  with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii") as file:
-    for line in file:
-      if line.startswith("VmHWM:"):
-        return int(line.split()[1]) << 10
-  # ru_maxrss is in KiB, on macOS in bytes.
-  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << (0 if sys.platform == "darwin" else 10)
 
 
 # The initializer that was called in this process, and its arguments.
@@ -147,7 +122,9 @@ def _run_task(
     result = function(item)
   except (UserError, RunError, OSError) as caught:
     error = caught
-  return _Outcome(result, error, ray.get_runtime_context().get_node_id(), os.getpid(), _peak_bytes())
+  # ru_maxrss is in KiB, on macOS in bytes.
+  peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << (0 if sys.platform == "darwin" else 10)
+  return _Outcome(result, error, peak_bytes)
 
 
 class RayPool:
@@ -165,32 +142,12 @@ class RayPool:
     self._initializer = initializer
     self._arguments = arguments
     self._is_connected = False  # by this object
-    self._num_tasks = 0
-    self._peaks: dict[tuple[str, int], int] = {}  # node and process -> peak memory
-    self._slots = (0.0, 0)  # when the cluster was looked at, and how many tasks it runs at the same time
+    self._num_tasks = self._peak_bytes = 0
 
   def __enter__(self) -> RayPool:
     if not ray.is_initialized():
       _connect(self._options, self._num_processes)
       self._is_connected = True
-    self._warn_if_too_small()
-    return self
-
-  def __exit__(
-    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-  ) -> None:
-    if self._is_connected:
-      ray.shutdown()  # ends the worker processes
-      self._is_connected = False
-    if kind is None and self._peaks:
-      nodes = len({node for node, _ in self._peaks})
-      print(
-        f"Ray: {self._num_tasks} tasks in {len(self._peaks)} processes on {counted(nodes, 'node')}; "
-        f"peak memory of a process: {max(self._peaks.values()) / 1e6:.0f} MB"
-      )
-
-  def _warn_if_too_small(self) -> None:
-    """Warns if a task fits on no node, since Ray then waits until a node is added that is large enough."""
     num_cpus = self._options.num_cpus
     if not any(node["Alive"] and node["Resources"].get("CPU", 0) >= num_cpus for node in ray.nodes()):
       print(
@@ -199,14 +156,16 @@ class RayPool:
         file=sys.stderr,
         flush=True,
       )
+    return self
 
-  def _count_slots(self) -> int:
-    """Returns how many tasks the cluster runs at the same time, at least 1."""
-    looked_at, slots = self._slots
-    if not slots or time.monotonic() - looked_at > _SECONDS_BETWEEN_LOOKS:
-      slots = max(1, int(ray.cluster_resources().get("CPU", 0) / self._options.num_cpus))
-      self._slots = (time.monotonic(), slots)
-    return slots
+  def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+  ) -> None:
+    if self._is_connected:
+      ray.shutdown()  # ends the worker processes
+      self._is_connected = False
+    if kind is None and self._num_tasks:
+      print(f"Ray: {self._num_tasks} tasks; peak memory of a process: {self._peak_bytes / 1e6:.0f} MB")
 
   def map(self, function: Callable[[WorkItem], Result], items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Result]]:
     """Calls a function for each item, see `WorkerPool`. Ray runs a task again if its process or node dies.
@@ -226,17 +185,26 @@ class RayPool:
       unfinished.add(reference)
       return reference
 
+    def can_submit_more(num_submitted: int) -> bool:
+      # Some tasks wait beside those that run. A cluster that can grow adds nodes for them.
+      num_running = ray.cluster_resources().get("CPU", 0) / options.num_cpus
+      return bool(num_submitted < 2 * num_running + 2)
+
     calls = submit_ahead(
       items,
       submit=submit,
       wait=lambda submitted: ray.wait(list(submitted), num_returns=1)[0],
-      # Some tasks wait beside those that run. A cluster that can grow adds nodes for them.
-      can_submit_more=lambda num_submitted: num_submitted < 2 * self._count_slots() + 2,
+      can_submit_more=can_submit_more,
     )
     try:
       for item, reference in calls:
         unfinished.discard(reference)
-        yield item, self._result(ray.get(reference))
+        outcome = ray.get(reference)
+        self._num_tasks += 1
+        self._peak_bytes = max(self._peak_bytes, outcome.peak_bytes)
+        if outcome.error is not None:
+          raise outcome.error
+        yield item, outcome.result
     except KeyboardInterrupt as stop:  # Ray replaces the Interrupted that a signal raised
       raise Interrupted(startup.interrupting_signal() or signal.SIGINT) from stop
     except ray.exceptions.RayTaskError as error:
@@ -258,50 +226,31 @@ class RayPool:
         with contextlib.suppress(Exception):  # the cluster may be gone
           ray.cancel(reference, force=True)
 
-  def _result(self, outcome: _Outcome) -> Any:
-    self._num_tasks += 1
-    worker = outcome.node, outcome.pid
-    self._peaks[worker] = max(outcome.peak_bytes, self._peaks.get(worker, 0))
-    if outcome.error is not None:
-      raise outcome.error
-    return outcome.result
-
-
-def _no_cluster_error(address: str, reason: object) -> UserError:
-  return UserError(
-    f"--runner=ray: no Ray cluster can be used at {address} ({reason}): start one with `ray start --head`, or give its "
-    "-- --address=HOST:6379"
-  )
-
-
-def _check_answers(address: str) -> None:
-  """Raises a UserError if nothing listens at an address. Ray would try again for minutes."""
-  if address in ("auto", "local"):
-    return
-  host, _, port = address.removeprefix("ray://").rpartition(":")
-  try:
-    socket.create_connection((host.strip("[]"), int(port)), _SECONDS_FOR_AN_ANSWER).close()
-  except (OSError, ValueError) as error:
-    raise _no_cluster_error(address, error) from error
-
 
 def _connect(options: RayOptions, num_processes: int) -> None:
   """Connects this process to a Ray cluster, or starts one on this machine."""
   address = options.address or os.environ.get("RAY_ADDRESS")
-  if address is not None:
-    _check_answers(address)
   settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
   if address is None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would send statistics to its makers
     settings |= {"num_cpus": num_processes, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
   handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
   try:
+    if address is not None and address not in (
+      "auto",
+      "local",
+    ):  # if nothing listens there, Ray would try again for minutes
+      host, _, port = address.removeprefix("ray://").rpartition(":")
+      socket.create_connection((host.strip("[]"), int(port)), _SECONDS_FOR_AN_ANSWER).close()
     ray.init(address=address or "local", **settings)
   except Exception as error:  # Ray also raises plain Exceptions, for example if a busy machine starts it too slowly
     reason = " ".join(str(error).split())
     if address is None:
       raise RunError(f"--runner=ray: Ray does not start on this machine ({reason})") from error
-    raise _no_cluster_error(address, reason) from error
+    raise UserError(
+      f"--runner=ray: no Ray cluster can be used at {address} ({reason}): start one with `ray start --head`, or give "
+      "its -- --address=HOST:6379"
+    ) from error
   finally:
     for number, handler in handlers.items():  # Ray replaces them
       signal.signal(number, handler)

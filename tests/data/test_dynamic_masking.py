@@ -27,9 +27,8 @@ from albert.tasks.pretraining.model import PretrainingTask
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import MASK_ID, SENTENCE_PIECE_IDS
 from data_prep.create_pretraining_data import prepare
-from data_prep.documents import Counts
-from data_prep.examples.instances import InstanceMaker, make_batches
-from data_prep.examples.packing import unpack
+from data_prep.examples.instances import InstanceMaker
+from data_prep.examples.packing import pack, unpack
 from data_prep.examples.settings import PreparationSettings
 from data_prep.job import Job
 from data_prep.units import TextUnit, plan_units
@@ -193,7 +192,7 @@ def test_word_starts_equal_those_of_data_preparation(corpus_file: str, spm_model
   (unit,) = plan_units([corpus_file], with_donors=False)
   documents, num_own, _ = maker.load(unit)
   piece_starts_word = DynamicMasking.from_tokenizer(Tokenizer(spm_model), 0.15, 3).word_starts
-  for batch in make_batches(documents, num_own, maker.settings, maker.random_ids, maker.tokenizer.special_ids):
+  for batch in maker.make_batches(documents, num_own):
     tokens = batch.tokens
     np.testing.assert_array_equal(piece_starts_word[tokens.ids][tokens.maskable], tokens.word_starts[tokens.maskable])
 
@@ -264,11 +263,11 @@ def test_the_byte_pieces_of_a_word_are_masked_together(byte_piece_corpus: BytePi
   maker, tokenizer = byte_piece_corpus.maker, byte_piece_corpus.tokenizer
   dynamic_masking = DynamicMasking.from_tokenizer(tokenizer, 0.3, 3)
   num_masked_words = 0  # words of several tokens
-  for batch in maker.packed_batches(byte_piece_corpus.unit):
-    if isinstance(batch, Counts):
-      continue
-    starts = np.cumsum(batch.sizes) - batch.sizes  # where each instance begins in batch.words
-    features = unpack(batch.words, starts, maker.settings.max_seq_length, maker.settings.max_predictions_per_seq)
+  documents, num_own, _ = maker.load(byte_piece_corpus.unit)
+  for batch in maker.make_batches(documents, num_own):
+    words, sizes = pack(batch.tokens, batch.masked, batch.instances.labels, np.dtype("<u2"))
+    starts = np.cumsum(sizes) - sizes  # where each instance begins in the words
+    features = unpack(words, starts, maker.settings.max_seq_length, maker.settings.max_predictions_per_seq)
     if masking == "dynamic":
       features |= dynamic_masking.mask(features, np.arange(starts.size), seed=1)
     original_ids = unmasked_ids(features)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import gzip
 import hashlib
 import itertools
@@ -19,12 +20,11 @@ from albert.data.manifest import Manifest
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.runs.directory_lock import DirectoryLock
-from data_prep import blocks, shards, text_files, units
+from data_prep import blocks, shards, units
 from data_prep.blocks import BlockTask
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
 from tests.data_prep.runners.jobs import SETTINGS, contents, make_job
-from tests.data_prep.runners.system_errors import FAULTS, Fault
 
 pytestmark = pytest.mark.usefixtures("small_units")
 
@@ -94,11 +94,6 @@ def test_a_finished_job_is_checked_and_repaired(
   complete = contents(tmp_path)
   modification_times = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
   assert prepare(job) == manifest
-  dataclasses.replace(manifest, shards=()).save(str(tmp_path))
-  with pytest.raises(UserError, match=r"manifest.json lists 0 shards, not pretraining-00000-of-00003"):
-    prepare(job)  # a manifest must list all shards
-  manifest.save(str(tmp_path))
-  modification_times["manifest.json"] = (tmp_path / "manifest.json").stat().st_mtime_ns
   assert "complete; 3 shards with correct checksums, nothing to do" in capsys.readouterr().out
   assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == modification_times
   damaged = tmp_path / manifest.shards[1].file
@@ -200,7 +195,12 @@ def test_another_process_may_finish_the_job_before_this_one_looks_for_its_files(
 # ---- faults, and input that changes --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.step}-{fault.error_number}")
+# The error, the files that cannot be written ("": text that cannot be read), and how many of the 17 units the repeated
+# job keeps. The first five reads of text and the first two files succeed. In these jobs, a block is a single unit.
+@pytest.mark.parametrize(
+  ("error_number", "file_prefix", "num_kept"),
+  [(errno.EDQUOT, "block-", 2), (errno.EIO, "", 5), (errno.ENOSPC, "pretraining-", 17)],
+)
 def test_after_an_error_of_the_system_finished_files_are_kept(
   tmp_path: Path,
   small_files: list[str],
@@ -208,25 +208,39 @@ def test_after_an_error_of_the_system_finished_files_are_kept(
   monkeypatch: pytest.MonkeyPatch,
   capsys: pytest.CaptureFixture[str],
   uninterrupted_output: dict[str, bytes],
-  fault: Fault,
+  error_number: int,
+  file_prefix: str,
+  num_kept: int,
 ) -> None:
+  calls, fsync, read_range = itertools.count(), os.fsync, units.read_range
+
+  def read_or_fail(text_range: units.TextRange) -> units.TextRange:
+    if not file_prefix and next(calls) >= 5:
+      raise OSError(error_number, os.strerror(error_number))
+    return read_range(text_range)
+
+  def sync_or_fail(descriptor: int) -> None:
+    if file_prefix and f".{file_prefix}" in os.readlink(f"/proc/self/fd/{descriptor}") and next(calls) >= 2:
+      raise OSError(error_number, os.strerror(error_number))
+    fsync(descriptor)
+
   job = make_job(small_files, spm_model, tmp_path / "out")
   with monkeypatch.context() as patch:
-    fault.install(patch)
-    with pytest.raises(RunError, match=re.escape(os.strerror(fault.error_number))) as caught:
+    patch.setattr(units, "read_range", read_or_fail)
+    patch.setattr(os, "fsync", sync_or_fail)
+    with pytest.raises(RunError, match=re.escape(os.strerror(error_number))) as caught:
       prepare(job)
-  assert fault.file_prefix in str(caught.value)
+  assert file_prefix in str(caught.value)
   assert "\n" not in str(caught.value)
   assert "same command" in str(caught.value)
   (workspace,) = (tmp_path / "out").glob(".preparation-*")
   assert len(list(workspace.glob("*.block"))) >= 2
   assert not [path for path in workspace.iterdir() if files.is_staging_name(path.name)]
   times_of_complete_shards = get_shard_times(tmp_path / "out")
-  assert len(times_of_complete_shards) == (2 if fault.step == "shard" else 0)
+  assert len(times_of_complete_shards) == (2 if file_prefix == "pretraining-" else 0)
   capsys.readouterr()
   prepare(job)
-  printed = capsys.readouterr().out
-  assert f"kept {fault.num_kept_units} of 17 units" in printed
+  assert f"kept {num_kept} of 17 units" in capsys.readouterr().out
   assert times_of_complete_shards.items() <= get_shard_times(tmp_path / "out").items()
   assert contents(tmp_path / "out") == uninterrupted_output
 
@@ -234,10 +248,8 @@ def test_after_an_error_of_the_system_finished_files_are_kept(
 @pytest.mark.parametrize(
   ("num_processes", "replacement"),
   [
-    pytest.param(1, b"e", id="same size-1"),
-    pytest.param(2, b"\xc3\xa9\xc3\xa9", id="longer-2", marks=pytest.mark.thorough),
-    pytest.param(1, b"\xc3\xa9\xc3\xa9", id="longer-1", marks=pytest.mark.thorough),
-    pytest.param(2, b"e", id="same size-2", marks=pytest.mark.thorough),
+    pytest.param(1, b"e", id="same size"),
+    pytest.param(2, b"\xc3\xa9\xc3\xa9", id="longer", marks=pytest.mark.thorough),
   ],
 )
 def test_after_an_invalid_byte_only_its_unit_is_processed_again(
@@ -269,7 +281,8 @@ def test_after_an_invalid_byte_only_its_unit_is_processed_again(
 def test_after_an_error_in_a_gzip_file_the_text_of_the_others_is_kept(
   tmp_path: Path, spm_model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  content = gzip.compress(b"The captain sold the river.\nNobody watched.\n\n" * 50)
+  # More than is checked at the start.
+  content = gzip.compress(b"The captain sold the river.\nNobody watched.\n\n" * 20_000)
   paths = [tmp_path / f"{number}.txt.gz" for number in range(3)]
   for path in paths:
     path.write_bytes(content)
@@ -278,10 +291,10 @@ def test_after_an_error_in_a_gzip_file_the_text_of_the_others_is_kept(
   with pytest.raises(UserError, match=r"2\.txt\.gz: the GZIP file is damaged"):
     prepare(job)
   paths[2].write_bytes(content)
-  opened, open_stream = [], text_files.open_stream
-  monkeypatch.setattr(text_files, "open_stream", lambda path: opened.append(path) or open_stream(path))
+  copied, copy = [], shutil.copyfileobj
+  monkeypatch.setattr(shutil, "copyfileobj", lambda *arguments: copied.append(arguments) or copy(*arguments))
   prepare(job)
-  assert opened == [str(paths[2])]
+  assert len(copied) == 1
 
 
 @pytest.mark.parametrize("prediction", ["sop", pytest.param("nsp", marks=pytest.mark.thorough)])
@@ -300,28 +313,6 @@ def test_input_that_changed_after_a_stop_is_processed_again(
   prepare(job)
   prepare(make_job(inputs, spm_model, tmp_path / "uninterrupted", settings=settings))
   assert contents(tmp_path / "out") == contents(tmp_path / "uninterrupted")
-
-
-def test_an_unfinished_run_of_an_earlier_version_is_refused(
-  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-  """Version 2 of the workspace had spill files instead of blocks."""
-  job = make_job(small_files, spm_model, tmp_path)
-  with monkeypatch.context() as patch:
-    stop_at_call(patch, blocks, "make_block", 2)
-    with pytest.raises(_StopError):
-      prepare(job)
-  (workspace,) = tmp_path.glob(".preparation-*")
-  settings_file = workspace / "settings.json"
-  settings_file.write_text(json.dumps({**json.loads(settings_file.read_text()), "workspace_version": 2}))
-  before = contents(workspace)
-  with pytest.raises(UserError) as caught:
-    prepare(job)
-  assert str(caught.value) == (
-    f"--output_dir={tmp_path} holds an unfinished run that another version of this program started: remove "
-    f"{workspace}, or choose another directory"
-  )
-  assert contents(workspace) == before
 
 
 # Block 12 is made after the units of the file were read, block 0 before.

@@ -1,7 +1,8 @@
-"""The command data_prep.sample_corpus, on a directory of small generated packages."""
+"""The command data_prep.sample_corpus: sentences of docstrings, and a directory of small generated packages."""
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,154 @@ import pytest
 from data_prep import sample_corpus
 from data_prep.sample_corpus import (
   Document,
+  docstring_sentences,
   find_modules,
   module_sentences,
-  shorten_lists,
+  sentence_key,
   split_documents,
   unique_documents,
 )
+
+# Kind of docstring -> (the docstring, its sentences).
+DOCSTRINGS = {
+  "sentences over lines": (
+    """
+    Computes the mean of the values. It is zero for
+    an empty list, e.g. one without items. Is that all? Yes, it is
+    """,
+    [
+      "Computes the mean of the values.",
+      "It is zero for an empty list, e.g. one without items.",
+      "Is that all?",
+      "Yes, it is.",
+    ],
+  ),
+  "Google sections": (
+    """
+    Trains the model for a fixed number of steps.
+
+    Args:
+      steps: Number of steps to train for. The
+        default is one epoch of the data.
+      log_dir: Where the logs of the run are written
+
+    Examples:
+      >>> name()
+
+    Returns:
+      A dictionary of the metrics
+      that were seen last.
+    """,
+    [
+      "Trains the model for a fixed number of steps.",
+      "A dictionary of the metrics that were seen last.",
+    ],
+  ),
+  "numpydoc sections": (
+    """
+    Fit the curve to the points.
+
+    Parameters
+    ----------
+    x, y : array_like
+        The points to which the curve is fitted.
+    order : {1, 2}, optional
+        Order of the curve, if it is not the first.
+
+    See Also
+    --------
+    other_fit : Another way to fit a curve to the points.
+
+    Notes
+    -----
+    The method is described in [1]_ and in [2]_.
+
+    References
+    ----------
+    .. [1] A. Author, "A book about the fitting of curves", 1999.
+
+    Examples
+    --------
+    The curve goes through all of the points:
+
+    >>> fit([1, 2], [3, 4])
+    array([1., 2.])
+
+    It can be drawn with the function that follows.
+    """,
+    [
+      "Fit the curve to the points.",
+      "The method is described in and in.",
+      "It can be drawn with the function that follows.",
+    ],
+  ),
+  "inline markup": (
+    """
+    See :func:`~package.module.name` and :class:`Other` for the ``value`` of the **bold** and the *slanted* `word`.
+    Read the [user guide](https://example.org/guide) or :ref:`the text <label>` to know more about it.
+    The layout is the one of https://example.org/page and of the object `~axes.Axes` as well.
+    """,
+    [
+      "See name and Other for the value of the bold and the slanted word.",
+      "Read the user guide or the text to know more about it.",
+      "The layout is the one of and of the object Axes as well.",
+    ],
+  ),
+  "directives and blocks": (
+    """
+    The first line of the text says what it is::
+
+        code = that_is(dropped)
+
+    .. math::
+        The sum of all of the terms is here.
+
+    .. versionadded:: 1.2
+
+    ```python
+    this is the code of an example
+    ```
+
+    The last line of the text is kept too.
+    """,
+    ["The last line of the text is kept too."],
+  ),
+  "lists and tables": (
+    """
+    The following is a list of the colours that can be used.
+
+    - The first of the colours is red, as
+      it is the default for all lines.
+    * The second of the colours is blue.
+
+    ========  =======================
+    name      what the name is for
+    ========  =======================
+
+    | a | row of the table is dropped |
+
+    https://example.org/the/page/of/the/project
+    """,
+    [
+      "The following is a list of the colours that can be used.",
+      "The first of the colours is red, as it is the default for all lines.",
+      "The second of the colours is blue.",
+    ],
+  ),
+  "no prose": ("x = {'a': 1}\nfoo(bar) -> baz\nfirst second third fourth fifth\nShort one.\nreturn the_value", []),
+}
+
+
+@pytest.mark.parametrize("kind", DOCSTRINGS)
+def test_sentences_of_a_docstring_are_found(kind: str) -> None:
+  docstring, expected = DOCSTRINGS[kind]
+  assert docstring_sentences(inspect.cleandoc(docstring)) == expected
+
+
+def test_the_key_of_a_sentence_ignores_case_digits_and_packages() -> None:
+  assert sentence_key("Use `tf.keras.Model` with 2 inputs.") == sentence_key("use keras.Model, with 3 inputs")
+  assert sentence_key("The first of them.") != sentence_key("The last of them.")
+
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
          "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"]  # fmt: skip
@@ -63,18 +206,6 @@ def test_a_module_that_a_library_fails_at_is_left_out(packages: Path, monkeypatc
   assert module_sentences(str(packages / "pack" / "two.py")) == []
 
 
-def test_long_strings_count_as_documentation(tmp_path: Path) -> None:
-  path = tmp_path / "doc.py"
-  path.write_text(
-    'add_doc("name", """\n  The text of an added docstring is read too.\n\n  It has a second line as well.\n""")\n'
-    'X = f"""\n  The text of a formatted {name} is no documentation.\n\n  It is for the use of the program.\n"""\n',
-    encoding="utf-8",
-  )
-  assert module_sentences(str(path)) == [
-    ["The text of an added docstring is read too.", "It has a second line as well."]
-  ]
-
-
 def test_find_modules_leaves_out_tests(packages: Path) -> None:
   assert list(find_modules(str(packages))) == sorted(f"pack/{name}.py" for name in [*WORDS, "broken", "zz_copy"])
 
@@ -84,21 +215,21 @@ def test_docstrings_that_mostly_repeat_earlier_ones_are_left_out() -> None:
   six, seven = "Another one of them is new here.", "The last one of them is new here."
   documents = unique_documents(
     [
-      ("first", [["Notes:", one, two], [three]]),
+      ("first", [[one, two], [three]]),
       ("copy", [[one, two, three.upper()]]),  # no new sentence
       ("mostly", [[one, two, three, four]]),  # one new sentence of four
-      ("partly", [[one, "Notes:", five, six, seven], [four]]),  # `four` was in "mostly"
-      ("short", [["It is a new sentence.", "Notes:"]]),
+      ("partly", [[one, five, six, seven], [four]]),  # `four` was in "mostly"
+      ("short", [["It is a new sentence.", "It is another one."]]),
     ]
   )
   assert list(documents) == [
-    Document("first", ("Notes:", one, two, three)),
-    Document("partly", (one, "Notes:", five, six, seven)),
+    Document("first", f"{one}\n{two}\n{three}\n\n"),
+    Document("partly", f"{one}\n{five}\n{six}\n{seven}\n\n"),
   ]
 
 
 def test_held_out_documents_depend_on_names_only() -> None:
-  documents = [Document(f"pack/{number}.py", (f"The text of document {number} is here.",)) for number in range(1000)]
+  documents = [Document(f"pack/{number}.py", f"The text of document {number} is here.\n\n") for number in range(1000)]
   train, heldout = split_documents(documents, 0.05)
   assert len(heldout) == 50
   assert sorted(train + heldout, key=documents.index) == documents
@@ -162,8 +293,3 @@ def test_too_little_text_is_an_error(tmp_path: Path) -> None:
   assert completed.returncode == 2
   assert "0 documents of prose, of which at least 2 are needed within the limit" in completed.stderr
   assert not (tmp_path / "out").exists()
-
-
-def test_only_lists_of_entries_are_shortened():
-  sentences = ["Adds.", "Args:", "a: One.", "b: Two.", "c: Three.", "Returns:", "The sum.", "Of both.", "As a float."]
-  assert shorten_lists(sentences) == [*sentences[:4], *sentences[5:]]

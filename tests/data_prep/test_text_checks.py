@@ -16,12 +16,13 @@ import pytest
 
 from albert.errors import UserError
 from data_prep import text_checks
-from data_prep.create_pretraining_data import Job, prepare
+from data_prep.create_pretraining_data import prepare
 from data_prep.documents import TextDocument, parse_documents
 from data_prep.examples.settings import PreparationSettings
+from data_prep.readers import formats
 from data_prep.readers.records import ReadingSettings
 from data_prep.train_vocab import read_lines
-from data_prep.units import plain_ranges
+from data_prep.units import plan_units, read_range
 from tests.conftest import english_like_documents
 from tests.data_prep.readers.forms import as_text
 from tests.data_prep.runners.jobs import make_job
@@ -92,13 +93,10 @@ TEXT_FILES = {
 def parse_file(path: Path) -> list[TextDocument]:
   """Returns the documents of a file, as data preparation reads them. A GZIP file is only checked."""
   if path.name.endswith(".gz"):
-    text_checks.check_inputs([str(path)])
+    formats.check_inputs([str(path)], ReadingSettings())
     return []
-  documents = []
-  for text_range in plain_ranges(str(path), 0):
-    documents_of_range, _ = parse_documents(text_range)
-    documents += documents_of_range
-  return documents
+  ranges = [text_range for unit in plan_units([str(path)], with_donors=False) for text_range in unit.ranges]
+  return [document for text_range in ranges for document in parse_documents(read_range(text_range))]
 
 
 def get_error_of_readers(path: Path) -> str:
@@ -192,14 +190,8 @@ def test_a_bad_last_file_is_reported_before_the_first_is_read(
   (tmp_path / "a.txt").write_bytes(PROSE)
   (tmp_path / file_name).write_bytes(gzip.compress(json_lines) if file_name.endswith(".gz") else json_lines)
   monkeypatch.setattr("data_prep.prepare.Workers", None)  # to start a process would fail
-  job = Job(
-    inputs=(str(tmp_path / "a.txt"), str(tmp_path / file_name)),
-    output_dir=str(tmp_path / "out"),
-    spm_model_file=spm_model,
-    settings=PreparationSettings(max_seq_length=32),
-  )
   with pytest.raises(UserError, match=f"{file_name}, line 1.*JSON"):
-    prepare(job)
+    prepare(make_job([str(tmp_path / "a.txt"), str(tmp_path / file_name)], spm_model, tmp_path / "out"))
   assert not (tmp_path / "out").exists()
 
 
@@ -212,10 +204,7 @@ def test_unknown_characters_give_a_warning_at_the_start(
   settings = PreparationSettings(max_seq_length=32, dupe_factor=1)
   for folder, text, num_warnings in (("english", PROSE, 0), ("chinese", PROSE[:80] + chinese, 1)):
     path.write_bytes(gzip.compress(text) if file_name.endswith(".gz") else text)
-    job = Job(
-      inputs=(str(path),), output_dir=str(tmp_path / folder), spm_model_file=spm_model, settings=settings, num_shards=1
-    )
-    manifest = prepare(job)
+    manifest = prepare(make_job(str(path), spm_model, tmp_path / folder, settings=settings, num_shards=1))
     warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
     assert len(warnings) == num_warnings
     if warnings:

@@ -55,11 +55,6 @@ def test_text_that_is_not_utf8_is_an_error_that_names_the_line(tmp_path: Path) -
     next(lines)
 
 
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-  with pytest.raises(UserError, match=r"nowhere\.txt: cannot read it"):
-    list(open_text_lines(str(tmp_path / "nowhere.txt")))
-
-
 def test_very_compressible_zstandard_data_is_read_in_bounded_memory(tmp_path: Path) -> None:
   """The file has 10 kB, its content 100 MB, in two frames."""
   zstandard = pytest.importorskip("zstandard")

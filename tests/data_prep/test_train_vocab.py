@@ -20,8 +20,7 @@ from albert.tokenization.normalization import normalize_text
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import SPECIAL_PIECES, UNK_ID
 from data_prep import train_vocab, vocabulary
-from data_prep.train_vocab import sample_lines, train_model
-from data_prep.vocabulary import train_byte_level_bpe, train_wordpiece
+from data_prep.vocabulary import sample_lines, train_byte_level_bpe, train_model, train_wordpiece
 from tests.conftest import english_like_documents
 
 # The default of --user_defined_symbols.
@@ -223,9 +222,9 @@ def test_text_without_words_is_an_error() -> None:
 
 def test_a_sample_of_at_least_all_lines_is_all_lines() -> None:
   lines = ["a", "b", "c"]
-  assert sample_lines(iter(lines), 3, random.Random(0)) == lines
-  assert sample_lines(iter(lines), 9, random.Random(0)) == lines
-  assert sample_lines(iter([]), 9, random.Random(0)) == []
+  assert sample_lines(iter(lines), 3, random.Random(0)) == (lines, 3)
+  assert sample_lines(iter(lines), 9, random.Random(0)) == (lines, 3)
+  assert sample_lines(iter([]), 9, random.Random(0)) == ([], 0)
 
 
 def test_each_line_is_sampled_equally_often() -> None:
@@ -233,7 +232,8 @@ def test_each_line_is_sampled_equally_often() -> None:
   num_samples, sample_size = 6000, 5
   counts: Counter[str] = Counter()
   for seed in range(num_samples):
-    sample = sample_lines(iter(lines), sample_size, random.Random(seed))
+    sample, num_lines = sample_lines(iter(lines), sample_size, random.Random(seed))
+    assert num_lines == 40
     assert len(set(sample)) == sample_size
     counts.update(sample)
   # A count is binomial: mean 6000 * 5 / 40 = 750, standard deviation sqrt(6000 * 5/40 * 35/40) = 25.6. The chance that
@@ -342,7 +342,7 @@ def test_byte_fallback_is_refused_for_wordpiece(tmp_path: Path, corpus_file: str
   flags = (f"--input_file={corpus_file}", f"--output_dir={tmp_path}", "--type=wordpiece", "--byte_fallback")
   completed = run_train_vocab(*flags)
   assert (completed.returncode, completed.stderr.count("\n")) == (2, 1)
-  assert "--byte_fallback: WordPiece has no pieces for bytes" in completed.stderr
+  assert "--byte_fallback with --type=wordpiece: only unigram and bpe have it" in completed.stderr
 
 
 @pytest.mark.thorough

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert.errors import UserError
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import SENTENCE_PIECE_IDS
-from data_prep.documents import Counts, TextDocument, concatenate_documents, load_documents, parse_documents
-from data_prep.units import TextRange, TextUnit, plan_units
+from data_prep.documents import Counts, concatenate_documents, load_documents, parse_documents
+from data_prep.units import TextRange, TextUnit, plan_units, read_range
 
 # The size of a unit in bytes, in most tests.
 UNIT_BYTES = 64
@@ -27,6 +26,7 @@ class WordTokenizer:
   word_starts = np.arange(512) >= 256
 
   special_ids = SENTENCE_PIECE_IDS
+  encode_batch_flat = Tokenizer.encode_batch_flat
 
   def encode_batch(self, texts: list[str]) -> list[list[int]]:
     return [self._encode(text) for text in texts]
@@ -44,15 +44,10 @@ TOKENIZER = cast("Tokenizer", WordTokenizer())
 OffsetAndSentences = tuple[int, list[str]]
 
 
-def documents_in(text_range: TextRange, unit_bytes: int) -> list[TextDocument]:
-  documents, _ = parse_documents(text_range, unit_bytes)
-  return documents
-
-
 def read_documents(path: Path, unit_bytes: int = 1 << 20) -> list[OffsetAndSentences]:
   """Cuts a file into units, and returns the documents in them."""
   ranges = [text_range for unit in plan([path], unit_bytes) for text_range in unit.ranges]
-  documents = [document for text_range in ranges for document in documents_in(text_range, unit_bytes)]
+  documents = [document for text_range in ranges for document in parse_documents(read_range(text_range, unit_bytes))]
   return [(document.offset, document.sentences) for document in documents]
 
 
@@ -118,16 +113,14 @@ def test_long_document_is_cut_at_lines_and_counted(tmp_path: Path) -> None:
   path = write_file(tmp_path / "text.txt", "\n".join(lines).encode())
   units = plan([path], UNIT_BYTES)
   assert len(units) == 6  # 40 lines of 9 bytes, without the last line end, in units of 64 bytes
-  # For each unit its documents, and whether the first one continues a document of the unit before.
-  parsed_units = [parse_documents(unit.ranges[0], UNIT_BYTES) for unit in units]
-  assert [line for documents, _ in parsed_units for document in documents for line in document.sentences] == lines
-  assert [continues_document for _, continues_document in parsed_units] == [False, True, True, True, True, False]
-  assert (
-    parsed_units[5][0] == []
-  )  # the file ends soon after the nominal start of this unit, so the unit before it has the rest
+  ranges = [read_range(unit.ranges[0], UNIT_BYTES) for unit in units]
+  documents = [parse_documents(text_range) for text_range in ranges]
+  assert [line for parsed in documents for document in parsed for line in document.sentences] == lines
+  assert [text_range.is_cut for text_range in ranges] == [False, True, True, True, True, False]
+  assert documents[5] == []  # the file ends soon after the nominal start of this unit: the unit before has the rest
   total = Counts()
-  for unit in units:
-    _, counts = load_documents(unit.ranges, TOKENIZER, min_words=2, max_num_tokens=61, unit_bytes=UNIT_BYTES)
+  for text_range in ranges:
+    _, counts = load_documents((text_range,), TOKENIZER, min_words=2, max_num_tokens=61)
     total += counts
   # A line has seven tokens: its letters and digits.
   assert total == Counts(documents=5, tokens=40 * 7, dropped=0, cut=4)
@@ -137,7 +130,7 @@ def test_long_document_is_cut_at_lines_and_counted(tmp_path: Path) -> None:
 def test_one_endless_line_is_cut_at_spaces_or_characters(tmp_path: Path, text: str) -> None:
   path = write_file(tmp_path / "text.txt", text.encode())
   units = plan([path], UNIT_BYTES)
-  documents = [document for unit in units for document in documents_in(unit.ranges[0], UNIT_BYTES)]
+  documents = [document for unit in units for document in parse_documents(read_range(unit.ranges[0], UNIT_BYTES))]
   sentences = [sentence for document in documents for sentence in document.sentences]
   assert len(sentences) > 5
   separator = " " if " " in text else ""
@@ -172,12 +165,6 @@ def test_donors_come_from_the_next_unit_and_for_the_last_unit_from_the_one_befor
   assert [[text_range.start for text_range in unit.ranges] for unit in units] == [[0], [64], [128]]
   assert [unit.donors for unit in units] == [units[1].ranges, units[2].ranges, units[1].ranges]
   assert plan([path], 1 << 20, with_donors=True)[0].donors == ()
-
-
-def test_text_that_is_not_utf8_is_an_error_with_file_and_line(tmp_path: Path) -> None:
-  path = write_file(tmp_path / "text.txt", b"good text\n\n" * 20 + b"caf\xe9\n")  # the bad byte is on line 41
-  with pytest.raises(UserError, match=rf"{path}, line 41: not UTF-8 text \(byte 0xe9"):
-    read_documents(path, UNIT_BYTES)
 
 
 def test_load_documents_drops_documents_with_too_few_words(tmp_path: Path) -> None:

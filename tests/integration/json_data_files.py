@@ -8,7 +8,6 @@ from albert.tasks.squad import files as squad_files
 from albert.tasks.tagging.files import read_texts
 from albert.tasks.tagging.flags import TaggingConfig
 from data_prep.block_files import Block
-from data_prep.conversion import convert
 from data_prep.conversion.parts import load_record, read_sentences
 from data_prep.readers.records import ReadingSettings
 from tests.integration.json_contents import (
@@ -67,7 +66,10 @@ JSON_DATA_FILES = {
   ),
   "record of a shard": JsonFile(
     "shard-00000.json",
-    {"content": "c", "file": "pretraining-00000-of-00016.tfrecord", "examples": 1, "bytes": 0, "sha256": EMPTY_SHA256},
+    {
+      "content": "c",
+      "shard": {"file": "pretraining-00000-of-00016.tfrecord", "examples": 1, "bytes": 0, "sha256": EMPTY_SHA256},
+    },
     lambda d: make_workspace(d).find_finished_shard(0, "c"),
     result_if_damaged=None,
     other_files={"pretraining-00000-of-00016.tfrecord": ""},
@@ -77,13 +79,6 @@ JSON_DATA_FILES = {
     {"sources": make_part("").sources_digest, "num_bytes": 0, "report": {"documents": 0}},
     lambda d: load_record(make_part(str(d / "text-0.txt"))),
     result_if_damaged=None,
-  ),
-  "record of a decompressed text": JsonFile(
-    "gzip-0.txt.json",
-    {"sha256": EMPTY_SHA256, "num_bytes": 0},
-    lambda d: convert._is_decompressed(convert.GzipTask("", str(d / "gzip-0.txt")), EMPTY_SHA256),
-    result_if_damaged=False,
-    other_files={"gzip-0.txt": ""},
   ),
   "JSON lines of text": JsonFile(
     "t.jsonl",

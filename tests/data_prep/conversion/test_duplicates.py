@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.conversion import convert, duplicates
-from data_prep.conversion.duplicates import DocumentHashes, find_duplicates
+from data_prep.conversion.duplicates import find_duplicates, save_hashes
 from data_prep.create_pretraining_data import prepare
 from data_prep.readers.records import ReadingSettings
 from data_prep.split_text import split_files
@@ -73,15 +73,6 @@ def test_split_text_keeps_the_first_copy_of_each_document(
   assert names - {".lock"} == {Path(path).name for path in converted.paths}  # no file of hashes is left
 
 
-@pytest.mark.thorough
-def test_three_processes_write_the_text_and_the_report_of_one(tmp_path: Path, two_files: list[str]) -> None:
-  by_one = split_files(two_files, DROP_DUPLICATE_LINES, str(tmp_path / "by_one"))
-  by_three = split_files(two_files, DROP_DUPLICATE_LINES, str(tmp_path / "by_three"), 3)
-  assert by_three.report == by_one.report
-  for path, path_by_three in zip(by_one.paths, by_three.paths, strict=True):
-    assert Path(path).read_bytes() == Path(path_by_three).read_bytes()
-
-
 def test_shards_equal_those_of_the_text_without_duplicates(
   tmp_path: Path, documents: list[list[str]], spm_model: str
 ) -> None:
@@ -103,12 +94,8 @@ def test_documents_with_equal_first_64_bits_of_their_hashes_are_kept(tmp_path: P
 
   Document 2 of part 0 is a copy of the part's document 0. Document 0 of part 1 is a copy of document 1 of part 0.
   """
-  hashes = DocumentHashes()
-  hashes._digests = [b"A" * 8 + b"B" * 8, b"A" * 8 + b"C" * 8, b"A" * 8 + b"B" * 8, b"D" * 16]
-  hashes.save(str(tmp_path / "0"), 0)
-  hashes._digests = [b"A" * 8 + b"C" * 8, b"E" * 16]
-  hashes.save(str(tmp_path / "1"), 1)
-  DocumentHashes().save(str(tmp_path / "2"), 2)
-  duplicates_by_part = find_duplicates([str(tmp_path / str(part)) for part in range(3)])
-  assert {part: numbers.tolist() for part, numbers in duplicates_by_part.items()} == {0: [2], 1: [0]}
+  a_b, a_c = b"A" * 8 + b"B" * 8, b"A" * 8 + b"C" * 8
+  for part, digests in enumerate([[a_b, a_c, a_b, b"D" * 16], [a_c, b"E" * 16], []]):
+    save_hashes(str(tmp_path / str(part)), part, digests)
+  assert find_duplicates([str(tmp_path / str(part)) for part in range(3)]) == {0: [2], 1: [0]}
   assert find_duplicates([str(tmp_path / "2")]) == {}

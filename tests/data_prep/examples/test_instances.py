@@ -13,7 +13,7 @@ from albert.tokenization.vocabulary import CLS_ID, MASK_ID, SEP_ID
 from data_prep.block_files import Block
 from data_prep.blocks import BlockTask, make_block, start_worker
 from data_prep.documents import Counts
-from data_prep.examples.instances import InstanceMaker, make_batches
+from data_prep.examples.instances import InstanceMaker
 from data_prep.examples.settings import PreparationSettings
 from data_prep.units import plan_units
 
@@ -51,6 +51,17 @@ def test_bad_settings_name_the_flag(name: str, value: object) -> None:
     PreparationSettings(**{name: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+  ("input_format", "prediction", "message"),
+  [("full_sentences", "sop", "these inputs have one segment"), ("sentence_pair", "none", "pairs have two segments")],
+)
+def test_settings_that_exclude_each_other_are_refused(input_format: str, prediction: str, message: str) -> None:
+  with pytest.raises(
+    UserError, match=f"--input_format={input_format} with --sentence_prediction={prediction}: .*{message}"
+  ):
+    PreparationSettings(input_format=input_format, sentence_prediction=prediction)
+
+
 def test_instances_hold_the_tokens_of_the_text(corpus_file: str, spm_model: str) -> None:
   settings = PreparationSettings(max_seq_length=128, dupe_factor=2)
   maker = InstanceMaker(settings, spm_model)
@@ -62,7 +73,7 @@ def test_instances_hold_the_tokens_of_the_text(corpus_file: str, spm_model: str)
   assert counts == Counts(documents=300, tokens=documents.ids.size, dropped=0, cut=0)
   assert num_used == 300
   num_tokens = 0
-  for batch in make_batches(documents, num_used, settings, maker.random_ids, maker.tokenizer.special_ids):
+  for batch in maker.make_batches(documents, num_used):
     unmasked_ids = batch.masked.ids.copy()
     unmasked_ids[batch.masked.positions] = batch.masked.labels
     ids_of_instances = np.split(unmasked_ids, batch.tokens.row_splits[1:-1])
@@ -92,7 +103,7 @@ def test_full_sentences_cross_documents_with_separators(corpus_file: str, spm_mo
   documents, num_used, counts = maker.load(unit)
   assert (len(documents), num_used, counts.documents) == (1, 1, 300)
   ids_by_start: list[tuple[int, np.ndarray]] = []  # (offset of the first token, ids) of each instance
-  for batch in make_batches(documents, num_used, settings, maker.random_ids, maker.tokenizer.special_ids):
+  for batch in maker.make_batches(documents, num_used):
     unmasked_ids = batch.masked.ids.copy()
     unmasked_ids[batch.masked.positions] = batch.masked.labels
     assert not (batch.masked.labels == SEP_ID).any()
@@ -136,7 +147,7 @@ def test_a_document_alone_in_its_unit_needs_another_in_the_next_unit_for_nsp(
   if num_dropped:
     assert labels == [0, 0]
   else:
-    (batch,) = make_batches(documents, num_used, settings, maker.random_ids, maker.tokenizer.special_ids)
+    (batch,) = maker.make_batches(documents, num_used)
     # The second document is the one of the next unit.
     is_from_next_unit = batch.instances.b_start >= documents.splits[1]
     np.testing.assert_array_equal(is_from_next_unit, batch.instances.labels == 1)

@@ -10,15 +10,15 @@ from albert.tokenization.vocabulary import CLS_ID, SEP_ID
 from data_prep.documents import Documents, cut_long_sentences, merge_documents
 from data_prep.examples import segments
 from data_prep.examples.packing import assemble
-from data_prep.examples.segments import (
+from data_prep.examples.settings import (
   DOC_SENTENCES,
   FULL_SENTENCES,
   NONE,
   NSP,
   SENTENCE_PAIR,
   SOP,
+  PreparationSettings,
 )
-from data_prep.examples.settings import PreparationSettings
 from tests.data.reference_draws import LOW_64_BITS
 from tests.data_prep.segment_reference import Pair, Reference, Sentence, make_rules
 

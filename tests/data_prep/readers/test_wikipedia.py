@@ -192,7 +192,7 @@ def test_the_time_for_a_page_is_in_proportion_to_its_length(tmp_path: Path, monk
   path.write_text(wikipedia_dump.HEADER + "<page>" + "<id>7</id>\n" * 2_000_000 + "<ns>1</ns></page>\n")
   start = time.process_time()
   (piece,) = wikipedia.READER.plan(str(path), ReadingSettings(), 1 << 30)
-  pages = list(iter(wikipedia._PageBuffer(wikipedia._read_chunks(piece)).take_page, b""))
+  pages = list(wikipedia._find_pages(wikipedia._read_chunks(piece)))
   assert [len(page) for page in pages] == [22_000_023]
   assert time.process_time() - start < 2
 

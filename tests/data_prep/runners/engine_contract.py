@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,14 +15,19 @@ from typing import Any
 
 import pytest
 
-from albert.errors import UserError
+from albert.errors import RunError, UserError
+from data_prep import shards
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.examples.settings import PreparationSettings
 from data_prep.job import OpenPool
+from data_prep.prepare import open_workers
 from tests.conftest import english_like_documents
 from tests.data_prep.readers.forms import DOCUMENTS, FORMS
+from tests.data_prep.runners import jobs
 from tests.data_prep.runners.jobs import contents
 
+# Pattern of the line that a command prints if it finds all units of an earlier command.
+ALL_UNITS_KEPT = r"kept (\d+) of \1 units of an earlier run"
 ROOT = Path(__file__).resolve().parents[3]
 # Text that gives an error: its bytes, settings, and a part of the message. It is plain text, or JSON lines.
 BAD_INPUT: dict[str, tuple[bytes, dict[str, Any], str]] = {
@@ -64,14 +70,9 @@ def make_job(
   compress: bool = False,
   **settings: Any,
 ) -> Job:
-  return Job(
-    inputs=tuple(map(str, sorted(inputs))),
-    output_dir=str(tmp_path / name),
-    spm_model_file=spm_model,
-    settings=PreparationSettings(**{"max_seq_length": 48, "dupe_factor": 2, **settings}),
-    num_shards=num_shards,
-    compress=compress,
-  )
+  preparation = PreparationSettings(**{"max_seq_length": 48, "dupe_factor": 2, **settings})
+  fields = {"settings": preparation, "num_shards": num_shards, "compress": compress}
+  return jobs.make_job(list(map(str, sorted(inputs))), spm_model, tmp_path / name, **fields)
 
 
 def assert_same_files(tmp_path: Path, inputs: list[Path], spm_model: str, runner: OpenPool, **settings: Any) -> None:
@@ -109,6 +110,10 @@ def run_command(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[
 class EngineContract:
   """Tests that the test class of an engine inherits. It needs the fixtures `runner` and `corpus`."""
 
+  @pytest.fixture(autouse=True)
+  def _small_units(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs.make_units_small(monkeypatch)
+
   @pytest.mark.parametrize(
     "settings",
     [
@@ -139,6 +144,26 @@ class EngineContract:
     (tmp_path / "other" / "pretraining-00002-of-00005.tfrecord").write_bytes(b"damaged")
     prepare(job, runner)
     assert contents(tmp_path / "other") == complete
+
+  @pytest.mark.parametrize("first_runner", ["local", "other"])
+  def test_the_other_runner_continues_a_job(
+    self, tmp_path, corpus, spm_model, monkeypatch, capsys, runner, first_runner
+  ):
+    def stop(*arguments: Any) -> None:
+      raise RunError("stopped here")
+
+    inputs = list(corpus.iterdir())
+    prepare(make_job(tmp_path, "local", inputs, spm_model))
+    job = make_job(tmp_path, "other", inputs, spm_model)
+    runners = [open_workers, runner] if first_runner == "local" else [runner, open_workers]
+    with monkeypatch.context() as patch:
+      patch.setattr(shards, "ShardPlan", stop)
+      with pytest.raises(RunError, match="stopped here"):
+        prepare(job, runners[0])
+    capsys.readouterr()
+    prepare(job, runners[1])
+    assert re.search(ALL_UNITS_KEPT, capsys.readouterr().out)
+    assert contents(tmp_path / "other") == contents(tmp_path / "local")
 
   @pytest.mark.parametrize("name", FORMS)
   def test_every_form_gives_the_same_files(self, tmp_path, spm_model, monkeypatch, runner, name):
