@@ -27,13 +27,12 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import DataSource, Rows, TableData
 from albert.errors import UserError
 from albert.tasks.finetuning import FinetuningData
-from albert.tasks.splits import TRAIN
+from albert.tasks.splits import TEST, TRAIN
 from albert.tokenization.vocabulary import VocabularyId, vocabulary_copies
+from albert.weights.names import heads
 
 # The name of the metric that is the whole loss: the sum of the terms that Task.loss_names lists.
 LOSS = "loss"
-# Prefixes of the weights of the pretraining heads, which fine-tuning does not use.
-PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")
 
 Batch = Mapping[str, tf.Tensor]
 # Output name -> [N, ...]: the model's outputs for all examples of a dataset, in the order of the dataset.
@@ -243,6 +242,7 @@ class Task(abc.ABC):
   predicts_in_batches = True
   predictions_extension = ".tsv"
   needs_initial_weights = False
+  _latest: tuple[DatasetOutputs, Any] | None = None  # the last argument and result of make_predictions
 
   def __init__(self, model_config: ModelConfig, data: FinetuningData | None = None):
     self.model_config = model_config
@@ -253,7 +253,8 @@ class Task(abc.ABC):
       self.needs_initial_weights = True
       self.new_weights = self.head_weights
       self.reinitialized_weights = self.head_weights if data.config.fresh_head else ()
-      self.ignored_weights = PRETRAINING_HEADS
+      names = [name for head in heads(model_config).values() for name in head.shapes]
+      self.ignored_weights = [name for name in names if not name.startswith(tuple(self.head_weights))]
 
   def settings(self) -> dict[str, Any]:
     """Returns the task's settings that affect training, as JSON values. A resumed run must have the same ones."""
@@ -359,6 +360,25 @@ class Task(abc.ABC):
   def guessing_loss(self) -> float | None:
     """Returns the training loss of a model that ignores its input; None if it is not known."""
     return None
+
+  def make_predictions(self, split: str, outputs: DatasetOutputs) -> Any:
+    """Converts outputs to predictions, see predictions. A fine-tuning task may define it."""
+    raise NotImplementedError
+
+  def predictions(self, split: str, outputs: DatasetOutputs) -> Any:
+    """Returns the predictions for a split. Those of the last outputs are kept, because metrics and files share them.
+
+    Args:
+      split: the name of the split.
+      outputs: the outputs of forward, for all examples of the split or for some.
+    """
+    if self._latest is None or self._latest[0] is not outputs:
+      self._latest = outputs, self.make_predictions(split, outputs)
+    return self._latest[1]
+
+  def test_predictions(self, run_model: Callable[[Dataset], DatasetOutputs]) -> Any:
+    """Returns the predictions for the test set."""
+    return self.predictions(TEST, run_model(self.sets.dataset(TEST)))
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes metrics that are not means over examples or tokens, such as F1, and baselines to compare results with.
