@@ -161,24 +161,23 @@ class ExampleSets:
         cache_dir=config.cache_dir,
         num_processes=config.num_processes,
       )
-      self._check_ids(split, self._examples[split])
+      self._check_ids(split)
       if self._report is not None:
         self._report(split, self._examples[split])
     return self._examples[split]
 
-  def _check_ids(self, split: str, examples: TokenizedExamples) -> None:
+  def _check_ids(self, split: str) -> None:
     """Raises UserError if the model has no embedding for an id or a segment. A GPU or TPU would not report that."""
-    ids, model = examples.input_ids, self._model_config
+    examples, model, data = self._examples[split], self._model_config, self._data
+    ids, source = examples.input_ids, f"{data.source_names(split)}: the {split} set"
     if ids.size and not 0 <= ids.min() <= ids.max() < model.vocab_size:
       raise UserError(
-        f"{self._data.source_names(split)}: the {split} set has ids from {ids.min()} to {ids.max()}, the model has "
-        f"{model.vocab_size}: give the vocabulary of the model, and delete the features in "
-        f"{self._data.config.cache_dir}"
+        f"{source} has ids from {ids.min()} to {ids.max()}, the model has {model.vocab_size}: give the vocabulary of "
+        f"the model, and delete the features in {data.config.cache_dir}"
       )
     if model.type_vocab_size < 2 and examples.has_second_segments:
       raise UserError(
-        f"{self._data.source_names(split)}: the {split} set has pairs of texts, and the model has one type of "
-        "segment: give a model with --type_vocab_size=2"
+        f"{source} has pairs of texts, and the model has one type of segment: give a model with --type_vocab_size=2"
       )
 
   def dataset(self, split: str) -> ExampleDataset:
@@ -418,11 +417,10 @@ class Task(abc.ABC):
     Args: see predict.
     """
 
-  @abc.abstractmethod
   def predict(
     self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
-    """Predicts the test sets, and writes the predictions.
+    """Predicts the test sets, and writes the predictions. By default it is one test set of a fine-tuning task.
 
     Args:
       model: the model, with its weights loaded.
@@ -434,6 +432,14 @@ class Task(abc.ABC):
     Raises:
       UserError: predictions_file is given, and the task has several test sets.
     """
+    del model
+    paths = self.prediction_files(directory, predictions_file)
+    self.write_test_predictions(self.test_predictions(run_model), paths)
+    return paths
+
+  def write_test_predictions(self, predictions: Any, paths: Sequence[str]) -> None:
+    """Writes the predictions for the test set to the paths of prediction_files."""
+    raise NotImplementedError
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Converts data in memory to rows that can be predicted.
@@ -456,13 +462,18 @@ class Task(abc.ABC):
     return type(self)(self.model_config, self.data.with_source(split, source, cache=cache))
 
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
-    """Predicts the test sets, and returns the answers without writing them.
+    """Predicts the test sets, and returns the answers without writing them. By default it is one test set.
 
     Args:
       model: the model, with its weights loaded.
       run_model: computes the outputs of forward for all examples of a dataset.
     Returns: an answer for each row or question, in order (see albert.tasks.answers).
     """
+    del model
+    return self.make_answers(self.test_predictions(run_model))
+
+  def make_answers(self, predictions: Any) -> list[Any]:
+    """Converts the predictions for the test set to answers."""
     raise NotImplementedError
 
   def read_run(self, output_dir: str) -> None:
