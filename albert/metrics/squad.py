@@ -40,16 +40,6 @@ def exact_match(gold: str, prediction: str) -> int:
   return int(normalize_answer(gold) == normalize_answer(prediction))
 
 
-def _bag_of_words_f1(gold: Sequence[str], prediction: Sequence[str]) -> float:
-  """F1 of two bags of words; 0 if they share no word."""
-  num_shared = sum((collections.Counter(prediction) & collections.Counter(gold)).values())
-  if not num_shared:
-    return 0
-  precision = 1.0 * num_shared / len(prediction)
-  recall = 1.0 * num_shared / len(gold)
-  return (2 * precision * recall) / (precision + recall)
-
-
 def f1_v1(gold: str, prediction: str) -> float:
   """Computes F1 of the words, from 0 to 1, as in v1.1: 0 if one of the answers has no words after normalization.
 
@@ -57,22 +47,18 @@ def f1_v1(gold: str, prediction: str) -> float:
     gold: the gold answer.
     prediction: the predicted answer.
   """
-  return _bag_of_words_f1(normalize_answer(gold).split(), normalize_answer(prediction).split())
+  gold_words, predicted_words = normalize_answer(gold).split(), normalize_answer(prediction).split()
+  num_shared = sum((collections.Counter(predicted_words) & collections.Counter(gold_words)).values())
+  if not num_shared:
+    return 0
+  precision = 1.0 * num_shared / len(predicted_words)
+  recall = 1.0 * num_shared / len(gold_words)
+  return (2 * precision * recall) / (precision + recall)
 
 
 def f1_v2(gold: str, prediction: str) -> float:
-  """Computes F1 of the words, from 0 to 1, as in v2.0.
-
-  If both answers have no words after normalization, F1 is 1. If only one of them has none, F1 is 0.
-
-  Args:
-    gold: the gold answer.
-    prediction: the predicted answer.
-  """
-  gold_words, predicted_words = normalize_answer(gold).split(), normalize_answer(prediction).split()
-  if not gold_words or not predicted_words:
-    return int(gold_words == predicted_words)
-  return _bag_of_words_f1(gold_words, predicted_words)
+  """Computes F1 as in v2.0: like f1_v1, but 1 if both answers have no words after normalization."""
+  return f1_v1(gold, prediction) or exact_match(gold, prediction)
 
 
 def evaluate_v1(answers: GoldAnswers, predictions: Mapping[str, str]) -> dict[str, float]:

@@ -19,7 +19,7 @@ from albert.tasks.predictions import write_mistakes
 from albert.tasks.race import files as race_files
 from albert.tasks.squad import files as squad_files
 from albert.tasks.squad.nbest import SquadPredictions
-from albert.tasks.squad.results import write_predictions
+from albert.tasks.squad.results import prediction_paths, write_predictions
 from tests.tokenization.reference import random_texts
 
 
@@ -89,7 +89,7 @@ def _write_and_read_race(texts: Sequence[str], directory: Path) -> list[str]:
 
 def _write_and_read_squad_predictions(texts: Sequence[str], directory: Path) -> list[str]:
   answers = {str(number): [{"text": text, "probability": 1.0}] for number, text in enumerate(texts)}
-  write_predictions(str(directory), "dev", SquadPredictions(answers), 0.0)
+  write_predictions(prediction_paths(str(directory), "dev"), SquadPredictions(answers), 0.0)
   official_format = json.loads((directory / "predictions_dev.json").read_text(encoding="utf-8"))
   return [official_format[str(number)] for number in range(len(texts))]
 

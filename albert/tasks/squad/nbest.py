@@ -16,7 +16,7 @@ from albert.tasks.predictions import softmax
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, QUESTION_INDEX
 from albert.tasks.squad.files import SquadQuestion
 
-# N windows, S tokens of the longest window, T tokens of a window, K starts of the beam search, M ends of each start.
+# N windows, S tokens of the longest window, K starts of the beam search, M ends of each start.
 
 # Output name -> [N, ...]: the model's outputs for all windows, in order.
 WindowOutputs = Mapping[str, np.ndarray]
@@ -65,40 +65,11 @@ class _Candidate(NamedTuple):
   end_score: float
 
 
-# Index of a question -> the spans that may be its answer.
-_CandidateLists = dict[int, list[_Candidate]]
+# The positions of the first and the last token of a span in its window, and their scores.
+_TokenSpan = tuple[int, int, float, float]
 
 
-class _Window(NamedTuple):
-  """One window: its row in the outputs, the index of its question, and arrays [T] of its tokens."""
-
-  row: int
-  question_index: int
-  is_paragraph: np.ndarray  # bool: whether an answer may start or end at the token
-  has_max_context: np.ndarray  # bool: whether no other window has more context around the token
-  char_starts: np.ndarray
-  char_ends: np.ndarray
-
-
-def _windows(outputs: WindowOutputs, examples: TokenizedExamples) -> Iterator[_Window]:
-  """Yields the windows that have outputs."""
-  for row, example_index in enumerate(outputs[EXAMPLE_INDEX]):
-    tokens = slice(examples.token_offsets[example_index], examples.token_offsets[example_index + 1])
-    features = {name: values[tokens] for name, values in examples.token_features.items()}
-    is_paragraph = features[P_MASK] == 0
-    # [CLS] is not in the paragraph. Its p_mask is 0 because the labels of windows without an answer point to it.
-    is_paragraph[0] = False
-    yield _Window(
-      row=row,
-      question_index=int(examples.labels[QUESTION_INDEX][example_index]),
-      is_paragraph=is_paragraph,
-      has_max_context=features[IS_MAX_CONTEXT] == 1,
-      char_starts=features[CHAR_STARTS],
-      char_ends=features[CHAR_ENDS],
-    )
-
-
-def predictions_v1(
+def find_answers(
   questions: Sequence[SquadQuestion],
   outputs: WindowOutputs,
   examples: TokenizedExamples,
@@ -106,91 +77,86 @@ def predictions_v1(
   n_best_size: int,
   max_answer_length: int,
 ) -> SquadPredictions:
-  """Finds the answers of SQuAD v1.1.
+  """Finds the best answers among the spans of all windows.
 
   A token may be in several windows. A span may start at it only in the window that has the most context around it.
 
   Args:
     questions: all questions of the split.
-    outputs: start_logits and end_logits, [N, S].
+    outputs: for SQuAD v1.1 start_logits and end_logits, [N, S]. For v2.0 the spans that the beam search found:
+      start_log_probs and start_positions, [N, K]; end_log_probs and end_positions, [N, K, M]; and null_logits, [N].
     examples: all windows of the split.
     n_best_size: maximum answers of a question.
     max_answer_length: maximum tokens of an answer.
   Returns: answers to the questions that have windows in `outputs`. The scores of an answer are start_logit and
-    end_logit.
+    end_logit, or for v2.0 start_log_prob and end_log_prob. The null odds are the lowest of the question's windows: one
+    window with an answer makes it answerable.
   """
-  candidates: _CandidateLists = {}
-  for window in _windows(outputs, examples):
-    spans = candidates.setdefault(window.question_index, [])
-    positions = np.flatnonzero(window.is_paragraph)
-    if not len(positions):
-      continue
-    # The tokens of the paragraph are contiguous. Below, starts and ends are counted from the paragraph's first token.
-    paragraph_start, num_tokens = positions[0], len(positions)
-    tokens = slice(paragraph_start, paragraph_start + num_tokens)
-    start_scores = np.where(window.has_max_context[tokens], outputs["start_logits"][window.row, tokens], -np.inf)
-    end_scores = np.append(outputs["end_logits"][window.row, tokens], np.full(max_answer_length - 1, -np.inf))
-    # end_scores_by_start[s] has the scores of the ends s, s + 1, ..., s + max_answer_length - 1.
-    end_scores_by_start = np.lib.stride_tricks.sliding_window_view(end_scores, max_answer_length)
-    span_scores = start_scores[:, None] + end_scores_by_start  # [num_tokens, max_answer_length]
-    best_spans = _largest(span_scores.ravel(), _SPANS_PER_TEXT * n_best_size)
-    for start, distance in zip(*np.unravel_index(best_spans, span_scores.shape), strict=True):
-      if np.isfinite(span_scores[start, distance]):
-        end = start + distance
-        scores = start_scores[start], end_scores[end]
-        spans.append(_make_candidate(window, paragraph_start + start, paragraph_start + end, *scores))
-  return SquadPredictions(_rank_answers(questions, candidates, n_best_size, "logit"))
-
-
-def predictions_v2(
-  questions: Sequence[SquadQuestion],
-  outputs: WindowOutputs,
-  examples: TokenizedExamples,
-  *,
-  n_best_size: int,
-  max_answer_length: int,
-) -> SquadPredictions:
-  """Finds the answers of SQuAD v2.0 among the spans that the beam search found.
-
-  Args:
-    questions, examples, n_best_size, max_answer_length: see predictions_v1.
-    outputs: start_log_probs and start_positions, [N, K]; end_log_probs and end_positions, [N, K, M]; null_logits, [N].
-  Returns: answers to the questions that have windows in `outputs`. The scores of an answer are start_log_prob and
-    end_log_prob. The null odds are the lowest of the question's windows: one window with an answer makes it answerable.
-  """
-  candidates: _CandidateLists = {}
+  candidates: dict[int, list[_Candidate]] = {}  # index of a question -> the spans that may be its answer
   null_odds: dict[int, float] = {}
-  for window in _windows(outputs, examples):
-    null_logit = float(outputs["null_logits"][window.row])
-    null_odds[window.question_index] = min(null_odds.get(window.question_index, np.inf), null_logit)
-    spans = candidates.setdefault(window.question_index, [])
-    starts = outputs["start_positions"][window.row]  # [K]
-    ends = outputs["end_positions"][window.row]  # [K, M]
-    # A position may be greater than the last one of the window, because outputs of short windows are padded.
-    last = len(window.is_paragraph) - 1
-    may_start = window.is_paragraph & window.has_max_context
-    is_valid_start = (starts <= last) & may_start[np.minimum(starts, last)]
-    is_valid_end = (ends <= last) & window.is_paragraph[np.minimum(ends, last)]
-    lengths = ends - starts[:, None] + 1
-    is_valid_length = (lengths >= 1) & (lengths <= max_answer_length)
-    for k, m in np.argwhere(is_valid_start[:, None] & is_valid_end & is_valid_length):
-      scores = outputs["start_log_probs"][window.row, k], outputs["end_log_probs"][window.row, k, m]
-      spans.append(_make_candidate(window, starts[k], ends[k, m], *scores))
-  nbest = _rank_answers(questions, candidates, n_best_size, "log_prob")
-  return SquadPredictions(nbest, {questions[index].id: null_odds[index] for index in sorted(null_odds)})
+  has_null_odds = "null_logits" in outputs
+  for row, example in enumerate(outputs[EXAMPLE_INDEX]):
+    of_window = {name: values[row] for name, values in outputs.items()}
+    tokens = slice(examples.token_offsets[example], examples.token_offsets[example + 1])
+    features = {name: values[tokens] for name, values in examples.token_features.items()}
+    is_paragraph = features[P_MASK] == 0
+    # [CLS] is not in the paragraph. Its p_mask is 0 because the labels of windows without an answer point to it.
+    is_paragraph[0] = False
+    may_start = is_paragraph & (features[IS_MAX_CONTEXT] == 1)
+    question = int(examples.labels[QUESTION_INDEX][example])
+    if has_null_odds:
+      null_odds[question] = min(null_odds.get(question, np.inf), float(of_window["null_logits"]))
+      spans = _beam_spans(of_window, is_paragraph, may_start, max_answer_length)
+    else:
+      spans = _best_spans(of_window, is_paragraph, may_start, max_answer_length, _SPANS_PER_TEXT * n_best_size)
+    candidates.setdefault(question, []).extend(
+      _Candidate(int(features[CHAR_STARTS][start]), int(features[CHAR_ENDS][end]), float(start_score), float(end_score))
+      for start, end, start_score, end_score in spans
+    )
+  nbest = _rank_answers(questions, candidates, n_best_size, "log_prob" if has_null_odds else "logit")
+  odds_of_ids = {questions[index].id: null_odds[index] for index in sorted(null_odds)}
+  return SquadPredictions(nbest, odds_of_ids if has_null_odds else None)
 
 
-def _make_candidate(window: _Window, start: int, end: int, start_score: float, end_score: float) -> _Candidate:
-  return _Candidate(int(window.char_starts[start]), int(window.char_ends[end]), float(start_score), float(end_score))
+def _best_spans(
+  outputs: WindowOutputs, is_paragraph: np.ndarray, may_start: np.ndarray, max_answer_length: int, count: int
+) -> Iterator[_TokenSpan]:
+  """Yields the `count` spans of a window of v1.1 with the largest sums of logits, in no particular order."""
+  positions = np.flatnonzero(is_paragraph)
+  if not len(positions):
+    return
+  # The tokens of the paragraph are contiguous. Below, starts and ends are counted from the paragraph's first token.
+  tokens = slice(positions[0], positions[-1] + 1)
+  start_scores = np.where(may_start[tokens], outputs["start_logits"][tokens], -np.inf)
+  end_scores = np.append(outputs["end_logits"][tokens], np.full(max_answer_length - 1, -np.inf))
+  # end_scores_by_start[s] has the scores of the ends s, s + 1, ..., s + max_answer_length - 1.
+  end_scores_by_start = np.lib.stride_tricks.sliding_window_view(end_scores, max_answer_length)
+  span_scores = start_scores[:, None] + end_scores_by_start  # [tokens, max_answer_length]
+  all_scores = span_scores.ravel()
+  best = np.argpartition(-all_scores, count - 1)[:count] if len(all_scores) > count else np.arange(len(all_scores))
+  for start, distance in zip(*np.unravel_index(best, span_scores.shape), strict=True):
+    if np.isfinite(span_scores[start, distance]):
+      end = start + distance
+      yield positions[start], positions[end], start_scores[start], end_scores[end]
 
 
-def _largest(values: np.ndarray, count: int) -> np.ndarray:
-  """Indices of the `count` largest values, in no particular order."""
-  return np.argpartition(-values, count - 1)[:count] if len(values) > count else np.arange(len(values))
+def _beam_spans(
+  outputs: WindowOutputs, is_paragraph: np.ndarray, may_start: np.ndarray, max_answer_length: int
+) -> Iterator[_TokenSpan]:
+  """Yields the allowed spans of the beam search of a window of v2.0."""
+  starts, ends = outputs["start_positions"], outputs["end_positions"]  # [K], [K, M]
+  # A position may be greater than the last one of the window, because outputs of short windows are padded.
+  last = len(is_paragraph) - 1
+  is_valid_start = (starts <= last) & may_start[np.minimum(starts, last)]
+  is_valid_end = (ends <= last) & is_paragraph[np.minimum(ends, last)]
+  lengths = ends - starts[:, None] + 1
+  is_valid_length = (lengths >= 1) & (lengths <= max_answer_length)
+  for k, m in np.argwhere(is_valid_start[:, None] & is_valid_end & is_valid_length):
+    yield starts[k], ends[k, m], outputs["start_log_probs"][k], outputs["end_log_probs"][k, m]
 
 
 def _rank_answers(
-  questions: Sequence[SquadQuestion], candidates: _CandidateLists, n_best_size: int, score_name: str
+  questions: Sequence[SquadQuestion], candidates: Mapping[int, list[_Candidate]], n_best_size: int, score_name: str
 ) -> dict[str, list[NbestEntry]]:
   """Returns id -> n best answers of the questions that have candidates: the best spans with different texts."""
   nbest: dict[str, list[NbestEntry]] = {}

@@ -12,7 +12,7 @@ import pytest
 from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, SquadFeaturizer
 from albert.tasks.squad.files import SquadParagraph, SquadQuestion
-from albert.tasks.squad.nbest import SquadPredictions, predictions_v1, predictions_v2
+from albert.tasks.squad.nbest import SquadPredictions, find_answers
 from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import SEP_ID, UNK_ID, TokenizerConfig
 from tests.conftest import english_like_documents
@@ -112,7 +112,7 @@ def test_v1_finds_the_best_of_all_spans(examples: TokenizedExamples, questions: 
         score = float(start_logits[window, span.start] + end_logits[window, span.end])
         scored_texts.append(ScoredText(span_text(examples, questions, window, span), score))
     expected[question.id] = best_texts(scored_texts, 6)
-  predictions = predictions_v1(questions, outputs, examples, n_best_size=6, max_answer_length=MAX_ANSWER_LENGTH)
+  predictions = find_answers(questions, outputs, examples, n_best_size=6, max_answer_length=MAX_ANSWER_LENGTH)
   assert_same_answers(predictions, expected, "logit")
   assert predictions.answers() == {question: answers[0].text for question, answers in expected.items()}
   for question in questions:
@@ -152,12 +152,8 @@ def test_a_token_of_one_space_is_not_part_of_an_answer(spm_model: str, version: 
   start = int(np.flatnonzero(examples.token_features[CHAR_STARTS] == context.index("letter"))[0])
   # The ends give "letter" with the token of a space, "letter" without it, and "letter \u6771".
   end_scores = {space: 3.0, space - 1: 2.0, space + 1: 1.0}
-  if version == 1:
-    outputs = outputs_of_v1(end_scores, start)
-    predictions = predictions_v1(questions, outputs, examples, n_best_size=3, max_answer_length=9)
-  else:
-    outputs = outputs_of_v2(end_scores, start)
-    predictions = predictions_v2(questions, outputs, examples, n_best_size=3, max_answer_length=9)
+  outputs = outputs_of_v1(end_scores, start) if version == 1 else outputs_of_v2(end_scores, start)
+  predictions = find_answers(questions, outputs, examples, n_best_size=3, max_answer_length=9)
   best, second, *_ = predictions.nbest["q"]
   assert (best["text"], second["text"]) == ("letter", "letter \u6771")
   # "letter" has the score 3, and the only other answer has 1. The score 2 does not reduce the probability.
@@ -194,7 +190,7 @@ def test_v2_keeps_the_beams_that_are_allowed_spans(examples: TokenizedExamples, 
         score = float(outputs["start_log_probs"][window, s] + outputs["end_log_probs"][window, s, e])
         scored_texts.append(ScoredText(span_text(examples, questions, window, span), score))
     expected[question.id] = best_texts(scored_texts, 4)
-  predictions = predictions_v2(questions, outputs, examples, n_best_size=4, max_answer_length=MAX_ANSWER_LENGTH)
+  predictions = find_answers(questions, outputs, examples, n_best_size=4, max_answer_length=MAX_ANSWER_LENGTH)
   assert_same_answers(predictions, expected, "log_prob")
   assert predictions.null_odds == null_odds
   assert {len(entries) for entries in predictions.nbest.values()} > {4}  # some questions have fewer allowed beams
@@ -215,8 +211,8 @@ def test_only_questions_with_windows_in_the_outputs_are_answered(
   windows = np.flatnonzero(np.isin(examples.labels["question_index"], [3, 7]))
   outputs_of_two_questions = {name: array[windows] for name, array in outputs.items()}
   limits = {"n_best_size": 4, "max_answer_length": MAX_ANSWER_LENGTH}
-  answers_of_two = predictions_v2(questions, outputs_of_two_questions, examples, **limits).nbest
-  answers_of_all = predictions_v2(questions, outputs, examples, **limits).nbest
+  answers_of_two = find_answers(questions, outputs_of_two_questions, examples, **limits).nbest
+  answers_of_all = find_answers(questions, outputs, examples, **limits).nbest
   assert list(answers_of_two) == ["q3", "q7"]
   assert answers_of_two == {"q3": answers_of_all["q3"], "q7": answers_of_all["q7"]}
 
@@ -226,5 +222,5 @@ def test_a_paragraph_without_tokens_has_no_answer(spm_model: str) -> None:
   examples = make_examples(spm_model, questions)
   logits = np.zeros((1, MAX_SEQ_LENGTH), np.float32)
   outputs = {EXAMPLE_INDEX: np.zeros(1, int), "start_logits": logits, "end_logits": logits}
-  predictions = predictions_v1(questions, outputs, examples, n_best_size=3, max_answer_length=5)
+  predictions = find_answers(questions, outputs, examples, n_best_size=3, max_answer_length=5)
   assert (predictions.nbest, predictions.answers()) == ({"q": []}, {"q": ""})

@@ -22,14 +22,7 @@ PARAGRAPH = SquadParagraph("t", CONTEXT)
 def make_questions(**texts: list[str]) -> list[SquadQuestion]:
   """Makes a question for each id, with these answers. Without an answer it is unanswerable."""
   return [
-    SquadQuestion(
-      name,
-      index,
-      f"{name}?",
-      PARAGRAPH,
-      tuple(SquadAnswer(text, CONTEXT.index(text)) for text in answers),
-      is_impossible=not answers,
-    )
+    SquadQuestion(name, index, f"{name}?", PARAGRAPH, tuple(SquadAnswer(text, CONTEXT.index(text)) for text in answers))
     for index, (name, answers) in enumerate(texts.items())
   ]
 
@@ -160,26 +153,28 @@ def test_different_questions_or_versions_are_not_averaged() -> None:
   predictions = SquadPredictions({"a": [], "b": []})
   with pytest.raises(UserError, match=r"members 1 and 2 of the ensemble answer different questions \(for example b\)"):
     results.average_predictions([predictions, SquadPredictions({"a": []})])
-  with pytest.raises(UserError, match="members 1 and 2 of the ensemble are for different SQuAD versions"):
+  with pytest.raises(
+    UserError, match="members 1 and 2 of the ensemble answer different versions of SQuAD: predict the same"
+  ):
     results.average_predictions([predictions, SquadPredictions({"a": [], "b": []}, {"a": 0.0, "b": 0.0})])
 
 
 def test_the_official_files_are_written_and_read(tmp_path: Path) -> None:
   predictions = SquadPredictions({"a": [make_entry("é", 1.0)], "b": [make_entry("w", 1.0)]}, {"a": -1.0, "b": 0.5})
-  paths = results.write_predictions(str(tmp_path), "new", predictions, 0.0)
+  results.write_predictions(results.prediction_paths(str(tmp_path), "new"), predictions, 0.0)
   expected_contents = {
     "predictions_new.json": {"a": "é", "b": ""},
     "nbest_predictions_new.json": predictions.nbest,
     "null_odds_new.json": {"a": -1.0, "b": 0.5},
   }
-  assert [Path(path).name for path in paths] == list(expected_contents)
+  assert sorted(path.name for path in tmp_path.iterdir()) == sorted(expected_contents)
   for name, content in expected_contents.items():
     assert json.loads((tmp_path / name).read_text()) == content
   assert results.read_predictions(str(tmp_path), "new") == predictions
   # Predictions for v1.1 have no null odds.
   v1_predictions = SquadPredictions({"a": []})
-  paths = results.write_predictions(str(tmp_path), "dev", v1_predictions, 0.0)
-  assert [Path(path).name for path in paths] == ["predictions_dev.json", "nbest_predictions_dev.json"]
+  results.write_predictions(results.prediction_paths(str(tmp_path), "dev"), v1_predictions, 0.0)
+  assert {path.name for path in tmp_path.glob("*_dev.json")} == {"predictions_dev.json", "nbest_predictions_dev.json"}
   assert results.read_predictions(str(tmp_path), "dev") == v1_predictions
   (tmp_path / "nbest_predictions_dev.json").write_text('{"a": [{"text": "x"}]}')
   with pytest.raises(UserError, match=r"nbest_predictions_dev\.json: .* lacks 'probability': predict again"):
