@@ -90,6 +90,8 @@ class PretrainingData:
   Args:
     model_config: the model.
     config: the shards and the objectives.
+    vocabulary: hash and kind of the vocabulary that the shards must have; "" and "" for any. Shards without a manifest
+      may have any.
 
   Attributes:
     config: the flags; do_lower_case and keep_accents are those of the shards if they are not given.
@@ -106,7 +108,7 @@ class PretrainingData:
     UserError: the shards cannot be read, or do not match the flags, the model or each other.
   """
 
-  def __init__(self, model_config: ModelConfig, config: PretrainingConfig):
+  def __init__(self, model_config: ModelConfig, config: PretrainingConfig, vocabulary: tuple[str, str] = ("", "")):
     self.model_config = model_config
     self.config = config
     self.stages = read_stages(config, model_config)
@@ -114,7 +116,7 @@ class PretrainingData:
     self.globs = {"input_file": input_file, "eval_input_file": config.eval_input_file}
     self._stats: dict[str, dict[str, files.Stat]] = {}
     self._forms: dict[str, ShardForm] = {}
-    self._vocab_sha256 = self._vocab_kind = ""  # the vocabulary of the shards; "" if they have no manifest
+    self._vocab_sha256, self._vocab_kind = vocabulary
     self._rows: Rows | None = None  # the lines to predict, if they are in memory
     self.max_seq_length = config.max_seq_length or model_config.max_position_embeddings
     self.max_predictions = max(config.max_predictions_per_seq, 1)
@@ -231,14 +233,13 @@ class PretrainingData:
         f"{manifest_file}: the shards use a vocabulary of {manifest.vocab_size} pieces, the model has vocab_size "
         f"{self.model_config.vocab_size}: give --vocab_size={manifest.vocab_size} or other shards"
       )
-    if not self._vocab_sha256:
-      self._vocab_sha256, self._vocab_kind = manifest.vocab_sha256, manifest.vocab_kind
-    if manifest.vocab_sha256 != self._vocab_sha256:
+    if self._vocab_sha256 not in ("", manifest.vocab_sha256):
       raise UserError(
         f"{manifest_file}: these shards were made with another vocabulary ({manifest.vocab_kind}, SHA-256 "
         f"{manifest.vocab_sha256[:12]}...) than the other ones ({self._vocab_kind}, {self._vocab_sha256[:12]}...): "
         "give shards of one vocabulary"
       )
+    self._vocab_sha256, self._vocab_kind = manifest.vocab_sha256, manifest.vocab_kind
     shard_objective = manifest.settings.get("sentence_prediction", "sop")
     if self.sentence_prediction == "auto":
       self.sentence_prediction = shard_objective
@@ -254,7 +255,9 @@ class PretrainingData:
     shard_settings = manifest.settings if manifest else {}
     is_unmasked = shard_settings.get("masking") == "none"
     if is_unmasked and config.masking == "static":
-      raise UserError("--masking=static: the shards of --input_file were written without masks: give dynamic or auto")
+      raise UserError(
+        f"--input_file={self.globs['input_file']}: these shards were written without masks: give --masking=dynamic"
+      )
     if config.masking != "dynamic" and not is_unmasked:
       for flag in ("masked_lm_prob", "ngram"):
         if getattr(config, flag):
@@ -315,45 +318,28 @@ class PretrainingData:
 
     Its shards must fit the model, the vocabulary and the objective. A UserError names the stage.
     """
+    # The config of a run without stages that trains like the stage. Its lengths are those of its shards.
+    config = dataclasses.replace(
+      self.config,
+      stages="",
+      eval_input_file="",
+      max_seq_length=0,
+      max_predictions_per_seq=0,
+      sentence_prediction=self.sentence_prediction,
+      masking="dynamic" if self.masking else "static",
+      **(self.masking._asdict() if self.masking else {}),
+    )
     checked: list[tuple[Stage, PretrainingData]] = []
     for index, stage in enumerate(self.stages):
       try:
         model_config = dataclasses.replace(self.model_config, **stage.fields_of(ModelConfig))
-        data = PretrainingData(model_config, self._config_of_stage(stage))
-        data._check_fits_last_stage(self)
+        config_of_stage = dataclasses.replace(config, **stage.fields_of(PretrainingConfig))
+        data = PretrainingData(model_config, config_of_stage, (self._vocab_sha256, self._vocab_kind))
         _ = data.training_shards
       except UserError as error:
         raise UserError(f"{stage_name(index, len(self.stages))}: {error}") from error
       checked.append((stage, data))
     return checked
-
-  def _config_of_stage(self, stage: Stage) -> PretrainingConfig:
-    """Returns the config of a run without stages that trains like this stage. Its lengths are those of its shards."""
-    changes: dict[str, Any] = {
-      "stages": "",
-      "eval_input_file": "",
-      "max_seq_length": 0,
-      "max_predictions_per_seq": 0,
-      "sentence_prediction": self.sentence_prediction,
-    }
-    if self.masking:
-      changes |= {"masking": "dynamic", **self.masking._asdict()}
-    return dataclasses.replace(self.config, **changes | stage.fields_of(PretrainingConfig))
-
-  def _check_fits_last_stage(self, last: PretrainingData) -> None:
-    """Checks that a stage has the vocabulary of the last stage, and masks if the last stage's shards have masks."""
-    input_file = self.config.input_file
-    if self._vocab_sha256 and last._vocab_sha256 and self._vocab_sha256 != last._vocab_sha256:
-      raise UserError(
-        f"--input_file={input_file}: these shards were made with another vocabulary (SHA-256 "
-        f"{self._vocab_sha256[:12]}...) than those of the last stage ({last._vocab_sha256[:12]}...): "
-        "give shards of one vocabulary"
-      )
-    if self.masking and not last.masking:
-      raise UserError(
-        f"--input_file={input_file}: these shards were written without masks, and those of the last stage with masks: "
-        "also give --masking=dynamic"
-      )
 
   # Lines to predict:
 
@@ -447,10 +433,9 @@ def describe_stages(model_config: ModelConfig, config: PretrainingConfig, train:
   for index, stage in enumerate(stages):
     shards = next(iter(find_shards("input_file", stage.input_file or config.input_file)))
     length = "the shards' length" if files.is_remote(shards) else f"{read_form(shards).max_seq_length} tokens"
+    depth, full_depth = stage.num_hidden_layers or model_config.num_hidden_layers, model_config.num_hidden_layers
     lines.append(
-      f"{stage_name(index, len(stages))}: {steps[index]}, "
-      f"{stage.num_hidden_layers or model_config.num_hidden_layers} of {model_config.num_hidden_layers} layers, "
-      f"sequences of {length}, "
+      f"{stage_name(index, len(stages))}: {steps[index]}, {depth} of {full_depth} layers, sequences of {length}, "
       f"{stage.train_batch_size or train.train_batch_size} examples per step"
     )
   return lines
@@ -497,12 +482,19 @@ def read_masked_lines(sources: Sequence[DataSource], tokenizer: Tokenizer, *, ma
   Raises:
     UserError: a file is not UTF-8, or a line has no [MASK] or too many tokens.
   """
-  return [
-    _encode_line(location, number, text.strip(), tokenizer, max_length)
-    for source in sources
-    for location, number, text in _lines_of(source)
-    if text.strip()
-  ]
+  special_ids = tokenizer.special_ids
+  lines: list[MaskedLine] = []
+  for location, number, text in itertools.chain.from_iterable(map(_lines_of, sources)):
+    if not text.strip():
+      continue
+    ids = [special_ids.cls, *encode_with_masks(tokenizer, text.strip()), special_ids.sep]
+    positions = [position for position, token in enumerate(ids) if token == special_ids.mask]
+    if not positions:
+      raise UserError(f"{location}: has no [MASK] to fill")
+    if len(ids) > max_length:
+      raise UserError(f"{location}: {len(ids)} tokens, the model takes {max_length}")
+    lines.append(MaskedLine(number, text.strip(), ids, positions))
+  return lines
 
 
 def _lines_of(source: DataSource) -> Iterator[tuple[str, int, str]]:
@@ -514,14 +506,3 @@ def _lines_of(source: DataSource) -> Iterator[tuple[str, int, str]]:
   else:
     for number, line in read_lines(source):
       yield f"{source}, line {number}", number, line
-
-
-def _encode_line(location: str, number: int, text: str, tokenizer: Tokenizer, max_length: int) -> MaskedLine:
-  special_ids = tokenizer.special_ids
-  ids = [special_ids.cls, *encode_with_masks(tokenizer, text), special_ids.sep]
-  positions = [position for position, token in enumerate(ids) if token == special_ids.mask]
-  if not positions:
-    raise UserError(f"{location}: has no [MASK] to fill")
-  if len(ids) > max_length:
-    raise UserError(f"{location}: {len(ids)} tokens, the model takes {max_length}")
-  return MaskedLine(number, text, ids, positions)

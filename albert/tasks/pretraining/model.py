@@ -15,14 +15,15 @@ from tensorflow.python.framework import config as tf_config  # TensorFlow export
 from albert.config.model import ModelConfig
 from albert.data import tables
 from albert.data.dataset import Dataset
+from albert.data.dynamic_masking import DynamicMasking
 from albert.data.pipeline import EXAMPLE_WEIGHT, ShardDataset
 from albert.data.rows import DataSource, Rows, TableData, rows_of
+from albert.data.schema import NEXT_SENTENCE_LABELS, FeatureSpec, pretraining_features
+from albert.data.shards import Shards, count_and_hash_shards
 from albert.errors import UserError
-from albert.metrics.classification import perplexity
 from albert.models.heads import PretrainingModel
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum
 from albert.tasks.predictions import predictions_name, predictions_path
-from albert.tasks.pretraining.features import heldout_dataset, heldout_features, training_dataset, training_stages
 from albert.tasks.pretraining.files import PretrainingData
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.results import NUM_CANDIDATES, baseline_accuracies, fill_line
@@ -30,9 +31,29 @@ from albert.tasks.splits import TEST
 
 MASKED_LM_LOSS = "masked_lm_loss"
 MASKED_LM_ACCURACY = "masked_lm_accuracy"
-MASKED_LM_PERPLEXITY = "masked_lm_perplexity"
+_MAX_LOSS_OF_PERPLEXITY = 700  # nats; the exponential of a little more overflows
+# The settings that may differ between stages. config.json records them for each stage.
+_SETTINGS_OF_STAGES = ("max_seq_length", "max_predictions_per_seq", "masking", "masked_lm_prob", "ngram")
 # TensorFlow's deterministic gradient of the cross entropy counts the logits of a device in int32.
 MAX_LOGITS = 2**31 - 1
+
+
+def record_features(data: PretrainingData, max_predictions: int) -> Sequence[FeatureSpec]:
+  """Returns the features that each record must have, with this number of masked tokens."""
+  model = data.model_config
+  features = pretraining_features(data.max_seq_length, max_predictions, model.vocab_size, model.type_vocab_size)
+  return [feature for feature in features if data.sentence_metric or feature.name != NEXT_SENTENCE_LABELS]
+
+
+def _training_dataset(data: PretrainingData, shards: Shards) -> ShardDataset:
+  masking = DynamicMasking.from_tokenizer(data.tokenizer, *data.masking) if data.masking else None
+  return ShardDataset(shards, record_features(data, data.max_predictions), masking)
+
+
+def _count(data: PretrainingData, flag: str) -> Shards:
+  """Counts and hashes the shards of a flag, or of its stage."""
+  stats = data.training_shards if flag == "input_file" else data.heldout_shards
+  return count_and_hash_shards(list(stats), stats=stats, globs=data.globs[flag], cache_dir=data.config.cache_dir)
 
 
 class PretrainingTask(Task):
@@ -92,7 +113,7 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _training_shards(self) -> ShardDataset:
-    return training_dataset(self.data)
+    return _training_dataset(self.data, _count(self.data, "input_file"))
 
   def training_stages(self) -> Sequence[TrainingStage]:
     """Returns the stages of training in order."""
@@ -100,7 +121,22 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _training_stages(self) -> Sequence[TrainingStage]:
-    return training_stages(self.data)
+    stages: list[TrainingStage] = []
+    shards: dict[str, Shards] = {}  # globs -> shards; those that several stages read are counted once
+    for stage, data in self.data.data_of_stages:
+      globs, settings = data.globs["input_file"], data.settings()
+      if globs not in shards:
+        shards[globs] = _count(data, "input_file")
+      stages.append(
+        TrainingStage(
+          until=stage.until,
+          model_config=data.model_config,
+          data=_training_dataset(data, shards[globs]),
+          train_batch_size=stage.train_batch_size,
+          settings={name: settings[name] for name in _SETTINGS_OF_STAGES},
+        )
+      )
+    return stages
 
   def evaluation_data(self) -> dict[str, Dataset]:
     """Returns the shards of --eval_input_file."""
@@ -108,7 +144,8 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _heldout_shards(self) -> ShardDataset:
-    return heldout_dataset(self.data)
+    max_predictions = self.data.form("eval_input_file").max_predictions_per_seq
+    return ShardDataset(_count(self.data, "eval_input_file"), record_features(self.data, max_predictions), None)
 
   def metric_names(self) -> Sequence[str]:
     """Returns the loss and accuracy of masked tokens and, if there is a sentence objective, of sentences."""
@@ -149,7 +186,8 @@ class PretrainingTask(Task):
 
   def metrics_from_means(self, means: Mapping[str, float]) -> dict[str, float]:
     """Returns the perplexity of the masked tokens, exp(masked_lm_loss), as in RoBERTa's table 3."""
-    return {MASKED_LM_PERPLEXITY: perplexity(means[MASKED_LM_LOSS])}
+    loss = means[MASKED_LM_LOSS]
+    return {"masked_lm_perplexity": math.inf if loss > _MAX_LOSS_OF_PERPLEXITY else math.exp(loss)}
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes baselines: the accuracies of always predicting the most frequent masked token or sentence label."""
@@ -158,8 +196,10 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _baselines(self) -> dict[str, float]:
-    paths, features = list(self.data.heldout_shards), heldout_features(self.data)
-    return baseline_accuracies(paths, features, self.model_config.vocab_size, self.sentence_metric)
+    heldout = self._heldout_shards
+    return baseline_accuracies(
+      heldout.shards.paths, heldout.features, self.model_config.vocab_size, self.sentence_metric
+    )
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Makes rows of texts with [MASK]."""
