@@ -13,7 +13,6 @@ scikit-learn, scipy and seqeval are imported when a metric is computed, because 
 from __future__ import annotations
 
 import dataclasses
-import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -215,38 +214,10 @@ def span_scores(
   return scores | {f"f1_{types[int(number)]}": float(f1) for number, f1 in zip(found, of_types[2], strict=True)}
 
 
-def tag_accuracies(labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-  """Computes the share of words with the right tag, and the share of the most frequent tag.
-
-  Args:
-    labels, predictions: int [T], the tags of T > 0 words.
-  Returns: accuracy and majority_accuracy.
-  """
-  majority = float(np.bincount(labels).max() / len(labels))
-  return {"accuracy": float((labels == predictions).mean()), "majority_accuracy": majority}
-
-
 # Number of intervals of probabilities in which calibration is measured.
 NUM_INTERVALS = 10
 # The name of the loss of the best guess among the metrics of an evaluation.
 GUESSING_LOSS = "guessing_loss"
-
-
-def perplexity(loss: float) -> float:
-  """Returns exp(loss). A model that guesses among n tokens has perplexity n.
-
-  Args:
-    loss: mean cross entropy of a token, in nats. NaN gives NaN.
-  Returns: the perplexity; infinity if it overflows.
-
-  Example:
-    >>> perplexity(0.0)
-    1.0
-  """
-  try:
-    return math.exp(loss)
-  except OverflowError:
-    return math.inf
 
 
 def guessing_loss(labels: np.ndarray, weights: np.ndarray | None = None) -> float:

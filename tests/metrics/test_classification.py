@@ -26,15 +26,6 @@ def test_binary_metrics_equal_their_closed_forms() -> None:
   assert classification.matthews_corrcoef(labels, predictions) == pytest.approx(matthews, abs=1e-14)
 
 
-def test_f1_depends_on_which_class_is_1_and_matthews_does_not() -> None:
-  labels, predictions = np.array([1, 1, 1, 0]), np.array([1, 1, 0, 0])
-  assert classification.f1(labels, predictions) == pytest.approx(0.8)  # precision 1, recall 2/3
-  assert classification.f1(1 - labels, 1 - predictions) == pytest.approx(2 / 3)  # precision 1/2, recall 1
-  for is_swapped in (False, True):
-    pair = (1 - labels, 1 - predictions) if is_swapped else (labels, predictions)
-    assert classification.matthews_corrcoef(*pair) == pytest.approx(1 / math.sqrt(3))
-
-
 def test_matthews_works_for_more_than_two_classes() -> None:
   labels = np.array([0, 1, 2, 2, 1, 0, 2])
   assert classification.matthews_corrcoef(labels, labels) == pytest.approx(1.0)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
-from albert.metrics.classification import span_scores, tag_accuracies
+from albert.metrics.classification import span_scores
 from albert.tasks.predictions import write_table
 from albert.tasks.tagging.features import TEXT_INDEX, WORD_NUMBERS
 from albert.tasks.tagging.files import TaggedText, TaggingData
@@ -137,15 +137,20 @@ def tag_numbers(tags_of_texts: Sequence[Sequence[str]], tags: Sequence[str]) -> 
 
 
 def compute_metrics(predictions: TagPredictions, data: TaggingData) -> dict[str, float]:
-  """Computes the scores of spans and the accuracies of tags (see albert.metrics.classification).
+  """Computes the scores of spans, the share of words with the right tag, and the share of the most frequent tag.
 
   Args:
     predictions: predictions of texts with at least one word.
     data: the data of the task, which has its tags and types.
+  Returns: precision, recall, f1 and f1_TYPE (see span_scores), accuracy and majority_accuracy.
   """
   correct = gold_tags(predictions.texts, data.scheme)
-  scores = span_scores(correct, predictions.tags, data.types, data.scheme.name)
-  return scores | tag_accuracies(tag_numbers(correct, data.tags), tag_numbers(predictions.tags, data.tags))
+  labels, predicted = tag_numbers(correct, data.tags), tag_numbers(predictions.tags, data.tags)
+  accuracies = {
+    "accuracy": float((labels == predicted).mean()),
+    "majority_accuracy": float(np.bincount(labels).max() / len(labels)),
+  }
+  return span_scores(correct, predictions.tags, data.types, data.scheme.name) | accuracies
 
 
 def write_mistakes(path: str, predictions: TagPredictions) -> None:
