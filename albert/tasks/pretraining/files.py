@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,8 +114,7 @@ class PretrainingData:
     self.stages = read_stages(config, model_config)
     input_file = deciding_input_file(self.stages, config)
     self.globs = {"input_file": input_file, "eval_input_file": config.eval_input_file}
-    self._stats: dict[str, dict[str, files.Stat]] = {}
-    self._forms: dict[str, ShardForm] = {}
+    self._shards: dict[str, tuple[dict[str, files.Stat], ShardForm]] = {}
     self._vocab_sha256, self._vocab_kind = vocabulary
     self._rows: Rows | None = None  # the lines to predict, if they are in memory
     self.max_seq_length = config.max_seq_length or model_config.max_position_embeddings
@@ -142,34 +141,30 @@ class PretrainingData:
 
   # Shards:
 
-  def _shards(self, flag: str) -> dict[str, files.Stat]:
-    """Returns path -> size and modification time of each shard that a flag gives. The files are listed only once."""
-    if flag not in self._stats:
-      self._stats[flag] = find_shards(flag, self.globs[flag])
-    return self._stats[flag]
-
-  def form(self, flag: str) -> ShardForm:
-    """Returns the form of the first shard that a flag gives. It is read only once."""
-    if flag not in self._forms:
-      self._forms[flag] = read_form(next(iter(self._shards(flag))))
-    return self._forms[flag]
+  def shards(self, flag: str) -> tuple[dict[str, files.Stat], ShardForm]:
+    """Returns path -> size and time of the shards that a flag gives, and the form of the first one. Reads them once."""
+    if flag not in self._shards:
+      stats = find_shards(flag, self.globs[flag])
+      self._shards[flag] = stats, read_form(next(iter(stats)))
+    return self._shards[flag]
 
   @functools.cached_property
   def training_shards(self) -> dict[str, files.Stat]:
     """Path -> size and time of the shards of --input_file; with several stages, of those of the last stage."""
-    if not (self.masking or self.form("input_file").has_masks):
+    shards, form = self.shards("input_file")
+    if not (self.masking or form.has_masks):
       raise UserError(
         f"--input_file={self.globs['input_file']}: these shards have no masks: give --masking=dynamic and "
         "--spm_model_file if they were written with --masking=none, or else write them again"
       )
-    return self._shards("input_file")
+    return shards
 
   @functools.cached_property
   def heldout_shards(self) -> dict[str, files.Stat]:
     """Path -> size and time of the shards of --eval_input_file."""
-    shards = self._shards("eval_input_file")
+    shards, form = self.shards("eval_input_file")
     self._check_manifests(list(shards))
-    if not self.form("eval_input_file").has_masks:
+    if not form.has_masks:
       raise UserError(
         f"--eval_input_file={self.config.eval_input_file}: these shards have no masks. Evaluations are compared with "
         "each other, so they need the same masks: write the shards with --masking=static"
@@ -178,27 +173,26 @@ class PretrainingData:
 
   def _read_shard_settings(self, files_flag: str) -> Manifest | None:
     """Sets the lengths to those of the first shard, and checks that flags and model fit. Returns its manifest."""
-    form, paths = self.form(files_flag), list(self._shards(files_flag))
-    for flag in ("max_seq_length", "max_predictions_per_seq"):
-      length = getattr(form, flag)
-      # A run has recorded the number of predictions of its training shards. That of the held-out shards may differ.
-      is_checked = flag == "max_seq_length" or files_flag == "input_file"
-      flag_value = getattr(self.config, flag)
-      if is_checked and flag_value not in (0, length):
-        raise UserError(
-          f"--{flag}={flag_value}: {paths[0]} was written with {length}; give {length} or leave the flag out"
-        )
-    self.max_seq_length, self.max_predictions, path = form.max_seq_length, form.max_predictions_per_seq, paths[0]
-    if self.max_seq_length > self.model_config.max_position_embeddings:
+    shards, form = self.shards(files_flag)
+    path, positions = next(iter(shards)), self.model_config.max_position_embeddings
+    self.max_seq_length, self.max_predictions = form.max_seq_length, form.max_predictions_per_seq
+    lengths = {"max_seq_length": form.max_seq_length}
+    if files_flag == "input_file":  # a run has recorded the number of training shards; that of others may differ
+      lengths["max_predictions_per_seq"] = form.max_predictions_per_seq
+    for flag, length in lengths.items():
+      value = getattr(self.config, flag)
+      if value not in (0, length):
+        raise UserError(f"--{flag}={value}: {path} was written with {length}; give {length} or leave the flag out")
+    if self.max_seq_length > positions:
       raise UserError(
-        f"{path} holds sequences of {self.max_seq_length} tokens, the model has "
-        f"{self.model_config.max_position_embeddings} positions: write shorter shards or raise max_position_embeddings"
+        f"{path} holds sequences of {self.max_seq_length} tokens, the model has {positions} positions: write shorter "
+        "shards or raise max_position_embeddings"
       )
-    return self._check_manifests(paths)
+    return self._check_manifests(list(shards))
 
   def _check_manifests(self, paths: Sequence[str]) -> Manifest | None:
     """Checks the manifests beside all shards, and returns the one beside the first shard."""
-    manifests = {directory: Manifest.load(directory) for directory in dict.fromkeys(map(os.path.dirname, paths))}
+    manifests = dict(_load_manifests(paths))
     for directory, manifest in manifests.items():
       if manifest:
         self._check_manifest(directory, manifest)
@@ -251,24 +245,18 @@ class PretrainingData:
 
   def _find_masking(self, manifest: Manifest | None) -> MaskingSettings | None:
     """Returns the settings of dynamic masking; None if the masks in the shards, which have the manifest, are used."""
-    config = self.config
+    config, input_file = self.config, self.globs["input_file"]
     shard_settings = manifest.settings if manifest else {}
     is_unmasked = shard_settings.get("masking") == "none"
     if is_unmasked and config.masking == "static":
-      raise UserError(
-        f"--input_file={self.globs['input_file']}: these shards were written without masks: give --masking=dynamic"
-      )
+      raise UserError(f"--input_file={input_file}: these shards were written without masks: give --masking=dynamic")
     if config.masking != "dynamic" and not is_unmasked:
-      for flag in ("masked_lm_prob", "ngram"):
-        if getattr(config, flag):
-          raise UserError(
-            f"--{flag}={getattr(config, flag)} has an effect only on dynamic masks: also give --masking=dynamic"
-          )
+      for flag, value in (("masked_lm_prob", config.masked_lm_prob), ("ngram", config.ngram)):
+        if value:
+          raise UserError(f"--{flag}={value} has an effect only on dynamic masks: also give --masking=dynamic")
       return None
     if not config.spm_model_file:
-      raise UserError(
-        "dynamic masks need --spm_model_file: the vocabulary of the shards, which shows where words start"
-      )
+      raise UserError("dynamic masks need --spm_model_file, the vocabulary of the shards: it shows where words start")
     tokenizer, vocab_size = self.tokenizer, self.model_config.vocab_size
     if tokenizer.vocab_size != vocab_size:
       raise UserError(
@@ -298,17 +286,14 @@ class PretrainingData:
     """Returns the vocabulary of --spm_model_file, or else of the shards' manifest; None if both are missing."""
     if self.config.spm_model_file:
       return VocabularyId(self.tokenizer.sha256, f"--spm_model_file={self.config.spm_model_file}")
-    if not self._vocab_sha256:
-      return None
-    return VocabularyId(self._vocab_sha256, f"that of {self.globs['input_file'] or self.config.eval_input_file}")
+    name = f"that of {self.globs['input_file'] or self.config.eval_input_file}"
+    return VocabularyId(self._vocab_sha256, name) if self._vocab_sha256 else None
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """Returns the hash and the kind of the vocabulary, if they are known."""
     vocabulary = self.vocabulary()
-    if not vocabulary:
-      return {}
     kind = self.tokenizer.vocabulary.kind if self.config.spm_model_file else self._vocab_kind
-    return {"vocab_sha256": vocabulary.sha256, "vocab_kind": kind}
+    return {"vocab_sha256": vocabulary.sha256, "vocab_kind": kind} if vocabulary else {}
 
   # Stages:
 
@@ -459,17 +444,18 @@ def find_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -
   """
   if config.spm_model_file:
     return VocabularySize(load_vocabulary(config).vocab_size, config.spm_model_file)
-  shards = {
-    "input_file": deciding_input_file(read_stages(config, model_config), config),
-    "eval_input_file": config.eval_input_file,
-  }
-  for flag, globs in shards.items():
-    paths = find_shards(flag, globs) if globs else {}
-    for directory in dict.fromkeys(os.path.dirname(path) for path in paths):
-      shard_manifest = Manifest.load(directory)
-      if shard_manifest:
-        return VocabularySize(shard_manifest.vocab_size, files.join(directory, MANIFEST_NAME))
+  input_file = deciding_input_file(read_stages(config, model_config), config)
+  for flag, globs in (("input_file", input_file), ("eval_input_file", config.eval_input_file)):
+    for directory, manifest in _load_manifests(find_shards(flag, globs) if globs else ()):
+      if manifest:
+        return VocabularySize(manifest.vocab_size, files.join(directory, MANIFEST_NAME))
   return None
+
+
+def _load_manifests(paths: Iterable[str]) -> Iterator[tuple[str, Manifest | None]]:
+  """Yields the directories of shards with their manifests; None where there is none."""
+  for directory in dict.fromkeys(map(os.path.dirname, paths)):
+    yield directory, Manifest.load(directory)
 
 
 def read_masked_lines(sources: Sequence[DataSource], tokenizer: Tokenizer, *, max_length: int) -> list[MaskedLine]:

@@ -21,12 +21,13 @@ from albert.data.rows import DataSource, Rows, TableData, rows_of
 from albert.data.schema import NEXT_SENTENCE_LABELS, FeatureSpec, pretraining_features
 from albert.data.shards import Shards, count_and_hash_shards
 from albert.errors import UserError
+from albert.io import files
 from albert.models.heads import PretrainingModel
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum
 from albert.tasks.predictions import predictions_name, predictions_path
 from albert.tasks.pretraining.files import PretrainingData
 from albert.tasks.pretraining.flags import PretrainingConfig
-from albert.tasks.pretraining.results import NUM_CANDIDATES, baseline_accuracies, fill_line
+from albert.tasks.pretraining.results import baseline_accuracies, fill_line
 from albert.tasks.splits import TEST
 
 MASKED_LM_LOSS = "masked_lm_loss"
@@ -43,17 +44,6 @@ def record_features(data: PretrainingData, max_predictions: int) -> Sequence[Fea
   model = data.model_config
   features = pretraining_features(data.max_seq_length, max_predictions, model.vocab_size, model.type_vocab_size)
   return [feature for feature in features if data.sentence_metric or feature.name != NEXT_SENTENCE_LABELS]
-
-
-def _training_dataset(data: PretrainingData, shards: Shards) -> ShardDataset:
-  masking = DynamicMasking.from_tokenizer(data.tokenizer, *data.masking) if data.masking else None
-  return ShardDataset(shards, record_features(data, data.max_predictions), masking)
-
-
-def _count(data: PretrainingData, flag: str) -> Shards:
-  """Counts and hashes the shards of a flag, or of its stage."""
-  stats = data.training_shards if flag == "input_file" else data.heldout_shards
-  return count_and_hash_shards(list(stats), stats=stats, globs=data.globs[flag], cache_dir=data.config.cache_dir)
 
 
 class PretrainingTask(Task):
@@ -80,6 +70,7 @@ class PretrainingTask(Task):
   def __init__(self, model_config: ModelConfig, config: PretrainingConfig, data: PretrainingData | None = None):
     super().__init__(model_config)
     self.data = data or PretrainingData(model_config, config)
+    self._shards: dict[str, Shards] = {}  # globs -> the shards, once they are counted
     self.sentence_metric = self.data.sentence_metric
     if not self.sentence_metric:
       self.unused_weights = ("bert/pooler/", "cls/seq_relationship/")
@@ -109,29 +100,33 @@ class PretrainingTask(Task):
 
   def training_data(self) -> ShardDataset:
     """Returns the shards of --input_file; with several stages, those of the last stage."""
-    return self._training_shards
+    return self._training_dataset(self.data)
 
-  @functools.cached_property
-  def _training_shards(self) -> ShardDataset:
-    return _training_dataset(self.data, _count(self.data, "input_file"))
+  def _training_dataset(self, data: PretrainingData) -> ShardDataset:
+    masking = DynamicMasking.from_tokenizer(data.tokenizer, *data.masking) if data.masking else None
+    features = record_features(data, data.max_predictions)
+    return ShardDataset(self._count(data, "input_file", data.training_shards), features, masking)
+
+  def _count(self, data: PretrainingData, flag: str, stats: Mapping[str, files.Stat]) -> Shards:
+    """Counts and hashes the shards of a flag. Those that several stages read are counted once."""
+    globs = data.globs[flag]
+    if globs not in self._shards:
+      cache_dir = data.config.cache_dir
+      self._shards[globs] = count_and_hash_shards(list(stats), stats=stats, globs=globs, cache_dir=cache_dir)
+    return self._shards[globs]
 
   def training_stages(self) -> Sequence[TrainingStage]:
     """Returns the stages of training in order."""
-    return self._training_stages if self.data.stages else super().training_stages()
-
-  @functools.cached_property
-  def _training_stages(self) -> Sequence[TrainingStage]:
+    if not self.data.stages:
+      return super().training_stages()
     stages: list[TrainingStage] = []
-    shards: dict[str, Shards] = {}  # globs -> shards; those that several stages read are counted once
     for stage, data in self.data.data_of_stages:
-      globs, settings = data.globs["input_file"], data.settings()
-      if globs not in shards:
-        shards[globs] = _count(data, "input_file")
+      settings = data.settings()
       stages.append(
         TrainingStage(
           until=stage.until,
           model_config=data.model_config,
-          data=_training_dataset(data, shards[globs]),
+          data=self._training_dataset(data),
           train_batch_size=stage.train_batch_size,
           settings={name: settings[name] for name in _SETTINGS_OF_STAGES},
         )
@@ -140,12 +135,12 @@ class PretrainingTask(Task):
 
   def evaluation_data(self) -> dict[str, Dataset]:
     """Returns the shards of --eval_input_file."""
-    return {"heldout": self._heldout_shards}
+    return {"heldout": self._heldout_dataset()}
 
-  @functools.cached_property
-  def _heldout_shards(self) -> ShardDataset:
-    max_predictions = self.data.form("eval_input_file").max_predictions_per_seq
-    return ShardDataset(_count(self.data, "eval_input_file"), record_features(self.data, max_predictions), None)
+  def _heldout_dataset(self) -> ShardDataset:
+    shards = self._count(self.data, "eval_input_file", self.data.heldout_shards)
+    _, form = self.data.shards("eval_input_file")
+    return ShardDataset(shards, record_features(self.data, form.max_predictions_per_seq))
 
   def metric_names(self) -> Sequence[str]:
     """Returns the loss and accuracy of masked tokens and, if there is a sentence objective, of sentences."""
@@ -196,7 +191,7 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _baselines(self) -> dict[str, float]:
-    heldout = self._heldout_shards
+    heldout = self._heldout_dataset()
     return baseline_accuracies(
       heldout.shards.paths, heldout.features, self.model_config.vocab_size, self.sentence_metric
     )
@@ -224,20 +219,20 @@ class PretrainingTask(Task):
     """Fills the masks in --predict_file: writes predictions_NAME.tsv, and prints it."""
     del run_model
     (path,) = self.prediction_files(directory, predictions_file)
-    tokenizer = self.data.tokenizer
-    rows = [row for line in self.data.masked_lines for row in fill_line(model, tokenizer, line)]
+    rows: list[dict[str, Any]] = []
+    for line in self.data.masked_lines:
+      for mask, candidates in enumerate(fill_line(model, self.data.tokenizer, line), start=1):
+        row: dict[str, Any] = {"line": line.number, "mask": mask, "text": line.text}
+        for rank, (piece, probability) in enumerate(candidates.items(), start=1):
+          row |= {f"piece_{rank}": piece, f"probability_{rank}": probability}
+        rows.append(row)
     print(tables.write_rows(path, rows), end="", flush=True)
     return [path]
 
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
     """Returns for each line a list with a dict for each [MASK]: the most probable pieces -> their probabilities."""
     del run_model
-    ranks = range(1, NUM_CANDIDATES + 1)
-    answers: list[Any] = []
-    for line in self.data.masked_lines:
-      rows = fill_line(model, self.data.tokenizer, line)
-      answers.append([{row[f"piece_{rank}"]: row[f"probability_{rank}"] for rank in ranks} for row in rows])
-    return answers
+    return [list(fill_line(model, self.data.tokenizer, line)) for line in self.data.masked_lines]
 
 
 def _check_logits(logits: tf.Tensor) -> None:

@@ -162,12 +162,9 @@ def best_tags(log_probabilities: np.ndarray, lengths: np.ndarray, transitions: n
   scores = log_probabilities.astype(np.float64)
   previous_tags = np.zeros(scores.shape, np.int32)
   starts = np.cumsum(lengths) - lengths
-  by_length = np.argsort(-lengths, kind="stable")
   max_length = int(lengths.max(initial=0))
-  # The texts that have a word at each position: the first ones by length.
-  num_active = [int(np.count_nonzero(lengths > position)) for position in range(max_length)]
-  for position in range(max_length):
-    words = starts[by_length[: num_active[position]]] + position
+  for position in range(max_length):  # of all texts that have a word there
+    words = starts[lengths > position] + position
     if position == 0:
       scores[words] += costs[0]
       continue
@@ -176,8 +173,8 @@ def best_tags(log_probabilities: np.ndarray, lengths: np.ndarray, transitions: n
     scores[words] += paths.max(axis=1)
   tags = np.zeros(len(scores), np.int32)
   for position in reversed(range(max_length)):
-    words = starts[by_length[: num_active[position]]] + position
-    is_last = lengths[by_length[: num_active[position]]] == position + 1
+    words = starts[lengths > position] + position
+    is_last = lengths[lengths > position] == position + 1
     last_tags = (scores[words] + costs[:, 0]).argmax(axis=1)
     next_words = np.minimum(words + 1, len(scores) - 1)
     tags[words] = np.where(is_last, last_tags, previous_tags[next_words, tags[next_words]])

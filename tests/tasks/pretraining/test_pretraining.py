@@ -15,13 +15,13 @@ import tf_keras as keras
 
 from albert.data.manifest import ShardInfo
 from albert.data.shards import count_and_hash_shards
+from albert.data.tables import read_header, read_table
 from albert.errors import UserError
 from albert.io import files, records
 from albert.tasks.base import Batch
 from albert.tasks.pretraining.files import read_masked_lines
 from albert.tasks.pretraining.flags import PretrainingConfig
 from albert.tasks.pretraining.model import PretrainingTask
-from albert.tasks.pretraining.results import fill_line
 from albert.tokenization.tokenizer import Tokenizer, encode_with_masks
 from albert.tokenization.vocabulary import MASK_ID
 from albert.training.model_weights import deterministic_ops
@@ -268,12 +268,16 @@ def make_fill_mask_task(tmp_path: Path, spm_model: str, text: str) -> Pretrainin
 def test_every_mask_is_filled_with_ranked_pieces(tmp_path, spm_model):
   task = make_fill_mask_task(tmp_path, spm_model, "the [MASK] of the [MASK].\n\nand [MASK]\n")
   model = task.build_model()
-  rows = [row for line in task.data.masked_lines for row in fill_line(model, task.data.tokenizer, line)]
-  assert [(row["line"], row["mask"]) for row in rows] == [(1, 1), (1, 2), (3, 1)]
-  for row in rows:
-    probabilities = [row[f"probability_{k}"] for k in range(1, 6)]
+  (path,) = task.predict(model, lambda data: {}, str(tmp_path))
+  rows = read_table(path, read_header(path))
+  assert list(zip(rows.columns["line"], rows.columns["mask"], strict=True)) == [("1", "1"), ("1", "2"), ("3", "1")]
+  answers = [candidates for line in task.answers(model, lambda data: {}) for candidates in line]
+  for row, candidates in enumerate(answers):
+    probabilities = list(candidates.values())
     assert probabilities == sorted(probabilities, reverse=True)
     assert 0 < probabilities[0] < 1
+    assert [rows.columns[f"piece_{k}"][row] for k in range(1, 6)] == list(candidates)
+    assert [float(rows.columns[f"probability_{k}"][row]) for k in range(1, 6)] == probabilities
 
 
 @pytest.mark.parametrize(
