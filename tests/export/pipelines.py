@@ -312,7 +312,7 @@ def _answer_tagging(run: Run, requests: Requests) -> AnswerTensors:
     "log_probabilities": np.asarray(tf.nn.log_softmax(logits)),
     EXAMPLE_INDEX: np.arange(examples.num_examples),
   }
-  all_spans = list(predict_tags(outputs, examples, texts, scheme, tags).json_spans())
+  all_spans = [found.json_spans() for found in predict_tags(outputs, examples, texts, scheme, tags)]
   length = max(map(len, all_spans))
 
   def column(name: str, padding: Any) -> list[Any]:

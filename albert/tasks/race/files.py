@@ -97,9 +97,7 @@ def find_passages(folder: str, flag: str) -> list[str]:
   for layout in (files.join("*", "*.txt"), "*.txt"):
     with contextlib.suppress(NoMatchError):
       return expand_globs([files.join(folder, layout)], flag=flag)
-  raise UserError(
-    f"{flag}: {folder} holds neither middle/*.txt and high/*.txt nor *.txt: give a folder with the layout of RACE"
-  )
+  raise UserError(f"{flag}: {folder} holds neither middle/*.txt and high/*.txt nor *.txt: give a folder like RACE/dev")
 
 
 def split_folder(data_dir: str, split: str) -> str:
@@ -133,9 +131,7 @@ def read_questions(sources: Sequence[DataSource], *, with_answers: bool) -> list
       may_be_number = not is_passages
       question = _set_answer(location, unanswered, answer, may_be_number) if with_answers else unanswered
       if question.id in locations:
-        raise UserError(
-          f"{location}: id {question.id!r} is already used by {locations[question.id]}: give another id, or remove one"
-        )
+        raise UserError(f"{location}: id {question.id!r} is already used by {locations[question.id]}: give another id")
       locations[question.id] = location
       questions.append(question)
   return questions

@@ -105,9 +105,7 @@ def read_questions(sources: Sequence[DataSource], *, version_2: bool, with_answe
     for location, paragraph, values in _read_entries(source):
       entry = json_values.convert(location, values, _AnsweredEntry if with_answers else _QuestionEntry)
       if entry.id in locations:
-        raise UserError(
-          f"{location}: id {entry.id!r} is already used by {locations[entry.id]}: give each question its own id"
-        )
+        raise UserError(f"{location}: id {entry.id!r} is already used by {locations[entry.id]}: give another id")
       locations[entry.id] = location
       answers: tuple[SquadAnswer, ...] = ()
       if isinstance(entry, _AnsweredEntry):
@@ -183,9 +181,7 @@ def _check_answers(location: str, context: str, entry: _AnsweredEntry, version_2
   if entry.is_impossible and entry.answers:
     raise UserError(f"{location}: is_impossible is true, but it has answers: correct one of the two")
   if entry.is_impossible and not version_2:
-    raise UserError(
-      f"{location} is unanswerable, so this is a SQuAD v2.0 file: give --version_2_with_negative, or a v1.1 file"
-    )
+    raise UserError(f"{location} is unanswerable, so this is a SQuAD v2.0 file: give --version_2_with_negative")
   if not entry.is_impossible and not entry.answers:
     note = " (or is_impossible: true)" if version_2 else ""
     raise UserError(f"{location} has no answer: training and evaluation need one{note}")
@@ -196,8 +192,8 @@ def _check_answers(location: str, context: str, entry: _AnsweredEntry, version_2
     text_at_start = context[start : start + len(text)] if start >= 0 else ""
     if text_at_start != text:
       offset = context.find(text)
-      true_place = "which the paragraph does not have" if offset < 0 else f"which the paragraph has at {offset}"
+      place = "does not have" if offset < 0 else f"has at {offset}"
       raise UserError(
         f"{location}: answers[{number}]: answer_start {start} (in characters, from 0) points at "
-        f"{format_value(text_at_start)}, but the answer is {format_value(text)}, {true_place}"
+        f"{format_value(text_at_start)}, but the answer is {format_value(text)}, which the paragraph {place}"
       )

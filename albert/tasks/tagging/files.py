@@ -133,9 +133,7 @@ class TaggingData(FinetuningData):
     flag = FILE_FIELDS[split]
     path: str = getattr(self.config, flag)
     if not path:
-      raise UserError(
-        f"--{flag} is missing: the {split} set; give a file of columns with one word a line, or JSON lines"
-      )
+      raise UserError(f"--{flag} is missing: the {split} set, a file of columns with one word a line, or JSON lines")
     if not files.exists(path):
       raise UserError(f"--{flag}={path}: no such file")
     return [path]

@@ -23,7 +23,7 @@ from albert.tasks.tagging import results
 from albert.tasks.tagging.features import TEXT_INDEX, WORD_TAGS, TaggingFeaturizer
 from albert.tasks.tagging.files import TaggingData, write_predictions
 from albert.tasks.tagging.flags import TaggingConfig
-from albert.tasks.tagging.results import TagPredictions
+from albert.tasks.tagging.results import TagPrediction
 
 # B windows in a batch, S tokens of a window, C tags.
 
@@ -84,7 +84,7 @@ class TaggingTask(Task):
     loss = weighted_sum(losses, _word_weights(batch))
     return ForwardResult({LOSS: loss}, {} if training else {"log_probabilities": tf.nn.log_softmax(logits)})
 
-  def make_predictions(self, split: str, outputs: DatasetOutputs) -> TagPredictions:
+  def make_predictions(self, split: str, outputs: DatasetOutputs) -> list[TagPrediction]:
     """Finds the tags of those texts of a split that have outputs."""
     return results.predict_tags(
       outputs, self.sets.examples(split), self.data.rows(split), self.data.scheme, self.data.tags
@@ -107,7 +107,7 @@ class TaggingTask(Task):
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes predictions in the form of the input, and mistakes."""
     split_predictions = self.predictions(split, outputs)
-    if len(split_predictions.texts) == len(self.data.rows(split)):  # not with --max_eval_steps
+    if len(split_predictions) == len(self.data.rows(split)):  # not with --max_eval_steps
       self._write(split, split_predictions, self._path(directory, split))
     results.write_mistakes(files.join(directory, f"mistakes_{split}.tsv"), split_predictions)
 
@@ -115,25 +115,26 @@ class TaggingTask(Task):
     name = self.data.predictions_name() if split == TEST else split
     return files.join(directory, f"predictions_{name}{self.data.extension(split)}")
 
-  def _write(self, split: str, predictions: TagPredictions, path: str) -> None:
-    write_predictions(self.data.sources(split)[0], self.config, path, predictions.tags, predictions.json_spans())
+  def _write(self, split: str, predictions: Sequence[TagPrediction], path: str) -> None:
+    tags, spans = [found.tags for found in predictions], [found.json_spans() for found in predictions]
+    write_predictions(self.data.sources(split)[0], self.config, path, tags, spans)
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Makes rows of texts or of lists of words."""
     return rows_to_predict(data, self.config.word_column)
 
-  def make_answers(self, predictions: TagPredictions) -> list[Any]:
+  def make_answers(self, predictions: Sequence[TagPrediction]) -> list[Any]:
     """Returns a TagAnswer for each text of the test set."""
     return [
-      TagAnswer([TaggedSpan(**span) for span in spans], text.words, tags)
-      for text, tags, spans in zip(predictions.texts, predictions.tags, predictions.json_spans(), strict=True)
+      TagAnswer([TaggedSpan(**span) for span in found.json_spans()], found.text.words, found.tags)
+      for found in predictions
     ]
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the path of the predictions of the test set."""
     return [predictions_file or self._path(directory, TEST)]
 
-  def write_test_predictions(self, predictions: TagPredictions, paths: Sequence[str]) -> None:
+  def write_test_predictions(self, predictions: Sequence[TagPrediction], paths: Sequence[str]) -> None:
     """Writes the predictions in the form of the test set's file."""
     self._write(TEST, predictions, paths[0])
 

@@ -101,16 +101,16 @@ def test_the_probability_of_a_span_is_the_product_of_those_of_its_words(featuriz
   for position, number in enumerate(examples.token_features[WORD_NUMBERS]):
     if number:
       outputs[0, position] = np.log(probabilities[number - 1])
-  predictions = predict_tags(
+  (prediction,) = predict_tags(
     {"log_probabilities": outputs, "example_index": np.array([0])}, examples, [text], SCHEMES["BIO"], TAGS
   )
-  assert predictions.tags == [["B-LOC", "I-LOC", "O"]]
-  ((span,),) = predictions.json_spans()
+  assert prediction.tags == ["B-LOC", "I-LOC", "O"]
+  (span,) = prediction.json_spans()
   assert span == {"start": 0, "end": 2, "label": "LOC", "text": "Lake Garda", "probability": pytest.approx(0.3)}
   # Correct is "Lake" alone: of the tags B-LOC O O the second one is wrong, and so is the span.
   gold = dataclasses.replace(text, spans=[Span(0, 1, "LOC")])
   data = TaggingData(TaggingConfig(labels="LOC,PER"))
-  metrics = compute_metrics(dataclasses.replace(predictions, texts=[gold]), data)
+  metrics = compute_metrics([prediction._replace(text=gold)], data)
   zeros = dict.fromkeys(("precision", "recall", "f1", "f1_LOC", "f1_PER"), 0.0)
   assert metrics == {**zeros, "accuracy": 2 / 3, "majority_accuracy": 2 / 3}
 
