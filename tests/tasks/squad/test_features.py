@@ -29,7 +29,6 @@ from albert.tasks.squad.features import (
 from albert.tasks.squad.files import SquadAnswer, SquadParagraph, SquadQuestion, read_questions
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import CLS_ID, SEP_ID, TokenizerConfig, TokensWithOffsets
-from tests.tasks.squad.question_files import write_made_up_squad
 
 MAX_SEQ_LENGTH = 30
 MAX_QUERY_LENGTH = 8
@@ -194,16 +193,14 @@ def test_answers_that_end_inside_a_token_are_labelled_with_the_whole_token() -> 
   assert answer_tokens(TokensWithOffsets(no_tokens, no_tokens, no_tokens), SquadAnswer("x", 0)) is None
 
 
-def test_chunks_of_questions_give_the_same_examples_as_all_questions_at_once(spm_model: str, tmp_path: Path) -> None:
-  path = write_made_up_squad(tmp_path / "squad.json", 21)
-  questions = read_questions([path], version_2=False, with_answers=True)
+def test_chunks_of_questions_give_the_same_examples_as_all_questions_at_once(
+  spm_model: str, questions: list[SquadQuestion]
+) -> None:
   featurize = pickle.loads(pickle.dumps(make_featurizer(spm_model)))  # as in a worker process
-  examples = featurize(questions)
-  chunks = [featurize(questions[:9]), featurize(questions[9:])]
+  examples, chunks = featurize(questions), [featurize(questions[:2]), featurize(questions[2:])]
   np.testing.assert_array_equal(examples.input_ids, np.concatenate([chunk.input_ids for chunk in chunks]))
   for name, labels in examples.labels.items():
     np.testing.assert_array_equal(labels, np.concatenate([chunk.labels[name] for chunk in chunks]))
-  assert gold_texts(questions, examples) == {question.index: question.answers[0].text for question in questions}
 
 
 @pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR is not set")
