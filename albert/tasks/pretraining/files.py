@@ -26,7 +26,6 @@ from albert.data.shards import stat_shards
 from albert.data.tables import read_lines, read_table
 from albert.errors import UserError
 from albert.io import files
-from albert.io.files import expand_globs
 from albert.tasks.pretraining.flags import (
   PretrainingConfig,
   Stage,
@@ -342,7 +341,7 @@ class PretrainingData:
     config, rows = self.config, self._rows
     if not (config.predict_file or rows is not None) or not config.spm_model_file:
       raise UserError("--do_predict needs --predict_file (lines with [MASK]) and --spm_model_file")
-    sources = expand_globs(config.predict_file, flag="--predict_file") if rows is None else [rows]
+    sources = files.expand_globs(config.predict_file, flag="--predict_file") if rows is None else [rows]
     lines = read_masked_lines(sources, self.tokenizer, max_length=self.model_config.max_position_embeddings)
     if not lines:
       raise UserError(f"--predict_file={config.predict_file}: no line with [MASK] to fill: give one or more")

@@ -35,7 +35,7 @@ MASKED_LM_ACCURACY = "masked_lm_accuracy"
 _MAX_LOSS_OF_PERPLEXITY = 700  # nats; the exponential of a little more overflows
 # The settings that may differ between stages. config.json records them for each stage.
 _SETTINGS_OF_STAGES = ("max_seq_length", "max_predictions_per_seq", "masking", "masked_lm_prob", "ngram")
-# TensorFlow's deterministic gradient of the cross entropy counts the logits of a device in int32.
+# Maximum number of logits of a device in training.
 MAX_LOGITS = 2**31 - 1
 
 
@@ -170,7 +170,15 @@ class PretrainingTask(Task):
     """
     output = model(batch, training=training, seed=seed)
     if training:
-      _check_logits(output.masked_lm_logits)
+      # TensorFlow's deterministic gradient of the cross entropy counts the logits of a device in int32.
+      num_logits = output.masked_lm_logits.shape.num_elements()
+      if tf_config.is_op_determinism_enabled() and num_logits is not None and num_logits > MAX_LOGITS:
+        batch_size, num_predictions, vocab_size = output.masked_lm_logits.shape
+        raise UserError(
+          f"{batch_size:,} examples x {num_predictions} masked tokens x {vocab_size:,} pieces are {num_logits:,} "
+          f"logits on a device; TensorFlow can compute the gradient of at most {MAX_LOGITS:,}: give a smaller "
+          f"--train_batch_size, or --gradient_accumulation_steps={math.ceil(num_logits / MAX_LOGITS)} or more"
+        )
     loss, accuracy = _loss_and_accuracy(output.masked_lm_logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
     sums = {MASKED_LM_LOSS: loss, MASKED_LM_ACCURACY: accuracy}
     if self.sentence_metric:
@@ -233,18 +241,6 @@ class PretrainingTask(Task):
     """Returns for each line a list with a dict for each [MASK]: the most probable pieces -> their probabilities."""
     del run_model
     return [list(fill_line(model, self.data.tokenizer, line)) for line in self.data.masked_lines]
-
-
-def _check_logits(logits: tf.Tensor) -> None:
-  """Raises a UserError if there are more logits [B, P, V] than TensorFlow's gradient of the loss can count."""
-  num_logits = logits.shape.num_elements()
-  if tf_config.is_op_determinism_enabled() and num_logits is not None and num_logits > MAX_LOGITS:
-    batch_size, num_predictions, vocab_size = logits.shape
-    raise UserError(
-      f"{batch_size:,} examples x {num_predictions} masked tokens x {vocab_size:,} pieces are {num_logits:,} logits on "
-      f"a device; TensorFlow can compute the gradient of at most {MAX_LOGITS:,}: give a smaller --train_batch_size, or "
-      f"--gradient_accumulation_steps={math.ceil(num_logits / MAX_LOGITS)} or more"
-    )
 
 
 def _loss_and_accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[WeightedSum, WeightedSum]:

@@ -18,7 +18,6 @@ from albert.data import tables
 from albert.data.rows import DataSource, Rows
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.files import NoMatchError, expand_globs
 from albert.io.text import format_value
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.race.flags import RaceConfig
@@ -27,9 +26,6 @@ from albert.tasks.splits import FILE_FIELDS, TEST
 LEVELS = ("middle", "high")
 # The index of an answer that is not known.
 UNKNOWN_ANSWER = -1
-_BOM = b"\xef\xbb\xbf"
-# In the original's download, this file has the passages of a folder, one on each line.
-_ALL_PASSAGES_FILE = "all.txt"
 # An id of RACE: high19432.txt-0, or high/asc00000.txt-0.
 _ID_WITH_LEVEL = re.compile(rf"({'|'.join(LEVELS)})(\d+\.txt-\d+$|/.)")
 _NUMBERED_FILE = re.compile(r"\d+\.txt")
@@ -75,7 +71,7 @@ class RaceData(FinetuningData):
     """Returns the files of a split: those that a flag gives (a file, or a folder of passages), or those in data_dir."""
     flag, paths = f"--{FILE_FIELDS[split]}", getattr(self.config, FILE_FIELDS[split])
     if paths:
-      return find_passages(paths, flag) if files.is_dir(paths) else expand_globs(paths, flag=flag)
+      return find_passages(paths, flag) if files.is_dir(paths) else files.expand_globs(paths, flag=flag)
     if not self.config.data_dir:
       raise UserError(f"--data_dir is missing: the folder RACE with its {split} set (or give {flag})")
     return find_passages(split_folder(self.config.data_dir, split), "--data_dir")
@@ -95,8 +91,8 @@ def find_passages(folder: str, flag: str) -> list[str]:
     UserError: there are no such files.
   """
   for layout in (files.join("*", "*.txt"), "*.txt"):
-    with contextlib.suppress(NoMatchError):
-      return expand_globs([files.join(folder, layout)], flag=flag)
+    with contextlib.suppress(files.NoMatchError):
+      return files.expand_globs([files.join(folder, layout)], flag=flag)
   raise UserError(f"{flag}: {folder} holds neither middle/*.txt and high/*.txt nor *.txt: give a folder like RACE/dev")
 
 
@@ -189,14 +185,14 @@ def _parse_passages(path: str) -> Iterator[tuple[str, str, _Passage]]:
   """Yields the location (file and line), the id and the content of each passage of a .txt file."""
   folder, name = os.path.basename(os.path.dirname(path)), os.path.basename(path)
   with files.open_file(path) as file:
-    content = file.read().removeprefix(_BOM)
+    content = file.read()
   lines = [(number, line) for number, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
   if len(lines) < 2 or not lines[0][1].rstrip().endswith(b"}"):
     lines = [(0, content)]  # a single passage, whose JSON may take several lines
   for number, text in lines:
     location = f"{path}, line {number}" if number else path
     passage = json_values.parse(location, text.rstrip(), _Passage)
-    if not number and name != _ALL_PASSAGES_FILE:
+    if not number and name != "all.txt":  # which has the passages of a folder in the original's download
       yield location, _passage_id(folder, name), passage
     else:
       passage_id = passage.id or f"{name}-{number}"

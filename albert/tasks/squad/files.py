@@ -11,7 +11,6 @@ import msgspec
 from albert.data.rows import DataSource, Rows
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.files import expand_globs
 from albert.io.text import format_value
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.splits import DEV, FILE_FIELDS, TEST
@@ -74,7 +73,7 @@ class SquadData(FinetuningData):
     if not globs:
       name = "--eval_file (or --predict_file)" if split == DEV else f"--{flag}"
       raise UserError(f"{name} is missing: the {split} set, JSON in the form of SQuAD")
-    return expand_globs(globs, flag=f"--{flag}")
+    return files.expand_globs(globs, flag=f"--{flag}")
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """Adds the version of SQuAD, which determines the head."""

@@ -61,11 +61,12 @@ class TaggedText:
 
   Attributes:
     index: the number of the text in its file, from 0.
-    location: its file and line, for messages.
+    location: for messages: its file; if it is an object, also its line or row.
     words: the words.
     spans: the spans that its tags mark; () if the tags were not read.
     text: the whole text, if the file gives it; "" if it gives words.
     word_ranges: the start and the end of each word in `text`, in characters; () without a text.
+    line_numbers: the line of each word in a file of columns; () for an object.
   """
 
   index: int
@@ -74,6 +75,11 @@ class TaggedText:
   spans: Sequence[Span] = ()
   text: str = ""
   word_ranges: Sequence[tuple[int, int]] = ()
+  line_numbers: Sequence[int] = ()
+
+  def location_of(self, word: int) -> str:
+    """Returns the file and the line of a word, for messages."""
+    return f"{self.location}, line {self.line_numbers[word]}" if self.line_numbers else self.location
 
   def spaced_words(self) -> list[str]:
     """Returns the words, each with a space before it if there is whitespace between it and the word before.
@@ -175,20 +181,19 @@ def read_texts(
   """
   scheme = SCHEMES[config.scheme]
   texts: list[TaggedText] = []
-  for raw in (_read_objects if _has_objects(source) else _read_sentences)(source, config, with_tags):
+  for text, tags in (_read_objects if _has_objects(source) else _read_sentences)(source, config, with_tags):
     try:
-      spans = raw.spans or scheme.spans(raw.tags)
+      spans = text.spans or scheme.spans(tags)
     except TagError as error:
-      raise UserError(f"{raw.location_of(error.index)}: {error}") from error
-    text = TaggedText(len(texts), raw.location_of(0), raw.words, spans, raw.text, raw.word_ranges)
+      raise UserError(f"{text.location_of(error.index)}: {error}") from error
     for span in spans:
       if types and span.type not in types:
         raise UserError(
-          f"{raw.location_of(span.start)}: the span {format_value(text.text_of(span))} has the type "
+          f"{text.location_of(span.start)}: the span {format_value(text.text_of(span))} has the type "
           f"{format_value(span.type)}, which is none of those of the training file ({', '.join(types)}): correct it, "
           "or train with all types as --labels"
         )
-    texts.append(text)
+    texts.append(dataclasses.replace(text, index=len(texts), spans=spans))
   if not any(text.words for text in texts):
     raise UserError(f"{source}: no words: give a file of columns with one word a line, or JSON lines")
   return texts
@@ -200,21 +205,6 @@ def find_types(source: DataSource, texts: Sequence[TaggedText]) -> tuple[str, ..
   if not types:
     raise UserError(f"{source}: has no spans, all tags are O: choose another --tag_column, or give a file with spans")
   return tuple(sorted(types))
-
-
-class _RawText(NamedTuple):
-  """A text whose tags are not checked yet. A file gives tags or spans; none if they are not read."""
-
-  location: str  # the file; for an object also its line
-  words: list[str]
-  tags: Sequence[str] = ()
-  line_numbers: Sequence[int] = ()  # the line of each word in a file of columns
-  spans: Sequence[Span] = ()
-  text: str = ""
-  word_ranges: Sequence[tuple[int, int]] = ()
-
-  def location_of(self, word: int) -> str:
-    return f"{self.location}, line {self.line_numbers[word]}" if self.line_numbers else self.location
 
 
 def write_predictions(
@@ -255,8 +245,10 @@ class _Line(NamedTuple):
   addition: str = ""  # what a line without a word has in the column of predictions
 
 
-def _read_sentences(source: DataSource, config: TaggingConfig, with_tags: bool) -> Iterator[_RawText]:
-  """Yields the sentences of a file of columns."""
+def _read_sentences(
+  source: DataSource, config: TaggingConfig, with_tags: bool
+) -> Iterator[tuple[TaggedText, Sequence[str]]]:
+  """Yields the sentences of a file of columns, without their spans, and the tags of their words, if they are read."""
   path = str(source)
   words: list[_Line] = []
   end = _Line(0, "", ends_sentence=True)
@@ -264,8 +256,9 @@ def _read_sentences(source: DataSource, config: TaggingConfig, with_tags: bool) 
     if line.word:
       words.append(line)
     elif words and line.ends_sentence:
-      tags = [word.tag for word in words] if with_tags else []
-      yield _RawText(path, [word.word for word in words], tags, [word.number for word in words])
+      numbers = [word.number for word in words]
+      text = TaggedText(0, path, [word.word for word in words], line_numbers=numbers)
+      yield text, [word.tag for word in words] if with_tags else []
       words = []
 
 
@@ -348,8 +341,10 @@ def _objects(source: DataSource) -> Iterator[tuple[str, Mapping[str, Any]]]:
       yield f"{source}, line {number}", values
 
 
-def _read_objects(source: DataSource, config: TaggingConfig, with_tags: bool) -> Iterator[_RawText]:
-  """Yields the texts of objects with tokens and tags, or with text and spans."""
+def _read_objects(
+  source: DataSource, config: TaggingConfig, with_tags: bool
+) -> Iterator[tuple[TaggedText, Sequence[str]]]:
+  """Yields the texts of objects: those with tokens with their tags, those with a text with their spans."""
   word_key, tag_key = config.word_column or TOKENS, config.tag_column or TAGS
   for location, values in _objects(source):
     if word_key in values:
@@ -364,13 +359,12 @@ def _read_objects(source: DataSource, config: TaggingConfig, with_tags: bool) ->
           raise UserError(f"{location}: {len(tags)} {tag_key} for {len(words)} {word_key}: give each word one tag")
         if not words:
           raise UserError(f"{location}: has no words: give some, or remove it")
-      yield _RawText(location, words, tags)
+      yield TaggedText(0, location, words), tags
     elif TEXT in values:
       text = _convert(location, values, TEXT, str)
       ranges = split_words(text, config.word_rule)
       spans = _read_spans(location, values, text, ranges) if with_tags else ()
-      words = [text[start:end] for start, end in ranges]
-      yield _RawText(location, words, spans=spans, text=text, word_ranges=ranges)
+      yield TaggedText(0, location, [text[start:end] for start, end in ranges], spans, text, ranges), ()
     else:
       raise UserError(f"{location}: has neither {word_key!r} nor {TEXT!r}; it has: {', '.join(values) or 'nothing'}")
 

@@ -152,7 +152,7 @@ def write_mistakes(path: str, predictions: Sequence[TagPrediction]) -> None:
       label, (prediction, probability) = labels.get(words, ""), predicted.get(words, ("", ""))
       if prediction != label:
         span_text, whole_text = text.text_of(Span(*words, "")), text.text or " ".join(text.words)
-        rows.append([text.location, span_text, label, prediction, probability, whole_text])
+        rows.append([text.location_of(0), span_text, label, prediction, probability, whole_text])
     if len(rows) >= _MAX_MISTAKES:
       break
   write_table(path, ["location", "span", "label", "prediction", "probability", "text"], rows[:_MAX_MISTAKES])

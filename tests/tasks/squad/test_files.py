@@ -115,6 +115,21 @@ def test_a_file_of_the_other_version_is_refused(tmp_path: Path) -> None:
     read_files(write_questions(tmp_path, make_qa("b", "Why?", CONTEXT, is_impossible=False)), version_2=True)
 
 
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    ("{}", "lacks 'data': give a file in the form of SQuAD"),
+    ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\]\.paragraphs\[0\] lacks 'context'"),
+    ('{"data": [{"paragraphs": [{"context": "a"}]}]}', r"data\[0\]\.paragraphs\[0\] lacks 'qas'"),
+  ],
+)
+def test_a_file_of_another_format_is_refused(tmp_path: Path, content: str, message: str) -> None:
+  path = tmp_path / "squad.json"
+  path.write_text(content)
+  with pytest.raises(UserError, match=message):
+    read_files(str(path))
+
+
 def test_each_split_is_read_once_and_the_test_set_without_answers(tmp_path: Path) -> None:
   path = write_questions(tmp_path, make_qa("a", "When?", CONTEXT, "1978"))
   data = SquadData(SquadConfig(predict_file=path))
