@@ -228,8 +228,10 @@ def read_threshold(directory: str, split: str, predictions: SquadPredictions, re
     recorded: the threshold of the run. A later command may have written the answers with another one.
   Returns: the recorded threshold if it gives the answers, else the highest null odds of a question with an answer.
   """
+  if predictions.null_odds is None:
+    return recorded
   answers = files.read_json(prediction_paths(directory, split)[0], dict[str, str], "predict again")
-  if predictions.null_odds is None or predictions.answers(recorded) == answers:
+  if predictions.answers(recorded) == answers:
     return recorded
   answered_odds = [odds for question, odds in predictions.null_odds.items() if answers.get(question)]
   return max(answered_odds, default=min(predictions.null_odds.values()) - 1.0)
