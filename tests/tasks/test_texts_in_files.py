@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
 from collections.abc import Callable, Sequence
@@ -21,24 +20,6 @@ from albert.tasks.squad import files as squad_files
 from albert.tasks.squad.nbest import SquadPredictions
 from albert.tasks.squad.results import prediction_paths, write_predictions
 from tests.tokenization.reference import random_texts
-
-
-@dataclasses.dataclass(frozen=True)
-class TaskFile:
-  """A kind of file that holds texts.
-
-  Attributes:
-    name: its name in the table of results.
-    write_and_read: writes texts into a file in a directory, and returns what the task's own reader reads from it.
-    to_writable: returns a text in a form that this kind of file can hold.
-    to_expected: maps a text that was written to the text that a reader must return. The two differ if the text has a
-      lone surrogate, which JSON can contain and UTF-8 cannot: readers replace it.
-  """
-
-  name: str
-  write_and_read: Callable[[Sequence[str], Path], list[str]]
-  to_writable: Callable[[str], str] = str
-  to_expected: Callable[[str], str] = replace_surrogates
 
 
 def _read_text_column(path: Path) -> list[str]:
@@ -108,20 +89,25 @@ def _as_cell(text: str) -> str:
   return text.translate({ord(character): " " for character in "\t\r\n"})
 
 
+_WriteAndRead = Callable[[Sequence[str], Path], list[str]]
+_Convert = Callable[[str], str]
+# For each kind of file: a function that writes texts into it and returns what the task's own reader reads; the form of
+# a text that the file can hold; and the text that must be read. JSON may have lone surrogates, which readers replace.
 # A line of a table that is blank is left out, so another text is written in place of an empty one.
-TASK_FILES = (
-  TaskFile("a.tsv", _write_and_read_tsv, to_writable=lambda text: replace_surrogates(_as_cell(text)) or "."),
-  TaskFile("a.csv", _write_and_read_csv, to_writable=lambda text: replace_surrogates(text) or " "),
-  TaskFile("a.jsonl", _write_and_read_json_lines),
-  TaskFile("squad.json", _write_and_read_squad),
-  TaskFile("race.jsonl", _write_and_read_race),
-  TaskFile("predictions", _write_and_read_squad_predictions, to_expected=str),
-  TaskFile("mistakes", _write_and_read_mistakes, to_expected=lambda text: _as_cell(replace_surrogates(text))),
-)
+TASK_FILES: dict[str, tuple[_WriteAndRead, _Convert, _Convert]] = {
+  "a.tsv": (_write_and_read_tsv, lambda text: replace_surrogates(_as_cell(text)) or ".", str),
+  "a.csv": (_write_and_read_csv, lambda text: replace_surrogates(text) or " ", str),
+  "a.jsonl": (_write_and_read_json_lines, str, replace_surrogates),
+  "squad.json": (_write_and_read_squad, str, replace_surrogates),
+  "race.jsonl": (_write_and_read_race, str, replace_surrogates),
+  "predictions": (_write_and_read_squad_predictions, str, str),
+  "mistakes": (_write_and_read_mistakes, str, lambda text: _as_cell(replace_surrogates(text))),
+}
 
 
-@pytest.mark.parametrize("task_file", TASK_FILES, ids=lambda task_file: task_file.name)
-def test_texts_are_read_as_they_were_written(task_file: TaskFile, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", TASK_FILES)
+def test_texts_are_read_as_they_were_written(name: str, tmp_path: Path) -> None:
+  write_and_read, to_writable, to_expected = TASK_FILES[name]
   texts = ["", " ", "\ud800", '"', "\\ud800", "\u2028a\x85", "x" * 2**20, *random_texts(500, seed=3)]
-  written = [task_file.to_writable(text) for text in texts]
-  assert task_file.write_and_read(written, tmp_path) == list(map(task_file.to_expected, written))
+  written = [to_writable(text) for text in texts]
+  assert write_and_read(written, tmp_path) == list(map(to_expected, written))
