@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -56,15 +56,6 @@ class SquadPredictions:
     }
 
 
-class _Candidate(NamedTuple):
-  """A span that may be the answer: its characters in the paragraph, and the scores of its first and last token."""
-
-  char_start: int
-  char_end: int
-  start_score: float
-  end_score: float
-
-
 # The positions of the first and the last token of a span in its window, and their scores.
 _TokenSpan = tuple[int, int, float, float]
 
@@ -92,7 +83,8 @@ def find_answers(
     end_logit, or for v2.0 start_log_prob and end_log_prob. The null odds are the lowest of the question's windows: one
     window with an answer makes it answerable.
   """
-  candidates: dict[int, list[_Candidate]] = {}  # index of a question -> the spans that may be its answer
+  # Index of a question -> text -> the score of its best span, and the scores of its start and end.
+  candidates: dict[int, dict[str, tuple[float, float, float]]] = {}
   null_odds: dict[int, float] = {}
   has_null_odds = "null_logits" in outputs
   for row, example in enumerate(outputs[EXAMPLE_INDEX]):
@@ -109,11 +101,22 @@ def find_answers(
       spans = _beam_spans(of_window, is_paragraph, may_start, max_answer_length)
     else:
       spans = _best_spans(of_window, is_paragraph, may_start, max_answer_length, _SPANS_PER_TEXT * n_best_size)
-    candidates.setdefault(question, []).extend(
-      _Candidate(int(features[CHAR_STARTS][start]), int(features[CHAR_ENDS][end]), float(start_score), float(end_score))
-      for start, end, start_score, end_score in spans
-    )
-  nbest = _rank_answers(questions, candidates, n_best_size, "log_prob" if has_null_odds else "logit")
+    of_texts, context = candidates.setdefault(question, {}), questions[question].paragraph.context
+    for start, end, start_score, end_score in spans:
+      text = context[features[CHAR_STARTS][start] : features[CHAR_ENDS][end]]
+      score = float(start_score) + float(end_score)
+      if text and (text not in of_texts or score > of_texts[text][0]):
+        of_texts.pop(text, None)  # of equal scores, the span that was found first comes first
+        of_texts[text] = score, float(start_score), float(end_score)
+  score_name = "log_prob" if has_null_odds else "logit"
+  nbest: dict[str, list[NbestEntry]] = {}
+  for index in sorted(candidates):
+    best = sorted(candidates[index].items(), key=lambda item: -item[1][0])[:n_best_size]
+    probabilities = softmax(np.array([score for _, (score, _, _) in best])).tolist() if best else []
+    nbest[questions[index].id] = [
+      {TEXT: text, PROBABILITY: probability, f"start_{score_name}": start_score, f"end_{score_name}": end_score}
+      for (text, (_, start_score, end_score)), probability in zip(best, probabilities, strict=True)
+    ]
   odds_of_ids = {questions[index].id: null_odds[index] for index in sorted(null_odds)}
   return SquadPredictions(nbest, odds_of_ids if has_null_odds else None)
 
@@ -153,31 +156,3 @@ def _beam_spans(
   is_valid_length = (lengths >= 1) & (lengths <= max_answer_length)
   for k, m in np.argwhere(is_valid_start[:, None] & is_valid_end & is_valid_length):
     yield starts[k], ends[k, m], outputs["start_log_probs"][k], outputs["end_log_probs"][k, m]
-
-
-def _rank_answers(
-  questions: Sequence[SquadQuestion], candidates: Mapping[int, list[_Candidate]], n_best_size: int, score_name: str
-) -> dict[str, list[NbestEntry]]:
-  """Returns id -> n best answers of the questions that have candidates: the best spans with different texts."""
-  nbest: dict[str, list[NbestEntry]] = {}
-  for index in sorted(candidates):
-    question = questions[index]
-    best_spans: dict[str, _Candidate] = {}  # text -> its best span
-    for span in sorted(candidates[index], key=lambda span: -(span.start_score + span.end_score)):
-      text = question.paragraph.context[span.char_start : span.char_end]
-      if text and text not in best_spans:
-        best_spans[text] = span
-      if len(best_spans) == n_best_size:
-        break
-    scores = np.array([span.start_score + span.end_score for span in best_spans.values()])
-    probabilities = softmax(scores).tolist() if best_spans else []
-    nbest[question.id] = [
-      {
-        TEXT: text,
-        PROBABILITY: probability,
-        f"start_{score_name}": span.start_score,
-        f"end_{score_name}": span.end_score,
-      }
-      for (text, span), probability in zip(best_spans.items(), probabilities, strict=True)
-    ]
-  return nbest
