@@ -103,49 +103,31 @@ def _random_span(question: SquadQuestion) -> str:
   return context[words[first_index].start() : words[last_index].end()]
 
 
-def find_unaligned_answers(
-  questions: Sequence[SquadQuestion], examples: TokenizedExamples
-) -> list[tuple[SquadQuestion, str | None]]:
-  """Finds the questions whose first answer differs from the text that their labels mark.
-
-  An answer may begin or end inside a token ("six" in "sixth"). Then the labels mark the whole token. An answer that is
-  longer than a window has no labels, so it is not learned. Differences that the scores ignore, such as case and
-  punctuation, do not count.
-
-  Args:
-    questions: all questions of the split.
-    examples: their windows.
-  Returns: each question with the text that its labels mark; None if it has no labels.
-  """
-  label_texts = gold_texts(questions, examples)
-  unaligned: list[tuple[SquadQuestion, str | None]] = []
-  for question in questions:
-    text = label_texts.get(question.index)
-    if question.answers and (text is None or not squad.exact_match(question.answers[0].text, text)):
-      unaligned.append((question, text))
-  return unaligned
-
-
 def warn_of_unaligned_answers(
   split: str, questions: Sequence[SquadQuestion], examples: TokenizedExamples, cache_dir: str
 ) -> None:
-  """Prints a warning if answers differ from what the labels mark, and lists them in unaligned_SPLIT.tsv.
+  """Prints a warning if the first answers of questions differ from what their labels mark, and lists these answers.
 
-  The columns of the file are id, answer_start, answer, labelled (the text of the labels; empty if there are none) and
-  question.
+  An answer may begin or end inside a token ("six" in "sixth"). Then the labels mark the whole token. An answer that is
+  longer than a window has no labels, so it is not learned. Differences that the scores ignore, such as case and
+  punctuation, do not count. The columns of unaligned_SPLIT.tsv are id, answer_start, answer, labelled (the text of the
+  labels; empty if there are none) and question.
 
   Args:
     split: the name of the split.
-    questions, examples: see find_unaligned_answers.
+    questions: all questions of the split.
+    examples: their windows.
     cache_dir: where to write the file; "" for no file.
   """
-  unaligned = find_unaligned_answers(questions, examples)
-  if not unaligned:
-    return
+  label_texts = gold_texts(questions, examples)
   rows = [
-    [question.id, str(question.answers[0].start), question.answers[0].text, text or "", question.text]
-    for question, text in unaligned
+    [question.id, str(answer.start), answer.text, label_texts.get(question.index, ""), question.text]
+    for question in questions
+    for answer in question.answers[:1]
+    if question.index not in label_texts or not squad.exact_match(answer.text, label_texts[question.index])
   ]
+  if not rows:
+    return
   note = ""
   if cache_dir:
     path = files.join(cache_dir, f"unaligned_{split}.tsv")
@@ -156,11 +138,12 @@ def warn_of_unaligned_answers(
     except (OSError, UserError) as error:
       note = f"; the list of them could not be written ({error})"
   first = ", ".join(f"{row[0]} {row[2]!r}" + (f" as {row[3]!r}" if row[3] else "") for row in rows[:_MAX_NAMED_ANSWERS])
-  num_too_long = sum(text is None for _, text in unaligned)
+  num_answers = sum(bool(question.answers) for question in questions)
+  num_too_long = num_answers - len(label_texts)
   print(
-    f"warning: {len(rows)} of {sum(bool(question.answers) for question in questions)} answers ({split}) are not whole "
-    f"tokens of a window: {len(rows) - num_too_long} are learned as the tokens they touch, {num_too_long} are longer "
-    f"than a window and not learned: {first}{', ...' if len(rows) > _MAX_NAMED_ANSWERS else ''}{note}",
+    f"warning: {len(rows)} of {num_answers} answers ({split}) are not whole tokens of a window: "
+    f"{len(rows) - num_too_long} are learned as the tokens they touch, {num_too_long} are longer than a window and not "
+    f"learned: {first}{', ...' if len(rows) > _MAX_NAMED_ANSWERS else ''}{note}",
     file=sys.stderr,
   )
 

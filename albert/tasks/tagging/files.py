@@ -250,16 +250,11 @@ def _read_sentences(
 ) -> Iterator[tuple[TaggedText, Sequence[str]]]:
   """Yields the sentences of a file of columns, without their spans, and the tags of their words, if they are read."""
   path = str(source)
-  words: list[_Line] = []
-  end = _Line(0, "", ends_sentence=True)
-  for line in itertools.chain(_parse_lines(path, config, with_tags=with_tags), [end]):
-    if line.word:
-      words.append(line)
-    elif words and line.ends_sentence:
-      numbers = [word.number for word in words]
-      text = TaggedText(0, path, [word.word for word in words], line_numbers=numbers)
-      yield text, [word.tag for word in words] if with_tags else []
-      words = []
+  lines = (line for line in _parse_lines(path, config, with_tags=with_tags) if line.word or line.ends_sentence)
+  for has_words, sentence in itertools.groupby(lines, key=lambda line: bool(line.word)):
+    if has_words:
+      words, tags, numbers = zip(*((line.word, line.tag, line.number) for line in sentence), strict=True)
+      yield TaggedText(0, path, list(words), line_numbers=numbers), tags if with_tags else ()
 
 
 def _parse_lines(path: str, config: TaggingConfig, *, with_tags: bool) -> Iterator[_Line]:

@@ -56,12 +56,16 @@ def test_the_baseline_of_v2_gives_no_answers() -> None:
   assert results.baselines(questions, version_2=True) == {"no_answers_exact": 50.0, "no_answers_f1": 50.0}
 
 
-def test_answers_that_do_not_match_their_labels_are_found(spm_model: str) -> None:
+def test_answers_that_do_not_match_their_labels_are_listed(
+  spm_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
   questions = make_questions(whole=["in 1906"], punctuation=["1906!"], cut=["apta"], none=[], long=[CONTEXT])
   featurizer = SquadFeaturizer(TokenizerConfig(spm_model), max_seq_length=20, max_query_length=4, doc_stride=5)
+  results.warn_of_unaligned_answers("dev", questions, featurizer(questions), str(tmp_path))
   # A label consists of whole tokens, so that of "apta" is "captain". The long answer fits into no window.
-  unaligned = results.find_unaligned_answers(questions, featurizer(questions))
-  assert [(question.id, text) for question, text in unaligned] == [("cut", "captain"), ("long", None)]
+  _, *rows = [line.split("\t") for line in (tmp_path / "unaligned_dev.tsv").read_text().splitlines()]
+  assert rows == [["cut", "5", "apta", "captain", "cut?"], ["long", "0", CONTEXT, "", "long?"]]
+  assert "2 of 4 answers (dev) are not whole tokens of a window: 1 are learned as" in capsys.readouterr().err
 
 
 def test_the_evaluation_writes_the_official_files_and_the_mistakes(tmp_path: Path) -> None:
