@@ -92,7 +92,6 @@ class PretrainingTask(Task):
     if train:
       self.training_stages()
     if evaluate:
-      self.evaluation_data()
       _ = self._baselines
 
   def tokenize(self) -> None:

@@ -19,15 +19,7 @@ from albert.tasks.answers import SpanAnswer
 from albert.tasks.base import LOSS, Batch, DatasetOutputs, ExampleSets, ForwardResult, Task, weighted_sum
 from albert.tasks.definitions import flat_squad
 from albert.tasks.splits import DEV, TEST
-from albert.tasks.squad import results
-from albert.tasks.squad.features import (
-  END_POSITIONS,
-  IS_IMPOSSIBLE,
-  P_MASK,
-  QUESTION_INDEX,
-  START_POSITIONS,
-  SquadFeaturizer,
-)
+from albert.tasks.squad import features, results
 from albert.tasks.squad.files import SquadData
 from albert.tasks.squad.flags import SquadConfig
 from albert.tasks.squad.nbest import SquadPredictions, find_answers
@@ -62,7 +54,9 @@ class SquadTask(Task):
     self.sets = ExampleSets(
       self.name,
       data,
-      SquadFeaturizer(data.tokenizer_config, config.max_seq_length, config.max_query_length, config.doc_stride),
+      features.SquadFeaturizer(
+        data.tokenizer_config, config.max_seq_length, config.max_query_length, config.doc_stride
+      ),
       model_config,
       settings={
         "max_query_length": config.max_query_length,
@@ -70,8 +64,8 @@ class SquadTask(Task):
         "positions_version": _POSITIONS_VERSION,
       },
       report=self._report,
-      token_features=(P_MASK,),
-      group_label=QUESTION_INDEX,
+      token_features=(features.P_MASK,),
+      group_label=features.QUESTION_INDEX,
     )
 
   def _report(self, split: str, examples: TokenizedExamples) -> None:
@@ -81,7 +75,7 @@ class SquadTask(Task):
   def build_model(self) -> keras.Model:
     """Makes a SquadV1Model or a SquadV2Model."""
     # The weights are created by a call with one window of two tokens.
-    window = dict.fromkeys((INPUT_IDS, INPUT_MASK, SEGMENT_IDS, P_MASK), tf.zeros([1, 2], tf.int32))
+    window = dict.fromkeys((INPUT_IDS, INPUT_MASK, SEGMENT_IDS, features.P_MASK), tf.zeros([1, 2], tf.int32))
     if not self.config.version_2_with_negative:
       model = SquadV1Model(self.model_config)
       model(window)
@@ -115,14 +109,14 @@ class SquadTask(Task):
     else:
       output = model(
         batch,
-        start_positions=batch[START_POSITIONS],
+        start_positions=batch[features.START_POSITIONS],
         num_starts=0 if training else self.config.start_n_top,
         num_ends=0 if training else self.config.end_n_top,
         training=training,
         seed=seed,
       )
       span_losses = _span_losses(output.start_logits, output.end_logits, batch)
-      is_impossible = tf.cast(batch[IS_IMPOSSIBLE], tf.float32)
+      is_impossible = tf.cast(batch[features.IS_IMPOSSIBLE], tf.float32)
       answerability_losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=is_impossible, logits=output.null_logits)
       losses = {
         LOSS: span_losses + answerability_losses / 2,
@@ -188,5 +182,5 @@ class SquadTask(Task):
 def _span_losses(start_logits: tf.Tensor, end_logits: tf.Tensor, batch: Batch) -> tf.Tensor:
   """Returns the mean of the cross entropies of the start and the end of each window, [B]."""
   cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
-  start_losses = cross_entropy(labels=batch[START_POSITIONS], logits=start_logits)
-  return (start_losses + cross_entropy(labels=batch[END_POSITIONS], logits=end_logits)) / 2
+  start_losses = cross_entropy(labels=batch[features.START_POSITIONS], logits=start_logits)
+  return (start_losses + cross_entropy(labels=batch[features.END_POSITIONS], logits=end_logits)) / 2

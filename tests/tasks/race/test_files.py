@@ -199,8 +199,3 @@ def test_an_id_must_fit_into_a_column_of_a_predictions_file(tmp_path: Path) -> N
     path = write_rows(tmp_path, ROW | {"id": bad_id})
     with pytest.raises(UserError, match=rf"own\.jsonl, line 1: {message}"):
       read_questions([path], with_answers=True)
-
-
-def test_empty_texts_and_equal_options_are_read(tmp_path: Path) -> None:
-  path = write_rows(tmp_path, {"article": "", "question": "", "options": ["a", "a"], "answer": 0})
-  assert [question.options for question in read_questions([path], with_answers=True)] == [("a", "a")]
