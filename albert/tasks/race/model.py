@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
@@ -18,10 +17,10 @@ from albert.metrics.classification import GUESSING_LOSS
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.tasks.answers import ChoiceAnswer
 from albert.tasks.base import LOSS, Batch, DatasetOutputs, ExampleSets, ForwardResult, Task, weighted_sum
-from albert.tasks.predictions import Predictions, predictions_path, softmax, write_mistakes, write_predictions
+from albert.tasks.predictions import Predictions, predictions_path, write_mistakes, write_predictions
 from albert.tasks.race import results
 from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer
-from albert.tasks.race.files import UNKNOWN_ANSWER, ChoiceQuestion, RaceData, option_name
+from albert.tasks.race.files import ChoiceQuestion, RaceData
 from albert.tasks.splits import TEST, TRAIN
 
 # B questions in a batch, K options of a question, S tokens of a sequence.
@@ -59,12 +58,7 @@ class RaceTask(Task):
 
   def make_predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
     """Makes the predictions for a split, with labels except for the test set."""
-    questions, logits, has_option = self._questions(split, outputs), outputs["logits"], outputs[OPTION_MASK] > 0
-    scores = np.where(has_option, softmax(np.where(has_option, logits, -np.inf)), np.nan)
-    names = tuple(option_name(index) for index in range(logits.shape[1]))
-    answers = np.array([question.answer for question in questions])
-    labels = None if UNKNOWN_ANSWER in answers else answers
-    return Predictions([question.id for question in questions], names, scores, labels)
+    return results.make_predictions(self._questions(split, outputs), outputs["logits"], outputs[OPTION_MASK] > 0)
 
   def _questions(self, split: str, outputs: DatasetOutputs) -> list[ChoiceQuestion]:
     """The questions that have outputs."""

@@ -1,4 +1,4 @@
-"""The metrics of multiple-choice questions, and averages of several runs. Needs no TensorFlow."""
+"""The predictions of multiple-choice questions, their metrics, and averages of several runs. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,22 @@ import numpy as np
 
 from albert.tasks import predictions
 from albert.tasks.predictions import Predictions
-from albert.tasks.race.files import LEVELS, ChoiceQuestion, level_of
+from albert.tasks.race.files import LEVELS, UNKNOWN_ANSWER, ChoiceQuestion, level_of, option_name
+
+
+def make_predictions(questions: Sequence[ChoiceQuestion], logits: np.ndarray, has_option: np.ndarray) -> Predictions:
+  """Makes predictions, with labels if all answers are known.
+
+  Args:
+    questions: N questions.
+    logits: float32 [N, K].
+    has_option: whether a question has this option, bool [N, K]. Its probability is NaN if not.
+  """
+  scores = np.where(has_option, predictions.softmax(np.where(has_option, logits, -np.inf)), np.nan)
+  names = tuple(option_name(index) for index in range(logits.shape[1]))
+  answers = np.array([question.answer for question in questions])
+  labels = None if UNKNOWN_ANSWER in answers else answers
+  return Predictions([question.id for question in questions], names, scores, labels)
 
 
 def guessing_loss(questions: Sequence[ChoiceQuestion]) -> float:

@@ -43,7 +43,7 @@ from albert.io.text import counted, format_value, replace_surrogates
 from albert.tasks.finetuning import FinetuningData
 from albert.tasks.glue.flags import format_labels, parse_labels
 from albert.tasks.splits import FILE_FIELDS, TEST, TRAIN
-from albert.tasks.tagging.flags import TaggingConfig
+from albert.tasks.tagging.flags import TaggingConfig, find_file
 from albert.tasks.tagging.schemes import OUTSIDE, SCHEMES, Span, TagError
 from albert.tokenization.words import split_words
 
@@ -136,13 +136,7 @@ class TaggingData(FinetuningData):
 
   def find(self, split: str) -> Sequence[str]:
     """Returns the path of the file of a split, which a flag gives."""
-    flag = FILE_FIELDS[split]
-    path: str = getattr(self.config, flag)
-    if not path:
-      raise UserError(f"--{flag} is missing: the {split} set, a file of columns with one word a line, or JSON lines")
-    if not files.exists(path):
-      raise UserError(f"--{flag}={path}: no such file")
-    return [path]
+    return [find_file(self.config, split)]
 
   def read_split(self, split: str) -> Sequence[TaggedText]:
     """Reads the texts of a split, see read_texts; those of the test set without spans."""

@@ -1,4 +1,4 @@
-"""The flags of run_tagging.py. Needs no TensorFlow."""
+"""The flags of run_tagging.py, and the files that they name. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import dataclasses
 
 from albert.config.base import option
 from albert.config.run import FinetuningConfig
+from albert.errors import UserError
+from albert.io import files
+from albert.tasks.splits import FILE_FIELDS
 from albert.tasks.tagging.schemes import SCHEMES
 from albert.tokenization import words
 
@@ -47,3 +50,14 @@ class TaggingConfig(FinetuningConfig):
     choices=words.RULES,
   )
   doc_stride: int = option(128, "tokens between the starts of two successive windows of a long text", minimum=1)
+
+
+def find_file(config: TaggingConfig, split: str) -> str:
+  """Returns the path of the file of a split. Raises UserError if its flag is missing, or there is no such file."""
+  flag = FILE_FIELDS[split]
+  path: str = getattr(config, flag)
+  if not path:
+    raise UserError(f"--{flag} is missing: the {split} set, a file of columns with one word a line, or JSON lines")
+  if not files.exists(path):
+    raise UserError(f"--{flag}={path}: no such file")
+  return path
